@@ -1,0 +1,131 @@
+// The process's pool of private CPU memory, and pools over a fixed range.
+#include "common/device/memory.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "common/error.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+
+// Eight size classes to the doubling, so that a freed block fits the next request of about its size.
+std::size_t size_class(std::size_t bytes) {
+    const std::size_t wanted = std::max(bytes, kAlignment);
+    const std::size_t step = std::max(kAlignment, std::bit_floor(wanted) / 8);
+    return (wanted + step - 1) / step * step;
+}
+
+std::byte* system_allocate(std::size_t bytes) {
+    void* data = nullptr;
+    if (posix_memalign(&data, kAlignment, bytes) != 0) throw Error(fmt::format("out of memory: asked for {} bytes", bytes));
+    return static_cast<std::byte*>(data);
+}
+
+// Keeps freed blocks by size class. Under a sanitizer every block is fresh and exact, so that overruns are seen.
+class CachingPool final : public MemoryPool {
+  public:
+    Device device() const override { return {}; }
+
+    std::byte* allocate(std::size_t bytes) override {
+#if defined(TANDEM_SANITIZE_address)
+        return system_allocate(std::max<std::size_t>(bytes, 1));
+#else
+        const std::size_t rounded = size_class(bytes);
+        {
+            const std::lock_guard lock(mutex_);
+            auto& blocks = free_[rounded];
+            if (!blocks.empty()) {
+                std::byte* data = blocks.back();
+                blocks.pop_back();
+                return data;
+            }
+        }
+        return system_allocate(rounded);
+#endif
+    }
+
+    void release(std::byte* data, std::size_t bytes) noexcept override {
+#if defined(TANDEM_SANITIZE_address)
+        (void)bytes;
+        std::free(data);
+#else
+        const std::lock_guard lock(mutex_);
+        free_[size_class(bytes)].push_back(data);
+#endif
+    }
+
+  private:
+    std::mutex mutex_;
+    std::unordered_map<std::size_t, std::vector<std::byte*>> free_;
+};
+
+// Best fit over a map of free ranges; neighbours merge on release.
+class RangePool final : public MemoryPool {
+  public:
+    RangePool(Span range, std::string name) : range_(range), name_(std::move(name)) {
+        free_by_offset_[0] = range.bytes / kAlignment * kAlignment;
+    }
+    Device device() const override { return {}; }
+
+    std::byte* allocate(std::size_t bytes) override {
+        const std::size_t wanted = rounded(bytes);
+        const std::lock_guard lock(mutex_);
+        auto best = free_by_offset_.end();
+        std::size_t available = 0;
+        for (auto it = free_by_offset_.begin(); it != free_by_offset_.end(); ++it) {
+            available += it->second;
+            if (it->second >= wanted && (best == free_by_offset_.end() || it->second < best->second)) best = it;
+        }
+        if (best == free_by_offset_.end()) {
+            throw Error(fmt::format("pool '{}' is full: asked for {} bytes, {} of {} free", name_, bytes, available,
+                                    range_.bytes));
+        }
+        const auto [offset, size] = *best;
+        free_by_offset_.erase(best);
+        if (size > wanted) free_by_offset_[offset + wanted] = size - wanted;
+        return range_.data + offset;
+    }
+
+    void release(std::byte* data, std::size_t bytes) noexcept override {
+        const std::lock_guard lock(mutex_);
+        auto it = free_by_offset_.emplace(static_cast<std::size_t>(data - range_.data), rounded(bytes)).first;
+        if (const auto next = std::next(it); next != free_by_offset_.end() && it->first + it->second == next->first) {
+            it->second += next->second;
+            free_by_offset_.erase(next);
+        }
+        if (it == free_by_offset_.begin()) return;
+        if (const auto before = std::prev(it); before->first + before->second == it->first) {
+            before->second += it->second;
+            free_by_offset_.erase(it);
+        }
+    }
+
+  private:
+    static std::size_t rounded(std::size_t bytes) {
+        return (std::max(bytes, kAlignment) + kAlignment - 1) / kAlignment * kAlignment;
+    }
+    std::mutex mutex_;
+    Span range_;
+    std::string name_;
+    std::map<std::size_t, std::size_t> free_by_offset_;  // offset -> bytes
+};
+
+}  // namespace
+
+MemoryPool& cpu_pool() {
+    static CachingPool* pool = new CachingPool;  // outlives every static Buffer
+    return *pool;
+}
+
+std::unique_ptr<MemoryPool> make_range_pool(Span range, std::string name) {
+    return std::make_unique<RangePool>(range, std::move(name));
+}
+
+}  // namespace tandem

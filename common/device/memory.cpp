@@ -1,0 +1,119 @@
+// Buffer and the per-tag statistics: what is the same on every device.
+#include "common/device/memory.h"
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+#include "common/device/memory_stats.h"
+#include "common/error.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kMaxTags = 256;
+
+struct TagCounters {
+    std::atomic<std::uint64_t> live{0};
+    std::atomic<std::uint64_t> peak{0};
+    std::atomic<std::uint64_t> allocations{0};
+};
+
+struct Registry {
+    std::mutex mutex;
+    std::map<std::string, int, std::less<>> tags;
+    std::array<TagCounters, kMaxTags> counters;
+};
+
+Registry& registry() {
+    static Registry* instance = new Registry;  // outlives every static Buffer
+    return *instance;
+}
+
+MemoryStats snapshot(const TagCounters& counters) {
+    return {counters.live.load(), counters.peak.load(), counters.allocations.load()};
+}
+
+}  // namespace
+
+namespace detail {
+
+int memory_tag(std::string_view name) {
+    Registry& r = registry();
+    const std::lock_guard lock(r.mutex);
+    if (const auto found = r.tags.find(name); found != r.tags.end()) return found->second;
+    const int index = static_cast<int>(r.tags.size());
+    require(index < kMaxTags, "more than {} memory tags; the newest is '{}'", kMaxTags, name);
+    r.tags.emplace(name, index);
+    return index;
+}
+
+void count_allocation(int tag, std::size_t bytes) noexcept {
+    TagCounters& c = registry().counters[static_cast<std::size_t>(tag)];
+    const std::uint64_t live = c.live.fetch_add(bytes) + bytes;
+    c.allocations.fetch_add(1);
+    std::uint64_t peak = c.peak.load();
+    while (live > peak && !c.peak.compare_exchange_weak(peak, live)) {
+    }
+}
+
+void count_release(int tag, std::size_t bytes) noexcept {
+    registry().counters[static_cast<std::size_t>(tag)].live.fetch_sub(bytes);
+}
+
+}  // namespace detail
+
+MemoryStats memory_stats(std::string_view tag) {
+    Registry& r = registry();
+    const std::lock_guard lock(r.mutex);
+    const auto found = r.tags.find(tag);
+    return found == r.tags.end() ? MemoryStats{} : snapshot(r.counters[static_cast<std::size_t>(found->second)]);
+}
+
+std::map<std::string, MemoryStats> all_memory_stats() {
+    Registry& r = registry();
+    const std::lock_guard lock(r.mutex);
+    std::map<std::string, MemoryStats> result;
+    for (const auto& [name, index] : r.tags) result[name] = snapshot(r.counters[static_cast<std::size_t>(index)]);
+    return result;
+}
+
+void reset_memory_peaks() {
+    Registry& r = registry();
+    for (TagCounters& c : r.counters) c.peak.store(c.live.load());
+}
+
+Buffer::Buffer(std::size_t bytes, std::string_view tag, MemoryPool& pool)
+    : pool_(&pool), bytes_(bytes), tag_(detail::memory_tag(tag)) {
+    data_ = pool.allocate(bytes);
+    detail::count_allocation(tag_, bytes);
+}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : pool_(std::exchange(other.pool_, nullptr)),
+      data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      tag_(std::exchange(other.tag_, -1)) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+    if (this != &other) {
+        free();
+        pool_ = std::exchange(other.pool_, nullptr);
+        data_ = std::exchange(other.data_, nullptr);
+        bytes_ = std::exchange(other.bytes_, 0);
+        tag_ = std::exchange(other.tag_, -1);
+    }
+    return *this;
+}
+
+Buffer::~Buffer() { free(); }
+
+void Buffer::free() noexcept {
+    if (pool_ == nullptr) return;
+    pool_->release(data_, bytes_);
+    detail::count_release(tag_, bytes_);
+    pool_ = nullptr;
+}
+
+}  // namespace tandem

@@ -1,0 +1,64 @@
+// Where buffers come from. A pool hands out memory and takes it back; statistics are kept per tag, over all pools of
+// the process, so that a test can assert what a phase really used.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "common/device/device.h"
+
+namespace tandem {
+
+struct MemoryStats {
+    std::uint64_t live_bytes = 0;
+    std::uint64_t peak_bytes = 0;
+    std::uint64_t allocations = 0;  // calls so far
+};
+
+// Thread-safe. Alignment is at least 64 bytes. Contents of a fresh block are undefined.
+class MemoryPool {
+  public:
+    virtual ~MemoryPool() = default;
+    virtual Device device() const = 0;
+    virtual std::byte* allocate(std::size_t bytes) = 0;  // throws Error naming asked and available bytes
+    virtual void release(std::byte* data, std::size_t bytes) noexcept = 0;
+};
+
+// The process's pool of private CPU memory. Freed blocks are kept and reused: first touch of fresh memory is what is slow.
+MemoryPool& cpu_pool();
+
+// A pool over one fixed range (best fit, coalescing free list). The range is borrowed and must outlive the pool.
+std::unique_ptr<MemoryPool> make_range_pool(Span range, std::string name);
+
+MemoryStats memory_stats(std::string_view tag);
+std::map<std::string, MemoryStats> all_memory_stats();
+void reset_memory_peaks();  // peak := live, for every tag
+
+// Move-only owner of a block of a pool. The pool must outlive it.
+class Buffer {
+  public:
+    Buffer() = default;
+    Buffer(std::size_t bytes, std::string_view tag, MemoryPool& pool = cpu_pool());
+    Buffer(Buffer&& other) noexcept;
+    Buffer& operator=(Buffer&& other) noexcept;
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    ~Buffer();
+
+    std::byte* data() const { return data_; }
+    std::size_t bytes() const { return bytes_; }
+    Span span() const { return {data_, bytes_}; }
+
+  private:
+    void free() noexcept;
+    MemoryPool* pool_ = nullptr;
+    std::byte* data_ = nullptr;
+    std::size_t bytes_ = 0;
+    int tag_ = -1;
+};
+
+}  // namespace tandem

@@ -1,0 +1,50 @@
+#include "common/tensor/dtype.h"
+
+#include "common/error.h"
+
+namespace tandem {
+
+std::size_t dtype_size(DType dtype) {
+    switch (dtype) {
+        case DType::float32: return 4;
+        case DType::bfloat16: return 2;
+        case DType::int32: return 4;
+        case DType::int64: return 8;
+        case DType::uint8: return 1;
+    }
+    return 0;
+}
+
+std::string_view dtype_name(DType dtype) {
+    switch (dtype) {
+        case DType::float32: return "float32";
+        case DType::bfloat16: return "bfloat16";
+        case DType::int32: return "int32";
+        case DType::int64: return "int64";
+        case DType::uint8: return "uint8";
+    }
+    return "?";
+}
+
+DType dtype_from_name(std::string_view name) {
+    if (name == "float32" || name == "fp32" || name == "F32") return DType::float32;
+    if (name == "bfloat16" || name == "bf16" || name == "BF16") return DType::bfloat16;
+    if (name == "int32" || name == "I32") return DType::int32;
+    if (name == "int64" || name == "I64") return DType::int64;
+    if (name == "uint8" || name == "U8") return DType::uint8;
+    throw InvalidArgument(
+        fmt::format("unknown dtype '{}'; known: float32 (fp32), bfloat16 (bf16), int32, int64, uint8", name));
+}
+
+std::string_view safetensors_dtype_name(DType dtype) {
+    switch (dtype) {
+        case DType::float32: return "F32";
+        case DType::bfloat16: return "BF16";
+        case DType::int32: return "I32";
+        case DType::int64: return "I64";
+        case DType::uint8: return "U8";
+    }
+    return "?";
+}
+
+}  // namespace tandem

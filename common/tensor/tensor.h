@@ -1,0 +1,80 @@
+// A tensor: dtype, shape, and memory that it shares with its views. Always contiguous and row-major. Copies are cheap
+// and alias the same elements; the memory goes back to its pool with the last of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "common/device/memory.h"
+#include "common/device/stream.h"
+#include "common/error.h"
+#include "common/tensor/dtype.h"
+#include "common/tensor/shape.h"
+
+namespace tandem {
+
+class Tensor {
+  public:
+    Tensor() = default;  // undefined: defined() is false
+
+    // Contents undefined.
+    static Tensor empty(Shape shape, DType dtype, std::string_view tag, MemoryPool& pool = cpu_pool());
+    static Tensor zeros(Shape shape, DType dtype, std::string_view tag, MemoryPool& pool = cpu_pool());
+    // Views memory that the caller keeps alive. span.bytes must cover the shape.
+    static Tensor borrow(Span memory, Shape shape, DType dtype);
+    // Copies the values; T gives the dtype.
+    template <typename T>
+    static Tensor from(std::span<const T> values, Shape shape, std::string_view tag = "host");
+
+    bool defined() const { return data_ != nullptr || !shape_.empty(); }
+    DType dtype() const { return dtype_; }
+    const Shape& shape() const { return shape_; }
+    std::int64_t dim(int index) const;  // negative counts from the end
+    int ndim() const { return static_cast<int>(shape_.size()); }
+    std::int64_t numel() const { return tandem::numel(shape_); }
+    std::size_t bytes() const { return static_cast<std::size_t>(numel()) * dtype_size(dtype_); }
+    Span span() const { return {data_, bytes()}; }
+    std::byte* raw() const { return data_; }
+
+    // Throws InvalidArgument when T is not the dtype.
+    template <typename T>
+    T* data() const {
+        check_dtype(dtype_of<T>::value);
+        return reinterpret_cast<T*>(data_);
+    }
+    template <typename T>
+    std::span<T> values() const {
+        return {data<T>(), static_cast<std::size_t>(numel())};
+    }
+    template <typename T>
+    std::vector<T> to_vector() const {
+        const auto all = values<T>();
+        return {all.begin(), all.end()};
+    }
+
+    Tensor reshape(Shape shape) const;                            // same numel; aliases
+    Tensor rows(std::int64_t start, std::int64_t count) const;    // narrow dim 0; aliases
+    Tensor clone(std::string_view tag, MemoryPool& pool = cpu_pool()) const;  // synchronous host copy
+
+  private:
+    void check_dtype(DType wanted) const;
+    std::shared_ptr<Buffer> owner_;  // null for borrowed memory
+    std::byte* data_ = nullptr;
+    Shape shape_;
+    DType dtype_ = DType::float32;
+};
+
+template <typename T>
+Tensor Tensor::from(std::span<const T> values, Shape shape, std::string_view tag) {
+    require(static_cast<std::int64_t>(values.size()) == tandem::numel(shape), "{} values do not fill shape {}",
+            values.size(), to_string(shape));
+    Tensor result = empty(std::move(shape), dtype_of<T>::value, tag);
+    std::copy(values.begin(), values.end(), result.data<T>());
+    return result;
+}
+
+}  // namespace tandem

@@ -1,0 +1,22 @@
+# Libraries from the distribution's package manager; README.md's dependency table says why each is here.
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+find_package(dnnl REQUIRED CONFIG)
+find_package(OpenMP REQUIRED COMPONENTS CXX)  # oneDNN's thread pool; we only set its thread count
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(tomlplusplus REQUIRED)
+find_package(Boost 1.74 REQUIRED)  # headers: Asio, Beast
+
+find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
+find_library(XXHASH_LIBRARY xxhash REQUIRED)
+add_library(tandem_xxhash INTERFACE)
+target_include_directories(tandem_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE_DIR})
+target_link_libraries(tandem_xxhash INTERFACE ${XXHASH_LIBRARY})
+
+if(TANDEM_TESTS)
+  find_package(GTest REQUIRED)
+  find_package(benchmark REQUIRED)
+endif()

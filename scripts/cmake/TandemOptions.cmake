@@ -1,0 +1,31 @@
+# Compiler settings that every target shares.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+
+option(TANDEM_WERROR "Treat warnings as errors" OFF)
+option(TANDEM_TESTS "Build tests and benches" ON)
+set(TANDEM_SANITIZE "" CACHE STRING "address, thread or empty")
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O3 -g1")
+
+add_compile_options(-Wall -Wextra -Wsign-conversion)
+if(TANDEM_WERROR)
+  add_compile_options(-Werror)
+endif()
+if(TANDEM_SANITIZE)
+  add_compile_options(-fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${TANDEM_SANITIZE})
+  add_compile_definitions(TANDEM_SANITIZE_${TANDEM_SANITIZE}=1)
+endif()
+
+# One compiler cache over all build folders, where it is installed.
+find_program(TANDEM_CCACHE ccache)
+if(TANDEM_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${TANDEM_CCACHE})
+endif()
