@@ -1,0 +1,37 @@
+// Many ranges copied in one go, with the cast and the checksum fused into the copy: each block is read from memory once,
+// and written with non-temporal stores where the target will not be read soon by this core.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "common/device/stream.h"
+#include "common/tensor/dtype.h"
+
+namespace tandem::ops {
+
+// XXH3-128 of a byte range.
+struct Checksum {
+    std::uint64_t low = 0;
+    std::uint64_t high = 0;
+    friend bool operator==(const Checksum&, const Checksum&) = default;
+};
+std::string to_hex(const Checksum& checksum);           // 32 lower-case digits
+Checksum checksum_from_hex(const std::string& text);    // throws ProtocolError
+Checksum checksum(ConstSpan bytes);
+Checksum combine(std::span<const Checksum> parts);      // checksum of the parts' bytes in order
+
+struct CopyItem {
+    ConstSpan from;
+    Span to;
+    DType from_dtype = DType::uint8;  // equal dtypes copy bytes; float32 -> bfloat16 rounds, bfloat16 -> float32 widens
+    DType to_dtype = DType::uint8;
+    Checksum* checksum = nullptr;     // when set: of the bytes written to `to`
+    bool non_temporal = true;
+};
+
+// Runs the items in order on the stream. The checksums are written before the stream's next work starts.
+void batched_copy(Stream& stream, std::span<const CopyItem> items);
+
+}  // namespace tandem::ops

@@ -1,0 +1,16 @@
+// Casts, sums and fills.
+#pragma once
+
+#include "common/device/stream.h"
+#include "common/tensor/tensor.h"
+
+namespace tandem::ops {
+
+// to[i] = from[i], between float32 and bfloat16 (round to nearest even), or the same dtype.
+void cast(Stream& stream, const Tensor& from, Tensor to);
+// a[i] += b[i]; dtypes float32 or bfloat16, may differ; the sum is fp32.
+void add(Stream& stream, Tensor a, const Tensor& b);
+void scale(Stream& stream, Tensor a, float factor);  // float32
+void fill_zero(Stream& stream, Tensor a);
+
+}  // namespace tandem::ops

@@ -1,0 +1,26 @@
+// What any trainer offers to a sync: named DTensors, a version, and an event after which they may be read.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/device/stream.h"
+#include "common/dtensor/dtensor.h"
+
+namespace tandem::sync {
+
+struct NamedTensor {
+    std::string name;  // Hugging Face name
+    DTensor tensor;
+};
+
+class WeightSource {
+  public:
+    virtual ~WeightSource() = default;
+    // The same names, shapes and layouts on every rank and for the source's whole life; the values change.
+    virtual const std::vector<NamedTensor>& tensors() const = 0;
+    virtual Event ready() const = 0;  // the optimizer step that made the current values is done
+};
+
+}  // namespace tandem::sync
