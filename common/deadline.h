@@ -1,4 +1,5 @@
-// A point in time by which a wait must have ended. Every blocking call takes one, or documents the default that it uses.
+// A point in time by which a wait must have ended. Every blocking call takes one, or documents the default
+// that it uses.
 #pragma once
 
 #include <chrono>
@@ -10,7 +11,9 @@ class Deadline {
     using Clock = std::chrono::steady_clock;
 
     static Deadline after(std::chrono::nanoseconds duration) { return Deadline(Clock::now() + duration); }
-    static Deadline after_ms(long long milliseconds) { return after(std::chrono::milliseconds(milliseconds)); }
+    static Deadline after_ms(long long milliseconds) {
+        return after(std::chrono::milliseconds(milliseconds));
+    }
 
     Clock::time_point at() const { return at_; }
     bool passed() const { return Clock::now() >= at_; }

@@ -9,28 +9,44 @@ SystemError::SystemError(std::string_view call, int error_number)
 
 std::string_view code_name(Code code) {
     switch (code) {
-        case Code::ok: return "ok";
-        case Code::invalid: return "invalid";
-        case Code::not_found: return "not_found";
-        case Code::conflict: return "conflict";
-        case Code::unavailable: return "unavailable";
-        case Code::deadline: return "deadline";
-        case Code::corrupt: return "corrupt";
-        case Code::internal: return "internal";
+        case Code::ok:
+            return "ok";
+        case Code::invalid:
+            return "invalid";
+        case Code::not_found:
+            return "not_found";
+        case Code::conflict:
+            return "conflict";
+        case Code::unavailable:
+            return "unavailable";
+        case Code::deadline:
+            return "deadline";
+        case Code::corrupt:
+            return "corrupt";
+        case Code::internal:
+            return "internal";
     }
     return "internal";
 }
 
 int http_status(Code code) {
     switch (code) {
-        case Code::ok: return 200;
-        case Code::invalid: return 400;
-        case Code::not_found: return 404;
-        case Code::conflict: return 409;
-        case Code::unavailable: return 503;
-        case Code::deadline: return 504;
-        case Code::corrupt: return 422;
-        case Code::internal: return 500;
+        case Code::ok:
+            return 200;
+        case Code::invalid:
+            return 400;
+        case Code::not_found:
+            return 404;
+        case Code::conflict:
+            return 409;
+        case Code::unavailable:
+            return 503;
+        case Code::deadline:
+            return 504;
+        case Code::corrupt:
+            return 422;
+        case Code::internal:
+            return 500;
     }
     return 500;
 }

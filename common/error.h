@@ -1,5 +1,6 @@
-// The errors that Tandem throws. A broken invariant or a failing system call throws one of these types; an expected
-// outcome at a process border (HTTP, receiver protocol, exit code) is a Status, converted in one place: to_status.
+// The errors that Tandem throws. A broken invariant or a failing system call throws one of these types; an
+// expected outcome at a process border (HTTP, receiver protocol, exit code) is a Status, converted in one
+// place: to_status.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,8 +18,8 @@ class Error : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// The caller broke a contract: wrong shape, dtype, rank, axis name. A bug in the calling code, or bad user input
-// that the caller should have refused earlier.
+// The caller broke a contract: wrong shape, dtype, rank, axis name. A bug in the calling code, or bad user
+// input that the caller should have refused earlier.
 class InvalidArgument : public Error {
   public:
     using Error::Error;
@@ -28,7 +29,8 @@ class InvalidArgument : public Error {
 class ConfigError : public Error {
   public:
     ConfigError(std::string file, std::string key, const std::string& message)
-        : Error(key.empty() ? fmt::format("{}: {}", file, message) : fmt::format("{}: {}: {}", file, key, message)),
+        : Error(key.empty() ? fmt::format("{}: {}", file, message)
+                            : fmt::format("{}: {}: {}", file, key, message)),
           file_(std::move(file)),
           key_(std::move(key)) {}
     const std::string& file() const { return file_; }  // file, or "command line"
@@ -79,8 +81,18 @@ class ProtocolError : public Error {
     using Error::Error;
 };
 
-// One table of outcomes for process borders. The number is stable; the HTTP status and the exit code follow from it.
-enum class Code { ok = 0, invalid = 1, not_found = 2, conflict = 3, unavailable = 4, deadline = 5, corrupt = 6, internal = 7 };
+// One table of outcomes for process borders. The number is stable; the HTTP status and the exit code follow
+// from it.
+enum class Code {
+    ok = 0,
+    invalid = 1,
+    not_found = 2,
+    conflict = 3,
+    unavailable = 4,
+    deadline = 5,
+    corrupt = 6,
+    internal = 7
+};
 
 struct Status {
     Code code = Code::ok;

@@ -32,7 +32,8 @@ struct ConstSpan {
 
     ConstSpan() = default;
     ConstSpan(const std::byte* data_in, std::size_t bytes_in) : data(data_in), bytes(bytes_in) {}
-    ConstSpan(Span span) : data(span.data), bytes(span.bytes) {}  // NOLINT: a view converts to a read-only view
+    ConstSpan(Span span)
+        : data(span.data), bytes(span.bytes) {}  // NOLINT: a view converts to a read-only view
     ConstSpan subspan(std::size_t offset, std::size_t length) const { return {data + offset, length}; }
 };
 

@@ -68,14 +68,16 @@ MemoryStats memory_stats(std::string_view tag) {
     Registry& r = registry();
     const std::lock_guard lock(r.mutex);
     const auto found = r.tags.find(tag);
-    return found == r.tags.end() ? MemoryStats{} : snapshot(r.counters[static_cast<std::size_t>(found->second)]);
+    return found == r.tags.end() ? MemoryStats{}
+                                 : snapshot(r.counters[static_cast<std::size_t>(found->second)]);
 }
 
 std::map<std::string, MemoryStats> all_memory_stats() {
     Registry& r = registry();
     const std::lock_guard lock(r.mutex);
     std::map<std::string, MemoryStats> result;
-    for (const auto& [name, index] : r.tags) result[name] = snapshot(r.counters[static_cast<std::size_t>(index)]);
+    for (const auto& [name, index] : r.tags)
+        result[name] = snapshot(r.counters[static_cast<std::size_t>(index)]);
     return result;
 }
 
@@ -107,7 +109,9 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
     return *this;
 }
 
-Buffer::~Buffer() { free(); }
+Buffer::~Buffer() {
+    free();
+}
 
 void Buffer::free() noexcept {
     if (pool_ == nullptr) return;

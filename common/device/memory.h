@@ -1,5 +1,5 @@
-// Where buffers come from. A pool hands out memory and takes it back; statistics are kept per tag, over all pools of
-// the process, so that a test can assert what a phase really used.
+// Where buffers come from. A pool hands out memory and takes it back; statistics are kept per tag, over all
+// pools of the process, so that a test can assert what a phase really used.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +28,12 @@ class MemoryPool {
     virtual void release(std::byte* data, std::size_t bytes) noexcept = 0;
 };
 
-// The process's pool of private CPU memory. Freed blocks are kept and reused: first touch of fresh memory is what is slow.
+// The process's pool of private CPU memory. Freed blocks are kept and reused: first touch of fresh memory is
+// what is slow.
 MemoryPool& cpu_pool();
 
-// A pool over one fixed range (best fit, coalescing free list). The range is borrowed and must outlive the pool.
+// A pool over one fixed range (best fit, coalescing free list). The range is borrowed and must outlive the
+// pool.
 std::unique_ptr<MemoryPool> make_range_pool(Span range, std::string name);
 
 MemoryStats memory_stats(std::string_view tag);

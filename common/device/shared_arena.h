@@ -1,5 +1,6 @@
-// One memfd mapped into this process: memory that another process maps too. It has no name in any file system, so a
-// crash leaves nothing behind. Pages stay where they are for the arena's whole life: touch once, reuse for ever.
+// One memfd mapped into this process: memory that another process maps too. It has no name in any file
+// system, so a crash leaves nothing behind. Pages stay where they are for the arena's whole life: touch once,
+// reuse for ever.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +16,8 @@ class SharedArena {
     SharedArena() = default;
     // Creates a sparse arena: address space now, pages on first touch. Counted under `tag` in memory_stats.
     static SharedArena create(const std::string& name, std::size_t bytes, std::string_view tag = "arena");
-    // Maps an arena that another process made. Takes ownership of `fd`. Throws SystemError; InvalidArgument when the
-    // file is shorter than `bytes` (mapping past the end would crash on first touch).
+    // Maps an arena that another process made. Takes ownership of `fd`. Throws SystemError; InvalidArgument
+    // when the file is shorter than `bytes` (mapping past the end would crash on first touch).
     static SharedArena open(int fd, std::size_t bytes);
 
     SharedArena(SharedArena&& other) noexcept;

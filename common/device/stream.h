@@ -1,9 +1,9 @@
-// Streams and events. A Stream runs work in order; an Event marks a point in it. On the CPU a stream is an in-order
-// queue with its own worker thread, or `inline`: work runs at once on the calling thread, which is what compute uses.
-// (On CUDA it will be a CUDA stream; work is then launched, not run, by enqueue.)
+// Streams and events. A Stream runs work in order; an Event marks a point in it. On the CPU a stream is an
+// in-order queue with its own worker thread, or `inline`: work runs at once on the calling thread, which is
+// what compute uses. (On CUDA it will be a CUDA stream; work is then launched, not run, by enqueue.)
 //
-// An exception thrown by work on a worker stream sticks to the stream: later work is skipped, and synchronize() and the
-// events recorded after it rethrow it.
+// An exception thrown by work on a worker stream sticks to the stream: later work is skipped, and
+// synchronize() and the events recorded after it rethrow it.
 #pragma once
 
 #include <functional>
@@ -48,9 +48,10 @@ class Stream {
     bool is_inline() const;
     const std::string& name() const;
     void enqueue(std::function<void()> work);
-    Event record();                 // an event that is done when all work enqueued so far is done
-    void wait(const Event& event);  // later work of this stream starts after `event`; blocks only an inline stream
-    void synchronize();             // blocks until the queue is empty; rethrows the stream's error
+    Event record();  // an event that is done when all work enqueued so far is done
+    void wait(
+        const Event& event);  // later work of this stream starts after `event`; blocks only an inline stream
+    void synchronize();       // blocks until the queue is empty; rethrows the stream's error
 
   private:
     struct Impl;

@@ -6,22 +6,32 @@ namespace tandem {
 
 std::size_t dtype_size(DType dtype) {
     switch (dtype) {
-        case DType::float32: return 4;
-        case DType::bfloat16: return 2;
-        case DType::int32: return 4;
-        case DType::int64: return 8;
-        case DType::uint8: return 1;
+        case DType::float32:
+            return 4;
+        case DType::bfloat16:
+            return 2;
+        case DType::int32:
+            return 4;
+        case DType::int64:
+            return 8;
+        case DType::uint8:
+            return 1;
     }
     return 0;
 }
 
 std::string_view dtype_name(DType dtype) {
     switch (dtype) {
-        case DType::float32: return "float32";
-        case DType::bfloat16: return "bfloat16";
-        case DType::int32: return "int32";
-        case DType::int64: return "int64";
-        case DType::uint8: return "uint8";
+        case DType::float32:
+            return "float32";
+        case DType::bfloat16:
+            return "bfloat16";
+        case DType::int32:
+            return "int32";
+        case DType::int64:
+            return "int64";
+        case DType::uint8:
+            return "uint8";
     }
     return "?";
 }
@@ -38,11 +48,16 @@ DType dtype_from_name(std::string_view name) {
 
 std::string_view safetensors_dtype_name(DType dtype) {
     switch (dtype) {
-        case DType::float32: return "F32";
-        case DType::bfloat16: return "BF16";
-        case DType::int32: return "I32";
-        case DType::int64: return "I64";
-        case DType::uint8: return "U8";
+        case DType::float32:
+            return "F32";
+        case DType::bfloat16:
+            return "BF16";
+        case DType::int32:
+            return "I32";
+        case DType::int64:
+            return "I64";
+        case DType::uint8:
+            return "U8";
     }
     return "?";
 }

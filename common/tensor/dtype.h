@@ -27,21 +27,32 @@ struct bfloat16 {
 enum class DType : std::uint8_t { float32, bfloat16, int32, int64, uint8 };
 
 std::size_t dtype_size(DType dtype);
-std::string_view dtype_name(DType dtype);              // torch's words: "float32", "bfloat16", …
-DType dtype_from_name(std::string_view name);          // also "fp32", "bf16"; throws InvalidArgument listing the names
+std::string_view dtype_name(DType dtype);  // torch's words: "float32", "bfloat16", …
+DType dtype_from_name(
+    std::string_view name);  // also "fp32", "bf16"; throws InvalidArgument listing the names
 std::string_view safetensors_dtype_name(DType dtype);  // "F32", "BF16", "I32", "I64", "U8"
 
 template <typename T>
 struct dtype_of;
 template <>
-struct dtype_of<float> { static constexpr DType value = DType::float32; };
+struct dtype_of<float> {
+    static constexpr DType value = DType::float32;
+};
 template <>
-struct dtype_of<bfloat16> { static constexpr DType value = DType::bfloat16; };
+struct dtype_of<bfloat16> {
+    static constexpr DType value = DType::bfloat16;
+};
 template <>
-struct dtype_of<std::int32_t> { static constexpr DType value = DType::int32; };
+struct dtype_of<std::int32_t> {
+    static constexpr DType value = DType::int32;
+};
 template <>
-struct dtype_of<std::int64_t> { static constexpr DType value = DType::int64; };
+struct dtype_of<std::int64_t> {
+    static constexpr DType value = DType::int64;
+};
 template <>
-struct dtype_of<std::uint8_t> { static constexpr DType value = DType::uint8; };
+struct dtype_of<std::uint8_t> {
+    static constexpr DType value = DType::uint8;
+};
 
 }  // namespace tandem

@@ -9,7 +9,7 @@ namespace tandem {
 
 using Shape = std::vector<std::int64_t>;
 
-std::int64_t numel(const Shape& shape);      // product of dims; 1 for a scalar
-std::string to_string(const Shape& shape);   // "[2, 3]"
+std::int64_t numel(const Shape& shape);     // product of dims; 1 for a scalar
+std::string to_string(const Shape& shape);  // "[2, 3]"
 
 }  // namespace tandem

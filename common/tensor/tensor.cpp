@@ -37,8 +37,8 @@ Tensor Tensor::borrow(Span memory, Shape shape, DType dtype) {
     result.shape_ = std::move(shape);
     result.dtype_ = dtype;
     result.data_ = memory.data;
-    require(memory.bytes >= result.bytes(), "{} bytes cannot hold {} of {}", memory.bytes, to_string(result.shape_),
-            dtype_name(dtype));
+    require(memory.bytes >= result.bytes(), "{} bytes cannot hold {} of {}", memory.bytes,
+            to_string(result.shape_), dtype_name(dtype));
     return result;
 }
 

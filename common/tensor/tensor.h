@@ -1,5 +1,5 @@
-// A tensor: dtype, shape, and memory that it shares with its views. Always contiguous and row-major. Copies are cheap
-// and alias the same elements; the memory goes back to its pool with the last of them.
+// A tensor: dtype, shape, and memory that it shares with its views. Always contiguous and row-major. Copies
+// are cheap and alias the same elements; the memory goes back to its pool with the last of them.
 #pragma once
 
 #include <cstddef>
@@ -56,8 +56,8 @@ class Tensor {
         return {all.begin(), all.end()};
     }
 
-    Tensor reshape(Shape shape) const;                            // same numel; aliases
-    Tensor rows(std::int64_t start, std::int64_t count) const;    // narrow dim 0; aliases
+    Tensor reshape(Shape shape) const;                                        // same numel; aliases
+    Tensor rows(std::int64_t start, std::int64_t count) const;                // narrow dim 0; aliases
     Tensor clone(std::string_view tag, MemoryPool& pool = cpu_pool()) const;  // synchronous host copy
 
   private:
@@ -70,8 +70,8 @@ class Tensor {
 
 template <typename T>
 Tensor Tensor::from(std::span<const T> values, Shape shape, std::string_view tag) {
-    require(static_cast<std::int64_t>(values.size()) == tandem::numel(shape), "{} values do not fill shape {}",
-            values.size(), to_string(shape));
+    require(static_cast<std::int64_t>(values.size()) == tandem::numel(shape),
+            "{} values do not fill shape {}", values.size(), to_string(shape));
     Tensor result = empty(std::move(shape), dtype_of<T>::value, tag);
     std::copy(values.begin(), values.end(), result.data<T>());
     return result;

@@ -24,11 +24,13 @@ std::size_t size_class(std::size_t bytes) {
 
 std::byte* system_allocate(std::size_t bytes) {
     void* data = nullptr;
-    if (posix_memalign(&data, kAlignment, bytes) != 0) throw Error(fmt::format("out of memory: asked for {} bytes", bytes));
+    if (posix_memalign(&data, kAlignment, bytes) != 0)
+        throw Error(fmt::format("out of memory: asked for {} bytes", bytes));
     return static_cast<std::byte*>(data);
 }
 
-// Keeps freed blocks by size class. Under a sanitizer every block is fresh and exact, so that overruns are seen.
+// Keeps freed blocks by size class. Under a sanitizer every block is fresh and exact, so that overruns are
+// seen.
 class CachingPool final : public MemoryPool {
   public:
     Device device() const override { return {}; }
@@ -81,11 +83,12 @@ class RangePool final : public MemoryPool {
         std::size_t available = 0;
         for (auto it = free_by_offset_.begin(); it != free_by_offset_.end(); ++it) {
             available += it->second;
-            if (it->second >= wanted && (best == free_by_offset_.end() || it->second < best->second)) best = it;
+            if (it->second >= wanted && (best == free_by_offset_.end() || it->second < best->second))
+                best = it;
         }
         if (best == free_by_offset_.end()) {
-            throw Error(fmt::format("pool '{}' is full: asked for {} bytes, {} of {} free", name_, bytes, available,
-                                    range_.bytes));
+            throw Error(fmt::format("pool '{}' is full: asked for {} bytes, {} of {} free", name_, bytes,
+                                    available, range_.bytes));
         }
         const auto [offset, size] = *best;
         free_by_offset_.erase(best);
@@ -96,7 +99,8 @@ class RangePool final : public MemoryPool {
     void release(std::byte* data, std::size_t bytes) noexcept override {
         const std::lock_guard lock(mutex_);
         auto it = free_by_offset_.emplace(static_cast<std::size_t>(data - range_.data), rounded(bytes)).first;
-        if (const auto next = std::next(it); next != free_by_offset_.end() && it->first + it->second == next->first) {
+        if (const auto next = std::next(it);
+            next != free_by_offset_.end() && it->first + it->second == next->first) {
             it->second += next->second;
             free_by_offset_.erase(next);
         }

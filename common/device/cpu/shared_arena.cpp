@@ -78,7 +78,9 @@ SharedArena& SharedArena::operator=(SharedArena&& other) noexcept {
     return *this;
 }
 
-SharedArena::~SharedArena() { close(); }
+SharedArena::~SharedArena() {
+    close();
+}
 
 void SharedArena::touch() {
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));

@@ -135,8 +135,12 @@ Stream::~Stream() {
     }
 }
 
-bool Stream::is_inline() const { return impl_->is_inline; }
-const std::string& Stream::name() const { return impl_->name; }
+bool Stream::is_inline() const {
+    return impl_->is_inline;
+}
+const std::string& Stream::name() const {
+    return impl_->name;
+}
 
 void Stream::enqueue(std::function<void()> work) {
     if (impl_->is_inline) {

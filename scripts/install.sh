@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Makes sure that what Tandem builds with is here: asks apt for what is missing, or names the packages when it may not.
+# Never removes a package of the user's (Boost's -dev versions would evict each other).
+#   scripts/install.sh [--tests]        --tests: also what only the tests need
+set -euo pipefail
+
+# package:a file that it brings. A file that is there some other way is as good as the package.
+needed="g++:/usr/bin/g++ cmake:/usr/bin/cmake ninja-build:/usr/bin/ninja libdnnl-dev:/usr/include/dnnl.hpp
+  libboost-dev:/usr/include/boost/beast.hpp nlohmann-json3-dev:/usr/include/nlohmann/json.hpp
+  libcli11-dev:/usr/include/CLI/CLI.hpp libspdlog-dev:/usr/include/spdlog/spdlog.h libfmt-dev:/usr/include/fmt/core.h
+  libtomlplusplus-dev:/usr/include/toml++/toml.h libxxhash-dev:/usr/include/xxhash.h"
+for_tests="libgtest-dev:/usr/include/gtest/gtest.h libgmock-dev:/usr/include/gmock/gmock.h
+  libbenchmark-dev:/usr/include/benchmark/benchmark.h clang-format:/usr/bin/clang-format"
+[ "${1:-}" = "--tests" ] && needed="$needed $for_tests"
+
+missing=()
+for entry in $needed; do
+    [ -e "${entry#*:}" ] || missing+=("${entry%%:*}")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+    if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+        as_root=(sudo -n)
+    else
+        echo "Missing packages, and no right to install them. As root, run:" >&2
+        echo "  apt-get install --no-remove ${missing[*]}" >&2
+        exit 2
+    fi
+fi
+if ! command -v apt-get >/dev/null; then
+    echo "Missing, and this system has no apt-get: ${missing[*]} (Debian's names)" >&2
+    exit 2
+fi
+echo "Installing ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+"${as_root[@]}" apt-get update -qq
+"${as_root[@]}" apt-get install -y -qq --no-remove --no-install-recommends "${missing[@]}" >/dev/null

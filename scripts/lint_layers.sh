@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# lint.layers: who may include whom. Reads every #include "…" and holds the floors of the house:
+#   common knows no sibling; engine_adapter knows common; sync knows common and engine_adapter/engine.h;
+#   trainer knows common only. A main.cpp, an example or a test may join siblings.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+broken=0
+complain() {
+    echo "$1:$2 includes \"$3\": $4" >&2
+    broken=1
+}
+
+while IFS=: read -r file line text; do
+    header=$(sed -E 's/.*"([^"]+)".*/\1/' <<<"$text")
+    floor=${file%%/*}
+    target=${header%%/*}
+    case "$target" in common | engine_adapter | sync | trainer | tests | examples) ;; *)
+        # A sanctioned neighbour include of a kernel source; everything else is written from the repository root.
+        [[ "$header" == */* ]] || [[ "$header" == *.inl ]] || complain "$file" "$line" "$header" "write the path from the repository root"
+        continue ;;
+    esac
+    [ "$(basename "$file")" = main.cpp ] && continue
+    case "$floor:$target" in
+    common:common | engine_adapter:common | engine_adapter:engine_adapter | sync:common | sync:sync | trainer:common | trainer:trainer) ;;
+    sync:engine_adapter)
+        [ "$header" = engine_adapter/engine.h ] || complain "$file" "$line" "$header" "sync knows only engine_adapter/engine.h" ;;
+    *) complain "$file" "$line" "$header" "$floor may not know $target" ;;
+    esac
+done < <(grep -rnE '^#include "' common engine_adapter sync trainer --include='*.h' --include='*.cpp' --include='*.inl' --include='*.cu')
+
+for folder in $(find common engine_adapter sync trainer -type d); do
+    case "$(basename "$folder")" in utils | core | helpers | misc)
+        echo "$folder: no folder is called utils, core, helpers or misc" >&2
+        broken=1 ;;
+    esac
+done
+exit $broken

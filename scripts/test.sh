@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Every test that this machine can run: unit, contract, multi-process and lint, then the multi-threaded parts again under
+# the address and the thread sanitizer. Installs what is missing.
+#   scripts/test.sh [--quick]        --quick: no sanitizer builds
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+quick=0
+case "${1:-}" in
+"") ;;
+--quick) quick=1 ;;
+-h | --help)
+    sed -n '2,4s/^# \{0,1\}//p' "$0"
+    exit 0
+    ;;
+*)
+    echo "scripts/test.sh: unknown option '$1'; known: --quick" >&2
+    exit 2
+    ;;
+esac
+scripts/install.sh --tests
+
+cores=$(nproc)
+step() { printf '\n== %s (%s s)\n' "$1" "$SECONDS"; }
+
+step "build"
+cmake --preset cpu >/dev/null
+cmake --build --preset cpu
+step "tests"
+# Without a GPU the label gpu leaves the list; nothing else is left out.
+no_gpu=(-LE gpu)
+[ -e /dev/nvidia0 ] && no_gpu=()
+ctest --test-dir build/cpu --output-on-failure -j "$cores" "${no_gpu[@]}"
+
+if [ "$quick" -eq 0 ]; then
+    for sanitizer in asan tsan; do
+        step "build with $sanitizer"
+        cmake --preset "$sanitizer" >/dev/null
+        cmake --build --preset "$sanitizer" --target "tandem_${sanitizer}_tests"
+        step "tests with $sanitizer"
+        ctest --test-dir "build/$sanitizer" --output-on-failure -j "$cores" -L "$sanitizer" --no-tests=error
+    done
+fi
+step "all tests passed"
