@@ -1,8 +1,10 @@
-// A model's architecture: what config.json of a Hugging Face directory says. Decoder of Qwen3's shape.
+// A model's architecture: what config.json of a Hugging Face directory says. Decoder of Qwen3's shape;
+// without qk-norm it is Llama's (no rope scaling, no biases).
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/tensor/dtype.h"
 
@@ -23,18 +25,22 @@ struct ModelConfig {
     float rope_theta = 10000.0f;
     bool tie_word_embeddings = true;
     bool qk_norm = true;
-    std::int32_t eos_token_id = -1;  // -1: none
+    std::int32_t eos_token_id = -1;                // -1: none
+    std::vector<std::int32_t> more_eos_token_ids;  // when config.json lists several
     DType torch_dtype = DType::float32;
 
-    // Every rule that the code relies on: positive sizes, heads % kv_heads == 0, even head_dim. Throws ConfigError
-    // naming `file` and the key.
+    // Every rule that the code relies on: positive sizes, heads % kv_heads == 0, even head_dim. Throws
+    // ConfigError naming `file` and the key.
     void validate(const std::string& file) const;
     std::int64_t parameter_count() const;
 };
 
-// Reads DIR/config.json. Throws ConfigError: missing or malformed file, unsupported architecture (names the supported).
+// Reads DIR/config.json. Throws ConfigError: missing or malformed file, unsupported architecture (names the
+// supported).
 ModelConfig read_model_config(const std::string& directory);
 ModelConfig parse_model_config(const std::string& json_text, const std::string& file);
-std::string to_json(const ModelConfig& config);  // config.json that transformers loads
+// config.json that transformers loads. qk_norm decides the architecture that is written: Qwen3ForCausalLM
+// with it, LlamaForCausalLM without.
+std::string to_json(const ModelConfig& config);
 
 }  // namespace tandem::model

@@ -1,4 +1,5 @@
-// The parameters of a model: Hugging Face names and shapes, in the one order that trainer, sync and engine all use.
+// The parameters of a model: Hugging Face names and shapes, in the one order that trainer, sync and engine
+// all use.
 #pragma once
 
 #include <string>
@@ -15,8 +16,9 @@ struct ParameterSpec {
     int layer = -1;    // -1: embedding, final norm, head
 };
 
-// model.embed_tokens.weight; then each layer: input_layernorm, q_proj, k_proj, v_proj, [q_norm, k_norm], o_proj,
-// post_attention_layernorm, gate_proj, up_proj, down_proj; then model.norm.weight; then lm_head.weight when untied.
+// model.embed_tokens.weight; then each layer: input_layernorm, q_proj, k_proj, v_proj, [q_norm, k_norm],
+// o_proj, post_attention_layernorm, gate_proj, up_proj, down_proj; then model.norm.weight; then
+// lm_head.weight when untied.
 std::vector<ParameterSpec> parameter_specs(const ModelConfig& config);
 
 }  // namespace tandem::model

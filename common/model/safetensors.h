@@ -10,9 +10,9 @@
 
 namespace tandem::model {
 
-// A Hugging Face directory's tensors: model.safetensors, or the files that model.safetensors.index.json names.
-// Opening checks every header: length inside the file, known dtypes, offsets in order, inside, not overlapping, and equal
-// to what shape and dtype need. Throws ConfigError naming file and tensor.
+// A Hugging Face directory's tensors: model.safetensors, or the files that model.safetensors.index.json
+// names. Opening checks every header: length inside the file, known dtypes, offsets in order, inside, not
+// overlapping, and equal to what shape and dtype need. Throws ConfigError naming file and tensor.
 class Safetensors {
   public:
     static Safetensors open(const std::string& directory);
