@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/deadline.h"
+#include "common/device/device.h"
 #include "common/ops/batched_copy.h"
 #include "common/tensor/dtype.h"
 #include "common/tensor/shape.h"
@@ -48,6 +49,17 @@ struct Bucket {
     std::vector<BucketEntry> entries;
 };
 
+// Memory that the trainer ranks fill and the engine reads: `slots` slots of slot_bytes each. Borrowed: its owner keeps
+// it mapped for as long as the engine is connected.
+struct StagingArea {
+    Span memory;  // this process's mapping
+    int fd = -1;  // of the shared memory behind it, for engines of the same host; -1: none
+    int slots = 0;
+    std::size_t slot_bytes = 0;
+
+    Span slot(int index) const { return memory.subspan(static_cast<std::size_t>(index) * slot_bytes, slot_bytes); }
+};
+
 class Engine {
   public:
     virtual ~Engine() = default;
@@ -59,12 +71,16 @@ class Engine {
     virtual void pause(Deadline deadline) = 0;
     virtual void resume(Deadline deadline) = 0;
 
+    // Where buckets will lie. Once after connecting, while idle; again replaces the area.
+    virtual void attach(const StagingArea& staging, Deadline deadline) = 0;
+
     virtual void begin(std::int64_t version, Deadline deadline) = 0;
     // Hands over a filled slot and returns at once; the engine verifies and copies it while the next one is filled.
     virtual void load_async(const Bucket& bucket, Deadline deadline) = 0;
     // Waits until the engine is done with bucket `index`, so that its slot may be filled again. Throws ProtocolError
-    // naming tensor, rank and bucket when a checksum did not match; the version can then only be aborted.
-    virtual void wait_loaded(int index, Deadline deadline) = 0;
+    // naming tensor, rank and bucket when a checksum did not match; the version can then only be aborted. Returns the
+    // milliseconds that the engine spent copying and verifying the bucket.
+    virtual double wait_loaded(int index, Deadline deadline) = 0;
     // All or nothing: every byte of every tensor must have been loaded and the manifest checksum must match.
     virtual void commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) = 0;
     virtual void abort(const std::string& reason, Deadline deadline) = 0;
@@ -73,9 +89,12 @@ class Engine {
     virtual std::vector<ops::Checksum> checksums(Deadline deadline) = 0;
 };
 
-// The manifest checksum of a version: over name, dtype, shape and whole-tensor checksum of every tensor in order, and
-// the version number. Both ends compute it with this function.
+// What both ends agree on at commit. The checksum of a tensor within a version is ops::combine over the checksums of its
+// entries in ascending tensor_offset (so it depends on how the plan cut it, which both ends saw). The manifest checksum
+// is XXH3-128 over the text "version\n" and then, for each tensor in the engine's order, "name\tdtype\t[shape]\thex\n".
 ops::Checksum manifest_checksum(std::int64_t version, const std::vector<TensorInfo>& tensors,
                                 const std::vector<ops::Checksum>& checksums);
+
+std::size_t tensor_bytes(const TensorInfo& tensor);
 
 }  // namespace tandem::engine
