@@ -1,10 +1,13 @@
-// A tensor spread over a mesh: the local piece, the mesh, a placement for every mesh axis, and the global shape.
-// The local tensor is never padded; padding exists only inside collectives.
+// A tensor spread over a mesh: the local piece, the mesh, a placement for every mesh axis, and the global
+// shape. The local tensor is never padded; padding exists only inside collectives.
 #pragma once
 
 #include <optional>
+#include <utility>
 
+#include "common/dtensor/layout.h"
 #include "common/dtensor/placement.h"
+#include "common/dtensor/redistribute_plan.h"
 #include "common/mesh/device_mesh.h"
 #include "common/tensor/tensor.h"
 
@@ -14,21 +17,27 @@ class PendingDTensor;
 
 class DTensor {
   public:
-    DTensor() = default;
+    DTensor() = default;  // undefined
     // Wraps a local piece. Throws InvalidArgument when its shape is not what the layout gives this rank.
     static DTensor from_local(Tensor local, DeviceMesh mesh, Placements placements, Shape global_shape);
-    // Cuts a tensor that every rank holds in full.
+    // Cuts a tensor that every rank holds in full: a copy, or the tensor itself where nothing is cut. No
+    // communication. Throws InvalidArgument on Partial.
     static DTensor distribute(const Tensor& full, DeviceMesh mesh, Placements placements);
 
+    bool defined() const { return mesh_.has_value(); }
     const Tensor& local() const { return local_; }
     const DeviceMesh& mesh() const { return *mesh_; }
     const Placements& placements() const { return placements_; }
     const Shape& shape() const { return global_shape_; }  // global
     DType dtype() const { return local_.dtype(); }
+    LocalLayout layout() const;  // which global indices the local piece holds
 
-    // Out of place, blocking / asynchronous on `stream`. Collective over the mesh.
+    // Out of place, blocking / asynchronous on `stream`. Collective over the mesh. Where nothing has to
+    // change, the result shares this tensor's memory. A target of Partial is refused unless that axis is so
+    // already.
     DTensor redistribute(const Placements& to) const;
-    PendingDTensor redistribute_async(const Placements& to, Stream& stream) const;
+    PendingDTensor redistribute_async(const Placements& to, Stream& stream,
+                                      PartialTarget partial = PartialTarget::refuse) const;
     Tensor full_tensor() const;  // redistribute to Replicate everywhere, local piece
 
   private:
@@ -39,10 +48,13 @@ class DTensor {
 };
 
 // The result of redistribute_async. get() is valid after wait() or after `event()` on the consumer's stream.
+// Dropping it does not cancel the work: the stream keeps every buffer alive until it is done with it.
 class PendingDTensor {
   public:
     PendingDTensor(DTensor result, Event event) : result_(std::move(result)), event_(std::move(event)) {}
     const Event& event() const { return event_; }
+    // The result, whose values may not have landed yet: for work queued behind event().
+    const DTensor& get() const { return result_; }
     DTensor wait(Deadline deadline) const {
         event_.wait(deadline);
         return result_;
@@ -53,13 +65,9 @@ class PendingDTensor {
     Event event_;
 };
 
-// What a layout gives the rank at `coordinates`: local shape, and for every tensor dim the runs [start, stop) of global
-// indices in local order (several with strided shards).
-struct LocalLayout {
-    Shape shape;
-    std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> runs;  // [tensor dim][run]
-};
-LocalLayout local_layout(const Shape& global_shape, const std::vector<int>& mesh_sizes, const Placements& placements,
-                         const std::vector<int>& coordinates);
+// The gradient of `y = x.redistribute(to)` with x at `from`: grad, which has y's placements `to`, brought to
+// x's, and kept Replicate where x was Partial (each term of a sum has the whole gradient; PyTorch does the
+// same for every reduction). Collective over the mesh.
+DTensor redistribute_backward(const DTensor& grad, const Placements& from, const Placements& to);
 
 }  // namespace tandem

@@ -1,0 +1,31 @@
+// Who holds which indices: pure arithmetic over shapes, mesh sizes and placements.
+#pragma once
+
+#include <vector>
+
+#include "common/dtensor/placement.h"
+#include "common/tensor/shape.h"
+
+namespace tandem {
+
+// What a layout gives the rank at `coordinates`: local shape, and for every tensor dim the runs [start, stop)
+// of global indices in local order (several with strided shards). An empty dim has no run.
+struct LocalLayout {
+    Shape shape;
+    std::vector<std::vector<Run>> runs;  // [tensor dim][run]
+    // PyTorch's global offset: where each dim's first run starts; the global size for a dim cut empty.
+    Shape offsets;
+    friend bool operator==(const LocalLayout&, const LocalLayout&) = default;
+};
+
+// Placements apply from the outermost mesh axis to the innermost; each cuts what the ones before it left.
+LocalLayout local_layout(const Shape& global_shape, const std::vector<int>& mesh_sizes,
+                         const Placements& placements, const std::vector<int>& coordinates);
+Shape local_shape(const Shape& global_shape, const std::vector<int>& mesh_sizes, const Placements& placements,
+                  const std::vector<int>& coordinates);
+
+// FSDP over an axis outside of what tensor parallelism has cut: the placements of (fsdp, tp axes …) that
+// describe "TP first, then FSDP cuts dim 0 of TP's local piece". tp_sizes belong to tp_placements.
+Placements fsdp_over_tp(const Placements& tp_placements, const std::vector<int>& tp_sizes, int fsdp_dim = 0);
+
+}  // namespace tandem
