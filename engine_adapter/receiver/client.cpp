@@ -1,0 +1,101 @@
+#include "engine_adapter/receiver/client.h"
+
+#include <nlohmann/json.hpp>
+
+#include "common/error.h"
+#include "common/http/client.h"
+#include "engine_adapter/transport/shm/transport.h"
+
+namespace tandem::engine {
+namespace {
+
+class HttpControl final : public GenerationControl {
+  public:
+    explicit HttpControl(const std::string& url) : client_(url) {}
+    // retract: running requests go back to the queue and restart on the new weights.
+    void pause(Deadline deadline) override {
+        client_.post_json("/pause_generation", {{"mode", "retract"}}, deadline);
+    }
+    void resume(Deadline deadline) override {
+        client_.post_json("/continue_generation", nlohmann::json::object(), deadline);
+    }
+    nlohmann::json model_info(Deadline deadline) { return client_.get_json("/model_info", deadline); }
+
+  private:
+    http::Client client_;
+};
+
+class ReceiverClient final : public Engine {
+  public:
+    ReceiverClient(Channel channel, std::unique_ptr<GenerationControl> control, Deadline deadline)
+        : connection_(std::make_shared<Connection>(std::move(channel))), control_(std::move(control)) {
+        capabilities_ = wire::capabilities_from_json(
+            connection_->request({{"op", "hello"}, {"protocol", wire::kProtocol}}, {}, -1, "hello", deadline)
+                .header);
+        transport_ = std::make_unique<ShmTransport>(connection_, capabilities_.tensors);
+    }
+
+    const Capabilities& capabilities() const override { return capabilities_; }
+    std::string peer() const override { return connection_->peer(); }
+
+    void pause(Deadline deadline) override {
+        if (control_) control_->pause(deadline);
+    }
+    void resume(Deadline deadline) override {
+        if (control_) control_->resume(deadline);
+    }
+
+    void attach(const StagingArea& staging, Deadline deadline) override {
+        transport_->stage(staging, deadline);
+    }
+    void begin(std::int64_t version, Deadline deadline) override {
+        request({{"op", "begin"}, {"version", version}}, "begin", deadline);
+    }
+    void load_async(const Bucket& bucket, Deadline deadline) override { transport_->post(bucket, deadline); }
+    double wait_loaded(int index, Deadline deadline) override { return transport_->wait(index, deadline); }
+    void commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) override {
+        request({{"op", "commit"}, {"version", version}, {"manifest", ops::to_hex(manifest)}}, "commit",
+                deadline);
+    }
+    void abort(const std::string& reason, Deadline deadline) override {
+        request({{"op", "abort"}, {"reason", reason}}, "abort", deadline);
+        transport_->release();
+    }
+
+    std::vector<ops::Checksum> checksums(Deadline deadline) override {
+        const Message reply = request({{"op", "checksums"}}, "checksums", deadline);
+        return wire::from_bytes<ops::Checksum>(reply.payload, capabilities_.tensors.size());
+    }
+
+  private:
+    Message request(nlohmann::json header, const char* phase, Deadline deadline) {
+        return connection_->request(std::move(header), {}, -1, phase, deadline);
+    }
+
+    std::shared_ptr<Connection> connection_;
+    std::unique_ptr<GenerationControl> control_;
+    Capabilities capabilities_;
+    std::unique_ptr<ShmTransport> transport_;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> connect_receiver(const std::string& address, Deadline deadline,
+                                         std::unique_ptr<GenerationControl> control) {
+    return std::make_unique<ReceiverClient>(Channel::connect(address, deadline), std::move(control),
+                                            deadline);
+}
+
+std::unique_ptr<Engine> connect_tandem(const std::string& url, Deadline deadline) {
+    auto control = std::make_unique<HttpControl>(url);
+    const nlohmann::json info = control->model_info(deadline);
+    const auto tandem = info.find("tandem");
+    if (tandem == info.end() || !tandem->is_object() || !tandem->contains("receiver") ||
+        !tandem->at("receiver").is_string()) {
+        throw TransportError("engine " + url, "connect",
+                             "/model_info names no \"tandem\": {\"receiver\"}: not tandem-engine");
+    }
+    return connect_receiver(tandem->at("receiver").get<std::string>(), deadline, std::move(control));
+}
+
+}  // namespace tandem::engine

@@ -1,0 +1,28 @@
+// The trainer's handle of an engine that runs a Receiver.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine_adapter/engine.h"
+
+namespace tandem::engine {
+
+// How generation is stopped and let go on; a receiver alone cannot.
+class GenerationControl {
+  public:
+    virtual ~GenerationControl() = default;
+    virtual void pause(Deadline deadline) = 0;
+    virtual void resume(Deadline deadline) = 0;
+};
+
+// An engine by its URL ("http://127.0.0.1:30000"): GET /model_info names its receiver, POST /pause_generation
+// and /continue_generation stop it and let it go on. Throws TransportError when nothing answers or it runs no
+// receiver.
+std::unique_ptr<Engine> connect_tandem(const std::string& url, Deadline deadline);
+
+// A receiver by its address ("unix-abstract:NAME"). Without `control`, pause and resume do nothing.
+std::unique_ptr<Engine> connect_receiver(const std::string& address, Deadline deadline,
+                                         std::unique_ptr<GenerationControl> control = nullptr);
+
+}  // namespace tandem::engine

@@ -1,0 +1,167 @@
+#include "engine_adapter/transport/shm/channel.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "engine_adapter/transport/shm/address.h"
+
+namespace tandem::engine {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+int poll_timeout(Deadline deadline) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.left()).count();
+    return static_cast<int>(std::min<long long>(left, 3'600'000));
+}
+
+// Takes the descriptors out of a received control block; keeps the first, closes the rest.
+void take_descriptors(msghdr& message, FileDescriptor* kept) {
+    for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+        const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (std::size_t i = 0; i < count; ++i) {
+            int fd = -1;
+            std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+            FileDescriptor owned(fd);
+            if (kept != nullptr && !*kept) *kept = std::move(owned);
+        }
+    }
+}
+
+}  // namespace
+
+Channel::Channel(FileDescriptor socket, std::string peer)
+    : socket_(std::move(socket)), peer_(std::move(peer)) {}
+
+Channel Channel::connect(const std::string& address, Deadline deadline) {
+    const AbstractAddress to = parse_abstract_address(address);
+    const std::string peer = "engine " + address;
+    for (;;) {
+        FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        if (!socket) throw SystemError("socket", errno);
+        if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to.address), to.length) == 0) {
+            require_same_user(socket.get(), peer);
+            return Channel(std::move(socket), peer);
+        }
+        // EAGAIN: the engine's backlog is full.
+        if (errno != EAGAIN && errno != EINTR)
+            throw TransportError(peer, "connect", std::strerror(errno), true);
+        if (deadline.passed())
+            throw DeadlineExceeded(peer, "connect", "the engine does not accept connections");
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+}
+
+void Channel::wait_for(short events, const std::string& phase, Deadline deadline) const {
+    for (;;) {
+        std::array<pollfd, 2> fds{pollfd{socket_.get(), events, 0}, pollfd{interrupt_, POLLIN, 0}};
+        const int ready = ::poll(fds.data(), interrupt_ >= 0 ? 2 : 1, poll_timeout(deadline));
+        if (ready < 0 && errno != EINTR) throw SystemError("poll", errno);
+        if (interrupt_ >= 0 && fds[1].revents != 0) throw TransportError(peer_, phase, "stopping");
+        if (ready > 0 && fds[0].revents != 0) return;
+        if (deadline.passed()) throw DeadlineExceeded(peer_, phase, "no answer within the deadline", true);
+    }
+}
+
+bool Channel::readable() const {
+    pollfd fd{socket_.get(), POLLIN, 0};
+    return ::poll(&fd, 1, 0) > 0;
+}
+
+void Channel::send(const nlohmann::json& header, ConstSpan payload, int fd, const std::string& phase,
+                   Deadline deadline) {
+    const std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    require(text.size() <= kMaxHeaderBytes && payload.bytes <= kMaxPayloadBytes,
+            "message of {} + {} bytes is too large", text.size(), payload.bytes);
+    std::array<std::uint32_t, 2> lengths{static_cast<std::uint32_t>(text.size()),
+                                         static_cast<std::uint32_t>(payload.bytes)};
+    const std::size_t total = sizeof(lengths) + text.size() + payload.bytes;
+    std::size_t sent = 0;
+    while (sent < total) {
+        std::array<iovec, 3> parts{iovec{lengths.data(), sizeof(lengths)},
+                                   iovec{const_cast<char*>(text.data()), text.size()},
+                                   iovec{const_cast<std::byte*>(payload.data), payload.bytes}};
+        std::size_t skip = sent;
+        for (auto& part : parts) {
+            const std::size_t step = std::min(skip, part.iov_len);
+            part.iov_base = static_cast<char*>(part.iov_base) + step;
+            part.iov_len -= step;
+            skip -= step;
+        }
+        msghdr message{};
+        message.msg_iov = parts.data();
+        message.msg_iovlen = parts.size();
+        alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+        if (fd >= 0 && sent == 0) {
+            message.msg_control = control.data();
+            message.msg_controllen = control.size();
+            cmsghdr* c = CMSG_FIRSTHDR(&message);
+            c->cmsg_level = SOL_SOCKET;
+            c->cmsg_type = SCM_RIGHTS;
+            c->cmsg_len = CMSG_LEN(sizeof(int));
+            std::memcpy(CMSG_DATA(c), &fd, sizeof(int));
+        }
+        const ssize_t n = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n >= 0) {
+            sent += static_cast<std::size_t>(n);
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            wait_for(POLLOUT, phase, deadline);
+        } else if (errno != EINTR) {
+            throw TransportError(peer_, phase, std::string("connection lost: ") + std::strerror(errno), true);
+        }
+    }
+}
+
+void Channel::read_exactly(std::byte* data, std::size_t bytes, FileDescriptor* fd, const std::string& phase,
+                           Deadline deadline) {
+    std::size_t got = 0;
+    while (got < bytes) {
+        iovec part{data + got, bytes - got};
+        alignas(cmsghdr) std::array<char, CMSG_SPACE(8 * sizeof(int))> control{};
+        msghdr message{};
+        message.msg_iov = &part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.data();
+        message.msg_controllen = control.size();
+        const ssize_t n = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+        if (n > 0) {
+            take_descriptors(message, fd);
+            got += static_cast<std::size_t>(n);
+        } else if (n == 0) {
+            throw TransportError(peer_, phase, "the peer closed the connection", true);
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            wait_for(POLLIN, phase, deadline);
+        } else if (errno != EINTR) {
+            throw TransportError(peer_, phase, std::string("connection lost: ") + std::strerror(errno), true);
+        }
+    }
+}
+
+Message Channel::receive(const std::string& phase, Deadline deadline) {
+    Message message;
+    std::array<std::uint32_t, 2> lengths{};
+    read_exactly(reinterpret_cast<std::byte*>(lengths.data()), sizeof(lengths), &message.fd, phase, deadline);
+    if (lengths[0] > kMaxHeaderBytes || lengths[1] > kMaxPayloadBytes) {
+        throw MalformedMessage(fmt::format("{}: a message of {} + {} bytes is larger than allowed", peer_,
+                                           lengths[0], lengths[1]));
+    }
+    std::string text(lengths[0], '\0');
+    read_exactly(reinterpret_cast<std::byte*>(text.data()), text.size(), &message.fd, phase, deadline);
+    message.payload.resize(lengths[1]);
+    read_exactly(message.payload.data(), message.payload.size(), &message.fd, phase, deadline);
+    message.header = nlohmann::json::parse(text, nullptr, false);
+    if (!message.header.is_object())
+        throw MalformedMessage(peer_ + ": a message's header is not a JSON object");
+    return message;
+}
+
+}  // namespace tandem::engine

@@ -1,0 +1,41 @@
+#include "engine_adapter/transport/shm/connection.h"
+
+#include "engine_adapter/transport/shm/wire.h"
+
+namespace tandem::engine {
+
+std::int64_t Connection::post(nlohmann::json header, ConstSpan payload, int fd, const std::string& phase,
+                              Deadline deadline) {
+    header["id"] = ++last_id_;
+    channel_.send(header, payload, fd, phase, deadline);
+    return last_id_;
+}
+
+void Connection::read_one(const std::string& phase, Deadline deadline) {
+    Message reply = channel_.receive(phase, deadline);
+    const std::int64_t id = wire::integer_field(reply.header, "id", 0);
+    // Id 0: said before any request was understood; whoever waits hears of it.
+    if (id == 0) wire::throw_if_failed(reply.header, peer(), phase);
+    replies_[id] = std::move(reply);
+}
+
+Message Connection::wait(std::int64_t id, const std::string& phase, Deadline deadline) {
+    for (auto found = replies_.find(id);; found = replies_.find(id)) {
+        if (found != replies_.end()) {
+            Message reply = std::move(found->second);
+            replies_.erase(found);
+            wire::throw_if_failed(reply.header, peer(), phase);
+            return reply;
+        }
+        read_one(phase, deadline);
+    }
+}
+
+bool Connection::answered(std::int64_t id) {
+    while (!replies_.contains(id) && channel_.readable()) {
+        read_one("poll", Deadline::after(std::chrono::seconds(1)));  // the rest of a frame that has begun
+    }
+    return replies_.contains(id);
+}
+
+}  // namespace tandem::engine

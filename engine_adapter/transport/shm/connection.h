@@ -1,0 +1,41 @@
+// The trainer's end of a receiver's channel: requests with ids, replies matched to them. Several requests may
+// be open; the engine answers in order.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "engine_adapter/transport/shm/channel.h"
+
+namespace tandem::engine {
+
+// Used by one thread at a time.
+class Connection {
+  public:
+    explicit Connection(Channel channel) : channel_(std::move(channel)) {}
+
+    const std::string& peer() const { return channel_.peer(); }
+    // Sends header + {"id"}; returns the id.
+    std::int64_t post(nlohmann::json header, ConstSpan payload, int fd, const std::string& phase,
+                      Deadline deadline);
+    // The reply to `id`. Throws the error that it tells of (wire::throw_if_failed).
+    Message wait(std::int64_t id, const std::string& phase, Deadline deadline);
+    // Reads what is there without blocking for more; true when the reply to `id` is among it (or an error is
+    // certain).
+    bool answered(std::int64_t id);
+    void forget(std::int64_t id) { replies_.erase(id); }
+    Message request(nlohmann::json header, ConstSpan payload, int fd, const std::string& phase,
+                    Deadline deadline) {
+        return wait(post(std::move(header), payload, fd, phase, deadline), phase, deadline);
+    }
+
+  private:
+    void read_one(const std::string& phase, Deadline deadline);
+
+    Channel channel_;
+    std::int64_t last_id_ = 0;
+    std::map<std::int64_t, Message> replies_;  // received, not yet asked for
+};
+
+}  // namespace tandem::engine
