@@ -1,0 +1,172 @@
+#include "common/http/client.h"
+
+#include <sys/socket.h>
+
+#include <utility>  // before Asio: Boost 1.74 uses std::exchange without including it
+
+#include <boost/asio/connect.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "common/error.h"
+
+namespace tandem::http {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+using boost::system::error_code;
+using nlohmann::json;
+
+constexpr std::uint64_t kMaxResponseBytes = std::uint64_t{1} << 32;
+
+// "error": {"message": …} (ours, OpenAI's), "message": …, or the beginning of the body.
+std::string server_message(const std::string& body) {
+    const json parsed = json::parse(body, nullptr, false);
+    if (parsed.is_object()) {
+        const json error = parsed.value("error", json());
+        if (error.is_object() && error.contains("message") && error["message"].is_string()) {
+            return error["message"].get<std::string>();
+        }
+        if (error.is_string()) return error.get<std::string>();
+        if (parsed.contains("message") && parsed["message"].is_string())
+            return parsed["message"].get<std::string>();
+    }
+    return body.substr(0, 300);
+}
+
+}  // namespace
+
+struct Client::Impl {
+    explicit Impl(const std::string& text) : url(text), parts(parse_url(text)) {}
+
+    // Runs the io_context until the operation that was just started has called back with its error code.
+    template <typename Start>
+    error_code run(Deadline deadline, Start start) {
+        stream->expires_at(deadline.at());
+        error_code result = asio::error::would_block;
+        start([&](error_code ec, auto&&...) { result = ec; });
+        context.restart();
+        context.run();
+        return result;
+    }
+
+    [[noreturn]] void fail(const std::string& phase, const error_code& error) {
+        close();
+        const std::string peer = url;
+        if (error == beast::error::timeout) {
+            throw DeadlineExceeded(peer, phase, "no answer before the deadline", true);
+        }
+        throw TransportError(peer, phase, error.message(), true);
+    }
+
+    void close() {
+        if (!stream) return;
+        error_code ignored;
+        stream->socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+        stream.reset();
+        buffer.clear();
+    }
+
+    // A kept-alive connection that the server has closed, or that holds bytes nobody asked for, is of no use.
+    bool usable() {
+        if (!stream || buffer.size() > 0) return false;
+        char byte = 0;
+        const auto got = ::recv(stream->socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+    }
+
+    void connect(Deadline deadline) {
+        close();
+        stream.emplace(context);
+        asio::ip::tcp::resolver resolver(context);
+        error_code error;
+        const auto endpoints = resolver.resolve(parts.host, parts.port, error);
+        if (error) fail("resolve", error);
+        error = run(deadline, [&](auto done) { stream->async_connect(endpoints, done); });
+        if (error) fail("connect", error);
+        stream->socket().set_option(asio::ip::tcp::no_delay(true), error);
+    }
+
+    std::string url;
+    Url parts;
+    asio::io_context context{1};
+    std::optional<beast::tcp_stream> stream;
+    beast::flat_buffer buffer;
+};
+
+Client::Client(const std::string& url) : impl_(std::make_unique<Impl>(url)) {}
+Client::~Client() = default;
+Client::Client(Client&&) noexcept = default;
+Client& Client::operator=(Client&&) noexcept = default;
+
+const std::string& Client::url() const {
+    return impl_->url;
+}
+void Client::close() {
+    impl_->close();
+}
+
+Response Client::request(const std::string& method, const std::string& target, const std::string& body,
+                         Deadline deadline) {
+    Impl& self = *impl_;
+    const std::string phase = method + " " + target;
+    if (deadline.passed())
+        throw DeadlineExceeded(self.url, phase, "the deadline had passed before it was sent", true);
+    if (!self.usable()) self.connect(deadline);
+
+    beast::http::request<beast::http::string_body> request;
+    request.method_string(method);
+    request.target(self.parts.prefix + target);
+    request.version(11);
+    request.set(beast::http::field::host, self.parts.host + ":" + self.parts.port);
+    if (!body.empty()) request.set(beast::http::field::content_type, "application/json");
+    request.body() = body;
+    request.prepare_payload();
+    // The answer to a refused body may be here before the body is sent: read it even if the write failed.
+    const error_code written =
+        self.run(deadline, [&](auto done) { beast::http::async_write(*self.stream, request, done); });
+    if (written == beast::error::timeout) self.fail(phase, written);
+
+    beast::http::response_parser<beast::http::string_body> parser;
+    parser.body_limit(kMaxResponseBytes);
+    const error_code read = self.run(
+        deadline, [&](auto done) { beast::http::async_read(*self.stream, self.buffer, parser, done); });
+    if (read) self.fail(phase, written ? written : read);
+
+    Response response;
+    response.status = static_cast<int>(parser.get().result_int());
+    response.content_type = std::string(parser.get()[beast::http::field::content_type]);
+    response.body = std::move(parser.get().body());
+    if (!parser.get().keep_alive() || written) self.close();
+    return response;
+}
+
+namespace {
+
+json checked(const Client& client, const std::string& phase, const Response& response) {
+    if (response.status < 200 || response.status >= 300) {
+        throw TransportError(client.url(), phase,
+                             fmt::format("HTTP {}: {}", response.status, server_message(response.body)),
+                             response.status == 503 || response.status == 504);
+    }
+    json parsed = json::parse(response.body, nullptr, false);
+    if (parsed.is_discarded()) throw TransportError(client.url(), phase, "the answer is not JSON");
+    return parsed;
+}
+
+}  // namespace
+
+json Client::get_json(const std::string& target, Deadline deadline) {
+    return checked(*this, "GET " + target, request("GET", target, "", deadline));
+}
+
+json Client::post_json(const std::string& target, const json& body, Deadline deadline) {
+    return checked(*this, "POST " + target, request("POST", target, body.dump(), deadline));
+}
+
+}  // namespace tandem::http

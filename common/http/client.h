@@ -1,0 +1,52 @@
+// A small blocking HTTP/1.1 client: one connection, kept alive between calls. Not thread-safe; one Client a
+// thread. Nothing is retried: a connection found closed before the request is sent is opened anew, and every
+// failure after that is the caller's, because a request may have been carried out.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "common/deadline.h"
+
+namespace tandem::http {
+
+struct Url {
+    std::string host;
+    std::string port;
+    std::string prefix;  // path without a trailing slash, usually empty
+};
+Url parse_url(const std::string& url);  // "http://HOST[:PORT][/PREFIX]"; throws InvalidArgument
+
+struct Response {
+    int status = 0;
+    std::string content_type;
+    std::string body;
+};
+
+class Client {
+  public:
+    explicit Client(const std::string& url);  // connects on the first request; throws InvalidArgument
+    ~Client();
+    Client(Client&&) noexcept;
+    Client& operator=(Client&&) noexcept;
+
+    // Any status is an answer. Throws TransportError naming URL and target (connection refused, reset,
+    // malformed answer), DeadlineExceeded when `deadline` passes first; the connection is then closed.
+    Response request(const std::string& method, const std::string& target, const std::string& body,
+                     Deadline deadline);
+
+    // As above, and a status that is not 2xx throws too: TransportError with the server's message, retryable
+    // for 503 and 504; so does an answer that is not JSON.
+    nlohmann::json get_json(const std::string& target, Deadline deadline);
+    nlohmann::json post_json(const std::string& target, const nlohmann::json& body, Deadline deadline);
+
+    const std::string& url() const;
+    void close();
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tandem::http

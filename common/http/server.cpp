@@ -1,0 +1,118 @@
+#include "common/http/server.h"
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <thread>
+
+#include "common/http/session.h"
+
+namespace tandem::http {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+struct Server::Impl {
+    explicit Impl(const ServerOptions& options)
+        : loop(std::make_shared<Loop>()),
+          guard(asio::make_work_guard(loop->context)),
+          acceptor(loop->context),
+          retry(loop->context) {
+        loop->options = options;
+        listen(parse_listen_address(options.listen));
+    }
+
+    void listen(const ListenAddress& address) {
+        const std::string name = address.host + ":" + std::to_string(address.port);
+        const auto fail = [&](const std::string& message) {
+            throw ConfigError("command line", "--listen", "address " + name + message);
+        };
+        error_code error;
+        tcp::resolver resolver(loop->context);
+        const auto found =
+            resolver.resolve(address.host, std::to_string(address.port), tcp::resolver::passive, error);
+        if (error || found.empty()) fail(" cannot be resolved: " + error.message());
+        const tcp::endpoint endpoint = *found.begin();
+        acceptor.open(endpoint.protocol(), error);
+        if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+        if (!error) acceptor.bind(endpoint, error);
+        if (!error) acceptor.listen(tcp::socket::max_listen_connections, error);
+        if (error == asio::error::address_in_use) {
+            fail(" is in use; stop the program that holds it, or choose another port (0 takes a free one)");
+        }
+        if (error) fail(" cannot be used: " + error.message());
+        host = address.host;
+        port = acceptor.local_endpoint().port();
+    }
+
+    void accept() {
+        acceptor.async_accept([this](error_code error, tcp::socket socket) {
+            if (!acceptor.is_open()) return;
+            if (!error) {
+                std::make_shared<Session>(std::move(socket), loop)->read();
+                return accept();
+            }
+            retry.expires_after(
+                std::chrono::milliseconds(50));  // out of descriptors: let some be closed first
+            retry.async_wait([this](error_code cancelled) {
+                if (!cancelled) accept();
+            });
+        });
+    }
+
+    void stop() {
+        if (stopped) return;
+        stopped = true;
+        asio::post(loop->context, [this] {
+            error_code ignored;
+            acceptor.close(ignored);
+            retry.cancel();
+            for (Session* session : loop->sessions) session->close();
+            guard.reset();
+        });
+        if (thread.joinable()) {
+            thread.join();
+        } else {
+            loop->context.run();
+        }
+    }
+
+    std::shared_ptr<Loop> loop;
+    asio::executor_work_guard<asio::io_context::executor_type> guard;
+    tcp::acceptor acceptor;
+    asio::steady_timer retry;
+    std::string host;
+    int port = 0;
+    std::thread thread;
+    bool stopped = false;
+};
+
+Server::Server(const ServerOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+
+Server::~Server() {
+    stop();
+}
+
+void Server::route(const std::string& method, const std::string& path, Handler handler) {
+    impl_->loop->routes[path][method] = std::move(handler);
+}
+
+void Server::start() {
+    asio::post(impl_->loop->context, [this] { impl_->accept(); });
+    impl_->thread = std::thread([loop = impl_->loop] { loop->context.run(); });
+}
+
+void Server::stop() {
+    impl_->stop();
+}
+
+int Server::port() const {
+    return impl_->port;
+}
+
+std::string Server::url() const {
+    return "http://" + impl_->host + ":" + std::to_string(impl_->port);
+}
+
+}  // namespace tandem::http

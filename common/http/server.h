@@ -1,0 +1,86 @@
+// A small asynchronous HTTP/1.1 server: exact routes, keep-alive, limits. Handlers run on the server's thread
+// and must not block for long; an answer may be sent later, from any thread, through the Responder.
+//
+//   what arrives                      answer
+//   malformed HTTP                    400, connection closed
+//   body over max_body_bytes          413, connection closed
+//   unknown path / wrong method       404 / 405 with Allow
+//   a handler that throws             the status of to_status(exception)
+//   a Responder dropped unanswered    500
+// Errors are {"error": {"message": …, "code": …}}.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "common/error.h"
+
+namespace tandem::http {
+
+struct ListenAddress {
+    std::string host;
+    int port = 0;
+};
+ListenAddress parse_listen_address(const std::string& text);  // "HOST:PORT"; throws ConfigError
+
+struct ServerOptions {
+    std::string listen = "127.0.0.1:30000";  // port 0 takes a free one
+    std::size_t max_body_bytes = std::size_t{64} << 20;
+    // A connection that neither sends nor waits for an answer this long is closed. A client also has this
+    // long to send one whole request.
+    std::chrono::milliseconds idle_timeout{75'000};
+};
+
+struct Request {
+    std::string method;
+    std::string path;
+    std::string query;  // after '?', not decoded
+    std::string body;
+};
+
+// The one answer to one request. Copies share it; the first send wins, later ones are ignored. Thread-safe,
+// and may outlive the server.
+class Responder {
+  public:
+    void send(int status, std::string body, const std::string& content_type = "application/json") const;
+    void send(int status, const nlohmann::json& body) const;
+    void fail(const Status& status) const;  // {"error": {"message", "code"}} with http_status(status.code)
+    bool client_gone() const;               // the connection is closed: nobody will read the answer
+
+    struct State;
+    explicit Responder(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+  private:
+    std::shared_ptr<State> state_;
+};
+
+using Handler = std::function<void(const Request&, Responder)>;
+
+class Server {
+  public:
+    // Binds and listens. Throws ConfigError when the address is malformed, unknown, or in use.
+    explicit Server(const ServerOptions& options);
+    ~Server();  // stop()
+    Server(const Server&) = delete;
+    Server& operator=(const Server&) = delete;
+
+    void route(const std::string& method, const std::string& path, Handler handler);  // before start()
+    void start();                                                                     // begins to accept
+    // Stops accepting, closes every connection, joins. Idempotent; not from a handler.
+    void stop();
+
+    int port() const;
+    std::string url() const;  // "http://127.0.0.1:30000"
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+nlohmann::json error_json(const std::string& message, const std::string& code);
+
+}  // namespace tandem::http

@@ -1,0 +1,80 @@
+// One connection of the server: reads a request, hands it over, writes the answer, and again. Lives on the
+// server's one thread; only Responder::State is touched by others.
+#pragma once
+
+#include <utility>  // before Asio: Boost 1.74 uses std::exchange without including it
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "common/http/server.h"
+
+namespace tandem::http {
+
+class Session;
+
+// What sessions, responders and the server share.
+struct Loop {
+    boost::asio::io_context context{1};
+    ServerOptions options;
+    std::map<std::string, std::map<std::string, Handler>> routes;  // path -> method -> handler
+    std::set<Session*> sessions;                                   // of this loop's thread only
+};
+
+struct Answer {
+    int status = 200;
+    std::string body;
+    std::string content_type;
+    std::string allow;  // header Allow, for 405
+};
+
+struct Responder::State {
+    State(std::shared_ptr<Loop> loop_in, std::weak_ptr<Session> session_in)
+        : loop(std::move(loop_in)), session(std::move(session_in)) {}
+    ~State();
+    void send(Answer answer);
+
+    std::shared_ptr<Loop> loop;
+    std::weak_ptr<Session> session;
+    std::atomic<bool> answered{false};
+    std::atomic<bool> gone{false};
+};
+
+class Session : public std::enable_shared_from_this<Session> {
+  public:
+    Session(boost::asio::ip::tcp::socket socket, std::shared_ptr<Loop> loop);
+    ~Session();
+    void read();
+    void write(Answer answer);
+    void close();
+
+  private:
+    using error_code = boost::system::error_code;
+    using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+    void on_header(error_code error);
+    void on_read(error_code error);
+    void refuse(error_code error);
+    void handle();
+    void watch(std::shared_ptr<Responder::State> state);
+    void on_written(bool keep_alive);
+    void linger();
+
+    boost::beast::tcp_stream stream_;
+    std::shared_ptr<Loop> loop_;
+    boost::beast::flat_buffer buffer_;
+    std::optional<Parser> parser_;
+    bool keep_alive_ = false;
+    bool head_ = false;
+    std::size_t discarded_bytes_ = 0;
+};
+
+}  // namespace tandem::http
