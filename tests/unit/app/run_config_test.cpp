@@ -1,0 +1,144 @@
+// The configuration of a run: the quickstart's file is good, and every bad input is refused with its place
+// and a reason.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/error.h"
+#include "common/model/parameters.h"
+#include "common/model/safetensors.h"
+#include "trainer/config.h"
+#include "trainer/data/task.h"
+
+namespace tandem::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Folder {
+    Folder() : path(fs::temp_directory_path() / ("tandem_config_test." + std::to_string(getpid()))) {
+        fs::remove_all(path);
+        fs::create_directories(path);
+    }
+    ~Folder() { fs::remove_all(path); }
+    fs::path path;
+};
+
+// What `check` says about a configuration, or "good".
+std::string outcome(const std::string& toml, int environment_world_size = 0) {
+    RunConfig config;
+    config::Schema schema = schema_of(config);
+    try {
+        schema.read_text(toml, "q.toml");
+        check(config, schema, environment_world_size);
+    } catch (const ConfigError& error) {
+        return error.what();
+    }
+    return "good";
+}
+
+TEST(RunConfig, TheDefaultsAndTheQuickstartAreGood) {
+    EXPECT_EQ(outcome(""), "good");
+    RunConfig config;
+    config::Schema schema = schema_of(config);
+    schema.read_file(TANDEM_SOURCE_DIR "/examples/quickstart/quickstart.toml");
+    check(config, schema, 4);
+    EXPECT_EQ(config.world_size(), 4);
+    EXPECT_EQ(config.run.name, "quickstart");
+}
+
+TEST(RunConfig, EveryKeyIsExplained) {
+    RunConfig config;
+    const config::Schema schema = schema_of(config);
+    for (const auto& key : schema.keys()) {
+        EXPECT_GT(key.help.size(), 10u) << key.name;
+        EXPECT_TRUE(key.help.ends_with(".")) << key.name;
+    }
+}
+
+TEST(RunConfig, RefusesWithPlaceAndReason) {
+    const std::vector<std::pair<std::string, std::string>> table = {
+        {"[mesh]\ndpp = 2", "q.toml:2: unknown key 'mesh.dpp'; did you mean 'mesh.dp'?"},
+        {"[run]\ndevice = 'cuda'", "q.toml:2: run.device: expects \"cpu\" only, got \"cuda\""},
+        {"[run]\nname = '../x'", "q.toml:2: run.name: '../x' is not a folder name"},
+        {"[run]\nname = ''", "q.toml:2: run.name: '' is not a folder name"},
+        {"[run]\nname = '.hidden'", "q.toml:2: run.name: '.hidden' is not a folder name"},
+        {"[run]\noutput = '/dev/null'", "q.toml:2: run.output: '/dev/null' is not a folder"},
+        {"[run]\noutput = '/'\nname = 'usr'", "q.toml:3: run.name: '/usr' exists and is not a run"},
+        {"[mesh]\ndp = 64\ncp = 64", "q.toml:2: mesh.dp: dp 64 x cp 64 is more than 1024 ranks"},
+        {"[model]\nheads = 5", "q.toml:2: model.heads: 5 heads do not divide among 2 kv_heads"},
+        {"[model]\nhead_dim = 15", "q.toml:2: model.head_dim: 15 is odd"},
+        {"[model]\nvocab_size = 12",
+         "q.toml:2: model.vocab_size: a vocabulary of 12 is too small for task sum4"},
+        {"[model]\ncontext = 10", "q.toml:2: model.context: the context is 10 tokens, but a prompt of 8"},
+        {"[grpo]\nmax_new_tokens = 25",
+         "default: model.context: the context is 32 tokens, but a prompt of 8 with max_new_tokens 25"},
+        {"[train]\nmax_tokens_per_rank = 5",
+         "q.toml:2: train.max_tokens_per_rank: 5 x cp 1 does not hold one sequence"},
+        {"[grpo]\nupdates = 3", "q.toml:2: grpo.updates: 3 does not divide the 512 samples"},
+        {"[mesh]\ndp = 3\n[grpo]\nprompts = 1\nsamples = 2",
+         "default: grpo.updates: leaves 1 samples an update for dp 3"},
+        {"[mesh]\ndp = 3\n[sft]\nbatch = 2", "q.toml:4: sft.batch: 2 is fewer than dp 3"},
+        {"[data]\nheld_out = 10000",
+         "q.toml:2: data.held_out: 10000 leaves none of the task's 10000 prompts"},
+        {"[data]\ntask = 'sum5'", "q.toml:2: data.task: expects \"sum4\" only"},
+        {"[engine]\nurl = 'localhost:30000'", "q.toml:2: engine.url: 'localhost:30000'"},
+        {"[model]\npath = '/nowhere'", "/nowhere"},
+    };
+    for (const auto& [toml, message] : table)
+        EXPECT_THAT(outcome(toml), testing::StartsWith(message)) << toml;
+}
+
+TEST(RunConfig, TheMeshMustAgreeWithTheLauncher) {
+    EXPECT_EQ(outcome("[mesh]\ndp = 2\ncp = 2", 4), "good");
+    EXPECT_EQ(outcome("[mesh]\ndp = 2\ncp = 2", 8),
+              "q.toml:2: mesh.dp: dp 2 x cp 2 = 4 ranks, but WORLD_SIZE is 8");
+}
+
+TEST(RunConfig, AnEarlierRunMayBeReplacedAndNothingElse) {
+    Folder folder;
+    fs::create_directories(folder.path / "run");
+    const std::string toml = "[run]\noutput = '" + folder.path.string() + "'";
+    EXPECT_THAT(outcome(toml), testing::HasSubstr("exists and is not a run"));
+    std::ofstream(folder.path / "run" / "config.toml") << "";
+    EXPECT_EQ(outcome(toml), "good");
+}
+
+TEST(RunConfig, AModelDirectoryMustBeWhole) {
+    Folder folder;
+    RunConfig config;
+    const config::Schema schema = schema_of(config);
+    const auto task = make_task("sum4", 0, 0);
+    const auto model = model_config(config, schema, *task);
+    std::vector<std::pair<std::string, Tensor>> weights;
+    for (const auto& spec : model::parameter_specs(model)) {
+        weights.emplace_back(spec.name, Tensor::zeros(spec.shape, DType::float32, "test"));
+    }
+    const std::string toml = "[model]\npath = '" + folder.path.string() + "'";
+    EXPECT_THAT(outcome(toml), testing::HasSubstr("config.json"));
+    std::ofstream(folder.path / "config.json") << model::to_json(model);
+    EXPECT_THAT(outcome(toml), testing::HasSubstr("safetensors"));
+
+    const std::string file = (folder.path / "model.safetensors").string();
+    model::write_safetensors(file, weights);
+    EXPECT_EQ(outcome(toml), "good");
+
+    const auto missing = std::vector(weights.begin(), weights.end() - 1);
+    model::write_safetensors(file, missing);
+    EXPECT_THAT(outcome(toml), testing::HasSubstr("model.norm.weight"));
+
+    auto wrong = weights;
+    wrong[0].second = Tensor::zeros({15, 64}, DType::float32, "test");
+    model::write_safetensors(file, wrong);
+    EXPECT_THAT(outcome(toml), testing::HasSubstr("has shape [15, 64], config.json implies [16, 64]"));
+
+    model::write_safetensors(file, weights);
+    fs::resize_file(file, fs::file_size(file) - 100);
+    EXPECT_THAT(outcome(toml), testing::HasSubstr("model.safetensors"));
+    fs::resize_file(file, 4);
+    EXPECT_THAT(outcome(toml), testing::HasSubstr("model.safetensors"));
+}
+
+}  // namespace
+}  // namespace tandem::trainer

@@ -1,0 +1,100 @@
+// The keys of a run. Checks across them are config_check.cpp.
+#include "trainer/config.h"
+
+namespace tandem::trainer {
+
+config::Schema schema_of(RunConfig& c) {
+    config::Schema s;
+    s.text("run.name", c.run.name, "Name of the run; its results go to OUTPUT/NAME.");
+    s.text("run.output", c.run.output, "Folder that holds the runs.");
+    s.integer("run.seed", c.run.seed, 0, 9007199254740991,
+              "Seed of initial weights, prompts and sampling; equal seeds give bit-identical runs.");
+    s.choice("run.device", c.run.device, {"cpu"}, "Where trainer and engine compute.");
+    s.real("run.deadline_s", c.run.deadline_s, 1, 86400,
+           "Seconds that a rank waits for another one before the job ends naming it.");
+
+    s.integer("mesh.dp", c.mesh.dp, 1, 1024, "Data-parallel ranks; each takes a share of the batch.");
+    s.integer("mesh.cp", c.mesh.cp, 1, 1024, "Context-parallel ranks; each takes a share of every sequence.");
+    s.choice("mesh.shard_axes", c.mesh.shard_axes, {"dp_cp", "dp"},
+             "Axes that parameters are sharded over: both, or dp with cp holding replicas.");
+
+    s.text("model.path", c.model.path,
+           "Hugging Face directory to start from; empty: a fresh model of the sizes below.");
+    s.integer("model.hidden_size", c.model.hidden_size, 1, 1 << 20, "Width of the residual stream.");
+    s.integer("model.intermediate_size", c.model.intermediate_size, 1, 1 << 22, "Width of the SwiGLU layer.");
+    s.integer("model.layers", c.model.layers, 1, 1024, "Decoder layers.");
+    s.integer("model.heads", c.model.heads, 1, 1024, "Attention heads; a multiple of kv_heads.");
+    s.integer("model.kv_heads", c.model.kv_heads, 1, 1024, "Key-value heads.");
+    s.integer("model.head_dim", c.model.head_dim, 2, 1024, "Size of a head; even.");
+    s.integer("model.vocab_size", c.model.vocab_size, 2, 1 << 24, "Token ids; at least what the task uses.");
+    s.integer("model.context", c.model.context, 2, 1 << 24, "Longest sequence, prompt and answer together.");
+    s.real("model.rope_theta", c.model.rope_theta, 1, 1e12, "Base of the rotary embedding.");
+    s.real("model.rms_norm_eps", c.model.rms_norm_eps, 1e-12, 1, "Epsilon of RMSNorm.");
+    s.flag("model.tie_embeddings", c.model.tie_embeddings, "Use the embedding as the output head too.");
+    s.flag("model.qk_norm", c.model.qk_norm, "Normalise queries and keys per head (Qwen3).");
+    s.real("model.init_std", c.model.init_std, 1e-6, 1, "Standard deviation of fresh weights.");
+
+    s.choice("train.compute_dtype", c.train.compute_dtype, {"fp32", "bf16"},
+             "Dtype of gathered weights and activations.");
+    s.choice("train.reduce_dtype", c.train.reduce_dtype, {"fp32"}, "Dtype that gradients are reduced in.");
+    s.real("train.lr", c.train.lr, 0, 10, "Peak learning rate of GRPO.");
+    s.real("train.clip", c.train.clip, 0, 1e9, "Largest gradient norm; 0: no clipping.");
+    s.integer("train.max_tokens_per_rank", c.train.max_tokens_per_rank, 1, 1 << 24,
+              "Tokens of one micro-batch on one rank; a pack holds this times cp.");
+    s.choice("train.context_mode", c.train.context_mode, {"automatic", "packed", "zigzag"},
+             "Attention over cp: all-gathered keys for packed short sequences, a zigzag ring for long ones.");
+    s.flag("train.reshard_after_forward", c.train.reshard_after_forward,
+           "Free gathered weights between forward and backward.");
+    s.integer("train.logits_chunk_rows", c.train.logits_chunk_rows, 1, 1 << 24,
+              "Rows of logits that exist at once.");
+    s.real("train.beta1", c.train.beta1, 0, 0.999999, "AdamW: decay of the first moment.");
+    s.real("train.beta2", c.train.beta2, 0, 0.999999, "AdamW: decay of the second moment.");
+    s.real("train.eps", c.train.eps, 1e-16, 1, "AdamW: epsilon.");
+    s.real("train.weight_decay", c.train.weight_decay, 0, 1, "AdamW: weight decay.");
+
+    s.integer("sft.steps", c.sft.steps, 0, 1 << 30, "Steps of the supervised warm start; 0: none.");
+    s.integer("sft.batch", c.sft.batch, 1, 1 << 20, "Examples a step.");
+    s.real("sft.lr", c.sft.lr, 0, 10, "Peak learning rate of the warm start (cosine decay).");
+    s.integer("sft.warmup", c.sft.warmup, 0, 1 << 30, "Steps of linear warm-up.");
+    s.real("sft.floor", c.sft.floor, 0, 1, "Fraction of the peak that is left at the end.");
+
+    s.integer("grpo.steps", c.grpo.steps, 0, 1 << 30, "Steps of reinforcement learning; 0: none.");
+    s.integer("grpo.prompts", c.grpo.prompts, 1, 1 << 20, "Prompts a step.");
+    s.integer("grpo.samples", c.grpo.samples, 2, 1 << 16,
+              "Samples a prompt; advantages are normalised among them.");
+    s.integer("grpo.updates", c.grpo.updates, 1, 1 << 10,
+              "Optimizer steps per rollout batch, each on its own part of it.");
+    s.real("grpo.clip", c.grpo.clip, 0, 1, "Clip range of the probability ratio.");
+    s.integer("grpo.warmup", c.grpo.warmup, 0, 1 << 30, "Steps of linear warm-up.");
+    s.real("grpo.floor", c.grpo.floor, 0, 1,
+           "Fraction of the peak learning rate that is left at the end (linear decay).");
+    s.real("grpo.temperature", c.grpo.temperature, 1, 1,
+           "Temperature of the rollouts; log-probs of other temperatures would not be the policy's.");
+    s.integer("grpo.max_new_tokens", c.grpo.max_new_tokens, 1, 1 << 20, "Longest answer that is sampled.");
+    s.integer("grpo.evaluate_every", c.grpo.evaluate_every, 0, 1 << 30,
+              "Steps between evaluations on the held-out prompts; 0: only the first and the last.");
+
+    s.choice("data.task", c.data.task, {"sum4"}, "What is learned: sum4 adds four digits.");
+    s.integer("data.held_out", c.data.held_out, 1, 1 << 20,
+              "Prompts that are never trained on and give the reward figures.");
+    s.real(
+        "data.teacher_noise", c.data.teacher_noise, 0, 1,
+        "How often the teacher of the warm start answers wrongly; the verifier then has something to teach.");
+
+    s.text("engine.url", c.engine.url, "A running engine; empty: the embedded one is started.");
+    s.choice("engine.dtype", c.engine.dtype, {"fp32", "bf16"}, "Dtype of the started engine's weights.");
+    s.integer("engine.threads", c.engine.threads, 1, 1024, "Compute threads of the started engine.");
+    s.integer("engine.batch", c.engine.batch, 1, 1 << 16, "Samples that one request asks for.");
+    s.real("engine.deadline_s", c.engine.deadline_s, 0.1, 86400,
+           "Seconds until an engine that does not answer ends the job.");
+
+    s.choice("sync.mode", c.sync.mode, {"gather"},
+             "How weights reach the engine: bucketed all-gather of the shards.");
+    s.integer("sync.bucket_mib", c.sync.bucket_mib, 0, 1 << 16, "Size of a bucket in MiB; 0: chosen.");
+    s.integer("sync.depth", c.sync.depth, 0, 64, "Buckets in flight; 0: chosen.");
+    s.real("sync.deadline_s", c.sync.deadline_s, 0.1, 86400,
+           "Seconds until a sync that does not end fails naming the late one.");
+    return s;
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,110 @@
+// What tandem-train can be told: every key, its default and its range, and the checks across keys. Nothing is
+// started and nothing is written before a configuration has passed all of them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/config.h"
+#include "common/model/model_config.h"
+
+namespace tandem::trainer {
+
+class Task;
+
+// The fields' initial values are the defaults; config.cpp declares key, range and help of each.
+struct RunConfig {
+    struct {
+        std::string name = "run";
+        std::string output = "runs";
+        std::int64_t seed = 0;
+        std::string device = "cpu";
+        double deadline_s = 60;
+    } run;
+    struct {
+        std::int64_t dp = 1;
+        std::int64_t cp = 1;
+        std::string shard_axes = "dp_cp";
+    } mesh;
+    struct {
+        std::string path;
+        std::int64_t hidden_size = 64;
+        std::int64_t intermediate_size = 192;
+        std::int64_t layers = 2;
+        std::int64_t heads = 4;
+        std::int64_t kv_heads = 2;
+        std::int64_t head_dim = 16;
+        std::int64_t vocab_size = 16;
+        std::int64_t context = 32;
+        double rope_theta = 100;
+        double rms_norm_eps = 1e-6;
+        bool tie_embeddings = true;
+        bool qk_norm = true;
+        double init_std = 0.06;
+    } model;
+    struct {
+        std::string compute_dtype = "fp32";
+        std::string reduce_dtype = "fp32";
+        double lr = 1e-3;
+        double clip = 1.0;
+        std::int64_t max_tokens_per_rank = 4096;
+        std::string context_mode = "automatic";
+        bool reshard_after_forward = true;
+        std::int64_t logits_chunk_rows = 1024;
+        double beta1 = 0.9;
+        double beta2 = 0.95;
+        double eps = 1e-8;
+        double weight_decay = 0.0;
+    } train;
+    struct {
+        std::int64_t steps = 450;
+        std::int64_t batch = 128;
+        double lr = 6e-3;
+        std::int64_t warmup = 20;
+        double floor = 0.1;
+    } sft;
+    struct {
+        std::int64_t steps = 60;
+        std::int64_t prompts = 64;
+        std::int64_t samples = 8;
+        std::int64_t updates = 2;
+        double clip = 0.2;
+        std::int64_t warmup = 5;
+        double floor = 0.1;
+        double temperature = 1.0;
+        std::int64_t max_new_tokens = 3;
+        std::int64_t evaluate_every = 20;
+    } grpo;
+    struct {
+        std::string task = "sum4";
+        std::int64_t held_out = 1024;
+        double teacher_noise = 0.6;
+    } data;
+    struct {
+        std::string url;
+        std::string dtype = "fp32";
+        std::int64_t threads = 1;
+        std::int64_t batch = 512;
+        double deadline_s = 60;
+    } engine;
+    struct {
+        std::string mode = "gather";
+        std::int64_t bucket_mib = 0;
+        std::int64_t depth = 0;
+        double deadline_s = 30;
+    } sync;
+
+    std::int64_t world_size() const { return mesh.dp * mesh.cp; }
+};
+
+config::Schema schema_of(RunConfig& config);
+
+// The architecture that the configuration asks for: config.json of model.path, or the sizes under [model].
+model::ModelConfig model_config(const RunConfig& config, const config::Schema& schema, const Task& task);
+
+// Everything that can be known to be wrong before a process is started: ConfigError naming file:line and key.
+// environment_world_size: WORLD_SIZE when a launcher set it, else 0.
+void check(const RunConfig& config, const config::Schema& schema, int environment_world_size);
+
+}  // namespace tandem::trainer

@@ -1,0 +1,158 @@
+// Checks across keys: what no single range can say.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+
+#include "common/error.h"
+#include "common/http/client.h"
+#include "common/model/parameters.h"
+#include "common/model/safetensors.h"
+#include "trainer/config.h"
+#include "trainer/data/task.h"
+
+namespace tandem::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+void check_name(const RunConfig& c, const config::Schema& s) {
+    const std::string& name = c.run.name;
+    const bool plain =
+        !name.empty() && name.size() <= 200 && name[0] != '.' &&
+        std::all_of(name.begin(), name.end(), [](unsigned char letter) {
+            return std::isalnum(letter) != 0 || letter == '-' || letter == '_' || letter == '.';
+        });
+    if (!plain)
+        s.refuse("run.name",
+                 fmt::format("'{}' is not a folder name of letters, digits, '-', '_' and '.'", name));
+    if (c.run.output.empty()) s.refuse("run.output", "is empty");
+    const fs::path folder = fs::path(c.run.output) / name;
+    if (fs::exists(c.run.output) && !fs::is_directory(c.run.output)) {
+        s.refuse("run.output", fmt::format("'{}' is not a folder", c.run.output));
+    }
+    // Only what an earlier run of this name wrote is replaced.
+    if (fs::exists(folder) && !fs::exists(folder / "config.toml")) {
+        s.refuse("run.name",
+                 fmt::format("'{}' exists and is not a run; choose another name", folder.string()));
+    }
+}
+
+void check_mesh(const RunConfig& c, const config::Schema& s, int environment_world_size) {
+    if (c.world_size() > 1024)
+        s.refuse("mesh.dp", fmt::format("dp {} x cp {} is more than 1024 ranks", c.mesh.dp, c.mesh.cp));
+    if (environment_world_size != 0 && environment_world_size != c.world_size()) {
+        s.refuse("mesh.dp", fmt::format("dp {} x cp {} = {} ranks, but WORLD_SIZE is {}", c.mesh.dp,
+                                        c.mesh.cp, c.world_size(), environment_world_size));
+    }
+}
+
+// The model directory must be whole: every parameter there, with the shape that config.json implies.
+void check_weights(const std::string& directory, const model::ModelConfig& config) {
+    const auto weights = model::Safetensors::open(directory);
+    for (const auto& spec : model::parameter_specs(config)) {
+        const Tensor tensor = weights.tensor(spec.name);  // throws when it is missing
+        if (tensor.shape() != spec.shape) {
+            throw ConfigError(directory, spec.name,
+                              fmt::format("has shape {}, config.json implies {}", to_string(tensor.shape()),
+                                          to_string(spec.shape)));
+        }
+    }
+}
+
+void check_lengths(const RunConfig& c, const config::Schema& s, const model::ModelConfig& m,
+                   const Task& task) {
+    const std::int64_t longest =
+        task.longest_prompt() + std::max(c.grpo.max_new_tokens, task.longest_answer());
+    if (longest > m.max_position_embeddings) {
+        s.refuse(
+            c.model.path.empty() ? "model.context" : "model.path",
+            fmt::format("the context is {} tokens, but a prompt of {} with max_new_tokens {} needs {}",
+                        m.max_position_embeddings, task.longest_prompt(), c.grpo.max_new_tokens, longest));
+    }
+    if (longest > c.train.max_tokens_per_rank * c.mesh.cp) {
+        s.refuse("train.max_tokens_per_rank",
+                 fmt::format("{} x cp {} does not hold one sequence of {} tokens",
+                             c.train.max_tokens_per_rank, c.mesh.cp, longest));
+    }
+    if (c.data.held_out >= task.size()) {
+        s.refuse("data.held_out", fmt::format("{} leaves none of the task's {} prompts to train on",
+                                              c.data.held_out, task.size()));
+    }
+}
+
+void check_batches(const RunConfig& c, const config::Schema& s) {
+    const std::int64_t samples = c.grpo.prompts * c.grpo.samples;
+    if (samples % c.grpo.updates != 0) {
+        s.refuse("grpo.updates",
+                 fmt::format("{} does not divide the {} samples of a step (prompts {} x samples {})",
+                             c.grpo.updates, samples, c.grpo.prompts, c.grpo.samples));
+    }
+    if (samples / c.grpo.updates < c.mesh.dp) {
+        s.refuse("grpo.updates", fmt::format("leaves {} samples an update for dp {} ranks",
+                                             samples / c.grpo.updates, c.mesh.dp));
+    }
+    if (c.sft.batch < c.mesh.dp)
+        s.refuse("sft.batch", fmt::format("{} is fewer than dp {} ranks", c.sft.batch, c.mesh.dp));
+}
+
+void check_url(const RunConfig& c, const config::Schema& s) {
+    const std::string& url = c.engine.url;
+    if (url.empty()) return;
+    try {
+        http::parse_url(url);
+    } catch (const InvalidArgument& error) {
+        s.refuse("engine.url", fmt::format("'{}': {}", url, error.what()));
+    }
+}
+
+}  // namespace
+
+model::ModelConfig model_config(const RunConfig& c, const config::Schema& s, const Task& task) {
+    model::ModelConfig m;
+    if (!c.model.path.empty()) {
+        m = model::read_model_config(c.model.path);
+    } else {
+        m.vocab_size = c.model.vocab_size;
+        m.hidden_size = c.model.hidden_size;
+        m.intermediate_size = c.model.intermediate_size;
+        m.num_hidden_layers = c.model.layers;
+        m.num_attention_heads = c.model.heads;
+        m.num_key_value_heads = c.model.kv_heads;
+        m.head_dim = c.model.head_dim;
+        m.max_position_embeddings = c.model.context;
+        m.rms_norm_eps = static_cast<float>(c.model.rms_norm_eps);
+        m.rope_theta = static_cast<float>(c.model.rope_theta);
+        m.tie_word_embeddings = c.model.tie_embeddings;
+        m.qk_norm = c.model.qk_norm;
+        if (m.num_attention_heads % m.num_key_value_heads != 0) {
+            s.refuse("model.heads", fmt::format("{} heads do not divide among {} kv_heads",
+                                                m.num_attention_heads, m.num_key_value_heads));
+        }
+        if (m.head_dim % 2 != 0)
+            s.refuse("model.head_dim", fmt::format("{} is odd; rotary embedding needs pairs", m.head_dim));
+    }
+    if (m.vocab_size < task.vocab_size()) {
+        s.refuse(c.model.path.empty() ? "model.vocab_size" : "model.path",
+                 fmt::format("a vocabulary of {} is too small for task {}, which uses {} tokens",
+                             m.vocab_size, task.name(), task.vocab_size()));
+    }
+    if (c.model.path.empty()) m.eos_token_id = task.eos();
+    m.torch_dtype = c.engine.dtype == "bf16" ? DType::bfloat16 : DType::float32;
+    m.validate(c.model.path.empty() ? "[model]" : c.model.path);
+    return m;
+}
+
+void check(const RunConfig& c, const config::Schema& s, int environment_world_size) {
+    check_name(c, s);
+    check_mesh(c, s, environment_world_size);
+    check_batches(c, s);
+    check_url(c, s);
+    const auto task = make_task(c.data.task, 0, c.data.teacher_noise);  // held_out itself is checked below
+    const auto m = model_config(c, s, *task);
+    if (!c.model.path.empty()) check_weights(c.model.path, m);
+    check_lengths(c, s, m, *task);
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,305 @@
+#include "trainer/loop.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "common/device/memory.h"
+#include "common/error.h"
+#include "common/trace.h"
+#include "trainer/loss/advantages.h"
+#include "trainer/loss/token_loss.h"
+#include "trainer/optim/schedule.h"
+
+namespace tandem::trainer {
+namespace {
+
+using nlohmann::ordered_json;
+
+class Stopwatch {
+  public:
+    double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+    double ms() const { return seconds() * 1e3; }
+
+  private:
+    using Clock = std::chrono::steady_clock;
+    Clock::time_point start_ = Clock::now();
+};
+
+// Prompt and answer as one sequence; the answer's tokens are the targets.
+Sample sample_of(const Tokens& prompt, std::span<const std::int32_t> answer) {
+    Sample sample;
+    sample.tokens = prompt;
+    sample.tokens.insert(sample.tokens.end(), answer.begin(), answer.end());
+    sample.target_mask.assign(prompt.size(), 0);
+    sample.target_mask.resize(sample.tokens.size(), 1);
+    return sample;
+}
+
+ordered_json memory_peaks() {
+    auto result = ordered_json::object();
+    for (const auto& [tag, stats] : all_memory_stats()) result[tag] = stats.peak_bytes;
+    return result;
+}
+
+ordered_json to_json(const SyncTimes& t) {
+    return {{"total", t.total}, {"pause", t.pause}, {"gather", t.gather},
+            {"copy", t.copy},   {"load", t.load},   {"resume", t.resume}};
+}
+
+class Loop {
+  public:
+    Loop(const RunConfig& config, const LoopParts& parts)
+        : config_(config), parts_(parts), seed_(static_cast<std::uint64_t>(config.run.seed)) {}
+
+    LoopResult run();
+
+  private:
+    struct Rollout {
+        std::vector<Tokens> prompts;  // each prompt `samples` times in a row
+        std::vector<Completion> completions;
+    };
+
+    void warm_start();
+    void warm_start_step(std::int64_t step);
+    void reinforce();
+    void reinforce_step(std::int64_t step);
+    SyncTimes sync();
+
+    Rollout generate(std::int64_t step);
+    std::vector<float> reward(const Rollout& rollout) const;
+    std::vector<Sample> pack(const Rollout& rollout, const std::vector<float>& advantages) const;
+    double compare_logprobs(const Rollout& rollout, std::vector<Sample>& samples);
+    double evaluate(double temperature);
+    ordered_json evaluation(std::int64_t step);
+
+    const RunConfig& config_;
+    const LoopParts& parts_;
+    std::uint64_t seed_;
+    LoopResult result_;
+};
+
+LoopResult Loop::run() {
+    const Stopwatch watch;
+    warm_start();
+    sync();
+    const ordered_json first = evaluation(0);
+    result_.reward_first = first["reward"];
+    result_.greedy_first = first["greedy"];
+    result_.reward_last = result_.reward_first;
+    result_.greedy_last = result_.greedy_first;
+    reinforce();
+    result_.weights_match = parts_.weights_match();
+    result_.seconds = watch.seconds();
+    return result_;
+}
+
+// --- supervised warm start
+// ---------------------------------------------------------------------------------------
+
+void Loop::warm_start() {
+    for (std::int64_t step = 0; step < config_.sft.steps; ++step) warm_start_step(step);
+    result_.sft_steps = config_.sft.steps;
+    parts_.learner.reset_optimizer();
+}
+
+void Loop::warm_start_step(std::int64_t step) {
+    const trace::Scope scope("sft step", "train");
+    const Stopwatch watch;
+    Random random(seed_, Purpose::sft, static_cast<std::uint64_t>(step));
+    std::vector<Sample> batch;
+    for (const Tokens& prompt : draw_prompts(parts_.task, config_.sft.batch, random)) {
+        batch.push_back(sample_of(prompt, parts_.task.teach(prompt, random)));
+    }
+    const Schedule schedule{Schedule::Decay::cosine, config_.sft.warmup, config_.sft.steps,
+                            config_.sft.floor};
+    const double lr = learning_rate(schedule, config_.sft.lr, step);
+    const StepStats stats = parts_.learner.accumulate(batch, supervised_loss());
+    const double grad_norm = parts_.learner.apply(lr);
+
+    result_.trained_tokens += stats.tokens;
+    result_.train_seconds += watch.seconds();
+    parts_.recorder.step("sft", step + 1, config_.sft.steps,
+                         {{"loss", stats.loss},
+                          {"grad_norm", grad_norm},
+                          {"lr", lr},
+                          {"tokens", stats.tokens},
+                          {"ms", watch.ms()}});
+}
+
+// --- reinforcement
+// -----------------------------------------------------------------------------------------------
+
+void Loop::reinforce() {
+    for (std::int64_t step = 0; step < config_.grpo.steps; ++step) {
+        reinforce_step(step);
+        const bool last = step + 1 == config_.grpo.steps;
+        const bool due = config_.grpo.evaluate_every > 0 && (step + 1) % config_.grpo.evaluate_every == 0;
+        if (!last && !due) continue;
+        const ordered_json now = evaluation(step + 1);
+        result_.reward_last = now["reward"];
+        result_.greedy_last = now["greedy"];
+    }
+    result_.grpo_steps = config_.grpo.steps;
+}
+
+void Loop::reinforce_step(std::int64_t step) {
+    const trace::Scope scope("grpo step", "train");
+    const Stopwatch watch;
+    const Rollout rollout = generate(step);
+    const double generate_ms = watch.ms();
+    const std::vector<float> rewards = reward(rollout);
+    const std::vector<float> advantages = group_advantages(rewards, config_.grpo.samples);
+    std::vector<Sample> samples = pack(rollout, advantages);
+    const double difference = compare_logprobs(rollout, samples);
+
+    const Schedule schedule{Schedule::Decay::linear, config_.grpo.warmup, config_.grpo.steps,
+                            config_.grpo.floor};
+    const double lr = learning_rate(schedule, config_.train.lr, step);
+    const auto clip = static_cast<float>(config_.grpo.clip);
+    const auto order = Random(seed_, Purpose::halves, static_cast<std::uint64_t>(step))
+                           .permutation(static_cast<std::int64_t>(samples.size()));
+    const std::size_t part_size = samples.size() / static_cast<std::size_t>(config_.grpo.updates);
+    StepStats stats;
+    double grad_norm = 0;
+    for (std::size_t start = 0; start < samples.size(); start += part_size) {
+        std::vector<Sample> part;
+        for (std::size_t i = start; i < start + part_size; ++i)
+            part.push_back(samples[static_cast<std::size_t>(order[i])]);
+        stats = parts_.learner.accumulate(part, grpo_loss(clip, clip));
+        grad_norm = parts_.learner.apply(lr);
+        result_.trained_tokens += stats.tokens;
+    }
+    const double train_ms = watch.ms() - generate_ms;
+    const SyncTimes times = sync();
+
+    result_.generate_seconds += generate_ms / 1e3;
+    result_.train_seconds += train_ms / 1e3;
+    double mean = 0;
+    for (const float r : rewards) mean += static_cast<double>(r) / static_cast<double>(rewards.size());
+    // Loss, norm and ratio statistics are those of the last update: the first one's ratios are all 1.
+    parts_.recorder.step("grpo", step + 1, config_.grpo.steps,
+                         {{"reward", mean},
+                          {"loss", stats.loss},
+                          {"grad_norm", grad_norm},
+                          {"lr", lr},
+                          {"clip_fraction", stats.clip_fraction},
+                          {"kl", stats.kl},
+                          {"logprob_max_abs_diff", difference},
+                          {"weight_version", result_.weight_version},
+                          {"tokens", stats.tokens},
+                          {"generate_ms", generate_ms},
+                          {"train_ms", train_ms},
+                          {"sync_ms", to_json(times)},
+                          {"ms", watch.ms()},
+                          {"memory_peak_bytes", memory_peaks()}});
+}
+
+Loop::Rollout Loop::generate(std::int64_t step) {
+    Random prompts(seed_, Purpose::rollout_prompts, static_cast<std::uint64_t>(step));
+    Random seeds(seed_, Purpose::rollout_seeds, static_cast<std::uint64_t>(step));
+    Rollout rollout;
+    std::vector<std::uint64_t> sample_seeds;
+    for (const Tokens& prompt : draw_prompts(parts_.task, config_.grpo.prompts, prompts)) {
+        for (std::int64_t i = 0; i < config_.grpo.samples; ++i) {
+            rollout.prompts.push_back(prompt);
+            sample_seeds.push_back(seeds.bits());
+        }
+    }
+    const Sampling sampling{config_.grpo.temperature, config_.grpo.max_new_tokens, parts_.task.eos()};
+    rollout.completions =
+        parts_.rollouts.generate(rollout.prompts, sample_seeds, sampling, result_.weight_version);
+    for (const Completion& c : rollout.completions) {
+        result_.generated_tokens += static_cast<std::int64_t>(c.tokens.size());
+    }
+    return rollout;
+}
+
+std::vector<float> Loop::reward(const Rollout& rollout) const {
+    std::vector<float> rewards;
+    for (std::size_t i = 0; i < rollout.prompts.size(); ++i) {
+        rewards.push_back(
+            static_cast<float>(parts_.task.reward(rollout.prompts[i], rollout.completions[i].tokens)));
+    }
+    return rewards;
+}
+
+std::vector<Sample> Loop::pack(const Rollout& rollout, const std::vector<float>& advantages) const {
+    std::vector<Sample> samples;
+    for (std::size_t i = 0; i < rollout.prompts.size(); ++i) {
+        Sample sample = sample_of(rollout.prompts[i], rollout.completions[i].tokens);
+        sample.advantages.assign(sample.tokens.size(), advantages[i]);
+        samples.push_back(std::move(sample));
+    }
+    return samples;
+}
+
+// The trainer's own log-probs of the rollouts become the old ones of the ratio; how far the engine's are from
+// them says whether the engine really samples from this policy.
+double Loop::compare_logprobs(const Rollout& rollout, std::vector<Sample>& samples) {
+    const trace::Scope scope("old log-probs", "train");
+    const auto own = parts_.learner.logprobs(samples);
+    double difference = 0;
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+        const auto& theirs = rollout.completions[i].logprobs;
+        const std::size_t start = rollout.prompts[i].size();
+        for (std::size_t j = 0; j < theirs.size(); ++j) {
+            const double d =
+                std::abs(static_cast<double>(own[i][start + j]) - static_cast<double>(theirs[j]));
+            if (!std::isfinite(d)) {
+                throw Error(fmt::format("sample {}: log-prob {} by the trainer, {} by the engine", i,
+                                        own[i][start + j], theirs[j]));
+            }
+            difference = std::max(difference, d);
+        }
+        samples[i].old_logprobs = own[i];
+    }
+    result_.logprob_max_abs_diff = std::max(difference, result_.logprob_max_abs_diff);
+    return difference;
+}
+
+SyncTimes Loop::sync() {
+    const trace::Scope scope("sync", "sync");
+    const SyncTimes times = parts_.publish(result_.weight_version + 1);
+    ++result_.weight_version;
+    result_.syncs.push_back(times);
+    return times;
+}
+
+// --- evaluation
+// --------------------------------------------------------------------------------------------------
+
+double Loop::evaluate(double temperature) {
+    Random random(seed_, Purpose::evaluation);
+    std::vector<Tokens> prompts;
+    std::vector<std::uint64_t> seeds;
+    for (std::int64_t i = 0; i < parts_.task.held_out_size(); ++i) {
+        prompts.push_back(parts_.task.held_out_prompt(i));
+        seeds.push_back(random.bits());
+    }
+    const Sampling sampling{temperature, config_.grpo.max_new_tokens, parts_.task.eos()};
+    const auto completions = parts_.rollouts.generate(prompts, seeds, sampling, result_.weight_version);
+    double sum = 0;
+    for (std::size_t i = 0; i < prompts.size(); ++i)
+        sum += parts_.task.reward(prompts[i], completions[i].tokens);
+    return sum / static_cast<double>(prompts.size());
+}
+
+ordered_json Loop::evaluation(std::int64_t step) {
+    const trace::Scope scope("evaluate", "rollout");
+    const ordered_json scores{{"reward", evaluate(config_.grpo.temperature)},
+                              {"greedy", evaluate(0)},
+                              {"weight_version", result_.weight_version}};
+    parts_.recorder.step("eval", step, config_.grpo.steps, scores);
+    return scores;
+}
+
+}  // namespace
+
+LoopResult run_loop(const RunConfig& config, const LoopParts& parts) {
+    return Loop(config, parts).run();
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,46 @@
+#include "trainer/report/recorder.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "common/error.h"
+
+namespace tandem::trainer {
+
+Recorder::Recorder() : file_(nullptr, std::fclose) {}
+
+Recorder::Recorder(const std::string& metrics_file)
+    : file_(std::fopen(metrics_file.c_str(), "w"), std::fclose) {
+    if (file_ == nullptr) throw SystemError("create " + metrics_file, errno);
+}
+
+Recorder::~Recorder() = default;
+
+void Recorder::step(const std::string& phase, std::int64_t step, std::int64_t total,
+                    const nlohmann::ordered_json& values) {
+    if (file_ == nullptr) return;
+    nlohmann::ordered_json line{{"phase", phase}, {"step", step}};
+    line.update(values);
+    fmt::print(file_.get(), "{}\n", line.dump());
+    if (std::fflush(file_.get()) != 0) throw SystemError("write metrics", errno);
+
+    if (phase == "eval") {
+        progress_.reset();
+        phase_.clear();
+        fmt::print(stderr, "eval   after {} steps: reward {:.3f} sampled, {:.3f} greedy (held-out prompts)\n",
+                   step, values.at("reward").get<double>(), values.at("greedy").get<double>());
+        return;
+    }
+    if (phase != phase_) {
+        progress_.reset();
+        progress_ = std::make_unique<Progress>(phase, total);
+        phase_ = phase;
+    }
+    progress_->update(step, values.contains("reward")
+                                ? fmt::format("reward {:.3f}", values.at("reward").get<double>())
+                                : fmt::format("loss {:.3f}", values.at("loss").get<double>()));
+}
+
+}  // namespace tandem::trainer

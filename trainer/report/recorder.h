@@ -1,0 +1,33 @@
+// What the loop tells the world: metrics.jsonl, a line a step, and the progress bar. A default-constructed
+// recorder is silent: that is what every rank but 0 has.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "common/progress.h"
+
+namespace tandem::trainer {
+
+class Recorder {
+  public:
+    Recorder();
+    // Creates the file. Throws SystemError.
+    explicit Recorder(const std::string& metrics_file);
+    ~Recorder();
+
+    // One step of a phase ("sft", "grpo", "eval"), numbered from 1; `values` is an object. Written and
+    // flushed at once.
+    void step(const std::string& phase, std::int64_t step, std::int64_t total,
+              const nlohmann::ordered_json& values);
+
+  private:
+    std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+    std::unique_ptr<Progress> progress_;
+    std::string phase_;
+};
+
+}  // namespace tandem::trainer

@@ -1,0 +1,63 @@
+#include "trainer/rollout/rollouts.h"
+
+#include <bit>
+
+#include "common/error.h"
+#include "common/trace.h"
+
+namespace tandem::trainer {
+
+// Per completion: number of tokens, version (two words), tokens, log-probs as bits.
+std::vector<std::int32_t> pack_completions(std::span<const Completion> completions) {
+    std::vector<std::int32_t> words;
+    for (const Completion& c : completions) {
+        words.push_back(static_cast<std::int32_t>(c.tokens.size()));
+        words.push_back(static_cast<std::int32_t>(c.weight_version & 0xffffffff));
+        words.push_back(static_cast<std::int32_t>(c.weight_version >> 32));
+        words.insert(words.end(), c.tokens.begin(), c.tokens.end());
+        for (const float logprob : c.logprobs) words.push_back(std::bit_cast<std::int32_t>(logprob));
+    }
+    return words;
+}
+
+std::vector<Completion> unpack_completions(std::span<const std::int32_t> words) {
+    std::vector<Completion> result;
+    while (!words.empty()) {
+        const auto count = static_cast<std::size_t>(words[0]);
+        if (words.size() < 3 || words[0] < 0 || (words.size() - 3) / 2 < count) {
+            throw ProtocolError("rollouts from rank 0 are cut short");
+        }
+        Completion c;
+        const auto low = static_cast<std::uint64_t>(static_cast<std::uint32_t>(words[1]));
+        const auto high = static_cast<std::uint64_t>(static_cast<std::uint32_t>(words[2]));
+        c.weight_version = static_cast<std::int64_t>(high << 32 | low);
+        const auto tokens = words.subspan(3, count);
+        c.tokens.assign(tokens.begin(), tokens.end());
+        for (const std::int32_t bits : words.subspan(3 + count, count))
+            c.logprobs.push_back(std::bit_cast<float>(bits));
+        words = words.subspan(3 + 2 * count);
+        result.push_back(std::move(c));
+    }
+    return result;
+}
+
+Rollouts::Rollouts(comm::Communicator& world, std::unique_ptr<RolloutClient> client)
+    : world_(world), client_(std::move(client)) {
+    require((world_.rank() == 0) == (client_ != nullptr), "rank 0, and no other, talks to the engine");
+}
+
+std::vector<Completion> Rollouts::generate(std::span<const std::vector<std::int32_t>> prompts,
+                                           std::span<const std::uint64_t> seeds, const Sampling& sampling,
+                                           std::int64_t version) {
+    const trace::Scope scope("generate", "rollout");
+    std::vector<std::int32_t> words;
+    if (client_ != nullptr) words = pack_completions(client_->generate(prompts, seeds, sampling, version));
+
+    auto size = static_cast<std::int64_t>(words.size());
+    world_.broadcast({reinterpret_cast<std::byte*>(&size), sizeof(size)}, 0);
+    words.resize(static_cast<std::size_t>(size));
+    world_.broadcast({reinterpret_cast<std::byte*>(words.data()), words.size() * sizeof(words[0])}, 0);
+    return unpack_completions(words);
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,31 @@
+// Rollouts for every rank: rank 0 asks the engine, the others receive what it got. Collective over the world.
+#pragma once
+
+#include <memory>
+
+#include "common/comm/communicator.h"
+#include "trainer/rollout/client.h"
+
+namespace tandem::trainer {
+
+class Rollouts {
+  public:
+    // `client` on rank 0, null elsewhere. The communicator must outlive this.
+    Rollouts(comm::Communicator& world, std::unique_ptr<RolloutClient> client);
+
+    // As RolloutClient::generate, with the result on every rank. When rank 0 throws, the others wait until
+    // the job is aborted or their deadline passes.
+    std::vector<Completion> generate(std::span<const std::vector<std::int32_t>> prompts,
+                                     std::span<const std::uint64_t> seeds, const Sampling& sampling,
+                                     std::int64_t version);
+
+  private:
+    comm::Communicator& world_;
+    std::unique_ptr<RolloutClient> client_;
+};
+
+// The bytes that travel between ranks.
+std::vector<std::int32_t> pack_completions(std::span<const Completion> completions);
+std::vector<Completion> unpack_completions(std::span<const std::int32_t> words);  // throws ProtocolError
+
+}  // namespace tandem::trainer
