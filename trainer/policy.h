@@ -1,12 +1,10 @@
-// The policy under training: one rank's share of the model, its optimizer, and the few verbs that a training loop
-// needs. Everything is collective over the mesh: every rank makes the same calls with the same arguments.
+// The policy under training: one rank's share of the model, its optimizer, and the few verbs that a training
+// loop needs. Everything is collective over the mesh: every rank makes the same calls with the same
+// arguments.
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,54 +12,32 @@
 #include "common/dtensor/dtensor.h"
 #include "common/mesh/device_mesh.h"
 #include "common/model/model_config.h"
+#include "trainer/data/sample.h"
+#include "trainer/loss/token_loss.h"
 
 namespace tandem::trainer {
 
-// One sequence. tokens[i] predicts tokens[i + 1]; a target counts where target_mask[i + 1] is 1 (the mask has the
-// length of tokens; mask[0] is ignored). The float vectors are per token too, read where the mask is 1; empty = zeros.
-struct Sample {
-    std::vector<std::int32_t> tokens;
-    std::vector<std::uint8_t> target_mask;
-    std::vector<float> advantages;
-    std::vector<float> old_logprobs;
-};
-
-// A loss as a function of a token's log-probability. Returns loss and dloss/dlogprob of one target token; statistics
-// (sums over tokens) go to `sums`, which are added over all ranks.
-struct TokenInput {
-    float logprob = 0;
-    float advantage = 0;
-    float old_logprob = 0;
-};
-struct TokenLoss {
-    float loss = 0;
-    float dlogprob = 0;
-    float clipped = 0;  // 1 when the ratio was clipped
-    float kl = 0;       // estimate of KL(old || new)
-};
-using LossFunction = std::function<TokenLoss(const TokenInput&)>;
-
 struct PolicyOptions {
     DType compute_dtype = DType::float32;
-    bool shard_over_cp = true;             // shard_axes = "dp_cp"; false: "dp", and gradients are also reduced over cp
+    bool shard_over_cp = true;  // shard_axes = "dp_cp"; false: "dp", and gradients are also reduced over cp
     bool reshard_after_forward = true;
     std::int64_t max_tokens_per_rank = 4096;  // capacity of a pack is this × cp
-    // Packed all-gather-KV attention for batches of short sequences, zigzag ring for long ones; automatic: ring when the
-    // pack holds one sequence.
+    // Packed all-gather-KV attention for batches of short sequences, zigzag ring for long ones; automatic:
+    // ring when the pack holds one sequence. Without a cp axis there is nothing to choose.
     enum class ContextMode : std::uint8_t { automatic, packed, zigzag } context = ContextMode::automatic;
     float clip_grad_norm = 1.0f;  // 0: off
     float beta1 = 0.9f;
     float beta2 = 0.95f;
     float eps = 1e-8f;
     float weight_decay = 0.0f;
-    float init_std = 0.02f;       // normal init; o_proj and down_proj get init_std / sqrt(2 * layers)
-    std::uint64_t seed = 0;       // of the init; the same weights whatever the mesh
+    float init_std = 0.02f;  // normal init; o_proj and down_proj get init_std / sqrt(2 * layers)
+    std::uint64_t seed = 0;  // of the init; the same weights whatever the mesh
     std::int64_t logits_chunk_rows = 1024;
 };
 
 struct StepStats {
-    double loss = 0;  // mean over target tokens
-    double grad_norm = 0;
+    double loss = 0;       // mean over target tokens
+    double grad_norm = 0;  // what apply() returned; accumulate leaves it 0
     std::int64_t target_tokens = 0;
     std::int64_t tokens = 0;  // without padding
     double clip_fraction = 0;
@@ -75,19 +51,21 @@ class Policy {
     Policy(DeviceMesh mesh, model::ModelConfig config, PolicyOptions options);
     ~Policy();
 
-    // Log-probabilities of the target tokens of every sample of the global batch, on every rank: result[s] has the length
-    // of samples[s].tokens, zero where the mask is 0. Forward only.
+    // Log-probabilities of the target tokens of every sample of the global batch, on every rank: result[s]
+    // has the length of samples[s].tokens, zero where the mask is 0. Forward only.
     std::vector<std::vector<float>> logprobs(const std::vector<Sample>& samples);
     // Forward and backward over the global batch (split over dp, packed, cut over cp), token-mean loss.
     // Gradients are added to what is there.
     StepStats accumulate(const std::vector<Sample>& samples, const LossFunction& loss);
-    // Clips, applies AdamW with this learning rate, zeroes the gradients. Returns the gradient norm before clipping.
+    // Clips, applies AdamW with this learning rate, zeroes the gradients. Returns the gradient norm before
+    // clipping.
     double apply(double lr);
     void reset_optimizer();
 
     const model::ModelConfig& config() const;
     const DeviceMesh& mesh() const;
-    // Parameters (fp32) and gradients as sharded DTensors in the order of model::parameter_specs. They alias the live shards.
+    // Parameters (fp32) and gradients as sharded DTensors in the order of model::parameter_specs. They alias
+    // the live shards.
     const std::vector<std::pair<std::string, DTensor>>& parameters() const;
     std::vector<std::pair<std::string, DTensor>> gradients() const;
     // Overwrites a parameter from its full value, the same on every rank.

@@ -1,0 +1,25 @@
+// Small allocations that the three forms of context attention share.
+#pragma once
+
+#include "common/comm/communicator.h"
+#include "common/ops/attention.h"
+#include "common/tensor/tensor.h"
+
+namespace tandem::trainer {
+
+// [heads, rows] float32 for q [rows, heads, head_dim].
+inline Tensor empty_row_scalars(const Tensor& q) {
+    return Tensor::empty({q.dim(1), q.dim(0)}, DType::float32, "activations");
+}
+
+inline Tensor zeros_f32(const Tensor& like, MemoryPool& pool = cpu_pool()) {
+    return Tensor::zeros(like.shape(), DType::float32, "activations", pool);
+}
+
+inline Tensor attention_delta_of(Stream& stream, const Tensor& dout, const Tensor& out) {
+    Tensor delta = empty_row_scalars(out);
+    ops::attention_delta(stream, dout, out, delta);
+    return delta;
+}
+
+}  // namespace tandem::trainer

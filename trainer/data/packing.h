@@ -1,0 +1,31 @@
+// The global batch cut into packs: first over the data-parallel ranks, then into micro-batches of a bounded
+// number of tokens. Pure and deterministic: every rank computes the whole plan from the lengths alone and
+// takes its part.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tandem::trainer {
+
+struct Pack {
+    std::vector<int> samples;  // ascending indices into the batch; empty packs keep the ranks' counts equal
+    std::int64_t tokens = 0;
+};
+
+// plan[dp rank][micro-batch]. Samples are spread over dp evenly by tokens (Karmarkar-Karp), then over as few
+// packs of at most `capacity` tokens as first-fit-decreasing finds, evenly where that still fits. Every dp
+// rank gets the same number of packs, at least one. Throws InvalidArgument naming the sample when one is
+// empty or longer than capacity.
+std::vector<std::vector<Pack>> plan_packs(std::span<const std::int64_t> lengths, int dp,
+                                          std::int64_t capacity);
+
+// Largest differencing method: indices of `sizes` in `parts` sets of nearly equal sums, each ascending.
+std::vector<std::vector<int>> karmarkar_karp(std::span<const std::int64_t> sizes, int parts);
+
+// Indices of `sizes` in bins of at most `capacity`, largest first, each into the first bin with room.
+std::vector<std::vector<int>> first_fit_decreasing(std::span<const std::int64_t> sizes,
+                                                   std::int64_t capacity);
+
+}  // namespace tandem::trainer

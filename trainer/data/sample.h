@@ -1,0 +1,19 @@
+// What a training batch is made of: one sequence with its targets. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace tandem::trainer {
+
+// One sequence. tokens[i] predicts tokens[i + 1]; a target counts where target_mask[i + 1] is 1 (the mask has
+// the length of tokens; mask[0] is ignored). The float vectors are per token too, read where the mask is 1;
+// empty = zeros.
+struct Sample {
+    std::vector<std::int32_t> tokens;
+    std::vector<std::uint8_t> target_mask;
+    std::vector<float> advantages;
+    std::vector<float> old_logprobs;
+};
+
+}  // namespace tandem::trainer

@@ -1,0 +1,26 @@
+#include "trainer/fsdp/buffer_cycle.h"
+
+#include <utility>
+
+namespace tandem::trainer {
+
+Tensor BufferCycle::take(std::int64_t numel, DType dtype, Stream& user) {
+    OfOneSize& size = sizes_[{numel, dtype}];
+    const bool idle = !size.waiting.empty() && size.waiting.front().free_after.poll() != Poll::pending;
+    if (!idle && size.made < most_) {
+        ++size.made;
+        return Tensor::empty({numel}, dtype, tag_, *pool_);
+    }
+    require(!size.waiting.empty(), "all {} buffers of {} elements are in use", size.made, numel);
+    const Waiting oldest = std::move(size.waiting.front());
+    size.waiting.pop_front();
+    user.wait(oldest.free_after);
+    return oldest.buffer;
+}
+
+void BufferCycle::give_back(Tensor buffer, Event free_after) {
+    OfOneSize& size = sizes_[{buffer.numel(), buffer.dtype()}];
+    size.waiting.push_back({std::move(buffer), std::move(free_after)});
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,43 @@
+// Buffers that are used again and again: first touch of fresh memory is what is slow, so nothing is given
+// back to the system. A buffer comes back with the event after which it is free.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <string>
+
+#include "common/device/stream.h"
+#include "common/tensor/tensor.h"
+
+namespace tandem::trainer {
+
+class BufferCycle {
+  public:
+    static constexpr int kUnlimited = 1 << 20;
+
+    // `most` buffers of one size: a taker then waits for the oldest instead of allocating another.
+    BufferCycle(std::string tag, MemoryPool& pool, int most = kUnlimited)
+        : tag_(std::move(tag)), pool_(&pool), most_(most) {}
+
+    // [numel] of dtype, contents undefined. `user` is the stream that will write it first.
+    Tensor take(std::int64_t numel, DType dtype, Stream& user);
+    void give_back(Tensor buffer, Event free_after);
+
+  private:
+    struct Waiting {
+        Tensor buffer;
+        Event free_after;
+    };
+    struct OfOneSize {
+        int made = 0;
+        std::deque<Waiting> waiting;  // oldest first
+    };
+
+    std::string tag_;
+    MemoryPool* pool_;
+    int most_;
+    std::map<std::pair<std::int64_t, DType>, OfOneSize> sizes_;
+};
+
+}  // namespace tandem::trainer

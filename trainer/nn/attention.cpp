@@ -1,0 +1,90 @@
+#include "trainer/nn/attention.h"
+
+#include <cmath>
+
+#include "common/ops/elementwise.h"
+#include "common/ops/rope.h"
+
+namespace tandem::trainer {
+namespace {
+
+// The gradient in the dtype that the matrix products take.
+Tensor to_compute_dtype(const Compute& compute, const Tensor& gradient) {
+    if (gradient.dtype() == compute.dtype) return gradient;
+    Tensor result = empty_activation(gradient.shape(), compute.dtype);
+    ops::cast(compute.stream, gradient, result);
+    return result;
+}
+
+}  // namespace
+
+Attention::Attention(const model::ModelConfig& config, const AttentionParameters& parameters)
+    : heads_(config.num_attention_heads),
+      kv_heads_(config.num_key_value_heads),
+      head_dim_(config.head_dim),
+      rope_theta_(config.rope_theta),
+      scale_(1.0f / std::sqrt(static_cast<float>(config.head_dim))),
+      q_proj_(*parameters.q_proj),
+      k_proj_(*parameters.k_proj),
+      v_proj_(*parameters.v_proj),
+      o_proj_(*parameters.o_proj) {
+    if (parameters.q_norm != nullptr) q_norm_.emplace(*parameters.q_norm, config.rms_norm_eps);
+    if (parameters.k_norm != nullptr) k_norm_.emplace(*parameters.k_norm, config.rms_norm_eps);
+}
+
+Tensor Attention::forward(const Compute& compute, const Tensor& x, Saved& saved) const {
+    const std::int64_t rows = x.dim(0);
+    saved.x = x;
+    ContextSaved& context = saved.context;
+    Tensor q = q_proj_.forward(compute, x).reshape({rows, heads_, head_dim_});
+    context.q = q_norm_ ? q_norm_->forward(compute, q, saved.q_norm) : q;
+
+    // Keys and values end up where peers read them in place.
+    const Shape kv_shape{rows, kv_heads_, head_dim_};
+    const auto shared = [&] {
+        return Tensor::empty(kv_shape, compute.dtype, "activations", compute.context.memory());
+    };
+    context.k = shared();
+    context.v = shared();
+    if (k_norm_) {
+        k_norm_->forward(compute, k_proj_.forward(compute, x).reshape(kv_shape), saved.k_norm, context.k);
+    } else {
+        k_proj_.forward(compute, x, context.k);
+    }
+    v_proj_.forward(compute, x, context.v);
+
+    ops::rope(compute.stream, context.q, compute.positions, rope_theta_);
+    ops::rope(compute.stream, context.k, compute.positions, rope_theta_);
+    compute.context.forward(context, scale_);
+    return o_proj_.forward(compute, context.out.reshape({rows, heads_ * head_dim_}));
+}
+
+Tensor Attention::backward(const Compute& compute, const Tensor& dy, const Saved& saved) const {
+    const std::int64_t rows = dy.dim(0);
+    const ContextSaved& context = saved.context;
+    Tensor dout = empty_activation({rows, heads_ * head_dim_}, compute.dtype);
+    o_proj_.backward(compute, dy, context.out.reshape(dout.shape()), dout);
+
+    const ContextGrads grads = compute.context.backward(dout.reshape(context.out.shape()), context, scale_);
+    const Tensor dq = unrotate(compute, grads.dq, q_norm_, saved.q_norm);
+    const Tensor dk = unrotate(compute, grads.dk, k_norm_, saved.k_norm);
+    const Tensor dv = to_compute_dtype(compute, grads.dv);
+
+    Tensor dx = empty_activation(saved.x.shape(), compute.dtype);
+    q_proj_.backward(compute, dq.reshape({rows, heads_ * head_dim_}), saved.x, dx);
+    k_proj_.backward(compute, dk.reshape({rows, kv_heads_ * head_dim_}), saved.x, dx, /*accumulate_dx=*/true);
+    v_proj_.backward(compute, dv.reshape({rows, kv_heads_ * head_dim_}), saved.x, dx, /*accumulate_dx=*/true);
+    return dx;
+}
+
+Tensor Attention::unrotate(const Compute& compute, Tensor dheads, const std::optional<RmsNorm>& norm,
+                           const RmsNorm::Saved& saved) const {
+    ops::rope_backward(compute.stream, dheads, compute.positions, rope_theta_);
+    const Tensor dnormed = to_compute_dtype(compute, dheads);
+    if (!norm) return dnormed;
+    Tensor dprojected = empty_activation(dnormed.shape(), compute.dtype);
+    norm->backward(compute, dnormed, saved, dprojected, /*accumulate_dx=*/false);
+    return dprojected;
+}
+
+}  // namespace tandem::trainer

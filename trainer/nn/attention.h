@@ -1,0 +1,55 @@
+// Grouped-query self-attention: projections, optional RMSNorm of each head's query and key, RoPE, attention
+// over the pack (by the ContextParallel of the moment), output projection.
+#pragma once
+
+#include <optional>
+
+#include "common/model/model_config.h"
+#include "trainer/nn/linear.h"
+#include "trainer/nn/rms_norm.h"
+
+namespace tandem::trainer {
+
+struct AttentionParameters {
+    Parameter* q_proj = nullptr;
+    Parameter* k_proj = nullptr;
+    Parameter* v_proj = nullptr;
+    Parameter* o_proj = nullptr;
+    Parameter* q_norm = nullptr;  // null without qk-norm
+    Parameter* k_norm = nullptr;
+};
+
+class Attention {
+  public:
+    struct Saved {
+        Tensor x;
+        RmsNorm::Saved q_norm;
+        RmsNorm::Saved k_norm;
+        ContextSaved context;
+    };
+
+    Attention(const model::ModelConfig& config, const AttentionParameters& parameters);
+
+    Tensor forward(const Compute& compute, const Tensor& x, Saved& saved) const;
+    Tensor backward(const Compute& compute, const Tensor& dy, const Saved& saved) const;  // dx
+
+  private:
+    // Gradient of one rotated (and normed) projection, float32 from attention, back to the projection's
+    // output.
+    Tensor unrotate(const Compute& compute, Tensor dheads, const std::optional<RmsNorm>& norm,
+                    const RmsNorm::Saved& saved) const;
+
+    std::int64_t heads_;
+    std::int64_t kv_heads_;
+    std::int64_t head_dim_;
+    float rope_theta_;
+    float scale_;
+    Linear q_proj_;
+    Linear k_proj_;
+    Linear v_proj_;
+    Linear o_proj_;
+    std::optional<RmsNorm> q_norm_;
+    std::optional<RmsNorm> k_norm_;
+};
+
+}  // namespace tandem::trainer

@@ -1,0 +1,24 @@
+// What every module needs to run: the stream, the dtype of activations, and the rows' positions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "common/device/stream.h"
+#include "common/tensor/tensor.h"
+#include "trainer/context/context_parallel.h"
+
+namespace tandem::trainer {
+
+struct Compute {
+    Stream& stream;
+    DType dtype;
+    ContextParallel& context;
+    std::span<const std::int32_t> positions;  // of this rank's rows
+};
+
+inline Tensor empty_activation(Shape shape, DType dtype) {
+    return Tensor::empty(std::move(shape), dtype, "activations");
+}
+
+}  // namespace tandem::trainer

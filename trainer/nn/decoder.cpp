@@ -1,0 +1,109 @@
+#include "trainer/nn/decoder.h"
+
+#include <map>
+
+#include "common/model/parameters.h"
+
+namespace tandem::trainer {
+namespace {
+
+constexpr int kEmbeddingGroup = 0;  // tied, this is the root group
+
+using ByName = std::map<std::string, Parameter*>;
+
+Parameter& at(const ByName& by_name, const std::string& name) {
+    const auto found = by_name.find(name);
+    require(found != by_name.end(), "the model has no parameter {}", name);
+    return *found->second;
+}
+
+DecoderLayer make_layer(const model::ModelConfig& config, const ByName& by_name, std::int64_t layer) {
+    const auto weight = [&](const std::string& name) -> Parameter& {
+        return at(by_name, "model.layers." + std::to_string(layer) + "." + name + ".weight");
+    };
+    AttentionParameters attention{&weight("self_attn.q_proj"), &weight("self_attn.k_proj"),
+                                  &weight("self_attn.v_proj"), &weight("self_attn.o_proj")};
+    if (config.qk_norm) {
+        attention.q_norm = &weight("self_attn.q_norm");
+        attention.k_norm = &weight("self_attn.k_norm");
+    }
+    return {RmsNorm(weight("input_layernorm"), config.rms_norm_eps), Attention(config, attention),
+            RmsNorm(weight("post_attention_layernorm"), config.rms_norm_eps),
+            Mlp(weight("mlp.gate_proj"), weight("mlp.up_proj"), weight("mlp.down_proj"))};
+}
+
+}  // namespace
+
+Decoder::Decoder(const model::ModelConfig& config, std::int64_t logits_chunk_rows)
+    : tied_(config.tie_word_embeddings) {
+    const auto layers = static_cast<int>(config.num_hidden_layers);
+    head_group_ = tied_ ? kEmbeddingGroup : layers + 1;
+    groups_.resize(static_cast<std::size_t>(tied_ ? layers + 1 : layers + 2));
+    for (const model::ParameterSpec& spec : model::parameter_specs(config)) {
+        const bool is_embedding = spec.name == "model.embed_tokens.weight";
+        const int group = spec.layer >= 0 ? spec.layer + 1 : is_embedding ? kEmbeddingGroup : head_group_;
+        groups_[static_cast<std::size_t>(group)].push_back(static_cast<int>(parameters_.size()));
+        parameters_.push_back({spec.name, spec.shape, {}, {}});
+    }
+    ByName by_name;
+    for (Parameter& parameter : parameters_) by_name[parameter.name] = &parameter;
+
+    Parameter& table = at(by_name, "model.embed_tokens.weight");
+    embedding_ = std::make_unique<Embedding>(table);
+    for (int layer = 0; layer < layers; ++layer) layers_.push_back(make_layer(config, by_name, layer));
+    head_ = std::make_unique<LmHead>(RmsNorm(at(by_name, "model.norm.weight"), config.rms_norm_eps),
+                                     tied_ ? table : at(by_name, "lm_head.weight"), logits_chunk_rows);
+}
+
+Tensor Decoder::forward_layers(const Compute& compute, std::span<const std::int32_t> tokens,
+                               GroupHooks& hooks, Pass pass, std::vector<DecoderLayer::Saved>& saved) const {
+    hooks.unshard(kEmbeddingGroup, layer_group(0));
+    Tensor x = embedding_->forward(compute, tokens);
+    if (!tied_) hooks.after_forward(kEmbeddingGroup);
+    for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+        const bool last = layer + 1 == layers_.size();
+        const int next = !last ? layer_group(layer + 1) : tied_ ? GroupHooks::kNone : head_group_;
+        hooks.unshard(layer_group(layer), next);
+        if (pass == Pass::training) {
+            x = layers_[layer].forward(compute, x, saved[layer]);
+        } else {
+            DecoderLayer::Saved dropped;
+            x = layers_[layer].forward(compute, x, dropped);
+        }
+        // The backward starts with the last layer: it stays.
+        if (!last || pass == Pass::inference) hooks.after_forward(layer_group(layer));
+    }
+    if (!tied_) hooks.unshard(head_group_, GroupHooks::kNone);
+    return x;
+}
+
+void Decoder::logprobs(const Compute& compute, std::span<const std::int32_t> tokens, const Targets& targets,
+                       GroupHooks& hooks, std::span<float> logprobs) const {
+    std::vector<DecoderLayer::Saved> none;
+    const Tensor x = forward_layers(compute, tokens, hooks, Pass::inference, none);
+    head_->logprobs(compute, x, targets, logprobs);
+}
+
+void Decoder::loss(const Compute& compute, std::span<const std::int32_t> tokens, const Targets& targets,
+                   GroupHooks& hooks, const TargetLoss& loss) const {
+    std::vector<DecoderLayer::Saved> saved(layers_.size());
+    Tensor dx;
+    {
+        const Tensor x = forward_layers(compute, tokens, hooks, Pass::training, saved);
+        hooks.begin_gradients(head_group_);
+        dx = head_->loss(compute, x, targets, loss);
+    }
+    if (!tied_) hooks.after_backward(head_group_);
+    for (std::size_t layer = layers_.size(); layer-- > 0;) {
+        hooks.unshard(layer_group(layer), layer > 0 ? layer_group(layer - 1) : GroupHooks::kNone);
+        hooks.begin_gradients(layer_group(layer));
+        dx = layers_[layer].backward(compute, dx, saved[layer]);
+        saved[layer] = {};  // its activations are free for the next layer
+        hooks.after_backward(layer_group(layer));
+    }
+    if (!tied_) hooks.begin_gradients(kEmbeddingGroup);
+    embedding_->backward(compute, dx, tokens);
+    hooks.after_backward(kEmbeddingGroup);
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,33 @@
+#include "trainer/nn/decoder_layer.h"
+
+#include <utility>
+
+#include "common/ops/elementwise.h"
+
+namespace tandem::trainer {
+
+DecoderLayer::DecoderLayer(RmsNorm input_norm, Attention attention, RmsNorm post_attention_norm, Mlp mlp)
+    : input_norm_(std::move(input_norm)),
+      attention_(std::move(attention)),
+      post_attention_norm_(std::move(post_attention_norm)),
+      mlp_(std::move(mlp)) {}
+
+Tensor DecoderLayer::forward(const Compute& compute, const Tensor& x, Saved& saved) const {
+    const Tensor h = input_norm_.forward(compute, x, saved.input_norm);
+    const Tensor x1 = attention_.forward(compute, h, saved.attention);
+    ops::add(compute.stream, x1, x);
+    const Tensor h1 = post_attention_norm_.forward(compute, x1, saved.post_attention_norm);
+    const Tensor x2 = mlp_.forward(compute, h1, saved.mlp);
+    ops::add(compute.stream, x2, x1);
+    return x2;
+}
+
+Tensor DecoderLayer::backward(const Compute& compute, Tensor dy, const Saved& saved) const {
+    const Tensor dh1 = mlp_.backward(compute, dy, saved.mlp);
+    post_attention_norm_.backward(compute, dh1, saved.post_attention_norm, dy, /*accumulate_dx=*/true);
+    const Tensor dh = attention_.backward(compute, dy, saved.attention);
+    input_norm_.backward(compute, dh, saved.input_norm, dy, /*accumulate_dx=*/true);
+    return dy;
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,32 @@
+// One decoder layer: x + attention(norm(x)), then x + mlp(norm(x)).
+#pragma once
+
+#include "trainer/nn/attention.h"
+#include "trainer/nn/mlp.h"
+#include "trainer/nn/rms_norm.h"
+
+namespace tandem::trainer {
+
+class DecoderLayer {
+  public:
+    struct Saved {
+        RmsNorm::Saved input_norm;
+        Attention::Saved attention;
+        RmsNorm::Saved post_attention_norm;
+        Mlp::Saved mlp;
+    };
+
+    DecoderLayer(RmsNorm input_norm, Attention attention, RmsNorm post_attention_norm, Mlp mlp);
+
+    Tensor forward(const Compute& compute, const Tensor& x, Saved& saved) const;
+    // Takes dy's memory and returns dx in it.
+    Tensor backward(const Compute& compute, Tensor dy, const Saved& saved) const;
+
+  private:
+    RmsNorm input_norm_;
+    Attention attention_;
+    RmsNorm post_attention_norm_;
+    Mlp mlp_;
+};
+
+}  // namespace tandem::trainer

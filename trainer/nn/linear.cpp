@@ -1,0 +1,20 @@
+#include "trainer/nn/linear.h"
+
+#include "common/ops/matmul.h"
+
+namespace tandem::trainer {
+
+Tensor Linear::forward(const Compute& compute, const Tensor& x, Tensor y) const {
+    const Shape shape{x.dim(0), out_features()};
+    y = y.defined() ? y.reshape(shape) : empty_activation(shape, compute.dtype);
+    ops::linear(compute.stream, x, weight_->value, y);
+    return y;
+}
+
+void Linear::backward(const Compute& compute, const Tensor& dy, const Tensor& x, Tensor dx,
+                      bool accumulate_dx) const {
+    ops::linear_backward_weight(compute.stream, dy, x, weight_->grad);
+    ops::linear_backward_input(compute.stream, dy, weight_->value, dx, accumulate_dx);
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,32 @@
+#include "trainer/nn/mlp.h"
+
+#include "common/ops/swiglu.h"
+
+namespace tandem::trainer {
+
+Tensor Mlp::forward(const Compute& compute, const Tensor& x, Saved& saved) const {
+    saved.x = x;
+    saved.gate = gate_.forward(compute, x);
+    saved.up = up_.forward(compute, x);
+    Tensor product = empty_activation(saved.up.shape(), compute.dtype);
+    ops::swiglu(compute.stream, saved.gate, saved.up, product);
+    return down_.forward(compute, product);
+}
+
+Tensor Mlp::backward(const Compute& compute, const Tensor& dy, const Saved& saved) const {
+    // The product is computed again rather than kept: it is cheap, and the largest activation of a layer.
+    Tensor product = empty_activation(saved.up.shape(), compute.dtype);
+    ops::swiglu(compute.stream, saved.gate, saved.up, product);
+    Tensor dproduct = empty_activation(product.shape(), compute.dtype);
+    down_.backward(compute, dy, product, dproduct);
+
+    Tensor dgate = product;  // its memory is free again
+    Tensor dup = empty_activation(product.shape(), compute.dtype);
+    ops::swiglu_backward(compute.stream, dproduct, saved.gate, saved.up, dgate, dup);
+    Tensor dx = empty_activation(saved.x.shape(), compute.dtype);
+    gate_.backward(compute, dgate, saved.x, dx);
+    up_.backward(compute, dup, saved.x, dx, /*accumulate_dx=*/true);
+    return dx;
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,18 @@
+// A parameter as the modules see it: full tensors that are there only while somebody (fsdp) keeps them
+// unsharded.
+#pragma once
+
+#include <string>
+
+#include "common/tensor/tensor.h"
+
+namespace tandem::trainer {
+
+struct Parameter {
+    std::string name;
+    Shape shape;   // global
+    Tensor value;  // compute dtype; valid between unshard and reshard of its group
+    Tensor grad;   // float32; backward adds to it; valid between begin_gradients and reduce_gradients
+};
+
+}  // namespace tandem::trainer

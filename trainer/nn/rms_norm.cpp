@@ -1,0 +1,21 @@
+#include "trainer/nn/rms_norm.h"
+
+#include "common/ops/rms_norm.h"
+
+namespace tandem::trainer {
+
+Tensor RmsNorm::forward(const Compute& compute, const Tensor& x, Saved& saved, Tensor y) const {
+    if (!y.defined()) y = empty_activation(x.shape(), x.dtype());
+    saved.x = x;
+    saved.rstd = empty_activation({x.numel() / x.dim(-1)}, DType::float32);
+    ops::rms_norm(compute.stream, x, weight_->value, eps_, y, saved.rstd);
+    return y;
+}
+
+void RmsNorm::backward(const Compute& compute, const Tensor& dy, const Saved& saved, Tensor dx,
+                       bool accumulate_dx) const {
+    ops::rms_norm_backward(compute.stream, dy, saved.x, weight_->value, saved.rstd, dx, weight_->grad,
+                           accumulate_dx);
+}
+
+}  // namespace tandem::trainer
