@@ -20,6 +20,7 @@ std::byte* map(int fd, std::size_t bytes) {
         ::close(fd);
         throw SystemError(fmt::format("mmap of {} shared bytes", bytes), error);
     }
+    ::madvise(data, bytes, MADV_DONTDUMP);  // a core file would hold every byte of it
     return static_cast<std::byte*>(data);
 }
 
@@ -38,6 +39,7 @@ SharedArena SharedArena::create(const std::string& name, std::size_t bytes, std:
     arena.data_ = map(fd, bytes);
     arena.fd_ = fd;
     arena.bytes_ = bytes;
+    if (tag.empty()) return arena;
     arena.tag_ = detail::memory_tag(tag);
     detail::count_allocation(arena.tag_, bytes);
     return arena;

@@ -1,0 +1,29 @@
+// The host-blocking forms, which are the same for every backend.
+#include "common/comm/communicator.h"
+
+namespace tandem::comm {
+namespace {
+
+Stream& inline_stream() {
+    thread_local Stream stream = Stream::make_inline();
+    return stream;
+}
+
+}  // namespace
+
+void Communicator::all_gather(ConstSpan send, Span recv) {
+    const GatherItem item{send, recv};
+    all_gather(std::span(&item, 1), inline_stream());
+}
+
+void Communicator::all_reduce(Span inout, DType dtype, ReduceOp op) {
+    all_reduce(inout, dtype, op, inline_stream());
+}
+void Communicator::broadcast(Span memory, int root) {
+    broadcast(memory, root, inline_stream());
+}
+void Communicator::barrier() {
+    barrier(inline_stream());
+}
+
+}  // namespace tandem::comm

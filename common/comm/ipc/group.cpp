@@ -1,0 +1,149 @@
+#include "common/comm/ipc/group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "common/comm/ipc/futex.h"
+#include "common/comm/ipc/rank.h"
+#include "common/error.h"
+
+namespace tandem::comm::ipc {
+namespace {
+
+constexpr std::chrono::nanoseconds kSpin{2000};
+
+std::size_t count(int size) {
+    return static_cast<std::size_t>(size);
+}
+std::size_t members_offset() {
+    return (sizeof(GroupBlock) + 63) / 64 * 64;
+}
+std::size_t channels_offset(int size) {
+    return members_offset() + count(size) * sizeof(MemberState);
+}
+std::size_t slots_offset(int size) {
+    return channels_offset(size) + count(size) * count(size) * sizeof(Channel);
+}
+
+}  // namespace
+
+std::size_t GroupBlock::bytes(int size) {
+    return slots_offset(size) + count(size) * 2 * kSlotBytes;
+}
+
+GroupBlock& GroupBlock::create(std::byte* memory, std::string_view name, const std::vector<int>& ranks,
+                               std::uint32_t occurrence) {
+    const int size = static_cast<int>(ranks.size());
+    auto* block = new (memory) GroupBlock{};
+    block->size = static_cast<std::uint32_t>(size);
+    block->occurrence = occurrence;
+    std::memcpy(block->name, name.data(), std::min(name.size(), sizeof(block->name) - 1));
+    for (int i = 0; i < size; ++i) {
+        auto* state = new (memory + members_offset() + count(i) * sizeof(MemberState)) MemberState{};
+        state->rank.store(ranks[count(i)]);
+    }
+    for (int i = 0; i < size * size; ++i)
+        new (memory + channels_offset(size) + count(i) * sizeof(Channel)) Channel{};
+    return *block;
+}
+
+MemberState& GroupBlock::member(int index) {
+    auto* base = reinterpret_cast<std::byte*>(this);
+    return *std::launder(
+        reinterpret_cast<MemberState*>(base + members_offset() + count(index) * sizeof(MemberState)));
+}
+
+Channel& GroupBlock::channel(int from, int to) {
+    auto* base = reinterpret_cast<std::byte*>(this);
+    const int n = static_cast<int>(size);
+    return *std::launder(
+        reinterpret_cast<Channel*>(base + channels_offset(n) + count(from * n + to) * sizeof(Channel)));
+}
+
+std::byte* GroupBlock::slot(int index, std::uint32_t operation) {
+    auto* base = reinterpret_cast<std::byte*>(this);
+    return base + slots_offset(static_cast<int>(size)) + (count(index) * 2 + operation % 2) * kSlotBytes;
+}
+
+bool GroupBlock::is(std::string_view wanted, const std::vector<int>& ranks, std::uint32_t wanted_occurrence) {
+    if (size != ranks.size() || occurrence != wanted_occurrence) return false;
+    if (wanted.substr(0, sizeof(name) - 1) != name) return false;
+    for (std::uint32_t i = 0; i < size; ++i) {
+        if (member(static_cast<int>(i)).rank.load(std::memory_order_relaxed) != ranks[i]) return false;
+    }
+    return true;
+}
+
+Group::Group(std::shared_ptr<Rank> rank, GroupBlock& block, std::string name, std::vector<int> ranks)
+    : rank_(std::move(rank)), block_(&block), name_(std::move(name)), ranks_(std::move(ranks)) {
+    const auto me = std::find(ranks_.begin(), ranks_.end(), rank_->index);
+    require(me != ranks_.end(), "group '{}' without {}", name_, rank_->name());
+    index_ = static_cast<int>(me - ranks_.begin());
+}
+
+Job& Group::job() const {
+    return *rank_->job;
+}
+Deadline Group::deadline() const {
+    return Deadline::after_ms(rank_->timeout_ms.load(std::memory_order_relaxed));
+}
+std::string Group::phase(std::string_view what) const {
+    return fmt::format("{} on '{}'", what, name_);
+}
+std::string Group::rank_name(int index) const {
+    return "rank " + std::to_string(ranks_[count(index)]);
+}
+
+bool Group::spin(const std::atomic<std::uint32_t>& word, std::uint32_t seen) const {
+    if (!rank_->may_spin) return false;
+    const auto until = Deadline::Clock::now() + kSpin;
+    do {
+        for (int i = 0; i < 32; ++i) {
+            if (word.load(std::memory_order_acquire) != seen) return true;
+            __builtin_ia32_pause();
+        }
+    } while (Deadline::Clock::now() < until);
+    return false;
+}
+
+void Group::wait_changed(const std::atomic<std::uint32_t>& word, std::uint32_t seen, std::string_view what,
+                         Deadline deadline) const {
+    if (word.load(std::memory_order_acquire) != seen || spin(word, seen)) return;
+    if (job().aborted()) job().throw_if_aborted(phase(what));
+    // Past the deadline there is nothing to wait for but the last arriver's store: look again soon.
+    constexpr std::chrono::nanoseconds kShortest = std::chrono::milliseconds(1);
+    futex_wait(word, seen, std::clamp<std::chrono::nanoseconds>(deadline.left(), kShortest, kNoticeAbort));
+}
+
+void Group::meet(std::string_view what, Deadline deadline) {
+    if (size() == 1) return;
+    const std::uint32_t step = meetings_++;
+    block_->member(index_).arrivals.store(step + 1, std::memory_order_relaxed);
+    if (block_->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == block_->size) {
+        block_->arrived.store(0, std::memory_order_relaxed);  // published by the store of the generation
+        block_->generation.store(step + 1, std::memory_order_release);
+        futex_wake_all(block_->generation);
+        return;
+    }
+    for (;;) {
+        wait_changed(block_->generation, step, what, deadline);
+        if (block_->generation.load(std::memory_order_acquire) != step) return;
+        if (!deadline.passed()) continue;
+        std::vector<int> late;
+        for (int i = 0; i < size(); ++i) {
+            if (block_->member(i).arrivals.load(std::memory_order_relaxed) == step) late.push_back(i);
+        }
+        if (!late.empty()) fail_late(what, late);
+    }
+}
+
+void Group::fail_late(std::string_view what, const std::vector<int>& late) const {
+    std::string names;
+    for (const int index : late) names += (names.empty() ? "" : ", ") + rank_name(index);
+    const std::string after = fmt::format("not there after {} s", double(rank_->timeout_ms.load()) / 1000);
+    job().abort(rank_->name(), fmt::format("{} with {}: {}", phase(what), names, after));
+    throw DeadlineExceeded(names, phase(what), after);
+}
+
+}  // namespace tandem::comm::ipc

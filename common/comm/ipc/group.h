@@ -1,0 +1,105 @@
+// A group of ranks in shared memory: who is in it, the rendezvous counters, two post slots a member (one for
+// even and one for odd operations), and a channel a pair of members for point-to-point transfers.
+//
+// Why two slots are enough: a rank posts operation o + 2 only after the rendezvous of o + 1, and a peer
+// arrives there only when it is done with o.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/comm/ipc/job.h"
+#include "common/deadline.h"
+
+namespace tandem::comm::ipc {
+
+constexpr std::size_t kSlotBytes = std::size_t{16} << 10;
+constexpr std::uint32_t kChannelEntries = 8;
+constexpr std::chrono::milliseconds kNoticeAbort{20};  // longest sleep between two looks at the abort word
+
+struct alignas(64) MemberState {
+    std::atomic<std::uint32_t> arrivals;  // rendezvous that this member reached; only for naming who is late
+    std::atomic<std::int32_t> rank;       // global rank
+    alignas(64)
+        std::atomic<std::uint32_t> bell;  // futex word: rung by peers that posted to or took from this member
+};
+
+struct ChannelEntry {
+    std::uint64_t offset;  // of this piece, in the job
+    std::uint64_t bytes;   // of this piece
+    std::uint64_t total;   // of the whole send
+};
+
+// From one member to another. Single producer, single consumer.
+struct alignas(64) Channel {
+    std::atomic<std::uint32_t> posted;
+    alignas(64) std::atomic<std::uint32_t> taken;
+    alignas(64) ChannelEntry entries[kChannelEntries];
+};
+
+struct GroupBlock {
+    std::uint64_t next;  // offset of the next older block of the same leader, 0: none
+    std::uint32_t size;
+    std::uint32_t occurrence;  // how often the leader had split off this very list before
+    char name[96];
+    alignas(64) std::atomic<std::uint32_t> arrived;     // at the current rendezvous
+    alignas(64) std::atomic<std::uint32_t> generation;  // rendezvous completed; futex word
+
+    static std::size_t bytes(int size);
+    static GroupBlock& create(std::byte* memory, std::string_view name, const std::vector<int>& ranks,
+                              std::uint32_t occurrence);
+    MemberState& member(int index);
+    Channel& channel(int from, int to);
+    std::byte* slot(int index, std::uint32_t operation);
+    bool is(std::string_view name, const std::vector<int>& ranks, std::uint32_t occurrence);
+};
+
+// This process's rank in the job: its heap and what its groups share.
+struct Rank;
+
+// This rank's handle on a group.
+class Group {
+  public:
+    Group(std::shared_ptr<Rank> rank, GroupBlock& block, std::string name, std::vector<int> ranks);
+
+    int index() const { return index_; }
+    int size() const { return static_cast<int>(ranks_.size()); }
+    const std::string& name() const { return name_; }
+    const std::vector<int>& ranks() const { return ranks_; }
+    Rank& rank() const { return *rank_; }
+    const std::shared_ptr<Rank>& shared_rank() const { return rank_; }
+    Job& job() const;
+    GroupBlock& block() const { return *block_; }
+
+    Deadline deadline() const;                       // now + the rank's timeout
+    std::string phase(std::string_view what) const;  // "all_gather on 'dp'"
+    std::string rank_name(int index) const;          // "rank 3"
+    std::uint32_t next_operation() { return operations_++; }
+
+    // Returns when every member has called it as often as this one.
+    void meet(std::string_view what, Deadline deadline);
+    // Sleeps until `word` is no longer `seen` or some ms have passed. Throws when aborted.
+    void wait_changed(const std::atomic<std::uint32_t>& word, std::uint32_t seen, std::string_view what,
+                      Deadline deadline) const;
+    // Aborts the job and throws DeadlineExceeded naming the members of `late` (group indices).
+    [[noreturn]] void fail_late(std::string_view what, const std::vector<int>& late) const;
+
+  private:
+    bool spin(const std::atomic<std::uint32_t>& word, std::uint32_t seen) const;
+
+    std::shared_ptr<Rank> rank_;
+    GroupBlock* block_;
+    std::string name_;
+    std::vector<int> ranks_;
+    int index_ = 0;
+    std::uint32_t meetings_ = 0;
+    std::uint32_t operations_ = 0;
+};
+
+}  // namespace tandem::comm::ipc

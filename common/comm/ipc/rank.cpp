@@ -1,0 +1,86 @@
+#include "common/comm/ipc/rank.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <new>
+
+#include "common/comm/ipc/futex.h"
+#include "common/deadline.h"
+#include "common/error.h"
+
+namespace tandem::comm::ipc {
+namespace {
+
+int usable_cores() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (::sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+    return CPU_COUNT(&set);
+}
+
+}  // namespace
+
+Rank::Rank(std::shared_ptr<Job> job_in, int rank_in)
+    : job(std::move(job_in)), index(rank_in), may_spin(job->world_size() <= usable_cores()) {
+    require(index >= 0 && index < job->world_size(), "rank {} of a job of {} ranks", index,
+            job->world_size());
+    RankSlot& slot = job->slot(index);
+    require(slot.attached.exchange(1) == 0, "rank {} of this job is taken already, by process {}", index,
+            slot.pid.load());
+    slot.pid.store(::getpid());
+    if (job->is_solo()) {
+        pool = &cpu_pool();
+    } else {
+        heap = make_range_pool(job->heap(index), "heap of " + name());
+        pool = heap.get();
+    }
+}
+
+GroupBlock* Rank::find(int leader, const std::string& group_name, const std::vector<int>& ranks,
+                       std::uint32_t occurrence) const {
+    std::uint64_t at = job->slot(leader).groups_head.load(std::memory_order_acquire);
+    while (at != 0) {
+        auto* block = std::launder(reinterpret_cast<GroupBlock*>(job->at(at)));
+        if (block->is(group_name, ranks, occurrence)) return block;
+        at = block->next;
+    }
+    return nullptr;
+}
+
+GroupBlock& Rank::join(const std::string& group_name, const std::vector<int>& ranks) {
+    const std::string phase = "split '" + group_name + "'";
+    job->throw_if_aborted(phase);
+    const int leader = ranks.front();
+    RankSlot& slot = job->slot(leader);
+    std::uint32_t occurrence = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        occurrence = joined_[{group_name, ranks}]++;
+        if (leader == index) {
+            // Lives as long as the job: a peer may look at it until its own end.
+            std::byte* memory = pool->allocate(GroupBlock::bytes(static_cast<int>(ranks.size())));
+            GroupBlock& block = GroupBlock::create(memory, group_name, ranks, occurrence);
+            block.next = slot.groups_head.load(std::memory_order_relaxed);
+            slot.groups_head.store(job->offset_of({memory, 1}), std::memory_order_release);
+            slot.groups_changed.fetch_add(1);
+            futex_wake_all(slot.groups_changed);
+            return block;
+        }
+    }
+    const auto deadline = Deadline::after_ms(timeout_ms.load());
+    for (;;) {
+        const std::uint32_t seen = slot.groups_changed.load();
+        if (GroupBlock* block = find(leader, group_name, ranks, occurrence)) return *block;
+        job->throw_if_aborted(phase);
+        if (deadline.passed()) {
+            const std::string late = "rank " + std::to_string(leader);
+            job->abort(name(), phase + ": " + late + " did not join");
+            throw DeadlineExceeded(late, phase, fmt::format("not there after {} ms", timeout_ms.load()));
+        }
+        futex_wait(slot.groups_changed, seen,
+                   std::min<std::chrono::nanoseconds>(kNoticeAbort, deadline.left()));
+    }
+}
+
+}  // namespace tandem::comm::ipc
