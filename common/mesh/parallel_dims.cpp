@@ -167,26 +167,19 @@ std::optional<DeviceMesh> ParallelDims::get_optional_mesh(const std::vector<std:
                     joined(axes)));
 }
 
-std::optional<DeviceMesh> ParallelDims::get_optional_mesh(const std::string& axis) const {
-    return get_optional_mesh(std::vector<std::string>{axis});
-}
-
 DeviceMesh ParallelDims::get_mesh(const std::vector<std::string>& axes) const {
     const std::optional<DeviceMesh> mesh = get_optional_mesh(axes);
-    require(mesh.has_value(),
-            "Mesh [{}] is not available. Ensure the corresponding parallelism dimensions are all enabled "
-            "(size > 1).",
-            joined(axes));
-    return *mesh;
-}
-
-DeviceMesh ParallelDims::get_mesh(const std::string& axis) const {
-    const std::optional<DeviceMesh> mesh = get_optional_mesh(axis);
-    require(
-        mesh.has_value(),
-        "Mesh '{}' is not available. Ensure the corresponding parallelism dimension is enabled (size > 1).",
-        axis);
-    return *mesh;
+    if (mesh) return *mesh;
+    if (axes.size() == 1) {
+        throw InvalidArgument(
+            fmt::format("Mesh '{}' is not available. Ensure the corresponding parallelism dimension is "
+                        "enabled (size > 1).",
+                        axes[0]));
+    }
+    throw InvalidArgument(
+        fmt::format("Mesh [{}] is not available. Ensure the corresponding parallelism dimensions are all "
+                    "enabled (size > 1).",
+                    joined(axes)));
 }
 
 const DeviceMesh& ParallelDims::axis_mesh(const std::string& axis) const {
