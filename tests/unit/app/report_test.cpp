@@ -1,0 +1,202 @@
+// The report: axes and numbers of the charts, a page that is well-formed and self-contained, the merged
+// trace.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "common/error.h"
+#include "common/trace.h"
+#include "trainer/report/chart.h"
+#include "trainer/report/html.h"
+#include "trainer/report/recorder.h"
+#include "trainer/report/trace_files.h"
+
+namespace tandem::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+using testing::HasSubstr;
+
+struct Folder {
+    Folder() : path(fs::temp_directory_path() / ("tandem_report_test." + std::to_string(getpid()))) {
+        fs::remove_all(path);
+        fs::create_directories(path);
+    }
+    ~Folder() { fs::remove_all(path); }
+    std::string file(const std::string& name) const {
+        std::ifstream in(path / name);
+        return {std::istreambuf_iterator<char>(in), {}};
+    }
+    fs::path path;
+};
+
+// A run as the recorder writes it, with a little structure so that the page can be looked at.
+void write_run(const Folder& folder) {
+    Recorder recorder((folder.path / "metrics.jsonl").string());
+    for (int i = 1; i <= 450; ++i) {
+        recorder.step("sft", i, 450,
+                      {{"loss", 0.6 + 2.0 * std::exp(-i / 60.0) + 0.03 * std::sin(i * 7.0)},
+                       {"grad_norm", 0.4 + 0.2 * std::sin(i * 3.0)},
+                       {"lr", 6e-3 * std::min(1.0, i / 20.0) * (0.55 + 0.45 * std::cos(i / 450.0 * 3.14))}});
+    }
+    recorder.step("eval", 0, 60, {{"reward", 0.41}, {"greedy", 0.35}});
+    for (int i = 1; i <= 60; ++i) {
+        recorder.step("grpo", i, 60,
+                      {{"reward", 0.95 - 0.55 * std::exp(-i / 8.0) + 0.02 * std::sin(i * 5.0)},
+                       {"loss", 0.01 * std::sin(i * 2.0)},
+                       {"grad_norm", 0.5 + 0.3 * std::sin(i * 3.0)},
+                       {"lr", 1e-3 * (1 - 0.015 * i)},
+                       {"clip_fraction", 0.05 * std::exp(-i / 20.0)},
+                       {"logprob_max_abs_diff", 1e-7 * (1 + std::sin(i * 1.0))},
+                       {"generate_ms", 60 + 10 * std::sin(i * 2.0)},
+                       {"train_ms", 150 + 20 * std::sin(i * 3.0)},
+                       {"sync_ms",
+                        {{"total", 9.0},
+                         {"pause", 1.0 + 0.2 * std::sin(i * 1.0)},
+                         {"gather", 3.0},
+                         {"copy", 1.5},
+                         {"load", 2.0},
+                         {"resume", 0.5}}},
+                       {"memory_peak_bytes", {{"params", 5e5}, {"activations", 3e6}, {"adamw", 8e5}}}});
+    }
+    recorder.step("eval", 60, 60, {{"reward", 0.94}, {"greedy", 0.98}});
+    std::ofstream(folder.path / "config.toml") << "[run]\nname = \"<b>&\"\n";
+    std::ofstream(folder.path / "summary.json") << ordered_json{
+        {"name", "quick<start>"},
+        {"task", "sum4"},
+        {"mesh", {{"dp", 2}, {"cp", 2}}},
+        {"world_size", 4},
+        {"steps", 60},
+        {"sft_steps", 450},
+        {"reward_first", 0.41},
+        {"reward_last", 0.94},
+        {"greedy_first", 0.35},
+        {"greedy_last", 0.98},
+        {"weight_version", 61},
+        {"weights_match", true},
+        {"sync_ms_median", 9.1},
+        {"logprob_max_abs_diff", 2.4e-7},
+        {"seconds", 63.0},
+        {"version", "0.1.0"},
+        {"train_tokens_per_second", 41234.0},
+        {"generate_tokens_per_second", 18234.0}}.dump();
+}
+
+// Every tag that opens closes, in order. Void elements aside, which is what HTML calls those without an end.
+std::string unbalanced(const std::string& html) {
+    std::vector<std::string> open;
+    for (std::size_t at = html.find('<'); at != std::string::npos; at = html.find('<', at + 1)) {
+        const std::size_t end = html.find('>', at);
+        const std::string tag = html.substr(at + 1, end - at - 1);
+        if (tag.starts_with("!") || tag.starts_with("meta") || tag.ends_with("/")) continue;
+        const std::string name = tag.substr(0, tag.find_first_of(" >"));
+        if (name[0] != '/') {
+            open.push_back(name);
+        } else if (open.empty() || "/" + open.back() != name) {
+            return name;
+        } else {
+            open.pop_back();
+        }
+    }
+    return open.empty() ? "" : open.back();
+}
+
+TEST(Report, IsOneWellFormedSelfContainedPage) {
+    Folder folder;
+    write_run(folder);
+    write_report(folder.path.string());
+    const std::string html = folder.file("report.html");
+    EXPECT_EQ(unbalanced(html), "");
+    EXPECT_THAT(html, HasSubstr("<h1>quick&lt;start&gt;</h1>"));
+    EXPECT_THAT(html, HasSubstr("name = &quot;&lt;b&gt;&amp;&quot;"));
+    EXPECT_THAT(html, HasSubstr("0.940"));
+    EXPECT_THAT(html, HasSubstr("engine and trainer hold equal bytes"));
+    for (const char* title :
+         {"Reward", "Policy loss", "Gradient norm", "Learning rate", "Log-prob difference",
+          "Where a sync&#39;s time goes", "Memory peaks by tag", "Supervised warm start"}) {
+        EXPECT_THAT(html, HasSubstr(title));
+    }
+    EXPECT_THAT(html, testing::Not(HasSubstr("nothing was recorded")));
+    EXPECT_THAT(html, testing::Not(HasSubstr("nan")));
+    for (const char* outside : {"http://", "https://", "<script", "<link", "src="}) {
+        EXPECT_THAT(html, testing::Not(HasSubstr(outside)));
+    }
+    if (const char* keep = std::getenv("TANDEM_KEEP_REPORT"))
+        fs::copy_file(folder.path / "report.html", keep);
+}
+
+TEST(Report, OfARunWithoutMetricsAndOfNoRun) {
+    const std::string html = report_html({{"weights_match", false}}, {}, "");
+    EXPECT_EQ(unbalanced(html), "");
+    EXPECT_THAT(html, HasSubstr("nothing was recorded"));
+    EXPECT_THAT(html, HasSubstr("DIFFER"));
+    Folder folder;
+    EXPECT_THROW(write_report(folder.path.string()), ConfigError);
+    std::ofstream(folder.path / "summary.json") << "{";
+    EXPECT_THROW(write_report(folder.path.string()), ConfigError);
+}
+
+TEST(Recorder, WritesALineAStep) {
+    Folder folder;
+    write_run(folder);
+    std::istringstream lines(folder.file("metrics.jsonl"));
+    std::vector<ordered_json> all;
+    for (std::string line; std::getline(lines, line);) all.push_back(ordered_json::parse(line));
+    ASSERT_EQ(all.size(), 512u);
+    EXPECT_EQ(all[0]["phase"], "sft");
+    EXPECT_EQ(all[0]["step"], 1);
+    EXPECT_EQ(all[511]["reward"], 0.94);
+    EXPECT_THROW(Recorder("/nowhere/metrics.jsonl"), SystemError);
+    Recorder silent;
+    silent.step("sft", 1, 1, {});  // no file, nothing shown
+}
+
+TEST(Ticks, AreRoundAndCoverTheRange) {
+    EXPECT_EQ(nice_ticks(0, 1, 5), (std::vector<double>{0, 0.2, 0.4, 0.6000000000000001, 0.8, 1}));
+    EXPECT_EQ(nice_ticks(3, 97, 5), (std::vector<double>{0, 20, 40, 60, 80, 100}));
+    EXPECT_EQ(nice_ticks(-0.5, 1.5, 4), (std::vector<double>{-0.5, 0, 0.5, 1, 1.5}));
+    for (const double scale : {1e-7, 1e-3, 1.0, 12345.0}) {
+        for (const double low : {-1.0, 0.0, 0.3, 5.0}) {
+            for (const double width : {0.0, 0.1, 1.0, 7.7}) {
+                const auto ticks = nice_ticks(low * scale, (low + width) * scale, 5);
+                const double slack = 1e-6 * scale;
+                EXPECT_LE(ticks.front(), low * scale + slack);
+                EXPECT_GE(ticks.back(), (low + width) * scale - slack);
+                EXPECT_GE(ticks.size(), 2u);
+                EXPECT_LE(ticks.size(), 12u);
+            }
+        }
+    }
+}
+
+TEST(Numbers, AreShort) {
+    EXPECT_EQ(short_number(0), "0");
+    EXPECT_EQ(short_number(0.25), "0.25");
+    EXPECT_EQ(short_number(3e-7), "3e-07");
+    EXPECT_EQ(short_number(41234), "41.23k");
+    EXPECT_EQ(bytes_text(1536), "1.5 KiB");
+    EXPECT_EQ(bytes_text(3 * 1024.0 * 1024.0), "3 MiB");
+}
+
+TEST(TraceParts, MergeIntoOneFile) {
+    Folder folder;
+    trace::enable("rank 0", 0);
+    { const trace::Scope scope("gather", "sync"); }
+    write_trace_part(folder.path.string(), "rank0");
+    { const trace::Scope scope("load", "sync"); }
+    write_trace_part(folder.path.string(), "rank1");
+    std::ofstream(folder.path / "trace.engine.json") << "cut sho";
+    merge_trace_parts(folder.path.string());
+    const auto merged = nlohmann::json::parse(folder.file("trace.json"));
+    std::string names;
+    for (const auto& event : merged["traceEvents"]) names += event["name"].get<std::string>() + " ";
+    EXPECT_THAT(names, testing::AllOf(HasSubstr("gather"), HasSubstr("load")));
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder.path), {}), 1);
+}
+
+}  // namespace
+}  // namespace tandem::trainer

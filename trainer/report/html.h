@@ -1,0 +1,20 @@
+// report.html: one self-contained page about a run, from what the run left in its folder. No network, no
+// scripts.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace tandem::trainer {
+
+// summary: summary.json. metrics: the lines of metrics.jsonl. config: the run's TOML. Fields that are not
+// there are left out of the page.
+std::string report_html(const nlohmann::ordered_json& summary,
+                        const std::vector<nlohmann::ordered_json>& metrics, const std::string& config);
+
+// Reads DIR/summary.json, metrics.jsonl and config.toml and writes DIR/report.html. Throws ConfigError naming
+// the file.
+void write_report(const std::string& run_directory);
+
+}  // namespace tandem::trainer

@@ -1,0 +1,56 @@
+#include "trainer/summary.h"
+
+#include <algorithm>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+namespace tandem::trainer {
+namespace {
+
+// Median over the syncs of a run; 0 without any.
+double median(const std::vector<SyncTimes>& syncs, double SyncTimes::*field) {
+    std::vector<double> values;
+    for (const SyncTimes& times : syncs) values.push_back(times.*field);
+    if (values.empty()) return 0;
+    std::sort(values.begin(), values.end());
+    const std::size_t middle = values.size() / 2;
+    return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+}  // namespace
+
+nlohmann::ordered_json summary_of(const RunConfig& c, const LoopResult& r) {
+    const double sync_ms = median(r.syncs, &SyncTimes::total);
+    const double light_ms = median(r.syncs, &SyncTimes::speed_of_light);
+    const auto rate = [](std::int64_t tokens, double seconds) {
+        return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
+    };
+    return {{"name", c.run.name},
+            {"task", c.data.task},
+            {"version", TANDEM_VERSION},
+            {"seed", c.run.seed},
+            {"steps", r.grpo_steps},
+            {"sft_steps", r.sft_steps},
+            {"world_size", c.world_size()},
+            {"mesh", {{"dp", c.mesh.dp}, {"cp", c.mesh.cp}}},
+            {"reward_first", r.reward_first},
+            {"reward_last", r.reward_last},
+            {"greedy_first", r.greedy_first},
+            {"greedy_last", r.greedy_last},
+            {"weight_version", r.weight_version},
+            {"weights_match", r.weights_match},
+            {"sync_ms_median", sync_ms},
+            {"sync_phase_ms",
+             {{"pause", median(r.syncs, &SyncTimes::pause)},
+              {"gather", median(r.syncs, &SyncTimes::gather)},
+              {"copy", median(r.syncs, &SyncTimes::copy)},
+              {"load", median(r.syncs, &SyncTimes::load)},
+              {"resume", median(r.syncs, &SyncTimes::resume)}}},
+            {"speed_of_light_ratio", light_ms > 0 ? sync_ms / light_ms : 0.0},
+            {"logprob_max_abs_diff", r.logprob_max_abs_diff},
+            {"seconds", r.seconds},
+            {"train_tokens_per_second", rate(r.trained_tokens, r.train_seconds)},
+            {"generate_tokens_per_second", rate(r.generated_tokens, r.generate_seconds)}};
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,12 @@
+// summary.json: a run in one object, for people and for checks.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "trainer/loop.h"
+
+namespace tandem::trainer {
+
+nlohmann::ordered_json summary_of(const RunConfig& config, const LoopResult& result);
+
+}  // namespace tandem::trainer
