@@ -7,22 +7,22 @@
 #include "common/device/shared_arena.h"
 #include "engine_adapter/engine.h"
 
-namespace tandem::engine {
+namespace tandem::sync {
 
-class ShmStaging {
+class Staging {
   public:
-    static ShmStaging create(int slots, std::size_t slot_bytes);
+    static Staging create(int slots, std::size_t slot_bytes);
     // Maps the arena at another process's (or this one's) address(). Valid while its maker lives.
-    static ShmStaging open(const std::string& address, int slots, std::size_t slot_bytes);
+    static Staging open(const std::string& address, int slots, std::size_t slot_bytes);
 
     // "/proc/PID/fd/FD": how a process of the same user reaches the memory.
     std::string address() const;
-    const StagingArea& area() const { return area_; }
+    const engine::StagingArea& area() const { return area_; }
 
   private:
-    ShmStaging(SharedArena arena, int slots, std::size_t slot_bytes);
+    Staging(SharedArena arena, int slots, std::size_t slot_bytes);
     SharedArena arena_;
-    StagingArea area_;
+    engine::StagingArea area_;
 };
 
-}  // namespace tandem::engine
+}  // namespace tandem::sync

@@ -1,0 +1,91 @@
+#include "sync/session/agree.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace tandem::sync {
+namespace {
+
+// What one rank says of itself; one size for all, since a gather needs that.
+struct Outcome {
+    std::int64_t failed = 0;
+    std::int64_t bucket = -1;
+    std::array<char, 48> phase{};
+    std::array<char, 192> peer{};
+    std::array<char, 1024> message{};
+};
+
+template <std::size_t N>
+void put(std::array<char, N>& to, const std::string& text) {
+    const std::size_t length = std::min(N - 1, text.size());
+    std::copy_n(text.begin(), length, to.begin());
+    to[length] = '\0';
+}
+
+template <typename T>
+Span bytes_of(T& value) {
+    return {reinterpret_cast<std::byte*>(&value), sizeof(T)};
+}
+template <typename T>
+Span bytes_of(std::vector<T>& values) {
+    return {reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(T)};
+}
+
+}  // namespace
+
+std::string broadcast_text(comm::Communicator& world, const std::string& text_of_rank_0) {
+    std::int64_t length = static_cast<std::int64_t>(text_of_rank_0.size());
+    world.broadcast(bytes_of(length), 0);
+    std::vector<char> text(static_cast<std::size_t>(length));
+    if (world.rank() == 0) std::copy(text_of_rank_0.begin(), text_of_rank_0.end(), text.begin());
+    if (length > 0) world.broadcast(bytes_of(text), 0);
+    return {text.begin(), text.end()};
+}
+
+std::vector<std::vector<Holding>> exchange_holdings(comm::Communicator& world,
+                                                    const std::vector<std::vector<Holding>>& mine) {
+    // Packed as tensor, start, stop, local; padded with tensor -1 to the longest list of any rank.
+    constexpr std::size_t kFields = 4;
+    std::vector<std::int64_t> packed;
+    for (std::size_t t = 0; t < mine.size(); ++t) {
+        for (const Holding& h : mine[t])
+            packed.insert(packed.end(), {static_cast<std::int64_t>(t), h.start, h.stop, h.local});
+    }
+    std::int64_t longest = static_cast<std::int64_t>(packed.size());
+    world.all_reduce(bytes_of(longest), DType::int64, comm::ReduceOp::max);
+    std::vector<std::vector<Holding>> all(mine.size());
+    if (longest == 0) return all;
+    packed.resize(static_cast<std::size_t>(longest), -1);
+    std::vector<std::int64_t> gathered(packed.size() * static_cast<std::size_t>(world.size()));
+    world.all_gather(bytes_of(packed), bytes_of(gathered));
+    for (std::size_t i = 0; i < gathered.size(); i += kFields) {
+        if (gathered[i] < 0) continue;
+        const int rank = static_cast<int>(i / packed.size());
+        all.at(static_cast<std::size_t>(gathered[i]))
+            .push_back({rank, gathered[i + 1], gathered[i + 2], gathered[i + 3]});
+    }
+    return all;
+}
+
+void agree(comm::Communicator& world, const Health& mine, const std::string& what) {
+    Outcome own;
+    own.failed = mine.failed_here ? 1 : 0;
+    own.bucket = mine.bucket;
+    put(own.phase, mine.phase);
+    put(own.peer, mine.peer);
+    put(own.message, mine.message);
+    std::vector<Outcome> all(static_cast<std::size_t>(world.size()));
+    world.all_gather(bytes_of(own), bytes_of(all));
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+        const Outcome& one = all[rank];
+        if (one.failed == 0) continue;
+        const std::string at = one.bucket >= 0 ? fmt::format(", bucket {}", one.bucket) : "";
+        const std::string with = one.peer[0] != '\0' ? fmt::format(" with {}", one.peer.data()) : "";
+        throw SyncError(fmt::format("{} failed on rank {} in phase {}{}{}: {}", what, rank, one.phase.data(),
+                                    at, with, one.message.data()),
+                        static_cast<int>(rank), one.phase.data(), static_cast<int>(one.bucket));
+    }
+}
+
+}  // namespace tandem::sync

@@ -1,0 +1,41 @@
+// Small collectives that a session needs: rank 0's text on every rank, everybody's holdings on every rank,
+// and one common outcome of a step that any rank may have failed. All block, over the communicator's own
+// timeout.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/comm/communicator.h"
+#include "common/error.h"
+#include "sync/gather/gather.h"
+#include "sync/plan/plan.h"
+
+namespace tandem::sync {
+
+// A sync that failed, the same on every rank: which rank noticed, in which phase, with whom, at which bucket.
+class SyncError : public Error {
+  public:
+    SyncError(const std::string& message, int rank, std::string phase, int bucket)
+        : Error(message), rank_(rank), phase_(std::move(phase)), bucket_(bucket) {}
+    int rank() const { return rank_; }
+    const std::string& phase() const { return phase_; }
+    int bucket() const { return bucket_; }  // -1: none
+
+  private:
+    int rank_;
+    std::string phase_;
+    int bucket_;
+};
+
+std::string broadcast_text(comm::Communicator& world, const std::string& text_of_rank_0);
+
+// `mine[t]`: this rank's holdings of tensor t. Returns everybody's.
+std::vector<std::vector<Holding>> exchange_holdings(comm::Communicator& world,
+                                                    const std::vector<std::vector<Holding>>& mine);
+
+// Throws the same SyncError on every rank when any rank's `mine` says that it failed there; `what` opens the
+// message.
+void agree(comm::Communicator& world, const Health& mine, const std::string& what);
+
+}  // namespace tandem::sync

@@ -1,0 +1,31 @@
+// What a push tells: how much, how long, where the time went.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tandem::sync {
+
+// Milliseconds, as rank 0 sees them. gather, copy and load overlap, so their sum may exceed total_ms.
+struct PhaseTimes {
+    double prepare = 0;  // until the source's values are ready; before the pause
+    double pause = 0;    // the engine stops reading its weights and opens the version
+    double gather = 0;   // ranks filling buckets, and waiting for each other
+    double copy = 0;     // the engine copying and verifying buckets
+    double load = 0;     // from the last bucket gathered to the commit acknowledged
+    double resume = 0;
+};
+
+struct SyncReport {
+    std::int64_t version = 0;
+    std::size_t bytes = 0;        // in the engine's weights
+    std::size_t bytes_moved = 0;  // through the staging area
+    int buckets = 0;
+    std::size_t bucket_bytes = 0;  // of one slot
+    int depth = 0;
+    std::size_t staging_bytes = 0;  // depth × bucket_bytes, on this host
+    double total_ms = 0;            // pause to resume
+    PhaseTimes phase_ms;
+};
+
+}  // namespace tandem::sync
