@@ -1,8 +1,10 @@
 #include "trainer/data/packing.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <queue>
+#include <tuple>
 
 #include "common/error.h"
 
@@ -12,7 +14,10 @@ namespace {
 struct Set {
     std::int64_t sum = 0;
     std::vector<int> items;
-    friend auto operator<=>(const Set&, const Set&) = default;
+    friend bool operator<(const Set& a, const Set& b) {
+        return std::make_tuple(a.sum, a.items.size(), std::cref(a.items)) <
+               std::make_tuple(b.sum, b.items.size(), std::cref(b.items));
+    }
 };
 
 // A partial solution: `parts` sets, largest sum first.

@@ -1,0 +1,90 @@
+// Packing: the golden partitions, and properties over random batches.
+#include "trainer/data/packing.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "common/error.h"
+
+namespace tandem::trainer {
+namespace {
+
+using Lengths = std::vector<std::int64_t>;
+using Partition = std::vector<std::vector<int>>;
+
+TEST(KarmarkarKarp, GoldenPartitions) {
+    EXPECT_EQ(karmarkar_karp(Lengths{5, 9, 3, 7, 1, 8}, 2), (Partition{{1, 3, 4}, {0, 2, 5}}));
+    EXPECT_EQ(karmarkar_karp(Lengths{100, 100, 100, 100}, 2), (Partition{{0, 3}, {1, 2}}));
+    EXPECT_EQ(karmarkar_karp(Lengths{10, 20, 30, 40, 50}, 4), (Partition{{4}, {3}, {0, 1}, {2}}));
+}
+
+TEST(KarmarkarKarp, FewerItemsThanParts) {
+    const Partition partition = karmarkar_karp(Lengths{4}, 3);
+    EXPECT_EQ(partition, (Partition{{0}, {}, {}}));
+    EXPECT_EQ(karmarkar_karp(Lengths{}, 2), (Partition{{}, {}}));
+}
+
+TEST(FirstFitDecreasing, FillsBinsLargestFirst) {
+    EXPECT_EQ(first_fit_decreasing(Lengths{2, 7, 3, 8}, 10), (Partition{{0, 3}, {1, 2}}));
+    EXPECT_THROW(first_fit_decreasing(Lengths{11}, 10), InvalidArgument);
+}
+
+TEST(Packing, EverySampleOnceWithinCapacityAndEqualCounts) {
+    std::mt19937 random(7);
+    for (int round = 0; round < 300; ++round) {
+        const int dp = 1 + static_cast<int>(random() % 4);
+        const std::int64_t capacity = 8 + static_cast<std::int64_t>(random() % 60);
+        Lengths lengths(random() % 40);
+        for (auto& length : lengths) length = 1 + static_cast<std::int64_t>(random()) % capacity;
+        const auto plan = plan_packs(lengths, dp, capacity);
+        ASSERT_EQ(plan.size(), static_cast<std::size_t>(dp));
+        std::vector<int> seen;
+        for (const auto& packs : plan) {
+            ASSERT_EQ(packs.size(), plan.front().size());
+            ASSERT_GE(packs.size(), 1u);
+            for (const Pack& pack : packs) {
+                std::int64_t tokens = 0;
+                for (const int sample : pack.samples) tokens += lengths[static_cast<std::size_t>(sample)];
+                ASSERT_EQ(tokens, pack.tokens);
+                ASSERT_LE(tokens, capacity);
+                ASSERT_TRUE(std::is_sorted(pack.samples.begin(), pack.samples.end()));
+                seen.insert(seen.end(), pack.samples.begin(), pack.samples.end());
+            }
+        }
+        std::sort(seen.begin(), seen.end());
+        std::vector<int> all(lengths.size());
+        std::iota(all.begin(), all.end(), 0);
+        ASSERT_EQ(seen, all);
+    }
+}
+
+TEST(Packing, BalancesTokensOverRanksAndPacks) {
+    Lengths lengths(64);
+    std::mt19937 random(3);
+    for (auto& length : lengths) length = 20 + static_cast<std::int64_t>(random() % 80);
+    const std::int64_t total = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+    const auto plan = plan_packs(lengths, 4, 600);
+    for (const auto& packs : plan) {
+        std::int64_t tokens = 0;
+        for (const Pack& pack : packs) tokens += pack.tokens;
+        EXPECT_NEAR(static_cast<double>(tokens), static_cast<double>(total) / 4, 20);
+    }
+}
+
+TEST(Packing, NamesTheSampleThatIsTooLong) {
+    try {
+        plan_packs(Lengths{4, 9, 33}, 2, 32);
+        FAIL() << "a sample longer than a pack was taken";
+    } catch (const InvalidArgument& error) {
+        const std::string text = error.what();
+        EXPECT_NE(text.find("sample 2 needs 33 tokens"), std::string::npos) << text;
+        EXPECT_NE(text.find("32"), std::string::npos) << text;
+    }
+    EXPECT_THROW(plan_packs(Lengths{4, 0}, 1, 32), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace tandem::trainer

@@ -1,0 +1,46 @@
+// Runs a policy on a mesh of thread ranks and brings back what rank 0 saw: the tests compare meshes by it.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/comm/communicator.h"
+#include "trainer/policy.h"
+
+namespace tandem::trainer::testing {
+
+struct MeshSizes {
+    int dp = 1;
+    int cp = 1;
+};
+
+struct Outcome {
+    StepStats stats;
+    std::map<std::string, std::vector<float>> gradients;   // full
+    std::map<std::string, std::vector<float>> parameters;  // full, at the end
+    std::vector<std::vector<float>> logprobs;
+};
+
+// A small model; odd sizes leave ranks with short and empty shards.
+model::ModelConfig tiny_config();
+// Samples of the given lengths with random tokens; about two thirds of them targets; with advantages and old
+// log-probs.
+std::vector<Sample> random_samples(const std::vector<int>& lengths, std::int64_t vocab, unsigned seed);
+
+// Full tensors by name; collective.
+std::map<std::string, std::vector<float>> full_values(
+    const std::vector<std::pair<std::string, DTensor>>& tensors);
+
+// Log-probs, then one accumulate, on one rank's communicator.
+Outcome run_rank(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, const model::ModelConfig& config,
+                 const PolicyOptions& options, const std::vector<Sample>& samples, const LossFunction& loss);
+// The same on sizes.dp * sizes.cp threads; checks that all ranks agree on the statistics.
+Outcome run_mesh(MeshSizes sizes, const model::ModelConfig& config, const PolicyOptions& options,
+                 const std::vector<Sample>& samples, const LossFunction& loss);
+
+// ||a - b|| / ||b||; absolute where b is zero.
+double relative_difference(const std::vector<float>& a, const std::vector<float>& b);
+
+}  // namespace tandem::trainer::testing
