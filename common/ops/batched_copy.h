@@ -20,7 +20,8 @@ struct Checksum {
 std::string to_hex(const Checksum& checksum);           // 32 lower-case digits
 Checksum checksum_from_hex(const std::string& text);    // throws ProtocolError
 Checksum checksum(ConstSpan bytes);
-Checksum combine(std::span<const Checksum> parts);      // checksum of the parts' bytes in order
+// One checksum for a list: of the digests themselves, in order. Not the checksum of the parts' bytes joined.
+Checksum combine(std::span<const Checksum> parts);
 
 struct CopyItem {
     ConstSpan from;
@@ -28,7 +29,7 @@ struct CopyItem {
     DType from_dtype = DType::uint8;  // equal dtypes copy bytes; float32 -> bfloat16 rounds, bfloat16 -> float32 widens
     DType to_dtype = DType::uint8;
     Checksum* checksum = nullptr;     // when set: of the bytes written to `to`
-    bool non_temporal = true;
+    bool non_temporal = true;         // then `from` and `to` must not overlap
 };
 
 // Runs the items in order on the stream. The checksums are written before the stream's next work starts.

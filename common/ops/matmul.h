@@ -9,8 +9,8 @@ namespace tandem::ops {
 enum class Transpose { no, yes };
 
 // c[m, n] = op(a)[m, k] · op(b)[k, n], or += with accumulate. a and b: both float32 or both bfloat16; c: float32, or
-// bfloat16 when the inputs are. Sums are fp32. A row of c depends only on its row of op(a) and on op(b): the same values
-// bit for bit whatever m is (batch invariance), which is what lets engine and trainer agree.
+// bfloat16 when the inputs are. Sums are fp32. With a not transposed, a row of c depends only on its row of a and on
+// op(b): the same values bit for bit whatever m is (batch invariance), which is what lets engine and trainer agree.
 void matmul(Stream& stream, const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b, Tensor c,
             bool accumulate = false);
 

@@ -1,0 +1,193 @@
+// The backward of attention on the CPU, and the two small ops that ring attention needs: delta and merge.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "common/ops/attention.h"
+#include "common/ops/cpu/attention_pack.h"
+#include "common/ops/cpu/check.h"
+#include "common/ops/cpu/parallel.h"
+#include "common/ops/cpu/rows.h"
+
+namespace tandem::ops {
+namespace {
+
+using detail::AttentionShape;
+using detail::kKeyTile;
+using detail::kQueryTile;
+using detail::Scratch;
+
+struct Backward {
+    Tensor dout, q, k, v, lse, delta;
+    AttentionShape shape;
+    float scale;
+    Tensor dq, dk, dv;
+};
+
+// Adds packed rows [rows, width] to rows of one head of a float32 tensor.
+void add_rows(const float* from, const AttentionShape& s, std::int64_t rows, const Tensor& to,
+              std::int64_t begin, std::int64_t head, std::int64_t heads) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+        float* target = to.data<float>() + ((begin + row) * heads + head) * s.head_dim;
+        for (std::int64_t d = 0; d < s.head_dim; ++d) target[d] += from[row * s.width + d];
+    }
+}
+
+// One query head of a segment against all its keys. dk and dv [padded keys, width] take the sums over the
+// group's heads.
+void backward_head(const Backward& b, const AttentionSegment& segment, std::int64_t head,
+                   const detail::PackedKeys& keys, float* dk, float* dv) {
+    const AttentionShape& s = b.shape;
+    const detail::AttentionKernels& kernels = detail::attention_kernels();
+    thread_local Scratch scratch;
+    float* q = scratch.floats(kQueryTile * (3 * s.width + 2 * kKeyTile));
+    float* dout = q + kQueryTile * s.width;
+    float* dq = dout + kQueryTile * s.width;
+    float* scores = dq + kQueryTile * s.width;
+    for (std::int64_t first = 0; first < segment.q_len; first += kQueryTile) {
+        const std::int64_t rows = std::min(kQueryTile, segment.q_len - first);
+        const std::int64_t begin = segment.q_begin + first;
+        const std::int64_t seen = segment.causal ? first + segment.k_len - segment.q_len + 1 : segment.k_len;
+        const std::int64_t step = segment.causal ? 1 : 0;
+        const std::int64_t last = std::min(segment.k_len, seen + step * (rows - 1));
+        if (last <= 0) continue;
+        detail::pack_rows(b.q, begin, rows, head, s.heads, s, 1.0f, q);
+        detail::pack_rows(b.dout, begin, rows, head, s.heads, s, 1.0f, dout);
+        std::fill_n(dq, rows * s.width, 0.0f);
+        for (std::int64_t key = 0; key < last; key += kKeyTile) {
+            kernels.backward_tile({.q = q,
+                                   .dout = dout,
+                                   .k = keys.k(key),
+                                   .k_t = keys.k_t(key),
+                                   .v_t = keys.v_t(key),
+                                   .lse = b.lse.data<float>() + head * s.q_rows + begin,
+                                   .delta = b.delta.data<float>() + head * s.q_rows + begin,
+                                   .dq = dq,
+                                   .dk = dk + key * s.width,
+                                   .dv = dv + key * s.width,
+                                   .scores = scores,
+                                   .dscores = scores + kQueryTile * kKeyTile,
+                                   .rows = rows,
+                                   .head_dim = s.head_dim,
+                                   .width = s.width,
+                                   .visible = std::min(seen, segment.k_len) - key,
+                                   .visible_step = step,
+                                   .keys = std::min(kKeyTile, segment.k_len - key),
+                                   .scale = b.scale});
+        }
+        add_rows(dq, s, rows, b.dq, begin, head, s.heads);
+    }
+}
+
+// All segments of one kv head, in order: segments may share k rows, so their sums into dk and dv must not
+// race.
+void backward_kv_head(const Backward& b, const std::vector<AttentionSegment>& segments,
+                      std::int64_t kv_head) {
+    const AttentionShape& s = b.shape;
+    thread_local Scratch key_scratch;
+    thread_local Scratch sum_scratch;
+    for (const AttentionSegment& segment : segments) {
+        if (segment.q_len == 0 || segment.k_len == 0) continue;
+        const detail::PackedKeys keys(b.k, b.v, segment.k_begin, segment.k_len, kv_head, s, key_scratch,
+                                      true);
+        const std::int64_t padded = (segment.k_len + kKeyTile - 1) / kKeyTile * kKeyTile;
+        float* dk = sum_scratch.floats(2 * padded * s.width);
+        float* dv = dk + padded * s.width;
+        std::fill_n(dk, 2 * padded * s.width, 0.0f);
+        for (std::int64_t g = 0; g < s.group; ++g)
+            backward_head(b, segment, kv_head * s.group + g, keys, dk, dv);
+        add_rows(dk, s, segment.k_len, b.dk, segment.k_begin, kv_head, s.kv_heads);
+        add_rows(dv, s, segment.k_len, b.dv, segment.k_begin, kv_head, s.kv_heads);
+    }
+}
+
+}  // namespace
+
+void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
+                        const Tensor& lse, const Tensor& delta, const std::vector<AttentionSegment>& segments,
+                        float scale, Tensor dq, Tensor dk, Tensor dv) {
+    constexpr const char* kOp = "attention_backward";
+    const AttentionShape shape = detail::attention_shape(kOp, q, k, v, segments);
+    detail::check_floating(kOp, "dout", dout);
+    detail::check_shape(kOp, "dout", dout, q.shape());
+    detail::check_shape(kOp, "lse", lse, {shape.heads, shape.q_rows});
+    detail::check_dtype(kOp, "lse", lse, DType::float32);
+    detail::check_shape(kOp, "delta", delta, {shape.heads, shape.q_rows});
+    detail::check_dtype(kOp, "delta", delta, DType::float32);
+    detail::check_shape(kOp, "dq", dq, q.shape());
+    detail::check_dtype(kOp, "dq", dq, DType::float32);
+    detail::check_shape(kOp, "dk", dk, k.shape());
+    detail::check_dtype(kOp, "dk", dk, DType::float32);
+    detail::check_shape(kOp, "dv", dv, v.shape());
+    detail::check_dtype(kOp, "dv", dv, DType::float32);
+    stream.enqueue([b = Backward{dout, q, k, v, lse, delta, shape, scale, dq, dk, dv}, segments] {
+        detail::parallel_for(b.shape.kv_heads,
+                             [&](std::int64_t kv_head) { backward_kv_head(b, segments, kv_head); });
+    });
+}
+
+void attention_delta(Stream& stream, const Tensor& dout, const Tensor& out, Tensor delta) {
+    detail::check_floating("attention_delta", "dout", dout);
+    detail::check_floating("attention_delta", "out", out);
+    detail::check_ndim("attention_delta", "out", out, 3);
+    detail::check_shape("attention_delta", "dout", dout, out.shape());
+    detail::check_shape("attention_delta", "delta", delta, {out.dim(1), out.dim(0)});
+    detail::check_dtype("attention_delta", "delta", delta, DType::float32);
+    stream.enqueue([=] {
+        const std::int64_t rows = out.dim(0);
+        const std::int64_t heads = out.dim(1);
+        const std::int64_t dim = out.dim(2);
+        std::vector<float> scratch(static_cast<std::size_t>(2 * dim));
+        for (std::int64_t row = 0; row < rows; ++row) {
+            for (std::int64_t head = 0; head < heads; ++head) {
+                const std::int64_t at = (row * heads + head) * dim;
+                const float* a = detail::read_row(dout, at, dim, scratch.data());
+                const float* o = detail::read_row(out, at, dim, scratch.data() + dim);
+                float sum = 0.0f;
+                for (std::int64_t d = 0; d < dim; ++d) sum += a[d] * o[d];
+                delta.data<float>()[head * rows + row] = sum;
+            }
+        }
+    });
+}
+
+void attention_merge(Stream& stream, const Tensor& block_out, const Tensor& block_lse, std::int64_t row_begin,
+                     Tensor out, Tensor lse) {
+    constexpr const char* kOp = "attention_merge";
+    detail::check_ndim(kOp, "out", out, 3);
+    detail::check_dtype(kOp, "out", out, DType::float32);
+    detail::check_dtype(kOp, "lse", lse, DType::float32);
+    detail::check_shape(kOp, "lse", lse, {out.dim(1), out.dim(0)});
+    detail::check_ndim(kOp, "block_out", block_out, 3);
+    detail::check_dtype(kOp, "block_out", block_out, DType::float32);
+    detail::check_shape(kOp, "block_out", block_out, {block_out.dim(0), out.dim(1), out.dim(2)});
+    detail::check_dtype(kOp, "block_lse", block_lse, DType::float32);
+    detail::check_shape(kOp, "block_lse", block_lse, {out.dim(1), block_out.dim(0)});
+    require(row_begin >= 0 && block_out.dim(0) <= out.dim(0) - row_begin,
+            "{}: rows {} + {} are outside out {}", kOp, row_begin, block_out.dim(0), to_string(out.shape()));
+    stream.enqueue([=] {
+        const std::int64_t rows = block_out.dim(0);
+        const std::int64_t heads = out.dim(1);
+        const std::int64_t dim = out.dim(2);
+        constexpr float kNothing = -std::numeric_limits<float>::infinity();
+        for (std::int64_t row = 0; row < rows; ++row) {
+            for (std::int64_t head = 0; head < heads; ++head) {
+                const float block = block_lse.data<float>()[head * rows + row];
+                if (block == kNothing) continue;
+                float& running = lse.data<float>()[head * out.dim(0) + row_begin + row];
+                const float max = std::max(block, running);
+                const float weight_block = std::exp(block - max);
+                const float weight_running = std::exp(running - max);
+                const float sum = weight_block + weight_running;
+                const float* from = block_out.data<float>() + (row * heads + head) * dim;
+                float* to = out.data<float>() + ((row_begin + row) * heads + head) * dim;
+                for (std::int64_t d = 0; d < dim; ++d) {
+                    to[d] = (to[d] * weight_running + from[d] * weight_block) / sum;
+                }
+                running = max + std::log(sum);
+            }
+        }
+    });
+}
+
+}  // namespace tandem::ops

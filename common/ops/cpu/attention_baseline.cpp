@@ -1,0 +1,25 @@
+// Attention kernels for any machine. Compiled with its own -march; see attention_kernels.inl for the rules.
+
+#include "common/ops/cpu/attention_kernels.h"
+
+namespace tandem::ops::detail {
+namespace {
+
+constexpr int kWidth = 4;
+constexpr unsigned kPanel = 2;
+constexpr unsigned kRows = 4;
+using V = float __attribute__((vector_size(kWidth * 4)));
+using VUnaligned = float __attribute__((vector_size(kWidth * 4), aligned(4), may_alias));
+using I = std::int32_t __attribute__((vector_size(kWidth * 4)));
+
+inline __attribute__((always_inline)) V fused(V a, V b, V c) {
+    return a * b + c;
+}
+
+#include "common/ops/cpu/attention_kernels.inl"
+
+}  // namespace
+
+const AttentionKernels kAttentionBaseline{forward_tile, backward_tile, transpose_tile, "baseline"};
+
+}  // namespace tandem::ops::detail

@@ -1,0 +1,58 @@
+// The inner loops of attention, compiled once per instruction set. Everything here is fp32 and packed by
+// attention.cpp: head_dim is padded with zeros to `width`, a multiple of 16; key tiles hold kKeyTile keys,
+// short ones zero-padded.
+#pragma once
+
+#include <cstdint>
+
+namespace tandem::ops::detail {
+
+inline constexpr std::int64_t kKeyTile = 64;
+inline constexpr std::int64_t kQueryTile = 48;
+
+// One query tile against one key tile. Row r sees the first visible + r * visible_step keys of the tile.
+struct ForwardTile {
+    const float* q;    // [rows, width], times the softmax scale
+    const float* k_t;  // [head_dim, kKeyTile]
+    const float* v;    // [kKeyTile, width]
+    float* acc;        // [rows, width]: sum of exp(s - max) v so far
+    float* max;        // [rows], -inf at the start
+    float* sum;        // [rows]: sum of exp(s - max) so far
+    float* scores;     // scratch [rows, kKeyTile]
+    std::int64_t rows, head_dim, width, visible, visible_step;
+    std::int64_t keys;  // keys in the tile; a row sees at most these
+};
+
+struct BackwardTile {
+    const float* q;      // [rows, width], unscaled
+    const float* dout;   // [rows, width]
+    const float* k;      // [kKeyTile, width]
+    const float* k_t;    // [head_dim, kKeyTile]
+    const float* v_t;    // [head_dim, kKeyTile]
+    const float* lse;    // [rows]
+    const float* delta;  // [rows]
+    float* dq;           // [rows, width] +=
+    float* dk;           // [kKeyTile, width] +=
+    float* dv;           // [kKeyTile, width] +=
+    float* scores;       // scratch [rows, kKeyTile]
+    float* dscores;      // scratch [rows, kKeyTile]
+    std::int64_t rows, head_dim, width, visible, visible_step;
+    std::int64_t keys;
+    float scale;
+};
+
+struct AttentionKernels {
+    void (*forward_tile)(const ForwardTile&);
+    void (*backward_tile)(const BackwardTile&);
+    // to[d][j] = from[j][d] for j < keys, 0 for the rest of kKeyTile; rows of `from` are `stride` floats
+    // apart.
+    void (*transpose_tile)(const float* from, std::int64_t stride, std::int64_t keys, std::int64_t head_dim,
+                           float* to);
+    const char* name;
+};
+
+extern const AttentionKernels kAttentionBaseline;
+extern const AttentionKernels kAttentionAvx2;
+extern const AttentionKernels kAttentionAvx512;
+
+}  // namespace tandem::ops::detail

@@ -1,0 +1,178 @@
+// The attention kernels, written once over a vector type V of kWidth floats. The including file defines V, kWidth,
+// kPanel (vectors a panel) and kRows (rows a block): kRows * kPanel accumulators must fit the registers.
+//
+// Every element of a product is one chain of fused multiply-adds in the order of the inner index, whatever block it
+// falls into, and these files are compiled without contraction. So a row's values do not depend on its neighbours, on
+// where a tile of queries starts, or on how many there are.
+//
+// Nothing here may name std: an inline function compiled for AVX-512 must not become the program's only copy.
+
+constexpr std::int64_t kVectors = kKeyTile / kWidth;  // a row of scores
+
+#define TANDEM_INLINE static inline __attribute__((always_inline))
+
+TANDEM_INLINE V load(const float* p) { return *reinterpret_cast<const VUnaligned*>(p); }
+TANDEM_INLINE void store(float* p, V v) { *reinterpret_cast<VUnaligned*>(p) = v; }
+TANDEM_INLINE V splat(float x) { return V{} + x; }
+
+// c[R, C vectors] += a[R, depth] · b[depth, C vectors]; element (i, k) of a is a[i * a_row + k * a_depth].
+template <unsigned R, unsigned C>
+TANDEM_INLINE void block(std::int64_t depth, const float* a, std::int64_t a_row, std::int64_t a_depth, const float* b,
+                         std::int64_t b_row, float* c, std::int64_t c_row, bool accumulate) {
+    V sum[R][C];
+    for (unsigned i = 0; i < R; ++i) {
+        for (unsigned j = 0; j < C; ++j) sum[i][j] = accumulate ? load(c + i * c_row + j * kWidth) : V{};
+    }
+    for (std::int64_t k = 0; k < depth; ++k) {
+        V right[C];
+        for (unsigned j = 0; j < C; ++j) right[j] = load(b + k * b_row + j * kWidth);
+        for (unsigned i = 0; i < R; ++i) {
+            const V left = splat(a[i * a_row + k * a_depth]);
+            for (unsigned j = 0; j < C; ++j) sum[i][j] = fused(left, right[j], sum[i][j]);
+        }
+    }
+    for (unsigned i = 0; i < R; ++i) {
+        for (unsigned j = 0; j < C; ++j) store(c + i * c_row + j * kWidth, sum[i][j]);
+    }
+}
+
+template <unsigned R, unsigned C>
+void panel_rows(std::int64_t rows, std::int64_t depth, const float* a, std::int64_t a_row, std::int64_t a_depth,
+                const float* b, std::int64_t b_row, float* c, std::int64_t c_row, bool accumulate) {
+    std::int64_t i = 0;
+    for (; i + R <= rows; i += R) block<R, C>(depth, a + i * a_row, a_row, a_depth, b, b_row, c + i * c_row, c_row, accumulate);
+    if constexpr (R > 1) {
+        if (i < rows) panel_rows<R / 2, C>(rows - i, depth, a + i * a_row, a_row, a_depth, b, b_row, c + i * c_row, c_row, accumulate);
+    }
+}
+
+// c[rows, columns] (+)= a · b with `columns` a multiple of 16.
+void product(std::int64_t rows, std::int64_t columns, std::int64_t depth, const float* a, std::int64_t a_row,
+             std::int64_t a_depth, const float* b, std::int64_t b_row, float* c, std::int64_t c_row, bool accumulate) {
+    std::int64_t j = 0;
+    for (; j + kPanel * kWidth <= columns; j += kPanel * kWidth) {
+        panel_rows<kRows, kPanel>(rows, depth, a, a_row, a_depth, b + j, b_row, c + j, c_row, accumulate);
+    }
+    for (; j < columns; j += kWidth) {
+        panel_rows<2 * kRows, 1>(rows, depth, a, a_row, a_depth, b + j, b_row, c + j, c_row, accumulate);
+    }
+}
+
+// e^x, x <= 0 up to rounding, to about one ulp; 0 below -87.
+TANDEM_INLINE V exponential(V x) {
+    const V low = splat(-87.3f);
+    const V clamped = x < low ? low : x;
+    const V magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+    const V shifted = fused(clamped, splat(1.44269504088896341f), magic);
+    const V n = shifted - magic;
+    V r = fused(n, splat(-0.693359375f), clamped);
+    r = fused(n, splat(2.12194440e-4f), r);
+    V p = splat(1.9875691500e-4f);
+    p = fused(p, r, splat(1.3981999507e-3f));
+    p = fused(p, r, splat(8.3334519073e-3f));
+    p = fused(p, r, splat(4.1665795894e-2f));
+    p = fused(p, r, splat(1.6666665459e-1f));
+    p = fused(p, r, splat(5.0000001201e-1f));
+    const V y = fused(p * r, r, r) + splat(1.0f);
+    const I exponent = (reinterpret_cast<I>(shifted) - reinterpret_cast<I>(magic) + 127) << 23;
+    const V value = y * reinterpret_cast<V>(exponent);
+    return x < low ? V{} : value;
+}
+
+TANDEM_INLINE float lane_sum(V v) {
+    float total = 0.0f;
+    for (int i = 0; i < kWidth; ++i) total += v[i];
+    return total;
+}
+
+TANDEM_INLINE float lane_max(V v) {
+    float best = v[0];
+    for (int i = 1; i < kWidth; ++i) best = v[i] > best ? v[i] : best;
+    return best;
+}
+
+// Lanes of vector `index` of a row of scores that lie before `visible`.
+TANDEM_INLINE I visible_lanes(std::int64_t index, std::int64_t visible) {
+    I lane;
+    for (int i = 0; i < kWidth; ++i) lane[i] = i;
+    return lane + static_cast<std::int32_t>(index * kWidth) < I{} + static_cast<std::int32_t>(visible);
+}
+
+TANDEM_INLINE std::int64_t clamp_visible(std::int64_t visible, std::int64_t keys) {
+    return visible < 0 ? 0 : (visible > keys ? keys : visible);
+}
+
+void forward_tile(const ForwardTile& t) {
+    const float infinity = __builtin_inff();
+    product(t.rows, kKeyTile, t.head_dim, t.q, t.width, 1, t.k_t, kKeyTile, t.scores, kKeyTile, false);
+    std::int64_t depth = 0;
+    for (std::int64_t row = 0; row < t.rows; ++row) {
+        const std::int64_t visible = clamp_visible(t.visible + row * t.visible_step, t.keys);
+        float* scores = t.scores + row * kKeyTile;
+        V s[kVectors];
+        V best = splat(-infinity);
+        for (int j = 0; j < kVectors; ++j) {
+            s[j] = load(scores + j * kWidth);
+            if (visible < kKeyTile) s[j] = visible_lanes(j, visible) ? s[j] : splat(-infinity);
+            best = s[j] > best ? s[j] : best;
+        }
+        const float tile_max = lane_max(best);
+        const float old_max = t.max[row];
+        const float new_max = tile_max > old_max ? tile_max : old_max;
+        const float shift = new_max == -infinity ? 0.0f : new_max;
+        V total = V{};
+        for (int j = 0; j < kVectors; ++j) {
+            const V p = exponential(s[j] - shift);
+            store(scores + j * kWidth, p);
+            total = total + p;
+        }
+        float tile_sum = lane_sum(total);
+        if (new_max > old_max) {  // else the factor is 1
+            const float factor = exponential(splat(old_max - shift))[0];
+            tile_sum = t.sum[row] * factor + tile_sum;
+            float* acc = t.acc + row * t.width;
+            for (std::int64_t d = 0; d < t.width; d += kWidth) store(acc + d, load(acc + d) * factor);
+        } else {
+            tile_sum = t.sum[row] + tile_sum;
+        }
+        t.sum[row] = tile_sum;
+        t.max[row] = new_max;
+        depth = visible > depth ? visible : depth;
+    }
+    product(t.rows, t.width, depth, t.scores, kKeyTile, 1, t.v, t.width, t.acc, t.width, true);
+}
+
+void backward_tile(const BackwardTile& t) {
+    const float infinity = __builtin_inff();
+    product(t.rows, kKeyTile, t.head_dim, t.q, t.width, 1, t.k_t, kKeyTile, t.scores, kKeyTile, false);
+    product(t.rows, kKeyTile, t.head_dim, t.dout, t.width, 1, t.v_t, kKeyTile, t.dscores, kKeyTile, false);
+    for (std::int64_t row = 0; row < t.rows; ++row) {
+        const std::int64_t visible =
+            t.lse[row] == -infinity ? 0 : clamp_visible(t.visible + row * t.visible_step, t.keys);
+        float* scores = t.scores + row * kKeyTile;
+        float* dscores = t.dscores + row * kKeyTile;
+        const float lse = visible == 0 ? 0.0f : t.lse[row];
+        for (int j = 0; j < kVectors; ++j) {
+            V p = exponential(fused(load(scores + j * kWidth), splat(t.scale), splat(-lse)));
+            V ds = p * (load(dscores + j * kWidth) - t.delta[row]) * t.scale;
+            if (visible < kKeyTile) {
+                const I seen = visible_lanes(j, visible);
+                p = seen ? p : V{};
+                ds = seen ? ds : V{};
+            }
+            store(scores + j * kWidth, p);
+            store(dscores + j * kWidth, ds);
+        }
+    }
+    product(t.keys, t.width, t.rows, t.scores, 1, kKeyTile, t.dout, t.width, t.dv, t.width, true);
+    product(t.keys, t.width, t.rows, t.dscores, 1, kKeyTile, t.q, t.width, t.dk, t.width, true);
+    product(t.rows, t.width, t.keys, t.dscores, kKeyTile, 1, t.k, t.width, t.dq, t.width, true);
+}
+
+void transpose_tile(const float* from, std::int64_t stride, std::int64_t keys, std::int64_t head_dim, float* to) {
+    for (std::int64_t d = 0; d < head_dim; ++d) {
+        float* row = to + d * kKeyTile;
+        for (std::int64_t j = 0; j < keys; ++j) row[j] = from[j * stride + d];
+        for (std::int64_t j = keys; j < kKeyTile; ++j) row[j] = 0.0f;
+    }
+}

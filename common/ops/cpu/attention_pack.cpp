@@ -1,0 +1,168 @@
+// Checks and packing of attention's operands; see attention_pack.h.
+#include "common/ops/cpu/attention_pack.h"
+
+#include <algorithm>
+
+#include "common/ops/cpu/check.h"
+#include "common/ops/cpu/rows.h"
+
+namespace tandem::ops::detail {
+namespace {
+
+AttentionShape base_shape(const char* op, const Tensor& q, const Tensor& k, const Tensor& v) {
+    check_floating(op, "q", q);
+    check_ndim(op, "q", q, 3);
+    check_dtype(op, "k", k, q.dtype());
+    check_dtype(op, "v", v, q.dtype());
+    require(k.ndim() >= 3, "{}: k has shape {}", op, to_string(k.shape()));
+    check_shape(op, "v", v, k.shape());
+    AttentionShape s;
+    s.q_rows = q.dim(0);
+    s.heads = q.dim(1);
+    s.head_dim = q.dim(2);
+    s.kv_heads = k.dim(-2);
+    require(s.head_dim > 0 && k.dim(-1) == s.head_dim, "{}: head_dim of q {} and k {} differ", op,
+            to_string(q.shape()), to_string(k.shape()));
+    require(s.kv_heads > 0 && s.heads % s.kv_heads == 0, "{}: {} heads do not divide over {} kv heads", op,
+            s.heads, s.kv_heads);
+    s.group = s.heads / s.kv_heads;
+    s.width = (s.head_dim + 15) / 16 * 16;
+    return s;
+}
+
+void pack_row(const Tensor& tensor, std::int64_t offset, const AttentionShape& shape, float* to) {
+    if (tensor.dtype() == DType::float32) {
+        std::copy_n(tensor.data<float>() + offset, shape.head_dim, to);
+    } else {
+        widen(tensor.data<bfloat16>() + offset, to, shape.head_dim);
+    }
+    std::fill_n(to + shape.head_dim, shape.width - shape.head_dim, 0.0f);
+}
+
+}  // namespace
+
+const AttentionKernels& attention_kernels() {
+    static const AttentionKernels& chosen = [&]() -> const AttentionKernels& {
+#if defined(__x86_64__)
+        if (__builtin_cpu_supports("x86-64-v4")) return kAttentionAvx512;
+        if (__builtin_cpu_supports("x86-64-v3")) return kAttentionAvx2;
+#endif
+        return kAttentionBaseline;
+    }();
+    return chosen;
+}
+
+AttentionShape attention_shape(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
+                               const std::vector<AttentionSegment>& segments) {
+    check_ndim(op, "k", k, 3);
+    const AttentionShape s = base_shape(op, q, k, v);
+    const std::int64_t k_rows = k.dim(0);
+    std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
+    for (const AttentionSegment& segment : segments) {
+        require(segment.q_begin >= 0 && segment.q_len >= 0 && segment.q_len <= s.q_rows - segment.q_begin,
+                "{}: segment of q rows {} + {} is outside q {}", op, segment.q_begin, segment.q_len,
+                to_string(q.shape()));
+        require(segment.k_begin >= 0 && segment.k_len >= 0 && segment.k_len <= k_rows - segment.k_begin,
+                "{}: segment of k rows {} + {} is outside k {}", op, segment.k_begin, segment.k_len,
+                to_string(k.shape()));
+        if (segment.q_len > 0) ranges.emplace_back(segment.q_begin, segment.q_begin + segment.q_len);
+    }
+    std::sort(ranges.begin(), ranges.end());
+    for (std::size_t i = 1; i < ranges.size(); ++i) {
+        require(ranges[i].first >= ranges[i - 1].second, "{}: two segments share q row {}", op,
+                ranges[i].first);
+    }
+    return s;
+}
+
+AttentionShape paged_shape(const char* op, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                           const std::vector<std::vector<std::int32_t>>& block_tables,
+                           const std::vector<std::int32_t>& lengths) {
+    check_ndim(op, "k_cache", k_cache, 4);
+    const AttentionShape s = base_shape(op, q, k_cache, v_cache);
+    const std::int64_t pages = k_cache.dim(0);
+    const std::int64_t page_size = k_cache.dim(1);
+    const auto batch = static_cast<std::size_t>(s.q_rows);
+    require(page_size > 0, "{}: k_cache {} has pages of no size", op, to_string(k_cache.shape()));
+    require(block_tables.size() == batch && lengths.size() == batch,
+            "{}: {} block tables and {} lengths for q {}", op, block_tables.size(), lengths.size(),
+            to_string(q.shape()));
+    for (std::size_t b = 0; b < batch; ++b) {
+        const std::int64_t needed = (lengths[b] + page_size - 1) / page_size;
+        require(lengths[b] >= 0 && needed <= static_cast<std::int64_t>(block_tables[b].size()),
+                "{}: sequence {} has length {} but {} pages of {}", op, b, lengths[b], block_tables[b].size(),
+                page_size);
+        for (std::int64_t i = 0; i < needed; ++i) {
+            const std::int32_t page = block_tables[b][static_cast<std::size_t>(i)];
+            require(page >= 0 && page < pages, "{}: page {} of sequence {} is outside the {} pages", op, page,
+                    b, pages);
+        }
+    }
+    return s;
+}
+
+float* Scratch::floats(std::int64_t count) {
+    constexpr std::size_t kSlack = 16;
+    const std::size_t wanted = static_cast<std::size_t>(count) + kSlack;
+    if (memory_.size() < wanted) memory_.resize(wanted);
+    const auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
+    return memory_.data() + ((64 - address % 64) % 64) / sizeof(float);
+}
+
+void pack_rows(const Tensor& tensor, std::int64_t begin, std::int64_t rows, std::int64_t head,
+               std::int64_t heads, const AttentionShape& shape, float factor, float* to) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+        float* out = to + row * shape.width;
+        pack_row(tensor, ((begin + row) * heads + head) * shape.head_dim, shape, out);
+        if (factor == 1.0f) continue;
+        for (std::int64_t d = 0; d < shape.head_dim; ++d) out[d] *= factor;
+    }
+}
+
+PackedKeys::PackedKeys(const Tensor& k, const Tensor& v, std::int64_t begin, std::int64_t count,
+                       std::int64_t kv_head, const AttentionShape& shape, Scratch& scratch, bool backward)
+    : shape_(shape) {
+    const std::int64_t padded = (count + kKeyTile - 1) / kKeyTile * kKeyTile;
+    const std::int64_t row_floats = padded * shape.width;
+    const std::int64_t column_floats = padded * shape.head_dim;
+    // Starts of the parts stay multiples of 64 bytes: padded is a multiple of kKeyTile.
+    k_ = scratch.floats(2 * row_floats + column_floats * (backward ? 2 : 1));
+    v_ = k_ + row_floats;
+    k_t_ = v_ + row_floats;
+    v_t_ = k_t_ + column_floats;
+    pack_rows(k, begin, count, kv_head, shape.kv_heads, shape, 1.0f, k_);
+    pack_rows(v, begin, count, kv_head, shape.kv_heads, shape, 1.0f, v_);
+    std::fill_n(k_ + count * shape.width, (padded - count) * shape.width, 0.0f);
+    std::fill_n(v_ + count * shape.width, (padded - count) * shape.width, 0.0f);
+    const AttentionKernels& kernels = attention_kernels();
+    for (std::int64_t key = 0; key < count; key += kKeyTile) {
+        const std::int64_t keys = std::min(kKeyTile, count - key);
+        kernels.transpose_tile(k_ + key * shape.width, shape.width, keys, shape.head_dim,
+                               k_t_ + key * shape.head_dim);
+        if (!backward) continue;
+        kernels.transpose_tile(v_ + key * shape.width, shape.width, keys, shape.head_dim,
+                               v_t_ + key * shape.head_dim);
+    }
+}
+
+PackedPage::PackedPage(const AttentionShape& shape, Scratch& scratch) : shape_(shape) {
+    k_ = scratch.floats(kKeyTile * (2 * shape.width + shape.head_dim));
+    v_ = k_ + kKeyTile * shape.width;
+    k_t_ = v_ + kKeyTile * shape.width;
+}
+
+void PackedPage::load(const Tensor& k_cache, const Tensor& v_cache, const std::vector<std::int32_t>& pages,
+                      std::int64_t key, std::int64_t count, std::int64_t kv_head) {
+    const std::int64_t page_size = k_cache.dim(1);
+    for (std::int64_t j = 0; j < count; ++j) {
+        const std::int64_t position = key + j;
+        const std::int64_t page = pages[static_cast<std::size_t>(position / page_size)];
+        const std::int64_t row = page * page_size + position % page_size;
+        const std::int64_t offset = (row * shape_.kv_heads + kv_head) * shape_.head_dim;
+        pack_row(k_cache, offset, shape_, k_ + j * shape_.width);
+        pack_row(v_cache, offset, shape_, v_ + j * shape_.width);
+    }
+    attention_kernels().transpose_tile(k_, shape_.width, count, shape_.head_dim, k_t_);
+}
+
+}  // namespace tandem::ops::detail

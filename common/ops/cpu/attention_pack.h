@@ -1,0 +1,76 @@
+// Attention's operands, checked and packed for the kernels: one kv head at a time, fp32, contiguous, padded.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/ops/attention.h"
+#include "common/ops/cpu/attention_kernels.h"
+
+namespace tandem::ops::detail {
+
+// The fastest kernels that this machine runs.
+const AttentionKernels& attention_kernels();
+
+struct AttentionShape {
+    std::int64_t q_rows = 0, heads = 0, kv_heads = 0, group = 0, head_dim = 0;
+    std::int64_t width = 0;  // head_dim rounded up to a multiple of 16
+};
+
+// Throw InvalidArgument unless everything fits together and every index is in range.
+AttentionShape attention_shape(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
+                               const std::vector<AttentionSegment>& segments);
+AttentionShape paged_shape(const char* op, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                           const std::vector<std::vector<std::int32_t>>& block_tables,
+                           const std::vector<std::int32_t>& lengths);
+
+// Memory that a thread keeps between calls, 64-byte aligned.
+class Scratch {
+  public:
+    float* floats(std::int64_t count);  // contents undefined; valid until the next call
+
+  private:
+    std::vector<float> memory_;
+};
+
+// to[r] = row begin + r of `head`, times factor, zero-padded to `width`.
+void pack_rows(const Tensor& tensor, std::int64_t begin, std::int64_t rows, std::int64_t head,
+               std::int64_t heads, const AttentionShape& shape, float factor, float* to);
+
+// The keys and values of one kv head of a segment, cut into key tiles.
+class PackedKeys {
+  public:
+    // For the backward also k as rows and v transposed.
+    PackedKeys(const Tensor& k, const Tensor& v, std::int64_t begin, std::int64_t count, std::int64_t kv_head,
+               const AttentionShape& shape, Scratch& scratch, bool backward = false);
+    // Of the tile whose first key is `key`, a multiple of kKeyTile.
+    const float* v(std::int64_t key) const { return v_ + key * shape_.width; }
+    const float* k(std::int64_t key) const { return k_ + key * shape_.width; }
+    const float* k_t(std::int64_t key) const { return k_t_ + key * shape_.head_dim; }
+    const float* v_t(std::int64_t key) const { return v_t_ + key * shape_.head_dim; }
+
+  private:
+    AttentionShape shape_;
+    float* k_ = nullptr;
+    float* v_ = nullptr;
+    float* k_t_ = nullptr;
+    float* v_t_ = nullptr;
+};
+
+// One key tile gathered from the pages of a sequence.
+class PackedPage {
+  public:
+    PackedPage(const AttentionShape& shape, Scratch& scratch);
+    void load(const Tensor& k_cache, const Tensor& v_cache, const std::vector<std::int32_t>& pages,
+              std::int64_t key, std::int64_t count, std::int64_t kv_head);
+    const float* v() const { return v_; }
+    const float* k_t() const { return k_t_; }
+
+  private:
+    AttentionShape shape_;
+    float* k_;
+    float* v_;
+    float* k_t_;
+};
+
+}  // namespace tandem::ops::detail

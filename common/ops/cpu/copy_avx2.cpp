@@ -1,0 +1,29 @@
+// Copy kernels for AVX2. Compiled with its own -march; see attention_kernels.inl for the rules.
+#include <immintrin.h>
+
+#define XXH_INLINE_ALL
+#define XXH_VECTOR XXH_AVX2
+#include <xxhash.h>
+
+#include "common/ops/cpu/copy_kernels.h"
+
+namespace tandem::ops::detail {
+namespace {
+
+using Line = __m256i;
+
+inline __attribute__((always_inline)) void stream_store(Line* to, Line value) {
+    _mm256_stream_si256(to, value);
+}
+inline __attribute__((always_inline)) void store_fence() {
+    _mm_sfence();
+}
+
+#include "common/ops/cpu/copy_kernels.inl"
+
+}  // namespace
+
+const CopyKernels kCopyAvx2{hash_begin,   hash_update, hash_end,   stream_copy,
+                            narrow_block, widen_block, store_fence};
+
+}  // namespace tandem::ops::detail

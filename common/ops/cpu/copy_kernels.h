@@ -1,0 +1,31 @@
+// The inner loops of batched_copy, compiled once per instruction set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tandem::ops::detail {
+
+// Room for XXH3's streaming state; its layout is the kernels' own.
+struct HashState {
+    alignas(64) std::byte bytes[640];
+};
+
+struct CopyKernels {
+    void (*hash_begin)(HashState&);
+    void (*hash_update)(HashState&, const std::byte* data, std::size_t bytes);
+    void (*hash_end)(const HashState&, std::uint64_t& low, std::uint64_t& high);
+    // Writes past the cache; needs a fence() before another thread may read. Ranges must not overlap.
+    void (*stream_copy)(const std::byte* from, std::byte* to, std::size_t bytes);
+    void (*narrow)(const std::byte* from, std::byte* to, std::int64_t count);  // float32 -> bfloat16
+    void (*widen)(const std::byte* from, std::byte* to, std::int64_t count);   // bfloat16 -> float32
+    void (*fence)();
+};
+
+const CopyKernels& copy_kernels();
+
+extern const CopyKernels kCopyBaseline;
+extern const CopyKernels kCopyAvx2;
+extern const CopyKernels kCopyAvx512;
+
+}  // namespace tandem::ops::detail

@@ -1,0 +1,123 @@
+// Log-probabilities of tokens on the CPU: one row of logits at a time, never across rows.
+#include "common/ops/cross_entropy.h"
+
+#include <cmath>
+#include <vector>
+
+#include "common/ops/cpu/check.h"
+#include "common/ops/cpu/simd.h"
+
+namespace tandem::ops {
+namespace {
+
+using detail::kLanes;
+
+TANDEM_CLONES float max_loop(const float* x, std::int64_t count) {
+    float lanes[kLanes];
+    for (int l = 0; l < kLanes; ++l) lanes[l] = x[0];
+    std::int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) {
+        for (int l = 0; l < kLanes; ++l) lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l];
+    }
+    for (int l = 0; i + l < count; ++l) lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l];
+    float best = lanes[0];
+    for (int l = 1; l < kLanes; ++l) best = lanes[l] > best ? lanes[l] : best;
+    return best;
+}
+
+// sums[0] = sum exp((x - max) / T), sums[1] = sum exp(...) * (x - max) / T
+TANDEM_CLONES void exp_sum_loop(const float* x, float max, float inverse_temperature, std::int64_t count,
+                                float* sums) {
+    float total[kLanes] = {};
+    float weighted[kLanes] = {};
+    std::int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) {
+        for (int l = 0; l < kLanes; ++l) {
+            const float z = (x[i + l] - max) * inverse_temperature;
+            const float e = detail::fast_exp(z);
+            total[l] += e;
+            weighted[l] += e > 0.0f ? e * z : 0.0f;  // a logit of -inf has no weight
+        }
+    }
+    for (int l = 0; i + l < count; ++l) {
+        const float z = (x[i + l] - max) * inverse_temperature;
+        const float e = detail::fast_exp(z);
+        total[l] += e;
+        weighted[l] += e > 0.0f ? e * z : 0.0f;
+    }
+    sums[0] = detail::sum_lanes(total);
+    sums[1] = detail::sum_lanes(weighted);
+}
+
+TANDEM_CLONES void backward_loop(float* x, float inverse_temperature, float lse, float factor,
+                                 std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i)
+        x[i] = -factor * detail::fast_exp(x[i] * inverse_temperature - lse);
+}
+
+void check(const char* op, const Tensor& logits, std::span<const std::int32_t> targets, float temperature) {
+    detail::check_ndim(op, "logits", logits, 2);
+    detail::check_dtype(op, "logits", logits, DType::float32);
+    require(temperature > 0.0f, "{}: temperature {} must be positive", op, temperature);
+    require(static_cast<std::int64_t>(targets.size()) == logits.dim(0), "{}: {} targets for logits {}", op,
+            targets.size(), to_string(logits.shape()));
+    require(logits.dim(1) > 0 || logits.dim(0) == 0, "{}: logits {} have no columns", op,
+            to_string(logits.shape()));
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+        require(targets[i] >= -1 && targets[i] < logits.dim(1),
+                "{}: target {} in row {} is outside the vocabulary of {}", op, targets[i], i, logits.dim(1));
+    }
+}
+
+}  // namespace
+
+void token_logprobs(Stream& stream, const Tensor& logits, std::span<const std::int32_t> targets,
+                    float temperature, std::span<float> logprobs, std::span<float> lse,
+                    std::span<float> entropies) {
+    check("token_logprobs", logits, targets, temperature);
+    require(logprobs.size() == targets.size() && lse.size() == targets.size() &&
+                (entropies.empty() || entropies.size() == targets.size()),
+            "token_logprobs: logprobs {}, lse {}, entropies {} for {} rows", logprobs.size(), lse.size(),
+            entropies.size(), targets.size());
+    stream.enqueue([=, wanted = std::vector<std::int32_t>(targets.begin(), targets.end())] {
+        const float inverse = 1.0f / temperature;
+        const std::int64_t vocab = logits.dim(1);
+        for (std::size_t row = 0; row < wanted.size(); ++row) {
+            const float* x = logits.data<float>() + static_cast<std::int64_t>(row) * vocab;
+            const float max = max_loop(x, vocab);
+            float sums[2];
+            exp_sum_loop(x, max, inverse, vocab, sums);
+            const float log_sum = std::log(sums[0]);
+            lse[row] = max * inverse + log_sum;
+            logprobs[row] = wanted[row] < 0 ? 0.0f : (x[wanted[row]] - max) * inverse - log_sum;
+            if (!entropies.empty()) entropies[row] = log_sum - sums[1] / sums[0];
+        }
+    });
+}
+
+void token_logprobs_backward(Stream& stream, Tensor logits, std::span<const std::int32_t> targets,
+                             float temperature, std::span<const float> lse,
+                             std::span<const float> dlogprobs) {
+    check("token_logprobs_backward", logits, targets, temperature);
+    require(lse.size() == targets.size() && dlogprobs.size() == targets.size(),
+            "token_logprobs_backward: lse {}, dlogprobs {} for {} rows", lse.size(), dlogprobs.size(),
+            targets.size());
+    stream.enqueue([=, wanted = std::vector<std::int32_t>(targets.begin(), targets.end()),
+                    logsum = std::vector<float>(lse.begin(), lse.end()),
+                    gradient = std::vector<float>(dlogprobs.begin(), dlogprobs.end())] {
+        const float inverse = 1.0f / temperature;
+        const std::int64_t vocab = logits.dim(1);
+        for (std::size_t row = 0; row < wanted.size(); ++row) {
+            float* x = logits.data<float>() + static_cast<std::int64_t>(row) * vocab;
+            const float factor = wanted[row] < 0 ? 0.0f : gradient[row] * inverse;
+            if (factor == 0.0f) {
+                for (std::int64_t i = 0; i < vocab; ++i) x[i] = 0.0f;
+                continue;
+            }
+            backward_loop(x, inverse, logsum[row], factor, vocab);
+            x[wanted[row]] += factor;
+        }
+    });
+}
+
+}  // namespace tandem::ops

@@ -1,0 +1,100 @@
+// Casts, sums and fills on the CPU, and the row conversions that the other ops share.
+#include "common/ops/elementwise.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "common/ops/cpu/check.h"
+#include "common/ops/cpu/rows.h"
+#include "common/ops/cpu/simd.h"
+
+namespace tandem::ops {
+namespace detail {
+
+TANDEM_CLONES void widen_loop(const std::uint16_t* from, std::uint32_t* to, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<std::uint32_t>(from[i]) << 16;
+}
+
+// The same rounding as the class bfloat16, branch-free.
+TANDEM_CLONES void narrow_loop(const std::uint32_t* from, std::uint16_t* to, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+        const std::uint32_t u = from[i];
+        const std::uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+        const std::uint32_t quiet = (u >> 16) | 0x40u;
+        to[i] = static_cast<std::uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+    }
+}
+
+void widen(const bfloat16* from, float* to, std::int64_t count) {
+    widen_loop(reinterpret_cast<const std::uint16_t*>(from), reinterpret_cast<std::uint32_t*>(to), count);
+}
+
+void narrow(const float* from, bfloat16* to, std::int64_t count) {
+    narrow_loop(reinterpret_cast<const std::uint32_t*>(from), reinterpret_cast<std::uint16_t*>(to), count);
+}
+
+}  // namespace detail
+
+namespace {
+
+constexpr std::int64_t kBlock = 4096;
+
+TANDEM_CLONES void add_loop(float* a, const float* b, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) a[i] += b[i];
+}
+
+TANDEM_CLONES void scale_loop(float* a, float factor, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) a[i] *= factor;
+}
+
+}  // namespace
+
+void cast(Stream& stream, const Tensor& from, Tensor to) {
+    detail::check_shape("cast", "to", to, from.shape());
+    if (from.dtype() != to.dtype()) {
+        detail::check_floating("cast", "from", from);
+        detail::check_floating("cast", "to", to);
+    }
+    stream.enqueue([from, to] {
+        if (from.dtype() == to.dtype()) {
+            if (from.raw() != to.raw()) std::memmove(to.raw(), from.raw(), from.bytes());
+        } else if (from.dtype() == DType::bfloat16) {
+            detail::widen(from.data<bfloat16>(), to.data<float>(), from.numel());
+        } else {
+            detail::narrow(from.data<float>(), to.data<bfloat16>(), from.numel());
+        }
+    });
+}
+
+void add(Stream& stream, Tensor a, const Tensor& b) {
+    detail::check_floating("add", "a", a);
+    detail::check_floating("add", "b", b);
+    detail::check_shape("add", "b", b, a.shape());
+    stream.enqueue([a, b] {
+        std::array<float, kBlock> scratch_a;
+        std::array<float, kBlock> scratch_b;
+        const std::int64_t total = a.numel();
+        for (std::int64_t i = 0; i < total; i += kBlock) {
+            const std::int64_t count = std::min(kBlock, total - i);
+            float* sum = detail::begin_row(a, i, scratch_a.data());
+            detail::read_row(a, i, count, scratch_a.data());
+            add_loop(sum, detail::read_row(b, i, count, scratch_b.data()), count);
+            detail::finish_row(a, i, count, sum);
+        }
+    });
+}
+
+void scale(Stream& stream, Tensor a, float factor) {
+    detail::check_dtype("scale", "a", a, DType::float32);
+    stream.enqueue([a, factor] { scale_loop(a.data<float>(), factor, a.numel()); });
+}
+
+void fill_zero(Stream& stream, Tensor a) {
+    require(a.defined(), "fill_zero: a is undefined");
+    stream.enqueue([a] {
+        if (a.bytes() > 0) std::memset(a.raw(), 0, a.bytes());
+    });
+}
+
+}  // namespace tandem::ops

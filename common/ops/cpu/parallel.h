@@ -1,0 +1,33 @@
+// Independent work items over the compute threads. OpenMP, because its pool is oneDNN's own.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+
+#include "common/ops/matmul.h"
+
+namespace tandem::ops::detail {
+
+// Calls body(item) for item in [0, count), each exactly once; items must not share what they write, so the
+// split over threads changes no bit of the result. An exception is rethrown here.
+template <typename Body>
+void parallel_for(std::int64_t count, const Body& body) {
+    const int threads = compute_threads();
+    if (threads == 1 || count <= 1) {
+        for (std::int64_t item = 0; item < count; ++item) body(item);
+        return;
+    }
+    std::exception_ptr error;
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
+    for (std::int64_t item = 0; item < count; ++item) {
+        try {
+            body(item);
+        } catch (...) {
+#pragma omp critical(tandem_ops_error)
+            error = std::current_exception();
+        }
+    }
+    if (error) std::rethrow_exception(error);
+}
+
+}  // namespace tandem::ops::detail

@@ -1,0 +1,117 @@
+// RMSNorm on the CPU: a row at a time, in fp32.
+#include "common/ops/rms_norm.h"
+
+#include <cmath>
+#include <vector>
+
+#include "common/ops/cpu/check.h"
+#include "common/ops/cpu/rows.h"
+#include "common/ops/cpu/simd.h"
+
+namespace tandem::ops {
+namespace {
+
+using detail::kLanes;
+
+TANDEM_CLONES float dot3_loop(const float* a, const float* b, const float* c, std::int64_t dim) {
+    float lanes[kLanes] = {};
+    std::int64_t i = 0;
+    for (; i + kLanes <= dim; i += kLanes) {
+        for (int l = 0; l < kLanes; ++l) lanes[l] += a[i + l] * b[i + l] * c[i + l];
+    }
+    for (int l = 0; i + l < dim; ++l) lanes[l] += a[i + l] * b[i + l] * c[i + l];
+    return detail::sum_lanes(lanes);
+}
+
+TANDEM_CLONES float square_sum_loop(const float* x, std::int64_t dim) {
+    float lanes[kLanes] = {};
+    std::int64_t i = 0;
+    for (; i + kLanes <= dim; i += kLanes) {
+        for (int l = 0; l < kLanes; ++l) lanes[l] += x[i + l] * x[i + l];
+    }
+    for (int l = 0; i + l < dim; ++l) lanes[l] += x[i + l] * x[i + l];
+    return detail::sum_lanes(lanes);
+}
+
+TANDEM_CLONES void normalise_loop(const float* x, const float* weight, float rstd, float* y,
+                                  std::int64_t dim) {
+    for (std::int64_t i = 0; i < dim; ++i) y[i] = x[i] * rstd * weight[i];
+}
+
+// dx = rstd * (dy * w - x * rstd² * mean(dy * w * x)); dw += dy * x * rstd
+TANDEM_CLONES void backward_loop(const float* dy, const float* x, const float* weight, float rstd,
+                                 float mean_dot, const float* dx_before, float* dx, float* dweight,
+                                 std::int64_t dim) {
+    const float factor = rstd * rstd * mean_dot;
+    for (std::int64_t i = 0; i < dim; ++i) {
+        dx[i] = dx_before[i] + rstd * (dy[i] * weight[i] - x[i] * factor);
+        dweight[i] += dy[i] * (x[i] * rstd);
+    }
+}
+
+}  // namespace
+
+void rms_norm(Stream& stream, const Tensor& x, const Tensor& weight, float eps, Tensor y, Tensor rstd) {
+    detail::check_floating("rms_norm", "x", x);
+    require(x.ndim() >= 1 && x.dim(-1) > 0, "rms_norm: x has shape {}", to_string(x.shape()));
+    const std::int64_t dim = x.dim(-1);
+    const std::int64_t rows = x.numel() / dim;
+    detail::check_shape("rms_norm", "weight", weight, {dim});
+    detail::check_dtype("rms_norm", "weight", weight, x.dtype());
+    detail::check_shape("rms_norm", "y", y, x.shape());
+    detail::check_dtype("rms_norm", "y", y, x.dtype());
+    if (rstd.defined()) {
+        detail::check_dtype("rms_norm", "rstd", rstd, DType::float32);
+        require(rstd.numel() == rows, "rms_norm: rstd {} for {} rows", to_string(rstd.shape()), rows);
+    }
+    stream.enqueue([=] {
+        std::vector<float> scratch(static_cast<std::size_t>(3 * dim));
+        const float* w = detail::read_row(weight, 0, dim, scratch.data());
+        for (std::int64_t row = 0; row < rows; ++row) {
+            const float* in = detail::read_row(x, row * dim, dim, scratch.data() + dim);
+            float* out = detail::begin_row(y, row * dim, scratch.data() + 2 * dim);
+            const float mean = square_sum_loop(in, dim) / static_cast<float>(dim);
+            const float r = 1.0f / std::sqrt(mean + eps);
+            normalise_loop(in, w, r, out, dim);
+            detail::finish_row(y, row * dim, dim, out);
+            if (rstd.defined()) rstd.data<float>()[row] = r;
+        }
+    });
+}
+
+void rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                       const Tensor& rstd, Tensor dx, Tensor dweight, bool accumulate_dx) {
+    detail::check_floating("rms_norm_backward", "x", x);
+    require(x.ndim() >= 1 && x.dim(-1) > 0, "rms_norm_backward: x has shape {}", to_string(x.shape()));
+    const std::int64_t dim = x.dim(-1);
+    const std::int64_t rows = x.numel() / dim;
+    detail::check_floating("rms_norm_backward", "dy", dy);
+    detail::check_shape("rms_norm_backward", "dy", dy, x.shape());
+    detail::check_shape("rms_norm_backward", "weight", weight, {dim});
+    detail::check_floating("rms_norm_backward", "weight", weight);
+    detail::check_floating("rms_norm_backward", "dx", dx);
+    detail::check_shape("rms_norm_backward", "dx", dx, x.shape());
+    detail::check_dtype("rms_norm_backward", "dweight", dweight, DType::float32);
+    detail::check_shape("rms_norm_backward", "dweight", dweight, {dim});
+    detail::check_dtype("rms_norm_backward", "rstd", rstd, DType::float32);
+    require(rstd.numel() == rows, "rms_norm_backward: rstd {} for {} rows", to_string(rstd.shape()), rows);
+    stream.enqueue([=] {
+        std::vector<float> scratch(static_cast<std::size_t>(6 * dim));
+        const float* w = detail::read_row(weight, 0, dim, scratch.data());
+        const float* zeros = scratch.data() + 5 * dim;
+        for (std::int64_t row = 0; row < rows; ++row) {
+            const std::int64_t at = row * dim;
+            const float* grad = detail::read_row(dy, at, dim, scratch.data() + dim);
+            const float* in = detail::read_row(x, at, dim, scratch.data() + 2 * dim);
+            const float* before =
+                accumulate_dx ? detail::read_row(dx, at, dim, scratch.data() + 3 * dim) : zeros;
+            float* out = detail::begin_row(dx, at, scratch.data() + 4 * dim);
+            const float mean_dot = dot3_loop(grad, w, in, dim) / static_cast<float>(dim);
+            backward_loop(grad, in, w, rstd.data<float>()[row], mean_dot, before, out, dweight.data<float>(),
+                          dim);
+            detail::finish_row(dx, at, dim, out);
+        }
+    });
+}
+
+}  // namespace tandem::ops

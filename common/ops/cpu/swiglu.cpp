@@ -1,0 +1,82 @@
+// SwiGLU on the CPU, in blocks of fp32.
+#include "common/ops/swiglu.h"
+
+#include <algorithm>
+#include <array>
+
+#include "common/ops/cpu/check.h"
+#include "common/ops/cpu/rows.h"
+#include "common/ops/cpu/simd.h"
+
+namespace tandem::ops {
+namespace {
+
+constexpr std::int64_t kBlock = 1024;
+
+TANDEM_CLONES void forward_loop(const float* gate, const float* up, float* y, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) y[i] = gate[i] / (1.0f + detail::fast_exp(-gate[i])) * up[i];
+}
+
+// silu'(g) = s (1 + g (1 - s)), s = sigmoid(g)
+TANDEM_CLONES void backward_loop(const float* dy, const float* gate, const float* up, float* dgate,
+                                 float* dup, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+        const float g = gate[i];
+        const float u = up[i];
+        const float d = dy[i];
+        const float s = 1.0f / (1.0f + detail::fast_exp(-g));
+        dgate[i] = d * u * (s * (1.0f + g * (1.0f - s)));
+        dup[i] = d * (g * s);
+    }
+}
+
+}  // namespace
+
+void swiglu(Stream& stream, const Tensor& gate, const Tensor& up, Tensor y) {
+    detail::check_floating("swiglu", "gate", gate);
+    detail::check_floating("swiglu", "up", up);
+    detail::check_floating("swiglu", "y", y);
+    detail::check_shape("swiglu", "up", up, gate.shape());
+    detail::check_shape("swiglu", "y", y, gate.shape());
+    stream.enqueue([=] {
+        std::array<float, 3 * kBlock> scratch;
+        const std::int64_t total = gate.numel();
+        for (std::int64_t at = 0; at < total; at += kBlock) {
+            const std::int64_t count = std::min(kBlock, total - at);
+            const float* g = detail::read_row(gate, at, count, scratch.data());
+            const float* u = detail::read_row(up, at, count, scratch.data() + kBlock);
+            float* out = detail::begin_row(y, at, scratch.data() + 2 * kBlock);
+            forward_loop(g, u, out, count);
+            detail::finish_row(y, at, count, out);
+        }
+    });
+}
+
+void swiglu_backward(Stream& stream, const Tensor& dy, const Tensor& gate, const Tensor& up, Tensor dgate,
+                     Tensor dup) {
+    for (const auto& [name, tensor] : {std::pair<const char*, const Tensor&>{"dy", dy},
+                                       {"gate", gate},
+                                       {"up", up},
+                                       {"dgate", dgate},
+                                       {"dup", dup}}) {
+        detail::check_floating("swiglu_backward", name, tensor);
+        detail::check_shape("swiglu_backward", name, tensor, gate.shape());
+    }
+    stream.enqueue([=] {
+        std::array<float, 5 * kBlock> scratch;
+        const std::int64_t total = gate.numel();
+        for (std::int64_t at = 0; at < total; at += kBlock) {
+            const std::int64_t count = std::min(kBlock, total - at);
+            const float* d = detail::read_row(dy, at, count, scratch.data());
+            const float* g = detail::read_row(gate, at, count, scratch.data() + kBlock);
+            const float* u = detail::read_row(up, at, count, scratch.data() + 2 * kBlock);
+            float* out_gate = detail::begin_row(dgate, at, scratch.data() + 3 * kBlock);
+            float* out_up = detail::begin_row(dup, at, scratch.data() + 4 * kBlock);
+            backward_loop(d, g, u, out_gate, out_up, count);
+            detail::finish_row(dgate, at, count, out_gate);
+            detail::finish_row(dup, at, count, out_up);
+        }
+    });
+}
+
+}  // namespace tandem::ops
