@@ -1,14 +1,17 @@
-// Collectives between the ranks of a group. Every call is queued on a stream, in the same order on every rank of the
-// group, and returns a Work. A list of transfers in one call is one launch: it lands in its final places, with one
-// rendezvous for all of it.
+// Collectives between the ranks of a group. Every call is queued on a stream, in the same order on every rank
+// of the group, and returns a Work. A list of transfers in one call is one launch: it lands in its final
+// places, with one rendezvous for all of it.
 //
 // Rules that hold for every backend:
 //  - Collectives of one communicator run in the order of the calls; calls come from one thread at a time.
-//  - Reductions add in rank order 0, 1, … n-1 in fp32 (bf16 inputs widen and round once), so repetition is bit-identical.
+//  - Reductions add in rank order 0, 1, … n-1 in fp32 (bf16 inputs widen and round once), so repetition is
+//  bit-identical.
 //  - A group of one moves nothing but what must land elsewhere, and never waits.
 //  - Memory from memory() is reached by peers without staging; any other memory is correct and slower.
-//  - A wait past the communicator's timeout throws DeadlineExceeded naming the ranks that did not arrive, and aborts.
-//  - abort() may be called from any thread; every pending and later call of every rank then throws TransportError.
+//  - A wait past the communicator's timeout throws DeadlineExceeded naming the ranks that did not arrive, and
+//  aborts.
+//  - abort() may be called from any thread; every pending and later call of every rank then throws
+//  TransportError.
 #pragma once
 
 #include <chrono>
@@ -28,8 +31,8 @@ namespace tandem::comm {
 
 enum class ReduceOp : std::uint8_t { sum, avg, max, min };
 
-// One gather: recv.bytes = size() * send.bytes; rank r's bytes land at r * send.bytes. send may be that very place in
-// recv (in place).
+// One gather: recv.bytes = size() * send.bytes; rank r's bytes land at r * send.bytes. send may be that very
+// place in recv (in place).
 struct GatherItem {
     ConstSpan send;
     Span recv;
@@ -83,15 +86,17 @@ class Communicator {
 
     virtual Work all_gather(std::span<const GatherItem> items, Stream& stream) = 0;
     virtual Work reduce_scatter(std::span<const ReduceScatterItem> items, ReduceOp op, Stream& stream) = 0;
-    virtual Work all_reduce(Span inout, DType dtype, ReduceOp op, Stream& stream) = 0;  // float32, bfloat16, int64
+    virtual Work all_reduce(Span inout, DType dtype, ReduceOp op,
+                            Stream& stream) = 0;  // float32, bfloat16, int64
     virtual Work broadcast(Span memory, int root, Stream& stream) = 0;
     virtual Work all_to_all(const AllToAllItem& item, Stream& stream) = 0;
     virtual Work p2p(std::span<const P2POp> ops, Stream& stream) = 0;
     virtual Work barrier(Stream& stream) = 0;
 
-    // A sub-group, in the order given (global ranks). Collective over the members only; they must call with equal lists.
-    // Groups share the parent's transport, abort and timeout.
-    virtual std::shared_ptr<Communicator> split(const std::vector<int>& global_ranks, const std::string& name) = 0;
+    // A sub-group, in the order given (global ranks). Collective over the members only; they must call with
+    // equal lists. Groups share the parent's transport, abort and timeout.
+    virtual std::shared_ptr<Communicator> split(const std::vector<int>& global_ranks,
+                                                const std::string& name) = 0;
 
     virtual MemoryPool& memory() = 0;
     virtual void set_timeout(std::chrono::milliseconds timeout) = 0;  // default 60 s

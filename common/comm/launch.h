@@ -1,6 +1,7 @@
 // Where ranks come from. Three ways to the same world communicator:
 //  - launch_processes: a parent starts the ranks (fork + exec of a command line) and watches over them;
-//  - connect_from_environment: this process is a rank; RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT (torchrun,
+//  - connect_from_environment: this process is a rank; RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT
+//  (torchrun,
 //    Slurm) or what launch_processes set say which;
 //  - run_threads: ranks as threads of this process, for tests and inspection.
 #pragma once
@@ -21,14 +22,15 @@ struct LaunchOptions {
     std::vector<std::string> environment;  // "KEY=value", added to the parent's
     // After one rank ends badly the others get this long to end on their own, then SIGTERM, then SIGKILL.
     std::chrono::milliseconds grace{3000};
-    std::size_t segment_bytes = 0;  // virtual bytes of each rank's shared heap; 0: a default from the machine's memory
+    std::size_t segment_bytes =
+        0;  // virtual bytes of each rank's shared heap; 0: a default from the machine's memory
 };
 
 struct RankExit {
     int rank = 0;
-    int exit_code = 0;    // when it exited
-    int signal = 0;       // when a signal ended it
-    bool first = false;   // ended badly before any other
+    int exit_code = 0;   // when it exited
+    int signal = 0;      // when a signal ended it
+    bool first = false;  // ended badly before any other
 };
 
 struct LaunchResult {
@@ -38,7 +40,8 @@ struct LaunchResult {
     std::string message;  // "rank 2 was killed by signal 9 (Killed)"; empty when all went well
 };
 
-// A running set of rank processes. Children die with the parent (PR_SET_PDEATHSIG). Destroying it ends what still runs.
+// A running set of rank processes. Children die with the parent (PR_SET_PDEATHSIG). Destroying it ends what
+// still runs.
 class RankProcesses {
   public:
     explicit RankProcesses(const LaunchOptions& options);
@@ -46,9 +49,9 @@ class RankProcesses {
     RankProcesses(const RankProcesses&) = delete;
     RankProcesses& operator=(const RankProcesses&) = delete;
 
-    // Blocks until every rank has ended. When one ends badly: marks the job aborted, so that collectives of the others
-    // throw at once naming that rank, then applies `grace`. `keep_going` is asked about every 50 ms; when it returns a
-    // non-empty reason ("engine died"), the job is aborted with that reason.
+    // Blocks until every rank has ended. When one ends badly: marks the job aborted, so that collectives of
+    // the others throw at once naming that rank, then applies `grace`. `keep_going` is asked about every 50
+    // ms; when it returns a non-empty reason ("engine died"), the job is aborted with that reason.
     LaunchResult wait(const std::function<std::string()>& keep_going = {});
     void terminate(const std::string& reason);
     std::vector<int> pids() const;
@@ -73,7 +76,8 @@ std::shared_ptr<Communicator> connect_from_environment(Deadline deadline);
 // A communicator of one rank.
 std::shared_ptr<Communicator> solo();
 
-// Runs body(world) on `world_size` threads and joins them; rethrows the first exception after aborting the others.
+// Runs body(world) on `world_size` threads and joins them; rethrows the first exception after aborting the
+// others.
 void run_threads(int world_size, const std::function<void(std::shared_ptr<Communicator>)>& body);
 
 }  // namespace tandem::comm

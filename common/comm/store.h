@@ -24,6 +24,10 @@ std::shared_ptr<Store> make_memory_store();  // ranks as threads of one process
 std::shared_ptr<Store> make_file_store(const std::string& directory);
 std::shared_ptr<Store> connect_tcp_store(const std::string& host, int port, Deadline deadline);
 
+// The number behind an integer key's text ("" is 0). Throws InvalidArgument naming the key. For the stores
+// themselves.
+std::int64_t parse_store_integer(const std::string& key, const std::string& value);
+
 // The server side of the TCP store: runs in a thread of its own until destroyed. Port 0 takes a free one.
 class TcpStoreServer {
   public:

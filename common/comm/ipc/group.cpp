@@ -1,6 +1,10 @@
 #include "common/comm/ipc/group.h"
 
+#include <signal.h>
+#include <sys/types.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <new>
 
@@ -107,13 +111,41 @@ bool Group::spin(const std::atomic<std::uint32_t>& word, std::uint32_t seen) con
     return false;
 }
 
-void Group::wait_changed(const std::atomic<std::uint32_t>& word, std::uint32_t seen, std::string_view what,
-                         Deadline deadline) const {
+void Group::sleep_on(const std::atomic<std::uint32_t>& word, std::uint32_t seen, std::string_view what,
+                     Deadline deadline) const {
     if (word.load(std::memory_order_acquire) != seen || spin(word, seen)) return;
     if (job().aborted()) job().throw_if_aborted(phase(what));
     // Past the deadline there is nothing to wait for but the last arriver's store: look again soon.
     constexpr std::chrono::nanoseconds kShortest = std::chrono::milliseconds(1);
     futex_wait(word, seen, std::clamp<std::chrono::nanoseconds>(deadline.left(), kShortest, kNoticeAbort));
+}
+
+void Group::wait_for(const std::atomic<std::uint32_t>& word, std::string_view what, Deadline deadline,
+                     const std::function<bool()>& ready,
+                     const std::function<std::vector<int>()>& late) const {
+    constexpr int kCheckGone = 25;  // sleeps between two looks: half a second when nothing happens
+    for (int sleeps = 1;; ++sleeps) {
+        const std::uint32_t seen = word.load(std::memory_order_acquire);
+        if (ready()) return;
+        sleep_on(word, seen, what, deadline);
+        if (sleeps % kCheckGone == 0) check_gone(what, late);
+        if (!deadline.passed() || ready()) continue;
+        if (const std::vector<int> members = late(); !members.empty()) fail_late(what, members);
+    }
+}
+
+// Without a launcher that watches the ranks, nobody else would tell. Zombies count as alive until they are
+// reaped.
+void Group::check_gone(std::string_view what, const std::function<std::vector<int>()>& late) const {
+    for (const int member : late()) {
+        const pid_t pid = job().slot(ranks_[count(member)]).pid.load(std::memory_order_relaxed);
+        if (pid == 0 || ::kill(pid, 0) == 0 || errno != ESRCH) continue;
+        const std::vector<int> still = late();  // it may have come, and then left in peace
+        if (std::find(still.begin(), still.end(), member) == still.end()) continue;
+        const std::string text = fmt::format("its process {} is gone", pid);
+        job().abort(rank_name(member), text);
+        throw TransportError(rank_name(member), phase(what), text);
+    }
 }
 
 void Group::meet(std::string_view what, Deadline deadline) {
@@ -126,16 +158,14 @@ void Group::meet(std::string_view what, Deadline deadline) {
         futex_wake_all(block_->generation);
         return;
     }
-    for (;;) {
-        wait_changed(block_->generation, step, what, deadline);
-        if (block_->generation.load(std::memory_order_acquire) != step) return;
-        if (!deadline.passed()) continue;
+    const auto ready = [&] { return block_->generation.load(std::memory_order_acquire) != step; };
+    wait_for(block_->generation, what, deadline, ready, [&] {
         std::vector<int> late;
         for (int i = 0; i < size(); ++i) {
             if (block_->member(i).arrivals.load(std::memory_order_relaxed) == step) late.push_back(i);
         }
-        if (!late.empty()) fail_late(what, late);
-    }
+        return late;
+    });
 }
 
 void Group::fail_late(std::string_view what, const std::vector<int>& late) const {

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -84,13 +85,17 @@ class Group {
 
     // Returns when every member has called it as often as this one.
     void meet(std::string_view what, Deadline deadline);
-    // Sleeps until `word` is no longer `seen` or some ms have passed. Throws when aborted.
-    void wait_changed(const std::atomic<std::uint32_t>& word, std::uint32_t seen, std::string_view what,
-                      Deadline deadline) const;
-    // Aborts the job and throws DeadlineExceeded naming the members of `late` (group indices).
-    [[noreturn]] void fail_late(std::string_view what, const std::vector<int>& late) const;
+    // Sleeps on `word` until ready(). late() says which members (group indices) are still waited for: one
+    // whose process is gone, or the deadline, aborts the job with their names. Throws when aborted.
+    void wait_for(const std::atomic<std::uint32_t>& word, std::string_view what, Deadline deadline,
+                  const std::function<bool()>& ready, const std::function<std::vector<int>()>& late) const;
 
   private:
+    void sleep_on(const std::atomic<std::uint32_t>& word, std::uint32_t seen, std::string_view what,
+                  Deadline deadline) const;
+    void check_gone(std::string_view what, const std::function<std::vector<int>()>& late) const;
+    // Aborts the job and throws DeadlineExceeded naming the members of `late` (group indices).
+    [[noreturn]] void fail_late(std::string_view what, const std::vector<int>& late) const;
     bool spin(const std::atomic<std::uint32_t>& word, std::uint32_t seen) const;
 
     std::shared_ptr<Rank> rank_;

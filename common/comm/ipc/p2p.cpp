@@ -39,25 +39,47 @@ class Batch {
     }
 
     void run() {
-        auto& bell = group_.block().member(group_.index()).bell;
-        for (;;) {
-            const std::uint32_t heard = bell.load(std::memory_order_acquire);
-            bool moved = false;
-            // In order, and an op waits for the earlier ones of the same peer and direction.
-            for (std::size_t i = 0; i < transfers_.size(); ++i) {
-                Transfer& t = transfers_[i];
-                if (t.done || has_earlier(i)) continue;
-                moved = (t.op.kind == P2POp::Kind::send ? advance_send(t) : advance_recv(t)) || moved;
-            }
-            if (std::all_of(transfers_.begin(), transfers_.end(), [](const Transfer& t) { return t.done; }))
-                return;
-            if (moved) continue;
-            if (deadline_.passed()) fail_late();
-            group_.wait_changed(bell, heard, kWhat, deadline_);
-        }
+        const auto& bell = group_.block().member(group_.index()).bell;
+        group_.wait_for(
+            bell, kWhat, deadline_, [this] { return advance(); }, [this] { return late(); });
     }
 
   private:
+    // Moves what can move, in order; an op waits for the earlier ones of the same peer and direction. True
+    // when all is done.
+    bool advance() {
+        bool moved = true;
+        while (moved) {
+            moved = false;
+            bool all_done = true;
+            for (std::size_t i = 0; i < transfers_.size(); ++i) {
+                Transfer& t = transfers_[i];
+                if (t.done) continue;
+                if (!has_earlier(i)) {
+                    moved = (t.op.kind == P2POp::Kind::send ? advance_send(t) : advance_recv(t)) || moved;
+                }
+                all_done = all_done && t.done;
+            }
+            if (all_done) return true;
+        }
+        return false;
+    }
+
+    // Peers that owe something: a piece to receive, or the taking of one that was posted.
+    std::vector<int> late() const {
+        std::vector<int> members;
+        for (const Transfer& t : transfers_) {
+            if (t.done) continue;
+            const std::uint32_t taken = t.channel->taken.load(std::memory_order_acquire);
+            const std::uint32_t posted = t.channel->posted.load(std::memory_order_acquire);
+            const bool owes = t.op.kind == P2POp::Kind::send ? posted != taken : posted == taken;
+            if (owes) members.push_back(t.op.peer);
+        }
+        std::sort(members.begin(), members.end());
+        members.erase(std::unique(members.begin(), members.end()), members.end());
+        return members;
+    }
+
     void set_up(Transfer& t, const P2POp& op) {
         t.op = op;
         const bool sends = op.kind == P2POp::Kind::send;
@@ -150,16 +172,6 @@ class Batch {
                         group_.rank_name(t.op.peer), sent, group_.rank().name(), t.op.memory.bytes);
         group_.job().abort(group_.rank().name(), text);
         throw InvalidArgument(text);
-    }
-
-    [[noreturn]] void fail_late() {
-        std::vector<int> late;
-        for (const Transfer& t : transfers_) {
-            if (!t.done && std::find(late.begin(), late.end(), t.op.peer) == late.end())
-                late.push_back(t.op.peer);
-        }
-        std::sort(late.begin(), late.end());
-        group_.fail_late(kWhat, late);
     }
 
     Group& group_;

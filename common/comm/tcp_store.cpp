@@ -1,0 +1,141 @@
+// The client of the TCP store: one connection, one request at a time. Any failure of the connection is final.
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "common/comm/store.h"
+#include "common/comm/tcp_protocol.h"
+#include "common/error.h"
+
+namespace tandem::comm {
+namespace {
+
+constexpr std::chrono::seconds kRequest{60};  // for set and add, which take no deadline
+
+class TcpStore final : public Store {
+  public:
+    TcpStore(std::string peer, int fd) : peer_(std::move(peer)), fd_(fd) {}
+    ~TcpStore() override { ::close(fd_); }
+
+    void set(const std::string& key, const std::string& value) override {
+        ask(wire::Operation::set, key, value, Deadline::after(kRequest));
+    }
+
+    std::string get(const std::string& key, Deadline deadline) override {
+        for (auto pause = std::chrono::milliseconds(1);;
+             pause = std::min(2 * pause, std::chrono::milliseconds(50))) {
+            if (auto value = ask(wire::Operation::get, key, "", deadline)) return *value;
+            if (deadline.passed()) throw DeadlineExceeded(peer_, "get", "nobody has set '" + key + "'");
+            std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, deadline.left()));
+        }
+    }
+
+    std::int64_t add(const std::string& key, std::int64_t amount) override {
+        const auto sum = ask(wire::Operation::add, key, std::to_string(amount), Deadline::after(kRequest));
+        return parse_store_integer(key, sum.value_or(""));
+    }
+
+  private:
+    // nullopt: the key is absent.
+    std::optional<std::string> ask(wire::Operation operation, const std::string& key,
+                                   const std::string& value, Deadline deadline) {
+        require(key.size() <= wire::kMaxKey && value.size() <= wire::kMaxValue,
+                "store: key of {} bytes with a value of {} bytes; {} and {} are possible", key.size(),
+                value.size(), wire::kMaxKey, wire::kMaxValue);
+        std::string request(wire::kRequestHeader, '\0');
+        auto* header = reinterpret_cast<unsigned char*>(request.data());
+        header[0] = static_cast<unsigned char>(operation);
+        wire::put_u32(header + 1, static_cast<std::uint32_t>(key.size()));
+        wire::put_u32(header + 5, static_cast<std::uint32_t>(value.size()));
+        request += key;
+        request += value;
+        const std::lock_guard lock(mutex_);
+        transfer(POLLOUT, request.data(), request.size(), deadline);
+        unsigned char answer[wire::kAnswerHeader];
+        transfer(POLLIN, reinterpret_cast<char*>(answer), sizeof(answer), deadline);
+        std::string text(wire::get_u32(answer + 1), '\0');
+        transfer(POLLIN, text.data(), text.size(), deadline);
+        const auto status = static_cast<wire::Status>(answer[0]);
+        if (status == wire::Status::refused) throw InvalidArgument(text);
+        if (status == wire::Status::absent) return std::nullopt;
+        return text;
+    }
+
+    // Sends or receives all of it. A request cut in the middle leaves the connection unusable: it is shut
+    // down.
+    void transfer(short events, char* data, std::size_t bytes, Deadline deadline) {
+        while (bytes > 0) {
+            pollfd waiting{fd_, events, 0};
+            const auto left =
+                std::chrono::duration_cast<std::chrono::milliseconds>(deadline.left()).count() + 1;
+            const int ready = ::poll(&waiting, 1, static_cast<int>(std::min<long>(left, 1000)));
+            if (ready == 0 && deadline.passed()) {
+                ::shutdown(fd_, SHUT_RDWR);
+                throw DeadlineExceeded(peer_, "request", "no answer within the deadline");
+            }
+            if (ready <= 0) continue;
+            const ssize_t moved =
+                events == POLLIN ? ::recv(fd_, data, bytes, 0) : ::send(fd_, data, bytes, MSG_NOSIGNAL);
+            if (moved < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+            if (moved == 0) throw TransportError(peer_, "request", "the connection was closed");
+            if (moved < 0) throw TransportError(peer_, "request", std::strerror(errno));
+            data += moved;
+            bytes -= static_cast<std::size_t>(moved);
+        }
+    }
+
+    std::mutex mutex_;
+    std::string peer_;
+    int fd_;
+};
+
+struct FreeAddresses {
+    void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
+};
+
+// A connected socket, or -1 and why.
+int try_connect(const std::string& host, int port, std::string& why) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* raw = nullptr;
+    const int status = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &raw);
+    const std::unique_ptr<addrinfo, FreeAddresses> list(raw);
+    if (status != 0) why = ::gai_strerror(status);
+    for (addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
+        const int fd = ::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
+        if (fd >= 0 && ::connect(fd, at->ai_addr, at->ai_addrlen) == 0) {
+            const int one = 1;
+            ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+            return fd;
+        }
+        why = std::strerror(errno);
+        if (fd >= 0) ::close(fd);
+    }
+    return -1;
+}
+
+}  // namespace
+
+std::shared_ptr<Store> connect_tcp_store(const std::string& host, int port, Deadline deadline) {
+    const std::string peer = fmt::format("store {}:{}", host, port);
+    std::string why;
+    for (;;) {
+        // The server may not be up yet.
+        if (const int fd = try_connect(host, port, why); fd >= 0) return std::make_shared<TcpStore>(peer, fd);
+        if (deadline.passed()) throw DeadlineExceeded(peer, "connect", why);
+        std::this_thread::sleep_for(
+            std::min<std::chrono::nanoseconds>(std::chrono::milliseconds(50), deadline.left()));
+    }
+}
+
+}  // namespace tandem::comm

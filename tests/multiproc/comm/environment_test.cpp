@@ -1,0 +1,76 @@
+// Ranks that another launcher started (torchrun, Slurm): they find each other through MASTER_ADDR and
+// MASTER_PORT.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "common/comm/store.h"
+#include "common/error.h"
+#include "tests/multiproc/comm/bodies.h"
+
+namespace tandem::comm {
+namespace {
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+int free_port() {
+    return TcpStoreServer("127.0.0.1", 0).port();
+}
+
+pid_t start_rank(int rank, const Variables& variables, const char* body) {
+    const pid_t pid = ::fork();
+    if (pid != 0) return pid;
+    ::setenv("RANK", std::to_string(rank).c_str(), 1);
+    for (const auto& [key, value] : variables) ::setenv(key.c_str(), value.c_str(), 1);
+    ::execl("/proc/self/exe", "rank", "--rank-body", body, static_cast<char*>(nullptr));
+    ::_exit(127);
+}
+
+int exit_code_of(pid_t pid) {
+    int status = 0;
+    EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void run_ranks(int size, Variables variables) {
+    variables.emplace_back("WORLD_SIZE", std::to_string(size));
+    std::vector<pid_t> pids;
+    for (int rank = size - 1; rank >= 0; --rank)
+        pids.push_back(start_rank(rank, variables, "all_gather_sizes"));
+    for (const pid_t pid : pids) EXPECT_EQ(exit_code_of(pid), 0);
+}
+
+TEST(Environment, RendezvousOverTheStore) {
+    run_ranks(3, {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", std::to_string(free_port())}});
+}
+
+TEST(Environment, TorchrunKeepsItsOwnPort) {
+    const TcpStoreServer agent("127.0.0.1", 0);  // stands for torchrun's store: the port is taken
+    run_ranks(2, {{"MASTER_ADDR", "127.0.0.1"},
+                  {"MASTER_PORT", std::to_string(agent.port())},
+                  {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+}
+
+TEST(Environment, OneRankNeedsNobody) {
+    run_ranks(1, {});
+}
+
+// A rank that ends without a launcher watching it is noticed and named, long before the deadline.
+TEST(Environment, RankThatIsGone) {
+    const Variables variables = {
+        {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", std::to_string(free_port())}, {"WORLD_SIZE", "2"}};
+    const auto start = Deadline::Clock::now();
+    const pid_t first = start_rank(0, variables, "exits_with_7");
+    const pid_t second = start_rank(1, variables, "exits_with_7");
+    EXPECT_EQ(exit_code_of(second), 7);
+    EXPECT_EQ(exit_code_of(first), 1);
+    EXPECT_LT(Deadline::Clock::now() - start, std::chrono::seconds(10));
+}
+
+}  // namespace
+}  // namespace tandem::comm
