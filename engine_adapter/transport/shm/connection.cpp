@@ -7,7 +7,13 @@ namespace tandem::engine {
 std::int64_t Connection::post(nlohmann::json header, ConstSpan payload, int fd, const std::string& phase,
                               Deadline deadline) {
     header["id"] = ++last_id_;
-    channel_.send(header, payload, fd, phase, deadline);
+    try {
+        channel_.send(header, payload, fd, phase, deadline);
+    } catch (const TransportError&) {
+        // The engine hung up; what it said before (why) tells more than a broken pipe.
+        while (channel_.readable()) read_one(phase, deadline);
+        throw;
+    }
     return last_id_;
 }
 

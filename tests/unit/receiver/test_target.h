@@ -1,0 +1,84 @@
+// A WeightTarget over plain memory, which notes what the receiver told it. For tests of receiver, transport
+// and sync.
+#pragma once
+
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/device/memory.h"
+#include "common/error.h"
+#include "engine_adapter/receiver/weight_target.h"
+
+namespace tandem::engine {
+
+class TestTarget final : public WeightTarget {
+  public:
+    explicit TestTarget(const std::vector<TensorInfo>& tensors) {
+        for (const TensorInfo& tensor : tensors) {
+            memory_.emplace_back(std::max<std::size_t>(tensor_bytes(tensor), 1), "test weights");
+            std::memset(memory_.back().data(), 0xee, memory_.back().bytes());
+            weights_.push_back({tensor, memory_.back().span().subspan(0, tensor_bytes(tensor))});
+        }
+    }
+
+    const std::vector<WeightSlot>& weights() const override { return weights_; }
+    std::int64_t version() const override {
+        const std::lock_guard lock(mutex_);
+        return version_;
+    }
+    void begin_update(std::int64_t version) override {
+        const std::lock_guard lock(mutex_);
+        require(paused_, "begin of version {} while generating", version);
+        updating_ = true;
+    }
+    void commit_update(std::int64_t version) override {
+        const std::lock_guard lock(mutex_);
+        updating_ = refusing_ = false;
+        version_ = version;
+        ++commits_;
+    }
+    void abort_update(const std::string& reason, bool dirty) override {
+        const std::lock_guard lock(mutex_);
+        updating_ = false;
+        refusing_ = refusing_ || dirty;
+        reason_ = reason;
+        ++aborts_;
+    }
+
+    void set_paused(bool paused) {
+        const std::lock_guard lock(mutex_);
+        paused_ = paused;
+    }
+    bool refusing() const {
+        const std::lock_guard lock(mutex_);
+        return refusing_;
+    }
+    std::string reason() const {
+        const std::lock_guard lock(mutex_);
+        return reason_;
+    }
+    int aborts() const {
+        const std::lock_guard lock(mutex_);
+        return aborts_;
+    }
+    int commits() const {
+        const std::lock_guard lock(mutex_);
+        return commits_;
+    }
+
+  private:
+    mutable std::mutex mutex_;
+    std::vector<Buffer> memory_;
+    std::vector<WeightSlot> weights_;
+    std::int64_t version_ = 0;
+    bool paused_ = true;
+    bool updating_ = false;
+    bool refusing_ = false;
+    std::string reason_;
+    int aborts_ = 0;
+    int commits_ = 0;
+};
+
+}  // namespace tandem::engine
