@@ -18,8 +18,13 @@ constexpr auto kLingerTime = std::chrono::seconds(2);
 constexpr std::size_t kLingerBytes = std::size_t{256} << 20;
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
+// Bytes that are not UTF-8 (a path, an error's text) are replaced instead of throwing.
+std::string to_text(const nlohmann::json& json) {
+    return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 Answer error_answer(int status, const std::string& message, const std::string& code) {
-    return {status, error_json(message, code).dump(), "application/json", ""};
+    return {status, to_text(error_json(message, code)), "application/json", ""};
 }
 
 }  // namespace

@@ -88,6 +88,7 @@ TEST_F(HttpServer, PipelinedRequestsAreAnsweredInOrder) {
 TEST_F(HttpServer, ErrorsOfRouting) {
     start();
     EXPECT_THAT(once(get("/nowhere")), StartsWith("HTTP/1.1 404"));
+    EXPECT_THAT(once(get("/\xff\xfe")), StartsWith("HTTP/1.1 4")) << "not UTF-8";
     const std::string wrong = once(get("/echo"));
     EXPECT_THAT(wrong, StartsWith("HTTP/1.1 405"));
     EXPECT_THAT(wrong, HasSubstr("Allow: POST"));

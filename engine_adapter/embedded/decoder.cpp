@@ -1,0 +1,131 @@
+#include "engine_adapter/embedded/decoder.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "common/ops/attention.h"
+#include "common/ops/elementwise.h"
+#include "common/ops/embedding.h"
+#include "common/ops/matmul.h"
+#include "common/ops/rms_norm.h"
+#include "common/ops/rope.h"
+#include "common/ops/swiglu.h"
+
+namespace tandem::engine {
+namespace {
+
+constexpr const char* kTag = "engine.activations";
+
+}  // namespace
+
+Decoder::Decoder(const model::ModelConfig& config, const ModelWeights& weights, KvCache& cache)
+    : config_(config),
+      weights_(weights),
+      cache_(cache),
+      stream_(Stream::make_inline()),
+      attention_scale_(1.0f / std::sqrt(static_cast<float>(config.head_dim))) {}
+
+Tensor Decoder::layers(std::span<const std::int32_t> tokens, std::span<const std::int32_t> positions,
+                       const Attend& attend) {
+    const auto rows = static_cast<std::int64_t>(tokens.size());
+    const std::int64_t hidden = config_.hidden_size;
+    const std::int64_t heads = config_.num_attention_heads;
+    const std::int64_t kv_heads = config_.num_key_value_heads;
+    const std::int64_t head_dim = config_.head_dim;
+    const DType dtype = weights_.dtype();
+    const auto make = [&](Shape shape) { return Tensor::empty(std::move(shape), dtype, kTag); };
+
+    Tensor x = make({rows, hidden});
+    ops::embedding(stream_, weights_.embedding(), tokens, x);
+    const Tensor h = make({rows, hidden});
+    const Tensor update = make({rows, hidden});
+    const Tensor q = make({rows, heads, head_dim});
+    const Tensor k = make({rows, kv_heads, head_dim});
+    const Tensor v = make({rows, kv_heads, head_dim});
+    const Tensor q_normed = config_.qk_norm ? make(q.shape()) : q;
+    const Tensor k_normed = config_.qk_norm ? make(k.shape()) : k;
+    const Tensor attended = make({rows, heads, head_dim});
+    const Tensor gate = make({rows, config_.intermediate_size});
+    const Tensor up = make({rows, config_.intermediate_size});
+    const Tensor activated = make({rows, config_.intermediate_size});
+    const auto flat = [&](const Tensor& tensor) { return tensor.reshape({rows, tensor.numel() / rows}); };
+
+    for (std::size_t i = 0; i < static_cast<std::size_t>(config_.num_hidden_layers); ++i) {
+        const LayerWeights& layer = weights_.layer(i);
+        ops::rms_norm(stream_, x, layer.input_norm, config_.rms_norm_eps, h);
+        ops::linear(stream_, h, layer.q_proj, flat(q));
+        ops::linear(stream_, h, layer.k_proj, flat(k));
+        ops::linear(stream_, h, layer.v_proj, flat(v));
+        if (config_.qk_norm) {
+            ops::rms_norm(stream_, q, layer.q_norm, config_.rms_norm_eps, q_normed);
+            ops::rms_norm(stream_, k, layer.k_norm, config_.rms_norm_eps, k_normed);
+        }
+        ops::rope(stream_, q_normed, positions, config_.rope_theta);
+        ops::rope(stream_, k_normed, positions, config_.rope_theta);
+        attend(i, q_normed, k_normed, v, attended);
+        ops::linear(stream_, flat(attended), layer.o_proj, update);
+        ops::add(stream_, x, update);
+
+        ops::rms_norm(stream_, x, layer.post_norm, config_.rms_norm_eps, h);
+        ops::linear(stream_, h, layer.gate_proj, gate);
+        ops::linear(stream_, h, layer.up_proj, up);
+        ops::swiglu(stream_, gate, up, activated);
+        ops::linear(stream_, activated, layer.down_proj, update);
+        ops::add(stream_, x, update);
+    }
+    return x;
+}
+
+Tensor Decoder::logits(const Tensor& x) {
+    const Tensor h = Tensor::empty(x.shape(), x.dtype(), kTag);
+    ops::rms_norm(stream_, x, weights_.norm(), config_.rms_norm_eps, h);
+    Tensor result = Tensor::empty({x.dim(0), config_.vocab_size}, DType::float32, kTag);
+    ops::linear(stream_, h, weights_.head(), result);
+    return result;
+}
+
+Tensor Decoder::prefill(const std::vector<PrefillSequence>& sequences) {
+    std::vector<std::int32_t> tokens, positions, starts = {0};
+    for (const PrefillSequence& sequence : sequences) {
+        for (std::size_t i = 0; i < sequence.tokens.size(); ++i)
+            positions.push_back(static_cast<std::int32_t>(i));
+        tokens.insert(tokens.end(), sequence.tokens.begin(), sequence.tokens.end());
+        starts.push_back(static_cast<std::int32_t>(tokens.size()));
+    }
+    const auto rows = static_cast<std::int64_t>(tokens.size());
+    const auto segments = ops::packed_segments(starts);
+    const Tensor lse = Tensor::empty({config_.num_attention_heads, rows}, DType::float32, kTag);
+    const Tensor x =
+        layers(tokens, positions,
+               [&](std::size_t layer, const Tensor& q, const Tensor& k, const Tensor& v, Tensor out) {
+                   for (std::size_t s = 0; s < sequences.size(); ++s) {
+                       cache_.write(layer, sequences[s].pages, 0, k, v, starts[s], starts[s + 1] - starts[s]);
+                   }
+                   ops::attention_forward(stream_, q, k, v, segments, attention_scale_, std::move(out), lse);
+               });
+    const Tensor last =
+        Tensor::empty({static_cast<std::int64_t>(sequences.size()), config_.hidden_size}, x.dtype(), kTag);
+    for (std::size_t s = 0; s < sequences.size(); ++s) {
+        const Tensor row = x.rows(starts[s + 1] - 1, 1);
+        std::memcpy(last.rows(static_cast<std::int64_t>(s), 1).raw(), row.raw(), row.bytes());
+    }
+    return logits(last);
+}
+
+Tensor Decoder::decode(const DecodeBatch& batch) {
+    std::vector<std::int32_t> positions;
+    for (const std::int32_t length : batch.lengths) positions.push_back(length - 1);
+    const Tensor x = layers(
+        batch.tokens, positions,
+        [&](std::size_t layer, const Tensor& q, const Tensor& k, const Tensor& v, Tensor out) {
+            for (std::size_t b = 0; b < batch.tokens.size(); ++b) {
+                cache_.write(layer, batch.block_tables[b], positions[b], k, v, static_cast<std::int64_t>(b),
+                             1);
+            }
+            ops::paged_attention_decode(stream_, q, cache_.k(layer), cache_.v(layer), batch.block_tables,
+                                        batch.lengths, attention_scale_, std::move(out));
+        });
+    return logits(x);
+}
+
+}  // namespace tandem::engine

@@ -1,0 +1,214 @@
+#include "engine_adapter/embedded/embedded_engine.h"
+
+#include <algorithm>
+
+#include "common/error.h"
+#include "common/log.h"
+
+namespace tandem::engine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kGonePoll = std::chrono::milliseconds(100);
+constexpr auto kBeginPatience =
+    std::chrono::seconds(60);  // for the step or work that runs when an update begins
+
+std::int64_t decide_kv_tokens(const model::ModelConfig& config, const EmbeddedOptions& options) {
+    std::int64_t tokens = options.kv_tokens;
+    if (tokens <= 0) {
+        const auto fits = (std::size_t{1} << 30) / KvCache::bytes_per_token(config, options.dtype);
+        tokens = std::clamp<std::int64_t>(static_cast<std::int64_t>(fits), options.page_size, 65536);
+    }
+    return (tokens + options.page_size - 1) / options.page_size * options.page_size;
+}
+
+EmbeddedOptions decided(const model::ModelConfig& config, EmbeddedOptions options) {
+    options.kv_tokens = decide_kv_tokens(config, options);
+    return options;
+}
+
+SchedulerOptions scheduler_options(const model::ModelConfig& config, const EmbeddedOptions& options) {
+    SchedulerOptions result{options.max_running, options.prefill_tokens, config.more_eos_token_ids};
+    if (config.eos_token_id >= 0) result.eos_token_ids.push_back(config.eos_token_id);
+    return result;
+}
+
+// splitmix64: seeds of consecutive requests have nothing in common.
+std::uint64_t mix(std::uint64_t value) {
+    value += 0x9e3779b97f4a7c15u;
+    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+    value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+    return value ^ (value >> 31);
+}
+
+}  // namespace
+
+EmbeddedEngine::EmbeddedEngine(const model::ModelConfig& config, const EmbeddedOptions& options)
+    : config_(config),
+      options_(decided(config, options)),
+      weights_(config, options.dtype),
+      cache_(config, options.dtype, options_.kv_tokens, options.page_size),
+      decoder_(config_, weights_, cache_),
+      scheduler_(scheduler_options(config, options), decoder_, cache_),
+      pages_total_(cache_.pool().total()),
+      pages_free_(pages_total_) {}
+
+EmbeddedEngine::~EmbeddedEngine() {
+    stop();
+}
+
+void EmbeddedEngine::load(const std::string& directory, std::int64_t version) {
+    weights_.load(directory);
+    const std::lock_guard lock(mutex_);
+    state_ = WeightState::whole;
+    version_ = version;
+    reason_.clear();
+}
+
+void EmbeddedEngine::start() {
+    thread_ = std::thread([this] { run(); });
+}
+
+void EmbeddedEngine::stop() {
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+        changed_.notify_all();
+    }
+    if (thread_.joinable()) thread_.join();
+}
+
+void EmbeddedEngine::generate(GenerateRequest request, Done done, std::function<bool()> gone) {
+    auto job = std::make_shared<Job>();
+    job->request = std::move(request);
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t own = mix(options_.random_seed ^ mix(requests_++));
+    for (const Prompt& prompt : job->request.prompts) job->seeds.push_back(prompt.params.seed.value_or(own));
+    live_.push_back({std::move(job), std::move(done), std::move(gone), Clock::now()});
+    changed_.notify_all();
+}
+
+void EmbeddedEngine::abort(const std::string& id) {
+    const std::lock_guard lock(mutex_);
+    aborts_.push_back(id);
+    changed_.notify_all();
+}
+
+void EmbeddedEngine::pause(PauseMode mode, std::function<void()> paused) {
+    const std::lock_guard lock(mutex_);
+    paused_ = true;
+    pauses_.push_back({mode, std::move(paused)});
+    changed_.notify_all();
+}
+
+void EmbeddedEngine::resume() {
+    const std::lock_guard lock(mutex_);
+    paused_ = false;
+    changed_.notify_all();
+}
+
+void EmbeddedEngine::between_steps(std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    work_.push_back(std::move(work));
+    changed_.notify_all();
+}
+
+EngineState EmbeddedEngine::state() const {
+    const std::lock_guard lock(mutex_);
+    return {state_, version_, refusal(), paused_, counts_, pages_free_, pages_total_};
+}
+
+std::int64_t EmbeddedEngine::version() const {
+    const std::lock_guard lock(mutex_);
+    return state_ == WeightState::none || state_ == WeightState::broken ? 0 : version_;
+}
+
+void EmbeddedEngine::begin_update(std::int64_t version) {
+    std::unique_lock lock(mutex_);
+    require(paused_, "version {} cannot begin: generation is not paused", version);
+    require(state_ != WeightState::updating, "version {} cannot begin: version {} is being written", version,
+            next_version_);
+    const bool quiet = changed_.wait_for(lock, kBeginPatience, [this] { return !busy_; });
+    require(quiet && paused_ && state_ != WeightState::updating,
+            "version {} cannot begin: the engine did not come to rest", version);
+    state_ = WeightState::updating;
+    next_version_ = version;
+    changed_.notify_all();
+}
+
+void EmbeddedEngine::commit_update(std::int64_t version) {
+    const std::lock_guard lock(mutex_);
+    require(state_ == WeightState::updating && version == next_version_,
+            "version {} cannot be committed: it was not begun", version);
+    state_ = WeightState::whole;
+    version_ = version;
+    reason_.clear();
+    restart_ = true;
+    changed_.notify_all();
+}
+
+void EmbeddedEngine::abort_update(const std::string& reason, bool dirty) {
+    const std::lock_guard lock(mutex_);
+    require(state_ == WeightState::updating, "there is no update to abort: {}", reason);
+    if (dirty) {
+        state_ = WeightState::broken;
+        version_ = 0;
+        reason_ = fmt::format("the update to version {} failed and left no whole version: {}", next_version_,
+                              reason);
+    } else {
+        state_ = reason_.empty() ? WeightState::whole : WeightState::none;  // as it was before
+    }
+    changed_.notify_all();
+}
+
+// Why requests are refused now; empty when they run or wait.
+std::string EmbeddedEngine::refusal() const {
+    return state_ == WeightState::none || state_ == WeightState::broken ? reason_ : "";
+}
+
+bool EmbeddedEngine::may_step() const {
+    return !paused_ && state_ == WeightState::whole && scheduler_.has_work();
+}
+
+void EmbeddedEngine::run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+        std::vector<std::function<void()>> calls = housekeeping();
+        const bool step = !stopping_ && may_step();
+        if (calls.empty() && !step) {
+            if (stopping_) return;
+            if (live_.empty()) {
+                changed_.wait(lock);
+            } else {
+                changed_.wait_for(lock, kGonePoll);
+            }
+            continue;
+        }
+        const std::int64_t version = version_;
+        busy_ = true;
+        lock.unlock();
+        for (const auto& call : calls) {
+            try {
+                call();
+            } catch (const std::exception& error) {
+                spdlog::error("an answer could not be given: {}", error.what());
+            }
+        }
+        std::string failure;
+        if (step) {
+            try {
+                scheduler_.step(version);
+            } catch (const std::exception& error) {
+                failure = error.what();
+                spdlog::error("generation failed: {}", failure);
+            }
+        }
+        lock.lock();
+        busy_ = false;
+        if (!failure.empty()) answer_all({Code::internal, "generation failed: " + failure});
+        changed_.notify_all();
+    }
+}
+
+}  // namespace tandem::engine

@@ -1,0 +1,152 @@
+// The engine that ships: owns weights, cache and decoder, runs the scheduler in a thread of its own, and
+// keeps the versions honest. Every public call is thread-safe.
+//
+//   weights are     generate requests                       left by
+//   none            are refused with the reason             begin_update
+//   whole           run (wait while paused)                 begin_update
+//   updating        wait                                    commit_update -> whole; abort_update -> as
+//   before, or broken broken          are refused with the reason             begin_update
+//
+// A forward pass only ever runs on whole weights and while not paused. commit_update makes every unfinished
+// sample start again from its prompt, so no sample holds tokens of two versions.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine_adapter/embedded/scheduler.h"
+
+namespace tandem::engine {
+
+struct EmbeddedOptions {
+    DType dtype = DType::float32;
+    std::int64_t kv_tokens = 0;  // 0: as many as fit in 1 GiB, at most 65536
+    std::int64_t page_size = 16;
+    std::int64_t max_running = 256;
+    std::int64_t prefill_tokens = 4096;
+    // Requests without a seed: their seed follows from this and from how many requests came before.
+    std::uint64_t random_seed = 0;
+    std::chrono::milliseconds request_timeout{600'000};  // from arrival to the last token, waiting included
+};
+
+enum class PauseMode : std::uint8_t {
+    abort,     // running and waiting requests are answered with what they have
+    retract,   // running samples go back to the queue and lose their cache
+    in_place,  // running samples stay as they are
+};
+
+enum class WeightState : std::uint8_t { none, whole, updating, broken };
+
+struct EngineState {
+    WeightState weights = WeightState::none;
+    std::int64_t version = 0;  // of the last whole version; 0: none
+    std::string reason;        // why requests are refused; empty when they are not
+    bool paused = false;
+    SchedulerCounts counts;
+    std::int32_t pages_free = 0;
+    std::int32_t pages_total = 0;
+};
+
+class EmbeddedEngine final : public WeightTarget {
+  public:
+    using Done = std::function<void(GenerateResult)>;
+
+    EmbeddedEngine(const model::ModelConfig& config, const EmbeddedOptions& options);
+    ~EmbeddedEngine() override;  // stop()
+    EmbeddedEngine(const EmbeddedEngine&) = delete;
+    EmbeddedEngine& operator=(const EmbeddedEngine&) = delete;
+
+    void load(const std::string& directory, std::int64_t version);  // before start(); throws ConfigError
+    void start();
+    void stop();  // unfinished requests are answered "the engine is shutting down"
+
+    // Queues a request that was checked (request_json.h). `done` is called once, from the engine's thread;
+    // `gone` is asked now and then whether anybody still waits for the answer.
+    void generate(GenerateRequest request, Done done, std::function<bool()> gone = {});
+    // Answers the requests with this id (of the request or of one of its prompts) with what they have; empty:
+    // all.
+    void abort(const std::string& id);
+    // `paused` is called from the engine's thread when no forward pass runs and none will start before
+    // resume().
+    void pause(PauseMode mode, std::function<void()> paused);
+    void resume();
+    // Runs `work` in the engine's thread, between two steps: nothing is generated meanwhile and no update
+    // begins.
+    void between_steps(std::function<void()> work);
+
+    EngineState state() const;
+    const model::ModelConfig& config() const { return config_; }
+    const EmbeddedOptions& options() const { return options_; }  // with kv_tokens decided
+
+    // WeightTarget
+    const std::vector<WeightSlot>& weights() const override { return weights_.slots(); }
+    std::int64_t version() const override;
+    void begin_update(std::int64_t version) override;
+    void commit_update(std::int64_t version) override;
+    void abort_update(const std::string& reason, bool dirty) override;
+
+  private:
+    struct Live {
+        std::shared_ptr<Job> job;
+        Done done;
+        std::function<bool()> gone;
+        std::chrono::steady_clock::time_point arrived;
+    };
+    struct Answer {
+        Done done;
+        GenerateResult result;
+    };
+    struct Pause {
+        PauseMode mode;
+        std::function<void()> paused;
+    };
+
+    void run();
+    // With the lock held and no step running: applies what was asked for, answers what is over. Returns what
+    // to call without the lock.
+    std::vector<std::function<void()>> housekeeping();
+    void apply_pause(const Pause& pause);
+    void apply_aborts();
+    void drop_late_and_gone();
+    bool may_step() const;
+    std::string refusal() const;
+    void answer(std::list<Live>::iterator live, Status status);
+    void answer_all(const Status& status);
+
+    const model::ModelConfig config_;
+    EmbeddedOptions options_;
+    ModelWeights weights_;
+    KvCache cache_;
+    Decoder decoder_;
+    Scheduler scheduler_;  // of the engine's thread while busy_, else under mutex_
+
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;
+    std::list<Live> live_;
+    std::vector<Answer> answers_;
+    std::vector<Pause> pauses_;
+    std::vector<std::string> aborts_;
+    std::deque<std::function<void()>> work_;
+    SchedulerCounts counts_;
+    const std::int32_t pages_total_;
+    std::int32_t pages_free_;
+    std::uint64_t requests_ = 0;
+    bool paused_ = false;
+    bool busy_ = false;  // the engine's thread works outside the lock
+    bool stopping_ = false;
+    bool restart_ = false;  // a commit happened
+    WeightState state_ = WeightState::none;
+    std::int64_t version_ = 0;
+    std::int64_t next_version_ = 0;
+    std::string reason_ = "no weights have been loaded yet";
+    std::thread thread_;
+};
+
+}  // namespace tandem::engine

@@ -1,0 +1,100 @@
+// What the engine's thread does between two steps, with the lock held: takes in new requests, applies pauses,
+// aborts and commits, and answers whatever is over.
+#include <algorithm>
+
+#include "common/error.h"
+#include "engine_adapter/embedded/embedded_engine.h"
+
+namespace tandem::engine {
+
+std::vector<std::function<void()>> EmbeddedEngine::housekeeping() {
+    if (restart_) scheduler_.restart_all();
+    restart_ = false;
+    for (Live& live : live_) {
+        if (live.job->outputs.empty()) scheduler_.add(live.job);
+    }
+    std::vector<std::function<void()>> calls;
+    apply_aborts();
+    for (Pause& pause : std::exchange(pauses_, {})) {
+        apply_pause(pause);
+        calls.push_back(std::move(pause.paused));
+    }
+    if (stopping_) {
+        answer_all({Code::unavailable, "the engine is shutting down"});
+    } else if (const std::string reason = refusal(); !reason.empty()) {
+        answer_all({Code::unavailable, reason});
+    }
+    drop_late_and_gone();
+    for (auto live = live_.begin(); live != live_.end();) {
+        const auto next = std::next(live);
+        if (live->job->unfinished == 0) answer(live, {});
+        live = next;
+    }
+    counts_ = scheduler_.counts();
+    pages_free_ = cache_.pool().free();
+    for (auto& work : std::exchange(work_, {})) calls.push_back(std::move(work));
+    for (Answer& answer : std::exchange(answers_, {})) {
+        calls.push_back([answer = std::move(answer)] { answer.done(answer.result); });
+    }
+    return calls;
+}
+
+void EmbeddedEngine::apply_pause(const Pause& pause) {
+    if (pause.mode == PauseMode::abort) {
+        aborts_.emplace_back();
+        apply_aborts();
+    } else if (pause.mode == PauseMode::retract) {
+        scheduler_.retract_all();
+    }
+}
+
+void EmbeddedEngine::apply_aborts() {
+    for (const std::string& id : std::exchange(aborts_, {})) {
+        for (auto live = live_.begin(); live != live_.end();) {
+            const auto next = std::next(live);
+            const GenerateRequest& request = live->job->request;
+            const bool named = id.empty() || request.id == id ||
+                               std::any_of(request.prompts.begin(), request.prompts.end(),
+                                           [&](const Prompt& prompt) { return prompt.id == id; });
+            if (named) answer(live, {});
+            live = next;
+        }
+    }
+}
+
+void EmbeddedEngine::drop_late_and_gone() {
+    const auto now = std::chrono::steady_clock::now();
+    for (auto live = live_.begin(); live != live_.end();) {
+        const auto next = std::next(live);
+        if (now - live->arrived > options_.request_timeout) {
+            const double seconds = std::chrono::duration<double>(options_.request_timeout).count();
+            answer(live, {Code::deadline,
+                          fmt::format("request {} was not finished within {} s{}", live->job->request.id,
+                                      seconds, paused_ ? "; generation is paused" : "")});
+        } else if (live->gone && live->gone()) {
+            answer(live, {Code::unavailable, "the client went away"});
+        }
+        live = next;
+    }
+}
+
+void EmbeddedEngine::answer(std::list<Live>::iterator live, Status status) {
+    const std::shared_ptr<Job> job = live->job;
+    scheduler_.remove(*job);
+    GenerateResult result;
+    result.status = std::move(status);
+    if (result.status.ok()) result.samples = std::move(job->outputs);
+    for (SampleOutput& sample : result.samples) {
+        if (sample.tokens.empty()) sample.version = version_;  // it never ran
+    }
+    result.latency_seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - live->arrived).count();
+    answers_.push_back({std::move(live->done), std::move(result)});
+    live_.erase(live);
+}
+
+void EmbeddedEngine::answer_all(const Status& status) {
+    while (!live_.empty()) answer(live_.begin(), status);
+}
+
+}  // namespace tandem::engine

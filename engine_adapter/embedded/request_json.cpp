@@ -1,0 +1,203 @@
+#include "engine_adapter/embedded/request_json.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "common/error.h"
+#include "engine_adapter/embedded/sampling_json.h"
+
+namespace tandem::engine {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kMostSamples = 65536;  // of one request
+constexpr int kDeepest = 32;
+
+std::vector<std::int32_t> parse_tokens(const json& list, const RequestLimits& limits) {
+    require(list.is_array(), "input_ids must be a list of token ids, or a list of such lists");
+    require(!list.empty(), "input_ids is empty: a prompt needs at least one token");
+    std::vector<std::int32_t> tokens;
+    tokens.reserve(list.size());
+    for (const json& id : list) {
+        require(id.is_number_integer(), "input_ids must hold integers, found {}", id.dump());
+        const bool inside = (id.is_number_unsigned() || id.get<std::int64_t>() >= 0) &&
+                            id.get<std::uint64_t>() < static_cast<std::uint64_t>(limits.vocab_size);
+        require(inside, "token id {} is outside the vocabulary of {}", id.dump(), limits.vocab_size);
+        tokens.push_back(id.get<std::int32_t>());
+    }
+    return tokens;
+}
+
+void check_fields(const json& body) {
+    const auto asks = [&](const char* key) {
+        const json value = body.value(key, json());
+        return !value.is_null() && value != false && value != 0 && value != json::array();
+    };
+    if (asks("text") && !asks("input_ids")) {
+        throw InvalidArgument("this model has no tokenizer files: send input_ids instead of text");
+    }
+    require(!asks("stream"), "stream = true is not supported");
+    for (const char* key :
+         {"input_embeds", "image_data", "audio_data", "video_data", "lora_path", "session_params",
+          "top_logprobs_num", "token_ids_logprob", "return_hidden_states", "custom_logit_processor"}) {
+        require(!asks(key), "{} is not supported by this engine", key);
+    }
+    if (const json start = body.value("logprob_start_len", json()); !start.is_null()) {
+        require(start == -1 || start == json::array(),
+                "logprob_start_len: log-probs of the prompt are not supported");
+    }
+}
+
+bool parse_return_logprob(const json& body) {
+    const json value = body.value("return_logprob", json(false));
+    if (value.is_boolean()) return value.get<bool>();
+    if (value.is_null()) return false;
+    const bool list = value.is_array() &&
+                      std::all_of(value.begin(), value.end(), [](const json& v) { return v.is_boolean(); });
+    require(list, "return_logprob must be true or false");
+    return std::any_of(value.begin(), value.end(), [](const json& v) { return v.get<bool>(); });
+}
+
+// The id of the request and of each of its prompts.
+void assign_ids(const json& body, GenerateRequest& request, std::uint64_t request_number) {
+    const json rid = body.value("rid", json());
+    if (rid.is_array()) {
+        require(rid.size() == request.prompts.size(), "rid lists {} ids for {} prompts", rid.size(),
+                request.prompts.size());
+        for (std::size_t i = 0; i < rid.size(); ++i) {
+            require(rid[i].is_string(), "rid must be a string or a list of strings");
+            request.prompts[i].id = rid[i].get<std::string>();
+        }
+        request.id = request.prompts.front().id;
+        return;
+    }
+    require(rid.is_null() || rid.is_string(), "rid must be a string or a list of strings");
+    request.id = rid.is_null() ? fmt::format("tandem-{}", request_number) : rid.get<std::string>();
+    for (std::size_t i = 0; i < request.prompts.size(); ++i) {
+        request.prompts[i].id = request.as_list ? fmt::format("{}-{}", request.id, i) : request.id;
+    }
+}
+
+void check_lengths(Prompt& prompt, bool has_max_new_tokens, const RequestLimits& limits) {
+    const auto length = static_cast<std::int64_t>(prompt.tokens.size());
+    require(length < limits.context_length,
+            "the prompt has {} tokens, the model's context holds {} with the answer", length,
+            limits.context_length);
+    if (!has_max_new_tokens) {
+        prompt.params.max_new_tokens = std::min(prompt.params.max_new_tokens, limits.context_length - length);
+    }
+    const std::int64_t total = length + prompt.params.max_new_tokens;
+    require(total <= limits.context_length,
+            "{} prompt tokens and {} new ones are more than the model's context of {}", length,
+            prompt.params.max_new_tokens, limits.context_length);
+    require(total <= limits.kv_tokens,
+            "{} prompt tokens and {} new ones are more than the cache of {} (--kv-tokens)", length,
+            prompt.params.max_new_tokens, limits.kv_tokens);
+}
+
+// Of brackets and braces outside strings. The JSON library copies and prints recursively, so depth is a
+// matter of stack.
+int nesting_depth(const std::string& text) {
+    int depth = 0, deepest = 0;
+    bool in_string = false;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        if (in_string) {
+            if (c == '\\') ++i;
+            if (c == '"') in_string = false;
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '[' || c == '{') {
+            deepest = std::max(deepest, ++depth);
+        } else if (c == ']' || c == '}') {
+            --depth;
+        }
+    }
+    return deepest;
+}
+
+json finish_json(const SampleOutput& sample) {
+    switch (sample.finish) {
+        case Finish::stop:
+            return {{"type", "stop"}, {"matched", sample.matched}};
+        case Finish::length:
+            return {{"type", "length"}, {"length", sample.tokens.size()}};
+        case Finish::abort:
+            break;
+    }
+    return {{"type", "abort"}, {"message", "aborted"}};
+}
+
+}  // namespace
+
+json parse_body(const std::string& body) {
+    if (body.empty()) return json::object();
+    require(nesting_depth(body) <= kDeepest, "the body is nested deeper than {} levels", kDeepest);
+    json parsed = json::parse(body, nullptr, false);
+    require(!parsed.is_discarded(), "the body is not valid JSON");
+    require(parsed.is_object(), "the body must be a JSON object");
+    return parsed;
+}
+
+GenerateRequest parse_generate(const std::string& text, const RequestLimits& limits,
+                               std::uint64_t request_number) {
+    const json body = parse_body(text);
+    check_fields(body);
+    const json& ids = body.contains("input_ids") ? body["input_ids"] : json();
+    require(ids.is_array(), "input_ids is missing: a list of token ids, or a list of such lists");
+    require(!ids.empty(), "input_ids is empty: a prompt needs at least one token");
+
+    GenerateRequest request;
+    request.as_list = ids[0].is_array();
+    request.return_logprob = parse_return_logprob(body);
+    const auto count = request.as_list ? ids.size() : std::size_t{1};
+    const json params = body.value("sampling_params", json());
+    const bool own_params = params.is_array();
+    require(!own_params || params.size() == count, "sampling_params lists {} objects for {} prompts",
+            params.size(), count);
+
+    std::uint64_t next_stream = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        const json& object = own_params ? params[i] : params;
+        ParsedSampling sampling =
+            parse_sampling(object.is_null() ? json::object() : object, limits.vocab_size);
+        Prompt prompt;
+        prompt.tokens = parse_tokens(request.as_list ? ids[i] : ids, limits);
+        prompt.params = std::move(sampling.params);
+        const bool explicit_seed = own_params && prompt.params.seed.has_value();
+        prompt.first_stream = explicit_seed ? 0 : next_stream;
+        next_stream += static_cast<std::uint64_t>(prompt.params.n);
+        require(next_stream <= static_cast<std::uint64_t>(kMostSamples),
+                "more than {} samples in one request", kMostSamples);
+        check_lengths(prompt, sampling.has_max_new_tokens, limits);
+        request.prompts.push_back(std::move(prompt));
+    }
+    assign_ids(body, request, request_number);
+    return request;
+}
+
+json generate_answer(const GenerateRequest& request, const GenerateResult& result) {
+    json list = json::array();
+    for (const SampleOutput& sample : result.samples) {
+        const Prompt& prompt = request.prompts[sample.prompt];
+        json meta = {{"id", prompt.id},
+                     {"finish_reason", finish_json(sample)},
+                     {"prompt_tokens", prompt.tokens.size()},
+                     {"completion_tokens", sample.tokens.size()},
+                     {"cached_tokens", 0},
+                     {"weight_version", std::to_string(sample.version)},
+                     {"e2e_latency", result.latency_seconds}};
+        if (request.return_logprob) {
+            json& logprobs = meta["output_token_logprobs"] = json::array();
+            for (std::size_t i = 0; i < sample.logprobs.size(); ++i) {
+                logprobs.push_back({sample.logprobs[i], sample.tokens[i], nullptr});
+            }
+        }
+        list.push_back({{"text", ""}, {"output_ids", sample.tokens}, {"meta_info", std::move(meta)}});
+    }
+    const bool single = !request.as_list && list.size() == 1;
+    return single ? list[0] : list;
+}
+
+}  // namespace tandem::engine

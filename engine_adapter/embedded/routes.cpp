@@ -1,0 +1,203 @@
+#include "engine_adapter/embedded/routes.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <nlohmann/json.hpp>
+
+#include "common/error.h"
+#include "common/ops/batched_copy.h"
+#include "engine_adapter/embedded/request_json.h"
+
+namespace tandem::engine {
+namespace {
+
+using http::Request;
+using http::Responder;
+using nlohmann::json;
+
+RequestLimits limits_of(const EmbeddedEngine& engine) {
+    return {engine.config().vocab_size, engine.config().max_position_embeddings, engine.options().kv_tokens};
+}
+
+const char* name_of(WeightState state) {
+    switch (state) {
+        case WeightState::none:
+            return "none";
+        case WeightState::whole:
+            return "whole";
+        case WeightState::updating:
+            return "updating";
+        case WeightState::broken:
+            return "broken";
+    }
+    return "none";
+}
+
+void generate(EmbeddedEngine& engine, const Request& request, const Responder& responder) {
+    static std::atomic<std::uint64_t> number{0};
+    auto parsed =
+        std::make_shared<GenerateRequest>(parse_generate(request.body, limits_of(engine), number++));
+    const auto done = [parsed, responder](const GenerateResult& result) {
+        if (!result.status.ok()) return responder.fail(result.status);
+        responder.send(200, generate_answer(*parsed, result));
+    };
+    engine.generate(*parsed, done, [responder] { return responder.client_gone(); });
+}
+
+void pause(EmbeddedEngine& engine, const Request& request, const Responder& responder) {
+    const json mode = parse_body(request.body).value("mode", json("abort"));
+    PauseMode wanted = PauseMode::abort;
+    if (mode == "retract") {
+        wanted = PauseMode::retract;
+    } else if (mode == "in_place") {
+        wanted = PauseMode::in_place;
+    } else {
+        require(mode == "abort", "mode must be \"abort\", \"retract\" or \"in_place\", is {}", mode.dump());
+    }
+    engine.pause(wanted, [responder] {
+        responder.send(200, {{"status", "ok"}, {"message", "Generation paused"}});
+    });
+}
+
+void resume(EmbeddedEngine& engine, const Request& request, const Responder& responder) {
+    parse_body(request.body);
+    engine.resume();
+    responder.send(200, {{"status", "ok"}, {"message", "Generation continued"}});
+}
+
+// Nothing is kept in the cache between requests, so an idle cache is a flushed one.
+void flush_cache(EmbeddedEngine& engine, const Responder& responder) {
+    engine.between_steps([&engine, responder] {
+        const SchedulerCounts counts = engine.state().counts;
+        if (counts.running + counts.waiting > 0) {
+            return responder.send(400,
+                                  fmt::format("Cache not flushed: {} samples are running and {} waiting.\n",
+                                              counts.running, counts.waiting),
+                                  "text/plain");
+        }
+        responder.send(200, "Cache flushed.\n", "text/plain");
+    });
+}
+
+void abort_request(EmbeddedEngine& engine, const Request& request, const Responder& responder) {
+    const json body = parse_body(request.body);
+    const json all = body.value("abort_all", json(false));
+    const json rid = body.value("rid", json());
+    require(all.is_boolean(), "abort_all must be true or false");
+    require(all == true || (rid.is_string() && rid != ""), "rid (a string) or abort_all = true is needed");
+    engine.abort(all == true ? "" : rid.get<std::string>());
+    responder.send(200, json::object());
+}
+
+void model_info(const EmbeddedEngine& engine, const RouteInfo& info, const Responder& responder) {
+    const EngineState state = engine.state();
+    json tandem = {{"pid", ::getpid()},
+                   {"version", state.version},
+                   {"weights", name_of(state.weights)},
+                   {"paused", state.paused},
+                   {"dtype", dtype_name(engine.options().dtype)},
+                   {"vocab_size", engine.config().vocab_size},
+                   {"context_length", engine.config().max_position_embeddings}};
+    if (!info.receiver.empty()) tandem["receiver"] = info.receiver;
+    if (!state.reason.empty()) tandem["reason"] = state.reason;
+    responder.send(200, {{"model_path", info.model_path},
+                         {"tokenizer_path", nullptr},
+                         {"is_generation", true},
+                         {"weight_version", std::to_string(state.version)},
+                         {"tandem", std::move(tandem)}});
+}
+
+void server_info(const EmbeddedEngine& engine, const RouteInfo& info, const Responder& responder) {
+    const EngineState state = engine.state();
+    const EmbeddedOptions& options = engine.options();
+    responder.send(200, {{"model_path", info.model_path},
+                         {"dtype", dtype_name(options.dtype)},
+                         {"max_total_num_tokens", options.kv_tokens},
+                         {"max_running_requests", options.max_running},
+                         {"page_size", options.page_size},
+                         {"random_seed", options.random_seed},
+                         {"pages_free", state.pages_free},
+                         {"pages_total", state.pages_total},
+                         {"running", state.counts.running},
+                         {"waiting", state.counts.waiting},
+                         {"prefill_tokens", state.counts.prefill_tokens},
+                         {"decode_tokens", state.counts.decode_tokens},
+                         {"preemptions", state.counts.preemptions}});
+}
+
+Status health_of(const EngineState& state) {
+    if (!state.reason.empty()) return {Code::unavailable, state.reason};
+    if (state.weights == WeightState::updating) return {Code::unavailable, "new weights are being written"};
+    return {};
+}
+
+void health(const EmbeddedEngine& engine, const Responder& responder) {
+    const Status status = health_of(engine.state());
+    if (!status.ok()) return responder.fail(status);
+    responder.send(200, "", "text/plain");
+}
+
+void health_generate(EmbeddedEngine& engine, const Responder& responder) {
+    const EngineState state = engine.state();
+    Status status = health_of(state);
+    if (status.ok() && state.paused) status = {Code::unavailable, "generation is paused"};
+    if (!status.ok()) return responder.fail(status);
+    GenerateRequest request;
+    request.id = "health";
+    Prompt& prompt = request.prompts.emplace_back();
+    prompt.tokens = {0};
+    prompt.params.max_new_tokens = 1;
+    const auto done = [responder](const GenerateResult& result) {
+        if (!result.status.ok()) return responder.fail(result.status);
+        responder.send(200, "", "text/plain");
+    };
+    engine.generate(std::move(request), done, [responder] { return responder.client_gone(); });
+}
+
+void weights_checker(EmbeddedEngine& engine, const Request& request, const Responder& responder) {
+    const json action = parse_body(request.body).value("action", json("checksum"));
+    require(action == "checksum", "action must be \"checksum\", is {}", action.dump());
+    engine.between_steps([&engine, responder] {
+        if (engine.state().weights == WeightState::updating) {
+            return responder.fail({Code::unavailable, "new weights are being written"});
+        }
+        json checksums = json::object();
+        for (const WeightSlot& slot : engine.weights())
+            checksums[slot.info.name] = ops::to_hex(ops::checksum(slot.memory));
+        responder.send(200, {{"success", true},
+                             {"message", "XXH3-128 of each tensor's bytes"},
+                             {"ranks", json::array({{{"checksums", std::move(checksums)}}})}});
+    });
+}
+
+}  // namespace
+
+void add_routes(http::Server& server, EmbeddedEngine& engine, const RouteInfo& info) {
+    const auto both = [&](const std::string& path, const http::Handler& handler) {
+        server.route("GET", path, handler);
+        server.route("POST", path, handler);
+    };
+    server.route("POST", "/generate", [&](const Request& r, Responder out) { generate(engine, r, out); });
+    server.route("POST", "/pause_generation",
+                 [&](const Request& r, Responder out) { pause(engine, r, out); });
+    server.route("POST", "/continue_generation",
+                 [&](const Request& r, Responder out) { resume(engine, r, out); });
+    server.route("POST", "/abort_request",
+                 [&](const Request& r, Responder out) { abort_request(engine, r, out); });
+    both("/flush_cache", [&](const Request&, Responder out) { flush_cache(engine, out); });
+    both("/weights_checker", [&](const Request& r, Responder out) { weights_checker(engine, r, out); });
+    for (const char* path : {"/model_info", "/get_model_info"}) {
+        server.route("GET", path,
+                     [&engine, info](const Request&, Responder out) { model_info(engine, info, out); });
+    }
+    for (const char* path : {"/server_info", "/get_server_info"}) {
+        server.route("GET", path,
+                     [&engine, info](const Request&, Responder out) { server_info(engine, info, out); });
+    }
+    server.route("GET", "/health", [&](const Request&, Responder out) { health(engine, out); });
+    server.route("GET", "/health_generate",
+                 [&](const Request&, Responder out) { health_generate(engine, out); });
+}
+
+}  // namespace tandem::engine

@@ -1,0 +1,28 @@
+// The engine's HTTP routes, with SGLang's names, fields and answers.
+//
+//   POST /generate                    input_ids, sampling_params, return_logprob, rid
+//   POST /pause_generation            mode: abort (default), retract, in_place; answers when no forward pass
+//   runs POST /continue_generation GET|POST /flush_cache             400 while requests run or wait POST
+//   /abort_request               rid, or abort_all GET /model_info /get_model_info   model_path,
+//   weight_version, and under "tandem" what only this engine has GET /server_info /get_server_info limits and
+//   counters GET /health                       200, or 503 with the reason while there is no whole version
+//   GET /health_generate              the same, after generating one token
+//   GET|POST /weights_checker         action: checksum
+#pragma once
+
+#include <string>
+
+#include "common/http/server.h"
+#include "engine_adapter/embedded/embedded_engine.h"
+
+namespace tandem::engine {
+
+struct RouteInfo {
+    std::string model_path;
+    std::string receiver;  // address of the engine's receiver; empty: none
+};
+
+// The engine must outlive the server.
+void add_routes(http::Server& server, EmbeddedEngine& engine, const RouteInfo& info);
+
+}  // namespace tandem::engine

@@ -1,0 +1,99 @@
+#include "engine_adapter/embedded/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "common/error.h"
+
+namespace tandem::engine {
+namespace {
+
+struct Weighted {
+    float weight;
+    std::int32_t token;
+};
+
+bool likelier(const Weighted& a, const Weighted& b) {
+    return a.weight != b.weight ? a.weight > b.weight : a.token < b.token;
+}
+
+// The likeliest tokens in order, as many as top_k, top_p and min_p leave. `weights` are unnormalised, `total`
+// their sum.
+std::vector<Weighted> restrict_to_likeliest(std::span<const float> weights, double total,
+                                            const SamplingParams& params) {
+    std::vector<Weighted> all(weights.size());
+    for (std::size_t i = 0; i < weights.size(); ++i) all[i] = {weights[i], static_cast<std::int32_t>(i)};
+    std::size_t limit = all.size();
+    if (params.top_k > 0) limit = std::min(limit, static_cast<std::size_t>(params.top_k));
+
+    // Sorted piece by piece: usually a few hundred tokens hold the mass that top_p asks for.
+    std::size_t sorted = 0;
+    std::size_t kept = 0;
+    double mass = 0;
+    const double wanted = static_cast<double>(params.top_p) * total;
+    while (kept < limit) {
+        if (kept == sorted) {
+            const std::size_t next = std::min(limit, std::max<std::size_t>(256, sorted * 4));
+            const auto begin = all.begin() + static_cast<std::ptrdiff_t>(sorted);
+            const auto middle = all.begin() + static_cast<std::ptrdiff_t>(next);
+            std::partial_sort(begin, middle, all.end(), likelier);
+            sorted = next;
+        }
+        const bool enough = params.top_p < 1.0f && mass >= wanted;
+        const bool too_small = all[kept].weight < params.min_p * all[0].weight;
+        if (kept > 0 && (enough || too_small)) break;
+        mass += static_cast<double>(all[kept].weight);
+        ++kept;
+    }
+    all.resize(kept);
+    return all;
+}
+
+// weights[i] = exp((logits[i] - max) / temperature); returns their sum.
+double exponentiate(std::span<const float> logits, float temperature, std::vector<float>& weights) {
+    const float largest = *std::max_element(logits.begin(), logits.end());
+    weights.resize(logits.size());
+    const float scale = 1.0f / temperature;
+    for (std::size_t i = 0; i < logits.size(); ++i) weights[i] = std::exp((logits[i] - largest) * scale);
+    double total = 0;
+    for (const float weight : weights) total += static_cast<double>(weight);
+    if (!std::isfinite(total) || !std::isfinite(largest)) throw Error("the model's logits are not finite");
+    return total;
+}
+
+}  // namespace
+
+std::int32_t sample_token(std::span<const float> logits, const SamplingParams& params, double uniform) {
+    require(!logits.empty(), "no logits to sample from");
+    if (params.greedy() || params.top_k == 1) {
+        const auto largest = std::max_element(logits.begin(), logits.end());
+        if (!std::isfinite(*largest)) throw Error("the model's logits are not finite");
+        return static_cast<std::int32_t>(largest - logits.begin());
+    }
+    thread_local std::vector<float> weights;
+    const double total = exponentiate(logits, params.temperature, weights);
+    if (params.top_k < 0 && params.top_p >= 1.0f && params.min_p <= 0.0f) {
+        double at = uniform * total;
+        std::int32_t last = 0;
+        for (std::size_t i = 0; i < weights.size(); ++i) {
+            if (weights[i] <= 0) continue;  // rounding at the end must not choose an impossible token
+            last = static_cast<std::int32_t>(i);
+            at -= static_cast<double>(weights[i]);
+            if (at < 0) return last;
+        }
+        return last;
+    }
+    const auto likeliest = restrict_to_likeliest(weights, total, params);
+    double at = 0;
+    for (const Weighted& candidate : likeliest) at += static_cast<double>(candidate.weight);
+    at *= uniform;
+    for (const Weighted& candidate : likeliest) {
+        at -= static_cast<double>(candidate.weight);
+        if (at < 0) return candidate.token;
+    }
+    return likeliest.front().token;
+}
+
+}  // namespace tandem::engine

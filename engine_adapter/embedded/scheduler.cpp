@@ -1,0 +1,250 @@
+#include "engine_adapter/embedded/scheduler.h"
+
+#include <algorithm>
+
+#include "common/ops/cross_entropy.h"
+#include "engine_adapter/embedded/random.h"
+#include "engine_adapter/embedded/sampler.h"
+
+namespace tandem::engine {
+
+Scheduler::Scheduler(const SchedulerOptions& options, Decoder& decoder, KvCache& cache)
+    : options_(options), decoder_(decoder), cache_(cache), stream_(Stream::make_inline()) {}
+
+std::vector<std::int32_t> Scheduler::Sample::tokens() const {
+    std::vector<std::int32_t> all = prompt().tokens;
+    all.insert(all.end(), out().tokens.begin(), out().tokens.end());
+    return all;
+}
+
+void Scheduler::add(const std::shared_ptr<Job>& job) {
+    for (std::size_t p = 0; p < job->request.prompts.size(); ++p) {
+        const Prompt& prompt = job->request.prompts[p];
+        for (std::int64_t i = 0; i < prompt.params.n; ++i) {
+            SampleOutput& output = job->outputs.emplace_back();
+            output.prompt = p;
+            if (prompt.params.max_new_tokens == 0) {
+                output.finish = Finish::length;
+                continue;
+            }
+            ++job->unfinished;
+            Sample sample;
+            sample.job = job;
+            sample.output = job->outputs.size() - 1;
+            sample.order = next_order_++;
+            sample.stream = prompt.first_stream + static_cast<std::uint64_t>(i);
+            waiting_.push_back(std::move(sample));
+        }
+    }
+}
+
+void Scheduler::remove(const Job& job) {
+    const auto belongs = [&](const Sample& sample) { return sample.job.get() == &job; };
+    for (Sample& sample : running_) {
+        if (!belongs(sample)) continue;
+        sample.out().finish = Finish::abort;
+        release_pages(sample);
+    }
+    for (const Sample& sample : waiting_) {
+        if (belongs(sample)) sample.out().finish = Finish::abort;
+    }
+    std::erase_if(running_, belongs);
+    std::erase_if(waiting_, belongs);
+}
+
+void Scheduler::step(std::int64_t version) {
+    std::vector<PrefillSequence> sequences;
+    std::vector<Admission> admitted = admit(sequences);
+    if (!admitted.empty()) {
+        prefill(std::move(admitted), sequences, version);
+    } else if (!running_.empty()) {
+        decode();
+    }
+}
+
+// From the head of the queue, as many as fit. A sample whose tokens equal those of the one before it (n
+// samples of a prompt) takes over its full pages and gets a page of its own for the rest.
+std::vector<Scheduler::Admission> Scheduler::admit(std::vector<PrefillSequence>& sequences) {
+    std::vector<Admission> admitted;
+    std::int64_t packed = 0;
+    while (!waiting_.empty()) {
+        const auto running = static_cast<std::int64_t>(running_.size() + admitted.size());
+        if (running >= options_.max_running) break;
+        Sample& next = waiting_.front();
+        std::vector<std::int32_t> tokens = next.tokens();
+        const auto length = static_cast<std::int64_t>(tokens.size());
+        const bool shares = !sequences.empty() && sequences.back().tokens == tokens;
+        if (!shares && packed > 0 && packed + length > options_.prefill_tokens) break;
+        const std::int64_t full_pages = length / cache_.page_size();
+        const std::int64_t needed = cache_.pages_for(length) - (shares ? full_pages : 0);
+        // One page in reserve for each that runs, so that admitting does not preempt at once.
+        if (needed + running > cache_.pool().free()) break;
+        if (shares) {
+            const std::vector<std::int32_t>& pages = sequences.back().pages;
+            next.pages.assign(pages.begin(), pages.begin() + full_pages);
+            for (const std::int32_t page : next.pages) cache_.pool().share(page);
+        }
+        while (static_cast<std::int64_t>(next.pages.size()) < cache_.pages_for(length)) {
+            next.pages.push_back(cache_.pool().take());
+        }
+        if (!shares) {
+            packed += length;
+            sequences.push_back({std::move(tokens), next.pages});
+        }
+        admitted.push_back({std::move(next), sequences.size() - 1, shares});
+        waiting_.pop_front();
+    }
+    return admitted;
+}
+
+void Scheduler::prefill(std::vector<Admission> admitted, const std::vector<PrefillSequence>& sequences,
+                        std::int64_t version) {
+    // In running_ before the pass: should it throw, remove() finds the pages.
+    const std::size_t first = running_.size();
+    std::vector<std::size_t> rows;
+    std::vector<std::pair<std::int32_t, std::int32_t>> copies;
+    for (Admission& admission : admitted) {
+        const PrefillSequence& sequence = sequences[admission.sequence];
+        Sample& sample = admission.sample;
+        sample.cached = static_cast<std::int64_t>(sequence.tokens.size());
+        sample.out().version = version;
+        if (admission.shares && sample.pages.back() != sequence.pages.back()) {
+            copies.emplace_back(sequence.pages.back(), sample.pages.back());
+        }
+        rows.push_back(admission.sequence);
+        running_.push_back(std::move(sample));
+    }
+    for (const PrefillSequence& sequence : sequences) counts_.prefill_tokens += sequence.tokens.size();
+    const Tensor logits = decoder_.prefill(sequences);
+    for (const auto& [from, to] : copies) cache_.copy_page(from, to);
+    advance(first, rows, logits);
+}
+
+void Scheduler::decode() {
+    make_room_for_next_tokens();
+    DecodeBatch batch;
+    std::vector<std::size_t> rows;
+    for (const Sample& sample : running_) {
+        batch.tokens.push_back(sample.out().tokens.back());
+        batch.lengths.push_back(static_cast<std::int32_t>(sample.cached + 1));
+        batch.block_tables.push_back(sample.pages);
+        rows.push_back(rows.size());
+    }
+    const Tensor logits = decoder_.decode(batch);
+    for (Sample& sample : running_) ++sample.cached;
+    counts_.decode_tokens += running_.size();
+    advance(0, rows, logits);
+}
+
+// Oldest first; when the pages run out, the youngest running sample gives its own up.
+void Scheduler::make_room_for_next_tokens() {
+    for (std::size_t i = 0; i < running_.size(); ++i) {
+        if (cache_.pages_for(running_[i].cached + 1) <= static_cast<std::int64_t>(running_[i].pages.size()))
+            continue;
+        while (cache_.pool().free() == 0 && running_.size() > i) {
+            Sample youngest = std::move(running_.back());
+            running_.pop_back();
+            retract(std::move(youngest));
+            ++counts_.preemptions;
+        }
+        if (running_.size() > i) running_[i].pages.push_back(cache_.pool().take());
+    }
+}
+
+void Scheduler::retract(Sample sample) {
+    release_pages(sample);
+    const auto at = std::find_if(waiting_.begin(), waiting_.end(),
+                                 [&](const Sample& other) { return other.order > sample.order; });
+    waiting_.insert(at, std::move(sample));
+}
+
+void Scheduler::retract_all() {
+    for (Sample& sample : running_) retract(std::move(sample));
+    running_.clear();
+}
+
+void Scheduler::restart_all() {
+    retract_all();
+    for (Sample& sample : waiting_) {
+        sample.out().tokens.clear();
+        sample.out().logprobs.clear();
+    }
+}
+
+void Scheduler::advance(std::size_t first, const std::vector<std::size_t>& rows, const Tensor& logits) {
+    const std::span<Sample> samples = std::span(running_).subspan(first);
+    const auto vocab = static_cast<std::size_t>(logits.dim(1));
+    std::vector<std::int32_t> chosen;
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+        const SampleOutput& out = samples[i].out();
+        const double random =
+            uniform(samples[i].job->seeds[out.prompt], samples[i].stream, out.tokens.size());
+        const auto row = std::span<const float>(logits.values<float>()).subspan(rows[i] * vocab, vocab);
+        chosen.push_back(sample_token(row, samples[i].prompt().params, random));
+    }
+    append_logprobs(samples, rows, chosen, logits);
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+        samples[i].out().tokens.push_back(chosen[i]);
+        if (!finished(samples[i])) continue;
+        release_pages(samples[i]);
+        --samples[i].job->unfinished;
+        samples[i].job.reset();
+    }
+    std::erase_if(running_, [](const Sample& sample) { return sample.job == nullptr; });
+}
+
+// Runs of consecutive rows with one temperature go through the op together.
+void Scheduler::append_logprobs(std::span<const Sample> samples, std::span<const std::size_t> rows,
+                                std::span<const std::int32_t> chosen, const Tensor& logits) {
+    const auto temperature = [&](std::size_t i) {
+        return samples[i].prompt().params.effective_temperature();
+    };
+    for (std::size_t begin = 0; begin < samples.size();) {
+        std::size_t end = begin + 1;
+        while (end < samples.size() && rows[end] == rows[end - 1] + 1 &&
+               temperature(end) == temperature(begin))
+            ++end;
+        const std::size_t count = end - begin;
+        const Tensor block =
+            logits.rows(static_cast<std::int64_t>(rows[begin]), static_cast<std::int64_t>(count));
+        std::vector<float> logprobs(count), lse(count);
+        ops::token_logprobs(stream_, block, chosen.subspan(begin, count), temperature(begin), logprobs, lse);
+        for (std::size_t i = begin; i < end; ++i) {
+            if (samples[i].job->request.return_logprob)
+                samples[i].out().logprobs.push_back(logprobs[i - begin]);
+        }
+        begin = end;
+    }
+}
+
+// Sets how it finished, if it did.
+bool Scheduler::finished(const Sample& sample) const {
+    SampleOutput& out = sample.out();
+    const SamplingParams& params = sample.prompt().params;
+    const auto among = [&](const std::vector<std::int32_t>& ids) {
+        return std::find(ids.begin(), ids.end(), out.tokens.back()) != ids.end();
+    };
+    if (!params.ignore_eos && (among(options_.eos_token_ids) || among(params.stop_token_ids))) {
+        out.finish = Finish::stop;
+        out.matched = out.tokens.back();
+        return true;
+    }
+    if (static_cast<std::int64_t>(out.tokens.size()) < params.max_new_tokens) return false;
+    out.finish = Finish::length;
+    return true;
+}
+
+void Scheduler::release_pages(Sample& sample) {
+    for (const std::int32_t page : sample.pages) cache_.pool().release(page);
+    sample.pages.clear();
+    sample.cached = 0;
+}
+
+SchedulerCounts Scheduler::counts() const {
+    SchedulerCounts counts = counts_;
+    counts.waiting = waiting_.size();
+    counts.running = running_.size();
+    return counts;
+}
+
+}  // namespace tandem::engine

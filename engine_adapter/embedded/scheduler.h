@@ -1,0 +1,109 @@
+// Continuous batching: which samples wait, which run, whose pages are whose, and one step of work at a time.
+// Pure bookkeeping around the decoder; no threads, no clocks, no versions' state machine (embedded_engine.h
+// has those).
+//
+//   waiting ──admit: pages for all of its tokens──▶ running ──last token──▶ done
+//      ▲                                              │
+//      └── preempt: no page for the next token; the youngest goes first; keeps its tokens, loses its pages
+//
+// A sample's tokens depend on its prompt, its parameters and its seed only, never on what runs beside it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine_adapter/embedded/decoder.h"
+#include "engine_adapter/embedded/request.h"
+
+namespace tandem::engine {
+
+// A request in work. Samples are numbered prompt by prompt.
+struct Job {
+    GenerateRequest request;
+    std::vector<SampleOutput> outputs;
+    std::vector<std::uint64_t> seeds;  // of each prompt
+    std::size_t unfinished = 0;
+};
+
+struct SchedulerOptions {
+    std::int64_t max_running = 256;
+    std::int64_t prefill_tokens = 4096;  // packed into one prefill, unless a single prompt is longer
+    std::vector<std::int32_t> eos_token_ids;
+};
+
+struct SchedulerCounts {
+    std::size_t waiting = 0;
+    std::size_t running = 0;
+    std::uint64_t prefill_tokens = 0;  // so far
+    std::uint64_t decode_tokens = 0;
+    std::uint64_t preemptions = 0;
+};
+
+class Scheduler {
+  public:
+    Scheduler(const SchedulerOptions& options, Decoder& decoder, KvCache& cache);
+
+    // Queues every sample of the job. Each must fit into the cache alone (prompt + max_new_tokens).
+    void add(const std::shared_ptr<Job>& job);
+    // Drops what the job still has waiting or running, and its pages. Those samples keep their tokens, as
+    // Finish::abort.
+    void remove(const Job& job);
+
+    bool has_work() const { return !waiting_.empty() || !running_.empty(); }
+    // One prefill or one decode step with weights of this version. A sample that starts now carries it. May
+    // throw; the jobs can then still be removed.
+    void step(std::int64_t version);
+    // Sends the running samples back to the queue, without their pages. They keep their tokens.
+    void retract_all();
+    // After a change of weights: unfinished samples go back to the queue and forget their tokens.
+    void restart_all();
+
+    SchedulerCounts counts() const;
+
+  private:
+    struct Sample {
+        std::shared_ptr<Job> job;
+        std::size_t output = 0;    // index in job->outputs
+        std::uint64_t order = 0;   // of arrival
+        std::uint64_t stream = 0;  // of random numbers
+        std::vector<std::int32_t> pages;
+        std::int64_t cached = 0;  // positions whose k and v are in the pages
+
+        SampleOutput& out() const { return job->outputs[output]; }
+        const Prompt& prompt() const { return job->request.prompts[out().prompt]; }
+        std::vector<std::int32_t> tokens() const;  // prompt and output so far
+    };
+    struct Admission {
+        Sample sample;
+        std::size_t sequence = 0;  // row of the prefill whose result it takes
+        bool shares = false;       // with an earlier admission of this prefill
+    };
+
+    std::vector<Admission> admit(std::vector<PrefillSequence>& sequences);
+    void prefill(std::vector<Admission> admitted, const std::vector<PrefillSequence>& sequences,
+                 std::int64_t version);
+    void decode();
+    void make_room_for_next_tokens();
+    void retract(Sample sample);
+    // Gives each of the samples running_[first, …) its next token, from its row of logits, and drops the
+    // finished ones.
+    void advance(std::size_t first, const std::vector<std::size_t>& rows, const Tensor& logits);
+    void append_logprobs(std::span<const Sample> samples, std::span<const std::size_t> rows,
+                         std::span<const std::int32_t> chosen, const Tensor& logits);
+    bool finished(const Sample& sample) const;
+    void release_pages(Sample& sample);
+
+    SchedulerOptions options_;
+    Decoder& decoder_;
+    KvCache& cache_;
+    std::deque<Sample> waiting_;   // by order
+    std::vector<Sample> running_;  // by admission
+    std::uint64_t next_order_ = 0;
+    Stream stream_;
+    SchedulerCounts counts_;
+};
+
+}  // namespace tandem::engine

@@ -1,0 +1,95 @@
+#include "engine_adapter/embedded/serve.h"
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "common/error.h"
+#include "common/http/server.h"
+#include "common/log.h"
+#include "common/ops/matmul.h"
+#include "engine_adapter/embedded/routes.h"
+#include "engine_adapter/receiver/receiver.h"
+
+namespace tandem::engine {
+namespace {
+
+// SIGTERM and SIGINT stay pending from here on and are taken by wait_for_end(). Before any thread starts.
+sigset_t block_ending_signals() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    return signals;
+}
+
+void die_with_parent() {
+    const pid_t parent = ::getppid();
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (::getppid() != parent || parent == 1)
+        throw Error("the parent process ended before the engine started");
+}
+
+DType decide_dtype(const ServeOptions& options, const model::ModelConfig& config) {
+    if (options.dtype == "auto") return config.torch_dtype;
+    return dtype_from_name(options.dtype);
+}
+
+void write_ready_file(const std::string& file, const std::string& url) {
+    const std::string temporary = file + ".tmp." + std::to_string(::getpid());
+    std::ofstream out(temporary);
+    out << url << "\n";
+    out.close();
+    if (!out || std::rename(temporary.c_str(), file.c_str()) != 0) {
+        std::remove(temporary.c_str());
+        throw ConfigError("command line", "--ready-file", "\"" + file + "\" cannot be written");
+    }
+}
+
+}  // namespace
+
+void serve(const ServeOptions& options) {
+    const sigset_t signals = block_ending_signals();
+    if (options.die_with_parent) die_with_parent();
+    const model::ModelConfig config = model::read_model_config(options.model);
+    ops::set_compute_threads(options.threads > 0
+                                 ? options.threads
+                                 : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+
+    http::ServerOptions http_options;
+    http_options.listen = options.listen;
+    http_options.max_body_bytes = static_cast<std::size_t>(options.max_body_mib) << 20;
+    http::Server server(http_options);  // first: a port in use is found before gigabytes are read
+
+    EmbeddedOptions engine_options;
+    engine_options.dtype = decide_dtype(options, config);
+    engine_options.kv_tokens = options.kv_tokens;
+    engine_options.max_running = options.max_running;
+    engine_options.random_seed = options.random_seed;
+    engine_options.request_timeout =
+        std::chrono::milliseconds(static_cast<std::int64_t>(options.request_timeout_s * 1e3));
+    EmbeddedEngine engine(config, engine_options);
+    if (options.load_format == "auto") engine.load(options.model, options.weight_version);
+    engine.start();
+
+    Receiver receiver(engine);
+    add_routes(server, engine, {options.model, receiver.address()});
+    server.start();
+    std::printf("listening on %s\n", server.url().c_str());
+    std::fflush(stdout);
+    if (!options.ready_file.empty()) write_ready_file(options.ready_file, server.url());
+
+    int signal = 0;
+    sigwait(&signals, &signal);
+    spdlog::info("signal {}: shutting down", signal);
+    engine.stop();  // answers what is open; then the server may close
+    server.stop();
+}
+
+}  // namespace tandem::engine

@@ -1,0 +1,29 @@
+// `tandem-engine serve`: a Hugging Face directory behind HTTP, until SIGTERM or SIGINT.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tandem::engine {
+
+struct ServeOptions {
+    std::string model;  // directory
+    std::string listen = "127.0.0.1:30000";
+    std::string dtype = "auto";        // auto: config.json's torch_dtype
+    std::string load_format = "auto";  // dummy: no weights until the first sync
+    std::int64_t weight_version = 1;   // of the weights in the directory
+    std::int64_t kv_tokens = 0;
+    std::int64_t max_running = 256;
+    int threads = 0;  // of matrix products; 0: all cores
+    std::uint64_t random_seed = 0;
+    std::int64_t max_body_mib = 64;
+    double request_timeout_s = 600;
+    std::string ready_file;  // gets the URL when the engine serves
+    bool die_with_parent = false;
+};
+
+// Blocks. Prints "listening on URL" on stdout when it serves. Throws ConfigError for whatever the user got
+// wrong.
+void serve(const ServeOptions& options);
+
+}  // namespace tandem::engine

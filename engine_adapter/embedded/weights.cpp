@@ -1,0 +1,90 @@
+#include "engine_adapter/embedded/weights.h"
+
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "common/error.h"
+#include "common/model/parameters.h"
+#include "common/model/safetensors.h"
+#include "common/ops/elementwise.h"
+
+namespace tandem::engine {
+
+ModelWeights::ModelWeights(const model::ModelConfig& config, DType dtype)
+    : dtype_(dtype),
+      tied_(config.tie_word_embeddings),
+      layers_(static_cast<std::size_t>(config.num_hidden_layers)) {
+    for (const model::ParameterSpec& spec : model::parameter_specs(config)) {
+        const Tensor tensor = Tensor::zeros(spec.shape, dtype, "engine.weights");
+        tensors_.push_back(tensor);
+        slots_.push_back({{spec.name, spec.shape, dtype}, tensor.span()});
+        const std::string prefix = spec.layer < 0 ? "" : "model.layers." + std::to_string(spec.layer) + ".";
+        bind(spec.name.substr(prefix.size()), spec.layer, tensor);
+    }
+    if (tied_) head_ = embedding_;
+}
+
+void ModelWeights::bind(const std::string& suffix, int layer, const Tensor& tensor) {
+    static const std::map<std::string, Tensor LayerWeights::*> kMembers = {
+        {"input_layernorm.weight", &LayerWeights::input_norm},
+        {"self_attn.q_proj.weight", &LayerWeights::q_proj},
+        {"self_attn.k_proj.weight", &LayerWeights::k_proj},
+        {"self_attn.v_proj.weight", &LayerWeights::v_proj},
+        {"self_attn.q_norm.weight", &LayerWeights::q_norm},
+        {"self_attn.k_norm.weight", &LayerWeights::k_norm},
+        {"self_attn.o_proj.weight", &LayerWeights::o_proj},
+        {"post_attention_layernorm.weight", &LayerWeights::post_norm},
+        {"mlp.gate_proj.weight", &LayerWeights::gate_proj},
+        {"mlp.up_proj.weight", &LayerWeights::up_proj},
+        {"mlp.down_proj.weight", &LayerWeights::down_proj},
+    };
+    if (layer >= 0) {
+        layers_[static_cast<std::size_t>(layer)].*kMembers.at(suffix) = tensor;
+    } else if (suffix == "model.embed_tokens.weight") {
+        embedding_ = tensor;
+    } else if (suffix == "model.norm.weight") {
+        norm_ = tensor;
+    } else {
+        require(suffix == "lm_head.weight", "a parameter that the engine does not know: {}", suffix);
+        head_ = tensor;
+    }
+}
+
+void ModelWeights::load(const std::string& directory) {
+    const auto files = model::Safetensors::open(directory);
+    Stream stream = Stream::make_inline();
+    std::set<std::string> known;
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+        const TensorInfo& info = slots_[i].info;
+        known.insert(info.name);
+        const Tensor stored = files.tensor(info.name);
+        if (stored.shape() != info.shape) {
+            throw ConfigError(directory, info.name,
+                              fmt::format("has shape {} in the file, config.json needs {}",
+                                          to_string(stored.shape()), to_string(info.shape)));
+        }
+        if (stored.dtype() != DType::float32 && stored.dtype() != DType::bfloat16) {
+            throw ConfigError(
+                directory, info.name,
+                fmt::format("is {}; float32 or bfloat16 is needed", dtype_name(stored.dtype())));
+        }
+        ops::cast(stream, stored, tensors_[i]);
+    }
+    stream.synchronize();
+    for (const std::string& name : files.names()) {
+        if (known.contains(name)) continue;
+        if (tied_ && name == "lm_head.weight") {  // some checkpoints repeat the tied embedding
+            const Tensor head = files.tensor(name);
+            const Tensor embedding = files.tensor("model.embed_tokens.weight");
+            const bool same = head.dtype() == embedding.dtype() && head.shape() == embedding.shape() &&
+                              std::memcmp(head.raw(), embedding.raw(), head.bytes()) == 0;
+            if (same) continue;
+            throw ConfigError(directory, name,
+                              "differs from the embedding, but config.json says that they are tied");
+        }
+        throw ConfigError(directory, name, "is not a parameter of this architecture");
+    }
+}
+
+}  // namespace tandem::engine

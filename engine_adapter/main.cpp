@@ -1,0 +1,79 @@
+// tandem-engine: the engine that ships with Tandem. Exit codes: 0 ok, 1 failed, 2 bad usage or input.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "engine_adapter/embedded/serve.h"
+
+namespace {
+
+void add_serve(CLI::App& app, tandem::engine::ServeOptions& options) {
+    CLI::App* serve =
+        app.add_subcommand("serve", "Serves a Hugging Face directory (config.json, safetensors) over HTTP");
+    serve->add_option("--model", options.model, "Directory with config.json and safetensors files")
+        ->required();
+    serve->add_option("--listen", options.listen, "HOST:PORT; port 0 takes a free one")
+        ->capture_default_str();
+    serve->add_option("--dtype", options.dtype, "auto: what config.json says")
+        ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
+        ->capture_default_str();
+    serve
+        ->add_option("--load-format", options.load_format,
+                     "dummy: refuses to generate until weights are synced in")
+        ->check(CLI::IsMember({"auto", "dummy"}))
+        ->capture_default_str();
+    serve->add_option("--weight-version", options.weight_version, "Version of the weights in the directory")
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 60))
+        ->capture_default_str();
+    serve
+        ->add_option("--kv-tokens", options.kv_tokens,
+                     "Tokens that the KV cache holds; 0: up to 1 GiB of them")
+        ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 34))
+        ->capture_default_str();
+    serve->add_option("--max-running", options.max_running, "Samples decoded at the same time")
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
+        ->capture_default_str();
+    serve->add_option("--threads", options.threads, "Compute threads; 0: all cores")
+        ->check(CLI::Range(0, 1024))
+        ->capture_default_str();
+    serve->add_option("--random-seed", options.random_seed, "Seeds requests that bring no seed")
+        ->capture_default_str();
+    serve->add_option("--max-body-mib", options.max_body_mib, "Largest request body in MiB")
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{4096}))
+        ->capture_default_str();
+    serve
+        ->add_option("--request-timeout-s", options.request_timeout_s,
+                     "A request not finished by then is answered 504")
+        ->check(CLI::Range(0.001, 1e6))
+        ->capture_default_str();
+    serve->add_option("--ready-file", options.ready_file, "File that gets the URL when the engine serves");
+    serve->add_flag("--die-with-parent", options.die_with_parent,
+                    "Ends when the process that started it ends");
+    serve->footer(
+        "Example:\n"
+        "  tandem-engine serve --model runs/quickstart/checkpoint --listen 127.0.0.1:30000\n"
+        "  curl -s http://127.0.0.1:30000/generate -d \\\n"
+        "    '{\"input_ids\": [1, 2, 3], \"sampling_params\": {\"max_new_tokens\": 8, \"seed\": 1}, "
+        "\"return_logprob\": true}'");
+    serve->callback([&options] { tandem::engine::serve(options); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    tandem::set_up_logging("engine");
+    CLI::App app("The inference engine that ships with Tandem", "tandem-engine");
+    app.require_subcommand(1);
+    tandem::engine::ServeOptions options;
+    add_serve(app, options);
+    try {
+        app.parse(argc, argv);
+        return 0;
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : 2;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "tandem-engine: %s\n", error.what());
+        return tandem::exit_code(tandem::to_status(error).code);
+    }
+}
