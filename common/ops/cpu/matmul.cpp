@@ -23,7 +23,7 @@ namespace {
 
 std::atomic<int> compute_threads_now{1};
 
-constexpr std::int64_t kGemmRows = 16;        // row padding where oneDNN has no blocked kernel
+constexpr std::int64_t kGemmRows = 24;        // rows of a block where oneDNN has no blocked kernel
 constexpr std::size_t kMaxPrimitives = 4096;  // per thread; past it the cache starts anew
 
 struct Problem {
@@ -121,18 +121,29 @@ std::byte* raw(std::vector<float>& values) {
     return reinterpret_cast<std::byte*>(values.data());
 }
 
-// fp32 on a machine without blocked kernels: short row counts are padded.
+// fp32 on a machine without blocked kernels: always blocks of kGemmRows rows, the last one padded.
 void run_float(Problem p, std::byte* a, std::byte* b, std::byte* c) {
-    Primitive& primitive = primitive_for(p);
-    if (primitive.blocked || p.transpose_a || p.m % kGemmRows == 0) return execute(primitive, a, b, c);
+    Primitive& whole = primitive_for(p);
+    if (whole.blocked || p.transpose_a) return execute(whole, a, b, c);
     const std::int64_t rows = p.m;
-    p.m = (rows + kGemmRows - 1) / kGemmRows * kGemmRows;
-    std::vector<float> padded_a(static_cast<std::size_t>(p.m * p.k));
-    std::vector<float> padded_c(static_cast<std::size_t>(p.m * p.n));
-    std::memcpy(padded_a.data(), a, static_cast<std::size_t>(rows * p.k) * sizeof(float));
-    if (p.accumulate) std::memcpy(padded_c.data(), c, static_cast<std::size_t>(rows * p.n) * sizeof(float));
-    execute(primitive_for(p), raw(padded_a), b, raw(padded_c));
-    std::memcpy(c, padded_c.data(), static_cast<std::size_t>(rows * p.n) * sizeof(float));
+    p.m = kGemmRows;
+    Primitive& block = primitive_for(p);
+    const std::size_t a_row = static_cast<std::size_t>(p.k) * sizeof(float);
+    const std::size_t c_row = static_cast<std::size_t>(p.n) * sizeof(float);
+    std::int64_t row = 0;
+    for (; row + kGemmRows <= rows; row += kGemmRows) {
+        const auto at = static_cast<std::size_t>(row);
+        execute(block, a + at * a_row, b, c + at * c_row);
+    }
+    if (row == rows) return;
+    const auto at = static_cast<std::size_t>(row);
+    const auto rest = static_cast<std::size_t>(rows - row);
+    std::vector<float> padded_a(static_cast<std::size_t>(kGemmRows * p.k));
+    std::vector<float> padded_c(static_cast<std::size_t>(kGemmRows * p.n));
+    std::memcpy(padded_a.data(), a + at * a_row, rest * a_row);
+    if (p.accumulate) std::memcpy(padded_c.data(), c + at * c_row, rest * c_row);
+    execute(block, raw(padded_a), b, raw(padded_c));
+    std::memcpy(c + at * c_row, padded_c.data(), rest * c_row);
 }
 
 void run(Problem p, const Tensor& a, const Tensor& b, const Tensor& c) {

@@ -1,0 +1,46 @@
+// Naive fp64 references for the ops, finite differences, and random tensors with a fixed seed.
+#pragma once
+
+#include <functional>
+#include <random>
+#include <vector>
+
+#include "common/ops/attention.h"
+#include "common/tensor/tensor.h"
+
+namespace tandem::testing {
+
+using Doubles = std::vector<double>;
+
+// Values in a normal distribution, representable in `dtype`.
+Tensor random_tensor(std::mt19937& generator, const Shape& shape, DType dtype = DType::float32,
+                     float scale = 1.0f);
+Tensor zeros(const Shape& shape, DType dtype = DType::float32);
+Doubles to_doubles(const Tensor& tensor);  // float32 or bfloat16
+
+// Fails the test where |got - wanted| > relative * max(|wanted|, typical size of wanted) (+ half a bfloat16
+// step).
+void expect_close(const Tensor& got, const Doubles& wanted, double relative, const char* what);
+void expect_same_bits(const Tensor& a, const Tensor& b, const char* what);
+
+// d(sum(weights * forward(x)))/dx by central differences.
+Doubles finite_differences(const std::function<Doubles(const Doubles&)>& forward, const Doubles& x,
+                           const Doubles& weights);
+
+struct AttentionDims {
+    std::int64_t q_rows, k_rows, heads, kv_heads, head_dim;
+};
+struct AttentionResult {
+    Doubles out, lse;
+};
+AttentionResult naive_attention(const AttentionDims& dims, const Doubles& q, const Doubles& k,
+                                const Doubles& v, const std::vector<ops::AttentionSegment>& segments,
+                                double scale);
+struct AttentionGradients {
+    Doubles dq, dk, dv;
+};
+AttentionGradients naive_attention_backward(const AttentionDims& dims, const Doubles& q, const Doubles& k,
+                                            const Doubles& v, const Doubles& dout,
+                                            const std::vector<ops::AttentionSegment>& segments, double scale);
+
+}  // namespace tandem::testing
