@@ -1,0 +1,259 @@
+// A session with its ranks as threads and the receiver in the same process: what lands, byte for byte, and
+// what a failure leaves behind.
+#include "sync/session/session.h"
+
+#include <gmock/gmock.h>
+
+#include <mutex>
+
+#include "common/comm/launch.h"
+#include "common/device/memory.h"
+#include "engine_adapter/receiver/client.h"
+#include "engine_adapter/receiver/receiver.h"
+#include "tests/unit/receiver/test_target.h"
+#include "tests/unit/sync/test_source.h"
+
+namespace tandem::sync {
+namespace {
+
+using engine::TensorInfo;
+using engine::TestTarget;
+using testing::HasSubstr;
+
+Deadline soon() {
+    return Deadline::after_ms(10'000);
+}
+
+// Uneven rows, a scalar-like norm, rows shorter and longer than a lane, a tensor larger than a bucket.
+std::vector<TensorInfo> test_tensors(DType dtype) {
+    return {{"embed", {211, 48}, dtype}, {"norm", {7}, dtype},       {"q", {64, 48}, dtype},
+            {"one", {1}, dtype},         {"wide", {3, 5000}, dtype}, {"gate", {97, 31}, dtype},
+            {"tail", {5, 2, 3}, dtype}};
+}
+
+struct Layout {
+    std::vector<int> mesh;
+    Placements placements;
+};
+
+DeviceMesh make_mesh(const std::shared_ptr<comm::Communicator>& world, const std::vector<int>& sizes) {
+    return DeviceMesh::create(
+        world, sizes,
+        sizes.size() == 1 ? std::vector<std::string>{"dp"} : std::vector<std::string>{"dp", "cp"});
+}
+
+// Runs body(rank's session, source) on a thread for each rank, against one receiver.
+void with_session(const Layout& layout, TestTarget& target, DType source_dtype, const SessionOptions& options,
+                  const std::function<void(comm::Communicator&, Session&, TestSource&)>& body) {
+    engine::Receiver receiver(target, {.copy_threads = 2});
+    int world_size = 1;
+    for (const int size : layout.mesh) world_size *= size;
+    std::vector<TensorInfo> tensors;
+    for (const auto& weight : target.weights()) tensors.push_back(weight.info);
+    comm::run_threads(world_size, [&](std::shared_ptr<comm::Communicator> world) {
+        const DeviceMesh mesh = make_mesh(world, layout.mesh);
+        TestSource source(tensors, mesh, std::vector<Placements>(tensors.size(), layout.placements),
+                          source_dtype);
+        std::unique_ptr<engine::Engine> engine;
+        if (world->rank() == 0) engine = engine::connect_receiver(receiver.address(), soon());
+        Session session(world, source, std::move(engine), options);
+        body(*world, session, source);
+    });
+}
+
+void expect_weights(const TestTarget& target, DType source_dtype, int step) {
+    for (std::size_t t = 0; t < target.weights().size(); ++t) {
+        const auto& weight = target.weights()[t];
+        const std::size_t width = dtype_size(weight.info.dtype);
+        for (std::size_t i = 0; i < weight.memory.bytes / width; ++i) {
+            float value = element_value(t, i, step);
+            if (source_dtype == DType::bfloat16) value = static_cast<float>(bfloat16(value));
+            std::array<std::byte, 4> expected{};
+            put_value(expected.data(), weight.info.dtype, value);
+            ASSERT_EQ(std::memcmp(expected.data(), weight.memory.data + i * width, width), 0)
+                << weight.info.name << " element " << i << " at step " << step;
+        }
+    }
+}
+
+TEST(Session, EveryLayoutAndCastLandsByteForByte) {
+    const std::vector<Layout> layouts{{{1}, {Shard(0)}},
+                                      {{2}, {Shard(0)}},
+                                      {{3}, {Replicate()}},
+                                      {{2, 2}, {Shard(0), Replicate()}},
+                                      {{2, 2}, {StridedShard(0, 2), Shard(0)}}};
+    const std::vector<std::pair<DType, DType>> casts{{DType::float32, DType::bfloat16},
+                                                     {DType::float32, DType::float32},
+                                                     {DType::bfloat16, DType::bfloat16},
+                                                     {DType::bfloat16, DType::float32}};
+    for (const Layout& layout : layouts) {
+        for (const auto& [from, to] : casts) {
+            SCOPED_TRACE(tandem::to_string(layout.placements));
+            TestTarget target(test_tensors(to));
+            SessionOptions options;
+            options.bucket_bytes = 4096;
+            with_session(layout, target, from, options,
+                         [&, from = from](comm::Communicator& world, Session& session, TestSource& source) {
+                             for (int step = 1; step <= 2; ++step) {
+                                 source.set_step(step);
+                                 const SyncReport report = session.push(step);
+                                 EXPECT_GT(report.buckets, 4);
+                                 EXPECT_LE(report.staging_bytes, 2u * 4096);
+                                 EXPECT_EQ(session.version(), step);
+                                 if (world.rank() == 0) expect_weights(target, from, step);
+                                 const WeightsMatch match = session.weights_match();
+                                 EXPECT_TRUE(match.match) << match.first_mismatch;
+                             }
+                         });
+            EXPECT_EQ(target.version(), 2);
+        }
+    }
+}
+
+TEST(Session, AnyDepthWorksAndStagingStaysUnderItsCap) {
+    for (const int depth : {1, 2, 3, 7}) {
+        TestTarget target(test_tensors(DType::float32));
+        SessionOptions options;
+        options.bucket_bytes = 5000;  // not a whole number of pages
+        options.depth = depth;
+        reset_memory_peaks();
+        with_session({{2}, {Shard(0)}}, target, DType::float32, options,
+                     [&](comm::Communicator& world, Session& session, TestSource& source) {
+                         source.set_step(depth);
+                         session.push(1);
+                         if (world.rank() == 0) expect_weights(target, DType::float32, depth);
+                     });
+        EXPECT_LE(memory_stats("staging").peak_bytes, static_cast<std::size_t>(depth) * 5000);
+        EXPECT_GT(memory_stats("staging").peak_bytes, 0u);
+    }
+}
+
+TEST(Session, ACorruptedBucketFailsOnEveryRankAndTheNextPushHeals) {
+    TestTarget target(test_tensors(DType::bfloat16));
+    std::atomic<int> corrupt_bucket{-1};
+    SessionOptions options;
+    options.bucket_bytes = 4096;
+    options.after_gather = [&](int bucket, Span slot) {
+        if (bucket == corrupt_bucket) slot.data[3] ^= std::byte{0x10};
+    };
+    std::mutex mutex;
+    std::vector<std::string> messages;
+    with_session({{2, 2}, {Shard(0), Replicate()}}, target, DType::float32, options,
+                 [&](comm::Communicator& world, Session& session, TestSource& source) {
+                     source.set_step(1);
+                     session.push(1);
+                     world.barrier();
+                     if (world.rank() == 0) corrupt_bucket = 2;
+                     source.set_step(2);
+                     try {
+                         session.push(2);
+                         ADD_FAILURE() << "a corrupted bucket passed";
+                     } catch (const SyncError& error) {
+                         EXPECT_EQ(error.phase(), "load");
+                         EXPECT_EQ(error.bucket(), 2);
+                         EXPECT_EQ(error.rank(), 0);
+                         const std::lock_guard lock(mutex);
+                         messages.emplace_back(error.what());
+                     }
+                     EXPECT_EQ(session.state(), State::failed);
+                     EXPECT_EQ(session.version(), 1);
+                     world.barrier();
+                     if (world.rank() == 0) {
+                         EXPECT_TRUE(target.refusing());
+                         EXPECT_EQ(target.version(), 1);
+                         corrupt_bucket = -1;
+                     }
+                     world.barrier();
+                     EXPECT_THROW(session.push(2), InvalidArgument);  // spent
+                     session.push(3);
+                     if (world.rank() == 0) expect_weights(target, DType::float32, 2);
+                 });
+    ASSERT_EQ(messages.size(), 4u);
+    for (const std::string& message : messages) {
+        EXPECT_EQ(message, messages[0]);
+        EXPECT_THAT(message, HasSubstr("sync of version 2"));
+        EXPECT_THAT(message,
+                    testing::ContainsRegex(
+                        "bucket 2: tensor '[a-z]+' bytes \\[[0-9]+, [0-9]+\\) from rank 0 is corrupted"));
+    }
+    EXPECT_FALSE(target.refusing());
+    EXPECT_EQ(target.version(), 3);
+}
+
+TEST(Session, WeightsMatchSeesASingleChangedBit) {
+    TestTarget target(test_tensors(DType::bfloat16));
+    with_session({{2}, {Shard(0)}}, target, DType::float32, {},
+                 [&](comm::Communicator& world, Session& session, TestSource&) {
+                     session.push(1);
+                     EXPECT_TRUE(session.weights_match().match);
+                     if (world.rank() == 0) target.weights()[5].memory.data[77] ^= std::byte{1};
+                     const WeightsMatch match = session.weights_match();
+                     EXPECT_FALSE(match.match);
+                     EXPECT_EQ(match.first_mismatch, "gate");
+                 });
+}
+
+TEST(Session, AnEngineThatGeneratesOnIsAnErrorOnEveryRank) {
+    TestTarget target(test_tensors(DType::float32));
+    with_session({{2}, {Shard(0)}}, target, DType::float32, {},
+                 [&](comm::Communicator& world, Session& session, TestSource&) {
+                     session.push(1);
+                     world.barrier();
+                     if (world.rank() == 0) target.set_paused(false);
+                     world.barrier();
+                     try {
+                         session.push(2);
+                         ADD_FAILURE() << "begin passed while generating";
+                     } catch (const SyncError& error) {
+                         EXPECT_EQ(error.phase(), "begin");
+                         EXPECT_THAT(error.what(), HasSubstr("while generating"));
+                     }
+                     world.barrier();
+                     if (world.rank() == 0) {
+                         EXPECT_FALSE(target.refusing());  // the old version serves on
+                         target.set_paused(true);
+                     }
+                     world.barrier();
+                     session.push(3);
+                 });
+    EXPECT_EQ(target.version(), 3);
+}
+
+TEST(Session, SetUpRefusesTensorsThatDoNotMatchOnEveryRank) {
+    const auto attempt = [](std::vector<TensorInfo> held, std::vector<TensorInfo> offered, Placements layout,
+                            std::size_t bucket) {
+        TestTarget target(held);
+        engine::Receiver receiver(target);
+        std::mutex mutex;
+        std::vector<std::string> messages;
+        comm::run_threads(2, [&](std::shared_ptr<comm::Communicator> world) {
+            const DeviceMesh mesh = make_mesh(world, {2});
+            TestSource source(offered, mesh, std::vector<Placements>(offered.size(), layout), DType::float32);
+            std::unique_ptr<engine::Engine> engine;
+            if (world->rank() == 0) engine = engine::connect_receiver(receiver.address(), soon());
+            SessionOptions options;
+            options.bucket_bytes = bucket;
+            try {
+                const Session session(world, source, std::move(engine), options);
+            } catch (const SyncError& error) {
+                const std::lock_guard lock(mutex);
+                messages.emplace_back(error.what());
+            }
+        });
+        EXPECT_EQ(messages.size(), 2u);
+        return messages.empty() ? std::string() : messages[0];
+    };
+    const TensorInfo a{"a", {8, 4}, DType::float32};
+    const TensorInfo b{"b", {8}, DType::float32};
+    const TensorInfo other_a{"a", {4, 8}, DType::float32};
+    EXPECT_THAT(attempt({a, b}, {a}, {Shard(0)}, 0),
+                HasSubstr("the engine holds tensor 'b', the trainer does not"));
+    EXPECT_THAT(attempt({a}, {a, b}, {Shard(0)}, 0),
+                HasSubstr("the trainer holds tensor 'b', the engine does not"));
+    EXPECT_THAT(attempt({a}, {other_a}, {Shard(0)}, 0),
+                HasSubstr("tensor 'a' is [4, 8] in the trainer and [8, 4] in the engine"));
+    EXPECT_THAT(attempt({a}, {a}, {Shard(0)}, 64), HasSubstr("too small for 2 ranks"));
+}
+
+}  // namespace
+}  // namespace tandem::sync
