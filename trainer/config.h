@@ -86,7 +86,7 @@ struct RunConfig {
         std::string dtype = "fp32";
         std::int64_t threads = 1;
         std::int64_t batch = 512;
-        double deadline_s = 60;
+        double deadline_s = 45;
     } engine;
     struct {
         std::string mode = "gather";

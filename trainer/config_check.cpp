@@ -97,6 +97,16 @@ void check_batches(const RunConfig& c, const config::Schema& s) {
         s.refuse("sft.batch", fmt::format("{} is fewer than dp {} ranks", c.sft.batch, c.mesh.dp));
 }
 
+// The other ranks wait for rank 0 while it waits for the engine: theirs must be the longer patience.
+void check_deadlines(const RunConfig& c, const config::Schema& s) {
+    for (const auto& [key, seconds] : {std::pair("engine.deadline_s", c.engine.deadline_s),
+                                       std::pair("sync.deadline_s", c.sync.deadline_s)}) {
+        if (seconds >= c.run.deadline_s) {
+            s.refuse(key, fmt::format("{} is not below run.deadline_s, {}", seconds, c.run.deadline_s));
+        }
+    }
+}
+
 void check_url(const RunConfig& c, const config::Schema& s) {
     const std::string& url = c.engine.url;
     if (url.empty()) return;
@@ -149,6 +159,7 @@ void check(const RunConfig& c, const config::Schema& s, int environment_world_si
     check_mesh(c, s, environment_world_size);
     check_batches(c, s);
     check_url(c, s);
+    check_deadlines(c, s);
     const auto task = make_task(c.data.task, 0, c.data.teacher_noise);  // held_out itself is checked below
     const auto m = model_config(c, s, *task);
     if (!c.model.path.empty()) check_weights(c.model.path, m);

@@ -11,7 +11,7 @@ namespace tandem::trainer {
 namespace {
 
 // The drawing area inside a fixed view box; the page scales the whole picture.
-constexpr double kWidth = 560, kHeight = 250, kLeft = 58, kRight = 14, kTop = 12, kBottom = 40;
+constexpr double kWidth = 560, kHeight = 250, kLeft = 76, kRight = 14, kTop = 12, kBottom = 40;
 
 struct Axes {
     double x_low, x_high;

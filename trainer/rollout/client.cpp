@@ -53,12 +53,13 @@ std::vector<Completion> RolloutClient::generate(std::span<const std::vector<std:
                                                 std::span<const std::uint64_t> seeds,
                                                 const Sampling& sampling, std::int64_t version) {
     require(prompts.size() == seeds.size(), "{} prompts with {} seeds", prompts.size(), seeds.size());
+    const Deadline deadline = Deadline::after(deadline_);
     std::vector<Completion> result;
     for (std::size_t start = 0; start < prompts.size(); start += batch_) {
         const trace::Scope scope("POST /generate", "rollout");
         const std::size_t count = std::min(batch_, prompts.size() - start);
         const json body = request_body(prompts.subspan(start, count), seeds.subspan(start, count), sampling);
-        const json answers = client_.post_json("/generate", body, Deadline::after(deadline_));
+        const json answers = client_.post_json("/generate", body, deadline);
         const auto refuse = [&](const std::string& what) {
             throw ProtocolError(fmt::format("engine {}: /generate: {}", client_.url(), what));
         };

@@ -84,6 +84,8 @@ TEST(RunConfig, RefusesWithPlaceAndReason) {
          "q.toml:2: data.held_out: 10000 leaves none of the task's 10000 prompts"},
         {"[data]\ntask = 'sum5'", "q.toml:2: data.task: expects \"sum4\" only"},
         {"[engine]\nurl = 'localhost:30000'", "q.toml:2: engine.url: 'localhost:30000'"},
+        {"[sync]\ndeadline_s = 60", "q.toml:2: sync.deadline_s: 60 is not below run.deadline_s, 60"},
+        {"[run]\ndeadline_s = 40", "default: engine.deadline_s: 45 is not below run.deadline_s, 40"},
         {"[model]\npath = '/nowhere'", "/nowhere"},
     };
     for (const auto& [toml, message] : table)

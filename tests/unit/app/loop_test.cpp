@@ -1,0 +1,264 @@
+// The loop with a learner and an engine that are pretended: the order of its verbs, what it hands them, what
+// it counts.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "common/comm/launch.h"
+#include "common/error.h"
+#include "common/http/server.h"
+#include "trainer/data/sum4.h"
+#include "trainer/loop.h"
+#include "trainer/summary.h"
+
+namespace tandem::trainer {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+
+// What both sides of the pretence share: the weights are one number, how many of 100 seeds are answered
+// rightly.
+struct World {
+    std::vector<std::string> events;
+    int skill = 10;        // the learner's
+    int served_skill = 0;  // the engine's, since the last publish
+    std::int64_t version = 0;
+    float logprob_error = 0;
+};
+
+class FakeEngine {
+  public:
+    explicit FakeEngine(World& world)
+        : server_({"127.0.0.1:0", std::size_t{8} << 20, std::chrono::milliseconds(5000)}) {
+        server_.route("POST", "/generate", [&world](const http::Request& request, http::Responder respond) {
+            const Sum4 task(0, 0);
+            Random teacher(0, Purpose::sft);
+            const json body = json::parse(request.body);
+            json answers = json::array();
+            for (std::size_t i = 0; i < body["input_ids"].size(); ++i) {
+                const auto prompt = body["input_ids"][i].get<Tokens>();
+                const auto& params = body["sampling_params"][i];
+                const bool right = params["sampling_seed"].get<std::int64_t>() % 100 < world.served_skill;
+                const Tokens tokens = right ? task.teach(prompt, teacher) : Tokens{Sum4::kEos};
+                json logprobs = json::array();
+                for (const auto token : tokens) logprobs.push_back({-1.0, token, nullptr});
+                answers.push_back({{"output_ids", tokens},
+                                   {"meta_info",
+                                    {{"output_token_logprobs", logprobs},
+                                     {"weight_version", std::to_string(world.version)}}}});
+            }
+            respond.send(200, answers);
+        });
+        server_.start();
+    }
+    std::string url() const { return server_.url(); }
+
+  private:
+    http::Server server_;
+};
+
+class FakeLearner final : public Learner {
+  public:
+    explicit FakeLearner(World& world) : world_(world) {}
+    std::vector<std::vector<float>> logprobs(const std::vector<Sample>& samples) override {
+        world_.events.push_back("logprobs " + std::to_string(samples.size()));
+        std::vector<std::vector<float>> result;
+        for (const Sample& s : samples) result.emplace_back(s.tokens.size(), -1.0f - world_.logprob_error);
+        return result;
+    }
+    StepStats accumulate(const std::vector<Sample>& samples, const LossFunction& loss) override {
+        world_.events.push_back("accumulate " + std::to_string(samples.size()));
+        batches.push_back(samples);
+        StepStats stats;
+        stats.loss = loss({-0.5f, 1.0f, -0.5f}).loss;
+        for (const Sample& s : samples) stats.tokens += static_cast<std::int64_t>(s.tokens.size());
+        return stats;
+    }
+    double apply(double lr) override {
+        world_.events.push_back("apply");
+        rates.push_back(lr);
+        world_.skill += 10;
+        return 0.5;
+    }
+    void reset_optimizer() override { world_.events.push_back("reset"); }
+
+    std::vector<std::vector<Sample>> batches;
+    std::vector<double> rates;
+
+  private:
+    World& world_;
+};
+
+struct Pretence {
+    World world;
+    FakeEngine engine{world};
+    FakeLearner learner{world};
+    RunConfig config;
+    LoopResult result;
+    std::vector<json> metrics;
+
+    Pretence() {
+        config.sft.steps = 2;
+        config.sft.batch = 4;
+        config.sft.warmup = 2;
+        config.grpo.steps = 3;
+        config.grpo.prompts = 5;
+        config.grpo.samples = 4;
+        config.grpo.updates = 2;
+        config.grpo.warmup = 1;
+        config.grpo.evaluate_every = 0;
+        config.data.held_out = 100;
+        config.data.teacher_noise = 0;
+    }
+
+    void run() {
+        const auto world_communicator = comm::solo();
+        const auto task = make_task("sum4", config.data.held_out, config.data.teacher_noise);
+        Rollouts rollouts(*world_communicator,
+                          std::make_unique<RolloutClient>(engine.url(), std::chrono::seconds(5), 64));
+        const auto publish = [this](std::int64_t version) {
+            world.events.push_back("sync " + std::to_string(version));
+            world.served_skill = world.skill;
+            world.version = version;
+            return SyncTimes{2.0 * static_cast<double>(version), 0.1, 0.2, 0.3, 0.4, 0.5, 1.0};
+        };
+        const auto file =
+            std::filesystem::temp_directory_path() / ("tandem_loop_test." + std::to_string(getpid()));
+        {
+            Recorder recorder(file.string());
+            result = run_loop(config, {*world_communicator, *task, learner, rollouts, publish,
+                                       [this] { return world.served_skill == world.skill; }, recorder});
+        }
+        std::ifstream in(file);
+        for (std::string line; std::getline(in, line);) metrics.push_back(json::parse(line));
+        std::filesystem::remove(file);
+    }
+};
+
+TEST(Loop, GoesThroughItsVerbsInOrder) {
+    Pretence r;
+    r.run();
+    EXPECT_THAT(r.world.events,
+                ElementsAre("accumulate 4", "apply", "accumulate 4", "apply", "reset", "sync 1",          //
+                            "logprobs 20", "accumulate 10", "apply", "accumulate 10", "apply", "sync 2",  //
+                            "logprobs 20", "accumulate 10", "apply", "accumulate 10", "apply", "sync 3",  //
+                            "logprobs 20", "accumulate 10", "apply", "accumulate 10", "apply", "sync 4"));
+    EXPECT_EQ(r.result.weight_version, 4);
+    EXPECT_TRUE(r.result.weights_match);
+    EXPECT_EQ(r.result.sft_steps, 2);
+    EXPECT_EQ(r.result.grpo_steps, 3);
+    EXPECT_EQ(r.result.logprob_max_abs_diff, 0.0);
+    // Skill 30 after the warm start, 90 after three steps of two updates.
+    EXPECT_NEAR(r.result.reward_first, 0.3, 0.12);
+    EXPECT_NEAR(r.result.reward_last, 0.9, 0.1);
+    EXPECT_THAT(r.learner.rates,
+                ElementsAre(testing::DoubleNear(3e-3, 1e-9), testing::Gt(3e-3),  // warm-up over two steps
+                            1e-3, 1e-3, testing::DoubleNear(7e-4, 1e-9), testing::DoubleNear(7e-4, 1e-9),
+                            testing::DoubleNear(4e-4, 1e-9), testing::DoubleNear(4e-4, 1e-9)));
+}
+
+TEST(Loop, TheWarmStartTeachesAnswersOnly) {
+    Pretence r;
+    r.run();
+    const Sum4 task(100, 0);
+    for (const Sample& sample : r.learner.batches[0]) {
+        const std::span<const std::int32_t> tokens(sample.tokens);
+        EXPECT_EQ(task.reward(tokens.first(8), tokens.subspan(8)), 1.0);  // an honest teacher
+        for (std::size_t i = 0; i < sample.tokens.size(); ++i)
+            EXPECT_EQ(sample.target_mask[i], i < 8 ? 0 : 1);
+        EXPECT_EQ(sample.tokens.back(), Sum4::kEos);
+    }
+}
+
+TEST(Loop, EverySampleIsUsedOnceWithItsAdvantage) {
+    Pretence r;
+    r.run();
+    for (const std::size_t step : {2u, 4u, 6u}) {
+        std::vector<Sample> all = r.learner.batches[step];
+        all.insert(all.end(), r.learner.batches[step + 1].begin(), r.learner.batches[step + 1].end());
+        ASSERT_EQ(all.size(), 20u);
+        const Sum4 task(0, 0);
+        std::map<Tokens, std::pair<int, double>> groups;  // prompt: samples, sum of advantages
+        for (const Sample& sample : all) {
+            const Tokens prompt(sample.tokens.begin(), sample.tokens.begin() + 8);
+            const Tokens answer(sample.tokens.begin() + 8, sample.tokens.end());
+            ASSERT_EQ(sample.advantages.size(), sample.tokens.size());
+            ASSERT_EQ(sample.old_logprobs, std::vector<float>(sample.tokens.size(), -1.0f));
+            const float advantage = sample.advantages.back();
+            EXPECT_TRUE(advantage == 0 || (advantage > 0) == (task.reward(prompt, answer) > 0));
+            ++groups[prompt].first;
+            groups[prompt].second += advantage;
+        }
+        for (const auto& [prompt, group] : groups) {
+            EXPECT_EQ(group.first % 4, 0);
+            EXPECT_NEAR(group.second, 0, 1e-5);
+        }
+    }
+}
+
+TEST(Loop, RecordsALineAStep) {
+    Pretence r;
+    r.config.grpo.evaluate_every = 2;
+    r.run();
+    std::string phases;
+    for (const json& line : r.metrics) phases += line["phase"].get<std::string>()[0];
+    EXPECT_EQ(phases,
+              "ssegg"
+              "ege");
+    EXPECT_EQ(r.metrics[3]["weight_version"], 2);
+    EXPECT_EQ(r.metrics[3]["sync_ms"]["load"], 0.4);
+    EXPECT_EQ(r.metrics[3]["grad_norm"], 0.5);
+    EXPECT_TRUE(r.metrics[3]["memory_peak_bytes"].is_object());
+
+    const auto summary = summary_of(r.config, r.result);
+    EXPECT_EQ(summary["sync_ms_median"], 5.0);  // of 2, 4, 6, 8
+    EXPECT_EQ(summary["speed_of_light_ratio"], 5.0);
+    EXPECT_EQ(summary["weight_version"], 4);
+    for (const char* key : {"steps", "world_size", "mesh", "reward_first", "reward_last", "weights_match",
+                            "sync_phase_ms", "logprob_max_abs_diff", "seconds", "seed", "version"}) {
+        EXPECT_TRUE(summary.contains(key)) << key;
+    }
+}
+
+TEST(Loop, ReportsHowFarTheEngineIsOff) {
+    Pretence r;
+    r.world.logprob_error = 0.25f;
+    r.run();
+    EXPECT_EQ(r.result.logprob_max_abs_diff, 0.25);
+}
+
+TEST(Loop, RefusesLogprobsThatAreNoNumbers) {
+    Pretence r;
+    r.world.logprob_error = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_THROW(r.run(), Error);
+}
+
+TEST(Loop, WithoutReinforcementTheFirstRewardIsTheLast) {
+    Pretence r;
+    r.config.grpo.steps = 0;
+    r.run();
+    EXPECT_EQ(r.result.reward_first, r.result.reward_last);
+    EXPECT_EQ(r.result.weight_version, 1);
+}
+
+TEST(Loop, EqualSeedsDrawEqualBatches) {
+    Pretence a, b, c;
+    c.config.run.seed = 1;
+    a.run();
+    b.run();
+    c.run();
+    ASSERT_EQ(a.learner.batches.size(), b.learner.batches.size());
+    for (std::size_t i = 0; i < a.learner.batches.size(); ++i) {
+        for (std::size_t j = 0; j < a.learner.batches[i].size(); ++j) {
+            EXPECT_EQ(a.learner.batches[i][j].tokens, b.learner.batches[i][j].tokens);
+        }
+    }
+    EXPECT_NE(a.learner.batches[0][0].tokens, c.learner.batches[0][0].tokens);
+}
+
+}  // namespace
+}  // namespace tandem::trainer

@@ -1,0 +1,117 @@
+#include "trainer/engine_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "common/error.h"
+
+extern char** environ;
+
+namespace tandem::trainer {
+namespace {
+
+constexpr std::chrono::milliseconds kPollInterval{20};
+
+pid_t spawn(const std::vector<std::string>& command, const std::string& log_file) {
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log_file.c_str(),
+                                     O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0644);
+    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    // A group of its own: Ctrl-C reaches this process, which then ends the engine in order.
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+    std::vector<char*> argv;
+    for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+    argv.push_back(nullptr);
+    pid_t pid = -1;
+    const int error = posix_spawn(&pid, argv[0], &actions, &attributes, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    if (error != 0) throw SystemError("start " + command[0], error);
+    return pid;
+}
+
+std::string read_file(const std::string& file) {
+    std::ifstream in(file);
+    return {std::istreambuf_iterator<char>(in), {}};
+}
+
+}  // namespace
+
+EngineProcess::EngineProcess(std::vector<std::string> command, const std::string& log_file, Deadline deadline)
+    : log_file_(log_file) {
+    const std::string ready_file = log_file + ".ready";
+    command.insert(command.end(), {"--ready-file", ready_file});
+    pid_ = spawn(command, log_file);
+    try {
+        wait_until_ready(ready_file, deadline);
+    } catch (...) {
+        stop();
+        throw;
+    }
+}
+
+EngineProcess::~EngineProcess() {
+    stop();
+}
+
+void EngineProcess::wait_until_ready(const std::string& ready_file, Deadline deadline) {
+    while (url_.empty()) {
+        if (const std::string reason = ended(); !reason.empty()) throw Error(reason + "\n" + log_tail());
+        if (deadline.passed()) throw DeadlineExceeded("engine", "start", "not ready in time\n" + log_tail());
+        std::this_thread::sleep_for(kPollInterval);
+        url_ = read_file(ready_file);  // it appears whole
+    }
+    url_.erase(url_.find_last_not_of(" \n") + 1);
+    std::remove(ready_file.c_str());
+}
+
+std::string EngineProcess::ended() {
+    if (pid_ < 0 || !ended_.empty()) return ended_;
+    int status = 0;
+    if (waitpid(pid_, &status, WNOHANG) != pid_) return {};
+    pid_ = -1;
+    const std::string name = url_.empty() ? "engine" : "engine " + url_;
+    ended_ = WIFSIGNALED(status) ? fmt::format("{} was killed by signal {} ({})", name, WTERMSIG(status),
+                                               strsignal(WTERMSIG(status)))
+                                 : fmt::format("{} exited with code {}", name, WEXITSTATUS(status));
+    return ended_;
+}
+
+void EngineProcess::stop() {
+    if (pid_ < 0) return;
+    ::kill(pid_, SIGTERM);
+    const Deadline deadline = Deadline::after(std::chrono::seconds(3));
+    while (ended().empty()) {
+        if (deadline.passed()) {
+            ::kill(pid_, SIGKILL);
+            ::waitpid(pid_, nullptr, 0);
+            pid_ = -1;
+            return;
+        }
+        std::this_thread::sleep_for(kPollInterval);
+    }
+}
+
+std::string EngineProcess::log_tail() const {
+    const std::string log = read_file(log_file_);
+    std::size_t start = log.size();
+    for (int lines = 0; start > 0 && lines <= 10; --start) lines += log[start - 1] == '\n' ? 1 : 0;
+    return fmt::format("{} ends with:\n{}", log_file_, log.substr(start));
+}
+
+}  // namespace tandem::trainer

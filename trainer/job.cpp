@@ -1,0 +1,131 @@
+#include "trainer/job.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "common/comm/launch.h"
+#include "common/error.h"
+#include "common/progress.h"
+#include "trainer/data/task.h"
+#include "trainer/report/html.h"
+#include "trainer/report/trace_files.h"
+
+namespace tandem::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+volatile std::sig_atomic_t interrupted_by = 0;
+
+void remember_signal(int signal) {
+    interrupted_by = signal;
+}
+
+// While it lives, Ctrl-C and SIGTERM are remembered instead of ending the process.
+class SignalWatch {
+  public:
+    SignalWatch() {
+        interrupted_by = 0;
+        for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, remember_signal);
+    }
+    ~SignalWatch() {
+        for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);
+    }
+    std::string reason() const {
+        return interrupted_by == 0
+                   ? ""
+                   : fmt::format("interrupted by signal {}", static_cast<int>(interrupted_by));
+    }
+};
+
+}  // namespace
+
+Stage make_stage(const RunConfig& c, const config::Schema& schema, const std::string& program_directory) {
+    const std::string program = program_directory + "/tandem-engine";
+    if (c.engine.url.empty() && ::access(program.c_str(), X_OK) != 0) {
+        throw ConfigError(program, "", "is missing; build it, or give engine.url");
+    }
+    Stage stage;
+    stage.directory = std::make_unique<RunDirectory>(c.run.output, c.run.name);
+    stage.directory->write("config.toml", schema.to_toml());
+    stage.engine_url = c.engine.url;
+    if (!c.engine.url.empty()) return stage;
+
+    // The engine learns the architecture now and the weights from the first sync.
+    const auto task = make_task(c.data.task, c.data.held_out, c.data.teacher_noise);
+    const std::string folder = stage.directory->path() + "/engine";
+    fs::create_directory(folder);
+    stage.directory->write("engine/config.json", model::to_json(model_config(c, schema, *task)));
+    const std::vector<std::string> command = {program,
+                                              "serve",
+                                              "--model",
+                                              folder,
+                                              "--listen",
+                                              "127.0.0.1:0",
+                                              "--dtype",
+                                              std::string(dtype_name(dtype_from_name(c.engine.dtype))),
+                                              "--threads",
+                                              std::to_string(c.engine.threads),
+                                              "--load-format",
+                                              "dummy",
+                                              "--die-with-parent"};
+    const auto patience = std::chrono::milliseconds(static_cast<std::int64_t>(c.engine.deadline_s * 1e3));
+    stage.engine = std::make_unique<EngineProcess>(command, stage.directory->path() + "/engine.log",
+                                                   Deadline::after(patience));
+    stage.engine_url = stage.engine->url();
+    return stage;
+}
+
+int run_ranks(const RunConfig& c, Stage& stage, const std::vector<std::string>& rank_command) {
+    comm::LaunchOptions options;
+    options.world_size = static_cast<int>(c.world_size());
+    options.command = rank_command;
+    options.command.insert(options.command.end(), {stage.directory->path(), stage.engine_url});
+
+    std::signal(SIGINT, SIG_IGN);  // inherited by the ranks: Ctrl-C is for this process to handle
+    comm::RankProcesses ranks(options);
+    const SignalWatch signals;
+    std::string reason;
+    const comm::LaunchResult result = ranks.wait([&] {
+        reason = signals.reason();
+        if (reason.empty() && stage.engine) reason = stage.engine->ended();
+        return reason;
+    });
+    if (result.exit_code == 0 && reason.empty()) return 0;
+    // A rank may notice the engine's end before we do, and then ends too: the engine is what to name.
+    if (reason.empty() && stage.engine) reason = stage.engine->ended();
+    fmt::print(stderr, "tandem-train: {}; what there is lies in {}\n",
+               reason.empty() ? result.message : reason, stage.directory->path());
+    return 1;
+}
+
+void finish(Stage& stage, bool json) {
+    RunDirectory& directory = *stage.directory;
+    stage.engine.reset();
+    fs::remove_all(directory.path() + "/engine");
+    merge_trace_parts(directory.path());
+    write_report(directory.path());
+    directory.publish();
+
+    std::ifstream in(directory.path() + "/summary.json");
+    const auto s = nlohmann::ordered_json::parse(in);
+    if (json) {
+        fmt::print("{}\n", s.dump(2));
+        return;
+    }
+    const auto number = [&](const char* key) { return s.at(key).get<double>(); };
+    fmt::print("reward {:.3f} -> {:.3f} sampled, {:.3f} -> {:.3f} greedy, over held-out prompts\n",
+               number("reward_first"), number("reward_last"), number("greedy_first"), number("greedy_last"));
+    fmt::print(
+        "{} weight syncs, median {:.1f} ms; engine and trainer hold equal weights; log-probs differ by at "
+        "most {:.1e}\n",
+        s.at("weight_version").get<std::int64_t>(), number("sync_ms_median"), number("logprob_max_abs_diff"));
+    fmt::print("{}; report: {}/report.html\n", format_seconds(number("seconds")), directory.path());
+}
+
+}  // namespace tandem::trainer

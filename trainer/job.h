@@ -1,0 +1,34 @@
+// A whole run on this host: the folder, the engine, the ranks; watching over them; and what is left when all
+// went well.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "trainer/config.h"
+#include "trainer/engine_process.h"
+#include "trainer/run_directory.h"
+
+namespace tandem::trainer {
+
+// What must stand before the first rank computes. Made once a job: by the parent of the ranks, or by rank 0
+// under torchrun.
+struct Stage {
+    std::unique_ptr<RunDirectory> directory;
+    std::unique_ptr<EngineProcess> engine;  // null when engine.url is given
+    std::string engine_url;
+};
+// `program_directory` holds tandem-engine. Throws ConfigError when it is missing or the run cannot begin,
+// before anything is written.
+Stage make_stage(const RunConfig& config, const config::Schema& schema, const std::string& program_directory);
+
+// Starts the ranks as `rank_command` + (run folder, engine URL) and waits for them. Returns 0, or 1 after
+// saying on stderr who failed. Ctrl-C and SIGTERM end the job in order.
+int run_ranks(const RunConfig& config, Stage& stage, const std::vector<std::string>& rank_command);
+
+// Ends the engine, merges the trace, writes the report, gives the folder its name, and prints what came out
+// (the summary itself when `json`).
+void finish(Stage& stage, bool json);
+
+}  // namespace tandem::trainer

@@ -1,0 +1,206 @@
+// tandem-train: the one place that joins trainer, sync and engine_adapter. Exit codes: 0 ok, 1 failed, 2 bad
+// usage.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+
+#include "common/comm/launch.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "engine_adapter/receiver/client.h"
+#include "sync/session/session.h"
+#include "trainer/job.h"
+#include "trainer/rank.h"
+#include "trainer/report/html.h"
+
+namespace tandem::trainer {
+namespace {
+
+// The policy's parameters as sync sees them. The optimizer has finished whenever the loop publishes.
+class PolicySource final : public sync::WeightSource {
+  public:
+    explicit PolicySource(const Policy& policy) {
+        for (const auto& [name, tensor] : policy.parameters()) tensors_.push_back({name, tensor});
+    }
+    const std::vector<sync::NamedTensor>& tensors() const override { return tensors_; }
+    Event ready() const override { return {}; }
+
+  private:
+    std::vector<sync::NamedTensor> tensors_;
+};
+
+SyncPort connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& policy,
+                      const std::string& engine_url, const RunConfig& config) {
+    const std::chrono::milliseconds patience(static_cast<std::int64_t>(config.sync.deadline_s * 1e3));
+    sync::SessionOptions options;
+    options.bucket_bytes = static_cast<std::size_t>(config.sync.bucket_mib) << 20;
+    options.depth = static_cast<int>(config.sync.depth);
+    options.deadlines = {patience, patience, patience, patience, patience, patience, patience, patience};
+
+    struct Joined {
+        PolicySource source;
+        std::unique_ptr<sync::Session> session;
+    };
+    auto joined = std::make_shared<Joined>(Joined{PolicySource(policy), nullptr});
+    std::unique_ptr<engine::Engine> engine;
+    if (world->rank() == 0) engine = engine::connect_tandem(engine_url, Deadline::after(patience));
+    joined->session = std::make_unique<sync::Session>(world, joined->source, std::move(engine), options);
+
+    SyncPort port;
+    port.publish = [joined](std::int64_t version) {
+        const sync::SyncReport report = joined->session->push(version);
+        const sync::PhaseTimes& t = report.phase_ms;
+        return SyncTimes{report.total_ms, t.pause, t.gather, t.copy, t.load, t.resume, 0};
+    };
+    port.weights_match = [joined, rank = world->rank()] {
+        const sync::WeightsMatch result = joined->session->weights_match();
+        if (!result.match && rank == 0) {
+            spdlog::error("engine and trainer differ, first in tensor '{}'", result.first_mismatch);
+        }
+        return result.match;
+    };
+    return port;
+}
+
+struct Arguments {
+    std::string config_file;
+    std::vector<std::string> overrides;
+    bool json = false;
+    std::string key;            // explain
+    std::string run_directory;  // rank, report
+    std::string engine_url;     // rank
+};
+
+std::string own_program() {
+    return std::filesystem::read_symlink("/proc/self/exe").string();
+}
+
+// This process is a rank that torchrun, Slurm or the like has started: rank 0 also does what a parent would
+// do.
+int train_as_launched_rank(const RunConfig& config, const config::Schema& schema,
+                           const Arguments& arguments) {
+    const auto patience = std::chrono::milliseconds(static_cast<std::int64_t>(config.run.deadline_s * 1e3));
+    const auto world = comm::connect_from_environment(Deadline::after(patience));
+    set_up_logging(fmt::format("rank {}", world->rank()));
+    Stage stage;
+    std::array<char, 4096> words{};  // run folder, engine URL
+    if (world->rank() == 0) {
+        stage = make_stage(config, schema, std::filesystem::path(own_program()).parent_path());
+        fmt::format_to_n(words.data(), words.size() - 2, "{}\n{}", stage.directory->path(), stage.engine_url);
+    }
+    world->broadcast({reinterpret_cast<std::byte*>(words.data()), words.size()}, 0);
+    const std::string text = words.data();
+    const std::size_t cut = text.find('\n');
+    run_rank(config, schema, world, text.substr(0, cut), text.substr(cut + 1), connect_sync);
+    if (world->rank() == 0) finish(stage, arguments.json);
+    return 0;
+}
+
+int train(const Arguments& arguments) {
+    RunConfig config;
+    config::Schema schema = schema_of(config);
+    schema.read_file(arguments.config_file);
+    for (const std::string& assignment : arguments.overrides) schema.read_override(assignment);
+    const bool launched = comm::launched_as_rank();
+    check(config, schema, launched ? comm::rank_environment().world_size : 0);
+    if (launched) return train_as_launched_rank(config, schema, arguments);
+
+    Stage stage = make_stage(config, schema, std::filesystem::path(own_program()).parent_path());
+    const int code = run_ranks(config, stage, {own_program(), "rank"});
+    if (code == 0) finish(stage, arguments.json);
+    return code;
+}
+
+// One of the ranks that run_ranks starts. The folder's config.toml has been checked already.
+int rank(const Arguments& arguments) {
+    set_up_logging(fmt::format("rank {}", comm::rank_environment().rank));
+    RunConfig config;
+    config::Schema schema = schema_of(config);
+    schema.read_file(arguments.run_directory + "/config.toml");
+    const auto patience = std::chrono::milliseconds(static_cast<std::int64_t>(config.run.deadline_s * 1e3));
+    const auto world = comm::connect_from_environment(Deadline::after(patience));
+    run_rank(config, schema, world, arguments.run_directory, arguments.engine_url, connect_sync);
+    return 0;
+}
+
+int explain(const Arguments& arguments) {
+    RunConfig config;
+    const config::Schema schema = schema_of(config);
+    fmt::print("{}", arguments.json ? schema.explain_json(arguments.key) : schema.explain(arguments.key));
+    return 0;
+}
+
+int run(int argc, char** argv) {
+    Arguments arguments;
+    CLI::App app("Trains a policy with sharded ranks and an inference engine that is kept in step.",
+                 "tandem-train");
+    app.footer(
+        "Examples:\n"
+        "  tandem-train examples/quickstart/quickstart.toml\n"
+        "  tandem-train examples/quickstart/quickstart.toml --set seed=3 --set mesh.dp=4 --set mesh.cp=1\n"
+        "  torchrun --no-python --nproc-per-node 4 tandem-train examples/quickstart/quickstart.toml\n"
+        "  tandem-train explain mesh\n\n"
+        "Results: runs/NAME with report.html, summary.json, metrics.jsonl, trace.json and the checkpoint.\n"
+        "Exit codes: 0 done, 1 failed, 2 bad usage or input.");
+    app.add_option("config", arguments.config_file, "TOML file; every key: tandem-train explain")
+        ->type_name("CONFIG.toml");
+    app.add_option("--set", arguments.overrides, "Overrides a key of the file")
+        ->type_name("KEY=VALUE")
+        ->allow_extra_args(false);
+    app.add_flag("--json", arguments.json, "Prints the summary as JSON");
+
+    CLI::App* explain_command = app.add_subcommand("explain", "Explains one key, a section, or all keys");
+    explain_command->add_option("key", arguments.key, "As in mesh.dp, or a section as in mesh")
+        ->type_name("KEY");
+    explain_command->add_flag("--json", arguments.json, "As a JSON array");
+    explain_command->footer(
+        "Examples:\n  tandem-train explain\n  tandem-train explain mesh.cp\n  tandem-train explain sync "
+        "--json");
+
+    CLI::App* report_command = app.add_subcommand("report", "Writes report.html of a finished run anew");
+    report_command->add_option("run", arguments.run_directory, "Folder of the run")
+        ->required()
+        ->type_name("DIR");
+    report_command->footer("Example:\n  tandem-train report runs/quickstart");
+
+    CLI::App* rank_command = app.add_subcommand("rank")->group("");  // started by this program only
+    rank_command->add_option("run", arguments.run_directory)->required();
+    rank_command->add_option("engine", arguments.engine_url)->required();
+
+    try {
+        app.parse(argc, argv);
+        if (app.get_subcommands().empty() && arguments.config_file.empty())
+            throw CLI::RequiredError("CONFIG.toml");
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : 2;
+    }
+    if (explain_command->parsed()) return explain(arguments);
+    if (rank_command->parsed()) {
+        try {
+            return rank(arguments);
+        } catch (const std::exception& error) {
+            spdlog::error("{}", error.what());
+            return 1;
+        }
+    }
+    if (report_command->parsed()) {
+        write_report(arguments.run_directory);
+        return 0;
+    }
+    return train(arguments);
+}
+
+}  // namespace
+}  // namespace tandem::trainer
+
+int main(int argc, char** argv) {
+    tandem::set_up_logging("train");
+    try {
+        return tandem::trainer::run(argc, argv);
+    } catch (const std::exception& error) {
+        const auto status = tandem::to_status(error);
+        fmt::print(stderr, "tandem-train: {}\n", status.message);
+        return tandem::exit_code(status.code);
+    }
+}

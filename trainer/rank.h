@@ -1,0 +1,30 @@
+// One trainer rank: builds the policy on the mesh, joins it with the engine and runs the loop. Every rank of
+// the job runs this; rank 0 also writes metrics, summary and checkpoint.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/comm/communicator.h"
+#include "trainer/config.h"
+#include "trainer/loop.h"
+#include "trainer/policy.h"
+
+namespace tandem::trainer {
+
+// The way from the policy to the engine. The trainer does not know it; the program's main joins the two.
+struct SyncPort {
+    std::function<SyncTimes(std::int64_t version)> publish;  // collective
+    std::function<bool()> weights_match;                     // collective
+};
+using ConnectSync = std::function<SyncPort(std::shared_ptr<comm::Communicator> world, const Policy& policy,
+                                           const std::string& engine_url, const RunConfig& config)>;
+
+// Collective over `world`. Throws when anything fails, Error when the engine's weights are not the trainer's
+// at the end.
+void run_rank(const RunConfig& config, const config::Schema& schema,
+              const std::shared_ptr<comm::Communicator>& world, const std::string& run_directory,
+              const std::string& engine_url, const ConnectSync& connect_sync);
+
+}  // namespace tandem::trainer

@@ -1,0 +1,76 @@
+#include "trainer/run_directory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+
+#include "common/error.h"
+
+namespace tandem::trainer {
+
+namespace fs = std::filesystem;
+
+RunDirectory::RunDirectory(const std::string& output, const std::string& name)
+    : name_(name),
+      final_path_(output + "/" + name),
+      path_(final_path_ + ".partial"),
+      lock_file_(output + "/." + name + ".lock") {
+    std::error_code error;
+    fs::create_directories(output, error);
+    if (error) throw SystemError("create folder " + output, error.value());
+    lock();
+    fs::remove_all(path_, error);
+    if (error || !fs::create_directory(path_, error))
+        throw SystemError("create folder " + path_, error.value());
+}
+
+RunDirectory::~RunDirectory() {
+    if (lock_fd_ < 0) return;
+    ::unlink(lock_file_.c_str());
+    ::close(lock_fd_);
+}
+
+// One process a name. The lock goes with the process, however it ends; the file is only its handle. Since a
+// finished run unlinks it, the lock counts only while the name still leads to the file that is locked.
+void RunDirectory::lock() {
+    while (true) {
+        const int fd = ::open(lock_file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+        if (fd < 0) throw SystemError("create " + lock_file_, errno);
+        if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+            ::close(fd);
+            throw ConfigError("command line", "run.name",
+                              fmt::format("a run named '{}' is in progress; choose another name", name_));
+        }
+        struct stat held {
+        }, named{};
+        if (::fstat(fd, &held) == 0 && ::stat(lock_file_.c_str(), &named) == 0 &&
+            held.st_ino == named.st_ino) {
+            lock_fd_ = fd;
+            return;
+        }
+        ::close(fd);
+    }
+}
+
+void RunDirectory::write(const std::string& file, const std::string& text) const {
+    std::ofstream out(path_ + "/" + file);
+    out << text;
+    if (!out.flush()) throw SystemError("write " + path_ + "/" + file, errno);
+}
+
+void RunDirectory::publish() {
+    const std::string old = final_path_ + ".old";
+    fs::remove_all(old);
+    if (fs::exists(final_path_)) fs::rename(final_path_, old);
+    fs::rename(path_, final_path_);
+    fs::remove_all(old);
+    path_ = final_path_;
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,34 @@
+// The folder of one run. A run works in OUTPUT/NAME.partial and takes the name OUTPUT/NAME when it has
+// succeeded, so what stands under a run's name is always whole, and a failed run never costs the results of
+// an earlier one.
+#pragma once
+
+#include <string>
+
+namespace tandem::trainer {
+
+class RunDirectory {
+  public:
+    // Creates the working folder; what an earlier, failed run left there goes. Throws ConfigError when a run
+    // of this name is in progress, SystemError when the folder cannot be made.
+    RunDirectory(const std::string& output, const std::string& name);
+    ~RunDirectory();
+    RunDirectory(const RunDirectory&) = delete;
+    RunDirectory& operator=(const RunDirectory&) = delete;
+
+    const std::string& path() const { return path_; }  // the working folder; after publish() the final one
+    void write(const std::string& file, const std::string& text) const;  // throws SystemError
+    // Replaces OUTPUT/NAME with the working folder.
+    void publish();
+
+  private:
+    void lock();
+
+    std::string name_;
+    std::string final_path_;
+    std::string path_;
+    std::string lock_file_;
+    int lock_fd_ = -1;
+};
+
+}  // namespace tandem::trainer
