@@ -79,6 +79,14 @@ void refuse_what_we_do_not_compute(const Reader& reader) {
     if (reader.boolean("use_sliding_window", false)) {
         reader.refuse("use_sliding_window", "sliding windows are not supported");
     }
+    if (reader.has("layer_types")) {
+        for (const json& type : reader.at("layer_types")) {
+            if (type != "full_attention") {
+                reader.refuse("layer_types",
+                              type.dump() + " is not supported; supported: \"full_attention\"");
+            }
+        }
+    }
     if (reader.boolean("rope_interleaved", false)) {
         reader.refuse("rope_interleaved", "interleaved rotary embedding is not supported");
     }

@@ -38,7 +38,8 @@ std::vector<Weighted> restrict_to_likeliest(std::span<const float> weights, doub
             const std::size_t next = std::min(limit, std::max<std::size_t>(256, sorted * 4));
             const auto begin = all.begin() + static_cast<std::ptrdiff_t>(sorted);
             const auto middle = all.begin() + static_cast<std::ptrdiff_t>(next);
-            std::partial_sort(begin, middle, all.end(), likelier);
+            if (middle != all.end()) std::nth_element(begin, middle, all.end(), likelier);
+            std::sort(begin, middle, likelier);
             sorted = next;
         }
         const bool enough = params.top_p < 1.0f && mass >= wanted;

@@ -94,6 +94,7 @@ TEST(ModelConfig, RefusesWhatItDoesNotCompute) {
     expect_refused(with("attention_bias", true), "attention_bias", "not supported");
     expect_refused(with("hidden_act", "gelu"), "hidden_act", "gelu");
     expect_refused(with("use_sliding_window", true), "use_sliding_window", "not supported");
+    expect_refused(with("layer_types", {"full_attention", "sliding_attention"}), "layer_types", "sliding");
     expect_refused(with("rope_scaling", {{"rope_type", "llama3"}}), "rope_scaling", "llama3");
     expect_refused(with("rope_scaling", {{"type", "linear"}}), "rope_scaling", "linear");
     expect_refused(with("torch_dtype", "float16"), "torch_dtype", "float16");

@@ -1,0 +1,127 @@
+// The engine's forward pass: against the naive fp64 one, and against itself, bit for bit, prefilled or
+// decoded.
+#include "engine_adapter/embedded/decoder.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "common/ops/cross_entropy.h"
+#include "tests/unit/engine/tiny_model.h"
+
+namespace tandem::engine {
+namespace {
+
+std::vector<std::int32_t> random_tokens(std::size_t count, std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::vector<std::int32_t> tokens(count);
+    for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(random() % 40);
+    return tokens;
+}
+
+struct Rig {
+    explicit Rig(const TinyOptions& options, DType dtype = DType::float32)
+        : config(tiny_config(options)),
+          weights(config, dtype),
+          cache(config, dtype, 2048, 16),
+          decoder(config, weights, cache) {
+        fill_weights(weights.slots(), 7);
+    }
+    PrefillSequence sequence(const std::vector<std::int32_t>& tokens, std::int64_t room = 0) {
+        PrefillSequence result{tokens, {}};
+        const auto length = static_cast<std::int64_t>(tokens.size()) + room;
+        for (std::int64_t i = 0; i < cache.pages_for(length); ++i)
+            result.pages.push_back(cache.pool().take());
+        return result;
+    }
+    model::ModelConfig config;
+    ModelWeights weights;
+    KvCache cache;
+    Decoder decoder;
+};
+
+TEST(Decoder, LogprobsMatchTheNaiveForward) {
+    for (const bool qk_norm : {true, false}) {
+        for (const bool tied : {true, false}) {
+            Rig rig({.qk_norm = qk_norm, .tied = tied, .layers = 3});
+            for (const std::size_t length : {1u, 2u, 15u, 16u, 17u, 50u}) {
+                const auto tokens = random_tokens(length, length);
+                const Tensor logits = rig.decoder.prefill({rig.sequence(tokens)});
+                const auto expected = naive_logprobs(rig.config, rig.weights.slots(), tokens).back();
+                Stream stream = Stream::make_inline();
+                for (std::int32_t target = 0; target < 40; ++target) {
+                    std::vector<float> logprob(1), lse(1);
+                    ops::token_logprobs(stream, logits, std::vector<std::int32_t>{target}, 1.0f, logprob,
+                                        lse);
+                    EXPECT_NEAR(static_cast<double>(logprob[0]), expected[static_cast<std::size_t>(target)],
+                                2e-5)
+                        << "length " << length << " token " << target;
+                }
+            }
+        }
+    }
+}
+
+// Prefill of t tokens and a decode step from t - 1 must agree to the last bit, whatever else is in the batch:
+// that is what makes the engine's log-probs equal to the trainer's, and preemption invisible.
+void expect_decode_equals_prefill(DType dtype) {
+    Rig rig({}, dtype);
+    const auto tokens = random_tokens(70, 3);
+    Rig other({}, dtype);
+    const std::vector<std::int32_t> start(tokens.begin(), tokens.begin() + 1);
+    const PrefillSequence sequence = rig.sequence(start, 70);
+    const auto neighbour_tokens = random_tokens(20, 4);
+    const PrefillSequence neighbour = rig.sequence(neighbour_tokens, 70);
+    rig.decoder.prefill({neighbour, sequence});
+    for (std::size_t t = 1; t < tokens.size(); ++t) {
+        const DecodeBatch batch{{neighbour_tokens[t % 20], tokens[t]},
+                                {static_cast<std::int32_t>(20 + t), static_cast<std::int32_t>(t + 1)},
+                                {neighbour.pages, sequence.pages}};
+        const Tensor decoded = rig.decoder.decode(batch);
+        const std::vector<std::int32_t> prefix(tokens.begin(),
+                                               tokens.begin() + static_cast<std::ptrdiff_t>(t) + 1);
+        const PrefillSequence whole = other.sequence(prefix);
+        const Tensor prefilled = other.decoder.prefill({whole});
+        for (const std::int32_t page : whole.pages) other.cache.pool().release(page);
+        EXPECT_EQ(decoded.rows(1, 1).to_vector<float>(), prefilled.to_vector<float>()) << "at " << t;
+    }
+}
+
+TEST(Decoder, DecodeEqualsPrefillBitForBitInFp32) {
+    expect_decode_equals_prefill(DType::float32);
+}
+TEST(Decoder, DecodeEqualsPrefillBitForBitInBf16) {
+    expect_decode_equals_prefill(DType::bfloat16);
+}
+
+TEST(Decoder, ARowDoesNotDependOnItsNeighbours) {
+    Rig rig({});
+    std::vector<PrefillSequence> together;
+    for (const std::size_t length : {5u, 33u, 1u, 16u})
+        together.push_back(rig.sequence(random_tokens(length, length)));
+    const Tensor packed = rig.decoder.prefill(together);
+    for (std::size_t s = 0; s < together.size(); ++s) {
+        const Tensor alone = rig.decoder.prefill({rig.sequence(together[s].tokens)});
+        EXPECT_EQ(packed.rows(static_cast<std::int64_t>(s), 1).to_vector<float>(), alone.to_vector<float>());
+    }
+}
+
+TEST(Decoder, Bf16StaysNearFp32) {
+    Rig exact({});
+    Rig rounded({}, DType::bfloat16);
+    const auto tokens = random_tokens(30, 9);
+    const auto a = exact.decoder.prefill({exact.sequence(tokens)}).to_vector<float>();
+    const auto b = rounded.decoder.prefill({rounded.sequence(tokens)}).to_vector<float>();
+    double worst = 0, largest = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        worst = std::max(worst, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+        largest = std::max(largest, std::abs(static_cast<double>(a[i])));
+    }
+    EXPECT_LT(worst, 0.1 * largest);
+    EXPECT_GT(worst, 0.0) << "bf16 must really have been used";
+}
+
+}  // namespace
+}  // namespace tandem::engine

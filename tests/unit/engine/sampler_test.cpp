@@ -1,0 +1,189 @@
+// The sampler: its distribution, its restrictions at their edges, and the counter-based random numbers behind
+// it.
+#include "engine_adapter/embedded/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <random>
+#include <set>
+
+#include "common/error.h"
+#include "engine_adapter/embedded/random.h"
+
+namespace tandem::engine {
+namespace {
+
+constexpr int kDraws = 20000;
+
+std::vector<float> random_logits(std::size_t count, std::uint64_t seed, float spread = 2.0f) {
+    std::mt19937_64 random(seed);
+    std::normal_distribution<float> normal(0.0f, spread);
+    std::vector<float> logits(count);
+    for (float& value : logits) value = normal(random);
+    return logits;
+}
+
+std::vector<double> softmax(const std::vector<float>& logits, double temperature) {
+    std::vector<double> p;
+    double total = 0;
+    for (const float value : logits)
+        total += p.emplace_back(std::exp(static_cast<double>(value) / temperature));
+    for (double& value : p) value /= total;
+    return p;
+}
+
+std::map<std::int32_t, int> draw(const std::vector<float>& logits, const SamplingParams& params,
+                                 int count = kDraws) {
+    std::map<std::int32_t, int> seen;
+    for (int i = 0; i < count; ++i)
+        ++seen[sample_token(logits, params, uniform(11, 0, static_cast<std::uint64_t>(i)))];
+    return seen;
+}
+
+// Pearson's statistic over the tokens of `expected` (probabilities that sum to 1), against a 1-in-10^4
+// threshold.
+void expect_distribution(const std::map<std::int32_t, int>& seen,
+                         const std::map<std::int32_t, double>& expected) {
+    double statistic = 0;
+    int counted = 0;
+    for (const auto& [token, p] : expected) {
+        const auto found = seen.find(token);
+        const double n = found == seen.end() ? 0 : found->second;
+        counted += static_cast<int>(n);
+        statistic += (n - p * kDraws) * (n - p * kDraws) / (p * kDraws);
+    }
+    EXPECT_EQ(counted, kDraws) << "a token outside the restriction was drawn";
+    const double freedom = static_cast<double>(expected.size()) - 1;
+    EXPECT_LT(statistic,
+              freedom + 3.72 * std::sqrt(2 * freedom) + 10);  // a normal bound, generous at few degrees
+}
+
+TEST(Sampler, FollowsTheTemperedSoftmax) {
+    const auto logits = random_logits(30, 1);
+    for (const float temperature : {0.5f, 1.0f, 2.0f}) {
+        const auto p = softmax(logits, static_cast<double>(temperature));
+        std::map<std::int32_t, double> expected;
+        for (std::size_t i = 0; i < p.size(); ++i) expected[static_cast<std::int32_t>(i)] = p[i];
+        SamplingParams params;
+        params.temperature = temperature;
+        expect_distribution(draw(logits, params), expected);
+    }
+}
+
+// The oracle of the restrictions: sort everything, walk, renormalise.
+std::map<std::int32_t, double> restricted(const std::vector<float>& logits, const SamplingParams& params) {
+    const auto p = softmax(logits, static_cast<double>(params.temperature));
+    std::vector<std::int32_t> order(p.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int32_t>(i);
+    const auto at = [&](std::int32_t token) { return p[static_cast<std::size_t>(token)]; };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::int32_t a, std::int32_t b) { return at(a) > at(b); });
+    std::map<std::int32_t, double> kept;
+    double before = 0;
+    for (std::size_t rank = 0; rank < order.size(); ++rank) {
+        const double mine = at(order[rank]);
+        const bool inside = (params.top_k < 0 || rank < static_cast<std::size_t>(params.top_k)) &&
+                            (rank == 0 || before < static_cast<double>(params.top_p)) &&
+                            mine >= static_cast<double>(params.min_p) * at(order[0]);
+        if (inside) kept[order[rank]] = mine;
+        before += mine;
+    }
+    double total = 0;
+    for (const auto& [token, value] : kept) total += value;
+    for (auto& [token, value] : kept) value /= total;
+    return kept;
+}
+
+TEST(Sampler, TopKTopPMinPRestrictAndRenormalise) {
+    const auto logits = random_logits(30, 2);
+    for (const std::int32_t top_k : {-1, 2, 5, 29, 30, 1000}) {
+        for (const float top_p : {0.3f, 0.9f, 1.0f}) {
+            for (const float min_p : {0.0f, 0.1f}) {
+                SamplingParams params;
+                params.top_k = top_k;
+                params.top_p = top_p;
+                params.min_p = min_p;
+                SCOPED_TRACE(testing::Message()
+                             << "top_k " << top_k << " top_p " << top_p << " min_p " << min_p);
+                expect_distribution(draw(logits, params), restricted(logits, params));
+            }
+        }
+    }
+}
+
+TEST(Sampler, SortsPieceByPieceInALargeVocabulary) {
+    const auto logits = random_logits(5000, 3, 0.5f);  // flat: top_p 0.9 keeps thousands
+    SamplingParams params;
+    params.top_p = 0.9f;
+    const auto expected = restricted(logits, params);
+    ASSERT_GT(expected.size(), 2000u);
+    for (const auto& [token, count] : draw(logits, params, 500)) EXPECT_TRUE(expected.contains(token)) << token;
+    params.top_k = 700;
+    const auto fewer = restricted(logits, params);
+    ASSERT_EQ(fewer.size(), 700u);
+    for (const auto& [token, count] : draw(logits, params, 500)) EXPECT_TRUE(fewer.contains(token)) << token;
+}
+
+TEST(Sampler, GreedyAndItsTies) {
+    const std::vector<float> logits = {1, 3, 2, 3};
+    SamplingParams greedy;
+    greedy.temperature = 0;
+    SamplingParams one;
+    one.top_k = 1;
+    SamplingParams tiny;
+    tiny.top_p = 1e-6f;
+    for (const double u : {0.0, 0.5, 0.999999}) {
+        EXPECT_EQ(sample_token(logits, greedy, u), 1);
+        EXPECT_EQ(sample_token(logits, one, u), 1);
+        EXPECT_EQ(sample_token(logits, tiny, u), 1);
+    }
+    EXPECT_EQ(greedy.effective_temperature(), 1.0f);
+}
+
+TEST(Sampler, ExtremeLogits) {
+    const float low = -std::numeric_limits<float>::infinity();
+    const double last = std::nextafter(1.0, 0.0);
+    for (const double u : {0.0, 0.5, last}) {
+        EXPECT_EQ(sample_token(std::vector<float>{low, 5.0f, low}, {}, u), 1);
+        EXPECT_EQ(sample_token(std::vector<float>{-3e38f, 3e38f, 0.0f}, {}, u), 1);
+        EXPECT_EQ(sample_token(std::vector<float>{7.0f}, {}, u), 0);
+    }
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+        EXPECT_THROW(sample_token(std::vector<float>{0.0f, bad}, {}, 0.5), Error);
+        EXPECT_THROW(sample_token(std::vector<float>{bad, 0.0f}, {}, 0.5), Error);
+    }
+}
+
+TEST(Random, PhiloxKnownAnswers) {  // from the Random123 distribution's kat_vectors
+    EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}),
+              (std::array<std::uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+    const std::uint32_t all = 0xffffffff;
+    EXPECT_EQ(philox4x32({all, all, all, all}, {all, all}),
+              (std::array<std::uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+}
+
+TEST(Random, EverySeedStreamAndPositionIsItsOwn) {
+    std::set<double> seen;
+    double sum = 0;
+    for (std::uint64_t seed = 0; seed < 10; ++seed) {
+        for (std::uint64_t stream = 0; stream < 10; ++stream) {
+            for (std::uint64_t position = 0; position < 100; ++position) {
+                const double u = uniform(seed, stream, position);
+                EXPECT_GE(u, 0.0);
+                EXPECT_LT(u, 1.0);
+                EXPECT_EQ(u, uniform(seed, stream, position));
+                seen.insert(u);
+                sum += u;
+            }
+        }
+    }
+    EXPECT_EQ(seen.size(), 10000u);
+    EXPECT_NEAR(sum / 10000, 0.5, 0.02);
+}
+
+}  // namespace
+}  // namespace tandem::engine
