@@ -1,0 +1,160 @@
+// One set of expectations for the three stores, and what only the TCP store can get wrong.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <thread>
+
+#include "common/comm/store.h"
+#include "common/error.h"
+
+namespace tandem::comm {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A kind of store; open() gives another client's view of the same one.
+struct Backend {
+    std::shared_ptr<TcpStoreServer> server;
+    std::string directory;
+    std::shared_ptr<Store> memory;
+
+    std::shared_ptr<Store> open() const {
+        if (server) return connect_tcp_store("127.0.0.1", server->port(), Deadline::after_ms(5000));
+        return memory ? memory : make_file_store(directory);
+    }
+};
+
+class StoreTest : public ::testing::TestWithParam<std::string> {
+  protected:
+    void SetUp() override {
+        if (GetParam() == "memory") backend_.memory = make_memory_store();
+        if (GetParam() == "tcp") backend_.server = std::make_shared<TcpStoreServer>("127.0.0.1", 0);
+        if (GetParam() == "file")
+            backend_.directory = directory_ = ::testing::TempDir() + "store_" + std::to_string(::getpid());
+    }
+    void TearDown() override {
+        if (!directory_.empty()) std::filesystem::remove_all(directory_);
+    }
+    Backend backend_;
+    std::string directory_;
+};
+
+TEST_P(StoreTest, KeepsBytes) {
+    const auto one = backend_.open();
+    const auto other = backend_.open();
+    std::string all;
+    for (int c = 0; c < 256; ++c) all += static_cast<char>(c);
+    const std::string large(1'000'000, 'x');
+    one->set("a/b ../..", all);
+    one->set("", "empty key");
+    one->set("large", large);
+    one->set("twice", "first");
+    one->set("twice", "");
+    const auto deadline = Deadline::after_ms(5000);
+    EXPECT_EQ(other->get("a/b ../..", deadline), all);
+    EXPECT_EQ(other->get("", deadline), "empty key");
+    EXPECT_EQ(other->get("large", deadline), large);
+    EXPECT_EQ(other->get("twice", deadline), "");
+}
+
+TEST_P(StoreTest, GetWaitsForTheKey) {
+    const auto store = backend_.open();
+    std::thread late([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        backend_.open()->set("late", "here");
+    });
+    EXPECT_EQ(store->get("late", Deadline::after_ms(10'000)), "here");
+    late.join();
+}
+
+TEST_P(StoreTest, GetGivesUpNamingTheKey) {
+    const auto store = backend_.open();
+    try {
+        store->get("never", Deadline::after_ms(30));
+        FAIL() << "no exception";
+    } catch (const DeadlineExceeded& error) {
+        EXPECT_THAT(error.what(), HasSubstr("'never'"));
+    }
+    store->set("never", "1");
+    EXPECT_EQ(store->get("never", Deadline::after_ms(5000)), "1");  // the client goes on
+}
+
+TEST_P(StoreTest, AddsFromManyThreads) {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&] {
+            const auto store = backend_.open();
+            for (int i = 0; i < 25; ++i) store->add("sum", i % 2 == 0 ? 3 : -1);
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(backend_.open()->add("sum", 0), 4 * (13 * 3 - 12));
+    EXPECT_EQ(backend_.open()->get("sum", Deadline::after_ms(1000)), std::to_string(4 * (13 * 3 - 12)));
+}
+
+TEST_P(StoreTest, AddRefusesText) {
+    const auto store = backend_.open();
+    store->set("text", "12 apples");
+    EXPECT_THROW(store->add("text", 1), InvalidArgument);
+    EXPECT_EQ(store->get("text", Deadline::after_ms(1000)), "12 apples");
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, StoreTest, ::testing::Values("memory", "file", "tcp"),
+                         [](const auto& info) { return info.param; });
+
+TEST(TcpStore, PortInUse) {
+    const TcpStoreServer server("127.0.0.1", 0);
+    try {
+        const TcpStoreServer second("127.0.0.1", server.port());
+        FAIL() << "no exception";
+    } catch (const SystemError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("127.0.0.1:" + std::to_string(server.port())));
+    }
+}
+
+TEST(TcpStore, NobodyListens) {
+    int port = 0;
+    { port = TcpStoreServer("127.0.0.1", 0).port(); }
+    try {
+        connect_tcp_store("127.0.0.1", port, Deadline::after_ms(120));
+        FAIL() << "no exception";
+    } catch (const DeadlineExceeded& error) {
+        EXPECT_THAT(error.what(), HasSubstr("refused"));
+    }
+}
+
+TEST(TcpStore, ServerGoesAway) {
+    auto server = std::make_unique<TcpStoreServer>("127.0.0.1", 0);
+    const auto store = connect_tcp_store("127.0.0.1", server->port(), Deadline::after_ms(5000));
+    store->set("a", "1");
+    server.reset();
+    EXPECT_THROW(store->set("a", "2"), TransportError);
+}
+
+// A stranger's bytes: sizes of four gigabytes. The server hangs up and goes on serving others.
+TEST(TcpStore, RefusesOversizeRequests) {
+    const TcpStoreServer server("127.0.0.1", 0);
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(server.port()));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    const unsigned char request[9] = {1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+    ASSERT_EQ(::send(fd, request, sizeof(request), 0), static_cast<ssize_t>(sizeof(request)));
+    char byte = 0;
+    EXPECT_EQ(::recv(fd, &byte, 1, 0), 0);  // closed
+    ::close(fd);
+    const auto store = connect_tcp_store("127.0.0.1", server.port(), Deadline::after_ms(5000));
+    store->set("still", "there");
+    EXPECT_THROW(store->set(std::string(5000, 'k'), ""), InvalidArgument);
+    EXPECT_EQ(store->get("still", Deadline::after_ms(1000)), "there");
+}
+
+}  // namespace
+}  // namespace tandem::comm
