@@ -1,8 +1,8 @@
 // Matrix products through oneDNN's matmul primitive. One primitive a shape, kept per thread.
 //
-// Batch invariance rests on oneDNN's blocked kernels ("brg:…"): they sum a row of c over k in an order that
-// depends on (n, k) only, which the tests check over m. Where oneDNN has no such kernel (no AVX-512) its GEMM
-// treats m < 16 apart, so rows are padded to a multiple of 16 there.
+// Batch invariance rests on oneDNN's blocked kernels ("brg:..."): they sum a row of c over k in an order that depends on
+// (n, k) only, which the tests check over m. Where oneDNN has no such kernel (no AVX-512) its GEMM treats the last rows
+// apart, so there the product is cut into blocks of a fixed number of rows, the last one padded.
 #include "common/ops/matmul.h"
 
 #include <omp.h>

@@ -39,7 +39,8 @@ Doubles to_doubles(const Tensor& tensor) {
     return result;
 }
 
-void expect_close(const Tensor& got, const Doubles& wanted, double relative, const char* what) {
+void expect_close(const Tensor& got, const Doubles& wanted, double relative, const char* what,
+                  double absolute) {
     ASSERT_EQ(static_cast<std::size_t>(got.numel()), wanted.size()) << what;
     double square = 0.0;
     double finite = 1e-30;
@@ -57,7 +58,8 @@ void expect_close(const Tensor& got, const Doubles& wanted, double relative, con
             ASSERT_EQ(values[i], wanted[i]) << what << " at " << i;
             continue;
         }
-        const double bound = relative * std::max(std::abs(wanted[i]), typical) + step * std::abs(wanted[i]);
+        const double bound =
+            relative * std::max(std::abs(wanted[i]), typical) + step * std::abs(wanted[i]) + absolute;
         ASSERT_LE(std::abs(values[i] - wanted[i]), bound)
             << what << " at " << i << ": " << values[i] << " for " << wanted[i];
     }

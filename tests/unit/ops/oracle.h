@@ -20,7 +20,8 @@ Doubles to_doubles(const Tensor& tensor);  // float32 or bfloat16
 
 // Fails the test where |got - wanted| > relative * max(|wanted|, typical size of wanted) (+ half a bfloat16
 // step).
-void expect_close(const Tensor& got, const Doubles& wanted, double relative, const char* what);
+void expect_close(const Tensor& got, const Doubles& wanted, double relative, const char* what,
+                  double absolute = 0.0);
 void expect_same_bits(const Tensor& a, const Tensor& b, const char* what);
 
 // d(sum(weights * forward(x)))/dx by central differences.

@@ -1,0 +1,164 @@
+// The attention kernels of older machines, on this one: every set against the AVX-free one, and the same
+// values for a row however many rows a tile has.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "common/ops/cpu/attention_kernels.h"
+
+namespace tandem {
+namespace {
+
+using namespace ops::detail;
+
+struct Data {
+    std::int64_t head_dim, width;
+    std::vector<float> q, dout, k, v, k_t, v_t, lse, delta;
+};
+
+Data random_data(std::mt19937& generator, std::int64_t head_dim, std::int64_t keys) {
+    std::normal_distribution<float> normal;
+    Data data;
+    data.head_dim = head_dim;
+    data.width = (head_dim + 15) / 16 * 16;
+    const auto rows = [&](std::int64_t count, std::int64_t filled) {
+        std::vector<float> result(static_cast<std::size_t>(count * data.width), 0.0f);
+        for (std::int64_t i = 0; i < filled; ++i) {
+            for (std::int64_t d = 0; d < head_dim; ++d) {
+                result[static_cast<std::size_t>(i * data.width + d)] = 0.3f * normal(generator);
+            }
+        }
+        return result;
+    };
+    data.q = rows(kQueryTile, kQueryTile);
+    data.dout = rows(kQueryTile, kQueryTile);
+    data.k = rows(kKeyTile, keys);
+    data.v = rows(kKeyTile, keys);
+    data.k_t.resize(static_cast<std::size_t>(kKeyTile * head_dim));
+    data.v_t.resize(data.k_t.size());
+    kAttentionBaseline.transpose_tile(data.k.data(), data.width, keys, head_dim, data.k_t.data());
+    kAttentionBaseline.transpose_tile(data.v.data(), data.width, keys, head_dim, data.v_t.data());
+    data.lse.assign(static_cast<std::size_t>(kQueryTile), 3.0f);
+    data.delta.assign(static_cast<std::size_t>(kQueryTile), 0.1f);
+    return data;
+}
+
+using Results = std::vector<std::vector<float>>;
+
+Results forward(const AttentionKernels& kernels, const Data& data, std::int64_t first, std::int64_t rows,
+                std::int64_t keys, std::int64_t visible) {
+    const auto n = static_cast<std::size_t>(rows);
+    std::vector<float> acc(n * static_cast<std::size_t>(data.width), 0.0f);
+    std::vector<float> max(n, -std::numeric_limits<float>::infinity()), sum(n, 0.0f);
+    std::vector<float> scores(n * static_cast<std::size_t>(kKeyTile));
+    for (int twice = 0; twice < 2; ++twice) {  // the second time meets a running maximum
+        kernels.forward_tile({.q = data.q.data() + first * data.width,
+                              .k_t = data.k_t.data(),
+                              .v = data.v.data(),
+                              .acc = acc.data(),
+                              .max = max.data(),
+                              .sum = sum.data(),
+                              .scores = scores.data(),
+                              .rows = rows,
+                              .head_dim = data.head_dim,
+                              .width = data.width,
+                              .visible = visible + first,
+                              .visible_step = 1,
+                              .keys = keys});
+    }
+    return {acc, max, sum};
+}
+
+Results backward(const AttentionKernels& kernels, const Data& data, std::int64_t rows, std::int64_t keys,
+                 std::int64_t visible) {
+    std::vector<float> dq(data.q.size(), 0.0f), dk(data.k.size(), 0.0f), dv(data.k.size(), 0.0f);
+    std::vector<float> scores(static_cast<std::size_t>(2 * kQueryTile * kKeyTile));
+    kernels.backward_tile({.q = data.q.data(),
+                           .dout = data.dout.data(),
+                           .k = data.k.data(),
+                           .k_t = data.k_t.data(),
+                           .v_t = data.v_t.data(),
+                           .lse = data.lse.data(),
+                           .delta = data.delta.data(),
+                           .dq = dq.data(),
+                           .dk = dk.data(),
+                           .dv = dv.data(),
+                           .scores = scores.data(),
+                           .dscores = scores.data() + kQueryTile * kKeyTile,
+                           .rows = rows,
+                           .head_dim = data.head_dim,
+                           .width = data.width,
+                           .visible = visible,
+                           .visible_step = 1,
+                           .keys = keys,
+                           .scale = 0.5f});
+    return {dq, dk, dv};
+}
+
+void expect_near(const Results& a, const Results& b, const char* what) {
+    for (std::size_t part = 0; part < a.size(); ++part) {
+        for (std::size_t i = 0; i < a[part].size(); ++i) {
+            if (a[part][i] == b[part][i]) continue;
+            ASSERT_NEAR(a[part][i], b[part][i], 2e-5) << what << " part " << part << " at " << i;
+        }
+    }
+}
+
+class Kernels : public ::testing::TestWithParam<const AttentionKernels*> {};
+
+TEST_P(Kernels, AgreeWithTheBaseline) {
+    std::mt19937 generator(1);
+    for (const std::int64_t head_dim : {5, 16, 64, 80}) {
+        for (const std::int64_t keys : {1, 33, 64}) {
+            const Data data = random_data(generator, head_dim, keys);
+            for (const std::int64_t rows : {1, 2, 5, 6, 13, 48}) {
+                for (const std::int64_t visible : {-3, 1, 40, 64}) {
+                    expect_near(forward(*GetParam(), data, 0, rows, keys, visible),
+                                forward(kAttentionBaseline, data, 0, rows, keys, visible), "forward");
+                    expect_near(backward(*GetParam(), data, rows, keys, visible),
+                                backward(kAttentionBaseline, data, rows, keys, visible), "backward");
+                    if (HasFatalFailure()) FAIL() << head_dim << " " << keys << " " << rows << " " << visible;
+                }
+            }
+            std::vector<float> turned(data.k_t.size(), -1.0f);
+            GetParam()->transpose_tile(data.k.data(), data.width, keys, head_dim, turned.data());
+            EXPECT_EQ(turned, data.k_t);
+        }
+    }
+}
+
+TEST_P(Kernels, ARowDoesNotDependOnItsTile) {
+    std::mt19937 generator(2);
+    for (const std::int64_t head_dim : {16, 64, 80}) {
+        const Data data = random_data(generator, head_dim, 64);
+        const Results all = forward(*GetParam(), data, 0, 48, 64, 5);
+        for (std::int64_t rows = 1; rows <= 13; ++rows) {
+            for (const std::int64_t first : {0, 1, 17, 35}) {
+                const Results part = forward(*GetParam(), data, first, rows, 64, 5);
+                for (std::size_t p = 0; p < 3; ++p) {
+                    const std::size_t stride = part[p].size() / static_cast<std::size_t>(rows);
+                    for (std::size_t i = 0; i < part[p].size(); ++i) {
+                        ASSERT_EQ(part[p][i], all[p][static_cast<std::size_t>(first) * stride + i])
+                            << p << " " << i;
+                    }
+                }
+            }
+        }
+    }
+}
+
+std::vector<const AttentionKernels*> available() {
+    std::vector<const AttentionKernels*> all = {&kAttentionBaseline};
+    if (__builtin_cpu_supports("x86-64-v3")) all.push_back(&kAttentionAvx2);
+    if (__builtin_cpu_supports("x86-64-v4")) all.push_back(&kAttentionAvx512);
+    return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, Kernels, ::testing::ValuesIn(available()),
+                         [](const auto& info) { return std::string(info.param->name); });
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,51 @@
+// Ops called by several threads at once (trainer and engine threads share the caches), for the sanitizers.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "common/ops/attention.h"
+#include "common/ops/matmul.h"
+#include "common/ops/rms_norm.h"
+#include "common/ops/rope.h"
+#include "tests/unit/ops/oracle.h"
+
+namespace tandem {
+namespace {
+
+using testing::random_tensor;
+using testing::zeros;
+
+// A piece of a layer; the tables of rope grow with the number of tokens.
+Tensor layer(std::int64_t tokens) {
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(1);
+    const Tensor x = random_tensor(generator, {tokens, 64});
+    const Tensor weight = random_tensor(generator, {64, 64}, DType::float32, 0.1f);
+    const Tensor gain = random_tensor(generator, {64});
+    const Tensor normed = zeros({tokens, 64}), q = zeros({tokens, 64}), out = zeros({tokens, 4, 16});
+    ops::rms_norm(stream, x, gain, 1e-6f, normed);
+    ops::linear(stream, normed, weight, q);
+    const Tensor heads = q.reshape({tokens, 4, 16});
+    std::vector<std::int32_t> positions(static_cast<std::size_t>(tokens));
+    std::iota(positions.begin(), positions.end(), 0);
+    ops::rope(stream, heads, positions, 777.0f);
+    ops::attention_forward(stream, heads, heads, heads, {{0, tokens, 0, tokens, true}}, 0.25f, out,
+                           zeros({4, tokens}));
+    return out;
+}
+
+TEST(OpsOnThreads, GiveTheSameBits) {
+    constexpr std::int64_t kTokens[] = {10, 300, 70, 600};
+    std::vector<Tensor> results(4);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < 4; ++i) {
+        threads.emplace_back([&results, i, tokens = kTokens[i]] { results[i] = layer(tokens); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (std::size_t i = 0; i < 4; ++i) testing::expect_same_bits(results[i], layer(kTokens[i]), "layer");
+}
+
+}  // namespace
+}  // namespace tandem
