@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 
 // Eight size classes to the doubling, so that a freed block fits the next request of about its size.
-std::size_t size_class(std::size_t bytes) {
+[[maybe_unused]] std::size_t size_class(std::size_t bytes) {
     const std::size_t wanted = std::max(bytes, kAlignment);
     const std::size_t step = std::max(kAlignment, std::bit_floor(wanted) / 8);
     return (wanted + step - 1) / step * step;
