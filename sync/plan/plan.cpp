@@ -98,6 +98,26 @@ class LanePacker {
     std::size_t used_ = 0;  // of the lane, in this bucket
 };
 
+// Closes the gaps that lanes left which no bucket fills: a small model does not need a whole bucket's memory.
+void compact(Plan& plan, const std::vector<Lane>& lanes) {
+    std::vector<std::size_t> used(lanes.size(), 0);
+    for (const PlanBucket& bucket : plan.buckets) {
+        for (const Piece& piece : bucket.pieces) {
+            const auto rank = static_cast<std::size_t>(piece.rank);
+            used[rank] =
+                std::max(used[rank], align_up(piece.bucket_offset + piece.bytes - lanes[rank].offset));
+        }
+    }
+    std::vector<std::size_t> offset(lanes.size(), 0);
+    for (std::size_t rank = 1; rank < lanes.size(); ++rank) offset[rank] = offset[rank - 1] + used[rank - 1];
+    for (PlanBucket& bucket : plan.buckets) {
+        for (Piece& piece : bucket.pieces) {
+            const auto rank = static_cast<std::size_t>(piece.rank);
+            piece.bucket_offset = piece.bucket_offset - lanes[rank].offset + offset[rank];
+        }
+    }
+}
+
 }  // namespace
 
 Plan make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options) {
@@ -126,6 +146,7 @@ Plan make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options) {
         for (const Assignment& rows : assignments[rank]) packer.add(rows);
     }
 
+    compact(plan, lanes);
     // Packing went rank by rank, so every bucket's pieces already lie in rank order.
     for (PlanBucket& bucket : plan.buckets) {
         std::size_t at = 0;

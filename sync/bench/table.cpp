@@ -1,0 +1,52 @@
+#include <fmt/format.h>
+
+#include "sync/bench/bench.h"
+
+namespace tandem::sync {
+namespace {
+
+std::string mib(const nlohmann::json& bytes) {
+    return fmt::format("{:.1f} MiB", bytes.get<double>() / 1048576.0);
+}
+std::string row(const std::string& name, const std::string& value, const std::string& note = "") {
+    return fmt::format("  {:<18}{:>12}   {}\n", name, value, note);
+}
+
+}  // namespace
+
+std::string bench_table(const nlohmann::json& r) {
+    const auto ms = [](const nlohmann::json& value) { return fmt::format("{:.2f} ms", value.get<double>()); };
+    const nlohmann::json& phase = r.at("phase_ms");
+    std::string mesh;
+    for (const auto& size : r.at("mesh")) {
+        if (!mesh.empty()) mesh.push_back(',');
+        mesh += std::to_string(size.get<int>());
+    }
+    std::string text =
+        fmt::format("{} · {} → {} · mesh {} · {} · {} buckets of {}, depth {}\n",
+                    r.at("shapes").get<std::string>(), r.at("source_dtype").get<std::string>(),
+                    r.at("engine_dtype").get<std::string>(), mesh, r.at("mode").get<std::string>(),
+                    r.at("buckets").get<int>(), mib(r.at("bucket_bytes")), r.at("depth").get<int>());
+    text += r.at("hardware").get<std::string>() + "\n\n";
+    text += row("pause to resume", ms(r.at("median_ms")),
+                fmt::format("median of {}; p95 {}", r.at("iterations").get<int>(), ms(r.at("p95_ms"))));
+    text += row("speed of light", ms(r.at("speed_of_light_ms")),
+                fmt::format("one copy of the same {} at {:.1f} GB/s", mib(r.at("bytes")),
+                            r.at("copy_gbps").get<double>()));
+    text += row("ratio", fmt::format("{:.2f} x", r.at("speed_of_light_ratio").get<double>()),
+                fmt::format("{:.1f} GB/s", r.at("gbps").get<double>()));
+    text += row("prepare", ms(phase.at("prepare")), "source ready, before the pause");
+    text += row("pause", ms(phase.at("pause")), "engine stopped, version opened");
+    text += row("gather", ms(phase.at("gather")), "ranks filling buckets (overlaps copy)");
+    text += row("copy", ms(phase.at("copy")), "engine copying and verifying (overlaps gather)");
+    text += row("load", ms(phase.at("load")), "what gather did not hide, and the commit");
+    text += row("resume", ms(phase.at("resume")));
+    text += row("staging", mib(r.at("staging_peak_bytes")), "peak; cap " + mib(r.at("staging_cap_bytes")));
+    text += row("allocations", std::to_string(r.at("steady_state_allocations").get<std::int64_t>()),
+                "in the timed syncs");
+    text += row("verified", r.at("verified").get<bool>() ? "yes" : "NO",
+                "first and last iteration, every byte, by XXH3-128");
+    return text;
+}
+
+}  // namespace tandem::sync
