@@ -1,0 +1,39 @@
+// A small table of measurements: each verified by its caller, timed as the median of a few runs, printed as
+// text or JSON.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/tensor/tensor.h"
+
+namespace tandem::bench {
+
+struct Row {
+    std::string what;
+    double median_ms = 0;
+    double rate = 0;   // in `unit`
+    std::string unit;  // "GFLOP/s", "GB/s"
+    double ratio = 0;  // of `against`, measured in this run; 0: none
+    std::string against;
+};
+
+struct Table {
+    std::vector<Row> rows;
+    double fp32_rate = 0;  // oneDNN, 1024^3
+    double bf16_rate = 0;
+    double copy_rate = 0;  // memcpy
+};
+
+// Median milliseconds of `runs` calls, after one call that warms up. CPU time of this thread: the ops run on
+// it alone, and other programs of a shared machine then do not count.
+double median_ms(const std::function<void()>& body, int runs = 7);
+
+Tensor random_tensor(const Shape& shape, DType dtype, unsigned seed);
+
+void matmul_rows(Table& table);
+void attention_rows(Table& table);
+void copy_rows(Table& table);
+
+}  // namespace tandem::bench

@@ -1,0 +1,56 @@
+// oneDNN's rate at 1024^3, then linear layers of SmolLM2-135M at decode and training row counts.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "common/ops/matmul.h"
+#include "tests/bench/ops/bench.h"
+
+namespace tandem::bench {
+namespace {
+
+double value_at(const Tensor& tensor, std::int64_t index) {
+    return tensor.dtype() == DType::float32 ? static_cast<double>(tensor.data<float>()[index])
+                                            : static_cast<double>(float(tensor.data<bfloat16>()[index]));
+}
+
+double measure(Table& table, std::int64_t m, std::int64_t n, std::int64_t k, DType dtype, double against) {
+    Stream stream = Stream::make_inline();
+    const Tensor x = random_tensor({m, k}, dtype, 1);
+    const Tensor weight = random_tensor({n, k}, dtype, 2);
+    const Tensor y = Tensor::zeros({m, n}, DType::float32, "bench");
+    const auto body = [&] { ops::linear(stream, x, weight, y); };
+    body();
+    for (const std::int64_t column : {std::int64_t{0}, n / 2, n - 1}) {
+        double wanted = 0.0;
+        for (std::int64_t i = 0; i < k; ++i)
+            wanted += value_at(x, (m - 1) * k + i) * value_at(weight, column * k + i);
+        const double got = value_at(y, (m - 1) * n + column);
+        if (std::abs(got - wanted) > 1e-4 * std::sqrt(static_cast<double>(k))) {
+            throw Error(fmt::format("linear is wrong at column {}: {} for {}", column, got, wanted));
+        }
+    }
+    const double ms = median_ms(body);
+    const double rate = 2.0 * static_cast<double>(m * n * k) / ms * 1e-6;
+    table.rows.push_back({fmt::format("linear {} [{}, {}] x [{}, {}]^T", dtype_name(dtype), m, k, n, k), ms,
+                          rate, "GFLOP/s", against > 0 ? rate / against : 0, against > 0 ? "1024^3" : ""});
+    return rate;
+}
+
+}  // namespace
+
+void matmul_rows(Table& table) {
+    table.fp32_rate = measure(table, 1024, 1024, 1024, DType::float32, 0);
+    table.bf16_rate = measure(table, 1024, 1024, 1024, DType::bfloat16, 0);
+    const std::int64_t shapes[][2] = {{576, 576}, {1536, 576}, {576, 1536}, {49152, 576}};
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+        const double against = dtype == DType::float32 ? table.fp32_rate : table.bf16_rate;
+        for (const auto& [n, k] : shapes) {
+            for (const std::int64_t m : {1, 32, 512}) {
+                if (n * m < 20'000'000) measure(table, m, n, k, dtype, against);
+            }
+        }
+    }
+}
+
+}  // namespace tandem::bench
