@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <string_view>
 #include <tuple>
 #include <vector>
@@ -92,6 +93,10 @@ Primitive& primitive_for(const Problem& p) {
     const auto found = cache.find(p.key());
     if (found != cache.end()) return found->second;
     if (cache.size() >= kMaxPrimitives) cache.clear();
+    // oneDNN shares finished primitives between threads through a cache of its own, with a synchronisation that the
+    // thread sanitizer cannot see. Making one is rare: under a lock, it can.
+    static std::mutex making;
+    const std::lock_guard lock(making);
     return cache.emplace(p.key(), make_primitive(p)).first->second;
 }
 
