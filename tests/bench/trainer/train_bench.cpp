@@ -5,8 +5,8 @@
 //   train_bench [--model tiny|smollm2|all] [--dtype fp32|bf16|all] [--ranks 1|2|0] [--steps N] [--rows B]
 //   [--length S]
 //
-// --ranks 0 runs one and two. The first step is checked (finite, close to log(vocab)) and dropped; medians
-// are printed.
+// --ranks 0 runs one and two. --ranks 4 --cp 2 --rows 32 --length 11 is the quickstart's warm start. The
+// first step is checked (finite, close to log(vocab)) and dropped; medians are printed.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -30,6 +30,7 @@ struct Run {
     std::string model;
     std::string dtype;
     int ranks = 1;
+    int cp = 1;     // of the ranks
     int steps = 0;  // 0: by model
     int rows = 0;   // sequences per rank; 0: by model
     int length = 0;
@@ -126,7 +127,7 @@ void bench_rank(const Run& run) {
     const auto config = config_of(run.model);
     PolicyOptions options;
     options.compute_dtype = dtype_of_run(run);
-    Policy policy(DeviceMesh::create(world, {run.ranks, 1}, {"dp", "cp"}), config, options);
+    Policy policy(DeviceMesh::create(world, {run.ranks / run.cp, run.cp}, {"dp", "cp"}), config, options);
     const auto samples = batch_of(run, config.vocab_size);
     std::vector<double> seconds;
     for (int step = 0; step <= run.steps; ++step) {
@@ -148,8 +149,8 @@ void bench_rank(const Run& run) {
     const double rate = matmul_rate(options.compute_dtype);  // the other rank is idle by now
     const double tokens = static_cast<double>(samples.size()) * run.length;
     const double flops = tokens * flops_per_token(config, run.length) / median(seconds);
-    std::printf("%-8s %-5s %dx1   %8.1f  (%.1f-%.1f, n=%zu)  %10.0f  %8.2f  %8.2f  %5.2f\n",
-                run.model.c_str(), run.dtype.c_str(), run.ranks, median(seconds) * 1e3,
+    std::printf("%-8s %-5s %dx%d   %8.1f  (%.1f-%.1f, n=%zu)  %10.0f  %8.2f  %8.2f  %5.2f\n",
+                run.model.c_str(), run.dtype.c_str(), run.ranks / run.cp, run.cp, median(seconds) * 1e3,
                 *std::min_element(seconds.begin(), seconds.end()) * 1e3,
                 *std::max_element(seconds.begin(), seconds.end()) * 1e3, seconds.size(),
                 tokens / median(seconds), flops * 1e-9, rate * 1e-9, flops / (rate * run.ranks));
@@ -174,6 +175,8 @@ int run_processes(const Run& run, const std::string& program) {
                       run.dtype,
                       "--ranks",
                       std::to_string(run.ranks),
+                      "--cp",
+                      std::to_string(run.cp),
                       "--steps",
                       std::to_string(run.steps),
                       "--rows",
@@ -220,6 +223,7 @@ int bench_main(int argc, char** argv) {
     app.add_option("--model", run.model)->check(CLI::IsMember({"tiny", "smollm2", "all"}));
     app.add_option("--dtype", run.dtype)->check(CLI::IsMember({"fp32", "bf16", "all"}));
     app.add_option("--ranks", run.ranks, "0: one, then two")->check(CLI::Range(0, 64));
+    app.add_option("--cp", run.cp, "ranks of the cp axis; divides --ranks")->check(CLI::Range(1, 64));
     app.add_option("--steps", run.steps, "0: by model");
     app.add_option("--rows", run.rows, "sequences a rank; 0: by model");
     app.add_option("--length", run.length, "tokens a sequence; 0: by model");
