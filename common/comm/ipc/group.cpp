@@ -105,7 +105,9 @@ bool Group::spin(const std::atomic<std::uint32_t>& word, std::uint32_t seen) con
     do {
         for (int i = 0; i < 32; ++i) {
             if (word.load(std::memory_order_acquire) != seen) return true;
+#if defined(__x86_64__)
             __builtin_ia32_pause();
+#endif
         }
     } while (Deadline::Clock::now() < until);
     return false;

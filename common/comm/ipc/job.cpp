@@ -1,16 +1,15 @@
 #include "common/comm/ipc/job.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <thread>
+#include <vector>
 
 #include "common/comm/ipc/group.h"
 #include "common/error.h"

@@ -20,7 +20,7 @@ namespace tandem::comm::ipc {
 struct GroupBlock;
 
 constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
-constexpr int kMaxRanks = 1024;
+constexpr int kMaxRanks = 256;  // of one host
 
 // One rank's corner of the control area. Only that rank writes it, except `attached` on the way in.
 struct alignas(64) RankSlot {

@@ -12,6 +12,12 @@
 #include "common/log.h"
 
 namespace tandem {
+namespace {
+
+// The logger's registry is made on first use; here that is before any worker, and so it also outlives them all.
+[[maybe_unused]] const spdlog::logger* const kLoggerIsMade = spdlog::default_logger_raw();
+
+}  // namespace
 
 struct Event::State {
     std::mutex mutex;

@@ -25,18 +25,27 @@ using namespace tandem;
 using comm::Communicator;
 using World = std::shared_ptr<Communicator>;
 
-// Median time of one call in microseconds; all ranks start each call together.
-double median_us(const World& world, int repetitions, const std::function<void()>& call) {
-    std::vector<double> times;
+using Call = std::function<void()>;
+
+// Median time of each call in microseconds. Calls take turns, so that all see the same load of the machine;
+// the ranks start each one together.
+std::vector<double> median_us(const World& world, int repetitions, const std::vector<Call>& calls) {
+    std::vector<std::vector<double>> times(calls.size());
     for (int i = 0; i < repetitions; ++i) {
-        world->barrier();
-        const auto start = std::chrono::steady_clock::now();
-        call();
-        times.push_back(
-            std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
+        for (std::size_t c = 0; c < calls.size(); ++c) {
+            world->barrier();
+            const auto start = std::chrono::steady_clock::now();
+            calls[c]();
+            const auto took = std::chrono::steady_clock::now() - start;
+            times[c].push_back(std::chrono::duration<double, std::micro>(took).count());
+        }
     }
-    std::nth_element(times.begin(), times.begin() + repetitions / 2, times.end());
-    return times[static_cast<std::size_t>(repetitions / 2)];
+    std::vector<double> medians;
+    for (auto& list : times) {
+        std::nth_element(list.begin(), list.begin() + repetitions / 2, list.end());
+        medians.push_back(list[static_cast<std::size_t>(repetitions / 2)]);
+    }
+    return medians;
 }
 
 void latency(const World& world) {
@@ -51,25 +60,13 @@ void latency(const World& world) {
     const int previous = (world->rank() + world->size() - 1) % world->size();
     const comm::P2POp ring[] = {{comm::P2POp::Kind::send, next, part.span()},
                                 {comm::P2POp::Kind::recv, previous, whole.span().subspan(0, 1024)}};
-    constexpr int kRepetitions = 2000;
-    const double barrier = median_us(world, kRepetitions, [&] { world->barrier(); });
-    const double gather =
-        median_us(world, kRepetitions, [&] { world->all_gather(part.span(), whole.span()); });
-    const double reduce =
-        median_us(world, kRepetitions, [&] { world->all_reduce(part.span(), DType::float32); });
-    const double p2p = median_us(world, kRepetitions, [&] { world->p2p(ring, stream); });
+    const auto us = median_us(
+        world, 2000,
+        {[&] { world->barrier(); }, [&] { world->all_gather(part.span(), whole.span()); },
+         [&] { world->all_reduce(part.span(), DType::float32); }, [&] { world->p2p(ring, stream); }});
     if (world->rank() != 0) return;
     std::printf("%d ranks, 1 KiB, us: barrier %.1f  all_gather %.1f  all_reduce %.1f  ring send+recv %.1f\n",
-                world->size(), barrier, gather, reduce, p2p);
-}
-
-// Each rank copies as much as the collective makes it read: the same work without any waiting.
-double memcpy_us(const World& world, const Buffer& from, const Buffer& to) {
-    const auto n = static_cast<std::size_t>(world->size());
-    return median_us(world, 15, [&] {
-        for (std::size_t r = 0; r < n; ++r)
-            std::memcpy(to.data() + r * from.bytes(), from.data(), from.bytes());
-    });
+                world->size(), us[0], us[1], us[2], us[3]);
 }
 
 void gather(const World& world) {
@@ -78,6 +75,8 @@ void gather(const World& world) {
     const Buffer part(kBytes, "bench", world->memory());
     const Buffer whole(kBytes * n, "bench", world->memory());
     const Buffer outside(kBytes, "bench");
+    const Buffer sources(kBytes * n, "bench", world->memory());
+    std::memset(sources.data(), 1, sources.bytes());
     std::memset(part.data(), world->rank() + 1, kBytes);
     std::memset(outside.data(), world->rank() + 1, kBytes);
     std::memset(whole.data(), 0, whole.bytes());
@@ -85,15 +84,24 @@ void gather(const World& world) {
     for (std::size_t r = 0; r < n; ++r) {
         require(whole.data()[(r + 1) * kBytes - 1] == static_cast<std::byte>(r + 1), "all_gather is wrong");
     }
-    const double copy = memcpy_us(world, part, whole);
-    const double direct = median_us(world, 15, [&] { world->all_gather(part.span(), whole.span()); });
-    const double staged = median_us(world, 15, [&] { world->all_gather(outside.span(), whole.span()); });
+    // The yardstick: each rank copies as much as the collective makes it copy, from as many places, and all
+    // wait.
+    const auto us =
+        median_us(world, 15,
+                  {[&] {
+                       for (std::size_t r = 0; r < n; ++r) {
+                           std::memcpy(whole.data() + r * kBytes, sources.data() + r * kBytes, kBytes);
+                       }
+                       world->barrier();
+                   },
+                   [&] { world->all_gather(part.span(), whole.span()); },
+                   [&] { world->all_gather(outside.span(), whole.span()); }});
     if (world->rank() != 0) return;
     const auto rate = [&](double us) { return static_cast<double>(kBytes * n) / us / 1000; };
     std::printf(
         "%d ranks, all_gather of 32 MiB a rank, GB/s copied by each rank: memcpy %.2f  all_gather %.2f "
         "(%.2f of memcpy)  staged %.2f\n",
-        world->size(), rate(copy), rate(direct), copy / direct, rate(staged));
+        world->size(), rate(us[0]), rate(us[1]), us[0] / us[1], rate(us[2]));
 }
 
 void reduce(const World& world) {
@@ -107,18 +115,22 @@ void reduce(const World& world) {
     world->reduce_scatter(std::span(&item, 1), comm::ReduceOp::sum, stream);
     require(reinterpret_cast<const float*>(piece.data())[kBytes / 4 - 1] == static_cast<float>(n),
             "reduce_scatter is wrong");
-    const double copy = median_us(world, 15, [&] {
-        for (std::size_t r = 0; r < n; ++r) std::memcpy(piece.data(), all.data() + r * kBytes, kBytes);
-    });
-    const double scatter = median_us(
-        world, 15, [&] { world->reduce_scatter(std::span(&item, 1), comm::ReduceOp::sum, stream); });
-    const double both = median_us(world, 15, [&] { world->all_reduce(piece.span(), DType::float32); });
+    const auto us =
+        median_us(world, 15,
+                  {[&] {
+                       for (std::size_t r = 0; r < n; ++r) {
+                           std::memcpy(piece.data(), all.data() + r * kBytes, kBytes);
+                       }
+                       world->barrier();
+                   },
+                   [&] { world->reduce_scatter(std::span(&item, 1), comm::ReduceOp::sum, stream); },
+                   [&] { world->all_reduce(piece.span(), DType::float32); }});
     if (world->rank() != 0) return;
     const auto rate = [](std::size_t bytes, double us) { return static_cast<double>(bytes) / us / 1000; };
     std::printf(
         "%d ranks, 32 MiB of fp32 a rank, GB/s read by each rank: memcpy %.2f  reduce_scatter %.2f "
         "(%.2f of memcpy); all_reduce of 32 MiB %.1f ms\n",
-        world->size(), rate(kBytes * n, copy), rate(kBytes * n, scatter), copy / scatter, both / 1000);
+        world->size(), rate(kBytes * n, us[0]), rate(kBytes * n, us[1]), us[0] / us[1], us[2] / 1000);
 }
 
 int run_ranks(const std::string& what, int ranks) {
