@@ -14,8 +14,8 @@ namespace tandem {
 class SharedArena {
   public:
     SharedArena() = default;
-    // Creates a sparse arena: address space now, pages on first touch. Counted under `tag` in memory_stats; an
-    // empty tag leaves it out, for arenas whose bytes are mostly never touched.
+    // Creates a sparse arena: address space now, pages on first touch. Counted under `tag` in memory_stats;
+    // an empty tag leaves it out, for arenas whose bytes are mostly never touched.
     static SharedArena create(const std::string& name, std::size_t bytes, std::string_view tag = "arena");
     // Maps an arena that another process made. Takes ownership of `fd`. Throws SystemError; InvalidArgument
     // when the file is shorter than `bytes` (mapping past the end would crash on first touch).

@@ -14,7 +14,8 @@
 namespace tandem {
 namespace {
 
-// The logger's registry is made on first use; here that is before any worker, and so it also outlives them all.
+// The logger's registry is made on first use; here that is before any worker, and so it also outlives them
+// all.
 [[maybe_unused]] const spdlog::logger* const kLoggerIsMade = spdlog::default_logger_raw();
 
 }  // namespace
