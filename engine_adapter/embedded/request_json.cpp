@@ -85,7 +85,8 @@ void check_lengths(Prompt& prompt, bool has_max_new_tokens, const RequestLimits&
             "the prompt has {} tokens, the model's context holds {} with the answer", length,
             limits.context_length);
     if (!has_max_new_tokens) {
-        prompt.params.max_new_tokens = std::min(prompt.params.max_new_tokens, limits.context_length - length);
+        const std::int64_t room = std::min(limits.context_length, limits.kv_tokens) - length;
+        prompt.params.max_new_tokens = std::clamp<std::int64_t>(room, 1, prompt.params.max_new_tokens);
     }
     const std::int64_t total = length + prompt.params.max_new_tokens;
     require(total <= limits.context_length,

@@ -17,7 +17,7 @@ struct RequestLimits {
 // `request_number` names requests that bring no rid. Throws InvalidArgument with a message for the client:
 // malformed JSON, wrong types, fields that this engine would have to ignore, values out of range.
 //
-// Without max_new_tokens: 128, or what the context leaves. Seeds: sampling_params.sampling_seed or seed.
+// Without max_new_tokens: 128, or what context and cache leave. Seeds: sampling_params.sampling_seed or seed.
 // Samples of one prompt draw from streams 0 … n-1 of its seed; prompts that share one sampling_params object
 // continue the count, so that equal prompts of a batch get different samples.
 GenerateRequest parse_generate(const std::string& body, const RequestLimits& limits,

@@ -120,7 +120,8 @@ TEST(Sampler, SortsPieceByPieceInALargeVocabulary) {
     params.top_p = 0.9f;
     const auto expected = restricted(logits, params);
     ASSERT_GT(expected.size(), 2000u);
-    for (const auto& [token, count] : draw(logits, params, 500)) EXPECT_TRUE(expected.contains(token)) << token;
+    for (const auto& [token, count] : draw(logits, params, 500))
+        EXPECT_TRUE(expected.contains(token)) << token;
     params.top_k = 700;
     const auto fewer = restricted(logits, params);
     ASSERT_EQ(fewer.size(), 700u);

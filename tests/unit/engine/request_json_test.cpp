@@ -1,0 +1,202 @@
+// /generate in JSON: what SGLang's clients send is understood, and everything else is refused with a reason.
+#include "engine_adapter/embedded/request_json.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "common/error.h"
+
+namespace tandem::engine {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+const RequestLimits kLimits{.vocab_size = 40, .context_length = 96, .kv_tokens = 64};
+
+GenerateRequest parse(const json& body) {
+    return parse_generate(body.dump(), kLimits, 7);
+}
+
+std::string refusal(const std::string& text) {
+    try {
+        parse_generate(text, kLimits, 7);
+    } catch (const InvalidArgument& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
+std::string refusal_of_params(const json& params) {
+    return refusal(json{{"input_ids", {1, 2}}, {"sampling_params", params}}.dump());
+}
+
+TEST(RequestJson, ASinglePromptWithDefaults) {
+    const GenerateRequest request = parse({{"input_ids", {1, 2, 39}}});
+    ASSERT_EQ(request.prompts.size(), 1u);
+    EXPECT_FALSE(request.as_list);
+    EXPECT_FALSE(request.return_logprob);
+    EXPECT_EQ(request.prompts[0].tokens, (std::vector<std::int32_t>{1, 2, 39}));
+    EXPECT_EQ(request.prompts[0].params.temperature, 1.0f);
+    EXPECT_EQ(request.prompts[0].params.seed, std::nullopt);
+    EXPECT_EQ(request.id, "tandem-7");
+}
+
+TEST(RequestJson, EveryParameter) {
+    const GenerateRequest request = parse({{"input_ids", {1}},
+                                           {"rid", "me"},
+                                           {"return_logprob", true},
+                                           {"stream", false},
+                                           {"logprob_start_len", -1},
+                                           {"sampling_params",
+                                            {{"temperature", 0.5},
+                                             {"top_k", 3},
+                                             {"top_p", 0.25},
+                                             {"min_p", 0.125},
+                                             {"sampling_seed", 5},
+                                             {"stop_token_ids", {4, 6}},
+                                             {"ignore_eos", true},
+                                             {"max_new_tokens", 9},
+                                             {"n", 2},
+                                             {"repetition_penalty", 1.0},
+                                             {"stop", nullptr},
+                                             {"skip_special_tokens", false}}}});
+    const SamplingParams& params = request.prompts[0].params;
+    EXPECT_EQ(params.temperature, 0.5f);
+    EXPECT_EQ(params.top_k, 3);
+    EXPECT_EQ(params.top_p, 0.25f);
+    EXPECT_EQ(params.min_p, 0.125f);
+    EXPECT_EQ(params.seed, 5u);
+    EXPECT_EQ(params.stop_token_ids, (std::vector<std::int32_t>{4, 6}));
+    EXPECT_TRUE(params.ignore_eos);
+    EXPECT_EQ(params.max_new_tokens, 9);
+    EXPECT_EQ(params.n, 2);
+    EXPECT_TRUE(request.return_logprob);
+    EXPECT_EQ(request.prompts[0].id, "me");
+    EXPECT_EQ(parse({{"input_ids", {1}}, {"sampling_params", {{"seed", -1}}}}).prompts[0].params.seed,
+              ~std::uint64_t{0});
+}
+
+TEST(RequestJson, StreamsOfABatch) {
+    // One seed for all: every sample gets a stream of its own.
+    const GenerateRequest shared =
+        parse({{"input_ids", {{1}, {1}, {2}}},
+               {"sampling_params", {{"seed", 1}, {"n", 4}, {"max_new_tokens", 1}}}});
+    EXPECT_EQ(shared.prompts[0].first_stream, 0u);
+    EXPECT_EQ(shared.prompts[1].first_stream, 4u);
+    EXPECT_EQ(shared.prompts[2].first_stream, 8u);
+    // A seed each: a prompt gives what it would give alone.
+    const GenerateRequest own =
+        parse({{"input_ids", {{1}, {1}}}, {"sampling_params", {{{"seed", 1}}, {{"seed", 2}}}}});
+    EXPECT_EQ(own.prompts[1].first_stream, 0u);
+    EXPECT_TRUE(own.as_list);
+    EXPECT_EQ(own.prompts[1].id, "tandem-7-1");
+}
+
+TEST(RequestJson, BodiesThatAreNoRequests) {
+    EXPECT_THAT(refusal("{\"input_ids\": [1"), HasSubstr("not valid JSON"));
+    EXPECT_THAT(refusal("[1]"), HasSubstr("must be a JSON object"));
+    EXPECT_THAT(refusal("\xff"), HasSubstr("not valid JSON"));
+    EXPECT_THAT(refusal(""), HasSubstr("input_ids is missing"));
+    EXPECT_THAT(refusal(R"({"input_ids": null})"), HasSubstr("input_ids is missing"));
+    EXPECT_THAT(refusal(R"({"input_ids": "1"})"), HasSubstr("input_ids is missing"));
+    EXPECT_THAT(refusal(R"({"input_ids": []})"), HasSubstr("input_ids is empty"));
+    EXPECT_THAT(refusal(R"({"input_ids": [[1], []]})"), HasSubstr("input_ids is empty"));
+    EXPECT_THAT(refusal(R"({"input_ids": [[1], 2]})"), HasSubstr("list"));
+    EXPECT_THAT(refusal(R"({"input_ids": [1, [2]]})"), HasSubstr("must hold integers"));
+    EXPECT_THAT(refusal(R"({"input_ids": [1.5]})"), HasSubstr("must hold integers"));
+    EXPECT_THAT(refusal(R"({"input_ids": [40]})"), HasSubstr("token id 40 is outside the vocabulary of 40"));
+    EXPECT_THAT(refusal(R"({"input_ids": [-1]})"), HasSubstr("token id -1 is outside"));
+    EXPECT_THAT(refusal(R"({"input_ids": [18446744073709551615]})"), HasSubstr("outside the vocabulary"));
+    EXPECT_THAT(refusal(R"({"text": "hello"})"), HasSubstr("no tokenizer files: send input_ids"));
+    EXPECT_THAT(refusal(R"({"input_ids": [1], "stream": true})"), HasSubstr("stream"));
+    EXPECT_THAT(refusal(R"({"input_ids": [1], "lora_path": "x"})"), HasSubstr("lora_path is not supported"));
+    EXPECT_THAT(refusal(R"({"input_ids": [1], "logprob_start_len": 0})"), HasSubstr("logprob_start_len"));
+    EXPECT_THAT(refusal(R"({"input_ids": [1], "return_logprob": 1})"), HasSubstr("return_logprob"));
+    EXPECT_THAT(refusal(R"({"input_ids": [1], "rid": 1})"), HasSubstr("rid"));
+    EXPECT_THAT(refusal(R"({"input_ids": [1], "rid": ["a", "b"]})"),
+                HasSubstr("rid lists 2 ids for 1 prompts"));
+    const std::string deep(1'000'000, '[');
+    EXPECT_THAT(refusal(deep), HasSubstr("nested deeper"));
+    EXPECT_THAT(refusal("{\"mode\": \"" + deep + "\", \"input_ids\": [50]}"), HasSubstr("token id 50"));
+}
+
+TEST(RequestJson, ParametersOutOfRange) {
+    EXPECT_THAT(refusal_of_params(3), HasSubstr("must be an object"));
+    EXPECT_THAT(refusal_of_params({json::object(), json::object()}),
+                HasSubstr("lists 2 objects for 1 prompts"));
+    EXPECT_THAT(refusal_of_params({{"temprature", 1}}),
+                HasSubstr("temprature is not known; known: ignore_eos"));
+    EXPECT_THAT(refusal_of_params({{"temperature", -0.1}}), HasSubstr("temperature"));
+    EXPECT_THAT(refusal_of_params({{"temperature", "1"}}), HasSubstr("temperature must be a number"));
+    EXPECT_THAT(refusal_of_params({{"temperature", 1e300}}), HasSubstr("temperature"));
+    EXPECT_THAT(refusal_of_params({{"top_p", 0}}), HasSubstr("top_p must be in (0, 1]"));
+    EXPECT_THAT(refusal_of_params({{"top_p", 1.01}}), HasSubstr("top_p must be in (0, 1]"));
+    EXPECT_THAT(refusal_of_params({{"top_k", 0}}), HasSubstr("top_k"));
+    EXPECT_THAT(refusal_of_params({{"top_k", -2}}), HasSubstr("top_k"));
+    EXPECT_THAT(refusal_of_params({{"top_k", 1.5}}), HasSubstr("integer"));
+    EXPECT_THAT(refusal_of_params({{"min_p", 2}}), HasSubstr("min_p"));
+    EXPECT_THAT(refusal_of_params({{"n", 0}}), HasSubstr("n must be from 1"));
+    EXPECT_THAT(refusal_of_params({{"n", 70000}}), HasSubstr("n must be from 1"));
+    EXPECT_THAT(refusal_of_params({{"max_new_tokens", -1}}), HasSubstr("max_new_tokens must be from 0"));
+    EXPECT_THAT(refusal_of_params({{"max_new_tokens", 18446744073709551615u}}), HasSubstr("max_new_tokens"));
+    EXPECT_THAT(refusal_of_params({{"seed", 1.5}}), HasSubstr("seed must be an integer"));
+    EXPECT_THAT(refusal_of_params({{"stop_token_ids", {40}}}),
+                HasSubstr("stop_token_ids must be from 0 to 39"));
+    EXPECT_THAT(refusal_of_params({{"stop_token_ids", 4}}), HasSubstr("stop_token_ids must be a list"));
+    EXPECT_THAT(refusal_of_params({{"ignore_eos", 1}}), HasSubstr("ignore_eos"));
+    EXPECT_THAT(refusal_of_params({{"stop", "x"}}), HasSubstr("stop = \"x\" is not supported"));
+    EXPECT_THAT(refusal_of_params({{"repetition_penalty", 1.1}}), HasSubstr("repetition_penalty"));
+    json many = {{"input_ids", {{1}, {2}}}, {"sampling_params", {{"n", 40000}, {"max_new_tokens", 1}}}};
+    EXPECT_THAT(refusal(many.dump()), HasSubstr("more than 65536 samples"));
+}
+
+TEST(RequestJson, LengthsNameBothNumbers) {
+    const auto prompt = [](std::size_t length, const json& params) {
+        return refusal(json{{"input_ids", std::vector<int>(length, 1)}, {"sampling_params", params}}.dump());
+    };
+    EXPECT_THAT(prompt(96, nullptr), HasSubstr("the prompt has 96 tokens, the model's context holds 96"));
+    EXPECT_THAT(prompt(90, {{"max_new_tokens", 7}}),
+                HasSubstr("90 prompt tokens and 7 new ones are more than the model's context of 96"));
+    EXPECT_THAT(prompt(60, {{"max_new_tokens", 5}}), HasSubstr("more than the cache of 64 (--kv-tokens)"));
+    EXPECT_EQ(prompt(60, {{"max_new_tokens", 4}}), "accepted");
+    const RequestLimits roomy{.vocab_size = 40, .context_length = 96, .kv_tokens = 1000};
+    const std::string body = json{{"input_ids", std::vector<int>(90, 1)}}.dump();
+    EXPECT_EQ(parse_generate(body, roomy, 0).prompts[0].params.max_new_tokens, 6)
+        << "the default takes what is left";
+}
+
+TEST(RequestJson, AnswersLookLikeSglangs) {
+    GenerateRequest request = parse({{"input_ids", {1, 2}}, {"return_logprob", true}, {"rid", "x"}});
+    SampleOutput sample;
+    sample.tokens = {5, 6};
+    sample.logprobs = {-0.1f, -0.2f};
+    sample.finish = Finish::stop;
+    sample.matched = 6;
+    sample.version = 12;
+    GenerateResult result;
+    result.samples = {sample};
+    json answer = generate_answer(request, result);
+    EXPECT_EQ(answer["output_ids"], json({5, 6}));
+    EXPECT_EQ(answer["text"], "");
+    const json meta = answer["meta_info"];
+    EXPECT_EQ(meta["id"], "x");
+    EXPECT_EQ(meta["weight_version"], "12");
+    EXPECT_EQ(meta["prompt_tokens"], 2);
+    EXPECT_EQ(meta["completion_tokens"], 2);
+    EXPECT_EQ(meta["finish_reason"], json({{"type", "stop"}, {"matched", 6}}));
+    EXPECT_EQ(meta["output_token_logprobs"][1][1], 6);
+    EXPECT_TRUE(meta["output_token_logprobs"][1][2].is_null());
+    const json wire = json::parse(answer.dump());
+    EXPECT_EQ(wire["meta_info"]["output_token_logprobs"][0][0].get<float>(), -0.1f)
+        << "bit for bit through the wire";
+    sample.finish = Finish::length;
+    result.samples = {sample, sample};
+    answer = generate_answer(request, result);
+    ASSERT_TRUE(answer.is_array());
+    EXPECT_EQ(answer[1]["meta_info"]["finish_reason"], json({{"type", "length"}, {"length", 2}}));
+}
+
+}  // namespace
+}  // namespace tandem::engine

@@ -1,0 +1,253 @@
+// Scheduling must be invisible: whatever runs beside a sample, however it is preempted, retracted or
+// restarted, its tokens and log-probs are those it gets alone; and every page comes back.
+#include "engine_adapter/embedded/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "common/error.h"
+#include "tests/unit/engine/tiny_model.h"
+
+namespace tandem::engine {
+namespace {
+
+struct Rig {
+    explicit Rig(std::int64_t kv_tokens = 4096, SchedulerOptions options = {})
+        : config(tiny_config()),
+          weights(config, DType::float32),
+          cache(config, DType::float32, kv_tokens, 16),
+          decoder(config, weights, cache),
+          scheduler(options, decoder, cache) {
+        fill_weights(weights.slots(), 5);
+    }
+    void run(int most_steps = 100000) {
+        while (scheduler.has_work() && most_steps-- > 0) scheduler.step(1);
+    }
+    bool all_pages_free() { return cache.pool().free() == cache.pool().total(); }
+
+    model::ModelConfig config;
+    ModelWeights weights;
+    KvCache cache;
+    Decoder decoder;
+    Scheduler scheduler;
+};
+
+// A request of one prompt, everything derived from `seed`.
+std::shared_ptr<Job> job(std::uint64_t seed, std::int64_t n = 1) {
+    std::mt19937_64 random(seed);
+    auto result = std::make_shared<Job>();
+    Prompt& prompt = result->request.prompts.emplace_back();
+    const std::size_t length = 1 + random() % 40;
+    for (std::size_t i = 0; i < length; ++i)
+        prompt.tokens.push_back(static_cast<std::int32_t>(random() % 40));
+    prompt.params.n = n;
+    prompt.params.max_new_tokens = static_cast<std::int64_t>(1 + random() % 50);
+    prompt.params.temperature = seed % 5 == 0 ? 0.0f : 0.5f + 0.25f * static_cast<float>(seed % 4);
+    if (seed % 3 == 0) prompt.params.top_p = 0.8f;
+    prompt.params.stop_token_ids = {static_cast<std::int32_t>(random() % 40)};
+    result->request.return_logprob = true;
+    result->seeds = {seed * 77};
+    return result;
+}
+
+void expect_same(const Job& a, const Job& b) {
+    ASSERT_EQ(a.outputs.size(), b.outputs.size());
+    for (std::size_t i = 0; i < a.outputs.size(); ++i) {
+        EXPECT_EQ(a.outputs[i].tokens, b.outputs[i].tokens);
+        EXPECT_EQ(a.outputs[i].logprobs, b.outputs[i].logprobs);
+        EXPECT_EQ(a.outputs[i].finish, b.outputs[i].finish);
+        EXPECT_EQ(a.outputs[i].matched, b.outputs[i].matched);
+    }
+}
+
+std::vector<std::shared_ptr<Job>> jobs(std::uint64_t count, std::int64_t n = 1) {
+    std::vector<std::shared_ptr<Job>> result;
+    for (std::uint64_t seed = 0; seed < count; ++seed) result.push_back(job(seed, n));
+    return result;
+}
+
+// What every one of the jobs gives when it has the engine for itself.
+std::vector<std::shared_ptr<Job>> alone(std::uint64_t count, std::int64_t n = 1) {
+    auto all = jobs(count, n);
+    for (const auto& one : all) {
+        Rig rig;
+        rig.scheduler.add(one);
+        rig.run();
+        EXPECT_TRUE(rig.all_pages_free());
+    }
+    return all;
+}
+
+TEST(Scheduler, TogetherGivesWhatAloneGives) {
+    const auto expected = alone(20);
+    Rig rig;
+    const auto together = jobs(20);
+    for (const auto& one : together) {
+        rig.scheduler.add(one);
+        rig.run(3);  // others are under way already
+    }
+    rig.run();
+    for (std::size_t i = 0; i < together.size(); ++i) expect_same(*together[i], *expected[i]);
+    EXPECT_TRUE(rig.all_pages_free());
+    EXPECT_EQ(rig.scheduler.counts().preemptions, 0u);
+}
+
+TEST(Scheduler, PreemptionIsInvisible) {
+    const auto expected = alone(20);
+    Rig rig(96);  // six pages: a single long sample fills them
+    const auto together = jobs(20);
+    for (const auto& one : together) rig.scheduler.add(one);
+    rig.run();
+    for (std::size_t i = 0; i < together.size(); ++i) expect_same(*together[i], *expected[i]);
+    EXPECT_GT(rig.scheduler.counts().preemptions, 0u) << "the test must really have preempted";
+    EXPECT_TRUE(rig.all_pages_free());
+}
+
+TEST(Scheduler, RetractAndRestartAreInvisible) {
+    const auto expected = alone(12);
+    Rig rig;
+    const auto together = jobs(12);
+    for (const auto& one : together) rig.scheduler.add(one);
+    for (int round = 0; rig.scheduler.has_work(); ++round) {
+        rig.run(5);
+        if (round < 10 && round % 2 == 0) {
+            rig.scheduler.retract_all();
+            EXPECT_TRUE(rig.all_pages_free());
+        } else if (round < 10) {
+            rig.scheduler.restart_all();
+            EXPECT_TRUE(rig.all_pages_free());
+        }
+    }
+    for (std::size_t i = 0; i < together.size(); ++i) expect_same(*together[i], *expected[i]);
+}
+
+TEST(Scheduler, LimitsOfRunningAndPrefillAreInvisible) {
+    const auto expected = alone(12);
+    Rig rig(4096, {.max_running = 3, .prefill_tokens = 10, .eos_token_ids = {}});
+    const auto together = jobs(12);
+    for (const auto& one : together) rig.scheduler.add(one);
+    while (rig.scheduler.has_work()) {
+        rig.scheduler.step(1);
+        EXPECT_LE(rig.scheduler.counts().running, 3u);
+    }
+    for (std::size_t i = 0; i < together.size(); ++i) expect_same(*together[i], *expected[i]);
+}
+
+TEST(Scheduler, SamplesOfAPromptShareItsPrefillAndDiffer) {
+    for (const std::size_t length : {15u, 16u, 17u, 32u, 40u}) {
+        const auto many = job(1, 6);
+        many->request.prompts[0].tokens.assign(length, 3);
+        many->request.prompts[0].params = SamplingParams();
+        many->request.prompts[0].params.n = 6;
+        many->request.prompts[0].params.max_new_tokens = 40;
+        Rig rig;
+        rig.scheduler.add(many);
+        rig.scheduler.step(1);
+        EXPECT_EQ(rig.scheduler.counts().prefill_tokens, length);
+        const auto taken = rig.cache.pool().total() - rig.cache.pool().free();
+        const auto full = static_cast<std::int32_t>(length / 16);
+        EXPECT_EQ(taken, full + (length % 16 == 0 ? 0 : 6)) << length;
+        rig.run();
+        EXPECT_TRUE(rig.all_pages_free());
+        std::vector<std::vector<std::int32_t>> distinct;
+        for (std::size_t i = 0; i < 6; ++i) {
+            const auto single = job(1);
+            single->request.prompts[0] = many->request.prompts[0];
+            single->request.prompts[0].params.n = 1;
+            single->request.prompts[0].first_stream = i;
+            Rig own;
+            own.scheduler.add(single);
+            own.run();
+            EXPECT_EQ(single->outputs[0].tokens, many->outputs[i].tokens);
+            EXPECT_EQ(single->outputs[0].logprobs, many->outputs[i].logprobs);
+            distinct.push_back(many->outputs[i].tokens);
+        }
+        std::sort(distinct.begin(), distinct.end());
+        EXPECT_EQ(std::unique(distinct.begin(), distinct.end()), distinct.end());
+    }
+}
+
+TEST(Scheduler, StopsAtStopTokensEndOfSequenceAndLength) {
+    const auto free_run = job(1);
+    free_run->request.prompts[0].params = {};
+    free_run->request.prompts[0].params.max_new_tokens = 20;
+    Rig rig;
+    rig.scheduler.add(free_run);
+    rig.run();
+    const auto& tokens = free_run->outputs[0].tokens;
+    ASSERT_EQ(tokens.size(), 20u);
+    EXPECT_EQ(free_run->outputs[0].finish, Finish::length);
+    const std::int32_t stop = tokens[7];
+    const auto first =
+        static_cast<std::size_t>(std::find(tokens.begin(), tokens.end(), stop) - tokens.begin());
+    for (const bool as_eos : {true, false}) {
+        for (const bool ignore : {true, false}) {
+            Rig other(4096, {.eos_token_ids = as_eos ? std::vector{stop} : std::vector<std::int32_t>{}});
+            const auto again = job(1);
+            again->request.prompts[0].params = free_run->request.prompts[0].params;
+            if (!as_eos) again->request.prompts[0].params.stop_token_ids = {stop};
+            again->request.prompts[0].params.ignore_eos = ignore;
+            other.scheduler.add(again);
+            other.run();
+            const SampleOutput& out = again->outputs[0];
+            EXPECT_EQ(out.tokens.size(), ignore ? 20 : first + 1);
+            EXPECT_EQ(out.finish, ignore ? Finish::length : Finish::stop);
+            EXPECT_EQ(out.matched, ignore ? -1 : stop);
+        }
+    }
+}
+
+TEST(Scheduler, RemovedJobsGiveTheirPagesBack) {
+    Rig rig(256);
+    const auto all = jobs(6, 2);
+    for (const auto& one : all) rig.scheduler.add(one);
+    rig.run(4);
+    for (const auto& one : all) rig.scheduler.remove(*one);
+    EXPECT_FALSE(rig.scheduler.has_work());
+    EXPECT_TRUE(rig.all_pages_free());
+    bool aborted = false;
+    for (const auto& one : all) {
+        for (const SampleOutput& out : one->outputs) aborted = aborted || out.finish == Finish::abort;
+    }
+    EXPECT_TRUE(aborted);
+}
+
+TEST(Scheduler, AFailingStepLeavesJobsThatCanBeRemoved) {
+    Rig rig;
+    const auto one = job(1, 3);
+    rig.scheduler.add(one);
+    const Tensor norm = Tensor::borrow(rig.weights.slots().back().memory, {24}, DType::float32);
+    norm.data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_THROW(rig.run(), Error);
+    rig.scheduler.remove(*one);
+    EXPECT_TRUE(rig.all_pages_free());
+}
+
+TEST(Scheduler, NothingToGenerateIsDoneAtOnce) {
+    Rig rig;
+    const auto one = job(1, 2);
+    one->request.prompts[0].params.max_new_tokens = 0;
+    rig.scheduler.add(one);
+    EXPECT_FALSE(rig.scheduler.has_work());
+    EXPECT_EQ(one->unfinished, 0u);
+    EXPECT_EQ(one->outputs[1].finish, Finish::length);
+}
+
+TEST(PagePool, CountsOwnersAndRefusesNonsense) {
+    PagePool pool(2);
+    const auto a = pool.take();
+    pool.share(a);
+    pool.release(a);
+    EXPECT_EQ(pool.free(), 1);
+    const auto b = pool.take();
+    EXPECT_THROW(pool.take(), InvalidArgument);
+    pool.release(a);
+    pool.release(b);
+    EXPECT_EQ(pool.free(), 2);
+    EXPECT_THROW(pool.release(a), InvalidArgument);
+    EXPECT_THROW(pool.share(b), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace tandem::engine
