@@ -126,11 +126,13 @@ nlohmann::json run_bench(std::shared_ptr<comm::Communicator> world, std::unique_
             {"bucket_bytes", last.bucket_bytes},
             {"depth", last.depth},
             {"median_ms", median},
+            {"min_ms", quantile(totals, 0.0)},
             {"p95_ms", quantile(totals, 0.95)},
             {"phase_ms", phase_medians(reports)},
             {"gbps", gigabytes_per_s(median)},
             {"copy_gbps", gigabytes_per_s(light)},
             {"speed_of_light_ms", light},
+            {"speed_of_light_min_ms", quantile(lights, 0.0)},
             {"speed_of_light_ratio", median / light},
             {"staging_peak_bytes", memory_stats("staging").peak_bytes},
             {"staging_cap_bytes", static_cast<std::size_t>(last.depth) *

@@ -81,7 +81,8 @@ void agree(comm::Communicator& world, const Health& mine, const std::string& wha
         const Outcome& one = all[rank];
         if (one.failed == 0) continue;
         const std::string at = one.bucket >= 0 ? fmt::format(", bucket {}", one.bucket) : "";
-        const std::string with = one.peer[0] != '\0' ? fmt::format(" with {}", one.peer.data()) : "";
+        const bool told = std::strstr(one.message.data(), one.peer.data()) != nullptr;
+        const std::string with = told ? "" : fmt::format(" with {}", one.peer.data());
         throw SyncError(fmt::format("{} failed on rank {} in phase {}{}{}: {}", what, rank, one.phase.data(),
                                     at, with, one.message.data()),
                         static_cast<int>(rank), one.phase.data(), static_cast<int>(one.bucket));

@@ -53,7 +53,7 @@ class TestTarget final : public WeightTarget {
     }
     bool refusing() const {
         const std::lock_guard lock(mutex_);
-        return refusing_;
+        return refusing_ || updating_;
     }
     std::string reason() const {
         const std::lock_guard lock(mutex_);
