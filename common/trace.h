@@ -1,5 +1,5 @@
-// Spans of time for a Chrome trace (chrome://tracing, Perfetto): who did what, from when to when. Thread-safe; recording
-// is off until enabled and then costs a clock read and a short lock.
+// Spans of time for a Chrome trace (chrome://tracing, Perfetto): who did what, from when to when.
+// Thread-safe; recording is off until enabled and then costs a clock read and a short lock.
 #pragma once
 
 #include <chrono>
@@ -26,8 +26,8 @@ class Scope {
     std::int64_t start_us_ = -1;
 };
 
-// Takes what was recorded so far, as a JSON array of events (Chrome's "traceEvents"). Timestamps are microseconds of
-// CLOCK_MONOTONIC, so traces of several processes of one host line up.
+// Takes what was recorded so far, as a JSON array of events (Chrome's "traceEvents"). Timestamps are
+// microseconds of CLOCK_MONOTONIC, so traces of several processes of one host line up.
 std::string take_json();
 
 }  // namespace tandem::trace

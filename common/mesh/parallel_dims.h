@@ -50,7 +50,9 @@ class ParallelDims {
     // One axis, or several of one of the first three meshes above, in its order. Nothing when one of them
     // does not exist. Throws InvalidArgument on a name that is no axis, or axes that no mesh has together.
     std::optional<DeviceMesh> get_optional_mesh(const std::vector<std::string>& axes) const;
-    std::optional<DeviceMesh> get_optional_mesh(const char* axis) const { return get_optional_mesh({std::string(axis)}); }
+    std::optional<DeviceMesh> get_optional_mesh(const char* axis) const {
+        return get_optional_mesh({std::string(axis)});
+    }
     // Throws InvalidArgument when an axis does not exist.
     DeviceMesh get_mesh(const std::vector<std::string>& axes) const;
     DeviceMesh get_mesh(const char* axis) const { return get_mesh({std::string(axis)}); }

@@ -63,7 +63,10 @@ TEST(StridedShard, GoldenRowsOfFsdpOverTp) {
     EXPECT_THAT(rows(10, 1, 1), ElementsAre(R{8, 10}));
 }
 
+// Where it divides, and here and there where it does not; 9 rows over (4, 2) have no strided description.
 TEST(StridedShard, AgreesWithCuttingForTpFirst) {
+    EXPECT_EQ(shard_range(shard_range(9, 2, 1).size, 4, 3).size, 1);
+    EXPECT_EQ(local_layout({9}, {4, 2}, fsdp_over_tp({Shard(0)}, {2}), {3, 1}).shape[0], 0);
     for (const std::int64_t n : {5, 7, 8, 10}) {
         for (int dp = 0; dp < 2; ++dp) {
             for (int tp = 0; tp < 2; ++tp) {

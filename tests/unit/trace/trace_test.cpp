@@ -1,0 +1,72 @@
+// Spans as Chrome's trace viewer wants them.
+#include "common/trace.h"
+
+#include <gtest/gtest.h>
+
+#include <latch>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace tandem {
+namespace {
+
+using nlohmann::json;
+
+// One process-wide recorder: the order of these checks is part of the test.
+TEST(Trace, RecordsOnlyWhenEnabledAndHandsOutOnce) {
+    { const trace::Scope early("early", "test"); }
+    EXPECT_FALSE(trace::enabled());
+    EXPECT_EQ(json::parse(trace::take_json()), json::array());
+
+    trace::enable("rank 3", 3);
+    {
+        const trace::Scope outer("step \"1\" \xff",
+                                 "train");  // quotes and broken UTF-8 must not break the file
+        const trace::Scope inner("gather", "sync");
+        std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    }
+    const json events = json::parse(trace::take_json());
+    ASSERT_EQ(events.size(), 3u);
+    EXPECT_EQ(events[0]["ph"], "M");
+    EXPECT_EQ(events[0]["args"]["name"], "rank 3");
+    EXPECT_EQ(events[1]["name"], "gather");  // in the order in which they ended
+    EXPECT_EQ(events[1]["cat"], "sync");
+    EXPECT_EQ(events[1]["ph"], "X");
+    EXPECT_EQ(events[1]["pid"], 3);
+    EXPECT_GE(events[1]["dur"].get<int>(), 3000);
+    const auto start = [](const json& e) { return e["ts"].get<long long>(); };
+    const auto end = [&](const json& e) { return start(e) + e["dur"].get<long long>(); };
+    EXPECT_LE(start(events[2]), start(events[1]));  // the outer span covers the inner one
+    EXPECT_GE(end(events[2]), end(events[1]));
+    EXPECT_EQ(json::parse(trace::take_json()).size(), 1u);  // only the process's name is left
+}
+
+TEST(Trace, ThreadsHaveRowsOfTheirOwn) {
+    trace::enable("rank 3", 3);
+    (void)trace::take_json();
+    std::latch all_running(4), all_done(4);  // a thread that has ended may pass its id on
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&] {
+            all_running.arrive_and_wait();
+            for (int i = 0; i < 50; ++i) trace::Scope("work", "test");
+            all_done.arrive_and_wait();
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    const json events = json::parse(trace::take_json());
+    std::set<int> rows;
+    int spans = 0;
+    for (const json& event : events) {
+        if (event["ph"] != "X") continue;
+        ++spans;
+        rows.insert(event["tid"].get<int>());
+    }
+    EXPECT_EQ(spans, 200);
+    EXPECT_EQ(rows.size(), 4u);
+}
+
+}  // namespace
+}  // namespace tandem
