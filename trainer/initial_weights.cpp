@@ -1,6 +1,7 @@
 #include "trainer/initial_weights.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 
@@ -21,14 +22,16 @@ std::uint64_t hash(const std::string& text) {  // FNV-1a
     return value;
 }
 
-double uniform(std::uint64_t bits) {  // in (0, 1)
-    return (static_cast<double>(bits >> 11) + 0.5) * 0x1.0p-53;
+float uniform(std::uint32_t bits) {  // in (0, 1]
+    return (static_cast<float>(bits) + 0.5f) * 0x1.0p-32f;
 }
 
-// Box-Muller on two hashes of the element's index.
-double standard_normal(std::uint64_t stream, std::uint64_t index) {
-    const double radius = std::sqrt(-2.0 * std::log(uniform(mix(stream + 2 * index))));
-    return radius * std::cos(2.0 * std::numbers::pi * uniform(mix(stream + 2 * index + 1)));
+// Box-Muller: elements 2 i and 2 i + 1 of a parameter from one hash.
+std::array<float, 2> normal_pair(std::uint64_t stream, std::uint64_t pair) {
+    const std::uint64_t bits = mix(stream + pair);
+    const float radius = std::sqrt(-2.0f * std::log(uniform(static_cast<std::uint32_t>(bits >> 32))));
+    const float angle = 2.0f * std::numbers::pi_v<float> * uniform(static_cast<std::uint32_t>(bits));
+    return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
 bool adds_to_residual(const std::string& name) {
@@ -43,11 +46,18 @@ void fill_initial_weights(const InitialWeights& init, const std::string& name, c
         std::fill(out.begin(), out.end(), 1.0f);
         return;
     }
-    const double residual = adds_to_residual(name) ? std::sqrt(2.0 * static_cast<double>(init.layers)) : 1.0;
-    const double std = init.std / residual;
+    const float residual = adds_to_residual(name) ? std::sqrt(2.0f * static_cast<float>(init.layers)) : 1.0f;
+    const float std = init.std / residual;
     const std::uint64_t stream = mix(mix(init.seed) ^ hash(name));
-    for (std::size_t i = 0; i < out.size(); ++i) {
-        out[i] = static_cast<float>(std * standard_normal(stream, static_cast<std::uint64_t>(first) + i));
+    const auto begin = static_cast<std::uint64_t>(first);
+    for (std::size_t i = 0; i < out.size();) {
+        const std::uint64_t element = begin + i;
+        const std::array<float, 2> pair = normal_pair(stream, element / 2);
+        if (element % 2 == 0) {
+            out[i++] = std * pair[0];
+            if (i == out.size()) break;
+        }
+        out[i++] = std * pair[1];
     }
 }
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "common/error.h"
 #include "trainer/initial_weights.h"
@@ -63,9 +64,12 @@ TEST(InitialWeights, ArePiecewiseTheSameAndNormal) {
     const Shape shape{64, 50};
     std::vector<float> whole(3200);
     fill_initial_weights(init, "model.layers.0.mlp.up_proj.weight", shape, 0, whole);
-    std::vector<float> piece(700);
-    fill_initial_weights(init, "model.layers.0.mlp.up_proj.weight", shape, 1234, piece);
-    EXPECT_TRUE(std::equal(piece.begin(), piece.end(), whole.begin() + 1234));
+    for (const auto& [first, count] :
+         std::vector<std::pair<int, std::size_t>>{{0, 1}, {1, 1}, {1234, 701}, {77, 60}}) {
+        std::vector<float> piece(count);
+        fill_initial_weights(init, "model.layers.0.mlp.up_proj.weight", shape, first, piece);
+        EXPECT_TRUE(std::equal(piece.begin(), piece.end(), whole.begin() + first)) << first;
+    }
 
     const auto mean = std::accumulate(whole.begin(), whole.end(), 0.0) / 3200;
     double squares = 0;

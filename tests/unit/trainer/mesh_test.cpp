@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "common/device/memory.h"
+
 #include "policy_run.h"
 
 namespace tandem::trainer::testing {
@@ -56,6 +58,23 @@ void expect_all_meshes_agree(const model::ModelConfig& config, PolicyOptions opt
             options.shard_over_cp = over_cp;
             const ::testing::ScopedTrace trace(__FILE__, __LINE__, describe(sizes, options));
             expect_same(run_mesh(sizes, config, options, samples, loss), one, kTolerance);
+        }
+    }
+}
+
+// What a token's log-probability is does not depend on who computes it next to what: bit-equality, which lets
+// the engine agree with any mesh. (The zigzag ring merges blocks and only comes close.)
+TEST(Mesh, PackedLogProbsAreBitEqual) {
+    const auto config = tiny_config();
+    const auto samples = random_samples({11, 3, 1, 9, 6, 14, 2, 5}, config.vocab_size, 1);
+    PolicyOptions options = base_options();
+    options.context = Mode::packed;
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+        options.compute_dtype = dtype;
+        const Outcome one = run_mesh({1, 1}, config, options, samples, supervised_loss());
+        for (const MeshSizes& sizes : std::vector<MeshSizes>{{2, 1}, {1, 2}, {2, 2}, {4, 1}}) {
+            const Outcome found = run_mesh(sizes, config, options, samples, supervised_loss());
+            EXPECT_EQ(found.logprobs, one.logprobs) << describe(sizes, options);
         }
     }
 }
@@ -125,6 +144,24 @@ TEST(Mesh, OverlappedCommunication) {
     options.init_std = 0.05f;
     expect_all_meshes_agree(config, options, random_samples({11, 3, 9, 17, 21}, config.vocab_size, 8),
                             {{2, 1}, {2, 2}});
+}
+
+// Beside the root group no more than the layer that runs and the one that is fetched ahead are whole at a
+// time.
+TEST(Mesh, UnshardedMemoryIsTwoLayers) {
+    auto config = tiny_config();
+    config.hidden_size = 150;
+    config.intermediate_size = 601;
+    config.num_hidden_layers = 6;
+    const auto samples = random_samples({11, 3, 9}, config.vocab_size, 8);
+    const MemoryStats before = memory_stats("unsharded");
+    reset_memory_peaks();
+    run_mesh({2, 1}, config, base_options(), samples, supervised_loss());
+    const auto peak = static_cast<std::int64_t>(memory_stats("unsharded").peak_bytes - before.live_bytes);
+    const std::int64_t root = (config.vocab_size + 1) * config.hidden_size;
+    const std::int64_t layer = (config.parameter_count() - root) / config.num_hidden_layers;
+    EXPECT_GE(peak, 2 * 4 * (root + layer));
+    EXPECT_LE(peak, 2 * 4 * (root + 2 * layer) * 102 / 100);  // padding and alignment
 }
 
 // bfloat16: no mesh may be further from the float32 run than twice the one-rank bfloat16 run is.
