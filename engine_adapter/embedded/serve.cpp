@@ -26,6 +26,7 @@ sigset_t block_ending_signals() {
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    std::signal(SIGPIPE, SIG_IGN);  // whoever read our output may be gone
     return signals;
 }
 
