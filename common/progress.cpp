@@ -26,7 +26,7 @@ Progress::~Progress() {
 
 std::string Progress::line(std::int64_t done, const std::string& note) const {
     const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
-    const double rate = elapsed > 0 ? static_cast<double>(done) / elapsed : 0;
+    const double rate = elapsed > 0 ? static_cast<double>(done - start_done_) / elapsed : 0;
     std::string bar;
     if (terminal_) {
         constexpr std::int64_t kWidth = 24;
@@ -34,18 +34,21 @@ std::string Progress::line(std::int64_t done, const std::string& note) const {
         for (std::int64_t i = 0; i < kWidth; ++i) bar += i < filled ? "█" : "░";
         bar += " ";
     }
-    std::string result = fmt::format("{:<6} {}{:>{}}/{}  {:.1f}/s", label_, bar, done,
-                                     std::to_string(total_).size(), total_, rate);
-    if (done < total_ && rate > 0) {
+    std::string result =
+        fmt::format("{:<6} {}{:>{}}/{}", label_, bar, done, std::to_string(total_).size(), total_);
+    if (rate > 0) result += fmt::format("  {:.1f}/s", rate);
+    if (rate > 0 && done < total_) {
         result += fmt::format("  {} left", format_seconds(static_cast<double>(total_ - done) / rate));
-    } else {
-        result += fmt::format("  {}", format_seconds(elapsed));
     }
     return note.empty() ? result : result + "  " + note;
 }
 
 void Progress::update(std::int64_t done, const std::string& note) {
     const auto now = Clock::now();
+    if (start_done_ < 0) {
+        start_ = now;
+        start_done_ = done;
+    }
     const auto interval =
         terminal_ ? Clock::duration(std::chrono::milliseconds(100)) : Clock::duration(kPlainInterval);
     const bool last = done >= total_;

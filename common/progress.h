@@ -30,7 +30,8 @@ class Progress {
     std::int64_t total_;
     std::FILE* out_;
     bool terminal_;
-    Clock::time_point start_ = Clock::now();
+    Clock::time_point start_{};  // of the first update: what came before it does not count for the rate
+    std::int64_t start_done_ = -1;
     Clock::time_point last_{};
     bool open_line_ = false;
 };

@@ -36,8 +36,12 @@ std::string tile(const std::string& label, const std::string& value, const std::
                        good ? " good" : "", escape_html(label), escape_html(value), escape_html(note));
 }
 
+double number_or_zero(const ordered_json& object, const char* key) {
+    return object.value(key, 0.0);
+}
+
 std::string tiles(const ordered_json& s) {
-    const auto number = [&](const char* key) { return s.value(key, 0.0); };
+    const auto number = [&](const char* key) { return number_or_zero(s, key); };
     std::string out;
     out += tile("Sampled reward", fmt::format("{:.3f}", number("reward_last")),
                 fmt::format("from {:.3f}, held-out prompts", number("reward_first")), true);
@@ -125,7 +129,9 @@ std::string report_html(const ordered_json& summary, const Lines& metrics, const
             curve(metrics, "grpo", "/lr", "Learning rate", "learning rate", 2, false) +
             curve(metrics, "grpo", "/clip_fraction", "Clipped ratios", "share of tokens", 4, true) +
             curve(metrics, "grpo", "/logprob_max_abs_diff", "Log-prob difference", "nats", 5, false,
-                  "largest between engine and trainer, same tokens and weights"));
+                  number_or_zero(summary, "logprob_max_abs_diff") == 0
+                      ? "engine and trainer agree to the last bit"
+                      : "largest between engine and trainer, same tokens and weights"));
     body += section(
         "Weight sync",
         stack(metrics, "Where a sync's time goes", "slowest rank; the phases overlap",
@@ -136,11 +142,12 @@ std::string report_html(const ordered_json& summary, const Lines& metrics, const
                {"resume", "/sync_ms/resume"}}) +
             stack(metrics, "Where a step's time goes", "",
                   {{"generate", "/generate_ms"}, {"train", "/train_ms"}, {"sync", "/sync_ms/total"}}));
-    body += section(
-        "Supervised warm start",
-        curve(metrics, "sft", "/loss", "Loss", "nats per answer token", 0, true) +
-            curve(metrics, "sft", "/grad_norm", "Gradient norm", "norm before clipping", 3, true) +
-            curve(metrics, "sft", "/lr", "Learning rate", "learning rate", 2, false) + memory_chart(metrics));
+    body +=
+        section("Supervised warm start",
+                curve(metrics, "sft", "/loss", "Loss", "nats per answer token", 0, true) +
+                    curve(metrics, "sft", "/grad_norm", "Gradient norm", "norm before clipping", 3, true) +
+                    curve(metrics, "sft", "/lr", "Learning rate", "learning rate", 2, false));
+    body += section("Memory", memory_chart(metrics));
     body +=
         fmt::format("<h2>Configuration</h2><details><summary>config.toml</summary><pre>{}</pre></details>\n",
                     escape_html(config));

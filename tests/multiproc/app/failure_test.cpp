@@ -1,0 +1,177 @@
+// What tandem-train does when it is told nonsense, and when a part of the job dies: a clear word, the right
+// exit code, nothing left behind.
+#include <gmock/gmock.h>
+
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/multiproc/app/program.h"
+
+namespace tandem::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+TEST(BadInput, EndsWithTwoAndWritesNothing) {
+    Folder folder, elsewhere;
+    std::ofstream(elsewhere / "bad.toml") << "[mesh]\ndpp = 2\n";
+    std::ofstream(elsewhere / "broken.toml") << "[mesh\n";
+    const auto with = [&](const std::string& value) { return tiny_run(folder / "runs", {value}); };
+    const std::vector<std::pair<std::vector<std::string>, std::string>> table = {
+        {{"tandem-train", elsewhere / "bad.toml"},
+         "bad.toml:2: unknown key 'mesh.dpp'; did you mean 'mesh.dp'?"},
+        {{"tandem-train", elsewhere / "broken.toml"}, "broken.toml:1"},
+        {{"tandem-train", elsewhere / "none.toml"}, "none.toml: cannot be read"},
+        {{"tandem-train"}, "CONFIG.toml"},
+        {{"tandem-train", "--frobnicate"}, "--frobnicate"},
+        {{"tandem-train", "explain", "mesh.dpp"}, "did you mean 'mesh.dp'?"},
+        {{"tandem-train", "report", elsewhere / "nowhere"}, "summary.json: cannot be read"},
+        {with("mesh.dpp=2"), "--set: unknown key 'mesh.dpp'; did you mean 'mesh.dp'?"},
+        {with("mesh.dp=0"), "mesh.dp: expects a whole number from 1 to 1024, got 0"},
+        {with("model.heads=3"), "3 heads do not divide among 2 kv_heads"},
+        {with("model.context=9"), "the context is 9 tokens, but a prompt of 8"},
+        {with("grpo.updates=3"), "grpo.updates: 3 does not divide the 64 samples"},
+        {with("model.path=/nowhere"), "/nowhere"},
+        {with("engine.url=ftp://x"), "engine.url"},
+    };
+    for (const auto& [command, message] : table) {
+        Program program(command);
+        EXPECT_EQ(program.wait(), 2) << message;
+        EXPECT_THAT(program.err() + program.out(), HasSubstr(message));
+        EXPECT_TRUE(folder.empty()) << message;
+    }
+}
+
+TEST(BadInput, ATruncatedModelWritesNothing) {
+    Folder folder;
+    Program good(tiny_run(folder.path(), {"sft.steps=1", "grpo.steps=0"}));
+    ASSERT_EQ(good.wait(), 0) << good.err();
+    const std::string weights = folder / "tiny/checkpoint/model.safetensors";
+    fs::resize_file(weights, fs::file_size(weights) / 2);
+    Program bad(tiny_run(folder / "runs", {"model.path=" + (folder / "tiny/checkpoint")}));
+    EXPECT_EQ(bad.wait(), 2);
+    EXPECT_THAT(bad.err(), HasSubstr("model.safetensors"));
+    EXPECT_FALSE(fs::exists(folder / "runs"));
+}
+
+TEST(Help, ComesWithExamples) {
+    for (const std::vector<std::string>& command : {std::vector<std::string>{"tandem-train", "--help"},
+                                                    {"tandem-train", "explain", "--help"},
+                                                    {"tandem-train", "report", "--help"}}) {
+        Program program(command);
+        EXPECT_EQ(program.wait(), 0);
+        EXPECT_THAT(program.out(), HasSubstr("Example"));
+    }
+    Program explain({"tandem-train", "explain", "mesh.cp"});
+    EXPECT_EQ(explain.wait(), 0);
+    EXPECT_THAT(explain.out(), HasSubstr("a whole number from 1 to 1024"));
+    Program json({"tandem-train", "explain", "--json"});
+    EXPECT_EQ(json.wait(), 0);
+    EXPECT_GT(nlohmann::json::parse(json.out()).size(), 50u);
+}
+
+// A run that would take minutes, caught in the middle of its reinforcement.
+class Failure : public testing::Test {
+  protected:
+    void start(const std::vector<std::string>& more = {}) {
+        std::vector<std::string> values = {"sft.steps=1", "grpo.steps=100000"};
+        values.insert(values.end(), more.begin(), more.end());
+        program = std::make_unique<Program>(tiny_run(folder.path(), values));
+        ASSERT_TRUE(eventually([this] {
+            return read_file(folder / "tiny.partial/metrics.jsonl").find("\"grpo\",\"step\":3") !=
+                   std::string::npos;
+        })) << program->err();
+        children = program->children();
+        ASSERT_EQ(children.size(), 5u);  // four ranks and the engine
+    }
+    void expect_nothing_left() {
+        for (const auto& [name, pid] : children) {
+            EXPECT_TRUE(eventually([pid = pid] { return !alive(pid); }, std::chrono::seconds(5)))
+                << name << " is left";
+        }
+        for (const auto& entry : fs::directory_iterator("/dev/shm")) {
+            EXPECT_EQ(entry.path().filename().string().find("tandem"), std::string::npos) << entry.path();
+        }
+        EXPECT_FALSE(fs::exists(folder / "tiny"));
+        EXPECT_FALSE(fs::exists(folder / ".tiny.lock"));
+    }
+
+    void kill_child(const std::string& name, int signal) {
+        ASSERT_TRUE(children.contains(name));
+        ASSERT_EQ(::kill(children[name], signal), 0);
+    }
+
+    Folder folder;
+    std::unique_ptr<Program> program;
+    std::map<std::string, pid_t> children;
+};
+
+TEST_F(Failure, AKilledRankEndsTheJobByName) {
+    ASSERT_NO_FATAL_FAILURE(start());
+    kill_child("rank 2", SIGKILL);
+    EXPECT_EQ(program->wait(std::chrono::seconds(15)), 1);
+    EXPECT_THAT(program->err(), HasSubstr("tandem-train: rank 2 was killed by signal 9"));
+    expect_nothing_left();
+}
+
+TEST_F(Failure, AKilledEngineEndsTheJobByName) {
+    ASSERT_NO_FATAL_FAILURE(start());
+    kill_child("engine", SIGKILL);
+    EXPECT_EQ(program->wait(std::chrono::seconds(15)), 1);
+    EXPECT_THAT(program->err(), testing::ContainsRegex(
+                                    "tandem-train: engine http://127.0.0.1:[0-9]+ was killed by signal 9"));
+    expect_nothing_left();
+}
+
+TEST_F(Failure, ARankThatHangsIsNamedWithinTheDeadline) {
+    ASSERT_NO_FATAL_FAILURE(start({"run.deadline_s=3", "engine.deadline_s=2", "sync.deadline_s=2"}));
+    kill_child("rank 1", SIGSTOP);
+    EXPECT_EQ(program->wait(std::chrono::seconds(30)), 1);
+    EXPECT_THAT(program->err(), HasSubstr("rank 1"));
+    expect_nothing_left();
+}
+
+TEST_F(Failure, ControlCEndsTheJobInOrder) {
+    ASSERT_NO_FATAL_FAILURE(start());
+    program->kill(SIGINT);
+    EXPECT_EQ(program->wait(std::chrono::seconds(15)), 1);
+    EXPECT_THAT(program->err(), HasSubstr("tandem-train: interrupted by signal 2"));
+    expect_nothing_left();
+}
+
+TEST_F(Failure, NothingOutlivesTheParent) {
+    ASSERT_NO_FATAL_FAILURE(start());
+    program->kill(SIGKILL);
+    EXPECT_EQ(program->wait(), -SIGKILL);
+    for (const auto& [name, pid] : children) {
+        EXPECT_TRUE(eventually([pid = pid] { return !alive(pid); }, std::chrono::seconds(10)))
+            << name << " is left";
+    }
+    // The next run of this name takes over what the dead one left.
+    Program next(tiny_run(folder.path(), {"sft.steps=1", "grpo.steps=1"}));
+    EXPECT_EQ(next.wait(), 0) << next.err();
+    EXPECT_FALSE(fs::exists(folder / "tiny.partial"));
+}
+
+TEST_F(Failure, ANameInUseIsRefused) {
+    ASSERT_NO_FATAL_FAILURE(start());
+    Program second(tiny_run(folder.path()));
+    EXPECT_EQ(second.wait(), 2);
+    EXPECT_THAT(second.err(), HasSubstr("a run named 'tiny' is in progress"));
+    EXPECT_TRUE(program->running());
+    program->kill(SIGTERM);
+    EXPECT_EQ(program->wait(std::chrono::seconds(15)), 1);
+    expect_nothing_left();
+}
+
+TEST(BadEngine, IsNamed) {
+    Folder folder;
+    Program program(tiny_run(folder.path(), {"engine.url=http://127.0.0.1:9"}));
+    EXPECT_EQ(program.wait(), 1);
+    EXPECT_THAT(program.err(), HasSubstr("127.0.0.1:9"));
+}
+
+}  // namespace
+}  // namespace tandem::test

@@ -1,0 +1,124 @@
+#include "tests/multiproc/app/program.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <thread>
+
+extern char** environ;
+
+namespace tandem::test {
+
+namespace fs = std::filesystem;
+
+Folder::Folder() {
+    std::string name = (fs::temp_directory_path() / "tandem_app_XXXXXX").string();
+    path_ = mkdtemp(name.data());
+}
+
+Folder::~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+}
+
+std::string read_file(const std::string& file) {
+    std::ifstream in(file, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+}
+
+Program::Program(const std::vector<std::string>& command, const std::vector<std::string>& environment)
+    : out_(folder_ / "out"), err_(folder_ / "err") {
+    std::vector<std::string> words = command;
+    words[0] = std::string(TANDEM_BIN_DIR) + "/" + words[0];
+    std::vector<char*> argv, envp;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    std::vector<std::string> added = environment;
+    for (char** entry = environ; *entry != nullptr; ++entry) envp.push_back(*entry);
+    for (std::string& entry : added) envp.push_back(entry.data());
+    envp.push_back(nullptr);
+
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out_.c_str(), O_WRONLY | O_CREAT | O_APPEND,
+                                     0644);
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err_.c_str(), O_WRONLY | O_CREAT | O_APPEND,
+                                     0644);
+    if (posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), envp.data()) != 0) pid_ = -1;
+    posix_spawn_file_actions_destroy(&actions);
+    EXPECT_GT(pid_, 0) << "cannot start " << words[0];
+}
+
+Program::~Program() {
+    if (!running()) return;
+    kill(SIGKILL);
+    waitpid(pid_, &status_, 0);
+}
+
+bool Program::running() {
+    if (pid_ < 0) return false;
+    if (waitpid(pid_, &status_, WNOHANG) == pid_) pid_ = -1;
+    return pid_ > 0;
+}
+
+int Program::wait(std::chrono::seconds limit) {
+    EXPECT_TRUE(eventually([this] { return !running(); }, limit)) << "still running; stderr:\n" << err();
+    if (pid_ > 0) return -1000;
+    return WIFSIGNALED(status_) ? -WTERMSIG(status_) : WEXITSTATUS(status_);
+}
+
+void Program::kill(int signal) const {
+    if (pid_ > 0) ::kill(pid_, signal);
+}
+
+std::map<std::string, pid_t> Program::children() const {
+    std::map<std::string, pid_t> result;
+    std::string all;  // each thread has children of its own
+    for (const auto& task : fs::directory_iterator("/proc/" + std::to_string(pid_) + "/task")) {
+        all += read_file(task.path() / "children");
+    }
+    std::istringstream pids(all);
+    for (pid_t child; pids >> child;) {
+        const std::string folder = "/proc/" + std::to_string(child);
+        if (read_file(folder + "/cmdline").find("tandem-engine") != std::string::npos)
+            result["engine"] = child;
+        const std::string environment = '\0' + read_file(folder + "/environ");
+        const std::size_t at = environment.find(std::string("\0RANK=", 6));
+        if (at != std::string::npos) result["rank " + std::string(environment.c_str() + at + 6)] = child;
+    }
+    return result;
+}
+
+bool alive(pid_t pid) {
+    const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
+    const std::size_t end = stat.rfind(')');
+    return end != std::string::npos && stat.compare(end, 3, ") Z") != 0;
+}
+
+bool eventually(const std::function<bool()>& condition, std::chrono::seconds limit) {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > end) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return true;
+}
+
+std::vector<std::string> tiny_run(const std::string& output, const std::vector<std::string>& more) {
+    std::vector<std::string> command = {"tandem-train",
+                                        TANDEM_SOURCE_DIR "/examples/quickstart/quickstart.toml"};
+    std::vector<std::string> values = {"output=" + output, "name=tiny",   "sft.steps=10",    "grpo.steps=10",
+                                       "grpo.prompts=8",   "held_out=64", "evaluate_every=0"};
+    values.insert(values.end(), more.begin(), more.end());
+    for (const std::string& value : values) command.insert(command.end(), {"--set", value});
+    return command;
+}
+
+}  // namespace tandem::test

@@ -1,0 +1,65 @@
+// Runs the real programs as a user would: command line in, exit code, stdout and stderr out.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace tandem::test {
+
+// A fresh folder that goes with the object.
+class Folder {
+  public:
+    Folder();
+    ~Folder();
+    std::string path() const { return path_.string(); }
+    std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+    bool empty() const { return std::filesystem::is_empty(path_); }
+
+  private:
+    std::filesystem::path path_;
+};
+
+std::string read_file(const std::string& file);
+
+class Program {
+  public:
+    // argv[0] is a program of this build, "tandem-train". environment: "KEY=value", added to the test's.
+    explicit Program(const std::vector<std::string>& command,
+                     const std::vector<std::string>& environment = {});
+    ~Program();  // SIGKILL, should it still run
+    Program(const Program&) = delete;
+    Program& operator=(const Program&) = delete;
+
+    int wait(std::chrono::seconds limit =
+                 std::chrono::seconds(60));  // exit code, or -signal; fails the test when late
+    bool running();
+    void kill(int signal) const;
+    pid_t pid() const { return pid_; }
+    std::string out() const { return read_file(out_); }
+    std::string err() const { return read_file(err_); }
+
+    // Direct children by what they are: "rank 0" … and "engine".
+    std::map<std::string, pid_t> children() const;
+
+  private:
+    Folder folder_;
+    std::string out_, err_;
+    pid_t pid_ = -1;
+    int status_ = 0;
+};
+
+bool alive(pid_t pid);  // a zombie is not
+// Polls until it holds; false after `limit`.
+bool eventually(const std::function<bool()>& condition,
+                std::chrono::seconds limit = std::chrono::seconds(30));
+
+// A tiny run: seconds, not minutes. `more` are further --set values.
+std::vector<std::string> tiny_run(const std::string& output, const std::vector<std::string>& more = {});
+
+}  // namespace tandem::test
