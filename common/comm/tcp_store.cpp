@@ -21,6 +21,8 @@ namespace tandem::comm {
 namespace {
 
 constexpr std::chrono::seconds kRequest{60};  // for set and add, which take no deadline
+// A request on its way gets this long past the caller's deadline: cutting it off would cost the connection.
+constexpr std::chrono::seconds kAnswer{2};
 
 class TcpStore final : public Store {
   public:
@@ -34,7 +36,8 @@ class TcpStore final : public Store {
     std::string get(const std::string& key, Deadline deadline) override {
         for (auto pause = std::chrono::milliseconds(1);;
              pause = std::min(2 * pause, std::chrono::milliseconds(50))) {
-            if (auto value = ask(wire::Operation::get, key, "", deadline)) return *value;
+            const auto answer = Deadline::after(deadline.left() + kAnswer);
+            if (auto value = ask(wire::Operation::get, key, "", answer)) return *value;
             if (deadline.passed()) throw DeadlineExceeded(peer_, "get", "nobody has set '" + key + "'");
             std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, deadline.left()));
         }
