@@ -70,6 +70,22 @@ TEST(MeshGroups, ParallelDimsMakesOnlyTheGroupsThatAreUsed) {
     });
 }
 
+// A mesh over some of the ranks: global ranks stay what they are.
+TEST(MeshGroups, MeshOverASplitWorld) {
+    comm::run_threads(6, [](const World& world) {
+        if (world->rank() == 2 || world->rank() == 4) return;
+        const DeviceMesh mesh = DeviceMesh::create(world->split({5, 1, 3, 0}, "four"), {2, 2}, {"dp", "cp"});
+        EXPECT_EQ(mesh.ranks(), (std::vector<int>{5, 1, 3, 0}));
+        EXPECT_EQ(mesh.rank(), world->rank());
+        EXPECT_EQ(mesh.coordinates_of(3), (std::vector<int>{1, 0}));
+        EXPECT_EQ(mesh.groups("dp"), (std::vector<std::vector<int>>{{5, 3}, {1, 0}}));
+        comm::Communicator& dp = mesh.communicator("dp");
+        EXPECT_EQ(dp.global_ranks(), mesh.slice({"dp"}).ranks());
+        EXPECT_EQ(gathered_ranks(dp, mesh.rank())[static_cast<std::size_t>(mesh.coordinate("dp"))],
+                  mesh.rank());
+    });
+}
+
 TEST(MeshGroups, SizesMustMultiplyToTheWorld) {
     comm::run_threads(3, [](const World& world) {
         EXPECT_THAT(
