@@ -1,9 +1,8 @@
 #include "sync/gather/gather.h"
 
-#include <unistd.h>
-
 #include "common/error.h"
 #include "common/trace.h"
+#include "sync/gather/cache.h"
 
 namespace tandem::sync {
 namespace {
@@ -11,8 +10,7 @@ namespace {
 // A staging arena that stays in the last-level cache is written through it, so that the engine reads it from
 // there; a larger one past it.
 bool fits_cache(std::size_t bytes) {
-    const long cache = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
-    return cache > 0 && bytes <= static_cast<std::size_t>(cache) / 2;
+    return bytes <= last_level_cache_bytes() / 2;
 }
 
 }  // namespace

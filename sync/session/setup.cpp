@@ -1,13 +1,12 @@
 #include "sync/session/setup.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_map>
 
 #include "common/error.h"
+#include "sync/gather/cache.h"
 #include "sync/plan/layout.h"
 
 namespace tandem::sync {
@@ -19,9 +18,7 @@ constexpr std::size_t kPage = 4096;
 // together get three eighths of it. Smaller buckets than a mebibyte cost more in handing over than they save.
 constexpr int kDefaultDepth = 3;
 std::size_t default_bucket_bytes() {
-    const long cache = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
-    const std::size_t known = cache > 0 ? static_cast<std::size_t>(cache) : std::size_t{32} << 20;
-    return std::clamp(known / 8, std::size_t{1} << 20, std::size_t{64} << 20);
+    return std::clamp(last_level_cache_bytes() / 8, std::size_t{1} << 20, std::size_t{64} << 20);
 }
 
 // Pieces are what the engine's threads share a bucket by: several for each, and not so small that each costs.
