@@ -48,6 +48,12 @@ struct AttentionKernels {
     // apart.
     void (*transpose_tile)(const float* from, std::int64_t stride, std::int64_t keys, std::int64_t head_dim,
                            float* to);
+    // to[r] = factor * from[r], zero-padded to `width`; rows of `from` (float32, or bfloat16 as its bits) are
+    // `stride` elements apart.
+    void (*pack_float)(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t head_dim,
+                       std::int64_t width, float factor, float* to);
+    void (*pack_bfloat16)(const std::uint16_t* from, std::int64_t stride, std::int64_t rows,
+                          std::int64_t head_dim, std::int64_t width, float factor, float* to);
     const char* name;
 };
 

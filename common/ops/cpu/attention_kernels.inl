@@ -169,10 +169,59 @@ void backward_tile(const BackwardTile& t) {
     product(t.rows, t.width, t.keys, t.dscores, kKeyTile, 1, t.k, t.width, t.dq, t.width, true);
 }
 
+// One step of a transpose in registers: rows i and i + kStep exchange their off-diagonal lanes.
+template <unsigned kStep>
+TANDEM_INLINE void exchange(V (&r)[kWidth]) {
+    I low;
+    I high;
+    for (unsigned l = 0; l < kWidth; ++l) {
+        low[l] = static_cast<std::int32_t>((l & kStep) ? kWidth + l - kStep : l);
+        high[l] = static_cast<std::int32_t>((l & kStep) ? kWidth + l : l + kStep);
+    }
+    for (unsigned i = 0; i < kWidth; ++i) {
+        if (i & kStep) continue;
+        const V a = r[i];
+        const V b = r[i + kStep];
+        r[i] = __builtin_shuffle(a, b, low);
+        r[i + kStep] = __builtin_shuffle(a, b, high);
+    }
+}
+
 void transpose_tile(const float* from, std::int64_t stride, std::int64_t keys, std::int64_t head_dim, float* to) {
-    for (std::int64_t d = 0; d < head_dim; ++d) {
-        float* row = to + d * kKeyTile;
-        for (std::int64_t j = 0; j < keys; ++j) row[j] = from[j * stride + d];
-        for (std::int64_t j = keys; j < kKeyTile; ++j) row[j] = 0.0f;
+    for (std::int64_t j = 0; j < kKeyTile; j += kWidth) {
+        std::int64_t d = 0;
+        for (; j + kWidth <= keys && d + kWidth <= head_dim; d += kWidth) {
+            V r[kWidth];
+            for (int i = 0; i < kWidth; ++i) r[i] = load(from + (j + i) * stride + d);
+            if constexpr (kWidth > 8) exchange<8>(r);
+            if constexpr (kWidth > 4) exchange<4>(r);
+            exchange<2>(r);
+            exchange<1>(r);
+            for (int i = 0; i < kWidth; ++i) store(to + (d + i) * kKeyTile + j, r[i]);
+        }
+        for (; d < head_dim; ++d) {
+            for (std::int64_t i = j; i < j + kWidth; ++i) to[d * kKeyTile + i] = i < keys ? from[i * stride + d] : 0.0f;
+        }
+    }
+}
+
+void pack_float(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t head_dim, std::int64_t width,
+                float factor, float* to) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+        std::int64_t d = 0;
+        for (; d < head_dim; ++d) to[row * width + d] = from[row * stride + d] * factor;
+        for (; d < width; ++d) to[row * width + d] = 0.0f;
+    }
+}
+
+void pack_bfloat16(const std::uint16_t* from, std::int64_t stride, std::int64_t rows, std::int64_t head_dim,
+                   std::int64_t width, float factor, float* to) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+        std::int64_t d = 0;
+        for (; d < head_dim; ++d) {
+            const std::uint32_t bits = static_cast<std::uint32_t>(from[row * stride + d]) << 16;
+            to[row * width + d] = __builtin_bit_cast(float, bits) * factor;
+        }
+        for (; d < width; ++d) to[row * width + d] = 0.0f;
     }
 }

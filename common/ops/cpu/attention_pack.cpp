@@ -30,13 +30,17 @@ AttentionShape base_shape(const char* op, const Tensor& q, const Tensor& k, cons
     return s;
 }
 
-void pack_row(const Tensor& tensor, std::int64_t offset, const AttentionShape& shape, float* to) {
+// Rows that are `stride` elements apart, from element `offset` on.
+void pack(const Tensor& tensor, std::int64_t offset, std::int64_t stride, std::int64_t rows,
+          const AttentionShape& shape, float factor, float* to) {
+    const AttentionKernels& kernels = attention_kernels();
     if (tensor.dtype() == DType::float32) {
-        std::copy_n(tensor.data<float>() + offset, shape.head_dim, to);
+        const float* from = reinterpret_cast<const float*>(tensor.raw()) + offset;
+        kernels.pack_float(from, stride, rows, shape.head_dim, shape.width, factor, to);
     } else {
-        widen(tensor.data<bfloat16>() + offset, to, shape.head_dim);
+        const auto* from = reinterpret_cast<const std::uint16_t*>(tensor.raw()) + offset;
+        kernels.pack_bfloat16(from, stride, rows, shape.head_dim, shape.width, factor, to);
     }
-    std::fill_n(to + shape.head_dim, shape.width - shape.head_dim, 0.0f);
 }
 
 }  // namespace
@@ -111,12 +115,7 @@ float* Scratch::floats(std::int64_t count) {
 
 void pack_rows(const Tensor& tensor, std::int64_t begin, std::int64_t rows, std::int64_t head,
                std::int64_t heads, const AttentionShape& shape, float factor, float* to) {
-    for (std::int64_t row = 0; row < rows; ++row) {
-        float* out = to + row * shape.width;
-        pack_row(tensor, ((begin + row) * heads + head) * shape.head_dim, shape, out);
-        if (factor == 1.0f) continue;
-        for (std::int64_t d = 0; d < shape.head_dim; ++d) out[d] *= factor;
-    }
+    pack(tensor, (begin * heads + head) * shape.head_dim, heads * shape.head_dim, rows, shape, factor, to);
 }
 
 PackedKeys::PackedKeys(const Tensor& k, const Tensor& v, std::int64_t begin, std::int64_t count,
@@ -154,13 +153,15 @@ PackedPage::PackedPage(const AttentionShape& shape, Scratch& scratch) : shape_(s
 void PackedPage::load(const Tensor& k_cache, const Tensor& v_cache, const std::vector<std::int32_t>& pages,
                       std::int64_t key, std::int64_t count, std::int64_t kv_head) {
     const std::int64_t page_size = k_cache.dim(1);
-    for (std::int64_t j = 0; j < count; ++j) {
-        const std::int64_t position = key + j;
-        const std::int64_t page = pages[static_cast<std::size_t>(position / page_size)];
-        const std::int64_t row = page * page_size + position % page_size;
-        const std::int64_t offset = (row * shape_.kv_heads + kv_head) * shape_.head_dim;
-        pack_row(k_cache, offset, shape_, k_ + j * shape_.width);
-        pack_row(v_cache, offset, shape_, v_ + j * shape_.width);
+    const std::int64_t stride = shape_.kv_heads * shape_.head_dim;
+    for (std::int64_t j = 0; j < count;) {
+        const std::int64_t in_page = (key + j) % page_size;
+        const std::int64_t rows = std::min(count - j, page_size - in_page);
+        const std::int64_t page = pages[static_cast<std::size_t>((key + j) / page_size)];
+        const std::int64_t offset = (page * page_size + in_page) * stride + kv_head * shape_.head_dim;
+        pack(k_cache, offset, stride, rows, shape_, 1.0f, k_ + j * shape_.width);
+        pack(v_cache, offset, stride, rows, shape_, 1.0f, v_ + j * shape_.width);
+        j += rows;
     }
     attention_kernels().transpose_tile(k_, shape_.width, count, shape_.head_dim, k_t_);
 }

@@ -14,7 +14,9 @@
 namespace tandem::ops {
 namespace {
 
-constexpr std::size_t kBlockBytes = 64 << 10;  // of the target
+// Of the target. A cast block should stay in L1 with its source; a plain one in L2.
+constexpr std::size_t kCastBytes = 2 << 10;
+constexpr std::size_t kCopyBytes = 16 << 10;
 
 void check(const CopyItem& item) {
     const std::size_t from_size = dtype_size(item.from_dtype);
@@ -34,14 +36,15 @@ void check(const CopyItem& item) {
 void run(const CopyItem& item, const detail::CopyKernels& kernels) {
     detail::HashState hash;
     if (item.checksum != nullptr) kernels.hash_begin(hash);
-    alignas(64) std::array<std::byte, kBlockBytes> block;
+    alignas(64) std::array<std::byte, kCastBytes> block;
     const std::size_t to_size = dtype_size(item.to_dtype);
     const std::size_t from_size = dtype_size(item.from_dtype);
-    for (std::size_t at = 0; at < item.to.bytes; at += kBlockBytes) {
-        const std::size_t bytes = std::min(kBlockBytes, item.to.bytes - at);
+    const bool cast = item.from_dtype != item.to_dtype;
+    const std::size_t step = cast ? kCastBytes : kCopyBytes;
+    for (std::size_t at = 0; at < item.to.bytes; at += step) {
+        const std::size_t bytes = std::min(step, item.to.bytes - at);
         std::byte* to = item.to.data + at;
         const std::byte* from = item.from.data + at / to_size * from_size;
-        const bool cast = item.from_dtype != item.to_dtype;
         if (cast) {
             const auto count = static_cast<std::int64_t>(bytes / to_size);
             if (item.to_dtype == DType::bfloat16) {

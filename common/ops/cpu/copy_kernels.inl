@@ -29,6 +29,7 @@ void stream_copy(const std::byte* from, std::byte* to, std::size_t bytes) {
     std::size_t at = head;
     constexpr std::size_t kPerLine = 64 / sizeof(Line);
     for (; at + 64 <= bytes; at += 64) {
+        __builtin_prefetch(from + at + bytes);  // the next block is read while this one is written
         Line line[kPerLine];
         __builtin_memcpy(line, from + at, 64);
         for (std::size_t i = 0; i < kPerLine; ++i) stream_store(reinterpret_cast<Line*>(to + at) + i, line[i]);
