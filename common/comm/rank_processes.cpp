@@ -122,6 +122,7 @@ void RankProcesses::Impl::look_at_ranks() {
         RankExit& exit = result.ranks[r];
         exit.exit_code = ends[r]->exit_code;
         exit.signal = ends[r]->signal;
+        job->slot(exit.rank).pid.store(ipc::kEnded);
         if (exit.exit_code == 0 && exit.signal == 0) continue;
         if (result.exit_code == 0) result.exit_code = exit.signal != 0 ? 1 : exit.exit_code;
         if (!result.message.empty()) continue;

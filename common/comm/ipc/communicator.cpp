@@ -133,9 +133,25 @@ class IpcCommunicator final : public Communicator {
     template <typename Body>
     Work launch(Stream& stream, Body body) {
         if (last_.poll() != Poll::done) stream.wait(last_);
-        stream.enqueue([core = core_, body = std::move(body)] { body(*core); });
+        stream.enqueue([core = core_, body = std::move(body)] { run(*core, body); });
         last_ = stream.record();
         return Work(last_);
+    }
+
+    // Calls that do not agree fail on every rank alike, and transport errors are known to all. Anything else,
+    // such as a full heap, happened to this rank alone: the others would wait for it.
+    template <typename Body>
+    static void run(Core& core, const Body& body) {
+        try {
+            body(core);
+        } catch (const TransportError&) {
+            throw;
+        } catch (const InvalidArgument&) {
+            throw;
+        } catch (const std::exception& error) {
+            core.group.job().abort(core.group.rank().name(), error.what());
+            throw;
+        }
     }
 
     std::shared_ptr<Core> core_;

@@ -141,10 +141,10 @@ void Group::wait_for(const std::atomic<std::uint32_t>& word, std::string_view wh
 void Group::check_gone(std::string_view what, const std::function<std::vector<int>()>& late) const {
     for (const int member : late()) {
         const pid_t pid = job().slot(ranks_[count(member)]).pid.load(std::memory_order_relaxed);
-        if (pid == 0 || ::kill(pid, 0) == 0 || errno != ESRCH) continue;
+        if (pid == 0 || (pid != kEnded && (::kill(pid, 0) == 0 || errno != ESRCH))) continue;
         const std::vector<int> still = late();  // it may have come, and then left in peace
         if (std::find(still.begin(), still.end(), member) == still.end()) continue;
-        const std::string text = fmt::format("its process {} is gone", pid);
+        const std::string text = "its process has ended";
         job().abort(rank_name(member), text);
         throw TransportError(rank_name(member), phase(what), text);
     }

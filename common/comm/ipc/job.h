@@ -22,7 +22,10 @@ struct GroupBlock;
 constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
 constexpr int kMaxRanks = 256;  // of one host
 
-// One rank's corner of the control area. Only that rank writes it, except `attached` on the way in.
+constexpr std::int32_t kEnded = -1;
+
+// One rank's corner of the control area. That rank writes it; the launcher writes `pid` once the process has
+// ended.
 struct alignas(64) RankSlot {
     std::atomic<std::uint32_t> attached;     // 1 from the moment a process took this rank
     std::atomic<std::int32_t> pid;           // of that process, 0 before

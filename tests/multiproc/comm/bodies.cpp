@@ -88,6 +88,12 @@ void launcher_of_its_own(const World&) {
     ranks.wait();
 }
 
+// Rank 1 returns while the others still need it.
+void leaves_early(const World& world) {
+    world->barrier();
+    if (world->rank() != 1) world->barrier();
+}
+
 void second_connection(const World&) {
     connect_from_environment(Deadline::after_ms(1000));
 }
@@ -100,6 +106,7 @@ const std::map<std::string, void (*)(const World&)>& bodies() {
         {"leaves_a_child", leaves_a_child},
         {"works_for_ever", works_for_ever},
         {"late_rank", late_rank},
+        {"leaves_early", leaves_early},
         {"second_connection", second_connection},
         {"launcher_of_its_own", launcher_of_its_own}};
     return map;

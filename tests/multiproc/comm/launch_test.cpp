@@ -163,6 +163,14 @@ TEST_F(Launch, LateRankIsNamed) {
     EXPECT_EQ(result.exit_code, 1);
 }
 
+TEST_F(Launch, RankThatLeavesEarlyIsNamed) {
+    const auto start = Clock::now();
+    const LaunchResult result = RankProcesses(self_launch(3, "leaves_early")).wait();
+    EXPECT_THAT(result.message, HasSubstr("rank 1 aborted: its process has ended"));
+    EXPECT_EQ(result.ranks[1].exit_code, 0);
+    EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
+}
+
 TEST_F(Launch, ARankIsTakenOnce) {
     const LaunchResult result = RankProcesses(self_launch(1, "second_connection")).wait();
     EXPECT_EQ(result.exit_code, 1);

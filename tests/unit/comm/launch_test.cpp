@@ -5,7 +5,9 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
+#include "common/comm/ipc/communicator.h"
 #include "common/comm/launch.h"
 #include "common/comm/store.h"
 #include "common/device/memory.h"
@@ -116,6 +118,26 @@ TEST(RunThreads, AllGatherIntoSharedMemory) {
             }
         });
     }
+}
+
+// What happens to one rank alone, here a heap without room for staging, reaches the others at once.
+TEST(RunThreads, TroubleOfOneRankReachesTheOthers) {
+    const auto job = ipc::Job::create(2, std::size_t{2} << 20);
+    std::thread other([&] {
+        const World world = ipc::make_world(job, 1);
+        const Buffer memory(100'000, "test_launch", world->memory());
+        try {
+            world->all_reduce(memory.span(), DType::float32);
+            ADD_FAILURE() << "no exception";
+        } catch (const TransportError& error) {
+            EXPECT_EQ(error.peer(), "rank 0");
+            EXPECT_THAT(error.what(), HasSubstr("pool 'heap of rank 0' is full"));
+        }
+    });
+    const World world = ipc::make_world(job, 0);
+    const Buffer memory(100'000, "test_launch");
+    EXPECT_THROW(world->all_reduce(memory.span(), DType::float32), Error);
+    other.join();
 }
 
 TEST(Solo, NeedsNobody) {
