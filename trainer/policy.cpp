@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <array>
 
-#include "common/comm/launch.h"
 #include "common/ops/elementwise.h"
 #include "common/trace.h"
 #include "trainer/data/micro_batch.h"
 #include "trainer/fsdp/fully_shard.h"
 #include "trainer/fsdp/reduce_sums.h"
+#include "trainer/fsdp/shard_mesh.h"
 #include "trainer/initial_weights.h"
 #include "trainer/nn/decoder.h"
 #include "trainer/optim/adamw.h"
@@ -19,8 +19,6 @@
 namespace tandem::trainer {
 namespace {
 
-using CommunicatorPtr = std::shared_ptr<comm::Communicator>;
-
 // Keys of a micro-batch that travel around the ring: from this size on a thread of its own pays.
 constexpr std::int64_t kRingOverlapTokens = 1024;
 
@@ -28,32 +26,6 @@ model::ModelConfig checked(model::ModelConfig config) {
     config.validate("model");
     return config;
 }
-
-// A group of our own along an axis: nobody else's collectives get between ours.
-CommunicatorPtr own_group(const DeviceMesh& mesh, const std::string& axis, const std::string& name) {
-    if (mesh.size(axis) == 1) return comm::solo();
-    comm::Communicator& shared = mesh.communicator(axis);
-    return shared.split(shared.global_ranks(), name);
-}
-
-// The mesh that parameters are sharded over, and how.
-struct ShardMesh {
-    ShardMesh(const DeviceMesh& mesh, bool over_cp)
-        : dp_cp(mesh.flatten({"dp", "cp"}, "dp_cp")), mesh(over_cp ? dp_cp : mesh.slice({"dp", "cp"})) {
-        placements = over_cp ? Placements{Shard(0)} : Placements{Shard(0), Replicate()};
-        world = own_group(dp_cp, "dp_cp", "trainer.world");
-        shards = over_cp ? own_group(dp_cp, "dp_cp", "trainer.fsdp") : own_group(mesh, "dp", "trainer.fsdp");
-        replicas = over_cp ? comm::solo() : own_group(mesh, "cp", "trainer.replicas");
-        context = own_group(mesh, "cp", "trainer.context");
-    }
-    DeviceMesh dp_cp;
-    DeviceMesh mesh;
-    Placements placements;
-    CommunicatorPtr world;
-    CommunicatorPtr shards;
-    CommunicatorPtr replicas;
-    CommunicatorPtr context;
-};
 
 // Sums over target tokens, of all micro-batches and ranks in the end.
 struct LossSums {
