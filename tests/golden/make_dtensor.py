@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Golden layouts and redistributions from PyTorch's DTensor, for tests/unit/dtensor/golden_test.cpp.
 
-    python3 -m venv venv && venv/bin/pip install torch==2.6.0 numpy
-    venv/bin/python tests/golden/make_dtensor.py tests/golden/data/dtensor.json
+    python3 tests/golden/make_dtensor.py tests/golden/data/dtensor.json
 
-CPU and gloo only. The seed is fixed: the same PyTorch writes the same file. What the file holds:
+Needs PyTorch 2.6; CPU and gloo only. The seed is fixed: the same PyTorch writes the same file. What the file holds:
 
   redistribute  mesh, shape, from, to; for every rank the piece before (shape, offset, runs) and after (shape, runs).
                 The global tensor is 0, 1, 2, …; `runs` lists the piece's values as [first, count, first, count, …].
