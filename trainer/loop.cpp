@@ -239,7 +239,6 @@ std::vector<Sample> Loop::pack(const Rollout& rollout, const std::vector<float>&
 // The trainer's own log-probs of the rollouts become the old ones of the ratio; how far the engine's are from
 // them says whether the engine really samples from this policy.
 double Loop::compare_logprobs(const Rollout& rollout, std::vector<Sample>& samples) {
-    const trace::Scope scope("old log-probs", "train");
     const auto own = parts_.learner.logprobs(samples);
     double difference = 0;
     for (std::size_t i = 0; i < samples.size(); ++i) {

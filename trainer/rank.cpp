@@ -28,13 +28,9 @@ class PolicyLearner final : public Learner {
         return policy_.logprobs(samples);
     }
     StepStats accumulate(const std::vector<Sample>& samples, const LossFunction& loss) override {
-        const trace::Scope scope("forward and backward", "train");
         return policy_.accumulate(samples, loss);
     }
-    double apply(double lr) override {
-        const trace::Scope scope("optimizer", "train");
-        return policy_.apply(lr);
-    }
+    double apply(double lr) override { return policy_.apply(lr); }
     void reset_optimizer() override { policy_.reset_optimizer(); }
 
   private:
