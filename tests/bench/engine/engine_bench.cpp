@@ -1,0 +1,191 @@
+// Decode speed of the embedded engine at SmolLM2-135M's shapes, random weights, batch 1 and 32, fp32 and
+// bf16. One decode step must read every weight once, so the speed of light at batch 1 is weight bytes / read
+// rate, both of this run.
+//   engine_bench [--threads N] [--layers N] [--json]
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "common/ops/matmul.h"
+#include "engine_adapter/embedded/decoder.h"
+
+namespace tandem::engine {
+namespace {
+
+constexpr std::int64_t kPromptTokens = 64;
+constexpr int kSteps = 24;  // a measurement; the median counts
+
+model::ModelConfig smollm2_135m(std::int64_t layers) {
+    model::ModelConfig config;
+    config.vocab_size = 49152;
+    config.hidden_size = 576;
+    config.intermediate_size = 1536;
+    config.num_hidden_layers = layers;
+    config.num_attention_heads = 9;
+    config.num_key_value_heads = 3;
+    config.head_dim = 64;
+    config.max_position_embeddings = 8192;
+    config.qk_norm = false;
+    return config;
+}
+
+// With one thread its CPU time counts, so that other programs of a shared machine do not; with several, wall
+// time.
+double now_seconds(int threads) {
+    timespec time{};
+    ::clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+double median_seconds(int runs, int threads, const std::function<void()>& body) {
+    std::vector<double> times;
+    for (int i = 0; i < runs; ++i) {
+        const double start = now_seconds(threads);
+        body();
+        times.push_back(now_seconds(threads) - start);
+    }
+    std::nth_element(times.begin(), times.begin() + runs / 2, times.end());
+    return times[static_cast<std::size_t>(runs / 2)];
+}
+
+void fill(const ModelWeights& weights) {
+    std::mt19937 random(1);
+    for (const WeightSlot& slot : weights.slots()) {
+        const Tensor tensor = Tensor::borrow(slot.memory, slot.info.shape, slot.info.dtype);
+        for (std::int64_t i = 0; i < tensor.numel(); ++i) {
+            const float value =
+                slot.info.shape.size() == 1 ? 1.0f : (static_cast<float>(random() % 2001) - 1000.0f) * 5e-5f;
+            if (tensor.dtype() == DType::float32) {
+                tensor.data<float>()[i] = value;
+            } else {
+                tensor.data<bfloat16>()[i] = bfloat16(value);
+            }
+        }
+    }
+}
+
+std::size_t weight_bytes(const ModelWeights& weights) {
+    std::size_t total = 0;
+    for (const WeightSlot& slot : weights.slots()) total += slot.memory.bytes;
+    return total;
+}
+
+// Bytes a second at which `threads` threads read all weights, each its part of every tensor.
+double read_rate(const ModelWeights& weights, int threads) {
+    std::vector<std::uint64_t> sums(static_cast<std::size_t>(threads) * 8);
+    const auto part = [&](std::size_t index) {
+        std::uint64_t sum = 0;
+        for (const WeightSlot& slot : weights.slots()) {
+            const std::size_t words = slot.memory.bytes / sizeof(std::uint64_t);
+            const std::size_t begin = words * index / static_cast<std::size_t>(threads);
+            const std::size_t end = words * (index + 1) / static_cast<std::size_t>(threads);
+            const auto* data = reinterpret_cast<const std::uint64_t*>(slot.memory.data);
+            for (std::size_t i = begin; i < end; ++i) sum += data[i];
+        }
+        sums[index * 8] = sum;
+    };
+    const double seconds = median_seconds(5, threads, [&] {
+        std::vector<std::thread> team;
+        for (std::size_t i = 1; i < static_cast<std::size_t>(threads); ++i) team.emplace_back(part, i);
+        part(0);
+        for (std::thread& thread : team) thread.join();
+    });
+    if (sums[0] == 1) std::printf(" ");  // the sums are used
+    return static_cast<double>(weight_bytes(weights)) / seconds;
+}
+
+// Decodes `batch` sequences side by side; returns the median seconds of a step. The first step is checked
+// against a prefill of the same tokens.
+double decode_seconds(Decoder& decoder, KvCache& cache, std::size_t batch) {
+    std::vector<PrefillSequence> sequences(batch);
+    DecodeBatch step;
+    for (std::size_t b = 0; b < batch; ++b) {
+        for (std::int64_t i = 0; i < kPromptTokens; ++i) {
+            sequences[b].tokens.push_back(
+                static_cast<std::int32_t>((static_cast<std::int64_t>(b) * 977 + i * 31) % 49152));
+        }
+        for (std::int64_t i = 0; i < cache.pages_for(kPromptTokens + kSteps + 2); ++i) {
+            sequences[b].pages.push_back(cache.pool().take());
+        }
+        step.tokens.push_back(7);
+        step.lengths.push_back(static_cast<std::int32_t>(kPromptTokens + 1));
+        step.block_tables.push_back(sequences[b].pages);
+    }
+    decoder.prefill(sequences);
+    const Tensor decoded = decoder.decode(step);
+    PrefillSequence check = sequences[0];
+    check.tokens.push_back(7);
+    const Tensor prefilled = decoder.prefill({check});
+    if (std::memcmp(decoded.raw(), prefilled.raw(), prefilled.bytes()) != 0) {
+        std::fprintf(stderr, "decode and prefill differ: the figures below mean nothing\n");
+        std::exit(1);
+    }
+    const double seconds = median_seconds(kSteps, ops::compute_threads(), [&] {
+        for (std::int32_t& length : step.lengths) ++length;
+        decoder.decode(step);
+    });
+    for (const PrefillSequence& sequence : sequences) {
+        for (const std::int32_t page : sequence.pages) cache.pool().release(page);
+    }
+    return seconds;
+}
+
+nlohmann::json measure(DType dtype, std::int64_t layers, int threads) {
+    const model::ModelConfig config = smollm2_135m(layers);
+    ModelWeights weights(config, dtype);
+    fill(weights);
+    KvCache cache(config, dtype, 32 * 96 + 160, 16);
+    Decoder decoder(config, weights, cache);
+    const double rate = read_rate(weights, threads);
+    const double bound = rate / static_cast<double>(weight_bytes(weights));
+    nlohmann::json rows = nlohmann::json::array();
+    for (const std::size_t batch : {std::size_t{1}, std::size_t{32}}) {
+        const double seconds = decode_seconds(decoder, cache, batch);
+        const double tokens = static_cast<double>(batch) / seconds;
+        nlohmann::json row = {
+            {"dtype", dtype_name(dtype)},  {"batch", batch},
+            {"threads", threads},          {"weight_mb", static_cast<double>(weight_bytes(weights)) / 1e6},
+            {"read_gb_per_s", rate / 1e9}, {"step_ms", seconds * 1e3},
+            {"tokens_per_s", tokens}};
+        if (batch == 1) row["speed_of_light_tokens_per_s"] = bound;
+        if (batch == 1) row["ratio_to_speed_of_light"] = bound / tokens;
+        rows.push_back(row);
+        std::fprintf(stderr, "%-9s batch %2zu  %8.2f ms a step  %8.1f tokens/s",
+                     std::string(dtype_name(dtype)).c_str(), batch, seconds * 1e3, tokens);
+        if (batch == 1)
+            std::fprintf(stderr, "  (bound %.1f at %.1f GB/s: %.2fx)", bound, rate / 1e9, bound / tokens);
+        std::fprintf(stderr, "\n");
+    }
+    return rows;
+}
+
+}  // namespace
+}  // namespace tandem::engine
+
+int main(int argc, char** argv) {
+    CLI::App app("Decode speed of the embedded engine, SmolLM2-135M shapes", "engine_bench");
+    int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    std::int64_t layers = 30;
+    bool json = false;
+    app.add_option("--threads", threads)->check(CLI::Range(1, 1024))->capture_default_str();
+    app.add_option("--layers", layers)->check(CLI::Range(1, 30))->capture_default_str();
+    app.add_flag("--json", json);
+    CLI11_PARSE(app, argc, argv);
+    tandem::ops::set_compute_threads(threads);
+    std::fprintf(
+        stderr,
+        "SmolLM2-135M shapes, %lld layers, prompt 64 tokens, %d threads of %u cores, median of 24 steps\n",
+        static_cast<long long>(layers), threads, std::thread::hardware_concurrency());
+    nlohmann::json all = nlohmann::json::array();
+    for (const tandem::DType dtype : {tandem::DType::float32, tandem::DType::bfloat16}) {
+        for (const auto& row : tandem::engine::measure(dtype, layers, threads)) all.push_back(row);
+    }
+    if (json) std::printf("%s\n", all.dump(2).c_str());
+    return 0;
+}
