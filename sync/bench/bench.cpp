@@ -60,7 +60,7 @@ void BenchOptions::validate() const {
               std::all_of(mesh.begin(), mesh.end(), [](int n) { return n >= 1; }) && world_size() <= 64,
           "--mesh", "one or two positive sizes, at most 64 ranks: dp,cp");
     check(bucket_mib >= 0 && bucket_mib <= 65536, "--bucket-mib", "must be from 0 to 65536");
-    check(depth >= 0 && depth <= 64, "--depth", "must be from 0 to 64");
+    check(depth == 0 || (depth >= 2 && depth <= 64), "--depth", "must be 0 or from 2 to 64");
     check(iterations >= 1 && iterations <= 100'000, "--iterations", "must be from 1 to 100000");
     const auto floating = [](DType dtype) { return dtype == DType::float32 || dtype == DType::bfloat16; };
     check(floating(source_dtype), "--source-dtype", "must be float32 or bfloat16");

@@ -16,8 +16,7 @@ Pipeline::Pipeline(const Plan& plan, Gather& gather, comm::Communicator& world, 
       world_(world),
       engine_(engine),
       staging_(staging),
-      options_(std::move(options)),
-      word_(sizeof(std::uint64_t), "sync records", world.memory()) {
+      options_(std::move(options)) {
     if (engine_ == nullptr) return;
     entries_of_.resize(plan_.tensors.size());
     for (const PlanTensor& tensor : plan_.tensors) infos_.push_back(tensor.info);
@@ -43,18 +42,28 @@ Pipeline::Pipeline(const Plan& plan, Gather& gather, comm::Communicator& world, 
 Event Pipeline::run(Health& health, PhaseTimes& times, Stream& stream) {
     posted_ = 0;
     const int count = static_cast<int>(plan_.buckets.size());
+    const auto gathering = [this, &times](bool begins) {
+        return [this, &times, begins] {
+            if (begins)
+                mark_ = Clock::now();
+            else
+                times.gather += std::chrono::duration<double, std::milli>(Clock::now() - mark_).count();
+        };
+    };
     for (int n = 0; n < count; ++n) {
-        if (n >= staging_.slots) release(n - staging_.slots, health, times, stream);
-        stream.enqueue([this] { mark_ = Clock::now(); });
+        stream.enqueue(gathering(true));
         gather_.fill(n, health, stream);
+        stream.enqueue(gathering(false));
+        stream.enqueue([this, n, &health, &times] { wait_loaded(n + 1 - staging_.slots, health, times); });
+        stream.enqueue(gathering(true));
         gather_.exchange(health, stream);
-        stream.enqueue([this, n, &health, &times] {
-            times.gather += std::chrono::duration<double, std::milli>(Clock::now() - mark_).count();
+        stream.enqueue(gathering(false));
+        stream.enqueue([this, n, &health] {
             if (engine_ != nullptr && !health.failed) load(n, health);
         });
     }
     stream.enqueue([this, count, &health, &times] {
-        for (int n = std::max(0, count - staging_.slots); n < count; ++n) wait_loaded(n, health, times);
+        for (int n = count + 1 - staging_.slots; n < count; ++n) wait_loaded(n, health, times);
     });
     return stream.record();
 }
@@ -78,23 +87,13 @@ void Pipeline::load(int bucket, Health& health) {
 }
 
 void Pipeline::wait_loaded(int bucket, Health& health, PhaseTimes& times) {
-    if (engine_ == nullptr || health.failed || bucket >= posted_) return;
+    if (engine_ == nullptr || health.failed || bucket < 0 || bucket >= posted_) return;
     const trace::Scope scope("wait for bucket " + std::to_string(bucket), "load");
     try {
         times.copy += engine_->wait_loaded(bucket, Deadline::after(options_.load_deadline));
     } catch (const std::exception& error) {
         health.fail("load", engine_->peer(), bucket, error.what());
     }
-}
-
-void Pipeline::release(int bucket, Health& health, PhaseTimes& times, Stream& stream) {
-    auto* word = reinterpret_cast<std::uint64_t*>(word_.data());
-    stream.enqueue([this, bucket, word, &health, &times] {
-        wait_loaded(bucket, health, times);
-        *word = health.failed ? 1 : 0;
-    });
-    world_.broadcast(word_.span(), 0, stream);
-    stream.enqueue([word, &health] { health.failed = health.failed || *word != 0; });
 }
 
 ops::Checksum Pipeline::manifest(std::int64_t version) const {

@@ -2,11 +2,11 @@
 // the engine copies bucket n while the ranks gather bucket n+1; a slot is filled again when the engine is
 // done with it.
 //
-//   all ranks   fill 0 · exchange 0 · fill 1 · exchange 1 · release 0 · fill 2 · exchange 2 · release 1 · …
-//   rank 0                     load 0            load 1   (release n: waits for the engine, then tells
-//   everybody)
-// A failure anywhere empties the rest of the program; its collectives still run, so that no rank waits in
-// vain.
+//   all ranks   fill 0 · exchange 0 · fill 1 · exchange 1 · fill 2 · exchange 2 · …
+//   rank 0                     load 0            load 1            load 2
+// Rank 0 enters exchange n only when the engine is done with bucket n + 1 - slots, so that the end of
+// exchange n also says that the slot of bucket n + 1 is free: one rendezvous for each bucket. A failure
+// anywhere empties the rest of the program; its collectives still run, so that no rank waits in vain.
 #pragma once
 
 #include <chrono>
@@ -37,7 +37,6 @@ class Pipeline {
   private:
     void load(int bucket, Health& health);
     void wait_loaded(int bucket, Health& health, PhaseTimes& times);
-    void release(int bucket, Health& health, PhaseTimes& times, Stream& stream);
 
     const Plan& plan_;
     Gather& gather_;
@@ -45,7 +44,6 @@ class Pipeline {
     engine::Engine* engine_;
     engine::StagingArea staging_;
     Options options_;
-    Buffer word_;                          // the release's verdict
     std::vector<engine::Bucket> buckets_;  // rank 0: as sent; the checksums change
     std::vector<engine::TensorInfo> infos_;
     std::vector<std::vector<std::pair<int, std::size_t>>>

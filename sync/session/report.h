@@ -12,7 +12,7 @@ struct PhaseTimes {
     double pause = 0;    // the engine stops reading its weights and opens the version
     double gather = 0;   // ranks filling buckets, and waiting for each other
     double copy = 0;     // the engine copying and verifying buckets
-    double load = 0;     // from the last bucket gathered to the commit acknowledged
+    double load = 0;     // what gather did not hide: waiting for the engine, and the commit
     double resume = 0;
 };
 

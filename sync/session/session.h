@@ -35,7 +35,7 @@ struct Deadlines {
 
 struct SessionOptions {
     std::size_t bucket_bytes = 0;  // at most, for one slot; 0: chosen for this machine
-    int depth = 0;                 // slots; 0: chosen
+    int depth = 0;                 // slots, at least 2; 0: chosen
     Deadlines deadlines;
     // For tests: called on rank 0 with every gathered bucket before the engine hears of it.
     std::function<void(int bucket, Span slot)> after_gather;

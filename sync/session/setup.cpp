@@ -80,7 +80,8 @@ Setup make_setup(comm::Communicator& world, const WeightSource& source, const en
     std::vector<PlanTensor> wanted;
     std::vector<std::vector<Holding>> mine;
     try {
-        require(options.depth > 0, "a depth of {} buckets", options.depth);
+        require(options.depth >= 2,
+                "a depth of {}: one bucket is filled while another is loaded, so at least 2", options.depth);
         setup.order = match_tensors(tensors, source.tensors());
         for (std::size_t t = 0; t < tensors.size(); ++t) {
             const DTensor& tensor = source.tensors()[setup.order[t]].tensor;

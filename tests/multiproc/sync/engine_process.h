@@ -106,6 +106,7 @@ class EngineProcess {
     EngineProcess& operator=(const EngineProcess&) = delete;
 
     const std::string& address() const { return address_; }
+    int pid() const { return pid_; }
     void kill() {
         ::kill(pid_, SIGKILL);
         ::waitpid(pid_, nullptr, 0);

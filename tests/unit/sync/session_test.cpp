@@ -92,6 +92,7 @@ TEST(Session, EveryLayoutAndCastLandsByteForByte) {
             TestTarget target(test_tensors(to));
             SessionOptions options;
             options.bucket_bytes = 4096;
+            options.depth = 2;
             with_session(layout, target, from, options,
                          [&, from = from](comm::Communicator& world, Session& session, TestSource& source) {
                              for (int step = 1; step <= 2; ++step) {
@@ -111,7 +112,7 @@ TEST(Session, EveryLayoutAndCastLandsByteForByte) {
 }
 
 TEST(Session, AnyDepthWorksAndStagingStaysUnderItsCap) {
-    for (const int depth : {1, 2, 3, 7}) {
+    for (const int depth : {2, 3, 7, 200}) {
         TestTarget target(test_tensors(DType::float32));
         SessionOptions options;
         options.bucket_bytes = 5000;  // not a whole number of pages
@@ -221,7 +222,7 @@ TEST(Session, AnEngineThatGeneratesOnIsAnErrorOnEveryRank) {
 
 TEST(Session, SetUpRefusesTensorsThatDoNotMatchOnEveryRank) {
     const auto attempt = [](std::vector<TensorInfo> held, std::vector<TensorInfo> offered, Placements layout,
-                            std::size_t bucket) {
+                            std::size_t bucket, int depth = 0) {
         TestTarget target(held);
         engine::Receiver receiver(target);
         std::mutex mutex;
@@ -233,6 +234,7 @@ TEST(Session, SetUpRefusesTensorsThatDoNotMatchOnEveryRank) {
             if (world->rank() == 0) engine = engine::connect_receiver(receiver.address(), soon());
             SessionOptions options;
             options.bucket_bytes = bucket;
+            options.depth = depth;
             try {
                 const Session session(world, source, std::move(engine), options);
             } catch (const SyncError& error) {
@@ -253,6 +255,7 @@ TEST(Session, SetUpRefusesTensorsThatDoNotMatchOnEveryRank) {
     EXPECT_THAT(attempt({a}, {other_a}, {Shard(0)}, 0),
                 HasSubstr("tensor 'a' is [4, 8] in the trainer and [8, 4] in the engine"));
     EXPECT_THAT(attempt({a}, {a}, {Shard(0)}, 64), HasSubstr("too small for 2 ranks"));
+    EXPECT_THAT(attempt({a}, {a}, {Shard(0)}, 0, 1), HasSubstr("at least 2"));
 }
 
 }  // namespace
