@@ -127,18 +127,18 @@ void abort_while_pending(const World& world) {
 // The last rank does not come: the others name it, and then so does everybody's next call.
 void deadline_names_the_late(const World& world) {
     world->barrier();
-    world->set_timeout(std::chrono::milliseconds(300));
     const std::string late = fmt::format("rank {}", world->size() - 1);
     if (world->rank() == world->size() - 1) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(900));
+        std::this_thread::sleep_for(std::chrono::milliseconds(1500));
         const std::string message = message_of<TransportError>([&] { world->barrier(); });
         expect_contains(message, "barrier on 'world'");
-        expect_contains(message, "not there after 0.3 s");
+        expect_contains(message, "not there after 0.6 s");
         return;
     }
+    world->set_timeout(std::chrono::milliseconds(600));
     // Whoever times out first aborts; the others may see its abort instead of their own deadline.
     const std::string message = message_of<TransportError>([&] { world->barrier(); });
-    expect_contains(message, late + ": not there after 0.3 s");
+    expect_contains(message, late + ": not there after 0.6 s");
     for (int r = 0; r + 1 < world->size(); ++r) {
         expect(message.find(fmt::format("with rank {},", r)) == std::string::npos, "it also names rank {}",
                r);
@@ -147,12 +147,12 @@ void deadline_names_the_late(const World& world) {
 
 void p2p_deadline(const World& world) {
     world->barrier();
-    world->set_timeout(std::chrono::milliseconds(200));
     if (world->rank() != 0) {
         std::this_thread::sleep_for(std::chrono::milliseconds(600));
         expect_contains(message_of<TransportError>([&] { world->barrier(); }), "p2p on 'world'");
         return;
     }
+    world->set_timeout(std::chrono::milliseconds(200));
     Stream stream = Stream::make_inline();
     const Buffer memory(16, "test");
     const P2POp op{P2POp::Kind::recv, 1, memory.span()};

@@ -84,7 +84,7 @@ TEST_F(Launch, KilledRankEndsTheJobNamingIt) {
         pgid = ranks.pids().at(0);
         result = ranks.wait();
     }
-    EXPECT_LT(Clock::now() - start, std::chrono::seconds(4));
+    EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
     EXPECT_EQ(result.message, "rank 2 was killed by signal 9 (Killed)");
     EXPECT_EQ(result.exit_code, 1);
     ASSERT_EQ(result.ranks.size(), 4U);
@@ -116,7 +116,7 @@ TEST_F(Launch, GraceThenTermThenKill) {
     EXPECT_EQ(result.ranks[0].signal, SIGKILL);  // was deaf
     EXPECT_EQ(result.ranks[2].signal, SIGTERM);
     EXPECT_GT(took, std::chrono::milliseconds(3500));  // grace 1.5 s, then 2 s
-    EXPECT_LT(took, std::chrono::milliseconds(8000));
+    EXPECT_LT(took, std::chrono::milliseconds(15'000));
 }
 
 TEST_F(Launch, NothingOfTheGroupStays) {
@@ -154,7 +154,7 @@ TEST_F(Launch, DestructionEndsTheRanks) {
         pgid = ranks.pids().at(0);
     }
     EXPECT_FALSE(group_exists(pgid));
-    EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
+    EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
 }
 
 TEST_F(Launch, LateRankIsNamed) {
