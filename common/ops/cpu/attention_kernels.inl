@@ -102,16 +102,24 @@ TANDEM_INLINE std::int64_t clamp_visible(std::int64_t visible, std::int64_t keys
     return visible < 0 ? 0 : (visible > keys ? keys : visible);
 }
 
+// Keys of the tile that its last row sees. What lies past them adds exact zeros, so leaving it out changes no bit.
+template <typename Tile>
+TANDEM_INLINE std::int64_t seen_keys(const Tile& t) {
+    return clamp_visible(t.visible + (t.rows - 1) * t.visible_step, t.keys);
+}
+
 void forward_tile(const ForwardTile& t) {
     const float infinity = __builtin_inff();
-    product(t.rows, kKeyTile, t.head_dim, t.q, t.width, 1, t.k_t, kKeyTile, t.scores, kKeyTile, false);
-    std::int64_t depth = 0;
+    const std::int64_t seen = seen_keys(t);
+    const std::int64_t columns = (seen + 15) / 16 * 16;
+    const std::int64_t vectors = columns / kWidth;
+    product(t.rows, columns, t.head_dim, t.q, t.width, 1, t.k_t, kKeyTile, t.scores, kKeyTile, false);
     for (std::int64_t row = 0; row < t.rows; ++row) {
         const std::int64_t visible = clamp_visible(t.visible + row * t.visible_step, t.keys);
         float* scores = t.scores + row * kKeyTile;
         V s[kVectors];
         V best = splat(-infinity);
-        for (int j = 0; j < kVectors; ++j) {
+        for (std::int64_t j = 0; j < vectors; ++j) {
             s[j] = load(scores + j * kWidth);
             if (visible < kKeyTile) s[j] = visible_lanes(j, visible) ? s[j] : splat(-infinity);
             best = s[j] > best ? s[j] : best;
@@ -121,7 +129,7 @@ void forward_tile(const ForwardTile& t) {
         const float new_max = tile_max > old_max ? tile_max : old_max;
         const float shift = new_max == -infinity ? 0.0f : new_max;
         V total = V{};
-        for (int j = 0; j < kVectors; ++j) {
+        for (std::int64_t j = 0; j < vectors; ++j) {
             const V p = exponential(s[j] - shift);
             store(scores + j * kWidth, p);
             total = total + p;
@@ -137,36 +145,37 @@ void forward_tile(const ForwardTile& t) {
         }
         t.sum[row] = tile_sum;
         t.max[row] = new_max;
-        depth = visible > depth ? visible : depth;
     }
-    product(t.rows, t.width, depth, t.scores, kKeyTile, 1, t.v, t.width, t.acc, t.width, true);
+    product(t.rows, t.width, seen, t.scores, kKeyTile, 1, t.v, t.width, t.acc, t.width, true);
 }
 
 void backward_tile(const BackwardTile& t) {
     const float infinity = __builtin_inff();
-    product(t.rows, kKeyTile, t.head_dim, t.q, t.width, 1, t.k_t, kKeyTile, t.scores, kKeyTile, false);
-    product(t.rows, kKeyTile, t.head_dim, t.dout, t.width, 1, t.v_t, kKeyTile, t.dscores, kKeyTile, false);
+    const std::int64_t seen = seen_keys(t);
+    const std::int64_t columns = (seen + 15) / 16 * 16;
+    product(t.rows, columns, t.head_dim, t.q, t.width, 1, t.k_t, kKeyTile, t.scores, kKeyTile, false);
+    product(t.rows, columns, t.head_dim, t.dout, t.width, 1, t.v_t, kKeyTile, t.dscores, kKeyTile, false);
     for (std::int64_t row = 0; row < t.rows; ++row) {
         const std::int64_t visible =
             t.lse[row] == -infinity ? 0 : clamp_visible(t.visible + row * t.visible_step, t.keys);
         float* scores = t.scores + row * kKeyTile;
         float* dscores = t.dscores + row * kKeyTile;
         const float lse = visible == 0 ? 0.0f : t.lse[row];
-        for (int j = 0; j < kVectors; ++j) {
+        for (std::int64_t j = 0; j < columns / kWidth; ++j) {
             V p = exponential(fused(load(scores + j * kWidth), splat(t.scale), splat(-lse)));
             V ds = p * (load(dscores + j * kWidth) - t.delta[row]) * t.scale;
             if (visible < kKeyTile) {
-                const I seen = visible_lanes(j, visible);
-                p = seen ? p : V{};
-                ds = seen ? ds : V{};
+                const I lanes = visible_lanes(j, visible);
+                p = lanes ? p : V{};
+                ds = lanes ? ds : V{};
             }
             store(scores + j * kWidth, p);
             store(dscores + j * kWidth, ds);
         }
     }
-    product(t.keys, t.width, t.rows, t.scores, 1, kKeyTile, t.dout, t.width, t.dv, t.width, true);
-    product(t.keys, t.width, t.rows, t.dscores, 1, kKeyTile, t.q, t.width, t.dk, t.width, true);
-    product(t.rows, t.width, t.keys, t.dscores, kKeyTile, 1, t.k, t.width, t.dq, t.width, true);
+    product(seen, t.width, t.rows, t.scores, 1, kKeyTile, t.dout, t.width, t.dv, t.width, true);
+    product(seen, t.width, t.rows, t.dscores, 1, kKeyTile, t.q, t.width, t.dk, t.width, true);
+    product(t.rows, t.width, seen, t.dscores, kKeyTile, 1, t.k, t.width, t.dq, t.width, true);
 }
 
 // One step of a transpose in registers: rows i and i + kStep exchange their off-diagonal lanes.
