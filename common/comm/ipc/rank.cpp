@@ -58,8 +58,10 @@ GroupBlock& Rank::join(const std::string& group_name, const std::vector<int>& ra
         const std::lock_guard lock(mutex_);
         occurrence = joined_[{group_name, ranks}]++;
         if (leader == index) {
-            // Lives as long as the job: a peer may look at it until its own end.
-            std::byte* memory = pool->allocate(GroupBlock::bytes(static_cast<int>(ranks.size())));
+            // Kept to this rank's end, when its heap is handed out no more: a peer may still look at the
+            // block then.
+            led_.emplace_back(GroupBlock::bytes(static_cast<int>(ranks.size())), "comm_groups", *pool);
+            std::byte* memory = led_.back().data();
             GroupBlock& block = GroupBlock::create(memory, group_name, ranks, occurrence);
             block.next = slot.groups_head.load(std::memory_order_relaxed);
             slot.groups_head.store(job->offset_of({memory, 1}), std::memory_order_release);

@@ -36,6 +36,7 @@ struct Rank {
                      std::uint32_t occurrence) const;
 
     std::mutex mutex_;
+    std::vector<Buffer> led_;  // blocks of the groups that this rank leads
     std::map<std::pair<std::string, std::vector<int>>, std::uint32_t> joined_;  // how often, by this rank
 };
 
