@@ -1,14 +1,15 @@
-// The engine's side of a sync: listens for one trainer at a time, lays buckets into the engine's weights, verifies every
-// entry's checksum while copying, and commits a version whole or aborts it. Runs in a thread of its own; copies with a
-// few more. It never pauses generation itself: the trainer does that over the engine's HTTP routes first.
+// The engine's side of a sync: listens for one trainer at a time, lays buckets into the engine's weights,
+// verifies every entry's checksum while copying, and commits a version whole or aborts it. Runs in a thread
+// of its own; copies with a few more. It never pauses generation itself: the trainer does that over the
+// engine's HTTP routes first.
 //
 //   the trainer ...                       and the receiver ...
 //   begins a version                      target.begin_update; errors of the target go back to the trainer
-//   sends a bucket that is not valid      answers an error; the update is aborted (dirty when anything was copied)
-//   sends a bucket with a wrong checksum  answers an error naming tensor, rank, bucket; target.abort_update(.., dirty)
-//   commits, all bytes once, manifest ok  target.commit_update
-//   goes away in the middle               target.abort_update
-//   sends what no message looks like      answers an error, closes the connection, aborts an open update
+//   sends a bucket that is not valid      answers an error; the update is aborted (dirty when anything was
+//   copied) sends a bucket with a wrong checksum  answers an error naming tensor, rank, bucket;
+//   target.abort_update(.., dirty) commits, all bytes once, manifest ok  target.commit_update goes away in
+//   the middle               target.abort_update sends what no message looks like      answers an error,
+//   closes the connection, aborts an open update
 #pragma once
 
 #include <memory>
@@ -33,8 +34,8 @@ class Receiver {
     Receiver(const Receiver&) = delete;
     Receiver& operator=(const Receiver&) = delete;
 
-    // "unix-abstract:tandem-PID-RANDOM": what GET /model_info answers under "tandem": {"receiver": …}, and what
-    // connect_receiver (receiver/client.h) takes. The name vanishes with the process.
+    // "unix-abstract:tandem-PID-RANDOM": what GET /model_info answers under "tandem": {"receiver": …}, and
+    // what connect_receiver (receiver/client.h) takes. The name vanishes with the process.
     const std::string& address() const;
 
   private:

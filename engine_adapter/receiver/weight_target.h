@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "engine_adapter/engine.h"
 #include "common/device/device.h"
+#include "engine_adapter/engine.h"
 
 namespace tandem::engine {
 
@@ -25,10 +25,11 @@ class WeightTarget {
     // The weights are about to be overwritten: from here until commit the engine refuses to generate. Throws
     // InvalidArgument unless generation is paused.
     virtual void begin_update(std::int64_t version) = 0;
-    // A whole, verified version is in place: samples from here on carry it; unfinished requests restart from their prompt.
+    // A whole, verified version is in place: samples from here on carry it; unfinished requests restart from
+    // their prompt.
     virtual void commit_update(std::int64_t version) = 0;
-    // The update failed. dirty: some weights were overwritten, so the engine keeps refusing, and says `reason`, until a
-    // later commit. Not dirty: the old version serves on.
+    // The update failed. dirty: some weights were overwritten, so the engine keeps refusing, and says
+    // `reason`, until a later commit. Not dirty: the old version serves on.
     virtual void abort_update(const std::string& reason, bool dirty) = 0;
 };
 
