@@ -28,7 +28,7 @@ class Learner {
     virtual void reset_optimizer() = 0;
 };
 
-// Where the time of one sync went, in milliseconds of the slowest rank.
+// Where the time of one sync went, in milliseconds as rank 0 sees them.
 struct SyncTimes {
     double total = 0;
     double pause = 0, gather = 0, copy = 0, load = 0, resume = 0;

@@ -124,7 +124,7 @@ std::string report_html(const ordered_json& summary, const Lines& metrics, const
     body += section(
         "Reinforcement",
         reward_chart(metrics) +
-            curve(metrics, "grpo", "/loss", "Policy loss", "loss", 0, true, "second update of each step") +
+            curve(metrics, "grpo", "/loss", "Policy loss", "loss", 0, true, "last update of each step") +
             curve(metrics, "grpo", "/grad_norm", "Gradient norm", "norm before clipping", 3, true) +
             curve(metrics, "grpo", "/lr", "Learning rate", "learning rate", 2, false) +
             curve(metrics, "grpo", "/clip_fraction", "Clipped ratios", "share of tokens", 4, true) +
@@ -134,7 +134,7 @@ std::string report_html(const ordered_json& summary, const Lines& metrics, const
                       : "largest between engine and trainer, same tokens and weights"));
     body += section(
         "Weight sync",
-        stack(metrics, "Where a sync's time goes", "slowest rank; the phases overlap",
+        stack(metrics, "Where a sync's time goes", "as rank 0 sees it; the phases overlap",
               {{"pause", "/sync_ms/pause"},
                {"gather", "/sync_ms/gather"},
                {"copy", "/sync_ms/copy"},
