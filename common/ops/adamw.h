@@ -1,4 +1,5 @@
-// AdamW over a flat shard (Loshchilov & Hutter, "Decoupled weight decay regularization"; PyTorch's torch.optim.AdamW):
+// AdamW over a flat shard (Loshchilov & Hutter, "Decoupled weight decay regularization"; PyTorch's
+// torch.optim.AdamW):
 //   p -= lr * weight_decay * p;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g²
 //   p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
 #pragma once
@@ -16,12 +17,13 @@ struct AdamWParams {
     float beta2 = 0.95f;
     float eps = 1e-8f;
     float weight_decay = 0.0f;
-    std::int64_t step = 1;   // t, from 1
+    std::int64_t step = 1;    // t, from 1
     float grad_scale = 1.0f;  // g is multiplied by this first (clipping)
 };
 
 // All float32 and of equal numel.
-void adamw(Stream& stream, Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq, const AdamWParams& params);
+void adamw(Stream& stream, Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq,
+           const AdamWParams& params);
 // Sum of squares in fp64, in order.
 double sum_of_squares(const Tensor& values);
 

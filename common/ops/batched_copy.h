@@ -1,5 +1,5 @@
-// Many ranges copied in one go, with the cast and the checksum fused into the copy: each block is read from memory once,
-// and written with non-temporal stores where the target will not be read soon by this core.
+// Many ranges copied in one go, with the cast and the checksum fused into the copy: each block is read from
+// memory once, and written with non-temporal stores where the target will not be read soon by this core.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct Checksum {
     std::uint64_t high = 0;
     friend bool operator==(const Checksum&, const Checksum&) = default;
 };
-std::string to_hex(const Checksum& checksum);           // 32 lower-case digits
-Checksum checksum_from_hex(const std::string& text);    // throws ProtocolError
+std::string to_hex(const Checksum& checksum);         // 32 lower-case digits
+Checksum checksum_from_hex(const std::string& text);  // throws ProtocolError
 Checksum checksum(ConstSpan bytes);
 // One checksum for a list: of the digests themselves, in order. Not the checksum of the parts' bytes joined.
 Checksum combine(std::span<const Checksum> parts);
@@ -26,10 +26,11 @@ Checksum combine(std::span<const Checksum> parts);
 struct CopyItem {
     ConstSpan from;
     Span to;
-    DType from_dtype = DType::uint8;  // equal dtypes copy bytes; float32 -> bfloat16 rounds, bfloat16 -> float32 widens
+    DType from_dtype =
+        DType::uint8;  // equal dtypes copy bytes; float32 -> bfloat16 rounds, bfloat16 -> float32 widens
     DType to_dtype = DType::uint8;
-    Checksum* checksum = nullptr;     // when set: of the bytes written to `to`
-    bool non_temporal = true;         // then `from` and `to` must not overlap
+    Checksum* checksum = nullptr;  // when set: of the bytes written to `to`
+    bool non_temporal = true;      // then `from` and `to` must not overlap
 };
 
 // Runs the items in order on the stream. The checksums are written before the stream's next work starts.

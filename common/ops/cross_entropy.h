@@ -1,5 +1,5 @@
-// Log-probabilities of given tokens and their gradient, row by row of a block of logits. The callers cut the tokens into
-// chunks, so the full logits never exist at once.
+// Log-probabilities of given tokens and their gradient, row by row of a block of logits. The callers cut the
+// tokens into chunks, so the full logits never exist at once.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,16 @@
 
 namespace tandem::ops {
 
-// logits [rows, vocab] float32. logprobs[i] = logits[i][targets[i]] / temperature - logsumexp(logits[i] / temperature);
-// target -1: logprobs[i] = 0. entropies may be empty. lse [rows] out, for the backward.
-// A row's values do not depend on the other rows.
-void token_logprobs(Stream& stream, const Tensor& logits, std::span<const std::int32_t> targets, float temperature,
-                    std::span<float> logprobs, std::span<float> lse, std::span<float> entropies = {});
+// logits [rows, vocab] float32. logprobs[i] = logits[i][targets[i]] / temperature - logsumexp(logits[i] /
+// temperature); target -1: logprobs[i] = 0. entropies may be empty. lse [rows] out, for the backward. A row's
+// values do not depend on the other rows.
+void token_logprobs(Stream& stream, const Tensor& logits, std::span<const std::int32_t> targets,
+                    float temperature, std::span<float> logprobs, std::span<float> lse,
+                    std::span<float> entropies = {});
 
-// In place: logits := dloss/dlogits = dlogprobs[i] * (onehot(targets[i]) - softmax(logits[i] / temperature)) / temperature.
-void token_logprobs_backward(Stream& stream, Tensor logits, std::span<const std::int32_t> targets, float temperature,
-                             std::span<const float> lse, std::span<const float> dlogprobs);
+// In place: logits := dloss/dlogits = dlogprobs[i] * (onehot(targets[i]) - softmax(logits[i] / temperature))
+// / temperature.
+void token_logprobs_backward(Stream& stream, Tensor logits, std::span<const std::int32_t> targets,
+                             float temperature, std::span<const float> lse, std::span<const float> dlogprobs);
 
 }  // namespace tandem::ops

@@ -8,16 +8,18 @@ namespace tandem::ops {
 
 enum class Transpose { no, yes };
 
-// c[m, n] = op(a)[m, k] · op(b)[k, n], or += with accumulate. a and b: both float32 or both bfloat16; c: float32, or
-// bfloat16 when the inputs are. Sums are fp32. With a not transposed, a row of c depends only on its row of a and on
-// op(b): the same values bit for bit whatever m is (batch invariance), which is what lets engine and trainer agree.
-void matmul(Stream& stream, const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b, Tensor c,
-            bool accumulate = false);
+// c[m, n] = op(a)[m, k] · op(b)[k, n], or += with accumulate. a and b: both float32 or both bfloat16; c:
+// float32, or bfloat16 when the inputs are. Sums are fp32. With a not transposed, a row of c depends only on
+// its row of a and on op(b): the same values bit for bit whatever m is (batch invariance), which is what lets
+// engine and trainer agree.
+void matmul(Stream& stream, const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
+            Tensor c, bool accumulate = false);
 
 // y[tokens, out] = x[tokens, in] · weight[out, in]^T
 void linear(Stream& stream, const Tensor& x, const Tensor& weight, Tensor y);
 // dx[tokens, in] = dy[tokens, out] · weight[out, in], or += with accumulate
-void linear_backward_input(Stream& stream, const Tensor& dy, const Tensor& weight, Tensor dx, bool accumulate = false);
+void linear_backward_input(Stream& stream, const Tensor& dy, const Tensor& weight, Tensor dx,
+                           bool accumulate = false);
 // dweight[out, in] += dy[tokens, out]^T · x[tokens, in]; dweight is float32
 void linear_backward_weight(Stream& stream, const Tensor& dy, const Tensor& x, Tensor dweight);
 

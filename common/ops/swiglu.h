@@ -7,6 +7,7 @@
 namespace tandem::ops {
 
 void swiglu(Stream& stream, const Tensor& gate, const Tensor& up, Tensor y);
-void swiglu_backward(Stream& stream, const Tensor& dy, const Tensor& gate, const Tensor& up, Tensor dgate, Tensor dup);
+void swiglu_backward(Stream& stream, const Tensor& dy, const Tensor& gate, const Tensor& up, Tensor dgate,
+                     Tensor dup);
 
 }  // namespace tandem::ops

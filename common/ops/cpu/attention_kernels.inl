@@ -1,9 +1,10 @@
-// The attention kernels, written once over a vector type V of kWidth floats. The including file defines V, kWidth,
-// kPanel (vectors a panel) and kRows (rows a block): kRows * kPanel accumulators must fit the registers.
+// The attention kernels, written once over a vector type V of kWidth floats. The including file defines V,
+// kWidth, kPanel (vectors a panel) and kRows (rows a block): kRows * kPanel accumulators must fit the
+// registers.
 //
-// Every element of a product is one chain of fused multiply-adds in the order of the inner index, whatever block it
-// falls into, and these files are compiled without contraction. So a row's values do not depend on its neighbours, on
-// where a tile of queries starts, or on how many there are.
+// Every element of a product is one chain of fused multiply-adds in the order of the inner index, whatever
+// block it falls into, and these files are compiled without contraction. So a row's values do not depend on
+// its neighbours, on where a tile of queries starts, or on how many there are.
 //
 // Nothing here may name std: an inline function compiled for AVX-512 must not become the program's only copy.
 
@@ -11,14 +12,20 @@ constexpr std::int64_t kVectors = kKeyTile / kWidth;  // a row of scores
 
 #define TANDEM_INLINE static inline __attribute__((always_inline))
 
-TANDEM_INLINE V load(const float* p) { return *reinterpret_cast<const VUnaligned*>(p); }
-TANDEM_INLINE void store(float* p, V v) { *reinterpret_cast<VUnaligned*>(p) = v; }
-TANDEM_INLINE V splat(float x) { return V{} + x; }
+TANDEM_INLINE V load(const float* p) {
+    return *reinterpret_cast<const VUnaligned*>(p);
+}
+TANDEM_INLINE void store(float* p, V v) {
+    *reinterpret_cast<VUnaligned*>(p) = v;
+}
+TANDEM_INLINE V splat(float x) {
+    return V{} + x;
+}
 
 // c[R, C vectors] += a[R, depth] · b[depth, C vectors]; element (i, k) of a is a[i * a_row + k * a_depth].
 template <unsigned R, unsigned C>
-TANDEM_INLINE void block(std::int64_t depth, const float* a, std::int64_t a_row, std::int64_t a_depth, const float* b,
-                         std::int64_t b_row, float* c, std::int64_t c_row, bool accumulate) {
+TANDEM_INLINE void block(std::int64_t depth, const float* a, std::int64_t a_row, std::int64_t a_depth,
+                         const float* b, std::int64_t b_row, float* c, std::int64_t c_row, bool accumulate) {
     V sum[R][C];
     for (unsigned i = 0; i < R; ++i) {
         for (unsigned j = 0; j < C; ++j) sum[i][j] = accumulate ? load(c + i * c_row + j * kWidth) : V{};
@@ -37,18 +44,23 @@ TANDEM_INLINE void block(std::int64_t depth, const float* a, std::int64_t a_row,
 }
 
 template <unsigned R, unsigned C>
-void panel_rows(std::int64_t rows, std::int64_t depth, const float* a, std::int64_t a_row, std::int64_t a_depth,
-                const float* b, std::int64_t b_row, float* c, std::int64_t c_row, bool accumulate) {
+void panel_rows(std::int64_t rows, std::int64_t depth, const float* a, std::int64_t a_row,
+                std::int64_t a_depth, const float* b, std::int64_t b_row, float* c, std::int64_t c_row,
+                bool accumulate) {
     std::int64_t i = 0;
-    for (; i + R <= rows; i += R) block<R, C>(depth, a + i * a_row, a_row, a_depth, b, b_row, c + i * c_row, c_row, accumulate);
+    for (; i + R <= rows; i += R)
+        block<R, C>(depth, a + i * a_row, a_row, a_depth, b, b_row, c + i * c_row, c_row, accumulate);
     if constexpr (R > 1) {
-        if (i < rows) panel_rows<R / 2, C>(rows - i, depth, a + i * a_row, a_row, a_depth, b, b_row, c + i * c_row, c_row, accumulate);
+        if (i < rows)
+            panel_rows<R / 2, C>(rows - i, depth, a + i * a_row, a_row, a_depth, b, b_row, c + i * c_row,
+                                 c_row, accumulate);
     }
 }
 
 // c[rows, columns] (+)= a · b with `columns` a multiple of 16.
 void product(std::int64_t rows, std::int64_t columns, std::int64_t depth, const float* a, std::int64_t a_row,
-             std::int64_t a_depth, const float* b, std::int64_t b_row, float* c, std::int64_t c_row, bool accumulate) {
+             std::int64_t a_depth, const float* b, std::int64_t b_row, float* c, std::int64_t c_row,
+             bool accumulate) {
     std::int64_t j = 0;
     for (; j + kPanel * kWidth <= columns; j += kPanel * kWidth) {
         panel_rows<kRows, kPanel>(rows, depth, a, a_row, a_depth, b + j, b_row, c + j, c_row, accumulate);
@@ -102,7 +114,8 @@ TANDEM_INLINE std::int64_t clamp_visible(std::int64_t visible, std::int64_t keys
     return visible < 0 ? 0 : (visible > keys ? keys : visible);
 }
 
-// Keys of the tile that its last row sees. What lies past them adds exact zeros, so leaving it out changes no bit.
+// Keys of the tile that its last row sees. What lies past them adds exact zeros, so leaving it out changes no
+// bit.
 template <typename Tile>
 TANDEM_INLINE std::int64_t seen_keys(const Tile& t) {
     return clamp_visible(t.visible + (t.rows - 1) * t.visible_step, t.keys);
@@ -196,7 +209,8 @@ TANDEM_INLINE void exchange(V (&r)[kWidth]) {
     }
 }
 
-void transpose_tile(const float* from, std::int64_t stride, std::int64_t keys, std::int64_t head_dim, float* to) {
+void transpose_tile(const float* from, std::int64_t stride, std::int64_t keys, std::int64_t head_dim,
+                    float* to) {
     for (std::int64_t j = 0; j < kKeyTile; j += kWidth) {
         std::int64_t d = 0;
         for (; j + kWidth <= keys && d + kWidth <= head_dim; d += kWidth) {
@@ -209,13 +223,14 @@ void transpose_tile(const float* from, std::int64_t stride, std::int64_t keys, s
             for (int i = 0; i < kWidth; ++i) store(to + (d + i) * kKeyTile + j, r[i]);
         }
         for (; d < head_dim; ++d) {
-            for (std::int64_t i = j; i < j + kWidth; ++i) to[d * kKeyTile + i] = i < keys ? from[i * stride + d] : 0.0f;
+            for (std::int64_t i = j; i < j + kWidth; ++i)
+                to[d * kKeyTile + i] = i < keys ? from[i * stride + d] : 0.0f;
         }
     }
 }
 
-void pack_float(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t head_dim, std::int64_t width,
-                float factor, float* to) {
+void pack_float(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t head_dim,
+                std::int64_t width, float factor, float* to) {
     for (std::int64_t row = 0; row < rows; ++row) {
         std::int64_t d = 0;
         for (; d < head_dim; ++d) to[row * width + d] = from[row * stride + d] * factor;

@@ -4,7 +4,9 @@
 
 static_assert(sizeof(XXH3_state_t) <= sizeof(HashState));
 
-XXH3_state_t* state_of(HashState& state) { return reinterpret_cast<XXH3_state_t*>(state.bytes); }
+XXH3_state_t* state_of(HashState& state) {
+    return reinterpret_cast<XXH3_state_t*>(state.bytes);
+}
 
 void hash_begin(HashState& state) {
     XXH3_INITSTATE(state_of(state));
@@ -32,7 +34,8 @@ void stream_copy(const std::byte* from, std::byte* to, std::size_t bytes) {
         __builtin_prefetch(from + at + bytes);  // the next block is read while this one is written
         Line line[kPerLine];
         __builtin_memcpy(line, from + at, 64);
-        for (std::size_t i = 0; i < kPerLine; ++i) stream_store(reinterpret_cast<Line*>(to + at) + i, line[i]);
+        for (std::size_t i = 0; i < kPerLine; ++i)
+            stream_store(reinterpret_cast<Line*>(to + at) + i, line[i]);
     }
     __builtin_memcpy(to + at, from + at, bytes - at);
 }

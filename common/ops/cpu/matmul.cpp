@@ -1,8 +1,9 @@
 // Matrix products through oneDNN's matmul primitive. One primitive a shape, kept per thread.
 //
-// Batch invariance rests on oneDNN's blocked kernels ("brg:..."): they sum a row of c over k in an order that depends on
-// (n, k) only, which the tests check over m. Where oneDNN has no such kernel (no AVX-512) its GEMM treats the last rows
-// apart, so there the product is cut into blocks of a fixed number of rows, the last one padded.
+// Batch invariance rests on oneDNN's blocked kernels ("brg:..."): they sum a row of c over k in an order that
+// depends on (n, k) only, which the tests check over m. Where oneDNN has no such kernel (no AVX-512) its GEMM
+// treats the last rows apart, so there the product is cut into blocks of a fixed number of rows, the last one
+// padded.
 #include "common/ops/matmul.h"
 
 #include <omp.h>
@@ -93,8 +94,8 @@ Primitive& primitive_for(const Problem& p) {
     const auto found = cache.find(p.key());
     if (found != cache.end()) return found->second;
     if (cache.size() >= kMaxPrimitives) cache.clear();
-    // oneDNN shares finished primitives between threads through a cache of its own, with a synchronisation that the
-    // thread sanitizer cannot see. Making one is rare: under a lock, it can.
+    // oneDNN shares finished primitives between threads through a cache of its own, with a synchronisation
+    // that the thread sanitizer cannot see. Making one is rare: under a lock, it can.
     static std::mutex making;
     const std::lock_guard lock(making);
     return cache.emplace(p.key(), make_primitive(p)).first->second;
