@@ -272,10 +272,22 @@ TEST_F(EmbeddedEngineTest, EverySampleIsMadeByOneVersion) {
             }
         });
     }
+    // Lets the clients finish a few samples more, however slow the machine is.
+    const auto let_them_work = [&] {
+        std::size_t before = 0;
+        for (int i = 0; i < 2000; ++i) {
+            {
+                const std::lock_guard lock(mutex);
+                if (i == 0) before = samples.size();
+                if (samples.size() >= before + 4) return;
+            }
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+    };
     // Odd versions hold weight set 1, even ones set 2; the bytes change slowly, to give a torn read its
     // chance.
     for (std::int64_t version = 2; version < 14; ++version) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        let_them_work();
         pause(version % 3 == 0 ? PauseMode::in_place : PauseMode::retract);
         engine->begin_update(version);
         if (version % 5 == 0) {
@@ -287,7 +299,7 @@ TEST_F(EmbeddedEngineTest, EverySampleIsMadeByOneVersion) {
         engine->commit_update(version);
         engine->resume();
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    let_them_work();
     stop = true;
     for (std::thread& client : clients) client.join();
 
