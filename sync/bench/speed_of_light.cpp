@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <thread>
 
 #include "common/ops/batched_copy.h"
@@ -25,17 +26,25 @@ SpeedOfLight::SpeedOfLight(comm::Communicator& world, std::size_t bytes)
 double SpeedOfLight::measure_ms() {
     Stream here = Stream::make_inline();
     world_.barrier();
-    const auto start = std::chrono::steady_clock::now();
+    // From the first rank's start to the last one's end, on the clock that all processes share: ranks that
+    // copy one after the other would each see the whole machine's bandwidth.
+    const auto now = [] { return std::int64_t{std::chrono::steady_clock::now().time_since_epoch().count()}; };
+    std::int64_t start = now();
     if (from_.bytes() > 0) {
         ops::CopyItem item;
         item.from = from_.span();
         item.to = to_.span();
         ops::batched_copy(here, {&item, 1});
     }
-    // Between the start and the end of the slowest, without the barriers' own cost.
-    std::int64_t ns = std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
-    world_.all_reduce({reinterpret_cast<std::byte*>(&ns), sizeof(ns)}, DType::int64, comm::ReduceOp::max);
-    return static_cast<double>(ns) * 1e-6;
+    std::int64_t end = now();
+    if (from_.bytes() == 0) {  // this rank does not count
+        start = std::numeric_limits<std::int64_t>::max();
+        end = 0;
+    }
+    world_.all_reduce({reinterpret_cast<std::byte*>(&start), sizeof(start)}, DType::int64,
+                      comm::ReduceOp::min);
+    world_.all_reduce({reinterpret_cast<std::byte*>(&end), sizeof(end)}, DType::int64, comm::ReduceOp::max);
+    return static_cast<double>(end - start) * 1e-6;
 }
 
 }  // namespace tandem::sync

@@ -10,7 +10,7 @@ namespace tandem::sync {
 class SpeedOfLight {
   public:
     SpeedOfLight(comm::Communicator& world, std::size_t bytes);  // allocates and touches what it copies
-    double measure_ms();                                         // collective; the time of the slowest rank
+    double measure_ms();                                         // collective; first start to last end
     int copiers() const { return copiers_; }
 
   private:
