@@ -20,6 +20,7 @@ if(TANDEM_WERROR)
 endif()
 if(TANDEM_SANITIZE)
   add_compile_options(-fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer)
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")  # line numbers are what a report needs
   add_link_options(-fsanitize=${TANDEM_SANITIZE})
   add_compile_definitions(TANDEM_SANITIZE_${TANDEM_SANITIZE}=1)
 endif()

@@ -13,10 +13,21 @@ function(tandem_program name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
 endfunction()
 
-# tandem_test(NAME SOURCES … DEPS … [LABELS unit|contract|multiproc|gpu|asan|tsan] [TIMEOUT s] [PROCESSORS n])
-# One GoogleTest binary, one ctest entry. The labels asan and tsan put it on the list of the sanitizer runs.
+# GoogleTest's headers, compiled once for all tests. A test with other flags (OpenMP) reads the headers themselves.
+# Tests are built with -O1: their own code is not what is measured.
 add_custom_target(tandem_asan_tests)
 add_custom_target(tandem_tsan_tests)
+if(TANDEM_TESTS)
+  set(CMAKE_PCH_WARN_INVALID OFF)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/test_headers.cpp CONTENT "// see TandemTargets.cmake\n")
+  add_library(tandem_test_headers OBJECT ${CMAKE_BINARY_DIR}/test_headers.cpp)
+  target_link_libraries(tandem_test_headers PRIVATE GTest::gmock)
+  target_compile_options(tandem_test_headers PRIVATE -O1)
+  target_precompile_headers(tandem_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+endif()
+
+# tandem_test(NAME SOURCES … DEPS … [LABELS unit|contract|multiproc|gpu|asan|tsan] [TIMEOUT s] [PROCESSORS n])
+# One GoogleTest binary, one ctest entry. The labels asan and tsan put it on the list of the sanitizer runs.
 function(tandem_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;PROCESSORS" "SOURCES;DEPS;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT TANDEM_TESTS)
@@ -24,6 +35,8 @@ function(tandem_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  target_compile_options(${name} PRIVATE -O1)
+  target_precompile_headers(${name} REUSE_FROM tandem_test_headers)
   target_compile_definitions(${name} PRIVATE TANDEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                              TANDEM_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
   add_test(NAME ${name} COMMAND ${name})
