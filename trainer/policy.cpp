@@ -27,6 +27,13 @@ model::ModelConfig checked(model::ModelConfig config) {
     return config;
 }
 
+std::vector<std::string> shard_axes_of(const PolicyOptions& options, const DeviceMesh& mesh) {
+    if (!options.shard_axes.empty()) return options.shard_axes;
+    std::vector<std::string> axes = mesh.names();
+    if (!options.shard_over_cp) std::erase(axes, "cp");
+    return axes;
+}
+
 // Sums over target tokens, of all micro-batches and ranks in the end.
 struct LossSums {
     double loss = 0;
@@ -50,8 +57,8 @@ struct Policy::Impl {
     Impl(DeviceMesh mesh_in, model::ModelConfig config_in, PolicyOptions options_in)
         : mesh(std::move(mesh_in)),
           config(checked(std::move(config_in))),
-          options(options_in),
-          shard_mesh(mesh, options.shard_over_cp),
+          options(std::move(options_in)),
+          shard_mesh(mesh, shard_axes_of(options, mesh)),
           decoder(config, options.logits_chunk_rows),
           fsdp(decoder.parameters(), decoder.groups(), *shard_mesh.shards, *shard_mesh.replicas, compute,
                {options.compute_dtype, options.reshard_after_forward}),
@@ -108,17 +115,18 @@ struct Policy::Impl {
                round_up(pack.tokens, 2 * cp()) <= options.max_tokens_per_rank * cp();
     }
 
-    // This rank's part of every micro-batch, in turn.
+    // body(compute, batch, is_last) on this rank's part of every micro-batch, in turn.
     template <typename Body>
     int for_each_micro_batch(const std::vector<Sample>& samples, const Body& body) {
         const auto plan =
-            plan_packs(packed_lengths(samples), mesh.size("dp"), options.max_tokens_per_rank * cp());
-        const std::vector<Pack>& packs = plan[static_cast<std::size_t>(mesh.coordinate("dp"))];
+            plan_packs(packed_lengths(samples), shard_mesh.batch_ranks, options.max_tokens_per_rank * cp());
+        const std::vector<Pack>& packs = plan[static_cast<std::size_t>(shard_mesh.batch_rank)];
         for (const Pack& pack : packs) {
             const MicroBatch batch =
                 make_micro_batch(samples, pack, use_zigzag(pack), cp(), mesh.coordinate("cp"));
             const auto context = make_context(batch.layout, *shard_mesh.context, compute, ring);
-            body(Compute{compute, options.compute_dtype, *context, batch.positions}, batch);
+            body(Compute{compute, options.compute_dtype, *context, batch.positions}, batch,
+                 &pack == &packs.back());
         }
         return static_cast<int>(packs.size());
     }
@@ -136,7 +144,7 @@ struct Policy::Impl {
         const Tensor all = Tensor::zeros({static_cast<std::int64_t>(total)}, DType::float32, "logprobs",
                                          shard_mesh.world->memory());
         const std::span<float> values = all.values<float>();
-        for_each_micro_batch(samples, [&](const Compute& run, const MicroBatch& batch) {
+        for_each_micro_batch(samples, [&](const Compute& run, const MicroBatch& batch, bool) {
             std::vector<float> found(batch.owners.size());
             decoder.logprobs(run, batch.tokens, {batch.target_rows, batch.target_tokens}, fsdp, found);
             for (std::size_t i = 0; i < found.size(); ++i) {
@@ -161,14 +169,17 @@ struct Policy::Impl {
         StepStats stats;
         stats.target_tokens = count_targets(samples);
         for (const Sample& sample : samples) stats.tokens += static_cast<std::int64_t>(sample.tokens.size());
-        if (stats.target_tokens == 0) return stats;  // on every rank alike: nothing to learn
+        if (stats.target_tokens == 0) {  // on every rank alike: nothing to learn
+            fsdp.finish_gradients();
+            return stats;
+        }
 
         // The reduction averages over all ranks; the loss is a mean over all targets. So each rank's sum of
         // gradients is weighted with ranks / targets.
         const auto targets = static_cast<double>(stats.target_tokens);
         const auto weight = static_cast<float>(shard_mesh.world->size() / targets);
         LossSums sums;
-        stats.micro_batches = for_each_micro_batch(samples, [&](const Compute& run, const MicroBatch& batch) {
+        const auto run_one = [&](const Compute& run, const MicroBatch& batch, bool last) {
             const auto target_loss = [&](std::int64_t first, std::span<const float> logprobs,
                                          std::span<float> dlogprobs) {
                 for (std::size_t i = 0; i < logprobs.size(); ++i) {
@@ -176,8 +187,10 @@ struct Policy::Impl {
                     dlogprobs[i] = weight * add_token(samples, owner, logprobs[i], loss, sums);
                 }
             };
+            fsdp.set_requires_gradient_sync(sync && (last || options.reduce_every_micro_batch));
             decoder.loss(run, batch.tokens, {batch.target_rows, batch.target_tokens}, fsdp, target_loss);
-        });
+        };
+        stats.micro_batches = for_each_micro_batch(samples, run_one);
         fsdp.finish();
         fsdp.finish_gradients();
         std::array totals{sums.loss, sums.clipped, sums.kl};
@@ -202,9 +215,15 @@ struct Policy::Impl {
         return token.dlogprob;
     }
 
+    const Tensor& reduced_gradients() const {
+        require(!fsdp.has_unreduced_gradients(),
+                "gradients are not reduced yet: set_requires_gradient_sync(true) before the last accumulate");
+        return fsdp.gradients();
+    }
+
     double apply(double lr) {
         const trace::Scope scope("optimizer", "trainer");
-        const double norm = global_norm(fsdp.gradients(), fsdp.communicator());
+        const double norm = global_norm(reduced_gradients(), fsdp.communicator());
         optimizer.step(compute, fsdp.shards(), fsdp.gradients(), lr,
                        clip_scale(norm, options.clip_grad_norm));
         ops::fill_zero(compute, fsdp.gradients());
@@ -233,11 +252,12 @@ struct Policy::Impl {
     FullyShard fsdp;
     AdamW optimizer;
     Stream ring;
+    bool sync = true;
     std::vector<std::pair<std::string, DTensor>> parameters;
 };
 
 Policy::Policy(DeviceMesh mesh, model::ModelConfig config, PolicyOptions options)
-    : impl_(std::make_unique<Impl>(std::move(mesh), std::move(config), options)) {}
+    : impl_(std::make_unique<Impl>(std::move(mesh), std::move(config), std::move(options))) {}
 Policy::~Policy() = default;
 
 std::vector<std::vector<float>> Policy::logprobs(const std::vector<Sample>& samples) {
@@ -245,6 +265,10 @@ std::vector<std::vector<float>> Policy::logprobs(const std::vector<Sample>& samp
 }
 StepStats Policy::accumulate(const std::vector<Sample>& samples, const LossFunction& loss) {
     return impl_->accumulate(samples, loss);
+}
+void Policy::set_requires_gradient_sync(bool sync) {
+    impl_->sync = sync;
+    impl_->fsdp.set_requires_gradient_sync(sync);
 }
 double Policy::apply(double lr) {
     return impl_->apply(lr);
@@ -262,7 +286,7 @@ const std::vector<std::pair<std::string, DTensor>>& Policy::parameters() const {
     return impl_->parameters;
 }
 std::vector<std::pair<std::string, DTensor>> Policy::gradients() const {
-    return impl_->as_dtensors(impl_->fsdp.gradients());
+    return impl_->as_dtensors(impl_->reduced_gradients());
 }
 void Policy::load_parameter(const std::string& name, const Tensor& full) {
     impl_->load_parameter(name, full);

@@ -13,14 +13,20 @@
 #include "common/mesh/device_mesh.h"
 #include "common/model/model_config.h"
 #include "trainer/data/sample.h"
+#include "trainer/fsdp/reshard_after_forward.h"
 #include "trainer/loss/token_loss.h"
 
 namespace tandem::trainer {
 
 struct PolicyOptions {
     DType compute_dtype = DType::float32;
-    bool shard_over_cp = true;  // shard_axes = "dp_cp"; false: "dp", and gradients are also reduced over cp
-    bool reshard_after_forward = true;
+    // Neighbouring mesh axes that parameters are sharded over; gradients are averaged over the others too.
+    // Empty: all axes, or all but cp when shard_over_cp is false.
+    std::vector<std::string> shard_axes;
+    bool shard_over_cp = true;
+    ReshardAfterForward reshard_after_forward = true;  // or a number of ranks, see there
+    // false: unsharded gradients are kept until the last micro-batch of accumulate(), and reduced once.
+    bool reduce_every_micro_batch = true;
     std::int64_t max_tokens_per_rank = 4096;  // capacity of a pack is this × cp
     // Packed all-gather-KV attention for batches of short sequences, zigzag ring for long ones; automatic:
     // ring when the pack holds one sequence. Without a cp axis there is nothing to choose.
@@ -47,7 +53,7 @@ struct StepStats {
 
 class Policy {
   public:
-    // mesh has the axes "dp" and "cp".
+    // mesh has the axes (dp, cp) or, for hybrid sharding, (dp_replicate, dp_shard, cp).
     Policy(DeviceMesh mesh, model::ModelConfig config, PolicyOptions options);
     ~Policy();
 
@@ -57,6 +63,9 @@ class Policy {
     // Forward and backward over the global batch (split over dp, packed, cut over cp), token-mean loss.
     // Gradients are added to what is there.
     StepStats accumulate(const std::vector<Sample>& samples, const LossFunction& loss);
+    // false: accumulate() keeps each rank's unsharded fp32 gradients; the next call under true reduces them
+    // with its own. Until then there are no gradients() to read or apply().
+    void set_requires_gradient_sync(bool sync);
     // Clips, applies AdamW with this learning rate, zeroes the gradients. Returns the gradient norm before
     // clipping.
     double apply(double lr);

@@ -24,7 +24,7 @@ Tensor widened(const Tensor& tensor) {
 }  // namespace
 
 void save_checkpoint(const Policy& policy, const std::string& directory) {
-    const bool writer = policy.mesh().coordinate("dp") == 0 && policy.mesh().coordinate("cp") == 0;
+    const bool writer = policy.mesh().rank() == policy.mesh().ranks().front();
     std::vector<std::pair<std::string, Tensor>> tensors;
     for (const auto& [name, parameter] : policy.parameters()) {
         Tensor full = parameter.full_tensor();  // collective

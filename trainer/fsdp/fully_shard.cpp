@@ -21,6 +21,13 @@ Stream make_transfer_stream(const FlatShards& layout, std::size_t groups, DType 
     return layout.ranks() > 1 && bytes >= kOverlapBytes ? Stream::make_worker("fsdp") : Stream::make_inline();
 }
 
+// The `ranks` neighbours that this rank belongs to; none when that is nobody else, or everybody.
+std::shared_ptr<comm::Communicator> neighbours(comm::Communicator& group, int ranks) {
+    if (ranks <= 1 || ranks == group.size()) return nullptr;
+    const auto first = group.global_ranks().begin() + group.rank() / ranks * ranks;
+    return group.split({first, first + ranks}, group.name() + ".slices");
+}
+
 }  // namespace
 
 FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std::vector<int>>& groups,
@@ -32,6 +39,8 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
       compute_(compute),
       options_(options),
       layout_(parameters, groups, group_.size(), group_.rank()),
+      reshard_ranks_(options.reshard_after_forward.ranks(group_.size())),
+      slices_(neighbours(group_, reshard_ranks_)),
       shards_(Tensor::zeros({layout_.numel()}, DType::float32, "shards", group_.memory())),
       gradients_(Tensor::zeros({layout_.numel()}, DType::float32, "gradients", group_.memory())),
       partial_(replicas_.size() == 1
@@ -40,6 +49,7 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
       value_buffers_("unsharded", cpu_pool()),
       staging_buffers_("unsharded", group_.memory()),
       gradient_buffers_("unsharded_gradients", group_.memory(), kGradientBuffers),
+      unreduced_buffers_("unsharded_gradients", group_.memory()),
       transfer_(make_transfer_stream(layout_, groups.size(), options.compute_dtype)) {
     for (const std::vector<int>& members : groups) {
         Group& group = groups_.emplace_back();
@@ -72,7 +82,7 @@ void FullyShard::unshard(int index, int prefetch) {
 }
 
 void FullyShard::start_unshard(Group& group, int index) {
-    if (group.state != State::sharded) return;
+    if (group.state == State::gathering || group.state == State::unsharded) return;
     group.state = State::gathering;
     if (aliases()) return;
     const FlatShards::Range& range = layout_.group_range(index);
@@ -80,6 +90,10 @@ void FullyShard::start_unshard(Group& group, int index) {
     const Tensor own = shards_.rows(range.offset, range.numel);
     transfer_.wait(compute_.record());  // the optimizer may just have written the shards
     group.values = value_buffers_.take(range.numel * layout_.ranks(), dtype, transfer_);
+    if (group.slice.defined()) {
+        gather_slices(group, index);
+        return;
+    }
     if (layout_.ranks() == 1) {
         ops::cast(transfer_, own, group.values);
         group.ready = transfer_.record();
@@ -100,24 +114,66 @@ void FullyShard::start_unshard(Group& group, int index) {
     group.ready = group_.all_gather(items, transfer_).event();
 }
 
-void FullyShard::reshard(Group& group) {
-    if (group.state == State::sharded) return;
+// A member's part of group.slice. Neighbour r keeps the r-th of reshard_ranks_ equal pieces of its padded
+// rows.
+Tensor FullyShard::slice_of(const Group& group, int index, int member) const {
+    const int shards_kept = layout_.ranks() / reshard_ranks_;
+    const FlatShards::Entry& entry = layout_.entry(member);
+    return group.slice.rows((entry.offset - layout_.group_range(index).offset) * shards_kept,
+                            entry.padded_numel() * shards_kept);
+}
+
+void FullyShard::keep_slice(Group& group, int index) {
+    const std::int64_t numel = layout_.group_range(index).numel * layout_.ranks() / reshard_ranks_;
+    group.slice = staging_buffers_.take(numel, options_.compute_dtype, compute_);
+    for (const int member : group.members) {
+        const Tensor slice = slice_of(group, index, member);
+        const Tensor full = layout_.full_padded(group.values, index, member);
+        copy(compute_, full.rows(slices_->rank() * slice.numel(), slice.numel()).span(), slice.span());
+    }
+}
+
+void FullyShard::gather_slices(Group& group, int index) {
+    std::vector<comm::GatherItem> items;
+    for (const int member : group.members) {
+        items.push_back(
+            {slice_of(group, index, member).span(), layout_.full_padded(group.values, index, member).span()});
+    }
+    group.ready = slices_->all_gather(items, transfer_).event();
+    staging_buffers_.give_back(std::move(group.slice), group.ready);
+    group.slice = {};
+}
+
+void FullyShard::free_values(Group& group) {
     for (const int member : group.members) parameters_[static_cast<std::size_t>(member)].value = {};
     if (group.values.defined()) value_buffers_.give_back(std::move(group.values), compute_.record());
     group.values = {};
+}
+
+void FullyShard::reshard(Group& group) {
+    if (group.state == State::sharded) return;
+    free_values(group);
+    if (group.slice.defined()) staging_buffers_.give_back(std::move(group.slice), compute_.record());
+    group.slice = {};
     group.state = State::sharded;
 }
 
 void FullyShard::after_forward(int index) {
-    if (options_.reshard_after_forward) reshard(at(index));
+    if (reshard_ranks_ == 0) return;
+    if (!slices_) return reshard(at(index));
+    keep_slice(at(index), index);
+    free_values(at(index));
+    at(index).state = State::sliced;
 }
 
 void FullyShard::begin_gradients(int index) {
     Group& group = at(index);
     const bool in_place = layout_.ranks() == 1;
-    if (!in_place) {
+    unreduced_ = true;
+    if (!in_place && !group.grads.defined()) {
         const std::int64_t numel = layout_.group_range(index).numel * layout_.ranks();
-        group.grads = gradient_buffers_.take(numel, DType::float32, compute_);
+        group.grads_owner = sync_ ? &gradient_buffers_ : &unreduced_buffers_;
+        group.grads = group.grads_owner->take(numel, DType::float32, compute_);
         ops::fill_zero(compute_, group.grads);
     }
     for (const int member : group.members) {
@@ -130,7 +186,7 @@ void FullyShard::after_backward(int index) {
     Group& group = at(index);
     reshard(group);
     for (const int member : group.members) parameters_[static_cast<std::size_t>(member)].grad = {};
-    if (layout_.ranks() > 1) reduce_scatter(group, index);
+    if (sync_ && layout_.ranks() > 1) reduce_scatter(group, index);
 }
 
 void FullyShard::reduce_scatter(Group& group, int index) {
@@ -141,7 +197,7 @@ void FullyShard::reduce_scatter(Group& group, int index) {
     }
     transfer_.wait(compute_.record());
     const Event reduced = group_.reduce_scatter(items, comm::ReduceOp::avg, transfer_).event();
-    gradient_buffers_.give_back(std::move(group.grads), reduced);
+    group.grads_owner->give_back(std::move(group.grads), reduced);
     group.grads = {};
 }
 
@@ -157,6 +213,11 @@ void FullyShard::finish() {
 }
 
 void FullyShard::finish_gradients() {
+    if (!sync_ || !unreduced_) return;
+    for (std::size_t index = 0; index < groups_.size(); ++index) {  // that no pass under sync came by
+        if (groups_[index].grads.defined()) reduce_scatter(groups_[index], static_cast<int>(index));
+    }
+    unreduced_ = false;
     transfer_.synchronize();
     if (replicas_.size() == 1) return;
     compute_.wait(

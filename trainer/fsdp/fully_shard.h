@@ -9,13 +9,14 @@
 #include "common/comm/communicator.h"
 #include "trainer/fsdp/buffer_cycle.h"
 #include "trainer/fsdp/flat_shards.h"
+#include "trainer/fsdp/reshard_after_forward.h"
 #include "trainer/nn/group_hooks.h"
 
 namespace tandem::trainer {
 
 struct FullyShardOptions {
     DType compute_dtype = DType::float32;
-    bool reshard_after_forward = true;
+    ReshardAfterForward reshard_after_forward = true;
 };
 
 class FullyShard final : public GroupHooks {
@@ -36,8 +37,13 @@ class FullyShard final : public GroupHooks {
     // Ends a pass or several: waits for all communication and frees every unsharded parameter.
     void finish();
     // Ends the backward passes since the last call: gradients() is then the average over all ranks, added to
-    // what it was.
+    // what it was. Nothing happens while gradients are not to be reduced.
     void finish_gradients();
+
+    // false: backward passes add up this rank's unsharded fp32 gradients; the next one under true reduces
+    // them all at once. The same on every rank.
+    void set_requires_gradient_sync(bool sync) { sync_ = sync; }
+    bool has_unreduced_gradients() const { return unreduced_; }
 
     const FlatShards& layout() const { return layout_; }
     const Tensor& shards() const { return shards_; }        // fp32, flat
@@ -45,17 +51,23 @@ class FullyShard final : public GroupHooks {
     comm::Communicator& communicator() { return group_; }   // that the parameters are sharded over
 
   private:
-    enum class State { sharded, gathering, unsharded };
+    enum class State { sharded, sliced, gathering, unsharded };
     struct Group {
         std::vector<int> members;
         State state = State::sharded;
         Tensor values;   // full, padded, compute dtype
         Tensor staging;  // this rank's shard cast to the compute dtype, while it is gathered
+        Tensor slice;    // what this rank keeps of values between forward and backward
         Event ready;
-        Tensor grads;  // full, padded, fp32
+        Tensor grads;                        // full, padded, fp32
+        BufferCycle* grads_owner = nullptr;  // where grads goes back to
     };
 
     void start_unshard(Group& group, int index);
+    void gather_slices(Group& group, int index);
+    void keep_slice(Group& group, int index);
+    Tensor slice_of(const Group& group, int index, int member) const;
+    void free_values(Group& group);
     void reshard(Group& group);
     void reduce_scatter(Group& group, int index);
     bool aliases() const;  // one rank in fp32: the shards are the parameters
@@ -67,14 +79,19 @@ class FullyShard final : public GroupHooks {
     Stream& compute_;
     FullyShardOptions options_;
     FlatShards layout_;
+    int reshard_ranks_;  // that share a group's values between forward and backward; 0: all keep the whole
+    std::shared_ptr<comm::Communicator> slices_;  // those ranks, when they are some of group_
     Tensor shards_;
     Tensor gradients_;
     Tensor partial_;  // gradients before the average over replicas; gradients_ itself when there are none
+    bool sync_ = true;
+    bool unreduced_ = false;
     std::vector<Group> groups_;
     BufferCycle value_buffers_;
-    BufferCycle staging_buffers_;
+    BufferCycle staging_buffers_;  // also slices
     BufferCycle gradient_buffers_;
-    Stream transfer_;  // last: drained before the buffers go
+    BufferCycle unreduced_buffers_;  // gradients that stay for later micro-batches: of every group at once
+    Stream transfer_;                // last: drained before the buffers go
 };
 
 }  // namespace tandem::trainer

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "common/comm/communicator.h"
 #include "common/dtensor/placement.h"
@@ -12,16 +14,19 @@ namespace tandem::trainer {
 // Every group is split off for this purpose alone, so that nobody else's collectives get between ours. Axes
 // of size 1 give comm::solo().
 struct ShardMesh {
-    // `mesh` has the axes dp and cp. over_cp: shards over both (HSDP's replicas are then none); else over dp,
-    // and the ranks of the cp axis hold the same shards. Collective.
-    ShardMesh(const DeviceMesh& mesh, bool over_cp);
+    // `mesh` is (dp, cp) or (dp_replicate, dp_shard, cp), over all ranks of its root. shard_axes: neighbours
+    // among its axes; ranks along the others hold the same shards. Throws InvalidArgument. Collective.
+    ShardMesh(const DeviceMesh& mesh, const std::vector<std::string>& shard_axes);
 
-    DeviceMesh mesh;                               // of the sharded DTensors: ("dp_cp") or ("dp", "cp")
-    Placements placements;                         // [S(0)] or [S(0), R]
+    DeviceMesh mesh;        // of the sharded DTensors: shard_axes as one, between the others: (dp_replicate,
+                            // dp_shard_cp)
+    Placements placements;  // S(0) on that one, R on the others
     std::shared_ptr<comm::Communicator> world;     // statistics
     std::shared_ptr<comm::Communicator> shards;    // parameters are sharded over
     std::shared_ptr<comm::Communicator> replicas;  // gradients are averaged over
     std::shared_ptr<comm::Communicator> context;   // the cp axis
+    int batch_ranks = 1;                           // that take samples of their own: all but the cp axis
+    int batch_rank = 0;
 };
 
 }  // namespace tandem::trainer

@@ -47,9 +47,16 @@ std::map<std::string, std::vector<float>> full_values(
     return result;
 }
 
+DeviceMesh make_mesh(std::shared_ptr<comm::Communicator> world, MeshSizes sizes) {
+    if (sizes.dp_replicate == 0)
+        return DeviceMesh::create(std::move(world), {sizes.dp, sizes.cp}, {"dp", "cp"});
+    return DeviceMesh::create(std::move(world), {sizes.dp_replicate, sizes.dp / sizes.dp_replicate, sizes.cp},
+                              {"dp_replicate", "dp_shard", "cp"});
+}
+
 Outcome run_rank(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, const model::ModelConfig& config,
                  const PolicyOptions& options, const std::vector<Sample>& samples, const LossFunction& loss) {
-    Policy policy(DeviceMesh::create(std::move(world), {sizes.dp, sizes.cp}, {"dp", "cp"}), config, options);
+    Policy policy(make_mesh(std::move(world), sizes), config, options);
     Outcome outcome;
     outcome.logprobs = policy.logprobs(samples);
     outcome.stats = policy.accumulate(samples, loss);

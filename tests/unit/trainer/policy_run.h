@@ -14,7 +14,10 @@ namespace tandem::trainer::testing {
 struct MeshSizes {
     int dp = 1;
     int cp = 1;
+    int dp_replicate = 0;  // not 0: the mesh is (dp_replicate, dp / dp_replicate, cp)
 };
+
+DeviceMesh make_mesh(std::shared_ptr<comm::Communicator> world, MeshSizes sizes);
 
 struct Outcome {
     StepStats stats;
