@@ -3,6 +3,23 @@
 
 namespace tandem::trainer {
 
+std::vector<std::string> RunConfig::shard_axes() const {
+    const std::string& all = mesh.shard_axes;
+    std::vector<std::string> axes;
+    if (all == "dp" || all == "dp_cp") axes.push_back("dp_replicate");
+    if (all != "cp") axes.push_back("dp_shard");
+    if (all.ends_with("cp")) axes.push_back("cp");
+    return axes;
+}
+
+std::int64_t RunConfig::shard_ranks() const {
+    std::int64_t ranks = 1;
+    for (const std::string& axis : shard_axes()) {
+        ranks *= axis == "cp" ? mesh.cp : axis == "dp_shard" ? dp_shard() : mesh.dp_replicate;
+    }
+    return ranks;
+}
+
 config::Schema schema_of(RunConfig& c) {
     config::Schema s;
     s.text("run.name", c.run.name, "Name of the run; its results go to OUTPUT/NAME.");
@@ -14,9 +31,11 @@ config::Schema schema_of(RunConfig& c) {
            "Seconds that a rank waits for another one before the job ends naming it.");
 
     s.integer("mesh.dp", c.mesh.dp, 1, 1024, "Data-parallel ranks; each takes a share of the batch.");
+    s.integer("mesh.dp_replicate", c.mesh.dp_replicate, 1, 1024,
+              "Cuts dp into that many replicas of dp_shard ranks each, for hybrid sharding; divides dp.");
     s.integer("mesh.cp", c.mesh.cp, 1, 1024, "Context-parallel ranks; each takes a share of every sequence.");
-    s.choice("mesh.shard_axes", c.mesh.shard_axes, {"dp_cp", "dp"},
-             "Axes that parameters are sharded over: both, or dp with cp holding replicas.");
+    s.choice("mesh.shard_axes", c.mesh.shard_axes, {"dp_cp", "dp", "dp_shard_cp", "dp_shard", "cp"},
+             "Axes that parameters are sharded over; ranks along the others hold replicas.");
 
     s.text("model.path", c.model.path,
            "Hugging Face directory to start from; empty: a fresh model of the sizes below.");
@@ -45,6 +64,11 @@ config::Schema schema_of(RunConfig& c) {
              "Attention over cp: all-gathered keys for packed short sequences, a zigzag ring for long ones.");
     s.flag("train.reshard_after_forward", c.train.reshard_after_forward,
            "Free gathered weights between forward and backward.");
+    s.integer("train.reshard_ranks", c.train.reshard_ranks, 0, 1024,
+              "Neighbours that then keep the weights among them, for a backward that gathers less far; 0: "
+              "all ranks of shard_axes.");
+    s.flag("train.reduce_every_micro_batch", c.train.reduce_every_micro_batch,
+           "Reduce gradients after each micro-batch; false: keep them whole and reduce once.");
     s.integer("train.logits_chunk_rows", c.train.logits_chunk_rows, 1, 1 << 24,
               "Rows of logits that exist at once.");
     s.real("train.beta1", c.train.beta1, 0, 0.999999, "AdamW: decay of the first moment.");

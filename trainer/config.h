@@ -24,6 +24,7 @@ struct RunConfig {
     } run;
     struct {
         std::int64_t dp = 1;
+        std::int64_t dp_replicate = 1;
         std::int64_t cp = 1;
         std::string shard_axes = "dp_cp";
     } mesh;
@@ -51,6 +52,8 @@ struct RunConfig {
         std::int64_t max_tokens_per_rank = 4096;
         std::string context_mode = "automatic";
         bool reshard_after_forward = true;
+        std::int64_t reshard_ranks = 0;
+        bool reduce_every_micro_batch = true;
         std::int64_t logits_chunk_rows = 1024;
         double beta1 = 0.9;
         double beta2 = 0.95;
@@ -96,6 +99,10 @@ struct RunConfig {
     } sync;
 
     std::int64_t world_size() const { return mesh.dp * mesh.cp; }
+    std::int64_t dp_shard() const { return mesh.dp / mesh.dp_replicate; }
+    // mesh.shard_axes as axes of (dp_replicate, dp_shard, cp), and how many ranks those are.
+    std::vector<std::string> shard_axes() const;
+    std::int64_t shard_ranks() const;
 };
 
 config::Schema schema_of(RunConfig& config);

@@ -46,6 +46,18 @@ void check_mesh(const RunConfig& c, const config::Schema& s, int environment_wor
         s.refuse("mesh.dp", fmt::format("dp {} x cp {} = {} ranks, but WORLD_SIZE is {}", c.mesh.dp,
                                         c.mesh.cp, c.world_size(), environment_world_size));
     }
+    if (c.mesh.dp % c.mesh.dp_replicate != 0) {
+        s.refuse("mesh.dp_replicate",
+                 fmt::format("{} does not divide dp {}", c.mesh.dp_replicate, c.mesh.dp));
+    }
+    if (c.train.reshard_ranks == 0) return;
+    if (!c.train.reshard_after_forward)
+        s.refuse("train.reshard_ranks", "has no meaning while reshard_after_forward is false");
+    if (c.shard_ranks() % c.train.reshard_ranks != 0) {
+        s.refuse("train.reshard_ranks",
+                 fmt::format("{} is not a factor of the {} ranks of shard_axes {}", c.train.reshard_ranks,
+                             c.shard_ranks(), c.mesh.shard_axes));
+    }
 }
 
 // The model directory must be whole: every parameter there, with the shape that config.json implies.

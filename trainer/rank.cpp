@@ -40,8 +40,11 @@ class PolicyLearner final : public Learner {
 PolicyOptions policy_options(const RunConfig& c) {
     PolicyOptions o;
     o.compute_dtype = dtype_from_name(c.train.compute_dtype);
-    o.shard_over_cp = c.mesh.shard_axes == "dp_cp";
+    o.shard_axes = c.shard_axes();
     o.reshard_after_forward = c.train.reshard_after_forward;
+    if (c.train.reshard_ranks > 0)
+        o.reshard_after_forward = ReshardAfterForward(static_cast<int>(c.train.reshard_ranks));
+    o.reduce_every_micro_batch = c.train.reduce_every_micro_batch;
     o.max_tokens_per_rank = c.train.max_tokens_per_rank;
     using Mode = PolicyOptions::ContextMode;
     o.context = c.train.context_mode == "packed"   ? Mode::packed
@@ -83,8 +86,10 @@ void run_rank(const RunConfig& c, const config::Schema& schema,
     ops::set_compute_threads(threads_per_rank(world->size()));
     world->set_timeout(std::chrono::duration_cast<std::chrono::milliseconds>(seconds(c.run.deadline_s)));
 
-    const auto mesh =
-        DeviceMesh::create(world, {static_cast<int>(c.mesh.dp), static_cast<int>(c.mesh.cp)}, {"dp", "cp"});
+    const auto mesh = DeviceMesh::create(
+        world,
+        {static_cast<int>(c.mesh.dp_replicate), static_cast<int>(c.dp_shard()), static_cast<int>(c.mesh.cp)},
+        {"dp_replicate", "dp_shard", "cp"});
     const auto task = make_task(c.data.task, c.data.held_out, c.data.teacher_noise);
     Policy policy(mesh, model_config(c, schema, *task), policy_options(c));
     if (!c.model.path.empty()) load_checkpoint(policy, c.model.path);
