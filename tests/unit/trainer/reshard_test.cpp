@@ -1,0 +1,60 @@
+// Parts of the weights that are kept between forward and backward change memory, and no bit of the result.
+#include "common/device/memory.h"
+#include "hsdp_cases.h"
+
+namespace tandem::trainer::testing {
+namespace {
+
+model::ModelConfig large_config() {  // its groups are handed to a communication thread
+    auto config = deep_config();
+    config.hidden_size = 150;
+    config.intermediate_size = 601;
+    return config;
+}
+
+// What is gathered from two halves, or not at all, is what is gathered from four quarters.
+TEST(Reshard, AnyNumberOfRanksChangesNoBit) {
+    for (const auto& config : {tiny_config(), large_config()}) {
+        const auto samples = random_samples({11, 3, 9, 17, 21, 6}, config.vocab_size, 7);
+        for (const DType dtype : {DType::float32, DType::bfloat16}) {
+            PolicyOptions options = base_options();
+            options.compute_dtype = dtype;
+            options.init_std = 0.05f;
+            const Outcome all = run_mesh({4, 1}, config, options, samples, supervised_loss());
+            for (const ReshardAfterForward reshard : {ReshardAfterForward(2), ReshardAfterForward(1)}) {
+                options.reshard_after_forward = reshard;
+                const Outcome found = run_mesh({4, 1}, config, options, samples, supervised_loss());
+                EXPECT_EQ(found.gradients, all.gradients);
+                EXPECT_EQ(found.parameters, all.parameters);
+                EXPECT_EQ(found.logprobs, all.logprobs);
+            }
+        }
+    }
+}
+
+// Two ranks of four keep half of every layer: between nothing and everything.
+TEST(Reshard, KeepsAsMuchAsItSays) {
+    const auto config = large_config();
+    const auto samples = random_samples({11, 3, 9, 6}, config.vocab_size, 8);
+    const auto peak = [&](ReshardAfterForward reshard) {
+        PolicyOptions options = base_options();
+        options.reshard_after_forward = reshard;
+        const MemoryStats before = memory_stats("unsharded");
+        reset_memory_peaks();
+        run_mesh({4, 1}, config, options, samples, supervised_loss());
+        return static_cast<std::int64_t>(memory_stats("unsharded").peak_bytes - before.live_bytes);
+    };
+    const std::int64_t root = (config.vocab_size + 1) * config.hidden_size;
+    const std::int64_t layers = 4 * 4 * (config.parameter_count() - root);  // bytes, of four ranks
+    const std::int64_t freed = peak(true);
+    const std::int64_t halves = peak(2);
+    const std::int64_t whole = peak(false);
+    EXPECT_GE(halves, freed + layers / 2 * 5 / 6);  // all layers but the last are cut
+    EXPECT_LE(halves, freed + layers / 2 * 102 / 100);
+    EXPECT_GE(whole, layers);
+    EXPECT_EQ(peak(4), freed);
+    EXPECT_EQ(peak(1), whole);
+}
+
+}  // namespace
+}  // namespace tandem::trainer::testing
