@@ -1,7 +1,12 @@
 # Libraries from the distribution's package manager; README.md's dependency table says why each is here.
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
-find_package(dnnl REQUIRED CONFIG)
+# oneDNN by hand: Debian's CMake file for it asks for OpenCL's development files, which nothing here needs.
+find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+add_library(tandem_dnnl INTERFACE)
+target_include_directories(tandem_dnnl SYSTEM INTERFACE ${DNNL_INCLUDE_DIR})
+target_link_libraries(tandem_dnnl INTERFACE ${DNNL_LIBRARY})
 find_package(OpenMP REQUIRED COMPONENTS CXX)  # oneDNN's thread pool; we only set its thread count
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
