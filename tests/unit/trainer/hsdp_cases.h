@@ -44,7 +44,7 @@ inline PolicyOptions base_options() {
 
 inline model::ModelConfig deep_config() {  // more layers than there are buffers for gradients on their way
     auto config = tiny_config();
-    config.num_hidden_layers = 6;
+    config.num_hidden_layers = 4;
     return config;
 }
 
