@@ -50,8 +50,8 @@ ParallelDegrees validated(ParallelDegrees d, int world_size) {
     const std::int64_t ranks = product({d.dp_replicate, d.dp_shard, d.cp, d.tp, d.pp});
     require(ranks == world_size,
             "invalid parallel dims: dp_replicate({}) * dp_shard({}) * cp({}) * tp({}) * pp({}) = {} != "
-            "world_size({})",
-            d.dp_replicate, d.dp_shard, d.cp, d.tp, d.pp, ranks, world_size);
+            "world_size({}); these degrees need {} ranks",
+            d.dp_replicate, d.dp_shard, d.cp, d.tp, d.pp, ranks, world_size, ranks);
     require(d.ep == 1 || d.etp == d.tp || d.etp == 1, "etp({}) must be tp({}) or 1 when ep({}) is above 1",
             d.etp, d.tp, d.ep);
     // The sparse mesh cuts the same ranks as (fsdp, tp) into (efsdp, ep, etp): both degrees must fit in
