@@ -36,7 +36,7 @@ std::string read_file(const std::string& file) {
 Program::Program(const std::vector<std::string>& command, const std::vector<std::string>& environment)
     : out_(folder_ / "out"), err_(folder_ / "err") {
     std::vector<std::string> words = command;
-    words[0] = std::string(TANDEM_BIN_DIR) + "/" + words[0];
+    words[0].insert(0, TANDEM_BIN_DIR "/");
     std::vector<char*> argv, envp;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
