@@ -13,6 +13,7 @@
 #include "engine_adapter/receiver/client.h"
 #include "sync/bench/speed_of_light.h"
 #include "sync/session/session.h"
+#include "trainer/inspect/command.h"
 #include "trainer/job.h"
 #include "trainer/rank.h"
 #include "trainer/report/html.h"
@@ -155,7 +156,8 @@ int run(int argc, char** argv) {
         "  tandem-train examples/quickstart/quickstart.toml\n"
         "  tandem-train examples/quickstart/quickstart.toml --set seed=3 --set mesh.dp=4 --set mesh.cp=1\n"
         "  torchrun --no-python --nproc-per-node 4 tandem-train examples/quickstart/quickstart.toml\n"
-        "  tandem-train explain mesh\n\n"
+        "  tandem-train explain mesh\n"
+        "  tandem-train inspect mesh --world-size 8 --cp 2\n\n"
         "Results: runs/NAME with report.html, summary.json, metrics.jsonl, trace.json and the checkpoint.\n"
         "Exit codes: 0 done, 1 failed, 2 bad usage or input.");
     app.add_option("config", arguments.config_file, "TOML file; every key: tandem-train explain")
@@ -179,6 +181,8 @@ int run(int argc, char** argv) {
         ->type_name("DIR");
     report_command->footer("Example:\n  tandem-train report runs/quickstart");
 
+    const inspect::Command inspect_command(app);
+
     CLI::App* rank_command = app.add_subcommand("rank")->group("");  // started by this program only
     rank_command->add_option("run", arguments.run_directory)->required();
     rank_command->add_option("engine", arguments.engine_url)->required();
@@ -191,6 +195,10 @@ int run(int argc, char** argv) {
         return app.exit(error) == 0 ? 0 : 2;
     }
     if (explain_command->parsed()) return explain(arguments);
+    if (inspect_command.parsed()) {
+        fmt::print("{}", inspect_command.run());
+        return 0;
+    }
     if (rank_command->parsed()) {
         try {
             return rank(arguments);

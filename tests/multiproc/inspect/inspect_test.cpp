@@ -1,0 +1,106 @@
+// `tandem-train inspect` as its users meet it: options, JSON, exit codes, and how fast a large mesh is.
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "tests/multiproc/app/program.h"
+
+namespace tandem::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+std::string answer(Words words) {
+    words.insert(words.begin(), {"tandem-train", "inspect"});
+    Program program(words);
+    EXPECT_EQ(program.wait(), 0) << program.err();
+    EXPECT_EQ(program.err(), "");
+    return program.out();
+}
+
+// Exit code 2, nothing on standard output, and a line that says what would be right.
+void expect_refused(Words words, const std::string& part) {
+    words.insert(words.begin(), {"tandem-train", "inspect"});
+    Program program(words);
+    EXPECT_EQ(program.wait(), 2) << part;
+    EXPECT_EQ(program.out(), "") << part;
+    EXPECT_THAT(program.err(), HasSubstr(part));
+}
+
+TEST(Inspect, Mesh) {
+    const Words command{"mesh", "--world-size", "8", "--dp-replicate", "2", "--dp-shard",
+                        "-1",   "--cp",         "1", "--tp",           "2", "--pp",
+                        "1",    "--ep",         "1", "--etp",          "1", "--json"};
+    const json report = json::parse(answer(command));
+    EXPECT_EQ(report["groups"]["dp_replicate"], json::parse("[[0, 4], [1, 5], [2, 6], [3, 7]]"));
+    EXPECT_EQ(report["sizes"]["fsdp"], 2);
+    EXPECT_EQ(report["exists"]["efsdp"], false);
+    EXPECT_EQ(report["seq_len_divisor"], 4);
+    EXPECT_THAT(answer({"mesh", "--world-size", "8", "--tp", "2", "--axes", "tp"}),
+                HasSubstr("[0, 1] [2, 3] [4, 5] [6, 7]"));
+}
+
+TEST(Inspect, Shard) {
+    const json report = json::parse(
+        answer({"shard", "--shape", "10,7", "--mesh", "2,2", "--placements", "S(0),S(1)", "--json"}));
+    EXPECT_EQ(report["ranks"][3],
+              json::parse(R"({"rank": 3, "local_shape": [5, 3], "runs": [[[5, 10]], [[4, 7]]]})"));
+    EXPECT_THAT(answer({"shard", "--shape", "10,7", "--mesh", "2,2", "--placements", "SS(0,2),R"}),
+                HasSubstr("[3:5 8:10] [0:7]"));
+}
+
+TEST(Inspect, Redistribute) {
+    const Words command{"redistribute", "--shape", "10,7", "--mesh", "4", "--from", "S(0)", "--to", "S(1)"};
+    Words as_json = command;
+    as_json.insert(as_json.end(), {"--dtype", "bfloat16", "--json"});
+    EXPECT_EQ(json::parse(answer(as_json))["bytes_per_rank"], json({28, 28, 28, 18}));
+    EXPECT_THAT(answer(command), HasSubstr("36 to 56"));
+}
+
+TEST(Inspect, RefusesBadInput) {
+    expect_refused({"mesh", "--world-size", "8", "--tp", "0"},
+                   "tp(0): a parallelism degree must be at least 1");
+    expect_refused({"mesh", "--world-size", "8", "--cp", "-2"}, "cp(-2): a parallelism degree must be");
+    expect_refused({"mesh", "--world-size", "0"}, "world_size(0) must be at least 1");
+    expect_refused({"mesh", "--world-size", "10", "--dp-shard", "4", "--tp", "2"},
+                   "= 8 != world_size(10); these degrees need 8 ranks");
+    expect_refused({"mesh", "--world-size", "4", "--dp-shard", "4", "--ep", "3"},
+                   "ep(3) * etp(1) = 3 does not");
+    expect_refused({"mesh", "--world-size", "8", "--axes", "tp,dpp"}, "Valid dimensions are: [pp, batch,");
+    expect_refused({"mesh"}, "--world-size is required");
+    expect_refused({"mesh", "--world-size", "many"}, "--world-size");
+    expect_refused({}, "subcommand is required");
+    expect_refused({"shard", "--shape", "10,7", "--mesh", "2,2", "--placements", "S(2),R"},
+                   "dim must be in [-2, 1]");
+    expect_refused({"shard", "--shape", "10,7", "--mesh", "2,2", "--placements", "S(0)"},
+                   "a mesh with 2 axes: one for each axis");
+    expect_refused({"shard", "--shape", "10,7", "--mesh", "2,-2", "--placements", "R,R"},
+                   "must be a number from 1");
+    expect_refused({"shard", "--shape", "10,7", "--mesh", "2,2", "--placements", "R,Q"},
+                   "write one of S(dim)");
+    expect_refused({"redistribute", "--shape", "8", "--mesh", "4", "--from", "R", "--to", "P"},
+                   "use R or S(dim)");
+    expect_refused(
+        {"redistribute", "--shape", "8", "--mesh", "4", "--from", "R", "--to", "R", "--dtype", "f8"},
+        "known: float32");
+}
+
+// The best of three, from start to the end of the process: other tests may run beside this one.
+TEST(Inspect, SixteenThousandRanksInUnder100Ms) {
+    auto best = std::chrono::milliseconds::max();
+    for (int i = 0; i < 3; ++i) {
+        const auto start = std::chrono::steady_clock::now();
+        const std::string out = answer({"mesh", "--world-size", "16384", "--dp-replicate", "4", "--cp", "4",
+                                        "--tp", "8", "--pp", "8", "--ep", "16", "--etp", "8", "--json"});
+        best = std::min(best, std::chrono::duration_cast<std::chrono::milliseconds>(
+                                  std::chrono::steady_clock::now() - start));
+        EXPECT_EQ(json::parse(out)["groups"]["fsdp"].size(), 256u);
+    }
+    EXPECT_LT(best.count(), 100);
+}
+
+}  // namespace
+}  // namespace tandem::test

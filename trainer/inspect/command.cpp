@@ -1,0 +1,114 @@
+#include "trainer/inspect/command.h"
+
+#include <CLI/CLI.hpp>
+
+#include "trainer/inspect/mesh.h"
+#include "trainer/inspect/redistribute.h"
+#include "trainer/inspect/shard.h"
+#include "trainer/inspect/text.h"
+
+namespace tandem::inspect {
+
+struct Command::Options {
+    CLI::App* inspect = nullptr;
+    CLI::App* mesh_command = nullptr;
+    CLI::App* shard_command = nullptr;
+    CLI::App* redistribute_command = nullptr;
+    bool json = false;
+    int world_size = 1;
+    ParallelDegrees degrees;
+    std::vector<std::string> axes;
+    std::string shape, mesh, placements, from, to;
+    std::string dtype = "float32";
+
+    void add_mesh() {
+        mesh_command =
+            inspect->add_subcommand("mesh", "Axes, sizes and groups that degrees of parallelism make");
+        mesh_command->add_option("--world-size", world_size, "Ranks in all")->required()->type_name("N");
+        const auto degree = [&](const char* name, int& value, const char* meaning) {
+            mesh_command->add_option(name, value, meaning)->type_name("N")->capture_default_str();
+        };
+        degree("--dp-replicate", degrees.dp_replicate, "Replicas of the parameters");
+        degree("--dp-shard", degrees.dp_shard, "Ranks that share them; -1: what the others leave");
+        degree("--cp", degrees.cp, "Context parallelism");
+        degree("--tp", degrees.tp, "Tensor parallelism");
+        degree("--pp", degrees.pp, "Pipeline stages");
+        degree("--ep", degrees.ep, "Expert parallelism, inside dp_shard x cp x tp");
+        degree("--etp", degrees.etp, "Tensor parallelism of the experts: 1 or tp");
+        mesh_command->add_option("--axes", axes, "Only these axes, as in fsdp,tp")
+            ->delimiter(',')
+            ->type_name("AXIS,...");
+        mesh_command->footer(
+            "Example:\n  tandem-train inspect mesh --world-size 16 --dp-replicate 2 --cp 2 --tp 2");
+    }
+
+    // shard and redistribute: a tensor on a mesh.
+    void add_tensor(CLI::App* command) {
+        command->add_option("--shape", shape, "Of the whole tensor, as in 10,7")
+            ->required()
+            ->type_name("N,...");
+        command->add_option("--mesh", mesh, "Sizes of its axes, outermost first, as in 2,2")
+            ->required()
+            ->type_name("N,...");
+    }
+
+    void add_shard() {
+        shard_command = inspect->add_subcommand("shard", "The indices of a tensor that every rank holds");
+        add_tensor(shard_command);
+        shard_command
+            ->add_option("--placements", placements, "One for each axis: S(dim), SS(dim,split_factor), R, P")
+            ->required()
+            ->type_name("P,...");
+        shard_command->footer(
+            "Example:\n  tandem-train inspect shard --shape 10,7 --mesh 2,2 --placements 'S(0),S(1)'");
+    }
+
+    void add_redistribute() {
+        redistribute_command = inspect->add_subcommand(
+            "redistribute", "Transforms from one layout to another, with the bytes that each rank receives");
+        add_tensor(redistribute_command);
+        redistribute_command->add_option("--from", from, "Placements before, as in S(0),R")
+            ->required()
+            ->type_name("P,...");
+        redistribute_command->add_option("--to", to, "Placements after")->required()->type_name("P,...");
+        redistribute_command->add_option("--dtype", dtype, "Of the elements")->capture_default_str();
+        redistribute_command->footer(
+            "Example:\n  tandem-train inspect redistribute --shape 10,7 --mesh 2,2 --from 'S(0),S(1)' --to "
+            "'R,S(0)'");
+    }
+
+    template <typename Report>
+    std::string print(const Report& report) const {
+        return json ? to_json(report).dump() + "\n" : to_text(report);
+    }
+};
+
+Command::Command(CLI::App& program) : options_(std::make_unique<Options>()) {
+    options_->inspect =
+        program.add_subcommand("inspect", "Shows meshes and layouts without starting anything");
+    options_->inspect->require_subcommand(1);
+    options_->add_mesh();
+    options_->add_shard();
+    options_->add_redistribute();
+    for (CLI::App* command :
+         {options_->mesh_command, options_->shard_command, options_->redistribute_command})
+        command->add_flag("--json", options_->json, "As JSON, complete");
+}
+
+Command::~Command() = default;
+
+bool Command::parsed() const {
+    return options_->inspect->parsed();
+}
+
+std::string Command::run() const {
+    const Options& o = *options_;
+    if (o.mesh_command->parsed()) return o.print(inspect_mesh(o.degrees, o.world_size, o.axes));
+    const Shape shape = parse_shape("--shape", o.shape);
+    const std::vector<int> mesh = parse_mesh("--mesh", o.mesh);
+    if (o.shard_command->parsed()) return o.print(inspect_shard(shape, mesh, parse_placements(o.placements)));
+    return o.print(inspect_redistribute(shape, dtype_from_name(o.dtype), mesh, parse_placements(o.from),
+                                        parse_placements(o.to)));
+}
+
+}  // namespace tandem::inspect

@@ -1,0 +1,27 @@
+// The command `inspect` of tandem-train: its options, and what it prints. Pure: no rank is started, nothing
+// is connected.
+#pragma once
+
+#include <memory>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace tandem::inspect {
+
+class Command {
+  public:
+    explicit Command(CLI::App& program);  // adds `inspect mesh|shard|redistribute`
+    ~Command();
+    bool parsed() const;
+    // What the command line asks for, as a table or as JSON. Throws InvalidArgument on bad input.
+    std::string run() const;
+
+  private:
+    struct Options;
+    std::unique_ptr<Options> options_;
+};
+
+}  // namespace tandem::inspect
