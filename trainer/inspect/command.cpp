@@ -2,12 +2,28 @@
 
 #include <CLI/CLI.hpp>
 
+#include "common/error.h"
 #include "trainer/inspect/mesh.h"
 #include "trainer/inspect/redistribute.h"
 #include "trainer/inspect/shard.h"
 #include "trainer/inspect/text.h"
 
 namespace tandem::inspect {
+
+namespace {
+
+// A split factor costs that many chunks on every rank: one beyond any tensor's use is a slip of the hand.
+Placements placements_of(const std::string& option, const std::string& text) {
+    constexpr int kMostChunks = 1 << 16;
+    const Placements placements = parse_placements(text);
+    for (const Placement& placement : placements) {
+        require(placement.split_factor <= kMostChunks, "{} {}: the split factor of {} must be at most {}",
+                option, text, to_string(placement), kMostChunks);
+    }
+    return placements;
+}
+
+}  // namespace
 
 struct Command::Options {
     CLI::App* inspect = nullptr;
@@ -71,7 +87,9 @@ struct Command::Options {
             ->required()
             ->type_name("P,...");
         redistribute_command->add_option("--to", to, "Placements after")->required()->type_name("P,...");
-        redistribute_command->add_option("--dtype", dtype, "Of the elements")->capture_default_str();
+        redistribute_command
+            ->add_option("--dtype", dtype, "Of the elements: float32, bfloat16, int32, int64, uint8")
+            ->capture_default_str();
         redistribute_command->footer(
             "Example:\n  tandem-train inspect redistribute --shape 10,7 --mesh 2,2 --from 'S(0),S(1)' --to "
             "'R,S(0)'");
@@ -87,6 +105,8 @@ Command::Command(CLI::App& program) : options_(std::make_unique<Options>()) {
     options_->inspect =
         program.add_subcommand("inspect", "Shows meshes and layouts without starting anything");
     options_->inspect->require_subcommand(1);
+    options_->inspect->footer(
+        "Examples:\n  tandem-train inspect mesh --help\n  tandem-train inspect mesh --world-size 8 --cp 2");
     options_->add_mesh();
     options_->add_shard();
     options_->add_redistribute();
@@ -106,9 +126,10 @@ std::string Command::run() const {
     if (o.mesh_command->parsed()) return o.print(inspect_mesh(o.degrees, o.world_size, o.axes));
     const Shape shape = parse_shape("--shape", o.shape);
     const std::vector<int> mesh = parse_mesh("--mesh", o.mesh);
-    if (o.shard_command->parsed()) return o.print(inspect_shard(shape, mesh, parse_placements(o.placements)));
-    return o.print(inspect_redistribute(shape, dtype_from_name(o.dtype), mesh, parse_placements(o.from),
-                                        parse_placements(o.to)));
+    if (o.shard_command->parsed())
+        return o.print(inspect_shard(shape, mesh, placements_of("--placements", o.placements)));
+    return o.print(inspect_redistribute(shape, dtype_from_name(o.dtype), mesh,
+                                        placements_of("--from", o.from), placements_of("--to", o.to)));
 }
 
 }  // namespace tandem::inspect

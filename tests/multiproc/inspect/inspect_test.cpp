@@ -81,6 +81,8 @@ TEST(Inspect, RefusesBadInput) {
                    "must be a number from 1");
     expect_refused({"shard", "--shape", "10,7", "--mesh", "2,2", "--placements", "R,Q"},
                    "write one of S(dim)");
+    expect_refused({"shard", "--shape", "8", "--mesh", "2", "--placements", "SS(0,65537)"},
+                   "the split factor of SS(0, 65537) must be at most 65536");
     expect_refused({"redistribute", "--shape", "8", "--mesh", "4", "--from", "R", "--to", "P"},
                    "use R or S(dim)");
     expect_refused(
