@@ -57,13 +57,13 @@ TEST(RedistributeSweep, TwoByThree) {
     EXPECT_EQ(checked, 64 * 16 * 6 + 81 * 25 * 36);
 }
 
-// Tensors of one dim: every pair, every shape. Of two dims: every pair of layouts, the shapes in turn. Two
-// reductions and one: all four have been through every pair above.
+// Tensors of one dim with every reduction, of two dims with one: every pair, every shape. Then two dims with
+// every reduction, the shapes in turn.
 TEST(RedistributeSweep, TwoByTwoByTwo) {
-    const int checked =
-        sweep_mesh({2, 2, 2}, {oracle::options_for(1, {2}, {Partial(), Partial(ReduceOp::max)}, kDims),
-                               thinned(oracle::options_for(2, {2}, {Partial()}, kDims), 1)});
-    EXPECT_EQ(checked, 125 * 27 * 6 + 216 * 125);
+    const int checked = sweep_mesh({2, 2, 2}, {oracle::options_for(1, {2}, kPartials, kDims),
+                                               oracle::options_for(2, {2}, {Partial()}, kDims),
+                                               thinned(oracle::options_for(2, {2}, kPartials, kDims), 1)});
+    EXPECT_EQ(checked, 343 * 27 * 6 + 216 * 125 * 36 + 729 * 125);
 }
 
 // Three dims, so that a cut dim has dims on both sides.
