@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "common/error.h"
 #include "common/ops/batched_copy.h"
@@ -174,6 +176,13 @@ void weights_checker(EmbeddedEngine& engine, const Request& request, const Respo
 }  // namespace
 
 void add_routes(http::Server& server, EmbeddedEngine& engine, const RouteInfo& info) {
+    // A route that reads nothing from its body still refuses one that is not JSON.
+    const auto bodiless = [](std::function<void(const Responder&)> answer) -> http::Handler {
+        return [answer = std::move(answer)](const Request& request, const Responder& responder) {
+            parse_body(request.body);
+            answer(responder);
+        };
+    };
     const auto both = [&](const std::string& path, const http::Handler& handler) {
         server.route("GET", path, handler);
         server.route("POST", path, handler);
@@ -185,19 +194,19 @@ void add_routes(http::Server& server, EmbeddedEngine& engine, const RouteInfo& i
                  [&](const Request& r, Responder out) { resume(engine, r, out); });
     server.route("POST", "/abort_request",
                  [&](const Request& r, Responder out) { abort_request(engine, r, out); });
-    both("/flush_cache", [&](const Request&, Responder out) { flush_cache(engine, out); });
+    both("/flush_cache", bodiless([&](const Responder& out) { flush_cache(engine, out); }));
     both("/weights_checker", [&](const Request& r, Responder out) { weights_checker(engine, r, out); });
     for (const char* path : {"/model_info", "/get_model_info"}) {
         server.route("GET", path,
-                     [&engine, info](const Request&, Responder out) { model_info(engine, info, out); });
+                     bodiless([&engine, info](const Responder& out) { model_info(engine, info, out); }));
     }
     for (const char* path : {"/server_info", "/get_server_info"}) {
         server.route("GET", path,
-                     [&engine, info](const Request&, Responder out) { server_info(engine, info, out); });
+                     bodiless([&engine, info](const Responder& out) { server_info(engine, info, out); }));
     }
-    server.route("GET", "/health", [&](const Request&, Responder out) { health(engine, out); });
+    server.route("GET", "/health", bodiless([&](const Responder& out) { health(engine, out); }));
     server.route("GET", "/health_generate",
-                 [&](const Request&, Responder out) { health_generate(engine, out); });
+                 bodiless([&](const Responder& out) { health_generate(engine, out); }));
 }
 
 }  // namespace tandem::engine

@@ -110,7 +110,11 @@ TEST_F(Routes, EveryRouteRefusesBadInput) {
     for (const char* path : {"/flush_cache", "/model_info", "/server_info", "/health"}) {
         EXPECT_EQ(raw("DELETE", path).status, 405) << path;
         EXPECT_EQ(raw("POST", path, std::string(20'000, ' ')).status, 413) << path;
+        EXPECT_EQ(raw("GET", path, "{").status, 400) << path;
     }
+    for (const char* path : {"/health_generate", "/get_model_info", "/get_server_info"})
+        EXPECT_EQ(raw("GET", path, "{").status, 400) << path;
+    EXPECT_EQ(raw("POST", "/flush_cache", "{").status, 400);
     EXPECT_EQ(raw("POST", "/pause_generation", R"({"mode": "never"})").status, 400);
     EXPECT_EQ(raw("POST", "/pause_generation", R"({"mode": 3})").status, 400);
     EXPECT_EQ(raw("POST", "/abort_request", "{}").status, 400);
