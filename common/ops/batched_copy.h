@@ -29,11 +29,18 @@ struct CopyItem {
     DType from_dtype =
         DType::uint8;  // equal dtypes copy bytes; float32 -> bfloat16 rounds, bfloat16 -> float32 widens
     DType to_dtype = DType::uint8;
-    Checksum* checksum = nullptr;  // when set: of the bytes written to `to`
+    Checksum* checksum = nullptr;  // when set: of the bytes written to `to`, in row order
     bool non_temporal = true;      // then `from` and `to` must not overlap
+    // More than one row: `from` and `to` are then the first row, the others follow at these distances (bytes).
+    std::int64_t rows = 1;
+    std::size_t from_stride = 0;
+    std::size_t to_stride = 0;
 };
 
 // Runs the items in order on the stream. The checksums are written before the stream's next work starts.
 void batched_copy(Stream& stream, std::span<const CopyItem> items);
+// The checksum that batched_copy would give, without writing: item.to says how many bytes a row has and may
+// point nowhere. Synchronous.
+Checksum copy_checksum(const CopyItem& item);
 
 }  // namespace tandem::ops

@@ -1,6 +1,6 @@
 #include "sync/bench/source.h"
 
-#include "sync/plan/layout.h"
+#include "sync/plan/holdings.h"
 
 namespace tandem::sync {
 

@@ -1,17 +1,39 @@
-// From a DTensor's layout to the rows that a rank holds.
+// Who holds what, as a planner sees it: the trainer's tensors spread over groups of ranks, and what each
+// engine rank wants of them.
 #pragma once
 
+#include <string>
 #include <vector>
 
-#include "common/dtensor/dtensor.h"
-#include "sync/plan/plan.h"
+#include "common/dtensor/layout.h"
+#include "engine_adapter/engine.h"
 
 namespace tandem::sync {
 
-// The rows that the rank at `coordinates` holds, as `rank`'s holdings. Throws InvalidArgument for layouts
-// that rows do not describe (a shard of another dim than 0, a partial sum).
-std::vector<Holding> holdings(const Shape& shape, const std::vector<int>& mesh_sizes,
-                              const Placements& placements, const std::vector<int>& coordinates, int rank);
-std::vector<Holding> holdings(const DTensor& tensor, int rank);  // of this process's own piece
+// Ranks that hold a tensor between them: a mesh of global ranks (row-major), one placement for each axis.
+struct SourceGroup {
+    std::vector<int> ranks;
+    std::vector<int> mesh_sizes;
+    Placements placements;
+    friend bool operator==(const SourceGroup&, const SourceGroup&) = default;
+};
+
+// Each of its groups holds the whole tensor; several groups are replicas of each other. A rank is in one of
+// them at most, and its local tensor is what local_layout says of its coordinates.
+struct SourceTensor {
+    std::string name;  // Hugging Face name
+    Shape shape;       // global
+    DType dtype = DType::float32;
+    std::vector<int> groups;  // indices in SourceLayout::groups
+};
+
+struct SourceLayout {
+    int world_size = 1;
+    std::vector<SourceGroup> groups;  // each layout once, however many tensors have it
+    std::vector<SourceTensor> tensors;
+};
+
+// [engine rank]: its tensors, whose parts name the source's (engine_adapter/engine.h).
+using EngineLayout = std::vector<std::vector<engine::TensorInfo>>;
 
 }  // namespace tandem::sync

@@ -7,7 +7,7 @@
 
 #include "common/error.h"
 #include "sync/gather/cache.h"
-#include "sync/plan/layout.h"
+#include "sync/plan/holdings.h"
 
 namespace tandem::sync {
 namespace {

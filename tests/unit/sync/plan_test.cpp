@@ -7,7 +7,7 @@
 #include <random>
 
 #include "common/error.h"
-#include "sync/plan/layout.h"
+#include "sync/plan/holdings.h"
 #include "tests/unit/sync/plan_oracle.h"
 
 namespace tandem::sync {

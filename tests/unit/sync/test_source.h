@@ -9,7 +9,7 @@
 #include "common/dtensor/dtensor.h"
 #include "engine_adapter/engine.h"
 #include "sync/plan/assign.h"
-#include "sync/plan/layout.h"
+#include "sync/plan/holdings.h"
 #include "sync/weight_source.h"
 
 namespace tandem::sync {

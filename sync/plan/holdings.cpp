@@ -1,4 +1,4 @@
-#include "sync/plan/layout.h"
+#include "sync/plan/holdings.h"
 
 #include "common/error.h"
 #include "sync/plan/assign.h"

@@ -1,0 +1,54 @@
+// The elements of a run that differ from what another party still holds, written down without loss: found by
+// comparing two copies in one dtype, carried as an encoding, and laid over the old copy. Elements are 2 or 4
+// bytes wide (bfloat16, float32) and compared as bits: -0 and NaNs are what they are.
+//
+//   codec     what the encoding holds                                    smallest for
+//   none      nothing: no element changed
+//   gaps      u32 count · count values · gaps, a byte each: how many     few changes
+//             unchanged elements come before the next changed one;
+//             255 says 255 unchanged ones and no change
+//   bitmap    a bit for each element, low bit first · the changed values some
+//   dense     all elements                                               most changed
+#pragma once
+
+#include <cstdint>
+
+#include "common/device/device.h"
+#include "common/ops/batched_copy.h"
+
+namespace tandem::ops {
+
+enum class DeltaCodec : std::uint32_t { none, gaps, bitmap, dense };
+
+struct DeltaResult {
+    DeltaCodec codec = DeltaCodec::none;
+    std::size_t bytes = 0;  // of the encoding
+    std::int64_t changed = 0;
+    Checksum content;  // of the new elements, all of them
+    Checksum encoded;  // of the encoding
+};
+
+// What delta_encode may need for `elements` elements of `width` bytes: their dense size.
+std::size_t delta_capacity(std::int64_t elements, std::size_t width);
+
+// Where the new elements come from: rows of row_elements, strided (bytes), of from_dtype, cast to to_dtype
+// (float32 ↔ bfloat16) on the way.
+struct DeltaSource {
+    const std::byte* data = nullptr;
+    std::size_t stride = 0;
+    std::int64_t rows = 0;
+    std::int64_t row_elements = 0;
+    DType from_dtype = DType::float32;
+    DType to_dtype = DType::float32;
+};
+
+// Compares the new elements with `base` (packed, to_dtype), writes the smallest encoding to `to` (at least
+// delta_capacity bytes) and the new elements over `base`. One pass over source and base. Synchronous.
+DeltaResult delta_encode(const DeltaSource& source, Span base, Span to);
+
+// Lays an encoding over `rows` rows of row_elements elements of `width` bytes at `to`, `stride` bytes apart.
+// Checks everything before it writes: throws ProtocolError when the encoding does not fit (untrusted input).
+void delta_apply(DeltaCodec codec, ConstSpan encoded, std::size_t width, std::int64_t rows,
+                 std::int64_t row_elements, std::byte* to, std::size_t stride);
+
+}  // namespace tandem::ops

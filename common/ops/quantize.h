@@ -1,0 +1,56 @@
+// Weights in eight bits, quantised on the way of a copy.
+//
+//   fp8 block     float8_e4m3fn, one float32 scale for each 128×128 block (DeepSeek's weight_scale_inv):
+//                 scale = amax / 448, q = e4m3(w / scale), w' = q · scale;  |w - w'| ≤ amax · 2^-4 · … see .cpp
+//   int8 channel  int8, one float32 scale for each row: scale = amax / 127, q = round(w / scale)
+// A block or row of zeros has scale 1. Ranks that hold parts of a block agree on amax first (a max over
+// ranks), so the result does not depend on the sharding.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "common/device/device.h"
+#include "common/ops/batched_copy.h"
+
+namespace tandem::ops {
+
+inline constexpr std::int64_t kScaleBlock = 128;
+
+enum class Quantization : std::uint8_t { fp8_block, int8_channel };
+
+// Shape of the scales of a [rows, columns] weight: [ceil(rows/128), ceil(columns/128)] or [rows, 1].
+struct ScaleGrid {
+    Quantization kind = Quantization::fp8_block;
+    std::int64_t rows = 0;
+    std::int64_t columns = 0;
+    std::int64_t scale_rows() const;
+    std::int64_t scale_columns() const;
+};
+
+// A box of a weight: `rows` rows of `columns` elements, `stride` bytes apart, float32 or bfloat16, whose first
+// element is (row, column) of the whole weight.
+struct WeightBox {
+    const std::byte* data = nullptr;
+    std::size_t stride = 0;
+    DType dtype = DType::float32;
+    std::int64_t row = 0;
+    std::int64_t column = 0;
+    std::int64_t rows = 0;
+    std::int64_t columns = 0;
+};
+
+// amax[scale_rows × scale_columns] = max(amax, |w|) over the box. NaN and infinity are refused: throws
+// InvalidArgument.
+void accumulate_amax(const WeightBox& box, const ScaleGrid& grid, std::span<float> amax);
+// In place: amax → scale.
+void amax_to_scale(const ScaleGrid& grid, std::span<float> values);
+// Writes rows × columns bytes, packed, to `to`; returns their checksum.
+Checksum quantize(const WeightBox& box, const ScaleGrid& grid, std::span<const float> scales, Span to);
+// w' of one element, for tests and CPU engines.
+float dequantize(std::uint8_t bits, Quantization kind, float scale);
+// e4m3fn: round to nearest even, saturating at ±448; and back.
+std::uint8_t float_to_e4m3(float value);
+float e4m3_to_float(std::uint8_t bits);
+
+}  // namespace tandem::ops
