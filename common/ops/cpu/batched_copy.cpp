@@ -1,5 +1,5 @@
-// Copies with the checksum fused in: a block at a time, so that the hash and the cast work on what the cache
-// holds.
+// Copies with the checksum fused in. Whole lines go through the kernels that hash what they copy in one loop;
+// what is cast or ragged is put together in a small block first.
 #include "common/ops/batched_copy.h"
 
 #include <algorithm>
@@ -14,11 +14,10 @@
 namespace tandem::ops {
 namespace {
 
-// Of the target. A cast block should stay in L1 with its source; a plain one in L2.
-constexpr std::size_t kCastBytes = 2 << 10;
-constexpr std::size_t kCopyBytes = 16 << 10;
+// Of the target: what is cast or gathered at a time. It should stay in L1 with its source.
+constexpr std::size_t kBlockBytes = 2 << 10;
 
-void check(const CopyItem& item) {
+void check(const CopyItem& item, bool writes) {
     const std::size_t from_size = dtype_size(item.from_dtype);
     const std::size_t to_size = dtype_size(item.to_dtype);
     const bool castable = (item.from_dtype == DType::float32 && item.to_dtype == DType::bfloat16) ||
@@ -29,50 +28,149 @@ void check(const CopyItem& item) {
                 item.from.bytes / from_size == item.to.bytes / to_size,
             "batched_copy: {} bytes of {} do not fill {} bytes of {}", item.from.bytes,
             dtype_name(item.from_dtype), item.to.bytes, dtype_name(item.to_dtype));
-    require(item.to.bytes == 0 || (item.from.data != nullptr && item.to.data != nullptr),
+    require(item.rows >= 0, "batched_copy: {} rows", item.rows);
+    if (item.rows > 1) {
+        require(item.from_stride >= item.from.bytes && item.from_stride % from_size == 0,
+                "batched_copy: rows of {} bytes lie {} bytes apart in the source", item.from.bytes,
+                item.from_stride);
+        require(!writes || (item.to_stride >= item.to.bytes && item.to_stride % to_size == 0),
+                "batched_copy: rows of {} bytes lie {} bytes apart in the target", item.to.bytes,
+                item.to_stride);
+    }
+    const bool none = item.to.bytes == 0 || item.rows == 0;
+    require(none || (item.from.data != nullptr && (!writes || item.to.data != nullptr)),
             "batched_copy: {} bytes from or to a null pointer", item.to.bytes);
 }
 
-void run(const CopyItem& item, const detail::CopyKernels& kernels) {
-    detail::HashState hash;
-    if (item.checksum != nullptr) kernels.hash_begin(hash);
-    alignas(64) std::array<std::byte, kCastBytes> block;
-    const std::size_t to_size = dtype_size(item.to_dtype);
-    const std::size_t from_size = dtype_size(item.from_dtype);
-    const bool cast = item.from_dtype != item.to_dtype;
-    const std::size_t step = cast ? kCastBytes : kCopyBytes;
-    for (std::size_t at = 0; at < item.to.bytes; at += step) {
-        const std::size_t bytes = std::min(step, item.to.bytes - at);
-        std::byte* to = item.to.data + at;
-        const std::byte* from = item.from.data + at / to_size * from_size;
-        if (cast) {
-            const auto count = static_cast<std::int64_t>(bytes / to_size);
-            if (item.to_dtype == DType::bfloat16) {
-                kernels.narrow(from, block.data(), count);
+enum class Write { none, store, stream };
+
+// One item on its way: where it stands in the hash.
+class Copy {
+  public:
+    Copy(const detail::CopyKernels& kernels, const CopyItem& item, Write write, bool hashes)
+        : kernels_(kernels), item_(item), write_(write), hashes_(hashes) {
+        if (hashes_) kernels_.hash_begin(hash_);
+    }
+
+    void run() {
+        const std::size_t bytes = item_.to.bytes;
+        if (bytes == 0 || item_.rows == 0) return;
+        const bool cast = item_.from_dtype != item_.to_dtype;
+        const auto rows = static_cast<std::size_t>(item_.rows);
+        const bool to_packed = rows == 1 || write_ == Write::none || item_.to_stride == bytes;
+        const bool from_packed = rows == 1 || item_.from_stride == item_.from.bytes;
+        if (!cast && from_packed && to_packed) return put(item_.from.data, item_.to.data, rows * bytes);
+        if (!cast && hashes_ && bytes % 64 == 0) return put_lines(item_.rows);
+        if (to_packed && (cast || bytes < kBlockBytes)) return gather(0, rows * bytes, item_.to.data);
+        for (std::size_t row = 0; row < rows; ++row) {
+            std::byte* to = item_.to.data + (write_ == Write::none ? 0 : row * item_.to_stride);
+            if (cast) {
+                gather(row * bytes, bytes, to);
             } else {
-                kernels.widen(from, block.data(), count);
+                put(item_.from.data + row * item_.from_stride, to, bytes);
             }
-            from = block.data();
-        }
-        if (item.checksum != nullptr) kernels.hash_update(hash, from, bytes);
-        if (item.non_temporal) {
-            kernels.stream_copy(from, to, bytes);
-        } else if (cast || from != to) {
-            std::memmove(to, from, bytes);
         }
     }
-    if (item.checksum != nullptr) kernels.hash_end(hash, item.checksum->low, item.checksum->high);
-}
+
+    Checksum digest() const {
+        Checksum result;
+        kernels_.hash_end(hash_, result.low, result.high);
+        return result;
+    }
+
+  private:
+    void put_lines(std::int64_t rows) { lines(item_.from.data, item_.to.data, rows, item_.to.bytes); }
+
+    void lines(const std::byte* from, std::byte* to, std::int64_t rows, std::size_t bytes) {
+        const detail::CopyLines all{from, item_.from_stride, to, item_.to_stride, rows, bytes};
+        if (write_ == Write::stream) {
+            kernels_.hash_stream_lines(hash_, all);
+        } else if (write_ == Write::store && (from != to || rows > 1)) {
+            kernels_.hash_store_lines(hash_, all);
+        } else {
+            kernels_.hash_lines(hash_, all);
+        }
+    }
+
+    // A packed range, hashed and written.
+    void put(const std::byte* from, std::byte* to, std::size_t bytes) {
+        std::size_t whole = 0;
+        if (hashes_) {
+            if (hashed_ % 64 == 0) whole = bytes / 64 * 64;
+            if (whole > 0) lines(from, to, 1, whole);
+            kernels_.hash_update(hash_, from + whole, bytes - whole);
+            hashed_ += bytes;
+        }
+        if (write_ == Write::none) return;
+        if (write_ == Write::stream) {
+            kernels_.stream_copy(from + whole, to + whole, bytes - whole);
+        } else if (from != to) {
+            std::memmove(to + whole, from + whole, bytes - whole);
+        }
+    }
+
+    // `bytes` of the target's rows from byte `begin` on, rows end to end, put together and cast a block at a
+    // time.
+    void gather(std::size_t begin, std::size_t bytes, std::byte* to) {
+        alignas(64) std::array<std::byte, kBlockBytes> block;
+        const std::size_t row_bytes = item_.to.bytes;
+        for (std::size_t at = 0; at < bytes;) {
+            const std::size_t count = std::min(kBlockBytes, bytes - at);
+            for (std::size_t done = 0; done < count;) {
+                const std::size_t row = (begin + at + done) / row_bytes;
+                const std::size_t in_row = (begin + at + done) % row_bytes;
+                const std::size_t part = std::min(count - done, row_bytes - in_row);
+                convert(row, in_row, block.data() + done, part);
+                done += part;
+            }
+            put(block.data(), write_ == Write::none ? nullptr : to + at, count);
+            at += count;
+        }
+    }
+
+    void convert(std::size_t row, std::size_t in_row, std::byte* block, std::size_t bytes) const {
+        const std::size_t to_size = dtype_size(item_.to_dtype);
+        const std::byte* from =
+            item_.from.data + row * item_.from_stride + in_row / to_size * dtype_size(item_.from_dtype);
+        const auto count = static_cast<std::int64_t>(bytes / to_size);
+        if (item_.from_dtype == item_.to_dtype) {
+            std::memcpy(block, from, bytes);
+        } else if (item_.to_dtype == DType::bfloat16) {
+            kernels_.narrow(from, block, count);
+        } else {
+            kernels_.widen(from, block, count);
+        }
+    }
+
+    const detail::CopyKernels& kernels_;
+    const CopyItem& item_;
+    Write write_;
+    bool hashes_;
+    std::size_t hashed_ = 0;
+    detail::HashState hash_;
+};
 
 }  // namespace
 
 void batched_copy(Stream& stream, std::span<const CopyItem> items) {
-    for (const CopyItem& item : items) check(item);
+    for (const CopyItem& item : items) check(item, true);
     stream.enqueue([list = std::vector<CopyItem>(items.begin(), items.end())] {
         const detail::CopyKernels& kernels = detail::copy_kernels();
-        for (const CopyItem& item : list) run(item, kernels);
+        for (const CopyItem& item : list) {
+            Copy copy(kernels, item, item.non_temporal ? Write::stream : Write::store,
+                      item.checksum != nullptr);
+            copy.run();
+            if (item.checksum != nullptr) *item.checksum = copy.digest();
+        }
         kernels.fence();  // streamed stores become visible before what follows
     });
+}
+
+Checksum copy_checksum(const CopyItem& item) {
+    check(item, false);
+    Copy copy(detail::copy_kernels(), item, Write::none, true);
+    copy.run();
+    return copy.digest();
 }
 
 }  // namespace tandem::ops

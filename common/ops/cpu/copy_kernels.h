@@ -11,10 +11,25 @@ struct HashState {
     alignas(64) std::byte bytes[640];
 };
 
+// Rows of whole 64-byte lines, `bytes` each, from_stride and to_stride apart.
+struct CopyLines {
+    const std::byte* from;
+    std::size_t from_stride;
+    std::byte* to;
+    std::size_t to_stride;
+    std::int64_t rows;
+    std::size_t bytes;
+};
+
 struct CopyKernels {
     void (*hash_begin)(HashState&);
     void (*hash_update)(HashState&, const std::byte* data, std::size_t bytes);
     void (*hash_end)(const HashState&, std::uint64_t& low, std::uint64_t& high);
+    // Hash in one pass with the copy, for a state that has seen whole lines only. `stream` writes past the
+    // cache (then see stream_copy), `store` through it, where `to` may lie below an overlapping `from`.
+    void (*hash_lines)(HashState&, const CopyLines&);
+    void (*hash_store_lines)(HashState&, const CopyLines&);
+    void (*hash_stream_lines)(HashState&, const CopyLines&);
     // Writes past the cache; needs a fence() before another thread may read. Ranges must not overlap.
     void (*stream_copy)(const std::byte* from, std::byte* to, std::size_t bytes);
     void (*narrow)(const std::byte* from, std::byte* to, std::int64_t count);  // float32 -> bfloat16

@@ -23,21 +23,128 @@ void hash_end(const HashState& state, std::uint64_t& low, std::uint64_t& high) {
     high = digest.high64;
 }
 
+inline __attribute__((always_inline)) void stream_line(const std::byte* from, std::byte* to) {
+    constexpr std::size_t kPerLine = 64 / sizeof(Line);
+    Line line[kPerLine];
+    __builtin_memcpy(line, from, 64);
+    for (std::size_t i = 0; i < kPerLine; ++i) stream_store(reinterpret_cast<Line*>(to) + i, line[i]);
+}
+
+inline __attribute__((always_inline)) std::size_t to_line(const std::byte* at) {
+    return (64 - reinterpret_cast<std::uintptr_t>(at) % 64) % 64;
+}
+
 void stream_copy(const std::byte* from, std::byte* to, std::size_t bytes) {
     // Whole cache lines are streamed; the ragged ends are ordinary stores.
-    std::size_t head = (64 - reinterpret_cast<std::uintptr_t>(to) % 64) % 64;
-    if (head > bytes) head = bytes;
-    __builtin_memcpy(to, from, head);
-    std::size_t at = head;
-    constexpr std::size_t kPerLine = 64 / sizeof(Line);
-    for (; at + 64 <= bytes; at += 64) {
-        __builtin_prefetch(from + at + bytes);  // the next block is read while this one is written
-        Line line[kPerLine];
-        __builtin_memcpy(line, from + at, 64);
-        for (std::size_t i = 0; i < kPerLine; ++i)
-            stream_store(reinterpret_cast<Line*>(to + at) + i, line[i]);
-    }
+    std::size_t at = to_line(to);
+    if (at > bytes) at = bytes;
+    __builtin_memcpy(to, from, at);
+    for (; at + 64 <= bytes; at += 64) stream_line(from + at, to + at);
     __builtin_memcpy(to + at, from + at, bytes - at);
+}
+
+// XXH3's long hash takes a stripe of 64 bytes after the other, each with the secret 8 bytes further on, and
+// scrambles the sums after 16. The last stripe that was seen stays in the state's buffer, as the library has
+// it.
+constexpr std::size_t kStripes = 16;
+constexpr std::size_t kAhead = 4096;  // prefetched: bytes
+static_assert(XXH_STRIPE_LEN == 64 && XXH_SECRET_CONSUME_RATE == 8);
+
+enum class Write { none, store, stream };
+
+template <Write write>
+inline __attribute__((always_inline)) void write_line(const std::byte* from, std::byte* to) {
+    if constexpr (write == Write::stream) stream_line(from, to);
+    if constexpr (write == Write::store) __builtin_memcpy(to, from, 64);
+}
+
+// Hashes `count` stripes and writes the 64 bytes at `head` behind each. Sums and seen: the state of the hash.
+template <Write write>
+inline __attribute__((always_inline)) void hash_run(xxh_u64* sums, std::size_t& seen, const std::byte* from,
+                                                    std::byte* to, std::size_t head, std::size_t count,
+                                                    std::size_t ahead) {
+    constexpr std::size_t kSecretEnd = XXH3_SECRET_DEFAULT_SIZE - XXH_STRIPE_LEN;
+    while (count > 0) {
+        const bool whole = seen == 0 && count >= kStripes;
+        const std::size_t run = whole ? kStripes : (kStripes - seen < count ? kStripes - seen : count);
+        const unsigned char* secret = XXH3_kSecret + 8 * seen;
+        const auto stripe = [&](std::size_t i) __attribute__((always_inline)) {
+            __builtin_prefetch(from + 64 * i + ahead, 0, 0);
+            XXH3_accumulate_512(sums, from + 64 * i, secret + 8 * i);
+            if constexpr (write != Write::none) write_line<write>(from + 64 * i + head, to + 64 * i + head);
+        };
+        if (whole) {
+#pragma GCC unroll 16
+            for (std::size_t i = 0; i < kStripes; ++i) stripe(i);
+        } else {
+            for (std::size_t i = 0; i < run; ++i) stripe(i);
+        }
+        seen += run;
+        if (seen == kStripes) {
+            XXH3_scrambleAcc(sums, XXH3_kSecret + kSecretEnd);
+            seen = 0;
+        }
+        from += 64 * run;
+        if constexpr (write != Write::none) to += 64 * run;
+        count -= run;
+    }
+}
+
+// What is short has another hash: the library keeps it whole until it is known to be long.
+template <Write write>
+void hash_short(XXH3_state_t* hash, const CopyLines& lines) {
+    for (std::int64_t row = 0; row < lines.rows; ++row) {
+        const std::byte* from = lines.from + static_cast<std::size_t>(row) * lines.from_stride;
+        XXH3_128bits_update(hash, from, lines.bytes);
+        if constexpr (write != Write::none) {
+            __builtin_memmove(lines.to + static_cast<std::size_t>(row) * lines.to_stride, from, lines.bytes);
+        }
+    }
+}
+
+template <Write write>
+void hash_lines(HashState& state, const CopyLines& lines) {
+    XXH3_state_t* hash = state_of(state);
+    const std::size_t bytes = static_cast<std::size_t>(lines.rows) * lines.bytes;
+    if (hash->totalLen + bytes <= sizeof(hash->buffer)) return hash_short<write>(hash, lines);
+    alignas(64) xxh_u64 sums[8];
+    __builtin_memcpy(sums, hash->acc, 64);
+    std::size_t seen = hash->nbStripesSoFar;
+    const auto* held = reinterpret_cast<const std::byte*>(hash->buffer);
+    hash_run<Write::none>(sums, seen, held, nullptr, 0, hash->bufferedSize / 64, 0);
+
+    const std::byte* from = lines.from;
+    std::byte* to = lines.to;
+    const std::size_t ahead =  // whole rows, where there are several in that distance
+        lines.rows == 1 || lines.bytes >= kAhead
+            ? kAhead
+            : (kAhead + lines.bytes - 1) / lines.bytes * lines.from_stride;
+    for (std::int64_t row = 0; row < lines.rows; ++row) {
+        const bool last_row = row + 1 == lines.rows;
+        const std::size_t head = write == Write::stream ? to_line(to) : 0;
+        if (head > 0) __builtin_memcpy(to, from, head);
+        const std::size_t count = lines.bytes / 64 - (head > 0 || last_row ? 1 : 0);
+        hash_run<write>(sums, seen, from, to, head, count, ahead);
+        if (head > 0 || last_row) {
+            const std::byte* end = from + 64 * count;
+            if (last_row) {
+                __builtin_memcpy(hash->buffer, end, 64);
+            } else {
+                hash_run<Write::none>(sums, seen, end, nullptr, 0, 1, 0);
+            }
+            if (head > 0) {
+                __builtin_memcpy(to + 64 * count + head, end + head, 64 - head);
+            } else if constexpr (write != Write::none) {
+                write_line<write>(end, to + 64 * count);
+            }
+        }
+        from += lines.from_stride;
+        if constexpr (write != Write::none) to += lines.to_stride;
+    }
+    hash->bufferedSize = 64;
+    hash->nbStripesSoFar = seen;
+    hash->totalLen += bytes;
+    __builtin_memcpy(hash->acc, sums, 64);
 }
 
 void narrow_block(const std::byte* from, std::byte* to, std::int64_t count) {
