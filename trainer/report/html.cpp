@@ -7,10 +7,11 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "common/chart/chart.h"
+#include "common/chart/page.h"
+#include "common/chart/text.h"
 #include "common/error.h"
 #include "common/progress.h"
-#include "trainer/report/chart.h"
-#include "trainer/report/style.h"
 
 namespace tandem::trainer {
 namespace {
@@ -18,6 +19,7 @@ namespace {
 using nlohmann::ordered_json;
 using Lines = std::vector<ordered_json>;
 using Points = std::vector<std::pair<double, double>>;
+using namespace chart;
 
 // The values of one metric of a phase, over its steps. `path` is a JSON pointer: "/sync_ms/gather".
 Points points(const Lines& metrics, const std::string& phase, const std::string& path) {
@@ -31,35 +33,28 @@ Points points(const Lines& metrics, const std::string& phase, const std::string&
     return result;
 }
 
-std::string tile(const std::string& label, const std::string& value, const std::string& note, bool good) {
-    return fmt::format("<div class='tile{}'><h3>{}</h3><strong>{}</strong><small>{}</small></div>",
-                       good ? " good" : "", escape_html(label), escape_html(value), escape_html(note));
-}
-
 double number_or_zero(const ordered_json& object, const char* key) {
     return object.value(key, 0.0);
 }
 
-std::string tiles(const ordered_json& s) {
+std::string key_figures(const ordered_json& s) {
     const auto number = [&](const char* key) { return number_or_zero(s, key); };
     std::string out;
     out += tile("Sampled reward", fmt::format("{:.3f}", number("reward_last")),
-                fmt::format("from {:.3f}, held-out prompts", number("reward_first")), true);
+                fmt::format("from {:.3f}, held-out prompts", number("reward_first")), Tone::good);
     out += tile("Greedy reward", fmt::format("{:.3f}", number("greedy_last")),
-                fmt::format("from {:.3f}", number("greedy_first")), false);
+                fmt::format("from {:.3f}", number("greedy_first")));
     const bool match = s.value("weights_match", false);
     out += tile("Weight version", fmt::format("{}", s.value("weight_version", 0)),
-                match ? "engine and trainer hold equal bytes" : "engine and trainer DIFFER", match);
-    out += tile("Weight sync", fmt::format("{:.1f} ms", number("sync_ms_median")), "median, pause to resume",
-                false);
-    out += tile("Log-prob diff", short_number(number("logprob_max_abs_diff")), "engine to trainer, largest",
-                false);
-    out +=
-        tile("Training tok/s", short_number(number("train_tokens_per_second")),
-             fmt::format("{} sampled a second", short_number(number("generate_tokens_per_second"))), false);
+                match ? "engine and trainer hold equal bytes" : "engine and trainer DIFFER",
+                match ? Tone::good : Tone::bad);
+    out += tile("Weight sync", fmt::format("{:.1f} ms", number("sync_ms_median")), "median, pause to resume");
+    out += tile("Log-prob diff", short_number(number("logprob_max_abs_diff")), "engine to trainer, largest");
+    out += tile("Training tok/s", short_number(number("train_tokens_per_second")),
+                fmt::format("{} sampled a second", short_number(number("generate_tokens_per_second"))));
     out += tile("Time", format_seconds(number("seconds")),
-                fmt::format("{} + {} steps", s.value("sft_steps", 0), s.value("steps", 0)), false);
-    return "<section class='tiles'>" + out + "</section>\n";
+                fmt::format("{} + {} steps", s.value("sft_steps", 0), s.value("steps", 0)));
+    return tiles(out);
 }
 
 std::string reward_chart(const Lines& metrics) {
@@ -102,10 +97,6 @@ std::string memory_chart(const Lines& metrics) {
     return bar_chart("Memory peaks by tag", "rank 0", bars);
 }
 
-std::string section(const std::string& title, const std::string& charts) {
-    return fmt::format("<h2>{}</h2>\n<section class='charts'>\n{}</section>\n", title, charts);
-}
-
 }  // namespace
 
 std::string report_html(const ordered_json& summary, const Lines& metrics, const std::string& config) {
@@ -120,7 +111,7 @@ std::string report_html(const ordered_json& summary, const Lines& metrics, const
         escape_html(name), summary.value("world_size", 1), escape_html(mesh),
         escape_html(summary.value("task", "?")), summary.value("seed", 0),
         escape_html(summary.value("version", "?")));
-    body += tiles(summary);
+    body += key_figures(summary);
     body += section(
         "Reinforcement",
         reward_chart(metrics) +
@@ -151,11 +142,7 @@ std::string report_html(const ordered_json& summary, const Lines& metrics, const
     body +=
         fmt::format("<h2>Configuration</h2><details><summary>config.toml</summary><pre>{}</pre></details>\n",
                     escape_html(config));
-    return fmt::format(
-        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>\n"
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>\n<title>{} · Tandem</title>\n"
-        "<style>{}</style></head>\n<body><main>\n{}</main></body></html>\n",
-        escape_html(name), kReportStyle, body);
+    return page(name, body);
 }
 
 void write_report(const std::string& directory) {

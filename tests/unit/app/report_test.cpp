@@ -1,4 +1,4 @@
-// The report: axes and numbers of the charts, a page that is well-formed and self-contained, the merged
+// The report: a page that is well-formed and self-contained, the merged
 // trace.
 #include <gmock/gmock.h>
 
@@ -9,7 +9,7 @@
 
 #include "common/error.h"
 #include "common/trace.h"
-#include "trainer/report/chart.h"
+#include "tests/support/html.h"
 #include "trainer/report/html.h"
 #include "trainer/report/recorder.h"
 #include "trainer/report/trace_files.h"
@@ -86,25 +86,6 @@ void write_run(const Folder& folder) {
         {"generate_tokens_per_second", 18234.0}}.dump();
 }
 
-// Every tag that opens closes, in order. Void elements aside, which is what HTML calls those without an end.
-std::string unbalanced(const std::string& html) {
-    std::vector<std::string> open;
-    for (std::size_t at = html.find('<'); at != std::string::npos; at = html.find('<', at + 1)) {
-        const std::size_t end = html.find('>', at);
-        const std::string tag = html.substr(at + 1, end - at - 1);
-        if (tag.starts_with("!") || tag.starts_with("meta") || tag.ends_with("/")) continue;
-        const std::string name = tag.substr(0, tag.find_first_of(" >"));
-        if (name[0] != '/') {
-            open.push_back(name);
-        } else if (open.empty() || "/" + open.back() != name) {
-            return name;
-        } else {
-            open.pop_back();
-        }
-    }
-    return open.empty() ? "" : open.back();
-}
-
 TEST(Report, IsOneWellFormedSelfContainedPage) {
     Folder folder;
     write_run(folder);
@@ -153,33 +134,6 @@ TEST(Recorder, WritesALineAStep) {
     EXPECT_THROW(Recorder("/nowhere/metrics.jsonl"), SystemError);
     Recorder silent;
     silent.step("sft", 1, 1, {});  // no file, nothing shown
-}
-
-TEST(Ticks, AreRoundAndCoverTheRange) {
-    EXPECT_EQ(nice_ticks(0, 1, 5), (std::vector<double>{0, 0.2, 0.4, 0.6000000000000001, 0.8, 1}));
-    EXPECT_EQ(nice_ticks(3, 97, 5), (std::vector<double>{0, 20, 40, 60, 80, 100}));
-    EXPECT_EQ(nice_ticks(-0.5, 1.5, 4), (std::vector<double>{-0.5, 0, 0.5, 1, 1.5}));
-    for (const double scale : {1e-7, 1e-3, 1.0, 12345.0}) {
-        for (const double low : {-1.0, 0.0, 0.3, 5.0}) {
-            for (const double width : {0.0, 0.1, 1.0, 7.7}) {
-                const auto ticks = nice_ticks(low * scale, (low + width) * scale, 5);
-                const double slack = 1e-6 * scale;
-                EXPECT_LE(ticks.front(), low * scale + slack);
-                EXPECT_GE(ticks.back(), (low + width) * scale - slack);
-                EXPECT_GE(ticks.size(), 2u);
-                EXPECT_LE(ticks.size(), 12u);
-            }
-        }
-    }
-}
-
-TEST(Numbers, AreShort) {
-    EXPECT_EQ(short_number(0), "0");
-    EXPECT_EQ(short_number(0.25), "0.25");
-    EXPECT_EQ(short_number(3e-7), "3e-07");
-    EXPECT_EQ(short_number(41234), "41.23k");
-    EXPECT_EQ(bytes_text(1536), "1.5 KiB");
-    EXPECT_EQ(bytes_text(3 * 1024.0 * 1024.0), "3 MiB");
 }
 
 TEST(TraceParts, MergeIntoOneFile) {

@@ -1,18 +1,18 @@
-// Charts as inline SVG: lines over steps, stacked columns, horizontal bars. Colours are CSS classes s0 … s5,
-// so one page style serves light and dark. Text is escaped here.
+// Charts as inline SVG: lines, dots, stacked columns, horizontal bars. Colours are CSS classes s0 … s5
+// (style.h), so one page style serves light and dark. Text is escaped here.
 #pragma once
 
 #include <string>
 #include <utility>
 #include <vector>
 
-namespace tandem::trainer {
+namespace tandem::chart {
 
 struct Series {
     std::string label;
     int color = 0;  // 0 … 5
     std::vector<std::pair<double, double>> points;
-    enum class Style { line, faint, dots } style = Style::line;
+    enum class Style { line, faint, dashed, dots, marked } style = Style::line;  // marked: line and dots
 };
 
 struct Chart {
@@ -22,7 +22,9 @@ struct Chart {
     std::string unit;  // of y: "ms"; may be empty
     std::vector<Series> series;
     bool from_zero = true;
-    double y_max = 0;  // 0: from the data
+    double y_max = 0;      // 0: from the data
+    bool x_log2 = false;   // x > 0 then, with ticks at powers of two
+    bool x_bytes = false;  // x ticks as "64 MiB"
 };
 
 std::string line_chart(const Chart& chart);
@@ -33,6 +35,7 @@ struct Bar {
     std::string label;
     double value = 0;
     std::string text;  // "1.2 MiB"
+    int color = 0;
 };
 std::string bar_chart(const std::string& title, const std::string& note, const std::vector<Bar>& bars);
 
@@ -40,9 +43,4 @@ std::string bar_chart(const std::string& title, const std::string& note, const s
 std::vector<Series> smoothed(const std::string& label, int color,
                              const std::vector<std::pair<double, double>>& points, double keep);
 
-std::string escape_html(const std::string& text);
-std::vector<double> nice_ticks(double low, double high, int about);  // round numbers that cover the range
-std::string short_number(double value);                              // "0.25", "1.2k", "3e-7"
-std::string bytes_text(double bytes);                                // "1.5 MiB"
-
-}  // namespace tandem::trainer
+}  // namespace tandem::chart
