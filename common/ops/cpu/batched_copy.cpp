@@ -48,7 +48,11 @@ enum class Write { none, store, stream };
 class Copy {
   public:
     Copy(const detail::CopyKernels& kernels, const CopyItem& item, Write write, bool hashes)
-        : kernels_(kernels), item_(item), write_(write), hashes_(hashes) {
+        : kernels_(kernels),
+          item_(item),
+          write_(write),
+          hashes_(hashes),
+          ahead_(item.from.bytes > 0 ? item.from.bytes : 1, item.from_stride, item.rows) {
         if (hashes_) kernels_.hash_begin(hash_);
     }
 
@@ -61,7 +65,7 @@ class Copy {
         const bool from_packed = rows == 1 || item_.from_stride == item_.from.bytes;
         if (!cast && from_packed && to_packed) return put(item_.from.data, item_.to.data, rows * bytes);
         if (!cast && hashes_ && bytes % 64 == 0) return put_lines(item_.rows);
-        if (to_packed && (cast || bytes < kBlockBytes)) return gather(0, rows * bytes, item_.to.data);
+        if (to_packed && (cast || bytes % 64 != 0)) return gather(0, rows * bytes, item_.to.data);
         for (std::size_t row = 0; row < rows; ++row) {
             std::byte* to = item_.to.data + (write_ == Write::none ? 0 : row * item_.to_stride);
             if (cast) {
@@ -130,9 +134,10 @@ class Copy {
 
     void convert(std::size_t row, std::size_t in_row, std::byte* block, std::size_t bytes) const {
         const std::size_t to_size = dtype_size(item_.to_dtype);
-        const std::byte* from =
-            item_.from.data + row * item_.from_stride + in_row / to_size * dtype_size(item_.from_dtype);
+        const std::size_t from_size = dtype_size(item_.from_dtype);
+        const std::byte* from = item_.from.data + row * item_.from_stride + in_row / to_size * from_size;
         const auto count = static_cast<std::int64_t>(bytes / to_size);
+        if (item_.rows > 1) prefetch(from, in_row / to_size * from_size, bytes / to_size * from_size);
         if (item_.from_dtype == item_.to_dtype) {
             std::memcpy(block, from, bytes);
         } else if (item_.to_dtype == DType::bfloat16) {
@@ -142,10 +147,19 @@ class Copy {
         }
     }
 
+    // The rows that follow; one long row the machine foresees by itself.
+    void prefetch(const std::byte* from, std::size_t in_row, std::size_t bytes) const {
+        for (std::size_t at = 0; at < bytes; at += 64) {
+            const bool within = in_row + at < ahead_.within;
+            __builtin_prefetch(from + at + (within ? detail::Ahead::kBytes : ahead_.beyond), 0, 0);
+        }
+    }
+
     const detail::CopyKernels& kernels_;
     const CopyItem& item_;
     Write write_;
     bool hashes_;
+    detail::Ahead ahead_;
     std::size_t hashed_ = 0;
     detail::HashState hash_;
 };

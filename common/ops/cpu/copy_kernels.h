@@ -21,6 +21,20 @@ struct CopyLines {
     std::size_t bytes;
 };
 
+// What is prefetched: so many bytes ahead in the rows, gaps left out. `in_row` while that is the same row,
+// `beyond` at its end; both are distances in memory.
+struct Ahead {
+    static constexpr std::size_t kBytes = 4096;
+    // always_inline: no set of kernels may own the program's only copy.
+    __attribute__((always_inline)) Ahead(std::size_t row_bytes, std::size_t stride, std::int64_t rows)
+        : within(row_bytes > kBytes ? row_bytes - kBytes : 0),
+          beyond(rows == 1    ? kBytes
+                 : within > 0 ? stride - row_bytes + kBytes
+                              : (kBytes + row_bytes - 1) / row_bytes * stride) {}
+    std::size_t within;  // bytes of a row that have the byte ahead in the same row
+    std::size_t beyond;
+};
+
 struct CopyKernels {
     void (*hash_begin)(HashState&);
     void (*hash_update)(HashState&, const std::byte* data, std::size_t bytes);

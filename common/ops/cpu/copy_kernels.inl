@@ -47,7 +47,6 @@ void stream_copy(const std::byte* from, std::byte* to, std::size_t bytes) {
 // scrambles the sums after 16. The last stripe that was seen stays in the state's buffer, as the library has
 // it.
 constexpr std::size_t kStripes = 16;
-constexpr std::size_t kAhead = 4096;  // prefetched: bytes
 static_assert(XXH_STRIPE_LEN == 64 && XXH_SECRET_CONSUME_RATE == 8);
 
 enum class Write { none, store, stream };
@@ -115,16 +114,16 @@ void hash_lines(HashState& state, const CopyLines& lines) {
 
     const std::byte* from = lines.from;
     std::byte* to = lines.to;
-    const std::size_t ahead =  // whole rows, where there are several in that distance
-        lines.rows == 1 || lines.bytes >= kAhead
-            ? kAhead
-            : (kAhead + lines.bytes - 1) / lines.bytes * lines.from_stride;
+    const Ahead ahead(lines.bytes, lines.from_stride, lines.rows);
     for (std::int64_t row = 0; row < lines.rows; ++row) {
         const bool last_row = row + 1 == lines.rows;
         const std::size_t head = write == Write::stream ? to_line(to) : 0;
         if (head > 0) __builtin_memcpy(to, from, head);
         const std::size_t count = lines.bytes / 64 - (head > 0 || last_row ? 1 : 0);
-        hash_run<write>(sums, seen, from, to, head, count, ahead);
+        const std::size_t within = ahead.within / 64;
+        hash_run<write>(sums, seen, from, to, head, within, Ahead::kBytes);
+        hash_run<write>(sums, seen, from + 64 * within, to + (write == Write::none ? 0 : 64 * within), head,
+                        count - within, ahead.beyond);
         if (head > 0 || last_row) {
             const std::byte* end = from + 64 * count;
             if (last_row) {
