@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "common/chart/text.h"
@@ -37,11 +38,10 @@ std::string frame(const Axes& axes, const Chart& chart) {
                            y + 4, short_number(tick));
     }
     for (const double tick : axes.x_ticks) {
-        // A label at the very edge would leave the picture.
-        const bool last = axes.x(tick) > kWidth - kRight - 12;
-        out += fmt::format("<text class='tick' x='{:.1f}' y='{}' text-anchor='{}'>{}</text>",
-                           last ? kWidth - 2 : axes.x(tick), kHeight - kBottom + 17, last ? "end" : "middle",
-                           chart.x_bytes ? bytes_text(tick) : short_number(tick));
+        const std::string text = chart.x_bytes ? bytes_text(tick) : short_number(tick);
+        const double half = 3.3 * static_cast<double>(text.size());  // a label must not leave the picture
+        out += fmt::format("<text class='tick' x='{:.1f}' y='{}' text-anchor='middle'>{}</text>",
+                           std::min(axes.x(tick), kWidth - half), kHeight - kBottom + 17, text);
     }
     out += fmt::format("<text class='axis' x='{:.1f}' y='{}' text-anchor='middle'>{}</text>",
                        (kLeft + kWidth - kRight) / 2, kHeight - 6, escape_html(chart.x_label));

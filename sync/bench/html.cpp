@@ -1,0 +1,99 @@
+#include "sync/bench/html.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "common/chart/page.h"
+#include "common/chart/text.h"
+#include "sync/bench/html_charts.h"
+
+namespace tandem::sync {
+namespace {
+
+using chart::Tone;
+using nlohmann::json;
+
+std::string mesh_text(const json& result) {
+    std::string text;
+    for (const json& size : result.at("mesh"))
+        text += fmt::format("{}{}", text.empty() ? "" : ",", size.get<int>());
+    return text;
+}
+
+std::string head(const json& r) {
+    const auto text = [&](const char* key) { return r.value(key, std::string("?")); };
+    std::string line =
+        fmt::format("mesh {} · {} → {}", mesh_text(r), text("source_dtype"), text("engine_dtype"));
+    if (r.value("engine_tp", 1) > 1) line += fmt::format(" · engine TP {}", r.at("engine_tp").get<int>());
+    if (text("mode") == "delta" && r.contains("changed"))
+        line += fmt::format(" · {:.3g}% changed", 100 * r.at("changed").get<double>());
+    if (r.contains("link_gbps")) line += fmt::format(" · link {:g} GB/s", r.at("link_gbps").get<double>());
+    return fmt::format("<header><h1>Weight sync: {}, {}</h1><p>{}<br/>{}</p></header>\n",
+                       chart::escape_html(text("shapes")), chart::escape_html(text("mode")),
+                       chart::escape_html(line), chart::escape_html(text("hardware")));
+}
+
+std::string staging_tile(const json& r) {
+    const double peak = r.at("staging_peak_bytes").get<double>(),
+                 cap = r.at("staging_cap_bytes").get<double>();
+    return chart::tile("Staging", chart::bytes_text(peak),
+                       fmt::format("peak; cap {}{}", chart::bytes_text(cap), peak > cap ? ": EXCEEDED" : ""),
+                       peak > cap ? Tone::bad : Tone::good);
+}
+
+std::string prediction_tile(const json& r) {
+    const double predicted = r.at("predicted_ms").get<double>(), measured = r.at("median_ms").get<double>();
+    return chart::tile("Predicted", fmt::format("{:.1f} ms", predicted),
+                       fmt::format("measured {:+.0f}% of it", 100 * (measured / predicted - 1)));
+}
+
+std::string key_figures(const json& r) {
+    const auto number = [&](const char* key) { return r.at(key).get<double>(); };
+    std::string ratio_note = "pause to resume, to one copy of the bytes";
+    if (r.contains("prepared_ratio"))
+        ratio_note += fmt::format("; with prepare {:.2f}", number("prepared_ratio"));
+    std::string out = chart::tile("Speed-of-light ratio",
+                                  fmt::format("{:.2f} ×", number("speed_of_light_ratio")), ratio_note);
+    out +=
+        chart::tile("Pause to resume", fmt::format("{:.1f} ms", number("median_ms")),
+                    fmt::format("median of {}; p95 {:.1f} ms", r.value("iterations", 0), number("p95_ms")));
+    out += chart::tile("Speed of light", fmt::format("{:.1f} ms", number("speed_of_light_ms")),
+                       fmt::format("best copy, {:.1f} GB/s", number("copy_gbps")));
+    out += chart::tile("Rate", fmt::format("{:.1f} GB/s", number("gbps")),
+                       fmt::format("{} of weights", chart::bytes_text(number("bytes"))));
+    const std::string count = r.contains("buckets") ? std::to_string(r.at("buckets").get<int>()) + " " : "";
+    out += chart::tile("Moved", chart::bytes_text(number("bytes_moved")),
+                       fmt::format("{}buckets of {}, depth {}", count,
+                                   chart::bytes_text(number("bucket_bytes")), r.value("depth", 0)));
+    out += staging_tile(r);
+    if (r.contains("predicted_ms")) out += prediction_tile(r);
+    const auto allocations = r.at("steady_state_allocations").get<std::int64_t>();
+    out += chart::tile("Allocations", std::to_string(allocations), "in the timed syncs",
+                       allocations == 0 ? Tone::good : Tone::bad);
+    const bool verified = r.at("verified").get<bool>();
+    out += chart::tile("Verified", verified ? "yes" : "NO",
+                       verified ? "first and last sync, every byte" : "engine and trainer DIFFER",
+                       verified ? Tone::good : Tone::bad);
+    return chart::tiles(out);
+}
+
+}  // namespace
+
+std::string bench_html(const json& result) {
+    std::string body = head(result) + key_figures(result);
+    std::string time = phase_chart(result);
+    if (result.contains("totals_ms") && !result.at("totals_ms").empty())
+        time += iterations_chart(result) + distribution_chart(result);
+    body += chart::section("Where the time goes", time + comparison_chart(result));
+    if (const std::string sweep = sweep_charts(result); !sweep.empty())
+        body += chart::section("Bucket sizes and depths", sweep);
+    body += chart::section("Memory", staging_chart(result));
+    body += fmt::format("<h2>Result</h2><details><summary>as JSON</summary><pre>{}</pre></details>\n",
+                        chart::escape_html(result.dump(2, ' ', false, json::error_handler_t::replace)));
+    return chart::page(fmt::format("{} {} sync", result.value("shapes", std::string("?")),
+                                   result.value("mode", std::string("?"))),
+                       body);
+}
+
+}  // namespace tandem::sync
