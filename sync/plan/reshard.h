@@ -58,9 +58,9 @@ class ReshardPlan {
 
     std::uint64_t move_count() const;
     std::size_t pattern_count() const;
-    std::uint64_t bytes() const;                              // of all engine ranks, in the engines' dtypes
-    const std::vector<std::uint64_t>& bytes_from() const;     // [source rank], in the engines' dtypes
-    const std::vector<std::uint64_t>& bytes_to() const;       // [engine rank]
+    std::uint64_t bytes() const;                           // of all engine ranks, in the engines' dtypes
+    const std::vector<std::uint64_t>& bytes_from() const;  // [source rank], in the engines' dtypes
+    const std::vector<std::uint64_t>& bytes_to() const;    // [engine rank]
 
   private:
     struct Impl;

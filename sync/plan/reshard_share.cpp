@@ -1,0 +1,185 @@
+#include "sync/plan/reshard_share.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace tandem::sync {
+namespace {
+
+// How `amount` is divided over ranks that carry `loads` already, so that the fullest stays as low as
+// possible: water poured over uneven ground.
+std::vector<double> pour(double amount, const std::vector<double>& loads) {
+    std::vector<double> sorted = loads;
+    std::sort(sorted.begin(), sorted.end());
+    double sum = 0;
+    double level = 0;
+    for (std::size_t n = 0; n < sorted.size(); ++n) {
+        sum += sorted[n];
+        level = (sum + amount) / static_cast<double>(n + 1);
+        if (n + 1 == sorted.size() || level <= sorted[n + 1]) break;
+    }
+    std::vector<double> shares;
+    for (const double load : loads) shares.push_back(std::max(0.0, level - load));
+    return shares;
+}
+
+// Whole units in proportion to `shares`: rounded down, what is left to the largest remainders.
+std::vector<std::uint64_t> apportion(std::uint64_t units, const std::vector<double>& shares) {
+    const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+    std::vector<std::uint64_t> counts(shares.size(), 0);
+    std::vector<double> remainders(shares.size(), 0.0);
+    std::uint64_t left = units;
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+        const double exact = static_cast<double>(units) * shares[i] / sum;
+        counts[i] = std::min(left, static_cast<std::uint64_t>(exact));
+        remainders[i] = exact - static_cast<double>(counts[i]);
+        left -= counts[i];
+    }
+    std::vector<std::size_t> order(shares.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return remainders[a] > remainders[b]; });
+    for (std::size_t i = 0; left > 0; i = (i + 1) % order.size(), --left) ++counts[order[i]];
+    return counts;
+}
+
+// Along which dim a cell is cut, and how finely.
+struct Grain {
+    std::size_t dim = 0;
+    std::int64_t size = 1;     // of the dim
+    std::int64_t quantum = 1;  // cuts are at multiples of it
+    std::int64_t least = 1;    // no piece is shorter, unless it is the whole dim
+    std::int64_t pieces() const { return std::max<std::int64_t>(1, size / least); }
+};
+
+std::int64_t divided_up(std::int64_t a, std::int64_t b) {
+    return (a + b - 1) / b;
+}
+
+// The dim that allows the most pieces, up to one a holder; of several the one with the finest cuts. Inside a
+// run cuts are at cache lines, and no run becomes smaller than min_split_bytes.
+Grain best_grain(const Cell& cell, std::size_t element_bytes, std::size_t min_split_bytes) {
+    const auto least_bytes = static_cast<std::int64_t>(std::max<std::size_t>(1, min_split_bytes));
+    const auto element = static_cast<std::int64_t>(element_bytes);
+    const auto wanted = static_cast<std::int64_t>(cell.holders.size());
+    const bool run = cell.has_run();
+    Grain best;
+    for (std::size_t d = 0; d < cell.size.size(); ++d) {
+        Grain grain{d, cell.size[d], 1, 1};
+        const bool inside_run = run && d + 1 == cell.size.size();
+        const std::int64_t step = inside_run ? element : cell.elements() / cell.size[d] * element;
+        grain.least = divided_up(least_bytes, step);
+        if (inside_run && grain.least * element >= 1024) grain.quantum = divided_up(64, element);
+        grain.least = divided_up(grain.least, grain.quantum) * grain.quantum;
+        const auto worth = [&](const Grain& g) {
+            return std::pair(std::min(g.pieces(), wanted), g.size / g.quantum);
+        };
+        if (d == 0 || worth(grain) > worth(best)) best = grain;
+    }
+    return best;
+}
+
+// Cuts at cumulated `shares`, those that would be smaller than the grain allows left out. Empty where that
+// leaves out more than a sixteenth, or where the grain is too coarse to follow the shares.
+std::vector<std::int64_t> lengths_by(const std::vector<double>& shares, const Grain& grain) {
+    const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+    const double least = static_cast<double>(grain.least) / static_cast<double>(grain.size);
+    double kept = 0;
+    std::size_t pieces = 0;
+    for (const double share : shares) {
+        if (share / sum < least * (1 - 1e-9)) continue;
+        kept += share;
+        ++pieces;
+    }
+    if (kept < sum * 15 / 16) return {};
+    std::vector<std::int64_t> lengths(shares.size(), 0);
+    double cumulated = 0;
+    double worst = 0;  // rounding, in elements of the dim
+    std::int64_t at = 0;
+    std::size_t left = pieces;
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+        if (shares[i] / sum < least * (1 - 1e-9)) continue;
+        cumulated += shares[i] / kept;
+        const double exact = cumulated * static_cast<double>(grain.size);
+        std::int64_t end = std::llround(exact / static_cast<double>(grain.quantum)) * grain.quantum;
+        if (--left == 0) end = grain.size;
+        worst = std::max(worst, std::abs(exact - static_cast<double>(end)));
+        lengths[i] = end - at;
+        if (lengths[i] < grain.least) return {};
+        at = end;
+    }
+    const double mean = static_cast<double>(grain.size) / static_cast<double>(pieces);
+    return worst > mean / 64 ? std::vector<std::int64_t>{} : lengths;
+}
+
+}  // namespace
+
+Turns::Turns(const std::vector<std::uint64_t>& counts) {
+    std::uint64_t sum = 0;
+    for (const std::uint64_t count : counts) ends_.push_back(sum += count);
+    // A step near the golden section of all units, coprime to them: units are dealt in that order.
+    step_ = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(static_cast<double>(sum) * 0.6180339887));
+    while (std::gcd(step_, sum) != 1) ++step_;
+}
+
+std::size_t Turns::holder(std::uint64_t unit) const {
+    const std::uint64_t dealt = unit * step_ % units();
+    return static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), dealt) - ends_.begin());
+}
+
+Division divide(const Cell& cell, std::uint64_t occurrences, std::size_t element_bytes,
+                std::size_t min_split_bytes, std::span<std::uint64_t> loads) {
+    const auto load = [&](std::size_t holder) -> std::uint64_t& {
+        return loads[static_cast<std::size_t>(cell.holders[holder].rank)];
+    };
+    const auto bytes = [&](const Division& division, std::size_t piece) {
+        const std::int64_t length = division.bounds[piece + 1] - division.bounds[piece];
+        const std::int64_t size = cell.size.empty() ? 1 : cell.size[division.dim];
+        return static_cast<std::uint64_t>(cell.elements() / size * length) * element_bytes;
+    };
+    const std::uint64_t cell_bytes = static_cast<std::uint64_t>(cell.elements()) * element_bytes;
+    Division division;
+    if (cell.holders.size() == 1) {
+        division.bounds = {0, cell.size.empty() ? 1 : cell.size[0]};
+        division.holders = {0};
+        load(0) += occurrences * cell_bytes;
+        return division;
+    }
+    std::vector<double> ground;
+    for (std::size_t i = 0; i < cell.holders.size(); ++i) ground.push_back(static_cast<double>(load(i)));
+    const auto shares = pour(static_cast<double>(occurrences) * static_cast<double>(cell_bytes), ground);
+    const Grain grain = best_grain(cell, element_bytes, min_split_bytes);
+    division.dim = grain.dim;
+    division.bounds = {0};
+    if (const auto lengths = lengths_by(shares, grain); !lengths.empty()) {
+        for (std::size_t i = 0; i < lengths.size(); ++i) {
+            if (lengths[i] == 0) continue;
+            division.bounds.push_back(division.bounds.back() + lengths[i]);
+            division.holders.push_back(i);
+            load(i) += occurrences * bytes(division, division.pieces() - 1);
+        }
+        return division;
+    }
+    // units are below 2^32, so that Turns can multiply two of them
+    const auto most = std::numeric_limits<std::uint32_t>::max() / std::max<std::uint64_t>(1, occurrences);
+    const auto pieces = std::min({static_cast<std::int64_t>(cell.holders.size()), grain.pieces(),
+                                  std::max<std::int64_t>(1, static_cast<std::int64_t>(most))});
+    for (std::int64_t j = 1; j < pieces; ++j) {
+        division.bounds.push_back(grain.size * j / pieces / grain.quantum * grain.quantum);
+    }
+    division.bounds.push_back(grain.size);
+    division.counts = apportion(occurrences * division.pieces(), shares);
+    if (pieces == 1) {
+        for (std::size_t i = 0; i < division.counts.size(); ++i) load(i) += division.counts[i] * cell_bytes;
+        return division;
+    }
+    const Turns turns(division.counts);
+    for (std::uint64_t unit = 0; unit < turns.units(); ++unit) {
+        load(turns.holder(unit)) += bytes(division, static_cast<std::size_t>(unit) % division.pieces());
+    }
+    return division;
+}
+
+}  // namespace tandem::sync
