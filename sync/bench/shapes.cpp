@@ -1,6 +1,9 @@
 #include "sync/bench/shapes.h"
 
 #include <array>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include "common/error.h"
 #include "common/model/parameters.h"
@@ -8,11 +11,12 @@
 namespace tandem::sync {
 namespace {
 
-// From the models' config.json.
+// From the models' config.json; Qwen3-MoE-1B has the proportions of Qwen3-30B-A3B at a size for one machine.
 struct Row {
     const char* name;
     std::int64_t vocab, hidden, ffn, layers, heads, kv_heads, head_dim;
     bool tied, qk_norm;
+    std::int64_t experts = 0, expert_ffn = 0;
 };
 constexpr std::array kModels{
     Row{"tiny", 512, 64, 256, 2, 4, 2, 16, true, true},
@@ -20,6 +24,110 @@ constexpr std::array kModels{
     Row{"Qwen3-0.6B", 151936, 1024, 3072, 28, 16, 8, 128, true, true},
     Row{"Qwen3-4B", 151936, 2560, 9728, 36, 32, 8, 128, true, true},
     Row{"Llama-3.1-8B", 128256, 4096, 14336, 32, 32, 8, 128, false, false},
+    Row{"Qwen3-MoE-1B", 151936, 1024, 3072, 12, 16, 4, 64, true, true, 32, 384},
+};
+
+const Row* row_named(const std::string& name) {
+    for (const Row& row : kModels) {
+        if (name == row.name) return &row;
+    }
+    return nullptr;
+}
+
+std::string all_names() {
+    std::string names;
+    for (const std::string& one : shape_names()) names.append(names.empty() ? "" : ", ").append(one);
+    return names;
+}
+
+// Adds a model's tensors, one layer at a time.
+class Builder {
+  public:
+    explicit Builder(const ModelShapes& shapes) : s_(shapes) {}
+
+    std::vector<ModelTensor> build() {
+        add("model.embed_tokens", {s_.vocab_size, s_.hidden_size}, TensorParallel::column);
+        for (std::int64_t layer = 0; layer < s_.num_hidden_layers; ++layer) {
+            prefix_ = fmt::format("model.layers.{}.", layer);
+            norm("input_layernorm", s_.hidden_size);
+            if (s_.kv_lora_rank > 0) {
+                latent_attention();
+            } else {
+                attention();
+            }
+            norm("post_attention_layernorm", s_.hidden_size);
+            if (s_.num_experts > 0 && layer >= s_.first_k_dense_replace) {
+                experts();
+            } else {
+                mlp("mlp.", s_.intermediate_size, TensorParallel::column, TensorParallel::row);
+            }
+        }
+        prefix_.clear();
+        norm("model.norm", s_.hidden_size);
+        if (!s_.tie_word_embeddings) {
+            add("lm_head", {s_.vocab_size, s_.hidden_size}, TensorParallel::column);
+        }
+        return std::move(tensors_);
+    }
+
+  private:
+    void add(const std::string& name, Shape shape, TensorParallel parallel, std::int64_t heads = 0) {
+        tensors_.push_back({prefix_ + name + ".weight", std::move(shape), parallel, static_cast<int>(heads)});
+    }
+    void norm(const std::string& name, std::int64_t size) { add(name, {size}, TensorParallel::replicate); }
+
+    void attention() {
+        const std::int64_t heads = s_.num_attention_heads;
+        const std::int64_t kv_heads = s_.num_key_value_heads;
+        add("self_attn.q_proj", {heads * s_.head_dim, s_.hidden_size}, TensorParallel::column, heads);
+        add("self_attn.k_proj", {kv_heads * s_.head_dim, s_.hidden_size}, TensorParallel::column, kv_heads);
+        add("self_attn.v_proj", {kv_heads * s_.head_dim, s_.hidden_size}, TensorParallel::column, kv_heads);
+        if (s_.qk_norm) {
+            norm("self_attn.q_norm", s_.head_dim);
+            norm("self_attn.k_norm", s_.head_dim);
+        }
+        add("self_attn.o_proj", {s_.hidden_size, heads * s_.head_dim}, TensorParallel::row);
+    }
+
+    void latent_attention() {
+        const std::int64_t heads = s_.num_attention_heads;
+        const std::int64_t q_out = heads * (s_.qk_nope_head_dim + s_.qk_rope_head_dim);
+        if (s_.q_lora_rank > 0) {
+            add("self_attn.q_a_proj", {s_.q_lora_rank, s_.hidden_size}, TensorParallel::replicate);
+            norm("self_attn.q_a_layernorm", s_.q_lora_rank);
+            add("self_attn.q_b_proj", {q_out, s_.q_lora_rank}, TensorParallel::column, heads);
+        } else {
+            add("self_attn.q_proj", {q_out, s_.hidden_size}, TensorParallel::column, heads);
+        }
+        add("self_attn.kv_a_proj_with_mqa", {s_.kv_lora_rank + s_.qk_rope_head_dim, s_.hidden_size},
+            TensorParallel::replicate);
+        norm("self_attn.kv_a_layernorm", s_.kv_lora_rank);
+        add("self_attn.kv_b_proj", {heads * (s_.qk_nope_head_dim + s_.v_head_dim), s_.kv_lora_rank},
+            TensorParallel::column, heads);
+        add("self_attn.o_proj", {s_.hidden_size, heads * s_.v_head_dim}, TensorParallel::row);
+    }
+
+    void mlp(const std::string& name, std::int64_t size, TensorParallel up, TensorParallel down) {
+        add(name + "gate_proj", {size, s_.hidden_size}, up);
+        add(name + "up_proj", {size, s_.hidden_size}, up);
+        add(name + "down_proj", {s_.hidden_size, size}, down);
+    }
+
+    void experts() {
+        add("mlp.gate", {s_.num_experts, s_.hidden_size}, TensorParallel::replicate);
+        for (std::int64_t e = 0; e < s_.num_experts; ++e) {
+            mlp(fmt::format("mlp.experts.{}.", e), s_.moe_intermediate_size, TensorParallel::expert,
+                TensorParallel::expert);
+        }
+        if (s_.n_shared_experts > 0) {
+            mlp("mlp.shared_experts.", s_.n_shared_experts * s_.moe_intermediate_size, TensorParallel::column,
+                TensorParallel::row);
+        }
+    }
+
+    const ModelShapes& s_;
+    std::string prefix_;
+    std::vector<ModelTensor> tensors_;
 };
 
 }  // namespace
@@ -31,32 +139,58 @@ std::vector<std::string> shape_names() {
 }
 
 model::ModelConfig model_by_name(const std::string& name) {
-    for (const Row& row : kModels) {
-        if (name != row.name) continue;
-        model::ModelConfig config;
-        config.vocab_size = row.vocab;
-        config.hidden_size = row.hidden;
-        config.intermediate_size = row.ffn;
-        config.num_hidden_layers = row.layers;
-        config.num_attention_heads = row.heads;
-        config.num_key_value_heads = row.kv_heads;
-        config.head_dim = row.head_dim;
-        config.max_position_embeddings = 4096;
-        config.tie_word_embeddings = row.tied;
-        config.qk_norm = row.qk_norm;
-        return config;
-    }
-    std::string names;
-    for (const std::string& one : shape_names()) names.append(names.empty() ? "" : ", ").append(one);
-    throw InvalidArgument(fmt::format("no shapes '{}'; there are {}", name, names));
+    const Row* row = row_named(name);
+    require(row != nullptr, "no shapes '{}'; there are {}", name, all_names());
+    require(row->experts == 0, "'{}' is a mixture of experts; a dense model is needed here", name);
+    model::ModelConfig config;
+    config.vocab_size = row->vocab;
+    config.hidden_size = row->hidden;
+    config.intermediate_size = row->ffn;
+    config.num_hidden_layers = row->layers;
+    config.num_attention_heads = row->heads;
+    config.num_key_value_heads = row->kv_heads;
+    config.head_dim = row->head_dim;
+    config.max_position_embeddings = 4096;
+    config.tie_word_embeddings = row->tied;
+    config.qk_norm = row->qk_norm;
+    return config;
 }
 
 std::vector<engine::TensorInfo> tensors_of(const model::ModelConfig& config, DType dtype) {
     std::vector<engine::TensorInfo> tensors;
     for (const model::ParameterSpec& spec : model::parameter_specs(config)) {
-        tensors.push_back({spec.name, spec.shape, dtype});
+        tensors.push_back({spec.name, spec.shape, dtype, {}});
     }
     return tensors;
+}
+
+std::vector<ModelTensor> model_tensors(const ModelShapes& shapes) {
+    return Builder(shapes).build();
+}
+
+std::vector<ModelTensor> model_tensors(const std::string& name_or_file) {
+    if (const Row* row = row_named(name_or_file)) {
+        ModelShapes shapes;
+        shapes.vocab_size = row->vocab;
+        shapes.hidden_size = row->hidden;
+        shapes.intermediate_size = row->ffn;
+        shapes.num_hidden_layers = row->layers;
+        shapes.num_attention_heads = row->heads;
+        shapes.num_key_value_heads = row->kv_heads;
+        shapes.head_dim = row->head_dim;
+        shapes.tie_word_embeddings = row->tied;
+        shapes.qk_norm = row->qk_norm;
+        shapes.num_experts = row->experts;
+        shapes.moe_intermediate_size = row->expert_ffn;
+        return model_tensors(shapes);
+    }
+    require(std::filesystem::exists(name_or_file), "no shapes and no file '{}'; there are {}", name_or_file,
+            all_names());
+    std::ifstream in(name_or_file);
+    std::stringstream text;
+    text << in.rdbuf();
+    if (!in) throw ConfigError(name_or_file, "", "cannot be read");
+    return read_model_tensors(text.str(), name_or_file);
 }
 
 }  // namespace tandem::sync
