@@ -21,7 +21,7 @@ struct CopyLines {
     std::size_t bytes;
 };
 
-// What is prefetched: so many bytes ahead in the rows, gaps left out. `in_row` while that is the same row,
+// What is prefetched: so many bytes ahead in the rows, gaps left out: kBytes while that is the same row,
 // `beyond` at its end; both are distances in memory.
 struct Ahead {
     static constexpr std::size_t kBytes = 4096;
