@@ -24,6 +24,7 @@ struct Chart {
     bool from_zero = true;
     double y_max = 0;      // 0: from the data
     bool x_log2 = false;   // x > 0 then, with ticks at powers of two
+    bool x_whole = false;  // ticks at whole numbers only
     bool x_bytes = false;  // x ticks as "64 MiB"
 };
 

@@ -23,6 +23,7 @@ double Axes::y(double value) const {
 Axes make_axes(const Chart& chart, double x_low, double x_high, double y_low, double y_high) {
     Axes axes{x_low, x_high, chart.x_log2, {}, nice_ticks(y_low, y_high, 5)};
     for (const double tick : chart.x_log2 ? log2_ticks(x_low, x_high, 8) : nice_ticks(x_low, x_high, 6)) {
+        if (chart.x_whole && tick != std::floor(tick)) continue;
         if (tick >= x_low && tick <= x_high) axes.x_ticks.push_back(tick);
     }
     return axes;

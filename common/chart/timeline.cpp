@@ -28,10 +28,10 @@ std::string bar(const Span& span, const Scale& scale, double top, const std::str
         "<title>{}: {} {}</title></rect>",
         span.hollow ? "hollow s" : "b", span.color, left, top, std::max(width, 0.8), kBar,
         escape_html(span.label), short_number(span.length), escape_html(unit));
-    if (static_cast<double>(span.label.size()) * kLetter + 8 < width) {
-        out += fmt::format("<text class='{}' x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>",
-                           span.hollow ? "tick" : "inside", left + width / 2, top + kBar - 5,
-                           escape_html(span.label));
+    if (static_cast<double>(span.label.size()) * kLetter + 12 < width) {
+        out +=
+            fmt::format("<text class='{}' x='{:.1f}' y='{:.1f}'>{}</text>", span.hollow ? "tick" : "inside",
+                        left + 6, top + kBar - 5, escape_html(span.label));
     }
     return out;
 }

@@ -37,9 +37,12 @@ std::string head(const json& r) {
 std::string staging_tile(const json& r) {
     const double peak = r.at("staging_peak_bytes").get<double>(),
                  cap = r.at("staging_cap_bytes").get<double>();
-    return chart::tile("Staging", chart::bytes_text(peak),
-                       fmt::format("peak; cap {}{}", chart::bytes_text(cap), peak > cap ? ": EXCEEDED" : ""),
-                       peak > cap ? Tone::bad : Tone::good);
+    const auto allocations = r.at("steady_state_allocations").get<std::int64_t>();
+    return chart::tile(
+        "Staging", chart::bytes_text(peak),
+        fmt::format("peak; cap {}{}; {} allocations later", chart::bytes_text(cap),
+                    peak > cap ? ": EXCEEDED" : "", allocations == 0 ? "no" : std::to_string(allocations)),
+        peak > cap || allocations > 0 ? Tone::bad : Tone::good);
 }
 
 std::string prediction_tile(const json& r) {
@@ -50,27 +53,24 @@ std::string prediction_tile(const json& r) {
 
 std::string key_figures(const json& r) {
     const auto number = [&](const char* key) { return r.at(key).get<double>(); };
-    std::string ratio_note = "pause to resume, to one copy of the bytes";
+    std::string ratio_note = "to the speed of light";
     if (r.contains("prepared_ratio"))
-        ratio_note += fmt::format("; with prepare {:.2f}", number("prepared_ratio"));
-    std::string out = chart::tile("Speed-of-light ratio",
-                                  fmt::format("{:.2f} ×", number("speed_of_light_ratio")), ratio_note);
+        ratio_note += fmt::format("; {:.2f} with prepare", number("prepared_ratio"));
+    std::string out =
+        chart::tile("Ratio", fmt::format("{:.2f} ×", number("speed_of_light_ratio")), ratio_note);
     out +=
         chart::tile("Pause to resume", fmt::format("{:.1f} ms", number("median_ms")),
                     fmt::format("median of {}; p95 {:.1f} ms", r.value("iterations", 0), number("p95_ms")));
     out += chart::tile("Speed of light", fmt::format("{:.1f} ms", number("speed_of_light_ms")),
-                       fmt::format("best copy, {:.1f} GB/s", number("copy_gbps")));
-    out += chart::tile("Rate", fmt::format("{:.1f} GB/s", number("gbps")),
-                       fmt::format("{} of weights", chart::bytes_text(number("bytes"))));
+                       fmt::format("one copy of {} at {:.1f} GB/s", chart::bytes_text(number("bytes")),
+                                   number("copy_gbps")));
     const std::string count = r.contains("buckets") ? std::to_string(r.at("buckets").get<int>()) + " " : "";
-    out += chart::tile("Moved", chart::bytes_text(number("bytes_moved")),
-                       fmt::format("{}buckets of {}, depth {}", count,
-                                   chart::bytes_text(number("bucket_bytes")), r.value("depth", 0)));
-    out += staging_tile(r);
+    out += chart::tile(
+        "Moved", chart::bytes_text(number("bytes_moved")),
+        fmt::format("{}buckets of {}, depth {}; {:.1f} GB/s", count,
+                    chart::bytes_text(number("bucket_bytes")), r.value("depth", 0), number("gbps")));
     if (r.contains("predicted_ms")) out += prediction_tile(r);
-    const auto allocations = r.at("steady_state_allocations").get<std::int64_t>();
-    out += chart::tile("Allocations", std::to_string(allocations), "in the timed syncs",
-                       allocations == 0 ? Tone::good : Tone::bad);
+    out += staging_tile(r);
     const bool verified = r.at("verified").get<bool>();
     out += chart::tile("Verified", verified ? "yes" : "NO",
                        verified ? "first and last sync, every byte" : "engine and trainer DIFFER",
