@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <iterator>
 #include <vector>
 
+#include "common/error.h"
 #include "common/log.h"
 #include "common/trace.h"
+#include "common/trace_file.h"
 
 namespace tandem::trainer {
 
@@ -25,18 +27,18 @@ void merge_trace_parts(const std::string& directory) {
             parts.push_back(entry.path());
     }
     std::sort(parts.begin(), parts.end());
-    auto events = nlohmann::json::array();
+    std::vector<std::string> texts;
     for (const fs::path& part : parts) {
         std::ifstream in(part);
-        const auto recorded = nlohmann::json::parse(in, nullptr, false);
-        if (recorded.is_array()) {
-            events.insert(events.end(), recorded.begin(), recorded.end());
-        } else {
-            spdlog::warn("{} is not a list of trace events; left out", part.string());
-        }
-        fs::remove(part);
+        texts.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
     }
-    std::ofstream(directory + "/trace.json") << nlohmann::json{{"traceEvents", std::move(events)}}.dump();
+    try {
+        trace::write_file(directory + "/trace.json", texts);
+    } catch (const SystemError& error) {
+        spdlog::warn("no trace: {}", error.what());
+        return;
+    }
+    for (const fs::path& part : parts) fs::remove(part);
 }
 
 }  // namespace tandem::trainer

@@ -2,15 +2,23 @@
 #include "common/trace.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <latch>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 #include <vector>
 
+#include "common/error.h"
+#include "common/trace_file.h"
+
 namespace tandem {
 namespace {
+
+namespace fs = std::filesystem;
 
 using nlohmann::json;
 
@@ -66,6 +74,38 @@ TEST(Trace, ThreadsHaveRowsOfTheirOwn) {
     }
     EXPECT_EQ(spans, 200);
     EXPECT_EQ(rows.size(), 4u);
+}
+
+struct Folder {
+    Folder() : path(fs::temp_directory_path() / ("tandem_trace_test." + std::to_string(::getpid()))) {
+        fs::create_directories(path);
+    }
+    ~Folder() { fs::remove_all(path); }
+    fs::path path;
+};
+
+std::string names(const std::string& file) {
+    std::ifstream in(file);
+    std::string result;
+    const json content = json::parse(in);
+    for (const json& event : content.at("traceEvents")) result += event.at("name").get<std::string>() + " ";
+    return result;
+}
+
+TEST(TraceFile, HoldsThePartsInOrderAndGrows) {
+    const Folder folder;
+    const std::string file = (folder.path / "trace.json").string();
+    trace::write_file(file,
+                      {R"([{"name": "a"}, {"name": "b"}])", "cut sho", "3", "[]", R"([{"name": "c"}])"});
+    EXPECT_EQ(names(file), "a b c ");
+    trace::add_to_file(file, {R"([{"name": "d"}])"});
+    EXPECT_EQ(names(file), "a b c d ");
+    trace::write_file(file, {});
+    EXPECT_EQ(names(file), "");
+    trace::add_to_file((folder.path / "new.json").string(), {R"([{"name": "e"}])"});
+    EXPECT_EQ(names((folder.path / "new.json").string()), "e ");
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder.path), {}), 2);  // nothing half written
+    EXPECT_THROW(trace::write_file((folder.path / "nowhere" / "trace.json").string(), {}), SystemError);
 }
 
 }  // namespace

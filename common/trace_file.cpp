@@ -1,0 +1,53 @@
+#include "common/trace_file.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "common/error.h"
+#include "common/log.h"
+
+namespace tandem::trace {
+
+using nlohmann::json;
+
+std::string merged(const std::vector<std::string>& parts) {
+    json events = json::array();
+    for (const std::string& part : parts) {
+        json recorded = json::parse(part, nullptr, false);
+        if (recorded.is_object() && recorded.contains("traceEvents"))
+            recorded = json(recorded["traceEvents"]);
+        if (recorded.is_array()) {
+            events.insert(events.end(), recorded.begin(), recorded.end());
+        } else {
+            spdlog::warn("a part of a trace is not a list of events; left out: {}", part.substr(0, 60));
+        }
+    }
+    return json{{"traceEvents", std::move(events)}}.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+void write_file(const std::string& file, const std::vector<std::string>& parts) {
+    const std::string temporary = file + ".tmp." + std::to_string(::getpid());
+    std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
+    out << merged(parts) << "\n";
+    out.close();
+    if (!out || std::rename(temporary.c_str(), file.c_str()) != 0) {
+        const int error = errno;
+        std::remove(temporary.c_str());
+        throw SystemError("write " + file, error);
+    }
+}
+
+void add_to_file(const std::string& file, const std::vector<std::string>& parts) {
+    std::vector<std::string> all;
+    if (std::ifstream in(file); in)
+        all.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+    all.insert(all.end(), parts.begin(), parts.end());
+    write_file(file, all);
+}
+
+}  // namespace tandem::trace
