@@ -188,34 +188,19 @@ class Matcher {
     Key key_;  // the one asked for; here to be allocated once
 };
 
-// The cells that are divided first leave the least choice, then the largest.
-void divide_all(std::vector<Pattern>& patterns, const std::vector<std::size_t>& element_bytes,
-                std::size_t min_split_bytes, std::vector<std::uint64_t>& loads) {
-    struct Task {
-        std::size_t pattern = 0;
-        std::size_t cell = 0;
-        std::size_t holders = 0;
-        std::uint64_t bytes = 0;
-    };
-    std::vector<Task> tasks;
+void divide_patterns(std::vector<Pattern>& patterns, const std::vector<std::size_t>& element_bytes,
+                     std::size_t min_split_bytes, std::vector<std::uint64_t>& loads) {
+    std::vector<SharedCell> cells;
     for (std::size_t p = 0; p < patterns.size(); ++p) {
-        for (std::size_t c = 0; c < patterns[p].cells().size(); ++c) {
-            const Cell& cell = patterns[p].cells()[c];
-            tasks.push_back(
-                {p, c, cell.holders.size(),
-                 patterns[p].occurrences * element_bytes[p] * static_cast<std::uint64_t>(cell.elements())});
-        }
+        for (const Cell& cell : patterns[p].cells())
+            cells.push_back({&cell, patterns[p].occurrences, element_bytes[p]});
     }
-    std::stable_sort(tasks.begin(), tasks.end(), [](const Task& a, const Task& b) {
-        return a.holders != b.holders ? a.holders < b.holders : a.holders > 1 && a.bytes > b.bytes;
-    });
-    for (const Task& task : tasks) {
-        Pattern& pattern = patterns[task.pattern];
-        const Cell& cell = pattern.cells()[task.cell];
-        pattern.add(cell,
-                    divide(cell, pattern.occurrences, element_bytes[task.pattern], min_split_bytes, loads));
+    const std::vector<Division> divisions = divide_all(cells, min_split_bytes, loads);
+    std::size_t next = 0;
+    for (Pattern& pattern : patterns) {
+        for (const Cell& cell : pattern.cells()) pattern.add(cell, divisions[next++]);
+        pattern.finish();
     }
-    for (Pattern& pattern : patterns) pattern.finish();
 }
 
 }  // namespace
@@ -240,7 +225,7 @@ ReshardPlan ReshardPlan::make(SourceLayout source, EngineLayout engine, const Re
     }
     impl->first.push_back(impl->occurrences.size());
     impl->bytes_from.assign(static_cast<std::size_t>(impl->source.world_size), 0);
-    divide_all(impl->patterns, element_bytes, options.min_split_bytes, impl->bytes_from);
+    divide_patterns(impl->patterns, element_bytes, options.min_split_bytes, impl->bytes_from);
     for (const Pattern& pattern : impl->patterns) impl->moves += pattern.move_count();
     ReshardPlan plan;
     plan.impl_ = std::move(impl);

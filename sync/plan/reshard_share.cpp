@@ -114,6 +114,116 @@ std::vector<std::int64_t> lengths_by(const std::vector<double>& shares, const Gr
     return worst > mean / 64 ? std::vector<std::int64_t>{} : lengths;
 }
 
+std::int64_t dim_size(const Cell& cell, std::size_t dim) {
+    return cell.size.empty() ? 1 : cell.size[dim];
+}
+
+// How the holders of a cell divide it when they should send in proportion to `shares`.
+Division divide(const SharedCell& shared, const std::vector<double>& shares, std::size_t min_split_bytes) {
+    const Cell& cell = *shared.cell;
+    const Grain grain = best_grain(cell, shared.element_bytes, min_split_bytes);
+    Division division;
+    division.dim = grain.dim;
+    division.bounds = {0};
+    if (const auto lengths = lengths_by(shares, grain); !lengths.empty()) {
+        for (std::size_t i = 0; i < lengths.size(); ++i) {
+            if (lengths[i] == 0) continue;
+            division.bounds.push_back(division.bounds.back() + lengths[i]);
+            division.holders.push_back(i);
+        }
+        return division;
+    }
+    // units are below 2^32, so that Turns can multiply two of them
+    const auto most =
+        std::numeric_limits<std::uint32_t>::max() / std::max<std::uint64_t>(1, shared.occurrences);
+    const auto pieces = std::min({static_cast<std::int64_t>(cell.holders.size()), grain.pieces(),
+                                  std::max<std::int64_t>(1, static_cast<std::int64_t>(most))});
+    for (std::int64_t j = 1; j < pieces; ++j) {
+        division.bounds.push_back(grain.size * j / pieces / grain.quantum * grain.quantum);
+    }
+    division.bounds.push_back(grain.size);
+    division.counts = apportion(shared.occurrences * division.pieces(), shares);
+    return division;
+}
+
+// [holder]: bytes of all occurrences.
+std::vector<std::uint64_t> sent_bytes(const SharedCell& shared, const Division& division) {
+    const Cell& cell = *shared.cell;
+    const auto slice = static_cast<std::uint64_t>(cell.elements() / dim_size(cell, division.dim));
+    const auto bytes = [&](std::size_t piece) {
+        return slice * static_cast<std::uint64_t>(division.bounds[piece + 1] - division.bounds[piece]) *
+               shared.element_bytes;
+    };
+    std::vector<std::uint64_t> sent(cell.holders.size(), 0);
+    if (division.counts.empty()) {
+        for (std::size_t piece = 0; piece < division.pieces(); ++piece) {
+            sent[division.holders[piece]] += shared.occurrences * bytes(piece);
+        }
+    } else if (division.pieces() == 1) {
+        for (std::size_t i = 0; i < sent.size(); ++i) sent[i] = division.counts[i] * bytes(0);
+    } else {
+        const Turns turns(division.counts);
+        for (std::uint64_t unit = 0; unit < turns.units(); ++unit) {
+            sent[turns.holder(unit)] += bytes(static_cast<std::size_t>(unit) % division.pieces());
+        }
+    }
+    return sent;
+}
+
+// What each holder of each cell should send. Cells are poured one after the other over what all others
+// leave, again and again, which ends with the most equal loads that there are.
+class Balance {
+  public:
+    Balance(const std::vector<SharedCell>& cells, std::span<std::uint64_t> loads)
+        : cells_(cells), loads_(loads.begin(), loads.end()), amounts_(cells.size()) {}
+
+    void settle(const std::vector<std::size_t>& order) {
+        constexpr int kMostRounds = 16;
+        const double bytes = std::accumulate(order.begin(), order.end(), 0.0, [&](double sum, std::size_t i) {
+            return sum + total(cells_[i]);
+        });
+        for (int round = 0; round < kMostRounds; ++round) {
+            double moved = 0;
+            for (const std::size_t i : order) {
+                const std::vector<double> before = amounts_[i];
+                const std::vector<double> now = pour_again(i);
+                for (std::size_t h = 0; h < now.size(); ++h) {
+                    moved += before.empty() ? now[h] : std::abs(now[h] - before[h]);
+                }
+                put(i, now);
+            }
+            if (moved < bytes / 1000) return;
+        }
+    }
+    // Takes a cell out and says how it would best be spread over the rest.
+    std::vector<double> pour_again(std::size_t i) {
+        const auto& holders = cells_[i].cell->holders;
+        std::vector<double> ground;
+        for (std::size_t h = 0; h < holders.size(); ++h) {
+            double& load = loads_[static_cast<std::size_t>(holders[h].rank)];
+            if (!amounts_[i].empty()) load -= amounts_[i][h];
+            ground.push_back(load);
+        }
+        return pour(total(cells_[i]), ground);
+    }
+    void put(std::size_t i, std::vector<double> amounts) {
+        amounts_[i] = std::move(amounts);
+        for (std::size_t h = 0; h < amounts_[i].size(); ++h) {
+            loads_[static_cast<std::size_t>(cells_[i].cell->holders[h].rank)] += amounts_[i][h];
+        }
+    }
+
+  private:
+    static double total(const SharedCell& shared) {
+        return static_cast<double>(shared.occurrences) * static_cast<double>(shared.cell->elements()) *
+               static_cast<double>(shared.element_bytes);
+    }
+
+    const std::vector<SharedCell>& cells_;
+    std::vector<double> loads_;                 // [rank]
+    std::vector<std::vector<double>> amounts_;  // [cell][holder]; empty: not in loads_
+};
+
 }  // namespace
 
 Turns::Turns(const std::vector<std::uint64_t>& counts) {
@@ -129,57 +239,40 @@ std::size_t Turns::holder(std::uint64_t unit) const {
     return static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), dealt) - ends_.begin());
 }
 
-Division divide(const Cell& cell, std::uint64_t occurrences, std::size_t element_bytes,
-                std::size_t min_split_bytes, std::span<std::uint64_t> loads) {
-    const auto load = [&](std::size_t holder) -> std::uint64_t& {
-        return loads[static_cast<std::size_t>(cell.holders[holder].rank)];
+std::vector<Division> divide_all(const std::vector<SharedCell>& cells, std::size_t min_split_bytes,
+                                 std::span<std::uint64_t> loads) {
+    std::vector<Division> divisions(cells.size());
+    const auto add = [&](std::size_t i) {
+        const std::vector<std::uint64_t> sent = sent_bytes(cells[i], divisions[i]);
+        for (std::size_t h = 0; h < sent.size(); ++h)
+            loads[static_cast<std::size_t>(cells[i].cell->holders[h].rank)] += sent[h];
+        return std::vector<double>(sent.begin(), sent.end());
     };
-    const auto bytes = [&](const Division& division, std::size_t piece) {
-        const std::int64_t length = division.bounds[piece + 1] - division.bounds[piece];
-        const std::int64_t size = cell.size.empty() ? 1 : cell.size[division.dim];
-        return static_cast<std::uint64_t>(cell.elements() / size * length) * element_bytes;
-    };
-    const std::uint64_t cell_bytes = static_cast<std::uint64_t>(cell.elements()) * element_bytes;
-    Division division;
-    if (cell.holders.size() == 1) {
-        division.bounds = {0, cell.size.empty() ? 1 : cell.size[0]};
-        division.holders = {0};
-        load(0) += occurrences * cell_bytes;
-        return division;
-    }
-    std::vector<double> ground;
-    for (std::size_t i = 0; i < cell.holders.size(); ++i) ground.push_back(static_cast<double>(load(i)));
-    const auto shares = pour(static_cast<double>(occurrences) * static_cast<double>(cell_bytes), ground);
-    const Grain grain = best_grain(cell, element_bytes, min_split_bytes);
-    division.dim = grain.dim;
-    division.bounds = {0};
-    if (const auto lengths = lengths_by(shares, grain); !lengths.empty()) {
-        for (std::size_t i = 0; i < lengths.size(); ++i) {
-            if (lengths[i] == 0) continue;
-            division.bounds.push_back(division.bounds.back() + lengths[i]);
-            division.holders.push_back(i);
-            load(i) += occurrences * bytes(division, division.pieces() - 1);
+    std::vector<std::size_t> shared;  // by several ranks; those with the least choice first, then the largest
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+        if (cells[i].cell->holders.size() > 1) {
+            shared.push_back(i);
+            continue;
         }
-        return division;
+        divisions[i] = {0, {0, dim_size(*cells[i].cell, 0)}, {0}, {}};
+        add(i);
     }
-    // units are below 2^32, so that Turns can multiply two of them
-    const auto most = std::numeric_limits<std::uint32_t>::max() / std::max<std::uint64_t>(1, occurrences);
-    const auto pieces = std::min({static_cast<std::int64_t>(cell.holders.size()), grain.pieces(),
-                                  std::max<std::int64_t>(1, static_cast<std::int64_t>(most))});
-    for (std::int64_t j = 1; j < pieces; ++j) {
-        division.bounds.push_back(grain.size * j / pieces / grain.quantum * grain.quantum);
+    std::stable_sort(shared.begin(), shared.end(), [&](std::size_t a, std::size_t b) {
+        const auto key = [&](std::size_t i) {
+            return std::pair(-static_cast<std::int64_t>(cells[i].cell->holders.size()),
+                             cells[i].occurrences * static_cast<std::uint64_t>(cells[i].cell->elements()) *
+                                 cells[i].element_bytes);
+        };
+        return key(a) > key(b);
+    });
+    // What cannot be divided as it should is made up for by the cells after it.
+    Balance balance(cells, loads);
+    balance.settle(shared);
+    for (const std::size_t i : shared) {
+        divisions[i] = divide(cells[i], balance.pour_again(i), min_split_bytes);
+        balance.put(i, add(i));
     }
-    division.bounds.push_back(grain.size);
-    division.counts = apportion(occurrences * division.pieces(), shares);
-    if (pieces == 1) {
-        for (std::size_t i = 0; i < division.counts.size(); ++i) load(i) += division.counts[i] * cell_bytes;
-        return division;
-    }
-    const Turns turns(division.counts);
-    for (std::uint64_t unit = 0; unit < turns.units(); ++unit) {
-        load(turns.holder(unit)) += bytes(division, static_cast<std::size_t>(unit) % division.pieces());
-    }
-    return division;
+    return divisions;
 }
 
 }  // namespace tandem::sync

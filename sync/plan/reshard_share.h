@@ -2,8 +2,8 @@
 //
 // A pattern occurs many times (in every layer, for every expert), so its cells are divided once for all
 // occurrences: either each occurrence is cut in the same way, a piece a holder, or, where pieces would
-// become too small, holders take turns, so many occurrences each. Both follow the bytes that every rank
-// sends already, so that ranks that hold less elsewhere send more here.
+// become too small, holders take turns, so many occurrences each. Both follow what every rank sends
+// elsewhere, so that ranks that hold less there send more here.
 #pragma once
 
 #include <cstdint>
@@ -37,9 +37,16 @@ struct Division {
     std::size_t pieces() const { return bounds.size() - 1; }
 };
 
-// Divides a cell that occurs `occurrences` times, with `element_bytes` a sent element, and adds what each
-// holder sends to `loads` ([rank], bytes).
-Division divide(const Cell& cell, std::uint64_t occurrences, std::size_t element_bytes,
-                std::size_t min_split_bytes, std::span<std::uint64_t> loads);
+// A cell of a pattern, as often as the pattern occurs.
+struct SharedCell {
+    const Cell* cell = nullptr;
+    std::uint64_t occurrences = 0;
+    std::size_t element_bytes = 0;  // as sent
+};
+
+// Divides all cells so that the ranks' bytes come out as equal as who holds what allows, and adds them to
+// `loads` ([rank]). Result in the order of `cells`.
+std::vector<Division> divide_all(const std::vector<SharedCell>& cells, std::size_t min_split_bytes,
+                                 std::span<std::uint64_t> loads);
 
 }  // namespace tandem::sync

@@ -1,0 +1,120 @@
+// How a plan spreads the work over ranks that hold the same elements.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <set>
+
+#include "sync/plan/reshard_share.h"
+#include "tests/unit/sync/reshard_model.h"
+#include "tests/unit/sync/reshard_oracle.h"
+
+namespace tandem::sync {
+namespace {
+
+double imbalance(const ReshardPlan& plan) {
+    const auto& from = plan.bytes_from();
+    const double sum = std::accumulate(from.begin(), from.end(), 0.0);
+    return static_cast<double>(*std::max_element(from.begin(), from.end())) *
+           static_cast<double>(from.size()) / sum;
+}
+
+std::vector<ModelTensor> same_tensors(int count, const Shape& shape) {
+    std::vector<ModelTensor> model;
+    for (int i = 0; i < count; ++i)
+        model.push_back({fmt::format("w{}", i), shape, TensorParallel::replicate, 0});
+    return model;
+}
+
+ReshardPlan plan_of(const std::vector<ModelTensor>& model, const SourceLayout& source,
+                    const ReshardOptions& options = {}) {
+    return ReshardPlan::make(source, engine_layout(model, {}, DType::bfloat16), options);
+}
+
+TEST(ReshardBalance, ReplicasCutLargeTensorsEvenly) {
+    const auto model = same_tensors(1, {512, 512});
+    for (const auto& [mesh, placements] :
+         std::vector<std::pair<std::vector<int>, Placements>>{{{2}, {Replicate()}},
+                                                              {{3}, {Replicate()}},
+                                                              {{2, 2}, {Replicate(), Shard(0)}},
+                                                              {{2, 2}, {Shard(1), Replicate()}}}) {
+        SCOPED_TRACE(to_string(placements));
+        const auto plan = plan_of(model, on_mesh(model, mesh, placements));
+        EXPECT_LT(imbalance(plan), 1.001);
+        check_reshard(plan);
+        for (const Move& move : plan.moves_to(0)) EXPECT_GE(move.rows * move.row_elements * 2, 64 << 10);
+    }
+}
+
+// 3 replicas of 16 strided rows: no even cut, so the larger piece goes round.
+TEST(ReshardBalance, UnevenCutsGoRound) {
+    const auto model = same_tensors(300, {16, 64});
+    const auto plan = plan_of(model, on_mesh(model, {3, 2}, {Replicate(), Shard(1)}), {64});
+    EXPECT_LT(imbalance(plan), 1.01);
+}
+
+TEST(ReshardBalance, SmallTensorsStayWholeAndGoRound) {
+    const auto model = same_tensors(401, {64});
+    const auto plan = plan_of(model, on_mesh(model, {4}, {Replicate()}));
+    EXPECT_EQ(plan.move_count(), 401u);
+    EXPECT_LT(imbalance(plan), 1.01);
+    const auto moves = plan.moves_to(0);
+    for (std::size_t i = 0; i + 8 <= moves.size(); i += 8) {  // at any time, not only in the end
+        std::set<int> ranks;
+        for (std::size_t j = i; j < i + 8; ++j) ranks.insert(moves[j].source_rank);
+        EXPECT_EQ(ranks.size(), 4u) << "moves " << i << " to " << i + 7;
+    }
+}
+
+TEST(ReshardBalance, TensorsOfManySizes) {
+    std::vector<ModelTensor> model;
+    for (int i = 0; i < 60; ++i)
+        model.push_back({fmt::format("w{}", i), {7 + i, 1000 + 37 * i}, TensorParallel::replicate, 0});
+    const auto source = on_mesh(model, {5}, {Replicate()});
+    EXPECT_LT(imbalance(plan_of(model, source)), 1.01);
+}
+
+// Two rows on four ranks leave ranks 2 and 3 empty; the tensor that all hold makes up for it.
+TEST(ReshardBalance, RanksWithLessElsewhereSendMore) {
+    const std::vector<ModelTensor> model{{"everywhere", {64, 4096}, TensorParallel::replicate, 0},
+                                         {"uneven", {2, 65536}, TensorParallel::replicate, 0}};
+    SourceLayout source = on_mesh(model, {4}, {Shard(0)});
+    source.groups.push_back({{0, 1, 2, 3}, {4}, {Replicate()}});
+    source.tensors[0].groups = {2};
+    const auto plan = plan_of(model, source);
+    EXPECT_LT(imbalance(plan), 1.01);
+    EXPECT_EQ(plan.bytes(), (64u * 4096 + 2 * 65536) * 2);
+    check_reshard(plan);
+}
+
+// Two groups hold a tensor in different layouts: all of their ranks share the work.
+TEST(ReshardBalance, GroupsAreReplicas) {
+    const std::vector<ModelTensor> model{{"w", {256, 256}, TensorParallel::replicate, 0}};
+    SourceLayout source = on_mesh(model, {4}, {Shard(0)});
+    source.world_size = 6;
+    source.groups.push_back({{5, 4}, {2}, {Shard(1)}});
+    source.tensors[0].groups = {0, 2};
+    const auto plan = plan_of(model, source, {1024});
+    EXPECT_LT(imbalance(plan), 1.01);
+    check_reshard(plan);
+}
+
+TEST(ReshardBalance, EveryCallerGetsTheSamePlan) {
+    const auto model = small_model();
+    const auto source = on_mesh(model, {2, 3}, {Replicate(), Shard(0)});
+    const auto a = plan_of(model, source, {16});
+    const auto b = plan_of(model, source, {16});
+    EXPECT_EQ(a.moves_to(0), b.moves_to(0));
+}
+
+TEST(ReshardTurns, EachHolderHasItsCount) {
+    for (const auto& counts :
+         std::vector<std::vector<std::uint64_t>>{{1}, {0, 3}, {5, 5, 5}, {7, 0, 1, 92}, {100000, 1, 99999}}) {
+        const Turns turns(counts);
+        std::vector<std::uint64_t> seen(counts.size(), 0);
+        for (std::uint64_t unit = 0; unit < turns.units(); ++unit) ++seen.at(turns.holder(unit));
+        EXPECT_EQ(seen, counts);
+    }
+}
+
+}  // namespace
+}  // namespace tandem::sync
