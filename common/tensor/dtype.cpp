@@ -16,6 +16,10 @@ std::size_t dtype_size(DType dtype) {
             return 8;
         case DType::uint8:
             return 1;
+        case DType::float8_e4m3fn:
+            return 1;
+        case DType::int8:
+            return 1;
     }
     return 0;
 }
@@ -32,6 +36,10 @@ std::string_view dtype_name(DType dtype) {
             return "int64";
         case DType::uint8:
             return "uint8";
+        case DType::float8_e4m3fn:
+            return "float8_e4m3fn";
+        case DType::int8:
+            return "int8";
     }
     return "?";
 }
@@ -42,8 +50,12 @@ DType dtype_from_name(std::string_view name) {
     if (name == "int32" || name == "I32") return DType::int32;
     if (name == "int64" || name == "I64") return DType::int64;
     if (name == "uint8" || name == "U8") return DType::uint8;
+    if (name == "float8_e4m3fn" || name == "fp8" || name == "F8_E4M3") return DType::float8_e4m3fn;
+    if (name == "int8" || name == "I8") return DType::int8;
     throw InvalidArgument(
-        fmt::format("unknown dtype '{}'; known: float32 (fp32), bfloat16 (bf16), int32, int64, uint8", name));
+        fmt::format("unknown dtype '{}'; known: float32 (fp32), bfloat16 (bf16), int32, int64, uint8, "
+                    "float8_e4m3fn (fp8), int8",
+                    name));
 }
 
 std::string_view safetensors_dtype_name(DType dtype) {
@@ -58,6 +70,10 @@ std::string_view safetensors_dtype_name(DType dtype) {
             return "I64";
         case DType::uint8:
             return "U8";
+        case DType::float8_e4m3fn:
+            return "F8_E4M3";
+        case DType::int8:
+            return "I8";
     }
     return "?";
 }

@@ -24,13 +24,14 @@ struct bfloat16 {
     friend bool operator==(bfloat16 a, bfloat16 b) { return a.bits == b.bits; }
 };
 
-enum class DType : std::uint8_t { float32, bfloat16, int32, int64, uint8 };
+// The last two only carry quantised weights (common/ops/quantize.h): no tensor computes in them.
+enum class DType : std::uint8_t { float32, bfloat16, int32, int64, uint8, float8_e4m3fn, int8 };
 
 std::size_t dtype_size(DType dtype);
 std::string_view dtype_name(DType dtype);  // torch's words: "float32", "bfloat16", …
 DType dtype_from_name(
-    std::string_view name);  // also "fp32", "bf16"; throws InvalidArgument listing the names
-std::string_view safetensors_dtype_name(DType dtype);  // "F32", "BF16", "I32", "I64", "U8"
+    std::string_view name);  // also "fp32", "bf16", "fp8"; throws InvalidArgument listing the names
+std::string_view safetensors_dtype_name(DType dtype);  // "F32", "BF16", "I32", "I64", "U8", "F8_E4M3", "I8"
 
 template <typename T>
 struct dtype_of;

@@ -111,7 +111,18 @@ def bfloat16():
     save("bfloat16", values=values, rounded=values.bfloat16())
 
 
+def float8():
+    """All 254 numbers of e4m3fn, and roundings up to 464: above that PyTorch makes NaN where quantize saturates."""
+    torch.manual_seed(8)
+    bits = torch.tensor([b for b in range(256) if b & 0x7F != 0x7F], dtype=torch.uint8)
+    scales = 2.0 ** torch.arange(-11, 9, dtype=torch.float32)
+    values = torch.cat([(torch.randn(20, 20) * scales[:, None]).flatten().clamp(-464, 464),
+                        torch.tensor([464.0, -464.0, 0.0, -0.0, 2.0**-10, 2.0**-10 * 1.0000001, 2.0**-9 * 7.5])])
+    save("float8", bits=bits.float(), numbers=bits.view(torch.float8_e4m3fn).float(), values=values,
+         rounded=values.to(torch.float8_e4m3fn).view(torch.uint8).float())
+
+
 if __name__ == "__main__":
     OUT.mkdir(exist_ok=True)
-    for make in (attention, rms_norm, swiglu, rope, logprobs, adamw, bfloat16):
+    for make in (attention, rms_norm, swiglu, rope, logprobs, adamw, bfloat16, float8):
         make()

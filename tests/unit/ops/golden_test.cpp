@@ -9,6 +9,7 @@
 #include "common/ops/attention.h"
 #include "common/ops/cross_entropy.h"
 #include "common/ops/elementwise.h"
+#include "common/ops/quantize.h"
 #include "common/ops/rms_norm.h"
 #include "common/ops/rope.h"
 #include "common/ops/swiglu.h"
@@ -135,6 +136,20 @@ TEST(OpsGolden, Bfloat16) {
     ops::cast(stream, values, rounded);
     ops::cast(stream, rounded, back);
     testing::expect_same_bits(back, g.tensor("rounded"), "rounded");
+}
+
+TEST(OpsGolden, Float8) {
+    const Golden g("float8");
+    const Tensor bits = g.tensor("bits"), numbers = g.tensor("numbers");
+    for (std::int64_t i = 0; i < bits.numel(); ++i) {
+        const float number = ops::e4m3_to_float(static_cast<std::uint8_t>(bits.data<float>()[i]));
+        ASSERT_EQ(number, numbers.data<float>()[i]) << i;
+    }
+    const Tensor values = g.tensor("values"), rounded = g.tensor("rounded");
+    for (std::int64_t i = 0; i < values.numel(); ++i) {
+        const float value = values.data<float>()[i];
+        ASSERT_EQ(ops::float_to_e4m3(value), rounded.data<float>()[i]) << value;
+    }
 }
 
 }  // namespace

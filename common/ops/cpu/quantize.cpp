@@ -1,0 +1,166 @@
+// Quantisation on the CPU: rows are cut where the scale changes; each piece is one loop.
+#include "common/ops/quantize.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "common/error.h"
+#include "common/ops/cpu/copy_kernels.h"
+#include "common/ops/cpu/quantize_loops.h"
+
+namespace tandem::ops {
+namespace {
+
+using std::size_t;
+
+TANDEM_CLONES std::uint32_t amax_fp32(const std::uint32_t* bits, size_t count, std::uint32_t amax) {
+    for (size_t i = 0; i < count; ++i) {
+        const std::uint32_t magnitude = bits[i] & 0x7fffffffu;
+        amax = magnitude > amax ? magnitude : amax;
+    }
+    return amax;
+}
+
+TANDEM_CLONES std::uint32_t amax_bf16(const std::uint16_t* bits, size_t count, std::uint32_t amax) {
+    auto most = static_cast<std::uint16_t>(amax >> 16);
+    for (size_t i = 0; i < count; ++i) {
+        const auto magnitude = static_cast<std::uint16_t>(bits[i] & 0x7fffu);
+        most = magnitude > most ? magnitude : most;
+    }
+    const std::uint32_t found = static_cast<std::uint32_t>(most) << 16;
+    return found > amax ? found : amax;
+}
+
+TANDEM_CLONES void to_e4m3(const float* from, size_t count, float scale, std::uint8_t* to) {
+    for (size_t i = 0; i < count; ++i) to[i] = static_cast<std::uint8_t>(detail::e4m3_bits(from[i] / scale));
+}
+
+TANDEM_CLONES void to_int8(const float* from, size_t count, float scale, std::uint8_t* to) {
+    for (size_t i = 0; i < count; ++i) to[i] = static_cast<std::uint8_t>(detail::int8_value(from[i] / scale));
+}
+
+void check_box(const char* op, const WeightBox& box, const ScaleGrid& grid, size_t scales) {
+    require(box.dtype == DType::float32 || box.dtype == DType::bfloat16,
+            "{}: a weight of {}, expected float32 or bfloat16", op, dtype_name(box.dtype));
+    require(box.row >= 0 && box.column >= 0 && box.rows >= 0 && box.columns >= 0 &&
+                box.row + box.rows <= grid.rows && box.column + box.columns <= grid.columns,
+            "{}: {}×{} elements at ({}, {}) of a {}×{} weight", op, box.rows, box.columns, box.row,
+            box.column, grid.rows, grid.columns);
+    const size_t row_bytes = static_cast<size_t>(box.columns) * dtype_size(box.dtype);
+    require(box.rows <= 1 || (box.stride >= row_bytes && box.stride % dtype_size(box.dtype) == 0),
+            "{}: rows of {} bytes lie {} bytes apart", op, row_bytes, box.stride);
+    require(static_cast<std::int64_t>(scales) == grid.scale_rows() * grid.scale_columns(),
+            "{}: {} scales, expected {}×{}", op, scales, grid.scale_rows(), grid.scale_columns());
+}
+
+// Calls body(first element, elements, index of the scale) for each piece of row `row` of the box.
+template <typename Body>
+void for_pieces(const WeightBox& box, const ScaleGrid& grid, std::int64_t row, const Body& body) {
+    const std::byte* data = box.data + static_cast<size_t>(row) * box.stride;
+    if (grid.kind == Quantization::int8_channel) {
+        return body(data, static_cast<size_t>(box.columns), static_cast<size_t>(box.row + row));
+    }
+    const std::int64_t first = (box.row + row) / kScaleBlock * grid.scale_columns();
+    for (std::int64_t at = 0; at < box.columns;) {
+        const std::int64_t column = box.column + at;
+        const std::int64_t count = std::min(box.columns - at, kScaleBlock - column % kScaleBlock);
+        body(data + static_cast<size_t>(at) * dtype_size(box.dtype), static_cast<size_t>(count),
+             static_cast<size_t>(first + column / kScaleBlock));
+        at += count;
+    }
+}
+
+// One piece in one scale; bfloat16 is widened in blocks first.
+void convert(const std::byte* from, DType dtype, size_t count, Quantization kind, float scale,
+             std::uint8_t* to) {
+    const auto loop = kind == Quantization::fp8_block ? to_e4m3 : to_int8;
+    if (dtype == DType::float32) return loop(reinterpret_cast<const float*>(from), count, scale, to);
+    std::array<float, 256> wide;
+    for (size_t at = 0; at < count; at += wide.size()) {
+        const size_t part = std::min(wide.size(), count - at);
+        detail::copy_kernels().widen(from + 2 * at, reinterpret_cast<std::byte*>(wide.data()),
+                                     static_cast<std::int64_t>(part));
+        loop(wide.data(), part, scale, to + at);
+    }
+}
+
+}  // namespace
+
+std::int64_t ScaleGrid::scale_rows() const {
+    return kind == Quantization::fp8_block ? (rows + kScaleBlock - 1) / kScaleBlock : rows;
+}
+
+std::int64_t ScaleGrid::scale_columns() const {
+    return kind == Quantization::fp8_block ? (columns + kScaleBlock - 1) / kScaleBlock : 1;
+}
+
+void accumulate_amax(const WeightBox& box, const ScaleGrid& grid, std::span<float> amax) {
+    check_box("accumulate_amax", box, grid, amax.size());
+    for (std::int64_t row = 0; row < box.rows; ++row) {
+        for_pieces(box, grid, row, [&](const std::byte* from, size_t count, size_t scale) {
+            auto most = std::bit_cast<std::uint32_t>(amax[scale]);
+            most = box.dtype == DType::float32
+                       ? amax_fp32(reinterpret_cast<const std::uint32_t*>(from), count, most)
+                       : amax_bf16(reinterpret_cast<const std::uint16_t*>(from), count, most);
+            require(most < 0x7f800000u, "accumulate_amax: row {} of the weight holds NaN or infinity",
+                    box.row + row);
+            amax[scale] = std::bit_cast<float>(most);
+        });
+    }
+}
+
+void amax_to_scale(const ScaleGrid& grid, std::span<float> values) {
+    require(static_cast<std::int64_t>(values.size()) == grid.scale_rows() * grid.scale_columns(),
+            "amax_to_scale: {} values, expected {}×{}", values.size(), grid.scale_rows(),
+            grid.scale_columns());
+    const float most = grid.kind == Quantization::fp8_block ? 448.0f : 127.0f;
+    for (float& value : values) {
+        value = value == 0.0f ? 1.0f : std::max(value / most, std::numeric_limits<float>::min());
+    }
+}
+
+Checksum quantize(const WeightBox& box, const ScaleGrid& grid, std::span<const float> scales, Span to) {
+    check_box("quantize", box, grid, scales.size());
+    require(to.bytes == static_cast<size_t>(box.rows * box.columns), "quantize: {} bytes for {}×{} elements",
+            to.bytes, box.rows, box.columns);
+    const detail::CopyKernels& kernels = detail::copy_kernels();
+    detail::HashState hash;
+    kernels.hash_begin(hash);
+    size_t written = 0, hashed = 0;
+    for (std::int64_t row = 0; row < box.rows; ++row) {
+        for_pieces(box, grid, row, [&](const std::byte* from, size_t count, size_t scale) {
+            convert(from, box.dtype, count, grid.kind, scales[scale],
+                    reinterpret_cast<std::uint8_t*>(to.data + written));
+            written += count;
+        });
+        const size_t lines = (written - hashed) / 64 * 64;
+        if (lines < 1024) continue;  // short rows are hashed several at a time
+        kernels.hash_lines(hash, {to.data + hashed, 0, nullptr, 0, 1, lines});
+        hashed += lines;
+    }
+    kernels.hash_update(hash, to.data + hashed, written - hashed);
+    Checksum result;
+    kernels.hash_end(hash, result.low, result.high);
+    return result;
+}
+
+float dequantize(std::uint8_t bits, Quantization kind, float scale) {
+    if (kind == Quantization::fp8_block) return e4m3_to_float(bits) * scale;
+    return static_cast<float>(static_cast<std::int8_t>(bits)) * scale;
+}
+
+std::uint8_t float_to_e4m3(float value) {
+    return static_cast<std::uint8_t>(detail::e4m3_bits(value));
+}
+
+float e4m3_to_float(std::uint8_t bits) {
+    const std::uint32_t exponent = (bits >> 3) & 15u;
+    const std::uint32_t mantissa = bits & 7u;
+    float magnitude = static_cast<float>(mantissa) * 0x1p-9f;
+    if (exponent > 0) magnitude = std::bit_cast<float>(((exponent + 120u) << 23) | (mantissa << 20));
+    if ((bits & 0x7fu) == 0x7fu) magnitude = std::numeric_limits<float>::quiet_NaN();
+    return (bits & 0x80u) != 0 ? -magnitude : magnitude;
+}
+
+}  // namespace tandem::ops
