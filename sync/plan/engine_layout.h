@@ -14,7 +14,7 @@ enum class TensorParallel : std::uint8_t {
     replicate,  // norms, routers: whole on every rank
     column,     // rows of the weight (dim 0): q, k, v, gate, up; also the vocabulary
     row,        // columns of the weight (dim 1): o, down
-    expert      // dim 0 counts nothing; the whole tensor belongs to one expert rank (name has ".experts.N.")
+    expert      // belongs to the ranks that hold expert N; the name has ".experts.N."
 };
 
 struct ModelTensor {
@@ -24,14 +24,18 @@ struct ModelTensor {
     int heads = 0;  // column: cut at multiples of shape[0] / heads, and replicated where heads < tp (k, v)
 };
 
+// Of R = max(tp, ep) engine ranks, which both divide, rank r is number r % tp of those that cut attention and
+// dense layers, and number r / (R/ep) of those that divide the experts: number n holds experts
+// [n·E/ep, (n+1)·E/ep). Where R > ep, R/ep neighbours hold the same experts and cut each of them.
 struct EngineParallel {
     int tp = 1;
-    int ep = 1;         // expert ranks; engine rank r holds experts [r·E/ep, (r+1)·E/ep) when ep > 1
-    bool fused = true;  // qkv_proj, gate_up_proj, experts' w13 / w2
+    int ep = 1;
+    bool fused = true;  // qkv_proj, gate_up_proj, experts' w13 [experts, 2·ffn, hidden] and w2
 };
 
-// max(tp, ep) engine ranks (each divides the larger). dtype: of every tensor. Throws InvalidArgument where
-// a dim does not divide by tp.
-EngineLayout engine_layout(const std::vector<ModelTensor>& model, const EngineParallel& parallel, DType dtype);
+// [rank]: its tensors in the model's order, a fused one where its first member stands. dtype: of every
+// tensor. Throws InvalidArgument naming the tensor whose dim, heads or experts do not divide.
+EngineLayout engine_layout(const std::vector<ModelTensor>& model, const EngineParallel& parallel,
+                           DType dtype);
 
 }  // namespace tandem::sync

@@ -22,7 +22,8 @@
 namespace tandem::sync {
 
 // `rows` runs of row_elements elements: run i from source_offset + i·source_stride of the rank's local tensor
-// to target_offset + i·target_stride of the engine's tensor. In elements, since the copy may cast.
+// to target_offset + i·target_stride of the engine's tensor. In elements, since the copy may cast. One row
+// has strides of row_elements.
 struct Move {
     int source_rank = 0;
     int engine_rank = 0;

@@ -118,6 +118,11 @@ std::int64_t dim_size(const Cell& cell, std::size_t dim) {
     return cell.size.empty() ? 1 : cell.size[dim];
 }
 
+// Of pieces that go in turns, each holder has its version: together no more than this many.
+constexpr std::int64_t kMostOptions = 4096;
+// Turns multiplies two units.
+constexpr std::uint64_t kMostUnits = std::numeric_limits<std::uint32_t>::max();
+
 // How the holders of a cell divide it when they should send in proportion to `shares`.
 Division divide(const SharedCell& shared, const std::vector<double>& shares, std::size_t min_split_bytes) {
     const Cell& cell = *shared.cell;
@@ -133,11 +138,11 @@ Division divide(const SharedCell& shared, const std::vector<double>& shares, std
         }
         return division;
     }
-    // units are below 2^32, so that Turns can multiply two of them
-    const auto most =
-        std::numeric_limits<std::uint32_t>::max() / std::max<std::uint64_t>(1, shared.occurrences);
-    const auto pieces = std::min({static_cast<std::int64_t>(cell.holders.size()), grain.pieces(),
-                                  std::max<std::int64_t>(1, static_cast<std::int64_t>(most))});
+    const auto holders = static_cast<std::int64_t>(cell.holders.size());
+    const auto most = std::min<std::int64_t>(
+        kMostOptions / holders,
+        static_cast<std::int64_t>(kMostUnits / std::max<std::uint64_t>(1, shared.occurrences)));
+    const std::int64_t pieces = std::min({holders, grain.pieces(), std::max<std::int64_t>(1, most)});
     for (std::int64_t j = 1; j < pieces; ++j) {
         division.bounds.push_back(grain.size * j / pieces / grain.quantum * grain.quantum);
     }
