@@ -13,6 +13,7 @@ ops::Checksum manifest_checksum(std::int64_t version, const std::vector<TensorIn
     require(tensors.size() == checksums.size(), "manifest of {} tensors with {} checksums", tensors.size(),
             checksums.size());
     std::string text = std::to_string(version) + "\n";
+    text.reserve(text.size() + tensors.size() * 128);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
         text += tensors[i].name;
         text += '\t';
@@ -24,6 +25,27 @@ ops::Checksum manifest_checksum(std::int64_t version, const std::vector<TensorIn
         text += '\n';
     }
     return ops::checksum({reinterpret_cast<const std::byte*>(text.data()), text.size()});
+}
+
+ops::Checksum manifest_checksum(std::int64_t version, const std::vector<TensorInfo>& tensors,
+                                const TransferPlan& plan, std::span<const ops::Checksum> transfers) {
+    require(transfers.size() == plan.transfers.size(), "manifest of {} transfers with {} checksums",
+            plan.transfers.size(), transfers.size());
+    // Sorted by tensor, each tensor's in the plan's order.
+    std::vector<std::size_t> end(tensors.size() + 1);
+    for (const Transfer& transfer : plan.transfers) {
+        require(transfer.tensor < tensors.size(), "a transfer of tensor number {} of {}", transfer.tensor,
+                tensors.size());
+        ++end[transfer.tensor + 1];
+    }
+    for (std::size_t i = 1; i < end.size(); ++i) end[i] += end[i - 1];
+    std::vector<ops::Checksum> sorted(transfers.size());
+    for (std::size_t i = 0; i < transfers.size(); ++i) sorted[end[plan.transfers[i].tensor]++] = transfers[i];
+    std::vector<ops::Checksum> checksums(tensors.size());
+    for (std::size_t i = 0, begin = 0; i < tensors.size(); begin = end[i++]) {
+        checksums[i] = ops::combine(std::span(sorted).subspan(begin, end[i] - begin));
+    }
+    return manifest_checksum(version, tensors, checksums);
 }
 
 }  // namespace tandem::engine

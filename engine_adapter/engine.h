@@ -1,13 +1,15 @@
-// The port: what sync asks of any engine. One engine process is one Engine; the embedded one, SGLang and vLLM
-// each implement it. Nothing here says how bytes travel; a Transport (transport/transport.h) does.
+// The port: what sync asks of any engine. One engine process (one tensor-parallel rank of an engine) is one
+// Engine; the embedded one, SGLang and vLLM each implement it. Nothing here says how bytes travel; a
+// Transport (transport/transport.h) does.
 //
 //   state of a version, seen from here          allowed next
-//   idle (engine serves version v or none)      pause, begin
-//   open (between begin and commit)             load, commit, abort
+//   idle (engine serves version v or none)      pause, attach, probe, begin
+//   open (between begin and commit)             load, load_delta, verify, adopt, commit, abort
 // begin on an open version, load or commit on an idle one: ProtocolError.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,10 +21,22 @@
 
 namespace tandem::engine {
 
-struct TensorInfo {
+// A box of one of the trainer's tensors, and where its elements lie in an engine's tensor: element (i, j, …)
+// of the box at offset + i·stride[0] + j·stride[1] + …. Offsets and strides count elements.
+struct Part {
     std::string name;  // Hugging Face name
-    Shape shape;       // global
+    Shape start;       // of the box, in the trainer's tensor
+    Shape size;        // as many dims
+    std::int64_t offset = 0;
+    Shape stride;
+    friend bool operator==(const Part&, const Part&) = default;
+};
+
+struct TensorInfo {
+    std::string name;  // the engine's own; the Hugging Face name where there are no parts
+    Shape shape;       // as this engine rank holds it
     DType dtype = DType::float32;
+    std::vector<Part> parts = {};  // empty: the trainer's whole tensor of that name
 };
 
 // Asked once, after connecting.
@@ -31,35 +45,53 @@ struct Capabilities {
     std::vector<TensorInfo> tensors;  // what the engine holds, in its order
     std::int64_t version = 0;         // 0: none yet
     int depth = 2;                    // buckets that may be in flight
+    bool alias = false;               // adopt works
 };
 
-// A run of bytes of one tensor inside a bucket, already in the engine's dtype.
-struct BucketEntry {
-    std::string name;
-    std::size_t tensor_offset = 0;  // bytes, in the engine's tensor
-    std::size_t bucket_offset = 0;  // bytes, in the slot
-    std::size_t bytes = 0;
-    ops::Checksum checksum;
-    int source_rank = 0;  // the trainer rank that wrote it, for messages
-};
-
-struct Bucket {
-    int index = 0;
-    int slot = 0;  // which part of the staging arena holds it
-    std::vector<BucketEntry> entries;
-};
-
-// Memory that the trainer ranks fill and the engine reads: `slots` slots of slot_bytes each. Borrowed: its
-// owner keeps it mapped for as long as the engine is connected.
-struct StagingArea {
+// Memory that the engine maps (read-only) to take weights from: a staging arena, trainer ranks' shards.
+// Borrowed: its owner keeps it mapped for as long as the engine is connected.
+struct Region {
     Span memory;  // this process's mapping
     int fd = -1;  // of the shared memory behind it, for engines of the same host; -1: none
-    int slots = 0;
-    std::size_t slot_bytes = 0;
+};
 
-    Span slot(int index) const {
-        return memory.subspan(static_cast<std::size_t>(index) * slot_bytes, slot_bytes);
-    }
+// Where a run of one tensor lies in a region and where it goes: `rows` rows of row_elements, at `from` +
+// row·from_stride in the region, to `to` + row·to_stride in the engine's tensor. All in bytes, of from_dtype
+// there and of the tensor's dtype here; the engine casts float32 ↔ bfloat16 on the way.
+struct Transfer {
+    std::uint32_t tensor = 0;       // index in Capabilities::tensors
+    std::uint32_t source_rank = 0;  // the trainer rank that wrote it, for messages
+    std::uint32_t region = 0;
+    DType from_dtype = DType::float32;
+    std::uint64_t rows = 0;
+    std::uint64_t row_elements = 0;
+    std::uint64_t from = 0;
+    std::uint64_t from_stride = 0;
+    std::uint64_t to = 0;
+    std::uint64_t to_stride = 0;
+};
+
+// All transfers of a version, the same for every version: each byte of each tensor exactly once. Bucket b is
+// the transfers [first[b], first[b + 1]).
+struct TransferPlan {
+    std::vector<Transfer> transfers;
+    std::vector<std::uint64_t> first{0};
+    std::size_t buckets() const { return first.size() - 1; }
+};
+
+// How the new elements of a transfer are written, relative to what the engine holds (common/ops/delta.h).
+struct DeltaEntry {
+    std::uint32_t transfer = 0;
+    std::uint32_t codec = 0;   // ops::DeltaCodec
+    std::uint64_t offset = 0;  // bytes, in region 0
+    std::uint64_t bytes = 0;   // encoded
+    ops::Checksum checksum;    // of the encoded bytes
+};
+
+// What an engine holds now: delta is relative to it.
+struct Held {
+    std::int64_t version = 0;  // 0: no whole version
+    ops::Checksum manifest;    // of that version
 };
 
 class Engine {
@@ -73,18 +105,36 @@ class Engine {
     virtual void pause(Deadline deadline) = 0;
     virtual void resume(Deadline deadline) = 0;
 
-    // Where buckets will lie. Once after connecting, while idle; again replaces the area.
-    virtual void attach(const StagingArea& staging, Deadline deadline) = 0;
+    // Which memory buckets will come from, and how. While idle; again replaces both. Throws ProtocolError
+    // naming the tensor when the plan misses or repeats a byte.
+    virtual void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) = 0;
+
+    // Copies [offset, offset + bytes) of region 0, split in pieces, to memory that nobody reads, checksummed
+    // as a bucket's bytes are; returns the engine's milliseconds. For calibration.
+    virtual double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes,
+                         Deadline deadline) = 0;
+    virtual Held held(Deadline deadline) = 0;
 
     virtual void begin(std::int64_t version, Deadline deadline) = 0;
-    // Hands over a filled slot and returns at once; the engine verifies and copies it while the next one is
-    // filled.
-    virtual void load_async(const Bucket& bucket, Deadline deadline) = 0;
-    // Waits until the engine is done with bucket `index`, so that its slot may be filled again. Throws
+    // A bucket lies ready in its regions; `checksums` belong to its transfers, of the bytes as the engine
+    // will hold them. Returns at once; the engine verifies and copies it meanwhile.
+    virtual void load_async(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) = 0;
+    // The same for changes against the version that the engine holds; `bucket` is any number not in flight.
+    // After the last one verify must follow.
+    virtual void load_delta_async(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) = 0;
+    // Waits until the engine is done with a bucket, so that its memory may be written again. Throws
     // ProtocolError naming tensor, rank and bucket when a checksum did not match; the version can then only
     // be aborted. Returns the milliseconds that the engine spent copying and verifying the bucket.
-    virtual double wait_loaded(int index, Deadline deadline) = 0;
-    // All or nothing: every byte of every tensor must have been loaded and the manifest checksum must match.
+    virtual double wait_loaded(int bucket, Deadline deadline) = 0;
+    // Compares what the engine holds now with `checksums`, one for each transfer of the plan, and takes them
+    // as the version's. Throws ProtocolError naming the first tensor that differs. Returns milliseconds.
+    virtual double verify(std::span<const ops::Checksum> checksums, Deadline deadline) = 0;
+    // Alias: at commit the engine starts to read its weights where the plan's transfers lie, `shift` bytes
+    // further on in the region. Throws ProtocolError naming a tensor that does not lie there in one piece.
+    virtual void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums, Deadline deadline) = 0;
+
+    // All or nothing: every bucket must have been loaded (or verify, or adopt called) and the manifest
+    // checksum must match.
     virtual void commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) = 0;
     virtual void abort(const std::string& reason, Deadline deadline) = 0;
 
@@ -93,11 +143,14 @@ class Engine {
 };
 
 // What both ends agree on at commit. The checksum of a tensor within a version is ops::combine over the
-// checksums of its entries in ascending tensor_offset (so it depends on how the plan cut it, which both ends
-// saw). The manifest checksum is XXH3-128 over the text "version\n" and then, for each tensor in the engine's
-// order, "name\tdtype\t[shape]\thex\n".
+// checksums of its transfers in the plan's order (so it depends on how the plan cut it, which both ends
+// know). The manifest checksum is XXH3-128 over the text "version\n" and then, for each tensor in the
+// engine's order, "name\tdtype\t[shape]\thex\n".
 ops::Checksum manifest_checksum(std::int64_t version, const std::vector<TensorInfo>& tensors,
                                 const std::vector<ops::Checksum>& checksums);
+// From the checksums of all transfers of a plan.
+ops::Checksum manifest_checksum(std::int64_t version, const std::vector<TensorInfo>& tensors,
+                                const TransferPlan& plan, std::span<const ops::Checksum> transfers);
 
 std::size_t tensor_bytes(const TensorInfo& tensor);
 

@@ -112,8 +112,10 @@ config::Schema schema_of(RunConfig& c) {
     s.real("engine.deadline_s", c.engine.deadline_s, 0.1, 86400,
            "Seconds until an engine that does not answer ends the job.");
 
-    s.choice("sync.mode", c.sync.mode, {"gather"},
-             "How weights reach the engine: bucketed all-gather of the shards.");
+    s.choice(
+        "sync.mode", c.sync.mode, {"gather", "direct", "alias", "delta"},
+        "How weights reach the engine: gathered in buckets, read straight from the shards, shared memory "
+        "that the engine turns to, or only what changed.");
     s.integer("sync.bucket_mib", c.sync.bucket_mib, 0, 1 << 16, "Size of a bucket in MiB; 0: chosen.");
     s.integer("sync.depth", c.sync.depth, 0, 64, "Buckets in flight; 0: chosen.");
     s.real("sync.deadline_s", c.sync.deadline_s, 0.1, 86400,

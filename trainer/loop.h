@@ -30,8 +30,8 @@ class Learner {
 
 // Where the time of one sync went, in milliseconds as rank 0 sees them.
 struct SyncTimes {
-    double total = 0;
-    double pause = 0, gather = 0, copy = 0, load = 0, resume = 0;
+    double total = 0;  // pause to resume
+    double prepare = 0, pause = 0, gather = 0, copy = 0, load = 0, resume = 0;
     double speed_of_light = 0;
 };
 

@@ -46,6 +46,7 @@ SyncPort connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& p
                       const std::string& engine_url, const RunConfig& config) {
     const std::chrono::milliseconds patience(static_cast<std::int64_t>(config.sync.deadline_s * 1e3));
     sync::SessionOptions options;
+    options.mode = sync::mode_from_name(config.sync.mode);
     options.bucket_bytes = static_cast<std::size_t>(config.sync.bucket_mib) << 20;
     options.depth = static_cast<int>(config.sync.depth);
     options.deadlines = {patience, patience, patience, patience, patience, patience, patience, patience};
@@ -66,8 +67,8 @@ SyncPort connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& p
         if (joined->speed_of_light_ms == 0)
             joined->speed_of_light_ms = speed_of_light_ms(*world, report.bytes);
         const sync::PhaseTimes& t = report.phase_ms;
-        return SyncTimes{report.total_ms,          t.pause, t.gather, t.copy, t.load, t.resume,
-                         joined->speed_of_light_ms};
+        return SyncTimes{report.total_ms, t.prepare, t.pause,  t.gather,
+                         t.copy,          t.load,    t.resume, joined->speed_of_light_ms};
     };
     port.weights_match = [joined, rank = world->rank()] {
         const sync::WeightsMatch result = joined->session->weights_match();

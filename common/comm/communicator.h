@@ -75,6 +75,12 @@ class Work {
     Event event_;
 };
 
+// Memory that other processes of this host may map too.
+struct SharedMemory {
+    Span memory;  // this process's mapping; empty: none
+    int fd = -1;  // borrowed
+};
+
 class Communicator {
   public:
     virtual ~Communicator() = default;
@@ -99,6 +105,8 @@ class Communicator {
                                                 const std::string& name) = 0;
 
     virtual MemoryPool& memory() = 0;
+    // What lies behind memory() of all ranks, for engines that read it; none where it is private.
+    virtual SharedMemory shared_memory() const { return {}; }
     virtual void set_timeout(std::chrono::milliseconds timeout) = 0;  // default 60 s
     virtual void abort(const std::string& reason) noexcept = 0;
 

@@ -20,6 +20,9 @@ class SharedArena {
     // Maps an arena that another process made. Takes ownership of `fd`. Throws SystemError; InvalidArgument
     // when the file is shorter than `bytes` (mapping past the end would crash on first touch).
     static SharedArena open(int fd, std::size_t bytes);
+    // The same for memory that another process owns and this one only reads: a write to it is a SIGSEGV, and
+    // nothing is touched by mapping it, however large and sparse it is.
+    static SharedArena open_read_only(int fd, std::size_t bytes);
 
     SharedArena(SharedArena&& other) noexcept;
     SharedArena& operator=(SharedArena&& other) noexcept;
@@ -34,6 +37,7 @@ class SharedArena {
     void touch();  // first touch of every page, by this thread
 
   private:
+    static SharedArena open(int fd, std::size_t bytes, int protection);
     void close() noexcept;
     int fd_ = -1;
     std::byte* data_ = nullptr;

@@ -137,6 +137,13 @@ void EmbeddedEngine::begin_update(std::int64_t version) {
     changed_.notify_all();
 }
 
+// While an update is open nothing is generated (begin_update waited for that), so nobody reads the weights.
+void EmbeddedEngine::point_weights(const std::vector<Span>& memory, std::shared_ptr<const void> owner) {
+    const std::lock_guard lock(mutex_);
+    require(state_ == WeightState::updating, "the weights can only be moved while an update is open");
+    weights_.point(memory, std::move(owner));
+}
+
 void EmbeddedEngine::commit_update(std::int64_t version) {
     const std::lock_guard lock(mutex_);
     require(state_ == WeightState::updating && version == next_version_,

@@ -82,6 +82,8 @@ class EmbeddedEngine final : public WeightTarget {
     void between_steps(std::function<void()> work);
 
     EngineState state() const;
+    // As the engine reads them now; of use between two steps (between_steps) or while nothing runs.
+    std::vector<WeightSlot> current_weights() const { return weights_.current(); }
     const model::ModelConfig& config() const { return config_; }
     const EmbeddedOptions& options() const { return options_; }  // with kv_tokens decided
 
@@ -91,6 +93,8 @@ class EmbeddedEngine final : public WeightTarget {
     void begin_update(std::int64_t version) override;
     void commit_update(std::int64_t version) override;
     void abort_update(const std::string& reason, bool dirty) override;
+    bool can_alias() const override { return true; }
+    void point_weights(const std::vector<Span>& memory, std::shared_ptr<const void> owner) override;
 
   private:
     struct Live {

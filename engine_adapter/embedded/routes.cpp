@@ -165,7 +165,7 @@ void weights_checker(EmbeddedEngine& engine, const Request& request, const Respo
             return responder.fail({Code::unavailable, "new weights are being written"});
         }
         json checksums = json::object();
-        for (const WeightSlot& slot : engine.weights())
+        for (const WeightSlot& slot : engine.current_weights())
             checksums[slot.info.name] = ops::to_hex(ops::checksum(slot.memory));
         responder.send(200, {{"success", true},
                              {"message", "XXH3-128 of each tensor's bytes"},

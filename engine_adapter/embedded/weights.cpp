@@ -20,12 +20,13 @@ ModelWeights::ModelWeights(const model::ModelConfig& config, DType dtype)
         tensors_.push_back(tensor);
         slots_.push_back({{spec.name, spec.shape, dtype}, tensor.span()});
         const std::string prefix = spec.layer < 0 ? "" : "model.layers." + std::to_string(spec.layer) + ".";
-        bind(spec.name.substr(prefix.size()), spec.layer, tensor);
+        places_.push_back(&place_of(spec.name.substr(prefix.size()), spec.layer));
+        *places_.back() = tensor;
     }
     if (tied_) head_ = embedding_;
 }
 
-void ModelWeights::bind(const std::string& suffix, int layer, const Tensor& tensor) {
+Tensor& ModelWeights::place_of(const std::string& suffix, int layer) {
     static const std::map<std::string, Tensor LayerWeights::*> kMembers = {
         {"input_layernorm.weight", &LayerWeights::input_norm},
         {"self_attn.q_proj.weight", &LayerWeights::q_proj},
@@ -39,16 +40,29 @@ void ModelWeights::bind(const std::string& suffix, int layer, const Tensor& tens
         {"mlp.up_proj.weight", &LayerWeights::up_proj},
         {"mlp.down_proj.weight", &LayerWeights::down_proj},
     };
-    if (layer >= 0) {
-        layers_[static_cast<std::size_t>(layer)].*kMembers.at(suffix) = tensor;
-    } else if (suffix == "model.embed_tokens.weight") {
-        embedding_ = tensor;
-    } else if (suffix == "model.norm.weight") {
-        norm_ = tensor;
-    } else {
-        require(suffix == "lm_head.weight", "a parameter that the engine does not know: {}", suffix);
-        head_ = tensor;
+    if (layer >= 0) return layers_[static_cast<std::size_t>(layer)].*kMembers.at(suffix);
+    if (suffix == "model.embed_tokens.weight") return embedding_;
+    if (suffix == "model.norm.weight") return norm_;
+    require(suffix == "lm_head.weight", "a parameter that the engine does not know: {}", suffix);
+    return head_;
+}
+
+void ModelWeights::point(const std::vector<Span>& memory, std::shared_ptr<const void> owner) {
+    require(memory.size() == slots_.size(), "{} places for {} tensors", memory.size(), slots_.size());
+    std::vector<Tensor> there;
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+        const bool own = memory[i].data == slots_[i].memory.data;
+        there.push_back(own ? tensors_[i] : Tensor::borrow(memory[i], slots_[i].info.shape, dtype_));
     }
+    for (std::size_t i = 0; i < slots_.size(); ++i) *places_[i] = there[i];
+    if (tied_) head_ = embedding_;
+    owner_ = std::move(owner);
+}
+
+std::vector<WeightSlot> ModelWeights::current() const {
+    std::vector<WeightSlot> result = slots_;
+    for (std::size_t i = 0; i < result.size(); ++i) result[i].memory = places_[i]->span();
+    return result;
 }
 
 void ModelWeights::load(const std::string& directory) {

@@ -1,7 +1,9 @@
-// The engine's copy of a model's weights: one tensor a parameter, at an address that never changes, so that a
-// receiver may lay new versions straight into it.
+// A model's weights as the engine reads them: one tensor a parameter. They lie in memory of its own, at
+// addresses that never change, so that a receiver may lay new versions straight into it; or in memory that
+// somebody else filled (point).
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,8 @@ struct LayerWeights {
 class ModelWeights {
   public:
     ModelWeights(const model::ModelConfig& config, DType dtype);  // zeros
+    ModelWeights(const ModelWeights&) = delete;
+    ModelWeights& operator=(const ModelWeights&) = delete;
 
     // Fills every tensor from a Hugging Face directory, cast to the engine's dtype. Throws ConfigError naming
     // file and tensor: missing, unknown, wrong shape, not a float dtype.
@@ -33,17 +37,25 @@ class ModelWeights {
     const Tensor& head() const { return head_; }  // the embedding when tied
     const Tensor& norm() const { return norm_; }
     const LayerWeights& layer(std::size_t index) const { return layers_[index]; }
-    const std::vector<WeightSlot>& slots() const { return slots_; }  // in the order of model::parameter_specs
+    // The engine's own memory, in the order of model::parameter_specs.
+    const std::vector<WeightSlot>& slots() const { return slots_; }
+    // The same list with the memory that is read now.
+    std::vector<WeightSlot> current() const;
+    // Reads tensor i at memory[i] from here on; `owner` keeps that memory alive until the next call. Nobody
+    // may read the weights meanwhile. Throws InvalidArgument when a span is smaller than its tensor.
+    void point(const std::vector<Span>& memory, std::shared_ptr<const void> owner);
 
   private:
-    void bind(const std::string& suffix, int layer, const Tensor& tensor);
+    Tensor& place_of(const std::string& suffix, int layer);
 
     DType dtype_;
     bool tied_;
     Tensor embedding_, norm_, head_;
     std::vector<LayerWeights> layers_;
-    std::vector<Tensor> tensors_;
+    std::vector<Tensor> tensors_;  // own
     std::vector<WeightSlot> slots_;
+    std::vector<Tensor*> places_;  // where tensor i is read: a member of this or of a layer
+    std::shared_ptr<const void> owner_;
 };
 
 }  // namespace tandem::engine

@@ -5,6 +5,7 @@
 #include "common/error.h"
 #include "common/http/client.h"
 #include "engine_adapter/transport/shm/transport.h"
+#include "engine_adapter/transport/shm/wire.h"
 
 namespace tandem::engine {
 namespace {
@@ -30,9 +31,8 @@ class ReceiverClient final : public Engine {
     ReceiverClient(Channel channel, std::unique_ptr<GenerationControl> control, Deadline deadline)
         : connection_(std::make_shared<Connection>(std::move(channel))), control_(std::move(control)) {
         capabilities_ = wire::capabilities_from_json(
-            connection_->request({{"op", "hello"}, {"protocol", wire::kProtocol}}, {}, -1, "hello", deadline)
-                .header);
-        transport_ = std::make_unique<ShmTransport>(connection_, capabilities_.tensors);
+            request({{"op", "hello"}, {"protocol", wire::kProtocol}}, "hello", deadline).header);
+        transport_ = std::make_unique<ShmTransport>(connection_);
     }
 
     const Capabilities& capabilities() const override { return capabilities_; }
@@ -45,14 +45,38 @@ class ReceiverClient final : public Engine {
         if (control_) control_->resume(deadline);
     }
 
-    void attach(const StagingArea& staging, Deadline deadline) override {
-        transport_->stage(staging, deadline);
+    void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override {
+        transport_->stage(regions, plan, deadline);
     }
+    double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes,
+                 Deadline deadline) override {
+        const nlohmann::json header = {
+            {"op", "probe"}, {"offset", offset}, {"bytes", bytes}, {"piece_bytes", piece_bytes}};
+        return wire::number_field(request(header, "probe", deadline).header, "ms");
+    }
+    Held held(Deadline deadline) override {
+        const nlohmann::json reply = request({{"op", "held"}}, "held", deadline).header;
+        return {wire::integer_field(reply, "version", 0),
+                ops::checksum_from_hex(wire::string_field(reply, "manifest"))};
+    }
+
     void begin(std::int64_t version, Deadline deadline) override {
         request({{"op", "begin"}, {"version", version}}, "begin", deadline);
     }
-    void load_async(const Bucket& bucket, Deadline deadline) override { transport_->post(bucket, deadline); }
-    double wait_loaded(int index, Deadline deadline) override { return transport_->wait(index, deadline); }
+    void load_async(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override {
+        transport_->post(bucket, checksums, deadline);
+    }
+    void load_delta_async(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) override {
+        transport_->post_delta(bucket, entries, deadline);
+    }
+    double wait_loaded(int bucket, Deadline deadline) override { return transport_->wait(bucket, deadline); }
+    double verify(std::span<const ops::Checksum> checksums, Deadline deadline) override {
+        const Message reply = request_all({{"op", "verify"}}, checksums, "verify", deadline);
+        return wire::number_field(reply.header, "ms");
+    }
+    void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums, Deadline deadline) override {
+        request_all({{"op", "adopt"}, {"shift", shift}}, checksums, "adopt", deadline);
+    }
     void commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) override {
         request({{"op", "commit"}, {"version", version}, {"manifest", ops::to_hex(manifest)}}, "commit",
                 deadline);
@@ -64,12 +88,21 @@ class ReceiverClient final : public Engine {
 
     std::vector<ops::Checksum> checksums(Deadline deadline) override {
         const Message reply = request({{"op", "checksums"}}, "checksums", deadline);
-        return wire::from_bytes<ops::Checksum>(reply.payload, capabilities_.tensors.size());
+        return wire::from_bytes<ops::Checksum>({reply.payload.data(), reply.payload.size()},
+                                               capabilities_.tensors.size());
     }
 
   private:
     Message request(nlohmann::json header, const char* phase, Deadline deadline) {
-        return connection_->request(std::move(header), {}, -1, phase, deadline);
+        return connection_->request(std::move(header), {}, {}, phase, deadline);
+    }
+    // With a checksum for each transfer of the plan.
+    Message request_all(nlohmann::json header, std::span<const ops::Checksum> checksums, const char* phase,
+                        Deadline deadline) {
+        require(checksums.size() == transport_->transfers(), "{}: {} checksums for {} transfers", phase,
+                checksums.size(), transport_->transfers());
+        header["checksums"] = checksums.size();
+        return connection_->request(std::move(header), wire::as_bytes(checksums), {}, phase, deadline);
     }
 
     std::shared_ptr<Connection> connection_;

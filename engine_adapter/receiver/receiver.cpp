@@ -7,19 +7,17 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <limits>
 #include <optional>
 #include <thread>
 
 #include "common/error.h"
 #include "common/log.h"
-#include "engine_adapter/receiver/updater.h"
-#include "engine_adapter/transport/shm/channel.h"
+#include "engine_adapter/receiver/requests.h"
+#include "engine_adapter/transport/shm/wire.h"
 
 namespace tandem::engine {
 namespace {
 
-constexpr int kMaxSlots = 1024;
 constexpr auto kFrameDeadline =
     std::chrono::seconds(10);  // for the rest of a message once its first byte is there
 
@@ -31,9 +29,10 @@ int default_copy_threads() {
 
 class Receiver::Impl {
   public:
-    Impl(WeightTarget& target, ReceiverOptions options)
-        : options_(std::move(options)),
-          updater_(target, options_.copy_threads > 0 ? options_.copy_threads : default_copy_threads()),
+    Impl(WeightTarget& target, const ReceiverOptions& options)
+        : updater_(target, options.copy_threads > 0 ? options.copy_threads : default_copy_threads(),
+                   options.link_bytes_per_s),
+          requests_(updater_, options.engine, options.depth),
           listener_(listen_abstract()),
           stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
         if (!stop_) throw SystemError("eventfd", errno);
@@ -75,7 +74,7 @@ class Receiver::Impl {
             channel.interrupt_with(stop_.get());
             if (trainer_) {
                 const TransportError busy("the receiver", "connect", "another trainer is connected", true);
-                channel.send(wire::error_reply(0, busy), {}, -1, "refuse", Deadline::after_ms(100));
+                channel.send(wire::error_reply(0, busy), {}, {}, "refuse", Deadline::after_ms(100));
                 return;
             }
             trainer_.emplace(std::move(channel));
@@ -93,7 +92,7 @@ class Receiver::Impl {
             id = wire::integer_field(message.header, "id", 1);
             try {
                 std::vector<std::byte> payload;
-                nlohmann::json reply = answer(message, payload);
+                nlohmann::json reply = requests_.answer(message, payload);
                 reply["id"] = id;
                 reply["ok"] = true;
                 send(reply, {payload.data(), payload.size()});
@@ -116,68 +115,7 @@ class Receiver::Impl {
     }
 
     void send(const nlohmann::json& reply, ConstSpan payload) {
-        trainer_->send(reply, payload, -1, "reply", Deadline::after(kFrameDeadline));
-    }
-
-    nlohmann::json answer(Message& message, std::vector<std::byte>& payload) {
-        const nlohmann::json& header = message.header;
-        const std::string& op = wire::string_field(header, "op");
-        if (op == "hello") return hello(header);
-        if (op == "attach") return attach(message);
-        if (op == "begin") {
-            updater_.begin(wire::integer_field(header, "version", 1));
-            return nlohmann::json::object();
-        }
-        if (op == "bucket") return bucket(message);
-        if (op == "commit") {
-            const std::int64_t version = wire::integer_field(header, "version", 1);
-            updater_.commit(version, ops::checksum_from_hex(wire::string_field(header, "manifest")));
-            return nlohmann::json::object();
-        }
-        if (op == "abort") {
-            updater_.abort(wire::string_field(header, "reason"));
-            return nlohmann::json::object();
-        }
-        if (op == "checksums") {
-            const std::vector<ops::Checksum> all = updater_.checksums();
-            const ConstSpan bytes = wire::as_bytes(all);
-            payload.assign(bytes.data, bytes.data + bytes.bytes);
-            return nlohmann::json::object();
-        }
-        throw MalformedMessage("unknown request '" + op + "'");
-    }
-
-    nlohmann::json hello(const nlohmann::json& header) const {
-        if (const std::int64_t protocol = wire::integer_field(header, "protocol", 0);
-            protocol != wire::kProtocol) {
-            throw ProtocolError(
-                fmt::format("the trainer speaks protocol {}, this engine {}", protocol, wire::kProtocol));
-        }
-        return wire::capabilities_to_json(updater_.capabilities(options_.engine, options_.depth));
-    }
-
-    nlohmann::json attach(Message& message) {
-        const std::int64_t slots = wire::integer_field(message.header, "slots", 1);
-        const auto slot_bytes =
-            static_cast<std::size_t>(wire::integer_field(message.header, "slot_bytes", 1));
-        if (slots > kMaxSlots || slot_bytes > (std::size_t{1} << 46) / static_cast<std::size_t>(slots)) {
-            throw MalformedMessage(fmt::format("attach of {} slots of {} bytes", slots, slot_bytes));
-        }
-        if (!message.fd) throw MalformedMessage("attach without a file descriptor");
-        SharedArena arena =
-            SharedArena::open(message.fd.release(), static_cast<std::size_t>(slots) * slot_bytes);
-        updater_.attach(std::move(arena), static_cast<int>(slots), slot_bytes);
-        return nlohmann::json::object();
-    }
-
-    nlohmann::json bucket(const Message& message) {
-        const std::int64_t index = wire::integer_field(message.header, "index", 0);
-        const std::int64_t slot = wire::integer_field(message.header, "slot", 0);
-        const std::int64_t count = wire::integer_field(message.header, "entries", 0);
-        if (index > std::numeric_limits<int>::max())
-            throw MalformedMessage("a bucket's index is out of range");
-        const auto entries = wire::from_bytes<wire::Entry>(message.payload, static_cast<std::size_t>(count));
-        return {{"copy_ms", updater_.bucket(static_cast<int>(index), slot, entries)}};
+        trainer_->send(reply, payload, {}, "reply", Deadline::after(kFrameDeadline));
     }
 
     void drop_trainer(const std::string& reason) {
@@ -190,8 +128,8 @@ class Receiver::Impl {
         trainer_.reset();
     }
 
-    ReceiverOptions options_;
     Updater updater_;
+    Requests requests_;
     Listener listener_;
     FileDescriptor stop_;
     std::optional<Channel> trainer_;
@@ -199,7 +137,7 @@ class Receiver::Impl {
 };
 
 Receiver::Receiver(WeightTarget& target, ReceiverOptions options)
-    : impl_(std::make_unique<Impl>(target, std::move(options))) {}
+    : impl_(std::make_unique<Impl>(target, options)) {}
 Receiver::~Receiver() = default;
 const std::string& Receiver::address() const {
     return impl_->address();

@@ -1,15 +1,17 @@
-// The engine's side of a sync: listens for one trainer at a time, lays buckets into the engine's weights,
-// verifies every entry's checksum while copying, and commits a version whole or aborts it. Runs in a thread
-// of its own; copies with a few more. It never pauses generation itself: the trainer does that over the
-// engine's HTTP routes first.
+// The engine's side of a sync: listens for one trainer at a time, takes each version's bytes out of the
+// trainer's memory, verifies every checksum on the way, and commits a version whole or aborts it. Runs in a
+// thread of its own; copies with a few more. It never pauses generation itself: the trainer does that over
+// the engine's HTTP routes first.
 //
-//   the trainer ...                       and the receiver ...
-//   begins a version                      target.begin_update; errors of the target go back to the trainer
-//   sends a bucket that is not valid      answers an error; the update is aborted (dirty when anything was
-//   copied) sends a bucket with a wrong checksum  answers an error naming tensor, rank, bucket;
-//   target.abort_update(.., dirty) commits, all bytes once, manifest ok  target.commit_update goes away in
-//   the middle               target.abort_update sends what no message looks like      answers an error,
-//   closes the connection, aborts an open update
+//   the trainer ...                          and the receiver ...
+//   attaches regions and a plan              maps them read-only, checks the plan once; an error goes back
+//   begins a version                         target.begin_update; errors of the target go back to the trainer
+//   sends what cannot be (twice, unknown)    answers an error; the update is aborted
+//   sends a wrong checksum                   answers an error naming tensor, rank, bucket; the update is
+//   aborted commits, all there, manifest ok          target.commit_update (after adopt: target.point_weights
+//   first) goes away in the middle                  the update is aborted sends what no message looks like
+//   answers an error, closes the connection, aborts an open update
+// An abort is target.abort_update(.., dirty): dirty when anything was written to the engine's memory.
 #pragma once
 
 #include <memory>
@@ -23,6 +25,7 @@ struct ReceiverOptions {
     std::string engine = "tandem";  // Capabilities::engine
     int depth = 4;                  // Capabilities::depth
     int copy_threads = 0;           // threads that copy one bucket; 0: the machine's cores, at most 4
+    double link_bytes_per_s = 0;    // as if trainer and engine were joined by such a link; 0: no limit
 };
 
 class Receiver {

@@ -1,71 +1,100 @@
 #include "engine_adapter/receiver/update.h"
 
+#include <algorithm>
+
 #include "common/error.h"
 
 namespace tandem::engine {
 
-Update::Update(const std::vector<WeightSlot>& weights, std::int64_t version)
-    : weights_(weights), version_(version), arrived_(weights.size()) {}
+Update::Update(const std::vector<TensorInfo>& tensors, const TransferPlan& plan)
+    : tensors_(tensors),
+      plan_(plan),
+      arrived_(plan.buckets()),
+      changed_(plan.transfers.size()),
+      checksums_(plan.transfers.size()) {}
 
-std::string Update::describe(int bucket, const wire::Entry& entry) const {
-    return fmt::format("bucket {}: tensor '{}' bytes [{}, {}) from rank {}", bucket,
-                       weights_[entry.tensor].info.name, entry.tensor_offset,
-                       entry.tensor_offset + entry.bytes, entry.source_rank);
+void Update::start(std::int64_t version) {
+    version_ = version;
+    content_ = Content::nothing;
+    buckets_arrived_ = 0;
+    std::fill(arrived_.begin(), arrived_.end(), std::uint8_t{0});
+    std::fill(changed_.begin(), changed_.end(), std::uint8_t{0});
 }
 
-void Update::admit(int bucket, std::span<const wire::Entry> entries, std::size_t slot_bytes) {
-    for (const wire::Entry& entry : entries) {
-        if (entry.tensor >= weights_.size()) {
-            throw ProtocolError(fmt::format("bucket {}: tensor number {} from rank {}, the engine holds {}",
-                                            bucket, entry.tensor, entry.source_rank, weights_.size()));
-        }
-        const std::uint64_t size = weights_[entry.tensor].memory.bytes;
-        if (entry.bytes == 0 || entry.bytes > size || entry.tensor_offset > size - entry.bytes) {
-            throw ProtocolError(
-                fmt::format("{} is not inside the tensor's {} bytes", describe(bucket, entry), size));
-        }
-        if (entry.bytes > slot_bytes || entry.bucket_offset > slot_bytes - entry.bytes) {
-            throw ProtocolError(fmt::format("{} at {} is not inside the slot's {} bytes",
-                                            describe(bucket, entry), entry.bucket_offset, slot_bytes));
-        }
-        auto& runs = arrived_[entry.tensor];
-        const std::uint64_t end = entry.tensor_offset + entry.bytes;
-        const auto next = runs.lower_bound(entry.tensor_offset);
-        const bool hits_next = next != runs.end() && next->first < end;
-        const bool hits_previous = next != runs.begin() && std::prev(next)->second.end > entry.tensor_offset;
-        if (hits_next || hits_previous) {
-            throw ProtocolError(describe(bucket, entry) + " overlaps bytes that arrived before");
-        }
-        runs.emplace_hint(next, entry.tensor_offset, Run{end, entry.checksum});
+void Update::require_not_closed(const char* what) const {
+    if (content_ == Content::all) {
+        throw ProtocolError(
+            fmt::format("{} after version {} was verified or adopted as a whole", what, version_));
     }
+}
+
+void Update::admit(std::int64_t bucket, std::span<const ops::Checksum> checksums) {
+    require_not_closed("a bucket");
+    if (bucket < 0 || static_cast<std::size_t>(bucket) >= arrived_.size()) {
+        throw ProtocolError(fmt::format("bucket {} of {}", bucket, arrived_.size()));
+    }
+    const auto at = static_cast<std::size_t>(bucket);
+    const std::size_t count = plan_.first[at + 1] - plan_.first[at];
+    if (checksums.size() != count) {
+        throw ProtocolError(
+            fmt::format("bucket {}: {} checksums for {} transfers", bucket, checksums.size(), count));
+    }
+    if (arrived_[at] != 0) {
+        throw ProtocolError(fmt::format("bucket {} arrived before in version {}", bucket, version_));
+    }
+    arrived_[at] = 1;
+    ++buckets_arrived_;
+    if (content_ == Content::nothing) content_ = Content::buckets;
+    std::copy(checksums.begin(), checksums.end(),
+              checksums_.begin() + static_cast<std::ptrdiff_t>(plan_.first[at]));
+}
+
+void Update::admit_changes(std::int64_t bucket, std::span<const DeltaEntry> entries) {
+    require_not_closed("changes");
+    for (const DeltaEntry& entry : entries) {
+        if (entry.transfer >= changed_.size()) {
+            throw ProtocolError(fmt::format("bucket {}: changes of transfer {} of {}", bucket, entry.transfer,
+                                            changed_.size()));
+        }
+        if (changed_[entry.transfer] != 0) {
+            throw ProtocolError(
+                fmt::format("bucket {}: transfer {} of tensor '{}' changes twice in version {}", bucket,
+                            entry.transfer, tensors_[plan_.transfers[entry.transfer].tensor].name, version_));
+        }
+        changed_[entry.transfer] = 1;
+    }
+    content_ = Content::changes;
+}
+
+void Update::admit_all(const char* what, std::span<const ops::Checksum> checksums) {
+    require_not_closed(what);
+    if (checksums.size() != checksums_.size()) {
+        throw ProtocolError(
+            fmt::format("{}: {} checksums for {} transfers", what, checksums.size(), checksums_.size()));
+    }
+    content_ = Content::all;
+    std::copy(checksums.begin(), checksums.end(), checksums_.begin());
 }
 
 void Update::require_whole() const {
-    for (std::size_t i = 0; i < weights_.size(); ++i) {
-        std::uint64_t covered = 0;
-        for (const auto& [start, run] : arrived_[i]) {
-            if (start != covered) break;
-            covered = run.end;
-        }
-        if (covered != weights_[i].memory.bytes) {
-            throw ProtocolError(fmt::format("version {} is not whole: tensor '{}' lacks bytes from {} of {}",
-                                            version_, weights_[i].info.name, covered,
-                                            weights_[i].memory.bytes));
-        }
+    if (content_ == Content::all) return;
+    if (content_ == Content::changes) {
+        throw ProtocolError(fmt::format("version {} is not whole: its changes were not verified", version_));
     }
+    if (buckets_arrived_ == arrived_.size()) return;
+    const auto missing = static_cast<std::size_t>(
+        std::find(arrived_.begin(), arrived_.end(), std::uint8_t{0}) - arrived_.begin());
+    const std::size_t first = plan_.first[missing];
+    const std::string tensor =
+        first < plan_.first[missing + 1]
+            ? fmt::format(" (tensor '{}' and what follows)", tensors_[plan_.transfers[first].tensor].name)
+            : "";
+    throw ProtocolError(
+        fmt::format("version {} is not whole: bucket {}{} has not arrived", version_, missing, tensor));
 }
 
 ops::Checksum Update::manifest() const {
-    std::vector<TensorInfo> tensors;
-    std::vector<ops::Checksum> checksums;
-    std::vector<ops::Checksum> parts;
-    for (std::size_t i = 0; i < weights_.size(); ++i) {
-        parts.clear();
-        for (const auto& [start, run] : arrived_[i]) parts.push_back(run.checksum);
-        tensors.push_back(weights_[i].info);
-        checksums.push_back(ops::combine(parts));
-    }
-    return manifest_checksum(version_, tensors, checksums);
+    return manifest_checksum(version_, tensors_, plan_, checksums_);
 }
 
 }  // namespace tandem::engine

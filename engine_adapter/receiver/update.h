@@ -1,43 +1,50 @@
-// The bookkeeping of one open version: which bytes of which tensor have arrived, with which checksum. Pure:
-// moves nothing.
+// The bookkeeping of one open version: which buckets have arrived, and the checksum of every transfer. Pure:
+// moves nothing. Made once for a plan and started anew for each version, so that a version allocates nothing.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "engine_adapter/receiver/weight_target.h"
-#include "engine_adapter/transport/shm/wire.h"
+#include "engine_adapter/engine.h"
 
 namespace tandem::engine {
 
 class Update {
   public:
-    Update(const std::vector<WeightSlot>& weights, std::int64_t version);
+    // Both are borrowed; the plan has been checked.
+    Update(const std::vector<TensorInfo>& tensors, const TransferPlan& plan);
 
+    void start(std::int64_t version);
     std::int64_t version() const { return version_; }
-    // Checks every entry of a bucket and notes it: a known tensor, at least one byte, inside the tensor and
-    // inside a slot of slot_bytes, nothing that arrived before. Throws ProtocolError naming tensor, rank and
-    // bucket.
-    void admit(int bucket, std::span<const wire::Entry> entries, std::size_t slot_bytes);
-    // Every byte of every tensor has arrived exactly once. Throws ProtocolError naming the first tensor with
-    // a gap.
+
+    // A bucket of the plan that has not arrived in this version, with a checksum for each of its transfers.
+    // Throws ProtocolError naming the bucket.
+    void admit(std::int64_t bucket, std::span<const ops::Checksum> checksums);
+    // Changes to transfers that this version has not changed yet. Throws ProtocolError.
+    void admit_changes(std::int64_t bucket, std::span<const DeltaEntry> entries);
+    // All transfers at once: checksums that the engine has verified (or, for adopt, takes as they are).
+    // Nothing may follow. Throws ProtocolError when there is not one for each transfer.
+    void admit_all(const char* what, std::span<const ops::Checksum> checksums);
+
+    bool started() const { return content_ != Content::nothing; }
+    // Every byte is accounted for. Throws ProtocolError saying what is missing.
     void require_whole() const;
-    // Of what has arrived; engine.h says how it is made. Call require_whole first.
+    // engine.h says how it is made. Call require_whole first.
     ops::Checksum manifest() const;
-    // "bucket 3: tensor 'x' bytes [0, 64) from rank 1", for messages.
-    std::string describe(int bucket, const wire::Entry& entry) const;
 
   private:
-    struct Run {
-        std::uint64_t end = 0;
-        ops::Checksum checksum;
-    };
-    const std::vector<WeightSlot>& weights_;
-    std::int64_t version_;
-    std::vector<std::map<std::uint64_t, Run>> arrived_;  // [tensor]: start -> run, disjoint
+    enum class Content : std::uint8_t { nothing, buckets, changes, all };
+    void require_not_closed(const char* what) const;
+
+    const std::vector<TensorInfo>& tensors_;
+    const TransferPlan& plan_;
+    std::int64_t version_ = 0;
+    Content content_ = Content::nothing;
+    std::size_t buckets_arrived_ = 0;
+    std::vector<std::uint8_t> arrived_;     // [bucket]
+    std::vector<std::uint8_t> changed_;     // [transfer]
+    std::vector<ops::Checksum> checksums_;  // [transfer]
 };
 
 }  // namespace tandem::engine

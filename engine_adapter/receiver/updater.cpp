@@ -4,119 +4,175 @@
 
 #include "common/error.h"
 #include "common/log.h"
-#include "common/trace.h"
 
 namespace tandem::engine {
+namespace {
 
-Updater::Updater(WeightTarget& target, int copy_threads) : target_(target), team_(copy_threads) {}
+using Clock = std::chrono::steady_clock;
 
-Capabilities Updater::capabilities(const std::string& engine, int depth) const {
-    Capabilities result{engine, {}, target_.version(), depth};
-    for (const WeightSlot& weight : target_.weights()) result.tensors.push_back(weight.info);
-    return result;
+double milliseconds_since(Clock::time_point start) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-void Updater::attach(SharedArena arena, int slots, std::size_t slot_bytes) {
-    if (open_) throw ProtocolError("attach while a version is open");
-    arena_ = std::move(arena);
-    slots_ = slots;
-    slot_bytes_ = slot_bytes;
+std::vector<TensorInfo> infos_of(const std::vector<WeightSlot>& weights) {
+    std::vector<TensorInfo> infos;
+    for (const WeightSlot& weight : weights) infos.push_back(weight.info);
+    return infos;
+}
+
+}  // namespace
+
+Updater::Updater(WeightTarget& target, int copy_threads, double link_bytes_per_s)
+    : target_(target), tensors_(infos_of(target.weights())), team_(copy_threads), link_(link_bytes_per_s) {}
+
+Capabilities Updater::capabilities(const std::string& engine, int depth) const {
+    return {engine, tensors_, target_.version(), depth, target_.can_alias()};
+}
+
+Held Updater::held() const {
+    if (broken_) return {};
+    const std::int64_t version = target_.version();
+    // A manifest is told only for what lies in the engine's own memory: nothing else can be changed by a
+    // delta.
+    if (version == held_.version && elsewhere_.empty()) return held_;
+    return {version, {}};
+}
+
+void Updater::attach(std::vector<SharedArena> regions, TransferPlan plan) {
+    require_idle("attach");
+    auto attached = std::make_unique<Attachment>(std::move(regions), std::move(plan), target_.weights());
+    update_.emplace(tensors_, attached->plan());
+    attached_ = std::move(attached);
 }
 
 void Updater::detach() {
-    arena_ = {};
-    slots_ = 0;
+    update_.reset();
+    attached_.reset();
+    probe_memory_ = {};
 }
 
-Update& Updater::require_open(const char* what) {
-    if (!open_) {
-        throw ProtocolError(fmt::format("{} without an open version{}", what,
-                                        last_abort_.empty() ? "" : " (it was aborted: " + last_abort_ + ")"));
+void Updater::require_open(const char* what) const {
+    if (open_) return;
+    throw ProtocolError(fmt::format("{} without an open version{}", what,
+                                    last_abort_.empty() ? "" : " (it was aborted: " + last_abort_ + ")"));
+}
+
+void Updater::require_idle(const char* what) const {
+    if (open_) throw ProtocolError(fmt::format("{} while version {} is open", what, update_->version()));
+}
+
+void Updater::require_own_weights(const char* what) const {
+    if (elsewhere_.empty()) return;
+    throw ProtocolError(fmt::format(
+        "{}: the engine reads its weights in a trainer's memory and holds none of its own", what));
+}
+
+// Before the first byte of a version is written. The trainer's memory is never written: the engine turns away
+// from it, and what its own memory holds is no whole version until commit.
+void Updater::write_own_memory() {
+    dirty_ = true;
+    if (elsewhere_.empty()) return;
+    std::vector<Span> own;
+    for (const WeightSlot& weight : target_.weights()) own.push_back(weight.memory);
+    target_.point_weights(own, nullptr);
+    elsewhere_.clear();
+}
+
+// Runs a part of the open version; when it fails the version is aborted.
+template <typename Work>
+double Updater::attempt(Work&& work) {
+    const auto start = Clock::now();
+    try {
+        work();
+    } catch (const std::exception& error) {
+        abort(error.what());
+        throw;
     }
-    return *open_;
+    return milliseconds_since(start);
 }
 
 void Updater::begin(std::int64_t version) {
-    if (open_)
-        throw ProtocolError(fmt::format("begin of version {} while {} is open", version, open_->version()));
+    require_idle(fmt::format("begin of version {}", version).c_str());
+    if (!attached_) throw ProtocolError(fmt::format("begin of version {} before attach", version));
+    has_base_ = held().version != 0 && elsewhere_.empty();
     target_.begin_update(version);
-    open_.emplace(target_.weights(), version);
+    update_->start(version);
+    open_ = true;
     dirty_ = false;
+    adopted_.clear();
     last_abort_.clear();
+    probe_memory_ = {};
 }
 
-double Updater::bucket(int index, std::int64_t slot, std::span<const wire::Entry> entries) {
-    Update& update = require_open("a bucket");
-    const auto start = std::chrono::steady_clock::now();
-    try {
-        if (slot < 0 || slot >= slots_) {
-            throw ProtocolError(fmt::format("bucket {}: slot {} of {}", index, slot, slots_));
-        }
-        update.admit(index, entries, slot_bytes_);
-        dirty_ = dirty_ || !entries.empty();
-        copy_verified(index, arena_.span().subspan(static_cast<std::size_t>(slot) * slot_bytes_, slot_bytes_),
-                      entries);
-    } catch (const std::exception& error) {
-        abort(error.what());
-        throw;
-    }
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-}
-
-void Updater::copy_verified(int index, ConstSpan slot, std::span<const wire::Entry> entries) {
-    const trace::Scope scope("copy bucket " + std::to_string(index), "copy");
-    const auto& weights = target_.weights();
-    std::vector<ops::Checksum> found(entries.size());
-    team_.run(entries.size(), [&](std::size_t i) {
-        const wire::Entry& entry = entries[i];
-        ops::CopyItem item;
-        item.from = slot.subspan(entry.bucket_offset, entry.bytes);
-        item.to = weights[entry.tensor].memory.subspan(entry.tensor_offset, entry.bytes);
-        item.checksum = &found[i];
-        Stream here = Stream::make_inline();
-        ops::batched_copy(here, {&item, 1});
+double Updater::bucket(std::int64_t index, std::span<const ops::Checksum> checksums) {
+    require_open("a bucket");
+    return attempt([&] {
+        update_->admit(index, checksums);
+        copy_verified(index, checksums);
     });
-    for (std::size_t i = 0; i < entries.size(); ++i) {
-        if (found[i] == entries[i].checksum) continue;
-        throw ProtocolError(fmt::format("{} is corrupted: its checksum is {}, the rank announced {}",
-                                        open_->describe(index, entries[i]), ops::to_hex(found[i]),
-                                        ops::to_hex(entries[i].checksum)));
-    }
+}
+
+double Updater::delta(std::int64_t index, std::span<const DeltaEntry> entries) {
+    require_open("a delta");
+    return attempt([&] {
+        for (const DeltaEntry& entry : entries) check_delta(index, entry);
+        update_->admit_changes(index, entries);
+        apply_verified(index, entries);
+    });
+}
+
+double Updater::verify(std::span<const ops::Checksum> checksums) {
+    require_open("verify");
+    return attempt([&] {
+        require_own_weights("verify");
+        update_->admit_all("verify", checksums);
+        compare_own(checksums);
+    });
+}
+
+void Updater::adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums) {
+    require_open("adopt");
+    attempt([&] {
+        require(target_.can_alias(), "this engine cannot read weights in place");
+        if (update_->started()) {
+            throw ProtocolError(
+                fmt::format("adopt after parts of version {} were loaded", update_->version()));
+        }
+        update_->admit_all("adopt", checksums);
+        adopted_ = attached_->in_place(shift);
+    });
 }
 
 void Updater::commit(std::int64_t version, const ops::Checksum& manifest) {
-    Update& update = require_open("commit");
-    try {
-        if (version != update.version()) {
+    require_open("commit");
+    attempt([&] {
+        if (version != update_->version()) {
             throw ProtocolError(
-                fmt::format("commit of version {} while {} is open", version, update.version()));
+                fmt::format("commit of version {} while {} is open", version, update_->version()));
         }
-        update.require_whole();
-        if (const ops::Checksum mine = update.manifest(); mine != manifest) {
+        update_->require_whole();
+        if (const ops::Checksum mine = update_->manifest(); mine != manifest) {
             throw ProtocolError(fmt::format("the manifest of version {} is {}, the trainer's {}", version,
                                             ops::to_hex(mine), ops::to_hex(manifest)));
         }
+        if (!adopted_.empty()) {
+            target_.point_weights(adopted_, attached_->regions());
+            elsewhere_ = std::move(adopted_);
+            dirty_ = true;  // no way back from here
+        }
         target_.commit_update(version);
-    } catch (const std::exception& error) {
-        abort(error.what());
-        throw;
-    }
-    open_.reset();
+    });
+    open_ = broken_ = false;
+    held_ = {version, manifest};
 }
 
 void Updater::abort(const std::string& reason) {
     if (!open_) return;
-    spdlog::warn("update to version {} aborted: {}", open_->version(), reason);
-    open_.reset();
+    spdlog::warn("update to version {} aborted: {}", update_->version(), reason);
+    open_ = false;
     last_abort_ = reason;
+    broken_ = broken_ || dirty_;
     target_.abort_update(reason, dirty_);
-}
-
-std::vector<ops::Checksum> Updater::checksums() {
-    const auto& weights = target_.weights();
-    std::vector<ops::Checksum> result(weights.size());
-    team_.run(weights.size(), [&](std::size_t i) { result[i] = ops::checksum(weights[i].memory); });
-    return result;
 }
 
 }  // namespace tandem::engine

@@ -1,19 +1,25 @@
-// Carries out what the trainer asks, one request at a time: begin, bucket, commit, abort, checksums. Knows
-// the state machine and the weights, not the socket.
+// Carries out what the trainer asks, one request at a time. Knows the state machine and the weights, not the
+// socket. updater.cpp holds the states, updater_work.cpp what moves or hashes bytes.
 //
-//   state   begin   bucket         commit          abort   lost
-//   idle    open    error          error           idle    idle
-//   open    error   open | idle*   idle (| idle*)  idle*   idle*
-// idle*: with target.abort_update(reason, dirty), dirty when a bucket was copied. Errors are ProtocolErrors,
-// except the target's own.
+//   state   attach, probe   begin   bucket, delta   verify, adopt   commit          abort   lost
+//   idle    idle            open    error           error           error           idle    idle
+//   open    error           error   open | idle*    open | idle*    idle (| idle*)  idle*   idle*
+// idle*: with target.abort_update(reason, dirty), dirty when the engine's own memory was written. Errors are
+// ProtocolErrors, except the target's own.
+//
+// After a commit that followed adopt the engine reads its weights in the trainer's memory, which stays mapped
+// for as long, also when that trainer is gone. The first bucket of a later version turns it back to its own.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "common/device/shared_arena.h"
+#include "common/device/memory.h"
+#include "engine_adapter/receiver/attachment.h"
+#include "engine_adapter/receiver/link.h"
 #include "engine_adapter/receiver/team.h"
 #include "engine_adapter/receiver/update.h"
 
@@ -21,30 +27,54 @@ namespace tandem::engine {
 
 class Updater {
   public:
-    Updater(WeightTarget& target, int copy_threads);
+    // link_bytes_per_s: every byte taken from a region passes such a link; 0: no limit.
+    Updater(WeightTarget& target, int copy_threads, double link_bytes_per_s = 0);
 
     Capabilities capabilities(const std::string& engine, int depth) const;
-    void attach(SharedArena arena, int slots, std::size_t slot_bytes);
+    Held held() const;
+    void attach(std::vector<SharedArena> regions, TransferPlan plan);
+    void detach();  // the trainer is gone: unmaps its memory, except what the engine reads
+    // Those that return a double: milliseconds of work.
+    double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes);
+
     void begin(std::int64_t version);
-    double bucket(int index, std::int64_t slot,
-                  std::span<const wire::Entry> entries);  // milliseconds of copying
+    double bucket(std::int64_t index, std::span<const ops::Checksum> checksums);
+    double delta(std::int64_t index, std::span<const DeltaEntry> entries);
+    double verify(std::span<const ops::Checksum> checksums);
+    void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums);
     void commit(std::int64_t version, const ops::Checksum& manifest);
     void abort(const std::string& reason);  // does nothing when idle
     std::vector<ops::Checksum> checksums();
-    void detach();  // the trainer is gone: unmaps its arena
 
   private:
-    Update& require_open(const char* what);
-    void copy_verified(int index, ConstSpan slot, std::span<const wire::Entry> entries);
+    void require_open(const char* what) const;
+    void require_idle(const char* what) const;
+    void require_own_weights(const char* what) const;
+    void write_own_memory();
+    template <typename Work>
+    double attempt(Work&& work);
+
+    void copy_verified(std::int64_t index, std::span<const ops::Checksum> checksums);
+    void apply_verified(std::int64_t index, std::span<const DeltaEntry> entries);
+    void check_delta(std::int64_t index, const DeltaEntry& entry) const;
+    void compare_own(std::span<const ops::Checksum> checksums);
 
     WeightTarget& target_;
+    const std::vector<TensorInfo> tensors_;
     Team team_;
-    SharedArena arena_;
-    int slots_ = 0;
-    std::size_t slot_bytes_ = 0;
-    std::optional<Update> open_;
+    Link link_;
+    std::unique_ptr<Attachment> attached_;
+    std::optional<Update> update_;  // of the attached plan
+    bool open_ = false;
     bool dirty_ = false;
-    std::string last_abort_;  // why there is no open version, for messages
+    bool broken_ = false;               // an abort left no whole version; until the next commit
+    bool has_base_ = false;             // the open version began over a whole one of the engine's own
+    std::vector<Span> adopted_;         // of the open version; empty: not adopted
+    std::vector<Span> elsewhere_;       // where the engine reads its weights; empty: in its own memory
+    Held held_;                         // of the last commit
+    std::string last_abort_;            // why there is no open version, for messages
+    std::vector<ops::Checksum> found_;  // scratch
+    Buffer probe_memory_;
 };
 
 }  // namespace tandem::engine

@@ -2,17 +2,19 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "common/device/device.h"
+#include "common/error.h"
 #include "engine_adapter/engine.h"
 
 namespace tandem::engine {
 
 struct WeightSlot {
     TensorInfo info;
-    Span memory;  // where the engine reads the weight; stable for the engine's whole life
+    Span memory;  // the engine's own; stable for its whole life, also while it reads its weights elsewhere
 };
 
 // Called from the receiver's thread. Implementations are thread-safe against the engine's own threads.
@@ -31,6 +33,17 @@ class WeightTarget {
     // The update failed. dirty: some weights were overwritten, so the engine keeps refusing, and says
     // `reason`, until a later commit. Not dirty: the old version serves on.
     virtual void abort_update(const std::string& reason, bool dirty) = 0;
+
+    // Whether point_weights works.
+    virtual bool can_alias() const { return false; }
+    // Between begin_update and commit_update: from here on the engine reads tensor i at memory[i], which is
+    // as large as its slot and must not be written. `owner` keeps that memory mapped and is let go with the
+    // next call; null when it is the engine's own.
+    virtual void point_weights(const std::vector<Span>& memory, std::shared_ptr<const void> owner) {
+        (void)memory;
+        (void)owner;
+        throw InvalidArgument("this engine cannot read weights in place");
+    }
 };
 
 }  // namespace tandem::engine

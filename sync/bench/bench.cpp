@@ -9,6 +9,7 @@
 #include "sync/bench/shapes.h"
 #include "sync/bench/source.h"
 #include "sync/bench/speed_of_light.h"
+#include "sync/plan/engine_layout.h"
 #include "sync/session/session.h"
 
 namespace tandem::sync {
@@ -56,90 +57,181 @@ void BenchOptions::validate() const {
     const auto check = [](bool ok, const char* option, const std::string& message) {
         if (!ok) throw ConfigError("command line", option, message);
     };
+    const auto accepted = [](const char* option, const auto& work) {
+        try {
+            work();
+        } catch (const InvalidArgument& error) {
+            throw ConfigError("command line", option, error.what());
+        }
+    };
     check(!mesh.empty() && mesh.size() <= 2 &&
               std::all_of(mesh.begin(), mesh.end(), [](int n) { return n >= 1; }) && world_size() <= 64,
           "--mesh", "one or two positive sizes, at most 64 ranks: dp,cp");
+    accepted("--mode", [&] { mode_from_name(mode); });
+    check(engine_tp >= 1 && engine_tp <= 64, "--engine-tp", "must be from 1 to 64");
+    check(changed >= 0 && changed <= 1, "--changed", "must be from 0 to 1");
     check(bucket_mib >= 0 && bucket_mib <= 65536, "--bucket-mib", "must be from 0 to 65536");
     check(depth == 0 || (depth >= 2 && depth <= 64), "--depth", "must be 0 or from 2 to 64");
     check(iterations >= 1 && iterations <= 100'000, "--iterations", "must be from 1 to 100000");
+    check(link_gbps >= 0 && link_gbps <= 10'000, "--link-gbps", "must be from 0 to 10000");
+    check(!sweep || mode == "gather" || mode == "delta", "--sweep", "modes gather and delta have buckets");
+    accepted("--source-dtype", [&] { dtype_from_name(source_dtype); });
+    accepted("--engine-dtype", [&] { dtype_from_name(engine_dtype); });
     const auto floating = [](DType dtype) { return dtype == DType::float32 || dtype == DType::bfloat16; };
-    check(floating(source_dtype), "--source-dtype", "must be float32 or bfloat16");
-    check(floating(engine_dtype), "--engine-dtype", "must be float32 or bfloat16");
-    try {
-        model_by_name(shapes);
-    } catch (const InvalidArgument& error) {
-        throw ConfigError("command line", "--shapes", error.what());
-    }
+    check(floating(dtype_from_name(source_dtype)), "--source-dtype", "must be float32 or bfloat16");
+    check(floating(dtype_from_name(engine_dtype)), "--engine-dtype", "must be float32 or bfloat16");
+    accepted("--shapes", [&] { model_tensors(shapes); });
+    accepted("--engine-tp", [&] { engine_tensors(0); });
 }
 
-nlohmann::json run_bench(std::shared_ptr<comm::Communicator> world, std::unique_ptr<engine::Engine> engine,
-                         const BenchOptions& options) {
-    const bool first_rank = engine != nullptr;
-    const auto tensors = tensors_of(model_by_name(options.shapes), options.engine_dtype);
+std::vector<engine::TensorInfo> BenchOptions::engine_tensors(int rank) const {
+    const DType dtype = dtype_from_name(engine_dtype);
+    const std::vector<ModelTensor> model = model_tensors(shapes);
+    if (engine_tp > 1)
+        return engine_layout(model, {engine_tp, 1, true}, dtype)[static_cast<std::size_t>(rank)];
+    std::vector<engine::TensorInfo> whole;
+    for (const ModelTensor& tensor : model) whole.push_back({tensor.name, tensor.shape, dtype, {}});
+    return whole;
+}
+
+namespace {
+
+// One session, verified on its first and last push, timed on the ones between.
+class Run {
+  public:
+    Run(const std::shared_ptr<comm::Communicator>& world, Engines engines, SyntheticSource& source,
+        const BenchOptions& options, std::size_t bucket_bytes, int depth, std::int64_t& version)
+        : world_(world),
+          source_(source),
+          options_(options),
+          session_options_(make_options(options, bucket_bytes, depth)),
+          session_(world, source, std::move(engines), session_options_),
+          version_(version) {}
+
+    void measure() {
+        // The first touches everything for the first time: verified, not timed.
+        last_ = push(1.0);
+        verified_ = session_.weights_match().match;
+        push(options_.changed);
+        SpeedOfLight light(*world_, last_.bytes);
+        light.measure_ms();
+        for (int i = 0; i < options_.iterations; ++i) {
+            lights_.push_back(light.measure_ms());
+            const std::uint64_t before = allocations();
+            reports_.push_back(push(options_.changed));
+            allocated_ += allocations() - before;
+        }
+        verified_ = session_.weights_match().match && verified_;
+    }
+
+    nlohmann::json result() const {
+        const SyncReport& last = reports_.back();
+        const double median = quantile(totals(), 0.5);
+        const double light = quantile(lights_, 0.5);
+        const nlohmann::json phases = phase_medians(reports_);
+        const auto gigabytes_per_s = [&](double ms) { return static_cast<double>(last.bytes) / ms * 1e-6; };
+        return {{"bytes", last.bytes},
+                {"bytes_moved", last.bytes_moved},
+                {"buckets", last.buckets},
+                {"bucket_bytes", last.bucket_bytes},
+                {"depth", last.depth},
+                {"median_ms", median},
+                {"min_ms", quantile(totals(), 0.0)},
+                {"p95_ms", quantile(totals(), 0.95)},
+                {"totals_ms", totals()},
+                {"phase_ms", phases},
+                {"gbps", gigabytes_per_s(median)},
+                {"copy_gbps", gigabytes_per_s(light)},
+                {"speed_of_light_ms", light},
+                {"speed_of_light_min_ms", quantile(lights_, 0.0)},
+                {"speed_of_light_ratio", median / light},
+                {"prepared_ratio", (median + phases.at("prepare").get<double>()) / light},
+                {"staging_peak_bytes", memory_stats("staging").peak_bytes},
+                {"staging_cap_bytes", static_cast<std::size_t>(last.depth) *
+                                          std::max(session_options_.bucket_bytes, last.bucket_bytes)},
+                {"steady_state_allocations", allocated_},
+                {"verified", verified_}};
+    }
+
+  private:
+    static SessionOptions make_options(const BenchOptions& options, std::size_t bucket_bytes, int depth) {
+        SessionOptions result;
+        result.mode = mode_from_name(options.mode);
+        result.bucket_bytes = bucket_bytes;
+        result.depth = depth;
+        return result;
+    }
+
+    SyncReport push(double changed) {
+        source_.move_into(session_);
+        source_.change(changed);
+        world_->barrier();
+        return session_.push(++version_);
+    }
+
+    std::vector<double> totals() const {
+        std::vector<double> values;
+        for (const SyncReport& report : reports_) values.push_back(report.total_ms);
+        return values;
+    }
+
+    std::shared_ptr<comm::Communicator> world_;
+    SyntheticSource& source_;
+    const BenchOptions& options_;
+    SessionOptions session_options_;
+    Session session_;
+    std::int64_t& version_;
+    SyncReport last_;
+    std::vector<SyncReport> reports_;
+    std::vector<double> lights_;
+    std::uint64_t allocated_ = 0;
+    bool verified_ = false;
+};
+
+}  // namespace
+
+nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
+                         const std::function<Engines()>& connect, const BenchOptions& options) {
+    std::vector<engine::TensorInfo> whole;
+    for (const ModelTensor& tensor : model_tensors(options.shapes))
+        whole.push_back({tensor.name, tensor.shape, DType::float32, {}});
     const std::vector<std::string> axes{"dp", "cp"};
     const DeviceMesh mesh = DeviceMesh::create(
         world, options.mesh, {axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(options.mesh.size())});
-    SyntheticSource source(tensors, mesh, options.source_dtype, options.shard_all);
-    SessionOptions session_options;
-    session_options.bucket_bytes = static_cast<std::size_t>(options.bucket_mib * 1048576.0);
-    session_options.depth = options.depth;
-    Session session(world, source, std::move(engine), session_options);
-
-    // The first iteration touches everything for the first time: verified, not timed.
-    std::int64_t version = 1;
-    session.push(version);
-    bool verified = session.weights_match().match;
-
-    std::vector<SyncReport> reports;
-    std::vector<double> totals;
-    std::vector<double> lights;
-    std::uint64_t allocated = 0;
-    {
-        SpeedOfLight light(*world, session.push(++version).bytes);
-        light.measure_ms();
-        for (int i = 0; i < options.iterations; ++i) {
-            lights.push_back(light.measure_ms());
-            if (i + 1 == options.iterations) source.set_step(1);  // the last one pushes other values
-            world->barrier();
-            const std::uint64_t before = allocations();
-            reports.push_back(session.push(++version));
-            allocated += allocations() - before;
-            totals.push_back(reports.back().total_ms);
+    SyntheticSource source(whole, mesh, dtype_from_name(options.source_dtype), options.shard_all);
+    std::int64_t version = 0;
+    const auto run = [&](std::size_t bucket_bytes, int depth) {
+        reset_memory_peaks();
+        Run one(world, world->rank() == 0 ? connect() : Engines{}, source, options, bucket_bytes, depth,
+                version);
+        one.measure();
+        return one.result();
+    };
+    nlohmann::json result = run(static_cast<std::size_t>(options.bucket_mib * 1048576.0), options.depth);
+    if (options.sweep) {
+        for (const int depth : {2, 3, 4}) {
+            for (const std::size_t mib : {1u, 2u, 4u, 8u, 16u, 32u, 64u, 128u}) {
+                const nlohmann::json one = run(mib << 20, depth);
+                result["verified"] = result["verified"].get<bool>() && one["verified"].get<bool>();
+                result["sweep"].push_back({{"bucket_bytes", mib << 20},
+                                           {"depth", depth},
+                                           {"median_ms", one["median_ms"]},
+                                           {"speed_of_light_ratio", one["speed_of_light_ratio"]}});
+            }
         }
     }
-    verified = session.weights_match().match && verified;
-    if (!first_rank) return nullptr;
-
-    const SyncReport& last = reports.back();
-    const double median = quantile(totals, 0.5);
-    const double light = quantile(lights, 0.5);
-    const auto gigabytes_per_s = [&](double ms) { return static_cast<double>(last.bytes) / ms * 1e-6; };
-    return {{"shapes", options.shapes},
-            {"mode", "gather"},
-            {"mesh", options.mesh},
-            {"source_dtype", dtype_name(options.source_dtype)},
-            {"engine_dtype", dtype_name(options.engine_dtype)},
-            {"iterations", options.iterations},
-            {"bytes", last.bytes},
-            {"bytes_moved", last.bytes_moved},
-            {"buckets", last.buckets},
-            {"bucket_bytes", last.bucket_bytes},
-            {"depth", last.depth},
-            {"median_ms", median},
-            {"min_ms", quantile(totals, 0.0)},
-            {"p95_ms", quantile(totals, 0.95)},
-            {"phase_ms", phase_medians(reports)},
-            {"gbps", gigabytes_per_s(median)},
-            {"copy_gbps", gigabytes_per_s(light)},
-            {"speed_of_light_ms", light},
-            {"speed_of_light_min_ms", quantile(lights, 0.0)},
-            {"speed_of_light_ratio", median / light},
-            {"staging_peak_bytes", memory_stats("staging").peak_bytes},
-            {"staging_cap_bytes", static_cast<std::size_t>(last.depth) *
-                                      std::max(session_options.bucket_bytes, last.bucket_bytes)},
-            {"steady_state_allocations", allocated},
-            {"verified", verified},
-            {"hardware", fmt::format("{}, {} cores", processor(), std::thread::hardware_concurrency())}};
+    if (world->rank() != 0) return nullptr;
+    result["shapes"] = options.shapes;
+    result["mode"] = options.mode;
+    result["mesh"] = options.mesh;
+    result["engine_tp"] = options.engine_tp;
+    result["changed"] = options.changed;
+    result["source_dtype"] = dtype_name(dtype_from_name(options.source_dtype));
+    result["engine_dtype"] = dtype_name(dtype_from_name(options.engine_dtype));
+    result["iterations"] = options.iterations;
+    if (options.link_gbps > 0) result["link_gbps"] = options.link_gbps;
+    result["hardware"] = fmt::format("{}, {} cores", processor(), std::thread::hardware_concurrency());
+    return result;
 }
 
 }  // namespace tandem::sync

@@ -1,46 +1,86 @@
 #include "sync/bench/source.h"
 
-#include "sync/plan/holdings.h"
+#include <cmath>
+#include <cstring>
 
 namespace tandem::sync {
+namespace {
+
+// xorshift: fast enough to write billions of values.
+class Random {
+  public:
+    explicit Random(std::uint64_t seed) : state_(seed == 0 ? 1 : seed) {}
+    std::uint64_t next() {
+        state_ ^= state_ << 13;
+        state_ ^= state_ >> 7;
+        state_ ^= state_ << 17;
+        return state_;
+    }
+    double unit() { return static_cast<double>((next() >> 11) + 1) * 0x1p-53; }  // (0, 1]
+
+  private:
+    std::uint64_t state_;
+};
+
+float value_of(std::uint64_t bits) {  // in [-1, 1)
+    return static_cast<float>(static_cast<std::int32_t>(bits >> 32)) * 0x1p-31f;
+}
+
+void put(const Tensor& tensor, std::int64_t index, std::uint64_t bits) {
+    if (tensor.dtype() == DType::bfloat16) {
+        reinterpret_cast<bfloat16*>(tensor.raw())[index] = bfloat16(value_of(bits));
+    } else {
+        reinterpret_cast<float*>(tensor.raw())[index] = value_of(bits);
+    }
+}
+
+// Another value: one bit of the mantissa turned.
+void turn(const Tensor& tensor, std::int64_t index) {
+    if (tensor.dtype() == DType::bfloat16) {
+        reinterpret_cast<bfloat16*>(tensor.raw())[index].bits ^= 0x10;
+    } else {
+        float& value = reinterpret_cast<float*>(tensor.raw())[index];
+        value = std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) ^ 0x100000u);
+    }
+}
+
+}  // namespace
 
 SyntheticSource::SyntheticSource(const std::vector<engine::TensorInfo>& tensors, const DeviceMesh& mesh,
                                  DType dtype, bool shard_all) {
     Placements placements{Shard(0)};
-    std::vector<int> sizes;
-    std::vector<int> at;
-    for (int axis = 0; axis < mesh.ndim(); ++axis) {
-        if (axis > 0) placements.push_back(shard_all ? Shard(0) : Replicate());
-        sizes.push_back(mesh.size(axis));
-        at.push_back(mesh.coordinate(axis));
-    }
+    for (int axis = 1; axis < mesh.ndim(); ++axis) placements.push_back(shard_all ? Shard(0) : Replicate());
     for (const engine::TensorInfo& info : tensors) {
-        const Shape local = local_layout(info.shape, sizes, placements, at).shape;
-        tensors_.push_back({info.name, DTensor::from_local(Tensor::empty(local, dtype, "synthetic weights"),
-                                                           mesh, placements, info.shape)});
-        const std::vector<Holding> held = holdings(tensors_.back().tensor, 0);
-        const std::int64_t first_row = held.empty() ? 0 : held.front().start;
+        const LocalLayout layout = local_layout(info.shape, mesh.sizes(), placements, mesh.coordinates());
+        const Tensor local = Tensor::empty(layout.shape, dtype, "synthetic weights", mesh.memory());
+        tensors_.push_back({info.name, DTensor::from_local(local, mesh, placements, info.shape)});
+        const std::int64_t first_row = layout.offsets.empty() ? 0 : layout.offsets.front();
         seeds_.push_back(tensors_.size() * 0x9e3779b97f4a7c15ull + static_cast<std::uint64_t>(first_row));
+        Random random(seeds_.back());
+        for (std::int64_t i = 0; i < local.numel(); ++i) put(local, i, random.next());
     }
-    set_step(0);
 }
 
-void SyntheticSource::set_step(int step) {
+void SyntheticSource::change(double part) {
+    ++step_;
+    if (part <= 0) return;
+    const double scale = part < 1 ? 1 / std::log1p(-part) : 0;
     for (std::size_t t = 0; t < tensors_.size(); ++t) {
         const Tensor& local = tensors_[t].tensor.local();
-        std::uint64_t state = seeds_[t] ^ (static_cast<std::uint64_t>(step) * 0xbf58476d1ce4e5b9u);
-        const auto next = [&state] {  // xorshift, as a number in [-1, 1)
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            return static_cast<float>(static_cast<std::int32_t>(state >> 32)) * 0x1p-31f;
-        };
-        if (state == 0) state = 1;
-        if (local.dtype() == DType::bfloat16) {
-            for (bfloat16& value : local.values<bfloat16>()) value = bfloat16(next());
-        } else {
-            for (float& value : local.values<float>()) value = next();
-        }
+        Random random(seeds_[t] ^ (step_ * 0xbf58476d1ce4e5b9u));
+        // The distance to the next change is geometric: each element changes with the same chance.
+        const auto gap = [&] { return static_cast<std::int64_t>(std::log(random.unit()) * scale); };
+        for (std::int64_t i = gap(); i < local.numel(); i += 1 + gap()) turn(local, i);
+    }
+}
+
+void SyntheticSource::move_into(Session& session) {
+    for (std::size_t t = 0; t < tensors_.size(); ++t) {
+        const Tensor place = session.writable(t);
+        const DTensor& now = tensors_[t].tensor;
+        if (!place.defined() || place.raw() == now.local().raw()) continue;
+        std::memcpy(place.raw(), now.local().raw(), place.bytes());
+        tensors_[t].tensor = DTensor::from_local(place, now.mesh(), now.placements(), now.shape());
     }
 }
 

@@ -10,15 +10,18 @@
 
 namespace tandem::sync {
 
+constexpr std::size_t kMostMemory = std::size_t{512} << 20;
+
 SpeedOfLight::SpeedOfLight(comm::Communicator& world, std::size_t bytes)
     : world_(world),
       copiers_(std::min(world.size(), std::max(1, static_cast<int>(std::thread::hardware_concurrency())))) {
     if (world.rank() >= copiers_) return;
     const auto parts = static_cast<std::size_t>(copiers_);
     const auto rank = static_cast<std::size_t>(world.rank());
-    const std::size_t share = bytes / parts + (rank < bytes % parts ? 1 : 0);
-    from_ = Buffer(std::max<std::size_t>(share, 1), "speed of light");
-    to_ = Buffer(std::max<std::size_t>(share, 1), "speed of light");
+    share_ = bytes / parts + (rank < bytes % parts ? 1 : 0);
+    const std::size_t memory = std::clamp<std::size_t>(share_, 1, kMostMemory);
+    from_ = Buffer(memory, "speed of light");
+    to_ = Buffer(memory, "speed of light");
     std::memset(from_.data(), 1, from_.bytes());
     std::memset(to_.data(), 2, to_.bytes());
 }
@@ -30,10 +33,10 @@ double SpeedOfLight::measure_ms() {
     // copy one after the other would each see the whole machine's bandwidth.
     const auto now = [] { return std::int64_t{std::chrono::steady_clock::now().time_since_epoch().count()}; };
     std::int64_t start = now();
-    if (from_.bytes() > 0) {
+    for (std::size_t done = 0; done < share_; done += from_.bytes()) {
         ops::CopyItem item;
-        item.from = from_.span();
-        item.to = to_.span();
+        item.from = from_.span().subspan(0, std::min(from_.bytes(), share_ - done));
+        item.to = to_.span().subspan(0, item.from.bytes);
         ops::batched_copy(here, {&item, 1});
     }
     std::int64_t end = now();

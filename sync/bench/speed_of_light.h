@@ -9,13 +9,16 @@ namespace tandem::sync {
 
 class SpeedOfLight {
   public:
-    SpeedOfLight(comm::Communicator& world, std::size_t bytes);  // allocates and touches what it copies
-    double measure_ms();                                         // collective; first start to last end
+    // Allocates and touches what it copies: at most half a gibibyte a side and rank, copied over and over
+    // where `bytes` are more.
+    SpeedOfLight(comm::Communicator& world, std::size_t bytes);
+    double measure_ms();  // collective; first start to last end
     int copiers() const { return copiers_; }
 
   private:
     comm::Communicator& world_;
     int copiers_;
+    std::size_t share_ = 0;  // bytes that this rank copies
     Buffer from_;
     Buffer to_;
 };

@@ -34,8 +34,10 @@ std::string bench_table(const nlohmann::json& r) {
                 fmt::format("one copy of the same {} at {:.1f} GB/s", mib(r.at("bytes")),
                             r.at("copy_gbps").get<double>()));
     text += row("ratio", fmt::format("{:.2f} x", r.at("speed_of_light_ratio").get<double>()),
-                fmt::format("{:.1f} GB/s", r.at("gbps").get<double>()));
-    text += row("prepare", ms(phase.at("prepare")), "source ready, before the pause");
+                fmt::format("{:.1f} GB/s; {:.2f} x with prepare", r.at("gbps").get<double>(),
+                            r.at("prepared_ratio").get<double>()));
+    text += row("moved", mib(r.at("bytes_moved")), "from the trainer's memory to the engine's");
+    text += row("prepare", ms(phase.at("prepare")), "before the pause");
     text += row("pause", ms(phase.at("pause")), "engine stopped, version opened");
     text += row("gather", ms(phase.at("gather")), "ranks filling buckets (overlaps copy)");
     text += row("copy", ms(phase.at("copy")), "engine copying and verifying (overlaps gather)");

@@ -1,106 +1,178 @@
-#include "sync/gather/gather.h"
+// Gather: bucketed all-gathers, Shard(0) → Replicate (or any source layout → any engine layout), through a
+// staging arena in shared memory. Each rank writes its own pieces straight to their place in the slot that
+// every rank and the engines see, cast and checksummed on the way; the engines copy bucket n while the ranks
+// fill bucket n + 1.
+//
+//   all ranks   fill 0 · exchange 0 · fill 1 · exchange 1 · fill 2 · exchange 2 · …
+//   rank 0                     load 0            load 1            load 2
+// Rank 0 enters exchange n only when the engines are done with bucket n + 1 - slots, so that the end of
+// exchange n also says that the slot of bucket n + 1 is free: one rendezvous for each bucket. The first
+// slots - 1 buckets are filled before the engines are paused.
+#include <algorithm>
+#include <chrono>
 
 #include "common/error.h"
 #include "common/trace.h"
 #include "sync/gather/cache.h"
+#include "sync/gather/staging.h"
+#include "sync/push/agree.h"
+#include "sync/push/exchange.h"
+#include "sync/push/filler.h"
+#include "sync/push/ledger.h"
+#include "sync/push/way.h"
 
 namespace tandem::sync {
 namespace {
 
-// A staging arena that stays in the last-level cache is written through it, so that the engine reads it from
-// there; a larger one past it.
-bool fits_cache(std::size_t bytes) {
-    return bytes <= last_level_cache_bytes() / 2;
+using Clock = std::chrono::steady_clock;
+double ms_since(Clock::time_point start) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
+
+// Pieces are what the engine's threads share a bucket by: several for each, and not so small that each costs.
+std::size_t piece_bytes(std::size_t bucket_bytes) {
+    return std::clamp(bucket_bytes / 8, std::size_t{64} << 10, std::size_t{1} << 20);
+}
+
+class Gather final : public Way {
+  public:
+    explicit Gather(const Wiring& wiring)
+        : wiring_(wiring),
+          buckets_(make_staged(wiring.plan,
+                               {wiring.options.bucket_bytes, piece_bytes(wiring.options.bucket_bytes)})),
+          staging_(Staging::share(wiring.world, wiring.options.depth,
+                                  Staging::slot_bytes(buckets_.bucket_bytes, wiring.options.bucket_bytes))),
+          filler_(wiring.plan, buckets_, wiring.source, wiring.local, wiring.world.rank()),
+          exchange_(wiring.world, buckets_.max_pieces),
+          ledger_(wiring.plan, buckets_),
+          slots_(static_cast<std::size_t>(wiring.options.depth)),
+          // A staging arena that stays in the last-level cache is written through it, so that the engine
+          // reads it from there; a larger one past it.
+          non_temporal_(staging_.memory().bytes > last_level_cache_bytes() / 2) {
+        Health health;
+        each_engine(wiring_.engines, health, "attach", -1, [this](engine::Engine& engine, std::size_t e) {
+            const auto place = [this](std::size_t index, const Piece& piece) {
+                return place_of(bucket_of(index), piece);
+            };
+            engine.attach({{staging_.memory(), staging_.fd()}},
+                          transfer_plan(wiring_.plan, buckets_, static_cast<int>(e), place),
+                          Deadline::after(wiring_.options.deadlines.begin));
+        });
+        agree(wiring_.world, health, "sync set-up");
+    }
+
+    void prepare(Health& health) override {
+        prepared_ = std::min(slots_ - 1, buckets_.buckets());
+        try {
+            filler_.locate();
+        } catch (const std::exception& error) {
+            health.fail("prepare", fmt::format("rank {}", wiring_.world.rank()), -1, error.what());
+        }
+        for (std::size_t b = 0; b < prepared_; ++b) fill_and_exchange(b, health, nullptr);
+    }
+
+    void transfer(Health& health, PhaseTimes& times) override {
+        const auto start = Clock::now();
+        for (std::size_t b = 0; b < prepared_; ++b) load(b, health);
+        for (std::size_t b = prepared_; b < buckets_.buckets() && !health.failed; ++b) {
+            fill_and_exchange(b, health, &times);
+            load(b, health);
+        }
+        const std::size_t last = buckets_.buckets();
+        for (std::size_t b = last - std::min(last, slots_ - 1); b < last; ++b) wait_loaded(b, health, times);
+        times.load += std::max(0.0, ms_since(start) - times.gather);
+    }
+
+    ops::Checksum manifest(std::int64_t version, std::size_t engine) const override {
+        return ledger_.manifest(version, engine);
+    }
+
+    void describe(SyncReport& report) const override {
+        report.bytes = report.bytes_moved = buckets_.bytes;
+        report.buckets = static_cast<int>(buckets_.buckets());
+        report.bucket_bytes = staging_.memory().bytes / slots_;
+        report.depth = static_cast<int>(slots_);
+        report.staging_bytes = staging_.memory().bytes;
+    }
+
+  private:
+    std::size_t bucket_of(std::size_t piece) const {
+        const auto after = std::upper_bound(buckets_.first.begin(), buckets_.first.end(), piece);
+        return static_cast<std::size_t>(after - buckets_.first.begin() - 1) / buckets_.ranks;
+    }
+    Span slot(std::size_t bucket) const {
+        const std::size_t bytes = staging_.memory().bytes / slots_;
+        return staging_.memory().subspan(bucket % slots_ * bytes, bytes);
+    }
+    Place place_of(std::size_t bucket, const Piece& piece) const {
+        const engine::TensorInfo& target = target_of(wiring_.plan, piece.move);
+        const auto offset = static_cast<std::size_t>(slot(bucket).data - staging_.memory().data);
+        return {0, target.dtype, offset + piece.bucket_offset,
+                static_cast<std::uint64_t>(piece.move.row_elements) * dtype_size(target.dtype)};
+    }
+
+    void fill_and_exchange(std::size_t b, Health& health, PhaseTimes* times) {
+        auto start = Clock::now();
+        std::size_t count = 0;
+        if (!health.failed) count = fill(b, health);
+        double gathering = ms_since(start);
+        if (times != nullptr && b + 1 >= slots_) wait_loaded(b + 1 - slots_, health, *times);
+        start = Clock::now();
+        exchange_.run(health, count);
+        gathering += ms_since(start);
+        if (times != nullptr) times->gather += gathering;
+        if (wiring_.engines.empty() || health.failed) return;
+        for (int rank = 0; rank < wiring_.world.size(); ++rank) ledger_.note(b, rank, exchange_.of(rank));
+    }
+
+    std::size_t fill(std::size_t b, Health& health) {
+        const trace::Scope scope("gather bucket " + std::to_string(b), "gather");
+        const std::size_t first = filler_.begin(b);
+        try {
+            for (std::size_t i = first; i < filler_.end(b); ++i) {
+                exchange_.mine()[i - first] = filler_.copy(i, slot(b).data + buckets_.pieces[i].bucket_offset,
+                                                           filler_.row_bytes(i), non_temporal_);
+            }
+            return filler_.end(b) - first;
+        } catch (const std::exception& error) {
+            health.fail("gather", fmt::format("rank {}", wiring_.world.rank()), static_cast<int>(b),
+                        error.what());
+            return 0;
+        }
+    }
+
+    void load(std::size_t b, Health& health) {
+        const int bucket = static_cast<int>(b);
+        if (!wiring_.engines.empty() && !health.failed && wiring_.options.before_load)
+            wiring_.options.before_load(bucket, slot(b));
+        each_engine(wiring_.engines, health, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
+            engine.load_async(bucket, ledger_.of(e, b), Deadline::after(wiring_.options.deadlines.load));
+        });
+    }
+
+    void wait_loaded(std::size_t b, Health& health, PhaseTimes& times) {
+        const trace::Scope scope("wait for bucket " + std::to_string(b), "load");
+        const int bucket = static_cast<int>(b);
+        each_engine(wiring_.engines, health, "load", bucket, [&](engine::Engine& engine, std::size_t) {
+            times.copy += engine.wait_loaded(bucket, Deadline::after(wiring_.options.deadlines.load));
+        });
+    }
+
+    Wiring wiring_;
+    BucketPlan buckets_;
+    Staging staging_;
+    Filler filler_;
+    Exchange<ops::Checksum> exchange_;
+    Ledger ledger_;
+    std::size_t slots_;
+    bool non_temporal_;
+    std::size_t prepared_ = 0;
+};
 
 }  // namespace
 
-void Health::fail(std::string at_phase, std::string with_peer, int at_bucket, const std::string& what) {
-    failed = true;
-    if (failed_here) return;
-    failed_here = true;
-    phase = std::move(at_phase);
-    peer = std::move(with_peer);
-    bucket = at_bucket;
-    message = what;
-}
-
-Gather::Gather(const Plan& plan, const WeightSource& source, std::vector<std::size_t> order,
-               const engine::StagingArea& staging, comm::Communicator& world)
-    : plan_(plan),
-      source_(source),
-      order_(std::move(order)),
-      staging_(staging),
-      world_(world),
-      records_(static_cast<std::size_t>(world.size()) *
-                   (sizeof(Header) + plan.max_pieces_per_rank * sizeof(ops::Checksum)),
-               "sync records", world.memory()) {
-    const auto rank = static_cast<std::size_t>(world_.rank());
-    const bool non_temporal = !fits_cache(staging_.memory.bytes);
-    for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
-        const PlanBucket& bucket = plan_.buckets[b];
-        auto& items = items_.emplace_back();
-        for (std::size_t i = bucket.first_piece[rank]; i < bucket.first_piece[rank + 1]; ++i) {
-            const Piece& piece = bucket.pieces[i];
-            const PlanTensor& tensor = plan_.tensors[static_cast<std::size_t>(piece.tensor)];
-            ops::CopyItem item;
-            item.to =
-                staging_.slot(static_cast<int>(b) % staging_.slots).subspan(piece.bucket_offset, piece.bytes);
-            if (tensor.source_dtype != tensor.info.dtype) {
-                item.from_dtype = tensor.source_dtype;
-                item.to_dtype = tensor.info.dtype;
-            }
-            item.checksum = checksums(world_.rank()) + items.size();
-            item.non_temporal = non_temporal;
-            items.push_back(item);
-        }
-    }
-}
-
-void Gather::prepare() {
-    const auto rank = static_cast<std::size_t>(world_.rank());
-    for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
-        const PlanBucket& bucket = plan_.buckets[b];
-        for (std::size_t i = 0; i < items_[b].size(); ++i) {
-            const Piece& piece = bucket.pieces[bucket.first_piece[rank] + i];
-            const PlanTensor& tensor = plan_.tensors[static_cast<std::size_t>(piece.tensor)];
-            const Tensor& local =
-                source_.tensors()[order_[static_cast<std::size_t>(piece.tensor)]].tensor.local();
-            const std::size_t bytes =
-                piece.bytes / dtype_size(tensor.info.dtype) * dtype_size(tensor.source_dtype);
-            require(local.dtype() == tensor.source_dtype && piece.source_offset + bytes <= local.bytes(),
-                    "tensor '{}' changed its dtype or layout since the session began", tensor.info.name);
-            items_[b][i].from = ConstSpan(local.span()).subspan(piece.source_offset, bytes);
-        }
-    }
-}
-
-void Gather::fill(int bucket, Health& health, Stream& stream) {
-    stream.enqueue([this, bucket, &health] {
-        if (health.failed) return;
-        const trace::Scope scope("gather bucket " + std::to_string(bucket), "gather");
-        try {
-            Stream here = Stream::make_inline();
-            ops::batched_copy(here, items_[static_cast<std::size_t>(bucket)]);
-        } catch (const std::exception& error) {
-            health.fail("gather", fmt::format("rank {}", world_.rank()), bucket, error.what());
-        }
-    });
-}
-
-void Gather::exchange(Health& health, Stream& stream) {
-    stream.enqueue([this, &health] { header(world_.rank()).failed = health.failed ? 1 : 0; });
-    const comm::GatherItem item{record(world_.rank()), records_.span()};
-    world_.all_gather({&item, 1}, stream);
-    stream.enqueue([this, &health] {
-        for (int rank = 0; rank < world_.size(); ++rank)
-            health.failed = health.failed || header(rank).failed != 0;
-    });
-}
-
-Span Gather::record(int rank) const {
-    const std::size_t stride = records_.bytes() / static_cast<std::size_t>(world_.size());
-    return records_.span().subspan(static_cast<std::size_t>(rank) * stride, stride);
+std::unique_ptr<Way> make_gather(const Wiring& wiring) {
+    return std::make_unique<Gather>(wiring);
 }
 
 }  // namespace tandem::sync

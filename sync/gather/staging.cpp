@@ -3,32 +3,57 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "common/error.h"
+#include "sync/push/agree.h"
 
 namespace tandem::sync {
+namespace {
 
-Staging::Staging(SharedArena arena, int slots, std::size_t slot_bytes) : arena_(std::move(arena)) {
-    area_ = {arena_.span(), arena_.fd(), slots, slot_bytes};
+constexpr std::size_t kPage = 4096;
+
+// "/proc/PID/fd/FD": how a process of the same user reaches rank 0's memory.
+std::string address_of(const SharedArena& arena) {
+    return fmt::format("/proc/{}/fd/{}", ::getpid(), arena.fd());
 }
 
-Staging Staging::create(int slots, std::size_t slot_bytes) {
-    require(slots > 0 && slot_bytes > 0, "staging of {} slots of {} bytes", slots, slot_bytes);
-    SharedArena arena =
-        SharedArena::create("staging", static_cast<std::size_t>(slots) * slot_bytes, "staging");
-    arena.touch();
-    return {std::move(arena), slots, slot_bytes};
-}
-
-Staging Staging::open(const std::string& address, int slots, std::size_t slot_bytes) {
+SharedArena open_arena(const std::string& address, std::size_t bytes) {
     const int fd = ::open(address.c_str(), O_RDWR | O_CLOEXEC);
     if (fd < 0) throw SystemError("open of the staging arena " + address, errno);
-    return {SharedArena::open(fd, static_cast<std::size_t>(slots) * slot_bytes), slots, slot_bytes};
+    return SharedArena::open(fd, bytes);
 }
 
-std::string Staging::address() const {
-    return fmt::format("/proc/{}/fd/{}", ::getpid(), arena_.fd());
+}  // namespace
+
+std::size_t Staging::slot_bytes(std::size_t used, std::size_t asked) {
+    return std::min((std::max<std::size_t>(used, 1) + kPage - 1) / kPage * kPage, asked);
+}
+
+Staging Staging::share(comm::Communicator& world, int slots, std::size_t slot_bytes, std::string_view tag) {
+    const std::size_t bytes = static_cast<std::size_t>(slots) * slot_bytes;
+    SharedArena arena;
+    std::string address;
+    Health health;
+    try {
+        if (world.rank() == 0) {
+            require(slots > 0 && slot_bytes > 0, "staging of {} slots of {} bytes", slots, slot_bytes);
+            arena = SharedArena::create(std::string(tag), bytes, tag);
+            arena.touch();
+            address = address_of(arena);
+        }
+    } catch (const std::exception& error) {
+        health.fail("staging", "", -1, error.what());
+    }
+    address = broadcast_text(world, address);
+    try {
+        if (world.rank() != 0 && !address.empty()) arena = open_arena(address, bytes);
+    } catch (const std::exception& error) {
+        health.fail("staging", "rank 0", -1, error.what());
+    }
+    agree(world, health, "sync set-up");
+    return Staging(std::move(arena));
 }
 
 }  // namespace tandem::sync

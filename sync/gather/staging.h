@@ -1,28 +1,31 @@
-// The staging arena of one host: one SharedArena that trainer rank 0 makes, every trainer rank of the host
-// maps, and the engine maps too. Touched once, reused for every later sync. Counted under the tag "staging".
+// Memory of one host that every trainer rank writes and the engines read: one SharedArena that rank 0 makes
+// and the others map. Touched once, reused for every later sync. Counted under the tag "staging" by its
+// maker.
 #pragma once
 
 #include <string>
+#include <string_view>
 
+#include "common/comm/communicator.h"
 #include "common/device/shared_arena.h"
-#include "engine_adapter/engine.h"
 
 namespace tandem::sync {
 
 class Staging {
   public:
-    static Staging create(int slots, std::size_t slot_bytes);
-    // Maps the arena at another process's (or this one's) address(). Valid while its maker lives.
-    static Staging open(const std::string& address, int slots, std::size_t slot_bytes);
+    // Collective. Throws SyncError on every rank alike.
+    static Staging share(comm::Communicator& world, int slots, std::size_t slot_bytes,
+                         std::string_view tag = "staging");
+    // How large a slot is for buckets of at most `used` bytes: whole pages, but never above the bucket size
+    // that was asked for.
+    static std::size_t slot_bytes(std::size_t used, std::size_t asked);
 
-    // "/proc/PID/fd/FD": how a process of the same user reaches the memory.
-    std::string address() const;
-    const engine::StagingArea& area() const { return area_; }
+    Span memory() const { return arena_.span(); }
+    int fd() const { return arena_.fd(); }
 
   private:
-    Staging(SharedArena arena, int slots, std::size_t slot_bytes);
+    explicit Staging(SharedArena arena) : arena_(std::move(arena)) {}
     SharedArena arena_;
-    engine::StagingArea area_;
 };
 
 }  // namespace tandem::sync

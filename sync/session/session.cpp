@@ -1,9 +1,11 @@
 #include "sync/session/session.h"
 
+#include <algorithm>
+
 #include "common/error.h"
 #include "common/log.h"
 #include "common/trace.h"
-#include "sync/session/pipeline.h"
+#include "sync/push/way.h"
 #include "sync/session/setup.h"
 #include "sync/session/verify.h"
 
@@ -15,169 +17,184 @@ double ms_since(Clock::time_point start) {
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
+Engines one(std::unique_ptr<engine::Engine> engine) {
+    Engines engines;
+    if (engine) engines.push_back(std::move(engine));
+    return engines;
+}
+
+std::unique_ptr<Way> make_way(const Wiring& wiring) try {
+    switch (wiring.options.mode) {
+        case Mode::direct:
+            return make_direct(wiring);
+        case Mode::alias:
+            return make_alias(wiring);
+        case Mode::delta:
+            return make_delta(wiring);
+        default:
+            return make_gather(wiring);
+    }
+} catch (const InvalidArgument& error) {
+    // What cannot be planned cannot be planned on any rank: all plan the same.
+    throw SyncError(fmt::format("sync set-up failed in phase plan: {}", error.what()), 0, "plan", -1);
+}
+
 }  // namespace
 
 class Session::Impl {
   public:
-    Impl(std::shared_ptr<comm::Communicator> world, const WeightSource& source,
-         std::unique_ptr<engine::Engine> engine, SessionOptions options)
+    Impl(std::shared_ptr<comm::Communicator> world, const WeightSource& source, Engines engines,
+         SessionOptions options)
         : world_(std::move(world)),
           source_(source),
-          engine_(std::move(engine)),
+          engines_(std::move(engines)),
           options_(choose(std::move(options))),
-          setup_(make_setup(*world_, source_, engine_.get(), options_)),
-          staging_(make_staging(*world_, setup_.plan, engine_.get(), options_)),
-          gather_(setup_.plan, source_, setup_.order, staging_.area(), *world_),
-          pipeline_(setup_.plan, gather_, *world_, engine_.get(), staging_.area(),
-                    {options_.deadlines.load, options_.after_gather}),
+          setup_(make_setup(*world_, source_, engines_, options_)),
+          way_(make_way({*world_, source_, setup_.plan, setup_.local, engines_, options_})),
           stream_(Stream::make_worker("sync")) {}
 
     SyncReport push(std::int64_t version) {
         state_.push(version);
-        SyncReport report = empty_report(version);
+        SyncReport report;
+        report.version = version;
         const std::string what = fmt::format("sync of version {}", version);
         try {
+            prepare(what, report);
             open(version, what, report);
             transfer(version, what, report);
         } catch (const SyncError&) {
             state_.abort();
+            way_->finish(version, false);
             throw;
         } catch (const std::exception& error) {  // the ranks cannot agree any more
             state_.lose();
-            abort_and_resume(error.what());
+            for (const auto& engine : engines_) {
+                try_abort(*engine, error.what());
+                try_resume(*engine);
+            }
             throw;
         }
         state_.commit();
+        way_->finish(version, true);
+        way_->describe(report);
         return report;
     }
 
     WeightsMatch weights_match() {
-        return compare_weights(*world_, source_, setup_.plan, setup_.order, engine_.get(),
-                               options_.deadlines.commit);
+        return compare_weights(*world_, source_, setup_.plan, engines_, options_.deadlines.commit);
+    }
+
+    Tensor writable(std::size_t index) {
+        const auto found = std::find(setup_.local.begin(), setup_.local.end(), static_cast<int>(index));
+        require(found != setup_.local.end(), "the source has no tensor number {}", index);
+        return way_->writable(static_cast<int>(found - setup_.local.begin()));
     }
 
     const VersionState& state() const { return state_; }
 
   private:
-    SyncReport empty_report(std::int64_t version) const {
-        SyncReport report;
-        report.version = version;
-        report.bytes = setup_.plan.bytes;
-        report.buckets = static_cast<int>(setup_.plan.buckets.size());
-        report.bucket_bytes = staging_.area().slot_bytes;
-        report.depth = staging_.area().slots;
-        report.staging_bytes = staging_.area().memory.bytes;
-        return report;
+    // The engines generate on meanwhile.
+    void prepare(const std::string& what, SyncReport& report) {
+        Health health;
+        const auto start = Clock::now();
+        const trace::Scope scope("prepare", "sync");
+        on_stream("prepare", options_.deadlines.prepare, [&] {
+            try {
+                source_.ready().wait(Deadline::after(options_.deadlines.prepare));
+            } catch (const std::exception& error) {
+                health.fail("prepare", fmt::format("rank {}", world_->rank()), -1, error.what());
+            }
+            way_->prepare(health);
+        });
+        agree(*world_, health, what);
+        report.phase_ms.prepare = ms_since(start);
     }
 
-    // prepare → pause → begin. On failure the engine is as it was, and goes on.
+    // pause → begin. On failure the engines are as they were, and go on.
     void open(std::int64_t version, const std::string& what, SyncReport& report) {
         Health health;
-        const char* phase = "prepare";
-        auto start = Clock::now();
-        bool begun = false;
-        try {
-            const trace::Scope scope("prepare", "sync");
-            source_.ready().wait(Deadline::after(options_.deadlines.prepare));
-            gather_.prepare();
-            report.phase_ms.prepare = ms_since(start);
-            start = Clock::now();
-            paused_at_ = start;
-            if (engine_) {
-                phase = "pause";
-                const trace::Scope pausing("pause", "sync");
-                engine_->pause(Deadline::after(options_.deadlines.pause));
-                phase = "begin";
-                engine_->begin(version, Deadline::after(options_.deadlines.begin));
-                begun = true;
-            }
-        } catch (const std::exception& error) {
-            health.fail(phase, engine_ && phase != std::string("prepare") ? engine_->peer() : "", -1,
-                        error.what());
+        paused_at_ = Clock::now();
+        std::size_t begun = 0;
+        {
+            const trace::Scope scope("pause", "sync");
+            each_engine(engines_, health, "pause", -1, [&](engine::Engine& engine, std::size_t) {
+                engine.pause(Deadline::after(options_.deadlines.pause));
+            });
+            each_engine(engines_, health, "begin", -1, [&](engine::Engine& engine, std::size_t) {
+                engine.begin(version, Deadline::after(options_.deadlines.begin));
+                ++begun;
+            });
         }
         try {
             agree(*world_, health, what);
         } catch (const SyncError& error) {
-            if (begun) try_abort(error.what());
-            try_resume();
+            for (std::size_t e = 0; e < begun; ++e) try_abort(*engines_[e], error.what());
+            for (const auto& engine : engines_) try_resume(*engine);
             throw;
         }
-        report.phase_ms.pause = ms_since(start);
+        report.phase_ms.pause = ms_since(paused_at_);
     }
 
-    // gather ∥ load → commit → resume, or abort → resume; then every rank hears how it went.
+    // transfer → commit → resume, or abort → resume; then every rank hears how it went.
     void transfer(std::int64_t version, const std::string& what, SyncReport& report) {
         Health health;
-        run_pipeline(health, report.phase_ms);
-        if (engine_) {
-            try {
-                if (!health.failed) commit(version, report.phase_ms);
-            } catch (const std::exception& error) {
-                health.fail("commit", engine_->peer(), -1, error.what());
-            }
-            if (health.failed) {
-                try_abort(health.failed_here ? health.message : "another trainer rank failed");
-                try_resume();
-            } else {
-                resume(health, report.phase_ms);
-            }
-            report.total_ms = ms_since(paused_at_);
+        on_stream("transfer", options_.deadlines.transfer, [&] { way_->transfer(health, report.phase_ms); });
+        commit(version, health, report.phase_ms);
+        if (health.failed) {
+            const std::string reason = health.failed_here ? health.message : "another trainer rank failed";
+            for (const auto& engine : engines_) try_abort(*engine, reason);
+            for (const auto& engine : engines_) try_resume(*engine);
+        } else {
+            resume(health, report.phase_ms);
         }
+        report.total_ms = ms_since(paused_at_);
         agree(*world_, health, what);
-        report.bytes_moved = report.bytes;
     }
 
-    void run_pipeline(Health& health, PhaseTimes& times) {
-        const auto start = Clock::now();
-        const Event done = pipeline_.run(health, times, stream_);
+    // Runs work on the session's stream, so that a deadline holds whatever the work waits for.
+    void on_stream(const char* phase, std::chrono::milliseconds patience, std::function<void()> work) {
+        stream_.enqueue(std::move(work));
         try {
-            done.wait(Deadline::after(options_.deadlines.transfer));
+            stream_.record().wait(Deadline::after(patience));
         } catch (const std::exception& error) {
-            world_->abort(
-                error.what());  // ends what the stream still waits for; `health` must outlive its work
+            // Ends what the stream still waits for, before what its work uses goes away.
+            world_->abort(fmt::format("{}: {}", phase, error.what()));
             try {
                 stream_.synchronize();
             } catch (const std::exception&) {  // the same error
             }
             throw;
         }
-        times.load = std::max(0.0, ms_since(start) - times.gather);
     }
 
-    void commit(std::int64_t version, PhaseTimes& times) {
+    void commit(std::int64_t version, Health& health, PhaseTimes& times) {
         const trace::Scope scope("commit", "load");
         const auto start = Clock::now();
-        engine_->commit(version, pipeline_.manifest(version), Deadline::after(options_.deadlines.commit));
+        each_engine(engines_, health, "commit", -1, [&](engine::Engine& engine, std::size_t e) {
+            engine.commit(version, way_->manifest(version, e), Deadline::after(options_.deadlines.commit));
+        });
         times.load += ms_since(start);
     }
 
     void resume(Health& health, PhaseTimes& times) {
         const trace::Scope scope("resume", "sync");
         const auto start = Clock::now();
-        try {
-            engine_->resume(Deadline::after(options_.deadlines.resume));
-        } catch (const std::exception& error) {
-            health.fail("resume", engine_->peer(), -1, error.what());
-        }
+        each_engine(engines_, health, "resume", -1, [&](engine::Engine& engine, std::size_t) {
+            engine.resume(Deadline::after(options_.deadlines.resume));
+        });
         times.resume = ms_since(start);
     }
 
-    void abort_and_resume(const std::string& reason) {
-        if (!engine_) return;
-        try_abort(reason);
-        try_resume();
-    }
-    void try_abort(const std::string& reason) {
+    void try_abort(engine::Engine& engine, const std::string& reason) {
         try {
-            engine_->abort(reason, Deadline::after(options_.deadlines.abort));
+            engine.abort(reason, Deadline::after(options_.deadlines.abort));
         } catch (const std::exception& error) {
             spdlog::warn("the engine could not be told to abort: {}", error.what());
         }
     }
-    void try_resume() {
-        if (!engine_) return;
+    void try_resume(engine::Engine& engine) {
         try {
-            engine_->resume(Deadline::after(options_.deadlines.resume));
+            engine.resume(Deadline::after(options_.deadlines.resume));
         } catch (const std::exception& error) {
             spdlog::warn("the engine could not be resumed: {}", error.what());
         }
@@ -185,26 +202,30 @@ class Session::Impl {
 
     std::shared_ptr<comm::Communicator> world_;
     const WeightSource& source_;
-    std::unique_ptr<engine::Engine> engine_;
+    Engines engines_;
     SessionOptions options_;
     Setup setup_;
-    Staging staging_;
-    Gather gather_;
-    Pipeline pipeline_;
+    std::unique_ptr<Way> way_;
     VersionState state_;
     Clock::time_point paused_at_;
     Stream stream_;  // last: drained before what its work uses goes away
 };
 
+Session::Session(std::shared_ptr<comm::Communicator> world, const WeightSource& source, Engines engines,
+                 SessionOptions options)
+    : impl_(std::make_unique<Impl>(std::move(world), source, std::move(engines), std::move(options))) {}
 Session::Session(std::shared_ptr<comm::Communicator> world, const WeightSource& source,
                  std::unique_ptr<engine::Engine> engine, SessionOptions options)
-    : impl_(std::make_unique<Impl>(std::move(world), source, std::move(engine), std::move(options))) {}
+    : Session(std::move(world), source, one(std::move(engine)), std::move(options)) {}
 Session::~Session() = default;
 SyncReport Session::push(std::int64_t version) {
     return impl_->push(version);
 }
 WeightsMatch Session::weights_match() {
     return impl_->weights_match();
+}
+Tensor Session::writable(std::size_t index) {
+    return impl_->writable(index);
 }
 State Session::state() const {
     return impl_->state().state();

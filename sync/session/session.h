@@ -1,45 +1,32 @@
-// A trainer's standing sync with one engine: planned once, then push(version) after every optimizer step. All
-// ranks of the world call every function together (except the const ones); rank 0 talks to the engine.
+// A trainer's standing sync with one engine, of one or several ranks: planned once, then push(version) after
+// every optimizer step. All ranks of the world call every function together (except the const ones); rank 0
+// talks to the engine.
 //
-//   push:   prepare → pause → begin → [gather n+1 ∥ copy and load n] → commit | abort → resume
+//   push:   prepare → pause → begin → transfer → commit | abort → resume
+//   mode    prepare (engines generate)             transfer (engines paused)
+//   gather  first buckets filled                   [fill bucket n+1 ∥ engines copy bucket n]
+//   direct  shards hashed                          engines read the shards themselves
+//   alias   shards copied to the free half         engines turn to that half: nothing moves
+//           of memory that the engines read
+//   delta   changes found and encoded              changes sent, applied, everything verified
 // A failure on any rank ends the push on every rank with the same SyncError, which names rank, phase, peer
-// and bucket; the engine has then been told to abort and refuses to generate until a push succeeds (state.h).
+// and bucket; the engines have then been told to abort and refuse to generate until a push succeeds
+// (state.h).
 #pragma once
 
-#include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "common/comm/communicator.h"
 #include "engine_adapter/engine.h"
-#include "sync/session/agree.h"
-#include "sync/session/report.h"
+#include "sync/push/agree.h"
+#include "sync/push/engines.h"
+#include "sync/push/options.h"
+#include "sync/push/report.h"
 #include "sync/session/state.h"
 #include "sync/weight_source.h"
 
 namespace tandem::sync {
-
-// How long each phase may take. Ranks wait for each other no longer than the world communicator's own
-// timeout, which must be longer than each of these.
-struct Deadlines {
-    std::chrono::milliseconds prepare{30'000};
-    std::chrono::milliseconds pause{30'000};
-    std::chrono::milliseconds begin{10'000};
-    std::chrono::milliseconds load{30'000};       // of one bucket
-    std::chrono::milliseconds transfer{120'000};  // of all buckets
-    std::chrono::milliseconds commit{30'000};
-    std::chrono::milliseconds abort{10'000};
-    std::chrono::milliseconds resume{30'000};
-};
-
-struct SessionOptions {
-    std::size_t bucket_bytes = 0;  // at most, for one slot; 0: chosen for this machine
-    int depth = 0;                 // slots, at least 2; 0: chosen
-    Deadlines deadlines;
-    // For tests: called on rank 0 with every gathered bucket before the engine hears of it.
-    std::function<void(int bucket, Span slot)> after_gather;
-};
 
 struct WeightsMatch {
     bool match = false;
@@ -48,23 +35,30 @@ struct WeightsMatch {
 
 class Session {
   public:
-    // Plans, makes the staging arena and attaches the engine (rank 0 passes it, the others null). `source` is
-    // borrowed. Throws SyncError on every rank alike: engine and source hold different tensors, a layout that
-    // gather cannot read.
+    // Plans, makes what the mode needs and attaches the engine ranks (rank 0 passes them, the others none).
+    // `source` is borrowed. Throws SyncError on every rank alike: engine and source hold different tensors, a
+    // layout or a dtype that the mode cannot bring over.
+    Session(std::shared_ptr<comm::Communicator> world, const WeightSource& source, Engines engines,
+            SessionOptions options = {});
     Session(std::shared_ptr<comm::Communicator> world, const WeightSource& source,
             std::unique_ptr<engine::Engine> engine, SessionOptions options = {});
     ~Session();
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
-    // Blocks until the engine serves the source's current values as `version`, which must grow from push to
+    // Blocks until the engines serve the source's current values as `version`, which must grow from push to
     // push. The report's times are rank 0's; other ranks report their own gather.
     SyncReport push(std::int64_t version);
 
-    // Compares what the engine really holds with what the trainer really holds: full tensors, gathered one by
-    // one apart from the sync's own way and cast to the engine's dtype, by XXH3-128. The same answer on every
-    // rank.
+    // Compares what the engines really hold with what the trainer really holds: full tensors, gathered one by
+    // one apart from the sync's own way and brought to the engine's dtype and layout, by XXH3-128. The same
+    // answer on every rank.
     WeightsMatch weights_match();
+
+    // Alias: where this rank may write the shard of its source's tensor `index` for the next push, so that it
+    // need not be copied there; valid until that push. Undefined in other modes, and where this rank's shard
+    // is not one run of the engine's tensor in the same dtype.
+    Tensor writable(std::size_t index);
 
     State state() const;
     std::int64_t version() const;  // committed last; 0: none

@@ -1,12 +1,14 @@
-// What a session works out once: the plan, equal on every rank, and the staging arena that all ranks of the
-// host share.
+// What a session works out once: who holds what and who wants what, and the plan that follows from it; equal
+// on every rank.
 #pragma once
 
 #include <vector>
 
-#include "sync/gather/gather.h"
-#include "sync/gather/staging.h"
-#include "sync/session/session.h"
+#include "sync/plan/reshard.h"
+#include "sync/push/agree.h"
+#include "sync/push/engines.h"
+#include "sync/push/options.h"
+#include "sync/weight_source.h"
 
 namespace tandem::sync {
 
@@ -14,16 +16,12 @@ namespace tandem::sync {
 SessionOptions choose(SessionOptions options);
 
 struct Setup {
-    Plan plan;
-    std::vector<std::size_t> order;  // plan's tensor → index in the source
+    ReshardPlan plan;
+    std::vector<int> local;  // plan's source tensor → index in this rank's source, -1: not here
 };
 
-// Collective. `engine` is rank 0's, null elsewhere. Throws SyncError on every rank.
-Setup make_setup(comm::Communicator& world, const WeightSource& source, const engine::Engine* engine,
+// Collective. `engines` are rank 0's, none elsewhere. Throws SyncError on every rank.
+Setup make_setup(comm::Communicator& world, const WeightSource& source, const Engines& engines,
                  const SessionOptions& options);
-
-// Collective: rank 0 makes the arena and tells the engine, the others map it. Throws SyncError on every rank.
-Staging make_staging(comm::Communicator& world, const Plan& plan, engine::Engine* engine,
-                     const SessionOptions& options);
 
 }  // namespace tandem::sync

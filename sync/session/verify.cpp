@@ -1,51 +1,148 @@
 #include "sync/session/verify.h"
 
+#include <cstring>
+#include <unordered_map>
+
 #include "common/error.h"
 
 namespace tandem::sync {
 namespace {
 
 // One element at a time, on purpose: this is what the sync's fused copy is held against.
-Tensor cast(const Tensor& from, DType to) {
-    if (from.dtype() == to) return from;
-    Tensor result = Tensor::empty(from.shape(), to, "sync verify");
-    const std::int64_t count = from.numel();
-    if (from.dtype() == DType::float32 && to == DType::bfloat16) {
-        for (std::int64_t i = 0; i < count; ++i) result.data<bfloat16>()[i] = bfloat16(from.data<float>()[i]);
+void cast_elements(const std::byte* from, DType from_dtype, std::byte* to, DType to_dtype,
+                   std::int64_t count) {
+    if (from_dtype == to_dtype) {
+        std::memcpy(to, from, static_cast<std::size_t>(count) * dtype_size(from_dtype));
+    } else if (from_dtype == DType::float32 && to_dtype == DType::bfloat16) {
+        for (std::int64_t i = 0; i < count; ++i)
+            reinterpret_cast<bfloat16*>(to)[i] = bfloat16(reinterpret_cast<const float*>(from)[i]);
     } else {
-        require(from.dtype() == DType::bfloat16 && to == DType::float32, "no cast from {} to {}",
-                dtype_name(from.dtype()), dtype_name(to));
+        require(from_dtype == DType::bfloat16 && to_dtype == DType::float32, "no cast from {} to {}",
+                dtype_name(from_dtype), dtype_name(to_dtype));
         for (std::int64_t i = 0; i < count; ++i) {
-            result.data<float>()[i] = static_cast<float>(from.data<bfloat16>()[i]);
+            reinterpret_cast<float*>(to)[i] = static_cast<float>(reinterpret_cast<const bfloat16*>(from)[i]);
         }
     }
-    return result;
+}
+
+// Lays a box of the full tensor into an engine's tensor, line by line.
+void place_part(const Tensor& full, const engine::Part& part, DType to_dtype, std::byte* to) {
+    const std::size_t dims = part.size.size();
+    const std::int64_t line = dims == 0 ? 1 : part.size.back();
+    const std::int64_t step = dims == 0 ? 1 : part.stride.back();
+    const std::int64_t elements = numel(part.size);
+    const std::size_t from_width = dtype_size(full.dtype());
+    const std::size_t to_width = dtype_size(to_dtype);
+    Shape index(dims, 0);
+    for (std::int64_t done = 0; done < elements; done += line) {
+        std::int64_t from = 0;
+        std::int64_t at = part.offset;
+        for (std::size_t d = 0; d < dims; ++d) {
+            from = from * full.shape()[d] + part.start[d] + index[d];
+            at += index[d] * part.stride[d];
+        }
+        const std::byte* source = full.raw() + static_cast<std::size_t>(from) * from_width;
+        for (std::int64_t i = 0; i < (step == 1 ? 1 : line); ++i) {
+            cast_elements(source + static_cast<std::size_t>(i) * from_width, full.dtype(),
+                          to + static_cast<std::size_t>(at + i * step) * to_width, to_dtype,
+                          step == 1 ? line : 1);
+        }
+        for (std::size_t d = dims - (dims > 0 ? 1 : 0); d-- > 0;) {  // the next line's index
+            if (++index[d] < part.size[d]) break;
+            index[d] = 0;
+        }
+    }
+}
+
+// What the engines should hold, built tensor by tensor; a tensor is compared when its last part is there.
+class Expected {
+  public:
+    Expected(const ReshardPlan& plan, const std::vector<std::vector<ops::Checksum>>& held)
+        : plan_(plan), held_(held) {
+        for (std::size_t e = 0; e < plan.engine().size(); ++e) {
+            for (std::size_t t = 0; t < plan.engine()[e].size(); ++t) {
+                const engine::TensorInfo& info = plan.engine()[e][t];
+                for (std::size_t p = 0; p < info.parts.size(); ++p)
+                    users_[info.parts[p].name].push_back({e, t, p});
+                if (info.parts.empty()) users_[info.name].push_back({e, t, 0});
+            }
+        }
+    }
+
+    void add(const std::string& name, const Tensor& full) {
+        for (const User& user : users_[name]) {
+            const engine::TensorInfo& info = plan_.engine()[user.engine][user.tensor];
+            Partial& partial = partial_[user.engine << 32 | user.tensor];
+            if (!partial.tensor.defined())
+                partial.tensor = Tensor::empty(info.shape, info.dtype, "sync verify");
+            if (info.parts.empty()) {
+                cast_elements(full.raw(), full.dtype(), partial.tensor.raw(), info.dtype, full.numel());
+            } else {
+                place_part(full, info.parts[user.part], info.dtype, partial.tensor.raw());
+            }
+            if (++partial.parts < info.parts.size()) continue;
+            const bool same = held_[user.engine][user.tensor] == ops::checksum(partial.tensor.span());
+            if (!same && first_mismatch_.empty()) first_mismatch_ = info.name;
+            partial_.erase(user.engine << 32 | user.tensor);
+        }
+    }
+    const std::string& first_mismatch() const { return first_mismatch_; }
+
+  private:
+    struct User {
+        std::size_t engine, tensor, part;
+    };
+    struct Partial {
+        Tensor tensor;
+        std::size_t parts = 0;
+    };
+    const ReshardPlan& plan_;
+    const std::vector<std::vector<ops::Checksum>>& held_;
+    std::unordered_map<std::string, std::vector<User>> users_;
+    std::unordered_map<std::size_t, Partial> partial_;
+    std::string first_mismatch_;
+};
+
+// The whole tensor on rank 0, which may hold nothing of it. Collective.
+Tensor full_on_rank_0(comm::Communicator& world, const SourceTensor& info, const SourceGroup& group,
+                      const NamedTensor* mine) {
+    Tensor full = mine != nullptr ? mine->tensor.full_tensor() : Tensor();
+    const int holder = group.ranks.front();
+    for (const int rank : group.ranks) {
+        if (rank == 0) return full;
+    }
+    if (!full.defined()) full = Tensor::empty(info.shape, info.dtype, "sync verify");
+    world.broadcast(full.span(), holder);
+    return full;
 }
 
 }  // namespace
 
-WeightsMatch compare_weights(comm::Communicator& world, const WeightSource& source, const Plan& plan,
-                             const std::vector<std::size_t>& order, engine::Engine* engine,
-                             std::chrono::milliseconds deadline) {
+WeightsMatch compare_weights(comm::Communicator& world, const WeightSource& source, const ReshardPlan& plan,
+                             const Engines& engines, std::chrono::milliseconds deadline) {
     Health health;
-    std::vector<ops::Checksum> held;
+    std::vector<std::vector<ops::Checksum>> held;
     try {
         source.ready().wait(Deadline::after(deadline));
-        if (engine != nullptr) held = engine->checksums(Deadline::after(deadline));
     } catch (const std::exception& error) {
-        health.fail("checksums", engine != nullptr ? engine->peer() : "", -1, error.what());
+        health.fail("prepare", fmt::format("rank {}", world.rank()), -1, error.what());
     }
+    each_engine(engines, health, "checksums", -1, [&](engine::Engine& engine, std::size_t) {
+        held.push_back(engine.checksums(Deadline::after(deadline)));
+    });
     agree(world, health, "comparing weights");
-    std::string first_mismatch;
-    for (std::size_t t = 0; t < plan.tensors.size(); ++t) {
-        const Tensor full = source.tensors()[order[t]].tensor.full_tensor();
-        if (engine == nullptr) continue;
-        const engine::TensorInfo& info = plan.tensors[t].info;
-        const bool same = held[t] == ops::checksum(cast(full, info.dtype).span());
-        if (!same && first_mismatch.empty()) first_mismatch = info.name;
+    std::unordered_map<std::string, const NamedTensor*> mine;
+    for (const NamedTensor& tensor : source.tensors()) mine[tensor.name] = &tensor;
+    Expected expected(plan, held);
+    const SourceLayout& layout = plan.source();
+    for (const SourceTensor& tensor : layout.tensors) {
+        const auto here = mine.find(tensor.name);
+        const SourceGroup& group = layout.groups[static_cast<std::size_t>(tensor.groups.front())];
+        const Tensor full = full_on_rank_0(world, tensor, group, here == mine.end() ? nullptr : here->second);
+        if (!engines.empty()) expected.add(tensor.name, full);
     }
     WeightsMatch result;
-    result.first_mismatch = broadcast_text(world, first_mismatch);
+    result.first_mismatch = broadcast_text(world, expected.first_mismatch());
     result.match = result.first_mismatch.empty();
     return result;
 }

@@ -30,6 +30,10 @@ class IpcCommunicator final : public Communicator {
     const std::vector<int>& global_ranks() const override { return core_->group.ranks(); }
     const std::string& name() const override { return core_->group.name(); }
     MemoryPool& memory() override { return *core_->group.rank().pool; }
+    SharedMemory shared_memory() const override {
+        const Job& job = core_->group.job();
+        return job.is_solo() ? SharedMemory{} : SharedMemory{job.memory(), job.fd()};
+    }
     void set_timeout(std::chrono::milliseconds timeout) override {
         require(timeout.count() > 0, "a timeout of {} ms", timeout.count());
         core_->group.rank().timeout_ms.store(timeout.count());

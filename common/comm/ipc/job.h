@@ -62,7 +62,8 @@ class Job {
     int world_size() const { return static_cast<int>(control_->world_size); }
     bool is_solo() const { return private_ != nullptr; }
     int fd() const { return arena_.fd(); }
-    Span heap(int rank) const;  // empty when solo
+    Span memory() const { return arena_.span(); }  // all of it; empty when solo
+    Span heap(int rank) const;                     // empty when solo
     RankSlot& slot(int rank) const { return control_->ranks[rank]; }
     GroupBlock& world_block() const;
 

@@ -13,8 +13,8 @@
 namespace tandem {
 namespace {
 
-std::byte* map(int fd, std::size_t bytes) {
-    void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+std::byte* map(int fd, std::size_t bytes, int protection = PROT_READ | PROT_WRITE) {
+    void* data = ::mmap(nullptr, bytes, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (data == MAP_FAILED) {
         const int error = errno;
         ::close(fd);
@@ -46,6 +46,14 @@ SharedArena SharedArena::create(const std::string& name, std::size_t bytes, std:
 }
 
 SharedArena SharedArena::open(int fd, std::size_t bytes) {
+    return open(fd, bytes, PROT_READ | PROT_WRITE);
+}
+
+SharedArena SharedArena::open_read_only(int fd, std::size_t bytes) {
+    return open(fd, bytes, PROT_READ);
+}
+
+SharedArena SharedArena::open(int fd, std::size_t bytes, int protection) {
     struct stat info {};
     if (::fstat(fd, &info) != 0) {
         const int error = errno;
@@ -57,7 +65,7 @@ SharedArena SharedArena::open(int fd, std::size_t bytes) {
         throw InvalidArgument(fmt::format("shared arena has {} bytes, {} announced", info.st_size, bytes));
     }
     SharedArena arena;
-    arena.data_ = map(fd, bytes);
+    arena.data_ = map(fd, bytes, protection);
     arena.fd_ = fd;
     arena.bytes_ = bytes;
     return arena;

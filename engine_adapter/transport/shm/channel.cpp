@@ -23,18 +23,31 @@ int poll_timeout(Deadline deadline) {
     return static_cast<int>(std::min<long long>(left, 3'600'000));
 }
 
-// Takes the descriptors out of a received control block; keeps the first, closes the rest.
-void take_descriptors(msghdr& message, FileDescriptor* kept) {
+constexpr std::size_t kControlBytes = CMSG_SPACE(kMaxDescriptors * sizeof(int));
+// A payload grows as its bytes arrive: a length alone makes nobody allocate much.
+constexpr std::size_t kPayloadStep = 4u << 20;
+
+// Takes ownership of the descriptors in a received control block.
+void take_descriptors(msghdr& message, std::vector<FileDescriptor>& fds) {
     for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
         const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         for (std::size_t i = 0; i < count; ++i) {
             int fd = -1;
             std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-            FileDescriptor owned(fd);
-            if (kept != nullptr && !*kept) *kept = std::move(owned);
+            fds.emplace_back(fd);
         }
     }
+}
+
+void put_descriptors(msghdr& message, std::span<const int> fds, std::span<char> control) {
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    cmsghdr* c = CMSG_FIRSTHDR(&message);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(c), fds.data(), fds.size_bytes());
 }
 
 }  // namespace
@@ -77,11 +90,13 @@ bool Channel::readable() const {
     return ::poll(&fd, 1, 0) > 0;
 }
 
-void Channel::send(const nlohmann::json& header, ConstSpan payload, int fd, const std::string& phase,
-                   Deadline deadline) {
+void Channel::send(const nlohmann::json& header, ConstSpan payload, std::span<const int> fds,
+                   const std::string& phase, Deadline deadline) {
     const std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     require(text.size() <= kMaxHeaderBytes && payload.bytes <= kMaxPayloadBytes,
             "message of {} + {} bytes is too large", text.size(), payload.bytes);
+    require(fds.size() <= kMaxDescriptors, "{} file descriptors in a message that may carry {}", fds.size(),
+            kMaxDescriptors);
     std::array<std::uint32_t, 2> lengths{static_cast<std::uint32_t>(text.size()),
                                          static_cast<std::uint32_t>(payload.bytes)};
     const std::size_t total = sizeof(lengths) + text.size() + payload.bytes;
@@ -100,16 +115,8 @@ void Channel::send(const nlohmann::json& header, ConstSpan payload, int fd, cons
         msghdr message{};
         message.msg_iov = parts.data();
         message.msg_iovlen = parts.size();
-        alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-        if (fd >= 0 && sent == 0) {
-            message.msg_control = control.data();
-            message.msg_controllen = control.size();
-            cmsghdr* c = CMSG_FIRSTHDR(&message);
-            c->cmsg_level = SOL_SOCKET;
-            c->cmsg_type = SCM_RIGHTS;
-            c->cmsg_len = CMSG_LEN(sizeof(int));
-            std::memcpy(CMSG_DATA(c), &fd, sizeof(int));
-        }
+        alignas(cmsghdr) std::array<char, kControlBytes> control;
+        if (!fds.empty() && sent == 0) put_descriptors(message, fds, control);
         const ssize_t n = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n >= 0) {
             sent += static_cast<std::size_t>(n);
@@ -121,12 +128,12 @@ void Channel::send(const nlohmann::json& header, ConstSpan payload, int fd, cons
     }
 }
 
-void Channel::read_exactly(std::byte* data, std::size_t bytes, FileDescriptor* fd, const std::string& phase,
-                           Deadline deadline) {
+void Channel::read_exactly(std::byte* data, std::size_t bytes, std::vector<FileDescriptor>& fds,
+                           const std::string& phase, Deadline deadline) {
     std::size_t got = 0;
     while (got < bytes) {
         iovec part{data + got, bytes - got};
-        alignas(cmsghdr) std::array<char, CMSG_SPACE(8 * sizeof(int))> control{};
+        alignas(cmsghdr) std::array<char, kControlBytes> control;
         msghdr message{};
         message.msg_iov = &part;
         message.msg_iovlen = 1;
@@ -134,7 +141,11 @@ void Channel::read_exactly(std::byte* data, std::size_t bytes, FileDescriptor* f
         message.msg_controllen = control.size();
         const ssize_t n = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
         if (n > 0) {
-            take_descriptors(message, fd);
+            take_descriptors(message, fds);
+            if (fds.size() > kMaxDescriptors || (message.msg_flags & MSG_CTRUNC) != 0) {
+                throw MalformedMessage(
+                    fmt::format("{}: more than {} file descriptors with a message", peer_, kMaxDescriptors));
+            }
             got += static_cast<std::size_t>(n);
         } else if (n == 0) {
             throw TransportError(peer_, phase, "the peer closed the connection", true);
@@ -149,15 +160,18 @@ void Channel::read_exactly(std::byte* data, std::size_t bytes, FileDescriptor* f
 Message Channel::receive(const std::string& phase, Deadline deadline) {
     Message message;
     std::array<std::uint32_t, 2> lengths{};
-    read_exactly(reinterpret_cast<std::byte*>(lengths.data()), sizeof(lengths), &message.fd, phase, deadline);
+    read_exactly(reinterpret_cast<std::byte*>(lengths.data()), sizeof(lengths), message.fds, phase, deadline);
     if (lengths[0] > kMaxHeaderBytes || lengths[1] > kMaxPayloadBytes) {
         throw MalformedMessage(fmt::format("{}: a message of {} + {} bytes is larger than allowed", peer_,
                                            lengths[0], lengths[1]));
     }
     std::string text(lengths[0], '\0');
-    read_exactly(reinterpret_cast<std::byte*>(text.data()), text.size(), &message.fd, phase, deadline);
-    message.payload.resize(lengths[1]);
-    read_exactly(message.payload.data(), message.payload.size(), &message.fd, phase, deadline);
+    read_exactly(reinterpret_cast<std::byte*>(text.data()), text.size(), message.fds, phase, deadline);
+    while (message.payload.size() < lengths[1]) {
+        const std::size_t at = message.payload.size();
+        message.payload.resize(std::min<std::size_t>(lengths[1], at + std::max(at, kPayloadStep)));
+        read_exactly(message.payload.data() + at, message.payload.size() - at, message.fds, phase, deadline);
+    }
     message.header = nlohmann::json::parse(text, nullptr, false);
     if (!message.header.is_object())
         throw MalformedMessage(peer_ + ": a message's header is not a JSON object");

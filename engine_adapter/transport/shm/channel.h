@@ -6,12 +6,13 @@
 //   4       length of the payload, at most kMaxPayloadBytes
 //   …       header: one JSON object
 //   …       payload: packed binary, meaning given by the header (wire.h)
-// One file descriptor may travel with the first byte of a frame (SCM_RIGHTS). Anything else is malformed:
-// receive throws MalformedMessage and the connection is of no more use.
+// Up to kMaxDescriptors file descriptors may travel with the first byte of a frame (SCM_RIGHTS). Anything
+// else is malformed: receive throws MalformedMessage and the connection is of no more use.
 #pragma once
 
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,8 @@
 namespace tandem::engine {
 
 inline constexpr std::size_t kMaxHeaderBytes = 16u << 20;
-inline constexpr std::size_t kMaxPayloadBytes = 64u << 20;
+inline constexpr std::size_t kMaxPayloadBytes = 256u << 20;
+inline constexpr std::size_t kMaxDescriptors = 64;
 
 // The peer sent bytes that are no message.
 class MalformedMessage : public ProtocolError {
@@ -34,7 +36,7 @@ class MalformedMessage : public ProtocolError {
 struct Message {
     nlohmann::json header;
     std::vector<std::byte> payload;
-    FileDescriptor fd;
+    std::vector<FileDescriptor> fds;
 };
 
 // Used by one thread at a time. Every wait ends at its deadline (DeadlineExceeded) or when the peer closes
@@ -45,8 +47,9 @@ class Channel {
     // "unix-abstract:NAME". Refuses a peer that runs as another user.
     static Channel connect(const std::string& address, Deadline deadline);
 
-    void send(const nlohmann::json& header, ConstSpan payload, int fd, const std::string& phase,
-              Deadline deadline);
+    // The descriptors stay the caller's.
+    void send(const nlohmann::json& header, ConstSpan payload, std::span<const int> fds,
+              const std::string& phase, Deadline deadline);
     Message receive(const std::string& phase, Deadline deadline);
     // Something (a message, or the end) is there to be received.
     bool readable() const;
@@ -58,8 +61,8 @@ class Channel {
 
   private:
     void wait_for(short events, const std::string& phase, Deadline deadline) const;
-    void read_exactly(std::byte* data, std::size_t bytes, FileDescriptor* fd, const std::string& phase,
-                      Deadline deadline);
+    void read_exactly(std::byte* data, std::size_t bytes, std::vector<FileDescriptor>& fds,
+                      const std::string& phase, Deadline deadline);
 
     FileDescriptor socket_;
     std::string peer_;

@@ -4,11 +4,11 @@
 
 namespace tandem::engine {
 
-std::int64_t Connection::post(nlohmann::json header, ConstSpan payload, int fd, const std::string& phase,
-                              Deadline deadline) {
+std::int64_t Connection::post(nlohmann::json header, ConstSpan payload, std::span<const int> fds,
+                              const std::string& phase, Deadline deadline) {
     header["id"] = ++last_id_;
     try {
-        channel_.send(header, payload, fd, phase, deadline);
+        channel_.send(header, payload, fds, phase, deadline);
     } catch (const TransportError&) {
         // The engine hung up; what it said before (why) tells more than a broken pipe.
         while (channel_.readable()) read_one(phase, deadline);

@@ -17,17 +17,17 @@ class Connection {
 
     const std::string& peer() const { return channel_.peer(); }
     // Sends header + {"id"}; returns the id.
-    std::int64_t post(nlohmann::json header, ConstSpan payload, int fd, const std::string& phase,
-                      Deadline deadline);
+    std::int64_t post(nlohmann::json header, ConstSpan payload, std::span<const int> fds,
+                      const std::string& phase, Deadline deadline);
     // The reply to `id`. Throws the error that it tells of (wire::throw_if_failed).
     Message wait(std::int64_t id, const std::string& phase, Deadline deadline);
     // Reads what is there without blocking for more; true when the reply to `id` is among it (or an error is
     // certain).
     bool answered(std::int64_t id);
     void forget(std::int64_t id) { replies_.erase(id); }
-    Message request(nlohmann::json header, ConstSpan payload, int fd, const std::string& phase,
-                    Deadline deadline) {
-        return wait(post(std::move(header), payload, fd, phase, deadline), phase, deadline);
+    Message request(nlohmann::json header, ConstSpan payload, std::span<const int> fds,
+                    const std::string& phase, Deadline deadline) {
+        return wait(post(std::move(header), payload, fds, phase, deadline), phase, deadline);
     }
 
   private:

@@ -1,41 +1,66 @@
 #include "engine_adapter/transport/shm/transport.h"
 
+#include "engine_adapter/transport/shm/wire.h"
+
 namespace tandem::engine {
+namespace {
 
-ShmTransport::ShmTransport(std::shared_ptr<Connection> connection, const std::vector<TensorInfo>& tensors)
-    : connection_(std::move(connection)) {
-    for (std::size_t i = 0; i < tensors.size(); ++i)
-        number_of_[tensors[i].name] = static_cast<std::uint32_t>(i);
+std::string phase_of(int bucket) {
+    return "load bucket " + std::to_string(bucket);
 }
 
-void ShmTransport::stage(const StagingArea& staging, Deadline deadline) {
-    require(staging.fd >= 0, "the shm transport needs staging memory with a file descriptor");
-    connection_->request({{"op", "attach"}, {"slots", staging.slots}, {"slot_bytes", staging.slot_bytes}}, {},
-                         staging.fd, "attach", deadline);
-}
+}  // namespace
 
-void ShmTransport::post(const Bucket& bucket, Deadline deadline) {
-    require(!in_flight_.contains(bucket.index), "bucket {} is in flight already", bucket.index);
-    packed_.clear();
-    for (const BucketEntry& entry : bucket.entries) {
-        const auto number = number_of_.find(entry.name);
-        require(number != number_of_.end(), "{} holds no tensor '{}'", peer(), entry.name);
-        packed_.push_back({number->second, static_cast<std::uint32_t>(entry.source_rank), entry.tensor_offset,
-                           entry.bucket_offset, entry.bytes, entry.checksum});
+void ShmTransport::stage(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) {
+    require(!plan.first.empty(), "a plan without the start of its first bucket");
+    require(in_flight_.empty(), "{} buckets are in flight", in_flight_.size());
+    nlohmann::json sizes = nlohmann::json::array();
+    std::vector<int> fds;
+    for (const Region& region : regions) {
+        require(region.fd >= 0, "the shm transport needs regions with a file descriptor");
+        sizes.push_back(region.memory.bytes);
+        fds.push_back(region.fd);
     }
-    in_flight_[bucket.index] = connection_->post(
-        {{"op", "bucket"}, {"index", bucket.index}, {"slot", bucket.slot}, {"entries", packed_.size()}},
-        wire::as_bytes(packed_), -1, "load bucket " + std::to_string(bucket.index), deadline);
+    const std::vector<std::byte> payload = wire::pack_plan(plan);
+    connection_->request({{"op", "attach"},
+                          {"regions", std::move(sizes)},
+                          {"transfers", plan.transfers.size()},
+                          {"buckets", plan.buckets()}},
+                         {payload.data(), payload.size()}, fds, "attach", deadline);
+    first_ = plan.first;
 }
 
-std::int64_t ShmTransport::request_of(int index) const {
-    const auto found = in_flight_.find(index);
-    require(found != in_flight_.end(), "bucket {} is not in flight", index);
+void ShmTransport::require_free(int bucket) const {
+    require(!in_flight_.contains(bucket), "bucket {} is in flight already", bucket);
+}
+
+void ShmTransport::post(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
+    require_free(bucket);
+    require(bucket >= 0 && static_cast<std::size_t>(bucket) + 1 < first_.size(), "bucket {} of {}", bucket,
+            first_.size() - 1);
+    const auto at = static_cast<std::size_t>(bucket);
+    require(checksums.size() == first_[at + 1] - first_[at], "{} checksums for the {} transfers of bucket {}",
+            checksums.size(), first_[at + 1] - first_[at], bucket);
+    in_flight_[bucket] =
+        connection_->post({{"op", "bucket"}, {"index", bucket}, {"checksums", checksums.size()}},
+                          wire::as_bytes(checksums), {}, phase_of(bucket), deadline);
+}
+
+void ShmTransport::post_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) {
+    require_free(bucket);
+    require(bucket >= 0, "bucket {}", bucket);
+    in_flight_[bucket] = connection_->post({{"op", "delta"}, {"index", bucket}, {"entries", entries.size()}},
+                                           wire::as_bytes(entries), {}, phase_of(bucket), deadline);
+}
+
+std::int64_t ShmTransport::request_of(int bucket) const {
+    const auto found = in_flight_.find(bucket);
+    require(found != in_flight_.end(), "bucket {} is not in flight", bucket);
     return found->second;
 }
 
-Poll ShmTransport::poll(int index) {
-    const std::int64_t request = request_of(index);
+Poll ShmTransport::poll(int bucket) {
+    const std::int64_t request = request_of(bucket);
     try {
         return connection_->answered(request) ? Poll::done : Poll::pending;
     } catch (const Error&) {
@@ -43,15 +68,14 @@ Poll ShmTransport::poll(int index) {
     }
 }
 
-double ShmTransport::wait(int index, Deadline deadline) {
-    const std::int64_t request = request_of(index);
-    in_flight_.erase(index);
-    const Message reply = connection_->wait(request, "load bucket " + std::to_string(index), deadline);
-    return reply.header.value("copy_ms", 0.0);
+double ShmTransport::wait(int bucket, Deadline deadline) {
+    const std::int64_t request = request_of(bucket);
+    in_flight_.erase(bucket);
+    return wire::number_field(connection_->wait(request, phase_of(bucket), deadline).header, "ms");
 }
 
 void ShmTransport::release() {
-    for (const auto& [index, request] : in_flight_) connection_->forget(request);
+    for (const auto& [bucket, request] : in_flight_) connection_->forget(request);
     in_flight_.clear();
 }
 

@@ -1,35 +1,37 @@
-// Buckets through shared memory: the engine maps the staging arena, a message says which slot is full, the
-// reply says that it may be filled again.
+// Buckets through shared memory: the engine maps the regions, a message says which bucket is ready, the reply
+// says that its memory may be written again.
 #pragma once
 
+#include <map>
 #include <memory>
-#include <unordered_map>
+#include <vector>
 
 #include "engine_adapter/transport/shm/connection.h"
-#include "engine_adapter/transport/shm/wire.h"
 #include "engine_adapter/transport/transport.h"
 
 namespace tandem::engine {
 
 class ShmTransport final : public Transport {
   public:
-    // `tensors` is what the engine holds, in its order.
-    ShmTransport(std::shared_ptr<Connection> connection, const std::vector<TensorInfo>& tensors);
+    explicit ShmTransport(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
 
     const std::string& peer() const override { return connection_->peer(); }
-    void stage(const StagingArea& staging, Deadline deadline) override;
-    void post(const Bucket& bucket, Deadline deadline) override;
-    Poll poll(int index) override;
-    double wait(int index, Deadline deadline) override;
+    void stage(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override;
+    void post(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override;
+    void post_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) override;
+    Poll poll(int bucket) override;
+    double wait(int bucket, Deadline deadline) override;
     void release() override;
 
+    std::size_t transfers() const { return first_.back(); }  // of the staged plan
+
   private:
-    std::int64_t request_of(int index) const;
+    void require_free(int bucket) const;
+    std::int64_t request_of(int bucket) const;
 
     std::shared_ptr<Connection> connection_;
-    std::unordered_map<std::string, std::uint32_t> number_of_;  // tensor name -> index
-    std::unordered_map<int, std::int64_t> in_flight_;           // bucket -> request
-    std::vector<wire::Entry> packed_;                           // scratch
+    std::vector<std::uint64_t> first_{0};    // of the staged plan
+    std::map<int, std::int64_t> in_flight_;  // bucket -> request
 };
 
 }  // namespace tandem::engine

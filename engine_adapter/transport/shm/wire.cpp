@@ -10,61 +10,146 @@
 namespace tandem::engine::wire {
 
 template <typename T>
-std::vector<T> from_bytes(const std::vector<std::byte>& payload, std::size_t count) {
-    if (count > payload.size() || payload.size() != count * sizeof(T)) {
+std::vector<T> from_bytes(ConstSpan payload, std::size_t count) {
+    if (count > payload.bytes || payload.bytes != count * sizeof(T)) {
         throw MalformedMessage(fmt::format("a payload of {} bytes where {} items of {} were announced",
-                                           payload.size(), count, sizeof(T)));
+                                           payload.bytes, count, sizeof(T)));
     }
     std::vector<T> values(count);
-    if (count > 0) std::memcpy(static_cast<void*>(values.data()), payload.data(), payload.size());
+    if (count > 0) std::memcpy(static_cast<void*>(values.data()), payload.data, payload.bytes);
     return values;
 }
-template std::vector<Entry> from_bytes(const std::vector<std::byte>&, std::size_t);
-template std::vector<ops::Checksum> from_bytes(const std::vector<std::byte>&, std::size_t);
+template std::vector<ops::Checksum> from_bytes(ConstSpan, std::size_t);
+template std::vector<DeltaEntry> from_bytes(ConstSpan, std::size_t);
+
+std::vector<std::byte> pack_plan(const TransferPlan& plan) {
+    std::vector<PackedTransfer> packed;
+    packed.reserve(plan.transfers.size());
+    for (const Transfer& t : plan.transfers) {
+        packed.push_back({t.tensor, t.source_rank, t.region, static_cast<std::uint32_t>(t.from_dtype), t.rows,
+                          t.row_elements, t.from, t.from_stride, t.to, t.to_stride});
+    }
+    const ConstSpan transfers = as_bytes(std::span<const PackedTransfer>(packed));
+    const ConstSpan first = as_bytes(std::span<const std::uint64_t>(plan.first));
+    std::vector<std::byte> payload(transfers.bytes + first.bytes);
+    if (transfers.bytes > 0) std::memcpy(payload.data(), transfers.data, transfers.bytes);
+    std::memcpy(payload.data() + transfers.bytes, first.data, first.bytes);
+    return payload;
+}
+
+TransferPlan unpack_plan(ConstSpan payload, std::size_t transfers, std::size_t buckets) {
+    // Each is bounded by the payload first, so that nothing below overflows.
+    if (transfers > payload.bytes / sizeof(PackedTransfer) || buckets > payload.bytes / 8) {
+        throw MalformedMessage(fmt::format("a plan of {} transfers in {} buckets in a payload of {} bytes",
+                                           transfers, buckets, payload.bytes));
+    }
+    const std::size_t split = transfers * sizeof(PackedTransfer);
+    TransferPlan plan;
+    plan.first = from_bytes<std::uint64_t>(payload.subspan(split, payload.bytes - split), buckets + 1);
+    plan.transfers.reserve(transfers);
+    for (const PackedTransfer& t : from_bytes<PackedTransfer>(payload.subspan(0, split), transfers)) {
+        if (t.from_dtype > static_cast<std::uint32_t>(DType::uint8)) {
+            throw MalformedMessage(fmt::format("a transfer of dtype number {}", t.from_dtype));
+        }
+        plan.transfers.push_back({t.tensor, t.source_rank, t.region, static_cast<DType>(t.from_dtype), t.rows,
+                                  t.row_elements, t.from, t.from_stride, t.to, t.to_stride});
+    }
+    return plan;
+}
+
+namespace {
+
+std::int64_t integer(const nlohmann::json& value, const char* field, std::int64_t minimum) {
+    if (!value.is_number_integer()) throw MalformedMessage(fmt::format("'{}' is not an integer", field));
+    const bool too_large =
+        value.is_number_unsigned() &&
+        value.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()};
+    if (too_large || value.get<std::int64_t>() < minimum) {
+        throw MalformedMessage(fmt::format("'{}' is {}, out of range", field, value.dump()));
+    }
+    return value.get<std::int64_t>();
+}
+
+const nlohmann::json& field_of(const nlohmann::json& header, const char* field, const char* kind) {
+    const auto found = header.find(field);
+    if (found == header.end())
+        throw MalformedMessage(fmt::format("a message without the {} '{}'", kind, field));
+    return *found;
+}
+
+}  // namespace
 
 std::int64_t integer_field(const nlohmann::json& header, const char* field, std::int64_t minimum) {
-    const auto found = header.find(field);
-    if (found == header.end() || !found->is_number_integer()) {
-        throw MalformedMessage(fmt::format("a message without the integer '{}'", field));
-    }
-    const bool too_large =
-        found->is_number_unsigned() &&
-        found->get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()};
-    if (too_large || found->get<std::int64_t>() < minimum) {
-        throw MalformedMessage(fmt::format("'{}' is {}, out of range", field, found->dump()));
-    }
-    return found->get<std::int64_t>();
+    return integer(field_of(header, field, "integer"), field, minimum);
+}
+
+std::vector<std::int64_t> integers_field(const nlohmann::json& header, const char* field,
+                                         std::int64_t minimum) {
+    const nlohmann::json& list = field_of(header, field, "list");
+    if (!list.is_array()) throw MalformedMessage(fmt::format("'{}' is not a list", field));
+    std::vector<std::int64_t> values;
+    for (const nlohmann::json& value : list) values.push_back(integer(value, field, minimum));
+    return values;
+}
+
+bool bool_field(const nlohmann::json& header, const char* field) {
+    const nlohmann::json& value = field_of(header, field, "flag");
+    if (!value.is_boolean()) throw MalformedMessage(fmt::format("'{}' is not true or false", field));
+    return value.get<bool>();
+}
+
+double number_field(const nlohmann::json& header, const char* field) {
+    const nlohmann::json& value = field_of(header, field, "number");
+    if (!value.is_number()) throw MalformedMessage(fmt::format("'{}' is not a number", field));
+    return value.get<double>();
 }
 
 const std::string& string_field(const nlohmann::json& header, const char* field) {
-    const auto found = header.find(field);
-    if (found == header.end() || !found->is_string()) {
-        throw MalformedMessage(fmt::format("a message without the text '{}'", field));
-    }
-    return found->get_ref<const std::string&>();
+    const nlohmann::json& value = field_of(header, field, "text");
+    if (!value.is_string()) throw MalformedMessage(fmt::format("'{}' is not a text", field));
+    return value.get_ref<const std::string&>();
 }
 
 nlohmann::json capabilities_to_json(const Capabilities& capabilities) {
     nlohmann::json tensors = nlohmann::json::array();
-    for (const TensorInfo& tensor : capabilities.tensors) {
-        tensors.push_back(
-            {{"name", tensor.name}, {"shape", tensor.shape}, {"dtype", dtype_name(tensor.dtype)}});
+    for (const TensorInfo& info : capabilities.tensors) {
+        nlohmann::json tensor = {
+            {"name", info.name}, {"shape", info.shape}, {"dtype", dtype_name(info.dtype)}};
+        for (const Part& part : info.parts) {
+            tensor["parts"].push_back({{"name", part.name},
+                                       {"start", part.start},
+                                       {"size", part.size},
+                                       {"offset", part.offset},
+                                       {"stride", part.stride}});
+        }
+        tensors.push_back(std::move(tensor));
     }
     return {{"engine", capabilities.engine},
             {"version", capabilities.version},
             {"depth", capabilities.depth},
+            {"alias", capabilities.alias},
             {"tensors", std::move(tensors)}};
 }
 
 Capabilities capabilities_from_json(const nlohmann::json& header) {
+    constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::min();
     try {
         Capabilities capabilities;
         capabilities.engine = string_field(header, "engine");
         capabilities.version = integer_field(header, "version", 0);
         capabilities.depth = static_cast<int>(integer_field(header, "depth", 1));
-        for (const auto& tensor : header.at("tensors")) {
-            capabilities.tensors.push_back({string_field(tensor, "name"), tensor.at("shape").get<Shape>(),
-                                            dtype_from_name(string_field(tensor, "dtype"))});
+        capabilities.alias = bool_field(header, "alias");
+        for (const auto& tensor : field_of(header, "tensors", "list")) {
+            TensorInfo& info = capabilities.tensors.emplace_back();
+            info.name = string_field(tensor, "name");
+            info.shape = integers_field(tensor, "shape", 0);
+            info.dtype = dtype_from_name(string_field(tensor, "dtype"));
+            if (!tensor.contains("parts")) continue;
+            for (const auto& part : tensor.at("parts")) {
+                info.parts.push_back({string_field(part, "name"), integers_field(part, "start", 0),
+                                      integers_field(part, "size", 0), integer_field(part, "offset", kAny),
+                                      integers_field(part, "stride", kAny)});
+            }
         }
         return capabilities;
     } catch (const nlohmann::json::exception& error) {

@@ -1,16 +1,26 @@
 // What trainer rank 0 and a receiver say to each other: one request, one reply with the same id, in order.
 //
-//   request "op"   fields                     payload           reply beyond {"id", "ok": true}
-//   hello          protocol                                     engine, version, depth, tensors [{name,
-//   shape, dtype}] attach         slots, slot_bytes, + fd                      (the staging arena is mapped)
-//   begin          version                                      (weights may be overwritten from here on)
-//   bucket         index, slot, entries       entries x 48 B    copy_ms; sent when the bucket is copied and
-//   verified commit         version, manifest (hex)                      (samples carry the version from here
-//   on) abort          reason                                       (idempotent) checksums payload: 16 B for
-//   each tensor, low then high
+//   request "op"  fields               payload              reply beyond {"id", "ok": true}
+//   hello         protocol                                  engine, version, depth, alias, tensors [{name,
+//                                                           shape, dtype, parts [{name, start, size, offset,
+//                                                           stride}]}]
+//   attach        regions [bytes],     transfers × 64 B,    (the regions are mapped, the plan is checked)
+//                 transfers, buckets   (buckets + 1) × 8 B
+//                 + one fd a region    (first of each)
+//   probe         offset, bytes,                            ms
+//                 piece_bytes
+//   held                                                    version, manifest (hex)
+//   begin         version                                   (weights may be overwritten from here on)
+//   bucket        index, checksums     checksums × 16 B     ms; sent when it is copied and verified
+//   delta         index, entries       entries × 40 B       ms; sent when it is verified and applied
+//   verify        checksums            checksums × 16 B     ms
+//   adopt         shift, checksums     checksums × 16 B     (the target changes at commit)
+//   commit        version, manifest                         (samples carry the version from here on)
+//                 (hex)
+//   abort         reason                                    (idempotent)
+//   checksums                                               payload: 16 B for each tensor
 // A reply to a request that failed: {"id", "ok": false, "code", "message"}; codes are common/error.h's table.
-// An entry, little endian: u32 tensor (index in hello's list), u32 source_rank, u64 tensor_offset, u64
-// bucket_offset, u64 bytes, u64 checksum low, u64 checksum high.
+// Packed values are little endian: PackedTransfer, u64, ops::Checksum (low, high), DeltaEntry.
 #pragma once
 
 #include <cstddef>
@@ -23,30 +33,44 @@
 
 namespace tandem::engine::wire {
 
-inline constexpr int kProtocol = 1;
+inline constexpr int kProtocol = 2;
 
-struct Entry {
+struct PackedTransfer {
     std::uint32_t tensor = 0;
     std::uint32_t source_rank = 0;
-    std::uint64_t tensor_offset = 0;
-    std::uint64_t bucket_offset = 0;
-    std::uint64_t bytes = 0;
-    ops::Checksum checksum;
+    std::uint32_t region = 0;
+    std::uint32_t from_dtype = 0;  // DType's number
+    std::uint64_t rows = 0;
+    std::uint64_t row_elements = 0;
+    std::uint64_t from = 0;
+    std::uint64_t from_stride = 0;
+    std::uint64_t to = 0;
+    std::uint64_t to_stride = 0;
 };
-static_assert(sizeof(Entry) == 48);
+static_assert(sizeof(PackedTransfer) == 64);
+static_assert(sizeof(DeltaEntry) == 40);
 static_assert(sizeof(ops::Checksum) == 16);
 
 template <typename T>
-ConstSpan as_bytes(const std::vector<T>& values) {
-    return {reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(T)};
+ConstSpan as_bytes(std::span<const T> values) {
+    return {reinterpret_cast<const std::byte*>(values.data()), values.size_bytes()};
 }
 // Throws MalformedMessage when the payload is not `count` values of T.
 template <typename T>
-std::vector<T> from_bytes(const std::vector<std::byte>& payload, std::size_t count);
+std::vector<T> from_bytes(ConstSpan payload, std::size_t count);
+
+std::vector<std::byte> pack_plan(const TransferPlan& plan);
+// Throws MalformedMessage when the payload has another length or names no dtype; says nothing about whether
+// the plan makes sense (receiver/coverage.h does).
+TransferPlan unpack_plan(ConstSpan payload, std::size_t transfers, std::size_t buckets);
 
 // Fields of a header. Throws MalformedMessage naming op and field: absent, wrong type, out of range.
 std::int64_t integer_field(const nlohmann::json& header, const char* field, std::int64_t minimum);
 const std::string& string_field(const nlohmann::json& header, const char* field);
+bool bool_field(const nlohmann::json& header, const char* field);
+double number_field(const nlohmann::json& header, const char* field);
+std::vector<std::int64_t> integers_field(const nlohmann::json& header, const char* field,
+                                         std::int64_t minimum);
 
 nlohmann::json capabilities_to_json(const Capabilities& capabilities);
 Capabilities capabilities_from_json(const nlohmann::json& header);

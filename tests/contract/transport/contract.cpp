@@ -2,72 +2,172 @@
 
 namespace tandem::engine {
 
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr int kLast = 64;  // the bucket with tensor "b"
+
 TEST_P(TransportContract, APostedBucketLiesInTheWeightsAfterItsWait) {
-    transport_.post({0, 1, {fill("a", 100, 5000, 1, 0, 3), fill("b", 0, 77, 1, 8192, 4)}}, soon());
-    EXPECT_GE(transport_.wait(0, soon()), 0.0);
-    expect(0, 100, 5000, 3);
-    expect(1, 0, 77, 4);
+    stage_and_open();
+    for (const int bucket : {3, kLast}) {
+        post(bucket);
+        EXPECT_GE(transport_.wait(bucket, soon()), 0.0);
+        expect_bucket(bucket);
+    }
 }
 
 TEST_P(TransportContract, PollTurnsDoneAndWaitStillAnswers) {
-    transport_.post({7, 0, {fill("a", 0, 100, 0, 0, 1)}}, soon());
+    stage_and_open();
+    post(7);
     for (int i = 0; i < 2000 && transport_.poll(7) == Poll::pending; ++i)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_EQ(transport_.poll(7), Poll::done);
     transport_.wait(7, soon());
-    expect(0, 0, 100, 1);
+    expect_bucket(7);
 }
 
-TEST_P(TransportContract, SeveralBucketsInFlightAndSlotsUsedAgain) {
-    constexpr int kBuckets = 60;
-    constexpr std::size_t kBytes = 16 << 10;
-    for (int n = 0; n < kBuckets; ++n) {
-        if (n >= TransportRig::kSlots) transport_.wait(n - TransportRig::kSlots, soon());
-        transport_.post(
-            {n,
-             n % TransportRig::kSlots,
-             {fill("a", static_cast<std::size_t>(n) * kBytes, kBytes, n % TransportRig::kSlots, 64, n)}},
-            soon());
+TEST_P(TransportContract, SeveralBucketsInFlight) {
+    stage_and_open();
+    constexpr int kDepth = 3;
+    for (int n = 0; n <= kLast; ++n) {
+        if (n >= kDepth) transport_.wait(n - kDepth, soon());
+        post(n);
     }
-    for (int n = kBuckets - TransportRig::kSlots; n < kBuckets; ++n) transport_.wait(n, soon());
-    for (int n = 0; n < kBuckets; ++n) expect(0, static_cast<std::size_t>(n) * kBytes, kBytes, n);
+    for (int n = kLast - kDepth + 1; n <= kLast; ++n) transport_.wait(n, soon());
+    for (int n = 0; n <= kLast; ++n) expect_bucket(n);
 }
 
 TEST_P(TransportContract, WaitsMayComeInAnyOrder) {
-    for (int n = 0; n < 3; ++n)
-        transport_.post({n, n, {fill("b", static_cast<std::size_t>(n) * 1000, 1000, n, 0, n)}}, soon());
+    stage_and_open();
+    for (const int n : {0, 1, 2}) post(n);
     for (const int n : {2, 0, 1}) transport_.wait(n, soon());
-    for (int n = 0; n < 3; ++n) expect(1, static_cast<std::size_t>(n) * 1000, 1000, n);
+    for (const int n : {0, 1, 2}) expect_bucket(n);
 }
 
-TEST_P(TransportContract, AWrongChecksumIsAProtocolErrorThatNamesTensorRankAndBucket) {
-    BucketEntry entry = fill("b", 0, 1000, 0, 0, 1);
-    entry.source_rank = 5;
-    rig_->staging().slot(0).data[999] ^= std::byte{1};
-    transport_.post({4, 0, {entry}}, soon());
+TEST_P(TransportContract, AValueIsCastOnTheWay) {
+    for (Transfer& t : plan_.transfers) {
+        if (t.tensor != 1) continue;
+        t.from_dtype = DType::bfloat16;
+        t.from_stride = 512;
+    }
+    stage_and_open();
+    std::vector<ops::Checksum> checksums;
+    std::vector<std::vector<float>> rows;
+    for (std::size_t i = 64; i < 68; ++i) {
+        const auto bytes = bytes_of(plan_.transfers[i]);
+        auto& values = rows.emplace_back();
+        for (std::size_t at = 0; at < bytes.size(); at += 2) {
+            bfloat16 value;
+            std::memcpy(&value.bits, bytes.data() + at, 2);
+            values.push_back(static_cast<float>(value));
+        }
+        checksums.push_back(
+            ops::checksum({reinterpret_cast<const std::byte*>(values.data()), values.size() * 4}));
+    }
+    transport_.post(kLast, checksums, soon());
+    transport_.wait(kLast, soon());
+    for (std::size_t i = 0; i < 4; ++i) {
+        const Transfer& t = plan_.transfers[64 + i];
+        for (std::size_t r = 0; r < t.rows; ++r) {
+            ASSERT_EQ(
+                std::memcmp(rig_->weights(1).data + t.to + r * t.to_stride, rows[i].data() + r * 256, 1024),
+                0)
+                << "piece " << i << ", row " << r;
+        }
+    }
+}
+
+TEST_P(TransportContract, ChangesLieInTheWeightsAfterTheirWait) {
+    stage_and_open();
+    // Transfer 5, all its elements (codec dense); transfer 64 stays as it is (codec none).
+    const Transfer& t = plan_.transfers[5];
+    const auto bytes = bytes_of(t);
+    const std::vector<DeltaEntry> entries{
+        {5, 3, t.from, bytes.size(), ops::checksum({bytes.data(), bytes.size()})},
+        {64, 0, 0, 0, ops::checksum({})}};
+    transport_.post_delta(1000, entries, soon());
+    EXPECT_GE(transport_.wait(1000, soon()), 0.0);
+    expect_transfer(t);
+    const std::byte* untouched = rig_->weights(0).data + plan_.transfers[6].to;
+    EXPECT_EQ(*untouched, std::byte{0});
+    std::vector<DeltaEntry> wrong{{{7, 3, 0, bytes.size(), {}}}};
+    transport_.post_delta(3, wrong, soon());
     try {
-        transport_.wait(4, soon());
-        FAIL() << "a corrupted bucket passed";
+        transport_.wait(3, soon());
+        FAIL() << "corrupted changes passed";
     } catch (const ProtocolError& error) {
-        EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("bucket 4"), testing::HasSubstr("'b'"),
-                                                 testing::HasSubstr("rank 5")));
+        EXPECT_THAT(error.what(), AllOf(HasSubstr("bucket 3"), HasSubstr("'a'"), HasSubstr("rank 5")));
     }
     transport_.release();
 }
 
+TEST_P(TransportContract, AWrongChecksumIsAProtocolErrorThatNamesTensorRankAndBucket) {
+    stage_and_open();
+    const auto checksums = checksums_of(kLast);
+    const Transfer& t = plan_.transfers[66];
+    regions_[1].memory.data[t.from + t.from_stride * 255 + 1023] ^= std::byte{1};  // its last byte
+    transport_.post(kLast, checksums, soon());
+    try {
+        transport_.wait(kLast, soon());
+        FAIL() << "a corrupted bucket passed";
+    } catch (const ProtocolError& error) {
+        EXPECT_THAT(error.what(), AllOf(HasSubstr("bucket 64"), HasSubstr("'b'"), HasSubstr("rank 2")));
+    }
+    transport_.release();
+}
+
+TEST_P(TransportContract, AFailedBucketCanBePolledForAndForgotten) {
+    stage_and_open();
+    auto checksums = checksums_of(2);
+    checksums[0].low ^= 1;
+    transport_.post(2, checksums, soon());
+    post(3);
+    for (int i = 0; i < 2000 && transport_.poll(3) == Poll::pending; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    transport_.release();
+    EXPECT_THROW(transport_.wait(2, soon()), InvalidArgument);
+    rig_->open(3);
+    post(2);
+    transport_.wait(2, soon());
+    expect_bucket(2);
+}
+
+TEST_P(TransportContract, APlanThatMissesAByteNamesItsTensor) {
+    plan_.transfers[67].rows = 255;
+    try {
+        transport_.stage(regions_, plan_, soon());
+        FAIL() << "a plan with a hole passed";
+    } catch (const ProtocolError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("1047552 of the 1048576 bytes of tensor 'b'"));
+    }
+    plan_ = plan();
+    stage_and_open();  // the next one counts
+    post(kLast);
+    transport_.wait(kLast, soon());
+    expect_bucket(kLast);
+}
+
 TEST_P(TransportContract, MisuseIsRefusedHere) {
-    EXPECT_THROW(transport_.post({0, 0, {{"unknown", 0, 0, 8, {}, 0}}}, soon()), InvalidArgument);
+    EXPECT_THROW(transport_.post(0, {}, soon()), InvalidArgument);  // nothing is staged
+    stage_and_open();
+    EXPECT_THROW(transport_.post(65, {}, soon()), InvalidArgument);
+    EXPECT_THROW(transport_.post(-1, {}, soon()), InvalidArgument);
+    EXPECT_THROW(transport_.post(0, {}, soon()), InvalidArgument);
+    EXPECT_THROW(transport_.post(0, checksums_of(kLast), soon()), InvalidArgument);
     EXPECT_THROW(transport_.wait(3, soon()), InvalidArgument);
     EXPECT_THROW(transport_.poll(3), InvalidArgument);
-    transport_.post({1, 0, {fill("a", 0, 8, 0, 0, 1)}}, soon());
-    EXPECT_THROW(transport_.post({1, 1, {fill("a", 8, 8, 1, 0, 1)}}, soon()), InvalidArgument);
+    post(1);
+    EXPECT_THROW(post(1), InvalidArgument);
+    EXPECT_THROW(transport_.post_delta(1, {}, soon()), InvalidArgument);
+    EXPECT_THROW(transport_.stage(regions_, plan_, soon()), InvalidArgument);
     transport_.wait(1, soon());
 }
 
 TEST_P(TransportContract, AnEngineThatIsGoneIsATransportErrorThatNamesIt) {
+    stage_and_open();
     rig_->stop_engine();
     try {
-        transport_.post({0, 0, {fill("a", 0, 8, 0, 0, 1)}}, soon());
+        post(0);
         transport_.wait(0, soon());
         FAIL() << "nobody answered, and that was well";
     } catch (const TransportError& error) {

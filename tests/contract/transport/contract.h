@@ -1,5 +1,5 @@
 // What every transport must do. A backend joins with a factory that gives one connected transport, memory to
-// stage, and the weights at the other end.
+// take weights from, and the weights at the other end.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -15,21 +15,21 @@
 
 namespace tandem::engine {
 
-// One end to end set-up. The engine at the other end holds TransportRig::tensors(), the staging
-// area is staged, and a version is open.
+// One end to end set-up. The engine at the other end holds TransportRig::tensors() and a whole version of
+// them (all bytes zero); nothing is staged.
 class TransportRig {
   public:
-    static constexpr std::size_t kTensorBytes = 1 << 20;
+    static constexpr std::size_t kBytes = 1 << 20;
     static std::vector<TensorInfo> tensors() {
-        return {{"a", {kTensorBytes}, DType::uint8}, {"b", {kTensorBytes}, DType::uint8}};
+        return {{"a", {kBytes / 2}, DType::bfloat16}, {"b", {512, 512}, DType::float32}};
     }
-    static constexpr int kSlots = 3;
-    static constexpr std::size_t kSlotBytes = 256 << 10;
+    static constexpr std::size_t kRegionBytes = 4 << 20;
 
     virtual ~TransportRig() = default;
     virtual Transport& transport() = 0;
-    virtual const StagingArea& staging() = 0;  // kSlots × kSlotBytes
+    virtual std::vector<Region> regions() = 0;  // two of kRegionBytes each
     virtual ConstSpan weights(int tensor) = 0;
+    virtual void open(std::int64_t version) = 0;  // begin, after stage
     virtual void stop_engine() = 0;
 };
 
@@ -46,24 +46,75 @@ class TransportContract : public testing::TestWithParam<Backend> {
   protected:
     static Deadline soon() { return Deadline::after_ms(5000); }
 
-    // Fills part of a slot and describes it truly.
-    BucketEntry fill(const char* tensor, std::size_t offset, std::size_t bytes, int slot, std::size_t at,
-                     int value) {
-        const Span to = rig_->staging().slot(slot).subspan(at, bytes);
-        for (std::size_t i = 0; i < bytes; ++i)
-            to.data[i] = static_cast<std::byte>((i * 7 + static_cast<std::size_t>(value)) & 255);
-        return {tensor, offset, at, bytes, ops::checksum(to), 0};
-    }
-    void expect(int tensor, std::size_t offset, std::size_t bytes, int value) {
-        for (std::size_t i = 0; i < bytes; ++i) {
-            ASSERT_EQ(std::to_integer<std::size_t>(rig_->weights(tensor).data[offset + i]),
-                      (i * 7 + static_cast<std::size_t>(value)) & 255)
-                << i;
+    TransportContract() {
+        // Bytes that tell where they lie; as bfloat16 and as float32 they are ordinary numbers.
+        for (std::size_t r = 0; r < 2; ++r) {
+            auto* words = reinterpret_cast<std::uint16_t*>(regions_[r].memory.data);
+            for (std::size_t i = 0; i < TransportRig::kRegionBytes / 2; ++i)
+                words[i] = static_cast<std::uint16_t>(0x3f00u + (i * 7 + r * 31 + (i >> 7)) % 251);
         }
+    }
+
+    // "a" in 64 buckets of one piece, "b" in one bucket of four pieces: both halves of its columns, the upper
+    // rows from region 1.
+    static TransferPlan plan() {
+        TransferPlan result;
+        constexpr std::uint64_t kPiece = TransportRig::kBytes / 64;
+        for (std::uint64_t i = 0; i < 64; ++i) {
+            result.transfers.push_back(
+                {0, 5, 0, DType::bfloat16, 1, kPiece / 2, (63 - i) * kPiece, 0, i * kPiece, 0});
+            result.first.push_back(i + 1);
+        }
+        for (std::uint64_t i = 0; i < 4; ++i) {
+            const std::uint64_t to = i % 2 * 1024 + i / 2 * 256 * 2048;
+            result.transfers.push_back({1, static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i / 2),
+                                        DType::float32, 256, 256, 1 << 20 | i << 18, 1024, to, 2048});
+        }
+        result.first.push_back(68);
+        return result;
+    }
+    // Row by row.
+    std::vector<std::byte> bytes_of(const Transfer& t) const {
+        const std::size_t row = t.row_elements * dtype_size(t.from_dtype);
+        std::vector<std::byte> bytes;
+        for (std::uint64_t r = 0; r < t.rows; ++r) {
+            const std::byte* from = regions_[t.region].memory.data + t.from + r * t.from_stride;
+            bytes.insert(bytes.end(), from, from + row);
+        }
+        return bytes;
+    }
+    std::vector<ops::Checksum> checksums_of(int bucket) const {
+        std::vector<ops::Checksum> result;
+        const auto b = static_cast<std::size_t>(bucket);
+        for (std::size_t i = plan_.first[b]; i < plan_.first[b + 1]; ++i) {
+            const auto bytes = bytes_of(plan_.transfers[i]);
+            result.push_back(ops::checksum({bytes.data(), bytes.size()}));
+        }
+        return result;
+    }
+    void post(int bucket) { transport_.post(bucket, checksums_of(bucket), soon()); }
+    void expect_transfer(const Transfer& t) const {
+        const auto bytes = bytes_of(t);
+        const std::size_t row = bytes.size() / t.rows;
+        const std::byte* weights = rig_->weights(static_cast<int>(t.tensor)).data;
+        for (std::uint64_t r = 0; r < t.rows; ++r) {
+            ASSERT_EQ(std::memcmp(weights + t.to + r * t.to_stride, bytes.data() + r * row, row), 0)
+                << "tensor " << t.tensor << " at " << t.to << ", row " << r;
+        }
+    }
+    void expect_bucket(int bucket) const {
+        const auto b = static_cast<std::size_t>(bucket);
+        for (std::size_t i = plan_.first[b]; i < plan_.first[b + 1]; ++i) expect_transfer(plan_.transfers[i]);
+    }
+    void stage_and_open() {
+        transport_.stage(regions_, plan_, soon());
+        rig_->open(2);
     }
 
     std::unique_ptr<TransportRig> rig_ = GetParam().make();
     Transport& transport_ = rig_->transport();
+    const std::vector<Region> regions_ = rig_->regions();
+    TransferPlan plan_ = plan();
 };
 
 }  // namespace tandem::engine

@@ -1,4 +1,6 @@
-// The shm transport joins the contract: a receiver in this process, staging in a SharedArena.
+// The shm transport joins the contract: a receiver in this process, regions in SharedArenas.
+#include <array>
+
 #include "common/device/shared_arena.h"
 #include "engine_adapter/receiver/receiver.h"
 #include "engine_adapter/transport/shm/transport.h"
@@ -10,29 +12,34 @@ namespace {
 
 class ShmRig final : public TransportRig {
   public:
-    ShmRig()
-        : target_(tensors()),
-          receiver_(std::make_unique<Receiver>(target_)),
-          arena_(SharedArena::create("contract", kSlots * kSlotBytes)),
-          staging_{arena_.span(), arena_.fd(), kSlots, kSlotBytes} {
-        const Deadline deadline = Deadline::after_ms(5000);
-        auto connection = std::make_shared<Connection>(Channel::connect(receiver_->address(), deadline));
-        transport_ = std::make_unique<ShmTransport>(connection, tensors());
-        transport_->stage(staging_, deadline);
-        connection->request({{"op", "begin"}, {"version", 1}}, {}, -1, "begin", deadline);
+    ShmRig() : target_(tensors()), receiver_(std::make_unique<Receiver>(target_)) {
+        for (auto& arena : arenas_) arena = SharedArena::create("contract", kRegionBytes);
+        for (const WeightSlot& weight : target_.weights())
+            std::memset(weight.memory.data, 0, weight.memory.bytes);
+        target_.begin_update(1);
+        target_.commit_update(1);
+        connection_ =
+            std::make_shared<Connection>(Channel::connect(receiver_->address(), Deadline::after_ms(5000)));
+        transport_ = std::make_unique<ShmTransport>(connection_);
     }
     Transport& transport() override { return *transport_; }
-    const StagingArea& staging() override { return staging_; }
+    std::vector<Region> regions() override {
+        return {{arenas_[0].span(), arenas_[0].fd()}, {arenas_[1].span(), arenas_[1].fd()}};
+    }
     ConstSpan weights(int tensor) override {
         return target_.weights()[static_cast<std::size_t>(tensor)].memory;
+    }
+    void open(std::int64_t version) override {
+        connection_->request({{"op", "begin"}, {"version", version}}, {}, {}, "begin",
+                             Deadline::after_ms(5000));
     }
     void stop_engine() override { receiver_.reset(); }
 
   private:
     TestTarget target_;
     std::unique_ptr<Receiver> receiver_;
-    SharedArena arena_;
-    StagingArea staging_;
+    std::array<SharedArena, 2> arenas_;
+    std::shared_ptr<Connection> connection_;
     std::unique_ptr<ShmTransport> transport_;
 };
 

@@ -41,14 +41,14 @@ class EndToEnd : public testing::Test {
     // Runs body(session, source, rank) on every rank of a fresh trainer; small buckets, so that a push has
     // many.
     using Body = std::function<void(sync::Session&, ShardedSet&, int)>;
-    void train(const Body& body, const std::function<void(int, Span)>& after_gather = {}) const {
+    void train(const Body& body, const std::function<void(int, Span)>& before_load = {}) const {
         comm::run_threads(kRanks, [&](const std::shared_ptr<comm::Communicator>& world) {
             ShardedSet source(sets, DeviceMesh::create(world, {kRanks}, {"dp"}));
             std::unique_ptr<engine::Engine> port;
             if (world->rank() == 0) port = engine::connect_tandem(url, Deadline::after_ms(10'000));
             sync::SessionOptions options;
             options.bucket_bytes = 4096;
-            options.after_gather = after_gather;
+            options.before_load = before_load;
             sync::Session session(world, source, std::move(port), options);
             body(session, source, world->rank());
         });

@@ -80,7 +80,7 @@ int push() {
 int corrupt() {
     bool now = false;
     SessionOptions options;
-    options.after_gather = [&now](int bucket, Span slot) {
+    options.before_load = [&now](int bucket, Span slot) {
         if (now && bucket == 2) slot.data[100] ^= std::byte{4};
     };
     Rank rank(options);

@@ -4,27 +4,20 @@
 //   check STEP      "ok", or the first byte that is not what a whole version of that step holds
 #pragma once
 
-#include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
 #include <iostream>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "common/comm/piped_child.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "engine_adapter/receiver/receiver.h"
 #include "tests/unit/receiver/test_target.h"
 #include "tests/unit/sync/test_source.h"
-
-extern char** environ;
 
 namespace tandem::sync {
 
@@ -36,16 +29,17 @@ inline std::vector<engine::TensorInfo> process_tensors(DType dtype) {
 }
 
 // The first difference from a whole version of `step`, or "ok".
-inline std::string check_weights(const engine::WeightTarget& target, DType source, int step) {
+inline std::string check_weights(const engine::TestTarget& target, DType source, int step) {
     for (std::size_t t = 0; t < target.weights().size(); ++t) {
         const engine::WeightSlot& weight = target.weights()[t];
+        const Span memory = target.reading(t);
         const std::size_t width = dtype_size(weight.info.dtype);
-        for (std::size_t i = 0; i < weight.memory.bytes / width; ++i) {
+        for (std::size_t i = 0; i < memory.bytes / width; ++i) {
             float value = element_value(t, i, step);
             if (source == DType::bfloat16) value = static_cast<float>(bfloat16(value));
             std::byte expected[4];
             put_value(expected, weight.info.dtype, value);
-            if (std::memcmp(expected, weight.memory.data + i * width, width) != 0) {
+            if (std::memcmp(expected, memory.data + i * width, width) != 0) {
                 return fmt::format("{} element {} is not of step {}", weight.info.name, i, step);
             }
         }
@@ -75,58 +69,17 @@ inline int run_engine(const std::string& source, const std::string& held) {
 
 class EngineProcess {
   public:
-    EngineProcess(DType source, DType held) {
-        int in[2];
-        int out[2];
-        if (::pipe2(in, O_CLOEXEC) != 0 || ::pipe2(out, O_CLOEXEC) != 0) throw SystemError("pipe2", errno);
-        posix_spawn_file_actions_t actions;
-        ::posix_spawn_file_actions_init(&actions);
-        ::posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
-        ::posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
-        std::vector<std::string> words{"engine", "--engine", std::string(dtype_name(source)),
-                                       std::string(dtype_name(held))};
-        std::vector<char*> argv;
-        for (auto& word : words) argv.push_back(word.data());
-        argv.push_back(nullptr);
-        const int error = ::posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, argv.data(), environ);
-        ::posix_spawn_file_actions_destroy(&actions);
-        ::close(in[0]);
-        ::close(out[1]);
-        to_ = ::fdopen(in[1], "w");
-        from_ = ::fdopen(out[0], "r");
-        if (error != 0) throw SystemError("posix_spawn", error);
-        address_ = read_line();
-    }
-    ~EngineProcess() {
-        std::fclose(to_);
-        std::fclose(from_);
-        if (pid_ > 0) ::waitpid(pid_, nullptr, 0);
-    }
-    EngineProcess(const EngineProcess&) = delete;
-    EngineProcess& operator=(const EngineProcess&) = delete;
+    EngineProcess(DType source, DType held)
+        : child_({"engine", "--engine", std::string(dtype_name(source)), std::string(dtype_name(held))}),
+          address_(child_.read_line()) {}
 
     const std::string& address() const { return address_; }
-    int pid() const { return pid_; }
-    void kill() {
-        ::kill(pid_, SIGKILL);
-        ::waitpid(pid_, nullptr, 0);
-        pid_ = -1;
-    }
-    std::string ask(const std::string& line) {
-        std::fputs((line + "\n").c_str(), to_);
-        std::fflush(to_);
-        return read_line();
-    }
+    int pid() const { return child_.pid(); }
+    void kill() { child_.kill(); }
+    std::string ask(const std::string& line) { return child_.ask(line); }
 
   private:
-    std::string read_line() {
-        std::string line;
-        for (int c = 0; (c = std::fgetc(from_)) != EOF && c != '\n';) line.push_back(static_cast<char>(c));
-        return line;
-    }
-    pid_t pid_ = -1;
-    std::FILE* to_ = nullptr;
-    std::FILE* from_ = nullptr;
+    comm::PipedChild child_;
     std::string address_;
 };
 

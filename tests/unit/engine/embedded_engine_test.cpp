@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <future>
 
 #include "common/error.h"
@@ -233,6 +234,60 @@ TEST_F(EmbeddedEngineTest, AbortedUpdates) {
     EXPECT_THAT(get(generate(request(20))).status.message, HasSubstr("tensor x of bucket 3 is corrupt"));
     update(4);
     EXPECT_EQ(get(generate(request(20))).samples[0].version, 4);
+}
+
+// Weights read in memory of somebody else give what the same weights loaded give, and that memory lives as
+// long as it is read.
+TEST_F(EmbeddedEngineTest, GeneratesFromWeightsInPlaceAsFromItsOwn) {
+    EmbeddedEngine source(tiny_config(), small_options());
+    fill_weights(source.weights(), 2);
+    start();
+    EXPECT_TRUE(engine->can_alias());
+    const auto sample = [&] { return get(generate(request(40, 9))).samples.at(0); };
+    const SampleOutput first = sample();
+    update(2);
+    const SampleOutput loaded = sample();
+    EXPECT_NE(loaded.tokens, first.tokens);
+    update(1);
+
+    std::vector<Span> elsewhere;
+    auto memory = std::make_shared<std::vector<std::vector<std::byte>>>();
+    for (const WeightSlot& slot : source.weights()) {
+        // As far apart and as little aligned as a trainer's arena may lay them: to their elements.
+        auto& block = memory->emplace_back(slot.memory.bytes + 4);
+        std::memcpy(block.data() + 4, slot.memory.data, slot.memory.bytes);
+    }
+    for (auto& block : *memory) elsewhere.push_back({block.data() + 4, block.size() - 4});
+    const std::weak_ptr<const void> alive = memory;
+    EXPECT_THROW(engine->point_weights(elsewhere, memory), InvalidArgument);  // no update is open
+    pause(PauseMode::retract);
+    engine->begin_update(3);
+    auto short_list = elsewhere;
+    short_list.pop_back();
+    EXPECT_THROW(engine->point_weights(short_list, memory), InvalidArgument);
+    short_list.push_back({elsewhere.back().data, elsewhere.back().bytes - 4});
+    EXPECT_THROW(engine->point_weights(short_list, memory), InvalidArgument);
+    engine->point_weights(elsewhere, std::move(memory));
+    engine->commit_update(3);
+    engine->resume();
+    const SampleOutput in_place = sample();
+    EXPECT_EQ(in_place.version, 3);
+    EXPECT_EQ(in_place.tokens, loaded.tokens);
+    EXPECT_EQ(in_place.logprobs, loaded.logprobs);
+    EXPECT_FALSE(alive.expired());
+    EXPECT_EQ(engine->current_weights()[0].memory.data, elsewhere[0].data);
+    EXPECT_NE(engine->weights()[0].memory.data, elsewhere[0].data);
+
+    // Back to its own memory, which still holds version 1.
+    std::vector<Span> own;
+    for (const WeightSlot& slot : engine->weights()) own.push_back(slot.memory);
+    pause(PauseMode::retract);
+    engine->begin_update(4);
+    engine->point_weights(own, nullptr);
+    EXPECT_TRUE(alive.expired());
+    engine->commit_update(4);
+    engine->resume();
+    EXPECT_EQ(sample().tokens, first.tokens);
 }
 
 TEST_F(EmbeddedEngineTest, LogitsThatAreNotFiniteFailTheRequestOnly) {

@@ -4,13 +4,16 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstring>
 #include <random>
 #include <thread>
 
+#include "common/device/shared_arena.h"
 #include "engine_adapter/receiver/client.h"
 #include "engine_adapter/receiver/receiver.h"
 #include "engine_adapter/transport/shm/address.h"
 #include "engine_adapter/transport/shm/channel.h"
+#include "engine_adapter/transport/shm/wire.h"
 #include "tests/unit/receiver/test_target.h"
 
 namespace tandem::engine {
@@ -68,7 +71,7 @@ class MalformedTest : public testing::Test {
 };
 
 TEST_F(MalformedTest, WhatIsNoMessageGetsAnErrorAndEndsTheConnection) {
-    const std::string hello = R"({"id": 1, "op": "hello", "protocol": 1})";
+    const std::string hello = R"({"id": 1, "op": "hello", "protocol": 2})";
     const std::vector<std::string> bad{
         std::string("\xff\xff\xff\xff\0\0\0\0", 8),  // an endless header
         std::string("\0\0\0\0\xff\xff\xff\xff", 8),  // an endless payload
@@ -76,7 +79,7 @@ TEST_F(MalformedTest, WhatIsNoMessageGetsAnErrorAndEndsTheConnection) {
         frame("not json"),
         frame("[1, 2]"),
         frame("{}"),
-        frame(R"({"id": 0, "op": "hello", "protocol": 1})"),
+        frame(R"({"id": 0, "op": "hello", "protocol": 2})"),
         frame(R"({"id": "1", "op": "hello"})"),
         frame(R"({"id": 1e400, "op": "hello"})"),
         frame(R"({"id": 1})"),
@@ -85,12 +88,35 @@ TEST_F(MalformedTest, WhatIsNoMessageGetsAnErrorAndEndsTheConnection) {
         frame(R"({"id": 1, "op": "begin"})"),
         frame(R"({"id": 1, "op": "begin", "version": -3})"),
         frame(R"({"id": 1, "op": "begin", "version": 18446744073709551615})"),
-        frame(R"({"id": 1, "op": "attach", "slots": 1, "slot_bytes": 64})"),  // no descriptor
-        frame(R"({"id": 1, "op": "attach", "slots": 99999999, "slot_bytes": 64})"),
-        frame(R"({"id": 1, "op": "attach", "slots": 512, "slot_bytes": 9223372036854775807})"),
-        frame(R"({"id": 1, "op": "bucket", "index": 0, "slot": 0, "entries": 2})", std::string(47, 'x')),
-        frame(R"({"id": 1, "op": "bucket", "index": 99999999999, "slot": 0, "entries": 0})"),
-        frame(R"({"id": 1, "op": "bucket", "index": 0, "slot": 0, "entries": 384307168202282326})"),
+        frame(R"({"id": 1, "op": "attach"})"),
+        frame(R"({"id": 1, "op": "attach", "regions": [64], "transfers": 0, "buckets": 0})",
+              std::string(8, '\0')),  // no descriptor
+        frame(R"({"id": 1, "op": "attach", "regions": {}, "transfers": 0, "buckets": 0})",
+              std::string(8, '\0')),
+        frame(R"({"id": 1, "op": "attach", "regions": [0], "transfers": 0, "buckets": 0})"),
+        frame(R"({"id": 1, "op": "attach", "regions": ["64"], "transfers": 0, "buckets": 0})"),
+        frame(R"({"id": 1, "op": "attach", "regions": [], "transfers": 0, "buckets": 0})"),  // no payload
+        frame(R"({"id": 1, "op": "attach", "regions": [], "transfers": 1, "buckets": 0})",
+              std::string(8, 'x')),
+        frame(R"({"id": 1, "op": "attach", "regions": [], "transfers": 1, "buckets": 0})",
+              std::string(71, 'x')),
+        frame(R"({"id": 1, "op": "attach", "regions": [], "transfers": 1, "buckets": 0})",
+              std::string(72, 'x')),
+        frame(R"({"id": 1, "op": "attach", "regions": [], "transfers": 288230376151711745, "buckets": 0})",
+              std::string(72, 'x')),
+        frame(R"({"id": 1, "op": "attach", "regions": [], "transfers": 0, "buckets": 9223372036854775807})",
+              std::string(8, 'x')),
+        frame(R"({"id": 1, "op": "bucket", "index": 0, "checksums": 2})", std::string(31, 'x')),
+        frame(R"({"id": 1, "op": "bucket", "index": -1, "checksums": 0})"),
+        frame(R"({"id": 1, "op": "bucket", "index": 0, "checksums": 1152921504606846977})",
+              std::string(16, 'x')),
+        frame(R"({"id": 1, "op": "delta", "index": 0, "entries": 1})", std::string(39, 'x')),
+        frame(R"({"id": 1, "op": "delta", "index": 0})"),
+        frame(R"({"id": 1, "op": "verify", "checksums": 1})"),
+        frame(R"({"id": 1, "op": "adopt", "checksums": 0})"),
+        frame(R"({"id": 1, "op": "adopt", "shift": -8, "checksums": 0})"),
+        frame(R"({"id": 1, "op": "probe", "offset": 0, "bytes": 0, "piece_bytes": 1})"),
+        frame(R"({"id": 1, "op": "probe", "offset": 0, "bytes": 1})"),
         frame(std::string(100'000, '[')),
         frame(hello) + "garbage!",
     };
@@ -106,9 +132,16 @@ TEST_F(MalformedTest, WhatIsNoMessageGetsAnErrorAndEndsTheConnection) {
 TEST_F(MalformedTest, AManifestThatIsNoChecksumIsAnErrorOfTheRequest) {
     Channel channel(raw(), "receiver");
     const auto ask = [&](const nlohmann::json& header) {
-        channel.send(header, {}, -1, "ask", soon());
+        channel.send(header, {}, {}, "ask", soon());
         return channel.receive("answer", soon()).header;
     };
+    const SharedArena arena = SharedArena::create("malformed", 256);
+    const TransferPlan plan{{{0, 0, 0, DType::float32, 1, 64, 0, 0, 0, 0}}, {0, 1}};
+    const std::vector<std::byte> packed = wire::pack_plan(plan);
+    const int fd = arena.fd();
+    channel.send({{"id", 9}, {"op", "attach"}, {"regions", {256}}, {"transfers", 1}, {"buckets", 1}},
+                 {packed.data(), packed.size()}, {&fd, 1}, "attach", soon());
+    EXPECT_TRUE(channel.receive("answer", soon()).header.at("ok").get<bool>());
     EXPECT_TRUE(ask({{"id", 1}, {"op", "begin"}, {"version", 4}}).at("ok").get<bool>());
     EXPECT_FALSE(ask({{"id", 2}, {"op", "commit"}, {"version", 4}, {"manifest", "zz"}}).at("ok").get<bool>());
     EXPECT_TRUE(ask({{"id", 3}, {"op", "abort"}, {"reason", "test"}}).at("ok").get<bool>());
@@ -118,9 +151,16 @@ TEST_F(MalformedTest, AManifestThatIsNoChecksumIsAnErrorOfTheRequest) {
 TEST_F(MalformedTest, RandomBytesAndTornFramesDoNotHurtIt) {
     std::mt19937 random(3);
     const std::vector<std::string> good{
-        frame(R"({"id": 1, "op": "hello", "protocol": 1})"),
+        frame(R"({"id": 1, "op": "hello", "protocol": 2})"),
         frame(R"({"id": 2, "op": "begin", "version": 4})"),
-        frame(R"({"id": 3, "op": "bucket", "index": 0, "slot": 0, "entries": 1})", std::string(48, '\1')),
+        frame(R"({"id": 3, "op": "bucket", "index": 0, "checksums": 1})", std::string(16, '\1')),
+        frame(R"({"id": 3, "op": "delta", "index": 0, "entries": 1})", std::string(40, '\1')),
+        frame(R"({"id": 3, "op": "verify", "checksums": 1})", std::string(16, '\1')),
+        frame(R"({"id": 3, "op": "adopt", "shift": 0, "checksums": 1})", std::string(16, '\1')),
+        frame(R"({"id": 3, "op": "attach", "regions": [], "transfers": 1, "buckets": 1})",
+              std::string(12, '\0') + std::string(1, '\1') + std::string(67, '\0')),
+        frame(R"({"id": 3, "op": "probe", "offset": 0, "bytes": 64, "piece_bytes": 64})"),
+        frame(R"({"id": 3, "op": "held"})"),
         frame(R"({"id": 4, "op": "commit", "version": 4, "manifest": "zz"})"),
         frame(R"({"id": 5, "op": "abort", "reason": "x"})"),
         frame(R"({"id": 6, "op": "checksums"})"),
@@ -136,9 +176,46 @@ TEST_F(MalformedTest, RandomBytesAndTornFramesDoNotHurtIt) {
         ::shutdown(socket.get(), SHUT_WR);
         read_all(socket);  // ends: the receiver answers what it can and hangs up
     }
-    EXPECT_FALSE(target_.refusing());  // no bucket had a staging area, so nothing was copied
+    EXPECT_FALSE(target_.refusing());  // nothing could be attached, so nothing was copied
     EXPECT_EQ(target_.commits(), 0);
     expect_alive();
+}
+
+// Plans with random numbers in them, attached for real: refused, or carried out within bounds.
+TEST_F(MalformedTest, RandomPlansAreRefusedOrHarmless) {
+    std::mt19937_64 random(29);
+    const SharedArena arena = SharedArena::create("malformed", 4096);
+    const auto engine = connect_receiver(receiver_.address(), soon());
+    int attached = 0;
+    for (int round = 0; round < 2000; ++round) {
+        TransferPlan plan{{{0, 0, 0, DType::float32, 1, 32, 0, 0, 0, 0},
+                           {0, 0, 0, DType::float32, 4, 8, 1024, 32, 128, 32}},
+                          {0, 2}};
+        std::vector<std::byte> bytes = wire::pack_plan(plan);
+        for (std::size_t n = random() % 3; n > 0; --n) {
+            // A small value, a large one, or one byte.
+            const std::size_t at = random() % (bytes.size() / 8) * 8;
+            const std::uint64_t values[] = {random() % 300, random(), ~(random() % 300)};
+            std::memcpy(bytes.data() + at, &values[random() % 3], 1 + random() % 8);
+        }
+        try {
+            plan = wire::unpack_plan({bytes.data(), bytes.size()}, 2, 1);
+        } catch (const MalformedMessage&) {
+            continue;
+        }
+        try {
+            engine->attach({{arena.span(), arena.fd()}}, plan, soon());
+        } catch (const ProtocolError&) {
+            continue;
+        }
+        ++attached;
+        engine->begin(round + 1, soon());
+        const std::vector<ops::Checksum> wrong(plan.first[1]);
+        engine->load_async(0, wrong, soon());
+        EXPECT_THROW(engine->wait_loaded(0, soon()), ProtocolError);
+    }
+    EXPECT_GT(attached, 500);
+    EXPECT_LT(attached, 1900);
 }
 
 }  // namespace

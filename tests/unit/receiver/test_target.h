@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -15,11 +16,13 @@ namespace tandem::engine {
 
 class TestTarget final : public WeightTarget {
   public:
-    explicit TestTarget(const std::vector<TensorInfo>& tensors) {
+    explicit TestTarget(const std::vector<TensorInfo>& tensors, bool can_alias = true)
+        : can_alias_(can_alias) {
         for (const TensorInfo& tensor : tensors) {
             memory_.emplace_back(std::max<std::size_t>(tensor_bytes(tensor), 1), "test weights");
             std::memset(memory_.back().data(), 0xee, memory_.back().bytes());
             weights_.push_back({tensor, memory_.back().span().subspan(0, tensor_bytes(tensor))});
+            reading_.push_back(weights_.back().memory);
         }
     }
 
@@ -46,6 +49,13 @@ class TestTarget final : public WeightTarget {
         reason_ = reason;
         ++aborts_;
     }
+    bool can_alias() const override { return can_alias_; }
+    void point_weights(const std::vector<Span>& memory, std::shared_ptr<const void> owner) override {
+        const std::lock_guard lock(mutex_);
+        require(updating_, "weights moved without an open update");
+        reading_ = memory;
+        owner_ = std::move(owner);
+    }
 
     void set_paused(bool paused) {
         const std::lock_guard lock(mutex_);
@@ -67,11 +77,19 @@ class TestTarget final : public WeightTarget {
         const std::lock_guard lock(mutex_);
         return commits_;
     }
+    // Where tensor `index` is read now: its own memory, or a trainer's after adopt.
+    Span reading(std::size_t index) const {
+        const std::lock_guard lock(mutex_);
+        return reading_[index];
+    }
 
   private:
     mutable std::mutex mutex_;
     std::vector<Buffer> memory_;
     std::vector<WeightSlot> weights_;
+    std::vector<Span> reading_;
+    std::shared_ptr<const void> owner_;
+    const bool can_alias_;
     std::int64_t version_ = 0;
     bool paused_ = true;
     bool updating_ = false;

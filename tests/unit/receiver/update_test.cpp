@@ -1,78 +1,134 @@
-// The bookkeeping of a version against a naive one: a flag for every byte.
+// The bookkeeping of a version, and what a manifest covers.
 #include "engine_adapter/receiver/update.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <random>
 
 #include "common/error.h"
-#include "tests/unit/receiver/test_target.h"
 
 namespace tandem::engine {
 namespace {
 
-TEST(Update, AgreesWithAFlagForEveryByteOnRandomRuns) {
-    std::mt19937 random(11);
-    const TestTarget target(
-        {{"a", {37}, DType::uint8}, {"b", {20}, DType::uint8}, {"empty", {0}, DType::uint8}});
-    const auto& weights = target.weights();
-    int whole = 0;
-    for (int round = 0; round < 2000; ++round) {
-        Update update(weights, 1);
-        std::vector<std::vector<int>> flags{std::vector<int>(37, 0), std::vector<int>(20, 0)};
-        // Half of the rounds cut the tensors into true pieces, in random order; the others are random runs.
-        std::vector<wire::Entry> entries;
-        for (std::uint32_t t = 0; t < 2; ++t) {
-            for (std::size_t at = 0; at < flags[t].size();) {
-                const std::size_t step = std::min<std::size_t>(random() % 9 + 1, flags[t].size() - at);
-                if (round % 2 == 0 || random() % 4 != 0)
-                    entries.push_back({t, 0, at, 0, step, {random(), at}});
-                at += round % 2 == 0 ? step : random() % 12 + 1;
-            }
-        }
-        std::shuffle(entries.begin(), entries.end(), random);
-        for (const wire::Entry& entry : entries) {
-            auto& bytes = flags[entry.tensor];
-            const auto first = bytes.begin() + static_cast<std::ptrdiff_t>(entry.tensor_offset);
-            const auto last = first + static_cast<std::ptrdiff_t>(entry.bytes);
-            const bool fresh = std::all_of(first, last, [](int flag) { return flag == 0; });
-            bool admitted = true;
-            try {
-                update.admit(0, {&entry, 1}, 4096);
-            } catch (const ProtocolError&) {
-                admitted = false;
-            }
-            ASSERT_EQ(admitted, fresh);
-            if (fresh) std::fill(first, last, 1);
-        }
-        const bool all = std::all_of(flags.begin(), flags.end(), [](const auto& bytes) {
-            return std::all_of(bytes.begin(), bytes.end(), [](int flag) { return flag == 1; });
-        });
-        bool accepted = true;
-        try {
-            update.require_whole();
-        } catch (const ProtocolError&) {
-            accepted = false;
-        }
-        ASSERT_EQ(accepted, all);
-        if (!all) continue;
-        ++whole;
-        // The manifest, made naively: entries sorted by offset, each tensor's checksums combined.
-        std::sort(entries.begin(), entries.end(), [](const auto& x, const auto& y) {
-            return std::pair(x.tensor, x.tensor_offset) < std::pair(y.tensor, y.tensor_offset);
-        });
-        std::vector<std::vector<ops::Checksum>> parts(3);
-        for (const auto& entry : entries) parts[entry.tensor].push_back(entry.checksum);
-        std::vector<ops::Checksum> checksums;
-        std::vector<TensorInfo> tensors;
-        for (std::size_t t = 0; t < 3; ++t) {
-            checksums.push_back(ops::combine(parts[t]));
-            tensors.push_back(weights[t].info);
-        }
-        ASSERT_EQ(update.manifest(), manifest_checksum(1, tensors, checksums));
+using testing::HasSubstr;
+
+std::string refusal(const std::function<void()>& call) {
+    try {
+        call();
+    } catch (const ProtocolError& error) {
+        return error.what();
     }
-    EXPECT_GE(whole, 1000);
+    return "";
+}
+
+// Two tensors in three buckets of 2, 0 and 3 transfers.
+class UpdateTest : public testing::Test {
+  protected:
+    UpdateTest() : update_(tensors_, plan_) {
+        for (std::uint64_t i = 0; i < 5; ++i) checksums_.push_back({i + 1, 100 - i});
+    }
+    std::span<const ops::Checksum> of_bucket(std::size_t b) const {
+        return std::span(checksums_).subspan(plan_.first[b], plan_.first[b + 1] - plan_.first[b]);
+    }
+    static Transfer piece(std::uint32_t tensor, std::uint64_t to) {
+        return {tensor, 0, 0, DType::uint8, 1, 8, 0, 0, to, 0};
+    }
+
+    const std::vector<TensorInfo> tensors_{{"a", {24}, DType::uint8}, {"b", {16}, DType::uint8}};
+    const TransferPlan plan_{{piece(1, 8), piece(0, 0), piece(0, 16), piece(1, 0), piece(0, 8)},
+                             {0, 2, 2, 5}};
+    std::vector<ops::Checksum> checksums_;
+    Update update_;
+};
+
+TEST_F(UpdateTest, BucketsInAnyOrderMakeAVersionWhole) {
+    std::vector<std::size_t> order{0, 1, 2};
+    const ops::Checksum a[] = {checksums_[1], checksums_[2], checksums_[4]};  // in the plan's order
+    const ops::Checksum b[] = {checksums_[0], checksums_[3]};
+    for (std::int64_t version = 1; std::next_permutation(order.begin(), order.end()); ++version) {
+        update_.start(version);
+        EXPECT_FALSE(update_.started());
+        for (const std::size_t bucket : order) {
+            EXPECT_THAT(refusal([&] { update_.require_whole(); }), HasSubstr("is not whole: bucket "));
+            update_.admit(static_cast<int>(bucket), of_bucket(bucket));
+        }
+        update_.require_whole();
+        EXPECT_EQ(update_.manifest(),
+                  manifest_checksum(version, tensors_, {ops::combine(a), ops::combine(b)}));
+    }
+}
+
+TEST_F(UpdateTest, ABucketOnceAndWithAllItsChecksums) {
+    update_.start(3);
+    update_.admit(0, of_bucket(0));
+    EXPECT_THAT(refusal([&] { update_.admit(0, of_bucket(0)); }),
+                HasSubstr("bucket 0 arrived before in version 3"));
+    EXPECT_THAT(refusal([&] { update_.admit(2, of_bucket(0)); }),
+                HasSubstr("bucket 2: 2 checksums for 3 transfers"));
+    EXPECT_THAT(refusal([&] { update_.admit(1, of_bucket(0)); }),
+                HasSubstr("bucket 1: 2 checksums for 0 transfers"));
+    EXPECT_THAT(refusal([&] { update_.admit(3, of_bucket(0)); }), HasSubstr("bucket 3 of 3"));
+    EXPECT_THAT(refusal([&] { update_.admit(-1, of_bucket(0)); }), HasSubstr("bucket -1 of 3"));
+    EXPECT_THAT(refusal([&] { update_.admit(std::int64_t{1} << 40, {}); }), HasSubstr("of 3"));
+    update_.admit(1, of_bucket(1));
+    EXPECT_THAT(refusal([&] { update_.require_whole(); }),
+                HasSubstr("version 3 is not whole: bucket 2 (tensor 'a' and what follows) has not arrived"));
+    update_.start(4);
+    update_.admit(0, of_bucket(0));  // a new version knows nothing of the last one
+}
+
+TEST_F(UpdateTest, ChangesMustBeVerifiedAndComeOnce) {
+    update_.start(3);
+    const DeltaEntry entries[] = {{0, 0, 0, 0, {}}, {4, 0, 0, 0, {}}};
+    update_.admit_changes(0, entries);
+    EXPECT_THAT(refusal([&] {
+                    update_.admit_changes(7, {entries + 1, 1});
+                }),
+                HasSubstr("bucket 7: transfer 4 of tensor 'a' changes twice"));
+    EXPECT_THAT(refusal([&] { update_.require_whole(); }), HasSubstr("its changes were not verified"));
+    const DeltaEntry unknown{5, 0, 0, 0, {}};
+    EXPECT_THAT(refusal([&] { update_.admit_changes(1, {&unknown, 1}); }), HasSubstr("transfer 5 of 5"));
+    EXPECT_THAT(refusal([&] { update_.admit_all("verify", of_bucket(2)); }),
+                HasSubstr("verify: 3 checksums for 5 transfers"));
+    update_.admit_all("verify", checksums_);
+    update_.require_whole();
+    EXPECT_EQ(update_.manifest(), manifest_checksum(3, tensors_, plan_, checksums_));
+    for (const auto& late : std::vector<std::function<void()>>{
+             [&] { update_.admit(0, of_bucket(0)); }, [&] { update_.admit_changes(0, entries); },
+             [&] { update_.admit_all("adopt", checksums_); }}) {
+        EXPECT_THAT(refusal(late), HasSubstr("after version 3 was verified or adopted as a whole"));
+    }
+    update_.start(4);
+    update_.admit_changes(0, entries);
+}
+
+// The manifest of a plan against one made naively: for each tensor, its transfers in order.
+TEST(Manifest, OfAPlanCombinesEachTensorsTransfersInTheirOrder) {
+    std::mt19937 random(5);
+    for (int round = 0; round < 50; ++round) {
+        std::vector<TensorInfo> tensors;
+        for (int t = 0; t < 7; ++t) tensors.push_back({"t" + std::to_string(t), {t}, DType::float32});
+        TransferPlan plan;
+        std::vector<ops::Checksum> all;
+        std::vector<std::vector<ops::Checksum>> parts(7);
+        for (std::size_t i = random() % 40; i > 0; --i) {
+            const std::uint32_t tensor = static_cast<std::uint32_t>(random() % 7);
+            plan.transfers.push_back({tensor, 0, 0, DType::float32, 1, 1, 0, 0, 0, 0});
+            all.push_back({random(), random()});
+            parts[tensor].push_back(all.back());
+        }
+        plan.first.push_back(plan.transfers.size());
+        std::vector<ops::Checksum> checksums;
+        for (const auto& part : parts) checksums.push_back(ops::combine(part));
+        ASSERT_EQ(manifest_checksum(round, tensors, plan, all), manifest_checksum(round, tensors, checksums));
+        if (all.size() < 2) continue;
+        EXPECT_THROW(manifest_checksum(round, tensors, plan, std::span(all).subspan(1)), InvalidArgument);
+        EXPECT_THROW(manifest_checksum(round, {tensors[0]}, {{{3}}, {0, 1}}, {all.data(), 1}),
+                     InvalidArgument);
+    }
 }
 
 TEST(Manifest, DependsOnEverythingThatItCovers) {

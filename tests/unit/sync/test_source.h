@@ -8,8 +8,6 @@
 
 #include "common/dtensor/dtensor.h"
 #include "engine_adapter/engine.h"
-#include "sync/plan/assign.h"
-#include "sync/plan/holdings.h"
 #include "sync/weight_source.h"
 
 namespace tandem::sync {
@@ -34,47 +32,59 @@ inline void put_value(std::byte* to, DType dtype, float value) {
 
 class TestSource final : public WeightSource {
   public:
-    // layouts[t]: the placements of tensor t on `mesh`.
+    // layouts[t]: the placements of tensor t on `mesh`. Shards lie in memory that engines can map.
     TestSource(const std::vector<engine::TensorInfo>& tensors, const DeviceMesh& mesh,
                const std::vector<Placements>& layouts, DType dtype) {
         for (std::size_t t = 0; t < tensors.size(); ++t) {
-            std::vector<int> sizes, at;
-            for (int axis = 0; axis < mesh.ndim(); ++axis) {
-                sizes.push_back(mesh.size(axis));
-                at.push_back(mesh.coordinate(axis));
-            }
-            const Shape local = local_layout(tensors[t].shape, sizes, layouts[t], at).shape;
-            held_.push_back(holdings(tensors[t].shape, sizes, layouts[t], at, 0));
+            const Shape local =
+                local_layout(tensors[t].shape, mesh.sizes(), layouts[t], mesh.coordinates()).shape;
+            const Tensor memory = Tensor::empty(local, dtype, "test source", mesh.memory());
             tensors_.push_back(
-                {tensors[t].name, DTensor::from_local(Tensor::empty(local, dtype, "test source"), mesh,
-                                                      layouts[t], tensors[t].shape)});
+                {tensors[t].name, DTensor::from_local(memory, mesh, layouts[t], tensors[t].shape)});
         }
         set_step(0);
     }
 
     void set_step(int step) {
-        for (std::size_t t = 0; t < tensors_.size(); ++t) {
-            const DTensor& tensor = tensors_[t].tensor;
-            const auto row = static_cast<std::size_t>(row_elements(tensor.shape()));
-            for (const Holding& h : held_[t]) {
-                const std::size_t first = static_cast<std::size_t>(h.start) * row;
-                const std::size_t local = static_cast<std::size_t>(h.local) * row;
-                const std::size_t count = static_cast<std::size_t>(h.stop - h.start) * row;
-                const std::size_t width = dtype_size(tensor.dtype());
-                for (std::size_t i = 0; i < count; ++i) {
-                    put_value(tensor.local().raw() + (local + i) * width, tensor.dtype(),
-                              element_value(t, first + i, step));
-                }
-            }
-        }
+        for (std::size_t t = 0; t < tensors_.size(); ++t) fill(t, step);
     }
 
     const std::vector<NamedTensor>& tensors() const override { return tensors_; }
     Event ready() const override { return {}; }
+    // From here on the tensor's values lie (and are written) there.
+    void move_to(std::size_t t, const Tensor& memory) {
+        const DTensor& now = tensors_[t].tensor;
+        tensors_[t].tensor = DTensor::from_local(memory, now.mesh(), now.placements(), now.shape());
+    }
 
   private:
+    // Element by element: its global index follows from the runs that the rank holds of every dim.
+    void fill(std::size_t t, int step) {
+        const DTensor& tensor = tensors_[t].tensor;
+        const LocalLayout layout = tensor.layout();
+        std::vector<std::vector<std::int64_t>> global(layout.shape.size());  // [dim][local index]
+        for (std::size_t d = 0; d < global.size(); ++d) {
+            for (const auto& [start, stop] : layout.runs[d]) {
+                for (std::int64_t i = start; i < stop; ++i) global[d].push_back(i);
+            }
+        }
+        const std::size_t width = dtype_size(tensor.dtype());
+        for (std::int64_t i = 0; i < tensor.local().numel(); ++i) {
+            std::int64_t rest = i;
+            std::int64_t index = 0;
+            std::int64_t place = 1;
+            for (std::size_t d = global.size(); d-- > 0;) {
+                const auto size = static_cast<std::int64_t>(global[d].size());
+                index += global[d][static_cast<std::size_t>(rest % size)] * place;
+                place *= tensor.shape()[d];
+                rest /= size;
+            }
+            put_value(tensor.local().raw() + static_cast<std::size_t>(i) * width, tensor.dtype(),
+                      element_value(t, static_cast<std::size_t>(index), step));
+        }
+    }
+
     std::vector<NamedTensor> tensors_;
-    std::vector<std::vector<Holding>> held_;
 };
 
 }  // namespace tandem::sync

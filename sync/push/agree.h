@@ -1,6 +1,5 @@
-// Small collectives that a session needs: rank 0's text on every rank, everybody's holdings on every rank,
-// and one common outcome of a step that any rank may have failed. All block, over the communicator's own
-// timeout.
+// Small collectives that a session needs: texts of one rank or of all on every rank, and one common outcome
+// of a step that any rank may have failed. All block, over the communicator's own timeout.
 #pragma once
 
 #include <string>
@@ -8,8 +7,7 @@
 
 #include "common/comm/communicator.h"
 #include "common/error.h"
-#include "sync/gather/gather.h"
-#include "sync/plan/plan.h"
+#include "sync/push/health.h"
 
 namespace tandem::sync {
 
@@ -30,9 +28,8 @@ class SyncError : public Error {
 
 std::string broadcast_text(comm::Communicator& world, const std::string& text_of_rank_0);
 
-// `mine[t]`: this rank's holdings of tensor t. Returns everybody's.
-std::vector<std::vector<Holding>> exchange_holdings(comm::Communicator& world,
-                                                    const std::vector<std::vector<Holding>>& mine);
+// Every rank's text, on every rank.
+std::vector<std::string> gather_texts(comm::Communicator& world, const std::string& mine);
 
 // Throws the same SyncError on every rank when any rank's `mine` says that it failed there; `what` opens the
 // message.

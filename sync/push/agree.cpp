@@ -1,4 +1,4 @@
-#include "sync/session/agree.h"
+#include "sync/push/agree.h"
 
 #include <algorithm>
 #include <array>
@@ -43,29 +43,20 @@ std::string broadcast_text(comm::Communicator& world, const std::string& text_of
     return {text.begin(), text.end()};
 }
 
-std::vector<std::vector<Holding>> exchange_holdings(comm::Communicator& world,
-                                                    const std::vector<std::vector<Holding>>& mine) {
-    // Packed as tensor, start, stop, local; padded with tensor -1 to the longest list of any rank.
-    constexpr std::size_t kFields = 4;
-    std::vector<std::int64_t> packed;
-    for (std::size_t t = 0; t < mine.size(); ++t) {
-        for (const Holding& h : mine[t])
-            packed.insert(packed.end(), {static_cast<std::int64_t>(t), h.start, h.stop, h.local});
-    }
-    std::int64_t longest = static_cast<std::int64_t>(packed.size());
-    world.all_reduce(bytes_of(longest), DType::int64, comm::ReduceOp::max);
-    std::vector<std::vector<Holding>> all(mine.size());
-    if (longest == 0) return all;
-    packed.resize(static_cast<std::size_t>(longest), -1);
-    std::vector<std::int64_t> gathered(packed.size() * static_cast<std::size_t>(world.size()));
-    world.all_gather(bytes_of(packed), bytes_of(gathered));
-    for (std::size_t i = 0; i < gathered.size(); i += kFields) {
-        if (gathered[i] < 0) continue;
-        const int rank = static_cast<int>(i / packed.size());
-        all.at(static_cast<std::size_t>(gathered[i]))
-            .push_back({rank, gathered[i + 1], gathered[i + 2], gathered[i + 3]});
-    }
-    return all;
+std::vector<std::string> gather_texts(comm::Communicator& world, const std::string& mine) {
+    std::vector<std::int64_t> lengths(static_cast<std::size_t>(world.size()));
+    std::int64_t length = static_cast<std::int64_t>(mine.size());
+    world.all_gather(bytes_of(length), bytes_of(lengths));
+    const auto longest = static_cast<std::size_t>(*std::max_element(lengths.begin(), lengths.end()));
+    std::vector<std::string> texts(lengths.size());
+    if (longest == 0) return texts;
+    std::vector<char> padded(longest);
+    std::copy(mine.begin(), mine.end(), padded.begin());
+    std::vector<char> all(longest * lengths.size());
+    world.all_gather(bytes_of(padded), bytes_of(all));
+    for (std::size_t rank = 0; rank < texts.size(); ++rank)
+        texts[rank].assign(all.data() + rank * longest, static_cast<std::size_t>(lengths[rank]));
+    return texts;
 }
 
 void agree(comm::Communicator& world, const Health& mine, const std::string& what) {

@@ -8,7 +8,7 @@ namespace tandem::sync {
 
 // Milliseconds, as rank 0 sees them. gather, copy and load overlap, so their sum may exceed total_ms.
 struct PhaseTimes {
-    double prepare = 0;  // until the source's values are ready; before the pause
+    double prepare = 0;  // before the pause: source ready, what the mode can do ahead
     double pause = 0;    // the engine stops reading its weights and opens the version
     double gather = 0;   // ranks filling buckets, and waiting for each other
     double copy = 0;     // the engine copying and verifying buckets
@@ -19,11 +19,12 @@ struct PhaseTimes {
 struct SyncReport {
     std::int64_t version = 0;
     std::size_t bytes = 0;        // in the engine's weights
-    std::size_t bytes_moved = 0;  // through the staging area
+    std::size_t bytes_moved = 0;  // that crossed from the trainer's memory to the engine's
     int buckets = 0;
     std::size_t bucket_bytes = 0;  // of one slot
     int depth = 0;
     std::size_t staging_bytes = 0;  // depth × bucket_bytes, on this host
+    bool dense = true;              // delta: everything was sent, since an engine lacked the base
     double total_ms = 0;            // pause to resume
     PhaseTimes phase_ms;
 };

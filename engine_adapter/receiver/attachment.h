@@ -1,0 +1,53 @@
+// What a trainer attached: its regions, mapped read-only, and its plan, checked against the engine's tensors.
+// Says for each transfer what has to be copied; copies nothing.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/device/shared_arena.h"
+#include "engine_adapter/receiver/weight_target.h"
+
+namespace tandem::engine {
+
+class Attachment {
+  public:
+    // Throws ProtocolError (check_plan). `weights` is borrowed.
+    Attachment(std::vector<SharedArena> regions, TransferPlan plan, const std::vector<WeightSlot>& weights);
+
+    Attachment(const Attachment&) = delete;
+    Attachment& operator=(const Attachment&) = delete;
+
+    const TransferPlan& plan() const { return plan_; }
+    std::span<const Transfer> bucket(int index) const;  // of the plan; index must exist
+    // Bytes of a region. Throws ProtocolError when they are not inside it.
+    ConstSpan bytes_of(std::size_t region, std::uint64_t offset, std::uint64_t bytes) const;
+
+    // From the region into the engine's own memory.
+    ops::CopyItem copy_of(const Transfer& transfer) const;
+    // The engine's own memory read again, to be checksummed.
+    ops::CopyItem reading_of(const Transfer& transfer) const;
+    std::size_t source_bytes(const Transfer& transfer) const;
+
+    // Where each tensor lies when the engine reads it in the regions, `shift` bytes further on than the plan
+    // says. Throws ProtocolError naming the first tensor that does not lie there in one piece.
+    std::vector<Span> in_place(std::uint64_t shift) const;
+    std::shared_ptr<const void> regions() const { return regions_; }  // keeps them mapped
+
+    std::string describe(const Transfer& transfer) const;
+
+  private:
+    // A tensor that lies in one region at a fixed distance from where it goes.
+    struct Place {
+        const Transfer* first = nullptr;
+        const Transfer* misfit = nullptr;  // the first transfer that does not lie so
+    };
+    const std::vector<WeightSlot>& weights_;
+    std::shared_ptr<std::vector<SharedArena>> regions_;
+    TransferPlan plan_;
+    std::vector<Place> places_;
+};
+
+}  // namespace tandem::engine

@@ -1,0 +1,24 @@
+// A link of a given bandwidth between trainer and engine, where there is none: bytes pass one after the other
+// at that many bytes a second, whoever sends them. For measurements on one machine.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <mutex>
+
+namespace tandem::engine {
+
+class Link {
+  public:
+    explicit Link(double bytes_per_s) : bytes_per_s_(bytes_per_s) {}  // 0: no limit
+    // Waits until `bytes` more have passed. Thread-safe: callers take their turn in order of arrival.
+    void take(std::size_t bytes);
+
+  private:
+    using Clock = std::chrono::steady_clock;
+    const double bytes_per_s_;
+    std::mutex mutex_;
+    Clock::time_point free_at_{};  // when the last byte asked for so far has passed
+};
+
+}  // namespace tandem::engine

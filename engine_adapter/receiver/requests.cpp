@@ -1,0 +1,106 @@
+#include "engine_adapter/receiver/requests.h"
+
+#include "common/error.h"
+#include "engine_adapter/transport/shm/wire.h"
+
+namespace tandem::engine {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kMaxRegionBytes = std::int64_t{1} << 46;
+
+template <typename T>
+std::vector<T> list_of(const Message& message, const char* count) {
+    const std::int64_t items = wire::integer_field(message.header, count, 0);
+    return wire::from_bytes<T>({message.payload.data(), message.payload.size()},
+                               static_cast<std::size_t>(items));
+}
+
+std::vector<ops::Checksum> checksums_of(const Message& message) {
+    return list_of<ops::Checksum>(message, "checksums");
+}
+
+json milliseconds(double ms) {
+    return {{"ms", ms}};
+}
+
+}  // namespace
+
+json Requests::answer(Message& message, std::vector<std::byte>& payload) {
+    const json& header = message.header;
+    const std::string& op = wire::string_field(header, "op");
+    if (op == "bucket") {
+        return milliseconds(updater_.bucket(wire::integer_field(header, "index", 0), checksums_of(message)));
+    }
+    if (op == "delta") {
+        return milliseconds(
+            updater_.delta(wire::integer_field(header, "index", 0), list_of<DeltaEntry>(message, "entries")));
+    }
+    if (op == "verify") return milliseconds(updater_.verify(checksums_of(message)));
+    if (op == "probe") return probe(header);
+    if (op == "hello") return hello(header);
+    if (op == "held") {
+        const Held held = updater_.held();
+        return {{"version", held.version}, {"manifest", ops::to_hex(held.manifest)}};
+    }
+    if (op == "attach") {
+        attach(message);
+    } else if (op == "begin") {
+        updater_.begin(wire::integer_field(header, "version", 1));
+    } else if (op == "adopt") {
+        const std::int64_t shift = wire::integer_field(header, "shift", 0);
+        updater_.adopt(static_cast<std::uint64_t>(shift), checksums_of(message));
+    } else if (op == "commit") {
+        const std::int64_t version = wire::integer_field(header, "version", 1);
+        updater_.commit(version, ops::checksum_from_hex(wire::string_field(header, "manifest")));
+    } else if (op == "abort") {
+        updater_.abort(wire::string_field(header, "reason"));
+    } else if (op == "checksums") {
+        const std::vector<ops::Checksum> all = updater_.checksums();
+        const ConstSpan bytes = wire::as_bytes(std::span<const ops::Checksum>(all));
+        payload.assign(bytes.data, bytes.data + bytes.bytes);
+    } else {
+        throw MalformedMessage("unknown request '" + op + "'");
+    }
+    return json::object();
+}
+
+json Requests::hello(const json& header) const {
+    if (const std::int64_t protocol = wire::integer_field(header, "protocol", 0);
+        protocol != wire::kProtocol) {
+        throw ProtocolError(
+            fmt::format("the trainer speaks protocol {}, this engine {}", protocol, wire::kProtocol));
+    }
+    return wire::capabilities_to_json(updater_.capabilities(engine_, depth_));
+}
+
+void Requests::attach(Message& message) {
+    const std::vector<std::int64_t> sizes = wire::integers_field(message.header, "regions", 1);
+    if (sizes.size() != message.fds.size()) {
+        throw MalformedMessage(
+            fmt::format("attach of {} regions with {} file descriptors", sizes.size(), message.fds.size()));
+    }
+    const auto transfers = static_cast<std::size_t>(wire::integer_field(message.header, "transfers", 0));
+    const auto buckets = static_cast<std::size_t>(wire::integer_field(message.header, "buckets", 0));
+    TransferPlan plan =
+        wire::unpack_plan({message.payload.data(), message.payload.size()}, transfers, buckets);
+    std::vector<SharedArena> regions;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+        if (sizes[i] > kMaxRegionBytes) {
+            throw MalformedMessage(fmt::format("attach of a region of {} bytes", sizes[i]));
+        }
+        regions.push_back(
+            SharedArena::open_read_only(message.fds[i].release(), static_cast<std::size_t>(sizes[i])));
+    }
+    updater_.attach(std::move(regions), std::move(plan));
+}
+
+json Requests::probe(const json& header) {
+    const auto field = [&](const char* name, std::int64_t minimum) {
+        return static_cast<std::uint64_t>(wire::integer_field(header, name, minimum));
+    };
+    return milliseconds(updater_.probe(field("offset", 0), field("bytes", 1), field("piece_bytes", 1)));
+}
+
+}  // namespace tandem::engine

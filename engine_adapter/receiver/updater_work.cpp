@@ -1,0 +1,156 @@
+// What the updater does to bytes: copies, applies and hashes them with its team of threads.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "common/error.h"
+#include "common/ops/delta.h"
+#include "common/trace.h"
+#include "engine_adapter/receiver/updater.h"
+
+namespace tandem::engine {
+namespace {
+
+// What a probe copies to: larger than a cache, so that it is memory that is measured.
+constexpr std::uint64_t kProbeMemory = 64u << 20;
+constexpr std::uint64_t kMaxProbePiece = 256u << 20;
+
+void copy_here(const ops::CopyItem& item) {
+    Stream here = Stream::make_inline();
+    ops::batched_copy(here, {&item, 1});
+}
+
+}  // namespace
+
+void Updater::copy_verified(std::int64_t index, std::span<const ops::Checksum> checksums) {
+    const trace::Scope scope("copy bucket " + std::to_string(index), "copy");
+    const std::span<const Transfer> transfers = attached_->bucket(static_cast<int>(index));
+    if (transfers.empty()) return;
+    write_own_memory();
+    found_.resize(transfers.size());
+    team_.run(transfers.size(), [&](std::size_t i) {
+        ops::CopyItem item = attached_->copy_of(transfers[i]);
+        item.checksum = &found_[i];
+        link_.take(attached_->source_bytes(transfers[i]));
+        copy_here(item);
+    });
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+        if (found_[i] == checksums[i]) continue;
+        throw ProtocolError(fmt::format(
+            "bucket {}: {} is corrupted: its checksum is {}, the rank announced {}", index,
+            attached_->describe(transfers[i]), ops::to_hex(found_[i]), ops::to_hex(checksums[i])));
+    }
+}
+
+void Updater::check_delta(std::int64_t index, const DeltaEntry& entry) const {
+    const TransferPlan& plan = attached_->plan();
+    if (entry.transfer >= plan.transfers.size()) return;  // admit_changes says so
+    const Transfer& transfer = plan.transfers[entry.transfer];
+    const auto refuse = [&](const std::string& why) {
+        throw ProtocolError(fmt::format("bucket {}: {} {}", index, attached_->describe(transfer), why));
+    };
+    if (entry.codec > static_cast<std::uint32_t>(ops::DeltaCodec::dense)) {
+        refuse(fmt::format("is changed by codec number {}", entry.codec));
+    }
+    // All elements anew need nothing to be there; everything else does.
+    if (entry.codec != static_cast<std::uint32_t>(ops::DeltaCodec::dense)) {
+        require_own_weights("a delta");
+        if (!has_base_) refuse("is changed, but the engine holds no whole version");
+    }
+    const DType dtype = tensors_[transfer.tensor].dtype;
+    if (dtype != DType::float32 && dtype != DType::bfloat16) {
+        refuse(fmt::format("is {}, which a delta cannot change", dtype_name(dtype)));
+    }
+    try {
+        attached_->bytes_of(0, entry.offset, entry.bytes);
+    } catch (const ProtocolError& error) {
+        refuse(std::string("is changed by what cannot be read: ") + error.what());
+    }
+}
+
+// The whole bucket is verified before any of it is applied: a bucket that is corrupted leaves no trace.
+void Updater::apply_verified(std::int64_t index, std::span<const DeltaEntry> entries) {
+    const trace::Scope scope("apply bucket " + std::to_string(index), "copy");
+    if (entries.empty()) return;
+    found_.resize(entries.size());
+    team_.run(entries.size(), [&](std::size_t i) {
+        link_.take(entries[i].bytes);
+        found_[i] = ops::checksum(attached_->bytes_of(0, entries[i].offset, entries[i].bytes));
+    });
+    const auto transfer_of = [&](std::size_t i) -> const Transfer& {
+        return attached_->plan().transfers[entries[i].transfer];
+    };
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+        if (found_[i] == entries[i].checksum) continue;
+        throw ProtocolError(fmt::format(
+            "bucket {}: {} is corrupted: the checksum of its changes is {}, the rank announced {}", index,
+            attached_->describe(transfer_of(i)), ops::to_hex(found_[i]), ops::to_hex(entries[i].checksum)));
+    }
+    write_own_memory();
+    team_.run(entries.size(), [&](std::size_t i) {
+        const Transfer& t = transfer_of(i);
+        const std::size_t width = dtype_size(tensors_[t.tensor].dtype);
+        const ConstSpan encoded = attached_->bytes_of(0, entries[i].offset, entries[i].bytes);
+        try {
+            ops::delta_apply(static_cast<ops::DeltaCodec>(entries[i].codec), encoded, width,
+                             static_cast<std::int64_t>(t.rows), static_cast<std::int64_t>(t.row_elements),
+                             target_.weights()[t.tensor].memory.data + t.to, t.to_stride);
+        } catch (const ProtocolError& error) {
+            throw ProtocolError(
+                fmt::format("bucket {}: {}: {}", index, attached_->describe(t), error.what()));
+        }
+    });
+}
+
+void Updater::compare_own(std::span<const ops::Checksum> checksums) {
+    const trace::Scope scope("verify", "copy");
+    const std::vector<Transfer>& transfers = attached_->plan().transfers;
+    found_.resize(transfers.size());
+    team_.run(transfers.size(),
+              [&](std::size_t i) { found_[i] = ops::copy_checksum(attached_->reading_of(transfers[i])); });
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+        if (found_[i] == checksums[i]) continue;
+        throw ProtocolError(fmt::format("{} differs: the engine holds {}, the trainer {}",
+                                        attached_->describe(transfers[i]), ops::to_hex(found_[i]),
+                                        ops::to_hex(checksums[i])));
+    }
+}
+
+double Updater::probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes) {
+    require_idle("probe");
+    if (!attached_) throw ProtocolError("probe before attach");
+    const ConstSpan from = attached_->bytes_of(0, offset, bytes);
+    require(bytes > 0 && piece_bytes > 0 && piece_bytes <= kMaxProbePiece,
+            "probe of {} bytes in pieces of {}", bytes, piece_bytes);
+    const std::uint64_t piece = std::min(piece_bytes, bytes);
+    const std::uint64_t room = std::max(piece, std::min(bytes, kProbeMemory) / piece * piece);
+    if (probe_memory_.bytes() < room) {
+        probe_memory_ = {};
+        probe_memory_ = Buffer(room, "receiver.probe");
+        std::memset(probe_memory_.data(), 0, room);  // first touch is not what is measured
+    }
+    const std::size_t count = (bytes + piece - 1) / piece;
+    found_.resize(count);
+    const auto start = std::chrono::steady_clock::now();
+    team_.run(count, [&](std::size_t i) {
+        const std::uint64_t at = i * piece;
+        ops::CopyItem item;
+        item.from = from.subspan(at, std::min(piece, bytes - at));
+        item.to = probe_memory_.span().subspan(at % room, item.from.bytes);
+        item.checksum = &found_[i];
+        link_.take(item.from.bytes);
+        copy_here(item);
+    });
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+std::vector<ops::Checksum> Updater::checksums() {
+    const auto& weights = target_.weights();
+    std::vector<ops::Checksum> result(weights.size());
+    team_.run(weights.size(), [&](std::size_t i) {
+        result[i] = ops::checksum(elsewhere_.empty() ? weights[i].memory : elsewhere_[i]);
+    });
+    return result;
+}
+
+}  // namespace tandem::engine

@@ -1,0 +1,185 @@
+// Alias: the engines read their weights where the trainer put them. An arena in shared memory has two halves,
+// each a whole model in the engines' layout and dtype: the engines read one, the trainer fills the other
+// before the pause, and a push turns the engines to it. Between pause and resume nothing moves.
+//
+// The trainer cannot write what an engine reads: every rank's mapping of that half is read-only (mprotect;
+// the engines map all of it so), and the halves change roles only after a commit.
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <limits>
+
+#include "common/error.h"
+#include "common/trace.h"
+#include "sync/gather/staging.h"
+#include "sync/push/agree.h"
+#include "sync/push/exchange.h"
+#include "sync/push/filler.h"
+#include "sync/push/ledger.h"
+#include "sync/push/way.h"
+
+namespace tandem::sync {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kPieceBytes = 1u << 20;
+
+std::size_t align_up(std::size_t bytes, std::size_t to) {
+    return (bytes + to - 1) / to * to;
+}
+
+// Where each engine's tensors begin in a half.
+struct HalfLayout {
+    std::vector<std::vector<std::size_t>> base;  // [engine][tensor]
+    std::size_t bytes = 0;
+};
+
+HalfLayout lay_out(const EngineLayout& engines) {
+    HalfLayout layout;
+    for (const auto& tensors : engines) {
+        auto& bases = layout.base.emplace_back();
+        for (const engine::TensorInfo& tensor : tensors) {
+            bases.push_back(layout.bytes);
+            layout.bytes = align_up(layout.bytes + engine::tensor_bytes(tensor), 64);
+        }
+    }
+    layout.bytes = align_up(std::max<std::size_t>(layout.bytes, 1), kPage);
+    return layout;
+}
+
+class Alias final : public Way {
+  public:
+    explicit Alias(const Wiring& wiring)
+        : wiring_(wiring),
+          layout_(lay_out(wiring.plan.engine())),
+          buckets_(make_grouped(wiring.plan, {wiring.plan.bytes() + 1, kPieceBytes})),
+          arena_(Staging::share(wiring.world, 2, layout_.bytes, "alias arena")),
+          filler_(wiring.plan, buckets_, wiring.source, wiring.local, wiring.world.rank()),
+          exchange_(wiring.world, buckets_.max_pieces),
+          ledger_(wiring.plan, buckets_) {
+        Health health;
+        each_engine(wiring_.engines, health, "attach", -1, [this](engine::Engine& engine, std::size_t e) {
+            require(engine.capabilities().alias, "{} cannot read weights in place: use mode direct",
+                    engine.peer());
+            const auto place = [this](std::size_t, const Piece& piece) {
+                const engine::TensorInfo& target = target_of(wiring_.plan, piece.move);
+                return Place{0, target.dtype, offset_of(piece), row_distance(piece)};
+            };
+            engine.attach({{arena_.memory(), arena_.fd()}},
+                          transfer_plan(wiring_.plan, buckets_, static_cast<int>(e), place),
+                          Deadline::after(wiring_.options.deadlines.begin));
+        });
+        agree(wiring_.world, health, "sync set-up");
+    }
+
+    void prepare(Health& health) override {
+        const trace::Scope scope("fill the free half", "prepare");
+        std::size_t count = 0;
+        try {
+            filler_.locate();
+            protect(free_, PROT_READ | PROT_WRITE);
+            for_my_pieces([&](std::size_t i, std::byte* to) {
+                if (filler_.address(i) == to) return;
+                exchange_.mine()[i - first()] = filler_.copy(i, to, row_distance(buckets_.pieces[i]), true);
+            });
+            protect(free_, PROT_READ);
+            // What the trainer wrote straight into the arena only wants its checksum.
+            for_my_pieces([&](std::size_t i, std::byte* to) {
+                if (filler_.address(i) == to) exchange_.mine()[i - first()] = filler_.checksum(i);
+                ++count;
+            });
+        } catch (const std::exception& error) {
+            health.fail("prepare", fmt::format("rank {}", wiring_.world.rank()), -1, error.what());
+        }
+        exchange_.run(health, health.failed ? 0 : count);
+        if (wiring_.engines.empty() || health.failed) return;
+        for (int rank = 0; rank < wiring_.world.size(); ++rank) ledger_.note(0, rank, exchange_.of(rank));
+    }
+
+    void transfer(Health& health, PhaseTimes&) override {
+        each_engine(wiring_.engines, health, "adopt", -1, [this](engine::Engine& engine, std::size_t e) {
+            engine.adopt(free_ * layout_.bytes, ledger_.of(e),
+                         Deadline::after(wiring_.options.deadlines.load));
+        });
+    }
+
+    ops::Checksum manifest(std::int64_t version, std::size_t engine) const override {
+        return ledger_.manifest(version, engine);
+    }
+
+    void finish(std::int64_t, bool committed) override {
+        if (committed) free_ = 1 - free_;
+        protect(free_, PROT_READ | PROT_WRITE);
+    }
+
+    Tensor writable(int source_tensor) override {
+        // This rank's shard as one run of the free half, when the plan makes one of it.
+        const std::byte* begin = nullptr;
+        std::int64_t next = 0;
+        for (std::size_t i = first(); i < filler_.end(0); ++i) {
+            const Piece& piece = buckets_.pieces[i];
+            if (piece.move.source_tensor != source_tensor) continue;
+            std::byte* to = arena_.memory().data + free_ * layout_.bytes + offset_of(piece);
+            const std::size_t width = dtype_size(target_of(wiring_.plan, piece.move).dtype);
+            if (next == 0) begin = to;
+            const bool continues = piece.move.source_offset == next && piece.move.rows == 1 &&
+                                   begin + static_cast<std::size_t>(next) * width == to;
+            if (!continues ||
+                source_dtype(wiring_.plan, piece.move) != target_of(wiring_.plan, piece.move).dtype)
+                return {};
+            next += piece.move.row_elements;
+        }
+        const Tensor& local = filler_.tensor(source_tensor);
+        if (next == 0 || next != local.numel()) return {};
+        return Tensor::borrow({const_cast<std::byte*>(begin), local.bytes()}, local.shape(), local.dtype());
+    }
+
+    void describe(SyncReport& report) const override {
+        report.bytes = buckets_.bytes;
+        report.bytes_moved = 0;
+        report.buckets = 0;
+        report.depth = 2;
+    }
+
+  private:
+    std::size_t offset_of(const Piece& piece) const {
+        const auto width = dtype_size(target_of(wiring_.plan, piece.move).dtype);
+        return layout_.base[static_cast<std::size_t>(piece.move.engine_rank)]
+                           [static_cast<std::size_t>(piece.move.engine_tensor)] +
+               static_cast<std::size_t>(piece.move.target_offset) * width;
+    }
+    std::size_t row_distance(const Piece& piece) const {
+        return static_cast<std::size_t>(piece.move.target_stride) *
+               dtype_size(target_of(wiring_.plan, piece.move).dtype);
+    }
+    std::size_t first() const { return filler_.begin(0); }
+
+    template <typename Work>
+    void for_my_pieces(const Work& work) {
+        if (buckets_.buckets() == 0) return;
+        for (std::size_t i = first(); i < filler_.end(0); ++i)
+            work(i, arena_.memory().data + free_ * layout_.bytes + offset_of(buckets_.pieces[i]));
+    }
+
+    void protect(std::size_t half, int access) {
+        if (::mprotect(arena_.memory().data + half * layout_.bytes, layout_.bytes, access) != 0)
+            throw SystemError("mprotect of the alias arena", errno);
+    }
+
+    Wiring wiring_;
+    HalfLayout layout_;
+    BucketPlan buckets_;
+    Staging arena_;
+    Filler filler_;
+    Exchange<ops::Checksum> exchange_;
+    Ledger ledger_;
+    std::size_t free_ = 0;  // the half that no engine reads
+};
+
+}  // namespace
+
+std::unique_ptr<Way> make_alias(const Wiring& wiring) {
+    return std::make_unique<Alias>(wiring);
+}
+
+}  // namespace tandem::sync

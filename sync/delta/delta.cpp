@@ -1,0 +1,278 @@
+// Delta: only what changed since the version that the engines hold. Each rank keeps what it pushed last, in
+// the engines' dtype, compares its shards with that, and writes the changes, encoded without loss, into its
+// lane of the staging slots; an engine lays them over its weights and then verifies every byte that it holds
+// against the checksums of the whole new version. A piece that encodes no smaller travels as it is. Engines
+// that do not hold that very version (by number and manifest) get all pieces so, without being asked.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "common/error.h"
+#include "common/ops/delta.h"
+#include "common/trace.h"
+#include "sync/gather/staging.h"
+#include "sync/push/agree.h"
+#include "sync/push/exchange.h"
+#include "sync/push/filler.h"
+#include "sync/push/ledger.h"
+#include "sync/push/way.h"
+
+namespace tandem::sync {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double ms_since(Clock::time_point start) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+constexpr std::size_t kAlign = 64;
+constexpr std::size_t kPieceBytes = 256u << 10;
+constexpr std::size_t kMaxRecords = 4096;  // pieces of one rank in one bucket
+
+std::size_t align_up(std::size_t bytes) {
+    return (bytes + kAlign - 1) / kAlign * kAlign;
+}
+
+// How one piece travels; what its rank tells rank 0.
+struct Record {
+    std::uint64_t piece = 0;   // index in BucketPlan::pieces
+    std::uint64_t offset = 0;  // in the arena
+    std::uint64_t bytes = 0;   // encoded
+    std::uint64_t codec = 0;
+    ops::Checksum encoded;
+    ops::Checksum content;
+};
+
+class Delta final : public Way {
+  public:
+    explicit Delta(const Wiring& wiring)
+        : wiring_(wiring),
+          lane_bytes_(lane_bytes(wiring)),
+          buckets_(make_grouped(wiring.plan, {wiring.plan.bytes() + 1, std::min(kPieceBytes, lane_bytes_)})),
+          staging_(Staging::share(wiring.world, wiring.options.depth, lane_bytes_ * ranks())),
+          filler_(wiring.plan, buckets_, wiring.source, wiring.local, wiring.world.rank()),
+          exchange_(wiring.world, std::clamp<std::size_t>(buckets_.max_pieces, 1, kMaxRecords)),
+          ledger_(wiring.plan, buckets_),
+          slots_(static_cast<std::size_t>(wiring.options.depth)) {
+        std::size_t bytes = 0;
+        for (std::size_t i = first(); i < last(); ++i) {
+            base_offset_.push_back(bytes);
+            bytes += align_up(buckets_.pieces[i].bytes);
+        }
+        base_ = Buffer(std::max<std::size_t>(bytes, 1), "delta base");
+        base_manifest_.resize(wiring_.engines.size());
+        Health health;
+        each_engine(wiring_.engines, health, "attach", -1, [this](engine::Engine& engine, std::size_t e) {
+            const auto place = [this](std::size_t, const Piece& piece) {
+                const engine::TensorInfo& target = target_of(wiring_.plan, piece.move);
+                return Place{0, target.dtype, 0,
+                             static_cast<std::uint64_t>(piece.move.row_elements) * dtype_size(target.dtype)};
+            };
+            engine.attach({{staging_.memory(), staging_.fd()}},
+                          transfer_plan(wiring_.plan, buckets_, static_cast<int>(e), place),
+                          Deadline::after(wiring_.options.deadlines.begin));
+        });
+        agree(wiring_.world, health, "sync set-up");
+    }
+
+    void prepare(Health& health) override {
+        try {
+            filler_.locate();
+        } catch (const std::exception& error) {
+            health.fail("prepare", fmt::format("rank {}", wiring_.world.rank()), -1, error.what());
+        }
+        bool lacks_base = base_version_ == 0;
+        each_engine(wiring_.engines, health, "prepare", -1, [&](engine::Engine& engine, std::size_t e) {
+            const engine::Held held = engine.held(Deadline::after(wiring_.options.deadlines.prepare));
+            lacks_base = lacks_base || held.version != base_version_ || held.manifest != base_manifest_[e];
+        });
+        exchange_.run(health, 0, lacks_base);
+        dense_ = exchange_.more();
+        next_ = first();
+        bytes_moved_ = 0;
+        more_ = true;
+        filled_.clear();
+        while (filled_.size() + 1 < slots_ && more_ && !health.failed) fill_and_exchange(health, nullptr);
+    }
+
+    void transfer(Health& health, PhaseTimes& times) override {
+        const auto start = Clock::now();
+        for (std::size_t b = 0; b < filled_.size(); ++b) load(b, health);
+        while (more_ && !health.failed) {
+            fill_and_exchange(health, &times);
+            if (!health.failed) load(filled_.size() - 1, health);
+        }
+        const std::size_t count = filled_.size();
+        for (std::size_t b = count - std::min(count, slots_ - 1); b < count; ++b)
+            wait_loaded(b, health, times);
+        const trace::Scope scope("verify", "load");
+        each_engine(wiring_.engines, health, "verify", -1, [&](engine::Engine& engine, std::size_t e) {
+            times.copy += engine.verify(ledger_.of(e), Deadline::after(wiring_.options.deadlines.commit));
+        });
+        times.load += std::max(0.0, ms_since(start) - times.gather);
+    }
+
+    ops::Checksum manifest(std::int64_t version, std::size_t engine) const override {
+        return ledger_.manifest(version, engine);
+    }
+
+    // After a failure nobody knows what the engines hold: the next push is dense.
+    void finish(std::int64_t version, bool committed) override {
+        base_version_ = committed ? version : 0;
+        for (std::size_t e = 0; e < base_manifest_.size() && committed; ++e)
+            base_manifest_[e] = ledger_.manifest(version, e);
+    }
+
+    void describe(SyncReport& report) const override {
+        report.bytes = buckets_.bytes;
+        report.bytes_moved = bytes_moved_;
+        report.buckets = static_cast<int>(filled_.size());
+        report.bucket_bytes = staging_.memory().bytes / slots_;
+        report.depth = static_cast<int>(slots_);
+        report.staging_bytes = staging_.memory().bytes;
+        report.dense = dense_;
+    }
+
+  private:
+    using Entries = std::vector<std::vector<engine::DeltaEntry>>;  // [engine]
+
+    // A lane of each slot for each rank: its share of the bucket, but no more than all of its bytes.
+    static std::size_t lane_bytes(const Wiring& wiring) {
+        const std::size_t share =
+            wiring.options.bucket_bytes / static_cast<std::size_t>(wiring.world.size()) / kAlign * kAlign;
+        require(share >= kAlign, "a bucket of {} bytes is too small for {} ranks",
+                wiring.options.bucket_bytes, wiring.world.size());
+        const auto& bytes = wiring.plan.bytes_from();
+        const std::size_t most = *std::max_element(bytes.begin(), bytes.end());
+        return std::min(share, align_up(std::max<std::size_t>(most, 1)) + kAlign);
+    }
+
+    std::size_t ranks() const { return static_cast<std::size_t>(wiring_.world.size()); }
+    std::size_t rank() const { return static_cast<std::size_t>(wiring_.world.rank()); }
+    std::size_t first() const { return buckets_.pieces.empty() ? 0 : filler_.begin(0); }
+    std::size_t last() const { return buckets_.pieces.empty() ? 0 : filler_.end(0); }
+    Span slot(std::size_t bucket) const {
+        return staging_.memory().subspan(bucket % slots_ * lane_bytes_ * ranks(), lane_bytes_ * ranks());
+    }
+
+    void fill_and_exchange(Health& health, PhaseTimes* times) {
+        const std::size_t b = filled_.size();
+        auto start = Clock::now();
+        std::size_t count = 0;
+        try {
+            count = fill(b);
+        } catch (const std::exception& error) {
+            health.fail("gather", fmt::format("rank {}", rank()), static_cast<int>(b), error.what());
+        }
+        double gathering = ms_since(start);
+        if (times != nullptr && b + 1 >= slots_) wait_loaded(b + 1 - slots_, health, *times);
+        start = Clock::now();
+        exchange_.run(health, count, next_ < last());
+        more_ = exchange_.more();
+        note();
+        gathering += ms_since(start);
+        if (times != nullptr) times->gather += gathering;
+    }
+
+    // Encodes pieces into this rank's lane until it is full or none is left; returns how many.
+    std::size_t fill(std::size_t b) {
+        const trace::Scope scope("encode bucket " + std::to_string(b), "gather");
+        const Span lane = slot(b).subspan(rank() * lane_bytes_, lane_bytes_);
+        std::size_t used = 0;
+        std::size_t count = 0;
+        for (; next_ < last() && count < exchange_.max_records(); ++next_, ++count) {
+            const Piece& piece = buckets_.pieces[next_];
+            const std::size_t room = lane.bytes - used;
+            const std::size_t width = dtype_size(target_of(wiring_.plan, piece.move).dtype);
+            if (ops::delta_capacity(piece.move.rows * piece.move.row_elements, width) > room) break;
+            Record& record = exchange_.mine()[count];
+            record = encode(next_, lane.subspan(used, room));
+            record.offset = static_cast<std::uint64_t>(lane.data + used - staging_.memory().data);
+            used = std::min(lane.bytes, align_up(used + record.bytes));
+        }
+        return count;
+    }
+
+    Record encode(std::size_t index, Span to) {
+        const Piece& piece = buckets_.pieces[index];
+        const Span base = base_.span().subspan(base_offset_[index - first()], piece.bytes);
+        if (dense_) {
+            const ops::Checksum content = filler_.copy(index, to.data, filler_.row_bytes(index), false);
+            std::memcpy(base.data, to.data, piece.bytes);
+            return {index,   0,      piece.bytes, static_cast<std::uint64_t>(ops::DeltaCodec::dense),
+                    content, content};
+        }
+        ops::DeltaSource source;
+        source.data = filler_.address(index);
+        source.stride = filler_.stride(index);
+        source.rows = piece.move.rows;
+        source.row_elements = piece.move.row_elements;
+        source.from_dtype = source_dtype(wiring_.plan, piece.move);
+        source.to_dtype = target_of(wiring_.plan, piece.move).dtype;
+        const ops::DeltaResult result = ops::delta_encode(source, base, to);
+        return {index,         0, result.bytes, static_cast<std::uint64_t>(result.codec), result.encoded,
+                result.content};
+    }
+
+    // Rank 0 writes down what each engine will be told of the bucket; all ranks add up its bytes.
+    void note() {
+        Entries entries(wiring_.engines.size());
+        for (int rank = 0; rank < wiring_.world.size(); ++rank) {
+            for (const Record& record : exchange_.of(rank)) {
+                bytes_moved_ += record.bytes;
+                if (wiring_.engines.empty()) continue;
+                const Piece& piece = buckets_.pieces[record.piece];
+                ledger_.set(record.piece, record.content);
+                if (record.codec == static_cast<std::uint64_t>(ops::DeltaCodec::none)) continue;
+                bytes_moved_ += sizeof(engine::DeltaEntry);
+                entries[static_cast<std::size_t>(piece.move.engine_rank)].push_back(
+                    {piece.transfer, static_cast<std::uint32_t>(record.codec), record.offset, record.bytes,
+                     record.encoded});
+            }
+        }
+        filled_.push_back(std::move(entries));
+    }
+
+    void load(std::size_t b, Health& health) {
+        const int bucket = static_cast<int>(b);
+        if (!wiring_.engines.empty() && !health.failed && wiring_.options.before_load)
+            wiring_.options.before_load(bucket, slot(b));
+        each_engine(wiring_.engines, health, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
+            engine.load_delta_async(bucket, filled_[b][e], Deadline::after(wiring_.options.deadlines.load));
+        });
+    }
+
+    void wait_loaded(std::size_t b, Health& health, PhaseTimes& times) {
+        const int bucket = static_cast<int>(b);
+        each_engine(wiring_.engines, health, "load", bucket, [&](engine::Engine& engine, std::size_t) {
+            times.copy += engine.wait_loaded(bucket, Deadline::after(wiring_.options.deadlines.load));
+        });
+    }
+
+    Wiring wiring_;
+    std::size_t lane_bytes_;
+    BucketPlan buckets_;  // one bucket of all pieces; what shares a slot depends on the changes
+    Staging staging_;
+    Filler filler_;
+    Exchange<Record> exchange_;
+    Ledger ledger_;
+    std::size_t slots_;
+    Buffer base_;  // this rank's pieces as pushed last, packed, in the engines' dtype
+    std::vector<std::size_t> base_offset_;      // [piece - first()]
+    std::int64_t base_version_ = 0;             // 0: base_ is worth nothing
+    std::vector<ops::Checksum> base_manifest_;  // rank 0: [engine]
+    // Of the push in hand:
+    bool dense_ = false;
+    bool more_ = false;
+    std::size_t next_ = 0;  // this rank's next piece
+    std::size_t bytes_moved_ = 0;
+    std::vector<Entries> filled_;  // [bucket]
+};
+
+}  // namespace
+
+std::unique_ptr<Way> make_delta(const Wiring& wiring) {
+    return std::make_unique<Delta>(wiring);
+}
+
+}  // namespace tandem::sync

@@ -1,0 +1,29 @@
+// The engine ranks that a session feeds, as trainer rank 0 holds them; the other ranks hold none.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine_adapter/engine.h"
+#include "sync/push/health.h"
+
+namespace tandem::sync {
+
+using Engines = std::vector<std::unique_ptr<engine::Engine>>;
+
+// Calls work(engine, index) for one engine after the other until one fails; a failure goes into `health` with
+// phase, engine and bucket.
+template <typename Work>
+void each_engine(const Engines& engines, Health& health, const char* phase, int bucket, const Work& work) {
+    for (std::size_t e = 0; e < engines.size() && !health.failed; ++e) {
+        try {
+            work(*engines[e], e);
+        } catch (const std::exception& error) {
+            health.fail(phase, engines[e]->peer(), bucket, error.what());
+        }
+    }
+}
+
+}  // namespace tandem::sync

@@ -1,0 +1,32 @@
+#include "sync/push/ledger.h"
+
+namespace tandem::sync {
+
+Ledger::Ledger(const ReshardPlan& plan, const BucketPlan& buckets) : plan_(plan), buckets_(buckets) {
+    for (std::size_t e = 0; e < plan.engine().size(); ++e) {
+        outline_.push_back(transfer_plan(plan, buckets, static_cast<int>(e),
+                                         [](std::size_t, const Piece&) { return Place{}; }));
+        checksums_.emplace_back(outline_.back().transfers.size());
+    }
+}
+
+void Ledger::set(std::size_t piece, const ops::Checksum& checksum) {
+    const Piece& one = buckets_.pieces[piece];
+    checksums_[static_cast<std::size_t>(one.move.engine_rank)][one.transfer] = checksum;
+}
+
+void Ledger::note(std::size_t bucket, int rank, std::span<const ops::Checksum> checksums) {
+    const std::size_t begin = buckets_.begin(bucket, static_cast<std::size_t>(rank));
+    for (std::size_t i = 0; i < checksums.size(); ++i) set(begin + i, checksums[i]);
+}
+
+std::span<const ops::Checksum> Ledger::of(std::size_t engine, std::size_t bucket) const {
+    const auto& first = buckets_.engine_first[engine];
+    return std::span(checksums_[engine]).subspan(first[bucket], first[bucket + 1] - first[bucket]);
+}
+
+ops::Checksum Ledger::manifest(std::int64_t version, std::size_t engine) const {
+    return engine::manifest_checksum(version, plan_.engine()[engine], outline_[engine], checksums_[engine]);
+}
+
+}  // namespace tandem::sync

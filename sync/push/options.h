@@ -1,0 +1,41 @@
+// What a user may wish of a sync.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "common/device/device.h"
+
+namespace tandem::sync {
+
+enum class Mode : std::uint8_t { gather, direct, alias, delta };
+std::string_view mode_name(Mode mode);
+Mode mode_from_name(std::string_view name);  // throws InvalidArgument listing the names
+
+// How long each phase may take. Ranks wait for each other no longer than the world communicator's own
+// timeout, which must be longer than each of these.
+struct Deadlines {
+    std::chrono::milliseconds prepare{30'000};
+    std::chrono::milliseconds pause{30'000};
+    std::chrono::milliseconds begin{10'000};
+    std::chrono::milliseconds load{30'000};       // of one bucket
+    std::chrono::milliseconds transfer{120'000};  // of all buckets
+    std::chrono::milliseconds commit{30'000};
+    std::chrono::milliseconds abort{10'000};
+    std::chrono::milliseconds resume{30'000};
+};
+
+struct SessionOptions {
+    Mode mode = Mode::gather;
+    std::size_t bucket_bytes = 0;  // at most, for one slot; 0: chosen for this machine
+    int depth = 0;                 // slots, at least 2; 0: chosen
+    Deadlines deadlines;
+    // For tests: called on rank 0 with the memory of every bucket that is about to be given to the engines.
+    std::function<void(int bucket, Span memory)> before_load;
+};
+
+}  // namespace tandem::sync

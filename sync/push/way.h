@@ -1,0 +1,51 @@
+// One way of bringing a version into the engines; session.h names them. A session asks for the steps in this
+// order, on every rank alike. A step notes its failure in `health` and still takes part in the step's
+// collectives, so that the ranks stay in step; it throws only what ends the job.
+#pragma once
+
+#include <functional>
+
+#include "common/comm/communicator.h"
+#include "sync/plan/reshard.h"
+#include "sync/push/engines.h"
+#include "sync/push/options.h"
+#include "sync/push/report.h"
+#include "sync/weight_source.h"
+
+namespace tandem::sync {
+
+// What every way works with. Borrowed from the session.
+struct Wiring {
+    comm::Communicator& world;
+    const WeightSource& source;
+    const ReshardPlan& plan;
+    std::vector<int> local;  // plan's source tensor → index in the source, -1: not on this rank
+    const Engines& engines;
+    const SessionOptions& options;  // chosen: no zeros
+};
+
+class Way {
+  public:
+    virtual ~Way() = default;
+    // The source's values are ready; the engines still generate. What can be done before the pause is done
+    // here.
+    virtual void prepare(Health& health) = 0;
+    // The engines are paused and the version is open: afterwards commit may be called. Fills times.gather,
+    // copy and load.
+    virtual void transfer(Health& health, PhaseTimes& times) = 0;
+    virtual ops::Checksum manifest(std::int64_t version, std::size_t engine) const = 0;  // rank 0
+    // How the push ended, on every rank.
+    virtual void finish(std::int64_t, bool /*committed*/) {}
+    // Where this rank may write the shard of source tensor t for the next push, so that it need not be
+    // copied; undefined where a way has no such place.
+    virtual Tensor writable(int /*source_tensor*/) { return {}; }
+    // Buckets, bytes, staging.
+    virtual void describe(SyncReport& report) const = 0;
+};
+
+std::unique_ptr<Way> make_gather(const Wiring& wiring);
+std::unique_ptr<Way> make_direct(const Wiring& wiring);
+std::unique_ptr<Way> make_alias(const Wiring& wiring);
+std::unique_ptr<Way> make_delta(const Wiring& wiring);
+
+}  // namespace tandem::sync
