@@ -22,7 +22,10 @@
 #include "engine_adapter/receiver/client.h"
 #include "engine_adapter/receiver/receiver.h"
 #include "sync/bench/bench.h"
+#include "sync/bench/html.h"
+#include "sync/bench/plan_command.h"
 #include "sync/bench/shapes.h"
+#include "sync/bench/sweep_table.h"
 
 namespace {
 
@@ -108,6 +111,13 @@ int run_rank(const sync::BenchOptions& options) {
     return 0;
 }
 
+void write_file(const std::string& path, const std::string& text) {
+    std::ofstream file(path);
+    file << text;
+    file.close();
+    if (!file) throw Error(fmt::format("cannot write {}", path));
+}
+
 struct Output {
     bool json = false;
     std::string html;  // a file
@@ -145,10 +155,11 @@ int run_bench(const sync::BenchOptions& options, const Output& output) {
         return 1;
     }
     const nlohmann::json result = nlohmann::json::parse(std::ifstream(result_file.path()));
+    if (!output.html.empty()) write_file(output.html, sync::bench_html(result));
     if (output.json) {
         std::cout << result.dump(2) << "\n";
     } else {
-        std::cout << sync::bench_table(result);
+        std::cout << sync::bench_table(result) << sync::sweep_table(result);
     }
     if (result.at("verified").get<bool>()) return 0;
     std::cerr << "tandem-sync bench: the engine does not hold what the trainer holds\n";
@@ -179,6 +190,48 @@ void add_options(CLI::App& app, sync::BenchOptions& options, Output& output) {
     app.add_flag("--json", output.json, "one JSON object instead of a table");
 }
 
+struct PlanArguments {
+    sync::PlanCommandOptions options;
+    std::string source_dtype = "bfloat16";
+    std::string engine_dtype = "bfloat16";
+    bool json = false;
+};
+
+void add_plan_options(CLI::App& app, PlanArguments& plan) {
+    const auto option = [&app](const char* name, auto& value, const std::string& help) {
+        return app.add_option(name, value, help)->capture_default_str();
+    };
+    option("--shapes", plan.options.shapes, "model: a JSON file or a name, as for bench");
+    option("--mesh", plan.options.mesh, "sizes of the trainer's mesh")->delimiter(',');
+    option("--placements", plan.options.placements,
+           "one for each axis, like S(0),R; default: sharded along dim 0 over the last axis");
+    option("--expert-mesh", plan.options.expert_mesh, "ep,fsdp: each expert lies on fsdp ranks")
+        ->delimiter(',');
+    option("--engine-tp", plan.options.engine.tp, "tensor-parallel engine ranks");
+    option("--engine-ep", plan.options.engine.ep, "expert-parallel engine ranks");
+    app.add_flag("!--unfused", plan.options.engine.fused, "q, k, v, gate and up as tensors of their own");
+    option("--source-dtype", plan.source_dtype, "as the trainer holds it");
+    option("--engine-dtype", plan.engine_dtype, "as the engine holds it");
+    app.add_flag("--json", plan.json, "one JSON object instead of a table");
+}
+
+DType dtype_option(const char* option, const std::string& name) {
+    try {
+        return dtype_from_name(name);
+    } catch (const InvalidArgument& error) {
+        throw ConfigError("command line", option, error.what());
+    }
+}
+
+int run_plan(PlanArguments& plan) {
+    plan.options.source_dtype = dtype_option("--source-dtype", plan.source_dtype);
+    plan.options.engine_dtype = dtype_option("--engine-dtype", plan.engine_dtype);
+    plan.options.validate();
+    const nlohmann::json report = sync::plan_report(plan.options);
+    std::cout << (plan.json ? report.dump(2) + "\n" : sync::plan_table(report));
+    return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -192,6 +245,13 @@ int main(int argc, char** argv) {
     CLI::App* bench =
         app.add_subcommand("bench", "measures weight-update latency on this machine, with synthetic weights");
     bench->footer("Example:\n  tandem-sync bench --shapes Qwen3-0.6B --mesh 2,2 --iterations 10 --json");
+    PlanArguments plan_arguments;
+    CLI::App* plan =
+        app.add_subcommand("plan", "which bytes would travel from a trainer's layout to an engine's");
+    plan->footer(
+        "Example:\n  tandem-sync plan --shapes examples/shapes/moe-1t-61x384.json --mesh 256 "
+        "--engine-tp 8 --engine-ep 128");
+    add_plan_options(*plan, plan_arguments);
     CLI::App* engine_side = app.add_subcommand("bench-engine", "")->group("");
     CLI::App* rank_side = app.add_subcommand("bench-rank", "")->group("");
     for (CLI::App* sub : {bench, engine_side, rank_side}) add_options(*sub, options, output);
@@ -207,6 +267,7 @@ int main(int argc, char** argv) {
     try {
         if (*engine_side) return run_engine_side(options, engine_rank);
         if (*rank_side) return run_rank(options);
+        if (*plan) return run_plan(plan_arguments);
         return run_bench(options, output);
     } catch (const std::exception& error) {
         std::cerr << "tandem-sync: " << error.what() << "\n";

@@ -9,6 +9,7 @@
 #include "sync/bench/shapes.h"
 #include "sync/bench/source.h"
 #include "sync/bench/speed_of_light.h"
+#include "sync/bench/trace.h"
 #include "sync/plan/engine_layout.h"
 #include "sync/session/session.h"
 
@@ -220,6 +221,7 @@ nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
             }
         }
     }
+    if (!options.trace.empty()) write_trace(*world, options.trace);
     if (world->rank() != 0) return nullptr;
     result["shapes"] = options.shapes;
     result["mode"] = options.mode;

@@ -183,7 +183,7 @@ class Balance {
         : cells_(cells), loads_(loads.begin(), loads.end()), amounts_(cells.size()) {}
 
     void settle(const std::vector<std::size_t>& order) {
-        constexpr int kMostRounds = 16;
+        constexpr int kMostRounds = 100;
         const double bytes = std::accumulate(order.begin(), order.end(), 0.0, [&](double sum, std::size_t i) {
             return sum + total(cells_[i]);
         });
@@ -197,7 +197,7 @@ class Balance {
                 }
                 put(i, now);
             }
-            if (moved < bytes / 1000) return;
+            if (moved < bytes / 10000) return;
         }
     }
     // Takes a cell out and says how it would best be spread over the rest.
