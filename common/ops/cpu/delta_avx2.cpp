@@ -33,6 +33,7 @@ inline __attribute__((always_inline)) std::uint64_t unequal(const std::uint32_t*
 
 }  // namespace
 
-const DeltaKernels kDeltaAvx2{compare<std::uint16_t>, compare<std::uint32_t>};
+const DeltaKernels kDeltaAvx2{compare<std::uint16_t>, compare<std::uint32_t>, pack<std::uint16_t>,
+                              pack<std::uint32_t>, positions};
 
 }  // namespace tandem::ops::detail

@@ -6,13 +6,14 @@
 
 #include "common/error.h"
 #include "common/ops/cpu/copy_kernels.h"
-#include "common/ops/cpu/delta_kernels.h"
+#include "common/ops/cpu/delta_writer.h"
 #include "common/ops/delta.h"
 
 namespace tandem::ops {
 namespace {
 
-constexpr std::size_t kBlockBytes = 2 << 10;  // of new elements; whole bytes of the bitmap
+constexpr std::size_t kBlockBytes = 2 << 10;  // of new elements
+static_assert(kBlockBytes / 2 <= detail::DeltaWriter::kBlockElements);
 
 std::size_t width_of(const DeltaSource& source) {
     const bool known = (source.from_dtype == DType::float32 || source.from_dtype == DType::bfloat16) &&
@@ -71,49 +72,6 @@ class Fresh {
     std::size_t row_ = 0, in_row_ = 0;
 };
 
-// The gaps of a bitmap: their number of bytes, or `limit` if there are as many or more.
-std::size_t write_gaps(const std::byte* bitmap, std::size_t bitmap_bytes, std::byte* to, std::size_t limit) {
-    std::size_t bytes = 0;
-    std::size_t next = 0;  // the element behind the last change
-    for (std::size_t at = 0; at < bitmap_bytes; at += 8) {
-        std::uint64_t bits = 0;
-        std::memcpy(&bits, bitmap + at, std::min<std::size_t>(8, bitmap_bytes - at));
-        for (; bits != 0; bits &= bits - 1) {
-            const std::size_t position = at * 8 + static_cast<std::size_t>(__builtin_ctzll(bits));
-            std::size_t gap = position - next;
-            if (bytes + gap / 255 + 1 >= limit) return limit;
-            for (; gap >= 255; gap -= 255) to[bytes++] = std::byte{255};
-            to[bytes++] = static_cast<std::byte>(gap);
-            next = position + 1;
-        }
-    }
-    return bytes;
-}
-
-// `to` holds the bitmap and `changed` values; makes the smallest encoding of it.
-DeltaCodec finish(std::byte* to, std::size_t elements, std::size_t width, std::size_t changed,
-                  std::size_t& bytes) {
-    const std::size_t bitmap_bytes = (elements + 7) / 8;
-    const std::size_t value_bytes = changed * width;
-    bytes = 0;
-    if (changed == 0) return DeltaCodec::none;
-    bytes = std::min(bitmap_bytes + value_bytes, elements * width);
-    const DeltaCodec other = bytes < elements * width ? DeltaCodec::bitmap : DeltaCodec::dense;
-    // Gaps, count included, that take less than the bitmap: at most one change in 8 elements, so that much
-    // room is free at the end.
-    if (sizeof(std::uint32_t) + changed >= bitmap_bytes) return other;
-    const std::size_t limit = bitmap_bytes - sizeof(std::uint32_t);
-    std::byte* gaps = to + elements * width - limit;
-    const std::size_t gap_bytes = write_gaps(to, bitmap_bytes, gaps, limit);
-    if (gap_bytes >= limit) return other;
-    const auto count = static_cast<std::uint32_t>(changed);
-    std::memmove(to + sizeof count, to + bitmap_bytes, value_bytes);
-    std::memcpy(to, &count, sizeof count);
-    std::memmove(to + sizeof count + value_bytes, gaps, gap_bytes);
-    bytes = sizeof count + value_bytes + gap_bytes;
-    return DeltaCodec::gaps;
-}
-
 }  // namespace
 
 std::size_t delta_capacity(std::int64_t elements, std::size_t width) {
@@ -132,36 +90,29 @@ DeltaResult delta_encode(const DeltaSource& source, Span base, Span to) {
             "delta_encode: room for {} bytes, {} may be needed", to.bytes, elements * width);
 
     const detail::CopyKernels& copy = detail::copy_kernels();
-    const auto compare = width == 2 ? detail::delta_kernels().compare2 : detail::delta_kernels().compare4;
     alignas(64) std::array<std::byte, kBlockBytes> block;
-    alignas(64) std::array<std::byte, kBlockBytes + detail::kValuesSlack> near_end;
     detail::HashState hash;
     copy.hash_begin(hash);
     Fresh fresh(source, copy);
-    const std::size_t bitmap_bytes = (elements + 7) / 8;
-    std::size_t changed = 0;
-    bool fits = true;  // bitmap and values; else only the dense encoding does
+    detail::DeltaWriter writer(to.data, elements, width);
     for (std::size_t at = 0; at < elements;) {
         const std::size_t count = std::min(kBlockBytes / width, elements - at);
         const std::byte* now = fresh.next(count, block.data());
-        const std::size_t used = bitmap_bytes + changed * width;
-        const bool roomy = fits && used + near_end.size() <= elements * width;
-        std::byte* values = roomy ? to.data + used : near_end.data();
-        std::array<std::byte, kBlockBytes / 16> unused;
-        std::byte* bits = fits ? to.data + at / 8 : unused.data();
-        const std::size_t more = compare({now, base.data + at * width, count, bits, values});
-        changed += more;
-        fits = fits && bitmap_bytes + changed * width <= elements * width;
-        if (fits && !roomy) std::memcpy(to.data + used, near_end.data(), more * width);
-        const std::size_t lines = count * width / 64 * 64;
-        if (lines > 0) copy.hash_lines(hash, {now, 0, nullptr, 0, 1, lines});
-        copy.hash_update(hash, now + lines, count * width - lines);
+        std::byte* old = base.data + at * width;
+        const bool renewed = writer.add(now, old, count);
+        const std::size_t bytes = count * width;
+        const std::size_t lines = bytes / 64 * 64;
+        if (lines > 0) {
+            (renewed ? copy.hash_lines : copy.hash_store_lines)(hash, {now, 0, old, 0, 1, lines});
+        }
+        copy.hash_update(hash, now + lines, bytes - lines);
+        if (!renewed) std::memcpy(old + lines, now + lines, bytes - lines);
         at += count;
     }
     DeltaResult result;
     copy.hash_end(hash, result.content.low, result.content.high);
-    result.changed = static_cast<std::int64_t>(changed);
-    result.codec = fits ? finish(to.data, elements, width, changed, result.bytes) : DeltaCodec::dense;
+    result.changed = static_cast<std::int64_t>(writer.changed());
+    result.codec = writer.finish(result.bytes);
     if (result.codec == DeltaCodec::dense) {
         std::memcpy(to.data, base.data, base.bytes);
         result.bytes = base.bytes;

@@ -1,4 +1,5 @@
-// The inner loops of delta_encode, compiled once per instruction set.
+// The inner loops of delta_encode, compiled once per instruction set; those ending in 2 or 4 are for elements
+// of so many bytes.
 #pragma once
 
 #include <cstddef>
@@ -6,20 +7,20 @@
 
 namespace tandem::ops::detail {
 
-// What a comparison reads and writes.
-struct DeltaBlock {
-    const std::byte* fresh;
-    std::byte* base;    // becomes `fresh`; lines without a change are not written
-    std::size_t count;  // elements
-    std::byte* bitmap;  // a bit for each, rounded up to bytes
-    std::byte* values;  // the changed elements; up to kValuesSlack bytes behind them are scribbled on
-};
-inline constexpr std::size_t kValuesSlack = 64;
+// `pack` and `positions` may scribble on so many bytes behind what they write.
+inline constexpr std::size_t kDeltaSlack = 64;
 
 struct DeltaKernels {
-    // Elements of 2 and of 4 bytes. Return how many differ.
-    std::size_t (*compare2)(const DeltaBlock&);
-    std::size_t (*compare4)(const DeltaBlock&);
+    // Bits of the elements that differ, up to a whole byte. Returns how many there are.
+    using Compare = std::size_t (*)(const std::byte* fresh, const std::byte* base, std::size_t count,
+                                    std::byte* bitmap);
+    // The elements that a bitmap marks, one after the other; what it marks may be read up to 64 elements on.
+    using Pack = void (*)(const std::byte* fresh, const std::byte* bitmap, std::size_t count,
+                          std::byte* values);
+    Compare compare2, compare4;
+    Pack pack2, pack4;
+    // Their numbers; returns how many there are.
+    std::size_t (*positions)(const std::byte* bitmap, std::size_t count, std::uint16_t* to);
 };
 
 const DeltaKernels& delta_kernels();

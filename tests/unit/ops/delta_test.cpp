@@ -149,6 +149,22 @@ TEST(Delta, EveryFractionOfRowsAtRandom) {
     }
 }
 
+// A dense stretch somewhere, few changes elsewhere: gaps, bitmap and back.
+TEST(Delta, DenseStretches) {
+    std::mt19937 generator(8);
+    for (int i = 0; i < 300; ++i) {
+        const std::size_t width = i % 2 == 0 ? 2 : 4, elements = 2000 + generator() % 9000;
+        const Bytes base = random_bytes(generator, elements * width);
+        Bytes fresh = base;
+        const std::size_t begin = generator() % elements, length = generator() % (elements / 3);
+        for (std::size_t e = 0; e < elements; ++e) {
+            const bool dense = e >= begin && e < begin + length;
+            if (generator() % (dense ? 2 : 300) == 0) fresh[e * width] ^= std::byte{1};
+        }
+        ASSERT_NO_FATAL_FAILURE(round_trip(fresh, base, width)) << i;
+    }
+}
+
 TEST(Delta, BitsNotValues) {
     // -0 is not 0, and a NaN equals itself only bit for bit.
     const std::uint32_t nan = 0x7fc00001u;
@@ -295,32 +311,37 @@ TEST(Delta, EachKindOfGarbageByItself) {
 }
 
 TEST(DeltaKernels, EverySetDoesTheSame) {
-    using ops::detail::kValuesSlack;
+    using ops::detail::kDeltaSlack;
     std::vector<const ops::detail::DeltaKernels*> all = {&ops::detail::kDeltaBaseline};
     if (__builtin_cpu_supports("x86-64-v3")) all.push_back(&ops::detail::kDeltaAvx2);
     if (__builtin_cpu_supports("x86-64-v4")) all.push_back(&ops::detail::kDeltaAvx512);
     std::mt19937 generator(7);
-    for (int i = 0; i < 300; ++i) {
+    for (int i = 0; i < 400; ++i) {
         const std::size_t width = i % 2 == 0 ? 2 : 4;
         const std::size_t count = generator() % 300;
         const Bytes base = random_bytes(generator, count * width);
         Bytes fresh = base, values, bitmap((count + 7) / 8);
-        const unsigned every = 1 + generator() % 40;
+        std::vector<std::uint16_t> positions;
+        const unsigned every = i % 20 == 0 ? 1 : 1 + generator() % 40;
         for (std::size_t e = 0; e < count; ++e) {
             if (generator() % every != 0) continue;
             fresh[e * width + generator() % width] ^= std::byte{0x80};
             bitmap[e / 8] |= std::byte{1} << (e % 8);
             values.insert(values.end(), fresh.data() + e * width, fresh.data() + (e + 1) * width);
+            positions.push_back(static_cast<std::uint16_t>(e));
         }
         for (const auto* kernels : all) {
-            Bytes now = base, found(count * width + kValuesSlack), bits(bitmap.size());
+            Bytes found(values.size() + kDeltaSlack), bits(bitmap.size());
+            std::vector<std::uint16_t> where(positions.size() + kDeltaSlack / 2);
             const auto compare = width == 2 ? kernels->compare2 : kernels->compare4;
-            const std::size_t changed = compare({fresh.data(), now.data(), count, bits.data(), found.data()});
-            ASSERT_EQ(changed * width, values.size());
+            ASSERT_EQ(compare(fresh.data(), base.data(), count, bits.data()), positions.size());
+            ASSERT_EQ(bits, bitmap);
+            (width == 2 ? kernels->pack2 : kernels->pack4)(fresh.data(), bits.data(), count, found.data());
             found.resize(values.size());
             ASSERT_EQ(found, values);
-            ASSERT_EQ(bits, bitmap);
-            ASSERT_EQ(now, fresh);
+            ASSERT_EQ(kernels->positions(bits.data(), count, where.data()), positions.size());
+            where.resize(positions.size());
+            ASSERT_EQ(where, positions);
         }
     }
 }
