@@ -1,5 +1,4 @@
-// tandem-engine as its users meet it: exit codes and messages for every bad start, a clean end, a real sync
-// into it.
+// tandem-engine as its users meet it: exit codes and messages for every bad start, and a clean end.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/prctl.h>
