@@ -82,8 +82,10 @@ Grain best_grain(const Cell& cell, std::size_t element_bytes, std::size_t min_sp
 }
 
 // Cuts at cumulated `shares`, those that would be smaller than the grain allows left out. Empty where that
-// leaves out more than a sixteenth, or where the grain is too coarse to follow the shares.
-std::vector<std::int64_t> lengths_by(const std::vector<double>& shares, const Grain& grain) {
+// leaves out more than a sixteenth, or where the grain is too coarse to follow the shares, which many
+// occurrences in turns would.
+std::vector<std::int64_t> lengths_by(const std::vector<double>& shares, const Grain& grain,
+                                     std::uint64_t occurrences) {
     const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
     const double least = static_cast<double>(grain.least) / static_cast<double>(grain.size);
     double kept = 0;
@@ -111,7 +113,8 @@ std::vector<std::int64_t> lengths_by(const std::vector<double>& shares, const Gr
         at = end;
     }
     const double mean = static_cast<double>(grain.size) / static_cast<double>(pieces);
-    return worst > mean / 64 ? std::vector<std::int64_t>{} : lengths;
+    const bool repeated = occurrences > shares.size();  // only then do turns come out closer
+    return repeated && worst > mean / 64 ? std::vector<std::int64_t>{} : lengths;
 }
 
 std::int64_t dim_size(const Cell& cell, std::size_t dim) {
@@ -130,7 +133,7 @@ Division divide(const SharedCell& shared, const std::vector<double>& shares, std
     Division division;
     division.dim = grain.dim;
     division.bounds = {0};
-    if (const auto lengths = lengths_by(shares, grain); !lengths.empty()) {
+    if (const auto lengths = lengths_by(shares, grain, shared.occurrences); !lengths.empty()) {
         for (std::size_t i = 0; i < lengths.size(); ++i) {
             if (lengths[i] == 0) continue;
             division.bounds.push_back(division.bounds.back() + lengths[i]);
