@@ -35,5 +35,6 @@ Tensor random_tensor(const Shape& shape, DType dtype, unsigned seed);
 void matmul_rows(Table& table);
 void attention_rows(Table& table);
 void copy_rows(Table& table);
+void encode_rows(Table& table);
 
 }  // namespace tandem::bench

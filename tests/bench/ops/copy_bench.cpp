@@ -46,6 +46,13 @@ void copy_rows(Table& table) {
     add(table, "cast to bfloat16, streamed", kBytes, copy(kBytes / 2, DType::bfloat16, false, true));
     add(table, "cast to bfloat16 + checksum, streamed", kBytes,
         copy(kBytes / 2, DType::bfloat16, true, true));
+    add(table, "copy + checksum, rows of 4 KiB of 8", kBytes / 2, [&] {
+        ops::CopyItem item{.from = {from.raw(), 4096}, .to = {to.raw(), 4096}, .checksum = &sum};
+        item.rows = kBytes / 8192;
+        item.from_stride = 8192;
+        item.to_stride = 4096;
+        ops::batched_copy(stream, std::span(&item, 1));
+    });
     add(table, "checksum alone", kBytes, [&] { sum = ops::checksum(from.span()); });
 }
 

@@ -77,10 +77,10 @@ void print(const Table& table, bool json) {
                 2));
         return;
     }
-    fmt::print("{}, {} thread(s)\n{:<44}{:>11}{:>11}\n", cpu_model(), ops::compute_threads(), "", "median ms",
+    fmt::print("{}, {} thread(s)\n{:<52}{:>11}{:>11}\n", cpu_model(), ops::compute_threads(), "", "median ms",
                "rate");
     for (const Row& row : table.rows) {
-        fmt::print("{:<44}{:>11.3f}{:>11.1f} {}", row.what, row.median_ms, row.rate, row.unit);
+        fmt::print("{:<52}{:>11.3f}{:>11.1f} {}", row.what, row.median_ms, row.rate, row.unit);
         if (row.ratio > 0) fmt::print("  {:.2f} of {}", row.ratio, row.against);
         fmt::print("\n");
     }
@@ -102,6 +102,7 @@ int main(int argc, char** argv) {
     tandem::bench::matmul_rows(table);
     tandem::bench::attention_rows(table);
     tandem::bench::copy_rows(table);
+    tandem::bench::encode_rows(table);
     tandem::bench::print(table, json);
     return 0;
 }
