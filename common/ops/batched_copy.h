@@ -31,7 +31,8 @@ struct CopyItem {
     DType to_dtype = DType::uint8;
     Checksum* checksum = nullptr;  // when set: of the bytes written to `to`, in row order
     bool non_temporal = true;      // then `from` and `to` must not overlap
-    // More than one row: `from` and `to` are then the first row, the others follow at these distances (bytes).
+    // More than one row: `from` and `to` are then the first row, the others follow at these distances
+    // (bytes).
     std::int64_t rows = 1;
     std::size_t from_stride = 0;
     std::size_t to_stride = 0;
