@@ -45,9 +45,20 @@ std::string staging_tile(const json& r) {
         peak > cap || allocations > 0 ? Tone::bad : Tone::good);
 }
 
+std::string moved_tile(const json& r) {
+    const double moved = r.at("bytes_moved").get<double>();
+    const std::string value = chart::bytes_text(moved);
+    if (moved == 0) return chart::tile("Moved", value, "the engine turns to other memory");
+    const std::string count = r.contains("buckets") ? std::to_string(r.at("buckets").get<int>()) + " " : "";
+    return chart::tile("Moved", value,
+                       fmt::format("{}buckets of {}, depth {}; {:.1f} GB/s of weights", count,
+                                   chart::bytes_text(r.at("bucket_bytes").get<double>()), r.value("depth", 0),
+                                   r.at("gbps").get<double>()));
+}
+
 std::string prediction_tile(const json& r) {
     const double predicted = r.at("predicted_ms").get<double>(), measured = r.at("median_ms").get<double>();
-    return chart::tile("Predicted", fmt::format("{:.1f} ms", predicted),
+    return chart::tile("Predicted", ms(predicted),
                        fmt::format("measured {:+.0f}% of it", 100 * (measured / predicted - 1)));
 }
 
@@ -57,18 +68,13 @@ std::string key_figures(const json& r) {
     if (r.contains("prepared_ratio"))
         ratio_note += fmt::format("; {:.2f} with prepare", number("prepared_ratio"));
     std::string out =
-        chart::tile("Ratio", fmt::format("{:.2f} ×", number("speed_of_light_ratio")), ratio_note);
-    out +=
-        chart::tile("Pause to resume", fmt::format("{:.1f} ms", number("median_ms")),
-                    fmt::format("median of {}; p95 {:.1f} ms", r.value("iterations", 0), number("p95_ms")));
-    out += chart::tile("Speed of light", fmt::format("{:.1f} ms", number("speed_of_light_ms")),
+        chart::tile("Ratio", fmt::format("{:.3g} ×", number("speed_of_light_ratio")), ratio_note);
+    out += chart::tile("Pause to resume", ms(number("median_ms")),
+                       fmt::format("median of {}; p95 {}", r.value("iterations", 0), ms(number("p95_ms"))));
+    out += chart::tile("Speed of light", ms(number("speed_of_light_ms")),
                        fmt::format("one copy of {} at {:.1f} GB/s", chart::bytes_text(number("bytes")),
                                    number("copy_gbps")));
-    const std::string count = r.contains("buckets") ? std::to_string(r.at("buckets").get<int>()) + " " : "";
-    out += chart::tile(
-        "Moved", chart::bytes_text(number("bytes_moved")),
-        fmt::format("{}buckets of {}, depth {}; {:.1f} GB/s", count,
-                    chart::bytes_text(number("bucket_bytes")), r.value("depth", 0), number("gbps")));
+    out += moved_tile(r);
     if (r.contains("predicted_ms")) out += prediction_tile(r);
     out += staging_tile(r);
     const bool verified = r.at("verified").get<bool>();
@@ -88,7 +94,8 @@ std::string bench_html(const json& result) {
     body += chart::section("Where the time goes", time + comparison_chart(result));
     if (const std::string sweep = sweep_charts(result); !sweep.empty())
         body += chart::section("Bucket sizes and depths", sweep);
-    body += chart::section("Memory", staging_chart(result));
+    if (result.at("staging_cap_bytes").get<double>() > 0)
+        body += chart::section("Memory", staging_chart(result));
     body += fmt::format("<h2>Result</h2><details><summary>as JSON</summary><pre>{}</pre></details>\n",
                         chart::escape_html(result.dump(2, ' ', false, json::error_handler_t::replace)));
     return chart::page(fmt::format("{} {} sync", result.value("shapes", std::string("?")),

@@ -20,10 +20,6 @@ using Style = chart::Series::Style;
 
 enum Color { kTransfer, kCopy, kLoad, kResume, kPause, kPrepare };
 
-std::string ms(double value) {
-    return fmt::format("{:.{}f} ms", value, value < 10 ? 2 : 1);
-}
-
 Series level(const std::string& label, int color, double from, double to, double value) {
     return {label, color, {{from, value}, {to, value}}, Style::dashed};
 }
@@ -75,6 +71,10 @@ chart::Table sweep_heat(const SweepGrid& grid) {
 
 }  // namespace
 
+std::string ms(double value) {
+    return fmt::format("{:.{}f} ms", value, value < 10 ? 2 : 1);
+}
+
 std::string phase_chart(const json& r) {
     const auto phase = [&](const char* name) { return r.at("phase_ms").value(name, 0.0); };
     const double total = r.at("median_ms").get<double>(), light = r.at("speed_of_light_ms").get<double>();
@@ -89,9 +89,10 @@ std::string phase_chart(const json& r) {
                               {"transfer", kTransfer, pause, end - pause},
                               {"resume", kResume, end, resume}}});
     const auto part = [&](const char* name, int color, double start) {
+        if (phase(name) <= 0) return;
         timeline.rows.push_back({name, ms(phase(name)), {{name, color, start, phase(name)}}});
     };
-    if (prepare > 0) part("prepare", kPrepare, -prepare);
+    part("prepare", kPrepare, -prepare);
     part("pause", kPause, 0);
     part("gather", kTransfer, pause);
     // What the engine does ends with the transfer.

@@ -6,6 +6,8 @@
 
 namespace tandem::sync {
 
+std::string ms(double value);  // "0.35 ms", "121.4 ms"
+
 std::string phase_chart(const nlohmann::json& result);         // one sync on a time line
 std::string iterations_chart(const nlohmann::json& result);    // needs totals_ms
 std::string distribution_chart(const nlohmann::json& result);  // needs totals_ms

@@ -65,7 +65,7 @@ TEST(BenchHtml, ShowsEveryPartOfAWholeResult) {
                              "p95 139.2 ms",
                              "one copy of 1.11 GiB at 21.7 GB/s",
 
-                             "285 buckets of 4 MiB, depth 3; 9.8 GB/s",
+                             "285 buckets of 4 MiB, depth 3; 9.8 GB/s of weights",
                              "peak; cap 12 MiB; no allocations later",
                              "measured +6% of it",
                              "2.34 with prepare",
@@ -123,7 +123,14 @@ TEST(BenchHtml, TellsTheModesApart) {
     result["median_ms"] = 0.4;
     result["phase_ms"] = {{"prepare", 60}, {"pause", 0.2}, {"gather", 0},
                           {"copy", 0},     {"load", 0.1},  {"resume", 0.1}};
-    EXPECT_EQ(unbalanced(bench_html(result)), "");
+    result["bytes_moved"] = result["staging_cap_bytes"] = result["staging_peak_bytes"] = 0;
+    result["speed_of_light_ratio"] = 0.0073;
+    const std::string html = bench_html(result);
+    EXPECT_EQ(unbalanced(html), "");
+    for (const char* part : {"0.0073 ×", "0.40 ms", "the engine turns to other memory"})
+        EXPECT_THAT(html, HasSubstr(part));
+    for (const char* part : {"Memory</h2>", ">gather</text>", "GB/s of weights"})
+        EXPECT_THAT(html, Not(HasSubstr(part)));
 }
 
 TEST(SweepTable, MarksTheBestCell) {
