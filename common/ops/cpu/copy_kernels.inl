@@ -35,6 +35,7 @@ inline __attribute__((always_inline)) std::size_t to_line(const std::byte* at) {
 }
 
 void stream_copy(const std::byte* from, std::byte* to, std::size_t bytes) {
+    if (bytes == 0) return;
     // Whole cache lines are streamed; the ragged ends are ordinary stores.
     std::size_t at = to_line(to);
     if (at > bytes) at = bytes;
