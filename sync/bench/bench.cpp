@@ -148,8 +148,7 @@ class Run {
                 {"speed_of_light_ratio", median / light},
                 {"prepared_ratio", (median + phases.at("prepare").get<double>()) / light},
                 {"staging_peak_bytes", memory_stats("staging").peak_bytes},
-                {"staging_cap_bytes", static_cast<std::size_t>(last.depth) *
-                                          std::max(session_options_.bucket_bytes, last.bucket_bytes)},
+                {"staging_cap_bytes", staging_cap(last)},
                 {"steady_state_allocations", allocated_},
                 {"verified", verified_}};
     }
@@ -161,6 +160,13 @@ class Run {
         result.bucket_bytes = bucket_bytes;
         result.depth = depth;
         return result;
+    }
+
+    // depth × bucket; nothing where a mode has no staging.
+    std::size_t staging_cap(const SyncReport& last) const {
+        if (last.staging_bytes == 0) return 0;
+        return static_cast<std::size_t>(last.depth) *
+               std::max(session_options_.bucket_bytes, last.bucket_bytes);
     }
 
     SyncReport push(double changed) {

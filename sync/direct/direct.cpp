@@ -75,9 +75,11 @@ class Direct final : public Way {
         for (std::size_t b = 0; b < buckets_.buckets() + kInFlight; ++b) {
             if (b >= kInFlight) {
                 const int done = static_cast<int>(b - kInFlight);
+                double longest = 0;
                 each_engine(wiring_.engines, health, "load", done, [&](engine::Engine& engine, std::size_t) {
-                    times.copy += engine.wait_loaded(done, deadline());
+                    longest = std::max(longest, engine.wait_loaded(done, deadline()));
                 });
+                times.copy += longest;
             }
             if (b >= buckets_.buckets()) continue;
             const int bucket = static_cast<int>(b);

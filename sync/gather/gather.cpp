@@ -153,9 +153,12 @@ class Gather final : public Way {
     void wait_loaded(std::size_t b, Health& health, PhaseTimes& times) {
         const trace::Scope scope("wait for bucket " + std::to_string(b), "load");
         const int bucket = static_cast<int>(b);
+        double longest = 0;
         each_engine(wiring_.engines, health, "load", bucket, [&](engine::Engine& engine, std::size_t) {
-            times.copy += engine.wait_loaded(bucket, Deadline::after(wiring_.options.deadlines.load));
+            longest = std::max(longest,
+                               engine.wait_loaded(bucket, Deadline::after(wiring_.options.deadlines.load)));
         });
+        times.copy += longest;
     }
 
     Wiring wiring_;

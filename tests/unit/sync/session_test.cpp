@@ -6,83 +6,13 @@
 
 #include <mutex>
 
-#include "common/comm/launch.h"
 #include "common/device/memory.h"
-#include "engine_adapter/receiver/client.h"
-#include "engine_adapter/receiver/receiver.h"
-#include "tests/unit/receiver/test_target.h"
-#include "tests/unit/sync/test_source.h"
+#include "tests/unit/sync/session_rig.h"
 
 namespace tandem::sync {
 namespace {
 
-using engine::TensorInfo;
-using engine::TestTarget;
 using testing::HasSubstr;
-
-Deadline soon() {
-    return Deadline::after_ms(10'000);
-}
-
-// Uneven rows, a scalar-like norm, rows shorter and longer than a lane, a tensor larger than a bucket.
-std::vector<TensorInfo> test_tensors(DType dtype) {
-    return {{"embed", {211, 48}, dtype, {}}, {"norm", {7}, dtype, {}},       {"q", {64, 48}, dtype, {}},
-            {"one", {1}, dtype, {}},         {"wide", {3, 5000}, dtype, {}}, {"gate", {97, 31}, dtype, {}},
-            {"tail", {5, 2, 3}, dtype, {}}};
-}
-
-struct Layout {
-    std::vector<int> mesh;
-    Placements placements;
-};
-
-DeviceMesh make_mesh(const std::shared_ptr<comm::Communicator>& world, const std::vector<int>& sizes) {
-    return DeviceMesh::create(
-        world, sizes,
-        sizes.size() == 1 ? std::vector<std::string>{"dp"} : std::vector<std::string>{"dp", "cp"});
-}
-
-// Runs body(rank's session, source) on a thread for each rank, against one receiver.
-void with_session(const Layout& layout, TestTarget& target, DType source_dtype, const SessionOptions& options,
-                  const std::function<void(comm::Communicator&, Session&, TestSource&)>& body) {
-    engine::Receiver receiver(target, {.copy_threads = 2});
-    int world_size = 1;
-    for (const int size : layout.mesh) world_size *= size;
-    std::vector<TensorInfo> tensors;
-    for (const auto& weight : target.weights()) tensors.push_back(weight.info);
-    comm::run_threads(world_size, [&](std::shared_ptr<comm::Communicator> world) {
-        const DeviceMesh mesh = make_mesh(world, layout.mesh);
-        std::vector<Placements> placements;  // tensors of one dim cannot be cut along the second
-        for (const TensorInfo& tensor : tensors) {
-            placements.push_back(layout.placements);
-            for (Placement& placement : placements.back()) {
-                if (placement.is_shard() && placement.dim >= static_cast<int>(tensor.shape.size()))
-                    placement = Replicate();
-            }
-        }
-        TestSource source(tensors, mesh, placements, source_dtype);
-        std::unique_ptr<engine::Engine> engine;
-        if (world->rank() == 0) engine = engine::connect_receiver(receiver.address(), soon());
-        Session session(world, source, std::move(engine), options);
-        body(*world, session, source);
-    });
-}
-
-void expect_weights(const TestTarget& target, DType source_dtype, int step) {
-    for (std::size_t t = 0; t < target.weights().size(); ++t) {
-        const auto& weight = target.weights()[t];
-        const Span memory = target.reading(t);
-        const std::size_t width = dtype_size(weight.info.dtype);
-        for (std::size_t i = 0; i < memory.bytes / width; ++i) {
-            float value = element_value(t, i, step);
-            if (source_dtype == DType::bfloat16) value = static_cast<float>(bfloat16(value));
-            std::array<std::byte, 4> expected{};
-            put_value(expected.data(), weight.info.dtype, value);
-            ASSERT_EQ(std::memcmp(expected.data(), memory.data + i * width, width), 0)
-                << weight.info.name << " element " << i << " at step " << step;
-        }
-    }
-}
 
 class EveryMode : public testing::TestWithParam<Mode> {};
 

@@ -1,0 +1,277 @@
+// What each way of syncing promises beyond bytes that land: exact bytes to every engine rank, memory that
+// only one side may write, deltas that notice what an engine lacks, nothing allocated once it runs.
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/device/memory.h"
+#include "sync/bench/shapes.h"
+#include "tests/unit/sync/session_rig.h"
+
+namespace tandem::sync {
+namespace {
+
+using testing::HasSubstr;
+
+const std::vector<Mode> kModes{Mode::gather, Mode::direct, Mode::alias, Mode::delta};
+
+SessionOptions options_for(Mode mode, std::size_t bucket_bytes = 16384) {
+    SessionOptions options;
+    options.mode = mode;
+    options.bucket_bytes = bucket_bytes;
+    options.depth = 2;
+    return options;
+}
+
+std::uint64_t allocations() {
+    std::uint64_t sum = 0;
+    for (const auto& [tag, stats] : all_memory_stats()) sum += stats.allocations;
+    return sum;
+}
+
+// A small model and the ranks of an engine for it.
+struct EngineRanks {
+    EngineRanks(const std::vector<ModelTensor>& model, const EngineParallel& parallel, DType dtype) {
+        for (const ModelTensor& tensor : model) tensors.push_back({tensor.name, tensor.shape, dtype, {}});
+        for (const auto& held : engine_layout(model, parallel, dtype)) {
+            for (const TensorInfo& tensor : held) bytes += engine::tensor_bytes(tensor);
+            targets.push_back(std::make_unique<TestTarget>(held));
+            pointers.push_back(targets.back().get());
+        }
+    }
+    std::vector<TensorInfo> tensors;
+    std::vector<std::unique_ptr<TestTarget>> targets;
+    std::vector<TestTarget*> pointers;
+    std::size_t bytes = 0;
+};
+
+std::vector<ModelTensor> small_moe() {
+    return read_model_tensors(R"({"vocab_size": 96, "hidden_size": 32, "intermediate_size": 48,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+        "num_experts": 6, "moe_intermediate_size": 16, "n_shared_experts": 1, "first_k_dense_replace": 1})",
+                              "moe.json");
+}
+
+TEST(Modes, EveryEngineRankGetsItsSlicesAndNotAByteMore) {
+    const std::vector<ModelTensor> dense = model_tensors("tiny");
+    const std::vector<std::pair<std::vector<ModelTensor>, EngineParallel>> engines{
+        {dense, {2, 1, true}},       {dense, {4, 1, true}},       {dense, {2, 1, false}},
+        {small_moe(), {2, 1, true}}, {small_moe(), {1, 2, true}}, {small_moe(), {2, 2, true}}};
+    for (const auto& [model, parallel] : engines) {
+        for (const Mode mode : kModes) {
+            for (const Layout& layout : {Layout{{2}, {Shard(0)}}, Layout{{2, 2}, {Shard(0), Replicate()}},
+                                         Layout{{2, 2}, {Shard(1), Shard(0)}}}) {
+                SCOPED_TRACE(fmt::format("tp {} ep {} {} {}", parallel.tp, parallel.ep, mode_name(mode),
+                                         tandem::to_string(layout.placements)));
+                EngineRanks engine(model, parallel, DType::bfloat16);
+                with_engines(layout, engine.pointers, engine.tensors, DType::float32, options_for(mode),
+                             [&](comm::Communicator& world, Session& session, TestSource& source) {
+                                 for (int step = 1; step <= 2; ++step) {
+                                     source.set_step(step);
+                                     const SyncReport report = session.push(step);
+                                     EXPECT_EQ(report.bytes, engine.bytes);
+                                     if (mode == Mode::gather || mode == Mode::direct) {
+                                         EXPECT_EQ(report.bytes_moved, engine.bytes);
+                                     }
+                                     const WeightsMatch match = session.weights_match();
+                                     EXPECT_TRUE(match.match) << match.first_mismatch;
+                                 }
+                                 world.barrier();
+                                 // A byte of an engine's own memory changes (in alias it reads the
+                                 // trainer's).
+                                 if (world.rank() == 0)
+                                     engine.pointers[1]->weights()[0].memory.data[9] ^= std::byte{0x77};
+                                 world.barrier();
+                                 EXPECT_EQ(session.weights_match().match, mode == Mode::alias);
+                             });
+                if (HasFailure()) return;
+            }
+        }
+    }
+}
+
+TEST(Modes, ASteadySyncAllocatesNothing) {
+    for (const Mode mode : kModes) {
+        SCOPED_TRACE(mode_name(mode));
+        TestTarget target(test_tensors(DType::bfloat16));
+        with_session({{2, 2}, {Shard(0), Replicate()}}, target, DType::float32, options_for(mode),
+                     [&](comm::Communicator& world, Session& session, TestSource& source) {
+                         int version = 0;
+                         for (int i = 0; i < 3; ++i) session.push(++version);
+                         world.barrier();
+                         const std::uint64_t before = allocations();
+                         world.barrier();
+                         for (int i = 0; i < 5; ++i) {
+                             source.set_step(i);
+                             session.push(++version);
+                         }
+                         world.barrier();
+                         EXPECT_EQ(allocations(), before);
+                     });
+    }
+}
+
+TEST(Modes, DirectWantsShardsThatAnEngineCanMap) {
+    TestTarget target({{"w", {64, 8}, DType::float32, {}}});
+    engine::Receiver receiver(target);
+    comm::run_threads(2, [&](std::shared_ptr<comm::Communicator> world) {
+        const DeviceMesh mesh = make_mesh(world, {2});
+        TestSource source({{"w", {64, 8}, DType::float32, {}}}, mesh, {{Shard(0)}}, DType::float32);
+        if (world->rank() == 1) source.move_to(0, Tensor::zeros({32, 8}, DType::float32, "elsewhere"));
+        std::unique_ptr<engine::Engine> engine;
+        if (world->rank() == 0) engine = engine::connect_receiver(receiver.address(), soon());
+        try {
+            const Session session(world, source, std::move(engine), options_for(Mode::direct));
+            ADD_FAILURE() << "private memory was taken";
+        } catch (const SyncError& error) {
+            EXPECT_THAT(error.what(), HasSubstr("tensor 'w' of rank 1 does not lie in memory"));
+        }
+    });
+}
+
+TEST(Modes, DirectFollowsShardsThatMove) {
+    TestTarget target(test_tensors(DType::bfloat16));
+    with_session({{2}, {Shard(0)}}, target, DType::float32, options_for(Mode::direct),
+                 [&](comm::Communicator& world, Session& session, TestSource& source) {
+                     source.set_step(1);
+                     session.push(1);
+                     if (world.rank() == 1) {
+                         const Tensor& now = source.tensors()[0].tensor.local();
+                         source.move_to(0, Tensor::empty(now.shape(), now.dtype(), "moved", world.memory()));
+                     }
+                     source.set_step(2);
+                     session.push(2);
+                     if (world.rank() == 0) expect_weights(target, DType::float32, 2);
+                 });
+}
+
+TEST(Modes, DeltaSendsWhatChangedAndEverythingWhereTheBaseIsMissing) {
+    TestTarget target(test_tensors(DType::bfloat16));
+    const auto touch = [](TestSource& source, int value) {  // one element of the rank's part of "embed"
+        const Tensor& local = source.tensors()[0].tensor.local();
+        *reinterpret_cast<float*>(local.raw() + 400) = static_cast<float>(value);
+    };
+    std::atomic<bool> corrupt{false};
+    SessionOptions options = options_for(Mode::delta);
+    options.before_load = [&](int, Span memory) {
+        if (corrupt) memory.data[0] ^= std::byte{1};
+    };
+    const std::size_t whole = 2 * (211 * 48 + 7 + 64 * 48 + 1 + 3 * 5000 + 97 * 31 + 30);
+    for (int session_number = 0; session_number < 2; ++session_number) {
+        with_session({{2}, {Shard(0)}}, target, DType::float32, options,
+                     [&](comm::Communicator& world, Session& session, TestSource& source) {
+                         const int first = 10 * session_number;
+                         source.set_step(1);
+                         SyncReport report = session.push(first + 1);
+                         EXPECT_TRUE(report.dense);
+                         EXPECT_GE(report.bytes_moved, whole);
+                         touch(source, 5);
+                         report = session.push(first + 2);
+                         EXPECT_FALSE(report.dense);
+                         EXPECT_GT(report.bytes_moved, 0u);
+                         EXPECT_LE(report.bytes_moved, 2 * (64 + sizeof(engine::DeltaEntry)));
+                         EXPECT_TRUE(session.weights_match().match);
+                         EXPECT_EQ(session.push(first + 3).bytes_moved, 0u);  // nothing changed
+                         EXPECT_TRUE(session.weights_match().match);
+                         touch(source, 6);
+                         world.barrier();
+                         corrupt = true;
+                         EXPECT_THROW(session.push(first + 4), SyncError);
+                         world.barrier();
+                         corrupt = false;
+                         world.barrier();
+                         report = session.push(first + 5);  // nobody knows what the engine holds now
+                         EXPECT_TRUE(report.dense);
+                         EXPECT_TRUE(session.weights_match().match);
+                         touch(source, 7);
+                         EXPECT_FALSE(session.push(first + 6).dense);
+                         EXPECT_TRUE(session.weights_match().match);
+                     });
+    }
+}
+
+TEST(Modes, DeltaIsDensePieceByPieceWhereMostChanged) {
+    TestTarget target(test_tensors(DType::bfloat16));
+    with_session({{2}, {Shard(0)}}, target, DType::bfloat16, options_for(Mode::delta),
+                 [&](comm::Communicator& world, Session& session, TestSource& source) {
+                     source.set_step(1);
+                     const std::size_t dense = session.push(1).bytes_moved;
+                     source.set_step(2);  // nearly all elements
+                     const SyncReport report = session.push(2);
+                     EXPECT_FALSE(report.dense);
+                     EXPECT_LE(report.bytes_moved, dense);
+                     EXPECT_LE(report.staging_bytes, 2u * 16384);
+                     if (world.rank() == 0) expect_weights(target, DType::bfloat16, 2);
+                 });
+}
+
+// Whether a process that writes there lives to tell.
+bool may_write(std::byte* at) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        *reinterpret_cast<volatile std::byte*>(at) = std::byte{1};
+        ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST(Modes, AliasLetsTheTrainerWriteOnlyWhatNoEngineReads) {
+    TestTarget target(test_tensors(DType::float32));
+    with_session({{2}, {Shard(0)}}, target, DType::float32, options_for(Mode::alias),
+                 [&](comm::Communicator& world, Session& session, TestSource& source) {
+                     std::byte* previous = nullptr;
+                     for (int step = 1; step <= 4; ++step) {
+                         for (std::size_t t = 0; t < source.tensors().size(); ++t) {
+                             const Tensor place = session.writable(t);
+                             if (place.defined()) source.move_to(t, place);
+                         }
+                         std::byte* mine = session.writable(0).raw();
+                         ASSERT_NE(mine, nullptr);
+                         EXPECT_NE(mine, previous);
+                         source.set_step(step);
+                         session.push(step);
+                         world.barrier();
+                         if (world.rank() == 0) {
+                             expect_weights(target, DType::float32, step);
+                             EXPECT_FALSE(may_write(mine)) << "while the engine reads it";
+                             EXPECT_TRUE(may_write(session.writable(0).raw()));
+                         }
+                         const WeightsMatch match = session.weights_match();
+                         EXPECT_TRUE(match.match) << match.first_mismatch;
+                         previous = mine;
+                     }
+                 });
+}
+
+TEST(Modes, AliasNeedsAnEngineThatCanReadInPlace) {
+    TestTarget target(test_tensors(DType::float32), false);
+    EXPECT_THROW(with_session({{2}, {Shard(0)}}, target, DType::float32, options_for(Mode::alias),
+                              [](comm::Communicator&, Session&, TestSource&) {}),
+                 SyncError);
+}
+
+TEST(Modes, AnEngineMayBeFedInOneWayAfterTheOther) {
+    const auto tensors = test_tensors(DType::bfloat16);
+    TestTarget target(tensors);
+    const Receivers receivers = make_receivers({&target});
+    int version = 0;
+    for (const Mode mode : {Mode::alias, Mode::delta, Mode::alias, Mode::gather, Mode::direct, Mode::delta}) {
+        SCOPED_TRACE(mode_name(mode));
+        const int first = version + 1;
+        with_receivers({{2}, {Shard(0)}}, receivers, tensors, DType::bfloat16, options_for(mode),
+                       [&](comm::Communicator& world, Session& session, TestSource& source) {
+                           for (int v = first; v < first + 2; ++v) {
+                               source.set_step(v);
+                               session.push(v);
+                               if (world.rank() == 0) expect_weights(target, DType::bfloat16, v);
+                               EXPECT_TRUE(session.weights_match().match);
+                           }
+                       });
+        version += 2;
+    }
+}
+
+}  // namespace
+}  // namespace tandem::sync

@@ -1,0 +1,118 @@
+// A session with its ranks as threads and the receivers in the same process, for tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/comm/launch.h"
+#include "engine_adapter/receiver/client.h"
+#include "engine_adapter/receiver/receiver.h"
+#include "sync/session/session.h"
+#include "tests/unit/receiver/test_target.h"
+#include "tests/unit/sync/test_source.h"
+
+namespace tandem::sync {
+
+using engine::TensorInfo;
+using engine::TestTarget;
+
+inline Deadline soon() {
+    return Deadline::after_ms(10'000);
+}
+
+// Uneven rows, a scalar-like norm, rows shorter and longer than a lane, a tensor larger than a bucket.
+inline std::vector<TensorInfo> test_tensors(DType dtype) {
+    return {{"embed", {211, 48}, dtype, {}}, {"norm", {7}, dtype, {}},       {"q", {64, 48}, dtype, {}},
+            {"one", {1}, dtype, {}},         {"wide", {3, 5000}, dtype, {}}, {"gate", {97, 31}, dtype, {}},
+            {"tail", {5, 2, 3}, dtype, {}}};
+}
+
+struct Layout {
+    std::vector<int> mesh;
+    Placements placements;
+};
+
+inline DeviceMesh make_mesh(const std::shared_ptr<comm::Communicator>& world, const std::vector<int>& sizes) {
+    return DeviceMesh::create(
+        world, sizes,
+        sizes.size() == 1 ? std::vector<std::string>{"dp"} : std::vector<std::string>{"dp", "cp"});
+}
+
+using Body = std::function<void(comm::Communicator&, Session&, TestSource&)>;
+using Wrap = std::function<std::unique_ptr<engine::Engine>(std::unique_ptr<engine::Engine>)>;
+
+using Receivers = std::vector<std::unique_ptr<engine::Receiver>>;
+inline Receivers make_receivers(const std::vector<TestTarget*>& targets) {
+    Receivers receivers;
+    for (TestTarget* target : targets)
+        receivers.push_back(
+            std::make_unique<engine::Receiver>(*target, engine::ReceiverOptions{.copy_threads = 2}));
+    return receivers;
+}
+
+// Runs body(rank's session, source) on a thread for each rank, against the receivers of one engine's ranks.
+// `tensors`: the trainer's. `wrap`: puts something between session and engine.
+inline void with_receivers(const Layout& layout, const Receivers& receivers,
+                           const std::vector<TensorInfo>& tensors, DType source_dtype,
+                           const SessionOptions& options, const Body& body, const Wrap& wrap = {}) {
+    int world_size = 1;
+    for (const int size : layout.mesh) world_size *= size;
+    comm::run_threads(world_size, [&](std::shared_ptr<comm::Communicator> world) {
+        const DeviceMesh mesh = make_mesh(world, layout.mesh);
+        std::vector<Placements> placements;  // tensors of one dim cannot be cut along the second
+        for (const TensorInfo& tensor : tensors) {
+            placements.push_back(layout.placements);
+            for (Placement& placement : placements.back()) {
+                if (placement.is_shard() && placement.dim >= static_cast<int>(tensor.shape.size()))
+                    placement = Replicate();
+            }
+        }
+        TestSource source(tensors, mesh, placements, source_dtype);
+        Engines engines;
+        for (const auto& receiver : receivers) {
+            if (world->rank() != 0) continue;
+            engines.push_back(engine::connect_receiver(receiver->address(), soon()));
+            if (wrap) engines.back() = wrap(std::move(engines.back()));
+        }
+        Session session(world, source, std::move(engines), options);
+        body(*world, session, source);
+    });
+}
+
+inline void with_engines(const Layout& layout, const std::vector<TestTarget*>& targets,
+                         const std::vector<TensorInfo>& tensors, DType source_dtype,
+                         const SessionOptions& options, const Body& body, const Wrap& wrap = {}) {
+    with_receivers(layout, make_receivers(targets), tensors, source_dtype, options, body, wrap);
+}
+
+// One engine rank that holds whole tensors.
+inline void with_session(const Layout& layout, TestTarget& target, DType source_dtype,
+                         const SessionOptions& options, const Body& body, const Wrap& wrap = {}) {
+    std::vector<TensorInfo> tensors;
+    for (const auto& weight : target.weights()) tensors.push_back(weight.info);
+    with_engines(layout, {&target}, tensors, source_dtype, options, body, wrap);
+}
+
+inline void expect_weights(const TestTarget& target, DType source_dtype, int step) {
+    for (std::size_t t = 0; t < target.weights().size(); ++t) {
+        const auto& weight = target.weights()[t];
+        const Span memory = target.reading(t);
+        const std::size_t width = dtype_size(weight.info.dtype);
+        for (std::size_t i = 0; i < memory.bytes / width; ++i) {
+            float value = element_value(t, i, step);
+            if (source_dtype == DType::bfloat16) value = static_cast<float>(bfloat16(value));
+            std::array<std::byte, 4> expected{};
+            put_value(expected.data(), weight.info.dtype, value);
+            ASSERT_EQ(std::memcmp(expected.data(), memory.data + i * width, width), 0)
+                << weight.info.name << " element " << i << " at step " << step;
+        }
+    }
+}
+
+}  // namespace tandem::sync
