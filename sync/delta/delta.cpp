@@ -98,9 +98,11 @@ class Delta final : public Way {
     void transfer(Health& health, PhaseTimes& times) override {
         const auto start = Clock::now();
         for (std::size_t b = 0; b < filled_.size(); ++b) load(b, health);
-        while (more_ && !health.failed) {
+        // A load that failed on rank 0 is known to it alone until the next exchange: the end is what that says.
+        while (more_) {
             fill_and_exchange(health, &times);
-            if (!health.failed) load(filled_.size() - 1, health);
+            if (health.failed) break;
+            load(filled_.size() - 1, health);
         }
         const std::size_t count = filled_.size();
         for (std::size_t b = count - std::min(count, slots_ - 1); b < count; ++b)
