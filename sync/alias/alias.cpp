@@ -54,7 +54,7 @@ class Alias final : public Way {
           layout_(lay_out(wiring.plan.engine())),
           buckets_(make_grouped(wiring.plan, {wiring.plan.bytes() + 1, kPieceBytes})),
           arena_(Staging::share(wiring.world, 2, layout_.bytes, "alias arena")),
-          filler_(wiring.plan, buckets_, wiring.source, wiring.local, wiring.world.rank()),
+          filler_(wiring, buckets_),
           exchange_(wiring.world, buckets_.max_pieces),
           ledger_(wiring.plan, buckets_) {
         Health health;
@@ -114,6 +114,7 @@ class Alias final : public Way {
 
     Tensor writable(int source_tensor) override {
         // This rank's shard as one run of the free half, when the plan makes one of it.
+        const Tensor& local = filler_.tensor(source_tensor);
         const std::byte* begin = nullptr;
         std::int64_t next = 0;
         for (std::size_t i = first(); i < filler_.end(0); ++i) {
@@ -124,12 +125,9 @@ class Alias final : public Way {
             if (next == 0) begin = to;
             const bool continues = piece.move.source_offset == next && piece.move.rows == 1 &&
                                    begin + static_cast<std::size_t>(next) * width == to;
-            if (!continues ||
-                source_dtype(wiring_.plan, piece.move) != target_of(wiring_.plan, piece.move).dtype)
-                return {};
+            if (!continues || local.dtype() != target_of(wiring_.plan, piece.move).dtype) return {};
             next += piece.move.row_elements;
         }
-        const Tensor& local = filler_.tensor(source_tensor);
         if (next == 0 || next != local.numel()) return {};
         return Tensor::borrow({const_cast<std::byte*>(begin), local.bytes()}, local.shape(), local.dtype());
     }

@@ -50,7 +50,7 @@ class Delta final : public Way {
           lane_bytes_(lane_bytes(wiring)),
           buckets_(make_grouped(wiring.plan, {wiring.plan.bytes() + 1, std::min(kPieceBytes, lane_bytes_)})),
           staging_(Staging::share(wiring.world, wiring.options.depth, lane_bytes_ * ranks())),
-          filler_(wiring.plan, buckets_, wiring.source, wiring.local, wiring.world.rank()),
+          filler_(wiring, buckets_),
           exchange_(wiring.world, std::clamp<std::size_t>(buckets_.max_pieces, 1, kMaxRecords)),
           ledger_(wiring.plan, buckets_),
           slots_(static_cast<std::size_t>(wiring.options.depth)) {

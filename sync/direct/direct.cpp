@@ -25,7 +25,7 @@ class Direct final : public Way {
     explicit Direct(const Wiring& wiring)
         : wiring_(wiring),
           buckets_(make_grouped(wiring.plan, {wiring.options.bucket_bytes, kPieceBytes})),
-          filler_(wiring.plan, buckets_, wiring.source, wiring.local, wiring.world.rank()),
+          filler_(wiring, buckets_),
           exchange_(wiring.world, pieces_of_busiest_rank()),
           ledger_(wiring.plan, buckets_),
           tensors_(wiring.plan.source().tensors.size()) {

@@ -42,7 +42,7 @@ class Gather final : public Way {
                                {wiring.options.bucket_bytes, piece_bytes(wiring.options.bucket_bytes)})),
           staging_(Staging::share(wiring.world, wiring.options.depth,
                                   Staging::slot_bytes(buckets_.bucket_bytes, wiring.options.bucket_bytes))),
-          filler_(wiring.plan, buckets_, wiring.source, wiring.local, wiring.world.rank()),
+          filler_(wiring, buckets_),
           exchange_(wiring.world, buckets_.max_pieces),
           ledger_(wiring.plan, buckets_),
           slots_(static_cast<std::size_t>(wiring.options.depth)),

@@ -4,15 +4,16 @@
 
 namespace tandem::sync {
 
-Filler::Filler(const ReshardPlan& plan, const BucketPlan& buckets, const WeightSource& source,
-               std::vector<int> local, int rank)
-    : plan_(plan),
+Filler::Filler(const Wiring& wiring, const BucketPlan& buckets)
+    : plan_(wiring.plan),
       buckets_(buckets),
-      source_(source),
-      local_(std::move(local)),
-      rank_(static_cast<std::size_t>(rank)) {}
+      source_(wiring.source),
+      quantizer_(wiring.quantizer),
+      local_(wiring.local),
+      rank_(static_cast<std::size_t>(wiring.world.rank())) {}
 
 const Tensor& Filler::tensor(int source_tensor) const {
+    if (const Tensor* scales = quantizer_.scales(source_tensor)) return *scales;
     const int index = local_[static_cast<std::size_t>(source_tensor)];
     return source_.tensors()[static_cast<std::size_t>(index)].tensor.local();
 }
@@ -24,7 +25,9 @@ void Filler::locate() {
             const Tensor& local = tensor(move.source_tensor);
             const std::int64_t last =
                 move.source_offset + (move.rows - 1) * move.source_stride + move.row_elements;
-            require(local.dtype() == source_dtype(plan_, move) && last <= local.numel(),
+            const bool quantized = quantizer_.quantizes(move.source_tensor);
+            const DType held = quantized ? quantizer_.held(move.source_tensor) : source_dtype(plan_, move);
+            require(local.dtype() == held && last <= local.numel(),
                     "tensor '{}' changed its dtype or layout since the session began",
                     plan_.source().tensors[static_cast<std::size_t>(move.source_tensor)].name);
         }
@@ -39,7 +42,7 @@ const std::byte* Filler::address(std::size_t index) const {
 
 std::size_t Filler::stride(std::size_t index) const {
     const Move& move = buckets_.pieces[index].move;
-    return static_cast<std::size_t>(move.source_stride) * dtype_size(source_dtype(plan_, move));
+    return static_cast<std::size_t>(move.source_stride) * dtype_size(tensor(move.source_tensor).dtype());
 }
 
 std::size_t Filler::row_bytes(std::size_t index) const {
@@ -65,6 +68,8 @@ ops::CopyItem Filler::item(std::size_t index) const {
 }
 
 ops::Checksum Filler::copy(std::size_t index, std::byte* to, std::size_t to_stride, bool non_temporal) const {
+    const Move& move = buckets_.pieces[index].move;
+    if (quantizer_.quantizes(move.source_tensor)) return quantizer_.copy(move, to, to_stride);
     ops::Checksum checksum;
     ops::CopyItem item = this->item(index);
     item.to.data = to;
@@ -77,6 +82,8 @@ ops::Checksum Filler::copy(std::size_t index, std::byte* to, std::size_t to_stri
 }
 
 ops::Checksum Filler::checksum(std::size_t index) const {
+    require(!quantizer_.quantizes(buckets_.pieces[index].move.source_tensor),
+            "what is quantised has no checksum before it is copied");
     return ops::copy_checksum(item(index));
 }
 

@@ -1,21 +1,20 @@
 // This rank's pieces, read from the source's shards: copied to wherever a way of syncing wants them, or only
-// checksummed. Cast and checksum are fused into the copy; rows that lie apart are brought together.
+// checksummed. Cast or quantisation and checksum are fused into the copy; rows that lie apart are brought
+// together.
 #pragma once
 
 #include <vector>
 
 #include "common/ops/batched_copy.h"
 #include "sync/plan/buckets.h"
-#include "sync/weight_source.h"
+#include "sync/push/way.h"
 
 namespace tandem::sync {
 
 class Filler {
   public:
-    // `local[t]`: index in the source of the plan's source tensor t, -1 where this rank has none. Everything
-    // is borrowed.
-    Filler(const ReshardPlan& plan, const BucketPlan& buckets, const WeightSource& source,
-           std::vector<int> local, int rank);
+    // What the wiring borrows, and `buckets`, are borrowed.
+    Filler(const Wiring& wiring, const BucketPlan& buckets);
 
     // Before each push: looks up where the source's shards lie now. Throws InvalidArgument when a tensor has
     // changed its dtype or size.
@@ -23,12 +22,13 @@ class Filler {
     // Piece `index` of the plan, which must be this rank's: its elements in the engine's dtype, rows
     // to_stride bytes apart. Returns the checksum of what it wrote.
     ops::Checksum copy(std::size_t index, std::byte* to, std::size_t to_stride, bool non_temporal) const;
+    // Of what copy would write. Not for what is quantised: only copying makes those bytes.
     ops::Checksum checksum(std::size_t index) const;
 
     // Where piece `index` begins in this process, and its rows' distance in bytes.
     const std::byte* address(std::size_t index) const;
     std::size_t stride(std::size_t index) const;
-    const Tensor& tensor(int source_tensor) const;  // the local piece
+    const Tensor& tensor(int source_tensor) const;  // the local piece, as the trainer holds it
 
     std::size_t begin(std::size_t bucket) const { return buckets_.begin(bucket, rank_); }
     std::size_t end(std::size_t bucket) const { return buckets_.end(bucket, rank_); }
@@ -40,6 +40,7 @@ class Filler {
     const ReshardPlan& plan_;
     const BucketPlan& buckets_;
     const WeightSource& source_;
+    const Quantizer& quantizer_;
     std::vector<int> local_;
     std::size_t rank_;
 };

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "common/comm/communicator.h"
+#include "sync/codec/quantizer.h"
 #include "sync/plan/reshard.h"
 #include "sync/push/engines.h"
 #include "sync/push/options.h"
@@ -22,13 +23,14 @@ struct Wiring {
     std::vector<int> local;  // plan's source tensor → index in the source, -1: not on this rank
     const Engines& engines;
     const SessionOptions& options;  // chosen: no zeros
+    const Quantizer& quantizer;
 };
 
 class Way {
   public:
     virtual ~Way() = default;
-    // The source's values are ready; the engines still generate. What can be done before the pause is done
-    // here.
+    // The source's values are ready, scales agreed on; the engines still generate. What can be done before
+    // the pause is done here.
     virtual void prepare(Health& health) = 0;
     // The engines are paused and the version is open: afterwards commit may be called. Fills times.gather,
     // copy and load.

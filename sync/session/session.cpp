@@ -50,7 +50,8 @@ class Session::Impl {
           engines_(std::move(engines)),
           options_(choose(std::move(options))),
           setup_(make_setup(*world_, source_, engines_, options_)),
-          way_(make_way({*world_, source_, setup_.plan, setup_.local, engines_, options_})),
+          quantizer_(*world_, source_, setup_.quantized, setup_.local),
+          way_(make_way({*world_, source_, setup_.plan, setup_.local, engines_, options_, quantizer_})),
           stream_(Stream::make_worker("sync")) {}
 
     SyncReport push(std::int64_t version) {
@@ -81,7 +82,7 @@ class Session::Impl {
     }
 
     WeightsMatch weights_match() {
-        return compare_weights(*world_, source_, setup_.plan, engines_, options_.deadlines.commit);
+        return compare_weights(*world_, source_, setup_, engines_, options_.deadlines.commit);
     }
 
     Tensor writable(std::size_t index) {
@@ -101,9 +102,11 @@ class Session::Impl {
         on_stream("prepare", options_.deadlines.prepare, [&] {
             try {
                 source_.ready().wait(Deadline::after(options_.deadlines.prepare));
+                if (!quantizer_.empty()) quantizer_.scan();
             } catch (const std::exception& error) {
                 health.fail("prepare", fmt::format("rank {}", world_->rank()), -1, error.what());
             }
+            if (!quantizer_.empty()) quantizer_.agree_on_scales(*world_);
             way_->prepare(health);
         });
         agree(*world_, health, what);
@@ -205,6 +208,7 @@ class Session::Impl {
     Engines engines_;
     SessionOptions options_;
     Setup setup_;
+    Quantizer quantizer_;
     std::unique_ptr<Way> way_;
     VersionState state_;
     Clock::time_point paused_at_;

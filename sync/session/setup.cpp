@@ -51,7 +51,7 @@ void check_names(const SourceLayout& source, const EngineLayout& engines) {
 
 SessionOptions choose(SessionOptions options) {
     if (options.bucket_bytes == 0)
-        options.bucket_bytes = options.mode == Mode::direct ? std::size_t{64} << 20 : default_bucket_bytes();
+        options.bucket_bytes = options.mode == Mode::direct ? std::size_t{256} << 20 : default_bucket_bytes();
     if (options.depth == 0) options.depth = kDefaultDepth;
     return options;
 }
@@ -70,10 +70,15 @@ Setup make_setup(comm::Communicator& world, const WeightSource& source, const En
     const std::vector<std::string> announced = gather_texts(world, to_text(source));
     std::optional<ReshardPlan> plan;
     std::vector<int> local;
+    std::vector<QuantizedTensor> quantized;
     try {
         require(options.depth >= 2,
                 "a depth of {}: one bucket is filled while another is loaded, so at least 2", options.depth);
         SourceLayout layout = join_sources(announced);
+        quantized = add_quantized(layout, wanted);
+        require(quantized.empty() || options.mode == Mode::gather || options.mode == Mode::alias,
+                "mode {} cannot bring quantised tensors over, like '{}': use gather", mode_name(options.mode),
+                quantized.empty() ? "" : layout.tensors[static_cast<std::size_t>(quantized[0].values)].name);
         check_names(layout, wanted);
         std::unordered_map<std::string, int> mine;
         for (const NamedTensor& tensor : source.tensors())
@@ -87,7 +92,7 @@ Setup make_setup(comm::Communicator& world, const WeightSource& source, const En
         health.fail("plan", "", -1, error.what());
     }
     agree(world, health, "sync set-up");
-    return {std::move(*plan), std::move(local)};
+    return {std::move(*plan), std::move(local), std::move(quantized)};
 }
 
 }  // namespace tandem::sync

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "sync/codec/scales.h"
 #include "sync/plan/reshard.h"
 #include "sync/push/agree.h"
 #include "sync/push/engines.h"
@@ -18,6 +19,7 @@ SessionOptions choose(SessionOptions options);
 struct Setup {
     ReshardPlan plan;
     std::vector<int> local;  // plan's source tensor → index in this rank's source, -1: not here
+    std::vector<QuantizedTensor> quantized;
 };
 
 // Collective. `engines` are rank 0's, none elsewhere. Throws SyncError on every rank.

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "common/error.h"
+#include "sync/codec/naive.h"
 
 namespace tandem::sync {
 namespace {
@@ -103,6 +104,20 @@ class Expected {
     std::string first_mismatch_;
 };
 
+// What a source tensor of the plan is in the trainer's eyes.
+struct Role {
+    const QuantizedTensor* quantized = nullptr;
+    bool made = false;  // scales: the trainer does not hold them
+};
+std::vector<Role> roles_of(const Setup& setup) {
+    std::vector<Role> roles(setup.plan.source().tensors.size());
+    for (const QuantizedTensor& one : setup.quantized) {
+        roles[static_cast<std::size_t>(one.values)].quantized = &one;
+        roles[static_cast<std::size_t>(one.scales)].made = true;
+    }
+    return roles;
+}
+
 // The whole tensor on rank 0, which may hold nothing of it. Collective.
 Tensor full_on_rank_0(comm::Communicator& world, const SourceTensor& info, const SourceGroup& group,
                       const NamedTensor* mine) {
@@ -118,7 +133,7 @@ Tensor full_on_rank_0(comm::Communicator& world, const SourceTensor& info, const
 
 }  // namespace
 
-WeightsMatch compare_weights(comm::Communicator& world, const WeightSource& source, const ReshardPlan& plan,
+WeightsMatch compare_weights(comm::Communicator& world, const WeightSource& source, const Setup& setup,
                              const Engines& engines, std::chrono::milliseconds deadline) {
     Health health;
     std::vector<std::vector<ops::Checksum>> held;
@@ -133,13 +148,25 @@ WeightsMatch compare_weights(comm::Communicator& world, const WeightSource& sour
     agree(world, health, "comparing weights");
     std::unordered_map<std::string, const NamedTensor*> mine;
     for (const NamedTensor& tensor : source.tensors()) mine[tensor.name] = &tensor;
-    Expected expected(plan, held);
-    const SourceLayout& layout = plan.source();
-    for (const SourceTensor& tensor : layout.tensors) {
+    Expected expected(setup.plan, held);
+    const SourceLayout& layout = setup.plan.source();
+    const auto roles = roles_of(setup);
+    for (std::size_t t = 0; t < layout.tensors.size(); ++t) {
+        if (roles[t].made) continue;  // with the weight that it belongs to
+        SourceTensor tensor = layout.tensors[t];
+        const QuantizedTensor* quantized = roles[t].quantized;
+        if (quantized != nullptr) tensor.dtype = quantized->held;
         const auto here = mine.find(tensor.name);
         const SourceGroup& group = layout.groups[static_cast<std::size_t>(tensor.groups.front())];
         const Tensor full = full_on_rank_0(world, tensor, group, here == mine.end() ? nullptr : here->second);
-        if (!engines.empty()) expected.add(tensor.name, full);
+        if (engines.empty()) continue;
+        if (quantized == nullptr) {
+            expected.add(tensor.name, full);
+            continue;
+        }
+        const NaiveQuantized naive = quantize_naively(full, layout.tensors[t].dtype);
+        expected.add(tensor.name, naive.values);
+        expected.add(layout.tensors[static_cast<std::size_t>(quantized->scales)].name, naive.scales);
     }
     WeightsMatch result;
     result.first_mismatch = broadcast_text(world, expected.first_mismatch());
