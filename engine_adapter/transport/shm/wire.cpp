@@ -48,7 +48,7 @@ TransferPlan unpack_plan(ConstSpan payload, std::size_t transfers, std::size_t b
     plan.first = from_bytes<std::uint64_t>(payload.subspan(split, payload.bytes - split), buckets + 1);
     plan.transfers.reserve(transfers);
     for (const PackedTransfer& t : from_bytes<PackedTransfer>(payload.subspan(0, split), transfers)) {
-        if (t.from_dtype > static_cast<std::uint32_t>(DType::uint8)) {
+        if (t.from_dtype > static_cast<std::uint32_t>(DType::int8)) {
             throw MalformedMessage(fmt::format("a transfer of dtype number {}", t.from_dtype));
         }
         plan.transfers.push_back({t.tensor, t.source_rank, t.region, static_cast<DType>(t.from_dtype), t.rows,
