@@ -103,6 +103,8 @@ class Alias final : public Way {
         });
     }
 
+    bool ranks_transfer() const override { return false; }
+
     ops::Checksum manifest(std::int64_t version, std::size_t engine) const override {
         return ledger_.manifest(version, engine);
     }

@@ -98,7 +98,8 @@ class Delta final : public Way {
     void transfer(Health& health, PhaseTimes& times) override {
         const auto start = Clock::now();
         for (std::size_t b = 0; b < filled_.size(); ++b) load(b, health);
-        // A load that failed on rank 0 is known to it alone until the next exchange: the end is what that says.
+        // A load that failed on rank 0 is known to it alone until the next exchange: the end is what that
+        // says.
         while (more_) {
             fill_and_exchange(health, &times);
             if (health.failed) break;

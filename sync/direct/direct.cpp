@@ -92,6 +92,8 @@ class Direct final : public Way {
         times.load += std::chrono::duration<double, std::milli>(Clock::now() - start).count();
     }
 
+    bool ranks_transfer() const override { return false; }
+
     ops::Checksum manifest(std::int64_t version, std::size_t engine) const override {
         return ledger_.manifest(version, engine);
     }

@@ -74,8 +74,8 @@ class Gather final : public Way {
     void transfer(Health& health, PhaseTimes& times) override {
         const auto start = Clock::now();
         for (std::size_t b = 0; b < prepared_; ++b) load(b, health);
-        // The end must be the same on every rank, so it is what the exchange says: a load that failed on rank 0
-        // is known to it alone until the next one.
+        // The end must be the same on every rank, so it is what the exchange says: a load that failed on rank
+        // 0 is known to it alone until the next one.
         for (std::size_t b = prepared_; b < buckets_.buckets(); ++b) {
             fill_and_exchange(b, health, &times);
             if (health.failed) break;

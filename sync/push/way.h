@@ -32,9 +32,11 @@ class Way {
     // The source's values are ready, scales agreed on; the engines still generate. What can be done before
     // the pause is done here.
     virtual void prepare(Health& health) = 0;
-    // The engines are paused and the version is open: afterwards commit may be called. Fills times.gather,
-    // copy and load.
+    // The engines are paused and the version is open, or `health` says on rank 0 that they are not:
+    // afterwards commit may be called. Fills times.gather, copy and load.
     virtual void transfer(Health& health, PhaseTimes& times) = 0;
+    // Whether ranks other than 0 do anything in transfer.
+    virtual bool ranks_transfer() const { return true; }
     virtual ops::Checksum manifest(std::int64_t version, std::size_t engine) const = 0;  // rank 0
     // How the push ended, on every rank.
     virtual void finish(std::int64_t, bool /*committed*/) {}

@@ -61,8 +61,9 @@ class Session::Impl {
         const std::string what = fmt::format("sync of version {}", version);
         try {
             prepare(what, report);
-            open(version, what, report);
-            transfer(version, what, report);
+            Health health;
+            open(version, health, report.phase_ms);
+            transfer(version, health, what, report);
         } catch (const SyncError&) {
             state_.abort();
             way_->finish(version, false);
@@ -113,37 +114,31 @@ class Session::Impl {
         report.phase_ms.prepare = ms_since(start);
     }
 
-    // pause → begin. On failure the engines are as they were, and go on.
-    void open(std::int64_t version, const std::string& what, SyncReport& report) {
-        Health health;
+    // pause → begin. What fails here fails the transfer, in which all ranks hear of it: no rendezvous of its
+    // own while the engines wait.
+    void open(std::int64_t version, Health& health, PhaseTimes& times) {
+        const trace::Scope scope("pause", "sync");
         paused_at_ = Clock::now();
-        std::size_t begun = 0;
-        {
-            const trace::Scope scope("pause", "sync");
-            each_engine(engines_, health, "pause", -1, [&](engine::Engine& engine, std::size_t) {
-                engine.pause(Deadline::after(options_.deadlines.pause));
-            });
-            each_engine(engines_, health, "begin", -1, [&](engine::Engine& engine, std::size_t) {
-                engine.begin(version, Deadline::after(options_.deadlines.begin));
-                ++begun;
-            });
-        }
-        try {
-            agree(*world_, health, what);
-        } catch (const SyncError& error) {
-            for (std::size_t e = 0; e < begun; ++e) try_abort(*engines_[e], error.what());
-            for (const auto& engine : engines_) try_resume(*engine);
-            throw;
-        }
-        report.phase_ms.pause = ms_since(paused_at_);
+        each_engine(engines_, health, "pause", -1, [&](engine::Engine& engine, std::size_t) {
+            engine.pause(Deadline::after(options_.deadlines.pause));
+        });
+        each_engine(engines_, health, "begin", -1, [&](engine::Engine& engine, std::size_t) {
+            engine.begin(version, Deadline::after(options_.deadlines.begin));
+        });
+        times.pause = ms_since(paused_at_);
     }
 
     // transfer → commit → resume, or abort → resume; then every rank hears how it went.
-    void transfer(std::int64_t version, const std::string& what, SyncReport& report) {
-        Health health;
-        on_stream("transfer", options_.deadlines.transfer, [&] { way_->transfer(health, report.phase_ms); });
+    void transfer(std::int64_t version, Health& health, const std::string& what, SyncReport& report) {
+        if (way_->ranks_transfer()) {
+            on_stream("transfer", options_.deadlines.transfer,
+                      [&] { way_->transfer(health, report.phase_ms); });
+        } else {
+            way_->transfer(health, report.phase_ms);
+        }
         commit(version, health, report.phase_ms);
         if (health.failed) {
+            // An engine that has not begun, or has committed already, takes no notice of an abort.
             const std::string reason = health.failed_here ? health.message : "another trainer rank failed";
             for (const auto& engine : engines_) try_abort(*engine, reason);
             for (const auto& engine : engines_) try_resume(*engine);

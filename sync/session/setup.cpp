@@ -50,8 +50,12 @@ void check_names(const SourceLayout& source, const EngineLayout& engines) {
 }  // namespace
 
 SessionOptions choose(SessionOptions options) {
-    if (options.bucket_bytes == 0)
-        options.bucket_bytes = options.mode == Mode::direct ? std::size_t{256} << 20 : default_bucket_bytes();
+    // Direct has no staging: its buckets only divide the work. Delta's should hold all changes of a push, so
+    // that they are found before the pause.
+    constexpr std::size_t kMebibyte = std::size_t{1} << 20;
+    if (options.bucket_bytes == 0 && options.mode == Mode::direct) options.bucket_bytes = 256 * kMebibyte;
+    if (options.bucket_bytes == 0 && options.mode == Mode::delta) options.bucket_bytes = 64 * kMebibyte;
+    if (options.bucket_bytes == 0) options.bucket_bytes = default_bucket_bytes();
     if (options.depth == 0) options.depth = kDefaultDepth;
     return options;
 }
