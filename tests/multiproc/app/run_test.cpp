@@ -95,6 +95,24 @@ TEST(Run, RepeatsBitForBit) {
     EXPECT_FALSE(weights == read_file(folder / "c/checkpoint/model.safetensors"));
 }
 
+TEST(Run, EveryWayOfSyncingTrainsTheSameModel) {
+    Folder folder;
+    std::string weights;
+    for (const std::string mode : {"gather", "direct", "alias", "delta"}) {
+        SCOPED_TRACE(mode);
+        Program program(tiny_run(folder.path(), {"name=" + mode, "sync.mode=" + mode}));
+        ASSERT_EQ(program.wait(), 0) << program.err();
+        const json summary = json::parse(read_file(folder / (mode + "/summary.json")));
+        EXPECT_EQ(summary["sync_mode"], mode);
+        EXPECT_EQ(summary["weights_match"], true);
+        EXPECT_EQ(summary["weight_version"], 11);
+        EXPECT_LE(summary["logprob_max_abs_diff"], 1e-4);
+        const std::string trained = read_file(folder / (mode + "/checkpoint/model.safetensors"));
+        if (weights.empty()) weights = trained;
+        EXPECT_TRUE(trained == weights);
+    }
+}
+
 TEST(Run, TheCheckpointIsAModelToGoOnFrom) {
     Folder folder;
     Program first(tiny_run(folder.path(), {"sft.steps=60"}));
