@@ -182,7 +182,8 @@ void add_options(CLI::App& app, sync::BenchOptions& options, Output& output) {
     option("--depth", options.depth, "buckets in flight; 0: chosen");
     option("--iterations", options.iterations, "timed syncs");
     option("--source-dtype", options.source_dtype, "float32 or bfloat16, as the trainer holds it");
-    option("--engine-dtype", options.engine_dtype, "float32 or bfloat16, as the engine holds it");
+    option("--engine-dtype", options.engine_dtype,
+           "float32, bfloat16, or fp8 or int8: linear layers quantised, the rest bfloat16");
     option("--link-gbps", options.link_gbps, "GB/s of the link between trainer and engine; 0: memory");
     app.add_flag("--sweep", options.sweep, "also bucket sizes from 1 to 128 MiB at depths 2 to 4");
     app.add_option("--trace", options.trace, "a Chrome trace of every rank, to this file");

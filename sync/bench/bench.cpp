@@ -6,10 +6,12 @@
 
 #include "common/device/memory.h"
 #include "common/error.h"
+#include "sync/bench/quantized_engine.h"
 #include "sync/bench/shapes.h"
 #include "sync/bench/source.h"
 #include "sync/bench/speed_of_light.h"
 #include "sync/bench/trace.h"
+#include "sync/codec/scales.h"
 #include "sync/plan/engine_layout.h"
 #include "sync/session/session.h"
 
@@ -80,19 +82,28 @@ void BenchOptions::validate() const {
     accepted("--engine-dtype", [&] { dtype_from_name(engine_dtype); });
     const auto floating = [](DType dtype) { return dtype == DType::float32 || dtype == DType::bfloat16; };
     check(floating(dtype_from_name(source_dtype)), "--source-dtype", "must be float32 or bfloat16");
-    check(floating(dtype_from_name(engine_dtype)), "--engine-dtype", "must be float32 or bfloat16");
+    const bool quantized = is_quantized(dtype_from_name(engine_dtype));
+    check(floating(dtype_from_name(engine_dtype)) || quantized, "--engine-dtype",
+          "must be float32, bfloat16, fp8 or int8");
+    check(!quantized || mode == "gather" || mode == "alias", "--mode",
+          "only gather and alias quantise weights on their way");
     accepted("--shapes", [&] { model_tensors(shapes); });
-    accepted("--engine-tp", [&] { engine_tensors(0); });
+    accepted("--engine-tp", [&] {
+        for (int rank = 0; rank < engine_tp; ++rank) engine_tensors(rank);
+    });
 }
 
 std::vector<engine::TensorInfo> BenchOptions::engine_tensors(int rank) const {
-    const DType dtype = dtype_from_name(engine_dtype);
+    const DType wanted = dtype_from_name(engine_dtype);
+    const DType dtype = is_quantized(wanted) ? DType::bfloat16 : wanted;  // of what is not quantised
     const std::vector<ModelTensor> model = model_tensors(shapes);
-    if (engine_tp > 1)
-        return engine_layout(model, {engine_tp, 1, true}, dtype)[static_cast<std::size_t>(rank)];
-    std::vector<engine::TensorInfo> whole;
-    for (const ModelTensor& tensor : model) whole.push_back({tensor.name, tensor.shape, dtype, {}});
-    return whole;
+    std::vector<engine::TensorInfo> tensors;
+    if (engine_tp > 1) {
+        tensors = engine_layout(model, {engine_tp, 1, true}, dtype)[static_cast<std::size_t>(rank)];
+    } else {
+        for (const ModelTensor& tensor : model) tensors.push_back({tensor.name, tensor.shape, dtype, {}});
+    }
+    return wanted == dtype ? tensors : quantize_linear(tensors, model, wanted);
 }
 
 namespace {

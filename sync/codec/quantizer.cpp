@@ -53,7 +53,8 @@ void for_boxes(const Tensor& shard, const LocalLayout& layout, const WeightBox& 
 }
 
 // Elements [first, first + count) of a shard as boxes of it whose bytes follow each other: a row's end, whole
-// rows, a row's beginning. Whole rows go one by one where they are not one run of the weight's columns.
+// rows, a row's beginning. None spans a gap between the shard's columns: in the engine's tensor there is one
+// too, so no move does.
 template <typename Body>
 void for_boxes_of_run(const LocalLayout& layout, std::int64_t first, std::int64_t count, const Body& body) {
     const std::int64_t columns = layout.shape[1];
@@ -63,7 +64,7 @@ void for_boxes_of_run(const LocalLayout& layout, std::int64_t first, std::int64_
         box.column = first % columns;
         box.rows = 1;
         box.columns = std::min(count, columns - box.column);
-        if (box.columns == columns && layout.runs[1].size() == 1) box.rows = count / columns;
+        if (box.columns == columns) box.rows = count / columns;
         body(box);
         first += box.rows * box.columns;
         count -= box.rows * box.columns;
@@ -166,8 +167,7 @@ ops::Checksum Quantizer::copy(const Move& move, std::byte* to, std::size_t to_st
     slice.rows = move.rows;
     slice.columns = move.row_elements;
     const bool one_slice = move.rows > 1 && to_stride == row_bytes && move.source_stride == weight.columns &&
-                           slice.column + slice.columns <= weight.columns &&
-                           weight.layout.runs[1].size() == 1;
+                           slice.column + slice.columns <= weight.columns;
     if (one_slice) write(slice);
     for (std::int64_t row = 0; row < move.rows && !one_slice; ++row) {
         at = to + static_cast<std::size_t>(row) * to_stride;
