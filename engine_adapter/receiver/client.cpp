@@ -82,7 +82,13 @@ class ReceiverClient final : public Engine {
                 deadline);
     }
     void abort(const std::string& reason, Deadline deadline) override {
-        request({{"op", "abort"}, {"reason", reason}}, "abort", deadline);
+        // What was in flight is worth nothing any more, also when the engine does not answer.
+        try {
+            request({{"op", "abort"}, {"reason", reason}}, "abort", deadline);
+        } catch (const std::exception&) {
+            transport_->release();
+            throw;
+        }
         transport_->release();
     }
 

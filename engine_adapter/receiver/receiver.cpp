@@ -72,6 +72,8 @@ class Receiver::Impl {
             require_same_user(socket.get(), "trainer");
             Channel channel(std::move(socket), "trainer");
             channel.interrupt_with(stop_.get());
+            // One that has hung up makes room at once, whatever it said last.
+            if (trainer_ && trainer_->hung_up()) drop_trainer("the trainer closed the connection");
             if (trainer_) {
                 const TransportError busy("the receiver", "connect", "another trainer is connected", true);
                 channel.send(wire::error_reply(0, busy), {}, {}, "refuse", Deadline::after_ms(100));

@@ -90,6 +90,11 @@ bool Channel::readable() const {
     return ::poll(&fd, 1, 0) > 0;
 }
 
+bool Channel::hung_up() const {
+    pollfd fd{socket_.get(), POLLRDHUP, 0};
+    return ::poll(&fd, 1, 0) > 0;
+}
+
 void Channel::send(const nlohmann::json& header, ConstSpan payload, std::span<const int> fds,
                    const std::string& phase, Deadline deadline) {
     const std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
