@@ -34,7 +34,15 @@ void put(const Tensor& tensor, std::int64_t index, std::uint64_t bits) {
     }
 }
 
-// Another value: one bit of the mantissa turned.
+// Other values: one bit of each mantissa turned.
+void turn_all(const Tensor& tensor) {
+    const std::uint32_t bit = tensor.dtype() == DType::bfloat16 ? 0x00100010u : 0x00100000u;
+    auto* word = reinterpret_cast<std::uint32_t*>(tensor.raw());
+    const std::size_t words = tensor.bytes() / sizeof(*word);
+    for (std::size_t i = 0; i < words; ++i) word[i] ^= bit;
+    if (tensor.bytes() % sizeof(*word) != 0)  // the last of an odd number of bfloat16
+        reinterpret_cast<bfloat16*>(tensor.raw())[tensor.numel() - 1].bits ^= 0x10;
+}
 void turn(const Tensor& tensor, std::int64_t index) {
     if (tensor.dtype() == DType::bfloat16) {
         reinterpret_cast<bfloat16*>(tensor.raw())[index].bits ^= 0x10;
@@ -64,7 +72,11 @@ SyntheticSource::SyntheticSource(const std::vector<engine::TensorInfo>& tensors,
 void SyntheticSource::change(double part) {
     ++step_;
     if (part <= 0) return;
-    const double scale = part < 1 ? 1 / std::log1p(-part) : 0;
+    if (part >= 1) {
+        for (const NamedTensor& tensor : tensors_) turn_all(tensor.tensor.local());
+        return;
+    }
+    const double scale = 1 / std::log1p(-part);
     for (std::size_t t = 0; t < tensors_.size(); ++t) {
         const Tensor& local = tensors_[t].tensor.local();
         Random random(seeds_[t] ^ (step_ * 0xbf58476d1ce4e5b9u));
