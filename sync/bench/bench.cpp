@@ -85,8 +85,7 @@ void BenchOptions::validate() const {
     const bool quantized = is_quantized(dtype_from_name(engine_dtype));
     check(floating(dtype_from_name(engine_dtype)) || quantized, "--engine-dtype",
           "must be float32, bfloat16, fp8 or int8");
-    check(!quantized || mode == "gather" || mode == "alias", "--mode",
-          "only gather and alias quantise weights on their way");
+    check(!quantized || mode != "delta", "--mode", "delta cannot bring quantised tensors over: use gather");
     accepted("--shapes", [&] { model_tensors(shapes); });
     accepted("--engine-tp", [&] {
         for (int rank = 0; rank < engine_tp; ++rank) engine_tensors(rank);

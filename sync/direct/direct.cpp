@@ -1,6 +1,7 @@
 // Direct: the engines read the trainer ranks' shards themselves, each exactly what it keeps, each byte once,
 // in one copy from where the trainer holds it to where the engine does. The ranks only say where their shards
-// lie and, before the pause, what their pieces' checksums are.
+// lie and, before the pause, what their pieces' checksums are. What an engine wants quantised is quantised
+// before the pause too, into memory beside the shard, and read from there.
 #include <algorithm>
 #include <chrono>
 
@@ -29,6 +30,7 @@ class Direct final : public Way {
           exchange_(wiring.world, pieces_of_busiest_rank()),
           ledger_(wiring.plan, buckets_),
           tensors_(wiring.plan.source().tensors.size()) {
+        make_room();
         Health health;
         note_places(health);
         agree(wiring_.world, health, "sync set-up");
@@ -45,7 +47,7 @@ class Direct final : public Way {
             moved = places_changed();
             for (std::size_t b = 0; b < buckets_.buckets(); ++b) {
                 for (std::size_t i = filler_.begin(b); i < filler_.end(b); ++i)
-                    exchange_.mine()[count++] = filler_.checksum(i);
+                    exchange_.mine()[count++] = ready(i);
             }
         } catch (const std::exception& error) {
             health.fail("prepare", fmt::format("rank {}", wiring_.world.rank()), -1, error.what());
@@ -113,13 +115,43 @@ class Direct final : public Way {
         return *std::max_element(count.begin(), count.end());
     }
 
+    // Memory for this rank's quantised shards, in the shards' layout.
+    void make_room() {
+        std::size_t bytes = 0;
+        quantized_at_.assign(tensors_, 0);
+        for (std::size_t t = 0; t < tensors_; ++t) {
+            if (wiring_.local[t] < 0 || !wiring_.quantizer.quantizes(static_cast<int>(t))) continue;
+            quantized_at_[t] = bytes;
+            const auto elements = static_cast<std::size_t>(filler_.tensor(static_cast<int>(t)).numel());
+            bytes += (elements + 63) / 64 * 64;
+        }
+        if (bytes > 0) quantized_ = Buffer(bytes, "quantised shards", wiring_.world.memory());
+    }
+
+    // Piece i as the engines may read it; its checksum.
+    ops::Checksum ready(std::size_t i) {
+        const Move& move = buckets_.pieces[i].move;
+        if (!wiring_.quantizer.quantizes(move.source_tensor)) return filler_.checksum(i);
+        std::byte* to = quantized_.data() + quantized_at_[static_cast<std::size_t>(move.source_tensor)] +
+                        static_cast<std::size_t>(move.source_offset);
+        return filler_.copy(i, to, static_cast<std::size_t>(move.source_stride), false);
+    }
+
+    // What the engines read of a tensor: the shard, or the quantised one.
+    ConstSpan offered(std::size_t t) const {
+        const Tensor& local = filler_.tensor(static_cast<int>(t));
+        if (!wiring_.quantizer.quantizes(static_cast<int>(t))) return local.span();
+        return quantized_.span().subspan(quantized_at_[t], static_cast<std::size_t>(local.numel()));
+    }
+
     // Where this rank's shard of each tensor begins in the memory that the ranks share.
     std::vector<std::uint64_t> my_places() const {
         std::vector<std::uint64_t> places(tensors_, 0);
         const Span shared = wiring_.world.shared_memory().memory;
         for (std::size_t t = 0; t < tensors_; ++t) {
-            if (wiring_.local[t] < 0) continue;
-            const Span local = filler_.tensor(static_cast<int>(t)).span();
+            const int index = static_cast<int>(t);
+            if (wiring_.local[t] < 0 && wiring_.quantizer.scales(index) == nullptr) continue;
+            const ConstSpan local = offered(t);
             if (local.bytes == 0) continue;
             const bool inside = shared.bytes > 0 && local.data >= shared.data &&
                                 local.data + local.bytes <= shared.data + shared.bytes;
@@ -179,7 +211,9 @@ class Direct final : public Way {
     Exchange<ops::Checksum> exchange_;
     Ledger ledger_;
     std::size_t tensors_;
-    std::vector<std::uint64_t> places_;  // [rank × tensors_ + tensor]
+    Buffer quantized_;
+    std::vector<std::size_t> quantized_at_;  // [source tensor]
+    std::vector<std::uint64_t> places_;      // [rank × tensors_ + tensor]
 };
 
 }  // namespace

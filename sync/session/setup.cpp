@@ -80,7 +80,7 @@ Setup make_setup(comm::Communicator& world, const WeightSource& source, const En
                 "a depth of {}: one bucket is filled while another is loaded, so at least 2", options.depth);
         SourceLayout layout = join_sources(announced);
         quantized = add_quantized(layout, wanted);
-        require(quantized.empty() || options.mode == Mode::gather || options.mode == Mode::alias,
+        require(quantized.empty() || options.mode != Mode::delta,
                 "mode {} cannot bring quantised tensors over, like '{}': use gather", mode_name(options.mode),
                 quantized.empty() ? "" : layout.tensors[static_cast<std::size_t>(quantized[0].values)].name);
         check_names(layout, wanted);
