@@ -75,6 +75,7 @@ class Updater {
     std::string last_abort_;            // why there is no open version, for messages
     std::vector<ops::Checksum> found_;  // scratch
     Buffer probe_memory_;
+    std::uint64_t probed_ = 0;  // bytes so far
 };
 
 }  // namespace tandem::engine

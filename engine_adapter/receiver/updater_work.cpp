@@ -123,7 +123,7 @@ double Updater::probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t p
     require(bytes > 0 && piece_bytes > 0 && piece_bytes <= kMaxProbePiece,
             "probe of {} bytes in pieces of {}", bytes, piece_bytes);
     const std::uint64_t piece = std::min(piece_bytes, bytes);
-    const std::uint64_t room = std::max(piece, std::min(bytes, kProbeMemory) / piece * piece);
+    const std::uint64_t room = std::max(piece, kProbeMemory / piece * piece);
     if (probe_memory_.bytes() < room) {
         probe_memory_ = {};
         probe_memory_ = Buffer(room, "receiver.probe");
@@ -131,12 +131,14 @@ double Updater::probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t p
     }
     const std::size_t count = (bytes + piece - 1) / piece;
     found_.resize(count);
+    const std::uint64_t begin = probed_;  // goes on, so that small probes do not stay in a cache
+    probed_ += count * piece;
     const auto start = std::chrono::steady_clock::now();
     team_.run(count, [&](std::size_t i) {
         const std::uint64_t at = i * piece;
         ops::CopyItem item;
         item.from = from.subspan(at, std::min(piece, bytes - at));
-        item.to = probe_memory_.span().subspan(at % room, item.from.bytes);
+        item.to = probe_memory_.span().subspan((begin + at) / piece * piece % room, item.from.bytes);
         item.checksum = &found_[i];
         link_.take(item.from.bytes);
         copy_here(item);
