@@ -1,7 +1,6 @@
 #include "sync/bench/bench.h"
 
 #include <algorithm>
-#include <fstream>
 #include <thread>
 
 #include "common/device/memory.h"
@@ -12,6 +11,7 @@
 #include "sync/bench/speed_of_light.h"
 #include "sync/bench/trace.h"
 #include "sync/codec/scales.h"
+#include "sync/cost/host.h"
 #include "sync/plan/engine_layout.h"
 #include "sync/session/session.h"
 
@@ -27,14 +27,6 @@ std::uint64_t allocations() {
     std::uint64_t sum = 0;
     for (const auto& [tag, stats] : all_memory_stats()) sum += stats.allocations;
     return sum;
-}
-
-std::string processor() {
-    std::ifstream file("/proc/cpuinfo");
-    for (std::string line; std::getline(file, line);) {
-        if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-    }
-    return "unknown processor";
 }
 
 nlohmann::json phase_medians(const std::vector<SyncReport>& reports) {
@@ -115,7 +107,7 @@ class Run {
         : world_(world),
           source_(source),
           options_(options),
-          session_options_(make_options(options, bucket_bytes, depth)),
+          session_options_(make_options(options, bucket_bytes, depth, version == 0)),
           session_(world, source, std::move(engines), session_options_),
           version_(version) {}
 
@@ -141,34 +133,39 @@ class Run {
         const double light = quantile(lights_, 0.5);
         const nlohmann::json phases = phase_medians(reports_);
         const auto gigabytes_per_s = [&](double ms) { return static_cast<double>(last.bytes) / ms * 1e-6; };
-        return {{"bytes", last.bytes},
-                {"bytes_moved", last.bytes_moved},
-                {"buckets", last.buckets},
-                {"bucket_bytes", last.bucket_bytes},
-                {"depth", last.depth},
-                {"median_ms", median},
-                {"min_ms", quantile(totals(), 0.0)},
-                {"p95_ms", quantile(totals(), 0.95)},
-                {"totals_ms", totals()},
-                {"phase_ms", phases},
-                {"gbps", gigabytes_per_s(median)},
-                {"copy_gbps", gigabytes_per_s(light)},
-                {"speed_of_light_ms", light},
-                {"speed_of_light_min_ms", quantile(lights_, 0.0)},
-                {"speed_of_light_ratio", median / light},
-                {"prepared_ratio", (median + phases.at("prepare").get<double>()) / light},
-                {"staging_peak_bytes", memory_stats("staging").peak_bytes},
-                {"staging_cap_bytes", staging_cap(last)},
-                {"steady_state_allocations", allocated_},
-                {"verified", verified_}};
+        nlohmann::json result{{"bytes", last.bytes},
+                              {"bytes_moved", last.bytes_moved},
+                              {"buckets", last.buckets},
+                              {"bucket_bytes", last.bucket_bytes},
+                              {"depth", last.depth},
+                              {"median_ms", median},
+                              {"min_ms", quantile(totals(), 0.0)},
+                              {"p95_ms", quantile(totals(), 0.95)},
+                              {"totals_ms", totals()},
+                              {"phase_ms", phases},
+                              {"gbps", gigabytes_per_s(median)},
+                              {"copy_gbps", gigabytes_per_s(light)},
+                              {"speed_of_light_ms", light},
+                              {"speed_of_light_min_ms", quantile(lights_, 0.0)},
+                              {"speed_of_light_ratio", median / light},
+                              {"prepared_ratio", (median + phases.at("prepare").get<double>()) / light},
+                              {"staging_peak_bytes", memory_stats("staging").peak_bytes},
+                              {"staging_cap_bytes", staging_cap(last)},
+                              {"steady_state_allocations", allocated_},
+                              {"verified", verified_}};
+        result.update(to_json(session_.tuning()));
+        return result;
     }
 
   private:
-    static SessionOptions make_options(const BenchOptions& options, std::size_t bucket_bytes, int depth) {
+    static SessionOptions make_options(const BenchOptions& options, std::size_t bucket_bytes, int depth,
+                                       bool first) {
         SessionOptions result;
         result.mode = mode_from_name(options.mode);
         result.bucket_bytes = bucket_bytes;
         result.depth = depth;
+        result.calibrate = options.calibrate && first;
+        if (options.link_gbps > 0) result.link = fmt::format("link of {} GB/s", options.link_gbps);
         return result;
     }
 
@@ -234,6 +231,8 @@ nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
                                            {"depth", depth},
                                            {"median_ms", one["median_ms"]},
                                            {"speed_of_light_ratio", one["speed_of_light_ratio"]}});
+                if (one.contains("predicted_ms"))
+                    result["sweep"].back()["predicted_ms"] = one["predicted_ms"];
             }
         }
     }
@@ -248,7 +247,7 @@ nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
     result["engine_dtype"] = dtype_name(dtype_from_name(options.engine_dtype));
     result["iterations"] = options.iterations;
     if (options.link_gbps > 0) result["link_gbps"] = options.link_gbps;
-    result["hardware"] = fmt::format("{}, {} cores", processor(), std::thread::hardware_concurrency());
+    result["hardware"] = fmt::format("{}, {} cores", processor_name(), std::thread::hardware_concurrency());
     return result;
 }
 

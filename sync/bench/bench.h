@@ -26,7 +26,8 @@ struct BenchOptions {
     int iterations = 15;
     double link_gbps = 0;  // GB/s between trainer and engine; 0: as fast as memory
     bool sweep = false;
-    std::string trace;  // a file
+    bool calibrate = false;  // measure the cost model's figures anew
+    std::string trace;       // a file
     std::string source_dtype = "bfloat16";
     std::string engine_dtype = "bfloat16";
 
@@ -40,7 +41,8 @@ struct BenchOptions {
 // the others. Fields: bytes, median_ms, p95_ms, totals_ms (pause to resume), phase_ms (medians), gbps,
 // copy_gbps, speed_of_light_ms, speed_of_light_ratio, prepared_ratio (prepare counted too),
 // staging_peak_bytes, staging_cap_bytes, steady_state_allocations, bytes_moved, verified, bucket_bytes,
-// depth, predicted_ms, mesh, mode, hardware, …; with a sweep: sweep [{bucket_bytes, depth, median_ms, …}].
+// depth, chosen_by, predicted_ms, predicted_prepare_ms, calibration (sync/cost), mesh, mode, hardware, …;
+// with a sweep: sweep [{bucket_bytes, depth, median_ms, …}].
 nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
                          const std::function<Engines()>& connect, const BenchOptions& options);
 

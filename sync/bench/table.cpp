@@ -36,6 +36,13 @@ std::string bench_table(const nlohmann::json& r) {
     text += row("ratio", fmt::format("{:.2f} x", r.at("speed_of_light_ratio").get<double>()),
                 fmt::format("{:.1f} GB/s; {:.2f} x with prepare", r.at("gbps").get<double>(),
                             r.at("prepared_ratio").get<double>()));
+    if (r.contains("predicted_ms")) {
+        const double predicted = r.at("predicted_ms").get<double>();
+        text += row("predicted", ms(r.at("predicted_ms")),
+                    fmt::format("{:+.0f}% of what was measured; buckets by {}",
+                                100 * (predicted / r.at("median_ms").get<double>() - 1),
+                                r.at("chosen_by").get<std::string>()));
+    }
     text += row("moved", mib(r.at("bytes_moved")), "from the trainer's memory to the engine's");
     text += row("prepare", ms(phase.at("prepare")), "before the pause");
     text += row("pause", ms(phase.at("pause")), "engine stopped, version opened");

@@ -29,17 +29,12 @@ double ms_since(Clock::time_point start) {
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-// Pieces are what the engine's threads share a bucket by: several for each, and not so small that each costs.
-std::size_t piece_bytes(std::size_t bucket_bytes) {
-    return std::clamp(bucket_bytes / 8, std::size_t{64} << 10, std::size_t{1} << 20);
-}
-
 class Gather final : public Way {
   public:
     explicit Gather(const Wiring& wiring)
         : wiring_(wiring),
-          buckets_(make_staged(wiring.plan,
-                               {wiring.options.bucket_bytes, piece_bytes(wiring.options.bucket_bytes)})),
+          buckets_(make_staged(
+              wiring.plan, {wiring.options.bucket_bytes, Staging::piece_bytes(wiring.options.bucket_bytes)})),
           staging_(Staging::share(wiring.world, wiring.options.depth,
                                   Staging::slot_bytes(buckets_.bucket_bytes, wiring.options.bucket_bytes))),
           filler_(wiring, buckets_),

@@ -31,6 +31,10 @@ std::size_t Staging::slot_bytes(std::size_t used, std::size_t asked) {
     return std::min((std::max<std::size_t>(used, 1) + kPage - 1) / kPage * kPage, asked);
 }
 
+std::size_t Staging::piece_bytes(std::size_t bucket_bytes) {
+    return std::clamp(bucket_bytes / 8, std::size_t{64} << 10, std::size_t{1} << 20);
+}
+
 Staging Staging::share(comm::Communicator& world, int slots, std::size_t slot_bytes, std::string_view tag) {
     const std::size_t bytes = static_cast<std::size_t>(slots) * slot_bytes;
     SharedArena arena;

@@ -19,6 +19,8 @@ class Staging {
     // How large a slot is for buckets of at most `used` bytes: whole pages, but never above the bucket size
     // that was asked for.
     static std::size_t slot_bytes(std::size_t used, std::size_t asked);
+    // What the engines' threads share a bucket by: several for each, and not so small that each costs.
+    static std::size_t piece_bytes(std::size_t bucket_bytes);
 
     Span memory() const { return arena_.span(); }
     int fd() const { return arena_.fd(); }

@@ -33,6 +33,9 @@ struct SessionOptions {
     Mode mode = Mode::gather;
     std::size_t bucket_bytes = 0;  // at most, for one slot; 0: chosen for this machine
     int depth = 0;                 // slots, at least 2; 0: chosen
+    // Free choices and predictions rest on measured costs (sync/cost), which are kept for later sessions.
+    bool calibrate = false;  // measure them anew
+    std::string link = {};   // what trainer and engines are joined by, where that is not this host's memory
     Deadlines deadlines;
     // For tests: called on rank 0 with the memory of every bucket that is about to be given to the engines.
     std::function<void(int bucket, Span memory)> before_load;

@@ -26,6 +26,8 @@ struct SyncReport {
     std::size_t staging_bytes = 0;  // depth × bucket_bytes, on this host
     bool dense = true;              // delta: everything was sent, since an engine lacked the base
     double total_ms = 0;            // pause to resume
+    double predicted_ms = 0;        // of total_ms; 0: no prediction
+    double predicted_prepare_ms = 0;
     PhaseTimes phase_ms;
 };
 

@@ -44,12 +44,14 @@ std::unique_ptr<Way> make_way(const Wiring& wiring) try {
 class Session::Impl {
   public:
     Impl(std::shared_ptr<comm::Communicator> world, const WeightSource& source, Engines engines,
-         SessionOptions options)
+         const SessionOptions& options)
         : world_(std::move(world)),
           source_(source),
           engines_(std::move(engines)),
-          options_(choose(std::move(options))),
+          options_(choose(options)),
           setup_(make_setup(*world_, source_, engines_, options_)),
+          tuning_(setup_.quantized.empty() ? tune(*world_, setup_.plan, engines_, options, options_)
+                                           : Tuning{}),
           quantizer_(*world_, source_, setup_.quantized, setup_.local),
           way_(make_way({*world_, source_, setup_.plan, setup_.local, engines_, options_, quantizer_})),
           stream_(Stream::make_worker("sync")) {}
@@ -79,6 +81,10 @@ class Session::Impl {
         state_.commit();
         way_->finish(version, true);
         way_->describe(report);
+        if (tuning_.prediction) {
+            report.predicted_ms = tuning_.prediction->total_ms;
+            report.predicted_prepare_ms = tuning_.prediction->prepare_ms;
+        }
         return report;
     }
 
@@ -92,6 +98,7 @@ class Session::Impl {
         return way_->writable(static_cast<int>(found - setup_.local.begin()));
     }
 
+    const Tuning& tuning() const { return tuning_; }
     const VersionState& state() const { return state_; }
 
   private:
@@ -203,6 +210,7 @@ class Session::Impl {
     Engines engines_;
     SessionOptions options_;
     Setup setup_;
+    Tuning tuning_;
     Quantizer quantizer_;
     std::unique_ptr<Way> way_;
     VersionState state_;
@@ -212,7 +220,7 @@ class Session::Impl {
 
 Session::Session(std::shared_ptr<comm::Communicator> world, const WeightSource& source, Engines engines,
                  SessionOptions options)
-    : impl_(std::make_unique<Impl>(std::move(world), source, std::move(engines), std::move(options))) {}
+    : impl_(std::make_unique<Impl>(std::move(world), source, std::move(engines), options)) {}
 Session::Session(std::shared_ptr<comm::Communicator> world, const WeightSource& source,
                  std::unique_ptr<engine::Engine> engine, SessionOptions options)
     : Session(std::move(world), source, one(std::move(engine)), std::move(options)) {}
@@ -225,6 +233,9 @@ WeightsMatch Session::weights_match() {
 }
 Tensor Session::writable(std::size_t index) {
     return impl_->writable(index);
+}
+const Tuning& Session::tuning() const {
+    return impl_->tuning();
 }
 State Session::state() const {
     return impl_->state().state();

@@ -19,6 +19,7 @@
 
 #include "common/comm/communicator.h"
 #include "engine_adapter/engine.h"
+#include "sync/cost/tune.h"
 #include "sync/push/agree.h"
 #include "sync/push/engines.h"
 #include "sync/push/options.h"
@@ -60,6 +61,8 @@ class Session {
     // is not one run of the engine's tensor in the same dtype.
     Tensor writable(std::size_t index);
 
+    // Who chose bucket size and depth, and what pushes are predicted to take.
+    const Tuning& tuning() const;
     State state() const;
     std::int64_t version() const;  // committed last; 0: none
 

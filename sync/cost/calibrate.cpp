@@ -1,0 +1,271 @@
+#include "sync/cost/calibrate.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "common/ops/batched_copy.h"
+#include "common/trace.h"
+#include "sync/cost/store.h"
+#include "sync/gather/cache.h"
+#include "sync/gather/staging.h"
+#include "sync/push/agree.h"
+#include "sync/push/exchange.h"
+
+namespace tandem::sync {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::size_t kMebibyte = std::size_t{1} << 20;
+constexpr int kSlots = 3;
+constexpr int kRoundsAtMost = 15;
+constexpr const char* kTag = "calibration";
+
+double ms_since(Clock::time_point start) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
+// One size of bucket, measured again and again.
+struct Point {
+    std::size_t bytes = 0;
+    int buckets = 0;                       // in one round
+    std::vector<double> fill, load, both;  // milliseconds of one bucket, a value a round
+};
+
+class Calibration {
+  public:
+    Calibration(comm::Communicator& world, const Engines& engines, const CalibrationOptions& options)
+        : world_(world),
+          engines_(engines),
+          options_(options),
+          cache_(last_level_cache_bytes()),
+          points_(make_points(cache_)),
+          staging_(Staging::share(world, kSlots, points_.back().bytes, kTag)),
+          exchange_(world, points_.back().bytes / Staging::piece_bytes(points_.back().bytes) + 16) {
+        for (std::size_t e = 0; e < engines_.size(); ++e)
+            workers_.push_back(Stream::make_worker("calibrate engine " + std::to_string(e)));
+    }
+
+    Costs measure() {
+        const trace::Scope scope("calibrate", "sync");
+        const auto start = Clock::now();
+        make_source();
+        attach();
+        agree(world_, health_, "sync set-up");
+        run(true, true, points_.back().bytes, kSlots + 1);  // first touch
+        const auto measuring = Clock::now();
+        for (int round = 0; round < kRoundsAtMost; ++round) {
+            for (Point& point : points_) {
+                point.fill.push_back(run(true, false, point.bytes, point.buckets));
+                point.load.push_back(run(false, true, point.bytes, point.buckets));
+                point.both.push_back(run(true, true, point.bytes, point.buckets));
+            }
+            lockstep_.push_back(run(true, true, points_[1].bytes, points_[1].buckets, 2));
+            hash_.push_back(hash());
+            // Rank 0's clock decides for all.
+            exchange_.run(health_, 0, world_.rank() == 0 && ms_since(measuring) < budget_ms());
+            if (health_.failed || !exchange_.more()) break;
+        }
+        const double fixed = 2 * request_ms();  // begin, commit
+        agree(world_, health_, "sync set-up");
+        Costs costs;
+        costs.fill = fit(&Point::fill);
+        costs.load = fit(&Point::load);
+        costs.both = fit(&Point::both);
+        costs.lockstep = std::max(1.0, median(lockstep_) / median(points_[1].both));
+        costs.hash_gbps = static_cast<double>(hashed_bytes() * ranks()) / median(hash_) * 1e-6;
+        costs.fixed_ms = fixed;
+        costs.cache_bytes = cache_;
+        costs.measured_at = seconds_since_1970();
+        costs.took_ms = ms_since(start);
+        return costs_from_json(nlohmann::json::parse(broadcast_text(world_, to_json(costs).dump())));
+    }
+
+  private:
+    // Staging of the first two stays in half of the cache, that of the last lies beyond it.
+    static std::vector<Point> make_points(std::size_t cache) {
+        std::size_t middle = 64u << 10;
+        while (middle * 2 * static_cast<std::size_t>(kSlots) <= cache / 2 && middle < 16 * kMebibyte)
+            middle *= 2;
+        const std::size_t large = std::clamp(cache / 2, 16 * kMebibyte, 64 * kMebibyte);
+        return {{middle / 8, 24, {}, {}, {}}, {middle, 10, {}, {}, {}}, {large, 7, {}, {}, {}}};
+    }
+
+    std::size_t ranks() const { return static_cast<std::size_t>(world_.size()); }
+    double budget_ms() const { return static_cast<double>(options_.budget.count()); }
+    static std::size_t hashed_bytes() { return 4 * kMebibyte; }
+    Stage fit(std::vector<double> Point::*times) const {
+        std::array<StagePoint, 3> at;
+        for (std::size_t i = 0; i < at.size(); ++i)
+            at[i] = {static_cast<double>(points_[i].bytes), median(points_[i].*times)};
+        return fit_stage(at[0], at[1], at[2]);
+    }
+
+    // More than a cache holds, over all ranks: shards come from memory.
+    void make_source() {
+        try {
+            const std::size_t bytes = std::clamp(4 * cache_, 64 * kMebibyte, 512 * kMebibyte) / ranks();
+            source_ = SharedArena::create(kTag, std::max(bytes, 4 * kMebibyte), kTag);
+            source_.touch();
+        } catch (const std::exception& error) {
+            health_.fail("calibrate", "", -1, error.what());
+        }
+    }
+
+    // A plan is a part of every attachment; nothing will be loaded by this one.
+    void attach() {
+        each_engine(engines_, health_, "calibrate", -1, [this](engine::Engine& engine, std::size_t) {
+            engine::TransferPlan plan;
+            const auto& tensors = engine.capabilities().tensors;
+            for (std::size_t t = 0; t < tensors.size(); ++t) {
+                const std::size_t width = dtype_size(tensors[t].dtype);
+                const std::size_t bytes = engine::tensor_bytes(tensors[t]);
+                for (std::size_t at = 0; at < bytes; at += kMebibyte) {
+                    const std::size_t part = std::min(bytes - at, kMebibyte);
+                    plan.transfers.push_back({static_cast<std::uint32_t>(t), 0, 0, tensors[t].dtype, 1,
+                                              part / width, 0, part, at, part});
+                }
+            }
+            plan.first.push_back(plan.transfers.size());
+            engine.attach({{staging_.memory(), staging_.fd()}}, plan, Deadline::after(options_.deadline));
+        });
+    }
+
+    // Milliseconds of one of `count` buckets that pass through the slots as in a push: in the steady state
+    // where both sides work. Every rank meets the others equally often, whatever failed.
+    double run(bool fill, bool load, std::size_t bytes, int count, int slots = kSlots) {
+        world_.barrier();
+        const bool past_cache = static_cast<std::size_t>(slots) * bytes > cache_ / 2;
+        std::vector<Event> loaded(static_cast<std::size_t>(count) * workers_.size());
+        auto start = Clock::now();
+        for (int b = 0; b < count; ++b) {
+            const std::size_t at = static_cast<std::size_t>(b % slots) * bytes;
+            if (fill) {
+                const std::size_t pieces = fill_lane(at, bytes, past_cache);
+                if (load && b + 1 >= slots) wait(loaded, b + 1 - slots);
+                exchange_.run(health_, pieces);
+                // The pipeline is full: what comes before it counts neither side whole.
+                if (load && b + 1 == slots) start = Clock::now();
+            }
+            if (load) post(loaded, b, at, bytes);
+        }
+        const double filled = ms_since(start);
+        for (int b = 0; b < count; ++b) wait(loaded, b);
+        if (fill && load) return filled / std::max(1, count - slots);
+        return ms_since(start) / count;
+    }
+
+    // This rank's share of a bucket, in pieces; returns their number.
+    std::size_t fill_lane(std::size_t at, std::size_t bucket_bytes, bool past_cache) {
+        const std::size_t lane = bucket_bytes / ranks() / 64 * 64;
+        const std::size_t piece = Staging::piece_bytes(bucket_bytes);
+        std::size_t pieces = 0;
+        Stream here = Stream::make_inline();
+        for (std::size_t done = 0; done < lane && !health_.failed; done += piece, ++pieces) {
+            const std::size_t bytes = std::min(piece, lane - done);
+            ops::CopyItem item = next_source(bytes);
+            item.to =
+                staging_.memory().subspan(at + static_cast<std::size_t>(world_.rank()) * lane + done, bytes);
+            item.to_stride = bytes;
+            item.checksum = exchange_.mine() + pieces;
+            item.non_temporal = past_cache;
+            ops::batched_copy(here, {&item, 1});
+        }
+        return pieces;
+    }
+
+    // What makes `bytes` of the engine's dtype: the next part of the source, from the front again at its end.
+    ops::CopyItem next_source(std::size_t bytes) {
+        ops::CopyItem item;
+        std::size_t from = bytes;
+        if (options_.from != options_.to) {
+            item.from_dtype = options_.from;
+            item.to_dtype = options_.to;
+            from = bytes / dtype_size(options_.to) * dtype_size(options_.from);
+        }
+        if (position_ + from > source_.bytes()) position_ = 0;
+        item.from = source_.span().subspan(position_, from);
+        item.from_stride = from;
+        position_ += from;
+        return item;
+    }
+
+    // Each engine takes its share of the bucket; they work at once, each its buckets in order.
+    void post(std::vector<Event>& loaded, int bucket, std::size_t at, std::size_t bytes) {
+        if (health_.failed) return;
+        const std::size_t share = std::max<std::size_t>(1, bytes / std::max<std::size_t>(1, workers_.size()));
+        for (std::size_t e = 0; e < workers_.size(); ++e) {
+            workers_[e].enqueue([this, e, at, share, bytes] {
+                engines_[e]->probe(at + e * share, share, Staging::piece_bytes(bytes),
+                                   Deadline::after(options_.deadline));
+            });
+            loaded[static_cast<std::size_t>(bucket) * workers_.size() + e] = workers_[e].record();
+        }
+    }
+    void wait(const std::vector<Event>& loaded, int bucket) {
+        for (std::size_t e = 0; e < workers_.size(); ++e) {
+            try {
+                loaded[static_cast<std::size_t>(bucket) * workers_.size() + e].wait(
+                    Deadline::after(options_.deadline));
+            } catch (const std::exception& error) {
+                health_.fail("calibrate", engines_[e]->peer(), bucket, error.what());
+            }
+        }
+    }
+
+    double hash() {
+        world_.barrier();
+        const auto start = Clock::now();
+        for (std::size_t done = 0; done < hashed_bytes(); done += 256u << 10) {
+            ops::CopyItem item = next_source(256u << 10);
+            item.to = {nullptr, 256u << 10};
+            item.to_stride = item.to.bytes;
+            ops::copy_checksum(item);
+        }
+        world_.barrier();
+        return ms_since(start);
+    }
+
+    // A question and its answer, of all engines one after the other.
+    double request_ms() {
+        std::vector<double> times;
+        for (int i = 0; i < 9; ++i) {
+            const auto start = Clock::now();
+            each_engine(engines_, health_, "calibrate", -1, [this](engine::Engine& engine, std::size_t) {
+                engine.held(Deadline::after(options_.deadline));
+            });
+            times.push_back(ms_since(start));
+        }
+        return median(times);
+    }
+
+    comm::Communicator& world_;
+    const Engines& engines_;
+    const CalibrationOptions& options_;
+    std::size_t cache_;
+    std::vector<Point> points_;
+    Staging staging_;
+    SharedArena source_;
+    std::size_t position_ = 0;  // in source_
+    Exchange<ops::Checksum> exchange_;
+    Health health_;
+    std::vector<double> hash_, lockstep_;
+    std::vector<Stream> workers_;  // [engine]; last: drained before what they use goes away
+};
+
+}  // namespace
+
+Costs calibrate(comm::Communicator& world, const Engines& engines, const CalibrationOptions& options) {
+    return Calibration(world, engines, options).measure();
+}
+
+}  // namespace tandem::sync

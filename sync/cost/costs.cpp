@@ -1,0 +1,71 @@
+#include "sync/cost/costs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "common/error.h"
+
+namespace tandem::sync {
+namespace {
+
+constexpr double kLeastMs = 1e-6;
+
+nlohmann::json stage_json(const Stage& stage) {
+    return {{"overhead_us", stage.overhead_ms * 1e3},
+            {"cached_gbps", stage.cached_gbps},
+            {"streamed_gbps", stage.streamed_gbps}};
+}
+
+double number(const nlohmann::json& json, const char* key, double least) {
+    const auto found = json.find(key);
+    require(found != json.end() && found->is_number(), "costs without {}", key);
+    const double value = found->get<double>();
+    require(std::isfinite(value) && value >= least, "costs with {} {}", key, value);
+    return value;
+}
+
+Stage stage_from_json(const nlohmann::json& costs, const char* key) {
+    const auto found = costs.find(key);
+    require(found != costs.end() && found->is_object(), "costs without {}", key);
+    return {number(*found, "overhead_us", 0) * 1e-3, number(*found, "cached_gbps", 1e-6),
+            number(*found, "streamed_gbps", 1e-6)};
+}
+
+}  // namespace
+
+Stage fit_stage(const StagePoint& small, const StagePoint& middle, const StagePoint& large) {
+    const double slope = std::max(0.0, (middle.ms - small.ms) / (middle.bytes - small.bytes));
+    Stage stage;
+    // Measured unevenly, the small bucket may look dearer than the middle one.
+    stage.overhead_ms = std::clamp(small.ms - slope * small.bytes, 0.0, 0.9 * std::min(small.ms, middle.ms));
+    stage.cached_gbps = middle.bytes / std::max(kLeastMs, middle.ms - stage.overhead_ms) * 1e-6;
+    stage.streamed_gbps =
+        large.bytes / std::max(0.1 * large.ms + kLeastMs, large.ms - stage.overhead_ms) * 1e-6;
+    return stage;
+}
+
+nlohmann::json to_json(const Costs& costs) {
+    return {{"fill", stage_json(costs.fill)},   {"load", stage_json(costs.load)},
+            {"both", stage_json(costs.both)},   {"lockstep", costs.lockstep},
+            {"hash_gbps", costs.hash_gbps},     {"fixed_ms", costs.fixed_ms},
+            {"cache_bytes", costs.cache_bytes}, {"took_ms", costs.took_ms},
+            {"measured_at", costs.measured_at}};
+}
+
+Costs costs_from_json(const nlohmann::json& json) {
+    require(json.is_object(), "costs that are no object");
+    Costs costs;
+    costs.fill = stage_from_json(json, "fill");
+    costs.load = stage_from_json(json, "load");
+    costs.both = stage_from_json(json, "both");
+    costs.lockstep = number(json, "lockstep", 1);
+    costs.hash_gbps = number(json, "hash_gbps", 1e-6);
+    costs.fixed_ms = number(json, "fixed_ms", 0);
+    costs.cache_bytes = static_cast<std::size_t>(number(json, "cache_bytes", 0));
+    costs.took_ms = number(json, "took_ms", 0);
+    costs.measured_at = static_cast<std::int64_t>(number(json, "measured_at", 0));
+    return costs;
+}
+
+}  // namespace tandem::sync

@@ -1,0 +1,48 @@
+// What a host pair's syncs are made of, as calibrate.h measures it: enough to predict a push (predict.h).
+// Plain data, and how it is written down.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+
+namespace tandem::sync {
+
+// Time of one bucket: a part that every bucket costs, and one that grows with its bytes; these are cheaper
+// while all of staging stays in the last-level cache. All ranks (or engines) work on one bucket together.
+struct Stage {
+    double overhead_ms = 0;
+    double cached_gbps = 0;
+    double streamed_gbps = 0;
+
+    double ms(double bytes, bool cached) const {
+        return overhead_ms + bytes / (cached ? cached_gbps : streamed_gbps) * 1e-6;
+    }
+};
+
+struct Costs {
+    Stage fill;                   // the ranks writing a bucket and meeting, engines idle
+    Stage load;                   // the engines taking a bucket, ranks idle
+    Stage both;                   // fill of one and load of another at once: one step of the pipeline
+    double lockstep = 1;          // how much longer such a step is at depth 2, where each waits for the other
+    double hash_gbps = 0;         // all ranks checksumming their shards
+    double fixed_ms = 0;          // of a version without buckets: opened, committed
+    std::size_t cache_bytes = 0;  // last-level cache; half of it may be staging
+    double took_ms = 0;           // to measure
+    std::int64_t measured_at = 0;  // seconds since 1970
+};
+
+// Staging that a bucket is measured in, and what it took, in milliseconds.
+struct StagePoint {
+    double bytes = 0;
+    double ms = 0;
+};
+// `small` and `middle` in the cache, `large` beyond it.
+Stage fit_stage(const StagePoint& small, const StagePoint& middle, const StagePoint& large);
+
+nlohmann::json to_json(const Costs& costs);
+// Throws InvalidArgument: a field is missing, or a rate is not positive.
+Costs costs_from_json(const nlohmann::json& json);
+
+}  // namespace tandem::sync

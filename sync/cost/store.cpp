@@ -1,0 +1,82 @@
+#include "sync/cost/store.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "common/error.h"
+#include "common/log.h"
+
+namespace tandem::sync {
+namespace {
+
+constexpr int kFormat = 1;
+
+std::string environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? "" : value;
+}
+
+nlohmann::json read(const std::filesystem::path& file) {
+    std::ifstream stream(file);
+    nlohmann::json json = nlohmann::json::parse(stream, nullptr, false);
+    const bool known = json.is_object() && json.value("format", nlohmann::json()) == kFormat &&
+                       json.contains("entries") && json["entries"].is_object();
+    if (known) return json;
+    return {{"format", kFormat}, {"entries", nlohmann::json::object()}};
+}
+
+}  // namespace
+
+std::filesystem::path costs_file() {
+    std::filesystem::path folder = environment("TANDEM_CACHE_DIR");
+    if (folder.empty()) {
+        std::filesystem::path cache = environment("XDG_CACHE_HOME");
+        const std::string home = environment("HOME");
+        if (cache.empty() && !home.empty()) cache = std::filesystem::path(home) / ".cache";
+        if (cache.empty()) return {};
+        folder = cache / "tandem";
+    }
+    return folder / "costs.json";
+}
+
+std::int64_t seconds_since_1970() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::seconds>(now).count();
+}
+
+std::optional<Costs> stored_costs(const std::filesystem::path& file, const std::string& key,
+                                  std::int64_t now) {
+    if (file.empty()) return std::nullopt;
+    const nlohmann::json json = read(file);
+    const auto found = json["entries"].find(key);
+    if (found == json["entries"].end()) return std::nullopt;
+    try {
+        const Costs costs = costs_from_json(*found);
+        const bool fresh = costs.measured_at <= now && now - costs.measured_at <= kCostsValid.count();
+        return fresh ? std::optional(costs) : std::nullopt;
+    } catch (const InvalidArgument&) {
+        return std::nullopt;
+    }
+}
+
+void store_costs(const std::filesystem::path& file, const std::string& key, const Costs& costs) {
+    if (file.empty()) return;
+    std::error_code error;
+    std::filesystem::create_directories(file.parent_path(), error);
+    nlohmann::json json = read(file);
+    json["entries"][key] = to_json(costs);
+    const std::filesystem::path fresh = file.string() + "." + std::to_string(::getpid());
+    std::ofstream stream(fresh);
+    stream << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    stream.close();
+    if (stream) std::filesystem::rename(fresh, file, error);
+    if (!stream || error) {
+        spdlog::debug("measured costs are not kept: {} cannot be written", file.string());
+        std::filesystem::remove(fresh, error);
+    }
+}
+
+}  // namespace tandem::sync

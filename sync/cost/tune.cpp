@@ -1,0 +1,118 @@
+#include "sync/cost/tune.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "sync/cost/calibrate.h"
+#include "sync/cost/host.h"
+#include "sync/cost/store.h"
+#include "sync/push/agree.h"
+
+namespace tandem::sync {
+namespace {
+
+// The dtypes that most of a model has: those of the largest tensor.
+template <typename Tensors>
+DType main_dtype(const Tensors& tensors) {
+    const auto largest = std::max_element(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+        return numel(a.shape) < numel(b.shape);
+    });
+    return largest->dtype;
+}
+
+// What the costs depend on, besides the bytes. Engines are on the trainer's host: they map its memory.
+std::string key_of(const comm::Communicator& world, const ReshardPlan& plan, const Engines& engines,
+                   DType from, DType to, const std::string& link) {
+    std::string key =
+        fmt::format("{}, {}, {} cores; {} ranks; {} x engine {} on the same host; {} to {}", host_name(),
+                    processor_name(), std::thread::hardware_concurrency(), world.size(), plan.engine().size(),
+                    engines.front()->capabilities().engine, dtype_name(from), dtype_name(to));
+    if (!link.empty()) key += "; " + link;
+    return key;
+}
+
+std::string age_text(std::int64_t seconds) {
+    if (seconds < 120) return fmt::format("{} s", seconds);
+    if (seconds < 2 * 3600) return fmt::format("{} min", seconds / 60);
+    if (seconds < 48 * 3600) return fmt::format("{} h", seconds / 3600);
+    return fmt::format("{} days", seconds / 86400);
+}
+
+std::string size_text(std::size_t bytes) {
+    return fmt::format("{:.4g} MiB", static_cast<double>(bytes) / 1048576.0);
+}
+
+// From the file of rank 0, or measured by all.
+void find_costs(comm::Communicator& world, const ReshardPlan& plan, const Engines& engines,
+                const SessionOptions& wish, Tuning& tuning) {
+    const DType from = main_dtype(plan.source().tensors);
+    const DType to = main_dtype(plan.engine().front());
+    const std::filesystem::path file = costs_file();
+    const std::int64_t now = seconds_since_1970();
+    std::string key;
+    std::string known;
+    if (world.rank() == 0) {
+        key = key_of(world, plan, engines, from, to, wish.link);
+        const auto stored = wish.calibrate ? std::nullopt : stored_costs(file, key, now);
+        if (stored) known = to_json(*stored).dump();
+    }
+    known = broadcast_text(world, known);
+    if (!known.empty()) {
+        tuning.costs = costs_from_json(nlohmann::json::parse(known));
+        tuning.age_s = std::max<std::int64_t>(1, now - tuning.costs->measured_at);
+        return;
+    }
+    CalibrationOptions options;
+    options.from = from;
+    options.to = to;
+    options.deadline = wish.deadlines.load;
+    tuning.costs = calibrate(world, engines, options);
+    if (world.rank() == 0) store_costs(file, key, *tuning.costs);
+}
+
+}  // namespace
+
+nlohmann::json to_json(const Tuning& tuning) {
+    nlohmann::json json{{"chosen_by", tuning.chosen_by}};
+    if (tuning.prediction) {
+        json["predicted_ms"] = tuning.prediction->total_ms;
+        json["predicted_prepare_ms"] = tuning.prediction->prepare_ms;
+    }
+    if (tuning.costs) {
+        json["calibration"] = to_json(*tuning.costs);
+        json["calibration"]["age_s"] = tuning.age_s;
+    }
+    return json;
+}
+
+Tuning tune(comm::Communicator& world, const ReshardPlan& plan, const Engines& engines,
+            const SessionOptions& wish, SessionOptions& options) {
+    Tuning tuning;
+    const bool staged = options.mode == Mode::gather;
+    const bool by_user = wish.bucket_bytes > 0 && (wish.depth > 0 || !staged);
+    if (by_user) tuning.chosen_by = "user";
+    if (plan.bytes() < kLeastTunedBytes || (!staged && options.mode != Mode::direct)) return tuning;
+    find_costs(world, plan, engines, wish, tuning);
+    if (staged && !by_user) {
+        const Buckets buckets = choose_buckets(*tuning.costs, plan.bytes(), {wish.bucket_bytes, wish.depth});
+        options.bucket_bytes = buckets.bytes;
+        options.depth = buckets.depth;
+        tuning.chosen_by = "cost model";
+    }
+    tuning.prediction = staged
+                            ? predict_gather(*tuning.costs, plan.bytes(), options.bucket_bytes, options.depth)
+                            : predict_direct(*tuning.costs, plan.bytes(), options.bucket_bytes);
+    if (world.rank() != 0) return tuning;
+    const std::string origin = tuning.age_s == 0
+                                   ? fmt::format("calibrated in {:.1f} s", tuning.costs->took_ms * 1e-3)
+                                   : fmt::format("calibrated {} ago", age_text(tuning.age_s));
+    const std::string depth = staged ? fmt::format(", depth {}", options.depth) : "";
+    spdlog::info("sync: buckets of {}{}, by {}: predicted {:.1f} ms ({})", size_text(options.bucket_bytes),
+                 depth, tuning.chosen_by, tuning.prediction->total_ms, origin);
+    return tuning;
+}
+
+}  // namespace tandem::sync

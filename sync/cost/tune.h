@@ -1,0 +1,34 @@
+// A session's buckets: as the user wished, else by the cost model, else as they are by default; and what a
+// push with them will take.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "common/comm/communicator.h"
+#include "sync/cost/predict.h"
+#include "sync/plan/reshard.h"
+#include "sync/push/engines.h"
+#include "sync/push/options.h"
+
+namespace tandem::sync {
+
+// Below, a push takes milliseconds whatever its buckets are: nothing to measure for.
+constexpr std::size_t kLeastTunedBytes = std::size_t{32} << 20;
+
+struct Tuning {
+    std::string chosen_by = "default";  // "user", "cost model"
+    std::optional<Costs> costs;
+    std::int64_t age_s = 0;  // of the costs; 0: measured for this session
+    std::optional<Prediction> prediction;
+};
+nlohmann::json to_json(const Tuning& tuning);  // {chosen_by, predicted_ms, …, calibration {…}}
+
+// Collective; the same on every rank. `options` have defaults where `wish` has zeros; what the cost model
+// finds better replaces those. Costs come from costs_file() (store.h), else are measured and kept there. Only
+// gather is tuned; gather and direct are predicted; quantised weights are neither.
+Tuning tune(comm::Communicator& world, const ReshardPlan& plan, const Engines& engines,
+            const SessionOptions& wish, SessionOptions& options);
+
+}  // namespace tandem::sync
