@@ -108,6 +108,7 @@ class Communicator {
     // What lies behind memory() of all ranks, for engines that read it; none where it is private.
     virtual SharedMemory shared_memory() const { return {}; }
     virtual void set_timeout(std::chrono::milliseconds timeout) = 0;  // default 60 s
+    virtual std::chrono::milliseconds timeout() const = 0;
     virtual void abort(const std::string& reason) noexcept = 0;
 
     // Single-item and host-blocking forms, on an inline stream.

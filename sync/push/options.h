@@ -17,7 +17,8 @@ std::string_view mode_name(Mode mode);
 Mode mode_from_name(std::string_view name);  // throws InvalidArgument listing the names
 
 // How long each phase may take. Ranks wait for each other no longer than the world communicator's own
-// timeout, which must be longer than each of these.
+// timeout, which must be longer than each of these but the transfer, and what it takes to give up: abort and
+// resume.
 struct Deadlines {
     std::chrono::milliseconds prepare{30'000};
     std::chrono::milliseconds pause{30'000};
@@ -26,7 +27,7 @@ struct Deadlines {
     std::chrono::milliseconds transfer{120'000};  // of all buckets
     std::chrono::milliseconds commit{30'000};
     std::chrono::milliseconds abort{10'000};
-    std::chrono::milliseconds resume{30'000};
+    std::chrono::milliseconds resume{10'000};
 };
 
 struct SessionOptions {

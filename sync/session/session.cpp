@@ -156,11 +156,12 @@ class Session::Impl {
         agree(*world_, health, what);
     }
 
-    // Runs work on the session's stream, so that a deadline holds whatever the work waits for.
+    // Runs work on the session's stream, so that a deadline holds whatever the work waits for. It is later by
+    // the ranks' own timeout, so that what waits for an engine or a rank can say for which.
     void on_stream(const char* phase, std::chrono::milliseconds patience, std::function<void()> work) {
         stream_.enqueue(std::move(work));
         try {
-            stream_.record().wait(Deadline::after(patience));
+            stream_.record().wait(Deadline::after(patience + world_->timeout()));
         } catch (const std::exception& error) {
             // Ends what the stream still waits for, before what its work uses goes away.
             world_->abort(fmt::format("{}: {}", phase, error.what()));

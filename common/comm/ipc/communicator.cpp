@@ -38,6 +38,9 @@ class IpcCommunicator final : public Communicator {
         require(timeout.count() > 0, "a timeout of {} ms", timeout.count());
         core_->group.rank().timeout_ms.store(timeout.count());
     }
+    std::chrono::milliseconds timeout() const override {
+        return std::chrono::milliseconds(core_->group.rank().timeout_ms.load());
+    }
     void abort(const std::string& reason) noexcept override {
         core_->group.job().abort(core_->group.rank().name(), reason);
     }
