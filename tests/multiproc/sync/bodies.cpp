@@ -1,61 +1,19 @@
 #include "tests/multiproc/sync/bodies.h"
 
-#include <unistd.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
+#include <algorithm>
+#include <thread>
 
 #include "common/comm/launch.h"
-#include "engine_adapter/receiver/client.h"
-#include "sync/session/session.h"
-#include "tests/multiproc/sync/engine_process.h"
-#include "tests/unit/sync/test_source.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "tests/multiproc/sync/board.h"
+#include "tests/multiproc/sync/footprint.h"
+#include "tests/multiproc/sync/rank.h"
 
 namespace tandem::sync {
 namespace {
 
-std::string setting(const char* name) {
-    const char* value = std::getenv(name);
-    require(value != nullptr, "the test did not set {}", name);
-    return value;
-}
-
-class Rank {
-  public:
-    explicit Rank(SessionOptions options = {})
-        : world_(comm::connect_from_environment(Deadline::after_ms(20'000))) {
-        world_->set_timeout(std::chrono::milliseconds(10'000));
-        std::vector<int> sizes;
-        std::istringstream words(setting("TEST_MESH"));
-        for (std::string size; std::getline(words, size, ',');) sizes.push_back(std::stoi(size));
-        std::vector<std::string> axes{"dp", "cp"};
-        axes.resize(sizes.size());
-        Placements placements{Shard(0)};
-        if (sizes.size() > 1) placements.push_back(Replicate());
-        const DType dtype = dtype_from_name(setting("TEST_SOURCE"));
-        const auto tensors = process_tensors(dtype);
-        source_ = std::make_unique<TestSource>(tensors, DeviceMesh::create(world_, sizes, axes),
-                                               std::vector<Placements>(tensors.size(), placements), dtype);
-        std::unique_ptr<engine::Engine> engine;
-        if (world_->rank() == 0)
-            engine = engine::connect_receiver(setting("TEST_ENGINE"), Deadline::after_ms(5000));
-        options.bucket_bytes = std::stoul(setting("TEST_BUCKET"));
-        options.depth = 2;
-        options.deadlines.load = options.deadlines.commit = options.deadlines.abort =
-            std::chrono::milliseconds(5000);
-        session_ = std::make_unique<Session>(world_, *source_, std::move(engine), options);
-    }
-
-    comm::Communicator& world() { return *world_; }
-    TestSource& source() { return *source_; }
-    Session& session() { return *session_; }
-
-  private:
-    std::shared_ptr<comm::Communicator> world_;
-    std::unique_ptr<TestSource> source_;
-    std::unique_ptr<Session> session_;
-};
+using Clock = std::chrono::steady_clock;
 
 int fail(const std::string& why) {
     std::fprintf(stderr, "rank %d: %s\n", comm::rank_environment().rank, why.c_str());
@@ -64,9 +22,9 @@ int fail(const std::string& why) {
 
 int push() {
     Rank rank;
+    rank.connect(setting("TEST_ENGINE"));
     for (int version = 1; version <= 2; ++version) {
-        rank.source().set_step(version);
-        const SyncReport report = rank.session().push(version);
+        const SyncReport report = rank.push(version);
         if (report.staging_bytes > 2 * std::stoul(setting("TEST_BUCKET")))
             return fail("staging is above its cap");
         if (memory_stats("staging").peak_bytes > 2 * std::stoul(setting("TEST_BUCKET")))
@@ -83,13 +41,12 @@ int corrupt() {
     options.before_load = [&now](int bucket, Span slot) {
         if (now && bucket == 2) slot.data[100] ^= std::byte{4};
     };
-    Rank rank(options);
-    rank.source().set_step(1);
-    rank.session().push(1);
+    Rank rank;
+    rank.connect(setting("TEST_ENGINE"), options);
+    rank.push(1);
     now = true;
-    rank.source().set_step(2);
     try {
-        rank.session().push(2);
+        rank.push(2);
         return fail("a corrupted bucket passed");
     } catch (const SyncError& error) {
         const std::string what = error.what();
@@ -98,55 +55,97 @@ int corrupt() {
         if (!names || error.bucket() != 2 || error.phase() != "load") return fail("unclear error: " + what);
     }
     now = false;
-    rank.session().push(3);
+    rank.push(3);
     return rank.session().weights_match().match ? 0 : fail("the push after the failed one did not heal");
 }
 
-int forever() {
-    Rank rank;
-    try {
-        for (int version = std::stoi(setting("TEST_FIRST"));; ++version) {
-            rank.source().set_step(version);
-            rank.session().push(version);
-        }
-    } catch (const Error& error) {
-        std::fprintf(stderr, "rank %d: %s\n", rank.world().rank(), error.what());
-        return kSyncFailed;
+class Rounds {
+  public:
+    Rounds()
+        : board_(setting("TEST_BOARD")),
+          mine_(board_->ranks.at(static_cast<std::size_t>(rank_.world().rank()))) {
+        spdlog::set_level(spdlog::level::err);
     }
-}
 
-struct Footprint {
-    long descriptors = 0;
-    long resident_kib = 0;
+    int run() {
+        for (int round = 1;; ++round) {
+            while (board_->round.load() < round) std::this_thread::sleep_for(std::chrono::microseconds(500));
+            try {
+                play();
+                mine_.rounds = round;
+                if (board_->last) return 0;
+            } catch (const SyncError& error) {
+                note(error);
+            } catch (const Error& error) {
+                note(error);
+                return kJobLost;
+            }
+        }
+    }
+
+  private:
+    void play() {
+        if (board_->engine[0] != '\0') {
+            SessionOptions options;
+            options.before_load = [this](int bucket, Span) { hold(bucket); };
+            rank_.connect(board_->engine.data(), options);
+        }
+        if (board_->first > 0) version_ = board_->first - 1;
+        for (int done = 0; board_->pushes == 0 || done < board_->pushes; ++done) {
+            const auto start = Clock::now();
+            rank_.push(++version_);
+            mine_.took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count();
+            ++mine_.pushes;
+        }
+        const WeightsMatch match = rank_.session().weights_match();
+        if (!match.match) throw ProtocolError("the engine differs in " + match.first_mismatch);
+    }
+
+    void hold(int bucket) {
+        if (bucket == 0 || board_->hold_bucket.load() != bucket) return;
+        board_->held = true;
+        while (board_->hold_bucket.load() == bucket)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+
+    void note(const std::exception& error) {
+        const std::string text = error.what();
+        mine_.message.fill('\0');
+        std::copy_n(text.begin(), std::min(text.size(), mine_.message.size() - 1), mine_.message.begin());
+        ++mine_.failures;
+    }
+
+    Rank rank_;
+    BoardMemory board_;
+    Board::RankPart& mine_;
+    std::int64_t version_ = 0;
 };
-
-Footprint footprint() {
-    Footprint now;
-    now.descriptors = std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
-                                    std::filesystem::directory_iterator{});
-    std::ifstream statm("/proc/self/statm");
-    long total = 0;
-    long resident = 0;
-    long shared = 0;
-    statm >> total >> resident >> shared;
-    now.resident_kib = resident * (::sysconf(_SC_PAGESIZE) / 1024);
-    return now;
-}
 
 int many() {
     Rank rank;
-    rank.source().set_step(300);
-    Footprint after_ten;
-    for (int version = 1; version <= 300; ++version) {
-        rank.session().push(version);
-        if (version == 10) after_ten = footprint();
+    const int pushes = std::stoi(setting("TEST_MANY"));
+    std::int64_t version = 0;
+    for (const Mode mode : {Mode::gather, Mode::direct, Mode::alias, Mode::delta}) {
+        rank.connect(setting("TEST_ENGINE"), {}, mode);
+        std::vector<Footprint> after_ten;
+        for (int i = 1; i <= pushes; ++i) {
+            rank.push(++version);
+            if (i != 10 && i != pushes) continue;
+            rank.world().barrier();
+            std::vector<Footprint> now{footprint("self")};
+            if (rank.world().rank() == 0) now.push_back(footprint(setting("TEST_ENGINE_PID")));
+            rank.world().barrier();
+            if (i == 10) after_ten = now;
+            if (i != pushes) continue;
+            for (std::size_t p = 0; p < now.size(); ++p) {
+                const std::string grown = growth(after_ten[p], now[p]);
+                if (!grown.empty())
+                    return fail(fmt::format("{}, {}: {}", mode_name(mode),
+                                            p == 0 ? "this rank" : "the engine", grown));
+            }
+        }
+        if (!rank.session().weights_match().match) return fail("the engine differs");
     }
-    const Footprint end = footprint();
-    if (end.descriptors != after_ten.descriptors)
-        return fail(fmt::format("descriptors went from {} to {}", after_ten.descriptors, end.descriptors));
-    if (end.resident_kib > after_ten.resident_kib + 1024)
-        return fail(
-            fmt::format("resident memory went from {} to {} KiB", after_ten.resident_kib, end.resident_kib));
     return 0;
 }
 
@@ -155,7 +154,7 @@ int many() {
 int run_body(const std::string& name) {
     if (name == "push") return push();
     if (name == "corrupt") return corrupt();
-    if (name == "forever") return forever();
+    if (name == "rounds") return Rounds().run();
     if (name == "many") return many();
     return fail("no body '" + name + "'");
 }

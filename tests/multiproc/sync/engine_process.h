@@ -1,7 +1,7 @@
 // The engine's side in a process of its own: this test binary started again with "--engine". It takes lines
 // on its standard input and answers each with a line:
-//   status          "version V refusing R"
-//   check STEP      "ok", or the first byte that is not what a whole version of that step holds
+//   status          "version V refusing R in_place P": P is 1 when it reads the trainer's memory
+//   check VERSION   "ok", or the first byte that is not what that version holds
 #pragma once
 
 #include <signal.h>
@@ -16,32 +16,25 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "engine_adapter/receiver/receiver.h"
+#include "tests/multiproc/sync/process_source.h"
 #include "tests/unit/receiver/test_target.h"
-#include "tests/unit/sync/test_source.h"
 
 namespace tandem::sync {
 
-// Uneven rows, tiny tensors, rows and tensors larger than the tests' buckets; about 1.3 million elements.
-inline std::vector<engine::TensorInfo> process_tensors(DType dtype) {
-    return {{"embed", {2111, 256}, dtype}, {"norm", {7}, dtype},        {"q", {640, 480}, dtype},
-            {"one", {1}, dtype},           {"wide", {3, 50000}, dtype}, {"gate", {971, 311}, dtype},
-            {"tail", {5, 2, 3}, dtype}};
-}
-
-// The first difference from a whole version of `step`, or "ok".
-inline std::string check_weights(const engine::TestTarget& target, DType source, int step) {
+// The first difference from a whole `version`, or "ok".
+inline std::string check_weights(const engine::TestTarget& target, DType source, std::int64_t version) {
+    const int step = step_of(version);
     for (std::size_t t = 0; t < target.weights().size(); ++t) {
         const engine::WeightSlot& weight = target.weights()[t];
         const Span memory = target.reading(t);
         const std::size_t width = dtype_size(weight.info.dtype);
         for (std::size_t i = 0; i < memory.bytes / width; ++i) {
-            float value = element_value(t, i, step);
+            float value = process_value(t, i, step);
             if (source == DType::bfloat16) value = static_cast<float>(bfloat16(value));
             std::byte expected[4];
             put_value(expected, weight.info.dtype, value);
-            if (std::memcmp(expected, memory.data + i * width, width) != 0) {
-                return fmt::format("{} element {} is not of step {}", weight.info.name, i, step);
-            }
+            if (std::memcmp(expected, memory.data + i * width, width) != 0)
+                return fmt::format("{} element {} is not of version {}", weight.info.name, i, version);
         }
     }
     return "ok";
@@ -51,21 +44,31 @@ inline std::string check_weights(const engine::TestTarget& target, DType source,
 inline int run_engine(const std::string& source, const std::string& held) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     set_up_logging("engine");  // to standard error; standard output is for answers
+    spdlog::set_level(spdlog::level::err);
     engine::TestTarget target(process_tensors(dtype_from_name(held)));
     const engine::Receiver receiver(target, {.copy_threads = 2});
     std::cout << receiver.address() << std::endl;
     for (std::string line; std::getline(std::cin, line);) {
         std::istringstream words(line);
         std::string command;
-        int step = 0;
-        words >> command >> step;
-        if (command == "check")
-            std::cout << check_weights(target, dtype_from_name(source), step) << std::endl;
-        else
-            std::cout << "version " << target.version() << " refusing " << target.refusing() << std::endl;
+        std::int64_t version = 0;
+        words >> command >> version;
+        if (command == "check") {
+            std::cout << check_weights(target, dtype_from_name(source), version) << std::endl;
+        } else {
+            const bool in_place = target.reading(0).data != target.weights()[0].memory.data;
+            std::cout << "version " << target.version() << " refusing " << target.refusing() << " in_place "
+                      << in_place << std::endl;
+        }
     }
     return 0;
 }
+
+struct EngineStatus {
+    std::int64_t version = 0;
+    bool refusing = false;
+    bool in_place = false;
+};
 
 class EngineProcess {
   public:
@@ -76,7 +79,22 @@ class EngineProcess {
     const std::string& address() const { return address_; }
     int pid() const { return child_.pid(); }
     void kill() { child_.kill(); }
+    void stop() const { ::kill(child_.pid(), SIGSTOP); }
+    void go_on() const { ::kill(child_.pid(), SIGCONT); }
     std::string ask(const std::string& line) { return child_.ask(line); }
+    EngineStatus status() {
+        EngineStatus status;
+        std::string word;
+        std::istringstream(ask("status")) >> word >> status.version >> word >> status.refusing >> word >>
+            status.in_place;
+        return status;
+    }
+    // "ok" when it refuses, holds nothing, or holds exactly the version that it says.
+    std::string whole_or_refusing() {
+        const EngineStatus now = status();
+        if (now.refusing || now.version == 0) return "ok";
+        return ask("check " + std::to_string(now.version));
+    }
 
   private:
     comm::PipedChild child_;

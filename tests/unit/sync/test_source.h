@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ inline float element_value(std::size_t t, std::size_t i, int step) {
     return static_cast<float>(static_cast<std::int64_t>(x & 0x1ffff) - 0x10000) / 65536.0f;
 }
 
+using ElementValue = std::function<float(std::size_t t, std::size_t i, int step)>;
+
 inline void put_value(std::byte* to, DType dtype, float value) {
     if (dtype == DType::float32)
         *reinterpret_cast<float*>(to) = value;
@@ -34,7 +37,8 @@ class TestSource final : public WeightSource {
   public:
     // layouts[t]: the placements of tensor t on `mesh`. Shards lie in memory that engines can map.
     TestSource(const std::vector<engine::TensorInfo>& tensors, const DeviceMesh& mesh,
-               const std::vector<Placements>& layouts, DType dtype) {
+               const std::vector<Placements>& layouts, DType dtype, ElementValue value = element_value)
+        : value_(std::move(value)) {
         for (std::size_t t = 0; t < tensors.size(); ++t) {
             const Shape local =
                 local_layout(tensors[t].shape, mesh.sizes(), layouts[t], mesh.coordinates()).shape;
@@ -80,10 +84,11 @@ class TestSource final : public WeightSource {
                 rest /= size;
             }
             put_value(tensor.local().raw() + static_cast<std::size_t>(i) * width, tensor.dtype(),
-                      element_value(t, static_cast<std::size_t>(index), step));
+                      value_(t, static_cast<std::size_t>(index), step));
         }
     }
 
+    ElementValue value_;
     std::vector<NamedTensor> tensors_;
 };
 

@@ -1,0 +1,18 @@
+// The test binary is also its own engine and its own ranks.
+#include <gmock/gmock.h>
+
+#include "tests/multiproc/sync/bodies.h"
+#include "tests/multiproc/sync/engine_process.h"
+
+int main(int argc, char** argv) {
+    try {
+        if (argc == 4 && std::string(argv[1]) == "--engine")
+            return tandem::sync::run_engine(argv[2], argv[3]);
+        if (argc == 3 && std::string(argv[1]) == "--rank") return tandem::sync::run_body(argv[2]);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "%s: %s\n", argv[1], error.what());
+        return 1;
+    }
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}

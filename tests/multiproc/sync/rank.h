@@ -1,0 +1,37 @@
+// A trainer rank of these tests: the world, a source, and a session with the engine.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/comm/communicator.h"
+#include "sync/session/session.h"
+#include "tests/multiproc/sync/process_source.h"
+
+namespace tandem::sync {
+
+std::string setting(const char* name);  // of the environment; throws when the test did not set it
+
+class Rank {
+  public:
+    Rank();
+    // A new session instead of the one before.
+    void connect(const std::string& engine, SessionOptions options = {}, Mode mode = mode_of_test());
+
+    comm::Communicator& world() { return *world_; }
+    ProcessSource& source() { return *source_; }
+    Session& session() { return *session_; }
+
+    SyncReport push(std::int64_t version) {
+        source_->set_version(version);
+        return session_->push(version);
+    }
+
+  private:
+    static Mode mode_of_test();
+    std::shared_ptr<comm::Communicator> world_;
+    std::unique_ptr<ProcessSource> source_;
+    std::unique_ptr<Session> session_;
+};
+
+}  // namespace tandem::sync
