@@ -129,12 +129,11 @@ TensorInfo scales_of(const TensorInfo& weight, const std::function<Shape(const s
                                                                  along_blocks(column, part.size[1], columns));
         require(in_place, "tensor '{}' {}: part '{}' {} at element {} shares blocks of scales with others",
                 weight.name, to_string(shape), part.name, to_string(part.size), part.offset);
-        scales.parts.push_back(
-            {scale_name(part.name, weight.dtype),
-             std::move(box.start),
-             std::move(box.size),
-             (matrix * scale_rows + row / block) * scale_columns + (scale_columns == 1 ? 0 : column / block),
-             {scale_columns, 1}});
+        scales.parts.push_back({scale_name(part.name, weight.dtype),
+                                std::move(box.start),
+                                std::move(box.size),
+                                (matrix * scale_rows + row / block) * scale_columns + column / block,
+                                {scale_columns, 1}});
     }
     return scales;
 }
