@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -118,6 +119,17 @@ void write_file(const std::string& path, const std::string& text) {
     if (!file) throw Error(fmt::format("cannot write {}", path));
 }
 
+// Asked before anything is started, not after minutes of measuring.
+void require_writable(const char* option, const std::string& file) {
+    if (file.empty()) return;
+    const auto refuse = [&](const char* why) {
+        throw ConfigError("command line", option, fmt::format("{} cannot be written: {}", file, why));
+    };
+    if (std::filesystem::is_directory(file)) refuse(std::strerror(EISDIR));
+    const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
+    if (::access(folder.c_str(), W_OK) != 0) refuse(std::strerror(errno));
+}
+
 struct Output {
     bool json = false;
     std::string html;  // a file
@@ -125,6 +137,8 @@ struct Output {
 
 int run_bench(const sync::BenchOptions& options, const Output& output) {
     options.validate();
+    require_writable("--trace", options.trace);
+    require_writable("--html", output.html);
     std::vector<std::unique_ptr<comm::PipedChild>> engines;
     std::string addresses;
     for (int rank = 0; rank < options.engine_tp; ++rank) {
