@@ -1,0 +1,252 @@
+// `tandem-sync bench` as a user runs it: what it tells in each mode, what it refuses, what it writes, and
+// what is left when a part of it is killed.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "sync/bench/shapes.h"
+#include "sync/plan/engine_layout.h"
+#include "tests/multiproc/app/program.h"
+
+namespace tandem::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Words = std::vector<std::string>;
+
+Words bench(const std::string& mode, const Words& more = {}) {
+    Words command{"tandem-sync", "bench", "--shapes", "tiny", "--mode", mode};
+    command.insert(command.end(), more.begin(), more.end());
+    return command;
+}
+
+// Measured costs are kept in a folder of the test's, not in the user's.
+class BenchProgram : public testing::Test {
+  protected:
+    Words environment() const { return {"TANDEM_CACHE_DIR=" + cache_.path()}; }
+    json run(const std::string& mode, Words more) const {
+        more.insert(more.end(), {"--json", "--iterations", "4"});
+        Program program(bench(mode, more), environment());
+        EXPECT_EQ(program.wait(), 0) << program.err();
+        const json result = json::parse(program.out(), nullptr, false);
+        EXPECT_TRUE(result.is_object()) << program.out();
+        EXPECT_EQ(result.value("verified", false), true) << mode;
+        return result;
+    }
+    Folder cache_;
+};
+
+TEST_F(BenchProgram, TellsEveryFieldInEveryMode) {
+    for (const char* mode : {"gather", "direct", "alias", "delta"}) {
+        for (const auto& [mesh, source] : {std::pair{"2,1", "bfloat16"}, {"2,2", "float32"}}) {
+            SCOPED_TRACE(fmt::format("{} {} {}", mode, mesh, source));
+            const json result =
+                run(mode, {"--mesh", mesh, "--source-dtype", source, "--bucket-mib", "0.0625"});
+            for (const char* field : {"bytes", "median_ms", "p95_ms", "phase_ms", "gbps", "copy_gbps",
+                                      "speed_of_light_ms", "speed_of_light_ratio", "staging_peak_bytes",
+                                      "staging_cap_bytes", "steady_state_allocations", "bytes_moved",
+                                      "verified", "bucket_bytes", "depth", "mesh", "mode", "hardware"}) {
+                EXPECT_TRUE(result.contains(field)) << field;
+            }
+            for (const char* phase : {"prepare", "pause", "gather", "copy", "load", "resume"}) {
+                ASSERT_TRUE(result["phase_ms"].contains(phase)) << phase;
+                EXPECT_GE(result["phase_ms"][phase], 0.0) << phase;
+            }
+            for (const char* field : {"bytes", "median_ms", "gbps", "copy_gbps", "speed_of_light_ms",
+                                      "speed_of_light_ratio", "depth"}) {
+                EXPECT_GT(result[field], 0.0) << field;
+            }
+            EXPECT_GE(result["p95_ms"], result["median_ms"]);
+            EXPECT_EQ(result["mode"], mode);
+            EXPECT_EQ(fmt::format("{},{}", result["mesh"][0].get<int>(), result["mesh"][1].get<int>()), mesh);
+            EXPECT_EQ(result["steady_state_allocations"], 0);
+            EXPECT_LE(result["staging_peak_bytes"], result["staging_cap_bytes"]);
+            const bool staged = std::string(mode) == "gather" || std::string(mode) == "delta";
+            EXPECT_EQ(result["staging_cap_bytes"], staged ? result["depth"].get<int>() * 65536 : 0);
+            EXPECT_EQ(result["staging_peak_bytes"] > 0, staged);
+        }
+    }
+}
+
+TEST_F(BenchProgram, MovesWhatTheEngineKeepsAndNoMore) {
+    for (const int tp : {1, 2, 4}) {
+        std::size_t bytes = 0;
+        for (const auto& rank :
+             sync::engine_layout(sync::model_tensors("tiny"), {tp, 1, true}, DType::bfloat16)) {
+            for (const engine::TensorInfo& tensor : rank) bytes += engine::tensor_bytes(tensor);
+        }
+        for (const char* mode : {"direct", "gather"}) {
+            const json result = run(mode, {"--engine-tp", std::to_string(tp)});
+            EXPECT_EQ(result["bytes"], bytes) << mode << " " << tp;
+            EXPECT_EQ(result["bytes_moved"], bytes) << mode << " " << tp;
+        }
+    }
+    EXPECT_EQ(run("alias", {"--engine-tp", "4"})["bytes_moved"], 0);
+}
+
+TEST_F(BenchProgram, DeltaMovesWhatChanged) {
+    const auto part = [&](const char* changed) {
+        const json result = run("delta", {"--changed", changed});
+        return result["bytes_moved"].get<double>() / result["bytes"].get<double>();
+    };
+    EXPECT_EQ(part("0"), 0);
+    const double one_percent = part("0.01");
+    EXPECT_GT(one_percent, 0.01);
+    EXPECT_LE(one_percent, 0.04);
+    EXPECT_GT(part("1"), 0.9);
+}
+
+TEST_F(BenchProgram, ChoosesBucketsByWhatItMeasured) {
+    Program program({"tandem-sync", "bench", "--shapes", "SmolLM2-135M", "--iterations", "4", "--json"},
+                    environment());
+    ASSERT_EQ(program.wait(), 0) << program.err();
+    const json result = json::parse(program.out());
+    EXPECT_EQ(result["chosen_by"], "cost model");
+    EXPECT_GT(result["predicted_ms"], 0.0);
+    EXPECT_EQ(result["verified"], true);
+    EXPECT_EQ(result["steady_state_allocations"], 0);
+    EXPECT_LE(result["staging_peak_bytes"], result["staging_cap_bytes"]);
+    EXPECT_TRUE(fs::exists(cache_ / "costs.json"));
+}
+
+TEST_F(BenchProgram, WritesPageAndTrace) {
+    Folder folder;
+    const json result = run("gather", {"--bucket-mib", "0.0625", "--html", folder / "page.html", "--trace",
+                                       folder / "trace.json"});
+    const std::string page = read_file(folder / "page.html");
+    EXPECT_TRUE(page.starts_with("<!doctype html>")) << page.substr(0, 40);
+    EXPECT_THAT(page, HasSubstr("tiny"));
+    const json trace = json::parse(read_file(folder / "trace.json"));
+    std::set<int> processes;
+    std::set<std::string> categories;
+    for (const json& event : trace["traceEvents"]) {
+        processes.insert(event["pid"].get<int>());
+        if (event.contains("cat")) categories.insert(event["cat"]);
+    }
+    EXPECT_EQ(processes, (std::set<int>{0, 1}));
+    EXPECT_TRUE(categories.contains("gather") && categories.contains("load")) << json(categories);
+    const auto files = std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator{});
+    EXPECT_EQ(files, 2);
+}
+
+TEST_F(BenchProgram, RefusesNonsenseByOption) {
+    Folder folder;
+    const std::vector<std::pair<Words, std::string>> table = {
+        {{"--mode", "teleport"}, "--mode: no mode 'teleport'; there are gather, direct, alias, delta"},
+        {{"--shapes", "GPT-9"}, "--shapes"},
+        {{"--shapes", folder / "none.json"}, "--shapes"},
+        {{"--mesh", "2,0"}, "--mesh: one or two positive sizes"},
+        {{"--mesh", "2,2,2"}, "--mesh: one or two positive sizes"},
+        {{"--mesh", "two"}, "--mesh"},
+        {{"--engine-tp", "0"}, "--engine-tp: must be from 1 to 64"},
+        {{"--engine-tp", "5"}, "--engine-tp: tensor 'model.embed_tokens.weight'"},
+        {{"--changed", "1.5"}, "--changed: must be from 0 to 1"},
+        {{"--changed", "nan"}, "--changed: must be from 0 to 1"},
+        {{"--bucket-mib", "-1"}, "--bucket-mib: must be from 0"},
+        {{"--depth", "1"}, "--depth: must be 0 or from 2"},
+        {{"--iterations", "0"}, "--iterations: must be from 1"},
+        {{"--iterations", "many"}, "--iterations"},
+        {{"--source-dtype", "float12"}, "--source-dtype: unknown dtype 'float12'"},
+        {{"--source-dtype", "int64"}, "--source-dtype: must be float32 or bfloat16"},
+        {{"--engine-dtype", "float12"}, "--engine-dtype: unknown dtype 'float12'"},
+        {{"--link-gbps", "-1"}, "--link-gbps: must be from 0"},
+        {{"--mode", "alias", "--sweep"}, "--sweep: modes gather and delta have buckets"},
+        {{"--html", folder / "nowhere/page.html"}, "--html"},
+        {{"--trace", folder / "nowhere/trace.json"}, "--trace"},
+        {{"--trace", folder.path()}, "--trace"},
+        {{"--frobnicate"}, "--frobnicate"},
+    };
+    for (const auto& [options, message] : table) {
+        Words command{"tandem-sync", "bench"};
+        command.insert(command.end(), options.begin(), options.end());
+        Program program(command, environment());
+        EXPECT_EQ(program.wait(), 2) << message;
+        EXPECT_THAT(program.err() + program.out(), HasSubstr(message));
+    }
+    EXPECT_TRUE(folder.empty());
+}
+
+// A bench that would run for minutes: two ranks, two engine-side processes.
+class LongBench : public BenchProgram {
+  protected:
+    LongBench()
+        : program_(bench("gather", {"--engine-tp", "2", "--iterations", "100000", "--trace",
+                                    folder_ / "trace.json", "--html", folder_ / "page.html"}),
+                   environment()) {
+        EXPECT_TRUE(eventually([this] { return find_children() && sockets() > 0; })) << program_.err();
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));  // syncs are under way
+    }
+
+    bool find_children() {
+        ranks_.clear();
+        engines_.clear();
+        for (const auto& task : fs::directory_iterator(fmt::format("/proc/{}/task", program_.pid()))) {
+            std::istringstream pids(read_file(task.path() / "children"));
+            for (pid_t child; pids >> child;) {
+                const std::string line = read_file(fmt::format("/proc/{}/cmdline", child));
+                if (line.find("bench-rank") != std::string::npos) ranks_.push_back(child);
+                if (line.find("bench-engine") != std::string::npos) engines_.push_back(child);
+            }
+        }
+        return ranks_.size() == 2 && engines_.size() == 2;
+    }
+    // Of the engine-side processes.
+    int sockets() const {
+        int found = 0;
+        std::ifstream file("/proc/net/unix");
+        for (std::string line; std::getline(file, line);) {
+            for (const pid_t pid : engines_)
+                found += line.find(fmt::format("@tandem-{}-", pid)) != std::string::npos ? 1 : 0;
+        }
+        return found;
+    }
+    void expect_nothing_left() {
+        EXPECT_TRUE(eventually([this] {
+            const auto ended = [](pid_t pid) { return !alive(pid); };
+            return std::all_of(ranks_.begin(), ranks_.end(), ended) &&
+                   std::all_of(engines_.begin(), engines_.end(), ended);
+        }));
+        EXPECT_EQ(sockets(), 0);
+        EXPECT_TRUE(folder_.empty());
+    }
+
+    Folder folder_;
+    Program program_;
+    std::vector<pid_t> ranks_;
+    std::vector<pid_t> engines_;
+};
+
+TEST_F(LongBench, KilledLeavesNoProcessAndNoFile) {
+    program_.kill(SIGKILL);
+    EXPECT_EQ(program_.wait(), -SIGKILL);
+    expect_nothing_left();
+}
+
+TEST_F(LongBench, EndsWhenARankIsKilled) {
+    ::kill(ranks_[1], SIGKILL);
+    EXPECT_EQ(program_.wait(std::chrono::seconds(15)), 1);
+    EXPECT_THAT(program_.err(), HasSubstr("was killed by signal 9"));
+    EXPECT_THAT(program_.out(), IsEmpty());
+    expect_nothing_left();
+}
+
+TEST_F(LongBench, EndsWhenAnEngineSideIsKilled) {
+    ::kill(engines_[1], SIGKILL);
+    EXPECT_EQ(program_.wait(std::chrono::seconds(15)), 1);
+    EXPECT_THAT(program_.err(), HasSubstr("engine"));
+    EXPECT_THAT(program_.out(), IsEmpty());
+    expect_nothing_left();
+}
+
+}  // namespace
+}  // namespace tandem::test
