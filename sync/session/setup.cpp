@@ -7,6 +7,7 @@
 
 #include "common/error.h"
 #include "sync/gather/cache.h"
+#include "sync/plan/plan_cache.h"
 #include "sync/session/announce.h"
 
 namespace tandem::sync {
@@ -70,8 +71,10 @@ Setup make_setup(comm::Communicator& world, const WeightSource& source, const En
 
     EngineLayout wanted;
     for (const auto& engine : engines) wanted.push_back(engine->capabilities().tensors);
-    wanted = engine_layout_from_text(broadcast_text(world, to_text(wanted)));
+    std::string layouts = broadcast_text(world, to_text(wanted));
+    wanted = engine_layout_from_text(layouts);
     const std::vector<std::string> announced = gather_texts(world, to_text(source));
+    for (const std::string& one : announced) layouts += '\n' + one;
     std::optional<ReshardPlan> plan;
     std::vector<int> local;
     std::vector<QuantizedTensor> quantized;
@@ -91,7 +94,8 @@ Setup make_setup(comm::Communicator& world, const WeightSource& source, const En
             const auto found = mine.find(tensor.name);
             local.push_back(found == mine.end() ? -1 : found->second);
         }
-        plan = ReshardPlan::make(std::move(layout), std::move(wanted));
+        plan = plan_cache().get(layouts,
+                                [&] { return ReshardPlan::make(std::move(layout), std::move(wanted)); });
     } catch (const std::exception& error) {
         health.fail("plan", "", -1, error.what());
     }
