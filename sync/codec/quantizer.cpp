@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/error.h"
+#include "common/trace.h"
 
 namespace tandem::sync {
 namespace {
@@ -120,6 +121,7 @@ const Tensor& Quantizer::shard(const Weight& weight) const {
 }
 
 void Quantizer::scan() {
+    const trace::Scope scope("look for magnitudes", "prepare");
     std::memset(table_.data(), 0, table_.bytes());
     for (const Weight& weight : weights_) {
         if (weight.local < 0) continue;
