@@ -16,7 +16,9 @@ constexpr auto kAtOnce = std::chrono::seconds(4);  // a peer that is gone needs 
 
 class Moments {
   public:
-    explicit Moments(unsigned seed) : random_(seed) {}
+    // The same in every run, but for --gtest_shuffle --gtest_random_seed=N.
+    explicit Moments(int seed)
+        : random_(static_cast<unsigned>(seed + testing::UnitTest::GetInstance()->random_seed())) {}
     double next() { return std::uniform_real_distribution<>(0, 1)(random_); }
     int below(int n) { return std::uniform_int_distribution<>(0, n - 1)(random_); }
 
