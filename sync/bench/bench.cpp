@@ -5,6 +5,7 @@
 
 #include "common/device/memory.h"
 #include "common/error.h"
+#include "common/progress.h"
 #include "sync/bench/quantized_engine.h"
 #include "sync/bench/shapes.h"
 #include "sync/bench/source.h"
@@ -112,9 +113,16 @@ class Run {
           version_(version) {}
 
     void measure() {
+        std::optional<Progress> progress;
+        if (world_->rank() == 0) progress.emplace("syncs", options_.iterations + 2);
+        const auto done = [&](int count, const char* note) {
+            if (progress) progress->update(count, note);
+        };
         // The first touches everything for the first time: verified, not timed.
+        done(0, "first, verified");
         last_ = push(1.0);
         verified_ = session_.weights_match().match;
+        done(1, "");
         push(options_.changed);
         SpeedOfLight light(*world_, last_.bytes);
         light.measure_ms();
@@ -123,8 +131,10 @@ class Run {
             const std::uint64_t before = allocations();
             reports_.push_back(push(options_.changed));
             allocated_ += allocations() - before;
+            done(i + 2, "");
         }
         verified_ = session_.weights_match().match && verified_;
+        done(options_.iterations + 2, verified_ ? "verified" : "DIFFERENT");
     }
 
     nlohmann::json result() const {
