@@ -1,6 +1,9 @@
 #include "sync/bench/bench.h"
 
 #include <algorithm>
+#include <fstream>
+#include <limits>
+#include <optional>
 #include <thread>
 
 #include "common/device/memory.h"
@@ -28,6 +31,16 @@ std::uint64_t allocations() {
     std::uint64_t sum = 0;
     for (const auto& [tag, stats] : all_memory_stats()) sum += stats.allocations;
     return sum;
+}
+
+constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
+
+double available_gibibytes() {
+    std::ifstream file("/proc/meminfo");
+    for (std::string line; std::getline(file, line);) {
+        if (line.starts_with("MemAvailable:")) return std::stod(line.substr(13)) / (1024.0 * 1024.0);
+    }
+    return std::numeric_limits<double>::infinity();
 }
 
 nlohmann::json phase_medians(const std::vector<SyncReport>& reports) {
@@ -80,9 +93,29 @@ void BenchOptions::validate() const {
           "must be float32, bfloat16, fp8 or int8");
     check(!quantized || mode != "delta", "--mode", "delta cannot bring quantised tensors over: use gather");
     accepted("--shapes", [&] { model_tensors(shapes); });
+    std::size_t held = 0;  // by all engine ranks
     accepted("--engine-tp", [&] {
-        for (int rank = 0; rank < engine_tp; ++rank) engine_tensors(rank);
+        for (int rank = 0; rank < engine_tp; ++rank) {
+            for (const engine::TensorInfo& tensor : engine_tensors(rank))
+                held += engine::tensor_bytes(tensor);
+        }
     });
+    const double needed = static_cast<double>(held_bytes() + held * (mode == "alias" ? 3 : 1)) / kGibibyte;
+    const double free = available_gibibytes();
+    check(needed <= free, "--shapes",
+          fmt::format("weights of {:.1f} GiB on the trainer's and the engine's side together; {:.1f} GiB of "
+                      "memory are available here",
+                      needed, free));
+}
+
+std::size_t BenchOptions::held_bytes() const {
+    const auto copies = static_cast<std::size_t>(mesh.size() > 1 && !shard_all ? mesh[1] : 1);
+    std::size_t elements = 0;
+    for (const ModelTensor& tensor : model_tensors(shapes))
+        elements += static_cast<std::size_t>(numel(tensor.shape));
+    // Delta keeps what was pushed last, too.
+    const std::size_t base = mode == "delta" ? dtype_size(dtype_from_name(engine_dtype)) : 0;
+    return elements * (copies * dtype_size(dtype_from_name(source_dtype)) + base);
 }
 
 std::vector<engine::TensorInfo> BenchOptions::engine_tensors(int rank) const {

@@ -32,7 +32,8 @@ struct BenchOptions {
     std::string engine_dtype = "bfloat16";
 
     int world_size() const;
-    void validate() const;  // throws ConfigError naming the option
+    std::size_t held_bytes() const;  // by all trainer ranks
+    void validate() const;           // throws ConfigError naming the option
     // What engine rank `rank` holds.
     std::vector<engine::TensorInfo> engine_tensors(int rank) const;
 };

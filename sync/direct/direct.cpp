@@ -17,7 +17,7 @@ namespace tandem::sync {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::size_t kPieceBytes = 256u << 10;
+constexpr std::size_t kPieceBytes = 1024u << 10;
 constexpr std::size_t kInFlight = 4;  // buckets: enough that an engine never waits for the next
 constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
 

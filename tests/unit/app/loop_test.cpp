@@ -124,7 +124,7 @@ struct Pretence {
             world.events.push_back("sync " + std::to_string(version));
             world.served_skill = world.skill;
             world.version = version;
-            return SyncTimes{2.0 * static_cast<double>(version), 0.1, 0.2, 0.3, 0.4, 0.5, 1.0};
+            return SyncTimes{2.0 * static_cast<double>(version), 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 1.0};
         };
         const auto file =
             std::filesystem::temp_directory_path() / ("tandem_loop_test." + std::to_string(getpid()));
