@@ -106,8 +106,7 @@ class Delta final : public Way {
             load(filled_.size() - 1, health);
         }
         const std::size_t count = filled_.size();
-        for (std::size_t b = count - std::min(count, slots_ - 1); b < count; ++b)
-            wait_loaded(b, health, times);
+        for (std::size_t b = count - std::min(count, slots_ - 1); b < count; ++b) wait(b, health, times);
         const trace::Scope scope("verify", "load");
         each_engine(wiring_.engines, health, "verify", -1, [&](engine::Engine& engine, std::size_t e) {
             times.copy += engine.verify(ledger_.of(e), Deadline::after(wiring_.options.deadlines.commit));
@@ -168,7 +167,7 @@ class Delta final : public Way {
             health.fail("gather", fmt::format("rank {}", rank()), static_cast<int>(b), error.what());
         }
         double gathering = ms_since(start);
-        if (times != nullptr && b + 1 >= slots_) wait_loaded(b + 1 - slots_, health, *times);
+        if (times != nullptr && b + 1 >= slots_) wait(b + 1 - slots_, health, *times);
         start = Clock::now();
         exchange_.run(health, count, next_ < last());
         more_ = exchange_.more();
@@ -245,14 +244,8 @@ class Delta final : public Way {
         });
     }
 
-    void wait_loaded(std::size_t b, Health& health, PhaseTimes& times) {
-        const int bucket = static_cast<int>(b);
-        double longest = 0;
-        each_engine(wiring_.engines, health, "load", bucket, [&](engine::Engine& engine, std::size_t) {
-            longest = std::max(longest,
-                               engine.wait_loaded(bucket, Deadline::after(wiring_.options.deadlines.load)));
-        });
-        times.copy += longest;
+    void wait(std::size_t b, Health& health, PhaseTimes& times) {
+        times.copy += wait_loaded(wiring_.engines, health, b, wiring_.options.deadlines.load);
     }
 
     Wiring wiring_;

@@ -73,22 +73,17 @@ class Direct final : public Way {
 
     void transfer(Health& health, PhaseTimes& times) override {
         const auto start = Clock::now();
-        const auto deadline = [this] { return Deadline::after(wiring_.options.deadlines.load); };
         for (std::size_t b = 0; b < buckets_.buckets() + kInFlight; ++b) {
             if (b >= kInFlight) {
-                const int done = static_cast<int>(b - kInFlight);
-                double longest = 0;
-                each_engine(wiring_.engines, health, "load", done, [&](engine::Engine& engine, std::size_t) {
-                    longest = std::max(longest, engine.wait_loaded(done, deadline()));
-                });
-                times.copy += longest;
+                times.copy +=
+                    wait_loaded(wiring_.engines, health, b - kInFlight, wiring_.options.deadlines.load);
             }
             if (b >= buckets_.buckets()) continue;
             const int bucket = static_cast<int>(b);
             if (!wiring_.engines.empty() && !health.failed && wiring_.options.before_load)
                 wiring_.options.before_load(bucket, {});
             each_engine(wiring_.engines, health, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
-                engine.load_async(bucket, ledger_.of(e, b), deadline());
+                engine.load_async(bucket, ledger_.of(e, b), Deadline::after(wiring_.options.deadlines.load));
             });
         }
         times.load += std::chrono::duration<double, std::milli>(Clock::now() - start).count();

@@ -77,7 +77,7 @@ class Gather final : public Way {
             load(b, health);
         }
         const std::size_t last = buckets_.buckets();
-        for (std::size_t b = last - std::min(last, slots_ - 1); b < last; ++b) wait_loaded(b, health, times);
+        for (std::size_t b = last - std::min(last, slots_ - 1); b < last; ++b) wait(b, health, times);
         times.load += std::max(0.0, ms_since(start) - times.gather);
     }
 
@@ -114,7 +114,7 @@ class Gather final : public Way {
         std::size_t count = 0;
         if (!health.failed) count = fill(b, health);
         double gathering = ms_since(start);
-        if (times != nullptr && b + 1 >= slots_) wait_loaded(b + 1 - slots_, health, *times);
+        if (times != nullptr && b + 1 >= slots_) wait(b + 1 - slots_, health, *times);
         start = Clock::now();
         exchange_.run(health, count);
         gathering += ms_since(start);
@@ -148,15 +148,8 @@ class Gather final : public Way {
         });
     }
 
-    void wait_loaded(std::size_t b, Health& health, PhaseTimes& times) {
-        const trace::Scope scope("wait for bucket " + std::to_string(b), "load");
-        const int bucket = static_cast<int>(b);
-        double longest = 0;
-        each_engine(wiring_.engines, health, "load", bucket, [&](engine::Engine& engine, std::size_t) {
-            longest = std::max(longest,
-                               engine.wait_loaded(bucket, Deadline::after(wiring_.options.deadlines.load)));
-        });
-        times.copy += longest;
+    void wait(std::size_t b, Health& health, PhaseTimes& times) {
+        times.copy += wait_loaded(wiring_.engines, health, b, wiring_.options.deadlines.load);
     }
 
     Wiring wiring_;

@@ -1,11 +1,13 @@
 // The engine ranks that a session feeds, as trainer rank 0 holds them; the other ranks hold none.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "common/trace.h"
 #include "engine_adapter/engine.h"
 #include "sync/push/health.h"
 
@@ -24,6 +26,18 @@ void each_engine(const Engines& engines, Health& health, const char* phase, int 
             health.fail(phase, engines[e]->peer(), bucket, error.what());
         }
     }
+}
+
+// Waits until every engine is done with a bucket; returns the milliseconds of the slowest.
+inline double wait_loaded(const Engines& engines, Health& health, std::size_t bucket,
+                          std::chrono::milliseconds patience) {
+    const trace::Scope scope("wait for bucket " + std::to_string(bucket), "load");
+    const int number = static_cast<int>(bucket);
+    double slowest = 0;
+    each_engine(engines, health, "load", number, [&](engine::Engine& engine, std::size_t) {
+        slowest = std::max(slowest, engine.wait_loaded(number, Deadline::after(patience)));
+    });
+    return slowest;
 }
 
 }  // namespace tandem::sync
