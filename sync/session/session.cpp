@@ -143,12 +143,13 @@ class Session::Impl {
         } else {
             way_->transfer(health, report.phase_ms);
         }
-        commit(version, health, report.phase_ms);
+        const std::size_t committed = commit(version, health, report.phase_ms);
         if (health.failed) {
-            // An engine that has not begun, or has committed already, takes no notice of an abort.
+            // An engine rank that has not begun takes no notice of an abort. One that has committed already
+            // stays paused until a push succeeds: it must not serve what the others do not have.
             const std::string reason = health.failed_here ? health.message : "another trainer rank failed";
-            for (const auto& engine : engines_) try_abort(*engine, reason);
-            for (const auto& engine : engines_) try_resume(*engine);
+            for (std::size_t e = committed; e < engines_.size(); ++e) try_abort(*engines_[e], reason);
+            for (std::size_t e = committed; e < engines_.size(); ++e) try_resume(*engines_[e]);
         } else {
             resume(health, report.phase_ms);
         }
@@ -173,13 +174,17 @@ class Session::Impl {
         }
     }
 
-    void commit(std::int64_t version, Health& health, PhaseTimes& times) {
+    // Returns how many engine ranks have committed: all, or those before the first that refused.
+    std::size_t commit(std::int64_t version, Health& health, PhaseTimes& times) {
         const trace::Scope scope("commit", "load");
         const auto start = Clock::now();
+        std::size_t committed = 0;
         each_engine(engines_, health, "commit", -1, [&](engine::Engine& engine, std::size_t e) {
             engine.commit(version, way_->manifest(version, e), Deadline::after(options_.deadlines.commit));
+            ++committed;
         });
         times.load += ms_since(start);
+        return committed;
     }
 
     void resume(Health& health, PhaseTimes& times) {

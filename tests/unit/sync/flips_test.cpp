@@ -5,6 +5,7 @@
 #include <random>
 
 #include "common/log.h"
+#include "tests/unit/sync/forwarding_engine.h"
 #include "tests/unit/sync/session_rig.h"
 
 namespace tandem::sync {
@@ -12,7 +13,7 @@ namespace {
 
 // Between session and engine: turns one bit of one random bucket of each version, right before the engine is
 // told of it, and turns it back when the version is over.
-class FlippingEngine final : public engine::Engine {
+class FlippingEngine final : public ForwardingEngine {
   public:
     struct Shared {
         std::mt19937_64 random{11};
@@ -21,22 +22,14 @@ class FlippingEngine final : public engine::Engine {
         int transfers_hit = 0;
     };
     FlippingEngine(std::unique_ptr<engine::Engine> engine, std::shared_ptr<Shared> shared)
-        : engine_(std::move(engine)), shared_(std::move(shared)) {}
+        : ForwardingEngine(std::move(engine)), shared_(std::move(shared)) {}
 
-    const engine::Capabilities& capabilities() const override { return engine_->capabilities(); }
-    std::string peer() const override { return engine_->peer(); }
-    void pause(Deadline deadline) override { engine_->pause(deadline); }
-    void resume(Deadline deadline) override { engine_->resume(deadline); }
     void attach(const std::vector<engine::Region>& regions, const engine::TransferPlan& plan,
                 Deadline deadline) override {
         regions_ = regions;
         plan_ = plan;
         engine_->attach(regions, plan, deadline);
     }
-    double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece, Deadline deadline) override {
-        return engine_->probe(offset, bytes, piece, deadline);
-    }
-    engine::Held held(Deadline deadline) override { return engine_->held(deadline); }
     void begin(std::int64_t version, Deadline deadline) override {
         shared_->tensor.clear();
         bucket_ = static_cast<int>(shared_->random() % plan_.buckets());
@@ -61,15 +54,6 @@ class FlippingEngine final : public engine::Engine {
         }
         engine_->load_delta_async(bucket, entries, deadline);
     }
-    double wait_loaded(int bucket, Deadline deadline) override {
-        return engine_->wait_loaded(bucket, deadline);
-    }
-    double verify(std::span<const ops::Checksum> checksums, Deadline deadline) override {
-        return engine_->verify(checksums, deadline);
-    }
-    void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums, Deadline deadline) override {
-        engine_->adopt(shift, checksums, deadline);
-    }
     void commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) override {
         engine_->commit(version, manifest, deadline);
         restore();
@@ -78,7 +62,6 @@ class FlippingEngine final : public engine::Engine {
         engine_->abort(reason, deadline);
         restore();
     }
-    std::vector<ops::Checksum> checksums(Deadline deadline) override { return engine_->checksums(deadline); }
 
   private:
     void flip(const engine::Transfer& transfer, std::uint64_t at) {
@@ -93,7 +76,6 @@ class FlippingEngine final : public engine::Engine {
         at_ = nullptr;
     }
 
-    std::unique_ptr<engine::Engine> engine_;
     std::shared_ptr<Shared> shared_;
     std::vector<engine::Region> regions_;
     engine::TransferPlan plan_;

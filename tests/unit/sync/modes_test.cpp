@@ -6,6 +6,7 @@
 
 #include "common/device/memory.h"
 #include "sync/bench/shapes.h"
+#include "tests/unit/sync/forwarding_engine.h"
 #include "tests/unit/sync/session_rig.h"
 
 namespace tandem::sync {
@@ -250,6 +251,64 @@ TEST(Modes, AliasNeedsAnEngineThatCanReadInPlace) {
     EXPECT_THROW(with_session({{2}, {Shard(0)}}, target, DType::float32, options_for(Mode::alias),
                               [](comm::Communicator&, Session&, TestSource&) {}),
                  SyncError);
+}
+
+// Notes whether it was let go on; refuses its next commit where told.
+class CommitRefuser final : public ForwardingEngine {
+  public:
+    CommitRefuser(std::unique_ptr<engine::Engine> engine, bool& refuse, bool& paused)
+        : ForwardingEngine(std::move(engine)), refuse_(refuse), paused_(paused) {}
+    void pause(Deadline deadline) override {
+        paused_ = true;
+        ForwardingEngine::pause(deadline);
+    }
+    void resume(Deadline deadline) override {
+        paused_ = false;
+        ForwardingEngine::resume(deadline);
+    }
+    void commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) override {
+        if (refuse_) throw Error("no");
+        ForwardingEngine::commit(version, manifest, deadline);
+    }
+
+  private:
+    bool& refuse_;
+    bool& paused_;
+};
+
+TEST(Modes, AnEngineRankThatCommittedAloneStaysPaused) {
+    for (const Mode mode : kModes) {
+        SCOPED_TRACE(mode_name(mode));
+        EngineRanks engine(model_tensors("tiny"), {2, 1, true}, DType::bfloat16);
+        bool refuse[2] = {false, false};
+        bool paused[2] = {false, false};
+        std::size_t made = 0;
+        with_engines(
+            {{2}, {Shard(0)}}, engine.pointers, engine.tensors, DType::float32, options_for(mode),
+            [&](comm::Communicator& world, Session& session, TestSource& source) {
+                source.set_step(1);
+                session.push(1);
+                world.barrier();
+                if (world.rank() == 0) refuse[1] = true;
+                source.set_step(2);
+                EXPECT_THROW(session.push(2), SyncError);
+                if (world.rank() == 0) {
+                    EXPECT_TRUE(paused[0]);   // it has version 2 alone
+                    EXPECT_FALSE(paused[1]);  // it says why it refuses, or serves version 1
+                    refuse[1] = false;
+                }
+                world.barrier();
+                session.push(3);
+                EXPECT_TRUE(session.weights_match().match);
+                if (world.rank() == 0) {
+                    EXPECT_FALSE(paused[0] || paused[1]);
+                }
+            },
+            [&](std::unique_ptr<engine::Engine> inner) {
+                const std::size_t e = made++;
+                return std::make_unique<CommitRefuser>(std::move(inner), refuse[e], paused[e]);
+            });
+    }
 }
 
 TEST(Modes, AnEngineMayBeFedInOneWayAfterTheOther) {
