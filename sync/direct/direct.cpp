@@ -18,6 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kPieceBytes = 1024u << 10;
+constexpr std::size_t kSmallest = 64;
 constexpr std::size_t kInFlight = 4;  // buckets: enough that an engine never waits for the next
 constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
 
@@ -25,7 +26,9 @@ class Direct final : public Way {
   public:
     explicit Direct(const Wiring& wiring)
         : wiring_(wiring),
-          buckets_(make_grouped(wiring.plan, {wiring.options.bucket_bytes, kPieceBytes})),
+          buckets_(
+              make_grouped(wiring.plan, {wiring.options.bucket_bytes,
+                                         std::clamp(wiring.options.bucket_bytes, kSmallest, kPieceBytes)})),
           filler_(wiring, buckets_),
           exchange_(wiring.world, pieces_of_busiest_rank()),
           ledger_(wiring.plan, buckets_),
