@@ -31,8 +31,9 @@ using Check = std::function<void(comm::Communicator&, const Engines&)>;
 void with_ranks(int ranks, const Receivers& receivers, const Check& check) {
     comm::run_threads(ranks, [&](std::shared_ptr<comm::Communicator> world) {
         Engines engines;
-        for (const auto& receiver : receivers) {
-            if (world->rank() == 0) engines.push_back(engine::connect_receiver(receiver->address(), soon()));
+        if (world->rank() == 0) {
+            for (const auto& receiver : receivers)
+                engines.push_back(engine::connect_receiver(receiver->address(), soon()));
         }
         check(*world, engines);
     });
