@@ -156,14 +156,6 @@ model::ModelConfig model_by_name(const std::string& name) {
     return config;
 }
 
-std::vector<engine::TensorInfo> tensors_of(const model::ModelConfig& config, DType dtype) {
-    std::vector<engine::TensorInfo> tensors;
-    for (const model::ParameterSpec& spec : model::parameter_specs(config)) {
-        tensors.push_back({spec.name, spec.shape, dtype, {}});
-    }
-    return tensors;
-}
-
 std::vector<ModelTensor> model_tensors(const ModelShapes& shapes) {
     return Builder(shapes).build();
 }

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "common/model/model_config.h"
-#include "engine_adapter/engine.h"
 #include "sync/plan/engine_layout.h"
 
 namespace tandem::sync {
@@ -38,7 +37,6 @@ struct ModelShapes {
 std::vector<std::string> shape_names();  // dense ones and mixtures of experts
 // A dense model. Throws InvalidArgument listing the names.
 model::ModelConfig model_by_name(const std::string& name);
-std::vector<engine::TensorInfo> tensors_of(const model::ModelConfig& config, DType dtype);
 
 // In the order of model::parameter_specs. Names are Hugging Face's.
 std::vector<ModelTensor> model_tensors(const ModelShapes& shapes);
