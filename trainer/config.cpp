@@ -76,6 +76,11 @@ config::Schema schema_of(RunConfig& c) {
     s.real("train.eps", c.train.eps, 1e-16, 1, "AdamW: epsilon.");
     s.real("train.weight_decay", c.train.weight_decay, 0, 1, "AdamW: weight decay.");
 
+    s.choice("memory.activation_checkpointing", c.memory.activation_checkpointing,
+             {"none", "selective", "full"},
+             "What a layer computes again in the backward instead of keeping it: nothing, the cheap half of "
+             "it, or all; results do not change.");
+
     s.integer("sft.steps", c.sft.steps, 0, 1 << 30, "Steps of the supervised warm start; 0: none.");
     s.integer("sft.batch", c.sft.batch, 1, 1 << 20, "Examples a step.");
     s.real("sft.lr", c.sft.lr, 0, 10, "Peak learning rate of the warm start (cosine decay).");

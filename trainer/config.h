@@ -61,6 +61,9 @@ struct RunConfig {
         double weight_decay = 0.0;
     } train;
     struct {
+        std::string activation_checkpointing = "none";
+    } memory;
+    struct {
         std::int64_t steps = 450;
         std::int64_t batch = 128;
         double lr = 6e-3;

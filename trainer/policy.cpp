@@ -59,7 +59,7 @@ struct Policy::Impl {
           config(checked(std::move(config_in))),
           options(std::move(options_in)),
           shard_mesh(mesh, shard_axes_of(options, mesh)),
-          decoder(config, options.logits_chunk_rows),
+          decoder(config, options.logits_chunk_rows, options.checkpointing),
           fsdp(decoder.parameters(), decoder.groups(), *shard_mesh.shards, *shard_mesh.replicas, compute,
                {options.compute_dtype, options.reshard_after_forward}),
           optimizer(fsdp.layout().numel(), options.beta1, options.beta2, options.eps, options.weight_decay),

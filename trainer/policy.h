@@ -15,6 +15,7 @@
 #include "trainer/data/sample.h"
 #include "trainer/fsdp/reshard_after_forward.h"
 #include "trainer/loss/token_loss.h"
+#include "trainer/nn/checkpointing.h"
 
 namespace tandem::trainer {
 
@@ -39,6 +40,7 @@ struct PolicyOptions {
     float init_std = 0.02f;  // normal init; o_proj and down_proj get init_std / sqrt(2 * layers)
     std::uint64_t seed = 0;  // of the init; the same weights whatever the mesh
     std::int64_t logits_chunk_rows = 1024;
+    Checkpointing checkpointing = Checkpointing::none;
 };
 
 struct StepStats {

@@ -58,6 +58,9 @@ PolicyOptions policy_options(const RunConfig& c) {
     o.init_std = static_cast<float>(c.model.init_std);
     o.seed = static_cast<std::uint64_t>(c.run.seed);
     o.logits_chunk_rows = c.train.logits_chunk_rows;
+    o.checkpointing = c.memory.activation_checkpointing == "full"        ? Checkpointing::full
+                      : c.memory.activation_checkpointing == "selective" ? Checkpointing::selective
+                                                                         : Checkpointing::none;
     return o;
 }
 

@@ -59,6 +59,27 @@ Tensor Attention::forward(const Compute& compute, const Tensor& x, Saved& saved)
     return o_proj_.forward(compute, context.out.reshape({rows, heads_ * head_dim_}));
 }
 
+void Attention::shed(Saved& saved) const {
+    saved.x = {};
+    if (q_norm_) saved.context.q = {};
+    if (k_norm_) saved.context.k = {};
+}
+
+void Attention::restore(const Compute& compute, const Tensor& x, Saved& saved) const {
+    saved.x = x;
+    RmsNorm::Saved same;
+    if (q_norm_) {
+        saved.context.q = q_norm_->forward(compute, saved.q_norm.x, same);
+        ops::rope(compute.stream, saved.context.q, compute.positions, rope_theta_);
+    }
+    if (k_norm_) {
+        saved.context.k =
+            Tensor::empty(saved.k_norm.x.shape(), compute.dtype, "activations", compute.context.memory());
+        k_norm_->forward(compute, saved.k_norm.x, same, saved.context.k);
+        ops::rope(compute.stream, saved.context.k, compute.positions, rope_theta_);
+    }
+}
+
 Tensor Attention::backward(const Compute& compute, const Tensor& dy, const Saved& saved) const {
     const std::int64_t rows = dy.dim(0);
     const ContextSaved& context = saved.context;

@@ -1,6 +1,7 @@
 #include "trainer/nn/decoder.h"
 
 #include <map>
+#include <utility>
 
 #include "common/model/parameters.h"
 
@@ -34,8 +35,9 @@ DecoderLayer make_layer(const model::ModelConfig& config, const ByName& by_name,
 
 }  // namespace
 
-Decoder::Decoder(const model::ModelConfig& config, std::int64_t logits_chunk_rows)
-    : tied_(config.tie_word_embeddings) {
+Decoder::Decoder(const model::ModelConfig& config, std::int64_t logits_chunk_rows,
+                 Checkpointing checkpointing)
+    : tied_(config.tie_word_embeddings), checkpointing_(checkpointing) {
     const auto layers = static_cast<int>(config.num_hidden_layers);
     head_group_ = tied_ ? kEmbeddingGroup : layers + 1;
     groups_.resize(static_cast<std::size_t>(tied_ ? layers + 1 : layers + 2));
@@ -66,6 +68,7 @@ Tensor Decoder::forward_layers(const Compute& compute, std::span<const std::int3
         hooks.unshard(layer_group(layer), next);
         if (pass == Pass::training) {
             x = layers_[layer].forward(compute, x, saved[layer]);
+            layers_[layer].shed(saved[layer], checkpointing_);
         } else {
             DecoderLayer::Saved dropped;
             x = layers_[layer].forward(compute, x, dropped);
@@ -97,8 +100,8 @@ void Decoder::loss(const Compute& compute, std::span<const std::int32_t> tokens,
     for (std::size_t layer = layers_.size(); layer-- > 0;) {
         hooks.unshard(layer_group(layer), layer > 0 ? layer_group(layer - 1) : GroupHooks::kNone);
         hooks.begin_gradients(layer_group(layer));
-        dx = layers_[layer].backward(compute, dx, saved[layer]);
-        saved[layer] = {};  // its activations are free for the next layer
+        layers_[layer].restore(compute, saved[layer], checkpointing_);
+        dx = layers_[layer].backward(compute, dx, std::move(saved[layer]));
         hooks.after_backward(layer_group(layer));
     }
     if (!tied_) hooks.begin_gradients(kEmbeddingGroup);

@@ -15,7 +15,8 @@ namespace tandem::trainer {
 
 class Decoder {
   public:
-    Decoder(const model::ModelConfig& config, std::int64_t logits_chunk_rows);
+    Decoder(const model::ModelConfig& config, std::int64_t logits_chunk_rows,
+            Checkpointing checkpointing = Checkpointing::none);
 
     std::vector<Parameter>& parameters() { return parameters_; }  // in the order of model::parameter_specs
     // Indices into parameters(), in the order of first use. Tied: [root, layers…] with root = embedding and
@@ -36,6 +37,7 @@ class Decoder {
     int layer_group(std::size_t layer) const { return static_cast<int>(layer) + 1; }
 
     bool tied_;
+    Checkpointing checkpointing_;
     int head_group_ = 0;
     std::vector<Parameter> parameters_;
     std::vector<std::vector<int>> groups_;

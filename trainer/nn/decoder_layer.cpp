@@ -22,9 +22,35 @@ Tensor DecoderLayer::forward(const Compute& compute, const Tensor& x, Saved& sav
     return x2;
 }
 
-Tensor DecoderLayer::backward(const Compute& compute, Tensor dy, const Saved& saved) const {
-    const Tensor dh1 = mlp_.backward(compute, dy, saved.mlp);
-    post_attention_norm_.backward(compute, dh1, saved.post_attention_norm, dy, /*accumulate_dx=*/true);
+void DecoderLayer::shed(Saved& saved, Checkpointing checkpointing) const {
+    if (checkpointing == Checkpointing::none) return;
+    saved.mlp = {};
+    if (checkpointing == Checkpointing::selective) return attention_.shed(saved.attention);
+    saved.attention = {};
+    saved.post_attention_norm = {};
+}
+
+void DecoderLayer::restore(const Compute& compute, Saved& saved, Checkpointing checkpointing) const {
+    if (checkpointing == Checkpointing::none) return;
+    const Tensor x = saved.input_norm.x;
+    const Tensor h = input_norm_.forward(compute, x, saved.input_norm);
+    if (checkpointing == Checkpointing::selective) {
+        attention_.restore(compute, h, saved.attention);
+    } else {
+        saved.post_attention_norm.x = attention_.forward(compute, h, saved.attention);
+        ops::add(compute.stream, saved.post_attention_norm.x, x);
+    }
+    const Tensor x1 = saved.post_attention_norm.x;
+    mlp_.expand(compute, post_attention_norm_.forward(compute, x1, saved.post_attention_norm), saved.mlp);
+}
+
+Tensor DecoderLayer::backward(const Compute& compute, Tensor dy, Saved saved) const {
+    {
+        const Tensor dh1 = mlp_.backward(compute, dy, saved.mlp);
+        saved.mlp = {};
+        post_attention_norm_.backward(compute, dh1, saved.post_attention_norm, dy, /*accumulate_dx=*/true);
+        saved.post_attention_norm = {};
+    }
     const Tensor dh = attention_.backward(compute, dy, saved.attention);
     input_norm_.backward(compute, dh, saved.input_norm, dy, /*accumulate_dx=*/true);
     return dy;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "trainer/nn/attention.h"
+#include "trainer/nn/checkpointing.h"
 #include "trainer/nn/mlp.h"
 #include "trainer/nn/rms_norm.h"
 
@@ -19,8 +20,11 @@ class DecoderLayer {
     DecoderLayer(RmsNorm input_norm, Attention attention, RmsNorm post_attention_norm, Mlp mlp);
 
     Tensor forward(const Compute& compute, const Tensor& x, Saved& saved) const;
-    // Takes dy's memory and returns dx in it.
-    Tensor backward(const Compute& compute, Tensor dy, const Saved& saved) const;
+    // Between forward and backward: drops what restore computes again. Collective where attention is.
+    void shed(Saved& saved, Checkpointing checkpointing) const;
+    void restore(const Compute& compute, Saved& saved, Checkpointing checkpointing) const;
+    // Takes dy's memory and returns dx in it. What was saved goes as soon as it has been used.
+    Tensor backward(const Compute& compute, Tensor dy, Saved saved) const;
 
   private:
     RmsNorm input_norm_;

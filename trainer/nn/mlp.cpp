@@ -4,10 +4,14 @@
 
 namespace tandem::trainer {
 
-Tensor Mlp::forward(const Compute& compute, const Tensor& x, Saved& saved) const {
+void Mlp::expand(const Compute& compute, const Tensor& x, Saved& saved) const {
     saved.x = x;
     saved.gate = gate_.forward(compute, x);
     saved.up = up_.forward(compute, x);
+}
+
+Tensor Mlp::forward(const Compute& compute, const Tensor& x, Saved& saved) const {
+    expand(compute, x, saved);
     Tensor product = empty_activation(saved.up.shape(), compute.dtype);
     ops::swiglu(compute.stream, saved.gate, saved.up, product);
     return down_.forward(compute, product);
@@ -23,6 +27,7 @@ Tensor Mlp::backward(const Compute& compute, const Tensor& dy, const Saved& save
     Tensor dgate = product;  // its memory is free again
     Tensor dup = empty_activation(product.shape(), compute.dtype);
     ops::swiglu_backward(compute.stream, dproduct, saved.gate, saved.up, dgate, dup);
+    dproduct = {};
     Tensor dx = empty_activation(saved.x.shape(), compute.dtype);
     gate_.backward(compute, dgate, saved.x, dx);
     up_.backward(compute, dup, saved.x, dx, /*accumulate_dx=*/true);

@@ -16,6 +16,8 @@ class Mlp {
     Mlp(Parameter& gate, Parameter& up, Parameter& down) : gate_(gate), up_(up), down_(down) {}
 
     Tensor forward(const Compute& compute, const Tensor& x, Saved& saved) const;
+    // Fills saved: the part of the forward that the backward needs.
+    void expand(const Compute& compute, const Tensor& x, Saved& saved) const;
     Tensor backward(const Compute& compute, const Tensor& dy, const Saved& saved) const;  // dx
 
   private:
