@@ -10,7 +10,7 @@
 #include "common/model/parameters.h"
 #include "common/model/safetensors.h"
 #include "trainer/config.h"
-#include "trainer/data/task.h"
+#include "trainer/make_task.h"
 
 namespace tandem::trainer {
 namespace {
@@ -88,10 +88,6 @@ void check_lengths(const RunConfig& c, const config::Schema& s, const model::Mod
                  fmt::format("{} x cp {} does not hold one sequence of {} tokens",
                              c.train.max_tokens_per_rank, c.mesh.cp, longest));
     }
-    if (c.data.held_out >= task.size()) {
-        s.refuse("data.held_out", fmt::format("{} leaves none of the task's {} prompts to train on",
-                                              c.data.held_out, task.size()));
-    }
 }
 
 void check_batches(const RunConfig& c, const config::Schema& s) {
@@ -160,7 +156,11 @@ model::ModelConfig model_config(const RunConfig& c, const config::Schema& s, con
                  fmt::format("a vocabulary of {} is too small for task {}, which uses {} tokens",
                              m.vocab_size, task.name(), task.vocab_size()));
     }
-    if (c.model.path.empty()) m.eos_token_id = task.eos();
+    if (c.model.path.empty()) {
+        const std::vector<std::int32_t> stops = task.stop_tokens();
+        m.eos_token_id = stops.front();
+        m.more_eos_token_ids.assign(stops.begin() + 1, stops.end());
+    }
     m.torch_dtype = c.engine.dtype == "bf16" ? DType::bfloat16 : DType::float32;
     m.validate(c.model.path.empty() ? "[model]" : c.model.path);
     return m;
@@ -172,7 +172,7 @@ void check(const RunConfig& c, const config::Schema& s, int environment_world_si
     check_batches(c, s);
     check_url(c, s);
     check_deadlines(c, s);
-    const auto task = make_task(c.data.task, 0, c.data.teacher_noise);  // held_out itself is checked below
+    const auto task = make_task(c, s);
     const auto m = model_config(c, s, *task);
     if (!c.model.path.empty()) check_weights(c.model.path, m);
     check_lengths(c, s, m, *task);

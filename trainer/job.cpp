@@ -11,7 +11,7 @@
 #include "common/comm/launch.h"
 #include "common/error.h"
 #include "common/progress.h"
-#include "trainer/data/task.h"
+#include "trainer/make_task.h"
 #include "trainer/report/html.h"
 #include "trainer/report/trace_files.h"
 
@@ -57,7 +57,7 @@ Stage make_stage(const RunConfig& c, const config::Schema& schema, const std::st
     if (!c.engine.url.empty()) return stage;
 
     // The engine learns the architecture now and the weights from the first sync.
-    const auto task = make_task(c.data.task, c.data.held_out, c.data.teacher_noise);
+    const auto task = make_task(c, schema);
     const std::string folder = stage.directory->path() + "/engine";
     fs::create_directory(folder);
     stage.directory->write("engine/config.json", model::to_json(model_config(c, schema, *task)));

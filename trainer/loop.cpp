@@ -9,9 +9,12 @@
 #include "common/device/memory.h"
 #include "common/error.h"
 #include "common/trace.h"
+#include "trainer/data/prompt_order.h"
 #include "trainer/loss/advantages.h"
 #include "trainer/loss/token_loss.h"
 #include "trainer/optim/schedule.h"
+#include "trainer/rollout/evaluation.h"
+#include "trainer/rollout/rollout.h"
 
 namespace tandem::trainer {
 namespace {
@@ -52,16 +55,15 @@ ordered_json to_json(const SyncTimes& t) {
 class Loop {
   public:
     Loop(const RunConfig& config, const LoopParts& parts)
-        : config_(config), parts_(parts), seed_(static_cast<std::uint64_t>(config.run.seed)) {}
+        : config_(config),
+          parts_(parts),
+          seed_(static_cast<std::uint64_t>(config.run.seed)),
+          sft_order_(parts.task, seed_),
+          rollout_order_(parts.task, seed_) {}
 
     LoopResult run();
 
   private:
-    struct Rollout {
-        std::vector<Tokens> prompts;  // each prompt `samples` times in a row
-        std::vector<Completion> completions;
-    };
-
     void warm_start();
     void warm_start_step(std::int64_t step);
     void reinforce();
@@ -69,15 +71,15 @@ class Loop {
     SyncTimes sync();
 
     Rollout generate(std::int64_t step);
-    std::vector<float> reward(const Rollout& rollout) const;
     std::vector<Sample> pack(const Rollout& rollout, const std::vector<float>& advantages) const;
     double compare_logprobs(const Rollout& rollout, std::vector<Sample>& samples);
-    double evaluate(double temperature);
     ordered_json evaluation(std::int64_t step);
 
     const RunConfig& config_;
     const LoopParts& parts_;
     std::uint64_t seed_;
+    PromptOrder sft_order_;
+    PromptOrder rollout_order_;
     LoopResult result_;
 };
 
@@ -110,8 +112,8 @@ void Loop::warm_start_step(std::int64_t step) {
     const Stopwatch watch;
     Random random(seed_, Purpose::sft, static_cast<std::uint64_t>(step));
     std::vector<Sample> batch;
-    for (const Tokens& prompt : draw_prompts(parts_.task, config_.sft.batch, random)) {
-        batch.push_back(sample_of(prompt, parts_.task.teach(prompt, random)));
+    for (const std::int64_t index : sft_order_.take(step, config_.sft.batch, random)) {
+        batch.push_back(sample_of(parts_.task.train_prompt(index), parts_.task.teach(index, random)));
     }
     const Schedule schedule{Schedule::Decay::cosine, config_.sft.warmup, config_.sft.steps,
                             config_.sft.floor};
@@ -149,8 +151,8 @@ void Loop::reinforce_step(std::int64_t step) {
     const trace::Scope scope("grpo step", "train");
     const Stopwatch watch;
     const Rollout rollout = generate(step);
-    const double generate_ms = watch.ms();
-    const std::vector<float> rewards = reward(rollout);
+    const double generate_ms = watch.ms();  // with the rewards
+    const std::vector<float>& rewards = rollout.rewards;
     const std::vector<float> advantages = group_advantages(rewards, config_.grpo.samples);
     std::vector<Sample> samples = pack(rollout, advantages);
     const double difference = compare_logprobs(rollout, samples);
@@ -197,33 +199,21 @@ void Loop::reinforce_step(std::int64_t step) {
                           {"memory_peak_bytes", memory_peaks()}});
 }
 
-Loop::Rollout Loop::generate(std::int64_t step) {
+Rollout Loop::generate(std::int64_t step) {
     Random prompts(seed_, Purpose::rollout_prompts, static_cast<std::uint64_t>(step));
     Random seeds(seed_, Purpose::rollout_seeds, static_cast<std::uint64_t>(step));
-    Rollout rollout;
-    std::vector<std::uint64_t> sample_seeds;
-    for (const Tokens& prompt : draw_prompts(parts_.task, config_.grpo.prompts, prompts)) {
+    RolloutRequest request;
+    for (const std::int64_t index : rollout_order_.take(step, config_.grpo.prompts, prompts)) {
         for (std::int64_t i = 0; i < config_.grpo.samples; ++i) {
-            rollout.prompts.push_back(prompt);
-            sample_seeds.push_back(seeds.bits());
+            request.ids.push_back({PromptId::Split::train, index});
+            request.seeds.push_back(seeds.bits());
         }
     }
-    const Sampling sampling{config_.grpo.temperature, config_.grpo.max_new_tokens, parts_.task.eos()};
-    rollout.completions =
-        parts_.rollouts.generate(rollout.prompts, sample_seeds, sampling, result_.weight_version);
-    for (const Completion& c : rollout.completions) {
-        result_.generated_tokens += static_cast<std::int64_t>(c.tokens.size());
-    }
+    request.sampling = {config_.grpo.temperature, config_.grpo.max_new_tokens, parts_.task.stop_tokens()};
+    request.version = result_.weight_version;
+    Rollout rollout = roll_out(parts_.rollouts, parts_.task, request);
+    result_.generated_tokens += rollout.generated_tokens();
     return rollout;
-}
-
-std::vector<float> Loop::reward(const Rollout& rollout) const {
-    std::vector<float> rewards;
-    for (std::size_t i = 0; i < rollout.prompts.size(); ++i) {
-        rewards.push_back(
-            static_cast<float>(parts_.task.reward(rollout.prompts[i], rollout.completions[i].tokens)));
-    }
-    return rewards;
 }
 
 std::vector<Sample> Loop::pack(const Rollout& rollout, const std::vector<float>& advantages) const {
@@ -270,27 +260,13 @@ SyncTimes Loop::sync() {
 // --- evaluation
 // --------------------------------------------------------------------------------------------------
 
-double Loop::evaluate(double temperature) {
-    Random random(seed_, Purpose::evaluation);
-    std::vector<Tokens> prompts;
-    std::vector<std::uint64_t> seeds;
-    for (std::int64_t i = 0; i < parts_.task.held_out_size(); ++i) {
-        prompts.push_back(parts_.task.held_out_prompt(i));
-        seeds.push_back(random.bits());
-    }
-    const Sampling sampling{temperature, config_.grpo.max_new_tokens, parts_.task.eos()};
-    const auto completions = parts_.rollouts.generate(prompts, seeds, sampling, result_.weight_version);
-    double sum = 0;
-    for (std::size_t i = 0; i < prompts.size(); ++i)
-        sum += parts_.task.reward(prompts[i], completions[i].tokens);
-    return sum / static_cast<double>(prompts.size());
-}
-
 ordered_json Loop::evaluation(std::int64_t step) {
     const trace::Scope scope("evaluate", "rollout");
-    const ordered_json scores{{"reward", evaluate(config_.grpo.temperature)},
-                              {"greedy", evaluate(0)},
-                              {"weight_version", result_.weight_version}};
+    const Evaluation now =
+        evaluate(parts_.rollouts, parts_.task,
+                 {seed_, config_.grpo.temperature, config_.grpo.max_new_tokens, result_.weight_version});
+    const ordered_json scores{
+        {"reward", now.reward}, {"greedy", now.greedy}, {"weight_version", result_.weight_version}};
     parts_.recorder.step("eval", step, config_.grpo.steps, scores);
     return scores;
 }

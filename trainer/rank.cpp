@@ -14,6 +14,7 @@
 #include "common/ops/matmul.h"
 #include "common/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/make_task.h"
 #include "trainer/report/recorder.h"
 #include "trainer/report/trace_files.h"
 #include "trainer/summary.h"
@@ -93,7 +94,7 @@ void run_rank(const RunConfig& c, const config::Schema& schema,
         world,
         {static_cast<int>(c.mesh.dp_replicate), static_cast<int>(c.dp_shard()), static_cast<int>(c.mesh.cp)},
         {"dp_replicate", "dp_shard", "cp"});
-    const auto task = make_task(c.data.task, c.data.held_out, c.data.teacher_noise);
+    const auto task = make_task(c, schema);
     Policy policy(mesh, model_config(c, schema, *task), policy_options(c));
     if (!c.model.path.empty()) load_checkpoint(policy, c.model.path);
     PolicyLearner learner(policy);

@@ -14,7 +14,8 @@ enum class Purpose : std::uint64_t {
     rollout_prompts = 3,
     rollout_seeds = 4,
     halves = 5,
-    evaluation = 6
+    evaluation = 6,
+    epoch = 7
 };
 
 class Random {

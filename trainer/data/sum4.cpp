@@ -46,6 +46,17 @@ Tokens Sum4::teach(std::span<const std::int32_t> prompt, Random& random) const {
     return answer_of(wrong ? sum % 10 : sum);
 }
 
+Tokens Sum4::teach(std::int64_t index, Random& random) const {
+    return teach(train_prompt(index), random);
+}
+
+std::vector<double> Sum4::rewards(std::span<const Attempt> attempts) const {
+    std::vector<double> result;
+    for (const Attempt& attempt : attempts)
+        result.push_back(reward(prompt(attempt.prompt), attempt.completion));
+    return result;
+}
+
 double Sum4::reward(std::span<const std::int32_t> prompt, std::span<const std::int32_t> completion) const {
     const Tokens right = answer_of(sum_of(prompt));
     return completion.size() >= right.size() && std::equal(right.begin(), right.end(), completion.begin())

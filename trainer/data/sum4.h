@@ -15,7 +15,7 @@ class Sum4 final : public Task {
 
     std::string name() const override { return "sum4"; }
     std::int64_t vocab_size() const override { return 13; }
-    std::int32_t eos() const override { return kEos; }
+    std::vector<std::int32_t> stop_tokens() const override { return {kEos}; }
     std::int64_t longest_prompt() const override { return 8; }
     std::int64_t longest_answer() const override { return 3; }
     std::int64_t size() const override { return kPrompts; }
@@ -23,9 +23,11 @@ class Sum4 final : public Task {
     std::int64_t held_out_size() const override { return held_out_; }
     Tokens train_prompt(std::int64_t index) const override;
     Tokens held_out_prompt(std::int64_t index) const override;
-    Tokens teach(std::span<const std::int32_t> prompt, Random& random) const override;
-    double reward(std::span<const std::int32_t> prompt,
-                  std::span<const std::int32_t> completion) const override;
+    bool in_epochs() const override { return false; }
+    Tokens teach(std::int64_t index, Random& random) const override;
+    Tokens teach(std::span<const std::int32_t> prompt, Random& random) const;
+    std::vector<double> rewards(std::span<const Attempt> attempts) const override;
+    double reward(std::span<const std::int32_t> prompt, std::span<const std::int32_t> completion) const;
     std::string text(std::span<const std::int32_t> tokens) const override;
 
   private:

@@ -1,5 +1,5 @@
 // A task with a verifiable reward: prompts as token ids, a teacher for the supervised warm start, and a
-// verifier.
+// verifier. Which prompts a step takes is prompt_order.h's to say.
 #pragma once
 
 #include <cstdint>
@@ -14,34 +14,45 @@ namespace tandem::trainer {
 
 using Tokens = std::vector<std::int32_t>;
 
+// Which prompt of a task.
+struct PromptId {
+    enum class Split : std::uint8_t { train, held_out } split = Split::train;
+    std::int64_t index = 0;
+    friend bool operator==(const PromptId&, const PromptId&) = default;
+};
+
+// One completion to be judged. It may run past its first stop token.
+struct Attempt {
+    PromptId prompt;
+    std::span<const std::int32_t> completion;
+    bool truncated = false;  // it ended for want of room
+};
+
 // Immutable after construction; the same on every rank.
 class Task {
   public:
     virtual ~Task() = default;
     virtual std::string name() const = 0;
-    virtual std::int64_t vocab_size() const = 0;
-    virtual std::int32_t eos() const = 0;
-    virtual std::int64_t longest_prompt() const = 0;  // tokens
-    virtual std::int64_t longest_answer() const = 0;  // tokens, with EOS
+    virtual std::int64_t vocab_size() const = 0;                // token ids that it uses: 0 … this - 1
+    virtual std::vector<std::int32_t> stop_tokens() const = 0;  // any of them ends a completion
+    virtual std::int64_t longest_prompt() const = 0;            // tokens
+    virtual std::int64_t longest_answer()
+        const = 0;  // tokens of what the teacher answers, stop token included
 
     virtual std::int64_t size() const = 0;  // prompts, train and held out
     virtual std::int64_t train_size() const = 0;
     virtual std::int64_t held_out_size() const = 0;
     virtual Tokens train_prompt(std::int64_t index) const = 0;
     virtual Tokens held_out_prompt(std::int64_t index) const = 0;
+    Tokens prompt(PromptId id) const;
+    // Each train prompt once an epoch, in an order of its own; false: drawn with replacement.
+    virtual bool in_epochs() const = 0;
 
-    // What the teacher answers, EOS included; it may be wrong.
-    virtual Tokens teach(std::span<const std::int32_t> prompt, Random& random) const = 0;
-    // 0 … 1 for a completion, which may run past its first EOS.
-    virtual double reward(std::span<const std::int32_t> prompt,
-                          std::span<const std::int32_t> completion) const = 0;
+    // What the teacher answers to a train prompt, stop token included; it may be wrong.
+    virtual Tokens teach(std::int64_t index, Random& random) const = 0;
+    // A score each. Called on rank 0 only: it may ask a server.
+    virtual std::vector<double> rewards(std::span<const Attempt> attempts) const = 0;
     virtual std::string text(std::span<const std::int32_t> tokens) const = 0;  // for people
 };
-
-// Throws InvalidArgument for an unknown name.
-std::unique_ptr<Task> make_task(const std::string& name, std::int64_t held_out, double teacher_noise);
-
-// `count` prompts drawn from the train set with replacement; a pure function of the random stream.
-std::vector<Tokens> draw_prompts(const Task& task, std::int64_t count, Random& random);
 
 }  // namespace tandem::trainer

@@ -20,7 +20,7 @@ json request_body(std::span<const std::vector<std::int32_t>> prompts, std::span<
         json p{{"temperature", sampling.temperature},
                {"max_new_tokens", sampling.max_new_tokens},
                {"sampling_seed", seed & 0x7fffffffu}};  // SGLang keeps it in 32 bits
-        if (sampling.stop_token >= 0) p["stop_token_ids"] = {sampling.stop_token};
+        if (!sampling.stop_tokens.empty()) p["stop_token_ids"] = sampling.stop_tokens;
         params.push_back(std::move(p));
     }
     return {{"input_ids", prompts}, {"sampling_params", std::move(params)}, {"return_logprob", true}};
@@ -30,7 +30,19 @@ std::int64_t version_of(const json& value) {  // SGLang writes it as text
     return value.is_string() ? std::stoll(value.get<std::string>()) : value.get<std::int64_t>();
 }
 
-Completion parse(const json& answer) {
+// {"type": "stop" | "length" | "abort"}; an engine that does not say is judged by what it sent.
+bool is_truncated(const json& meta, const Completion& completion, const Sampling& sampling) {
+    const json reason = meta.value("finish_reason", json());
+    if (reason.is_null()) {
+        const auto& stops = sampling.stop_tokens;
+        return std::find(stops.begin(), stops.end(), completion.tokens.back()) == stops.end();
+    }
+    const auto type = reason.at("type").get<std::string>();
+    if (type != "stop" && type != "length") throw ProtocolError("it ended with finish_reason " + type);
+    return type == "length";
+}
+
+Completion parse(const json& answer, const Sampling& sampling) {
     const json& meta = answer.at("meta_info");
     Completion result;
     result.tokens = answer.at("output_ids").get<std::vector<std::int32_t>>();
@@ -41,6 +53,7 @@ Completion parse(const json& answer) {
         throw ProtocolError(
             fmt::format("{} tokens with {} log-probs", result.tokens.size(), result.logprobs.size()));
     }
+    result.truncated = is_truncated(meta, result, sampling);
     return result;
 }
 
@@ -67,7 +80,7 @@ std::vector<Completion> RolloutClient::generate(std::span<const std::vector<std:
             refuse(fmt::format("expected a list of {} answers", count));
         for (const json& answer : answers) {
             try {
-                result.push_back(parse(answer));
+                result.push_back(parse(answer, sampling));
             } catch (const std::exception& error) {
                 refuse(fmt::format("answer {} is malformed: {}", result.size(), error.what()));
             }

@@ -15,13 +15,14 @@ struct Completion {
     std::vector<std::int32_t> tokens;  // with the stop token
     std::vector<float> logprobs;       // of the tokens, by the engine
     std::int64_t weight_version = 0;   // the weights that made them
+    bool truncated = false;            // max_new_tokens ended it, not a stop token
     friend bool operator==(const Completion&, const Completion&) = default;
 };
 
 struct Sampling {
     double temperature = 1.0;  // 0: greedy
     std::int64_t max_new_tokens = 1;
-    std::int32_t stop_token = -1;
+    std::vector<std::int32_t> stop_tokens;
 };
 
 // Blocking; one thread.

@@ -6,14 +6,20 @@
 #include "common/trace.h"
 
 namespace tandem::trainer {
+namespace {
 
-// Per completion: number of tokens, version (two words), tokens, log-probs as bits.
+constexpr std::size_t kHeaderWords = 4;
+
+}  // namespace
+
+// Per completion: number of tokens, version (two words), whether truncated, tokens, log-probs as bits.
 std::vector<std::int32_t> pack_completions(std::span<const Completion> completions) {
     std::vector<std::int32_t> words;
     for (const Completion& c : completions) {
         words.push_back(static_cast<std::int32_t>(c.tokens.size()));
         words.push_back(static_cast<std::int32_t>(c.weight_version & 0xffffffff));
         words.push_back(static_cast<std::int32_t>(c.weight_version >> 32));
+        words.push_back(c.truncated ? 1 : 0);
         words.insert(words.end(), c.tokens.begin(), c.tokens.end());
         for (const float logprob : c.logprobs) words.push_back(std::bit_cast<std::int32_t>(logprob));
     }
@@ -24,18 +30,19 @@ std::vector<Completion> unpack_completions(std::span<const std::int32_t> words) 
     std::vector<Completion> result;
     while (!words.empty()) {
         const auto count = static_cast<std::size_t>(words[0]);
-        if (words.size() < 3 || words[0] < 0 || (words.size() - 3) / 2 < count) {
+        if (words.size() < kHeaderWords || words[0] < 0 || (words.size() - kHeaderWords) / 2 < count) {
             throw ProtocolError("rollouts from rank 0 are cut short");
         }
         Completion c;
         const auto low = static_cast<std::uint64_t>(static_cast<std::uint32_t>(words[1]));
         const auto high = static_cast<std::uint64_t>(static_cast<std::uint32_t>(words[2]));
         c.weight_version = static_cast<std::int64_t>(high << 32 | low);
-        const auto tokens = words.subspan(3, count);
+        c.truncated = words[3] != 0;
+        const auto tokens = words.subspan(kHeaderWords, count);
         c.tokens.assign(tokens.begin(), tokens.end());
-        for (const std::int32_t bits : words.subspan(3 + count, count))
+        for (const std::int32_t bits : words.subspan(kHeaderWords + count, count))
             c.logprobs.push_back(std::bit_cast<float>(bits));
-        words = words.subspan(3 + 2 * count);
+        words = words.subspan(kHeaderWords + 2 * count);
         result.push_back(std::move(c));
     }
     return result;
@@ -58,6 +65,15 @@ std::vector<Completion> Rollouts::generate(std::span<const std::vector<std::int3
     words.resize(static_cast<std::size_t>(size));
     world_.broadcast({reinterpret_cast<std::byte*>(words.data()), words.size() * sizeof(words[0])}, 0);
     return unpack_completions(words);
+}
+
+std::vector<float> Rollouts::on_every_rank(std::size_t count,
+                                           const std::function<std::vector<float>()>& compute) {
+    std::vector<float> values;
+    if (client_ != nullptr) values = compute();
+    values.resize(count);
+    world_.broadcast({reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(float)}, 0);
+    return values;
 }
 
 }  // namespace tandem::trainer

@@ -1,6 +1,7 @@
 // Rollouts for every rank: rank 0 asks the engine, the others receive what it got. Collective over the world.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "common/comm/communicator.h"
@@ -18,6 +19,9 @@ class Rollouts {
     std::vector<Completion> generate(std::span<const std::vector<std::int32_t>> prompts,
                                      std::span<const std::uint64_t> seeds, const Sampling& sampling,
                                      std::int64_t version);
+
+    // What rank 0 computes, `count` numbers, on every rank.
+    std::vector<float> on_every_rank(std::size_t count, const std::function<std::vector<float>()>& compute);
 
   private:
     comm::Communicator& world_;

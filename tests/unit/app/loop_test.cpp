@@ -117,7 +117,7 @@ struct Pretence {
 
     void run() {
         const auto world_communicator = comm::solo();
-        const auto task = make_task("sum4", config.data.held_out, config.data.teacher_noise);
+        const Sum4 task(config.data.held_out, config.data.teacher_noise);
         Rollouts rollouts(*world_communicator,
                           std::make_unique<RolloutClient>(engine.url(), std::chrono::seconds(5), 64));
         const auto publish = [this](std::int64_t version) {
@@ -130,7 +130,7 @@ struct Pretence {
             std::filesystem::temp_directory_path() / ("tandem_loop_test." + std::to_string(getpid()));
         {
             Recorder recorder(file.string());
-            result = run_loop(config, {*world_communicator, *task, learner, rollouts, publish,
+            result = run_loop(config, {*world_communicator, task, learner, rollouts, publish,
                                        [this] { return world.served_skill == world.skill; }, recorder});
         }
         std::ifstream in(file);

@@ -47,7 +47,7 @@ const std::vector<std::uint64_t> kSeeds = {1, 2, 3, 4, 5};
 TEST(RolloutClient, AsksInBatchesAndReadsWhatSglangAnswers) {
     FakeEngine engine;
     RolloutClient client(engine.server.url(), std::chrono::seconds(5), 2);
-    const auto result = client.generate(kPrompts, kSeeds, {1.0, 3, 12}, 3);
+    const auto result = client.generate(kPrompts, kSeeds, {1.0, 3, {12}}, 3);
     ASSERT_EQ(result.size(), 5u);
     EXPECT_EQ(engine.requests.size(), 3u);
     const Completion expected{{6, 12}, {-0.1f * 3.0f, -0.25f}, 3};
@@ -64,7 +64,7 @@ std::string error_with(std::function<void(json&)> spoil, std::int64_t version = 
     FakeEngine engine(std::move(spoil));
     RolloutClient client(engine.server.url(), std::chrono::seconds(5), 16);
     try {
-        client.generate(kPrompts, kSeeds, {1.0, 3, 12}, version);
+        client.generate(kPrompts, kSeeds, {1.0, 3, {12}}, version);
     } catch (const ProtocolError& error) {
         return error.what();
     }
@@ -97,7 +97,7 @@ TEST(RolloutClient, NamesAnEngineThatIsNotThere) {
     { url = FakeEngine().server.url(); }
     RolloutClient client(url, std::chrono::seconds(5), 16);
     try {
-        client.generate(kPrompts, kSeeds, {1.0, 3, 12}, 3);
+        client.generate(kPrompts, kSeeds, {1.0, 3, {12}}, 3);
         FAIL();
     } catch (const TransportError& error) {
         EXPECT_THAT(error.what(), testing::HasSubstr(url.substr(7)));
@@ -106,11 +106,11 @@ TEST(RolloutClient, NamesAnEngineThatIsNotThere) {
 
 TEST(Rollouts, WordsRoundTrip) {
     const std::vector<Completion> completions = {
-        {{1, 2, 3}, {-0.5f, -0.0f, -1e-30f}, 1}, {{}, {}, 1LL << 40}, {{7}, {-2.0f}, -1}};
+        {{1, 2, 3}, {-0.5f, -0.0f, -1e-30f}, 1, true}, {{}, {}, 1LL << 40}, {{7}, {-2.0f}, -1}};
     const auto words = pack_completions(completions);
     EXPECT_EQ(unpack_completions(words), completions);
     for (std::size_t cut = 1; cut < words.size(); ++cut) {
-        if (cut == 9 || cut == 12) continue;  // ends of a completion
+        if (cut == 10 || cut == 14) continue;  // ends of a completion
         EXPECT_THROW(unpack_completions(std::span(words).first(cut)), ProtocolError) << cut;
     }
 }
@@ -124,7 +124,7 @@ TEST(Rollouts, EveryRankGetsThem) {
         if (world->rank() == 0) client = std::make_unique<RolloutClient>(url, std::chrono::seconds(5), 2);
         Rollouts rollouts(*world, std::move(client));
         results[static_cast<std::size_t>(world->rank())] =
-            rollouts.generate(kPrompts, kSeeds, {1.0, 3, 12}, 3);
+            rollouts.generate(kPrompts, kSeeds, {1.0, 3, {12}}, 3);
     });
     EXPECT_EQ(results[0].size(), 5u);
     for (const auto& result : results) EXPECT_EQ(result, results[0]);

@@ -9,7 +9,7 @@
 #include "common/model/parameters.h"
 #include "common/model/safetensors.h"
 #include "trainer/config.h"
-#include "trainer/data/task.h"
+#include "trainer/data/sum4.h"
 
 namespace tandem::trainer {
 namespace {
@@ -119,8 +119,7 @@ TEST(RunConfig, AModelDirectoryMustBeWhole) {
     Folder folder;
     RunConfig config;
     const config::Schema schema = schema_of(config);
-    const auto task = make_task("sum4", 0, 0);
-    const auto model = model_config(config, schema, *task);
+    const auto model = model_config(config, schema, Sum4(0, 0));
     std::vector<std::pair<std::string, Tensor>> weights;
     for (const auto& spec : model::parameter_specs(model)) {
         weights.emplace_back(spec.name, Tensor::zeros(spec.shape, DType::float32, "test"));

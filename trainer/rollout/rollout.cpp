@@ -1,0 +1,59 @@
+#include "trainer/rollout/rollout.h"
+
+#include <chrono>
+#include <cmath>
+
+#include "common/error.h"
+#include "common/trace.h"
+
+namespace tandem::trainer {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::vector<float> judge(const Task& task, const Rollout& rollout) {
+    std::vector<Attempt> attempts;
+    for (std::size_t i = 0; i < rollout.ids.size(); ++i) {
+        const Completion& completion = rollout.completions[i];
+        attempts.push_back({rollout.ids[i], completion.tokens, completion.truncated});
+    }
+    const std::vector<double> scores = task.rewards(attempts);
+    require(scores.size() == attempts.size(), "{} rewards for {} completions", scores.size(),
+            attempts.size());
+    std::vector<float> result;
+    for (std::size_t i = 0; i < scores.size(); ++i) {
+        result.push_back(static_cast<float>(scores[i]));
+        if (!std::isfinite(result.back()))
+            throw ProtocolError(fmt::format("the reward of sample {} is {}", i, scores[i]));
+    }
+    return result;
+}
+
+}  // namespace
+
+std::int64_t Rollout::generated_tokens() const {
+    std::int64_t result = 0;
+    for (const Completion& c : completions) result += static_cast<std::int64_t>(c.tokens.size());
+    return result;
+}
+
+Rollout roll_out(Rollouts& engine, const Task& task, const RolloutRequest& request) {
+    Rollout result;
+    result.ids = request.ids;
+    for (const PromptId id : request.ids) result.prompts.push_back(task.prompt(id));
+    const auto start = Clock::now();
+    result.completions = engine.generate(result.prompts, request.seeds, request.sampling, request.version);
+    result.generate_seconds = seconds_since(start);
+    {
+        const trace::Scope scope("reward", "rollout");
+        result.rewards = engine.on_every_rank(result.ids.size(), [&] { return judge(task, result); });
+    }
+    result.reward_seconds = seconds_since(start) - result.generate_seconds;
+    return result;
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,36 @@
+// One batch of rollouts: which prompts, what the engine answered, what the verifier says. Collective.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "trainer/data/task.h"
+#include "trainer/rollout/rollouts.h"
+
+namespace tandem::trainer {
+
+// What to sample: prompts, each with a seed of its own, and the weights that must answer.
+struct RolloutRequest {
+    std::vector<PromptId> ids;  // a prompt that is sampled n times stands n times in a row
+    std::vector<std::uint64_t> seeds;
+    Sampling sampling;
+    std::int64_t version = 0;
+};
+
+// Entry i of each list belongs to ids[i].
+struct Rollout {
+    std::vector<PromptId> ids;
+    std::vector<Tokens> prompts;
+    std::vector<Completion> completions;
+    std::vector<float> rewards;
+    double generate_seconds = 0;  // of this rank: the engine's part
+    double reward_seconds = 0;
+
+    std::int64_t generated_tokens() const;
+};
+
+// The same on every rank: rank 0 asks the engine and judges, the others receive. Throws what
+// Rollouts::generate and Task::rewards throw, and ProtocolError for a reward that is not finite.
+Rollout roll_out(Rollouts& engine, const Task& task, const RolloutRequest& request);
+
+}  // namespace tandem::trainer
