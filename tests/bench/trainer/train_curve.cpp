@@ -1,0 +1,124 @@
+// Supervised steps on given weights and given tokens: the loss of each step and the tokens/s. The twin of
+// tests/bench/peers/torch_fsdp2.py, which writes the weights and the tokens; compare_train.sh runs both.
+//   train_curve --init DIR --data DIR/data.json [--dtype fp32|bf16] [--ranks N] [--cp N] [--lr X]
+// Prints one JSON object.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "common/comm/launch.h"
+#include "common/error.h"
+#include "common/ops/matmul.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/policy.h"
+
+namespace tandem::trainer {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Steps = std::vector<std::vector<std::vector<std::int32_t>>>;  // [step][sequence][token]
+
+struct Run {
+    std::string init;
+    std::string data;
+    std::string dtype = "fp32";
+    int ranks = 2;
+    int cp = 1;
+    float lr = 1e-4f;
+    float weight_decay = 0;
+};
+
+Steps read_steps(const std::string& file) {
+    std::ifstream in(file);
+    if (!in) throw ConfigError(file, "", "cannot be read");
+    return nlohmann::json::parse(in).get<Steps>();
+}
+
+std::vector<Sample> samples_of(const std::vector<std::vector<std::int32_t>>& sequences) {
+    std::vector<Sample> samples;
+    for (const auto& tokens : sequences) {
+        Sample& sample = samples.emplace_back();
+        sample.tokens = tokens;
+        sample.target_mask.assign(tokens.size(), 1);
+    }
+    return samples;
+}
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+}
+
+void run_rank(const Run& run) {
+    const auto world =
+        run.ranks == 1 ? comm::solo() : comm::connect_from_environment(Deadline::after_ms(60'000));
+    world->set_timeout(std::chrono::minutes(5));
+    const Steps steps = read_steps(run.data);
+    PolicyOptions options;
+    options.compute_dtype = dtype_from_name(run.dtype);
+    options.weight_decay = run.weight_decay;
+    Policy policy(DeviceMesh::create(world, {run.ranks / run.cp, run.cp}, {"dp", "cp"}),
+                  model::read_model_config(run.init), options);
+    load_checkpoint(policy, run.init);
+
+    std::vector<double> losses, seconds;
+    for (const auto& sequences : steps) {
+        const std::vector<Sample> samples = samples_of(sequences);
+        world->barrier();
+        const auto start = Clock::now();
+        losses.push_back(policy.accumulate(samples, supervised_loss()).loss);
+        policy.apply(run.lr);
+        world->barrier();
+        seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+    }
+    if (world->rank() != 0) return;
+    if (seconds.size() > 1) seconds.erase(seconds.begin());  // first touch of all buffers
+    const double tokens = static_cast<double>(steps[0].size() * steps[0][0].size());
+    const nlohmann::ordered_json result{{"dtype", run.dtype},
+                                        {"ranks", run.ranks},
+                                        {"threads_per_rank", ops::compute_threads()},
+                                        {"tokens_per_step", tokens},
+                                        {"median_s", median(seconds)},
+                                        {"tokens_per_s", tokens / median(seconds)},
+                                        {"losses", losses}};
+    std::printf("%s\n", result.dump().c_str());
+}
+
+int curve_main(int argc, char** argv) {
+    Run run;
+    CLI::App app{"Losses of supervised steps. Example: train_curve --init DIR --data DIR/data.json --ranks 2"};
+    app.add_option("--init", run.init, "Hugging Face directory")->required();
+    app.add_option("--data", run.data, "token ids [step][sequence][token], JSON")->required();
+    app.add_option("--dtype", run.dtype)->check(CLI::IsMember({"fp32", "bf16"}));
+    app.add_option("--ranks", run.ranks)->check(CLI::Range(1, 64));
+    app.add_option("--cp", run.cp, "ranks of the cp axis; divides --ranks")->check(CLI::Range(1, 64));
+    app.add_option("--lr", run.lr);
+    app.add_option("--weight-decay", run.weight_decay);
+    CLI11_PARSE(app, argc, argv);
+    if (comm::launched_as_rank() || run.ranks == 1) {
+        run_rank(run);
+        return 0;
+    }
+    comm::LaunchOptions launch;
+    launch.world_size = run.ranks;
+    launch.command.assign(argv, argv + argc);
+    const comm::LaunchResult result = comm::RankProcesses(launch).wait();
+    if (result.exit_code != 0) std::fprintf(stderr, "%s\n", result.message.c_str());
+    return result.exit_code;
+}
+
+}  // namespace
+}  // namespace tandem::trainer
+
+int main(int argc, char** argv) {
+    try {
+        return tandem::trainer::curve_main(argc, argv);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "train_curve: %s\n", error.what());
+        return 1;
+    }
+}
