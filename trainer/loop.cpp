@@ -11,7 +11,7 @@
 #include "common/trace.h"
 #include "trainer/data/prompt_order.h"
 #include "trainer/loss/advantages.h"
-#include "trainer/loss/token_loss.h"
+#include "trainer/loss/loss_options.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/rollout/evaluation.h"
 #include "trainer/rollout/rollout.h"
@@ -229,7 +229,7 @@ std::vector<Sample> Loop::pack(const Rollout& rollout, const std::vector<float>&
 // The trainer's own log-probs of the rollouts become the old ones of the ratio; how far the engine's are from
 // them says whether the engine really samples from this policy.
 double Loop::compare_logprobs(const Rollout& rollout, std::vector<Sample>& samples) {
-    const auto own = parts_.learner.logprobs(samples);
+    const auto own = parts_.learner.score(samples, {}).logprobs;
     double difference = 0;
     for (std::size_t i = 0; i < samples.size(); ++i) {
         const auto& theirs = rollout.completions[i].logprobs;

@@ -22,10 +22,11 @@ namespace tandem::trainer {
 class Learner {
   public:
     virtual ~Learner() = default;
-    virtual std::vector<std::vector<float>> logprobs(const std::vector<Sample>& samples) = 0;
-    virtual StepStats accumulate(const std::vector<Sample>& samples, const LossFunction& loss) = 0;
+    virtual Scores score(const std::vector<Sample>& samples, const ScoreOptions& options) = 0;
+    virtual StepStats accumulate(const std::vector<Sample>& samples, const LossOptions& loss) = 0;
     virtual double apply(double lr) = 0;  // returns the gradient norm
     virtual void reset_optimizer() = 0;
+    virtual void set_reference() = 0;  // the reference model is the policy as it is now
 };
 
 // Where the time of one sync went, in milliseconds as rank 0 sees them.

@@ -12,6 +12,7 @@
 #include "trainer/fsdp/reduce_sums.h"
 #include "trainer/fsdp/shard_mesh.h"
 #include "trainer/initial_weights.h"
+#include "trainer/micro_batch_loss.h"
 #include "trainer/nn/decoder.h"
 #include "trainer/optim/adamw.h"
 #include "trainer/optim/grad_norm.h"
@@ -34,22 +35,44 @@ std::vector<std::string> shard_axes_of(const PolicyOptions& options, const Devic
     return axes;
 }
 
-// Sums over target tokens, of all micro-batches and ranks in the end.
-struct LossSums {
-    double loss = 0;
-    double clipped = 0;
-    double kl = 0;
-};
+// Per-token numbers of a batch in one buffer, so that one reduction brings them to every rank. Each target is
+// some one rank's: the sum over ranks only adds zeros.
+class TokenBuffer {
+  public:
+    TokenBuffer(const std::vector<Sample>& samples, std::size_t kinds, MemoryPool& pool)
+        : samples_(samples), flat_(Tensor::zeros({total(kinds)}, DType::float32, "logprobs", pool)) {}
 
-std::int64_t count_targets(const std::vector<Sample>& samples) {
-    std::int64_t count = 0;
-    for (const Sample& sample : samples) {
-        if (sample.target_mask.empty()) continue;
-        count += std::count_if(sample.target_mask.begin() + 1, sample.target_mask.end(),
-                               [](std::uint8_t bit) { return bit != 0; });
+    void put(std::size_t kind, const MicroBatch::Owner& owner, float value) {
+        const auto begin = begins_[static_cast<std::size_t>(owner.sample)];
+        flat_.values<float>()[kind * tokens_ + begin + static_cast<std::size_t>(owner.index)] = value;
     }
-    return count;
-}
+    void reduce(comm::Communicator& world) {
+        if (flat_.numel() > 0) world.all_reduce(flat_.span(), DType::float32);
+    }
+    Scores::PerToken get(std::size_t kind) const {
+        Scores::PerToken result;
+        for (std::size_t i = 0; i < samples_.size(); ++i) {
+            const auto part =
+                flat_.values<float>().subspan(kind * tokens_ + begins_[i], samples_[i].tokens.size());
+            result.emplace_back(part.begin(), part.end());
+        }
+        return result;
+    }
+
+  private:
+    std::int64_t total(std::size_t kinds) {
+        for (const Sample& sample : samples_) {
+            begins_.push_back(tokens_);
+            tokens_ += sample.tokens.size();
+        }
+        return static_cast<std::int64_t>(kinds * tokens_);
+    }
+
+    const std::vector<Sample>& samples_;
+    std::vector<std::size_t> begins_;
+    std::size_t tokens_ = 0;
+    Tensor flat_;
+};
 
 }  // namespace
 
@@ -59,7 +82,7 @@ struct Policy::Impl {
           config(checked(std::move(config_in))),
           options(std::move(options_in)),
           shard_mesh(mesh, shard_axes_of(options, mesh)),
-          decoder(config, options.logits_chunk_rows, options.checkpointing),
+          decoder(config, {options.logits_chunk_rows, options.checkpointing, options.value_head}),
           fsdp(decoder.parameters(), decoder.groups(), *shard_mesh.shards, *shard_mesh.replicas, compute,
                {options.compute_dtype, options.reshard_after_forward}),
           optimizer(fsdp.layout().numel(), options.beta1, options.beta2, options.eps, options.weight_decay),
@@ -68,7 +91,12 @@ struct Policy::Impl {
                    : Stream::make_inline()) {
         require(options.max_tokens_per_rank > 0, "max_tokens_per_rank is {}", options.max_tokens_per_rank);
         initialise();
-        parameters = as_dtensors(fsdp.shards());
+        parameters = as_dtensors(fsdp.shards(), 0, model_parameters());
+        extra_parameters = as_dtensors(fsdp.shards(), model_parameters(), decoder.parameters().size());
+    }
+
+    std::size_t model_parameters() const {
+        return decoder.parameters().size() - (options.value_head ? 1 : 0);
     }
 
     int cp() const { return shard_mesh.context->size(); }
@@ -76,7 +104,7 @@ struct Policy::Impl {
     void initialise() {
         const InitialWeights init{options.seed, options.init_std, config.num_hidden_layers};
         const std::vector<Parameter>& all = decoder.parameters();
-        for (std::size_t i = 0; i < all.size(); ++i) {
+        for (std::size_t i = 0; i < model_parameters(); ++i) {  // a value head stays zero
             const FlatShards::Entry& entry = fsdp.layout().entry(static_cast<int>(i));
             const Tensor local = fsdp.layout().local(fsdp.shards(), static_cast<int>(i));
             fill_initial_weights(init, all[i].name, all[i].shape, entry.first_row * entry.row_numel,
@@ -84,10 +112,12 @@ struct Policy::Impl {
         }
     }
 
-    std::vector<std::pair<std::string, DTensor>> as_dtensors(const Tensor& flat) {
+    // Parameters [first, last) of a flat shard.
+    std::vector<std::pair<std::string, DTensor>> as_dtensors(const Tensor& flat, std::size_t first,
+                                                             std::size_t last) const {
         std::vector<std::pair<std::string, DTensor>> result;
         const std::vector<Parameter>& all = decoder.parameters();
-        for (std::size_t i = 0; i < all.size(); ++i) {
+        for (std::size_t i = first; i < last; ++i) {
             result.emplace_back(all[i].name,
                                 DTensor::from_local(fsdp.layout().local(flat, static_cast<int>(i)),
                                                     shard_mesh.mesh, shard_mesh.placements, all[i].shape));
@@ -115,7 +145,7 @@ struct Policy::Impl {
                round_up(pack.tokens, 2 * cp()) <= options.max_tokens_per_rank * cp();
     }
 
-    // body(compute, batch, is_last) on this rank's part of every micro-batch, in turn.
+    // body(compute, pack, batch, is_last) on this rank's part of every micro-batch, in turn.
     template <typename Body>
     int for_each_micro_batch(const std::vector<Sample>& samples, const Body& body) {
         const auto plan =
@@ -125,94 +155,80 @@ struct Policy::Impl {
             const MicroBatch batch =
                 make_micro_batch(samples, pack, use_zigzag(pack), cp(), mesh.coordinate("cp"));
             const auto context = make_context(batch.layout, *shard_mesh.context, compute, ring);
-            body(Compute{compute, options.compute_dtype, *context, batch.positions}, batch,
+            body(Compute{compute, options.compute_dtype, *context, batch.positions}, pack, batch,
                  &pack == &packs.back());
         }
         return static_cast<int>(packs.size());
     }
 
-    std::vector<std::vector<float>> logprobs(const std::vector<Sample>& samples) {
-        const trace::Scope scope("logprobs", "trainer");
+    Scores score(const std::vector<Sample>& samples, const ScoreOptions& wanted) {
+        const trace::Scope scope(wanted.reference ? "reference" : "logprobs", "trainer");
+        require(!wanted.reference || reference.defined(), "there is no reference model yet");
+        require(!wanted.values || options.value_head, "values of a model without a value head");
         check_samples(samples, config.vocab_size);
-        std::vector<std::size_t> begins;
-        std::size_t total = 0;
-        for (const Sample& sample : samples) {
-            begins.push_back(total);
-            total += sample.tokens.size();
-        }
-        // Each target is some one rank's: the sum over ranks only adds zeros.
-        const Tensor all = Tensor::zeros({static_cast<std::int64_t>(total)}, DType::float32, "logprobs",
-                                         shard_mesh.world->memory());
-        const std::span<float> values = all.values<float>();
-        for_each_micro_batch(samples, [&](const Compute& run, const MicroBatch& batch, bool) {
-            std::vector<float> found(batch.owners.size());
-            decoder.logprobs(run, batch.tokens, {batch.target_rows, batch.target_tokens}, fsdp, found);
-            for (std::size_t i = 0; i < found.size(); ++i) {
-                const MicroBatch::Owner& owner = batch.owners[i];
-                values[begins[static_cast<std::size_t>(owner.sample)] +
-                       static_cast<std::size_t>(owner.index)] = found[i];
+        TokenBuffer buffer(samples, 3, shard_mesh.world->memory());
+        if (wanted.reference) fsdp.gather_from(reference);
+        for_each_micro_batch(samples, [&](const Compute& run, const Pack&, const MicroBatch& batch, bool) {
+            const std::size_t n = batch.owners.size();
+            std::array<std::vector<float>, 3> found{std::vector<float>(n),
+                                                    std::vector<float>(wanted.entropies ? n : 0),
+                                                    std::vector<float>(wanted.values ? n : 0)};
+            decoder.score(run, batch.tokens, {batch.target_rows, batch.target_tokens}, fsdp,
+                          wanted.temperature, {found[0], found[1], found[2]});
+            for (std::size_t kind = 0; kind < found.size(); ++kind) {
+                for (std::size_t i = 0; i < found[kind].size(); ++i)
+                    buffer.put(kind, batch.owners[i], found[kind][i]);
             }
         });
         fsdp.finish();
-        if (total > 0) shard_mesh.world->all_reduce(all.span(), DType::float32);
-        std::vector<std::vector<float>> result;
-        for (std::size_t i = 0; i < samples.size(); ++i) {
-            const auto part = values.subspan(begins[i], samples[i].tokens.size());
-            result.emplace_back(part.begin(), part.end());
-        }
-        return result;
+        fsdp.gather_from(fsdp.shards());
+        buffer.reduce(*shard_mesh.world);
+        return {buffer.get(0), wanted.entropies ? buffer.get(1) : Scores::PerToken(),
+                wanted.values ? buffer.get(2) : Scores::PerToken()};
     }
 
-    StepStats accumulate(const std::vector<Sample>& samples, const LossFunction& loss) {
+    StepStats accumulate(const std::vector<Sample>& samples, const LossOptions& loss) {
         const trace::Scope scope("forward_backward", "trainer");
         check_samples(samples, config.vocab_size);
+        // The reduction averages over all ranks; the loss is a sum over them.
+        BatchLoss batch_loss(samples, loss, shard_mesh.world->size());
         StepStats stats;
-        stats.target_tokens = count_targets(samples);
+        stats.target_tokens = batch_loss.target_tokens();
         for (const Sample& sample : samples) stats.tokens += static_cast<std::int64_t>(sample.tokens.size());
         if (stats.target_tokens == 0) {  // on every rank alike: nothing to learn
             fsdp.finish_gradients();
             return stats;
         }
-
-        // The reduction averages over all ranks; the loss is a mean over all targets. So each rank's sum of
-        // gradients is weighted with ranks / targets.
-        const auto targets = static_cast<double>(stats.target_tokens);
-        const auto weight = static_cast<float>(shard_mesh.world->size() / targets);
         LossSums sums;
-        const auto run_one = [&](const Compute& run, const MicroBatch& batch, bool last) {
-            const auto target_loss = [&](std::int64_t first, std::span<const float> logprobs,
-                                         std::span<float> dlogprobs) {
-                for (std::size_t i = 0; i < logprobs.size(); ++i) {
-                    const MicroBatch::Owner& owner = batch.owners[static_cast<std::size_t>(first) + i];
-                    dlogprobs[i] = weight * add_token(samples, owner, logprobs[i], loss, sums);
-                }
-            };
+        const auto run_one = [&](const Compute& run, const Pack& pack, const MicroBatch& batch, bool last) {
+            MicroBatchLoss part(batch_loss, samples, pack, batch, *shard_mesh.context, sums);
             fsdp.set_requires_gradient_sync(sync && (last || options.reduce_every_micro_batch));
-            decoder.loss(run, batch.tokens, {batch.target_rows, batch.target_tokens}, fsdp, target_loss);
+            decoder.loss(run, batch.tokens, {batch.target_rows, batch.target_tokens}, fsdp, part);
         };
         stats.micro_batches = for_each_micro_batch(samples, run_one);
         fsdp.finish();
         fsdp.finish_gradients();
-        std::array totals{sums.loss, sums.clipped, sums.kl};
-        reduce_sums(totals, *shard_mesh.world);
-        stats.loss = totals[0] / targets;
-        stats.clip_fraction = totals[1] / targets;
-        stats.kl = totals[2] / targets;
+        reduce_sums(sums.values, *shard_mesh.world);
+        sums.ratio_max = max_over(sums.ratio_max, *shard_mesh.world);
+        stats.loss = batch_loss.mean_loss(sums);
+        stats.set_means(sums);
         return stats;
     }
 
-    // Adds one token's loss to the sums; returns dloss/dlogprob.
-    static float add_token(const std::vector<Sample>& samples, const MicroBatch::Owner& owner, float logprob,
-                           const LossFunction& loss, LossSums& sums) {
-        const Sample& sample = samples[static_cast<std::size_t>(owner.sample)];
-        const auto at = [&](const std::vector<float>& values) {
-            return values.empty() ? 0.0f : values[static_cast<std::size_t>(owner.index)];
-        };
-        const TokenLoss token = loss({logprob, at(sample.advantages), at(sample.old_logprobs)});
-        sums.loss += token.loss;
-        sums.clipped += token.clipped;
-        sums.kl += token.kl;
-        return token.dlogprob;
+    void set_reference(const std::function<void()>& load) {
+        if (!reference.defined()) {
+            reference = Tensor::zeros({fsdp.layout().numel()}, options.compute_dtype, "reference",
+                                      fsdp.communicator().memory());
+        }
+        Tensor own;
+        if (load) {
+            own = Tensor::empty({fsdp.layout().numel()}, DType::float32, "reference");
+            ops::cast(compute, fsdp.shards(), own);
+            load();
+        }
+        ops::cast(compute, fsdp.shards(), reference);
+        if (load) ops::cast(compute, own, fsdp.shards());
+        compute.synchronize();
     }
 
     const Tensor& reduced_gradients() const {
@@ -253,17 +269,19 @@ struct Policy::Impl {
     AdamW optimizer;
     Stream ring;
     bool sync = true;
+    Tensor reference;  // flat, like fsdp.shards(), in the compute dtype; undefined until it is asked for
     std::vector<std::pair<std::string, DTensor>> parameters;
+    std::vector<std::pair<std::string, DTensor>> extra_parameters;
 };
 
 Policy::Policy(DeviceMesh mesh, model::ModelConfig config, PolicyOptions options)
     : impl_(std::make_unique<Impl>(std::move(mesh), std::move(config), std::move(options))) {}
 Policy::~Policy() = default;
 
-std::vector<std::vector<float>> Policy::logprobs(const std::vector<Sample>& samples) {
-    return impl_->logprobs(samples);
+Scores Policy::score(const std::vector<Sample>& samples, const ScoreOptions& options) {
+    return impl_->score(samples, options);
 }
-StepStats Policy::accumulate(const std::vector<Sample>& samples, const LossFunction& loss) {
+StepStats Policy::accumulate(const std::vector<Sample>& samples, const LossOptions& loss) {
     return impl_->accumulate(samples, loss);
 }
 void Policy::set_requires_gradient_sync(bool sync) {
@@ -276,6 +294,12 @@ double Policy::apply(double lr) {
 void Policy::reset_optimizer() {
     impl_->optimizer.reset(impl_->compute);
 }
+void Policy::set_reference(const std::function<void()>& load) {
+    impl_->set_reference(load);
+}
+bool Policy::has_reference() const {
+    return impl_->reference.defined();
+}
 const model::ModelConfig& Policy::config() const {
     return impl_->config;
 }
@@ -286,7 +310,18 @@ const std::vector<std::pair<std::string, DTensor>>& Policy::parameters() const {
     return impl_->parameters;
 }
 std::vector<std::pair<std::string, DTensor>> Policy::gradients() const {
-    return impl_->as_dtensors(impl_->reduced_gradients());
+    return impl_->as_dtensors(impl_->reduced_gradients(), 0, impl_->model_parameters());
+}
+const std::vector<std::pair<std::string, DTensor>>& Policy::extra_parameters() const {
+    return impl_->extra_parameters;
+}
+std::vector<std::pair<std::string, DTensor>> Policy::extra_gradients() const {
+    return impl_->as_dtensors(impl_->reduced_gradients(), impl_->model_parameters(),
+                              impl_->decoder.parameters().size());
+}
+std::vector<std::pair<std::string, DTensor>> Policy::reference_parameters() const {
+    if (!has_reference()) return {};
+    return impl_->as_dtensors(impl_->reference, 0, impl_->model_parameters());
 }
 void Policy::load_parameter(const std::string& name, const Tensor& full) {
     impl_->load_parameter(name, full);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,8 +15,10 @@
 #include "common/model/model_config.h"
 #include "trainer/data/sample.h"
 #include "trainer/fsdp/reshard_after_forward.h"
-#include "trainer/loss/token_loss.h"
+#include "trainer/loss/loss_options.h"
 #include "trainer/nn/checkpointing.h"
+#include "trainer/scores.h"
+#include "trainer/step_stats.h"
 
 namespace tandem::trainer {
 
@@ -41,16 +44,7 @@ struct PolicyOptions {
     std::uint64_t seed = 0;  // of the init; the same weights whatever the mesh
     std::int64_t logits_chunk_rows = 1024;
     Checkpointing checkpointing = Checkpointing::none;
-};
-
-struct StepStats {
-    double loss = 0;       // mean over target tokens
-    double grad_norm = 0;  // what apply() returned; accumulate leaves it 0
-    std::int64_t target_tokens = 0;
-    std::int64_t tokens = 0;  // without padding
-    double clip_fraction = 0;
-    double kl = 0;
-    int micro_batches = 0;
+    bool value_head = false;  // value_head.weight [1, hidden], zero at first, over the last hidden state
 };
 
 class Policy {
@@ -59,12 +53,12 @@ class Policy {
     Policy(DeviceMesh mesh, model::ModelConfig config, PolicyOptions options);
     ~Policy();
 
-    // Log-probabilities of the target tokens of every sample of the global batch, on every rank: result[s]
-    // has the length of samples[s].tokens, zero where the mask is 0. Forward only.
-    std::vector<std::vector<float>> logprobs(const std::vector<Sample>& samples);
-    // Forward and backward over the global batch (split over dp, packed, cut over cp), token-mean loss.
-    // Gradients are added to what is there.
-    StepStats accumulate(const std::vector<Sample>& samples, const LossFunction& loss);
+    // Of the target tokens of every sample of the global batch, on every rank. Forward only.
+    Scores score(const std::vector<Sample>& samples, const ScoreOptions& options);
+    Scores::PerToken logprobs(const std::vector<Sample>& samples) { return score(samples, {}).logprobs; }
+    // Forward and backward over the global batch (split over dp, packed, cut over cp). Gradients are added to
+    // what is there.
+    StepStats accumulate(const std::vector<Sample>& samples, const LossOptions& loss);
     // false: accumulate() keeps each rank's unsharded fp32 gradients; the next call under true reduces them
     // with its own. Until then there are no gradients() to read or apply().
     void set_requires_gradient_sync(bool sync);
@@ -73,12 +67,24 @@ class Policy {
     double apply(double lr);
     void reset_optimizer();
 
+    // The reference model is a frozen copy of the policy's weights as they are now, sharded like them and in
+    // the compute dtype (tag "reference"): its forward has the same bits as the policy's had. A second call
+    // refreshes it. With `load`: the weights that this leaves in the policy (by load_parameter); the policy
+    // gets its own back.
+    void set_reference(const std::function<void()>& load = {});
+    bool has_reference() const;
+
     const model::ModelConfig& config() const;
     const DeviceMesh& mesh() const;
     // Parameters (fp32) and gradients as sharded DTensors in the order of model::parameter_specs. They alias
     // the live shards.
     const std::vector<std::pair<std::string, DTensor>>& parameters() const;
     std::vector<std::pair<std::string, DTensor>> gradients() const;
+    // What is trained beside the model: the value head. Of training checkpoints, not of the model's.
+    const std::vector<std::pair<std::string, DTensor>>& extra_parameters() const;
+    std::vector<std::pair<std::string, DTensor>> extra_gradients() const;
+    // The reference's copies of parameters(), in the compute dtype; none before set_reference().
+    std::vector<std::pair<std::string, DTensor>> reference_parameters() const;
     // Overwrites a parameter from its full value, the same on every rank.
     void load_parameter(const std::string& name, const Tensor& full);
 

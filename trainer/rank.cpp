@@ -25,14 +25,15 @@ namespace {
 class PolicyLearner final : public Learner {
   public:
     explicit PolicyLearner(Policy& policy) : policy_(policy) {}
-    std::vector<std::vector<float>> logprobs(const std::vector<Sample>& samples) override {
-        return policy_.logprobs(samples);
+    Scores score(const std::vector<Sample>& samples, const ScoreOptions& options) override {
+        return policy_.score(samples, options);
     }
-    StepStats accumulate(const std::vector<Sample>& samples, const LossFunction& loss) override {
+    StepStats accumulate(const std::vector<Sample>& samples, const LossOptions& loss) override {
         return policy_.accumulate(samples, loss);
     }
     double apply(double lr) override { return policy_.apply(lr); }
     void reset_optimizer() override { policy_.reset_optimizer(); }
+    void set_reference() override { policy_.set_reference(); }
 
   private:
     Policy& policy_;

@@ -17,9 +17,13 @@ void token_logprobs(Stream& stream, const Tensor& logits, std::span<const std::i
                     float temperature, std::span<float> logprobs, std::span<float> lse,
                     std::span<float> entropies = {});
 
-// In place: logits := dloss/dlogits = dlogprobs[i] * (onehot(targets[i]) - softmax(logits[i] / temperature))
-// / temperature.
+// In place: logits := dloss/dlogits. With p = softmax(logits[i] / temperature) and H its entropy,
+//   dlogits[j] = (dlogprobs[i] (onehot(targets[i])[j] - p[j]) - dentropies[i] p[j] (log p[j] + H)) /
+//   temperature
+// (dH/dlogit_j = -p_j (log p_j + H) / temperature). entropies, dentropies: of every row, or empty. A row
+// without a target gets zeros.
 void token_logprobs_backward(Stream& stream, Tensor logits, std::span<const std::int32_t> targets,
-                             float temperature, std::span<const float> lse, std::span<const float> dlogprobs);
+                             float temperature, std::span<const float> lse, std::span<const float> dlogprobs,
+                             std::span<const float> entropies = {}, std::span<const float> dentropies = {});
 
 }  // namespace tandem::ops

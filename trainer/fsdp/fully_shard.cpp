@@ -42,6 +42,7 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
       reshard_ranks_(options.reshard_after_forward.ranks(group_.size())),
       slices_(neighbours(group_, reshard_ranks_)),
       shards_(Tensor::zeros({layout_.numel()}, DType::float32, "shards", group_.memory())),
+      source_(shards_),
       gradients_(Tensor::zeros({layout_.numel()}, DType::float32, "gradients", group_.memory())),
       partial_(replicas_.size() == 1
                    ? gradients_
@@ -62,7 +63,7 @@ FullyShard::~FullyShard() {
 }
 
 bool FullyShard::aliases() const {
-    return layout_.ranks() == 1 && options_.compute_dtype == DType::float32;
+    return layout_.ranks() == 1 && source_.dtype() == options_.compute_dtype;
 }
 
 void FullyShard::unshard(int index, int prefetch) {
@@ -74,7 +75,7 @@ void FullyShard::unshard(int index, int prefetch) {
         group.staging = {};
         for (const int member : group.members) {
             parameters_[static_cast<std::size_t>(member)].value =
-                aliases() ? layout_.local(shards_, member) : layout_.full(group.values, index, member);
+                aliases() ? layout_.local(source_, member) : layout_.full(group.values, index, member);
         }
         group.state = State::unsharded;
     }
@@ -87,7 +88,7 @@ void FullyShard::start_unshard(Group& group, int index) {
     if (aliases()) return;
     const FlatShards::Range& range = layout_.group_range(index);
     const DType dtype = options_.compute_dtype;
-    const Tensor own = shards_.rows(range.offset, range.numel);
+    const Tensor own = source_.rows(range.offset, range.numel);
     transfer_.wait(compute_.record());  // the optimizer may just have written the shards
     group.values = value_buffers_.take(range.numel * layout_.ranks(), dtype, transfer_);
     if (group.slice.defined()) {
@@ -100,7 +101,7 @@ void FullyShard::start_unshard(Group& group, int index) {
         return;
     }
     Tensor send = own;
-    if (dtype != DType::float32) {
+    if (own.dtype() != dtype) {
         group.staging = staging_buffers_.take(range.numel, dtype, transfer_);
         ops::cast(transfer_, own, group.staging);
         send = group.staging;

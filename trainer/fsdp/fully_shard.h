@@ -36,6 +36,9 @@ class FullyShard final : public GroupHooks {
 
     // Ends a pass or several: waits for all communication and frees every unsharded parameter.
     void finish();
+    // The flat shard that passes from here on read: shards(), or another one of its layout in the compute
+    // dtype. Between passes only.
+    void gather_from(const Tensor& flat) { source_ = flat; }
     // Ends the backward passes since the last call: gradients() is then the average over all ranks, added to
     // what it was. Nothing happens while gradients are not to be reduced.
     void finish_gradients();
@@ -70,7 +73,7 @@ class FullyShard final : public GroupHooks {
     void free_values(Group& group);
     void reshard(Group& group);
     void reduce_scatter(Group& group, int index);
-    bool aliases() const;  // one rank in fp32: the shards are the parameters
+    bool aliases() const;  // one rank, no cast: the shards are the parameters
     Group& at(int group) { return groups_[static_cast<std::size_t>(group)]; }
 
     std::vector<Parameter>& parameters_;
@@ -82,6 +85,7 @@ class FullyShard final : public GroupHooks {
     int reshard_ranks_;  // that share a group's values between forward and backward; 0: all keep the whole
     std::shared_ptr<comm::Communicator> slices_;  // those ranks, when they are some of group_
     Tensor shards_;
+    Tensor source_;  // what is gathered
     Tensor gradients_;
     Tensor partial_;  // gradients before the average over replicas; gradients_ itself when there are none
     bool sync_ = true;

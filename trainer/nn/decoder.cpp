@@ -35,9 +35,8 @@ DecoderLayer make_layer(const model::ModelConfig& config, const ByName& by_name,
 
 }  // namespace
 
-Decoder::Decoder(const model::ModelConfig& config, std::int64_t logits_chunk_rows,
-                 Checkpointing checkpointing)
-    : tied_(config.tie_word_embeddings), checkpointing_(checkpointing) {
+Decoder::Decoder(const model::ModelConfig& config, const DecoderOptions& options)
+    : tied_(config.tie_word_embeddings), checkpointing_(options.checkpointing) {
     const auto layers = static_cast<int>(config.num_hidden_layers);
     head_group_ = tied_ ? kEmbeddingGroup : layers + 1;
     groups_.resize(static_cast<std::size_t>(tied_ ? layers + 1 : layers + 2));
@@ -47,6 +46,11 @@ Decoder::Decoder(const model::ModelConfig& config, std::int64_t logits_chunk_row
         groups_[static_cast<std::size_t>(group)].push_back(static_cast<int>(parameters_.size()));
         parameters_.push_back({spec.name, spec.shape, {}, {}});
     }
+    if (options.value_head) {
+        value_group_ = static_cast<int>(groups_.size());
+        groups_.push_back({static_cast<int>(parameters_.size())});
+        parameters_.push_back({kValueHead, {1, config.hidden_size}, {}, {}});
+    }
     ByName by_name;
     for (Parameter& parameter : parameters_) by_name[parameter.name] = &parameter;
 
@@ -54,7 +58,9 @@ Decoder::Decoder(const model::ModelConfig& config, std::int64_t logits_chunk_row
     embedding_ = std::make_unique<Embedding>(table);
     for (int layer = 0; layer < layers; ++layer) layers_.push_back(make_layer(config, by_name, layer));
     head_ = std::make_unique<LmHead>(RmsNorm(at(by_name, "model.norm.weight"), config.rms_norm_eps),
-                                     tied_ ? table : at(by_name, "lm_head.weight"), logits_chunk_rows);
+                                     tied_ ? table : at(by_name, "lm_head.weight"),
+                                     options.value_head ? &at(by_name, kValueHead) : nullptr,
+                                     options.logits_chunk_rows);
 }
 
 Tensor Decoder::forward_layers(const Compute& compute, std::span<const std::int32_t> tokens,
@@ -80,21 +86,28 @@ Tensor Decoder::forward_layers(const Compute& compute, std::span<const std::int3
     return x;
 }
 
-void Decoder::logprobs(const Compute& compute, std::span<const std::int32_t> tokens, const Targets& targets,
-                       GroupHooks& hooks, std::span<float> logprobs) const {
+void Decoder::score(const Compute& compute, std::span<const std::int32_t> tokens, const Targets& targets,
+                    GroupHooks& hooks, float temperature, const TargetScores& scores) const {
     std::vector<DecoderLayer::Saved> none;
     const Tensor x = forward_layers(compute, tokens, hooks, Pass::inference, none);
-    head_->logprobs(compute, x, targets, logprobs);
+    if (value_group_ != GroupHooks::kNone) hooks.unshard(value_group_, GroupHooks::kNone);
+    head_->score(compute, x, targets, temperature, scores);
 }
 
 void Decoder::loss(const Compute& compute, std::span<const std::int32_t> tokens, const Targets& targets,
-                   GroupHooks& hooks, const TargetLoss& loss) const {
+                   GroupHooks& hooks, TargetLoss& loss) const {
+    require(!loss.trains_values() || value_group_ != GroupHooks::kNone, "the model has no value head");
     std::vector<DecoderLayer::Saved> saved(layers_.size());
     Tensor dx;
     {
         const Tensor x = forward_layers(compute, tokens, hooks, Pass::training, saved);
         hooks.begin_gradients(head_group_);
+        if (loss.trains_values()) {
+            hooks.unshard(value_group_, GroupHooks::kNone);
+            hooks.begin_gradients(value_group_);
+        }
         dx = head_->loss(compute, x, targets, loss);
+        if (loss.trains_values()) hooks.after_backward(value_group_);
     }
     if (!tied_) hooks.after_backward(head_group_);
     for (std::size_t layer = layers_.size(); layer-- > 0;) {

@@ -13,21 +13,31 @@
 
 namespace tandem::trainer {
 
+inline constexpr const char* kValueHead = "value_head.weight";
+
+struct DecoderOptions {
+    std::int64_t logits_chunk_rows = 1024;
+    Checkpointing checkpointing = Checkpointing::none;
+    bool value_head = false;
+};
+
 class Decoder {
   public:
-    Decoder(const model::ModelConfig& config, std::int64_t logits_chunk_rows,
-            Checkpointing checkpointing = Checkpointing::none);
+    Decoder(const model::ModelConfig& config, const DecoderOptions& options);
 
-    std::vector<Parameter>& parameters() { return parameters_; }  // in the order of model::parameter_specs
+    // In the order of model::parameter_specs; then the value head's, [1, hidden], where there is one.
+    std::vector<Parameter>& parameters() { return parameters_; }
+    const std::vector<Parameter>& parameters() const { return parameters_; }
     // Indices into parameters(), in the order of first use. Tied: [root, layers…] with root = embedding and
-    // final norm; untied: [embedding, layers…, root] with root = final norm and head.
+    // final norm; untied: [embedding, layers…, root] with root = final norm and head. A value head is one
+    // more.
     const std::vector<std::vector<int>>& groups() const { return groups_; }
 
-    void logprobs(const Compute& compute, std::span<const std::int32_t> tokens, const Targets& targets,
-                  GroupHooks& hooks, std::span<float> logprobs) const;
+    void score(const Compute& compute, std::span<const std::int32_t> tokens, const Targets& targets,
+               GroupHooks& hooks, float temperature, const TargetScores& scores) const;
     // Forward, loss, backward. Gradients are complete when the hooks say so.
     void loss(const Compute& compute, std::span<const std::int32_t> tokens, const Targets& targets,
-              GroupHooks& hooks, const TargetLoss& loss) const;
+              GroupHooks& hooks, TargetLoss& loss) const;
 
   private:
     enum class Pass { inference, training };
@@ -39,6 +49,7 @@ class Decoder {
     bool tied_;
     Checkpointing checkpointing_;
     int head_group_ = 0;
+    int value_group_ = GroupHooks::kNone;
     std::vector<Parameter> parameters_;
     std::vector<std::vector<int>> groups_;
     std::unique_ptr<Embedding> embedding_;

@@ -13,8 +13,6 @@
 namespace tandem::trainer {
 namespace {
 
-constexpr float kTemperature = 1.0f;
-
 // target[rows[i]] = from[i], other rows zero.
 void scatter_rows(Stream& stream, const Tensor& from, std::span<const std::int32_t> rows, Tensor target) {
     ops::fill_zero(stream, target);
@@ -29,8 +27,8 @@ void scatter_rows(Stream& stream, const Tensor& from, std::span<const std::int32
 
 }  // namespace
 
-LmHead::LmHead(RmsNorm norm, Parameter& weight, std::int64_t chunk_rows)
-    : norm_(std::move(norm)), weight_(&weight), chunk_rows_(chunk_rows) {
+LmHead::LmHead(RmsNorm norm, Parameter& weight, Parameter* value_weight, std::int64_t chunk_rows)
+    : norm_(std::move(norm)), weight_(&weight), value_weight_(value_weight), chunk_rows_(chunk_rows) {
     require(chunk_rows > 0, "logits in chunks of {} rows", chunk_rows);
 }
 
@@ -42,30 +40,65 @@ Tensor LmHead::select(const Compute& compute, const Tensor& hidden, const Target
     return norm_.forward(compute, rows, saved);
 }
 
-void LmHead::logprobs(const Compute& compute, const Tensor& hidden, const Targets& targets,
-                      std::span<float> logprobs) const {
+void LmHead::score_chunk(const Compute& compute, const Tensor& selected, std::span<const std::int32_t> tokens,
+                         float temperature, const Tensor& logits, std::span<float> lse,
+                         const TargetScores& scores) const {
+    ops::linear(compute.stream, selected, weight_->value, logits);
+    ops::token_logprobs(compute.stream, logits, tokens, temperature, scores.logprobs, lse, scores.entropies);
+    if (scores.values.empty()) return;
+    require(value_weight_ != nullptr, "values of a model without a value head");
+    const Tensor values = empty_activation({selected.dim(0), 1}, DType::float32);
+    ops::linear(compute.stream, selected, value_weight_->value, values);
+    compute.stream.synchronize();
+    std::copy_n(values.data<float>(), scores.values.size(), scores.values.begin());
+}
+
+void LmHead::score(const Compute& compute, const Tensor& hidden, const Targets& targets, float temperature,
+                   const TargetScores& scores) const {
     const auto count = static_cast<std::int64_t>(targets.rows.size());
     if (count == 0) return;
     RmsNorm::Saved saved;
     const Tensor selected = select(compute, hidden, targets, saved);
     std::vector<float> lse(targets.rows.size());
-    Tensor logits = empty_activation({std::min(chunk_rows_, count), weight_->shape[0]}, DType::float32);
+    const Tensor logits = empty_activation({std::min(chunk_rows_, count), weight_->shape[0]}, DType::float32);
+    for (std::int64_t first = 0; first < count; first += chunk_rows_) {
+        const std::int64_t rows = std::min(chunk_rows_, count - first);
+        const auto part = [&](auto values) {
+            return values.empty()
+                       ? values
+                       : values.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows));
+        };
+        score_chunk(compute, selected.rows(first, rows), part(targets.tokens), temperature,
+                    logits.rows(0, rows), part(std::span(lse)),
+                    {part(scores.logprobs), part(scores.entropies), part(scores.values)});
+    }
+    compute.stream.synchronize();
+}
+
+void LmHead::look_ahead(const Compute& compute, const Tensor& selected, const Targets& targets,
+                        TargetLoss& loss) const {
+    std::vector<float> logprobs(targets.rows.size());
+    std::vector<float> lse(targets.rows.size());
+    const auto count = static_cast<std::int64_t>(targets.rows.size());
+    const Tensor logits = empty_activation({std::min(chunk_rows_, count), weight_->shape[0]}, DType::float32);
     for (std::int64_t first = 0; first < count; first += chunk_rows_) {
         const std::int64_t rows = std::min(chunk_rows_, count - first);
         const auto at = static_cast<std::size_t>(first);
         const auto n = static_cast<std::size_t>(rows);
-        const Tensor chunk = logits.rows(0, rows);
-        ops::linear(compute.stream, selected.rows(first, rows), weight_->value, chunk);
-        ops::token_logprobs(compute.stream, chunk, targets.tokens.subspan(at, n), kTemperature,
-                            logprobs.subspan(at, n), std::span(lse).subspan(at, n));
+        score_chunk(compute, selected.rows(first, rows), targets.tokens.subspan(at, n), loss.temperature(),
+                    logits.rows(0, rows), std::span(lse).subspan(at, n),
+                    {std::span(logprobs).subspan(at, n), {}, {}});
     }
+    compute.stream.synchronize();
+    loss.look_ahead(logprobs);
 }
 
 Tensor LmHead::loss(const Compute& compute, const Tensor& hidden, const Targets& targets,
-                    const TargetLoss& loss) const {
+                    TargetLoss& loss) const {
     const auto count = static_cast<std::int64_t>(targets.rows.size());
     Tensor dhidden = empty_activation(hidden.shape(), hidden.dtype());
     if (count == 0) {
+        if (loss.looks_ahead()) loss.look_ahead({});
         ops::fill_zero(compute.stream, dhidden);
         return dhidden;
     }
@@ -73,23 +106,35 @@ Tensor LmHead::loss(const Compute& compute, const Tensor& hidden, const Targets&
     const Tensor selected = select(compute, hidden, targets, saved);
     const Tensor dselected = empty_activation(selected.shape(), selected.dtype());
     const std::int64_t most = std::min(chunk_rows_, count);
+    const bool one_chunk = most == count;
+    if (loss.looks_ahead() && !one_chunk) look_ahead(compute, selected, targets, loss);
     const Tensor logits = empty_activation({most, weight_->shape[0]}, DType::float32);
-    std::vector<float> values(static_cast<std::size_t>(most) * 3);
+    std::vector<float> scratch(static_cast<std::size_t>(most) * 7);
     for (std::int64_t first = 0; first < count; first += chunk_rows_) {
         const std::int64_t rows = std::min(chunk_rows_, count - first);
         const auto n = static_cast<std::size_t>(rows);
-        const std::span<float> logprobs(values.data(), n);
-        const std::span<float> lse(values.data() + most, n);
-        const std::span<float> dlogprobs(values.data() + 2 * most, n);
+        const auto part = [&](std::int64_t i, bool wanted) {
+            return wanted ? std::span<float>(scratch.data() + i * most, n) : std::span<float>();
+        };
+        const TargetScores scores{part(0, true), part(1, true), part(2, loss.trains_values())};
+        const TargetGradients gradients{part(3, true), part(4, loss.differentiates_entropy()),
+                                        part(5, loss.trains_values())};
+        const std::span<float> lse = part(6, true);
         const auto tokens = targets.tokens.subspan(static_cast<std::size_t>(first), n);
         const Tensor chunk = logits.rows(0, rows);
         const Tensor x = selected.rows(first, rows);
-        ops::linear(compute.stream, x, weight_->value, chunk);
-        ops::token_logprobs(compute.stream, chunk, tokens, kTemperature, logprobs, lse);
+        const Tensor dx = dselected.rows(first, rows);
+        score_chunk(compute, x, tokens, loss.temperature(), chunk, lse, scores);
         compute.stream.synchronize();
-        loss(first, logprobs, dlogprobs);
-        ops::token_logprobs_backward(compute.stream, chunk, tokens, kTemperature, lse, dlogprobs);
-        backward_chunk(compute, chunk, x, dselected.rows(first, rows));
+        if (loss.looks_ahead() && one_chunk) loss.look_ahead(scores.logprobs);
+        loss.gradients(first, scores, gradients);
+        ops::token_logprobs_backward(compute.stream, chunk, tokens, loss.temperature(), lse,
+                                     gradients.dlogprobs, scores.entropies, gradients.dentropies);
+        backward_chunk(compute, chunk, x, *weight_, dx, /*accumulate=*/false);
+        if (loss.trains_values()) {
+            const Tensor dvalues = Tensor::from<float>(gradients.dvalues, {rows, 1});
+            backward_chunk(compute, dvalues, x, *value_weight_, dx, /*accumulate=*/true);
+        }
     }
     const Tensor drows = empty_activation(selected.shape(), selected.dtype());
     norm_.backward(compute, dselected, saved, drows, /*accumulate_dx=*/false);
@@ -97,15 +142,15 @@ Tensor LmHead::loss(const Compute& compute, const Tensor& hidden, const Targets&
     return dhidden;
 }
 
-void LmHead::backward_chunk(const Compute& compute, const Tensor& dlogits, const Tensor& selected,
-                            Tensor dselected) const {
-    Tensor dy = dlogits;
+void LmHead::backward_chunk(const Compute& compute, const Tensor& doutput, const Tensor& selected,
+                            const Parameter& weight, Tensor dselected, bool accumulate) const {
+    Tensor dy = doutput;
     if (compute.dtype != DType::float32) {
-        dy = empty_activation(dlogits.shape(), compute.dtype);
-        ops::cast(compute.stream, dlogits, dy);
+        dy = empty_activation(doutput.shape(), compute.dtype);
+        ops::cast(compute.stream, doutput, dy);
     }
-    ops::linear_backward_weight(compute.stream, dy, selected, weight_->grad);
-    ops::linear_backward_input(compute.stream, dy, weight_->value, dselected);
+    ops::linear_backward_weight(compute.stream, dy, selected, weight.grad);
+    ops::linear_backward_input(compute.stream, dy, weight.value, dselected, accumulate);
 }
 
 }  // namespace tandem::trainer

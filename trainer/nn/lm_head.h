@@ -1,45 +1,42 @@
-// Final norm and head, for the rows that have a target: log-probabilities, and in training the loss's
-// gradient in the same pass. The logits exist for one chunk of rows at a time.
+// Final norm and head, for the rows that have a target: log-probabilities, entropies and values, and in
+// training the loss's gradient in the same pass. The logits exist for one chunk of rows at a time.
 #pragma once
-
-#include <functional>
 
 #include "trainer/nn/linear.h"
 #include "trainer/nn/rms_norm.h"
+#include "trainer/nn/target_loss.h"
 
 namespace tandem::trainer {
 
-// A rank's targets: row of the hidden states, and the token that it should predict. Rows ascend.
-struct Targets {
-    std::span<const std::int32_t> rows;
-    std::span<const std::int32_t> tokens;
-};
-
-// Called for each chunk: log-probs of targets [first, first + n) in, dloss/dlogprob out.
-using TargetLoss =
-    std::function<void(std::int64_t first, std::span<const float> logprobs, std::span<float> dlogprobs)>;
-
 class LmHead {
   public:
-    LmHead(RmsNorm norm, Parameter& weight, std::int64_t chunk_rows);  // weight [vocab, hidden]
+    // weight [vocab, hidden]; value_weight [1, hidden], or null without a value head: a linear function of
+    // the same normed hidden state.
+    LmHead(RmsNorm norm, Parameter& weight, Parameter* value_weight, std::int64_t chunk_rows);
 
-    // logprobs[i] of target i. Forward only.
-    void logprobs(const Compute& compute, const Tensor& hidden, const Targets& targets,
-                  std::span<float> logprobs) const;
+    // Forward only.
+    void score(const Compute& compute, const Tensor& hidden, const Targets& targets, float temperature,
+               const TargetScores& scores) const;
     // Forward, loss and backward; returns dhidden.
-    Tensor loss(const Compute& compute, const Tensor& hidden, const Targets& targets,
-                const TargetLoss& loss) const;
+    Tensor loss(const Compute& compute, const Tensor& hidden, const Targets& targets, TargetLoss& loss) const;
 
   private:
     // The rows of `hidden` that have a target, normed.
     Tensor select(const Compute& compute, const Tensor& hidden, const Targets& targets,
                   RmsNorm::Saved& saved) const;
-    // dlogits[rows, vocab] -> dselected, and the weight's gradient.
-    void backward_chunk(const Compute& compute, const Tensor& dlogits, const Tensor& selected,
-                        Tensor dselected) const;
+    // Scores of `selected`, with its logits in `logits`.
+    void score_chunk(const Compute& compute, const Tensor& selected, std::span<const std::int32_t> tokens,
+                     float temperature, const Tensor& logits, std::span<float> lse,
+                     const TargetScores& scores) const;
+    void look_ahead(const Compute& compute, const Tensor& selected, const Targets& targets,
+                    TargetLoss& loss) const;
+    // Of one chunk: its dselected, and the gradient of `weight`. accumulate: dselected is added to.
+    void backward_chunk(const Compute& compute, const Tensor& doutput, const Tensor& selected,
+                        const Parameter& weight, Tensor dselected, bool accumulate) const;
 
     RmsNorm norm_;
     Parameter* weight_;
+    Parameter* value_weight_;
     std::int64_t chunk_rows_;
 };
 

@@ -55,6 +55,17 @@ TANDEM_CLONES void backward_loop(float* x, float inverse_temperature, float lse,
         x[i] = -factor * detail::fast_exp(x[i] * inverse_temperature - lse);
 }
 
+// As backward_loop, and the gradient of the row's entropy times dentropy.
+TANDEM_CLONES void entropy_backward_loop(float* x, float inverse_temperature, float lse, float factor,
+                                         float dentropy, float entropy, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+        const float logp = x[i] * inverse_temperature - lse;
+        const float p = detail::fast_exp(logp);
+        x[i] =
+            p > 0.0f ? -p * (factor + dentropy * (logp + entropy)) : 0.0f;  // a logit of -inf has no weight
+    }
+}
+
 void check(const char* op, const Tensor& logits, std::span<const std::int32_t> targets, float temperature) {
     detail::check_ndim(op, "logits", logits, 2);
     detail::check_dtype(op, "logits", logits, DType::float32);
@@ -96,20 +107,30 @@ void token_logprobs(Stream& stream, const Tensor& logits, std::span<const std::i
 }
 
 void token_logprobs_backward(Stream& stream, Tensor logits, std::span<const std::int32_t> targets,
-                             float temperature, std::span<const float> lse,
-                             std::span<const float> dlogprobs) {
+                             float temperature, std::span<const float> lse, std::span<const float> dlogprobs,
+                             std::span<const float> entropies, std::span<const float> dentropies) {
     check("token_logprobs_backward", logits, targets, temperature);
-    require(lse.size() == targets.size() && dlogprobs.size() == targets.size(),
-            "token_logprobs_backward: lse {}, dlogprobs {} for {} rows", lse.size(), dlogprobs.size(),
-            targets.size());
+    require(lse.size() == targets.size() && dlogprobs.size() == targets.size() &&
+                (dentropies.empty() || dentropies.size() == targets.size()) &&
+                entropies.size() >= dentropies.size(),
+            "token_logprobs_backward: lse {}, dlogprobs {}, entropies {}, dentropies {} for {} rows",
+            lse.size(), dlogprobs.size(), entropies.size(), dentropies.size(), targets.size());
     stream.enqueue([=, wanted = std::vector<std::int32_t>(targets.begin(), targets.end()),
                     logsum = std::vector<float>(lse.begin(), lse.end()),
-                    gradient = std::vector<float>(dlogprobs.begin(), dlogprobs.end())] {
+                    gradient = std::vector<float>(dlogprobs.begin(), dlogprobs.end()),
+                    entropy = std::vector<float>(entropies.begin(), entropies.end()),
+                    dentropy = std::vector<float>(dentropies.begin(), dentropies.end())] {
         const float inverse = 1.0f / temperature;
         const std::int64_t vocab = logits.dim(1);
         for (std::size_t row = 0; row < wanted.size(); ++row) {
             float* x = logits.data<float>() + static_cast<std::int64_t>(row) * vocab;
             const float factor = wanted[row] < 0 ? 0.0f : gradient[row] * inverse;
+            const float spread = wanted[row] < 0 || dentropy.empty() ? 0.0f : dentropy[row] * inverse;
+            if (spread != 0.0f) {
+                entropy_backward_loop(x, inverse, logsum[row], factor, spread, entropy[row], vocab);
+                x[wanted[row]] += factor;
+                continue;
+            }
             if (factor == 0.0f) {
                 for (std::int64_t i = 0; i < vocab; ++i) x[i] = 0.0f;
                 continue;

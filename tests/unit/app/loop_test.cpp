@@ -64,17 +64,20 @@ class FakeEngine {
 class FakeLearner final : public Learner {
   public:
     explicit FakeLearner(World& world) : world_(world) {}
-    std::vector<std::vector<float>> logprobs(const std::vector<Sample>& samples) override {
-        world_.events.push_back("logprobs " + std::to_string(samples.size()));
-        std::vector<std::vector<float>> result;
-        for (const Sample& s : samples) result.emplace_back(s.tokens.size(), -1.0f - world_.logprob_error);
+    Scores score(const std::vector<Sample>& samples, const ScoreOptions& options) override {
+        world_.events.push_back((options.reference ? "reference " : "logprobs ") +
+                                std::to_string(samples.size()));
+        Scores result;
+        for (const Sample& s : samples)
+            result.logprobs.emplace_back(s.tokens.size(), -1.0f - world_.logprob_error);
         return result;
     }
-    StepStats accumulate(const std::vector<Sample>& samples, const LossFunction& loss) override {
+    StepStats accumulate(const std::vector<Sample>& samples, const LossOptions& loss) override {
         world_.events.push_back("accumulate " + std::to_string(samples.size()));
         batches.push_back(samples);
+        losses.push_back(loss);
         StepStats stats;
-        stats.loss = loss({-0.5f, 1.0f, -0.5f}).loss;
+        stats.loss = 0.5;
         for (const Sample& s : samples) stats.tokens += static_cast<std::int64_t>(s.tokens.size());
         return stats;
     }
@@ -85,8 +88,10 @@ class FakeLearner final : public Learner {
         return 0.5;
     }
     void reset_optimizer() override { world_.events.push_back("reset"); }
+    void set_reference() override { world_.events.push_back("set reference"); }
 
     std::vector<std::vector<Sample>> batches;
+    std::vector<LossOptions> losses;
     std::vector<double> rates;
 
   private:

@@ -17,9 +17,11 @@ Weights as_doubles(const std::map<std::string, std::vector<float>>& values) {
 }
 
 // Loss of reference_loss: -advantage * logprob.
-const LossFunction kWeighted = [](const TokenInput& token) {
-    return TokenLoss{-token.advantage * token.logprob, -token.advantage, 0, 0};
-};
+LossOptions weighted() {
+    LossOptions options;
+    options.ratio = LossOptions::Ratio::none;
+    return options;
+}
 
 void expect_like_oracle(const model::ModelConfig& config, const std::vector<Sample>& samples,
                         PolicyOptions options) {
@@ -31,7 +33,7 @@ void expect_like_oracle(const model::ModelConfig& config, const std::vector<Samp
         Policy policy(DeviceMesh::create(comm::solo(), {1, 1}, {"dp", "cp"}), config, options);
         weights = as_doubles(full_values(policy.parameters()));
     }
-    const Outcome outcome = run_mesh({1, 1}, config, options, samples, kWeighted);
+    const Outcome outcome = run_mesh({1, 1}, config, options, samples, weighted());
     for (std::size_t s = 0; s < samples.size(); ++s) {
         const auto expected = reference_logprobs(config, weights, samples[s].tokens);
         for (std::size_t i = 0; i < expected.size(); ++i) {

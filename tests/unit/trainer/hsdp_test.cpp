@@ -9,7 +9,7 @@ namespace {
 TEST(Hsdp, EveryShardingGivesTheGradientOfOneRank) {
     const auto config = tiny_config();
     const auto samples = random_samples({11, 3, 1, 9, 6, 14, 2, 5}, config.vocab_size, 1);
-    const LossFunction loss = grpo_loss(0.2f, 0.2f);
+    const LossOptions loss = grpo_loss(0.2f, 0.2f);
     PolicyOptions options = base_options();
     options.context = PolicyOptions::ContextMode::packed;  // whose log-probs are bit-equal
     const Outcome one = run_mesh({1, 1}, config, options, samples, loss);

@@ -46,7 +46,7 @@ std::string describe(const MeshSizes& sizes, const PolicyOptions& options) {
 void expect_all_meshes_agree(const model::ModelConfig& config, PolicyOptions options,
                              const std::vector<Sample>& samples,
                              const std::vector<MeshSizes>& meshes = {{2, 1}, {1, 2}, {2, 2}, {4, 1}}) {
-    const LossFunction loss = grpo_loss(0.2f, 0.2f);
+    const LossOptions loss = grpo_loss(0.2f, 0.2f);
     const std::int64_t capacity = options.max_tokens_per_rank;
     options.max_tokens_per_rank = 1000;
     const Outcome one = run_mesh({1, 1}, config, options, samples, loss);
@@ -168,7 +168,7 @@ TEST(Mesh, UnshardedMemoryIsTwoLayers) {
 TEST(Mesh, Bfloat16StaysWithinTwiceTheOneRankError) {
     const auto config = tiny_config();
     const auto samples = random_samples({11, 3, 9, 6, 14, 18, 5}, config.vocab_size, 9);
-    const LossFunction loss = supervised_loss();
+    const LossOptions loss = supervised_loss();
     PolicyOptions options = base_options();
     const Outcome exact = run_mesh({1, 1}, config, options, samples, loss);
     options.compute_dtype = DType::bfloat16;

@@ -55,7 +55,7 @@ DeviceMesh make_mesh(std::shared_ptr<comm::Communicator> world, MeshSizes sizes)
 }
 
 Outcome run_rank(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, const model::ModelConfig& config,
-                 const PolicyOptions& options, const std::vector<Sample>& samples, const LossFunction& loss) {
+                 const PolicyOptions& options, const std::vector<Sample>& samples, const LossOptions& loss) {
     Policy policy(make_mesh(std::move(world), sizes), config, options);
     Outcome outcome;
     outcome.logprobs = policy.logprobs(samples);
@@ -67,7 +67,7 @@ Outcome run_rank(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, con
 }
 
 Outcome run_mesh(MeshSizes sizes, const model::ModelConfig& config, const PolicyOptions& options,
-                 const std::vector<Sample>& samples, const LossFunction& loss) {
+                 const std::vector<Sample>& samples, const LossOptions& loss) {
     std::mutex mutex;
     std::vector<Outcome> outcomes(static_cast<std::size_t>(sizes.dp * sizes.cp));
     comm::run_threads(sizes.dp * sizes.cp, [&](std::shared_ptr<comm::Communicator> world) {

@@ -38,10 +38,10 @@ std::map<std::string, std::vector<float>> full_values(
 
 // Log-probs, then one accumulate, on one rank's communicator.
 Outcome run_rank(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, const model::ModelConfig& config,
-                 const PolicyOptions& options, const std::vector<Sample>& samples, const LossFunction& loss);
+                 const PolicyOptions& options, const std::vector<Sample>& samples, const LossOptions& loss);
 // The same on sizes.dp * sizes.cp threads; checks that all ranks agree on the statistics.
 Outcome run_mesh(MeshSizes sizes, const model::ModelConfig& config, const PolicyOptions& options,
-                 const std::vector<Sample>& samples, const LossFunction& loss);
+                 const std::vector<Sample>& samples, const LossOptions& loss);
 
 // ||a - b|| / ||b||; absolute where b is zero.
 double relative_difference(const std::vector<float>& a, const std::vector<float>& b);
