@@ -5,6 +5,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "engine_adapter/embedded/serve.h"
+#include "engine_adapter/tokenize.h"
 
 namespace {
 
@@ -59,6 +60,22 @@ void add_serve(CLI::App& app, tandem::engine::ServeOptions& options) {
     serve->callback([&options] { tandem::engine::serve(options); });
 }
 
+void add_tokenize(CLI::App& app, tandem::engine::TokenizeOptions& options) {
+    CLI::App* tokenize = app.add_subcommand(
+        "tokenize", "Lines of text into token ids, or back, as the model's tokenizer does it");
+    tokenize->add_option("--model", options.model, "Directory with tokenizer.json")->required();
+    tokenize->add_option("--file", options.file, "File with the lines; standard input without it");
+    tokenize->add_flag("--decode", options.decode, "Token ids into text");
+    tokenize->add_flag("--no-special-tokens", options.no_special_tokens,
+                       "Adds none to a text; leaves them out of what is decoded");
+    tokenize->add_flag("--json", options.json,
+                       "Each line in and out is JSON: a string, or a list of ids; so text may hold newlines");
+    tokenize->footer(
+        "Example:\n"
+        "  echo 'Hello, world!' | tandem-engine tokenize --model DIR");
+    tokenize->callback([&options] { tandem::engine::tokenize(options); });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -67,6 +84,8 @@ int main(int argc, char** argv) {
     app.require_subcommand(1);
     tandem::engine::ServeOptions options;
     add_serve(app, options);
+    tandem::engine::TokenizeOptions tokenize_options;
+    add_tokenize(app, tokenize_options);
     try {
         app.parse(argc, argv);
         return 0;

@@ -8,7 +8,8 @@ set -euo pipefail
 needed="g++:/usr/bin/g++ cmake:/usr/bin/cmake ninja-build:/usr/bin/ninja libdnnl-dev:/usr/include/dnnl.hpp
   libboost-dev:/usr/include/boost/beast.hpp nlohmann-json3-dev:/usr/include/nlohmann/json.hpp
   libcli11-dev:/usr/include/CLI/CLI.hpp libspdlog-dev:/usr/include/spdlog/spdlog.h libfmt-dev:/usr/include/fmt/core.h
-  libtomlplusplus-dev:/usr/include/toml++/toml.h libxxhash-dev:/usr/include/xxhash.h"
+  libtomlplusplus-dev:/usr/include/toml++/toml.h libxxhash-dev:/usr/include/xxhash.h
+  libpcre2-dev:/usr/include/pcre2.h libicu-dev:/usr/include/unicode/unorm2.h"
 for_tests="libgtest-dev:/usr/include/gtest/gtest.h libgmock-dev:/usr/include/gmock/gmock.h
   libbenchmark-dev:/usr/include/benchmark/benchmark.h clang-format:/usr/bin/clang-format"
 [ "${1:-}" = "--tests" ] && needed="$needed $for_tests"

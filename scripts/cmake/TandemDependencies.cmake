@@ -21,6 +21,16 @@ add_library(tandem_xxhash INTERFACE)
 target_include_directories(tandem_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE_DIR})
 target_link_libraries(tandem_xxhash INTERFACE ${XXHASH_LIBRARY})
 
+find_path(PCRE2_INCLUDE_DIR pcre2.h REQUIRED)
+find_library(PCRE2_LIBRARY pcre2-8 REQUIRED)
+add_library(tandem_pcre2 INTERFACE)
+target_include_directories(tandem_pcre2 SYSTEM INTERFACE ${PCRE2_INCLUDE_DIR})
+target_link_libraries(tandem_pcre2 INTERFACE ${PCRE2_LIBRARY})
+
+find_package(ICU REQUIRED COMPONENTS uc)
+add_library(tandem_icu INTERFACE)
+target_link_libraries(tandem_icu INTERFACE ICU::uc)
+
 if(TANDEM_TESTS)
   find_package(GTest REQUIRED)
   find_package(benchmark REQUIRED)

@@ -1,0 +1,83 @@
+#include "common/tokenizer/json_field.h"
+
+#include <fstream>
+#include <iterator>
+
+#include "common/error.h"
+#include "common/tokenizer/utf8.h"
+
+namespace tandem::tokenizer {
+
+using nlohmann::json;
+
+void JsonField::fail(const std::string& message) const {
+    throw ConfigError(file_, path_, message);
+}
+
+JsonField JsonField::at(const std::string& key) const {
+    std::optional<JsonField> found = find(key);
+    if (!found) JsonField(*value_, file_, path_.empty() ? key : path_ + "." + key).fail("is missing");
+    return *found;
+}
+
+std::optional<JsonField> JsonField::find(const std::string& key) const {
+    if (!value_->is_object()) fail("must be an object");
+    const auto found = value_->find(key);
+    if (found == value_->end() || found->is_null()) return std::nullopt;
+    return JsonField(*found, file_, path_.empty() ? key : path_ + "." + key);
+}
+
+std::vector<JsonField> JsonField::items() const {
+    if (!value_->is_array()) fail("must be a list");
+    std::vector<JsonField> items;
+    for (std::size_t i = 0; i < value_->size(); ++i) {
+        items.emplace_back((*value_)[i], file_, fmt::format("{}[{}]", path_, i));
+    }
+    return items;
+}
+
+const std::string& JsonField::text() const {
+    if (!value_->is_string()) fail("must be a string");
+    return value_->get_ref<const std::string&>();
+}
+
+bool JsonField::flag() const {
+    if (!value_->is_boolean()) fail("must be true or false");
+    return value_->get<bool>();
+}
+
+bool JsonField::flag(const std::string& key, bool otherwise) const {
+    const std::optional<JsonField> found = find(key);
+    return found ? found->flag() : otherwise;
+}
+
+std::int64_t JsonField::integer(std::int64_t least, std::int64_t most) const {
+    const bool whole =
+        value_->is_number_integer() &&
+        (!value_->is_number_unsigned() || value_->get<std::uint64_t>() <= static_cast<std::uint64_t>(most)) &&
+        value_->get<std::int64_t>() >= least && value_->get<std::int64_t>() <= most;
+    if (!whole) fail(fmt::format("must be an integer from {} to {}", least, most));
+    return value_->get<std::int64_t>();
+}
+
+char32_t JsonField::character() const {
+    std::size_t at = 0;
+    if (!text().empty()) {
+        const char32_t only = next_code_point(text(), at);
+        if (at == text().size()) return only;
+    }
+    fail("must be one character");
+}
+
+json read_json(const std::string& file) {
+    std::ifstream in(file, std::ios::binary);
+    if (!in) throw ConfigError(file, "", "cannot be read");
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    try {
+        return json::parse(text);
+    } catch (const json::exception& error) {
+        throw ConfigError(file, "", fmt::format("is not valid JSON: {}", error.what()));
+    }
+}
+
+}  // namespace tandem::tokenizer

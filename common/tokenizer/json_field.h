@@ -1,0 +1,42 @@
+// A value of a JSON file together with where it stands, so that whatever is wrong names file and key.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tandem::tokenizer {
+
+class JsonField {
+  public:
+    JsonField(const nlohmann::json& value, std::string file, std::string path)
+        : value_(&value), file_(std::move(file)), path_(std::move(path)) {}
+
+    const nlohmann::json& value() const { return *value_; }
+    const std::string& file() const { return file_; }
+    const std::string& path() const { return path_; }
+
+    JsonField at(const std::string& key) const;                   // refuses a missing or null one
+    std::optional<JsonField> find(const std::string& key) const;  // nullopt: missing or null
+    std::vector<JsonField> items() const;                         // of a list
+
+    const std::string& text() const;
+    bool flag() const;
+    std::int64_t integer(std::int64_t least, std::int64_t most) const;
+    bool flag(const std::string& key, bool otherwise) const;
+    char32_t character() const;  // a string of one character
+
+    [[noreturn]] void fail(const std::string& message) const;  // ConfigError
+
+  private:
+    const nlohmann::json* value_;
+    std::string file_;
+    std::string path_;
+};
+
+nlohmann::json read_json(const std::string& file);  // throws ConfigError
+
+}  // namespace tandem::tokenizer

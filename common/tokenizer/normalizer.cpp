@@ -1,0 +1,147 @@
+#include "common/tokenizer/normalizer.h"
+
+#include <unicode/normalizer2.h>
+#include <unicode/uchar.h>
+#include <unicode/unistr.h>
+
+#include <functional>
+
+#include "common/error.h"
+#include "common/tokenizer/pattern.h"
+#include "common/tokenizer/utf8.h"
+
+namespace tandem::tokenizer {
+namespace {
+
+class Unicode : public Normalizer {
+  public:
+    Unicode(const char* data, UNormalization2Mode mode) {
+        UErrorCode status = U_ZERO_ERROR;
+        form_ = icu::Normalizer2::getInstance(nullptr, data, mode, status);
+        require(U_SUCCESS(status) != 0, "ICU has no normalisation {}: {}", data, u_errorName(status));
+    }
+    void apply(std::string& text) const override {
+        bool ascii = true;
+        for (const char c : text) ascii = ascii && static_cast<signed char>(c) >= 0;
+        if (ascii) return;
+        std::string out;
+        UErrorCode status = U_ZERO_ERROR;
+        icu::StringByteSink<std::string> sink(&out, static_cast<std::int32_t>(text.size()));
+        form_->normalizeUTF8(0, text, sink, nullptr, status);
+        require(U_SUCCESS(status) != 0, "ICU cannot normalise a text: {}", u_errorName(status));
+        text = std::move(out);
+    }
+
+  private:
+    const icu::Normalizer2* form_ = nullptr;  // a singleton of ICU's
+};
+
+// Character by character, so a final sigma becomes a plain one.
+class Lowercase : public Normalizer {
+  public:
+    void apply(std::string& text) const override {
+        std::string out, utf8;
+        for (std::size_t at = 0; at < text.size();) {
+            const char32_t c = next_code_point(text, at);
+            if (c == 0x130) {
+                out += "i\u0307";
+            } else {
+                append_utf8(out, static_cast<char32_t>(u_tolower(static_cast<UChar32>(c))));
+            }
+        }
+        text = std::move(out);
+    }
+};
+
+class Replace : public Normalizer {
+  public:
+    explicit Replace(const JsonField& field)
+        : pattern_(read_pattern(field.at("pattern"))), content_(field.at("content").text()) {}
+    void apply(std::string& text) const override { text = pattern_.replace(text, content_); }
+
+  private:
+    Pattern pattern_;
+    std::string content_;
+};
+
+class Prepend : public Normalizer {
+  public:
+    explicit Prepend(std::string text) : text_(std::move(text)) {}
+    void apply(std::string& text) const override {
+        if (!text.empty()) text.insert(0, text_);
+    }
+
+  private:
+    std::string text_;
+};
+
+class Strip : public Normalizer {
+  public:
+    Strip(bool left, bool right) : left_(left), right_(right) {}
+    void apply(std::string& text) const override {
+        std::size_t begin = 0, end = text.size();
+        for (std::size_t at = begin; left_ && at < end; begin = at) {
+            if (!is_white_space(next_code_point(text, at))) break;
+        }
+        for (std::size_t at = end; right_ && at > begin; end = at) {
+            if (!is_white_space(previous_code_point(text, at))) break;
+        }
+        text = text.substr(begin, end - begin);
+    }
+
+  private:
+    bool left_, right_;
+};
+
+class StripAccents : public Normalizer {
+  public:
+    void apply(std::string& text) const override {
+        std::string out;
+        for (std::size_t at = 0; at < text.size();) {
+            const char32_t c = next_code_point(text, at);
+            if (!is_mark(c)) append_utf8(out, c);
+        }
+        text = std::move(out);
+    }
+};
+
+class Sequence : public Normalizer {
+  public:
+    explicit Sequence(std::vector<std::unique_ptr<Normalizer>> parts) : parts_(std::move(parts)) {}
+    void apply(std::string& text) const override {
+        for (const auto& part : parts_) part->apply(text);
+    }
+
+  private:
+    std::vector<std::unique_ptr<Normalizer>> parts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Normalizer> make_normalizer(const JsonField& field, int depth) {
+    if (depth > kDeepestSequence) field.fail("sequences are nested too deep");
+    const std::string& type = field.at("type").text();
+    if (type == "NFC") return std::make_unique<Unicode>("nfc", UNORM2_COMPOSE);
+    if (type == "NFD") return std::make_unique<Unicode>("nfc", UNORM2_DECOMPOSE);
+    if (type == "NFKC") return std::make_unique<Unicode>("nfkc", UNORM2_COMPOSE);
+    if (type == "NFKD") return std::make_unique<Unicode>("nfkc", UNORM2_DECOMPOSE);
+    if (type == "Lowercase") return std::make_unique<Lowercase>();
+    if (type == "Replace") return std::make_unique<Replace>(field);
+    if (type == "Prepend") return std::make_unique<Prepend>(field.at("prepend").text());
+    if (type == "Strip")
+        return std::make_unique<Strip>(field.at("strip_left").flag(), field.at("strip_right").flag());
+    if (type == "StripAccents") return std::make_unique<StripAccents>();
+    if (type == "Sequence") {
+        std::vector<std::unique_ptr<Normalizer>> parts;
+        for (const JsonField& part : field.at("normalizers").items()) {
+            parts.push_back(make_normalizer(part, depth + 1));
+        }
+        return std::make_unique<Sequence>(std::move(parts));
+    }
+    field.at("type").fail(fmt::format(
+        "\"{}\" is not supported; supported: NFC, NFD, NFKC, NFKD, Lowercase, Replace, Prepend, Strip, "
+        "StripAccents, Sequence",
+        type));
+}
+
+}  // namespace tandem::tokenizer

@@ -1,0 +1,28 @@
+// {"String": "…"} or {"Regex": "…"} of tokenizer.json: where a text is split, or what is replaced.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "common/tokenizer/json_field.h"
+#include "common/tokenizer/regex.h"
+
+namespace tandem::tokenizer {
+
+class Pattern {
+  public:
+    explicit Pattern(Regex regex) : how_(std::move(regex)) {}
+    explicit Pattern(std::string literal) : how_(std::move(literal)) {}
+
+    void split(std::string_view text, std::vector<Match>& pieces) const;  // as Regex::split
+    std::string replace(std::string_view text, const std::string& content) const;
+
+  private:
+    std::variant<Regex, std::string> how_;
+};
+
+Pattern read_pattern(const JsonField& field);  // throws ConfigError
+
+}  // namespace tandem::tokenizer

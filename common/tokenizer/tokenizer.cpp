@@ -1,0 +1,157 @@
+#include "common/tokenizer/tokenizer.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include "common/error.h"
+#include "common/tokenizer/added_tokens.h"
+#include "common/tokenizer/bpe.h"
+#include "common/tokenizer/decoder.h"
+#include "common/tokenizer/normalizer.h"
+#include "common/tokenizer/post_processor.h"
+#include "common/tokenizer/pre_tokenizer.h"
+#include "common/tokenizer/special_tokens.h"
+#include "common/tokenizer/utf8.h"
+#include "common/tokenizer/word_cache.h"
+
+namespace tandem::tokenizer {
+
+struct Tokenizer::Parts {
+    explicit Parts(const JsonField& file)
+        : normalizer(file.find("normalizer") ? make_normalizer(*file.find("normalizer")) : nullptr),
+          pre_tokenizer(file.find("pre_tokenizer") ? make_pre_tokenizer(*file.find("pre_tokenizer"))
+                                                   : nullptr),
+          model(file.at("model")),
+          decoder(file.find("decoder") ? make_decoder(*file.find("decoder")) : nullptr) {
+        if (const auto field = file.find("post_processor")) post_processor.emplace(*field);
+        if (const auto field = file.find("added_tokens")) {
+            added = AddedTokens(*field, model, normalizer.get());
+        }
+    }
+
+    void encode_words(std::string_view text, bool at_start, std::vector<std::int32_t>& out) const;
+    void encode_word(std::string_view word, WordCache* words, std::vector<std::int32_t>& out) const;
+
+    std::unique_ptr<Normalizer> normalizer;
+    std::unique_ptr<PreTokenizer> pre_tokenizer;
+    Bpe model;
+    std::unique_ptr<TokenDecoder> decoder;
+    std::optional<PostProcessor> post_processor;
+    AddedTokens added;
+    SpecialTokens special;
+    mutable std::mutex cache_mutex;  // whoever finds it taken works without the cache
+    mutable WordCache cache;
+};
+
+void Tokenizer::Parts::encode_word(std::string_view word, WordCache* words,
+                                   std::vector<std::int32_t>& out) const {
+    if (words == nullptr || word.size() > WordCache::kLongestWord) return model.encode(word, out);
+    WordCache::Place& place = words->place_of(word);
+    if (place.word != word) {
+        place.ids.clear();
+        model.encode(word, place.ids);
+        place.word = word;
+    }
+    out.insert(out.end(), place.ids.begin(), place.ids.end());
+}
+
+void Tokenizer::Parts::encode_words(std::string_view text, bool at_start,
+                                    std::vector<std::int32_t>& out) const {
+    Pieces pieces{std::string(text), {{0, text.size(), at_start}}};
+    if (pre_tokenizer) pre_tokenizer->apply(pieces);
+    const std::unique_lock lock(cache_mutex, std::try_to_lock);
+    WordCache* words = lock.owns_lock() ? &cache : nullptr;
+    for (const Piece& piece : pieces.list) encode_word(pieces.view(piece), words, out);
+}
+
+Tokenizer::Tokenizer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+bool Tokenizer::present(const std::string& directory) {
+    return std::filesystem::exists(directory + "/tokenizer.json");
+}
+
+Tokenizer Tokenizer::from_directory(const std::string& directory) {
+    const std::string file = directory + "/tokenizer.json";
+    if (!present(directory)) {
+        throw ConfigError(file, "", "is missing: text needs a tokenizer in the model's directory");
+    }
+    const nlohmann::json json = read_json(file);
+    auto parts = std::make_unique<Parts>(JsonField(json, file, ""));
+    parts->special = read_special_tokens(directory);
+    return Tokenizer(std::move(parts));
+}
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
+    std::vector<std::int32_t> ids;
+    std::string repaired;
+    if (!is_valid_utf8(text)) text = repaired = to_valid_utf8(text);
+    std::vector<AddedTokens::Segment> outer, inner;
+    parts_->added.split(text, false, outer);
+    std::string normalized;
+    for (const AddedTokens::Segment& segment : outer) {
+        if (segment.id >= 0) {
+            ids.push_back(segment.id);
+            continue;
+        }
+        normalized = text.substr(segment.begin, segment.end - segment.begin);
+        if (parts_->normalizer) parts_->normalizer->apply(normalized);
+        parts_->added.split(normalized, true, inner);
+        for (const AddedTokens::Segment& part : inner) {
+            if (part.id >= 0) {
+                ids.push_back(part.id);
+                continue;
+            }
+            const bool at_start = segment.begin == 0 && part.begin == 0;
+            parts_->encode_words(std::string_view(normalized).substr(part.begin, part.end - part.begin),
+                                 at_start, ids);
+        }
+    }
+    if (parts_->post_processor) parts_->post_processor->apply(ids, add_special_tokens);
+    return ids;
+}
+
+std::string Tokenizer::decode(const std::vector<std::int32_t>& ids, bool skip_special_tokens) const {
+    std::vector<std::string> tokens;
+    tokens.reserve(ids.size());
+    for (const std::int32_t id : ids) {
+        const AddedToken* added = parts_->added.find(id);
+        const std::string* text = added != nullptr ? &added->normalized_content : parts_->model.token_of(id);
+        if (text == nullptr || (skip_special_tokens && parts_->added.is_special(*text))) continue;
+        tokens.push_back(*text);
+    }
+    if (parts_->decoder) parts_->decoder->apply(tokens);
+    std::string out;
+    for (const std::string& token : tokens) {
+        if (!parts_->decoder && !out.empty()) out += ' ';
+        out += token;
+    }
+    return out;
+}
+
+std::optional<std::int32_t> Tokenizer::token_id(std::string_view token) const {
+    const auto added = parts_->added.id_of(token);
+    return added ? added : parts_->model.id_of(token);
+}
+
+std::optional<std::string> Tokenizer::token(std::int32_t id) const {
+    if (const AddedToken* added = parts_->added.find(id)) return added->content;
+    const std::string* text = parts_->model.token_of(id);
+    return text == nullptr ? std::nullopt : std::optional(*text);
+}
+
+std::size_t Tokenizer::vocab_size() const {
+    std::int32_t largest = parts_->model.largest_id();
+    for (const AddedToken& added : parts_->added.all()) largest = std::max(largest, added.id);
+    return static_cast<std::size_t>(largest + 1);
+}
+
+std::optional<std::string> Tokenizer::special_token(std::string_view name) const {
+    return parts_->special.find(name);
+}
+
+}  // namespace tandem::tokenizer

@@ -1,0 +1,49 @@
+// Text into token ids and back, equal to Hugging Face `tokenizers`, from a model directory's tokenizer.json
+// and tokenizer_config.json (and special_tokens_map.json, chat_template.jinja where they are).
+//
+// "truncation" and "padding" of tokenizer.json are not applied: they concern batches, not text.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tandem::tokenizer {
+
+struct Message {
+    std::string role;  // system, user, assistant, tool
+    std::string content;
+};
+
+class Tokenizer {
+  public:
+    // Throws ConfigError naming file and key: a file is missing or malformed, or asks for something unknown.
+    static Tokenizer from_directory(const std::string& directory);
+    static bool present(const std::string& directory);  // there is a tokenizer.json
+
+    Tokenizer(Tokenizer&&) noexcept;
+    Tokenizer& operator=(Tokenizer&&) noexcept;
+    ~Tokenizer();
+
+    // All of the following are thread-safe. Bytes of `text` that are not UTF-8 count as U+FFFD.
+    std::vector<std::int32_t> encode(std::string_view text, bool add_special_tokens) const;
+    std::string decode(const std::vector<std::int32_t>& ids, bool skip_special_tokens) const;
+
+    std::optional<std::int32_t> token_id(std::string_view token) const;
+    std::optional<std::string> token(std::int32_t id) const;
+    std::size_t vocab_size() const;  // one more than the largest id
+
+    // "bos", "eos", "pad" or "unk" of tokenizer_config.json; nullopt: it names none.
+    std::optional<std::string> special_token(std::string_view name) const;
+
+  private:
+    struct Parts;
+    explicit Tokenizer(std::unique_ptr<Parts> parts);
+    std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace tandem::tokenizer

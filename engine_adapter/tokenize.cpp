@@ -1,0 +1,108 @@
+#include "engine_adapter/tokenize.h"
+
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "common/error.h"
+#include "common/tokenizer/tokenizer.h"
+
+namespace tandem::engine {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+class Lines {
+  public:
+    Lines(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer)
+        : options_(options),
+          tokenizer_(tokenizer),
+          place_(options.file.empty() ? "standard input" : options.file) {}
+
+    void run(std::istream& in) {
+        std::string line, out;
+        while (std::getline(in, line)) {
+            ++number_;
+            out.clear();
+            if (options_.decode) {
+                const std::string text = tokenizer_.decode(ids_of(line), options_.no_special_tokens);
+                out = options_.json ? json(text).dump() : text;
+            } else {
+                out = written(tokenizer_.encode(text_of(line), !options_.no_special_tokens));
+            }
+            out += '\n';
+            std::cout.write(out.data(), static_cast<std::streamsize>(out.size()));
+        }
+    }
+
+  private:
+    [[noreturn]] void fail(const std::string& message) const {
+        throw ConfigError(place_, fmt::format("line {}", number_), message);
+    }
+
+    ordered_json parse(const std::string& line) const {
+        ordered_json value = ordered_json::parse(line, nullptr, false);
+        if (value.is_discarded()) fail("is not JSON");
+        return value;
+    }
+
+    std::string text_of(const std::string& line) const {
+        if (!options_.json) return line;
+        const ordered_json value = parse(line);
+        if (!value.is_string()) fail("must be a JSON string");
+        return value.get<std::string>();
+    }
+
+    std::vector<std::int32_t> ids_of(const std::string& line) const {
+        std::vector<std::int32_t> ids;
+        if (options_.json) {
+            const ordered_json value = parse(line);
+            if (!value.is_array()) fail("must be a JSON list of token ids");
+            for (const ordered_json& id : value) {
+                if (!id.is_number_integer()) fail("must hold integers, found " + id.dump());
+                ids.push_back(id.get<std::int32_t>());
+            }
+            return ids;
+        }
+        std::istringstream words(line);
+        std::int32_t id = 0;
+        while (words >> id) ids.push_back(id);
+        if (!words.eof()) fail("must be token ids with spaces between");
+        return ids;
+    }
+
+    std::string written(const std::vector<std::int32_t>& ids) const {
+        std::string out = options_.json ? "[" : "";
+        for (std::size_t i = 0; i < ids.size(); ++i) {
+            if (i > 0) out += options_.json ? "," : " ";
+            out += std::to_string(ids[i]);
+        }
+        return options_.json ? out + "]" : out;
+    }
+
+    const TokenizeOptions& options_;
+    const tokenizer::Tokenizer& tokenizer_;
+    std::string place_;
+    std::int64_t number_ = 0;
+};
+
+}  // namespace
+
+void tokenize(const TokenizeOptions& options) {
+    const auto tokenizer = tokenizer::Tokenizer::from_directory(options.model);
+    std::ios::sync_with_stdio(false);
+    Lines lines(options, tokenizer);
+    if (options.file.empty()) {
+        lines.run(std::cin);
+    } else {
+        std::ifstream in(options.file, std::ios::binary);
+        if (!in) throw ConfigError("command line", "--file", "\"" + options.file + "\" cannot be read");
+        lines.run(in);
+    }
+    std::cout.flush();
+    if (!std::cout) throw Error("standard output could not be written");
+}
+
+}  // namespace tandem::engine
