@@ -141,7 +141,7 @@ model::ModelConfig model_config(const RunConfig& c, const config::Schema& s, con
         m.head_dim = c.model.head_dim;
         m.max_position_embeddings = c.model.context;
         m.rms_norm_eps = static_cast<float>(c.model.rms_norm_eps);
-        m.rope_theta = static_cast<float>(c.model.rope_theta);
+        m.rope_theta = c.model.rope_theta;
         m.tie_word_embeddings = c.model.tie_embeddings;
         m.qk_norm = c.model.qk_norm;
         if (m.num_attention_heads % m.num_key_value_heads != 0) {

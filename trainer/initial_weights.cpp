@@ -43,7 +43,7 @@ bool adds_to_residual(const std::string& name) {
 void fill_initial_weights(const InitialWeights& init, const std::string& name, const Shape& shape,
                           std::int64_t first, std::span<float> out) {
     if (shape.size() == 1) {
-        std::fill(out.begin(), out.end(), 1.0f);
+        std::fill(out.begin(), out.end(), name.ends_with(".bias") ? 0.0f : 1.0f);
         return;
     }
     const float residual = adds_to_residual(name) ? std::sqrt(2.0f * static_cast<float>(init.layers)) : 1.0f;

@@ -17,8 +17,8 @@ struct InitialWeights {
     std::int64_t layers = 1;
 };
 
-// Elements [first, first + out.size()) of a parameter, row-major: 1 for norms, else normal with std, and with
-// std / sqrt(2 layers) for o_proj and down_proj, which add to the residual stream.
+// Elements [first, first + out.size()) of a parameter, row-major: 1 for norms, 0 for biases, else normal with
+// std, and with std / sqrt(2 layers) for o_proj and down_proj, which add to the residual stream.
 void fill_initial_weights(const InitialWeights& init, const std::string& name, const Shape& shape,
                           std::int64_t first, std::span<float> out);
 

@@ -1,6 +1,4 @@
-// config.json in and out. Two architectures share our decoder: Qwen3ForCausalLM has a norm per head on q and
-// k, LlamaForCausalLM (without rope scaling) has none; so qk_norm is what the architecture says, in both
-// directions.
+// config.json in and out: each family with transformers' own defaults for what is not said.
 #include "common/model/model_config.h"
 
 #include <cmath>
@@ -10,7 +8,9 @@
 #include <sstream>
 
 #include "common/error.h"
+#include "common/model/config_reader.h"
 #include "common/model/parameters.h"
+#include "common/model/rope_json.h"
 
 namespace tandem::model {
 namespace {
@@ -18,64 +18,35 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-// Reads one key after another out of a parsed object, with errors that name file and key.
-class Reader {
-  public:
-    Reader(const json& object, const std::string& file) : object_(object), file_(file) {}
-
-    bool has(const char* key) const { return object_.contains(key) && !object_[key].is_null(); }
-
-    std::int64_t integer(const char* key) const {
-        if (!has(key)) throw ConfigError(file_, key, "missing");
-        if (!object_[key].is_number_integer()) throw ConfigError(file_, key, "must be an integer");
-        return object_[key].get<std::int64_t>();
-    }
-    std::int64_t integer(const char* key, std::int64_t fallback) const {
-        return has(key) ? integer(key) : fallback;
-    }
-    float number(const char* key, float fallback) const {
-        if (!has(key)) return fallback;
-        if (!object_[key].is_number()) throw ConfigError(file_, key, "must be a number");
-        return object_[key].get<float>();
-    }
-    bool boolean(const char* key, bool fallback) const {
-        if (!has(key)) return fallback;
-        if (!object_[key].is_boolean()) throw ConfigError(file_, key, "must be true or false");
-        return object_[key].get<bool>();
-    }
-    std::string text(const char* key, const std::string& fallback) const {
-        if (!has(key)) return fallback;
-        if (!object_[key].is_string()) throw ConfigError(file_, key, "must be a string");
-        return object_[key].get<std::string>();
-    }
-    const json& at(const char* key) const { return object_[key]; }
-    [[noreturn]] void refuse(const char* key, const std::string& message) const {
-        throw ConfigError(file_, key, message);
-    }
-
-  private:
-    const json& object_;
-    const std::string& file_;
+struct Family {
+    const char* architecture;
+    const char* model_type;
 };
+constexpr Family kQwen3{"Qwen3ForCausalLM", "qwen3"};
+constexpr Family kQwen2{"Qwen2ForCausalLM", "qwen2"};
+constexpr Family kLlama{"LlamaForCausalLM", "llama"};
 
-std::string read_architecture(const Reader& reader) {
-    const std::string supported = "supported: Qwen3ForCausalLM, LlamaForCausalLM";
+const Family& family_of(const ModelConfig& config) {
+    if (config.qk_norm) return kQwen3;
+    return config.qkv_bias && !config.o_bias ? kQwen2 : kLlama;
+}
+
+const Family& read_family(const ConfigReader& reader) {
+    const std::string supported = "supported: Qwen3ForCausalLM, Qwen2ForCausalLM, LlamaForCausalLM";
     if (!reader.has("architectures")) reader.refuse("architectures", "missing; " + supported);
     const json& list = reader.at("architectures");
     if (!list.is_array() || list.size() != 1 || !list[0].is_string()) {
         reader.refuse("architectures", "must be a list of one name; " + supported);
     }
     const auto name = list[0].get<std::string>();
-    if (name != "Qwen3ForCausalLM" && name != "LlamaForCausalLM") {
-        reader.refuse("architectures", "\"" + name + "\" is not supported; " + supported);
+    for (const Family* family : {&kQwen3, &kQwen2, &kLlama}) {
+        if (name == family->architecture) return *family;
     }
-    return name;
+    reader.refuse("architectures", "\"" + name + "\" is not supported; " + supported);
 }
 
 // Everything that would silently change the forward pass is refused here.
-void refuse_what_we_do_not_compute(const Reader& reader) {
-    if (reader.boolean("attention_bias", false)) reader.refuse("attention_bias", "biases are not supported");
-    if (reader.boolean("mlp_bias", false)) reader.refuse("mlp_bias", "biases are not supported");
+void refuse_what_we_do_not_compute(const ConfigReader& reader) {
     if (reader.boolean("use_sliding_window", false)) {
         reader.refuse("use_sliding_window", "sliding windows are not supported");
     }
@@ -90,30 +61,28 @@ void refuse_what_we_do_not_compute(const Reader& reader) {
     if (reader.boolean("rope_interleaved", false)) {
         reader.refuse("rope_interleaved", "interleaved rotary embedding is not supported");
     }
+    if (reader.has("quantization_config")) {
+        reader.refuse("quantization_config",
+                      "quantised weights are not supported; supported: float32, bfloat16");
+    }
     const std::string activation = reader.text("hidden_act", "silu");
     if (activation != "silu")
         reader.refuse("hidden_act", "\"" + activation + "\" is not supported; supported: silu");
-    for (const char* key : {"rope_scaling", "rope_parameters"}) {
-        if (!reader.has(key)) continue;
-        const json& rope = reader.at(key);
-        if (!rope.is_object()) reader.refuse(key, "must be an object or null");
-        const json type =
-            rope.contains("rope_type") ? rope["rope_type"] : rope.value("type", json("default"));
-        if (type != "default")
-            reader.refuse(key, "rope scaling of type " + type.dump() + " is not supported");
-    }
 }
 
-float read_rope_theta(const Reader& reader) {
-    if (!reader.has("rope_theta") && reader.has("rope_parameters")) {  // transformers 5 keeps it in here
-        const json& rope = reader.at("rope_parameters");
-        if (rope.contains("rope_theta") && rope["rope_theta"].is_number())
-            return rope["rope_theta"].get<float>();
+// transformers' own defaults: 128 in Qwen3Config, else hidden_size / heads.
+std::int64_t read_head_dim(const ConfigReader& reader, const ModelConfig& config) {
+    if (reader.has("head_dim")) return reader.integer("head_dim");
+    if (config.qk_norm && !reader.given("head_dim")) return 128;
+    if (config.num_attention_heads <= 0) reader.refuse("num_attention_heads", "must be positive");
+    if (config.hidden_size % config.num_attention_heads != 0) {
+        reader.refuse("head_dim", fmt::format("missing, and hidden_size {} does not divide by {} heads",
+                                              config.hidden_size, config.num_attention_heads));
     }
-    return reader.number("rope_theta", 10000.0f);
+    return config.hidden_size / config.num_attention_heads;
 }
 
-void read_eos(const Reader& reader, ModelConfig& config) {
+void read_eos(const ConfigReader& reader, ModelConfig& config) {
     if (!reader.has("eos_token_id")) return;
     const json& eos = reader.at("eos_token_id");
     const json list = eos.is_array() ? eos : json::array({eos});
@@ -133,7 +102,7 @@ void read_eos(const Reader& reader, ModelConfig& config) {
     }
 }
 
-DType read_dtype(const Reader& reader) {
+DType read_dtype(const ConfigReader& reader) {
     const char* key = reader.has("torch_dtype") ? "torch_dtype" : "dtype";  // transformers 5 renamed it
     const std::string name = reader.text(key, "float32");
     if (name == "float32") return DType::float32;
@@ -175,8 +144,11 @@ void ModelConfig::validate(const std::string& file) const {
     if (!(rms_norm_eps > 0) || !std::isfinite(rms_norm_eps)) {
         throw ConfigError(file, "rms_norm_eps", fmt::format("must be positive, is {}", rms_norm_eps));
     }
-    if (!(rope_theta > 0) || !std::isfinite(rope_theta)) {
-        throw ConfigError(file, "rope_theta", fmt::format("must be positive, is {}", rope_theta));
+    validate_rope(*this, file);
+    if (qk_norm ? qkv_bias != o_bias || mlp_bias
+                : (o_bias && !qkv_bias) || (mlp_bias && qkv_bias != o_bias)) {
+        throw ConfigError(file, "attention_bias",
+                          "no supported architecture has these norms and biases together");
     }
     if (eos_token_id < -1 || eos_token_id >= vocab_size) {
         throw ConfigError(file, "eos_token_id",
@@ -185,6 +157,18 @@ void ModelConfig::validate(const std::string& file) const {
     if (torch_dtype != DType::float32 && torch_dtype != DType::bfloat16) {
         throw ConfigError(file, "torch_dtype", "must be float32 or bfloat16");
     }
+}
+
+std::string ModelConfig::architecture() const {
+    return family_of(*this).architecture;
+}
+
+std::string ModelConfig::model_type() const {
+    return family_of(*this).model_type;
+}
+
+RopeFrequencies ModelConfig::rope_frequencies() const {
+    return model::rope_frequencies(rope_theta, rope_scaling, head_dim);
 }
 
 std::int64_t ModelConfig::parameter_count() const {
@@ -201,12 +185,15 @@ ModelConfig parse_model_config(const std::string& json_text, const std::string& 
         throw ConfigError(file, "", std::string("malformed JSON: ") + error.what());
     }
     if (!parsed.is_object()) throw ConfigError(file, "", "must be a JSON object");
-    const Reader reader(parsed, file);
+    const ConfigReader reader(parsed, file);
 
     ModelConfig config;
-    config.architecture = read_architecture(reader);
-    config.qk_norm = config.architecture == "Qwen3ForCausalLM";
-    config.model_type = reader.text("model_type", config.qk_norm ? "qwen3" : "llama");
+    const Family& family = read_family(reader);
+    config.qk_norm = &family == &kQwen3;
+    // What a family does not look at says nothing here either.
+    config.qkv_bias = &family == &kQwen2 || reader.boolean("attention_bias", false);
+    config.o_bias = &family != &kQwen2 && config.qkv_bias;
+    config.mlp_bias = &family == &kLlama && reader.boolean("mlp_bias", false);
     refuse_what_we_do_not_compute(reader);
     config.vocab_size = reader.integer("vocab_size");
     config.hidden_size = reader.integer("hidden_size");
@@ -214,13 +201,11 @@ ModelConfig parse_model_config(const std::string& json_text, const std::string& 
     config.num_hidden_layers = reader.integer("num_hidden_layers");
     config.num_attention_heads = reader.integer("num_attention_heads");
     config.num_key_value_heads = reader.integer("num_key_value_heads", config.num_attention_heads);
-    if (config.num_attention_heads <= 0) reader.refuse("num_attention_heads", "must be positive");
-    // transformers' own defaults: 128 in Qwen3Config, hidden_size / heads in LlamaConfig
-    config.head_dim =
-        reader.integer("head_dim", config.qk_norm ? 128 : config.hidden_size / config.num_attention_heads);
-    config.max_position_embeddings = reader.integer("max_position_embeddings", config.qk_norm ? 32768 : 2048);
-    config.rms_norm_eps = reader.number("rms_norm_eps", 1e-6f);
-    config.rope_theta = read_rope_theta(reader);
+    config.head_dim = read_head_dim(reader, config);
+    config.max_position_embeddings =
+        reader.integer("max_position_embeddings", &family == &kLlama ? 2048 : 32768);
+    config.rms_norm_eps = static_cast<float>(reader.number("rms_norm_eps", 1e-6));
+    read_rope(reader, config);
     config.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
     config.torch_dtype = read_dtype(reader);
     config.validate(file);
@@ -244,10 +229,11 @@ ModelConfig read_model_config(const std::string& directory) {
 
 std::string to_json(const ModelConfig& config) {
     ordered_json out;
-    out["architectures"] = {config.qk_norm ? "Qwen3ForCausalLM" : "LlamaForCausalLM"};
-    out["model_type"] = config.qk_norm ? "qwen3" : "llama";
-    out["attention_bias"] = false;
-    if (!config.qk_norm) out["mlp_bias"] = false;
+    out["architectures"] = {config.architecture()};
+    out["model_type"] = config.model_type();
+    const Family& family = family_of(config);
+    if (&family != &kQwen2) out["attention_bias"] = config.o_bias;
+    if (&family == &kLlama) out["mlp_bias"] = config.mlp_bias;
     if (config.eos_token_id < 0) {
         out["eos_token_id"] = nullptr;
     } else if (config.more_eos_token_ids.empty()) {
@@ -265,11 +251,10 @@ std::string to_json(const ModelConfig& config) {
     out["num_hidden_layers"] = config.num_hidden_layers;
     out["num_key_value_heads"] = config.num_key_value_heads;
     out["rms_norm_eps"] = shortest(config.rms_norm_eps);
-    out["rope_scaling"] = nullptr;
-    out["rope_theta"] = shortest(config.rope_theta);
+    write_rope(config, out);
     out["tie_word_embeddings"] = config.tie_word_embeddings;
     out["torch_dtype"] = std::string(dtype_name(config.torch_dtype));
-    if (config.qk_norm) out["use_sliding_window"] = false;
+    if (&family != &kLlama) out["use_sliding_window"] = false;
     out["vocab_size"] = config.vocab_size;
     return out.dump(2) + "\n";
 }

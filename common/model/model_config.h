@@ -1,18 +1,22 @@
-// A model's architecture: what config.json of a Hugging Face directory says. Decoder of Qwen3's shape;
-// without qk-norm it is Llama's (no rope scaling, no biases).
+// A model's architecture: what config.json of a Hugging Face directory says. One decoder serves three
+// families, which differ in norms and biases only:
+//
+//   architectures       model_type   qk_norm   qkv_bias          o_bias            mlp_bias
+//   Qwen3ForCausalLM    qwen3        yes       attention_bias    attention_bias    no
+//   Qwen2ForCausalLM    qwen2        no        yes               no                no
+//   LlamaForCausalLM    llama        no        attention_bias    attention_bias    mlp_bias
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "common/model/rope.h"
 #include "common/tensor/dtype.h"
 
 namespace tandem::model {
 
 struct ModelConfig {
-    std::string architecture = "Qwen3ForCausalLM";
-    std::string model_type = "qwen3";
     std::int64_t vocab_size = 0;
     std::int64_t hidden_size = 0;
     std::int64_t intermediate_size = 0;
@@ -22,25 +26,32 @@ struct ModelConfig {
     std::int64_t head_dim = 0;
     std::int64_t max_position_embeddings = 0;
     float rms_norm_eps = 1e-6f;
-    float rope_theta = 10000.0f;
+    double rope_theta = 10000.0;
+    RopeScaling rope_scaling;
     bool tie_word_embeddings = true;
     bool qk_norm = true;
+    bool qkv_bias = false;
+    bool o_bias = false;
+    bool mlp_bias = false;                         // gate, up and down
     std::int32_t eos_token_id = -1;                // -1: none
     std::vector<std::int32_t> more_eos_token_ids;  // when config.json lists several
     DType torch_dtype = DType::float32;
 
-    // Every rule that the code relies on: positive sizes, heads % kv_heads == 0, even head_dim. Throws
-    // ConfigError naming `file` and the key.
+    // The family that has these norms and biases.
+    std::string architecture() const;
+    std::string model_type() const;
+    // Every rule that the code relies on: positive sizes, heads % kv_heads == 0, even head_dim, norms and
+    // biases of one of the families. Throws ConfigError naming `file` and the key.
     void validate(const std::string& file) const;
     std::int64_t parameter_count() const;
+    RopeFrequencies rope_frequencies() const;
 };
 
 // Reads DIR/config.json. Throws ConfigError: missing or malformed file, unsupported architecture (names the
 // supported).
 ModelConfig read_model_config(const std::string& directory);
 ModelConfig parse_model_config(const std::string& json_text, const std::string& file);
-// config.json that transformers loads. qk_norm decides the architecture that is written: Qwen3ForCausalLM
-// with it, LlamaForCausalLM without.
+// config.json that transformers, old (4) and new (5), loads to the same model.
 std::string to_json(const ModelConfig& config);
 
 }  // namespace tandem::model

@@ -17,8 +17,8 @@ struct ParameterSpec {
 };
 
 // model.embed_tokens.weight; then each layer: input_layernorm, q_proj, k_proj, v_proj, [q_norm, k_norm],
-// o_proj, post_attention_layernorm, gate_proj, up_proj, down_proj; then model.norm.weight; then
-// lm_head.weight when untied.
+// o_proj, post_attention_layernorm, gate_proj, up_proj, down_proj, a projection's bias right after its
+// weight; then model.norm.weight; then lm_head.weight when untied.
 std::vector<ParameterSpec> parameter_specs(const ModelConfig& config);
 
 }  // namespace tandem::model

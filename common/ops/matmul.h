@@ -17,11 +17,15 @@ void matmul(Stream& stream, const Tensor& a, Transpose transpose_a, const Tensor
 
 // y[tokens, out] = x[tokens, in] · weight[out, in]^T
 void linear(Stream& stream, const Tensor& x, const Tensor& weight, Tensor y);
+// + bias[out], of the weight's dtype, in fp32 before y is rounded. An undefined bias is none.
+void linear(Stream& stream, const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor y);
 // dx[tokens, in] = dy[tokens, out] · weight[out, in], or += with accumulate
 void linear_backward_input(Stream& stream, const Tensor& dy, const Tensor& weight, Tensor dx,
                            bool accumulate = false);
 // dweight[out, in] += dy[tokens, out]^T · x[tokens, in]; dweight is float32
 void linear_backward_weight(Stream& stream, const Tensor& dy, const Tensor& x, Tensor dweight);
+// dbias[out] += sum of the rows of dy[tokens, out], in a fixed order; dbias is float32
+void linear_backward_bias(Stream& stream, const Tensor& dy, Tensor dbias);
 
 // Threads that this process's products may use. Default 1.
 void set_compute_threads(int threads);

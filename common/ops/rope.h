@@ -1,18 +1,40 @@
 // Rotary position embedding, rotate-half form (Hugging Face's): pairs are (i, i + head_dim / 2),
-// angle = position * theta^(-2i / head_dim), computed in fp32 (fp64 for the inverse frequency).
+// angle = position * inverse_frequency[i], computed in fp32.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "common/device/stream.h"
 #include "common/tensor/tensor.h"
 
 namespace tandem::ops {
 
+// The frequencies of a model, and the cosines and sines of the positions met so far. Copies share both: a
+// model makes one and hands copies to its layers. Thread-safe.
+class RopeTable {
+  public:
+    RopeTable() = default;  // empty: rope refuses it
+    // inverse_frequencies [head_dim / 2]; attention_factor multiplies cosines and sines, as YaRN wants.
+    explicit RopeTable(std::vector<float> inverse_frequencies, float attention_factor = 1.0f);
+
+    std::int64_t head_dim() const;
+
+    struct Rows;
+    // Rows of positions [0, positions), or as many as a table may have.
+    std::shared_ptr<const Rows> rows(std::int64_t positions) const;
+
+  private:
+    struct State;
+    std::shared_ptr<State> state_;
+};
+
 // x [tokens, heads, head_dim] in place, float32 or bfloat16; positions [tokens].
-void rope(Stream& stream, Tensor x, std::span<const std::int32_t> positions, float theta);
+void rope(Stream& stream, Tensor x, std::span<const std::int32_t> positions, const RopeTable& table);
 // The transposed rotation, in place.
-void rope_backward(Stream& stream, Tensor dx, std::span<const std::int32_t> positions, float theta);
+void rope_backward(Stream& stream, Tensor dx, std::span<const std::int32_t> positions,
+                   const RopeTable& table);
 
 }  // namespace tandem::ops

@@ -8,7 +8,6 @@
 #include "common/ops/embedding.h"
 #include "common/ops/matmul.h"
 #include "common/ops/rms_norm.h"
-#include "common/ops/rope.h"
 #include "common/ops/swiglu.h"
 
 namespace tandem::engine {
@@ -23,6 +22,7 @@ Decoder::Decoder(const model::ModelConfig& config, const ModelWeights& weights, 
       weights_(weights),
       cache_(cache),
       stream_(Stream::make_inline()),
+      rope_(config.rope_frequencies().inverse, config.rope_frequencies().attention_factor),
       attention_scale_(1.0f / std::sqrt(static_cast<float>(config.head_dim))) {}
 
 Tensor Decoder::layers(std::span<const std::int32_t> tokens, std::span<const std::int32_t> positions,
@@ -53,24 +53,24 @@ Tensor Decoder::layers(std::span<const std::int32_t> tokens, std::span<const std
     for (std::size_t i = 0; i < static_cast<std::size_t>(config_.num_hidden_layers); ++i) {
         const LayerWeights& layer = weights_.layer(i);
         ops::rms_norm(stream_, x, layer.input_norm, config_.rms_norm_eps, h);
-        ops::linear(stream_, h, layer.q_proj, flat(q));
-        ops::linear(stream_, h, layer.k_proj, flat(k));
-        ops::linear(stream_, h, layer.v_proj, flat(v));
+        ops::linear(stream_, h, layer.q_proj, layer.q_bias, flat(q));
+        ops::linear(stream_, h, layer.k_proj, layer.k_bias, flat(k));
+        ops::linear(stream_, h, layer.v_proj, layer.v_bias, flat(v));
         if (config_.qk_norm) {
             ops::rms_norm(stream_, q, layer.q_norm, config_.rms_norm_eps, q_normed);
             ops::rms_norm(stream_, k, layer.k_norm, config_.rms_norm_eps, k_normed);
         }
-        ops::rope(stream_, q_normed, positions, config_.rope_theta);
-        ops::rope(stream_, k_normed, positions, config_.rope_theta);
+        ops::rope(stream_, q_normed, positions, rope_);
+        ops::rope(stream_, k_normed, positions, rope_);
         attend(i, q_normed, k_normed, v, attended);
-        ops::linear(stream_, flat(attended), layer.o_proj, update);
+        ops::linear(stream_, flat(attended), layer.o_proj, layer.o_bias, update);
         ops::add(stream_, x, update);
 
         ops::rms_norm(stream_, x, layer.post_norm, config_.rms_norm_eps, h);
-        ops::linear(stream_, h, layer.gate_proj, gate);
-        ops::linear(stream_, h, layer.up_proj, up);
+        ops::linear(stream_, h, layer.gate_proj, layer.gate_bias, gate);
+        ops::linear(stream_, h, layer.up_proj, layer.up_bias, up);
         ops::swiglu(stream_, gate, up, activated);
-        ops::linear(stream_, activated, layer.down_proj, update);
+        ops::linear(stream_, activated, layer.down_proj, layer.down_bias, update);
         ops::add(stream_, x, update);
     }
     return x;

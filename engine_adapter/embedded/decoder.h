@@ -1,6 +1,6 @@
 // The forward pass of the engine, op by op the same as the trainer's, so that log-probs agree bit for bit in
 // fp32:
-//   h = rms_norm(x); q, k, v = linear(h); [q, k = rms_norm per head]; rope; x += linear(attention, o_proj)
+//   h = rms_norm(x); q, k, v = linear(h) [+ bias]; [q, k = rms_norm per head]; rope; x += linear(attention)
 //   h = rms_norm(x); x += linear(swiglu(gate, up), down_proj);  at the end rms_norm, head, float32 logits
 #pragma once
 
@@ -11,6 +11,7 @@
 
 #include "common/device/stream.h"
 #include "common/model/model_config.h"
+#include "common/ops/rope.h"
 #include "engine_adapter/embedded/kv_cache.h"
 #include "engine_adapter/embedded/weights.h"
 
@@ -51,6 +52,7 @@ class Decoder {
     const ModelWeights& weights_;
     KvCache& cache_;
     Stream stream_;
+    ops::RopeTable rope_;
     float attention_scale_;
 };
 

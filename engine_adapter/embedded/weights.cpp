@@ -30,15 +30,22 @@ Tensor& ModelWeights::place_of(const std::string& suffix, int layer) {
     static const std::map<std::string, Tensor LayerWeights::*> kMembers = {
         {"input_layernorm.weight", &LayerWeights::input_norm},
         {"self_attn.q_proj.weight", &LayerWeights::q_proj},
+        {"self_attn.q_proj.bias", &LayerWeights::q_bias},
         {"self_attn.k_proj.weight", &LayerWeights::k_proj},
+        {"self_attn.k_proj.bias", &LayerWeights::k_bias},
         {"self_attn.v_proj.weight", &LayerWeights::v_proj},
+        {"self_attn.v_proj.bias", &LayerWeights::v_bias},
         {"self_attn.q_norm.weight", &LayerWeights::q_norm},
         {"self_attn.k_norm.weight", &LayerWeights::k_norm},
         {"self_attn.o_proj.weight", &LayerWeights::o_proj},
+        {"self_attn.o_proj.bias", &LayerWeights::o_bias},
         {"post_attention_layernorm.weight", &LayerWeights::post_norm},
         {"mlp.gate_proj.weight", &LayerWeights::gate_proj},
+        {"mlp.gate_proj.bias", &LayerWeights::gate_bias},
         {"mlp.up_proj.weight", &LayerWeights::up_proj},
+        {"mlp.up_proj.bias", &LayerWeights::up_bias},
         {"mlp.down_proj.weight", &LayerWeights::down_proj},
+        {"mlp.down_proj.bias", &LayerWeights::down_bias},
     };
     if (layer >= 0) return layers_[static_cast<std::size_t>(layer)].*kMembers.at(suffix);
     if (suffix == "model.embed_tokens.weight") return embedding_;

@@ -16,10 +16,12 @@ namespace tandem::engine {
 struct LayerWeights {
     Tensor input_norm;                     // [hidden]
     Tensor q_proj, k_proj, v_proj;         // [heads * head_dim, hidden], [kv_heads * head_dim, hidden] twice
+    Tensor q_bias, k_bias, v_bias;         // [rows of the weight]; a bias that the model lacks is undefined
     Tensor q_norm, k_norm;                 // [head_dim]; undefined without qk-norm
-    Tensor o_proj;                         // [hidden, heads * head_dim]
+    Tensor o_proj, o_bias;                 // [hidden, heads * head_dim], [hidden]
     Tensor post_norm;                      // [hidden]
     Tensor gate_proj, up_proj, down_proj;  // [ffn, hidden] twice, [hidden, ffn]
+    Tensor gate_bias, up_bias, down_bias;
 };
 
 class ModelWeights {

@@ -16,15 +16,18 @@ struct Row {
     const char* name;
     std::int64_t vocab, hidden, ffn, layers, heads, kv_heads, head_dim;
     bool tied, qk_norm;
+    bool qkv_bias = false;
     std::int64_t experts = 0, expert_ffn = 0;
 };
 constexpr std::array kModels{
     Row{"tiny", 512, 64, 256, 2, 4, 2, 16, true, true},
     Row{"SmolLM2-135M", 49152, 576, 1536, 30, 9, 3, 64, true, false},
+    Row{"Qwen2.5-0.5B", 151936, 896, 4864, 24, 14, 2, 64, true, false, true},
+    Row{"Llama-3.2-1B", 128256, 2048, 8192, 16, 32, 8, 64, true, false},
     Row{"Qwen3-0.6B", 151936, 1024, 3072, 28, 16, 8, 128, true, true},
     Row{"Qwen3-4B", 151936, 2560, 9728, 36, 32, 8, 128, true, true},
     Row{"Llama-3.1-8B", 128256, 4096, 14336, 32, 32, 8, 128, false, false},
-    Row{"Qwen3-MoE-1B", 151936, 1024, 3072, 12, 16, 4, 64, true, true, 32, 384},
+    Row{"Qwen3-MoE-1B", 151936, 1024, 3072, 12, 16, 4, 64, true, true, false, 32, 384},
 };
 
 const Row* row_named(const std::string& name) {
@@ -59,7 +62,7 @@ class Builder {
             if (s_.num_experts > 0 && layer >= s_.first_k_dense_replace) {
                 experts();
             } else {
-                mlp("mlp.", s_.intermediate_size, TensorParallel::column, TensorParallel::row);
+                mlp("mlp.", s_.intermediate_size, TensorParallel::column, TensorParallel::row, s_.mlp_bias);
             }
         }
         prefix_.clear();
@@ -71,6 +74,18 @@ class Builder {
     }
 
   private:
+    // A projection: the bias is cut like the weight's rows, and whole where its columns are cut.
+    void linear(const std::string& name, Shape shape, TensorParallel parallel, std::int64_t heads,
+                bool bias) {
+        const std::int64_t out = shape[0];
+        add(name, std::move(shape), parallel, heads);
+        if (!bias) return;
+        const bool rows = parallel == TensorParallel::column;
+        tensors_.push_back({prefix_ + name + ".bias",
+                            {out},
+                            rows ? parallel : TensorParallel::replicate,
+                            static_cast<int>(rows ? heads : 0)});
+    }
     void add(const std::string& name, Shape shape, TensorParallel parallel, std::int64_t heads = 0) {
         tensors_.push_back({prefix_ + name + ".weight", std::move(shape), parallel, static_cast<int>(heads)});
     }
@@ -79,14 +94,16 @@ class Builder {
     void attention() {
         const std::int64_t heads = s_.num_attention_heads;
         const std::int64_t kv_heads = s_.num_key_value_heads;
-        add("self_attn.q_proj", {heads * s_.head_dim, s_.hidden_size}, TensorParallel::column, heads);
-        add("self_attn.k_proj", {kv_heads * s_.head_dim, s_.hidden_size}, TensorParallel::column, kv_heads);
-        add("self_attn.v_proj", {kv_heads * s_.head_dim, s_.hidden_size}, TensorParallel::column, kv_heads);
+        const Shape kv{kv_heads * s_.head_dim, s_.hidden_size};
+        linear("self_attn.q_proj", {heads * s_.head_dim, s_.hidden_size}, TensorParallel::column, heads,
+               s_.qkv_bias);
+        linear("self_attn.k_proj", kv, TensorParallel::column, kv_heads, s_.qkv_bias);
+        linear("self_attn.v_proj", kv, TensorParallel::column, kv_heads, s_.qkv_bias);
         if (s_.qk_norm) {
             norm("self_attn.q_norm", s_.head_dim);
             norm("self_attn.k_norm", s_.head_dim);
         }
-        add("self_attn.o_proj", {s_.hidden_size, heads * s_.head_dim}, TensorParallel::row);
+        linear("self_attn.o_proj", {s_.hidden_size, heads * s_.head_dim}, TensorParallel::row, 0, s_.o_bias);
     }
 
     void latent_attention() {
@@ -107,10 +124,11 @@ class Builder {
         add("self_attn.o_proj", {s_.hidden_size, heads * s_.v_head_dim}, TensorParallel::row);
     }
 
-    void mlp(const std::string& name, std::int64_t size, TensorParallel up, TensorParallel down) {
-        add(name + "gate_proj", {size, s_.hidden_size}, up);
-        add(name + "up_proj", {size, s_.hidden_size}, up);
-        add(name + "down_proj", {s_.hidden_size, size}, down);
+    void mlp(const std::string& name, std::int64_t size, TensorParallel up, TensorParallel down,
+             bool bias = false) {
+        linear(name + "gate_proj", {size, s_.hidden_size}, up, 0, bias);
+        linear(name + "up_proj", {size, s_.hidden_size}, up, 0, bias);
+        linear(name + "down_proj", {s_.hidden_size, size}, down, 0, bias);
     }
 
     void experts() {
@@ -153,6 +171,7 @@ model::ModelConfig model_by_name(const std::string& name) {
     config.max_position_embeddings = 4096;
     config.tie_word_embeddings = row->tied;
     config.qk_norm = row->qk_norm;
+    config.qkv_bias = row->qkv_bias;
     return config;
 }
 
@@ -172,6 +191,7 @@ std::vector<ModelTensor> model_tensors(const std::string& name_or_file) {
         shapes.head_dim = row->head_dim;
         shapes.tie_word_embeddings = row->tied;
         shapes.qk_norm = row->qk_norm;
+        shapes.qkv_bias = row->qkv_bias;
         shapes.num_experts = row->experts;
         shapes.moe_intermediate_size = row->expert_ffn;
         return model_tensors(shapes);

@@ -21,6 +21,9 @@ struct ModelShapes {
     std::int64_t head_dim = 0;
     bool tie_word_embeddings = false;
     bool qk_norm = false;
+    bool qkv_bias = false;
+    bool o_bias = false;
+    bool mlp_bias = false;  // of dense layers
     // Experts in the layers from first_k_dense_replace on.
     std::int64_t num_experts = 0;
     std::int64_t moe_intermediate_size = 0;

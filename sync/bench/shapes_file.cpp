@@ -61,6 +61,10 @@ ModelShapes read_shapes(const Reader& in) {
     shapes.tie_word_embeddings = in.flag("tie_word_embeddings", false);
     const std::string type = in.word("model_type", "");
     shapes.qk_norm = in.flag("qk_norm", type == "qwen3" || type == "qwen3_moe");
+    const bool attention_bias = in.flag("attention_bias", false);
+    shapes.o_bias = type != "qwen2" && attention_bias;
+    shapes.qkv_bias = in.flag("qkv_bias", type == "qwen2" || type == "qwen2_moe" || attention_bias);
+    shapes.mlp_bias = in.flag("mlp_bias", false);
     const char* const experts = in.has("n_routed_experts") ? "n_routed_experts" : "num_experts";
     shapes.num_experts = in.count(experts);
     if (shapes.num_experts > 0) {

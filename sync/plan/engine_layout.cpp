@@ -133,6 +133,7 @@ constexpr std::array kFusions{
     Fusion{{"q_proj.weight", "k_proj.weight", "v_proj.weight"}, "qkv_proj.weight"},
     Fusion{{"q_proj.bias", "k_proj.bias", "v_proj.bias"}, "qkv_proj.bias"},
     Fusion{{"gate_proj.weight", "up_proj.weight", ""}, "gate_up_proj.weight"},
+    Fusion{{"gate_proj.bias", "up_proj.bias", ""}, "gate_up_proj.bias"},
 };
 
 // One engine rank's tensors, built in the model's order; a fused tensor stands where its first member does.

@@ -11,8 +11,8 @@ namespace tandem::sync {
 
 // How a Hugging Face tensor is cut over tp ranks.
 enum class TensorParallel : std::uint8_t {
-    replicate,  // norms, routers: whole on every rank
-    column,     // rows of the weight (dim 0): q, k, v, gate, up; also the vocabulary
+    replicate,  // norms, routers, the biases of o and down: whole on every rank
+    column,     // rows of the weight (dim 0): q, k, v, gate, up, and their biases; also the vocabulary
     row,        // columns of the weight (dim 1): o, down
     expert      // belongs to the ranks that hold expert N; the name has ".experts.N."
 };

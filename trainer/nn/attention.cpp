@@ -1,9 +1,9 @@
 #include "trainer/nn/attention.h"
 
 #include <cmath>
+#include <utility>
 
 #include "common/ops/elementwise.h"
-#include "common/ops/rope.h"
 
 namespace tandem::trainer {
 namespace {
@@ -18,16 +18,17 @@ Tensor to_compute_dtype(const Compute& compute, const Tensor& gradient) {
 
 }  // namespace
 
-Attention::Attention(const model::ModelConfig& config, const AttentionParameters& parameters)
+Attention::Attention(const model::ModelConfig& config, ops::RopeTable rope,
+                     const AttentionParameters& parameters)
     : heads_(config.num_attention_heads),
       kv_heads_(config.num_key_value_heads),
       head_dim_(config.head_dim),
-      rope_theta_(config.rope_theta),
+      rope_(std::move(rope)),
       scale_(1.0f / std::sqrt(static_cast<float>(config.head_dim))),
-      q_proj_(*parameters.q_proj),
-      k_proj_(*parameters.k_proj),
-      v_proj_(*parameters.v_proj),
-      o_proj_(*parameters.o_proj) {
+      q_proj_(parameters.q_proj),
+      k_proj_(parameters.k_proj),
+      v_proj_(parameters.v_proj),
+      o_proj_(parameters.o_proj) {
     if (parameters.q_norm != nullptr) q_norm_.emplace(*parameters.q_norm, config.rms_norm_eps);
     if (parameters.k_norm != nullptr) k_norm_.emplace(*parameters.k_norm, config.rms_norm_eps);
 }
@@ -53,8 +54,8 @@ Tensor Attention::forward(const Compute& compute, const Tensor& x, Saved& saved)
     }
     v_proj_.forward(compute, x, context.v);
 
-    ops::rope(compute.stream, context.q, compute.positions, rope_theta_);
-    ops::rope(compute.stream, context.k, compute.positions, rope_theta_);
+    ops::rope(compute.stream, context.q, compute.positions, rope_);
+    ops::rope(compute.stream, context.k, compute.positions, rope_);
     compute.context.forward(context, scale_);
     return o_proj_.forward(compute, context.out.reshape({rows, heads_ * head_dim_}));
 }
@@ -70,13 +71,13 @@ void Attention::restore(const Compute& compute, const Tensor& x, Saved& saved) c
     RmsNorm::Saved same;
     if (q_norm_) {
         saved.context.q = q_norm_->forward(compute, saved.q_norm.x, same);
-        ops::rope(compute.stream, saved.context.q, compute.positions, rope_theta_);
+        ops::rope(compute.stream, saved.context.q, compute.positions, rope_);
     }
     if (k_norm_) {
         saved.context.k =
             Tensor::empty(saved.k_norm.x.shape(), compute.dtype, "activations", compute.context.memory());
         k_norm_->forward(compute, saved.k_norm.x, same, saved.context.k);
-        ops::rope(compute.stream, saved.context.k, compute.positions, rope_theta_);
+        ops::rope(compute.stream, saved.context.k, compute.positions, rope_);
     }
 }
 
@@ -100,7 +101,7 @@ Tensor Attention::backward(const Compute& compute, const Tensor& dy, const Saved
 
 Tensor Attention::unrotate(const Compute& compute, Tensor dheads, const std::optional<RmsNorm>& norm,
                            const RmsNorm::Saved& saved) const {
-    ops::rope_backward(compute.stream, dheads, compute.positions, rope_theta_);
+    ops::rope_backward(compute.stream, dheads, compute.positions, rope_);
     const Tensor dnormed = to_compute_dtype(compute, dheads);
     if (!norm) return dnormed;
     Tensor dprojected = empty_activation(dnormed.shape(), compute.dtype);

@@ -5,16 +5,17 @@
 #include <optional>
 
 #include "common/model/model_config.h"
+#include "common/ops/rope.h"
 #include "trainer/nn/linear.h"
 #include "trainer/nn/rms_norm.h"
 
 namespace tandem::trainer {
 
 struct AttentionParameters {
-    Parameter* q_proj = nullptr;
-    Parameter* k_proj = nullptr;
-    Parameter* v_proj = nullptr;
-    Parameter* o_proj = nullptr;
+    Linear q_proj;
+    Linear k_proj;
+    Linear v_proj;
+    Linear o_proj;
     Parameter* q_norm = nullptr;  // null without qk-norm
     Parameter* k_norm = nullptr;
 };
@@ -28,7 +29,7 @@ class Attention {
         ContextSaved context;
     };
 
-    Attention(const model::ModelConfig& config, const AttentionParameters& parameters);
+    Attention(const model::ModelConfig& config, ops::RopeTable rope, const AttentionParameters& parameters);
 
     Tensor forward(const Compute& compute, const Tensor& x, Saved& saved) const;
     Tensor backward(const Compute& compute, const Tensor& dy, const Saved& saved) const;  // dx
@@ -47,7 +48,7 @@ class Attention {
     std::int64_t heads_;
     std::int64_t kv_heads_;
     std::int64_t head_dim_;
-    float rope_theta_;
+    ops::RopeTable rope_;
     float scale_;
     Linear q_proj_;
     Linear k_proj_;

@@ -18,19 +18,26 @@ Parameter& at(const ByName& by_name, const std::string& name) {
     return *found->second;
 }
 
-DecoderLayer make_layer(const model::ModelConfig& config, const ByName& by_name, std::int64_t layer) {
+DecoderLayer make_layer(const model::ModelConfig& config, const ops::RopeTable& rope, const ByName& by_name,
+                        std::int64_t layer) {
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
     const auto weight = [&](const std::string& name) -> Parameter& {
-        return at(by_name, "model.layers." + std::to_string(layer) + "." + name + ".weight");
+        return at(by_name, prefix + name + ".weight");
     };
-    AttentionParameters attention{&weight("self_attn.q_proj"), &weight("self_attn.k_proj"),
-                                  &weight("self_attn.v_proj"), &weight("self_attn.o_proj")};
+    const auto linear = [&](const std::string& name, bool bias) {
+        return Linear(weight(name), bias ? &at(by_name, prefix + name + ".bias") : nullptr);
+    };
+    AttentionParameters attention{
+        linear("self_attn.q_proj", config.qkv_bias), linear("self_attn.k_proj", config.qkv_bias),
+        linear("self_attn.v_proj", config.qkv_bias), linear("self_attn.o_proj", config.o_bias)};
     if (config.qk_norm) {
         attention.q_norm = &weight("self_attn.q_norm");
         attention.k_norm = &weight("self_attn.k_norm");
     }
-    return {RmsNorm(weight("input_layernorm"), config.rms_norm_eps), Attention(config, attention),
+    return {RmsNorm(weight("input_layernorm"), config.rms_norm_eps), Attention(config, rope, attention),
             RmsNorm(weight("post_attention_layernorm"), config.rms_norm_eps),
-            Mlp(weight("mlp.gate_proj"), weight("mlp.up_proj"), weight("mlp.down_proj"))};
+            Mlp(linear("mlp.gate_proj", config.mlp_bias), linear("mlp.up_proj", config.mlp_bias),
+                linear("mlp.down_proj", config.mlp_bias))};
 }
 
 }  // namespace
@@ -56,7 +63,9 @@ Decoder::Decoder(const model::ModelConfig& config, const DecoderOptions& options
 
     Parameter& table = at(by_name, "model.embed_tokens.weight");
     embedding_ = std::make_unique<Embedding>(table);
-    for (int layer = 0; layer < layers; ++layer) layers_.push_back(make_layer(config, by_name, layer));
+    const model::RopeFrequencies frequencies = config.rope_frequencies();
+    const ops::RopeTable rope(frequencies.inverse, frequencies.attention_factor);
+    for (int layer = 0; layer < layers; ++layer) layers_.push_back(make_layer(config, rope, by_name, layer));
     head_ = std::make_unique<LmHead>(RmsNorm(at(by_name, "model.norm.weight"), config.rms_norm_eps),
                                      tied_ ? table : at(by_name, "lm_head.weight"),
                                      options.value_head ? &at(by_name, kValueHead) : nullptr,

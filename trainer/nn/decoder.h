@@ -1,4 +1,4 @@
-// The whole model of Qwen3's shape: embedding, layers, final norm, head. Owns the parameters' records (not
+// The whole model: embedding, layers, final norm, head. Owns the parameters' records (not
 // their memory) and says which of them form a group.
 #pragma once
 

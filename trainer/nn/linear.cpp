@@ -7,13 +7,14 @@ namespace tandem::trainer {
 Tensor Linear::forward(const Compute& compute, const Tensor& x, Tensor y) const {
     const Shape shape{x.dim(0), out_features()};
     y = y.defined() ? y.reshape(shape) : empty_activation(shape, compute.dtype);
-    ops::linear(compute.stream, x, weight_->value, y);
+    ops::linear(compute.stream, x, weight_->value, bias_ != nullptr ? bias_->value : Tensor(), y);
     return y;
 }
 
 void Linear::backward(const Compute& compute, const Tensor& dy, const Tensor& x, Tensor dx,
                       bool accumulate_dx) const {
     ops::linear_backward_weight(compute.stream, dy, x, weight_->grad);
+    if (bias_ != nullptr) ops::linear_backward_bias(compute.stream, dy, bias_->grad);
     ops::linear_backward_input(compute.stream, dy, weight_->value, dx, accumulate_dx);
 }
 

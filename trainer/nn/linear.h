@@ -1,4 +1,4 @@
-// y = x W^T, without bias.
+// y = x W^T, or x W^T + b.
 #pragma once
 
 #include "trainer/nn/compute.h"
@@ -8,11 +8,12 @@ namespace tandem::trainer {
 
 class Linear {
   public:
-    explicit Linear(Parameter& weight) : weight_(&weight) {}  // [out, in]
+    // weight [out, in], bias [out] or null
+    explicit Linear(Parameter& weight, Parameter* bias = nullptr) : weight_(&weight), bias_(bias) {}
 
     // x [rows, in] -> [rows, out], in `y` when given. The caller keeps x for the backward.
     Tensor forward(const Compute& compute, const Tensor& x, Tensor y = {}) const;
-    // dx = or += dy W; the weight's gradient grows by dy^T x.
+    // dx = or += dy W; the weight's gradient grows by dy^T x, the bias's by the sum of dy's rows.
     void backward(const Compute& compute, const Tensor& dy, const Tensor& x, Tensor dx,
                   bool accumulate_dx = false) const;
     std::int64_t out_features() const { return weight_->shape[0]; }
@@ -20,6 +21,7 @@ class Linear {
 
   private:
     Parameter* weight_;
+    Parameter* bias_;
 };
 
 }  // namespace tandem::trainer

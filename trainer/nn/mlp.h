@@ -13,7 +13,7 @@ class Mlp {
         Tensor up;
     };
 
-    Mlp(Parameter& gate, Parameter& up, Parameter& down) : gate_(gate), up_(up), down_(down) {}
+    Mlp(Linear gate, Linear up, Linear down) : gate_(gate), up_(up), down_(down) {}
 
     Tensor forward(const Compute& compute, const Tensor& x, Saved& saved) const;
     // Fills saved: the part of the forward that the backward needs.

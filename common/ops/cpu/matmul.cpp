@@ -15,6 +15,7 @@
 #include <mutex>
 #include <string_view>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
 #include "common/ops/cpu/check.h"
@@ -30,11 +31,11 @@ constexpr std::size_t kMaxPrimitives = 4096;  // per thread; past it the cache s
 
 struct Problem {
     std::int64_t m, n, k;
-    bool transpose_a, transpose_b, accumulate;
+    bool transpose_a, transpose_b, accumulate, bias;
     DType input, output;
     int threads;  // the kernel's plan depends on it
     auto key() const {
-        return std::tuple(m, n, k, transpose_a, transpose_b, accumulate, input, output, threads);
+        return std::tuple(m, n, k, transpose_a, transpose_b, accumulate, bias, input, output, threads);
     }
 };
 
@@ -50,7 +51,7 @@ dnnl::memory::data_type to_dnnl(DType dtype) {
 struct Primitive {
     dnnl::matmul::primitive_desc description;
     dnnl::matmul primitive;
-    dnnl::memory a, b, c, scratchpad;
+    dnnl::memory a, b, bias, c, scratchpad;
     std::vector<std::byte> scratch;
     bool supported = false;
     bool blocked = false;  // one of oneDNN's own kernels, not its GEMM
@@ -72,8 +73,9 @@ Primitive make_primitive(const Problem& p) {
         attributes.set_post_ops(sum);
     }
     Primitive result;
-    result.description =
-        dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), attributes, engine(), true);
+    const memory::desc bias({1, p.n}, to_dnnl(p.input), memory::format_tag::ab);
+    const auto product = p.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
+    result.description = dnnl::matmul::primitive_desc(product, attributes, engine(), true);
     if (!result.description) return result;
     const std::string_view implementation = result.description.impl_info_str();
     result.blocked = implementation.starts_with("brg");
@@ -84,6 +86,7 @@ Primitive make_primitive(const Problem& p) {
     result.a = memory(a, engine(), nullptr);
     result.b = memory(b, engine(), nullptr);
     result.c = memory(c, engine(), nullptr);
+    if (p.bias) result.bias = memory(bias, engine(), nullptr);
     result.scratch.resize(result.description.scratchpad_desc().get_size());
     result.scratchpad = memory(result.description.scratchpad_desc(), engine(), result.scratch.data());
     return result;
@@ -101,15 +104,20 @@ Primitive& primitive_for(const Problem& p) {
     return cache.emplace(p.key(), make_primitive(p)).first->second;
 }
 
-void execute(Primitive& primitive, std::byte* a, std::byte* b, std::byte* c) {
+void execute(Primitive& primitive, std::byte* a, std::byte* b, std::byte* bias, std::byte* c) {
     thread_local dnnl::stream stream(engine());
     primitive.a.set_data_handle(a);
     primitive.b.set_data_handle(b);
     primitive.c.set_data_handle(c);
-    primitive.primitive.execute(stream, {{DNNL_ARG_SRC, primitive.a},
-                                         {DNNL_ARG_WEIGHTS, primitive.b},
-                                         {DNNL_ARG_DST, primitive.c},
-                                         {DNNL_ARG_SCRATCHPAD, primitive.scratchpad}});
+    std::unordered_map<int, dnnl::memory> arguments{{DNNL_ARG_SRC, primitive.a},
+                                                    {DNNL_ARG_WEIGHTS, primitive.b},
+                                                    {DNNL_ARG_DST, primitive.c},
+                                                    {DNNL_ARG_SCRATCHPAD, primitive.scratchpad}};
+    if (bias != nullptr) {
+        primitive.bias.set_data_handle(bias);
+        arguments.emplace(DNNL_ARG_BIAS, primitive.bias);
+    }
+    primitive.primitive.execute(stream, arguments);
     stream.wait();
 }
 
@@ -128,9 +136,9 @@ std::byte* raw(std::vector<float>& values) {
 }
 
 // fp32 on a machine without blocked kernels: always blocks of kGemmRows rows, the last one padded.
-void run_float(Problem p, std::byte* a, std::byte* b, std::byte* c) {
+void run_float(Problem p, std::byte* a, std::byte* b, std::byte* bias, std::byte* c) {
     Primitive& whole = primitive_for(p);
-    if (whole.blocked || p.transpose_a) return execute(whole, a, b, c);
+    if (whole.blocked || p.transpose_a) return execute(whole, a, b, bias, c);
     const std::int64_t rows = p.m;
     p.m = kGemmRows;
     Primitive& block = primitive_for(p);
@@ -139,7 +147,7 @@ void run_float(Problem p, std::byte* a, std::byte* b, std::byte* c) {
     std::int64_t row = 0;
     for (; row + kGemmRows <= rows; row += kGemmRows) {
         const auto at = static_cast<std::size_t>(row);
-        execute(block, a + at * a_row, b, c + at * c_row);
+        execute(block, a + at * a_row, b, bias, c + at * c_row);
     }
     if (row == rows) return;
     const auto at = static_cast<std::size_t>(row);
@@ -148,28 +156,31 @@ void run_float(Problem p, std::byte* a, std::byte* b, std::byte* c) {
     std::vector<float> padded_c(static_cast<std::size_t>(kGemmRows * p.n));
     std::memcpy(padded_a.data(), a + at * a_row, rest * a_row);
     if (p.accumulate) std::memcpy(padded_c.data(), c + at * c_row, rest * c_row);
-    execute(block, raw(padded_a), b, raw(padded_c));
+    execute(block, raw(padded_a), b, bias, raw(padded_c));
     std::memcpy(c + at * c_row, padded_c.data(), rest * c_row);
 }
 
-void run(Problem p, const Tensor& a, const Tensor& b, const Tensor& c) {
+void run(Problem p, const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& c) {
+    std::byte* const bias_raw = p.bias ? bias.raw() : nullptr;
     omp_set_num_threads(p.threads);  // of the calling thread: the setting is per thread
-    if (p.input == DType::float32) return run_float(p, a.raw(), b.raw(), c.raw());
+    if (p.input == DType::float32) return run_float(p, a.raw(), b.raw(), bias_raw, c.raw());
     Primitive& primitive = primitive_for(p);
-    if (primitive.supported) return execute(primitive, a.raw(), b.raw(), c.raw());
+    if (primitive.supported) return execute(primitive, a.raw(), b.raw(), bias_raw, c.raw());
     // No bfloat16 products on this machine: widen.
     p.input = DType::float32;
     p.output = DType::float32;
     std::vector<float> wide_a = as_float(a);
     std::vector<float> wide_b = as_float(b);
-    if (c.dtype() == DType::float32) return run_float(p, raw(wide_a), raw(wide_b), c.raw());
+    std::vector<float> wide_bias = p.bias ? as_float(bias) : std::vector<float>();
+    std::byte* const wide_bias_raw = p.bias ? raw(wide_bias) : nullptr;
+    if (c.dtype() == DType::float32) return run_float(p, raw(wide_a), raw(wide_b), wide_bias_raw, c.raw());
     std::vector<float> wide_c = as_float(c);
-    run_float(p, raw(wide_a), raw(wide_b), raw(wide_c));
+    run_float(p, raw(wide_a), raw(wide_b), wide_bias_raw, raw(wide_c));
     detail::narrow(wide_c.data(), c.data<bfloat16>(), c.numel());
 }
 
 void product(std::string_view op, Stream& stream, const Tensor& a, bool transpose_a, const Tensor& b,
-             bool transpose_b, const Tensor& c, bool accumulate) {
+             bool transpose_b, const Tensor& bias, const Tensor& c, bool accumulate) {
     for (const auto& [name, tensor] :
          {std::pair<std::string_view, const Tensor&>{"a", a}, {"b", b}, {"c", c}}) {
         detail::check_floating(op, name, tensor);
@@ -181,6 +192,7 @@ void product(std::string_view op, Stream& stream, const Tensor& a, bool transpos
               .transpose_a = transpose_a,
               .transpose_b = transpose_b,
               .accumulate = accumulate,
+              .bias = bias.defined(),
               .input = a.dtype(),
               .output = c.dtype(),
               .threads = 1};
@@ -192,14 +204,19 @@ void product(std::string_view op, Stream& stream, const Tensor& a, bool transpos
     require(c.dtype() == DType::float32 || a.dtype() == DType::bfloat16,
             "{}: float32 inputs {} and {} cannot give bfloat16", op, to_string(a.shape()),
             to_string(b.shape()));
-    stream.enqueue([p, a, b, c]() mutable {
+    if (p.bias) {
+        detail::check_shape(op, "bias", bias, {p.n});
+        detail::check_dtype(op, "bias", bias, a.dtype());
+        require(p.k > 0, "{}: a bias for {}, which has no columns", op, to_string(a.shape()));
+    }
+    stream.enqueue([p, a, b, bias, c]() mutable {
         if (p.m == 0 || p.n == 0) return;
         if (p.k == 0) {
             if (!p.accumulate) std::memset(c.raw(), 0, c.bytes());
             return;
         }
         p.threads = compute_threads();
-        run(p, a, b, c);
+        run(p, a, b, bias, c);
     });
 }
 
@@ -207,22 +224,26 @@ void product(std::string_view op, Stream& stream, const Tensor& a, bool transpos
 
 void matmul(Stream& stream, const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
             Tensor c, bool accumulate) {
-    product("matmul", stream, a, transpose_a == Transpose::yes, b, transpose_b == Transpose::yes, c,
+    product("matmul", stream, a, transpose_a == Transpose::yes, b, transpose_b == Transpose::yes, {}, c,
             accumulate);
 }
 
 void linear(Stream& stream, const Tensor& x, const Tensor& weight, Tensor y) {
-    product("linear", stream, x, false, weight, true, y, false);
+    product("linear", stream, x, false, weight, true, {}, y, false);
+}
+
+void linear(Stream& stream, const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor y) {
+    product("linear", stream, x, false, weight, true, bias, y, false);
 }
 
 void linear_backward_input(Stream& stream, const Tensor& dy, const Tensor& weight, Tensor dx,
                            bool accumulate) {
-    product("linear_backward_input", stream, dy, false, weight, false, dx, accumulate);
+    product("linear_backward_input", stream, dy, false, weight, false, {}, dx, accumulate);
 }
 
 void linear_backward_weight(Stream& stream, const Tensor& dy, const Tensor& x, Tensor dweight) {
     detail::check_dtype("linear_backward_weight", "dweight", dweight, DType::float32);
-    product("linear_backward_weight", stream, dy, true, x, false, dweight, true);
+    product("linear_backward_weight", stream, dy, true, x, false, {}, dweight, true);
 }
 
 void set_compute_threads(int threads) {

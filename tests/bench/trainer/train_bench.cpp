@@ -50,8 +50,6 @@ model::ModelConfig config_of(const std::string& name) {
         c.rope_theta = 100;
         return c;
     }
-    c.architecture = "LlamaForCausalLM";
-    c.model_type = "llama";
     c.vocab_size = 49152;
     c.hidden_size = 576;
     c.intermediate_size = 1536;

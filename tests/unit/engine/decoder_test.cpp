@@ -42,23 +42,41 @@ struct Rig {
     Decoder decoder;
 };
 
+model::RopeScaling scaled_rope(model::RopeScaling::Type type) {
+    model::RopeScaling rope;
+    rope.type = type;
+    rope.factor = 4;
+    rope.original_max_position_embeddings = 24;
+    return rope;
+}
+
+// Every family, tied and untied.
+std::vector<TinyOptions> families() {
+    using Type = model::RopeScaling::Type;
+    std::vector<TinyOptions> result;
+    for (const bool tied : {true, false}) {
+        result.push_back({.qk_norm = true, .tied = tied, .layers = 3});
+        result.push_back({.qk_norm = false, .tied = tied, .layers = 3});
+        result.push_back({.qk_norm = false, .tied = tied, .qkv_bias = true, .rope = scaled_rope(Type::yarn)});
+        result.push_back({.qk_norm = false, .tied = tied, .rope = scaled_rope(Type::llama3)});
+        result.push_back({.qk_norm = false, .tied = tied, .qkv_bias = true, .other_biases = true});
+    }
+    return result;
+}
+
 TEST(Decoder, LogprobsMatchTheNaiveForward) {
-    for (const bool qk_norm : {true, false}) {
-        for (const bool tied : {true, false}) {
-            Rig rig({.qk_norm = qk_norm, .tied = tied, .layers = 3});
-            for (const std::size_t length : {1u, 2u, 15u, 16u, 17u, 50u}) {
-                const auto tokens = random_tokens(length, length);
-                const Tensor logits = rig.decoder.prefill({rig.sequence(tokens)});
-                const auto expected = naive_logprobs(rig.config, rig.weights.slots(), tokens).back();
-                Stream stream = Stream::make_inline();
-                for (std::int32_t target = 0; target < 40; ++target) {
-                    std::vector<float> logprob(1), lse(1);
-                    ops::token_logprobs(stream, logits, std::vector<std::int32_t>{target}, 1.0f, logprob,
-                                        lse);
-                    EXPECT_NEAR(static_cast<double>(logprob[0]), expected[static_cast<std::size_t>(target)],
-                                2e-5)
-                        << "length " << length << " token " << target;
-                }
+    for (const TinyOptions& options : families()) {
+        Rig rig(options);
+        for (const std::size_t length : {1u, 2u, 15u, 16u, 17u, 50u}) {
+            const auto tokens = random_tokens(length, length);
+            const Tensor logits = rig.decoder.prefill({rig.sequence(tokens)});
+            const auto expected = naive_logprobs(rig.config, rig.weights.slots(), tokens).back();
+            Stream stream = Stream::make_inline();
+            for (std::int32_t target = 0; target < 40; ++target) {
+                std::vector<float> logprob(1), lse(1);
+                ops::token_logprobs(stream, logits, std::vector<std::int32_t>{target}, 1.0f, logprob, lse);
+                EXPECT_NEAR(static_cast<double>(logprob[0]), expected[static_cast<std::size_t>(target)], 2e-5)
+                    << rig.config.architecture() << " length " << length << " token " << target;
             }
         }
     }
@@ -66,10 +84,10 @@ TEST(Decoder, LogprobsMatchTheNaiveForward) {
 
 // Prefill of t tokens and a decode step from t - 1 must agree to the last bit, whatever else is in the batch:
 // that is what makes the engine's log-probs equal to the trainer's, and preemption invisible.
-void expect_decode_equals_prefill(DType dtype) {
-    Rig rig({}, dtype);
+void expect_decode_equals_prefill(DType dtype, const TinyOptions& options = {}) {
+    Rig rig(options, dtype);
     const auto tokens = random_tokens(70, 3);
-    Rig other({}, dtype);
+    Rig other(options, dtype);
     const std::vector<std::int32_t> start(tokens.begin(), tokens.begin() + 1);
     const PrefillSequence sequence = rig.sequence(start, 70);
     const auto neighbour_tokens = random_tokens(20, 4);
@@ -94,6 +112,15 @@ TEST(Decoder, DecodeEqualsPrefillBitForBitInFp32) {
 }
 TEST(Decoder, DecodeEqualsPrefillBitForBitInBf16) {
     expect_decode_equals_prefill(DType::bfloat16);
+}
+
+TEST(Decoder, DecodeEqualsPrefillBitForBitWithBiases) {
+    const TinyOptions biased{.qk_norm = false,
+                             .qkv_bias = true,
+                             .other_biases = true,
+                             .rope = scaled_rope(model::RopeScaling::Type::yarn)};
+    expect_decode_equals_prefill(DType::float32, biased);
+    expect_decode_equals_prefill(DType::bfloat16, biased);
 }
 
 TEST(Decoder, ARowDoesNotDependOnItsNeighbours) {

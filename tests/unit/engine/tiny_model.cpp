@@ -24,6 +24,9 @@ model::ModelConfig tiny_config(const TinyOptions& options) {
     config.rope_theta = 100.0f;
     config.tie_word_embeddings = options.tied;
     config.qk_norm = options.qk_norm;
+    config.qkv_bias = options.qkv_bias;
+    config.o_bias = config.mlp_bias = options.other_biases;
+    config.rope_scaling = options.rope;
     config.eos_token_id = options.eos;
     return config;
 }
@@ -32,7 +35,7 @@ void fill_weights(const std::vector<WeightSlot>& slots, std::uint64_t seed) {
     for (std::size_t i = 0; i < slots.size(); ++i) {
         std::mt19937_64 random(seed * 1000 + i);
         std::normal_distribution<float> normal(0.0f, slots[i].info.shape.size() == 1 ? 0.1f : 0.3f);
-        const float mean = slots[i].info.shape.size() == 1 ? 1.0f : 0.0f;
+        const float mean = slots[i].info.name.ends_with("norm.weight") ? 1.0f : 0.0f;
         const Tensor tensor = Tensor::borrow(slots[i].memory, slots[i].info.shape, slots[i].info.dtype);
         for (std::int64_t j = 0; j < tensor.numel(); ++j) {
             const float value = mean + normal(random);
@@ -64,10 +67,13 @@ using Row = std::vector<double>;
 struct Oracle {
     const model::ModelConfig& config;
     std::map<std::string, const float*> weights;
+    model::RopeFrequencies frequencies;
 
     Row linear(const Row& x, const std::string& name, std::int64_t out) const {
-        const float* w = weights.at(name);
+        const float* w = weights.at(name + ".weight");
         Row y(static_cast<std::size_t>(out), 0.0);
+        if (const auto bias = weights.find(name + ".bias"); bias != weights.end())
+            std::copy_n(bias->second, y.size(), y.begin());
         for (std::size_t o = 0; o < y.size(); ++o) {
             for (std::size_t i = 0; i < x.size(); ++i)
                 y[o] += x[i] * static_cast<double>(w[o * x.size() + i]);
@@ -93,12 +99,11 @@ struct Oracle {
     Row rope(const Row& x, std::size_t position) const {
         const std::size_t half = x.size() / 2;
         Row y(x.size());
+        const auto factor = static_cast<double>(frequencies.attention_factor);
         for (std::size_t i = 0; i < half; ++i) {
-            const double angle = static_cast<double>(position) *
-                                 std::pow(static_cast<double>(config.rope_theta),
-                                          -2.0 * static_cast<double>(i) / static_cast<double>(x.size()));
-            y[i] = x[i] * std::cos(angle) - x[i + half] * std::sin(angle);
-            y[i + half] = x[i + half] * std::cos(angle) + x[i] * std::sin(angle);
+            const double angle = static_cast<double>(position) * static_cast<double>(frequencies.inverse[i]);
+            y[i] = factor * (x[i] * std::cos(angle) - x[i + half] * std::sin(angle));
+            y[i + half] = factor * (x[i + half] * std::cos(angle) + x[i] * std::sin(angle));
         }
         return y;
     }
@@ -145,19 +150,19 @@ struct Oracle {
         for (std::size_t t = 0; t < xs.size(); ++t) {
             Row& x = xs[t];
             const Row h = norm(x, name + "input_layernorm.weight");
-            const auto q = heads(
-                linear(h, name + "self_attn.q_proj.weight", config.num_attention_heads * config.head_dim),
-                config.num_attention_heads, name + "self_attn.q_norm.weight", t);
-            keys.push_back(heads(linear(h, name + "self_attn.k_proj.weight", kv_out),
-                                 config.num_key_value_heads, name + "self_attn.k_norm.weight", t));
-            values.push_back(linear(h, name + "self_attn.v_proj.weight", kv_out));
-            add(x, linear(attend(q, keys, values), name + "self_attn.o_proj.weight", config.hidden_size));
+            const auto q =
+                heads(linear(h, name + "self_attn.q_proj", config.num_attention_heads * config.head_dim),
+                      config.num_attention_heads, name + "self_attn.q_norm.weight", t);
+            keys.push_back(heads(linear(h, name + "self_attn.k_proj", kv_out), config.num_key_value_heads,
+                                 name + "self_attn.k_norm.weight", t));
+            values.push_back(linear(h, name + "self_attn.v_proj", kv_out));
+            add(x, linear(attend(q, keys, values), name + "self_attn.o_proj", config.hidden_size));
             const Row h2 = norm(x, name + "post_attention_layernorm.weight");
-            Row gate = linear(h2, name + "mlp.gate_proj.weight", config.intermediate_size);
-            const Row up = linear(h2, name + "mlp.up_proj.weight", config.intermediate_size);
+            Row gate = linear(h2, name + "mlp.gate_proj", config.intermediate_size);
+            const Row up = linear(h2, name + "mlp.up_proj", config.intermediate_size);
             for (std::size_t i = 0; i < gate.size(); ++i)
                 gate[i] = gate[i] / (1.0 + std::exp(-gate[i])) * up[i];
-            add(x, linear(gate, name + "mlp.down_proj.weight", config.hidden_size));
+            add(x, linear(gate, name + "mlp.down_proj", config.hidden_size));
         }
     }
 };
@@ -167,7 +172,7 @@ struct Oracle {
 std::vector<std::vector<double>> naive_logprobs(const model::ModelConfig& config,
                                                 const std::vector<WeightSlot>& slots,
                                                 const std::vector<std::int32_t>& tokens, double temperature) {
-    Oracle oracle{config, {}};
+    Oracle oracle{config, {}, config.rope_frequencies()};
     for (const WeightSlot& slot : slots)
         oracle.weights[slot.info.name] = reinterpret_cast<const float*>(slot.memory.data);
     const auto hidden = static_cast<std::size_t>(config.hidden_size);
@@ -179,7 +184,7 @@ std::vector<std::vector<double>> naive_logprobs(const model::ModelConfig& config
     }
     for (std::int64_t i = 0; i < config.num_hidden_layers; ++i)
         oracle.layer(xs, "model.layers." + std::to_string(i) + ".");
-    const std::string head = config.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight";
+    const std::string head = config.tie_word_embeddings ? "model.embed_tokens" : "lm_head";
     for (Row& x : xs) {
         x = oracle.linear(oracle.norm(x, "model.norm.weight"), head, config.vocab_size);
         double total = 0;

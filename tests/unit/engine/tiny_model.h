@@ -16,6 +16,9 @@ struct TinyOptions {
     std::int64_t layers = 2;
     std::int64_t context = 96;
     std::int32_t eos = -1;
+    bool qkv_bias = false;
+    bool other_biases = false;  // of o, gate, up and down
+    model::RopeScaling rope = {};
 };
 model::ModelConfig tiny_config(const TinyOptions& options = {});
 

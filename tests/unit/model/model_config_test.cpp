@@ -39,7 +39,7 @@ TEST(ModelConfig, ReadsQwen3) {
     const ModelConfig config = parse_model_config(qwen3().dump(), "f");
     EXPECT_TRUE(config.qk_norm);
     EXPECT_EQ(config.head_dim, 128);
-    EXPECT_EQ(config.rope_theta, 1e6f);
+    EXPECT_EQ(config.rope_theta, 1e6);
     EXPECT_EQ(config.torch_dtype, DType::bfloat16);
     EXPECT_EQ(config.eos_token_id, 151645);
     EXPECT_EQ(config.parameter_count(), 596049920);  // Qwen3-0.6B, embeddings tied
@@ -59,7 +59,7 @@ TEST(ModelConfig, ReadsLlamaWithoutQkNormAndWithDefaults) {
     EXPECT_EQ(config.head_dim, 64);
     EXPECT_EQ(config.num_key_value_heads, 16);
     EXPECT_FALSE(config.tie_word_embeddings);
-    EXPECT_EQ(config.rope_theta, 5000.0f);
+    EXPECT_EQ(config.rope_theta, 5000.0);
     EXPECT_EQ(config.torch_dtype, DType::float32);
     EXPECT_EQ(config.eos_token_id, 2);
     EXPECT_EQ(config.more_eos_token_ids, std::vector<std::int32_t>{7});
@@ -69,7 +69,7 @@ TEST(ModelConfig, WhatWeWriteReadsBack) {
     for (const bool qk_norm : {true, false}) {
         ModelConfig config = parse_model_config(qwen3().dump(), "f");
         config.qk_norm = qk_norm;
-        config.rope_theta = 100.0f;
+        config.rope_theta = 1e9;
         config.rms_norm_eps = 1e-6f;
         const std::string text = to_json(config);
         const ModelConfig again = parse_model_config(text, "f");
@@ -83,6 +83,59 @@ TEST(ModelConfig, WhatWeWriteReadsBack) {
     }
 }
 
+TEST(ModelConfig, BiasesAreWhatTheFamilySays) {
+    const auto biases = [](const char* architecture, bool attention, bool mlp) {
+        json text = qwen3();
+        text["architectures"] = {architecture};
+        text["attention_bias"] = attention;
+        text["mlp_bias"] = mlp;
+        const ModelConfig config = parse_model_config(text.dump(), "f");
+        EXPECT_EQ(config.architecture(), architecture);
+        const ModelConfig again = parse_model_config(to_json(config), "f");
+        EXPECT_EQ(again.architecture(), architecture);
+        EXPECT_EQ(again.parameter_count(), config.parameter_count());
+        return std::vector<bool>{config.qkv_bias, config.o_bias, config.mlp_bias};
+    };
+    using Flags = std::vector<bool>;
+    EXPECT_EQ(biases("Qwen3ForCausalLM", false, true), (Flags{false, false, false}));
+    EXPECT_EQ(biases("Qwen3ForCausalLM", true, false), (Flags{true, true, false}));
+    EXPECT_EQ(biases("Qwen2ForCausalLM", false, false), (Flags{true, false, false}));
+    EXPECT_EQ(biases("Qwen2ForCausalLM", true, true), (Flags{true, false, false}));
+    EXPECT_EQ(biases("LlamaForCausalLM", false, false), (Flags{false, false, false}));
+    EXPECT_EQ(biases("LlamaForCausalLM", true, false), (Flags{true, true, false}));
+    EXPECT_EQ(biases("LlamaForCausalLM", false, true), (Flags{false, false, true}));
+    EXPECT_EQ(biases("LlamaForCausalLM", true, true), (Flags{true, true, true}));
+}
+
+TEST(ModelConfig, NoFamilyHasSuchBiases) {
+    for (const auto& change : std::vector<void (*)(ModelConfig&)>{
+             [](ModelConfig& c) { c.mlp_bias = true; }, [](ModelConfig& c) { c.qkv_bias = true; },
+             [](ModelConfig& c) { c.qk_norm = false, c.o_bias = true; },
+             [](ModelConfig& c) { c.qk_norm = false, c.qkv_bias = true, c.mlp_bias = true; }}) {
+        ModelConfig config = parse_model_config(qwen3().dump(), "f");
+        change(config);
+        EXPECT_THROW(config.validate("f"), ConfigError);
+    }
+}
+
+TEST(ModelConfig, HeadDimThatIsNotSaid) {
+    json text = qwen3();
+    text.erase("head_dim");
+    EXPECT_EQ(parse_model_config(text.dump(), "f").head_dim, 128);  // Qwen3Config's default
+    text["head_dim"] = nullptr;
+    EXPECT_EQ(parse_model_config(text.dump(), "f").head_dim, 64);
+    for (const char* architecture : {"Qwen2ForCausalLM", "LlamaForCausalLM"}) {
+        text["architectures"] = {architecture};
+        text.erase("head_dim");
+        EXPECT_EQ(parse_model_config(text.dump(), "f").head_dim, 64);
+        text["head_dim"] = 128;
+        EXPECT_EQ(parse_model_config(text.dump(), "f").head_dim, 128);
+    }
+    text["hidden_size"] = 1000;
+    text.erase("head_dim");
+    expect_refused(text, "head_dim", "does not divide by 16 heads");
+}
+
 TEST(ModelConfig, RefusesWhatItDoesNotCompute) {
     const auto with = [](const std::string& key, const json& value) {
         json text = qwen3();
@@ -91,12 +144,11 @@ TEST(ModelConfig, RefusesWhatItDoesNotCompute) {
     };
     expect_refused(with("architectures", {"MixtralForCausalLM"}), "architectures", "Qwen3ForCausalLM");
     expect_refused(with("architectures", 3), "architectures", "list");
-    expect_refused(with("attention_bias", true), "attention_bias", "not supported");
+    expect_refused(with("attention_bias", 1), "attention_bias", "true or false");
+    expect_refused(with("quantization_config", json::object()), "quantization_config", "quantised");
     expect_refused(with("hidden_act", "gelu"), "hidden_act", "gelu");
     expect_refused(with("use_sliding_window", true), "use_sliding_window", "not supported");
     expect_refused(with("layer_types", {"full_attention", "sliding_attention"}), "layer_types", "sliding");
-    expect_refused(with("rope_scaling", {{"rope_type", "llama3"}}), "rope_scaling", "llama3");
-    expect_refused(with("rope_scaling", {{"type", "linear"}}), "rope_scaling", "linear");
     expect_refused(with("torch_dtype", "float16"), "torch_dtype", "float16");
     expect_refused(with("hidden_size", 0), "hidden_size", "positive");
     expect_refused(with("hidden_size", "big"), "hidden_size", "integer");

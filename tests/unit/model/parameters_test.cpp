@@ -52,6 +52,33 @@ TEST(Parameters, ShapesAndLayers) {
     EXPECT_EQ(specs[11].shape, (Shape{8, 24}));  // down_proj
 }
 
+TEST(Parameters, BiasesFollowTheirWeights) {
+    ModelConfig config = small();
+    config.num_hidden_layers = 1;
+    config.qk_norm = false;
+    config.qkv_bias = true;
+    const std::string layer = "model.layers.0.";
+    EXPECT_THAT(
+        names(config),
+        testing::ElementsAre("model.embed_tokens.weight", layer + "input_layernorm.weight",
+                             layer + "self_attn.q_proj.weight", layer + "self_attn.q_proj.bias",
+                             layer + "self_attn.k_proj.weight", layer + "self_attn.k_proj.bias",
+                             layer + "self_attn.v_proj.weight", layer + "self_attn.v_proj.bias",
+                             layer + "self_attn.o_proj.weight", layer + "post_attention_layernorm.weight",
+                             layer + "mlp.gate_proj.weight", layer + "mlp.up_proj.weight",
+                             layer + "mlp.down_proj.weight", "model.norm.weight"));
+    EXPECT_EQ(parameter_specs(config)[3].shape, (Shape{24}));
+    EXPECT_EQ(parameter_specs(config)[7].shape, (Shape{12}));
+    config.o_bias = config.mlp_bias = true;
+    const auto all = parameter_specs(config);
+    EXPECT_EQ(all.size(), 14u + 4u);
+    EXPECT_EQ(all[9].name, layer + "self_attn.o_proj.bias");
+    EXPECT_EQ(all[9].shape, (Shape{8}));
+    EXPECT_EQ(all[12].name, layer + "mlp.gate_proj.bias");
+    EXPECT_EQ(all[12].shape, (Shape{24}));
+    EXPECT_EQ(all[16].name, layer + "mlp.down_proj.bias");
+}
+
 TEST(Parameters, WithoutQkNormAndTied) {
     ModelConfig config = small();
     config.qk_norm = false;

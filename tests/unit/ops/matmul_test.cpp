@@ -82,6 +82,45 @@ TEST(Matmul, LinearAndItsGradients) {
     }
 }
 
+TEST(Matmul, LinearWithBiasAndItsGradient) {
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(6);
+    const std::int64_t shapes[][3] = {{1, 7, 5}, {5, 40, 24}, {150, 33, 17}, {64, 64, 576}, {200, 1100, 64}};
+    for (const auto& [tokens, out, in] : shapes) {
+        for (int form = 0; form < 3; ++form) {
+            const DType dtype = form == 0 ? DType::float32 : DType::bfloat16;
+            const Tensor x = random_tensor(generator, {tokens, in}, dtype);
+            const Tensor weight = random_tensor(generator, {out, in}, dtype);
+            const Tensor bias = random_tensor(generator, {out}, dtype, 30.0f);
+            const Tensor y = zeros({tokens, out}, form == 2 ? DType::bfloat16 : DType::float32);
+            Doubles before;
+            const Doubles row = to_doubles(bias);
+            for (std::int64_t t = 0; t < tokens; ++t) before.insert(before.end(), row.begin(), row.end());
+            ops::linear(stream, x, weight, bias, y);
+            testing::expect_close(y, naive(x, false, weight, true, before, tokens, out, in), 1e-5, "y");
+
+            const Tensor dy = random_tensor(generator, {tokens, out}, dtype);
+            const Tensor dbias = random_tensor(generator, {out});
+            Doubles wanted = to_doubles(dbias);
+            const Doubles rows = to_doubles(dy);
+            for (std::size_t i = 0; i < rows.size(); ++i) wanted[i % wanted.size()] += rows[i];
+            const Tensor threaded = dbias.clone("test");
+            ops::linear_backward_bias(stream, dy, dbias);
+            testing::expect_close(dbias, wanted, 1e-5, "dbias");
+            ops::set_compute_threads(2);
+            ops::linear_backward_bias(stream, dy, threaded);
+            ops::set_compute_threads(1);
+            testing::expect_same_bits(threaded, dbias, "two threads");
+            if (HasFatalFailure()) FAIL() << "out " << out << " in " << in << " form " << form;
+        }
+    }
+    const Tensor x = zeros({3, 4}), weight = zeros({5, 4}), y = zeros({3, 5});
+    EXPECT_THROW(ops::linear(stream, x, weight, zeros({4}), y), InvalidArgument);
+    EXPECT_THROW(ops::linear(stream, x, weight, zeros({5}, DType::bfloat16), y), InvalidArgument);
+    EXPECT_THROW(ops::linear_backward_bias(stream, y, zeros({4})), InvalidArgument);
+    EXPECT_THROW(ops::linear_backward_bias(stream, y, zeros({5}, DType::bfloat16)), InvalidArgument);
+}
+
 struct LinearShape {
     std::int64_t n, k;
 };
@@ -98,17 +137,19 @@ TEST_P(BatchInvariance, RowsDoNotDependOnTheirNumber) {
     for (std::int64_t m = 1; m <= small; ++m) counts.push_back(m);
     if (n * k > 8'000'000) counts = {1, 2, 7, 8, 16, 31, 33, 64};
     const std::int64_t rows = n * k > 8'000'000 ? 65 : 320;
-    for (int form = 0; form < 3; ++form) {
-        const DType in = form == 0 ? DType::float32 : DType::bfloat16;
-        const DType out = form == 2 ? DType::bfloat16 : DType::float32;
+    for (int form = 0; form < 5;
+         ++form) {  // fp32, bf16 to fp32, bf16; the first and the last with a bias too
+        const DType in = form % 3 == 0 ? DType::float32 : DType::bfloat16;
+        const DType out = form == 2 || form == 4 ? DType::bfloat16 : DType::float32;
         const Tensor weight = random_tensor(generator, {n, k}, in);
+        const Tensor bias = form < 3 ? Tensor() : random_tensor(generator, {n}, in);
         const Tensor x = random_tensor(generator, {rows, k}, in);
         const Tensor whole = zeros({rows, n}, out);
-        ops::linear(stream, x, weight, whole);
+        ops::linear(stream, x, weight, bias, whole);
         for (const std::int64_t m : counts) {
             const std::int64_t begin = m % 3;  // not only rows from the start
             const Tensor part = zeros({m, n}, out);
-            ops::linear(stream, x.rows(begin, m), weight, part);
+            ops::linear(stream, x.rows(begin, m), weight, bias, part);
             testing::expect_same_bits(part, whole.rows(begin, m), "part of the rows");
             if (HasFatalFailure()) FAIL() << "n " << n << " k " << k << " m " << m << " form " << form;
         }

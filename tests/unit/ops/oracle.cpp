@@ -11,6 +11,15 @@ namespace tandem::testing {
 
 using ops::AttentionSegment;
 
+ops::RopeTable rope_table(double theta, std::int64_t head_dim) {
+    std::vector<float> frequencies;
+    for (std::int64_t i = 0; i < head_dim; i += 2) {
+        frequencies.push_back(
+            static_cast<float>(std::pow(theta, -static_cast<double>(i) / static_cast<double>(head_dim))));
+    }
+    return ops::RopeTable(std::move(frequencies));
+}
+
 Tensor zeros(const Shape& shape, DType dtype) {
     return Tensor::zeros(shape, dtype, "test");
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/ops/attention.h"
+#include "common/ops/rope.h"
 #include "common/tensor/tensor.h"
 
 namespace tandem::testing {
@@ -17,6 +18,9 @@ Tensor random_tensor(std::mt19937& generator, const Shape& shape, DType dtype = 
                      float scale = 1.0f);
 Tensor zeros(const Shape& shape, DType dtype = DType::float32);
 Doubles to_doubles(const Tensor& tensor);  // float32 or bfloat16
+
+// The plain frequencies theta^(-2i / head_dim).
+ops::RopeTable rope_table(double theta, std::int64_t head_dim);
 
 // Fails the test where |got - wanted| > relative * max(|wanted|, typical size of wanted) (+ half a bfloat16
 // step).

@@ -80,13 +80,14 @@ TEST(RmsNorm, ForwardAndBackward) {
 TEST(Rope, RotatesHalvesAndBack) {
     Stream stream = Stream::make_inline();
     std::mt19937 generator(2);
-    const float theta = 10000.0f;
+    const double theta = 10000.0;
     for (const DType dtype : {DType::float32, DType::bfloat16}) {
         for (const std::int64_t dim : {2, 6, 64}) {
             const std::vector<std::int32_t> positions = {0, 1, 7, 300, 5000, 200000};
+            const ops::RopeTable table = testing::rope_table(theta, dim);
             const Tensor x = random_tensor(generator, {6, 3, dim}, dtype);
             const Tensor y = x.clone("test");
-            ops::rope(stream, y, positions, theta);
+            ops::rope(stream, y, positions, table);
             const Doubles in = to_doubles(x);
             Doubles wanted(in.size());
             const auto half = static_cast<std::size_t>(dim / 2);
@@ -94,8 +95,7 @@ TEST(Rope, RotatesHalvesAndBack) {
                 for (std::size_t head = 0; head < 3; ++head) {
                     for (std::size_t i = 0; i < half; ++i) {
                         const auto frequency = static_cast<float>(
-                            std::pow(static_cast<double>(theta),
-                                     -2.0 * static_cast<double>(i) / static_cast<double>(dim)));
+                            std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(dim)));
                         const double angle =
                             static_cast<double>(static_cast<float>(positions[token]) * frequency);
                         const std::size_t at = (token * 3 + head) * static_cast<std::size_t>(dim) + i;
@@ -105,18 +105,43 @@ TEST(Rope, RotatesHalvesAndBack) {
                 }
             }
             expect_close(y, wanted, 1e-5, "rope");
-            ops::rope_backward(stream, y, positions, theta);  // a rotation: its transpose undoes it
+            ops::rope_backward(stream, y, positions, table);  // a rotation: its transpose undoes it
             expect_close(y, in, dtype == DType::float32 ? 1e-5 : 1e-2, "rope_backward");
             const Tensor one = x.clone("test").rows(3, 1);
-            ops::rope(stream, one, std::vector<std::int32_t>{300}, theta);
+            ops::rope(stream, one, std::vector<std::int32_t>{300}, table);
             const Tensor all = x.clone("test");
-            ops::rope(stream, all, positions, theta);
+            ops::rope(stream, all, positions, table);
             expect_same_bits(one, all.rows(3, 1), "a token alone");
         }
     }
-    EXPECT_THROW(ops::rope(stream, zeros({1, 1, 3}), std::vector<std::int32_t>{0}, theta), InvalidArgument);
-    EXPECT_THROW(ops::rope(stream, zeros({2, 1, 4}), std::vector<std::int32_t>{0}, theta), InvalidArgument);
-    EXPECT_THROW(ops::rope(stream, zeros({1, 1, 4}), std::vector<std::int32_t>{-1}, theta), InvalidArgument);
+    const ops::RopeTable four = testing::rope_table(theta, 4);
+    const std::vector<std::int32_t> start{0};
+    EXPECT_THROW(ops::rope(stream, zeros({1, 1, 3}), start, four), InvalidArgument);
+    EXPECT_THROW(ops::rope(stream, zeros({2, 1, 4}), start, four), InvalidArgument);
+    EXPECT_THROW(ops::rope(stream, zeros({1, 1, 4}), std::vector<std::int32_t>{-1}, four), InvalidArgument);
+    EXPECT_THROW(ops::rope(stream, zeros({1, 1, 6}), start, four), InvalidArgument);
+    EXPECT_THROW(ops::rope(stream, zeros({1, 1, 4}), start, ops::RopeTable()), InvalidArgument);
+    EXPECT_THROW(ops::RopeTable(std::vector<float>{}), InvalidArgument);
+}
+
+// The attention factor scales both rotations, and so the dot product of a query and a key by its square.
+TEST(Rope, AttentionFactorScalesTheRotation) {
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(3);
+    const std::vector<float> frequencies{1.0f, 0.25f, 0.01f};
+    const ops::RopeTable plain(frequencies), scaled(frequencies, 1.5f);
+    const std::vector<std::int32_t> positions{0, 1, 700, 150000};
+    const Tensor x = random_tensor(generator, {4, 2, 6});
+    const Tensor y = x.clone("test"), z = x.clone("test");
+    ops::rope(stream, y, positions, plain);
+    ops::rope(stream, z, positions, scaled);
+    Doubles wanted = to_doubles(y);
+    for (double& value : wanted) value *= 1.5;
+    expect_close(z, wanted, 1e-6, "rope");
+    ops::rope_backward(stream, z, positions, scaled);
+    wanted = to_doubles(x);
+    for (double& value : wanted) value *= 2.25;
+    expect_close(z, wanted, 1e-5, "rope_backward");
 }
 
 Doubles naive_swiglu(const Doubles& gate, const Doubles& up) {

@@ -18,7 +18,7 @@ using testing::random_tensor;
 using testing::zeros;
 
 // A piece of a layer; the tables of rope grow with the number of tokens.
-Tensor layer(std::int64_t tokens) {
+Tensor layer(std::int64_t tokens, const ops::RopeTable& table) {
     Stream stream = Stream::make_inline();
     std::mt19937 generator(1);
     const Tensor x = random_tensor(generator, {tokens, 64});
@@ -30,7 +30,7 @@ Tensor layer(std::int64_t tokens) {
     const Tensor heads = q.reshape({tokens, 4, 16});
     std::vector<std::int32_t> positions(static_cast<std::size_t>(tokens));
     std::iota(positions.begin(), positions.end(), 0);
-    ops::rope(stream, heads, positions, 777.0f);
+    ops::rope(stream, heads, positions, table);
     ops::attention_forward(stream, heads, heads, heads, {{0, tokens, 0, tokens, true}}, 0.25f, out,
                            zeros({4, tokens}));
     return out;
@@ -38,13 +38,16 @@ Tensor layer(std::int64_t tokens) {
 
 TEST(OpsOnThreads, GiveTheSameBits) {
     constexpr std::int64_t kTokens[] = {10, 300, 70, 600};
+    const ops::RopeTable table = testing::rope_table(777, 16);
     std::vector<Tensor> results(4);
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < 4; ++i) {
-        threads.emplace_back([&results, i, tokens = kTokens[i]] { results[i] = layer(tokens); });
+        threads.emplace_back([&, i, tokens = kTokens[i]] { results[i] = layer(tokens, table); });
     }
     for (std::thread& thread : threads) thread.join();
-    for (std::size_t i = 0; i < 4; ++i) testing::expect_same_bits(results[i], layer(kTokens[i]), "layer");
+    for (std::size_t i = 0; i < 4; ++i) {
+        testing::expect_same_bits(results[i], layer(kTokens[i], testing::rope_table(777, 16)), "layer");
+    }
 }
 
 }  // namespace

@@ -31,8 +31,10 @@ TEST(EngineLayout, FusesQkvAndGateUp) {
     EXPECT_THAT(
         names, ElementsAre("model.embed_tokens.weight", "model.layers.0.input_layernorm.weight",
                            "model.layers.0.self_attn.qkv_proj.weight",
-                           "model.layers.0.self_attn.o_proj.weight", "model.layers.0.mlp.gate_up_proj.weight",
-                           "model.layers.0.mlp.down_proj.weight", "model.layers.1.mlp.gate.weight",
+                           "model.layers.0.self_attn.qkv_proj.bias", "model.layers.0.self_attn.o_proj.weight",
+                           "model.layers.0.self_attn.o_proj.bias", "model.layers.0.mlp.gate_up_proj.weight",
+                           "model.layers.0.mlp.gate_up_proj.bias", "model.layers.0.mlp.down_proj.weight",
+                           "model.layers.0.mlp.down_proj.bias", "model.layers.1.mlp.gate.weight",
                            "model.layers.1.mlp.experts.w13_weight", "model.layers.1.mlp.experts.w2_weight"));
     const std::string attention = std::string(kLayer) + "self_attn.";
     const TensorInfo& qkv = named(layout[1], attention + "qkv_proj.weight");
@@ -50,6 +52,25 @@ TEST(EngineLayout, FusesQkvAndGateUp) {
     EXPECT_THAT(o.parts, ElementsAre(Part{attention + "o_proj.weight", {0, 4}, {8, 4}, 0, {4, 1}}));
     EXPECT_TRUE(named(layout[1], "model.layers.0.input_layernorm.weight").parts.empty());
     EXPECT_EQ(named(layout[1], "model.embed_tokens.weight").parts[0].start, (Shape{6, 0}));
+}
+
+// A bias is cut like the rows of its weight; where the weight is cut along its columns, each rank has it
+// whole.
+TEST(EngineLayout, CutsBiasesLikeTheirWeights) {
+    const auto layout = engine_layout(small_model(), {4, 1, true}, DType::bfloat16);
+    const std::string attention = std::string(kLayer) + "self_attn.", mlp = std::string(kLayer) + "mlp.";
+    const TensorInfo& qkv = named(layout[3], attention + "qkv_proj.bias");
+    EXPECT_EQ(qkv.shape, (Shape{6}));
+    EXPECT_THAT(qkv.parts, ElementsAre(Part{attention + "q_proj.bias", {6}, {2}, 0, {1}},
+                                       Part{attention + "k_proj.bias", {2}, {2}, 2, {1}},
+                                       Part{attention + "v_proj.bias", {2}, {2}, 4, {1}}));
+    EXPECT_THAT(named(layout[1], mlp + "gate_up_proj.bias").parts,
+                ElementsAre(Part{mlp + "gate_proj.bias", {3}, {3}, 0, {1}},
+                            Part{mlp + "up_proj.bias", {3}, {3}, 3, {1}}));
+    for (const std::string& whole : {attention + "o_proj.bias", mlp + "down_proj.bias"}) {
+        EXPECT_EQ(named(layout[1], whole).shape, (Shape{8}));
+        EXPECT_TRUE(named(layout[1], whole).parts.empty());
+    }
 }
 
 TEST(EngineLayout, SharesKeyAndValueHeads) {

@@ -22,7 +22,8 @@ std::int64_t parameters(const std::vector<ModelTensor>& model) {
 }
 
 TEST(Shapes, NamedDenseModelsAreTheTrainers) {
-    for (const char* name : {"tiny", "SmolLM2-135M", "Qwen3-0.6B", "Qwen3-4B", "Llama-3.1-8B"}) {
+    for (const char* name :
+         {"tiny", "SmolLM2-135M", "Qwen2.5-0.5B", "Llama-3.2-1B", "Qwen3-0.6B", "Qwen3-4B", "Llama-3.1-8B"}) {
         const auto specs = model::parameter_specs(model_by_name(name));
         const auto tensors = model_tensors(std::string(name));
         ASSERT_EQ(tensors.size(), specs.size()) << name;
@@ -75,6 +76,25 @@ TEST(Shapes, FileOfConfigKeysAndOfTensors) {
     EXPECT_EQ(listed[0].parallel, TensorParallel::column);
     EXPECT_EQ(listed[0].heads, 2);
     EXPECT_EQ(listed[1].parallel, TensorParallel::replicate);
+}
+
+TEST(Shapes, BiasesOfTheFamilies) {
+    const auto biases = [](const std::string& keys) {
+        const std::string sizes = R"({"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "vocab_size": 8, )";
+        std::vector<std::string> names;
+        for (const ModelTensor& tensor : read_model_tensors(sizes + keys + "}", "f"))
+            if (tensor.name.ends_with(".bias")) names.push_back(tensor.name.substr(15));
+        return names;
+    };
+    using testing::ElementsAre;
+    EXPECT_THAT(biases(R"("model_type": "qwen3")"), ElementsAre());
+    EXPECT_THAT(biases(R"("model_type": "qwen2")"),
+                ElementsAre("self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"));
+    EXPECT_THAT(
+        biases(R"("model_type": "llama", "attention_bias": true, "mlp_bias": true)"),
+        ElementsAre("self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias",
+                    "self_attn.o_proj.bias", "mlp.gate_proj.bias", "mlp.up_proj.bias", "mlp.down_proj.bias"));
 }
 
 std::string refusal(const std::string& text) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
 #include "common/comm/launch.h"
 #include "policy_run.h"
@@ -23,17 +24,30 @@ LossOptions weighted() {
     return options;
 }
 
+// Adds noise to norms and biases: ones and zeros would hide mistakes.
+void spread_vectors(Policy& policy) {
+    std::mt19937 random(17);
+    std::normal_distribution<float> normal;
+    for (const auto& [name, values] : full_values(policy.parameters())) {
+        const Tensor full = Tensor::zeros({static_cast<std::int64_t>(values.size())}, DType::float32, "test");
+        if (!name.ends_with("norm.weight") && !name.ends_with(".bias")) continue;
+        for (std::size_t i = 0; i < values.size(); ++i)
+            full.values<float>()[i] = values[i] + 0.3f * normal(random);
+        policy.load_parameter(name, full);
+    }
+}
+
 void expect_like_oracle(const model::ModelConfig& config, const std::vector<Sample>& samples,
                         PolicyOptions options) {
     options.init_std = 0.3f;
     options.seed = 11;
-    // An outcome holds the parameters after a step; the oracle needs the fresh ones.
-    Weights weights;
-    {
-        Policy policy(DeviceMesh::create(comm::solo(), {1, 1}, {"dp", "cp"}), config, options);
-        weights = as_doubles(full_values(policy.parameters()));
-    }
-    const Outcome outcome = run_mesh({1, 1}, config, options, samples, weighted());
+    Policy policy(DeviceMesh::create(comm::solo(), {1, 1}, {"dp", "cp"}), config, options);
+    spread_vectors(policy);
+    const Weights weights = as_doubles(full_values(policy.parameters()));
+    Outcome outcome;
+    outcome.logprobs = policy.logprobs(samples);
+    outcome.stats = policy.accumulate(samples, weighted());
+    outcome.gradients = full_values(policy.gradients());
     for (std::size_t s = 0; s < samples.size(); ++s) {
         const auto expected = reference_logprobs(config, weights, samples[s].tokens);
         for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -58,6 +72,33 @@ TEST(Gradient, UntiedWithoutQkNorm) {
     config.tie_word_embeddings = false;
     config.qk_norm = false;
     expect_like_oracle(config, random_samples({6, 4}, config.vocab_size, 2), {});
+}
+
+TEST(Gradient, BiasesOnQueriesKeysAndValues) {  // Qwen2
+    auto config = tiny_config();
+    config.qk_norm = false;
+    config.qkv_bias = true;
+    expect_like_oracle(config, random_samples({6, 1, 4}, config.vocab_size, 5), {});
+}
+
+TEST(Gradient, BiasesEverywhereAndLlama3Rope) {
+    auto config = tiny_config();
+    config.tie_word_embeddings = false;
+    config.qk_norm = false;
+    config.qkv_bias = config.o_bias = config.mlp_bias = true;
+    config.rope_scaling.type = model::RopeScaling::Type::llama3;
+    config.rope_scaling.factor = 8;
+    config.rope_scaling.original_max_position_embeddings = 32;
+    expect_like_oracle(config, random_samples({7, 4}, config.vocab_size, 6), {});
+}
+
+TEST(Gradient, QkNormWithBiasesAndYarnRope) {
+    auto config = tiny_config();
+    config.qkv_bias = config.o_bias = true;
+    config.rope_scaling.type = model::RopeScaling::Type::yarn;
+    config.rope_scaling.factor = 4;
+    config.rope_scaling.original_max_position_embeddings = 16;
+    expect_like_oracle(config, random_samples({6, 5}, config.vocab_size, 7), {});
 }
 
 TEST(Gradient, SeveralMicroBatchesAndLogitChunks) {

@@ -22,6 +22,14 @@ Row times(const std::vector<double>& weight, const Row& x) {  // weight [out, in
     return y;
 }
 
+Row project(const Weights& weights, const std::string& name, const Row& x) {
+    Row y = times(weights.at(name + ".weight"), x);
+    const auto bias = weights.find(name + ".bias");
+    if (bias == weights.end()) return y;
+    for (std::size_t o = 0; o < y.size(); ++o) y[o] += bias->second[o];
+    return y;
+}
+
 void norm_in_place(double* x, std::size_t dim, const std::vector<double>& weight, double eps) {
     double squares = 0;
     for (std::size_t i = 0; i < dim; ++i) squares += x[i] * x[i];
@@ -34,12 +42,12 @@ Row normed(Row x, const std::vector<double>& weight, double eps) {
     return x;
 }
 
-void rotate(double* head, std::size_t dim, std::size_t position, double theta) {
+void rotate(double* head, std::size_t dim, std::size_t position, const model::RopeFrequencies& rope) {
+    const auto factor = static_cast<double>(rope.attention_factor);
     for (std::size_t i = 0; i < dim / 2; ++i) {
-        const double angle = static_cast<double>(position) *
-                             std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(dim));
-        const double a = head[i];
-        const double b = head[i + dim / 2];
+        const double angle = static_cast<double>(position) * static_cast<double>(rope.inverse[i]);
+        const double a = factor * head[i];
+        const double b = factor * head[i + dim / 2];
         head[i] = a * std::cos(angle) - b * std::sin(angle);
         head[i + dim / 2] = b * std::cos(angle) + a * std::sin(angle);
     }
@@ -68,36 +76,37 @@ Rows attention(const model::ModelConfig& config, const Weights& weights, const s
     const std::size_t dim = size(config.head_dim);
     const std::size_t heads = size(config.num_attention_heads);
     const std::size_t group = heads / size(config.num_key_value_heads);
-    const auto project = [&](const std::string& name, bool rope) {
+    const model::RopeFrequencies frequencies = config.rope_frequencies();
+    const auto heads_of = [&](const std::string& name, bool rope) {
         Rows result;
         for (std::size_t t = 0; t < h.size(); ++t) {
-            Row row = times(weights.at(prefix + name + "_proj.weight"), h[t]);
+            Row row = project(weights, prefix + name + "_proj", h[t]);
             for (std::size_t at = 0; rope && at < row.size(); at += dim) {
                 if (config.qk_norm) {
                     norm_in_place(row.data() + at, dim, weights.at(prefix + name + "_norm.weight"),
                                   static_cast<double>(config.rms_norm_eps));
                 }
-                rotate(row.data() + at, dim, t, static_cast<double>(config.rope_theta));
+                rotate(row.data() + at, dim, t, frequencies);
             }
             result.push_back(row);
         }
         return result;
     };
-    const Rows q = project("q", true);
-    const Rows k = project("k", true);
-    const Rows v = project("v", false);
+    const Rows q = heads_of("q", true);
+    const Rows k = heads_of("k", true);
+    const Rows v = heads_of("v", false);
     Rows out(h.size(), Row(heads * dim, 0.0));
     for (std::size_t head = 0; head < heads; ++head)
         attend(q, k, v, head * dim, head / group * dim, dim, out);
-    for (Row& row : out) row = times(weights.at(prefix + "o_proj.weight"), row);
+    for (Row& row : out) row = project(weights, prefix + "o_proj", row);
     return out;
 }
 
 Row mlp(const Weights& weights, const std::string& prefix, const Row& h) {
-    Row gate = times(weights.at(prefix + "gate_proj.weight"), h);
-    const Row up = times(weights.at(prefix + "up_proj.weight"), h);
+    Row gate = project(weights, prefix + "gate_proj", h);
+    const Row up = project(weights, prefix + "up_proj", h);
     for (std::size_t i = 0; i < gate.size(); ++i) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
-    return times(weights.at(prefix + "down_proj.weight"), gate);
+    return project(weights, prefix + "down_proj", gate);
 }
 
 void add(Row& x, const Row& y) {
