@@ -163,6 +163,7 @@ struct Policy::Impl {
 
     Scores score(const std::vector<Sample>& samples, const ScoreOptions& wanted) {
         const trace::Scope scope(wanted.reference ? "reference" : "logprobs", "trainer");
+        const MemoryPhase phase("logprobs");
         require(!wanted.reference || reference.defined(), "there is no reference model yet");
         require(!wanted.values || options.value_head, "values of a model without a value head");
         check_samples(samples, config.vocab_size);
@@ -189,6 +190,7 @@ struct Policy::Impl {
 
     StepStats accumulate(const std::vector<Sample>& samples, const LossOptions& loss) {
         const trace::Scope scope("forward_backward", "trainer");
+        const MemoryPhase phase("forward_backward");
         check_samples(samples, config.vocab_size);
         // The reduction averages over all ranks; the loss is a sum over them.
         BatchLoss batch_loss(samples, loss, shard_mesh.world->size());
@@ -239,6 +241,7 @@ struct Policy::Impl {
 
     double apply(double lr) {
         const trace::Scope scope("optimizer", "trainer");
+        const MemoryPhase phase("optimizer");
         const double norm = global_norm(reduced_gradients(), fsdp.communicator());
         optimizer.step(compute, fsdp.shards(), fsdp.gradients(), lr,
                        clip_scale(norm, options.clip_grad_norm));

@@ -13,6 +13,7 @@ namespace tandem {
 namespace {
 
 constexpr int kMaxTags = 256;
+constexpr std::string_view kNoPhase = "start";  // before the first, and between two
 
 struct TagCounters {
     std::atomic<std::uint64_t> live{0};
@@ -20,10 +21,22 @@ struct TagCounters {
     std::atomic<std::uint64_t> allocations{0};
 };
 
+struct Phase {
+    std::uint64_t peak = 0;
+    std::array<std::uint64_t, kMaxTags> by_tag{};  // at the peak
+};
+
 struct Registry {
     std::mutex mutex;
     std::map<std::string, int, std::less<>> tags;
     std::array<TagCounters, kMaxTags> counters;
+    std::atomic<std::uint64_t> live{0};
+
+    std::mutex phase_mutex;  // phases, and which one it is
+    std::map<std::string, Phase, std::less<>> phases{{std::string(kNoPhase), {}}};
+    Phase* phase = &phases.begin()->second;
+    int depth = 0;
+    std::atomic<std::uint64_t> phase_peak{0};  // phase->peak, to be read without the lock
 };
 
 Registry& registry() {
@@ -33,6 +46,31 @@ Registry& registry() {
 
 MemoryStats snapshot(const TagCounters& counters) {
     return {counters.live.load(), counters.peak.load(), counters.allocations.load()};
+}
+
+// Takes the present as the phase's peak if it is one. With the phase's lock held.
+void raise_peak(Registry& r) {
+    const std::uint64_t live = r.live.load();
+    if (live <= r.phase->peak) return;
+    r.phase->peak = live;
+    r.phase_peak.store(live);
+    for (std::size_t i = 0; i < r.counters.size(); ++i) r.phase->by_tag[i] = r.counters[i].live.load();
+}
+
+void turn_to(Registry& r, std::string_view name) {
+    const auto found = r.phases.find(name);
+    r.phase = found != r.phases.end() ? &found->second : &r.phases.emplace(name, Phase{}).first->second;
+    r.phase_peak.store(r.phase->peak);
+    raise_peak(r);
+}
+
+MemoryPeak to_peak(const Registry& r, const Phase& phase) {
+    MemoryPeak result{phase.peak, {}};
+    for (const auto& [name, index] : r.tags) {
+        const std::uint64_t bytes = phase.by_tag[static_cast<std::size_t>(index)];
+        if (bytes > 0) result.by_tag[name] = bytes;
+    }
+    return result;
 }
 
 }  // namespace
@@ -56,10 +94,15 @@ void count_allocation(int tag, std::size_t bytes) noexcept {
     std::uint64_t peak = c.peak.load();
     while (live > peak && !c.peak.compare_exchange_weak(peak, live)) {
     }
+    Registry& r = registry();
+    if (r.live.fetch_add(bytes) + bytes <= r.phase_peak.load()) return;
+    const std::lock_guard lock(r.phase_mutex);
+    raise_peak(r);
 }
 
 void count_release(int tag, std::size_t bytes) noexcept {
     registry().counters[static_cast<std::size_t>(tag)].live.fetch_sub(bytes);
+    registry().live.fetch_sub(bytes);
 }
 
 }  // namespace detail
@@ -84,6 +127,42 @@ std::map<std::string, MemoryStats> all_memory_stats() {
 void reset_memory_peaks() {
     Registry& r = registry();
     for (TagCounters& c : r.counters) c.peak.store(c.live.load());
+    const std::lock_guard lock(r.phase_mutex);
+    for (auto& [name, phase] : r.phases) phase = {};
+    r.phase_peak.store(0);
+    raise_peak(r);
+}
+
+MemoryPeak memory_peak() {
+    Registry& r = registry();
+    const std::scoped_lock lock(r.mutex, r.phase_mutex);
+    const Phase* most = r.phase;
+    for (const auto& [name, phase] : r.phases) {
+        if (phase.peak > most->peak) most = &phase;
+    }
+    return to_peak(r, *most);
+}
+
+std::map<std::string, MemoryPeak> memory_phase_peaks() {
+    Registry& r = registry();
+    const std::scoped_lock lock(r.mutex, r.phase_mutex);
+    std::map<std::string, MemoryPeak> result;
+    for (const auto& [name, phase] : r.phases) {
+        if (phase.peak > 0) result[name] = to_peak(r, phase);
+    }
+    return result;
+}
+
+MemoryPhase::MemoryPhase(std::string_view name) {
+    Registry& r = registry();
+    const std::lock_guard lock(r.phase_mutex);
+    if (r.depth++ == 0) turn_to(r, name);
+}
+
+MemoryPhase::~MemoryPhase() {
+    Registry& r = registry();
+    const std::lock_guard lock(r.phase_mutex);
+    if (--r.depth == 0) turn_to(r, kNoPhase);
 }
 
 Buffer::Buffer(std::size_t bytes, std::string_view tag, MemoryPool& pool)

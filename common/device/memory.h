@@ -38,7 +38,28 @@ std::unique_ptr<MemoryPool> make_range_pool(Span range, std::string name);
 
 MemoryStats memory_stats(std::string_view tag);
 std::map<std::string, MemoryStats> all_memory_stats();
-void reset_memory_peaks();  // peak := live, for every tag
+void reset_memory_peaks();  // peak := live, for every tag, the sum, and in every phase
+
+// The most that was live at one time, over all tags, and what it was made of: not the sum of the tags' peaks.
+struct MemoryPeak {
+    std::uint64_t bytes = 0;
+    std::map<std::string, std::uint64_t> by_tag;
+};
+MemoryPeak memory_peak();                                // of the process
+std::map<std::string, MemoryPeak> memory_phase_peaks();  // of each phase that has run
+
+// From here on the process is in the phase `name`, whose peak starts with what is live now. One phase at a
+// time: what runs inside another one belongs to the outermost.
+class MemoryPhase {
+  public:
+    explicit MemoryPhase(std::string_view name);
+    ~MemoryPhase();
+    MemoryPhase(const MemoryPhase&) = delete;
+    MemoryPhase& operator=(const MemoryPhase&) = delete;
+};
+
+// Gives the blocks that cpu_pool() keeps for later back to the system. Returns their bytes.
+std::size_t trim_cpu_pool();
 
 // Move-only owner of a block of a pool. The pool must outlive it.
 class Buffer {

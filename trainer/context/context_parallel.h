@@ -11,6 +11,10 @@
 
 namespace tandem::trainer {
 
+// Up to this size the gathered keys and values of a layer are kept for the backward: a gather of small
+// messages costs more than their memory. Larger ones are gathered again.
+constexpr std::size_t kKeepGatheredBytes = std::size_t{1} << 20;
+
 // What the backward needs. q, k, v are set by the caller (after qk-norm and RoPE); the rest by forward.
 struct ContextSaved {
     Tensor q;       // [rows, heads, head_dim]

@@ -9,10 +9,6 @@
 namespace tandem::trainer {
 namespace {
 
-// Up to this size the gathered keys and values of a layer are kept for the backward: a gather of small
-// messages costs more than their memory. Larger ones are gathered again.
-constexpr std::size_t kKeepGatheredBytes = std::size_t{1} << 20;
-
 std::vector<ops::AttentionSegment> local_segments(const SequenceLayout& layout) {
     const LocalSeqlens local = prepare_cu_seqlens(layout.cu_seqlens, layout.rank, layout.cp);
     std::vector<ops::AttentionSegment> segments;

@@ -9,17 +9,6 @@ namespace {
 
 // Below this size of the largest group a hand-over to another thread costs more than the transfer.
 constexpr std::int64_t kOverlapBytes = 1 << 20;
-// Gradient buffers of one size: one is filled while the other is reduced.
-constexpr int kGradientBuffers = 2;
-
-Stream make_transfer_stream(const FlatShards& layout, std::size_t groups, DType dtype) {
-    std::int64_t largest = 0;
-    for (std::size_t group = 0; group < groups; ++group) {
-        largest = std::max(largest, layout.group_range(static_cast<int>(group)).numel);
-    }
-    const std::int64_t bytes = largest * layout.ranks() * static_cast<std::int64_t>(dtype_size(dtype));
-    return layout.ranks() > 1 && bytes >= kOverlapBytes ? Stream::make_worker("fsdp") : Stream::make_inline();
-}
 
 // The `ranks` neighbours that this rank belongs to; none when that is nobody else, or everybody.
 std::shared_ptr<comm::Communicator> neighbours(comm::Communicator& group, int ranks) {
@@ -29,6 +18,15 @@ std::shared_ptr<comm::Communicator> neighbours(comm::Communicator& group, int ra
 }
 
 }  // namespace
+
+bool transfer_overlaps(const FlatShards& layout, std::size_t groups, DType dtype) {
+    std::int64_t largest = 0;
+    for (std::size_t group = 0; group < groups; ++group) {
+        largest = std::max(largest, layout.group_range(static_cast<int>(group)).numel);
+    }
+    const std::int64_t bytes = largest * layout.ranks() * static_cast<std::int64_t>(dtype_size(dtype));
+    return layout.ranks() > 1 && bytes >= kOverlapBytes;
+}
 
 FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std::vector<int>>& groups,
                        comm::Communicator& shards, comm::Communicator& replicas, Stream& compute,
@@ -51,7 +49,8 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
       staging_buffers_("unsharded", group_.memory()),
       gradient_buffers_("unsharded_gradients", group_.memory(), kGradientBuffers),
       unreduced_buffers_("unsharded_gradients", group_.memory()),
-      transfer_(make_transfer_stream(layout_, groups.size(), options.compute_dtype)) {
+      transfer_(transfer_overlaps(layout_, groups.size(), options.compute_dtype) ? Stream::make_worker("fsdp")
+                                                                                 : Stream::make_inline()) {
     for (const std::vector<int>& members : groups) {
         Group& group = groups_.emplace_back();
         group.members = members;

@@ -14,6 +14,9 @@
 
 namespace tandem::trainer {
 
+// Whether gathers and reductions run on a thread of their own: only where the largest group is worth it.
+bool transfer_overlaps(const FlatShards& layout, std::size_t groups, DType dtype);
+
 struct FullyShardOptions {
     DType compute_dtype = DType::float32;
     ReshardAfterForward reshard_after_forward = true;
@@ -21,6 +24,9 @@ struct FullyShardOptions {
 
 class FullyShard final : public GroupHooks {
   public:
+    // Gradient buffers of one size: one is filled while the other is reduced.
+    static constexpr int kGradientBuffers = 2;
+
     // Shards over `shards`; ranks of `replicas` hold the same shards and get the average of their gradients.
     // Both must serve nobody else while a pass runs. Sets value and grad of the parameters, which must
     // outlive this.

@@ -13,6 +13,10 @@
 namespace tandem::trainer {
 namespace {
 
+Tensor empty_logits(std::int64_t rows, std::int64_t vocab, DType dtype) {
+    return Tensor::empty({rows, vocab}, dtype, "logits");
+}
+
 // target[rows[i]] = from[i], other rows zero.
 void scatter_rows(Stream& stream, const Tensor& from, std::span<const std::int32_t> rows, Tensor target) {
     ops::fill_zero(stream, target);
@@ -60,7 +64,7 @@ void LmHead::score(const Compute& compute, const Tensor& hidden, const Targets& 
     RmsNorm::Saved saved;
     const Tensor selected = select(compute, hidden, targets, saved);
     std::vector<float> lse(targets.rows.size());
-    const Tensor logits = empty_activation({std::min(chunk_rows_, count), weight_->shape[0]}, DType::float32);
+    const Tensor logits = empty_logits(std::min(chunk_rows_, count), weight_->shape[0], DType::float32);
     for (std::int64_t first = 0; first < count; first += chunk_rows_) {
         const std::int64_t rows = std::min(chunk_rows_, count - first);
         const auto part = [&](auto values) {
@@ -80,7 +84,7 @@ void LmHead::look_ahead(const Compute& compute, const Tensor& selected, const Ta
     std::vector<float> logprobs(targets.rows.size());
     std::vector<float> lse(targets.rows.size());
     const auto count = static_cast<std::int64_t>(targets.rows.size());
-    const Tensor logits = empty_activation({std::min(chunk_rows_, count), weight_->shape[0]}, DType::float32);
+    const Tensor logits = empty_logits(std::min(chunk_rows_, count), weight_->shape[0], DType::float32);
     for (std::int64_t first = 0; first < count; first += chunk_rows_) {
         const std::int64_t rows = std::min(chunk_rows_, count - first);
         const auto at = static_cast<std::size_t>(first);
@@ -108,7 +112,7 @@ Tensor LmHead::loss(const Compute& compute, const Tensor& hidden, const Targets&
     const std::int64_t most = std::min(chunk_rows_, count);
     const bool one_chunk = most == count;
     if (loss.looks_ahead() && !one_chunk) look_ahead(compute, selected, targets, loss);
-    const Tensor logits = empty_activation({most, weight_->shape[0]}, DType::float32);
+    const Tensor logits = empty_logits(most, weight_->shape[0], DType::float32);
     std::vector<float> scratch(static_cast<std::size_t>(most) * 7);
     for (std::int64_t first = 0; first < count; first += chunk_rows_) {
         const std::int64_t rows = std::min(chunk_rows_, count - first);
@@ -146,7 +150,7 @@ void LmHead::backward_chunk(const Compute& compute, const Tensor& doutput, const
                             const Parameter& weight, Tensor dselected, bool accumulate) const {
     Tensor dy = doutput;
     if (compute.dtype != DType::float32) {
-        dy = empty_activation(doutput.shape(), compute.dtype);
+        dy = empty_logits(doutput.dim(0), doutput.dim(1), compute.dtype);
         ops::cast(compute.stream, doutput, dy);
     }
     ops::linear_backward_weight(compute.stream, dy, selected, weight.grad);

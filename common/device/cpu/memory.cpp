@@ -1,6 +1,8 @@
 // The process's pool of private CPU memory, and pools over a fixed range.
 #include "common/device/memory.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -63,10 +65,26 @@ class CachingPool final : public MemoryPool {
 #endif
     }
 
+    std::size_t trim() {
+        const std::lock_guard lock(mutex_);
+        std::size_t bytes = 0;
+        for (auto& [size, blocks] : free_) {
+            for (std::byte* block : blocks) std::free(block);
+            bytes += size * blocks.size();
+        }
+        free_.clear();
+        return bytes;
+    }
+
   private:
     std::mutex mutex_;
     std::unordered_map<std::size_t, std::vector<std::byte*>> free_;
 };
+
+CachingPool& caching_pool() {
+    static CachingPool* pool = new CachingPool;  // outlives every static Buffer
+    return *pool;
+}
 
 // Best fit over a map of free ranges; neighbours merge on release.
 class RangePool final : public MemoryPool {
@@ -124,8 +142,13 @@ class RangePool final : public MemoryPool {
 }  // namespace
 
 MemoryPool& cpu_pool() {
-    static CachingPool* pool = new CachingPool;  // outlives every static Buffer
-    return *pool;
+    return caching_pool();
+}
+
+std::size_t trim_cpu_pool() {
+    const std::size_t bytes = caching_pool().trim();
+    ::malloc_trim(0);
+    return bytes;
 }
 
 std::unique_ptr<MemoryPool> make_range_pool(Span range, std::string name) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/device/memory.h"
+#include "common/device/process_memory.h"
 #include "common/device/shared_arena.h"
 #include "common/error.h"
 
@@ -109,6 +110,61 @@ TEST(RangePool, NeverOverlapsAndCoalesces) {
     for (const Block& block : blocks) pool->release(block.data, block.bytes);
     EXPECT_EQ(pool->allocate(kBytes), memory);  // one piece again
     pool->release(memory, kBytes);
+}
+
+// The sum's peak is of one moment, and says what it was made of.
+TEST(MemoryPeak, IsOfTheSumNotTheSumOfPeaks) {
+    reset_memory_peaks();
+    const std::uint64_t before = memory_peak().bytes;
+    Buffer a(1000, "peak_test_a");
+    { const Buffer b(5000, "peak_test_b"); }
+    const Buffer c(3000, "peak_test_c");
+    EXPECT_EQ(memory_peak().bytes, before + 6000);
+    EXPECT_EQ(memory_peak().by_tag.at("peak_test_a"), 1000U);
+    EXPECT_EQ(memory_peak().by_tag.at("peak_test_b"), 5000U);
+    EXPECT_FALSE(memory_peak().by_tag.contains("peak_test_c"));
+    a = Buffer();
+    reset_memory_peaks();
+    EXPECT_EQ(memory_peak().bytes, before + 3000);
+    EXPECT_EQ(memory_peak().by_tag.at("peak_test_c"), 3000U);
+}
+
+TEST(MemoryPeak, IsKeptByPhase) {
+    reset_memory_peaks();
+    const std::uint64_t before = memory_peak().bytes;
+    const Buffer kept(1000, "phase_test");
+    {
+        const MemoryPhase phase("phase_test_one");
+        const MemoryPhase inner("phase_test_inner");
+        const Buffer more(2000, "phase_test");
+    }
+    {
+        const MemoryPhase phase("phase_test_two");
+        const Buffer more(500, "phase_test");
+    }
+    const auto peaks = memory_phase_peaks();
+    EXPECT_EQ(peaks.at("phase_test_one").bytes, before + 3000);
+    EXPECT_EQ(peaks.at("phase_test_two").bytes, before + 1500);
+    EXPECT_EQ(peaks.at("phase_test_two").by_tag.at("phase_test"), 1500U);
+    EXPECT_EQ(peaks.at("start").bytes, before + 1000);
+    EXPECT_FALSE(peaks.contains("phase_test_inner"));
+    EXPECT_EQ(memory_peak().bytes, before + 3000);
+}
+
+TEST(MemoryPeak, ProcessMemoryFallsWhenThePoolIsTrimmed) {
+    trim_cpu_pool();
+    const std::size_t bytes = std::size_t{64} << 20;
+    const std::uint64_t before = process_memory().resident_bytes;
+    {
+        const Buffer touched(bytes, "trim_test");
+        std::memset(touched.data(), 1, bytes);
+    }
+#if !defined(TANDEM_SANITIZE_address)
+    EXPECT_GE(process_memory().resident_bytes, before + bytes * 9 / 10);  // kept for the next one
+    EXPECT_GE(trim_cpu_pool(), bytes);
+#endif
+    EXPECT_LE(process_memory().resident_bytes, before + bytes / 10);
+    EXPECT_GE(process_memory().peak_bytes, before);
 }
 
 TEST(SharedArena, IsSparseUntilTouched) {

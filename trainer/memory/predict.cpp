@@ -1,0 +1,157 @@
+#include "trainer/memory/predict.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "trainer/memory/shard_ledger.h"
+#include "trainer/nn/decoder.h"
+
+namespace tandem::trainer::memory {
+namespace {
+
+constexpr std::int64_t kScoreKinds = 3;  // log-probs, entropies, values: policy.cpp's buffer has room for all
+
+// Decoder and LmHead on paper.
+class Passes {
+  public:
+    Passes(const model::ModelConfig& model, const PolicyOptions& options, const Decoder& decoder,
+           Ledger& ledger, ShardLedger& shards)
+        : model_(model), options_(options), decoder_(decoder), ledger_(ledger), shards_(shards) {}
+
+    void logprobs(const PassShape& pass) {
+        LayerLedger layer(ledger_, model_, options_.compute_dtype, pass);
+        std::vector<LayerLedger::Saved> none;
+        const Block x = forward(layer, none);
+        if (pass.targets == 0) return;
+        LayerLedger::NormSaved norm;
+        const Block selected = select(layer, pass, norm);
+        const Block logits = this->logits(pass, DType::float32);
+    }
+
+    void loss(const PassShape& pass) {
+        LayerLedger layer(ledger_, model_, options_.compute_dtype, pass);
+        std::vector<LayerLedger::Saved> saved(static_cast<std::size_t>(model_.num_hidden_layers));
+        Block dx;
+        {
+            const Block x = forward(layer, saved);
+            shards_.begin_gradients(head_group());
+            dx = layer.hidden();
+            if (pass.targets > 0) head(layer, pass);
+        }
+        if (!tied()) shards_.after_backward(head_group());
+        for (int i = static_cast<int>(saved.size()); i-- > 0;) {
+            shards_.unshard(i + 1, i > 0 ? i : GroupHooks::kNone);
+            shards_.begin_gradients(i + 1);
+            auto& of_layer = saved[static_cast<std::size_t>(i)];
+            layer.restore(of_layer, options_.checkpointing);
+            layer.backward(std::move(of_layer));
+            of_layer = {};
+            shards_.after_backward(i + 1);
+        }
+        if (!tied()) shards_.begin_gradients(0);
+        shards_.after_backward(0);
+    }
+
+  private:
+    bool tied() const { return model_.tie_word_embeddings; }
+    int head_group() const { return tied() ? 0 : static_cast<int>(decoder_.groups().size()) - 1; }
+
+    Block forward(LayerLedger& layer, std::vector<LayerLedger::Saved>& saved) {
+        const bool training = !saved.empty();
+        const int layers = static_cast<int>(model_.num_hidden_layers);
+        shards_.unshard(0, 1);
+        Block x = layer.hidden();
+        if (!tied()) shards_.after_forward(0);
+        for (int i = 0; i < layers; ++i) {
+            const bool last = i + 1 == layers;
+            shards_.unshard(i + 1, !last ? i + 2 : tied() ? GroupHooks::kNone : head_group());
+            LayerLedger::Saved of_layer;
+            x = layer.forward(x, of_layer);
+            if (training) {
+                layer.shed(of_layer, options_.checkpointing);
+                saved[static_cast<std::size_t>(i)] = std::move(of_layer);
+            }
+            if (!last || !training) shards_.after_forward(i + 1);
+        }
+        if (!tied()) shards_.unshard(head_group(), GroupHooks::kNone);
+        return x;
+    }
+
+    Block select(LayerLedger& layer, const PassShape& pass, LayerLedger::NormSaved& norm) {
+        const std::int64_t numel = pass.targets * model_.hidden_size;
+        return layer.norm(pass.targets, numel, layer.compute(numel), norm);
+    }
+
+    Block logits(const PassShape& pass, DType dtype) {
+        const std::int64_t rows = std::min(options_.logits_chunk_rows, pass.targets);
+        return ledger_.take("logits",
+                            rows * model_.vocab_size * static_cast<std::int64_t>(dtype_size(dtype)));
+    }
+
+    void head(LayerLedger& layer, const PassShape& pass) {
+        LayerLedger::NormSaved norm;
+        const Block selected = select(layer, pass, norm);
+        const Block dselected = layer.compute(pass.targets * model_.hidden_size);
+        const Block logits = this->logits(pass, DType::float32);
+        if (options_.compute_dtype != DType::float32) this->logits(pass, options_.compute_dtype);
+        const Block drows = layer.compute(pass.targets * model_.hidden_size);
+    }
+
+    const model::ModelConfig& model_;
+    const PolicyOptions& options_;
+    const Decoder& decoder_;
+    Ledger& ledger_;
+    ShardLedger& shards_;
+};
+
+}  // namespace
+
+Prediction predict(const model::ModelConfig& model, const PolicyOptions& options, const RankShape& rank,
+                   const Workload& work) {
+    Decoder decoder(model, {options.logits_chunk_rows, options.checkpointing, options.value_head});
+    const FlatShards layout(decoder.parameters(), decoder.groups(), rank.shards, 0);
+    Ledger ledger;
+    ShardLedger shards(ledger, layout, decoder.groups().size(),
+                       {options.compute_dtype, options.reshard_after_forward});
+    Passes passes(model, options, decoder, ledger, shards);
+
+    const std::int64_t flat = layout.numel() * 4;
+    ledger.grow("shards", flat);
+    ledger.grow("gradients", rank.replicas > 1 ? 2 * flat : flat);
+    ledger.grow("optimizer", 2 * flat);
+    if (work.reference) {
+        ledger.grow("reference",
+                    layout.numel() * static_cast<std::int64_t>(dtype_size(options.compute_dtype)));
+    }
+    // Twice: what a step keeps for the next one is there when it starts.
+    for (int step = 0; step < 2; ++step) {
+        if (work.logprobs.rows > 0) {
+            ledger.enter("logprobs");
+            const Block values = ledger.take("logprobs", work.score_tokens * kScoreKinds * 4);
+            passes.logprobs(work.logprobs);
+            shards.finish();
+        }
+        ledger.enter("forward_backward");
+        for (int i = 0; i < std::min(work.micro_batches, 2); ++i) {
+            shards.set_requires_gradient_sync(options.reduce_every_micro_batch ||
+                                              i + 1 == work.micro_batches);
+            passes.loss(work.train);
+        }
+        shards.set_requires_gradient_sync(true);
+        shards.finish();
+        shards.finish_gradients();
+        ledger.enter("optimizer");
+        if (work.sync_staging_bytes > 0) {
+            ledger.enter("sync");
+            ledger.grow("sync staging", step == 0 ? work.sync_staging_bytes : 0);
+        }
+    }
+    Prediction result{ledger.phases(), ""};
+    result.phases.erase("start");
+    for (const auto& [name, peak] : result.phases) {
+        if (result.phase.empty() || peak.bytes > result.peak().bytes) result.phase = name;
+    }
+    return result;
+}
+
+}  // namespace tandem::trainer::memory

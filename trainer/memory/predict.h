@@ -1,0 +1,42 @@
+// Peak memory of a rank, known beforehand: the training passes are walked on paper, in the order in which the
+// code takes and drops its buffers. No tensor is made.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "common/model/model_config.h"
+#include "trainer/memory/layer_ledger.h"
+#include "trainer/memory/ledger.h"
+#include "trainer/policy.h"
+
+namespace tandem::trainer::memory {
+
+// Who a rank shares its parameters with.
+struct RankShape {
+    int shards = 1;    // ranks that a parameter is sharded over
+    int replicas = 1;  // ranks that hold the same shard
+    int cp = 1;
+};
+
+// The largest micro-batch that a rank runs, and what comes with it.
+struct Workload {
+    PassShape train;
+    int micro_batches = 1;
+    PassShape logprobs;             // rows 0: none
+    std::int64_t score_tokens = 0;  // of the batch whose log-probs are asked for, over all ranks
+    bool reference = false;
+    std::int64_t sync_staging_bytes = 0;
+};
+
+struct Prediction {
+    std::map<std::string, MemoryPeak> phases;
+    std::string phase;  // the one with the highest peak
+
+    const MemoryPeak& peak() const { return phases.at(phase); }
+};
+
+Prediction predict(const model::ModelConfig& model, const PolicyOptions& options, const RankShape& rank,
+                   const Workload& work);
+
+}  // namespace tandem::trainer::memory
