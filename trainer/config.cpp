@@ -1,6 +1,8 @@
 // The keys of a run. Checks across them are config_check.cpp.
 #include "trainer/config.h"
 
+#include "trainer/loss_config.h"
+
 namespace tandem::trainer {
 
 std::vector<std::string> RunConfig::shard_axes() const {
@@ -89,19 +91,23 @@ config::Schema schema_of(RunConfig& c) {
 
     s.integer("grpo.steps", c.grpo.steps, 0, 1 << 30, "Steps of reinforcement learning; 0: none.");
     s.integer("grpo.prompts", c.grpo.prompts, 1, 1 << 20, "Prompts a step.");
-    s.integer("grpo.samples", c.grpo.samples, 2, 1 << 16,
+    s.integer("grpo.samples", c.grpo.samples, 1, 1 << 16,
               "Samples a prompt; advantages are normalised among them.");
     s.integer("grpo.updates", c.grpo.updates, 1, 1 << 10,
               "Optimizer steps per rollout batch, each on its own part of it.");
+    s.integer("grpo.epochs", c.grpo.epochs, 1, 1 << 10, "Passes over a rollout batch.");
     s.real("grpo.clip", c.grpo.clip, 0, 1, "Clip range of the probability ratio.");
     s.integer("grpo.warmup", c.grpo.warmup, 0, 1 << 30, "Steps of linear warm-up.");
     s.real("grpo.floor", c.grpo.floor, 0, 1,
            "Fraction of the peak learning rate that is left at the end (linear decay).");
-    s.real("grpo.temperature", c.grpo.temperature, 1, 1,
-           "Temperature of the rollouts; log-probs of other temperatures would not be the policy's.");
+    s.real("grpo.temperature", c.grpo.temperature, 1e-3, 1e3,
+           "Temperature of the rollouts; log-probs and entropies are those of softmax(logits / temperature), "
+           "by engine and trainer alike.");
     s.integer("grpo.max_new_tokens", c.grpo.max_new_tokens, 1, 1 << 20, "Longest answer that is sampled.");
     s.integer("grpo.evaluate_every", c.grpo.evaluate_every, 0, 1 << 30,
               "Steps between evaluations on the held-out prompts; 0: only the first and the last.");
+
+    add_loss_keys(s, c);
 
     s.choice("data.task", c.data.task, {"sum4"}, "What is learned: sum4 adds four digits.");
     s.integer("data.held_out", c.data.held_out, 1, 1 << 20,

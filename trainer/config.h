@@ -75,6 +75,7 @@ struct RunConfig {
         std::int64_t prompts = 64;
         std::int64_t samples = 8;
         std::int64_t updates = 2;
+        std::int64_t epochs = 1;
         double clip = 0.2;
         std::int64_t warmup = 5;
         double floor = 0.1;
@@ -82,6 +83,29 @@ struct RunConfig {
         std::int64_t max_new_tokens = 3;
         std::int64_t evaluate_every = 20;
     } grpo;
+    struct {
+        std::string algorithm = "grpo";
+        std::string ratio = "automatic";
+        double clip_high = 0;
+        double dual_clip = 0;
+        std::string tis = "off";
+        double tis_low = 0;
+        double tis_high = 2;
+        double opsm_delta = 0;
+        std::string kl = "low_var";
+        double kl_coef = 0;
+        std::string kl_in = "loss";
+        std::string reference;
+        std::int64_t reference_every = 0;
+        double entropy_coef = 0;
+        std::string aggregation = "automatic";
+        std::string whiten = "automatic";
+        bool whiten_rewards = false;
+        double gamma = 1;
+        double lambda = 1;
+        double value_coef = 1;
+        double value_clip = 0.2;
+    } loss;  // see loss_config.h
     struct {
         std::string task = "sum4";
         std::int64_t held_out = 1024;

@@ -10,6 +10,7 @@
 #include "common/model/parameters.h"
 #include "common/model/safetensors.h"
 #include "trainer/config.h"
+#include "trainer/loss_config.h"
 #include "trainer/make_task.h"
 
 namespace tandem::trainer {
@@ -170,11 +171,13 @@ void check(const RunConfig& c, const config::Schema& s, int environment_world_si
     check_name(c, s);
     check_mesh(c, s, environment_world_size);
     check_batches(c, s);
+    check_loss(c, s);
     check_url(c, s);
     check_deadlines(c, s);
     const auto task = make_task(c, s);
     const auto m = model_config(c, s, *task);
     if (!c.model.path.empty()) check_weights(c.model.path, m);
+    if (!c.loss.reference.empty()) check_weights(c.loss.reference, m);
     check_lengths(c, s, m, *task);
 }
 

@@ -10,11 +10,11 @@
 #include "common/error.h"
 #include "common/trace.h"
 #include "trainer/data/prompt_order.h"
-#include "trainer/loss/advantages.h"
 #include "trainer/loss/loss_options.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/rollout/evaluation.h"
 #include "trainer/rollout/rollout.h"
+#include "trainer/update.h"
 
 namespace tandem::trainer {
 namespace {
@@ -30,16 +30,6 @@ class Stopwatch {
     using Clock = std::chrono::steady_clock;
     Clock::time_point start_ = Clock::now();
 };
-
-// Prompt and answer as one sequence; the answer's tokens are the targets.
-Sample sample_of(const Tokens& prompt, std::span<const std::int32_t> answer) {
-    Sample sample;
-    sample.tokens = prompt;
-    sample.tokens.insert(sample.tokens.end(), answer.begin(), answer.end());
-    sample.target_mask.assign(prompt.size(), 0);
-    sample.target_mask.resize(sample.tokens.size(), 1);
-    return sample;
-}
 
 ordered_json memory_peaks() {
     auto result = ordered_json::object();
@@ -59,7 +49,8 @@ class Loop {
           parts_(parts),
           seed_(static_cast<std::uint64_t>(config.run.seed)),
           sft_order_(parts.task, seed_),
-          rollout_order_(parts.task, seed_) {}
+          rollout_order_(parts.task, seed_),
+          updater_(config, parts.learner) {}
 
     LoopResult run();
 
@@ -71,8 +62,6 @@ class Loop {
     SyncTimes sync();
 
     Rollout generate(std::int64_t step);
-    std::vector<Sample> pack(const Rollout& rollout, const std::vector<float>& advantages) const;
-    double compare_logprobs(const Rollout& rollout, std::vector<Sample>& samples);
     ordered_json evaluation(std::int64_t step);
 
     const RunConfig& config_;
@@ -80,6 +69,7 @@ class Loop {
     std::uint64_t seed_;
     PromptOrder sft_order_;
     PromptOrder rollout_order_;
+    Updater updater_;
     LoopResult result_;
 };
 
@@ -135,6 +125,7 @@ void Loop::warm_start_step(std::int64_t step) {
 // -----------------------------------------------------------------------------------------------
 
 void Loop::reinforce() {
+    if (config_.grpo.steps > 0) updater_.begin();
     for (std::int64_t step = 0; step < config_.grpo.steps; ++step) {
         reinforce_step(step);
         const bool last = step + 1 == config_.grpo.steps;
@@ -152,51 +143,27 @@ void Loop::reinforce_step(std::int64_t step) {
     const Stopwatch watch;
     const Rollout rollout = generate(step);
     const double generate_ms = watch.ms();  // with the rewards
-    const std::vector<float>& rewards = rollout.rewards;
-    const std::vector<float> advantages = group_advantages(rewards, config_.grpo.samples);
-    std::vector<Sample> samples = pack(rollout, advantages);
-    const double difference = compare_logprobs(rollout, samples);
-
-    const Schedule schedule{Schedule::Decay::linear, config_.grpo.warmup, config_.grpo.steps,
-                            config_.grpo.floor};
-    const double lr = learning_rate(schedule, config_.train.lr, step);
-    const auto clip = static_cast<float>(config_.grpo.clip);
-    const auto order = Random(seed_, Purpose::halves, static_cast<std::uint64_t>(step))
-                           .permutation(static_cast<std::int64_t>(samples.size()));
-    const std::size_t part_size = samples.size() / static_cast<std::size_t>(config_.grpo.updates);
-    StepStats stats;
-    double grad_norm = 0;
-    for (std::size_t start = 0; start < samples.size(); start += part_size) {
-        std::vector<Sample> part;
-        for (std::size_t i = start; i < start + part_size; ++i)
-            part.push_back(samples[static_cast<std::size_t>(order[i])]);
-        stats = parts_.learner.accumulate(part, grpo_loss(clip, clip));
-        grad_norm = parts_.learner.apply(lr);
-        result_.trained_tokens += stats.tokens;
-    }
+    const UpdateResult update = updater_.step(step, rollout);
+    result_.logprob_max_abs_diff = std::max(update.logprob_max_abs_diff, result_.logprob_max_abs_diff);
+    result_.trained_tokens += update.tokens;
     const double train_ms = watch.ms() - generate_ms;
     const SyncTimes times = sync();
 
     result_.generate_seconds += generate_ms / 1e3;
     result_.train_seconds += train_ms / 1e3;
     double mean = 0;
-    for (const float r : rewards) mean += static_cast<double>(r) / static_cast<double>(rewards.size());
-    // Loss, norm and ratio statistics are those of the last update: the first one's ratios are all 1.
-    parts_.recorder.step("grpo", step + 1, config_.grpo.steps,
-                         {{"reward", mean},
-                          {"loss", stats.loss},
-                          {"grad_norm", grad_norm},
-                          {"lr", lr},
-                          {"clip_fraction", stats.clip_fraction},
-                          {"kl", stats.kl},
-                          {"logprob_max_abs_diff", difference},
-                          {"weight_version", result_.weight_version},
-                          {"tokens", stats.tokens},
-                          {"generate_ms", generate_ms},
-                          {"train_ms", train_ms},
-                          {"sync_ms", to_json(times)},
-                          {"ms", watch.ms()},
-                          {"memory_peak_bytes", memory_peaks()}});
+    const auto count = static_cast<double>(rollout.rewards.size());
+    for (const float r : rollout.rewards) mean += static_cast<double>(r) / count;
+    ordered_json line{{"reward", mean}};
+    line.update(metrics_of(update, config_));
+    line.update({{"weight_version", result_.weight_version},
+                 {"tokens", update.stats.tokens},
+                 {"generate_ms", generate_ms},
+                 {"train_ms", train_ms},
+                 {"sync_ms", to_json(times)},
+                 {"ms", watch.ms()},
+                 {"memory_peak_bytes", memory_peaks()}});
+    parts_.recorder.step("grpo", step + 1, config_.grpo.steps, line);
 }
 
 Rollout Loop::generate(std::int64_t step) {
@@ -214,39 +181,6 @@ Rollout Loop::generate(std::int64_t step) {
     Rollout rollout = roll_out(parts_.rollouts, parts_.task, request);
     result_.generated_tokens += rollout.generated_tokens();
     return rollout;
-}
-
-std::vector<Sample> Loop::pack(const Rollout& rollout, const std::vector<float>& advantages) const {
-    std::vector<Sample> samples;
-    for (std::size_t i = 0; i < rollout.prompts.size(); ++i) {
-        Sample sample = sample_of(rollout.prompts[i], rollout.completions[i].tokens);
-        sample.advantages.assign(sample.tokens.size(), advantages[i]);
-        samples.push_back(std::move(sample));
-    }
-    return samples;
-}
-
-// The trainer's own log-probs of the rollouts become the old ones of the ratio; how far the engine's are from
-// them says whether the engine really samples from this policy.
-double Loop::compare_logprobs(const Rollout& rollout, std::vector<Sample>& samples) {
-    const auto own = parts_.learner.score(samples, {}).logprobs;
-    double difference = 0;
-    for (std::size_t i = 0; i < samples.size(); ++i) {
-        const auto& theirs = rollout.completions[i].logprobs;
-        const std::size_t start = rollout.prompts[i].size();
-        for (std::size_t j = 0; j < theirs.size(); ++j) {
-            const double d =
-                std::abs(static_cast<double>(own[i][start + j]) - static_cast<double>(theirs[j]));
-            if (!std::isfinite(d)) {
-                throw Error(fmt::format("sample {}: log-prob {} by the trainer, {} by the engine", i,
-                                        own[i][start + j], theirs[j]));
-            }
-            difference = std::max(difference, d);
-        }
-        samples[i].old_logprobs = own[i];
-    }
-    result_.logprob_max_abs_diff = std::max(difference, result_.logprob_max_abs_diff);
-    return difference;
 }
 
 SyncTimes Loop::sync() {

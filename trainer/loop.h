@@ -12,22 +12,11 @@
 #include "common/comm/communicator.h"
 #include "trainer/config.h"
 #include "trainer/data/task.h"
-#include "trainer/policy.h"
+#include "trainer/learner.h"
 #include "trainer/report/recorder.h"
 #include "trainer/rollout/rollouts.h"
 
 namespace tandem::trainer {
-
-// What the loop asks of a policy (trainer/policy.h). All calls are collective.
-class Learner {
-  public:
-    virtual ~Learner() = default;
-    virtual Scores score(const std::vector<Sample>& samples, const ScoreOptions& options) = 0;
-    virtual StepStats accumulate(const std::vector<Sample>& samples, const LossOptions& loss) = 0;
-    virtual double apply(double lr) = 0;  // returns the gradient norm
-    virtual void reset_optimizer() = 0;
-    virtual void set_reference() = 0;  // the reference model is the policy as it is now
-};
 
 // Where the time of one sync went, in milliseconds as rank 0 sees them.
 struct SyncTimes {

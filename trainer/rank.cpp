@@ -14,6 +14,7 @@
 #include "common/ops/matmul.h"
 #include "common/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/loss_config.h"
 #include "trainer/make_task.h"
 #include "trainer/report/recorder.h"
 #include "trainer/report/trace_files.h"
@@ -34,6 +35,7 @@ class PolicyLearner final : public Learner {
     double apply(double lr) override { return policy_.apply(lr); }
     void reset_optimizer() override { policy_.reset_optimizer(); }
     void set_reference() override { policy_.set_reference(); }
+    bool has_reference() const override { return policy_.has_reference(); }
 
   private:
     Policy& policy_;
@@ -63,6 +65,7 @@ PolicyOptions policy_options(const RunConfig& c) {
     o.checkpointing = c.memory.activation_checkpointing == "full"        ? Checkpointing::full
                       : c.memory.activation_checkpointing == "selective" ? Checkpointing::selective
                                                                          : Checkpointing::none;
+    o.value_head = needs_value_head(c);
     return o;
 }
 
@@ -98,6 +101,7 @@ void run_rank(const RunConfig& c, const config::Schema& schema,
     const auto task = make_task(c, schema);
     Policy policy(mesh, model_config(c, schema, *task), policy_options(c));
     if (!c.model.path.empty()) load_checkpoint(policy, c.model.path);
+    if (!c.loss.reference.empty()) policy.set_reference([&] { load_checkpoint(policy, c.loss.reference); });
     PolicyLearner learner(policy);
 
     const SyncPort sync = connect_sync(world, policy, engine_url, c);

@@ -88,7 +88,11 @@ class FakeLearner final : public Learner {
         return 0.5;
     }
     void reset_optimizer() override { world_.events.push_back("reset"); }
-    void set_reference() override { world_.events.push_back("set reference"); }
+    void set_reference() override {
+        world_.events.push_back("set reference");
+        has_reference_ = true;
+    }
+    bool has_reference() const override { return has_reference_; }
 
     std::vector<std::vector<Sample>> batches;
     std::vector<LossOptions> losses;
@@ -96,6 +100,7 @@ class FakeLearner final : public Learner {
 
   private:
     World& world_;
+    bool has_reference_ = false;
 };
 
 struct Pretence {

@@ -1,0 +1,19 @@
+// [loss]: its keys, what they make together, and which combinations make no sense.
+#pragma once
+
+#include "trainer/config.h"
+#include "trainer/loss/batch_advantages.h"
+#include "trainer/loss/loss_options.h"
+
+namespace tandem::trainer {
+
+void add_loss_keys(config::Schema& schema, RunConfig& config);
+// Throws ConfigError.
+void check_loss(const RunConfig& config, const config::Schema& schema);
+
+LossOptions loss_options(const RunConfig& config);
+AdvantageOptions advantage_options(const RunConfig& config);
+bool needs_reference(const RunConfig& config);
+bool needs_value_head(const RunConfig& config);
+
+}  // namespace tandem::trainer

@@ -1,0 +1,142 @@
+#include "trainer/update.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "common/error.h"
+#include "common/trace.h"
+#include "trainer/data/random.h"
+#include "trainer/loss/batch_advantages.h"
+#include "trainer/loss_config.h"
+#include "trainer/optim/schedule.h"
+
+namespace tandem::trainer {
+namespace {
+
+// How far the engine's log-probs are from the trainer's own: says whether it really samples from this policy.
+double max_difference(const std::vector<Sample>& samples) {
+    double difference = 0;
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+        for (std::size_t at = 0; at < samples[i].tokens.size(); ++at) {
+            if (samples[i].target_mask[at] == 0) continue;
+            const float own = samples[i].old_logprobs[at];
+            const float theirs = samples[i].rollout_logprobs[at];
+            const double d = std::abs(static_cast<double>(own) - static_cast<double>(theirs));
+            if (!std::isfinite(d)) {
+                throw Error(
+                    fmt::format("sample {}: log-prob {} by the trainer, {} by the engine", i, own, theirs));
+            }
+            difference = std::max(difference, d);
+        }
+    }
+    return difference;
+}
+
+}  // namespace
+
+Sample sample_of(const Tokens& prompt, std::span<const std::int32_t> answer) {
+    Sample sample;
+    sample.tokens = prompt;
+    sample.tokens.insert(sample.tokens.end(), answer.begin(), answer.end());
+    sample.target_mask.assign(prompt.size(), 0);
+    sample.target_mask.resize(sample.tokens.size(), 1);
+    return sample;
+}
+
+Updater::Updater(const RunConfig& config, Learner& learner)
+    : config_(config), learner_(learner), loss_(loss_options(config)) {}
+
+void Updater::begin() {
+    if (needs_reference(config_) && !learner_.has_reference()) learner_.set_reference();
+}
+
+std::vector<Sample> Updater::samples_of(const Rollout& rollout) const {
+    std::vector<Sample> samples;
+    for (std::size_t i = 0; i < rollout.prompts.size(); ++i) {
+        const Completion& completion = rollout.completions[i];
+        Sample sample = sample_of(rollout.prompts[i], completion.tokens);
+        sample.rollout_logprobs.assign(rollout.prompts[i].size(), 0.0f);
+        sample.rollout_logprobs.insert(sample.rollout_logprobs.end(), completion.logprobs.begin(),
+                                       completion.logprobs.end());
+        samples.push_back(std::move(sample));
+    }
+    return samples;
+}
+
+// The trainer's own log-probs of the rollouts become the old ones of the ratio.
+void Updater::score(std::vector<Sample>& samples) {
+    ScoreOptions options;
+    options.temperature = loss_.temperature;
+    options.values = loss_.value_coef != 0;
+    Scores own = learner_.score(samples, options);
+    Scores reference;
+    if (needs_reference(config_)) {
+        options.values = false;
+        options.reference = true;
+        reference = learner_.score(samples, options);
+    }
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+        samples[i].old_logprobs = std::move(own.logprobs[i]);
+        if (!own.values.empty()) samples[i].values = std::move(own.values[i]);
+        if (!reference.logprobs.empty()) samples[i].reference_logprobs = std::move(reference.logprobs[i]);
+    }
+}
+
+UpdateResult Updater::step(std::int64_t step, const Rollout& rollout) {
+    const std::int64_t every = config_.loss.reference_every;
+    if (every > 0 && step > 0 && step % every == 0) learner_.set_reference();
+    std::vector<Sample> samples = samples_of(rollout);
+    score(samples);
+    UpdateResult result;
+    result.logprob_max_abs_diff = max_difference(samples);
+    set_advantages(samples, rollout.rewards, advantage_options(config_));
+
+    const Schedule schedule{Schedule::Decay::linear, config_.grpo.warmup, config_.grpo.steps,
+                            config_.grpo.floor};
+    result.lr = learning_rate(schedule, config_.train.lr, step);
+    Random random(static_cast<std::uint64_t>(config_.run.seed), Purpose::halves,
+                  static_cast<std::uint64_t>(step));
+    const std::size_t part_size = samples.size() / static_cast<std::size_t>(config_.grpo.updates);
+    for (std::int64_t epoch = 0; epoch < config_.grpo.epochs; ++epoch) {
+        const auto order = random.permutation(static_cast<std::int64_t>(samples.size()));
+        for (std::size_t start = 0; start < samples.size(); start += part_size) {
+            std::vector<Sample> part;
+            for (std::size_t i = start; i < start + part_size; ++i)
+                part.push_back(samples[static_cast<std::size_t>(order[i])]);
+            result.stats = learner_.accumulate(part, loss_);
+            result.stats.grad_norm = learner_.apply(result.lr);
+            result.tokens += result.stats.tokens;
+        }
+    }
+    return result;
+}
+
+nlohmann::ordered_json metrics_of(const UpdateResult& result, const RunConfig& config) {
+    const StepStats& stats = result.stats;
+    nlohmann::ordered_json json{{"loss", stats.loss},
+                                {"grad_norm", stats.grad_norm},
+                                {"lr", result.lr},
+                                {"clip_fraction", stats.clip_fraction},
+                                {"clip_fraction_low", stats.clip_fraction_low},
+                                {"clip_fraction_high", stats.clip_fraction_high},
+                                {"ratio_max", stats.ratio_max},
+                                {"kl", stats.kl},
+                                {"entropy", stats.entropy}};
+    const LossOptions loss = loss_options(config);
+    if (loss.dual_clip > 0) json["dual_clip_fraction"] = stats.dual_clip_fraction;
+    if (needs_reference(config)) json["reference_kl"] = stats.reference_kl;
+    if (loss.value_coef != 0) {
+        json["value_loss"] = stats.value_loss;
+        json["value_clip_fraction"] = stats.value_clip_fraction;
+    }
+    if (loss.truncation != LossOptions::Truncation::off) {
+        json["importance_mean"] = stats.importance_mean;
+        json["importance_fraction"] = stats.importance_fraction;
+    }
+    if (loss.opsm_delta > 0) json["dropped_fraction"] = stats.dropped_fraction;
+    json["logprob_max_abs_diff"] = result.logprob_max_abs_diff;
+    return json;
+}
+
+}  // namespace tandem::trainer

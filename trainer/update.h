@@ -1,0 +1,47 @@
+// The learning part of a step: a batch of rollouts with rewards -> old and reference log-probs, values ->
+// advantages -> optimizer steps. Every rank has the whole batch and comes to the same result.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+
+#include "trainer/config.h"
+#include "trainer/learner.h"
+#include "trainer/rollout/rollout.h"
+
+namespace tandem::trainer {
+
+// Prompt and answer as one sequence; the answer's tokens are the targets.
+Sample sample_of(const Tokens& prompt, std::span<const std::int32_t> answer);
+
+struct UpdateResult {
+    StepStats stats;  // of the last update: the first one's ratios are all 1
+    double lr = 0;
+    double logprob_max_abs_diff = 0;  // engine against trainer
+    std::int64_t tokens = 0;          // trained on, each as often as it was
+};
+
+class Updater {
+  public:
+    // Both must outlive this.
+    Updater(const RunConfig& config, Learner& learner);
+
+    // Before the first step: the reference model, where the loss asks for one and none was loaded.
+    void begin();
+    // Throws Error when a log-prob is not finite. Collective.
+    UpdateResult step(std::int64_t step, const Rollout& rollout);
+
+  private:
+    std::vector<Sample> samples_of(const Rollout& rollout) const;
+    void score(std::vector<Sample>& samples);
+
+    const RunConfig& config_;
+    Learner& learner_;
+    LossOptions loss_;
+};
+
+// What metrics.jsonl says of an update; a term of the loss is there when it is on.
+nlohmann::ordered_json metrics_of(const UpdateResult& result, const RunConfig& config);
+
+}  // namespace tandem::trainer
