@@ -109,12 +109,48 @@ config::Schema schema_of(RunConfig& c) {
 
     add_loss_keys(s, c);
 
-    s.choice("data.task", c.data.task, {"sum4"}, "What is learned: sum4 adds four digits.");
+    s.choice(
+        "data.task", c.data.task, {"auto", "sum4", "text"},
+        "What is learned: sum4 adds four digits, text is data.prompts; auto: text where there are prompts.");
     s.integer("data.held_out", c.data.held_out, 1, 1 << 20,
-              "Prompts that are never trained on and give the reward figures.");
+              "Prompts that are never trained on and give the reward figures; of a file its last lines.");
+    s.integer("data.held_out_samples", c.data.held_out_samples, 0, 1 << 10,
+              "Samples of each held-out prompt for the sampled figures, pass@k; 0: greedy ones only.");
     s.real(
         "data.teacher_noise", c.data.teacher_noise, 0, 1,
         "How often the teacher of the warm start answers wrongly; the verifier then has something to teach.");
+
+    s.text("data.prompts", c.data.prompts, "JSONL file, a JSON object with a prompt a line.");
+    s.text("data.held_out_file", c.data.held_out_file,
+           "JSONL file whose first held_out lines are the held-out prompts; empty: the end of data.prompts.");
+    s.text("data.tokenizer", c.data.tokenizer,
+           "Folder with tokenizer.json and tokenizer_config.json; empty: model.path.");
+    s.text("data.prompt_key", c.data.prompt_key,
+           "Where a line has its prompt: a text, or a list of messages with role and content.");
+    s.text("data.answer_key", c.data.answer_key, "Where a line has the right answer, for the reward.");
+    s.text("data.completion_key", c.data.completion_key,
+           "Where a line has what the warm start imitates; only those tokens are trained on.");
+    s.choice("data.chat", c.data.chat, {"auto", "on", "off"},
+             "Render a prompt that is a text as a user's message; auto: where the tokenizer has a template.");
+    s.text("data.system", c.data.system, "System message of conversations that have none; empty: none.");
+    s.text("data.reward", c.data.reward,
+           "exact, numeric (the last number, GSM8K style), regex, or the URL of a reward server.");
+    s.flag("data.reward_ignore_case", c.data.reward_ignore_case,
+           "Rewards exact and regex take ASCII letters of either case as equal.");
+    s.real("data.reward_tolerance", c.data.reward_tolerance, 0, 1,
+           "Reward numeric: largest difference, relative for right answers beyond 1.");
+    s.text("data.reward_pattern", c.data.reward_pattern,
+           "Reward regex, as PCRE2 has it: its first group in the last match is compared with the answer; "
+           "without a group a match is enough.");
+    s.integer("data.reward_batch", c.data.reward_batch, 1, 1 << 16, "Reward server: samples a request.");
+    s.integer("data.reward_connections", c.data.reward_connections, 1, 64,
+              "Reward server: requests at once.");
+    s.real("data.reward_timeout_s", c.data.reward_timeout_s, 0.01, 86400,
+           "Reward server: seconds until a request is given up and sent again.");
+    s.real("data.reward_deadline_s", c.data.reward_deadline_s, 0.01, 86400,
+           "Reward server: seconds until a batch without scores, tries included, ends the job.");
+    s.real("data.pass_score", c.data.pass_score, -1e9, 1e9,
+           "Reward from which on a completion counts as passed in pass@1 and pass@k.");
 
     s.text("engine.url", c.engine.url, "A running engine; empty: the embedded one is started.");
     s.choice("engine.dtype", c.engine.dtype, {"fp32", "bf16"}, "Dtype of the started engine's weights.");

@@ -107,9 +107,28 @@ struct RunConfig {
         double value_clip = 0.2;
     } loss;  // see loss_config.h
     struct {
-        std::string task = "sum4";
+        std::string task = "auto";
         std::int64_t held_out = 1024;
+        std::int64_t held_out_samples = 1;
         double teacher_noise = 0.6;
+        // Of the task "text".
+        std::string prompts;
+        std::string held_out_file;
+        std::string tokenizer;
+        std::string prompt_key = "prompt";
+        std::string answer_key = "answer";
+        std::string completion_key = "completion";
+        std::string chat = "auto";
+        std::string system;
+        std::string reward = "exact";
+        bool reward_ignore_case = false;
+        double reward_tolerance = 1e-6;
+        std::string reward_pattern;
+        std::int64_t reward_batch = 64;
+        std::int64_t reward_connections = 4;
+        double reward_timeout_s = 10;
+        double reward_deadline_s = 45;
+        double pass_score = 1;
     } data;
     struct {
         std::string url;

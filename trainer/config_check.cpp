@@ -78,6 +78,13 @@ void check_lengths(const RunConfig& c, const config::Schema& s, const model::Mod
                    const Task& task) {
     const std::int64_t longest =
         task.longest_prompt() + std::max(c.grpo.max_new_tokens, task.longest_answer());
+    if (longest > m.max_position_embeddings && !task.place_of_longest_prompt().empty()) {
+        throw ConfigError(
+            task.place_of_longest_prompt(), c.data.prompt_key,
+            fmt::format("has {} tokens; with {} to come (grpo.max_new_tokens, completions) "
+                        "that is more than the model's context of {}",
+                        task.longest_prompt(), longest - task.longest_prompt(), m.max_position_embeddings));
+    }
     if (longest > m.max_position_embeddings) {
         s.refuse(
             c.model.path.empty() ? "model.context" : "model.path",
@@ -108,12 +115,13 @@ void check_batches(const RunConfig& c, const config::Schema& s) {
 
 // The other ranks wait for rank 0 while it waits for the engine: theirs must be the longer patience.
 void check_deadlines(const RunConfig& c, const config::Schema& s) {
-    for (const auto& [key, seconds] : {std::pair("engine.deadline_s", c.engine.deadline_s),
-                                       std::pair("sync.deadline_s", c.sync.deadline_s)}) {
-        if (seconds >= c.run.deadline_s) {
+    const auto below = [&](const char* key, double seconds) {
+        if (seconds >= c.run.deadline_s)
             s.refuse(key, fmt::format("{} is not below run.deadline_s, {}", seconds, c.run.deadline_s));
-        }
-    }
+    };
+    below("engine.deadline_s", c.engine.deadline_s);
+    below("sync.deadline_s", c.sync.deadline_s);
+    if (c.data.reward.starts_with("http://")) below("data.reward_deadline_s", c.data.reward_deadline_s);
 }
 
 void check_url(const RunConfig& c, const config::Schema& s) {

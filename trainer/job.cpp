@@ -119,8 +119,11 @@ void finish(Stage& stage, bool json) {
         return;
     }
     const auto number = [&](const char* key) { return s.at(key).get<double>(); };
-    fmt::print("reward {:.3f} -> {:.3f} sampled, {:.3f} -> {:.3f} greedy, over held-out prompts\n",
-               number("reward_first"), number("reward_last"), number("greedy_first"), number("greedy_last"));
+    std::string sampled;
+    if (s.contains("reward_first"))
+        sampled = fmt::format("{:.3f} -> {:.3f} sampled, ", number("reward_first"), number("reward_last"));
+    fmt::print("reward {}{:.3f} -> {:.3f} greedy, over held-out prompts\n", sampled, number("greedy_first"),
+               number("greedy_last"));
     fmt::print(
         "{} weight syncs, median {:.1f} ms; engine and trainer hold equal weights; log-probs differ by at "
         "most {:.1e}\n",

@@ -11,9 +11,11 @@
 #include "common/trace.h"
 #include "trainer/data/prompt_order.h"
 #include "trainer/loss/loss_options.h"
+#include "trainer/metrics.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/rollout/evaluation.h"
 #include "trainer/rollout/rollout.h"
+#include "trainer/rollout/statistics.h"
 #include "trainer/update.h"
 
 namespace tandem::trainer {
@@ -62,7 +64,7 @@ class Loop {
     SyncTimes sync();
 
     Rollout generate(std::int64_t step);
-    ordered_json evaluation(std::int64_t step);
+    HeldOutResult evaluation(std::int64_t step);
 
     const RunConfig& config_;
     const LoopParts& parts_;
@@ -77,11 +79,8 @@ LoopResult Loop::run() {
     const Stopwatch watch;
     warm_start();
     sync();
-    const ordered_json first = evaluation(0);
-    result_.reward_first = first["reward"];
-    result_.greedy_first = first["greedy"];
-    result_.reward_last = result_.reward_first;
-    result_.greedy_last = result_.greedy_first;
+    result_.first = evaluation(0);
+    result_.last = result_.first;
     reinforce();
     result_.weights_match = parts_.weights_match();
     result_.seconds = watch.seconds();
@@ -131,9 +130,7 @@ void Loop::reinforce() {
         const bool last = step + 1 == config_.grpo.steps;
         const bool due = config_.grpo.evaluate_every > 0 && (step + 1) % config_.grpo.evaluate_every == 0;
         if (!last && !due) continue;
-        const ordered_json now = evaluation(step + 1);
-        result_.reward_last = now["reward"];
-        result_.greedy_last = now["greedy"];
+        result_.last = evaluation(step + 1);
     }
     result_.grpo_steps = config_.grpo.steps;
 }
@@ -146,15 +143,13 @@ void Loop::reinforce_step(std::int64_t step) {
     const UpdateResult update = updater_.step(step, rollout);
     result_.logprob_max_abs_diff = std::max(update.logprob_max_abs_diff, result_.logprob_max_abs_diff);
     result_.trained_tokens += update.tokens;
+    const RolloutStatistics figures = statistics_of(rollout, config_.grpo.samples, result_.weight_version);
     const double train_ms = watch.ms() - generate_ms;
     const SyncTimes times = sync();
 
     result_.generate_seconds += generate_ms / 1e3;
     result_.train_seconds += train_ms / 1e3;
-    double mean = 0;
-    const auto count = static_cast<double>(rollout.rewards.size());
-    for (const float r : rollout.rewards) mean += static_cast<double>(r) / count;
-    ordered_json line{{"reward", mean}};
+    ordered_json line = metrics_of(figures);
     line.update(metrics_of(update, config_));
     line.update({{"weight_version", result_.weight_version},
                  {"tokens", update.stats.tokens},
@@ -194,15 +189,16 @@ SyncTimes Loop::sync() {
 // --- evaluation
 // --------------------------------------------------------------------------------------------------
 
-ordered_json Loop::evaluation(std::int64_t step) {
+HeldOutResult Loop::evaluation(std::int64_t step) {
     const trace::Scope scope("evaluate", "rollout");
     const Evaluation now =
         evaluate(parts_.rollouts, parts_.task,
-                 {seed_, config_.grpo.temperature, config_.grpo.max_new_tokens, result_.weight_version});
-    const ordered_json scores{
-        {"reward", now.reward}, {"greedy", now.greedy}, {"weight_version", result_.weight_version}};
+                 {seed_, config_.grpo.temperature, config_.grpo.max_new_tokens, result_.weight_version,
+                  config_.data.held_out_samples, config_.data.pass_score});
+    ordered_json scores = metrics_of(now.result, config_.data.held_out_samples);
+    scores["weight_version"] = result_.weight_version;
     parts_.recorder.step("eval", step, config_.grpo.steps, scores);
-    return scores;
+    return now.result;
 }
 
 }  // namespace

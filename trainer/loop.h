@@ -14,6 +14,7 @@
 #include "trainer/data/task.h"
 #include "trainer/learner.h"
 #include "trainer/report/recorder.h"
+#include "trainer/rollout/evaluation.h"
 #include "trainer/rollout/rollouts.h"
 
 namespace tandem::trainer {
@@ -39,8 +40,7 @@ struct LoopParts {
 struct LoopResult {
     std::int64_t sft_steps = 0;
     std::int64_t grpo_steps = 0;
-    double reward_first = 0, reward_last = 0;  // sampled, over the held-out prompts
-    double greedy_first = 0, greedy_last = 0;
+    HeldOutResult first, last;
     std::int64_t weight_version = 0;  // number of syncs
     bool weights_match = false;
     double logprob_max_abs_diff = 0;  // engine against trainer, over all rollouts

@@ -1,11 +1,15 @@
 #include "trainer/summary.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 
 namespace tandem::trainer {
 namespace {
+
+using nlohmann::ordered_json;
 
 // Median over the syncs of a run; 0 without any.
 double median(const std::vector<SyncTimes>& syncs, double SyncTimes::*field) {
@@ -17,6 +21,19 @@ double median(const std::vector<SyncTimes>& syncs, double SyncTimes::*field) {
     return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+// Before ("first") and after ("last") the reinforcement.
+void add_held_out(ordered_json& summary, const std::string& when, const HeldOutResult& result,
+                  std::int64_t samples) {
+    if (result.sampled) {
+        summary["reward_" + when] = result.sampled->reward;
+        summary["pass_at_1_" + when] = result.sampled->pass_at_1;
+        if (samples > 1) summary[fmt::format("pass_at_{}_{}", samples, when)] = result.sampled->pass_at_k;
+    }
+    summary["greedy_" + when] = result.greedy.reward;
+    summary["greedy_pass_at_1_" + when] = result.greedy.pass_at_1;
+    summary["greedy_length_" + when] = result.greedy.length_mean;
+}
+
 }  // namespace
 
 nlohmann::ordered_json summary_of(const RunConfig& c, const LoopResult& r) {
@@ -25,34 +42,33 @@ nlohmann::ordered_json summary_of(const RunConfig& c, const LoopResult& r) {
     const auto rate = [](std::int64_t tokens, double seconds) {
         return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
     };
-    return {{"name", c.run.name},
-            {"task", c.data.task},
-            {"version", TANDEM_VERSION},
-            {"seed", c.run.seed},
-            {"steps", r.grpo_steps},
-            {"sft_steps", r.sft_steps},
-            {"world_size", c.world_size()},
-            {"mesh", {{"dp", c.mesh.dp}, {"cp", c.mesh.cp}}},
-            {"reward_first", r.reward_first},
-            {"reward_last", r.reward_last},
-            {"greedy_first", r.greedy_first},
-            {"greedy_last", r.greedy_last},
-            {"weight_version", r.weight_version},
-            {"weights_match", r.weights_match},
-            {"sync_ms_median", sync_ms},
-            {"sync_mode", c.sync.mode},
-            {"sync_phase_ms",
-             {{"prepare", median(r.syncs, &SyncTimes::prepare)},
-              {"pause", median(r.syncs, &SyncTimes::pause)},
-              {"gather", median(r.syncs, &SyncTimes::gather)},
-              {"copy", median(r.syncs, &SyncTimes::copy)},
-              {"load", median(r.syncs, &SyncTimes::load)},
-              {"resume", median(r.syncs, &SyncTimes::resume)}}},
-            {"speed_of_light_ratio", light_ms > 0 ? sync_ms / light_ms : 0.0},
-            {"logprob_max_abs_diff", r.logprob_max_abs_diff},
-            {"seconds", r.seconds},
-            {"train_tokens_per_second", rate(r.trained_tokens, r.train_seconds)},
-            {"generate_tokens_per_second", rate(r.generated_tokens, r.generate_seconds)}};
+    ordered_json summary = {{"name", c.run.name},
+                            {"task", c.data.task},
+                            {"version", TANDEM_VERSION},
+                            {"seed", c.run.seed},
+                            {"steps", r.grpo_steps},
+                            {"sft_steps", r.sft_steps},
+                            {"world_size", c.world_size()},
+                            {"mesh", {{"dp", c.mesh.dp}, {"cp", c.mesh.cp}}},
+                            {"weight_version", r.weight_version},
+                            {"weights_match", r.weights_match},
+                            {"sync_ms_median", sync_ms},
+                            {"sync_mode", c.sync.mode},
+                            {"sync_phase_ms",
+                             {{"prepare", median(r.syncs, &SyncTimes::prepare)},
+                              {"pause", median(r.syncs, &SyncTimes::pause)},
+                              {"gather", median(r.syncs, &SyncTimes::gather)},
+                              {"copy", median(r.syncs, &SyncTimes::copy)},
+                              {"load", median(r.syncs, &SyncTimes::load)},
+                              {"resume", median(r.syncs, &SyncTimes::resume)}}},
+                            {"speed_of_light_ratio", light_ms > 0 ? sync_ms / light_ms : 0.0},
+                            {"logprob_max_abs_diff", r.logprob_max_abs_diff},
+                            {"seconds", r.seconds},
+                            {"train_tokens_per_second", rate(r.trained_tokens, r.train_seconds)},
+                            {"generate_tokens_per_second", rate(r.generated_tokens, r.generate_seconds)}};
+    add_held_out(summary, "first", r.first, c.data.held_out_samples);
+    add_held_out(summary, "last", r.last, c.data.held_out_samples);
+    return summary;
 }
 
 }  // namespace tandem::trainer

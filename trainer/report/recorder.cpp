@@ -29,8 +29,11 @@ void Recorder::step(const std::string& phase, std::int64_t step, std::int64_t to
     if (phase == "eval") {
         progress_.reset();
         phase_.clear();
-        fmt::print(stderr, "eval   after {} steps: reward {:.3f} sampled, {:.3f} greedy (held-out prompts)\n",
-                   step, values.at("reward").get<double>(), values.at("greedy").get<double>());
+        std::string sampled;
+        if (values.contains("reward"))
+            sampled = fmt::format("{:.3f} sampled, ", values["reward"].get<double>());
+        fmt::print(stderr, "eval   after {} steps: reward {}{:.3f} greedy (held-out prompts)\n", step,
+                   sampled, values.at("greedy").get<double>());
         return;
     }
     if (phase != phase_) {

@@ -163,8 +163,8 @@ TEST(Loop, GoesThroughItsVerbsInOrder) {
     EXPECT_EQ(r.result.grpo_steps, 3);
     EXPECT_EQ(r.result.logprob_max_abs_diff, 0.0);
     // Skill 30 after the warm start, 90 after three steps of two updates.
-    EXPECT_NEAR(r.result.reward_first, 0.3, 0.12);
-    EXPECT_NEAR(r.result.reward_last, 0.9, 0.1);
+    EXPECT_NEAR(r.result.first.sampled->reward, 0.3, 0.12);
+    EXPECT_NEAR(r.result.last.sampled->reward, 0.9, 0.1);
     EXPECT_THAT(r.learner.rates,
                 ElementsAre(testing::DoubleNear(3e-3, 1e-9), testing::Gt(3e-3),  // warm-up over two steps
                             1e-3, 1e-3, testing::DoubleNear(7e-4, 1e-9), testing::DoubleNear(7e-4, 1e-9),
@@ -251,7 +251,7 @@ TEST(Loop, WithoutReinforcementTheFirstRewardIsTheLast) {
     Pretence r;
     r.config.grpo.steps = 0;
     r.run();
-    EXPECT_EQ(r.result.reward_first, r.result.reward_last);
+    EXPECT_EQ(r.result.first.sampled->reward, r.result.last.sampled->reward);
     EXPECT_EQ(r.result.weight_version, 1);
 }
 

@@ -90,7 +90,7 @@ TEST(RunConfig, RefusesWithPlaceAndReason) {
         {"[mesh]\ndp = 3\n[sft]\nbatch = 2", "q.toml:4: sft.batch: 2 is fewer than dp 3"},
         {"[data]\nheld_out = 10000",
          "q.toml:2: data.held_out: 10000 leaves none of the task's 10000 prompts"},
-        {"[data]\ntask = 'sum5'", "q.toml:2: data.task: expects \"sum4\" only"},
+        {"[data]\ntask = 'sum5'", "q.toml:2: data.task: expects one of \"auto\", \"sum4\", \"text\""},
         {"[engine]\nurl = 'localhost:30000'", "q.toml:2: engine.url: 'localhost:30000'"},
         {"[sync]\ndeadline_s = 60", "q.toml:2: sync.deadline_s: 60 is not below run.deadline_s, 60"},
         {"[run]\ndeadline_s = 40", "default: engine.deadline_s: 45 is not below run.deadline_s, 40"},

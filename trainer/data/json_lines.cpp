@@ -1,0 +1,85 @@
+#include "trainer/data/json_lines.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "common/error.h"
+
+namespace tandem::trainer {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kBlank = " \t\r\n\v\f";
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
+// Without "[json.exception.parse_error.101] parse error at line 1, column 9: ".
+std::string reason_of(const json::parse_error& error) {
+    const std::string text = error.what();
+    const std::size_t column = text.find("column ");
+    const std::size_t colon = text.find(": ", column == std::string::npos ? 0 : column);
+    return colon == std::string::npos ? text : text.substr(colon + 2);
+}
+
+}  // namespace
+
+JsonLines::JsonLines(const std::string& file) : file_(file) {
+    const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    struct stat status {};
+    if (fd < 0 || ::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+        const std::string reason = fd < 0 ? std::strerror(errno) : "is not a file";
+        if (fd >= 0) ::close(fd);
+        throw ConfigError(file, "", fmt::format("cannot be read: {}", reason));
+    }
+    const auto bytes = static_cast<std::size_t>(status.st_size);
+    void* memory = bytes == 0 ? nullptr : ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    ::close(fd);
+    if (memory == MAP_FAILED) throw SystemError("map " + file, errno);
+    text_ = {static_cast<const char*>(memory), bytes};
+    index();
+    if (!lines_.empty()) return;
+    if (bytes > 0) ::munmap(memory, bytes);
+    throw ConfigError(file, "", "holds no lines; expects one JSON object a line");
+}
+
+JsonLines::~JsonLines() {
+    ::munmap(const_cast<char*>(text_.data()), text_.size());
+}
+
+void JsonLines::index() {
+    std::size_t number = 1;
+    for (std::size_t start = text_.starts_with(kByteOrderMark) ? 3 : 0; start < text_.size(); ++number) {
+        const std::size_t end = std::min(text_.find('\n', start), text_.size());
+        const std::string_view line = text_.substr(start, end - start);
+        if (line.find_first_not_of(kBlank) != std::string_view::npos)
+            lines_.push_back({start, line.size(), number});
+        start = end + 1;
+    }
+}
+
+json JsonLines::object(std::size_t index) const {
+    const Line& line = lines_.at(index);
+    json value;
+    try {
+        value = json::parse(text_.substr(line.start, line.size));
+    } catch (const json::parse_error& error) {
+        throw ConfigError(fmt::format("{}:{}", place(index), std::max<std::size_t>(error.byte, 1)), "",
+                          "not JSON: " + reason_of(error));
+    }
+    if (!value.is_object()) {
+        throw ConfigError(place(index), "", fmt::format("expects a JSON object, got {}", value.type_name()));
+    }
+    return value;
+}
+
+std::string JsonLines::place(std::size_t index) const {
+    return fmt::format("{}:{}", file_, lines_.at(index).number);
+}
+
+}  // namespace tandem::trainer

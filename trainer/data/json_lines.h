@@ -1,0 +1,39 @@
+// A file with one JSON object a line: mapped and indexed once, parsed line by line when asked, so that ranks
+// of one host share its pages and a large file costs its index. Blank lines do not count.
+#pragma once
+
+#include <cstddef>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tandem::trainer {
+
+class JsonLines {
+  public:
+    // Throws ConfigError: the file cannot be read, or holds nothing.
+    explicit JsonLines(const std::string& file);
+    ~JsonLines();
+    JsonLines(const JsonLines&) = delete;
+    JsonLines& operator=(const JsonLines&) = delete;
+
+    std::size_t size() const { return lines_.size(); }
+    // Throws ConfigError "FILE:LINE:COLUMN: …" when the line is no JSON, "FILE:LINE: …" when it is no object.
+    nlohmann::json object(std::size_t index) const;
+    std::string place(std::size_t index) const;  // "FILE:LINE", lines from 1
+
+  private:
+    struct Line {
+        std::size_t start = 0;
+        std::size_t size = 0;
+        std::size_t number = 0;
+    };
+    void index();
+
+    std::string file_;
+    std::string_view text_;  // the mapping
+    std::vector<Line> lines_;
+};
+
+}  // namespace tandem::trainer

@@ -1,0 +1,136 @@
+#include "trainer/reward/http_reward.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "common/error.h"
+#include "common/http/client.h"
+#include "common/trace.h"
+
+namespace tandem::trainer {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::chrono::milliseconds kFirstPause{100};
+constexpr std::chrono::milliseconds kLongestPause{5'000};
+
+json body_of(std::span<const AnsweredPrompt> answered) {
+    json samples = json::array();
+    for (const AnsweredPrompt& one : answered) {
+        samples.push_back({{"prompt", one.prompt},
+                           {"completion", one.completion},
+                           {"answer", one.answer},
+                           {"truncated", one.truncated}});
+    }
+    return {{"samples", std::move(samples)}};
+}
+
+std::vector<double> parse_scores(const std::string& url, const std::string& body, std::size_t count) {
+    const auto refuse = [&](const std::string& what) {
+        throw ProtocolError(fmt::format("reward server {}: {}", url, what));
+    };
+    const json answer = json::parse(body, nullptr, false);
+    if (answer.is_discarded()) refuse("the answer is not JSON: " + body.substr(0, 200));
+    if (!answer.is_object() || !answer.contains("scores") || !answer["scores"].is_array())
+        refuse("the answer has no list \"scores\"");
+    const json& list = answer["scores"];
+    if (list.size() != count)
+        refuse(fmt::format("\"scores\" has {} numbers for {} samples", list.size(), count));
+    std::vector<double> result;
+    for (std::size_t i = 0; i < count; ++i) {
+        if (!list[i].is_number()) refuse(fmt::format("scores[{}] is {}, not a number", i, list[i].dump()));
+        result.push_back(list[i].get<double>());
+        if (!std::isfinite(static_cast<float>(result.back())))
+            refuse(fmt::format("scores[{}] is {}, not finite", i, list[i].dump()));
+    }
+    return result;
+}
+
+bool worth_another_try(int status) {
+    return status == 408 || status == 429 || status >= 500;
+}
+
+// One batch, sent until it is answered. What went wrong last is in the error.
+std::vector<double> ask(http::Client& client, std::span<const AnsweredPrompt> answered,
+                        std::chrono::milliseconds timeout, Deadline deadline,
+                        const std::atomic<bool>& given_up) {
+    const std::string body = body_of(answered).dump(-1, ' ', false, json::error_handler_t::replace);
+    const std::string target = http::parse_url(client.url()).prefix.empty() ? "/" : "";
+    std::string last;
+    auto pause = kFirstPause;
+    for (int tries = 1;; ++tries) {
+        try {
+            const Deadline one =
+                Deadline::after(std::min<std::chrono::nanoseconds>(deadline.left(), timeout));
+            const http::Response answer = client.request("POST", target, body, one);
+            if (answer.status >= 200 && answer.status < 300)
+                return parse_scores(client.url(), answer.body, answered.size());
+            last = fmt::format("HTTP {}: {}", answer.status, answer.body.substr(0, 200));
+            if (!worth_another_try(answer.status))
+                throw TransportError(client.url(), "ask for rewards", last);
+        } catch (const TransportError& error) {
+            if (!error.retryable()) throw;
+            last = error.what();
+        }
+        if (given_up) return {};  // another request has failed for good
+        if (deadline.left() <= pause) {
+            throw DeadlineExceeded(client.url(), "ask for rewards",
+                                   fmt::format("no scores after {} tries; last: {}", tries, last));
+        }
+        std::this_thread::sleep_for(pause);
+        pause = std::min(pause * 2, kLongestPause);
+    }
+}
+
+}  // namespace
+
+HttpReward::HttpReward(RewardOptions options) : options_(std::move(options)) {
+    http::parse_url(options_.rule);
+}
+
+std::string HttpReward::complaint(const std::string&) const {
+    return {};  // what an answer means is the server's affair
+}
+
+std::vector<double> HttpReward::scores(std::span<const AnsweredPrompt> answered) const {
+    const Deadline deadline = Deadline::after(options_.deadline);
+    const auto batch = static_cast<std::size_t>(options_.batch);
+    const std::size_t requests = (answered.size() + batch - 1) / batch;
+    std::vector<double> result(answered.size());
+    std::atomic<std::size_t> next{0};
+    std::atomic<bool> failed{false};
+    std::exception_ptr failure;
+    std::mutex failure_lock;
+
+    const auto work = [&] {
+        http::Client client(options_.rule);
+        for (std::size_t i = next++; i < requests && !failed; i = next++) {
+            const trace::Scope scope("POST rewards", "rollout");
+            const auto part = answered.subspan(i * batch, std::min(batch, answered.size() - i * batch));
+            try {
+                const auto scores = ask(client, part, options_.timeout, deadline, failed);
+                std::copy(scores.begin(), scores.end(),
+                          result.begin() + static_cast<std::ptrdiff_t>(i * batch));
+            } catch (...) {
+                const std::lock_guard guard(failure_lock);
+                if (!failed.exchange(true)) failure = std::current_exception();
+            }
+        }
+    };
+    {
+        std::vector<std::jthread> others;
+        const auto connections = std::min(requests, static_cast<std::size_t>(options_.connections));
+        for (std::size_t i = 1; i < connections; ++i) others.emplace_back(work);
+        work();
+    }
+    if (failure) std::rethrow_exception(failure);
+    return result;
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,73 @@
+#include "trainer/reward/rules.h"
+
+#include <cmath>
+#include <functional>
+
+#include "trainer/reward/number.h"
+
+namespace tandem::trainer {
+namespace {
+
+bool is_space(char c) {
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+std::vector<double> judge(std::span<const AnsweredPrompt> answered,
+                          const std::function<bool(const AnsweredPrompt&)>& right) {
+    std::vector<double> result;
+    for (const AnsweredPrompt& one : answered) result.push_back(right(one) ? 1.0 : 0.0);
+    return result;
+}
+
+}  // namespace
+
+std::string normalised(std::string_view text, bool ignore_case) {
+    std::string result;
+    for (const char c : text) {
+        if (is_space(c)) {
+            if (!result.empty() && result.back() != ' ') result += ' ';
+        } else {
+            result += ignore_case && c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+        }
+    }
+    if (!result.empty() && result.back() == ' ') result.pop_back();
+    return result;
+}
+
+std::string ExactReward::complaint(const std::string& answer) const {
+    return normalised(answer, false).empty() ? "is empty; reward exact compares with it" : "";
+}
+
+std::vector<double> ExactReward::scores(std::span<const AnsweredPrompt> answered) const {
+    return judge(answered, [&](const AnsweredPrompt& one) {
+        return normalised(one.completion, ignore_case_) == normalised(one.answer, ignore_case_);
+    });
+}
+
+std::string NumericReward::complaint(const std::string& answer) const {
+    return final_number(answer) ? "" : "holds no number; reward numeric compares with one";
+}
+
+std::vector<double> NumericReward::scores(std::span<const AnsweredPrompt> answered) const {
+    return judge(answered, [&](const AnsweredPrompt& one) {
+        const auto right = final_number(one.answer);
+        const auto given = final_number(one.completion);
+        return right && given && std::abs(*given - *right) <= tolerance_ * std::max(1.0, std::abs(*right));
+    });
+}
+
+std::string PatternReward::complaint(const std::string& answer) const {
+    return pattern_.captures() && normalised(answer, false).empty()
+               ? "is empty; reward regex compares what the pattern's group captures with it"
+               : "";
+}
+
+std::vector<double> PatternReward::scores(std::span<const AnsweredPrompt> answered) const {
+    return judge(answered, [&](const AnsweredPrompt& one) {
+        const auto found = pattern_.last_match(one.completion);
+        if (!found || !pattern_.captures()) return found.has_value();
+        return normalised(*found, ignore_case_) == normalised(one.answer, ignore_case_);
+    });
+}
+
+}  // namespace tandem::trainer
