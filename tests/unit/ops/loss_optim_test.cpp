@@ -101,6 +101,39 @@ TEST(TokenLogprobs, BackwardMatchesFiniteDifferences) {
     expect_close(logits, wanted, 1e-5, "dlogits", 1e-7);
 }
 
+TEST(TokenLogprobs, EntropysGradientMatchesFiniteDifferences) {
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(3);
+    const Tensor logits = random_tensor(generator, {3, 40}, DType::float32, 3.0f);
+    const std::vector<std::int32_t> targets = {4, -1, 10};
+    const Doubles of_logprobs = {0.3, 1.0, 0.0}, of_entropies = {-0.4, 1.0, 0.9};
+    Doubles wanted = testing::finite_differences(
+        [&](const Doubles& at) { return naive(at, targets, 0.8).logprobs; }, to_doubles(logits), of_logprobs);
+    const Doubles more =
+        testing::finite_differences([&](const Doubles& at) { return naive(at, targets, 0.8).entropies; },
+                                    to_doubles(logits), of_entropies);
+    for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = i / 40 == 1 ? 0 : wanted[i] + more[i];
+    std::vector<float> logprobs(3), lse(3), entropies(3);
+    ops::token_logprobs(stream, logits, targets, 0.8f, logprobs, lse, entropies);
+    ops::token_logprobs_backward(stream, logits, targets, 0.8f, lse, std::vector<float>{0.3f, 1.0f, 0.0f},
+                                 entropies, std::vector<float>{-0.4f, 1.0f, 0.9f});
+    expect_close(logits, wanted, 2e-5, "dlogits", 1e-6);
+}
+
+TEST(TokenLogprobs, MaskedLogitsHaveNoEntropyGradient) {
+    Stream stream = Stream::make_inline();
+    const float infinity = std::numeric_limits<float>::infinity();
+    const Tensor logits = Tensor::from<float>(std::vector<float>{1.0f, -infinity, 0.5f}, {1, 3});
+    std::vector<float> logprobs(1), lse(1), entropies(1);
+    ops::token_logprobs(stream, logits, std::vector<std::int32_t>{0}, 1.0f, logprobs, lse, entropies);
+    ops::token_logprobs_backward(stream, logits, std::vector<std::int32_t>{0}, 1.0f, lse,
+                                 std::vector<float>{0.0f}, entropies, std::vector<float>{1.0f});
+    const auto gradient = logits.values<float>();
+    EXPECT_EQ(gradient[1], 0.0f);
+    EXPECT_NEAR(gradient[0], -gradient[2], 1e-6);
+    EXPECT_LT(gradient[0], -0.1f);  // the likelier one pulls the entropy down
+}
+
 TEST(TokenLogprobs, MaskedLogitsAndBadInput) {
     Stream stream = Stream::make_inline();
     const float infinity = std::numeric_limits<float>::infinity();

@@ -55,24 +55,28 @@ DeviceMesh make_mesh(std::shared_ptr<comm::Communicator> world, MeshSizes sizes)
 }
 
 Outcome run_rank(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, const model::ModelConfig& config,
-                 const PolicyOptions& options, const std::vector<Sample>& samples, const LossOptions& loss) {
+                 const PolicyOptions& options, const std::vector<Sample>& samples, const LossOptions& loss,
+                 const Prepare& prepare) {
     Policy policy(make_mesh(std::move(world), sizes), config, options);
+    if (prepare) prepare(policy);
     Outcome outcome;
     outcome.logprobs = policy.logprobs(samples);
     outcome.stats = policy.accumulate(samples, loss);
     outcome.gradients = full_values(policy.gradients());
+    outcome.gradients.merge(full_values(policy.extra_gradients()));
     outcome.stats.grad_norm = policy.apply(1e-3);
     outcome.parameters = full_values(policy.parameters());
+    outcome.parameters.merge(full_values(policy.extra_parameters()));
     return outcome;
 }
 
 Outcome run_mesh(MeshSizes sizes, const model::ModelConfig& config, const PolicyOptions& options,
-                 const std::vector<Sample>& samples, const LossOptions& loss) {
+                 const std::vector<Sample>& samples, const LossOptions& loss, const Prepare& prepare) {
     std::mutex mutex;
     std::vector<Outcome> outcomes(static_cast<std::size_t>(sizes.dp * sizes.cp));
     comm::run_threads(sizes.dp * sizes.cp, [&](std::shared_ptr<comm::Communicator> world) {
         const auto rank = static_cast<std::size_t>(world->rank());
-        Outcome outcome = run_rank(std::move(world), sizes, config, options, samples, loss);
+        Outcome outcome = run_rank(std::move(world), sizes, config, options, samples, loss, prepare);
         const std::lock_guard lock(mutex);
         outcomes[rank] = std::move(outcome);
     });

@@ -36,12 +36,16 @@ std::vector<Sample> random_samples(const std::vector<int>& lengths, std::int64_t
 std::map<std::string, std::vector<float>> full_values(
     const std::vector<std::pair<std::string, DTensor>>& tensors);
 
-// Log-probs, then one accumulate, on one rank's communicator.
+// Before the run, on each rank.
+using Prepare = std::function<void(Policy&)>;
+
+// Log-probs, then one accumulate, on one rank's communicator. Parameters and gradients with the value head's.
 Outcome run_rank(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, const model::ModelConfig& config,
-                 const PolicyOptions& options, const std::vector<Sample>& samples, const LossOptions& loss);
+                 const PolicyOptions& options, const std::vector<Sample>& samples, const LossOptions& loss,
+                 const Prepare& prepare = {});
 // The same on sizes.dp * sizes.cp threads; checks that all ranks agree on the statistics.
 Outcome run_mesh(MeshSizes sizes, const model::ModelConfig& config, const PolicyOptions& options,
-                 const std::vector<Sample>& samples, const LossOptions& loss);
+                 const std::vector<Sample>& samples, const LossOptions& loss, const Prepare& prepare = {});
 
 // ||a - b|| / ||b||; absolute where b is zero.
 double relative_difference(const std::vector<float>& a, const std::vector<float>& b);
