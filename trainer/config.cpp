@@ -62,6 +62,8 @@ config::Schema schema_of(RunConfig& c) {
     s.real("train.clip", c.train.clip, 0, 1e9, "Largest gradient norm; 0: no clipping.");
     s.integer("train.max_tokens_per_rank", c.train.max_tokens_per_rank, 1, 1 << 24,
               "Tokens of one micro-batch on one rank; a pack holds this times cp.");
+    s.integer("train.micro_batch", c.train.micro_batch, 0, 1 << 20,
+              "Samples of one micro-batch; 0: as many as its tokens allow (dynamic batch size).");
     s.choice("train.context_mode", c.train.context_mode, {"automatic", "packed", "zigzag"},
              "Attention over cp: all-gathered keys for packed short sequences, a zigzag ring for long ones.");
     s.flag("train.reshard_after_forward", c.train.reshard_after_forward,

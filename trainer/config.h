@@ -50,6 +50,7 @@ struct RunConfig {
         double lr = 1e-3;
         double clip = 1.0;
         std::int64_t max_tokens_per_rank = 4096;
+        std::int64_t micro_batch = 0;
         std::string context_mode = "automatic";
         bool reshard_after_forward = true;
         std::int64_t reshard_ranks = 0;

@@ -96,6 +96,11 @@ void check_lengths(const RunConfig& c, const config::Schema& s, const model::Mod
                  fmt::format("{} x cp {} does not hold one sequence of {} tokens",
                              c.train.max_tokens_per_rank, c.mesh.cp, longest));
     }
+    if (c.train.micro_batch * longest > c.train.max_tokens_per_rank * c.mesh.cp) {
+        s.refuse("train.micro_batch",
+                 fmt::format("{} samples of up to {} tokens do not fit into max_tokens_per_rank {} x cp {}",
+                             c.train.micro_batch, longest, c.train.max_tokens_per_rank, c.mesh.cp));
+    }
 }
 
 void check_batches(const RunConfig& c, const config::Schema& s) {

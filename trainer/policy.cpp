@@ -148,8 +148,11 @@ struct Policy::Impl {
     // body(compute, pack, batch, is_last) on this rank's part of every micro-batch, in turn.
     template <typename Body>
     int for_each_micro_batch(const std::vector<Sample>& samples, const Body& body) {
-        const auto plan =
-            plan_packs(packed_lengths(samples), shard_mesh.batch_ranks, options.max_tokens_per_rank * cp());
+        const std::vector<std::int64_t> lengths = packed_lengths(samples);
+        const std::int64_t capacity = options.max_tokens_per_rank * cp();
+        const auto plan = options.micro_batch > 0 ? plan_fixed_packs(lengths, shard_mesh.batch_ranks,
+                                                                     options.micro_batch, capacity)
+                                                  : plan_packs(lengths, shard_mesh.batch_ranks, capacity);
         const std::vector<Pack>& packs = plan[static_cast<std::size_t>(shard_mesh.batch_rank)];
         for (const Pack& pack : packs) {
             const MicroBatch batch =

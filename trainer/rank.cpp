@@ -50,6 +50,7 @@ PolicyOptions policy_options(const RunConfig& c) {
         o.reshard_after_forward = ReshardAfterForward(static_cast<int>(c.train.reshard_ranks));
     o.reduce_every_micro_batch = c.train.reduce_every_micro_batch;
     o.max_tokens_per_rank = c.train.max_tokens_per_rank;
+    o.micro_batch = c.train.micro_batch;
     using Mode = PolicyOptions::ContextMode;
     o.context = c.train.context_mode == "packed"   ? Mode::packed
                 : c.train.context_mode == "zigzag" ? Mode::zigzag

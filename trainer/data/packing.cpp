@@ -119,8 +119,7 @@ std::vector<std::vector<int>> first_fit_decreasing(std::span<const std::int64_t>
     return bins;
 }
 
-std::vector<std::vector<Pack>> plan_packs(std::span<const std::int64_t> lengths, int dp,
-                                          std::int64_t capacity) {
+void check_pack_lengths(std::span<const std::int64_t> lengths, std::int64_t capacity) {
     for (std::size_t i = 0; i < lengths.size(); ++i) {
         require(lengths[i] > 0, "sample {} has no tokens", i);
         require(lengths[i] <= capacity,
@@ -128,6 +127,11 @@ std::vector<std::vector<Pack>> plan_packs(std::span<const std::int64_t> lengths,
                 "train.max_tokens_per_rank or shorten the sample",
                 i, lengths[i], capacity);
     }
+}
+
+std::vector<std::vector<Pack>> plan_packs(std::span<const std::int64_t> lengths, int dp,
+                                          std::int64_t capacity) {
+    check_pack_lengths(lengths, capacity);
     const auto shares = karmarkar_karp(lengths, dp);
     std::vector<std::vector<std::int64_t>> sizes;
     std::vector<std::vector<std::vector<int>>> first_fit;

@@ -21,6 +21,15 @@ struct Pack {
 std::vector<std::vector<Pack>> plan_packs(std::span<const std::int64_t> lengths, int dp,
                                           std::int64_t capacity);
 
+// The same with a fixed number of samples a pack (the last ones may have fewer): samples are dealt over dp
+// and then over each rank's ceil(share / samples_per_pack) packs longest first, forth and back, so that
+// counts differ by one at most. Throws InvalidArgument also when such a pack is more than `capacity` tokens.
+std::vector<std::vector<Pack>> plan_fixed_packs(std::span<const std::int64_t> lengths, int dp,
+                                                std::int64_t samples_per_pack, std::int64_t capacity);
+
+// Throws InvalidArgument naming the sample when one is empty or longer than `capacity`.
+void check_pack_lengths(std::span<const std::int64_t> lengths, std::int64_t capacity);
+
 // Largest differencing method: indices of `sizes` in `parts` sets of nearly equal sums, each ascending.
 std::vector<std::vector<int>> karmarkar_karp(std::span<const std::int64_t> sizes, int parts);
 

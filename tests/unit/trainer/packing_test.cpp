@@ -32,33 +32,81 @@ TEST(FirstFitDecreasing, FillsBinsLargestFirst) {
     EXPECT_THROW(first_fit_decreasing(Lengths{11}, 10), InvalidArgument);
 }
 
+using Plan = std::vector<std::vector<Pack>>;
+
+void expect_whole(const Plan& plan, const Lengths& lengths, int dp, std::int64_t capacity) {
+    ASSERT_EQ(plan.size(), static_cast<std::size_t>(dp));
+    std::vector<int> seen;
+    for (const auto& packs : plan) {
+        ASSERT_EQ(packs.size(), plan.front().size());
+        ASSERT_GE(packs.size(), 1u);
+        for (const Pack& pack : packs) {
+            std::int64_t tokens = 0;
+            for (const int sample : pack.samples) tokens += lengths[static_cast<std::size_t>(sample)];
+            ASSERT_EQ(tokens, pack.tokens);
+            ASSERT_LE(tokens, capacity);
+            ASSERT_TRUE(std::is_sorted(pack.samples.begin(), pack.samples.end()));
+            seen.insert(seen.end(), pack.samples.begin(), pack.samples.end());
+        }
+    }
+    std::sort(seen.begin(), seen.end());
+    std::vector<int> all(lengths.size());
+    std::iota(all.begin(), all.end(), 0);
+    ASSERT_EQ(seen, all);
+}
+
+// Karmarkar-Karp alone may overfill a pack: its result stands only where every pack fits.
 TEST(Packing, EverySampleOnceWithinCapacityAndEqualCounts) {
     std::mt19937 random(7);
+    int overfull = 0;
     for (int round = 0; round < 300; ++round) {
         const int dp = 1 + static_cast<int>(random() % 4);
         const std::int64_t capacity = 8 + static_cast<std::int64_t>(random() % 60);
         Lengths lengths(random() % 40);
         for (auto& length : lengths) length = 1 + static_cast<std::int64_t>(random()) % capacity;
-        const auto plan = plan_packs(lengths, dp, capacity);
-        ASSERT_EQ(plan.size(), static_cast<std::size_t>(dp));
-        std::vector<int> seen;
-        for (const auto& packs : plan) {
-            ASSERT_EQ(packs.size(), plan.front().size());
-            ASSERT_GE(packs.size(), 1u);
-            for (const Pack& pack : packs) {
-                std::int64_t tokens = 0;
-                for (const int sample : pack.samples) tokens += lengths[static_cast<std::size_t>(sample)];
-                ASSERT_EQ(tokens, pack.tokens);
-                ASSERT_LE(tokens, capacity);
-                ASSERT_TRUE(std::is_sorted(pack.samples.begin(), pack.samples.end()));
-                seen.insert(seen.end(), pack.samples.begin(), pack.samples.end());
-            }
+        const Plan plan = plan_packs(lengths, dp, capacity);
+        expect_whole(plan, lengths, dp, capacity);
+        if (dp != 1) continue;
+        for (const auto& part : karmarkar_karp(lengths, static_cast<int>(plan[0].size()))) {
+            std::int64_t tokens = 0;
+            for (const int sample : part) tokens += lengths[static_cast<std::size_t>(sample)];
+            overfull += tokens > capacity ? 1 : 0;
         }
-        std::sort(seen.begin(), seen.end());
-        std::vector<int> all(lengths.size());
-        std::iota(all.begin(), all.end(), 0);
-        ASSERT_EQ(seen, all);
     }
+    EXPECT_GT(overfull, 0);
+}
+
+TEST(FixedPacks, EverySampleOnceAndNoMoreThanAskedInAPack) {
+    std::mt19937 random(8);
+    for (int round = 0; round < 200; ++round) {
+        const int dp = 1 + static_cast<int>(random() % 4);
+        const auto per_pack = 1 + static_cast<std::int64_t>(random() % 5);
+        Lengths lengths(random() % 40);
+        for (auto& length : lengths) length = 1 + static_cast<std::int64_t>(random() % 30);
+        const Plan plan = plan_fixed_packs(lengths, dp, per_pack, per_pack * 30);
+        expect_whole(plan, lengths, dp, per_pack * 30);
+        const auto share = (static_cast<std::int64_t>(lengths.size()) + dp - 1) / dp;
+        EXPECT_EQ(plan[0].size(),
+                  static_cast<std::size_t>(std::max<std::int64_t>(1, (share + per_pack - 1) / per_pack)));
+        for (const auto& packs : plan) {
+            std::int64_t samples = 0;
+            for (const Pack& pack : packs) {
+                EXPECT_LE(pack.samples.size(), static_cast<std::size_t>(per_pack));
+                samples += static_cast<std::int64_t>(pack.samples.size());
+            }
+            EXPECT_LE(share - samples, 1);
+        }
+    }
+}
+
+TEST(FixedPacks, BalancesAndRefusesWhatDoesNotFit) {
+    const Plan plan = plan_fixed_packs(Lengths{8, 7, 6, 5, 4, 3, 2, 1}, 2, 2, 100);
+    for (const auto& packs : plan) {
+        for (const Pack& pack : packs) EXPECT_EQ(pack.tokens, 9);
+    }
+    EXPECT_THROW(plan_fixed_packs(Lengths{8, 7, 6}, 1, 3, 20), InvalidArgument);
+    EXPECT_THROW(plan_fixed_packs(Lengths{8, 21}, 1, 1, 20), InvalidArgument);
+    EXPECT_THROW(plan_fixed_packs(Lengths{8}, 1, 0, 20), InvalidArgument);
 }
 
 TEST(Packing, BalancesTokensOverRanksAndPacks) {

@@ -1,0 +1,189 @@
+// The learning part of a step with a learner that is pretended: what it is asked for and what it is handed.
+#include "trainer/update.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "common/error.h"
+
+namespace tandem::trainer {
+namespace {
+
+using testing::ElementsAre;
+
+// Log-probs, values and the reference's log-probs are constants.
+class FakeLearner final : public Learner {
+  public:
+    Scores score(const std::vector<Sample>& samples, const ScoreOptions& options) override {
+        events.push_back(options.reference ? "reference" : options.values ? "values" : "logprobs");
+        temperature = options.temperature;
+        const auto filled = [&](float value) {
+            Scores::PerToken result;
+            for (const Sample& s : samples) result.emplace_back(s.tokens.size(), value);
+            return result;
+        };
+        Scores scores;
+        scores.logprobs = filled(options.reference ? -1.5f : -1.0f);
+        if (options.values) scores.values = filled(0.5f);
+        return scores;
+    }
+    StepStats accumulate(const std::vector<Sample>& samples, const LossOptions& loss) override {
+        events.push_back("accumulate " + std::to_string(samples.size()));
+        batches.push_back(samples);
+        losses.push_back(loss);
+        StepStats stats;
+        stats.tokens = static_cast<std::int64_t>(samples.size());
+        return stats;
+    }
+    double apply(double) override { return 0.25; }
+    void reset_optimizer() override { events.push_back("reset"); }
+    void set_reference() override {
+        events.push_back("set reference");
+        reference = true;
+    }
+    bool has_reference() const override { return reference; }
+
+    std::vector<std::string> events;
+    std::vector<std::vector<Sample>> batches;
+    std::vector<LossOptions> losses;
+    float temperature = 0;
+    bool reference = false;
+};
+
+struct Case {
+    explicit Case(const std::string& toml = "") {
+        config::Schema schema = schema_of(config);
+        schema.read_text("[grpo]\nprompts = 2\nsamples = 2\nupdates = 2\nwarmup = 0\n" + toml, "q.toml");
+        for (int i = 0; i < 4; ++i) {
+            rollout.prompts.push_back({7, 8});
+            Completion completion;
+            completion.tokens = {1, 2, i};
+            completion.logprobs = {-1.0f, -1.0f, -1.25f};
+            rollout.completions.push_back(completion);
+        }
+        rollout.rewards = {1, 0, 0.5f, 0.5f};
+    }
+    UpdateResult run(std::int64_t step = 0) {
+        Updater updater(config, learner);
+        updater.begin();
+        return updater.step(step, rollout);
+    }
+
+    RunConfig config;
+    FakeLearner learner;
+    Rollout rollout;
+};
+
+TEST(Update, GrpoScoresThenUpdatesByParts) {
+    Case c;
+    const UpdateResult result = c.run();
+    EXPECT_THAT(c.learner.events, ElementsAre("logprobs", "accumulate 2", "accumulate 2"));
+    EXPECT_EQ(result.logprob_max_abs_diff, 0.25);
+    EXPECT_EQ(result.stats.grad_norm, 0.25);
+    EXPECT_EQ(result.tokens, 4);
+    std::set<std::int32_t> seen;
+    for (const auto& batch : c.learner.batches) {
+        for (const Sample& s : batch) {
+            EXPECT_THAT(s.target_mask, ElementsAre(0, 0, 1, 1, 1));
+            EXPECT_THAT(s.rollout_logprobs, ElementsAre(0, 0, -1.0f, -1.0f, -1.25f));
+            EXPECT_EQ(s.old_logprobs, std::vector<float>(5, -1.0f));
+            EXPECT_TRUE(s.reference_logprobs.empty());
+            EXPECT_TRUE(s.values.empty());
+            const auto which = s.tokens.back();
+            EXPECT_NEAR(s.advantages.back(), which == 0 ? 0.7071f : which == 1 ? -0.7071f : 0.0f, 1e-4);
+            seen.insert(which);
+        }
+    }
+    EXPECT_EQ(seen.size(), 4u);  // each once
+}
+
+TEST(Update, EachPassTakesEverySampleInAnOrderOfItsOwn) {
+    Case once, thrice("epochs = 3");
+    once.run();
+    const UpdateResult result = thrice.run();
+    EXPECT_EQ(result.tokens, 12);
+    ASSERT_EQ(thrice.learner.batches.size(), 6u);
+    std::vector<std::vector<std::int32_t>> orders(3);
+    for (std::size_t i = 0; i < 6; ++i) {
+        for (const Sample& s : thrice.learner.batches[i]) orders[i / 2].push_back(s.tokens.back());
+        if (i >= 2) continue;  // the first pass is that of a run with one
+        for (std::size_t j = 0; j < 2; ++j)
+            EXPECT_EQ(thrice.learner.batches[i][j].tokens, once.learner.batches[i][j].tokens);
+    }
+    for (const auto& order : orders) EXPECT_THAT(order, testing::UnorderedElementsAre(0, 1, 2, 3));
+    EXPECT_TRUE(orders[1] != orders[0] || orders[2] != orders[0]);
+}
+
+TEST(Update, PpoAsksForValuesAndHandsOutReturns) {
+    Case c("temperature = 0.5\n[loss]\nalgorithm = 'ppo'\nwhiten = 'no'");
+    c.run();
+    EXPECT_THAT(c.learner.events, ElementsAre("values", "accumulate 2", "accumulate 2"));
+    EXPECT_EQ(c.learner.temperature, 0.5f);
+    EXPECT_EQ(c.learner.losses[0].value_coef, 1.0f);
+    EXPECT_EQ(c.learner.losses[0].temperature, 0.5f);
+    for (const Sample& s : c.learner.batches[0]) {
+        EXPECT_EQ(s.values, std::vector<float>(5, 0.5f));
+        const float reward = c.rollout.rewards[static_cast<std::size_t>(s.tokens.back())];
+        EXPECT_THAT(s.returns, ElementsAre(0, 0, reward, reward, reward));  // gamma and lambda are 1
+        EXPECT_FLOAT_EQ(s.advantages[2], reward - 0.5f);
+    }
+}
+
+TEST(Update, AReferenceIsMadeOnceScoredEachStepAndRefreshedWhenDue) {
+    Case c("[loss]\nkl_coef = 0.1\nreference_every = 2");
+    Updater updater(c.config, c.learner);
+    updater.begin();
+    for (std::int64_t step = 0; step < 3; ++step) updater.step(step, c.rollout);
+    EXPECT_THAT(c.learner.events,
+                ElementsAre("set reference",                                          //
+                            "logprobs", "reference", "accumulate 2", "accumulate 2",  //
+                            "logprobs", "reference", "accumulate 2", "accumulate 2",  //
+                            "set reference", "logprobs", "reference", "accumulate 2", "accumulate 2"));
+    EXPECT_EQ(c.learner.batches[0][0].reference_logprobs, std::vector<float>(5, -1.5f));
+    Case loaded("[loss]\nkl_coef = 0.1");
+    loaded.learner.reference = true;  // from a directory
+    loaded.run();
+    EXPECT_EQ(loaded.learner.events[0], "logprobs");
+}
+
+TEST(Update, KlInTheRewardIsTakenOffIt) {
+    Case c("[loss]\nalgorithm = 'reinforce++'\nwhiten = 'no'\nkl = 'k1'\nkl_coef = 0.1\nkl_in = 'reward'");
+    c.run();
+    EXPECT_EQ(c.learner.losses[0].kl_coef, 0.0f);
+    for (const Sample& s : c.learner.batches[0]) {  // log-ratio 0.5 at each of three tokens
+        const float reward = c.rollout.rewards[static_cast<std::size_t>(s.tokens.back())];
+        EXPECT_NEAR(s.advantages[2], reward - 0.15f, 1e-6);
+        EXPECT_NEAR(s.advantages[4], reward - 0.05f, 1e-6);
+    }
+}
+
+TEST(Update, MetricsSayWhatIsOn) {
+    const auto keys = [](const std::string& toml) {
+        Case c(toml);
+        std::set<std::string> result;
+        const nlohmann::ordered_json metrics = metrics_of(c.run(), c.config);
+        for (const auto& [key, value] : metrics.items()) result.insert(key);
+        return result;
+    };
+    const auto plain = keys("");
+    for (const char* key : {"loss", "grad_norm", "lr", "clip_fraction", "kl", "entropy", "ratio_max"})
+        EXPECT_TRUE(plain.contains(key)) << key;
+    for (const char* key : {"reference_kl", "value_loss", "importance_mean", "dropped_fraction"})
+        EXPECT_FALSE(plain.contains(key)) << key;
+    const auto all =
+        keys("[loss]\nalgorithm = 'ppo'\nkl_coef = 0.1\ntis = 'clamp'\nopsm_delta = 0.1\ndual_clip = 3");
+    for (const char* key :
+         {"reference_kl", "value_loss", "importance_mean", "dropped_fraction", "dual_clip_fraction"})
+        EXPECT_TRUE(all.contains(key)) << key;
+}
+
+TEST(Update, LogprobsThatAreNoNumbersEndTheRun) {
+    Case c;
+    c.rollout.completions[1].logprobs[0] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_THROW(c.run(), Error);
+}
+
+}  // namespace
+}  // namespace tandem::trainer
