@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
@@ -78,6 +79,35 @@ TEST(Rope, WhatWeWriteReadsBack) {
         const ModelConfig again = parse_model_config(to_json(config), "f");
         EXPECT_EQ(again.rope_scaling, config.rope_scaling) << to_json(config);
         EXPECT_EQ(again.rope_theta, config.rope_theta);
+    }
+}
+
+TEST(Rope, FrequenciesAreTransformers) {  // tests/golden/make_families.py
+    std::ifstream in(std::string(TANDEM_SOURCE_DIR) + "/tests/golden/data/rope.json");
+    const json cases = json::parse(in);
+    EXPECT_GE(cases.size(), 13u);
+    for (const json& one : cases) {
+        json text = llama();
+        for (const char* key : {"head_dim", "max_position_embeddings", "rope_parameters"})
+            text[key] = one[key];
+        for (const bool old_keys : {false, true}) {
+            if (old_keys) {
+                json rope = one["rope_parameters"];
+                text.erase("rope_parameters");
+                text["rope_theta"] = rope["rope_theta"];
+                rope.erase("rope_theta");
+                text["rope_scaling"] = rope;
+            }
+            const RopeFrequencies got = parsed(text).rope_frequencies();
+            const auto wanted = one["inverse"].get<std::vector<double>>();
+            ASSERT_EQ(got.inverse.size(), wanted.size());
+            for (std::size_t i = 0; i < wanted.size(); ++i) {  // transformers computes in fp32, with powers
+                EXPECT_NEAR(static_cast<double>(got.inverse[i]), wanted[i], 3e-6 * wanted[i])
+                    << text.dump() << " " << i;
+            }
+            EXPECT_NEAR(static_cast<double>(got.attention_factor), one["attention_factor"].get<double>(),
+                        1e-6);
+        }
     }
 }
 
