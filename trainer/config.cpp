@@ -151,6 +151,8 @@ config::Schema schema_of(RunConfig& c) {
            "Reward server: seconds until a request is given up and sent again.");
     s.real("data.reward_deadline_s", c.data.reward_deadline_s, 0.01, 86400,
            "Reward server: seconds until a batch without scores, tries included, ends the job.");
+    s.integer("data.keep_samples", c.data.keep_samples, 0, 1 << 16,
+              "Completions a step, and of each evaluation, that samples.jsonl keeps as text; 0: none.");
     s.real("data.pass_score", c.data.pass_score, -1e9, 1e9,
            "Reward from which on a completion counts as passed in pass@1 and pass@k.");
 

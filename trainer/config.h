@@ -130,6 +130,7 @@ struct RunConfig {
         double reward_timeout_s = 10;
         double reward_deadline_s = 45;
         double pass_score = 1;
+        std::int64_t keep_samples = 4;
     } data;
     struct {
         std::string url;

@@ -10,9 +10,11 @@
 #include "common/error.h"
 #include "common/trace.h"
 #include "trainer/data/prompt_order.h"
+#include "trainer/flops.h"
 #include "trainer/loss/loss_options.h"
 #include "trainer/metrics.h"
 #include "trainer/optim/schedule.h"
+#include "trainer/readable.h"
 #include "trainer/rollout/evaluation.h"
 #include "trainer/rollout/rollout.h"
 #include "trainer/rollout/statistics.h"
@@ -65,6 +67,8 @@ class Loop {
 
     Rollout generate(std::int64_t step);
     HeldOutResult evaluation(std::int64_t step);
+    double flops_of(const Rollout& rollout, const UpdateResult& update) const;
+    void keep_samples(const std::string& phase, std::int64_t step, const Rollout& rollout);
 
     const RunConfig& config_;
     const LoopParts& parts_;
@@ -84,6 +88,7 @@ LoopResult Loop::run() {
     reinforce();
     result_.weights_match = parts_.weights_match();
     result_.seconds = watch.seconds();
+    result_.product_rate = parts_.product_rate;
     return result_;
 }
 
@@ -145,20 +150,29 @@ void Loop::reinforce_step(std::int64_t step) {
     result_.trained_tokens += update.tokens;
     const RolloutStatistics figures = statistics_of(rollout, config_.grpo.samples, result_.weight_version);
     const double train_ms = watch.ms() - generate_ms;
+    const double flops = flops_of(rollout, update);
     const SyncTimes times = sync();
 
     result_.generate_seconds += generate_ms / 1e3;
     result_.train_seconds += train_ms / 1e3;
+    result_.reinforce_flops += flops;
+    result_.reinforce_seconds += train_ms / 1e3;
     ordered_json line = metrics_of(figures);
     line.update(metrics_of(update, config_));
     line.update({{"weight_version", result_.weight_version},
                  {"tokens", update.stats.tokens},
                  {"generate_ms", generate_ms},
+                 {"reward_ms", rollout.reward_seconds * 1e3},
                  {"train_ms", train_ms},
                  {"sync_ms", to_json(times)},
                  {"ms", watch.ms()},
                  {"memory_peak_bytes", memory_peaks()}});
+    line["generate_tokens_per_second"] =
+        static_cast<double>(rollout.generated_tokens()) / std::max(rollout.generate_seconds, 1e-9);
+    line["train_tokens_per_second"] = static_cast<double>(update.tokens) / std::max(train_ms / 1e3, 1e-9);
+    if (parts_.product_rate > 0) line["mfu"] = flops / (train_ms / 1e3) / parts_.product_rate;
     parts_.recorder.step("grpo", step + 1, config_.grpo.steps, line);
+    keep_samples("grpo", step + 1, rollout);
 }
 
 Rollout Loop::generate(std::int64_t step) {
@@ -176,6 +190,25 @@ Rollout Loop::generate(std::int64_t step) {
     Rollout rollout = roll_out(parts_.rollouts, parts_.task, request);
     result_.generated_tokens += rollout.generated_tokens();
     return rollout;
+}
+
+// Model FLOPs of the update: every sequence as often as it was trained on.
+double Loop::flops_of(const Rollout& rollout, const UpdateResult& update) const {
+    if (parts_.model == nullptr) return 0;
+    std::vector<std::int64_t> lengths;
+    std::int64_t tokens = 0;
+    for (std::size_t i = 0; i < rollout.prompts.size(); ++i) {
+        lengths.push_back(
+            static_cast<std::int64_t>(rollout.prompts[i].size() + rollout.completions[i].tokens.size()));
+        tokens += lengths.back();
+    }
+    return training_flops(*parts_.model, lengths) * static_cast<double>(update.tokens) /
+           static_cast<double>(tokens);
+}
+
+void Loop::keep_samples(const std::string& phase, std::int64_t step, const Rollout& rollout) {
+    if (parts_.recorder.silent()) return;
+    parts_.recorder.samples(phase, step, readable_samples(parts_.task, rollout, config_.data.keep_samples));
 }
 
 SyncTimes Loop::sync() {
@@ -198,6 +231,7 @@ HeldOutResult Loop::evaluation(std::int64_t step) {
     ordered_json scores = metrics_of(now.result, config_.data.held_out_samples);
     scores["weight_version"] = result_.weight_version;
     parts_.recorder.step("eval", step, config_.grpo.steps, scores);
+    keep_samples("eval", step, now.greedy);
     return now.result;
 }
 

@@ -35,6 +35,9 @@ struct LoopParts {
         publish;                          // collective; the engine then serves this version
     std::function<bool()> weights_match;  // collective: engine and trainer hold equal bytes
     Recorder& recorder;
+    // For model FLOPs utilisation; without them it is not reported.
+    const model::ModelConfig* model = nullptr;
+    double product_rate = 0;  // FLOP/s of all ranks together, measured
 };
 
 struct LoopResult {
@@ -49,6 +52,9 @@ struct LoopResult {
     std::int64_t generated_tokens = 0;
     double train_seconds = 0;
     double generate_seconds = 0;
+    double reinforce_flops = 0;    // model FLOPs of the updates
+    double reinforce_seconds = 0;  // that they took
+    double product_rate = 0;
     double seconds = 0;
 };
 

@@ -14,6 +14,7 @@
 #include "common/ops/matmul.h"
 #include "common/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/flops.h"
 #include "trainer/loss_config.h"
 #include "trainer/make_task.h"
 #include "trainer/report/recorder.h"
@@ -112,7 +113,8 @@ void run_rank(const RunConfig& c, const config::Schema& schema,
     Recorder recorder = first ? Recorder(run_directory + "/metrics.jsonl") : Recorder();
 
     const LoopResult result =
-        run_loop(c, {*world, *task, learner, rollouts, sync.publish, sync.weights_match, recorder});
+        run_loop(c, {*world, *task, learner, rollouts, sync.publish, sync.weights_match, recorder,
+                     &policy.config(), measure_product_rate(*world, dtype_from_name(c.train.compute_dtype))});
     save_checkpoint(policy, run_directory + "/checkpoint");
     if (first) write_summary(run_directory, summary_of(c, result));
     write_trace_part(run_directory, fmt::format("rank{}", world->rank()));

@@ -66,6 +66,10 @@ nlohmann::ordered_json summary_of(const RunConfig& c, const LoopResult& r) {
                             {"seconds", r.seconds},
                             {"train_tokens_per_second", rate(r.trained_tokens, r.train_seconds)},
                             {"generate_tokens_per_second", rate(r.generated_tokens, r.generate_seconds)}};
+    if (r.product_rate > 0 && r.reinforce_seconds > 0) {
+        summary["mfu"] = r.reinforce_flops / r.reinforce_seconds / r.product_rate;
+        summary["product_gflops"] = r.product_rate * 1e-9;
+    }
     add_held_out(summary, "first", r.first, c.data.held_out_samples);
     add_held_out(summary, "last", r.last, c.data.held_out_samples);
     return summary;

@@ -64,6 +64,10 @@ double Sum4::reward(std::span<const std::int32_t> prompt, std::span<const std::i
                : 0.0;
 }
 
+std::string Sum4::expected(PromptId id) const {
+    return text(answer_of(sum_of(prompt(id))));
+}
+
 std::string Sum4::text(std::span<const std::int32_t> tokens) const {
     std::string result;
     for (const std::int32_t token : tokens) {

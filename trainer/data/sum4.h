@@ -29,6 +29,7 @@ class Sum4 final : public Task {
     std::vector<double> rewards(std::span<const Attempt> attempts) const override;
     double reward(std::span<const std::int32_t> prompt, std::span<const std::int32_t> completion) const;
     std::string text(std::span<const std::int32_t> tokens) const override;
+    std::string expected(PromptId id) const override;
 
   private:
     std::int64_t held_out_;

@@ -53,7 +53,9 @@ class Task {
     virtual Tokens teach(std::int64_t index, Random& random) const = 0;
     // A score each. Called on rank 0 only: it may ask a server.
     virtual std::vector<double> rewards(std::span<const Attempt> attempts) const = 0;
-    virtual std::string text(std::span<const std::int32_t> tokens) const = 0;  // for people
+    // For people.
+    virtual std::string text(std::span<const std::int32_t> tokens) const = 0;
+    virtual std::string expected(PromptId id) const = 0;  // the right answer; may be empty
 };
 
 }  // namespace tandem::trainer

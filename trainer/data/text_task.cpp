@@ -100,6 +100,10 @@ std::string TextTask::text(std::span<const std::int32_t> tokens) const {
     return codec_->decode(tokens, false);
 }
 
+std::string TextTask::expected(PromptId id) const {
+    return problem(id).answer;
+}
+
 // --- rewards
 
 std::vector<double> TextTask::rewards(std::span<const Attempt> attempts) const {

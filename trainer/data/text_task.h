@@ -49,6 +49,7 @@ class TextTask final : public Task {
     Tokens teach(std::int64_t index, Random& random) const override;
     std::vector<double> rewards(std::span<const Attempt> attempts) const override;
     std::string text(std::span<const std::int32_t> tokens) const override;
+    std::string expected(PromptId id) const override;
 
   private:
     struct Line {

@@ -3,28 +3,49 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
 
 namespace tandem::trainer {
 
-Recorder::Recorder() : file_(nullptr, std::fclose) {}
+Recorder::Recorder() : file_(nullptr, std::fclose), samples_(nullptr, std::fclose) {}
 
 Recorder::Recorder(const std::string& metrics_file)
-    : file_(std::fopen(metrics_file.c_str(), "w"), std::fclose) {
+    : file_(std::fopen(metrics_file.c_str(), "w"), std::fclose), samples_(nullptr, std::fclose) {
     if (file_ == nullptr) throw SystemError("create " + metrics_file, errno);
+    const std::string samples_file =
+        std::filesystem::path(metrics_file).replace_filename("samples.jsonl").string();
+    samples_.reset(std::fopen(samples_file.c_str(), "w"));
+    if (samples_ == nullptr) throw SystemError("create " + samples_file, errno);
 }
 
 Recorder::~Recorder() = default;
+
+// Flushed at once. What a model says need not be UTF-8.
+void Recorder::write(const File& file, const nlohmann::ordered_json& line) const {
+    const std::string text = line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    fmt::print(file.get(), "{}\n", text);
+    if (std::fflush(file.get()) != 0) throw SystemError("write metrics", errno);
+}
+
+void Recorder::samples(const std::string& phase, std::int64_t step,
+                       const std::vector<nlohmann::ordered_json>& samples) {
+    if (silent()) return;
+    for (const auto& sample : samples) {
+        nlohmann::ordered_json line{{"phase", phase}, {"step", step}};
+        line.update(sample);
+        write(samples_, line);
+    }
+}
 
 void Recorder::step(const std::string& phase, std::int64_t step, std::int64_t total,
                     const nlohmann::ordered_json& values) {
     if (file_ == nullptr) return;
     nlohmann::ordered_json line{{"phase", phase}, {"step", step}};
     line.update(values);
-    fmt::print(file_.get(), "{}\n", line.dump());
-    if (std::fflush(file_.get()) != 0) throw SystemError("write metrics", errno);
+    write(file_, line);
 
     if (phase == "eval") {
         progress_.reset();

@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "common/progress.h"
 
@@ -15,7 +16,7 @@ namespace tandem::trainer {
 class Recorder {
   public:
     Recorder();
-    // Creates the file. Throws SystemError.
+    // Creates the file, and samples.jsonl in its folder. Throws SystemError.
     explicit Recorder(const std::string& metrics_file);
     ~Recorder();
 
@@ -24,8 +25,17 @@ class Recorder {
     void step(const std::string& phase, std::int64_t step, std::int64_t total,
               const nlohmann::ordered_json& values);
 
+    // What the model said, as lines of samples.jsonl beside the metrics: the objects, with phase and step.
+    void samples(const std::string& phase, std::int64_t step,
+                 const std::vector<nlohmann::ordered_json>& samples);
+    bool silent() const { return file_ == nullptr; }
+
   private:
-    std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+    using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+    void write(const File& file, const nlohmann::ordered_json& line) const;
+
+    File file_;
+    File samples_;
     std::unique_ptr<Progress> progress_;
     std::string phase_;
 };
