@@ -62,6 +62,9 @@ td { text-align: right; padding: 4px 8px; border-radius: 4px; white-space: nowra
   background: color-mix(in srgb, var(--c1) var(--heat, 0%), transparent); }
 td.best { outline: 2px solid var(--good); font-weight: 650; }
 th:first-child { text-align: left; }
+.texts { table-layout: auto; } .texts th { text-align: left; }
+.texts td { text-align: left; vertical-align: top; white-space: pre-wrap; overflow-wrap: anywhere; border-top: 1px solid var(--line); border-radius: 0; }
+.texts td.right { color: var(--good); font-weight: 650; } .texts td.wrong { color: var(--bad); }
 .full { grid-column: 1 / -1; }
 details { padding: 12px 16px; } summary { cursor: pointer; } pre { overflow-x: auto; font-size: 12.5px; line-height: 1.45; }
 @media print {

@@ -29,9 +29,11 @@ HeldOutScores scores_of(const Rollout& rollout, const EvaluationOptions& options
         std::int64_t passed = 0;
         for (auto reward = first; reward != first + samples; ++reward)
             passed += static_cast<double>(*reward) >= options.pass_score ? 1 : 0;
-        scores.pass_at_1 += pass_at_k(samples, passed, 1) / prompts;
-        scores.pass_at_k += pass_at_k(samples, passed, samples) / prompts;
+        scores.pass_at_1 += pass_at_k(samples, passed, 1);
+        scores.pass_at_k += pass_at_k(samples, passed, samples);
     }
+    scores.pass_at_1 /= prompts;
+    scores.pass_at_k /= prompts;
     return scores;
 }
 

@@ -110,6 +110,7 @@ struct Pretence {
     RunConfig config;
     LoopResult result;
     std::vector<json> metrics;
+    std::vector<json> samples;
 
     Pretence() {
         config.sft.steps = 2;
@@ -136,8 +137,10 @@ struct Pretence {
             world.version = version;
             return SyncTimes{2.0 * static_cast<double>(version), 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 1.0};
         };
-        const auto file =
+        const auto folder =
             std::filesystem::temp_directory_path() / ("tandem_loop_test." + std::to_string(getpid()));
+        std::filesystem::create_directories(folder);
+        const auto file = folder / "metrics.jsonl";
         {
             Recorder recorder(file.string());
             result = run_loop(config, {*world_communicator, task, learner, rollouts, publish,
@@ -145,7 +148,9 @@ struct Pretence {
         }
         std::ifstream in(file);
         for (std::string line; std::getline(in, line);) metrics.push_back(json::parse(line));
-        std::filesystem::remove(file);
+        std::ifstream in_samples(folder / "samples.jsonl");
+        for (std::string line; std::getline(in_samples, line);) samples.push_back(json::parse(line));
+        std::filesystem::remove_all(folder);
     }
 };
 
@@ -223,6 +228,14 @@ TEST(Loop, RecordsALineAStep) {
     EXPECT_EQ(r.metrics[3]["sync_ms"]["load"], 0.4);
     EXPECT_EQ(r.metrics[3]["grad_norm"], 0.5);
     EXPECT_TRUE(r.metrics[3]["memory_peak_bytes"].is_object());
+    EXPECT_EQ(r.metrics[3]["staleness"], 0);
+    EXPECT_LE(r.metrics[3]["response_length_max"], 3);
+    for (const char* key :
+         {"reward_std", "reward_min", "reward_max", "groups_without_signal", "truncated_fraction",
+          "response_length_mean", "generate_tokens_per_second", "train_tokens_per_second"}) {
+        EXPECT_TRUE(r.metrics[3][key].is_number()) << key;
+    }
+    EXPECT_EQ(r.metrics[2]["pass_at_1"], r.metrics[2]["reward"]);  // rewards are 0 or 1
 
     const auto summary = summary_of(r.config, r.result);
     EXPECT_EQ(summary["sync_ms_median"], 5.0);  // of 2, 4, 6, 8
@@ -232,6 +245,48 @@ TEST(Loop, RecordsALineAStep) {
                             "sync_phase_ms", "logprob_max_abs_diff", "seconds", "seed", "version"}) {
         EXPECT_TRUE(summary.contains(key)) << key;
     }
+}
+
+TEST(Loop, KeepsSomeOfWhatTheModelSays) {
+    Pretence r;
+    r.config.data.keep_samples = 3;
+    r.run();
+    ASSERT_EQ(r.samples.size(), 3u * 5);  // three steps, two evaluations
+    EXPECT_EQ(r.samples[0]["phase"], "eval");
+    EXPECT_EQ(r.samples[3]["phase"], "grpo");
+    EXPECT_EQ(r.samples[3]["step"], 1);
+    for (const json& sample : r.samples) {
+        EXPECT_EQ(sample["prompt"].get<std::string>().size(), 8u);
+        EXPECT_EQ(sample["completion"] == sample["expected"], sample["reward"] == 1);
+    }
+    EXPECT_NE(r.samples[3]["prompt"], r.samples[5]["prompt"]);  // spread over the batch
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(r.samples[i]["prompt"], r.samples[12 + i]["prompt"]);
+    Pretence none;
+    none.config.data.keep_samples = 0;
+    none.run();
+    EXPECT_TRUE(none.samples.empty());
+}
+
+TEST(Loop, GreedyFiguresAreEnough) {
+    Pretence r;
+    r.config.data.held_out_samples = 0;
+    r.run();
+    EXPECT_FALSE(r.result.first.sampled.has_value());
+    EXPECT_FALSE(r.metrics[2].contains("reward"));
+    const auto summary = summary_of(r.config, r.result);
+    EXPECT_FALSE(summary.contains("reward_first"));
+    EXPECT_EQ(summary["greedy_first"], r.result.first.greedy.reward);
+}
+
+TEST(Loop, SeveralSamplesGivePassAtK) {
+    Pretence r;
+    r.config.data.held_out_samples = 4;
+    r.run();
+    const HeldOutScores& scores = *r.result.first.sampled;
+    EXPECT_NEAR(scores.pass_at_1, 0.3, 0.1);
+    EXPECT_NEAR(scores.pass_at_k, 1 - 0.7 * 0.7 * 0.7 * 0.7, 0.12);
+    const auto summary = summary_of(r.config, r.result);
+    EXPECT_EQ(summary["pass_at_4_first"], scores.pass_at_k);
 }
 
 TEST(Loop, ReportsHowFarTheEngineIsOff) {

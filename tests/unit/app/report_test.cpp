@@ -50,6 +50,15 @@ void write_run(const Folder& folder) {
                        {"loss", 0.01 * std::sin(i * 2.0)},
                        {"grad_norm", 0.5 + 0.3 * std::sin(i * 3.0)},
                        {"lr", 1e-3 * (1 - 0.015 * i)},
+                       {"reward_std", 0.4 * std::exp(-i / 40.0)},
+                       {"groups_without_signal", 0.3 + 0.005 * i},
+                       {"response_length_mean", 2.4 + 0.2 * std::sin(i * 1.0)},
+                       {"response_length_max", 3},
+                       {"truncated_fraction", 0.2 * std::exp(-i / 10.0)},
+                       {"entropy", 0.7 * std::exp(-i / 30.0)},
+                       {"kl", 1e-3 * (1 + std::sin(i * 2.0))},
+                       {"train_tokens_per_second", 40000 + 3000 * std::sin(i * 2.0)},
+                       {"mfu", 0.3 + 0.02 * std::sin(i * 2.0)},
                        {"clip_fraction", 0.05 * std::exp(-i / 20.0)},
                        {"logprob_max_abs_diff", 1e-7 * (1 + std::sin(i * 1.0))},
                        {"generate_ms", 60 + 10 * std::sin(i * 2.0)},
@@ -64,6 +73,14 @@ void write_run(const Folder& folder) {
                        {"memory_peak_bytes", {{"params", 5e5}, {"activations", 3e6}, {"adamw", 8e5}}}});
     }
     recorder.step("eval", 60, 60, {{"reward", 0.94}, {"greedy", 0.98}});
+    const auto said = [](const std::string& completion, double reward) {
+        return ordered_json{
+            {"prompt", "1+2<b>"}, {"completion", completion}, {"expected", "3."}, {"reward", reward}};
+    };
+    recorder.samples("eval", 0, {said("<script>4", 0)});
+    recorder.samples("eval", 60, {said("3.", 1)});
+    for (int i = 1; i <= 60; ++i)
+        recorder.samples("grpo", i, {said("no text: \xff", 0), said(std::string(5000, 'x') + "end", 1)});
     std::ofstream(folder.path / "config.toml") << "[run]\nname = \"<b>&\"\n";
     std::ofstream(folder.path / "summary.json") << ordered_json{
         {"name", "quick<start>"},
@@ -97,10 +114,17 @@ TEST(Report, IsOneWellFormedSelfContainedPage) {
     EXPECT_THAT(html, HasSubstr("0.940"));
     EXPECT_THAT(html, HasSubstr("engine and trainer hold equal bytes"));
     for (const char* title :
-         {"Reward", "Policy loss", "Gradient norm", "Learning rate", "Log-prob difference",
+         {"Reward", "Policy loss", "Gradient norm", "Learning rate", "Log-prob difference", "Response length",
+          "Lost samples", "Entropy", "KL to the rollouts&#39; policy", "Model FLOPs utilisation",
           "Where a sync&#39;s time goes", "Memory peaks by tag", "Supervised warm start"}) {
         EXPECT_THAT(html, HasSubstr(title));
     }
+    EXPECT_THAT(html,
+                HasSubstr("<td>1+2&lt;b&gt;</td><td>3.</td><td>&lt;script&gt;4</td><td class='wrong'>0</td>"
+                          "<td>3.</td><td class='right'>1</td>"));
+    for (const char* step : {"Rollouts of step 1<", "Rollouts of step 60<"})
+        EXPECT_THAT(html, HasSubstr(step));
+    EXPECT_THAT(html, testing::Not(HasSubstr("xend")));  // long texts are cut
     EXPECT_THAT(html, testing::Not(HasSubstr("nothing was recorded")));
     EXPECT_THAT(html, testing::Not(HasSubstr("nan")));
     for (const char* outside : {"http://", "https://", "<script", "<link", "src="}) {
@@ -111,7 +135,7 @@ TEST(Report, IsOneWellFormedSelfContainedPage) {
 }
 
 TEST(Report, OfARunWithoutMetricsAndOfNoRun) {
-    const std::string html = report_html({{"weights_match", false}}, {}, "");
+    const std::string html = report_html({{"weights_match", false}}, {}, {}, "");
     EXPECT_EQ(unbalanced(html), "");
     EXPECT_THAT(html, HasSubstr("nothing was recorded"));
     EXPECT_THAT(html, HasSubstr("DIFFER"));
