@@ -65,14 +65,24 @@ void add_tokenize(CLI::App& app, tandem::engine::TokenizeOptions& options) {
         "tokenize", "Lines of text into token ids, or back, as the model's tokenizer does it");
     tokenize->add_option("--model", options.model, "Directory with tokenizer.json")->required();
     tokenize->add_option("--file", options.file, "File with the lines; standard input without it");
-    tokenize->add_flag("--decode", options.decode, "Token ids into text");
+    CLI::Option* decode = tokenize->add_flag("--decode", options.decode, "Token ids into text");
     tokenize->add_flag("--no-special-tokens", options.no_special_tokens,
                        "Adds none to a text; leaves them out of what is decoded");
+    CLI::Option* chat =
+        tokenize->add_flag("--chat", options.chat,
+                           "Each line is a conversation for the chat template: a JSON list of "
+                           "messages, or an object with messages, tools and the like");
+    chat->excludes(decode);
+    tokenize
+        ->add_flag("--text", options.text, "With --chat: the template's text as a JSON string, not its ids")
+        ->needs(chat);
     tokenize->add_flag("--json", options.json,
                        "Each line in and out is JSON: a string, or a list of ids; so text may hold newlines");
     tokenize->footer(
         "Example:\n"
-        "  echo 'Hello, world!' | tandem-engine tokenize --model DIR");
+        "  echo 'Hello, world!' | tandem-engine tokenize --model DIR\n"
+        "  echo '[{\"role\": \"user\", \"content\": \"Hello!\"}]' | tandem-engine tokenize --model DIR "
+        "--chat");
     tokenize->callback([&options] { tandem::engine::tokenize(options); });
 }
 

@@ -30,7 +30,8 @@ class Lines {
                 const std::string text = tokenizer_.decode(ids_of(line), options_.no_special_tokens);
                 out = options_.json ? json(text).dump() : text;
             } else {
-                out = written(tokenizer_.encode(text_of(line), !options_.no_special_tokens));
+                out = options_.chat ? chat(line)
+                                    : written(tokenizer_.encode(text_of(line), !options_.no_special_tokens));
             }
             out += '\n';
             std::cout.write(out.data(), static_cast<std::streamsize>(out.size()));
@@ -46,6 +47,30 @@ class Lines {
         ordered_json value = ordered_json::parse(line, nullptr, false);
         if (value.is_discarded()) fail("is not JSON");
         return value;
+    }
+
+    // [message, …], or {"messages": […], "tools": […], "add_generation_prompt": false, …}; the template's
+    // special tokens are the conversation's.
+    std::string chat(const std::string& line) const {
+        ordered_json conversation = parse(line);
+        if (conversation.is_array()) conversation = {{"messages", conversation}};
+        if (!conversation.is_object() || !conversation.contains("messages") ||
+            !conversation["messages"].is_array()) {
+            fail("must be a JSON list of messages, or an object with messages");
+        }
+        const ordered_json prompt = conversation.value("add_generation_prompt", ordered_json(true));
+        if (!prompt.is_boolean()) fail("add_generation_prompt must be true or false");
+        const ordered_json messages = conversation["messages"];
+        conversation.erase("messages");
+        conversation.erase("add_generation_prompt");
+        try {
+            const std::string text =
+                tokenizer_.apply_chat_template(messages, prompt.get<bool>(), conversation);
+            if (options_.text) return json(text).dump();
+            return written(tokenizer_.encode(text, false));
+        } catch (const InvalidArgument& error) {
+            fail(error.what());
+        }
     }
 
     std::string text_of(const std::string& line) const {
@@ -92,6 +117,7 @@ class Lines {
 
 void tokenize(const TokenizeOptions& options) {
     const auto tokenizer = tokenizer::Tokenizer::from_directory(options.model);
+    if (options.chat) tokenizer.check_chat_template();
     std::ios::sync_with_stdio(false);
     Lines lines(options, tokenizer);
     if (options.file.empty()) {

@@ -10,6 +10,8 @@ struct TokenizeOptions {
     std::string file;   // empty: standard input
     bool decode = false;
     bool no_special_tokens = false;
+    bool chat = false;  // lines are conversations
+    bool text = false;  // with chat: the template's text instead of ids
     bool json = false;
 };
 

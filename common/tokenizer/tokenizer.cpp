@@ -4,10 +4,12 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <nlohmann/json.hpp>
 
 #include "common/error.h"
 #include "common/tokenizer/added_tokens.h"
 #include "common/tokenizer/bpe.h"
+#include "common/tokenizer/chat_template.h"
 #include "common/tokenizer/decoder.h"
 #include "common/tokenizer/normalizer.h"
 #include "common/tokenizer/post_processor.h"
@@ -31,6 +33,7 @@ struct Tokenizer::Parts {
         }
     }
 
+    void read_chat_template(const std::string& directory);
     void encode_words(std::string_view text, bool at_start, std::vector<std::int32_t>& out) const;
     void encode_word(std::string_view word, WordCache* words, std::vector<std::int32_t>& out) const;
 
@@ -41,9 +44,41 @@ struct Tokenizer::Parts {
     std::optional<PostProcessor> post_processor;
     AddedTokens added;
     SpecialTokens special;
-    mutable std::mutex cache_mutex;  // whoever finds it taken works without the cache
+    std::optional<ChatTemplate> chat;
+    std::optional<ConfigError> chat_problem;  // said when a conversation comes: plain text needs no template
+    mutable std::mutex cache_mutex;           // whoever finds it taken works without the cache
     mutable WordCache cache;
 };
+
+void Tokenizer::Parts::read_chat_template(const std::string& directory) {
+    special = read_special_tokens(directory);
+    if (special.chat_template.empty()) {
+        chat_problem.emplace(
+            directory + "/tokenizer_config.json", "chat_template",
+            "is missing: conversations need a chat template, here or in chat_template.jinja");
+        return;
+    }
+    try {
+        chat.emplace(special);
+    } catch (const ConfigError& error) {
+        chat_problem = error;
+        return;
+    }
+    for (const std::string& role : chat->roles()) {
+        const auto token = special.find(role);
+        if (!token) {
+            chat_problem.emplace(
+                special.file, role,
+                "is missing, and the chat template of " + special.chat_template_file + " needs it");
+        } else if (!added.id_of(*token) && !model.id_of(*token)) {
+            chat_problem.emplace(
+                special.file, role,
+                fmt::format("\"{}\" is not in the vocabulary of {}/tokenizer.json, and the chat "
+                            "template needs it",
+                            *token, directory));
+        }
+    }
+}
 
 void Tokenizer::Parts::encode_word(std::string_view word, WordCache* words,
                                    std::vector<std::int32_t>& out) const {
@@ -82,7 +117,7 @@ Tokenizer Tokenizer::from_directory(const std::string& directory) {
     }
     const nlohmann::json json = read_json(file);
     auto parts = std::make_unique<Parts>(JsonField(json, file, ""));
-    parts->special = read_special_tokens(directory);
+    parts->read_chat_template(directory);
     return Tokenizer(std::move(parts));
 }
 
@@ -152,6 +187,29 @@ std::size_t Tokenizer::vocab_size() const {
 
 std::optional<std::string> Tokenizer::special_token(std::string_view name) const {
     return parts_->special.find(name);
+}
+
+bool Tokenizer::has_chat_template() const {
+    return !parts_->special.chat_template.empty();
+}
+
+void Tokenizer::check_chat_template() const {
+    if (parts_->chat_problem) throw ConfigError(*parts_->chat_problem);
+}
+
+std::string Tokenizer::apply_chat_template(const std::vector<Message>& messages,
+                                           bool add_generation_prompt) const {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const Message& message : messages) {
+        list.push_back({{"role", message.role}, {"content", to_valid_utf8(message.content)}});
+    }
+    return apply_chat_template(list, add_generation_prompt, nlohmann::ordered_json::object());
+}
+
+std::string Tokenizer::apply_chat_template(const nlohmann::ordered_json& messages, bool add_generation_prompt,
+                                           const nlohmann::ordered_json& options) const {
+    check_chat_template();
+    return parts_->chat->render(messages, add_generation_prompt, options);
 }
 
 }  // namespace tandem::tokenizer

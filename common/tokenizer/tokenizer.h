@@ -40,6 +40,18 @@ class Tokenizer {
     // "bos", "eos", "pad" or "unk" of tokenizer_config.json; nullopt: it names none.
     std::optional<std::string> special_token(std::string_view name) const;
 
+    bool has_chat_template() const;
+    // Throws ConfigError where there is no template, where it cannot be read, or where it names tokens
+    // (bos_token, eos_token, …) that the tokenizer lacks: what apply_chat_template would find later.
+    void check_chat_template() const;
+    // The conversation as the model's template writes it; encode it with add_special_tokens = false. Throws
+    // as check_chat_template does, and InvalidArgument where the template refuses the conversation.
+    std::string apply_chat_template(const std::vector<Message>& messages, bool add_generation_prompt) const;
+    // messages: a list of objects with role, content and whatever else the template reads (tool_calls);
+    // options: an object whose entries the template sees (tools, enable_thinking).
+    std::string apply_chat_template(const nlohmann::ordered_json& messages, bool add_generation_prompt,
+                                    const nlohmann::ordered_json& options) const;
+
   private:
     struct Parts;
     explicit Tokenizer(std::unique_ptr<Parts> parts);

@@ -1,0 +1,33 @@
+// Filters, tests, methods of strings, lists and dictionaries, and functions that a template may use.
+#pragma once
+
+#include <string>
+
+#include "common/tokenizer/jinja/runtime.h"
+
+namespace tandem::tokenizer::jinja {
+
+bool is_filter(const std::string& name);
+Value apply_filter(Runtime& runtime, const std::string& name, const Value& subject,
+                   const Arguments& arguments);
+
+bool is_test_name(const std::string& name);
+bool apply_test(Runtime& runtime, const std::string& name, const Value& subject, const Arguments& arguments);
+
+// Whether a value of this type has a method of this name; then it may be called.
+bool has_method(const Value& object, const std::string& name);
+Value call_method(Runtime& runtime, const Value& object, const std::string& name, const Arguments& arguments);
+
+// range, namespace, dict, raise_exception, strftime_now
+void add_functions(Runtime& runtime);
+
+// What a for loop goes over: items, keys, characters. Throws Error where Python could not.
+List elements(Runtime& runtime, const Value& value);
+// object.name and object[name]: undefined where there is none; throws Error for what has no attributes.
+Value attribute(const Value& object, const std::string& name);
+Value subscript(const Value& object, const Value& index);
+Value slice(Runtime& runtime, const Value& object, const Value& start, const Value& stop, const Value& step);
+bool contains(Runtime& runtime, const Value& container, const Value& item);
+std::size_t length(const Value& value);
+
+}  // namespace tandem::tokenizer::jinja

@@ -1,0 +1,34 @@
+// A template's text into tokens, with the white space already gone that its marks, trim_blocks and
+// lstrip_blocks take away.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tandem::tokenizer::jinja {
+
+struct Token {
+    enum class Kind : std::uint8_t {
+        text,            // between tags
+        block_begin,     // {%
+        block_end,       // %}
+        variable_begin,  // {{
+        variable_end,    // }}
+        name,
+        string,
+        integer,
+        real,
+        sign,  // operators and brackets
+        end
+    };
+    Kind kind = Kind::end;
+    std::string text;
+    int line = 1;
+};
+
+// trim_blocks: a newline right behind %} or #} goes. lstrip_blocks: blanks from a line's start to {% or {#
+// go. One newline at the template's end goes. As transformers sets up jinja2. Throws Error with the line.
+std::vector<Token> tokenize(std::string_view source);
+
+}  // namespace tandem::tokenizer::jinja

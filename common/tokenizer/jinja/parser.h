@@ -1,0 +1,92 @@
+// Tokens into statements and expressions, by jinja2's grammar.
+#pragma once
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/tokenizer/jinja/lexer.h"
+#include "common/tokenizer/jinja/statements.h"
+
+namespace tandem::tokenizer::jinja {
+
+class Parser {
+  public:
+    explicit Parser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
+
+    // The whole template. Throws Error with the line.
+    Body parse();
+    // Names that are read, that no statement of the template sets, and that are nowhere asked whether they
+    // are defined, or given a default.
+    std::set<std::string> names_needed() const;
+
+  private:
+    // parse_statement.cpp
+    Body body(const std::vector<std::string>& ends);
+    StatementPtr statement();
+    StatementPtr if_statement();
+    StatementPtr for_statement();
+    StatementPtr set_statement();
+    StatementPtr macro_statement();
+    StatementPtr generation();
+    void end_block(const std::string& keyword);
+    std::vector<std::string> targets(const std::string& until);
+
+    // parse_expression.cpp
+    ExpressionPtr expression();  // with a condition: a if b else c
+    ExpressionPtr tuple();       // a, b, c
+    ExpressionPtr disjunction();
+    ExpressionPtr conjunction();
+    ExpressionPtr negation();
+    ExpressionPtr comparison();
+    ExpressionPtr sum();
+    ExpressionPtr concatenation();
+    ExpressionPtr product();
+    ExpressionPtr power();
+    ExpressionPtr unary(bool with_filters = true);
+    ExpressionPtr primary();
+    ExpressionPtr postfix(ExpressionPtr expression);
+    ExpressionPtr filters(ExpressionPtr expression, const std::string& bare_name);
+    ExpressionPtr is_test(ExpressionPtr subject, const std::string& bare_name);
+    ExpressionPtr dictionary();
+    ExpressionPtr subscript(ExpressionPtr object);
+    ArgumentExpressions arguments();
+
+    const Token& peek(std::size_t ahead = 0) const {
+        return tokens_[std::min(at_ + ahead, tokens_.size() - 1)];
+    }
+    Token take() { return at_ + 1 < tokens_.size() ? tokens_[at_++] : tokens_.back(); }
+    bool is_sign(std::string_view sign, std::size_t ahead = 0) const {
+        return peek(ahead).kind == Token::Kind::sign && peek(ahead).text == sign;
+    }
+    bool is_word(std::string_view word, std::size_t ahead = 0) const {
+        return peek(ahead).kind == Token::Kind::name && peek(ahead).text == word;
+    }
+    bool take_sign(std::string_view sign);
+    bool take_word(std::string_view word);
+    void expect_sign(std::string_view sign);
+    std::string expect_name();
+    [[noreturn]] void fail(const std::string& message) const;
+    void count_chain(int& links) const;  // bounds how deep an expression grows to the left
+
+    // One level of nesting of the template's text.
+    class Nesting {
+      public:
+        explicit Nesting(Parser& parser);
+        ~Nesting() { --parser_.nesting_; }
+        Nesting(const Nesting&) = delete;
+        Nesting& operator=(const Nesting&) = delete;
+
+      private:
+        Parser& parser_;
+    };
+
+    std::vector<Token> tokens_;
+    std::size_t at_ = 0;
+    int nesting_ = 0;
+    int loops_ = 0;  // around what is being read
+    std::set<std::string> read_, set_, guarded_;  // names
+};
+
+}  // namespace tandem::tokenizer::jinja

@@ -1,0 +1,33 @@
+#include "common/tokenizer/jinja/template.h"
+
+#include "common/error.h"
+#include "common/tokenizer/jinja/builtins.h"
+#include "common/tokenizer/jinja/parser.h"
+
+namespace tandem::tokenizer::jinja {
+
+Template::Template(std::string_view source) {
+    Parser parser(tokenize(source));
+    body_ = std::make_unique<Body>(parser.parse());
+    names_needed_ = parser.names_needed();
+}
+
+Template::~Template() = default;
+Template::Template(Template&&) noexcept = default;
+Template& Template::operator=(Template&&) noexcept = default;
+
+std::string Template::render(const Entries& variables, const Limits& limits) const {
+    Runtime runtime(limits);
+    add_functions(runtime);
+    for (const auto& [name, value] : variables) runtime.set_global(name, value);
+    try {
+        body_->run(runtime);
+    } catch (const InvalidArgument&) {
+        throw;
+    } catch (const Error& error) {
+        throw Error(fmt::format("line {}: {}", runtime.line(), error.what()));
+    }
+    return runtime.take_output();
+}
+
+}  // namespace tandem::tokenizer::jinja
