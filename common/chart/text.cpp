@@ -9,7 +9,9 @@
 namespace tandem::chart {
 
 std::vector<double> nice_ticks(double low, double high, int about) {
-    if (!(high > low)) high = low + (low == 0 ? 1 : std::abs(low));
+    // A range that is only rounding would need ticks closer than doubles are.
+    const double size = std::max(std::abs(low), std::abs(high));
+    if (!(high - low > 1e-9 * size)) high = low + (size == 0 ? 1 : size);
     const double raw = (high - low) / about;
     const double magnitude = std::pow(10, std::floor(std::log10(raw)));
     double step = 10 * magnitude;

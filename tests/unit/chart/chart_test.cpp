@@ -25,6 +25,10 @@ TEST(Ticks, AreRoundAndCoverTheRange) {
     EXPECT_EQ(nice_ticks(0, 1, 5), (std::vector<double>{0, 0.2, 0.4, 0.6000000000000001, 0.8, 1}));
     EXPECT_EQ(nice_ticks(3, 97, 5), (std::vector<double>{0, 20, 40, 60, 80, 100}));
     EXPECT_EQ(nice_ticks(-0.5, 1.5, 4), (std::vector<double>{-0.5, 0, 0.5, 1, 1.5}));
+    for (const double value : {0.0249, -0.0249, 1e300, -1e-300}) {  // a range of one rounding comes to an end
+        const double next = std::nextafter(value, 2 * std::abs(value));
+        EXPECT_LE(nice_ticks(value, next, 5).size(), 12u) << value;
+    }
     for (const double scale : {1e-7, 1e-3, 1.0, 12345.0}) {
         for (const double low : {-1.0, 0.0, 0.3, 5.0}) {
             for (const double width : {0.0, 0.1, 1.0, 7.7}) {
