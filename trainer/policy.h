@@ -32,7 +32,7 @@ struct PolicyOptions {
     // false: unsharded gradients are kept until the last micro-batch of accumulate(), and reduced once.
     bool reduce_every_micro_batch = true;
     std::int64_t max_tokens_per_rank = 4096;  // capacity of a pack is this × cp
-    std::int64_t micro_batch = 0;  // samples of a micro-batch; 0: as many as the capacity holds
+    std::int64_t micro_batch = 0;             // samples of a micro-batch; 0: as many as the capacity holds
     // Packed all-gather-KV attention for batches of short sequences, zigzag ring for long ones; automatic:
     // ring when the pack holds one sequence. Without a cp axis there is nothing to choose.
     enum class ContextMode : std::uint8_t { automatic, packed, zigzag } context = ContextMode::automatic;

@@ -86,7 +86,8 @@ TEST(RunConfig, RefusesWithPlaceAndReason) {
          "q.toml:2: train.max_tokens_per_rank: 5 x cp 1 does not hold one sequence"},
         {"[grpo]\nupdates = 3", "q.toml:2: grpo.updates: 3 does not divide the 512 samples"},
         {"[train]\nmicro_batch = 500",
-         "q.toml:2: train.micro_batch: 500 samples of up to 11 tokens do not fit into max_tokens_per_rank 4096"},
+         "q.toml:2: train.micro_batch: 500 samples of up to 11 tokens do not fit into max_tokens_per_rank "
+         "4096"},
         {"[mesh]\ndp = 3\n[grpo]\nprompts = 1\nsamples = 2",
          "default: grpo.updates: leaves 1 samples an update for dp 3"},
         {"[mesh]\ndp = 3\n[sft]\nbatch = 2", "q.toml:4: sft.batch: 2 is fewer than dp 3"},
