@@ -31,6 +31,10 @@ config::Schema schema_of(RunConfig& c) {
     s.choice("run.device", c.run.device, {"cpu"}, "Where trainer and engine compute.");
     s.real("run.deadline_s", c.run.deadline_s, 1, 86400,
            "Seconds that a rank waits for another one before the job ends naming it.");
+    s.text(
+        "run.resume", c.run.resume,
+        "Run or checkpoint to continue from; newest: this run's newest whole checkpoint (--resume); empty: a "
+        "fresh start.");
 
     s.integer("mesh.dp", c.mesh.dp, 1, 1024, "Data-parallel ranks; each takes a share of the batch.");
     s.integer("mesh.dp_replicate", c.mesh.dp_replicate, 1, 1024,
@@ -171,6 +175,16 @@ config::Schema schema_of(RunConfig& c) {
     s.integer("sync.depth", c.sync.depth, 0, 64, "Buckets in flight; 0: chosen.");
     s.real("sync.deadline_s", c.sync.deadline_s, 0.1, 86400,
            "Seconds until a sync that does not end fails naming the late one.");
+
+    s.integer(
+        "checkpoint.every", c.checkpoint.every, 0, 1 << 30,
+        "Steps, of warm start and reinforcement, between checkpoints that --resume can continue; 0: none.");
+    s.integer("checkpoint.keep", c.checkpoint.keep, 1, 1 << 20,
+              "How many of those are kept; an older one goes when a new one is whole.");
+    s.choice("checkpoint.dtype", c.checkpoint.dtype, {"fp32", "bf16"},
+             "Dtype of the Hugging Face directory that a run leaves in NAME/checkpoint.");
+    s.real("checkpoint.shard_gib", c.checkpoint.shard_gib, 1e-6, 1e6,
+           "A larger model is written as several safetensors files of about that many GiB.");
     return s;
 }
 

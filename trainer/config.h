@@ -21,6 +21,7 @@ struct RunConfig {
         std::int64_t seed = 0;
         std::string device = "cpu";
         double deadline_s = 60;
+        std::string resume;
     } run;
     struct {
         std::int64_t dp = 1;
@@ -145,6 +146,12 @@ struct RunConfig {
         std::int64_t depth = 0;
         double deadline_s = 30;
     } sync;
+    struct {
+        std::int64_t every = 0;
+        std::int64_t keep = 2;
+        std::string dtype = "fp32";
+        double shard_gib = 5;
+    } checkpoint;
 
     std::int64_t world_size() const { return mesh.dp * mesh.cp; }
     std::int64_t dp_shard() const { return mesh.dp / mesh.dp_replicate; }

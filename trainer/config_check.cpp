@@ -7,8 +7,8 @@
 
 #include "common/error.h"
 #include "common/http/client.h"
-#include "common/model/parameters.h"
-#include "common/model/safetensors.h"
+#include "common/log.h"
+#include "common/model/check_weights.h"
 #include "trainer/config.h"
 #include "trainer/loss_config.h"
 #include "trainer/make_task.h"
@@ -61,16 +61,11 @@ void check_mesh(const RunConfig& c, const config::Schema& s, int environment_wor
     }
 }
 
-// The model directory must be whole: every parameter there, with the shape that config.json implies.
+// The model directory must be whole.
 void check_weights(const std::string& directory, const model::ModelConfig& config) {
-    const auto weights = model::Safetensors::open(directory);
-    for (const auto& spec : model::parameter_specs(config)) {
-        const Tensor tensor = weights.tensor(spec.name);  // throws when it is missing
-        if (tensor.shape() != spec.shape) {
-            throw ConfigError(directory, spec.name,
-                              fmt::format("has shape {}, config.json implies {}", to_string(tensor.shape()),
-                                          to_string(spec.shape)));
-        }
+    const auto files = model::Safetensors::open(directory);
+    for (const std::string& name : model::check_weights(files, config)) {
+        spdlog::info("{}: {} is left unused: it says nothing new", files.file(name), name);
     }
 }
 

@@ -11,9 +11,11 @@
 #include "common/comm/launch.h"
 #include "common/error.h"
 #include "common/progress.h"
+#include "trainer/checkpoint/manifest.h"
 #include "trainer/make_task.h"
 #include "trainer/report/html.h"
 #include "trainer/report/trace_files.h"
+#include "trainer/resume.h"
 
 namespace tandem::trainer {
 namespace {
@@ -51,8 +53,14 @@ Stage make_stage(const RunConfig& c, const config::Schema& schema, const std::st
         throw ConfigError(program, "", "is missing; build it, or give engine.url");
     }
     Stage stage;
-    stage.directory = std::make_unique<RunDirectory>(c.run.output, c.run.name);
+    using Earlier = RunDirectory::Earlier;
+    stage.directory = std::make_unique<RunDirectory>(
+        c.run.output, c.run.name, resumes_in_place(c) ? Earlier::keep_checkpoints : Earlier::remove);
     stage.directory->write("config.toml", schema.to_toml());
+    if (!c.run.resume.empty()) {
+        for (const std::string& name : log_files(read_manifest(c.run.resume)))
+            fs::copy_file(c.run.resume + "/" + name, stage.directory->path() + "/" + name);
+    }
     stage.engine_url = c.engine.url;
     if (!c.engine.url.empty()) return stage;
 

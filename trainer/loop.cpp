@@ -48,17 +48,20 @@ ordered_json to_json(const SyncTimes& t) {
 
 class Loop {
   public:
-    Loop(const RunConfig& config, const LoopParts& parts)
+    Loop(const RunConfig& config, const LoopParts& parts, const LoopState& start)
         : config_(config),
           parts_(parts),
           seed_(static_cast<std::uint64_t>(config.run.seed)),
           sft_order_(parts.task, seed_),
           rollout_order_(parts.task, seed_),
-          updater_(config, parts.learner) {}
+          updater_(config, parts.learner),
+          state_(start),
+          seconds_before_(start.result.seconds) {}
 
     LoopResult run();
 
   private:
+    void step_done();
     void warm_start();
     void warm_start_step(std::int64_t step);
     void reinforce();
@@ -76,27 +79,47 @@ class Loop {
     PromptOrder sft_order_;
     PromptOrder rollout_order_;
     Updater updater_;
-    LoopResult result_;
+    LoopState state_;
+    LoopResult& result_ = state_.result;
+    double seconds_before_;  // of the part of the run that was stopped
+    Stopwatch watch_;
 };
 
 LoopResult Loop::run() {
-    const Stopwatch watch;
-    warm_start();
-    sync();
-    result_.first = evaluation(0);
-    result_.last = result_.first;
+    if (state_.phase == LoopState::Phase::sft) {
+        warm_start();
+        sync();
+        result_.first = evaluation(0);
+        result_.last = result_.first;
+        state_.phase = LoopState::Phase::grpo;
+        state_.step = 0;
+    } else {  // again, to an engine that has not seen it: no sync of the run
+        parts_.publish(result_.weight_version);
+    }
     reinforce();
     result_.weights_match = parts_.weights_match();
-    result_.seconds = watch.seconds();
+    result_.seconds = seconds_before_ + watch_.seconds();
     result_.product_rate = parts_.product_rate;
     return result_;
+}
+
+void Loop::step_done() {
+    ++state_.step;
+    const std::int64_t every = config_.checkpoint.every;
+    if (every == 0 || state_.total_steps() % every != 0) return;
+    const trace::Scope scope("checkpoint", "checkpoint");
+    result_.seconds = seconds_before_ + watch_.seconds();
+    parts_.checkpoint(state_);
 }
 
 // --- supervised warm start
 // ---------------------------------------------------------------------------------------
 
 void Loop::warm_start() {
-    for (std::int64_t step = 0; step < config_.sft.steps; ++step) warm_start_step(step);
+    while (state_.step < config_.sft.steps) {
+        warm_start_step(state_.step);
+        step_done();
+    }
     result_.sft_steps = config_.sft.steps;
     parts_.learner.reset_optimizer();
 }
@@ -130,12 +153,13 @@ void Loop::warm_start_step(std::int64_t step) {
 
 void Loop::reinforce() {
     if (config_.grpo.steps > 0) updater_.begin();
-    for (std::int64_t step = 0; step < config_.grpo.steps; ++step) {
-        reinforce_step(step);
-        const bool last = step + 1 == config_.grpo.steps;
-        const bool due = config_.grpo.evaluate_every > 0 && (step + 1) % config_.grpo.evaluate_every == 0;
-        if (!last && !due) continue;
-        result_.last = evaluation(step + 1);
+    while (state_.step < config_.grpo.steps) {
+        reinforce_step(state_.step);
+        const std::int64_t done = state_.step + 1;
+        const bool last = done == config_.grpo.steps;
+        const bool due = config_.grpo.evaluate_every > 0 && done % config_.grpo.evaluate_every == 0;
+        if (last || due) result_.last = evaluation(done);
+        step_done();
     }
     result_.grpo_steps = config_.grpo.steps;
 }
@@ -237,8 +261,8 @@ HeldOutResult Loop::evaluation(std::int64_t step) {
 
 }  // namespace
 
-LoopResult run_loop(const RunConfig& config, const LoopParts& parts) {
-    return Loop(config, parts).run();
+LoopResult run_loop(const RunConfig& config, const LoopParts& parts, const LoopState& start) {
+    return Loop(config, parts, start).run();
 }
 
 }  // namespace tandem::trainer

@@ -13,18 +13,11 @@
 #include "trainer/config.h"
 #include "trainer/data/task.h"
 #include "trainer/learner.h"
+#include "trainer/loop_state.h"
 #include "trainer/report/recorder.h"
-#include "trainer/rollout/evaluation.h"
 #include "trainer/rollout/rollouts.h"
 
 namespace tandem::trainer {
-
-// Where the time of one sync went, in milliseconds as rank 0 sees them.
-struct SyncTimes {
-    double total = 0;  // pause to resume
-    double prepare = 0, pause = 0, gather = 0, copy = 0, load = 0, resume = 0;
-    double speed_of_light = 0;
-};
 
 struct LoopParts {
     comm::Communicator& world;
@@ -37,29 +30,12 @@ struct LoopParts {
     Recorder& recorder;
     // For model FLOPs utilisation; without them it is not reported.
     const model::ModelConfig* model = nullptr;
-    double product_rate = 0;  // FLOP/s of all ranks together, measured
+    double product_rate = 0;                                // FLOP/s of all ranks together, measured
+    std::function<void(const LoopState&)> checkpoint = {};  // collective; called each checkpoint.every steps
 };
 
-struct LoopResult {
-    std::int64_t sft_steps = 0;
-    std::int64_t grpo_steps = 0;
-    HeldOutResult first, last;
-    std::int64_t weight_version = 0;  // number of syncs
-    bool weights_match = false;
-    double logprob_max_abs_diff = 0;  // engine against trainer, over all rollouts
-    std::vector<SyncTimes> syncs;
-    std::int64_t trained_tokens = 0;
-    std::int64_t generated_tokens = 0;
-    double train_seconds = 0;
-    double generate_seconds = 0;
-    double reinforce_flops = 0;    // model FLOPs of the updates
-    double reinforce_seconds = 0;  // that they took
-    double product_rate = 0;
-    double seconds = 0;
-};
-
-// Throws what its parts throw; ProtocolError when a sample was made by other weights than the last published
-// ones.
-LoopResult run_loop(const RunConfig& config, const LoopParts& parts);
+// From `start` on: the beginning, or where a checkpoint was made. Throws what its parts throw; ProtocolError
+// when a sample was made by other weights than the last published ones.
+LoopResult run_loop(const RunConfig& config, const LoopParts& parts, const LoopState& start = {});
 
 }  // namespace tandem::trainer

@@ -17,6 +17,7 @@
 #include "trainer/job.h"
 #include "trainer/rank.h"
 #include "trainer/report/html.h"
+#include "trainer/resume.h"
 
 namespace tandem::trainer {
 namespace {
@@ -83,6 +84,7 @@ SyncPort connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& p
 struct Arguments {
     std::string config_file;
     std::vector<std::string> overrides;
+    bool resume = false;
     bool json = false;
     std::string key;            // explain
     std::string run_directory;  // rank, report
@@ -95,20 +97,21 @@ std::string own_program() {
 
 // This process is a rank that torchrun, Slurm or the like has started: rank 0 also does what a parent would
 // do.
-int train_as_launched_rank(const RunConfig& config, const config::Schema& schema,
-                           const Arguments& arguments) {
+int train_as_launched_rank(RunConfig& config, config::Schema& schema, const Arguments& arguments) {
     const auto patience = std::chrono::milliseconds(static_cast<std::int64_t>(config.run.deadline_s * 1e3));
     const auto world = comm::connect_from_environment(Deadline::after(patience));
     set_up_logging(fmt::format("rank {}", world->rank()));
     Stage stage;
     std::array<char, 4096> words{};  // run folder, engine URL
     if (world->rank() == 0) {
+        resolve_resume(config, schema);
         stage = make_stage(config, schema, std::filesystem::path(own_program()).parent_path());
         fmt::format_to_n(words.data(), words.size() - 2, "{}\n{}", stage.directory->path(), stage.engine_url);
     }
     world->broadcast({reinterpret_cast<std::byte*>(words.data()), words.size()}, 0);
     const std::string text = words.data();
     const std::size_t cut = text.find('\n');
+    schema.read_file(text.substr(0, cut) + "/config.toml");  // with the checkpoint that rank 0 found
     run_rank(config, schema, world, text.substr(0, cut), text.substr(cut + 1), connect_sync);
     if (world->rank() == 0) finish(stage, arguments.json);
     return 0;
@@ -119,9 +122,11 @@ int train(const Arguments& arguments) {
     config::Schema schema = schema_of(config);
     schema.read_file(arguments.config_file);
     for (const std::string& assignment : arguments.overrides) schema.read_override(assignment);
+    if (arguments.resume) schema.read_override("run.resume='newest'");
     const bool launched = comm::launched_as_rank();
     check(config, schema, launched ? comm::rank_environment().world_size : 0);
     if (launched) return train_as_launched_rank(config, schema, arguments);
+    resolve_resume(config, schema);
 
     Stage stage = make_stage(config, schema, std::filesystem::path(own_program()).parent_path());
     const int code = run_ranks(config, stage, {own_program(), "rank"});
@@ -156,6 +161,7 @@ int run(int argc, char** argv) {
         "Examples:\n"
         "  tandem-train examples/quickstart/quickstart.toml\n"
         "  tandem-train examples/quickstart/quickstart.toml --set seed=3 --set mesh.dp=4 --set mesh.cp=1\n"
+        "  tandem-train examples/quickstart/quickstart.toml --set checkpoint.every=50 --resume\n"
         "  torchrun --no-python --nproc-per-node 4 tandem-train examples/quickstart/quickstart.toml\n"
         "  tandem-train explain mesh\n"
         "  tandem-train inspect mesh --world-size 8 --cp 2\n\n"
@@ -166,6 +172,9 @@ int run(int argc, char** argv) {
     app.add_option("--set", arguments.overrides, "Overrides a key of the file")
         ->type_name("KEY=VALUE")
         ->allow_extra_args(false);
+    app.add_flag("--resume", arguments.resume,
+                 "Continues this run from its newest whole checkpoint (checkpoint.every); same as --set "
+                 "run.resume=newest");
     app.add_flag("--json", arguments.json, "Prints the summary as JSON");
 
     CLI::App* explain_command = app.add_subcommand("explain", "Explains one key, a section, or all keys");

@@ -329,6 +329,25 @@ std::vector<std::pair<std::string, DTensor>> Policy::reference_parameters() cons
     if (!has_reference()) return {};
     return impl_->as_dtensors(impl_->reference, 0, impl_->model_parameters());
 }
+std::vector<std::pair<std::string, DTensor>> Policy::training_state() const {
+    const std::pair<const char*, const Tensor*> parts[] = {{"weights/", &impl_->fsdp.shards()},
+                                                           {"exp_avg/", &impl_->optimizer.exp_avg()},
+                                                           {"exp_avg_sq/", &impl_->optimizer.exp_avg_sq()}};
+    std::vector<std::pair<std::string, DTensor>> state;
+    for (const auto& [prefix, flat] : parts) {
+        for (auto& [name, tensor] : impl_->as_dtensors(*flat, 0, impl_->decoder.parameters().size()))
+            state.emplace_back(prefix + name, std::move(tensor));
+    }
+    for (auto& [name, tensor] : reference_parameters())
+        state.emplace_back("reference/" + name, std::move(tensor));
+    return state;
+}
+std::int64_t Policy::optimizer_steps() const {
+    return impl_->optimizer.steps();
+}
+void Policy::set_optimizer_steps(std::int64_t steps) {
+    impl_->optimizer.set_steps(steps);
+}
 void Policy::load_parameter(const std::string& name, const Tensor& full) {
     impl_->load_parameter(name, full);
 }

@@ -86,6 +86,12 @@ class Policy {
     std::vector<std::pair<std::string, DTensor>> extra_gradients() const;
     // The reference's copies of parameters(), in the compute dtype; none before set_reference().
     std::vector<std::pair<std::string, DTensor>> reference_parameters() const;
+    // All that a training checkpoint keeps, by name and aliasing what is live: weights/NAME, exp_avg/NAME and
+    // exp_avg_sq/NAME of model and extra parameters, reference/NAME where there is a reference. Overwriting
+    // it, with optimizer_steps, makes this policy the one that was saved.
+    std::vector<std::pair<std::string, DTensor>> training_state() const;
+    std::int64_t optimizer_steps() const;
+    void set_optimizer_steps(std::int64_t steps);
     // Overwrites a parameter from its full value, the same on every rank.
     void load_parameter(const std::string& name, const Tensor& full);
 

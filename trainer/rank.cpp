@@ -14,11 +14,13 @@
 #include "common/ops/matmul.h"
 #include "common/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/training.h"
 #include "trainer/flops.h"
 #include "trainer/loss_config.h"
 #include "trainer/make_task.h"
 #include "trainer/report/recorder.h"
 #include "trainer/report/trace_files.h"
+#include "trainer/resume.h"
 #include "trainer/summary.h"
 
 namespace tandem::trainer {
@@ -71,6 +73,38 @@ PolicyOptions policy_options(const RunConfig& c) {
     return o;
 }
 
+SaveOptions save_options(const RunConfig& c) {
+    return {dtype_from_name(c.checkpoint.dtype),
+            static_cast<std::size_t>(c.checkpoint.shard_gib * static_cast<double>(std::size_t{1} << 30)),
+            c.model.path};
+}
+
+Manifest manifest_of(const RunConfig& c, const config::Schema& schema, const Policy& policy,
+                     const LoopState& state) {
+    Manifest manifest;
+    manifest.step = state.total_steps();
+    manifest.optimizer_steps = policy.optimizer_steps();
+    manifest.config = config_json(schema);
+    manifest.model = nlohmann::ordered_json::parse(model::to_json(policy.config()));
+    manifest.loop = to_json(state);
+    manifest.mesh = {{"dp", c.mesh.dp},
+                     {"dp_replicate", c.mesh.dp_replicate},
+                     {"cp", c.mesh.cp},
+                     {"shard_axes", c.mesh.shard_axes}};
+    return manifest;
+}
+
+// The policy as it was saved; where the loop then goes on.
+LoopState restore(Policy& policy, const std::string& directory) {
+    const Manifest manifest = read_manifest(directory);
+    const auto reference = manifest.tensors.lower_bound("reference/");
+    if (reference != manifest.tensors.end() && reference->first.starts_with("reference/"))
+        policy.set_reference();
+    read_training_checkpoint(directory, policy.training_state());
+    policy.set_optimizer_steps(manifest.optimizer_steps);
+    return loop_state_from_json(manifest.loop);
+}
+
 std::chrono::nanoseconds seconds(double value) {
     return std::chrono::nanoseconds(static_cast<std::int64_t>(value * 1e9));
 }
@@ -102,7 +136,8 @@ void run_rank(const RunConfig& c, const config::Schema& schema,
         {"dp_replicate", "dp_shard", "cp"});
     const auto task = make_task(c, schema);
     Policy policy(mesh, model_config(c, schema, *task), policy_options(c));
-    if (!c.model.path.empty()) load_checkpoint(policy, c.model.path);
+    if (!c.model.path.empty() && c.run.resume.empty()) load_checkpoint(policy, c.model.path);
+    const LoopState start = c.run.resume.empty() ? LoopState() : restore(policy, c.run.resume);
     if (!c.loss.reference.empty()) policy.set_reference([&] { load_checkpoint(policy, c.loss.reference); });
     PolicyLearner learner(policy);
 
@@ -110,12 +145,22 @@ void run_rank(const RunConfig& c, const config::Schema& schema,
     Rollouts rollouts(*world, first ? std::make_unique<RolloutClient>(
                                           engine_url, seconds(c.engine.deadline_s), c.engine.batch)
                                     : nullptr);
-    Recorder recorder = first ? Recorder(run_directory + "/metrics.jsonl") : Recorder();
+    const std::string metrics = run_directory + "/metrics.jsonl";
+    Recorder recorder = first ? Recorder(metrics, !c.run.resume.empty()) : Recorder();
 
-    const LoopResult result =
-        run_loop(c, {*world, *task, learner, rollouts, sync.publish, sync.weights_match, recorder,
-                     &policy.config(), measure_product_rate(*world, dtype_from_name(c.train.compute_dtype))});
-    save_checkpoint(policy, run_directory + "/checkpoint");
+    const auto checkpoint = [&](const LoopState& state) {
+        write_training_checkpoint(policy.training_state(), *world,
+                                  {run_directory + "/checkpoints",
+                                   {metrics, run_directory + "/samples.jsonl"},
+                                   c.checkpoint.keep,
+                                   manifest_of(c, schema, policy, state)});
+    };
+    const double product_rate = measure_product_rate(*world, dtype_from_name(c.train.compute_dtype));
+    const LoopResult result = run_loop(c,
+                                       {*world, *task, learner, rollouts, sync.publish, sync.weights_match,
+                                        recorder, &policy.config(), product_rate, checkpoint},
+                                       start);
+    save_checkpoint(policy, *world, run_directory + "/checkpoint", save_options(c));
     if (first) write_summary(run_directory, summary_of(c, result));
     write_trace_part(run_directory, fmt::format("rank{}", world->rank()));
     world->barrier();  // everything is in the folder

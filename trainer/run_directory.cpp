@@ -9,14 +9,16 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "common/error.h"
+#include "trainer/checkpoint/training.h"
 
 namespace tandem::trainer {
 
 namespace fs = std::filesystem;
 
-RunDirectory::RunDirectory(const std::string& output, const std::string& name)
+RunDirectory::RunDirectory(const std::string& output, const std::string& name, Earlier earlier)
     : name_(name),
       final_path_(output + "/" + name),
       path_(final_path_ + ".partial"),
@@ -25,6 +27,10 @@ RunDirectory::RunDirectory(const std::string& output, const std::string& name)
     fs::create_directories(output, error);
     if (error) throw SystemError("create folder " + output, error.value());
     lock();
+    if (earlier == Earlier::keep_checkpoints) {
+        keep_checkpoints();
+        return;
+    }
     fs::remove_all(path_, error);
     if (error || !fs::create_directory(path_, error))
         throw SystemError("create folder " + path_, error.value());
@@ -56,6 +62,15 @@ void RunDirectory::lock() {
         }
         ::close(fd);
     }
+}
+
+void RunDirectory::keep_checkpoints() const {
+    std::vector<fs::path> others;
+    for (const auto& entry : fs::directory_iterator(path_)) {
+        if (entry.path().filename() != "checkpoints") others.push_back(entry.path());
+    }
+    for (const fs::path& path : others) fs::remove_all(path);
+    clean_up_checkpoints(path_ + "/checkpoints");
 }
 
 void RunDirectory::write(const std::string& file, const std::string& text) const {

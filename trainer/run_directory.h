@@ -9,9 +9,11 @@ namespace tandem::trainer {
 
 class RunDirectory {
   public:
-    // Creates the working folder; what an earlier, failed run left there goes. Throws ConfigError when a run
-    // of this name is in progress, SystemError when the folder cannot be made.
-    RunDirectory(const std::string& output, const std::string& name);
+    // Creates the working folder; what an earlier, failed run left there goes, but for its whole checkpoints
+    // when they are to be resumed from. Throws ConfigError when a run of this name is in progress,
+    // SystemError when the folder cannot be made.
+    enum class Earlier { remove, keep_checkpoints };
+    RunDirectory(const std::string& output, const std::string& name, Earlier earlier = Earlier::remove);
     ~RunDirectory();
     RunDirectory(const RunDirectory&) = delete;
     RunDirectory& operator=(const RunDirectory&) = delete;
@@ -23,6 +25,7 @@ class RunDirectory {
 
   private:
     void lock();
+    void keep_checkpoints() const;
 
     std::string name_;
     std::string final_path_;

@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "common/model/config_reader.h"
+#include "common/model/json_text.h"
 #include "common/model/parameters.h"
 #include "common/model/rope_json.h"
 
@@ -178,12 +179,7 @@ std::int64_t ModelConfig::parameter_count() const {
 }
 
 ModelConfig parse_model_config(const std::string& json_text, const std::string& file) {
-    json parsed;
-    try {
-        parsed = json::parse(json_text);
-    } catch (const json::exception& error) {
-        throw ConfigError(file, "", std::string("malformed JSON: ") + error.what());
-    }
+    const json parsed = parse_json(json_text, file);
     if (!parsed.is_object()) throw ConfigError(file, "", "must be a JSON object");
     const ConfigReader reader(parsed, file);
 

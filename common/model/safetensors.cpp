@@ -12,16 +12,18 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
 
 #include "common/error.h"
+#include "common/model/json_text.h"
 #include "common/model/safetensors_header.h"
+#include "common/model/safetensors_index.h"
+#include "common/model/safetensors_layout.h"
 
 namespace tandem::model {
 namespace {
 
-using nlohmann::json;
-using nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 // A whole file mapped copy-on-write: nobody can write through it into the file.
@@ -33,8 +35,9 @@ class Mapping {
         struct stat info {};
         const bool known = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
         bytes_ = known ? static_cast<std::size_t>(info.st_size) : 0;
-        void* at =
-            bytes_ == 0 ? MAP_FAILED : ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+        void* at = bytes_ == 0
+                       ? MAP_FAILED
+                       : ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
         ::close(fd);
         if (at == MAP_FAILED) throw ConfigError(file, "", "is empty or cannot be mapped");
         data_ = static_cast<std::byte*>(at);
@@ -47,33 +50,17 @@ class Mapping {
     Mapping& operator=(const Mapping&) = delete;
     Mapping& operator=(Mapping&&) = delete;
     Span span() const { return {data_, bytes_}; }
+    // The pages that lie in [begin, end) altogether.
+    void release(std::size_t begin, std::size_t end) const {
+        const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+        const std::size_t first = (begin + page - 1) / page * page, last = end / page * page;
+        if (first < last) ::madvise(data_ + first, last - first, MADV_DONTNEED);  // a hint
+    }
 
   private:
     std::byte* data_ = nullptr;
     std::size_t bytes_ = 0;
 };
-
-// name -> file name, from model.safetensors.index.json.
-std::map<std::string, std::string> read_index(const std::string& file) {
-    std::ifstream stream(file, std::ios::binary);
-    json index;
-    try {
-        index = json::parse(stream);
-    } catch (const json::exception& error) {
-        throw ConfigError(file, "", std::string("malformed JSON: ") + error.what());
-    }
-    if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
-        throw ConfigError(file, "weight_map", "missing");
-    }
-    std::map<std::string, std::string> names;
-    for (const auto& [name, value] : index["weight_map"].items()) {
-        if (!value.is_string() || value.get<std::string>().find('/') != std::string::npos) {
-            throw ConfigError(file, name, "must name a file of the same directory");
-        }
-        names[name] = value.get<std::string>();
-    }
-    return names;
-}
 
 }  // namespace
 
@@ -83,23 +70,44 @@ struct Safetensors::Impl {
         std::size_t mapping = 0;
     };
 
-    // Maps `file` and takes in its tensors: all of them, or those that `wanted` assigns to it.
-    void add(const fs::path& directory, const std::string& name,
-             const std::map<std::string, std::string>* wanted) {
-        const std::string file = (directory / name).string();
+    // Maps a file and takes in its tensors; with an index, exactly those that it assigns to this file.
+    void add(const fs::path& path, const SafetensorsIndex* index) {
+        const std::string file = path.string(), name = path.filename().string();
         mappings.emplace_back(file);
-        auto entries = parse_safetensors_header(mappings.back().span(), file);
-        for (auto& [tensor, entry] : entries) {
-            if (wanted != nullptr) {
-                const auto found = wanted->find(tensor);
-                if (found == wanted->end() || found->second != name) continue;
+        files.push_back(file);
+        for (auto& [tensor, entry] : parse_safetensors_header(mappings.back().span(), file)) {
+            if (index != nullptr) {
+                const auto found = index->find(tensor);
+                if (found == index->end()) throw ConfigError(file, tensor, "is not named by the index");
+                if (found->second != name) {
+                    throw ConfigError(file, tensor, "is here, although the index names " + found->second);
+                }
             }
             tensors[tensor] = {std::move(entry), mappings.size() - 1};
         }
     }
 
+    const Located& at(const std::string& name) const {
+        const auto found = tensors.find(name);
+        if (found == tensors.end()) throw ConfigError(directory, name, "missing from the safetensors files");
+        return found->second;
+    }
+
+    // Bytes [begin, end) of a file as a tensor.
+    Tensor view(const Located& located, std::size_t begin, std::size_t end, Shape shape) const {
+        const DType dtype = located.entry.dtype;
+        const Span bytes = mappings[located.mapping].span().subspan(begin, end - begin);
+        if (reinterpret_cast<std::uintptr_t>(bytes.data) % dtype_size(dtype) == 0) {
+            return Tensor::borrow(bytes, std::move(shape), dtype);
+        }
+        Tensor aligned = Tensor::empty(std::move(shape), dtype, "safetensors");  // a header of odd length
+        if (bytes.bytes > 0) std::memcpy(aligned.raw(), bytes.data, bytes.bytes);
+        return aligned;
+    }
+
     std::string directory;
     std::vector<Mapping> mappings;
+    std::vector<std::string> files;  // of the mappings
     std::map<std::string, Located> tensors;
 };
 
@@ -113,16 +121,14 @@ Safetensors Safetensors::open(const std::string& directory) {
     auto impl = std::make_unique<Impl>();
     impl->directory = directory;
     std::error_code ignored;
-    const fs::path index = root / "model.safetensors.index.json";
-    if (fs::exists(root / "model.safetensors", ignored)) {
-        impl->add(root, "model.safetensors", nullptr);
+    const fs::path single = root / "model.safetensors", index = root / "model.safetensors.index.json";
+    if (fs::exists(single, ignored)) {
+        impl->add(single, nullptr);
     } else if (fs::exists(index, ignored)) {
-        const auto wanted = read_index(index.string());
-        std::vector<std::string> files;
-        for (const auto& [tensor, file] : wanted) files.push_back(file);
-        std::sort(files.begin(), files.end());
-        files.erase(std::unique(files.begin(), files.end()), files.end());
-        for (const std::string& file : files) impl->add(root, file, &wanted);
+        const auto wanted = parse_safetensors_index(read_text_file(index.string()), index.string());
+        std::set<std::string> files;
+        for (const auto& [tensor, file] : wanted) files.insert(file);
+        for (const std::string& file : files) impl->add(root / file, &wanted);
         for (const auto& [tensor, file] : wanted) {
             if (!impl->tensors.contains(tensor)) {
                 throw ConfigError((root / file).string(), tensor,
@@ -135,6 +141,17 @@ Safetensors Safetensors::open(const std::string& directory) {
     return Safetensors(std::move(impl));
 }
 
+Safetensors Safetensors::open_file(const std::string& file) {
+    auto impl = std::make_unique<Impl>();
+    impl->directory = file;
+    impl->add(file, nullptr);
+    return Safetensors(std::move(impl));
+}
+
+const std::string& Safetensors::directory() const {
+    return impl_->directory;
+}
+
 std::vector<std::string> Safetensors::names() const {
     std::vector<std::string> names;
     for (const auto& [name, located] : impl_->tensors) names.push_back(name);
@@ -145,49 +162,54 @@ bool Safetensors::contains(const std::string& name) const {
     return impl_->tensors.contains(name);
 }
 
+std::string Safetensors::file(const std::string& name) const {
+    return impl_->files[impl_->at(name).mapping];
+}
+
+DType Safetensors::dtype(const std::string& name) const {
+    return impl_->at(name).entry.dtype;
+}
+
+const Shape& Safetensors::shape(const std::string& name) const {
+    return impl_->at(name).entry.shape;
+}
+
 Tensor Safetensors::tensor(const std::string& name) const {
-    const auto found = impl_->tensors.find(name);
-    if (found == impl_->tensors.end())
-        throw ConfigError(impl_->directory, name, "missing from the safetensors files");
-    const SafetensorsEntry& entry = found->second.entry;
-    const Span bytes =
-        impl_->mappings[found->second.mapping].span().subspan(entry.begin, entry.end - entry.begin);
-    if (reinterpret_cast<std::uintptr_t>(bytes.data) % dtype_size(entry.dtype) == 0) {
-        return Tensor::borrow(bytes, entry.shape, entry.dtype);
-    }
-    Tensor aligned = Tensor::empty(entry.shape, entry.dtype, "safetensors");  // a header of odd length
-    if (bytes.bytes > 0) std::memcpy(aligned.raw(), bytes.data, bytes.bytes);
-    return aligned;
+    const Impl::Located& located = impl_->at(name);
+    return impl_->view(located, located.entry.begin, located.entry.end, located.entry.shape);
+}
+
+Tensor Safetensors::rows(const std::string& name, std::int64_t first, std::int64_t count) const {
+    const Impl::Located& located = impl_->at(name);
+    Shape shape = located.entry.shape;
+    require(!shape.empty() && first >= 0 && count >= 0 && first <= shape[0] - count,
+            "rows [{}, {} + {}) of {}, which is {}", first, first, count, name, to_string(shape));
+    const std::size_t row_bytes =
+        shape[0] == 0 ? 0 : (located.entry.end - located.entry.begin) / static_cast<std::size_t>(shape[0]);
+    const std::size_t begin = located.entry.begin + static_cast<std::size_t>(first) * row_bytes;
+    shape[0] = count;
+    return impl_->view(located, begin, begin + static_cast<std::size_t>(count) * row_bytes, std::move(shape));
+}
+
+void Safetensors::release(const std::string& name) const {
+    const Impl::Located& located = impl_->at(name);
+    impl_->mappings[located.mapping].release(located.entry.begin, located.entry.end);
 }
 
 void write_safetensors(const std::string& file, const std::vector<std::pair<std::string, Tensor>>& tensors) {
-    std::vector<const std::pair<std::string, Tensor>*> order;
-    for (const auto& tensor : tensors) order.push_back(&tensor);
-    // Widest elements first, so that every tensor is aligned to its element.
-    std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-        return dtype_size(a->second.dtype()) > dtype_size(b->second.dtype());
-    });
-    ordered_json header;
-    header["__metadata__"] = {{"format", "pt"}};  // transformers refuses files without it
-    std::size_t at = 0;
-    for (const auto* item : order) {
-        const auto& [name, tensor] = *item;
-        require(!header.contains(name), "tensor {} twice in {}", name, file);
-        header[name] = {{"dtype", std::string(safetensors_dtype_name(tensor.dtype()))},
-                        {"shape", tensor.shape()},
-                        {"data_offsets", {at, at + tensor.bytes()}}};
-        at += tensor.bytes();
-    }
-    std::string text = header.dump();
-    text.resize((text.size() + 7) / 8 * 8, ' ');
+    std::vector<SafetensorsItem> items;
+    for (const auto& [name, tensor] : tensors) items.push_back({name, tensor.dtype(), tensor.shape()});
+    const SafetensorsLayout layout = safetensors_layout(items);
+    std::vector<std::size_t> order(items.size());  // as they lie in the file
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return layout.begins[a] < layout.begins[b]; });
 
     const std::string temporary = file + ".tmp." + std::to_string(::getpid());
     std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-    const std::uint64_t length = text.size();
-    out.write(reinterpret_cast<const char*>(&length), sizeof(length));
-    out.write(text.data(), static_cast<std::streamsize>(text.size()));
-    for (const auto* item : order) {
-        const Tensor& tensor = item->second;
+    out.write(layout.head.data(), static_cast<std::streamsize>(layout.head.size()));
+    for (const std::size_t i : order) {
+        const Tensor& tensor = tensors[i].second;
         out.write(reinterpret_cast<const char*>(tensor.raw()), static_cast<std::streamsize>(tensor.bytes()));
     }
     out.close();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/model/json_text.h"
 
 namespace tandem::model {
 namespace {
@@ -28,12 +29,7 @@ json parse_header_json(ConstSpan bytes, const std::string& file, std::size_t& da
     }
     data_begin = sizeof(length) + static_cast<std::size_t>(length);
     const char* text = reinterpret_cast<const char*>(bytes.data + sizeof(length));
-    json header;
-    try {
-        header = json::parse(text, text + length);
-    } catch (const json::exception& error) {
-        throw ConfigError(file, "", std::string("malformed header: ") + error.what());
-    }
+    json header = parse_json({text, static_cast<std::size_t>(length)}, file);
     if (!header.is_object()) throw ConfigError(file, "", "malformed header: not a JSON object");
     return header;
 }
@@ -42,11 +38,12 @@ DType entry_dtype(const json& entry, const std::string& file, const std::string&
     if (!entry.contains("dtype") || !entry["dtype"].is_string())
         throw ConfigError(file, name, "has no dtype");
     const auto text = entry["dtype"].get<std::string>();
-    for (const DType dtype : {DType::float32, DType::bfloat16, DType::int32, DType::int64, DType::uint8}) {
+    for (const DType dtype :
+         {DType::float32, DType::bfloat16, DType::float16, DType::int32, DType::int64, DType::uint8}) {
         if (safetensors_dtype_name(dtype) == text) return dtype;
     }
     throw ConfigError(file, name,
-                      "dtype \"" + text + "\" is not supported; supported: F32, BF16, I32, I64, U8");
+                      "dtype \"" + text + "\" is not supported; supported: F32, BF16, F16, I32, I64, U8");
 }
 
 Shape entry_shape(const json& entry, const std::string& file, const std::string& name) {

@@ -20,6 +20,8 @@ std::size_t dtype_size(DType dtype) {
             return 1;
         case DType::int8:
             return 1;
+        case DType::float16:
+            return 2;
     }
     return 0;
 }
@@ -40,6 +42,8 @@ std::string_view dtype_name(DType dtype) {
             return "float8_e4m3fn";
         case DType::int8:
             return "int8";
+        case DType::float16:
+            return "float16";
     }
     return "?";
 }
@@ -52,9 +56,10 @@ DType dtype_from_name(std::string_view name) {
     if (name == "uint8" || name == "U8") return DType::uint8;
     if (name == "float8_e4m3fn" || name == "fp8" || name == "F8_E4M3") return DType::float8_e4m3fn;
     if (name == "int8" || name == "I8") return DType::int8;
+    if (name == "float16" || name == "fp16" || name == "F16") return DType::float16;
     throw InvalidArgument(
         fmt::format("unknown dtype '{}'; known: float32 (fp32), bfloat16 (bf16), int32, int64, uint8, "
-                    "float8_e4m3fn (fp8), int8",
+                    "float8_e4m3fn (fp8), int8, float16 (fp16)",
                     name));
 }
 
@@ -74,6 +79,8 @@ std::string_view safetensors_dtype_name(DType dtype) {
             return "F8_E4M3";
         case DType::int8:
             return "I8";
+        case DType::float16:
+            return "F16";
     }
     return "?";
 }

@@ -24,14 +24,32 @@ struct bfloat16 {
     friend bool operator==(bfloat16 a, bfloat16 b) { return a.bits == b.bits; }
 };
 
-// The last two only carry quantised weights (common/ops/quantize.h): no tensor computes in them.
-enum class DType : std::uint8_t { float32, bfloat16, int32, int64, uint8, float8_e4m3fn, int8 };
+// IEEE binary16, which checkpoints come in; nothing computes in it.
+struct float16 {
+    std::uint16_t bits = 0;
+
+    float16() = default;
+    explicit float16(std::uint16_t raw) : bits(raw) {}
+    // Exact: the exponent is moved by a multiplication, which also normalises subnormals.
+    explicit operator float() const {
+        const std::uint32_t magnitude = bits & 0x7fffu;
+        const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
+        const float moved = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
+        const std::uint32_t special = magnitude >= 0x7c00u ? 0x7f800000u : 0u;  // infinities and NaN
+        return std::bit_cast<float>(std::bit_cast<std::uint32_t>(moved) | special | sign);
+    }
+    friend bool operator==(float16 a, float16 b) { return a.bits == b.bits; }
+};
+
+// The 8-bit ones only carry quantised weights (common/ops/quantize.h), float16 only what a checkpoint holds:
+// no tensor computes in them.
+enum class DType : std::uint8_t { float32, bfloat16, int32, int64, uint8, float8_e4m3fn, int8, float16 };
 
 std::size_t dtype_size(DType dtype);
 std::string_view dtype_name(DType dtype);  // torch's words: "float32", "bfloat16", …
-DType dtype_from_name(
-    std::string_view name);  // also "fp32", "bf16", "fp8"; throws InvalidArgument listing the names
-std::string_view safetensors_dtype_name(DType dtype);  // "F32", "BF16", "I32", "I64", "U8", "F8_E4M3", "I8"
+// Also "fp32", "bf16", "fp8", "fp16". Throws InvalidArgument listing the names.
+DType dtype_from_name(std::string_view name);
+std::string_view safetensors_dtype_name(DType dtype);  // "F32", "BF16", "I64", "F8_E4M3", …
 
 template <typename T>
 struct dtype_of;
@@ -42,6 +60,10 @@ struct dtype_of<float> {
 template <>
 struct dtype_of<bfloat16> {
     static constexpr DType value = DType::bfloat16;
+};
+template <>
+struct dtype_of<float16> {
+    static constexpr DType value = DType::float16;
 };
 template <>
 struct dtype_of<std::int32_t> {

@@ -59,7 +59,7 @@ EmbeddedEngine::~EmbeddedEngine() {
 }
 
 void EmbeddedEngine::load(const std::string& directory, std::int64_t version) {
-    weights_.load(directory);
+    weights_.load(config_, directory);
     const std::lock_guard lock(mutex_);
     state_ = WeightState::whole;
     version_ = version;

@@ -12,6 +12,7 @@
 #include "common/error.h"
 #include "common/http/server.h"
 #include "common/log.h"
+#include "common/model/check_weights.h"
 #include "common/ops/matmul.h"
 #include "engine_adapter/embedded/routes.h"
 #include "engine_adapter/receiver/receiver.h"
@@ -59,6 +60,8 @@ void serve(const ServeOptions& options) {
     const sigset_t signals = block_ending_signals();
     if (options.die_with_parent) die_with_parent();
     const model::ModelConfig config = model::read_model_config(options.model);
+    const bool load = options.load_format == "auto";
+    if (load) model::check_weights(model::Safetensors::open(options.model), config);
     ops::set_compute_threads(options.threads > 0
                                  ? options.threads
                                  : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
@@ -76,7 +79,7 @@ void serve(const ServeOptions& options) {
     engine_options.request_timeout =
         std::chrono::milliseconds(static_cast<std::int64_t>(options.request_timeout_s * 1e3));
     EmbeddedEngine engine(config, engine_options);
-    if (options.load_format == "auto") engine.load(options.model, options.weight_version);
+    if (load) engine.load(options.model, options.weight_version);
     engine.start();
 
     Receiver receiver(engine);

@@ -1,12 +1,11 @@
 #include "engine_adapter/embedded/weights.h"
 
-#include <cstring>
 #include <map>
-#include <set>
 
 #include "common/error.h"
+#include "common/log.h"
+#include "common/model/check_weights.h"
 #include "common/model/parameters.h"
-#include "common/model/safetensors.h"
 #include "common/ops/elementwise.h"
 
 namespace tandem::engine {
@@ -72,39 +71,16 @@ std::vector<WeightSlot> ModelWeights::current() const {
     return result;
 }
 
-void ModelWeights::load(const std::string& directory) {
+void ModelWeights::load(const model::ModelConfig& config, const std::string& directory) {
     const auto files = model::Safetensors::open(directory);
-    Stream stream = Stream::make_inline();
-    std::set<std::string> known;
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-        const TensorInfo& info = slots_[i].info;
-        known.insert(info.name);
-        const Tensor stored = files.tensor(info.name);
-        if (stored.shape() != info.shape) {
-            throw ConfigError(directory, info.name,
-                              fmt::format("has shape {} in the file, config.json needs {}",
-                                          to_string(stored.shape()), to_string(info.shape)));
-        }
-        if (stored.dtype() != DType::float32 && stored.dtype() != DType::bfloat16) {
-            throw ConfigError(
-                directory, info.name,
-                fmt::format("is {}; float32 or bfloat16 is needed", dtype_name(stored.dtype())));
-        }
-        ops::cast(stream, stored, tensors_[i]);
+    for (const std::string& name : model::check_weights(files, config)) {
+        spdlog::info("{}: {} is left unused: it says nothing new", files.file(name), name);
     }
-    stream.synchronize();
-    for (const std::string& name : files.names()) {
-        if (known.contains(name)) continue;
-        if (tied_ && name == "lm_head.weight") {  // some checkpoints repeat the tied embedding
-            const Tensor head = files.tensor(name);
-            const Tensor embedding = files.tensor("model.embed_tokens.weight");
-            const bool same = head.dtype() == embedding.dtype() && head.shape() == embedding.shape() &&
-                              std::memcmp(head.raw(), embedding.raw(), head.bytes()) == 0;
-            if (same) continue;
-            throw ConfigError(directory, name,
-                              "differs from the embedding, but config.json says that they are tied");
-        }
-        throw ConfigError(directory, name, "is not a parameter of this architecture");
+    Stream stream = Stream::make_inline();
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+        ops::cast(stream, files.tensor(slots_[i].info.name), tensors_[i]);
+        stream.synchronize();
+        files.release(slots_[i].info.name);
     }
 }
 

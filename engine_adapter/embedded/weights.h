@@ -32,7 +32,7 @@ class ModelWeights {
 
     // Fills every tensor from a Hugging Face directory, cast to the engine's dtype. Throws ConfigError naming
     // file and tensor: missing, unknown, wrong shape, not a float dtype.
-    void load(const std::string& directory);
+    void load(const model::ModelConfig& config, const std::string& directory);
 
     DType dtype() const { return dtype_; }
     const Tensor& embedding() const { return embedding_; }

@@ -1,16 +1,29 @@
-// Weights from and to Hugging Face directories, one parameter at a time.
+// Weights from and to Hugging Face directories. Nobody gathers anything: rows of dim 0 lie side by side in a
+// safetensors file, so each rank reads its own rows out of the mapped files, and writes its own into place.
 #pragma once
 
 #include <string>
 
+#include "common/comm/communicator.h"
 #include "trainer/policy.h"
 
 namespace tandem::trainer {
 
-// Writes DIR/model.safetensors and DIR/config.json (fp32). Collective; rank 0 of the mesh writes.
-void save_checkpoint(const Policy& policy, const std::string& directory);
+struct SaveOptions {
+    DType dtype = DType::float32;                    // or bfloat16, rounded to nearest even
+    std::size_t shard_bytes = std::size_t{5} << 30;  // a larger model is cut into files of about this size
+    // A Hugging Face directory whose config.json is kept but for its dtype, and whose tokenizer and
+    // generation files are copied; empty: config.json from the policy's configuration alone.
+    std::string source;
+};
 
-// Overwrites every parameter with DIR's. Collective; every rank reads. Throws ConfigError.
+// Writes DIR/model.safetensors, or DIR/model-0000k-of-0000n.safetensors with their index, and config.json.
+// Appears under the name DIR when it is whole and on the disk; what was there before goes then. Collective
+// over `world`, the policy's ranks. Throws SystemError.
+void save_checkpoint(const Policy& policy, comm::Communicator& world, const std::string& directory,
+                     const SaveOptions& options = {});
+
+// Overwrites every parameter with DIR's, in fp32. Collective. Throws ConfigError.
 void load_checkpoint(Policy& policy, const std::string& directory);
 
 }  // namespace tandem::trainer

@@ -17,6 +17,10 @@ class AdamW {
     void step(Stream& stream, const Tensor& params, const Tensor& grads, double lr, float grad_scale);
     void reset(Stream& stream);  // moments and step count to zero
     std::int64_t steps() const { return params_.step - 1; }
+    // For checkpoints: the moments themselves, and the count that they belong to.
+    const Tensor& exp_avg() const { return exp_avg_; }
+    const Tensor& exp_avg_sq() const { return exp_avg_sq_; }
+    void set_steps(std::int64_t steps) { params_.step = steps + 1; }
 
   private:
     ops::AdamWParams params_;

@@ -12,12 +12,13 @@ namespace tandem::trainer {
 
 Recorder::Recorder() : file_(nullptr, std::fclose), samples_(nullptr, std::fclose) {}
 
-Recorder::Recorder(const std::string& metrics_file)
-    : file_(std::fopen(metrics_file.c_str(), "w"), std::fclose), samples_(nullptr, std::fclose) {
+Recorder::Recorder(const std::string& metrics_file, bool append)
+    : file_(std::fopen(metrics_file.c_str(), append ? "a" : "w"), std::fclose),
+      samples_(nullptr, std::fclose) {
     if (file_ == nullptr) throw SystemError("create " + metrics_file, errno);
     const std::string samples_file =
         std::filesystem::path(metrics_file).replace_filename("samples.jsonl").string();
-    samples_.reset(std::fopen(samples_file.c_str(), "w"));
+    samples_.reset(std::fopen(samples_file.c_str(), append ? "a" : "w"));
     if (samples_ == nullptr) throw SystemError("create " + samples_file, errno);
 }
 

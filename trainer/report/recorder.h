@@ -16,8 +16,9 @@ namespace tandem::trainer {
 class Recorder {
   public:
     Recorder();
-    // Creates the file, and samples.jsonl in its folder. Throws SystemError.
-    explicit Recorder(const std::string& metrics_file);
+    // Creates the file, and samples.jsonl in its folder; or goes on behind what a resumed run has in them.
+    // Throws SystemError.
+    explicit Recorder(const std::string& metrics_file, bool append = false);
     ~Recorder();
 
     // One step of a phase ("sft", "grpo", "eval"), numbered from 1; `values` is an object. Written and

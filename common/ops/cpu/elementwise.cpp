@@ -26,6 +26,17 @@ TANDEM_CLONES void narrow_loop(const std::uint32_t* from, std::uint16_t* to, std
     }
 }
 
+// The class float16's conversion, as a loop.
+TANDEM_CLONES void widen_half_loop(const std::uint16_t* from, std::uint32_t* to, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+        const std::uint32_t magnitude = from[i] & 0x7fffu;
+        const std::uint32_t sign = static_cast<std::uint32_t>(from[i] & 0x8000u) << 16;
+        const float moved = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
+        const std::uint32_t special = magnitude >= 0x7c00u ? 0x7f800000u : 0u;
+        to[i] = std::bit_cast<std::uint32_t>(moved) | special | sign;
+    }
+}
+
 void widen(const bfloat16* from, float* to, std::int64_t count) {
     widen_loop(reinterpret_cast<const std::uint16_t*>(from), reinterpret_cast<std::uint32_t*>(to), count);
 }
@@ -44,6 +55,17 @@ TANDEM_CLONES void add_loop(float* a, const float* b, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) a[i] += b[i];
 }
 
+void cast_half(const Tensor& from, const Tensor& to) {
+    const auto* half = reinterpret_cast<const std::uint16_t*>(from.raw());
+    std::array<float, kBlock> scratch;
+    for (std::int64_t i = 0; i < from.numel(); i += kBlock) {
+        const std::int64_t count = std::min(kBlock, from.numel() - i);
+        float* row = detail::begin_row(to, i, scratch.data());
+        detail::widen_half_loop(half + i, reinterpret_cast<std::uint32_t*>(row), count);
+        detail::finish_row(to, i, count, row);
+    }
+}
+
 TANDEM_CLONES void scale_loop(float* a, float factor, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) a[i] *= factor;
 }
@@ -53,7 +75,7 @@ TANDEM_CLONES void scale_loop(float* a, float factor, std::int64_t count) {
 void cast(Stream& stream, const Tensor& from, Tensor to) {
     detail::check_shape("cast", "to", to, from.shape());
     if (from.dtype() != to.dtype()) {
-        detail::check_floating("cast", "from", from);
+        if (from.dtype() != DType::float16) detail::check_floating("cast", "from", from);
         detail::check_floating("cast", "to", to);
     }
     stream.enqueue([from, to] {
@@ -61,6 +83,8 @@ void cast(Stream& stream, const Tensor& from, Tensor to) {
             if (from.raw() != to.raw()) std::memmove(to.raw(), from.raw(), from.bytes());
         } else if (from.dtype() == DType::bfloat16) {
             detail::widen(from.data<bfloat16>(), to.data<float>(), from.numel());
+        } else if (from.dtype() == DType::float16) {
+            cast_half(from, to);
         } else {
             detail::narrow(from.data<float>(), to.data<bfloat16>(), from.numel());
         }

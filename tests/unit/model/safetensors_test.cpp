@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -110,9 +111,31 @@ TEST(Safetensors, ShardedDirectory) {
     index["weight_map"]["c"] = "three.safetensors";
     directory.write("model.safetensors.index.json", index.dump());
     EXPECT_THAT(open_error(directory), testing::HasSubstr("three.safetensors: cannot be opened"));
-    index["weight_map"]["c"] = "../three.safetensors";
+    for (const char* name : {"../three.safetensors", "/etc/passwd", "..", ".", ""}) {
+        index["weight_map"]["c"] = name;
+        directory.write("model.safetensors.index.json", index.dump());
+        EXPECT_THAT(open_error(directory), testing::HasSubstr("c: must name a file of the same directory"));
+    }
+    index["weight_map"].erase("c");
+    index["weight_map"]["a"] = "two.safetensors";
     directory.write("model.safetensors.index.json", index.dump());
-    EXPECT_THAT(open_error(directory), testing::HasSubstr("c: must name a file of the same directory"));
+    EXPECT_THAT(open_error(directory), testing::HasSubstr("two.safetensors: a: missing"));
+    write_safetensors(directory.file("two.safetensors"),
+                      {{"a", Tensor::from<float>(one, {1})}, {"b", Tensor::from<float>(two, {1})}});
+    index["weight_map"]["a"] = "one.safetensors";
+    directory.write("model.safetensors.index.json", index.dump());
+    EXPECT_THAT(open_error(directory),
+                testing::HasSubstr("two.safetensors: a: is here, although the index names one.safetensors"));
+    index["weight_map"].erase("a");
+    directory.write("model.safetensors.index.json", index.dump());
+    EXPECT_THAT(open_error(directory), testing::HasSubstr("two.safetensors: a: is not named by the index"));
+    directory.write("model.safetensors.index.json",
+                    R"({"weight_map": {"b": "one.safetensors", "b": "two.safetensors"}})");
+    EXPECT_THAT(open_error(directory), testing::HasSubstr("index.json: b: is there twice"));
+    for (const char* text : {"[]", "{}", R"({"weight_map": []})", R"({"weight_map": {"a": 3}})", "{"}) {
+        directory.write("model.safetensors.index.json", text);
+        EXPECT_THAT(open_error(directory), testing::HasSubstr("index.json: ")) << text;
+    }
 }
 
 TEST(Safetensors, EveryTruncationIsRefused) {
@@ -135,7 +158,8 @@ TEST(Safetensors, InconsistentHeadersAreRefused) {
     using testing::HasSubstr;
     EXPECT_THAT(header_error({{"a", entry("F32", {2}, 0, 8)}}, 8), "accepted");
     EXPECT_THAT(header_error({{"a", entry("F32", {3}, 0, 8)}}, 8), HasSubstr("a: [3] of F32 needs 12 bytes"));
-    EXPECT_THAT(header_error({{"a", entry("F16", {2}, 0, 4)}}, 4), HasSubstr("a: dtype \"F16\""));
+    EXPECT_THAT(header_error({{"a", entry("F16", {2}, 0, 4)}}, 4), "accepted");
+    EXPECT_THAT(header_error({{"a", entry("F64", {2}, 0, 16)}}, 16), HasSubstr("a: dtype \"F64\""));
     EXPECT_THAT(header_error({{"a", entry("F32", {-2}, 0, 8)}}, 8), HasSubstr("a: shape [-2]"));
     EXPECT_THAT(header_error({{"a", entry("F32", "x", 0, 8)}}, 8), HasSubstr("a: has no shape"));
     EXPECT_THAT(header_error({{"a", entry("F32", {1 << 30, 1 << 30, 1 << 30}, 0, 8)}}, 8),
@@ -152,11 +176,83 @@ TEST(Safetensors, InconsistentHeadersAreRefused) {
     EXPECT_THAT(header_error(json::array({1}), 0), HasSubstr("not a JSON object"));
 }
 
+TEST(Safetensors, ANameThatIsThereTwiceIsRefused) {
+    const TemporaryDirectory directory;
+    const std::string one = entry("F32", {1}, 0, 4).dump(), two = entry("F32", {1}, 4, 8).dump();
+    directory.write("model.safetensors", file_bytes("{\"a\":" + one + ",\"a\":" + two + "}", 8));
+    EXPECT_THAT(open_error(directory), testing::HasSubstr("model.safetensors: a: is there twice"));
+    std::string deep(1000, '[');
+    directory.write("model.safetensors", file_bytes("{\"a\":" + deep, 8));
+    EXPECT_THAT(open_error(directory), testing::HasSubstr("nested more than 64 deep"));
+}
+
+TEST(Safetensors, HalfPrecisionIsExact) {
+    for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+        const auto value = static_cast<float>(float16(static_cast<std::uint16_t>(bits)));
+        const int exponent = static_cast<int>(bits >> 10 & 31), mantissa = static_cast<int>(bits & 1023);
+        double expected =
+            exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+        if (exponent == 31) {
+            expected = mantissa == 0 ? HUGE_VAL : std::nan("");
+        }
+        if ((bits & 0x8000u) != 0) expected = -expected;
+        if (std::isnan(expected)) {
+            ASSERT_TRUE(std::isnan(value)) << bits;
+        } else {
+            ASSERT_EQ(static_cast<double>(value), expected) << bits;
+            ASSERT_EQ(std::signbit(value), (bits & 0x8000u) != 0) << bits;
+        }
+    }
+}
+
+TEST(Safetensors, RowsOfATensor) {
+    const TemporaryDirectory directory;
+    std::vector<float> values(15);
+    std::iota(values.begin(), values.end(), 0.0f);
+    write_safetensors(directory.file("model.safetensors"), {{"a", Tensor::from<float>(values, {5, 3})}});
+    const Safetensors read = Safetensors::open(directory.path());
+    EXPECT_EQ(read.rows("a", 1, 2).to_vector<float>(), (std::vector<float>{3, 4, 5, 6, 7, 8}));
+    EXPECT_EQ(read.rows("a", 5, 0).numel(), 0);
+    EXPECT_EQ(read.shape("a"), (Shape{5, 3}));
+    EXPECT_EQ(read.dtype("a"), DType::float32);
+    EXPECT_EQ(read.file("a"), directory.file("model.safetensors"));
+    read.rows("a", 1, 2).data<float>()[0] = 9;
+    read.release("a");
+    EXPECT_THROW(read.rows("a", 4, 2), InvalidArgument);
+    EXPECT_THROW(read.rows("a", -1, 2), InvalidArgument);
+    EXPECT_THROW(read.rows("b", 0, 1), ConfigError);
+    EXPECT_EQ(Safetensors::open_file(directory.file("model.safetensors")).tensor("a").to_vector<float>(),
+              values);
+}
+
+TEST(Safetensors, ReadingRowsTakesTheMemoryOfRowsAndReleaseGivesItBack) {
+    const TemporaryDirectory directory;
+    constexpr std::int64_t kRows = 4096, kColumns = 2048;  // 32 MiB
+    write_safetensors(directory.file("model.safetensors"),
+                      {{"a", Tensor::zeros({kRows, kColumns}, DType::float32, "test")}});
+    const Safetensors read = Safetensors::open(directory.path());
+    const auto resident = [] {  // pages of mapped files, bytes
+        std::ifstream in("/proc/self/statm");
+        std::size_t pages = 0, total = 0, shared = 0;
+        in >> total >> pages >> shared;
+        return static_cast<double>(pages) * 4096;
+    };
+    const double before = resident();
+    float sum = 0;
+    for (const float value : read.rows("a", 0, kRows / 8).values<float>()) sum += value;
+    EXPECT_EQ(sum, 0);
+    EXPECT_LT(resident() - before, 6.0 * (1 << 20));
+    for (const float value : read.tensor("a").values<float>()) sum += value;
+    EXPECT_GT(resident() - before, 30.0 * (1 << 20));
+    read.release("a");
+    EXPECT_LT(resident() - before, 1.0 * (1 << 20));
+}
+
 TEST(Safetensors, BadBytesAreRefused) {
     const TemporaryDirectory directory;
     EXPECT_THAT(open_error(directory), testing::HasSubstr("has neither model.safetensors nor"));
     directory.write("model.safetensors", file_bytes("{not json", 0));
-    EXPECT_THAT(open_error(directory), testing::HasSubstr("malformed header"));
+    EXPECT_THAT(open_error(directory), testing::HasSubstr("malformed JSON"));
     directory.write("model.safetensors", std::string(64, '\xff'));
     EXPECT_THAT(open_error(directory),
                 testing::HasSubstr("header of 18446744073709551615 bytes in a file of 64"));

@@ -1,0 +1,84 @@
+#include "common/model/check_weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "common/error.h"
+#include "common/model/parameters.h"
+
+namespace tandem::model {
+namespace {
+
+constexpr std::size_t kNamed = 8;  // of the tensors that an error is about
+constexpr std::int64_t kRowsAtOnce = 1024;
+
+std::string listed(const std::vector<std::string>& names) {
+    std::string text;
+    for (std::size_t i = 0; i < std::min(names.size(), kNamed); ++i) text += (i > 0 ? ", " : "") + names[i];
+    if (names.size() > kNamed) text += fmt::format(" and {} more", names.size() - kNamed);
+    return text;
+}
+
+void check_parameter(const Safetensors& files, const ParameterSpec& spec) {
+    const std::string file = files.file(spec.name);  // throws when it is missing
+    const Shape& shape = files.shape(spec.name);
+    if (shape != spec.shape) {
+        throw ConfigError(file, spec.name,
+                          fmt::format("has shape {}, config.json implies {}", tandem::to_string(shape),
+                                      tandem::to_string(spec.shape)));
+    }
+    const DType dtype = files.dtype(spec.name);
+    if (dtype != DType::float32 && dtype != DType::bfloat16 && dtype != DType::float16) {
+        throw ConfigError(file, spec.name,
+                          fmt::format("is {}; float32, bfloat16 or float16 is needed", dtype_name(dtype)));
+    }
+}
+
+// Some checkpoints repeat the tied embedding.
+void check_tied_head(const Safetensors& files) {
+    const std::string head = "lm_head.weight", embedding = "model.embed_tokens.weight";
+    bool same = files.dtype(head) == files.dtype(embedding) && files.shape(head) == files.shape(embedding);
+    const std::int64_t rows = same ? files.shape(head)[0] : 0;
+    for (std::int64_t row = 0; row < rows && same; row += kRowsAtOnce) {
+        const std::int64_t count = std::min(kRowsAtOnce, rows - row);
+        const Tensor a = files.rows(head, row, count), b = files.rows(embedding, row, count);
+        same = a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), a.bytes()) == 0;
+    }
+    files.release(head);
+    files.release(embedding);
+    if (same) return;
+    throw ConfigError(files.file(head), head,
+                      "differs from model.embed_tokens.weight, but config.json says that they are tied "
+                      "(tie_word_embeddings)");
+}
+
+}  // namespace
+
+std::vector<std::string> check_weights(const Safetensors& files, const ModelConfig& config) {
+    std::set<std::string> known;
+    for (const ParameterSpec& spec : parameter_specs(config)) {
+        if (!files.contains(spec.name) && spec.name == "lm_head.weight") {
+            throw ConfigError(files.directory(), spec.name,
+                              "missing, and config.json does not say that it is tied to the embedding "
+                              "(tie_word_embeddings)");
+        }
+        check_parameter(files, spec);
+        known.insert(spec.name);
+    }
+    std::vector<std::string> unused, unknown;
+    for (const std::string& name : files.names()) {
+        if (known.contains(name)) continue;
+        const bool tied_head = config.tie_word_embeddings && name == "lm_head.weight";
+        if (tied_head) check_tied_head(files);
+        (tied_head || name.ends_with("rotary_emb.inv_freq") ? unused : unknown).push_back(name);
+    }
+    if (!unknown.empty()) {
+        throw ConfigError(
+            files.file(unknown[0]), listed(unknown),
+            fmt::format("not a parameter of {} as config.json describes it", config.architecture()));
+    }
+    return unused;
+}
+
+}  // namespace tandem::model

@@ -1,0 +1,80 @@
+#include "trainer/checkpoint/files.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+
+#include "common/error.h"
+
+namespace tandem::trainer {
+
+namespace fs = std::filesystem;
+
+OutputFile::OutputFile(std::string path, Open open) : path_(std::move(path)) {
+    const int flags = O_WRONLY | O_CLOEXEC | (open == Open::create ? O_CREAT | O_TRUNC : 0);
+    fd_ = ::open(path_.c_str(), flags, 0644);
+    if (fd_ < 0) throw SystemError("open " + path_, errno);
+}
+
+OutputFile::~OutputFile() {
+    if (fd_ >= 0) ::close(fd_);
+}
+
+void OutputFile::resize(std::size_t bytes) {
+    if (::ftruncate(fd_, static_cast<off_t>(bytes)) != 0) throw SystemError("resize " + path_, errno);
+}
+
+void OutputFile::write_at(std::size_t offset, ConstSpan bytes) {
+    while (bytes.bytes > 0) {
+        const ssize_t written = ::pwrite(fd_, bytes.data, bytes.bytes, static_cast<off_t>(offset));
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) throw SystemError("write " + path_, written < 0 ? errno : ENOSPC);
+        offset += static_cast<std::size_t>(written);
+        bytes =
+            bytes.subspan(static_cast<std::size_t>(written), bytes.bytes - static_cast<std::size_t>(written));
+    }
+}
+
+void OutputFile::write_at(std::size_t offset, std::string_view text) {
+    write_at(offset, ConstSpan{reinterpret_cast<const std::byte*>(text.data()), text.size()});
+}
+
+void OutputFile::sync() {
+    const int failed = ::fsync(fd_) != 0 ? errno : 0;
+    ::close(fd_);
+    fd_ = -1;
+    if (failed != 0) throw SystemError("sync " + path_, failed);
+}
+
+void write_durably(const std::string& file, std::string_view text) {
+    OutputFile out(file, OutputFile::Open::create);
+    out.write_at(0, text);
+    out.sync();
+}
+
+void sync_folder(const std::string& folder) {
+    const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) throw SystemError("open " + folder, errno);
+    const int failed = ::fsync(fd) != 0 ? errno : 0;
+    ::close(fd);
+    if (failed != 0) throw SystemError("sync " + folder, failed);
+}
+
+void replace_folder(const std::string& from, const std::string& to) {
+    const std::string old = to + ".old", parent = fs::path(to).parent_path().string();
+    sync_folder(from);
+    const bool swapped =
+        ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0;  // at one moment
+    if (!swapped) {  // nothing has that name yet, or the file system cannot
+        fs::remove_all(old);
+        if (fs::exists(to)) fs::rename(to, old);
+        fs::rename(from, to);
+    }
+    sync_folder(parent.empty() ? "." : parent);
+    fs::remove_all(swapped ? from : old);
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,25 @@
+#include "common/error.h"
+#include "common/model/check_weights.h"
+#include "common/ops/elementwise.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/own_rows.h"
+
+namespace tandem::trainer {
+
+void load_checkpoint(Policy& policy, const std::string& directory) {
+    const auto files = model::Safetensors::open(directory);
+    Stream stream = Stream::make_inline();
+    for (const auto& [name, parameter] : policy.parameters()) {
+        if (files.shape(name) != parameter.shape()) {
+            throw ConfigError(files.file(name), name,
+                              fmt::format("has shape {}, the model needs {}", to_string(files.shape(name)),
+                                          to_string(parameter.shape())));
+        }
+        const RowRange rows = held_rows(parameter);
+        ops::cast(stream, files.rows(name, rows.first, rows.count), parameter.local());
+        files.release(name);
+    }
+    stream.synchronize();
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,61 @@
+// What a training checkpoint says of itself: manifest.json, written last. A folder without one, or one whose
+// files are not what it says, is not a checkpoint.
+//
+//   RUN/checkpoints/step-N/
+//     rank-00000.safetensors …  each rank's rows of every tensor: weights/NAME, exp_avg/NAME,
+//     exp_avg_sq/NAME,
+//                               and reference/NAME where there is a reference model
+//     metrics.jsonl, samples.jsonl   the run's lines up to this step
+//     manifest.json             configuration, model, loop, mesh; of every tensor its dtype, shape and who
+//     has
+//                               which rows; of every other file its size and XXH3-128
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "common/ops/batched_copy.h"
+#include "common/tensor/dtype.h"
+#include "common/tensor/shape.h"
+#include "trainer/checkpoint/own_rows.h"
+
+namespace tandem::trainer {
+
+struct Manifest {
+    struct File {
+        std::size_t bytes = 0;
+        ops::Checksum checksum;
+    };
+    struct TensorEntry {
+        DType dtype = DType::float32;
+        Shape shape;
+        std::vector<RowRange> rows;  // of each rank's file
+    };
+
+    std::int64_t step = 0;  // of the whole run: warm start and reinforcement together
+    std::int64_t optimizer_steps = 0;
+    nlohmann::ordered_json config;  // dotted key -> value
+    nlohmann::ordered_json model;   // config.json
+    nlohmann::ordered_json loop;    // where the loop stands: trainer/loop_state.h
+    nlohmann::ordered_json mesh;    // that wrote it: axis -> ranks; for people
+    std::map<std::string, TensorEntry> tensors;
+    std::map<std::string, File> files;
+};
+
+std::string rank_file(std::size_t rank);  // "rank-00003.safetensors"
+// The other files of a checkpoint: what a run had logged.
+std::vector<std::string> log_files(const Manifest& manifest);
+
+std::string to_json(const Manifest& manifest);
+// Reads DIR/manifest.json. Throws ConfigError naming file and key.
+Manifest read_manifest(const std::string& directory);
+
+// Every file there, with its size and its checksum; reads all of it, on as many threads as help. Throws
+// ConfigError naming the file, what it should be and what it is.
+void verify(const Manifest& manifest, const std::string& directory);
+
+}  // namespace tandem::trainer

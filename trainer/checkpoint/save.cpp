@@ -1,0 +1,153 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "common/model/json_text.h"
+#include "common/model/safetensors_index.h"
+#include "common/model/safetensors_layout.h"
+#include "common/ops/elementwise.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/files.h"
+#include "trainer/checkpoint/own_rows.h"
+
+namespace tandem::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using NamedTensors = std::vector<std::pair<std::string, DTensor>>;
+
+constexpr std::int64_t kStagingBytes = std::int64_t{8} << 20;
+
+// What a Hugging Face directory has beside the weights. config.json is not among them: it is rewritten.
+constexpr const char* kCopied[] = {"generation_config.json",
+                                   "tokenizer.json",
+                                   "tokenizer_config.json",
+                                   "added_tokens.json",
+                                   "special_tokens_map.json",
+                                   "vocab.json",
+                                   "merges.txt",
+                                   "tokenizer.model",
+                                   "chat_template.jinja",
+                                   "chat_template.json"};
+
+struct PlannedFile {
+    std::string name;
+    std::vector<std::size_t> tensors;  // indices into the policy's parameters
+    model::SafetensorsLayout layout;
+};
+
+// The same on every rank. A tensor is never cut: a file is closed before the tensor that would make it larger
+// than asked.
+std::vector<PlannedFile> plan_files(const NamedTensors& tensors, DType dtype, std::size_t shard_bytes) {
+    std::vector<PlannedFile> files(1);
+    std::vector<std::vector<model::SafetensorsItem>> items(1);
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        const model::SafetensorsItem item{tensors[i].first, dtype, tensors[i].second.shape()};
+        if (bytes > 0 && bytes + item.bytes() > shard_bytes) {
+            files.emplace_back();
+            items.emplace_back();
+            bytes = 0;
+        }
+        bytes += item.bytes();
+        files.back().tensors.push_back(i);
+        items.back().push_back(item);
+    }
+    for (std::size_t i = 0; i < files.size(); ++i) {
+        files[i].name = files.size() == 1
+                            ? "model.safetensors"
+                            : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size());
+        files[i].layout = model::safetensors_layout(items[i]);
+    }
+    return files;
+}
+
+void write_rows(OutputFile& file, std::size_t begin, const DTensor& tensor, DType dtype, Tensor& staging) {
+    const RowRange rows = written_rows(tensor);
+    if (rows.count == 0) return;
+    const Tensor own = local_rows(tensor, rows);
+    const std::int64_t row_numel = own.numel() / rows.count;
+    const std::size_t at = begin + static_cast<std::size_t>(rows.first * row_numel) * dtype_size(dtype);
+    if (own.dtype() == dtype) return file.write_at(at, own.span());
+    Stream stream = Stream::make_inline();
+    const Tensor flat = own.reshape({own.numel()});
+    for (std::int64_t done = 0; done < own.numel(); done += staging.numel()) {
+        const std::int64_t count = std::min(staging.numel(), own.numel() - done);
+        const Tensor part = staging.rows(0, count);
+        ops::cast(stream, flat.rows(done, count), part);
+        stream.synchronize();
+        file.write_at(at + static_cast<std::size_t>(done) * dtype_size(dtype), part.span());
+    }
+}
+
+std::string config_json(const Policy& policy, const SaveOptions& options) {
+    model::ModelConfig config = policy.config();
+    config.torch_dtype = options.dtype;
+    if (options.source.empty()) return model::to_json(config);
+    const std::string file = options.source + "/config.json";
+    nlohmann::json json = model::parse_json(model::read_text_file(file), file);
+    json[json.contains("dtype") ? "dtype" : "torch_dtype"] = std::string(dtype_name(options.dtype));
+    return json.dump(2) + "\n";
+}
+
+void write_small_files(const Policy& policy, const std::vector<PlannedFile>& files,
+                       const std::string& directory, const SaveOptions& options) {
+    if (files.size() > 1) {
+        model::SafetensorsIndex index;
+        std::size_t bytes = 0;
+        for (const PlannedFile& file : files) {
+            for (const std::size_t i : file.tensors) index[policy.parameters()[i].first] = file.name;
+            bytes += file.layout.bytes - file.layout.head.size();
+        }
+        write_durably(directory + "/model.safetensors.index.json", model::to_json(index, bytes));
+    }
+    write_durably(directory + "/config.json", config_json(policy, options));
+    for (const char* name : kCopied) {
+        const std::string from = options.source + "/" + name;
+        if (options.source.empty() || !fs::exists(from)) continue;
+        write_durably(directory + "/" + name, model::read_text_file(from, std::size_t{1} << 30));
+    }
+}
+
+}  // namespace
+
+void save_checkpoint(const Policy& policy, comm::Communicator& world, const std::string& directory,
+                     const SaveOptions& options) {
+    const std::vector<PlannedFile> files =
+        plan_files(policy.parameters(), options.dtype, options.shard_bytes);
+    const std::string working = directory + ".partial";
+    const bool first = world.rank() == 0;
+    if (first) {
+        fs::remove_all(working);
+        fs::create_directories(working);
+        for (const PlannedFile& file : files) {
+            OutputFile out(working + "/" + file.name, OutputFile::Open::create);
+            out.write_at(0, file.layout.head);
+            out.resize(file.layout.bytes);
+        }
+    }
+    world.barrier();  // the files are there
+
+    Tensor staging;
+    if (options.dtype != DType::float32) {
+        const auto numel = kStagingBytes / static_cast<std::int64_t>(dtype_size(options.dtype));
+        staging = Tensor::empty({numel}, options.dtype, "checkpoint");
+    }
+    for (const PlannedFile& file : files) {
+        OutputFile out(working + "/" + file.name, OutputFile::Open::existing);
+        for (std::size_t i = 0; i < file.tensors.size(); ++i) {
+            const DTensor& tensor = policy.parameters()[file.tensors[i]].second;
+            write_rows(out, file.layout.begins[i], tensor, options.dtype, staging);
+        }
+        out.sync();
+    }
+    world.barrier();  // everyone's rows are on the disk
+    if (!first) return;
+    write_small_files(policy, files, working, options);
+    replace_folder(working, directory);
+}
+
+}  // namespace tandem::trainer

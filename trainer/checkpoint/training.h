@@ -1,0 +1,44 @@
+// A training run on disk, so that it can go on after a crash: written by all ranks at once, each its own rows
+// in a file of its own; read back by any mesh, each rank only the rows that it needs. What lies under a
+// checkpoint's name is whole and on the disk; the one before it goes only then.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/comm/communicator.h"
+#include "common/dtensor/dtensor.h"
+#include "trainer/checkpoint/manifest.h"
+
+namespace tandem::trainer {
+
+using NamedTensors = std::vector<std::pair<std::string, DTensor>>;
+
+struct TrainingCheckpoint {
+    std::string folder;             // RUN/checkpoints
+    std::vector<std::string> logs;  // files that the run adds lines to: copied as they are; rank 0's
+    std::int64_t keep = 2;          // checkpoints, this one included
+    // step, optimizer_steps, config, model, loop and mesh of what is written; rank 0's.
+    Manifest manifest;
+    // For tests of crashes: called as each part of the work is done, by each rank.
+    std::function<void(const char* point)> at = [](const char*) {};
+};
+
+// Writes FOLDER/step-N. Collective over `world`, the ranks of the tensors' mesh. Throws SystemError.
+void write_training_checkpoint(const NamedTensors& tensors, comm::Communicator& world,
+                               const TrainingCheckpoint& checkpoint);
+
+// Overwrites the tensors' local rows. Files are taken as verified. Throws ConfigError when a tensor is
+// missing or is another one.
+void read_training_checkpoint(const std::string& directory, const NamedTensors& tensors);
+
+// FOLDER/step-N of every N that there is, newest first. Whether they are whole is not looked at.
+std::vector<std::string> training_checkpoints(const std::string& folder);
+
+// Removes what an interrupted write left in FOLDER; a checkpoint that was being replaced comes back.
+void clean_up_checkpoints(const std::string& folder);
+
+}  // namespace tandem::trainer

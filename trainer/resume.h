@@ -1,0 +1,25 @@
+// Which checkpoint a run goes on from, and whether it may.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "trainer/config.h"
+
+namespace tandem::trainer {
+
+// What a checkpoint remembers of a configuration: dotted key -> value.
+nlohmann::ordered_json config_json(const config::Schema& schema);
+
+// Turns run.resume, a run's folder, a checkpoint's, or "newest", into the folder of one checkpoint whose
+// every byte was checked; empty stays empty. In a run's folder the newest whole checkpoint is taken, with a
+// warning about each newer one that is damaged. Throws ConfigError when there is none, when a checkpoint that
+// was named is damaged, when it was written by another model or algorithm (then naming the key), and when
+// starting would wipe out the checkpoints of a run of this name that did not end. Writes nothing.
+void resolve_resume(RunConfig& config, const config::Schema& schema);
+
+// Whether run.resume lies in the working folder that a crash left of this run: then that folder is gone on
+// in.
+bool resumes_in_place(const RunConfig& config);
+
+}  // namespace tandem::trainer
