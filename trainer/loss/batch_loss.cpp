@@ -123,12 +123,13 @@ void BatchLoss::add_policy(const Token& token, const Sample& sample, const Seque
     dlogprob = options_.ratio == Ratio::sequence ? sequence.dlogprob : weight * term.dlog_ratio;
 
     sums[LossSums::policy_loss] += static_cast<double>(weighted);
-    sums[LossSums::kl] += static_cast<double>(std::expm1(log_ratio) - log_ratio);
+    const float bounded = std::clamp(log_ratio, -kLogRatioBound, kLogRatioBound);
+    sums[LossSums::kl] += static_cast<double>(std::expm1(bounded) - bounded);
     sums[LossSums::clipped] += term.clipped_low || term.clipped_high ? 1 : 0;
     sums[LossSums::clipped_low] += term.clipped_low ? 1 : 0;
     sums[LossSums::clipped_high] += term.clipped_high ? 1 : 0;
     sums[LossSums::dual_clipped] += term.dual_clipped ? 1 : 0;
-    sums.ratio_max = std::max(sums.ratio_max, static_cast<double>(std::exp(log_ratio)));
+    sums.ratio_max = std::max(sums.ratio_max, static_cast<double>(std::exp(bounded)));
 }
 
 BatchLoss::Gradient BatchLoss::add(const Token& token, LossSums& sums) const {

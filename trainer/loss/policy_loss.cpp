@@ -6,10 +6,11 @@
 namespace tandem::trainer {
 
 PolicyTerm clipped_policy_loss(float log_ratio, float advantage, const LossOptions& options) {
-    const float ratio = std::exp(log_ratio);
+    const float bounded_log_ratio = std::clamp(log_ratio, -kLogRatioBound, kLogRatioBound);
+    const float ratio = std::exp(bounded_log_ratio);
     const float plain = -ratio * advantage;
     const float bounded = -std::clamp(ratio, 1.0f - options.clip_low, 1.0f + options.clip_high) * advantage;
-    PolicyTerm term{plain, plain};
+    PolicyTerm term{plain, bounded_log_ratio == log_ratio ? plain : 0.0f};
     if (bounded > plain) {
         term.loss = bounded;
         term.dlog_ratio = 0;

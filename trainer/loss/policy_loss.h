@@ -15,9 +15,12 @@ struct PolicyTerm {
 };
 
 // Schulman et al. 2017 (PPO), eq. 7; DAPO (Yu et al. 2025) for two bounds; dual clip: Ye et al. 2020, eq. 4.
-//   ratio = exp(log_ratio), log_ratio = logprob - old_logprob
+//   ratio = exp(clamp(log_ratio, -20, 20)), log_ratio = logprob - old_logprob
 //   loss = max(-ratio A, -clamp(ratio, 1 - clip_low, 1 + clip_high) A)
 //   with dual_clip c > 1, where A < 0: min(loss, -c A)
+// The clamp is verl's (core_algos.py, compute_policy_loss): far beyond any clip range, it keeps a ratio that
+// would be infinite from making 0 advantages no numbers.
+inline constexpr float kLogRatioBound = 20.0f;
 PolicyTerm clipped_policy_loss(float log_ratio, float advantage, const LossOptions& options);
 
 }  // namespace tandem::trainer

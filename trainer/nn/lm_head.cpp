@@ -17,6 +17,8 @@ Tensor empty_logits(std::int64_t rows, std::int64_t vocab, DType dtype) {
     return Tensor::empty({rows, vocab}, dtype, "logits");
 }
 
+constexpr std::size_t kScratchPerRow = 7;  // floats of a Chunk
+
 // target[rows[i]] = from[i], other rows zero.
 void scatter_rows(Stream& stream, const Tensor& from, std::span<const std::int32_t> rows, Tensor target) {
     ops::fill_zero(stream, target);
@@ -30,6 +32,26 @@ void scatter_rows(Stream& stream, const Tensor& from, std::span<const std::int32
 }
 
 }  // namespace
+
+// The numbers of one chunk, a row of them for each target.
+struct LmHead::Chunk {
+    std::span<const std::int32_t> tokens;
+    TargetScores scores;
+    TargetGradients gradients;
+    std::span<float> lse;
+};
+
+LmHead::Chunk LmHead::make_chunk(std::span<float> scratch, std::span<const std::int32_t> tokens,
+                                 const TargetLoss& loss) {
+    const std::size_t n = tokens.size();
+    const auto part = [&](std::size_t i, bool wanted = true) {
+        return wanted ? scratch.subspan(i * n, n) : std::span<float>();
+    };
+    return {tokens,
+            {part(0), part(1), part(2, loss.trains_values())},
+            {part(3), part(4, loss.differentiates_entropy()), part(5, loss.trains_values())},
+            part(6)};
+}
 
 LmHead::LmHead(RmsNorm norm, Parameter& weight, Parameter* value_weight, std::int64_t chunk_rows)
     : norm_(std::move(norm)), weight_(&weight), value_weight_(value_weight), chunk_rows_(chunk_rows) {
@@ -110,35 +132,20 @@ Tensor LmHead::loss(const Compute& compute, const Tensor& hidden, const Targets&
     const Tensor selected = select(compute, hidden, targets, saved);
     const Tensor dselected = empty_activation(selected.shape(), selected.dtype());
     const std::int64_t most = std::min(chunk_rows_, count);
-    const bool one_chunk = most == count;
-    if (loss.looks_ahead() && !one_chunk) look_ahead(compute, selected, targets, loss);
-    const Tensor logits = empty_logits(most, weight_->shape[0], DType::float32);
-    std::vector<float> scratch(static_cast<std::size_t>(most) * 7);
+    if (loss.looks_ahead() && most < count) look_ahead(compute, selected, targets, loss);
+    const Tensor logits = empty_activation({most, weight_->shape[0]}, DType::float32);
+    std::vector<float> scratch(static_cast<std::size_t>(most) * kScratchPerRow);
     for (std::int64_t first = 0; first < count; first += chunk_rows_) {
         const std::int64_t rows = std::min(chunk_rows_, count - first);
-        const auto n = static_cast<std::size_t>(rows);
-        const auto part = [&](std::int64_t i, bool wanted) {
-            return wanted ? std::span<float>(scratch.data() + i * most, n) : std::span<float>();
-        };
-        const TargetScores scores{part(0, true), part(1, true), part(2, loss.trains_values())};
-        const TargetGradients gradients{part(3, true), part(4, loss.differentiates_entropy()),
-                                        part(5, loss.trains_values())};
-        const std::span<float> lse = part(6, true);
-        const auto tokens = targets.tokens.subspan(static_cast<std::size_t>(first), n);
-        const Tensor chunk = logits.rows(0, rows);
+        const auto tokens =
+            targets.tokens.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows));
+        const Chunk chunk = make_chunk(scratch, tokens, loss);
         const Tensor x = selected.rows(first, rows);
-        const Tensor dx = dselected.rows(first, rows);
-        score_chunk(compute, x, tokens, loss.temperature(), chunk, lse, scores);
+        score_chunk(compute, x, tokens, loss.temperature(), logits.rows(0, rows), chunk.lse, chunk.scores);
         compute.stream.synchronize();
-        if (loss.looks_ahead() && one_chunk) loss.look_ahead(scores.logprobs);
-        loss.gradients(first, scores, gradients);
-        ops::token_logprobs_backward(compute.stream, chunk, tokens, loss.temperature(), lse,
-                                     gradients.dlogprobs, scores.entropies, gradients.dentropies);
-        backward_chunk(compute, chunk, x, *weight_, dx, /*accumulate=*/false);
-        if (loss.trains_values()) {
-            const Tensor dvalues = Tensor::from<float>(gradients.dvalues, {rows, 1});
-            backward_chunk(compute, dvalues, x, *value_weight_, dx, /*accumulate=*/true);
-        }
+        if (loss.looks_ahead() && rows == count) loss.look_ahead(chunk.scores.logprobs);
+        loss.gradients(first, chunk.scores, chunk.gradients);
+        backward_chunk(compute, chunk, loss, x, logits.rows(0, rows), dselected.rows(first, rows));
     }
     const Tensor drows = empty_activation(selected.shape(), selected.dtype());
     norm_.backward(compute, dselected, saved, drows, /*accumulate_dx=*/false);
@@ -146,8 +153,19 @@ Tensor LmHead::loss(const Compute& compute, const Tensor& hidden, const Targets&
     return dhidden;
 }
 
-void LmHead::backward_chunk(const Compute& compute, const Tensor& doutput, const Tensor& selected,
-                            const Parameter& weight, Tensor dselected, bool accumulate) const {
+void LmHead::backward_chunk(const Compute& compute, const Chunk& chunk, const TargetLoss& loss,
+                            const Tensor& selected, const Tensor& logits, const Tensor& dselected) const {
+    ops::token_logprobs_backward(compute.stream, logits, chunk.tokens, loss.temperature(), chunk.lse,
+                                 chunk.gradients.dlogprobs, chunk.scores.entropies,
+                                 chunk.gradients.dentropies);
+    backward_linear(compute, logits, selected, *weight_, dselected, /*accumulate=*/false);
+    if (!loss.trains_values()) return;
+    const Tensor dvalues = Tensor::from<float>(chunk.gradients.dvalues, {selected.dim(0), 1});
+    backward_linear(compute, dvalues, selected, *value_weight_, dselected, /*accumulate=*/true);
+}
+
+void LmHead::backward_linear(const Compute& compute, const Tensor& doutput, const Tensor& selected,
+                             const Parameter& weight, Tensor dselected, bool accumulate) const {
     Tensor dy = doutput;
     if (compute.dtype != DType::float32) {
         dy = empty_logits(doutput.dim(0), doutput.dim(1), compute.dtype);

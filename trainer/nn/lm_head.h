@@ -30,9 +30,15 @@ class LmHead {
                      const TargetScores& scores) const;
     void look_ahead(const Compute& compute, const Tensor& selected, const Targets& targets,
                     TargetLoss& loss) const;
-    // Of one chunk: its dselected, and the gradient of `weight`. accumulate: dselected is added to.
-    void backward_chunk(const Compute& compute, const Tensor& doutput, const Tensor& selected,
-                        const Parameter& weight, Tensor dselected, bool accumulate) const;
+    struct Chunk;
+    static Chunk make_chunk(std::span<float> scratch, std::span<const std::int32_t> tokens,
+                            const TargetLoss& loss);
+    // dselected, and the weights' gradients. Destroys the logits.
+    void backward_chunk(const Compute& compute, const Chunk& chunk, const TargetLoss& loss,
+                        const Tensor& selected, const Tensor& logits, const Tensor& dselected) const;
+    // Of one linear output; accumulate: dselected is added to.
+    void backward_linear(const Compute& compute, const Tensor& doutput, const Tensor& selected,
+                         const Parameter& weight, Tensor dselected, bool accumulate) const;
 
     RmsNorm norm_;
     Parameter* weight_;

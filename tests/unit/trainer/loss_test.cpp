@@ -72,6 +72,16 @@ TEST(PolicyLoss, GradientIsTheLosssDerivative) {
     }
 }
 
+TEST(PolicyLoss, RatiosBeyondAllBoundsStayNumbers) {
+    for (const float log_ratio : {-1000.0f, 1000.0f}) {
+        for (const float advantage : {-1.0f, 0.0f, 1.0f}) {
+            const PolicyTerm term = clipped_policy_loss(log_ratio, advantage, grpo_loss(0.2f, 0.2f));
+            EXPECT_TRUE(std::isfinite(term.loss)) << log_ratio << " " << advantage;
+            EXPECT_EQ(term.dlog_ratio, 0.0f);
+        }
+    }
+}
+
 TEST(Kl, GoldenValues) {
     const std::vector<std::pair<KlForm, List>> golden{
         {KlForm::k1, {0.2f, -0.3f, 0.5f, -0.3f, 13.9f}},
