@@ -86,6 +86,7 @@ class Loop {
 };
 
 LoopResult Loop::run() {
+    result_.task = parts_.task.name();
     if (state_.phase == LoopState::Phase::sft) {
         warm_start();
         sync();

@@ -17,6 +17,7 @@ struct SyncTimes {
 };
 
 struct LoopResult {
+    std::string task;  // its name
     std::int64_t sft_steps = 0;
     std::int64_t grpo_steps = 0;
     HeldOutResult first, last;

@@ -43,7 +43,7 @@ nlohmann::ordered_json summary_of(const RunConfig& c, const LoopResult& r) {
         return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
     };
     ordered_json summary = {{"name", c.run.name},
-                            {"task", c.data.task},
+                            {"task", r.task},
                             {"version", TANDEM_VERSION},
                             {"seed", c.run.seed},
                             {"steps", r.grpo_steps},
