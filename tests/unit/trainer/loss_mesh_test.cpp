@@ -155,12 +155,16 @@ TEST(LossMesh, FixedMicroBatchesDoNotMatter) {
     const auto samples = full_samples({11, 3, 1, 9, 6, 14, 2, 5, 8}, config.vocab_size);
     const LossOptions loss = all_losses().back().second;
     const Outcome one = run_mesh({1, 1}, config, options_of(Mode::packed, 1000), samples, loss, prepare);
-    for (const MeshSizes& sizes : std::vector<MeshSizes>{{1, 1}, {2, 1}, {2, 2}}) {
-        PolicyOptions options = options_of(Mode::packed, 50);
-        options.micro_batch = 2;
-        const Outcome found = run_mesh(sizes, config, options, samples, loss, prepare);
-        EXPECT_EQ(found.stats.micro_batches, sizes.dp == 1 ? 5 : 3);
-        expect_same(found, one);
+    for (const MeshSizes& sizes : std::vector<MeshSizes>{{1, 1}, {2, 1}, {2, 2}, {2, 1, 2}}) {
+        for (const bool reduce_each : {true, false}) {
+            PolicyOptions options = options_of(Mode::packed, 50);
+            options.micro_batch = 2;
+            options.reduce_every_micro_batch = reduce_each;
+            if (sizes.dp_replicate > 0) options.shard_axes = {"cp"};  // every dp rank a replica
+            const Outcome found = run_mesh(sizes, config, options, samples, loss, prepare);
+            EXPECT_EQ(found.stats.micro_batches, sizes.dp == 1 ? 5 : 3);
+            expect_same(found, one);
+        }
     }
 }
 
