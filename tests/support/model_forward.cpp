@@ -37,7 +37,7 @@ struct Engine {
           weights(config, dtype),
           cache(config, dtype, round_up(length), kPage),
           decoder(config, weights, cache) {
-        weights.load(directory);
+        weights.load(config, directory);
         for (std::int64_t i = 0; i < cache.pages_for(static_cast<std::int64_t>(length)); ++i)
             pages.push_back(cache.pool().take());
     }
