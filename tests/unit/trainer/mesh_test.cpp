@@ -110,6 +110,16 @@ TEST(Mesh, UntiedWithoutQkNorm) {
     expect_all_meshes_agree(config, base_options(), random_samples({11, 3, 17, 9, 6}, config.vocab_size, 4));
 }
 
+TEST(Mesh, BiasesOnEveryProjection) {
+    auto config = tiny_config();
+    config.qk_norm = false;
+    config.qkv_bias = config.o_bias = config.mlp_bias = true;
+    config.rope_scaling.type = model::RopeScaling::Type::yarn;
+    config.rope_scaling.factor = 4;
+    config.rope_scaling.original_max_position_embeddings = 8;
+    expect_all_meshes_agree(config, base_options(), random_samples({11, 3, 17, 9, 6}, config.vocab_size, 8));
+}
+
 TEST(Mesh, FewerSamplesThanRanksRunEmptyPacks) {
     const auto config = tiny_config();
     expect_all_meshes_agree(config, base_options(), random_samples({8}, config.vocab_size, 5));
