@@ -2,9 +2,10 @@
 
 #include <unicode/normalizer2.h>
 #include <unicode/uchar.h>
+#include <unicode/uniset.h>
 #include <unicode/unistr.h>
 
-#include <functional>
+#include <vector>
 
 #include "common/error.h"
 #include "common/tokenizer/pattern.h"
@@ -13,11 +14,15 @@
 namespace tandem::tokenizer {
 namespace {
 
+// NFC and its like, with the characters of Unicode 9: the tables of the reference end there.
 class Unicode : public Normalizer {
   public:
     Unicode(const char* data, UNormalization2Mode mode) {
         UErrorCode status = U_ZERO_ERROR;
-        form_ = icu::Normalizer2::getInstance(nullptr, data, mode, status);
+        known_.applyPattern("[:age=9.0:]", status);
+        known_.freeze();
+        const icu::Normalizer2* form = icu::Normalizer2::getInstance(nullptr, data, mode, status);
+        if (U_SUCCESS(status)) form_ = std::make_unique<icu::FilteredNormalizer2>(*form, known_);
         require(U_SUCCESS(status) != 0, "ICU has no normalisation {}: {}", data, u_errorName(status));
     }
     void apply(std::string& text) const override {
@@ -33,20 +38,38 @@ class Unicode : public Normalizer {
     }
 
   private:
-    const icu::Normalizer2* form_ = nullptr;  // a singleton of ICU's
+    icu::UnicodeSet known_;
+    std::unique_ptr<icu::FilteredNormalizer2> form_;
 };
+
+// Of capitals that came with Unicode 16 and 17 ICU 72 does not know.
+char32_t lower_of(char32_t c) {
+    struct Range {
+        char32_t first, last, lower;
+    };
+    static constexpr Range kNewer[] = {
+        {0x1C89, 0x1C89, 0x1C8A},    {0xA7CB, 0xA7CB, 0x0264}, {0xA7CC, 0xA7CC, 0xA7CD},
+        {0xA7CE, 0xA7CE, 0xA7CF},    {0xA7D2, 0xA7D2, 0xA7D3}, {0xA7D4, 0xA7D4, 0xA7D5},
+        {0xA7DA, 0xA7DA, 0xA7DB},    {0xA7DC, 0xA7DC, 0x019B}, {0x10D50, 0x10D65, 0x10D70},
+        {0x16EA0, 0x16EB8, 0x16EBB},
+    };
+    for (const Range& range : kNewer) {
+        if (c >= range.first && c <= range.last) return range.lower + (c - range.first);
+    }
+    return static_cast<char32_t>(u_tolower(static_cast<UChar32>(c)));
+}
 
 // Character by character, so a final sigma becomes a plain one.
 class Lowercase : public Normalizer {
   public:
     void apply(std::string& text) const override {
-        std::string out, utf8;
+        std::string out;
         for (std::size_t at = 0; at < text.size();) {
             const char32_t c = next_code_point(text, at);
             if (c == 0x130) {
                 out += "i\u0307";
             } else {
-                append_utf8(out, static_cast<char32_t>(u_tolower(static_cast<UChar32>(c))));
+                append_utf8(out, lower_of(c));
             }
         }
         text = std::move(out);

@@ -101,14 +101,17 @@ bool is_white_space(char32_t c) {
 bool is_numeric(char32_t c) {
     return (category_of(c) & U_GC_N_MASK) != 0;
 }
+
+// Two vowel signs have become letters since.
 bool is_mark(char32_t c) {
-    return (category_of(c) & U_GC_M_MASK) != 0;
+    return ((category_of(c) & U_GC_M_MASK) != 0 && assigned_by(c, 9)) || c == 0x1CF2 || c == 0x1CF3;
 }
 
 bool is_punctuation(char32_t c) {
     if (c < 0x80)
         return u_ispunct(static_cast<UChar32>(c)) != 0 ||
                (c > 0x20 && c < 0x7F && !u_isalnum(static_cast<UChar32>(c)));
+    if (c == 0x166D || c == 0x111C9) return true;  // have become a symbol and a mark since
     return (category_of(c) & U_GC_P_MASK) != 0 && assigned_by(c, 8);
 }
 

@@ -20,7 +20,7 @@ bool is_valid_utf8(std::string_view bytes);
 bool is_white_space(char32_t code_point);  // White_Space
 bool is_numeric(char32_t code_point);      // general categories Nd, Nl, No
 bool is_punctuation(char32_t code_point);  // ASCII punctuation and categories P*, as of Unicode 8
-bool is_mark(char32_t code_point);         // categories M*
+bool is_mark(char32_t code_point);         // categories M*, as of Unicode 9
 bool is_word(char32_t code_point);         // \w of Rust's regex: Alphabetic, M, Nd, Pc, Join_Control
 
 }  // namespace tandem::tokenizer

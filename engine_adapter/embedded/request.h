@@ -36,6 +36,7 @@ struct Prompt {
     // Where the random numbers of its samples start: sample i draws from stream first_stream + i of its seed.
     // Prompts that share one seed get distinct streams.
     std::uint64_t first_stream = 0;
+    bool skip_special_tokens = true;  // in the answer's text
 };
 
 struct GenerateRequest {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
+#include "common/tokenizer/tokenizer.h"
 #include "engine_adapter/embedded/sampling_json.h"
 
 namespace tandem::engine {
@@ -29,12 +30,26 @@ std::vector<std::int32_t> parse_tokens(const json& list, const RequestLimits& li
     return tokens;
 }
 
-void check_fields(const json& body) {
+// A prompt in words, with the special tokens that the tokenizer puts around a text.
+std::vector<std::int32_t> parse_text(const json& text, const RequestLimits& limits) {
+    require(text.is_string(), "text must be a string or a list of strings");
+    std::vector<std::int32_t> tokens = limits.tokenizer->encode(text.get_ref<const std::string&>(), true);
+    require(!tokens.empty(), "text is empty: a prompt needs at least one token");
+    for (const std::int32_t id : tokens) {
+        require(id < limits.vocab_size, "the tokenizer gives token id {}, the model's vocabulary ends at {}",
+                id, limits.vocab_size);
+    }
+    return tokens;
+}
+
+void check_fields(const json& body, const RequestLimits& limits) {
     const auto asks = [&](const char* key) {
         const json value = body.value(key, json());
         return !value.is_null() && value != false && value != 0 && value != json::array();
     };
-    if (asks("text") && !asks("input_ids")) {
+    require(!asks("text") || !asks("input_ids") || limits.tokenizer == nullptr,
+            "text and input_ids name the prompt twice: send one of them");
+    if (asks("text") && !asks("input_ids") && limits.tokenizer == nullptr) {
         throw InvalidArgument("this model has no tokenizer files: send input_ids instead of text");
     }
     require(!asks("stream"), "stream = true is not supported");
@@ -130,6 +145,14 @@ json finish_json(const SampleOutput& sample) {
     return {{"type", "abort"}, {"message", "aborted"}};
 }
 
+std::string text_of(const SampleOutput& sample, const Prompt& prompt, const tokenizer::Tokenizer* tokenizer) {
+    if (tokenizer == nullptr) return "";
+    std::vector<std::int32_t> tokens = sample.tokens;
+    if (sample.finish == Finish::stop && !tokens.empty() && tokens.back() == sample.matched)
+        tokens.pop_back();
+    return tokenizer->decode(tokens, prompt.skip_special_tokens);
+}
+
 }  // namespace
 
 json parse_body(const std::string& body) {
@@ -144,15 +167,20 @@ json parse_body(const std::string& body) {
 GenerateRequest parse_generate(const std::string& text, const RequestLimits& limits,
                                std::uint64_t request_number) {
     const json body = parse_body(text);
-    check_fields(body);
-    const json& ids = body.contains("input_ids") ? body["input_ids"] : json();
-    require(ids.is_array(), "input_ids is missing: a list of token ids, or a list of such lists");
-    require(!ids.empty(), "input_ids is empty: a prompt needs at least one token");
+    check_fields(body, limits);
+    const json ids = body.value("input_ids", json()), text_prompts = body.value("text", json());
+    const bool words = ids.is_null() && !text_prompts.is_null() && limits.tokenizer != nullptr;
+    if (!words) {
+        require(ids.is_array(), "input_ids is missing: a list of token ids, or a list of such lists");
+        require(!ids.empty(), "input_ids is empty: a prompt needs at least one token");
+    }
+    require(!words || !text_prompts.is_array() || !text_prompts.empty(), "text is an empty list");
 
     GenerateRequest request;
-    request.as_list = ids[0].is_array();
+    request.as_list = words ? text_prompts.is_array() : ids[0].is_array();
     request.return_logprob = parse_return_logprob(body);
-    const auto count = request.as_list ? ids.size() : std::size_t{1};
+    const json& prompts = words ? text_prompts : ids;
+    const auto count = request.as_list ? prompts.size() : std::size_t{1};
     const json params = body.value("sampling_params", json());
     const bool own_params = params.is_array();
     require(!own_params || params.size() == count, "sampling_params lists {} objects for {} prompts",
@@ -164,8 +192,10 @@ GenerateRequest parse_generate(const std::string& text, const RequestLimits& lim
         ParsedSampling sampling =
             parse_sampling(object.is_null() ? json::object() : object, limits.vocab_size);
         Prompt prompt;
-        prompt.tokens = parse_tokens(request.as_list ? ids[i] : ids, limits);
+        const json& one = request.as_list ? prompts[i] : prompts;
+        prompt.tokens = words ? parse_text(one, limits) : parse_tokens(one, limits);
         prompt.params = std::move(sampling.params);
+        prompt.skip_special_tokens = sampling.skip_special_tokens;
         const bool explicit_seed = own_params && prompt.params.seed.has_value();
         prompt.first_stream = explicit_seed ? 0 : next_stream;
         next_stream += static_cast<std::uint64_t>(prompt.params.n);
@@ -178,7 +208,8 @@ GenerateRequest parse_generate(const std::string& text, const RequestLimits& lim
     return request;
 }
 
-json generate_answer(const GenerateRequest& request, const GenerateResult& result) {
+json generate_answer(const GenerateRequest& request, const GenerateResult& result,
+                     const tokenizer::Tokenizer* tokenizer) {
     json list = json::array();
     for (const SampleOutput& sample : result.samples) {
         const Prompt& prompt = request.prompts[sample.prompt];
@@ -195,7 +226,9 @@ json generate_answer(const GenerateRequest& request, const GenerateResult& resul
                 logprobs.push_back({sample.logprobs[i], sample.tokens[i], nullptr});
             }
         }
-        list.push_back({{"text", ""}, {"output_ids", sample.tokens}, {"meta_info", std::move(meta)}});
+        list.push_back({{"text", text_of(sample, prompt, tokenizer)},
+                        {"output_ids", sample.tokens},
+                        {"meta_info", std::move(meta)}});
     }
     const bool single = !request.as_list && list.size() == 1;
     return single ? list[0] : list;

@@ -6,12 +6,17 @@
 
 #include "engine_adapter/embedded/embedded_engine.h"
 
+namespace tandem::tokenizer {
+class Tokenizer;
+}
+
 namespace tandem::engine {
 
 struct RequestLimits {
     std::int64_t vocab_size = 0;
     std::int64_t context_length = 0;  // prompt and new tokens together
     std::int64_t kv_tokens = 0;
+    const tokenizer::Tokenizer* tokenizer = nullptr;  // nullptr: requests must bring input_ids
 };
 
 // `request_number` names requests that bring no rid. Throws InvalidArgument with a message for the client:
@@ -23,8 +28,10 @@ struct RequestLimits {
 GenerateRequest parse_generate(const std::string& body, const RequestLimits& limits,
                                std::uint64_t request_number);
 
-// An object for one sample of one prompt that was not sent as a list, otherwise a list.
-nlohmann::json generate_answer(const GenerateRequest& request, const GenerateResult& result);
+// An object for one sample of one prompt that was not sent as a list, otherwise a list. Its text is empty
+// without a tokenizer; the token that stopped a sample is in output_ids, not in the text.
+nlohmann::json generate_answer(const GenerateRequest& request, const GenerateResult& result,
+                               const tokenizer::Tokenizer* tokenizer = nullptr);
 
 // The body as a JSON object; an empty body is an empty object. Throws InvalidArgument.
 nlohmann::json parse_body(const std::string& body);

@@ -18,8 +18,9 @@ using http::Request;
 using http::Responder;
 using nlohmann::json;
 
-RequestLimits limits_of(const EmbeddedEngine& engine) {
-    return {engine.config().vocab_size, engine.config().max_position_embeddings, engine.options().kv_tokens};
+RequestLimits limits_of(const EmbeddedEngine& engine, const tokenizer::Tokenizer* tokenizer) {
+    return {engine.config().vocab_size, engine.config().max_position_embeddings, engine.options().kv_tokens,
+            tokenizer};
 }
 
 const char* name_of(WeightState state) {
@@ -36,13 +37,14 @@ const char* name_of(WeightState state) {
     return "none";
 }
 
-void generate(EmbeddedEngine& engine, const Request& request, const Responder& responder) {
+void generate(EmbeddedEngine& engine, const tokenizer::Tokenizer* tokenizer, const Request& request,
+              const Responder& responder) {
     static std::atomic<std::uint64_t> number{0};
-    auto parsed =
-        std::make_shared<GenerateRequest>(parse_generate(request.body, limits_of(engine), number++));
-    const auto done = [parsed, responder](const GenerateResult& result) {
+    auto parsed = std::make_shared<GenerateRequest>(
+        parse_generate(request.body, limits_of(engine, tokenizer), number++));
+    const auto done = [parsed, responder, tokenizer](const GenerateResult& result) {
         if (!result.status.ok()) return responder.fail(result.status);
-        responder.send(200, generate_answer(*parsed, result));
+        responder.send(200, generate_answer(*parsed, result, tokenizer));
     };
     engine.generate(*parsed, done, [responder] { return responder.client_gone(); });
 }
@@ -104,7 +106,7 @@ void model_info(const EmbeddedEngine& engine, const RouteInfo& info, const Respo
     if (!info.receiver.empty()) tandem["receiver"] = info.receiver;
     if (!state.reason.empty()) tandem["reason"] = state.reason;
     responder.send(200, {{"model_path", info.model_path},
-                         {"tokenizer_path", nullptr},
+                         {"tokenizer_path", info.tokenizer != nullptr ? json(info.model_path) : json()},
                          {"is_generation", true},
                          {"weight_version", std::to_string(state.version)},
                          {"tandem", std::move(tandem)}});
@@ -187,7 +189,9 @@ void add_routes(http::Server& server, EmbeddedEngine& engine, const RouteInfo& i
         server.route("GET", path, handler);
         server.route("POST", path, handler);
     };
-    server.route("POST", "/generate", [&](const Request& r, Responder out) { generate(engine, r, out); });
+    server.route("POST", "/generate", [&engine, info](const Request& r, Responder out) {
+        generate(engine, info.tokenizer, r, out);
+    });
     server.route("POST", "/pause_generation",
                  [&](const Request& r, Responder out) { pause(engine, r, out); });
     server.route("POST", "/continue_generation",

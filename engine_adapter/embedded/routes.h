@@ -1,6 +1,6 @@
 // The engine's HTTP routes, with SGLang's names, fields and answers.
 //
-//   POST /generate                    input_ids, sampling_params, return_logprob, rid
+//   POST /generate                    text or input_ids, sampling_params, return_logprob, rid
 //   POST /pause_generation            mode: abort (default), retract, in_place; answers when no forward pass
 //   runs POST /continue_generation GET|POST /flush_cache             400 while requests run or wait POST
 //   /abort_request               rid, or abort_all GET /model_info /get_model_info   model_path,
@@ -15,11 +15,16 @@
 #include "common/http/server.h"
 #include "engine_adapter/embedded/embedded_engine.h"
 
+namespace tandem::tokenizer {
+class Tokenizer;
+}
+
 namespace tandem::engine {
 
 struct RouteInfo {
     std::string model_path;
-    std::string receiver;  // address of the engine's receiver; empty: none
+    std::string receiver;                             // address of the engine's receiver; empty: none
+    const tokenizer::Tokenizer* tokenizer = nullptr;  // nullptr: none; outlives the server
 };
 
 // The engine must outlive the server.

@@ -88,6 +88,11 @@ const std::map<std::string, Setter>& setters() {
              require(value.is_boolean(), "sampling_params.ignore_eos must be true or false");
              out.params.ignore_eos = value.get<bool>();
          }},
+        {"skip_special_tokens",
+         [](ParsedSampling& out, const json& value, std::int64_t) {
+             require(value.is_boolean(), "sampling_params.skip_special_tokens must be true or false");
+             out.skip_special_tokens = value.get<bool>();
+         }},
     };
     return kSetters;
 }
@@ -109,10 +114,9 @@ const std::map<std::string, json>& neutral_values() {
     return kNeutral;
 }
 
-// About text, of which there is none here.
+// About how text is put together or sent, which this engine does in one way only.
 bool concerns_text_only(const std::string& key) {
-    return key == "skip_special_tokens" || key == "spaces_between_special_tokens" || key == "no_stop_trim" ||
-           key == "stream_interval";
+    return key == "spaces_between_special_tokens" || key == "no_stop_trim" || key == "stream_interval";
 }
 
 }  // namespace

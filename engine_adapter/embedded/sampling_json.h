@@ -10,6 +10,7 @@ namespace tandem::engine {
 struct ParsedSampling {
     SamplingParams params;
     bool has_max_new_tokens = false;
+    bool skip_special_tokens = true;  // in the answer's text
 };
 
 // Unknown keys are refused, and so are known ones that this engine cannot honour, unless they ask for

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "common/error.h"
@@ -14,6 +15,7 @@
 #include "common/log.h"
 #include "common/model/check_weights.h"
 #include "common/ops/matmul.h"
+#include "common/tokenizer/tokenizer.h"
 #include "engine_adapter/embedded/routes.h"
 #include "engine_adapter/receiver/receiver.h"
 
@@ -62,6 +64,10 @@ void serve(const ServeOptions& options) {
     const model::ModelConfig config = model::read_model_config(options.model);
     const bool load = options.load_format == "auto";
     if (load) model::check_weights(model::Safetensors::open(options.model), config);
+    std::optional<tokenizer::Tokenizer> tokenizer;  // without one, requests must bring input_ids
+    if (tokenizer::Tokenizer::present(options.model)) {
+        tokenizer.emplace(tokenizer::Tokenizer::from_directory(options.model));
+    }
     ops::set_compute_threads(options.threads > 0
                                  ? options.threads
                                  : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
@@ -83,7 +89,7 @@ void serve(const ServeOptions& options) {
     engine.start();
 
     Receiver receiver(engine);
-    add_routes(server, engine, {options.model, receiver.address()});
+    add_routes(server, engine, {options.model, receiver.address(), tokenizer ? &*tokenizer : nullptr});
     server.start();
     std::printf("listening on %s\n", server.url().c_str());
     std::fflush(stdout);

@@ -55,7 +55,7 @@ def main():
             return {int(c) for c in run.stdout.split()}
 
         han_here, han_there = pcre2(r"\p{sc:Han}"), oniguruma(r"\p{Han}")
-        stand_ins = {0x180E: 0x200D}  # PCRE2's \s takes it for white space
+        stand_ins = {0x180E: 0x2061}  # PCRE2's \s takes it for white space
         for category in CATEGORIES:
             here = pcre2(r"\p{%s}" % category)
             for c in oniguruma(r"\p{%s}" % category) - here:

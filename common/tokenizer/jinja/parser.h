@@ -85,7 +85,7 @@ class Parser {
     std::vector<Token> tokens_;
     std::size_t at_ = 0;
     int nesting_ = 0;
-    int loops_ = 0;  // around what is being read
+    int loops_ = 0;                               // around what is being read
     std::set<std::string> read_, set_, guarded_;  // names
 };
 

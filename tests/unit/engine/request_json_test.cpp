@@ -3,9 +3,12 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
+#include "common/tokenizer/tokenizer.h"
 
 namespace tandem::engine {
 namespace {
@@ -196,6 +199,52 @@ TEST(RequestJson, AnswersLookLikeSglangs) {
     answer = generate_answer(request, result);
     ASSERT_TRUE(answer.is_array());
     EXPECT_EQ(answer[1]["meta_info"]["finish_reason"], json({{"type", "length"}, {"length", 2}}));
+}
+
+// A word a token: "a" is 1, "b" is 2, "</s>" is 3 and special.
+tokenizer::Tokenizer words() {
+    const std::string folder = testing::TempDir() + "/request_json_words";
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "/tokenizer.json") << R"({
+        "added_tokens": [{"id": 3, "content": "</s>", "special": true}],
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "model": {"type": "BPE", "vocab": {"<unk>": 0, "a": 1, "b": 2}, "merges": [], "unk_token": "<unk>"}})";
+    return tokenizer::Tokenizer::from_directory(folder);
+}
+
+TEST(RequestJson, TextInAndOut) {
+    const tokenizer::Tokenizer tokenizer = words();
+    RequestLimits limits = kLimits;
+    limits.tokenizer = &tokenizer;
+    const auto parse_text = [&](const json& body) { return parse_generate(body.dump(), limits, 0); };
+    GenerateRequest request = parse_text({{"text", "a b a"}});
+    EXPECT_FALSE(request.as_list);
+    EXPECT_EQ(request.prompts.at(0).tokens, (std::vector<std::int32_t>{1, 2, 1}));
+    request = parse_text({{"text", {"a", "b </s>"}}, {"sampling_params", {{"skip_special_tokens", false}}}});
+    EXPECT_TRUE(request.as_list);
+    EXPECT_EQ(request.prompts.at(1).tokens, (std::vector<std::int32_t>{2, 3}));
+
+    GenerateResult result;
+    result.samples.resize(2);
+    result.samples[0].tokens = {1, 3, 2};
+    result.samples[1].prompt = 1;
+    result.samples[1].tokens = {1, 3};
+    result.samples[1].finish = Finish::stop;
+    result.samples[1].matched = 3;
+    json answer = generate_answer(request, result, &tokenizer);
+    EXPECT_EQ(answer[0]["text"], "a </s> b");
+    EXPECT_EQ(answer[1]["text"], "a");
+    EXPECT_EQ(answer[1]["output_ids"], json({1, 3}));
+    request.prompts[0].skip_special_tokens = true;
+    EXPECT_EQ(generate_answer(request, result, &tokenizer)[0]["text"], "a b");
+
+    for (const json& body :
+         {json{{"text", ""}}, json{{"text", 5}}, json{{"text", json::array()}}, json{{"text", {"a", 1}}},
+          json{{"text", "a"}, {"input_ids", {1}}}, json::object()}) {
+        EXPECT_THROW(parse_text(body), InvalidArgument) << body;
+    }
+    limits.vocab_size = 2;
+    EXPECT_THROW(parse_text({{"text", "a b"}}), InvalidArgument);
 }
 
 }  // namespace
