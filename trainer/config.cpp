@@ -165,7 +165,7 @@ config::Schema schema_of(RunConfig& c) {
     s.integer("engine.threads", c.engine.threads, 1, 1024, "Compute threads of the started engine.");
     s.integer("engine.batch", c.engine.batch, 1, 1 << 16, "Samples that one request asks for.");
     s.real("engine.deadline_s", c.engine.deadline_s, 0.1, 86400,
-           "Seconds until an engine that does not answer ends the job.");
+           "Seconds until an engine that does not answer a request, of engine.batch samples, ends the job.");
 
     s.choice(
         "sync.mode", c.sync.mode, {"gather", "direct", "alias", "delta"},

@@ -66,29 +66,25 @@ std::vector<Completion> RolloutClient::generate(std::span<const std::vector<std:
                                                 std::span<const std::uint64_t> seeds,
                                                 const Sampling& sampling, std::int64_t version) {
     require(prompts.size() == seeds.size(), "{} prompts with {} seeds", prompts.size(), seeds.size());
-    const Deadline deadline = Deadline::after(deadline_);
+    const trace::Scope scope("POST /generate", "rollout");
+    const json answers =
+        client_.post_json("/generate", request_body(prompts, seeds, sampling), Deadline::after(deadline_));
+    const auto refuse = [&](const std::string& what) {
+        throw ProtocolError(fmt::format("engine {}: /generate: {}", client_.url(), what));
+    };
+    if (!answers.is_array() || answers.size() != prompts.size())
+        refuse(fmt::format("expected a list of {} answers", prompts.size()));
     std::vector<Completion> result;
-    for (std::size_t start = 0; start < prompts.size(); start += batch_) {
-        const trace::Scope scope("POST /generate", "rollout");
-        const std::size_t count = std::min(batch_, prompts.size() - start);
-        const json body = request_body(prompts.subspan(start, count), seeds.subspan(start, count), sampling);
-        const json answers = client_.post_json("/generate", body, deadline);
-        const auto refuse = [&](const std::string& what) {
-            throw ProtocolError(fmt::format("engine {}: /generate: {}", client_.url(), what));
-        };
-        if (!answers.is_array() || answers.size() != count)
-            refuse(fmt::format("expected a list of {} answers", count));
-        for (const json& answer : answers) {
-            try {
-                result.push_back(parse(answer, sampling));
-            } catch (const std::exception& error) {
-                refuse(fmt::format("answer {} is malformed: {}", result.size(), error.what()));
-            }
-            const std::int64_t made_by = result.back().weight_version;
-            if (made_by != version) {
-                refuse(fmt::format("answer {} was made by weight version {}, not {}", result.size() - 1,
-                                   made_by, version));
-            }
+    for (const json& answer : answers) {
+        try {
+            result.push_back(parse(answer, sampling));
+        } catch (const std::exception& error) {
+            refuse(fmt::format("answer {} is malformed: {}", result.size(), error.what()));
+        }
+        const std::int64_t made_by = result.back().weight_version;
+        if (made_by != version) {
+            refuse(fmt::format("answer {} was made by weight version {}, not {}", result.size() - 1, made_by,
+                               version));
         }
     }
     return result;

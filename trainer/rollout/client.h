@@ -31,12 +31,15 @@ class RolloutClient {
     RolloutClient(const std::string& url, std::chrono::nanoseconds deadline, std::int64_t batch);
 
     // One completion for each prompt, each with a seed of its own, so that it does not depend on its
-    // neighbours. At most `batch` prompts travel in one request. Throws TransportError or DeadlineExceeded
+    // neighbours. One request, which has the deadline to itself. Throws TransportError or DeadlineExceeded
     // naming the engine; ProtocolError when an answer is malformed or was made by other weights than
     // `version`.
     std::vector<Completion> generate(std::span<const std::vector<std::int32_t>> prompts,
                                      std::span<const std::uint64_t> seeds, const Sampling& sampling,
                                      std::int64_t version);
+
+    // How many prompts a request should carry.
+    std::size_t batch() const { return batch_; }
 
   private:
     http::Client client_;

@@ -1,5 +1,6 @@
 #include "trainer/rollout/rollouts.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "common/error.h"
@@ -57,14 +58,23 @@ std::vector<Completion> Rollouts::generate(std::span<const std::vector<std::int3
                                            std::span<const std::uint64_t> seeds, const Sampling& sampling,
                                            std::int64_t version) {
     const trace::Scope scope("generate", "rollout");
-    std::vector<std::int32_t> words;
-    if (client_ != nullptr) words = pack_completions(client_->generate(prompts, seeds, sampling, version));
-
-    auto size = static_cast<std::int64_t>(words.size());
-    world_.broadcast({reinterpret_cast<std::byte*>(&size), sizeof(size)}, 0);
-    words.resize(static_cast<std::size_t>(size));
-    world_.broadcast({reinterpret_cast<std::byte*>(words.data()), words.size() * sizeof(words[0])}, 0);
-    return unpack_completions(words);
+    require(prompts.size() == seeds.size(), "{} prompts with {} seeds", prompts.size(), seeds.size());
+    std::vector<Completion> result;
+    while (result.size() < prompts.size()) {
+        std::vector<std::int32_t> words;
+        if (client_ != nullptr) {
+            const std::size_t count = std::min(client_->batch(), prompts.size() - result.size());
+            words =
+                pack_completions(client_->generate(prompts.subspan(result.size(), count),
+                                                   seeds.subspan(result.size(), count), sampling, version));
+        }
+        auto size = static_cast<std::int64_t>(words.size());
+        world_.broadcast({reinterpret_cast<std::byte*>(&size), sizeof(size)}, 0);
+        words.resize(static_cast<std::size_t>(size));
+        world_.broadcast({reinterpret_cast<std::byte*>(words.data()), words.size() * sizeof(words[0])}, 0);
+        for (Completion& completion : unpack_completions(words)) result.push_back(std::move(completion));
+    }
+    return result;
 }
 
 std::vector<float> Rollouts::on_every_rank(std::size_t count,

@@ -14,8 +14,9 @@ class Rollouts {
     // `client` on rank 0, null elsewhere. The communicator must outlive this.
     Rollouts(comm::Communicator& world, std::unique_ptr<RolloutClient> client);
 
-    // As RolloutClient::generate, with the result on every rank. When rank 0 throws, the others wait until
-    // the job is aborted or their deadline passes.
+    // As RolloutClient::generate, in requests of the client's batch, each of which reaches every rank before
+    // the next is sent: no rank waits longer than one takes. When rank 0 throws, the others wait until the
+    // job is aborted or their deadline passes.
     std::vector<Completion> generate(std::span<const std::vector<std::int32_t>> prompts,
                                      std::span<const std::uint64_t> seeds, const Sampling& sampling,
                                      std::int64_t version);

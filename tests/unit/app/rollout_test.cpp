@@ -46,8 +46,10 @@ const std::vector<std::uint64_t> kSeeds = {1, 2, 3, 4, 5};
 
 TEST(RolloutClient, AsksInBatchesAndReadsWhatSglangAnswers) {
     FakeEngine engine;
-    RolloutClient client(engine.server.url(), std::chrono::seconds(5), 2);
-    const auto result = client.generate(kPrompts, kSeeds, {1.0, 3, {12}}, 3);
+    const auto world = comm::solo();
+    Rollouts rollouts(*world,
+                      std::make_unique<RolloutClient>(engine.server.url(), std::chrono::seconds(5), 2));
+    const auto result = rollouts.generate(kPrompts, kSeeds, {1.0, 3, {12}}, 3);
     ASSERT_EQ(result.size(), 5u);
     EXPECT_EQ(engine.requests.size(), 3u);
     const Completion expected{{6, 12}, {-0.1f * 3.0f, -0.25f}, 3};
@@ -90,6 +92,22 @@ TEST(RolloutClient, RefusesMalformedAnswers) {
                     a[1]["meta_info"]["output_token_logprobs"] = {{nullptr, 1, nullptr}};
                 }),
                 testing::HasSubstr("malformed"));
+}
+
+TEST(RolloutClient, KnowsWhatWasTruncated) {
+    const auto truncated = [](std::function<void(json&)> spoil) {
+        FakeEngine engine(std::move(spoil));
+        RolloutClient client(engine.server.url(), std::chrono::seconds(5), 16);
+        return client.generate(kPrompts, kSeeds, {1.0, 3, {12, 13}}, 3).at(1).truncated;
+    };
+    EXPECT_FALSE(truncated({}));  // an engine that does not say: it ends with a stop token
+    EXPECT_TRUE(truncated([](json& a) { a[1]["output_ids"][1] = 5; }));
+    EXPECT_FALSE(truncated([](json& a) { a[1]["meta_info"]["finish_reason"] = {{"type", "stop"}}; }));
+    EXPECT_TRUE(truncated([](json& a) { a[1]["meta_info"]["finish_reason"] = {{"type", "length"}}; }));
+    EXPECT_THAT(error_with([](json& a) {
+                    a[1]["meta_info"]["finish_reason"] = {{"type", "abort"}};
+                }),
+                testing::HasSubstr("answer 1 is malformed: it ended with finish_reason abort"));
 }
 
 TEST(RolloutClient, NamesAnEngineThatIsNotThere) {
