@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <tuple>
 
 #include "common/error.h"
 #include "common/model/config_reader.h"
@@ -119,19 +120,27 @@ double shortest(float value) {
 }  // namespace
 
 void ModelConfig::validate(const std::string& file) const {
-    const std::pair<const char*, std::int64_t> sizes[] = {
-        {"vocab_size", vocab_size},
-        {"hidden_size", hidden_size},
-        {"intermediate_size", intermediate_size},
-        {"num_hidden_layers", num_hidden_layers},
-        {"num_attention_heads", num_attention_heads},
-        {"num_key_value_heads", num_key_value_heads},
-        {"head_dim", head_dim},
-        {"max_position_embeddings", max_position_embeddings}};
-    for (const auto& [key, value] : sizes) {
-        if (value <= 0 || value > (std::int64_t{1} << 30)) {
-            throw ConfigError(file, key, fmt::format("must be a positive size, is {}", value));
+    // Far above any model, and such that no product or sum of them overflows.
+    constexpr std::int64_t kMany = std::int64_t{1} << 30, kWide = 1 << 22;
+    const std::tuple<const char*, std::int64_t, std::int64_t> sizes[] = {
+        {"vocab_size", vocab_size, kMany},
+        {"hidden_size", hidden_size, kWide},
+        {"intermediate_size", intermediate_size, kWide},
+        {"num_hidden_layers", num_hidden_layers, 1 << 14},
+        {"num_attention_heads", num_attention_heads, 1 << 16},
+        {"num_key_value_heads", num_key_value_heads, 1 << 16},
+        {"head_dim", head_dim, 1 << 16},
+        {"max_position_embeddings", max_position_embeddings, kMany}};
+    for (const auto& [key, value, most] : sizes) {
+        if (value <= 0 || value > most) {
+            throw ConfigError(file, key,
+                              fmt::format("must be a positive size of at most {}, is {}", most, value));
         }
+    }
+    if (num_attention_heads * head_dim > kWide) {
+        throw ConfigError(
+            file, "head_dim",
+            fmt::format("{} heads of {} are more than {} wide", num_attention_heads, head_dim, kWide));
     }
     if (num_attention_heads % num_key_value_heads != 0) {
         throw ConfigError(file, "num_attention_heads",

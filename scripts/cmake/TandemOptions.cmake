@@ -7,6 +7,7 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 
 option(TANDEM_WERROR "Treat warnings as errors" OFF)
 option(TANDEM_TESTS "Build tests and benches" ON)
+option(TANDEM_FUZZ "Build the libFuzzer targets of tests/fuzz (clang++; scripts/fuzz.sh)" OFF)
 set(TANDEM_SANITIZE "" CACHE STRING "address, thread or empty")
 
 if(NOT CMAKE_BUILD_TYPE)
@@ -23,6 +24,16 @@ if(TANDEM_SANITIZE)
   set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")  # line numbers are what a report needs
   add_link_options(-fsanitize=${TANDEM_SANITIZE})
   add_compile_definitions(TANDEM_SANITIZE_${TANDEM_SANITIZE}=1)
+endif()
+
+if(TANDEM_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
+    message(FATAL_ERROR "TANDEM_FUZZ needs clang++: -DCMAKE_CXX_COMPILER=clang++")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+                      -fno-omit-frame-pointer)
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
+  add_link_options(-fsanitize=address,undefined)
 endif()
 
 # One compiler cache over all build folders, where it is installed.

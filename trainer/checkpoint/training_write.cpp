@@ -118,7 +118,12 @@ void remove_old(const std::string& folder, std::int64_t step, std::int64_t keep)
     std::int64_t kept = 0;
     for (const std::string& directory : training_checkpoints(folder)) {
         if (*step_of(directory) > step) continue;
-        if (++kept > keep) fs::remove_all(directory);
+        if (++kept <= keep) continue;
+        // Never half a checkpoint under a checkpoint's name.
+        const std::string going = folder + "/." + fs::path(directory).filename().string() + ".partial";
+        fs::remove_all(going);
+        fs::rename(directory, going);
+        fs::remove_all(going);
     }
 }
 

@@ -4,6 +4,8 @@
 
 #include <csignal>
 #include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
 
 #include "tests/multiproc/app/program.h"
 
@@ -99,6 +101,47 @@ TEST_F(Resume, AKilledRunEndsAsIfItHadNotBeen) {
     EXPECT_EQ(json::parse(read_file(folder / "killed/summary.json"))["steps"], 11);
     finish(run("other", {"run.resume=" + (folder / "whole"), "grpo.steps=11"}));
     expect_equal_runs("killed", "other");
+}
+
+// Most of such a run is the writing of checkpoints.
+TEST_F(Resume, TwentyKillsAtRandomPointsCostNothing) {
+    const std::vector<std::string> steps = {"sft.steps=60", "grpo.steps=2", "checkpoint.every=1"};
+    std::mt19937 random(static_cast<unsigned>(testing::UnitTest::GetInstance()->random_seed()) + 3);
+    const std::string checkpoints = folder / "killed.partial/checkpoints";
+    const auto newest = [&] {
+        int step = 0;
+        std::error_code none;
+        for (const auto& entry : fs::directory_iterator(checkpoints, none)) {
+            const std::string name = entry.path().filename();
+            if (name.starts_with("step-")) step = std::max(step, std::stoi(name.substr(5)));
+        }
+        return step;
+    };
+    int left_behind = 0;
+    for (int kill = 0; kill < 20; ++kill) {
+        const int before = newest();
+        Program program(kill == 0 ? run("killed", steps) : resumed("killed", steps));
+        ASSERT_TRUE(eventually([&] { return newest() > before || !program.running(); })) << program.err();
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % 30'000));
+        const auto children = program.children();
+        program.kill(SIGKILL);
+        ASSERT_EQ(program.wait(), -SIGKILL) << program.err();
+        for (const auto& [name, pid] : children) {  // they end with their parent
+            ASSERT_TRUE(eventually([pid = pid] { return !alive(pid); })) << name;
+        }
+        for (const auto& entry : fs::directory_iterator(checkpoints)) {
+            left_behind += entry.path().filename().string().starts_with(".") ? 1 : 0;
+        }
+    }
+    std::printf("%d of 20 kills left an unfinished write behind, at steps up to %d\n", left_behind, newest());
+    Program last(resumed("killed", steps));
+    ASSERT_EQ(last.wait(), 0) << last.err();
+    EXPECT_THAT(last.err(), testing::Not(HasSubstr("not whole")));
+    for (const auto& entry : fs::directory_iterator(folder / "killed/checkpoints")) {
+        EXPECT_TRUE(entry.path().filename().string().starts_with("step-")) << entry.path();
+    }
+    finish(run("whole", {"sft.steps=60", "grpo.steps=2", "checkpoint.every=0"}));
+    expect_equal_runs("whole", "killed");
 }
 
 TEST_F(Resume, AnotherMeshGoesOn) {
