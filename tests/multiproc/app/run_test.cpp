@@ -27,7 +27,7 @@ TEST(Run, LeavesEverythingUnderItsName) {
     EXPECT_EQ(files_in(folder.path()), std::set<std::string>{"tiny"});
     EXPECT_EQ(files_in(folder / "tiny"),
               (std::set<std::string>{"checkpoint", "config.toml", "engine.log", "metrics.jsonl",
-                                     "report.html", "summary.json", "trace.json"}));
+                                     "report.html", "samples.jsonl", "summary.json", "trace.json"}));
     const json summary = json::parse(read_file(folder / "tiny/summary.json"));
     EXPECT_EQ(summary["world_size"], 4);
     EXPECT_EQ(summary["mesh"], (json{{"dp", 2}, {"cp", 2}}));
@@ -70,7 +70,8 @@ std::vector<json> timeless_metrics(const std::string& run) {
     std::istringstream in(read_file(run + "/metrics.jsonl"));
     for (std::string text; std::getline(in, text);) {
         json line = json::parse(text);
-        for (const char* key : {"ms", "generate_ms", "train_ms", "sync_ms", "memory_peak_bytes"})
+        for (const char* key : {"ms", "generate_ms", "reward_ms", "train_ms", "sync_ms", "memory_peak_bytes",
+                                "generate_tokens_per_second", "train_tokens_per_second", "mfu"})
             line.erase(key);
         lines.push_back(std::move(line));
     }
@@ -86,6 +87,7 @@ TEST(Run, RepeatsBitForBit) {
     const auto a = timeless_metrics(folder / "a"), b = timeless_metrics(folder / "b");
     ASSERT_EQ(a.size(), 22u);  // 10 + 10 steps, two evaluations
     for (std::size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i], b[i]);
+    EXPECT_EQ(read_file(folder / "a/samples.jsonl"), read_file(folder / "b/samples.jsonl"));
     const std::string weights = read_file(folder / "a/checkpoint/model.safetensors");
     EXPECT_GT(weights.size(), 390'000u);
     EXPECT_TRUE(weights == read_file(folder / "b/checkpoint/model.safetensors"));
