@@ -88,6 +88,12 @@ config::Schema schema_of(RunConfig& c) {
              {"none", "selective", "full"},
              "What a layer computes again in the backward instead of keeping it: nothing, the cheap half of "
              "it, or all; results do not change.");
+    s.choice(
+        "memory.offload", c.memory.offload, {"none", "optimizer", "parameters", "all"},
+        "What lives in a file instead of memory while it is not used: AdamW's moments, the fp32 shards (and "
+        "the reference model's), or both; results do not change.");
+    s.text("memory.offload_dir", c.memory.offload_dir,
+           "Folder on a local disk for offloaded state; empty: the run's own.");
 
     s.integer("sft.steps", c.sft.steps, 0, 1 << 30, "Steps of the supervised warm start; 0: none.");
     s.integer("sft.batch", c.sft.batch, 1, 1 << 20, "Examples a step.");

@@ -64,6 +64,8 @@ struct RunConfig {
     } train;
     struct {
         std::string activation_checkpointing = "none";
+        std::string offload = "none";
+        std::string offload_dir;
     } memory;
     struct {
         std::int64_t steps = 450;

@@ -12,6 +12,7 @@
 #include "trainer/config.h"
 #include "trainer/loss_config.h"
 #include "trainer/make_task.h"
+#include "trainer/memory_check.h"
 
 namespace tandem::trainer {
 namespace {
@@ -186,6 +187,7 @@ void check(const RunConfig& c, const config::Schema& s, int environment_world_si
     const auto m = model_config(c, s, *task);
     if (!c.model.path.empty()) check_weights(c.model.path, m);
     if (!c.loss.reference.empty()) check_weights(c.loss.reference, m);
+    check_memory(c, s, m);
     check_lengths(c, s, m, *task);
 }
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
 
 #include "common/comm/launch.h"
 #include "common/error.h"
@@ -13,11 +15,15 @@
 #include "engine_adapter/receiver/client.h"
 #include "sync/bench/speed_of_light.h"
 #include "sync/session/session.h"
+#include "sync/session/setup.h"
 #include "trainer/inspect/command.h"
 #include "trainer/job.h"
+#include "trainer/make_task.h"
+#include "trainer/memory/report.h"
 #include "trainer/rank.h"
 #include "trainer/report/html.h"
 #include "trainer/resume.h"
+#include "trainer/sync_memory.h"
 
 namespace tandem::trainer {
 namespace {
@@ -37,19 +43,30 @@ class PolicySource final : public sync::WeightSource {
 
 // The best of a few copies of as many bytes as a sync moves. Collective.
 double speed_of_light_ms(comm::Communicator& world, std::size_t bytes) {
-    sync::SpeedOfLight light(world, bytes);
+    sync::SpeedOfLight light(world, bytes, kSpeedOfLightBytes);
     double best = light.measure_ms();
     for (int i = 0; i < 4; ++i) best = std::min(best, light.measure_ms());
     return best;
 }
 
-SyncPort connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& policy,
-                      const std::string& engine_url, const RunConfig& config) {
-    const std::chrono::milliseconds patience(static_cast<std::int64_t>(config.sync.deadline_s * 1e3));
+sync::SessionOptions session_options(const RunConfig& config) {
     sync::SessionOptions options;
     options.mode = sync::mode_from_name(config.sync.mode);
     options.bucket_bytes = static_cast<std::size_t>(config.sync.bucket_mib) << 20;
     options.depth = static_cast<int>(config.sync.depth);
+    return options;
+}
+
+// Buckets that the cost model chooses for this machine may differ from the defaults that are assumed here.
+std::map<std::string, std::int64_t> memory_of_sync(const RunConfig& config, const model::ModelConfig& model) {
+    const sync::SessionOptions options = sync::choose(session_options(config));
+    return sync_memory(config, model, options.bucket_bytes, options.depth);
+}
+
+SyncPort connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& policy,
+                      const std::string& engine_url, const RunConfig& config) {
+    const std::chrono::milliseconds patience(static_cast<std::int64_t>(config.sync.deadline_s * 1e3));
+    sync::SessionOptions options = session_options(config);
     options.deadlines = {patience, patience, patience, patience, patience, patience, patience, patience};
 
     struct Joined {
@@ -63,6 +80,7 @@ SyncPort connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& p
     joined->session = std::make_unique<sync::Session>(world, joined->source, std::move(engine), options);
 
     SyncPort port;
+    port.memory = memory_of_sync(config, policy.config());
     port.publish = [joined, world](std::int64_t version) {
         const sync::SyncReport report = joined->session->push(version);
         if (joined->speed_of_light_ms == 0)
@@ -146,6 +164,20 @@ int rank(const Arguments& arguments) {
     return 0;
 }
 
+int inspect_memory(const Arguments& arguments) {
+    RunConfig config;
+    config::Schema schema = schema_of(config);
+    schema.read_file(arguments.config_file);
+    for (const std::string& assignment : arguments.overrides) schema.read_override(assignment);
+    check(config, schema, 0);
+    const auto task = make_task(config, schema);
+    const auto report =
+        memory::report_of(config, schema, *task, memory_of_sync(config, model_config(config, schema, *task)));
+    fmt::print("{}",
+               arguments.json ? memory::to_json(report).dump(2) + "\n" : memory::to_text(config, report));
+    return 0;
+}
+
 int explain(const Arguments& arguments) {
     RunConfig config;
     const config::Schema schema = schema_of(config);
@@ -192,6 +224,17 @@ int run(int argc, char** argv) {
     report_command->footer("Example:\n  tandem-train report runs/quickstart");
 
     const inspect::Command inspect_command(app);
+    CLI::App* memory_command = app.get_subcommand("inspect")->add_subcommand(
+        "memory", "Peak memory of a rank in a configured run, by tag, and with other choices under [memory]");
+    memory_command->add_option("config", arguments.config_file, "TOML file of the run")
+        ->required()
+        ->type_name("CONFIG.toml");
+    memory_command->add_option("--set", arguments.overrides, "Overrides a key of the file")
+        ->type_name("KEY=VALUE")
+        ->allow_extra_args(false);
+    memory_command->add_flag("--json", arguments.json, "As JSON, complete");
+    memory_command->footer(
+        "Example:\n  tandem-train inspect memory examples/quickstart/quickstart.toml --set mesh.dp=4");
 
     CLI::App* rank_command = app.add_subcommand("rank")->group("");  // started by this program only
     rank_command->add_option("run", arguments.run_directory)->required();
@@ -205,6 +248,7 @@ int run(int argc, char** argv) {
         return app.exit(error) == 0 ? 0 : 2;
     }
     if (explain_command->parsed()) return explain(arguments);
+    if (memory_command->parsed()) return inspect_memory(arguments);
     if (inspect_command.parsed()) {
         fmt::print("{}", inspect_command.run());
         return 0;

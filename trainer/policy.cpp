@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
+#include "common/log.h"
 #include "common/ops/elementwise.h"
 #include "common/trace.h"
 #include "trainer/data/micro_batch.h"
@@ -16,6 +18,7 @@
 #include "trainer/nn/decoder.h"
 #include "trainer/optim/adamw.h"
 #include "trainer/optim/grad_norm.h"
+#include "trainer/pack_plan.h"
 
 namespace tandem::trainer {
 namespace {
@@ -77,6 +80,8 @@ class TokenBuffer {
 }  // namespace
 
 struct Policy::Impl {
+    using Sleep = Policy::Sleep;
+
     Impl(DeviceMesh mesh_in, model::ModelConfig config_in, PolicyOptions options_in)
         : mesh(std::move(mesh_in)),
           config(checked(std::move(config_in))),
@@ -84,8 +89,9 @@ struct Policy::Impl {
           shard_mesh(mesh, shard_axes_of(options, mesh)),
           decoder(config, {options.logits_chunk_rows, options.checkpointing, options.value_head}),
           fsdp(decoder.parameters(), decoder.groups(), *shard_mesh.shards, *shard_mesh.replicas, compute,
-               {options.compute_dtype, options.reshard_after_forward}),
-          optimizer(fsdp.layout().numel(), options.beta1, options.beta2, options.eps, options.weight_decay),
+               {options.compute_dtype, options.reshard_after_forward, options.offload.parameters}),
+          optimizer(fsdp.layout().numel(), options.beta1, options.beta2, options.eps, options.weight_decay,
+                    options.offload.optimizer ? options.offload.directory : ""),
           ring(options.max_tokens_per_rank >= kRingOverlapTokens && shard_mesh.context->size() > 1
                    ? Stream::make_worker("ring")
                    : Stream::make_inline()) {
@@ -93,6 +99,65 @@ struct Policy::Impl {
         initialise();
         parameters = as_dtensors(fsdp.shards(), 0, model_parameters());
         extra_parameters = as_dtensors(fsdp.shards(), model_parameters(), decoder.parameters().size());
+        settle();
+    }
+
+    // --- what is where between calls
+
+    void park(FlatState& state) { state.park(options.offload.directory); }
+
+    // Everything where it belongs when nobody holds it: offloaded or asleep in the tier, else in memory.
+    void settle() {
+        const bool asleep = level == Sleep::all;
+        place(fsdp.state(), holders == 0 && (asleep || options.offload.parameters));
+        if (reference) place(*reference, holders == 0 && (asleep || options.offload.parameters));
+        for (FlatState* moment : {&optimizer.exp_avg(), &optimizer.exp_avg_sq()})
+            place(*moment, optimizer_holders == 0 && (level != Sleep::none || options.offload.optimizer));
+    }
+    void place(FlatState& state, bool parked) { parked ? park(state) : state.fetch(); }
+
+    void sleep(Sleep wanted) {
+        if (wanted == level) return;
+        level = wanted;
+        settle();
+        if (level == Sleep::all) {
+            require(!gradients_in_use, "gradients that were not applied cannot sleep");
+            fsdp.free_buffers();
+            released_gradients = fsdp.release_gradients();
+        } else if (!released_gradients.empty()) {
+            released_gradients.clear();
+            fsdp.zero_gradients();
+        }
+        if (level != Sleep::none) trim_cpu_pool();
+    }
+
+    // Keeps what is offloaded or asleep in memory while it lives.
+    class Hold {
+      public:
+        Hold(Impl& impl, bool optimizer) : impl_(impl), optimizer_(optimizer) { impl_.hold(+1, optimizer_); }
+        ~Hold() {
+            try {
+                impl_.hold(-1, optimizer_);
+            } catch (const std::exception& error) {
+                spdlog::error("state stays in memory: {}", error.what());
+            }
+        }
+        Hold(const Hold&) = delete;
+        Hold& operator=(const Hold&) = delete;
+
+      private:
+        Impl& impl_;
+        bool optimizer_;
+    };
+
+    void check_resident() {
+        require(fsdp.state().resident(), "the parameters are in the tier: hold a Policy::Residence");
+    }
+
+    void hold(int change, bool with_optimizer) {
+        holders += change;
+        if (with_optimizer) optimizer_holders += change;
+        settle();
     }
 
     std::size_t model_parameters() const {
@@ -125,38 +190,14 @@ struct Policy::Impl {
         return result;
     }
 
-    // What a sample takes of a pack: with its own padding, where each sequence is padded apart.
-    std::vector<std::int64_t> packed_lengths(const std::vector<Sample>& samples) const {
-        const bool zigzag = cp() > 1 && options.context == PolicyOptions::ContextMode::zigzag;
-        std::vector<std::int64_t> lengths;
-        for (const Sample& sample : samples) {
-            const auto length = static_cast<std::int64_t>(sample.tokens.size());
-            lengths.push_back(zigzag ? round_up(length, 2 * cp()) : length);
-        }
-        return lengths;
-    }
-
-    bool use_zigzag(const Pack& pack) const {
-        if (cp() == 1 || pack.samples.empty()) return false;
-        if (options.context != PolicyOptions::ContextMode::automatic) {
-            return options.context == PolicyOptions::ContextMode::zigzag;
-        }
-        return pack.samples.size() == 1 &&
-               round_up(pack.tokens, 2 * cp()) <= options.max_tokens_per_rank * cp();
-    }
-
     // body(compute, pack, batch, is_last) on this rank's part of every micro-batch, in turn.
     template <typename Body>
     int for_each_micro_batch(const std::vector<Sample>& samples, const Body& body) {
-        const std::vector<std::int64_t> lengths = packed_lengths(samples);
-        const std::int64_t capacity = options.max_tokens_per_rank * cp();
-        const auto plan = options.micro_batch > 0 ? plan_fixed_packs(lengths, shard_mesh.batch_ranks,
-                                                                     options.micro_batch, capacity)
-                                                  : plan_packs(lengths, shard_mesh.batch_ranks, capacity);
+        const auto plan = pack_plan(options, cp(), shard_mesh.batch_ranks, samples);
         const std::vector<Pack>& packs = plan[static_cast<std::size_t>(shard_mesh.batch_rank)];
         for (const Pack& pack : packs) {
             const MicroBatch batch =
-                make_micro_batch(samples, pack, use_zigzag(pack), cp(), mesh.coordinate("cp"));
+                make_micro_batch(samples, pack, use_zigzag(options, cp(), pack), cp(), mesh.coordinate("cp"));
             const auto context = make_context(batch.layout, *shard_mesh.context, compute, ring);
             body(Compute{compute, options.compute_dtype, *context, batch.positions}, pack, batch,
                  &pack == &packs.back());
@@ -167,11 +208,12 @@ struct Policy::Impl {
     Scores score(const std::vector<Sample>& samples, const ScoreOptions& wanted) {
         const trace::Scope scope(wanted.reference ? "reference" : "logprobs", "trainer");
         const MemoryPhase phase("logprobs");
-        require(!wanted.reference || reference.defined(), "there is no reference model yet");
+        require(!wanted.reference || reference, "there is no reference model yet");
+        wake_for(Sleep::optimizer);
         require(!wanted.values || options.value_head, "values of a model without a value head");
         check_samples(samples, config.vocab_size);
         TokenBuffer buffer(samples, 3, shard_mesh.world->memory());
-        if (wanted.reference) fsdp.gather_from(reference);
+        if (wanted.reference) fsdp.gather_from(*reference);
         for_each_micro_batch(samples, [&](const Compute& run, const Pack&, const MicroBatch& batch, bool) {
             const std::size_t n = batch.owners.size();
             std::array<std::vector<float>, 3> found{std::vector<float>(n),
@@ -185,7 +227,7 @@ struct Policy::Impl {
             }
         });
         fsdp.finish();
-        fsdp.gather_from(fsdp.shards());
+        fsdp.gather_from(fsdp.state());
         buffer.reduce(*shard_mesh.world);
         return {buffer.get(0), wanted.entropies ? buffer.get(1) : Scores::PerToken(),
                 wanted.values ? buffer.get(2) : Scores::PerToken()};
@@ -194,6 +236,7 @@ struct Policy::Impl {
     StepStats accumulate(const std::vector<Sample>& samples, const LossOptions& loss) {
         const trace::Scope scope("forward_backward", "trainer");
         const MemoryPhase phase("forward_backward");
+        wake_for(Sleep::optimizer);
         check_samples(samples, config.vocab_size);
         // The reduction averages over all ranks; the loss is a sum over them.
         BatchLoss batch_loss(samples, loss, shard_mesh.world->size());
@@ -204,6 +247,7 @@ struct Policy::Impl {
             fsdp.finish_gradients();
             return stats;
         }
+        gradients_in_use = true;
         LossSums sums;
         const auto run_one = [&](const Compute& run, const Pack& pack, const MicroBatch& batch, bool last) {
             MicroBatchLoss part(batch_loss, samples, pack, batch, *shard_mesh.context, sums);
@@ -221,19 +265,25 @@ struct Policy::Impl {
     }
 
     void set_reference(const std::function<void()>& load) {
-        if (!reference.defined()) {
-            reference = Tensor::zeros({fsdp.layout().numel()}, options.compute_dtype, "reference",
-                                      fsdp.communicator().memory());
+        if (!reference) {
+            reference.emplace(fsdp.layout().numel(), options.compute_dtype, "reference",
+                              fsdp.communicator().memory());
         }
+        const Hold held(*this, false);
         Tensor own;
         if (load) {
             own = Tensor::empty({fsdp.layout().numel()}, DType::float32, "reference");
             ops::cast(compute, fsdp.shards(), own);
             load();
         }
-        ops::cast(compute, fsdp.shards(), reference);
+        ops::cast(compute, fsdp.shards(), reference->tensor());
         if (load) ops::cast(compute, own, fsdp.shards());
         compute.synchronize();
+    }
+
+    // At most this much may sleep from here on.
+    void wake_for(Sleep most) {
+        if (level > most) sleep(most);
     }
 
     const Tensor& reduced_gradients() const {
@@ -245,10 +295,11 @@ struct Policy::Impl {
     double apply(double lr) {
         const trace::Scope scope("optimizer", "trainer");
         const MemoryPhase phase("optimizer");
+        wake_for(Sleep::none);
         const double norm = global_norm(reduced_gradients(), fsdp.communicator());
-        optimizer.step(compute, fsdp.shards(), fsdp.gradients(), lr,
-                       clip_scale(norm, options.clip_grad_norm));
+        optimizer.step(compute, fsdp.state(), fsdp.gradients(), lr, clip_scale(norm, options.clip_grad_norm));
         ops::fill_zero(compute, fsdp.gradients());
+        gradients_in_use = false;
         return norm;
     }
 
@@ -261,6 +312,7 @@ struct Policy::Impl {
                 to_string(full.shape()));
         const auto index = static_cast<int>(found - all.begin());
         const FlatShards::Entry& entry = fsdp.layout().entry(index);
+        const Hold held(*this, false);
         ops::cast(compute, full.rows(entry.first_row, entry.local_rows),
                   fsdp.layout().local(fsdp.shards(), index));
     }
@@ -275,7 +327,13 @@ struct Policy::Impl {
     AdamW optimizer;
     Stream ring;
     bool sync = true;
-    Tensor reference;  // flat, like fsdp.shards(), in the compute dtype; undefined until it is asked for
+    std::optional<FlatState>
+        reference;  // flat, like fsdp.state(), in the compute dtype; from when it is asked for
+    Sleep level = Sleep::none;
+    int holders = 0;  // Residences; of them with the optimizer
+    int optimizer_holders = 0;
+    bool gradients_in_use = false;  // accumulated and not applied
+    std::vector<std::unique_ptr<ReleasedPages>> released_gradients;
     std::vector<std::pair<std::string, DTensor>> parameters;
     std::vector<std::pair<std::string, DTensor>> extra_parameters;
 };
@@ -297,6 +355,18 @@ void Policy::set_requires_gradient_sync(bool sync) {
 double Policy::apply(double lr) {
     return impl_->apply(lr);
 }
+struct Policy::Residence::Held {
+    Impl::Hold hold;
+};
+Policy::Residence::Residence(Policy& policy, bool optimizer)
+    : held_(new Held{Impl::Hold(*policy.impl_, optimizer)}) {}
+Policy::Residence::~Residence() = default;
+void Policy::sleep(Sleep level) {
+    impl_->sleep(level);
+}
+void Policy::wake() {
+    impl_->sleep(Sleep::none);
+}
 void Policy::reset_optimizer() {
     impl_->optimizer.reset(impl_->compute);
 }
@@ -304,7 +374,7 @@ void Policy::set_reference(const std::function<void()>& load) {
     impl_->set_reference(load);
 }
 bool Policy::has_reference() const {
-    return impl_->reference.defined();
+    return impl_->reference.has_value();
 }
 const model::ModelConfig& Policy::config() const {
     return impl_->config;
@@ -313,12 +383,14 @@ const DeviceMesh& Policy::mesh() const {
     return impl_->mesh;
 }
 const std::vector<std::pair<std::string, DTensor>>& Policy::parameters() const {
+    impl_->check_resident();
     return impl_->parameters;
 }
 std::vector<std::pair<std::string, DTensor>> Policy::gradients() const {
     return impl_->as_dtensors(impl_->reduced_gradients(), 0, impl_->model_parameters());
 }
 const std::vector<std::pair<std::string, DTensor>>& Policy::extra_parameters() const {
+    impl_->check_resident();
     return impl_->extra_parameters;
 }
 std::vector<std::pair<std::string, DTensor>> Policy::extra_gradients() const {
@@ -327,12 +399,16 @@ std::vector<std::pair<std::string, DTensor>> Policy::extra_gradients() const {
 }
 std::vector<std::pair<std::string, DTensor>> Policy::reference_parameters() const {
     if (!has_reference()) return {};
-    return impl_->as_dtensors(impl_->reference, 0, impl_->model_parameters());
+    return impl_->as_dtensors(impl_->reference->tensor(), 0, impl_->model_parameters());
 }
 std::vector<std::pair<std::string, DTensor>> Policy::training_state() const {
+    impl_->check_resident();
+    AdamW& optimizer = impl_->optimizer;
+    require(optimizer.exp_avg().resident(),
+            "the moments are in the tier: hold a Policy::Residence with them");
     const std::pair<const char*, const Tensor*> parts[] = {{"weights/", &impl_->fsdp.shards()},
-                                                           {"exp_avg/", &impl_->optimizer.exp_avg()},
-                                                           {"exp_avg_sq/", &impl_->optimizer.exp_avg_sq()}};
+                                                           {"exp_avg/", &optimizer.exp_avg().tensor()},
+                                                           {"exp_avg_sq/", &optimizer.exp_avg_sq().tensor()}};
     std::vector<std::pair<std::string, DTensor>> state;
     for (const auto& [prefix, flat] : parts) {
         for (auto& [name, tensor] : impl_->as_dtensors(*flat, 0, impl_->decoder.parameters().size()))

@@ -45,6 +45,11 @@ struct PolicyOptions {
     std::uint64_t seed = 0;  // of the init; the same weights whatever the mesh
     std::int64_t logits_chunk_rows = 1024;
     Checkpointing checkpointing = Checkpointing::none;
+    struct Offload {
+        bool optimizer = false;
+        bool parameters = false;  // with the reference model
+        std::string directory = ".";
+    } offload;                // what lives in the tier below memory while it is not used
     bool value_head = false;  // value_head.weight [1, hidden], zero at first, over the last hidden state
 };
 
@@ -63,6 +68,25 @@ class Policy {
     // false: accumulate() keeps each rank's unsharded fp32 gradients; the next call under true reduces them
     // with its own. Until then there are no gradients() to read or apply().
     void set_requires_gradient_sync(bool sync);
+    // While one lives, state that is offloaded or asleep is in memory and may be read and written through
+    // parameters(), extra_parameters() and reference_parameters(), with `optimizer` also the moments.
+    class Residence {
+      public:
+        explicit Residence(Policy& policy, bool optimizer = false);
+        ~Residence();
+        Residence(const Residence&) = delete;
+        Residence& operator=(const Residence&) = delete;
+
+      private:
+        struct Held;
+        std::unique_ptr<Held> held_;
+    };
+    // From here on the optimizer's state, or all that a step needs, is in the tier and its memory with the
+    // system, until the next accumulate(), score() or apply() that needs it or wake(). Between calls only.
+    enum class Sleep : std::uint8_t { none, optimizer, all };
+    void sleep(Sleep level);
+    void wake();
+
     // Clips, applies AdamW with this learning rate, zeroes the gradients. Returns the gradient norm before
     // clipping.
     double apply(double lr);
@@ -78,7 +102,7 @@ class Policy {
     const model::ModelConfig& config() const;
     const DeviceMesh& mesh() const;
     // Parameters (fp32) and gradients as sharded DTensors in the order of model::parameter_specs. They alias
-    // the live shards.
+    // the live shards, which must be in memory whenever they are used: see Residence.
     const std::vector<std::pair<std::string, DTensor>>& parameters() const;
     std::vector<std::pair<std::string, DTensor>> gradients() const;
     // What is trained beside the model: the value head. Of training checkpoints, not of the model's.

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "common/device/memory.h"
 #include "common/error.h"
 #include "common/mesh/device_mesh.h"
 #include "common/ops/matmul.h"
@@ -18,6 +19,9 @@
 #include "trainer/flops.h"
 #include "trainer/loss_config.h"
 #include "trainer/make_task.h"
+#include "trainer/memory/measured.h"
+#include "trainer/memory/report.h"
+#include "trainer/policy_options.h"
 #include "trainer/report/recorder.h"
 #include "trainer/report/trace_files.h"
 #include "trainer/resume.h"
@@ -43,35 +47,6 @@ class PolicyLearner final : public Learner {
   private:
     Policy& policy_;
 };
-
-PolicyOptions policy_options(const RunConfig& c) {
-    PolicyOptions o;
-    o.compute_dtype = dtype_from_name(c.train.compute_dtype);
-    o.shard_axes = c.shard_axes();
-    o.reshard_after_forward = c.train.reshard_after_forward;
-    if (c.train.reshard_ranks > 0)
-        o.reshard_after_forward = ReshardAfterForward(static_cast<int>(c.train.reshard_ranks));
-    o.reduce_every_micro_batch = c.train.reduce_every_micro_batch;
-    o.max_tokens_per_rank = c.train.max_tokens_per_rank;
-    o.micro_batch = c.train.micro_batch;
-    using Mode = PolicyOptions::ContextMode;
-    o.context = c.train.context_mode == "packed"   ? Mode::packed
-                : c.train.context_mode == "zigzag" ? Mode::zigzag
-                                                   : Mode::automatic;
-    o.clip_grad_norm = static_cast<float>(c.train.clip);
-    o.beta1 = static_cast<float>(c.train.beta1);
-    o.beta2 = static_cast<float>(c.train.beta2);
-    o.eps = static_cast<float>(c.train.eps);
-    o.weight_decay = static_cast<float>(c.train.weight_decay);
-    o.init_std = static_cast<float>(c.model.init_std);
-    o.seed = static_cast<std::uint64_t>(c.run.seed);
-    o.logits_chunk_rows = c.train.logits_chunk_rows;
-    o.checkpointing = c.memory.activation_checkpointing == "full"        ? Checkpointing::full
-                      : c.memory.activation_checkpointing == "selective" ? Checkpointing::selective
-                                                                         : Checkpointing::none;
-    o.value_head = needs_value_head(c);
-    return o;
-}
 
 SaveOptions save_options(const RunConfig& c) {
     return {dtype_from_name(c.checkpoint.dtype),
@@ -135,13 +110,20 @@ void run_rank(const RunConfig& c, const config::Schema& schema,
         {static_cast<int>(c.mesh.dp_replicate), static_cast<int>(c.dp_shard()), static_cast<int>(c.mesh.cp)},
         {"dp_replicate", "dp_shard", "cp"});
     const auto task = make_task(c, schema);
-    Policy policy(mesh, model_config(c, schema, *task), policy_options(c));
-    if (!c.model.path.empty() && c.run.resume.empty()) load_checkpoint(policy, c.model.path);
-    const LoopState start = c.run.resume.empty() ? LoopState() : restore(policy, c.run.resume);
-    if (!c.loss.reference.empty()) policy.set_reference([&] { load_checkpoint(policy, c.loss.reference); });
+    PolicyOptions options = policy_options(c);
+    if (options.offload.directory.empty()) options.offload.directory = run_directory;
+    Policy policy(mesh, model_config(c, schema, *task), options);
+    SyncPort sync;
+    LoopState start;
+    {
+        const Policy::Residence there(policy, /*optimizer=*/!c.run.resume.empty());
+        if (!c.model.path.empty() && c.run.resume.empty()) load_checkpoint(policy, c.model.path);
+        if (!c.run.resume.empty()) start = restore(policy, c.run.resume);
+        if (!c.loss.reference.empty())
+            policy.set_reference([&] { load_checkpoint(policy, c.loss.reference); });
+        sync = connect_sync(world, policy, engine_url, c);
+    }
     PolicyLearner learner(policy);
-
-    const SyncPort sync = connect_sync(world, policy, engine_url, c);
     Rollouts rollouts(*world, first ? std::make_unique<RolloutClient>(
                                           engine_url, seconds(c.engine.deadline_s), c.engine.batch)
                                     : nullptr);
@@ -149,19 +131,39 @@ void run_rank(const RunConfig& c, const config::Schema& schema,
     Recorder recorder = first ? Recorder(metrics, !c.run.resume.empty()) : Recorder();
 
     const auto checkpoint = [&](const LoopState& state) {
+        const MemoryPhase phase("checkpoint");
+        const Policy::Residence there(policy, /*optimizer=*/true);
         write_training_checkpoint(policy.training_state(), *world,
                                   {run_directory + "/checkpoints",
                                    {metrics, run_directory + "/samples.jsonl"},
                                    c.checkpoint.keep,
                                    manifest_of(c, schema, policy, state)});
     };
+    const auto publish = [&](std::int64_t version) {
+        const MemoryPhase phase("sync");
+        const Policy::Residence there(policy);
+        return sync.publish(version);
+    };
+    const auto weights_match = [&] {
+        const Policy::Residence there(policy);
+        return sync.weights_match();
+    };
     const double product_rate = measure_product_rate(*world, dtype_from_name(c.train.compute_dtype));
     const LoopResult result = run_loop(c,
-                                       {*world, *task, learner, rollouts, sync.publish, sync.weights_match,
-                                        recorder, &policy.config(), product_rate, checkpoint},
+                                       {*world, *task, learner, rollouts, publish, weights_match, recorder,
+                                        &policy.config(), product_rate, checkpoint},
                                        start);
-    save_checkpoint(policy, *world, run_directory + "/checkpoint", save_options(c));
-    if (first) write_summary(run_directory, summary_of(c, result));
+    {
+        const MemoryPhase phase("checkpoint");
+        const Policy::Residence there(policy);
+        save_checkpoint(policy, *world, run_directory + "/checkpoint", save_options(c));
+    }
+    const auto memory = memory::measured(*world, memory::report_of(c, schema, *task, sync.memory).prediction);
+    if (first) {
+        nlohmann::ordered_json summary = summary_of(c, result);
+        summary["memory"] = memory;
+        write_summary(run_directory, summary);
+    }
     write_trace_part(run_directory, fmt::format("rank{}", world->rank()));
     world->barrier();  // everything is in the folder
     if (!result.weights_match) throw Error("the engine's weights are not the trainer's; see the log above");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -17,6 +18,7 @@ namespace tandem::trainer {
 struct SyncPort {
     std::function<SyncTimes(std::int64_t version)> publish;  // collective
     std::function<bool()> weights_match;                     // collective
+    std::map<std::string, std::int64_t> memory;              // bytes by tag that it holds on rank 0
 };
 using ConnectSync = std::function<SyncPort(std::shared_ptr<comm::Communicator> world, const Policy& policy,
                                            const std::string& engine_url, const RunConfig& config)>;

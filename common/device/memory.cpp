@@ -13,7 +13,7 @@ namespace tandem {
 namespace {
 
 constexpr int kMaxTags = 256;
-constexpr std::string_view kNoPhase = "start";  // before the first, and between two
+constexpr std::string_view kNoPhase = "other";  // before the first, and between two
 
 struct TagCounters {
     std::atomic<std::uint64_t> live{0};

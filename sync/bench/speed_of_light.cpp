@@ -10,16 +10,14 @@
 
 namespace tandem::sync {
 
-constexpr std::size_t kMostMemory = std::size_t{512} << 20;
-
-SpeedOfLight::SpeedOfLight(comm::Communicator& world, std::size_t bytes)
+SpeedOfLight::SpeedOfLight(comm::Communicator& world, std::size_t bytes, std::size_t most_memory)
     : world_(world),
       copiers_(std::min(world.size(), std::max(1, static_cast<int>(std::thread::hardware_concurrency())))) {
     if (world.rank() >= copiers_) return;
     const auto parts = static_cast<std::size_t>(copiers_);
     const auto rank = static_cast<std::size_t>(world.rank());
     share_ = bytes / parts + (rank < bytes % parts ? 1 : 0);
-    const std::size_t memory = std::clamp<std::size_t>(share_, 1, kMostMemory);
+    const std::size_t memory = std::clamp<std::size_t>(share_, 1, most_memory);
     from_ = Buffer(memory, "speed of light");
     to_ = Buffer(memory, "speed of light");
     std::memset(from_.data(), 1, from_.bytes());

@@ -9,9 +9,10 @@ namespace tandem::sync {
 
 class SpeedOfLight {
   public:
-    // Allocates and touches what it copies: at most half a gibibyte a side and rank, copied over and over
-    // where `bytes` are more.
-    SpeedOfLight(comm::Communicator& world, std::size_t bytes);
+    // Allocates and touches what it copies: at most `most_memory` a side and rank, copied over and over where
+    // `bytes` are more.
+    SpeedOfLight(comm::Communicator& world, std::size_t bytes,
+                 std::size_t most_memory = std::size_t{512} << 20);
     double measure_ms();  // collective; first start to last end
     int copiers() const { return copiers_; }
 

@@ -1,12 +1,21 @@
 #include "trainer/fsdp/buffer_cycle.h"
 
+#include <chrono>
 #include <utility>
 
+#include "common/device/tier.h"
+
 namespace tandem::trainer {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(60);  // for a transfer that was begun before
+
+}  // namespace
 
 Tensor BufferCycle::take(std::int64_t numel, DType dtype, Stream& user) {
     OfOneSize& size = sizes_[{numel, dtype}];
-    const bool idle = !size.waiting.empty() && size.waiting.front().free_after.poll() != Poll::pending;
+    const bool idle = size.made >= size.least && !size.waiting.empty() &&
+                      size.waiting.front().free_after.poll() != Poll::pending;
     if (!idle && size.made < most_) {
         ++size.made;
         return Tensor::empty({numel}, dtype, tag_, *pool_);
@@ -21,6 +30,17 @@ Tensor BufferCycle::take(std::int64_t numel, DType dtype, Stream& user) {
 void BufferCycle::give_back(Tensor buffer, Event free_after) {
     OfOneSize& size = sizes_[{buffer.numel(), buffer.dtype()}];
     size.waiting.push_back({std::move(buffer), std::move(free_after)});
+}
+
+void BufferCycle::free() {
+    for (auto& [key, size] : sizes_) {
+        for (Waiting& idle : size.waiting) {
+            idle.free_after.wait(Deadline::after(kPatience));
+            const ReleasedPages gone(idle.buffer.span(), tag_);
+        }
+        size.made -= static_cast<int>(size.waiting.size());
+        size.waiting.clear();
+    }
 }
 
 }  // namespace tandem::trainer

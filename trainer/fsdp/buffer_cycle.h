@@ -22,7 +22,11 @@ class BufferCycle {
 
     // [numel] of dtype, contents undefined. `user` is the stream that will write it first.
     Tensor take(std::int64_t numel, DType dtype, Stream& user);
+    // `least` buffers of this size are made before one is used again, be it idle or not: what a pass holds is
+    // then the same whether work ends sooner or later.
+    void make_at_least(int least, std::int64_t numel, DType dtype) { sizes_[{numel, dtype}].least = least; }
     void give_back(Tensor buffer, Event free_after);
+    void free();  // what is not in use goes back to the pool, its pages to the system
 
   private:
     struct Waiting {
@@ -31,6 +35,7 @@ class BufferCycle {
     };
     struct OfOneSize {
         int made = 0;
+        int least = 0;
         std::deque<Waiting> waiting;  // oldest first
     };
 

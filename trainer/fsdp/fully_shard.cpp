@@ -1,6 +1,7 @@
 #include "trainer/fsdp/fully_shard.h"
 
 #include <algorithm>
+#include <map>
 
 #include "common/ops/elementwise.h"
 
@@ -19,13 +20,13 @@ std::shared_ptr<comm::Communicator> neighbours(comm::Communicator& group, int ra
 
 }  // namespace
 
-bool transfer_overlaps(const FlatShards& layout, std::size_t groups, DType dtype) {
+bool transfer_overlaps(const FlatShards& layout, std::size_t groups, DType dtype, bool offloaded) {
     std::int64_t largest = 0;
     for (std::size_t group = 0; group < groups; ++group) {
         largest = std::max(largest, layout.group_range(static_cast<int>(group)).numel);
     }
     const std::int64_t bytes = largest * layout.ranks() * static_cast<std::int64_t>(dtype_size(dtype));
-    return layout.ranks() > 1 && bytes >= kOverlapBytes;
+    return (layout.ranks() > 1 || offloaded) && bytes >= kOverlapBytes;
 }
 
 FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std::vector<int>>& groups,
@@ -39,8 +40,8 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
       layout_(parameters, groups, group_.size(), group_.rank()),
       reshard_ranks_(options.reshard_after_forward.ranks(group_.size())),
       slices_(neighbours(group_, reshard_ranks_)),
-      shards_(Tensor::zeros({layout_.numel()}, DType::float32, "shards", group_.memory())),
-      source_(shards_),
+      shards_(layout_.numel(), DType::float32, "shards", group_.memory()),
+      source_(&shards_),
       gradients_(Tensor::zeros({layout_.numel()}, DType::float32, "gradients", group_.memory())),
       partial_(replicas_.size() == 1
                    ? gradients_
@@ -49,11 +50,19 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
       staging_buffers_("unsharded", group_.memory()),
       gradient_buffers_("unsharded_gradients", group_.memory(), kGradientBuffers),
       unreduced_buffers_("unsharded_gradients", group_.memory()),
-      transfer_(transfer_overlaps(layout_, groups.size(), options.compute_dtype) ? Stream::make_worker("fsdp")
-                                                                                 : Stream::make_inline()) {
+      transfer_(transfer_overlaps(layout_, groups.size(), options.compute_dtype, options.offload)
+                    ? Stream::make_worker("fsdp")
+                    : Stream::make_inline()) {
     for (const std::vector<int>& members : groups) {
         Group& group = groups_.emplace_back();
         group.members = members;
+    }
+    if (transfer_.is_inline()) return;
+    std::map<std::int64_t, int> groups_of_size;
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+        const std::int64_t numel = layout_.group_range(static_cast<int>(i)).numel * layout_.ranks();
+        gradient_buffers_.make_at_least(std::min(kGradientBuffers, ++groups_of_size[numel]), numel,
+                                        DType::float32);
     }
 }
 
@@ -62,7 +71,7 @@ FullyShard::~FullyShard() {
 }
 
 bool FullyShard::aliases() const {
-    return layout_.ranks() == 1 && source_.dtype() == options_.compute_dtype;
+    return layout_.ranks() == 1 && source_->resident() && source_->tensor().dtype() == options_.compute_dtype;
 }
 
 void FullyShard::unshard(int index, int prefetch) {
@@ -70,11 +79,11 @@ void FullyShard::unshard(int index, int prefetch) {
     if (group.state != State::unsharded) {
         start_unshard(group, index);
         compute_.wait(group.ready);
-        if (group.staging.defined()) staging_buffers_.give_back(std::move(group.staging), {});
-        group.staging = {};
+        drop_staging(group);
         for (const int member : group.members) {
             parameters_[static_cast<std::size_t>(member)].value =
-                aliases() ? layout_.local(source_, member) : layout_.full(group.values, index, member);
+                aliases() ? layout_.local(source_->tensor(), member)
+                          : layout_.full(group.values, index, member);
         }
         group.state = State::unsharded;
     }
@@ -87,13 +96,13 @@ void FullyShard::start_unshard(Group& group, int index) {
     if (aliases()) return;
     const FlatShards::Range& range = layout_.group_range(index);
     const DType dtype = options_.compute_dtype;
-    const Tensor own = source_.rows(range.offset, range.numel);
     transfer_.wait(compute_.record());  // the optimizer may just have written the shards
     group.values = value_buffers_.take(range.numel * layout_.ranks(), dtype, transfer_);
     if (group.slice.defined()) {
         gather_slices(group, index);
         return;
     }
+    const Tensor own = own_shard(group, index);
     if (layout_.ranks() == 1) {
         ops::cast(transfer_, own, group.values);
         group.ready = transfer_.record();
@@ -112,6 +121,23 @@ void FullyShard::start_unshard(Group& group, int index) {
                          layout_.full_padded(group.values, index, member).span()});
     }
     group.ready = group_.all_gather(items, transfer_).event();
+}
+
+// This rank's part of what is gathered: in place, or on its way from the tier.
+Tensor FullyShard::own_shard(Group& group, int index) {
+    const FlatShards::Range& range = layout_.group_range(index);
+    const Tensor& flat = source_->tensor();
+    if (source_->resident()) return flat.rows(range.offset, range.numel);
+    group.fetched = staging_buffers_.take(range.numel, flat.dtype(), transfer_);
+    source_->read(transfer_, range.offset, group.fetched);
+    return group.fetched;
+}
+
+void FullyShard::drop_staging(Group& group) {
+    for (Tensor* buffer : {&group.fetched, &group.staging}) {
+        if (buffer->defined()) staging_buffers_.give_back(std::move(*buffer), {});
+        *buffer = {};
+    }
 }
 
 // A member's part of group.slice. Neighbour r keeps the r-th of reshard_ranks_ equal pieces of its padded
@@ -204,12 +230,27 @@ void FullyShard::reduce_scatter(Group& group, int index) {
 void FullyShard::finish() {
     transfer_.synchronize();
     for (Group& group : groups_) {
-        if (group.state == State::gathering && group.staging.defined()) {
-            staging_buffers_.give_back(std::move(group.staging), {});
-            group.staging = {};
-        }
+        if (group.state == State::gathering) drop_staging(group);
         reshard(group);
     }
+}
+
+void FullyShard::free_buffers() {
+    for (BufferCycle* cycle : {&value_buffers_, &staging_buffers_, &gradient_buffers_, &unreduced_buffers_})
+        cycle->free();
+}
+
+std::vector<std::unique_ptr<ReleasedPages>> FullyShard::release_gradients() {
+    std::vector<std::unique_ptr<ReleasedPages>> released;
+    released.push_back(std::make_unique<ReleasedPages>(gradients_.span(), "gradients"));
+    if (replicas_.size() > 1)
+        released.push_back(std::make_unique<ReleasedPages>(partial_.span(), "gradients"));
+    return released;
+}
+
+void FullyShard::zero_gradients() {
+    ops::fill_zero(compute_, gradients_);
+    if (replicas_.size() > 1) ops::fill_zero(compute_, partial_);
 }
 
 void FullyShard::finish_gradients() {

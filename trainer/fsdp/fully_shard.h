@@ -11,15 +11,18 @@
 #include "trainer/fsdp/flat_shards.h"
 #include "trainer/fsdp/reshard_after_forward.h"
 #include "trainer/nn/group_hooks.h"
+#include "trainer/offload/flat_state.h"
 
 namespace tandem::trainer {
 
 // Whether gathers and reductions run on a thread of their own: only where the largest group is worth it.
-bool transfer_overlaps(const FlatShards& layout, std::size_t groups, DType dtype);
+// `offloaded`: gathers may begin with a read from the tier.
+bool transfer_overlaps(const FlatShards& layout, std::size_t groups, DType dtype, bool offloaded);
 
 struct FullyShardOptions {
     DType compute_dtype = DType::float32;
     ReshardAfterForward reshard_after_forward = true;
+    bool offload = false;  // the shards may be parked while passes run
 };
 
 class FullyShard final : public GroupHooks {
@@ -42,12 +45,18 @@ class FullyShard final : public GroupHooks {
 
     // Ends a pass or several: waits for all communication and frees every unsharded parameter.
     void finish();
-    // The flat shard that passes from here on read: shards(), or another one of its layout in the compute
-    // dtype. Between passes only.
-    void gather_from(const Tensor& flat) { source_ = flat; }
+    // The flat shard that passes from here on read, in memory or parked: state(), or another one of its
+    // layout in the compute dtype. Between passes only.
+    void gather_from(FlatState& flat) { source_ = &flat; }
     // Ends the backward passes since the last call: gradients() is then the average over all ranks, added to
     // what it was. Nothing happens while gradients are not to be reduced.
     void finish_gradients();
+
+    // Between steps: frees the buffers that are kept for the next pass; and gives the gradients' pages back
+    // while what it returns lives, after which zero_gradients() must follow.
+    void free_buffers();
+    std::vector<std::unique_ptr<ReleasedPages>> release_gradients();
+    void zero_gradients();
 
     // false: backward passes add up this rank's unsharded fp32 gradients; the next one under true reduces
     // them all at once. The same on every rank.
@@ -55,7 +64,8 @@ class FullyShard final : public GroupHooks {
     bool has_unreduced_gradients() const { return unreduced_; }
 
     const FlatShards& layout() const { return layout_; }
-    const Tensor& shards() const { return shards_; }        // fp32, flat
+    FlatState& state() { return shards_; }  // fp32, flat
+    const Tensor& shards() const { return shards_.tensor(); }
     const Tensor& gradients() const { return gradients_; }  // fp32, flat
     comm::Communicator& communicator() { return group_; }   // that the parameters are sharded over
 
@@ -65,6 +75,7 @@ class FullyShard final : public GroupHooks {
         std::vector<int> members;
         State state = State::sharded;
         Tensor values;   // full, padded, compute dtype
+        Tensor fetched;  // this rank's shard from the tier, while it is gathered
         Tensor staging;  // this rank's shard cast to the compute dtype, while it is gathered
         Tensor slice;    // what this rank keeps of values between forward and backward
         Event ready;
@@ -73,6 +84,8 @@ class FullyShard final : public GroupHooks {
     };
 
     void start_unshard(Group& group, int index);
+    Tensor own_shard(Group& group, int index);
+    void drop_staging(Group& group);
     void gather_slices(Group& group, int index);
     void keep_slice(Group& group, int index);
     Tensor slice_of(const Group& group, int index, int member) const;
@@ -90,8 +103,8 @@ class FullyShard final : public GroupHooks {
     FlatShards layout_;
     int reshard_ranks_;  // that share a group's values between forward and backward; 0: all keep the whole
     std::shared_ptr<comm::Communicator> slices_;  // those ranks, when they are some of group_
-    Tensor shards_;
-    Tensor source_;  // what is gathered
+    FlatState shards_;
+    FlatState* source_;  // what is gathered
     Tensor gradients_;
     Tensor partial_;  // gradients before the average over replicas; gradients_ itself when there are none
     bool sync_ = true;

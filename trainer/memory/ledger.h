@@ -45,7 +45,7 @@ class Ledger {
     const std::map<std::string, MemoryPeak>& phases() const { return phases_; }
 
   private:
-    std::string phase_ = "start";
+    std::string phase_ = "other";
     std::int64_t total_ = 0;
     std::map<std::string, std::int64_t> live_;
     std::map<std::string, MemoryPeak> phases_;

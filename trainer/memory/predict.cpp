@@ -5,10 +5,12 @@
 
 #include "trainer/memory/shard_ledger.h"
 #include "trainer/nn/decoder.h"
+#include "trainer/offload/in_chunks.h"
 
 namespace tandem::trainer::memory {
 namespace {
 
+constexpr const char* kPassing = "speed of light";  // of the first sync, and not kept
 constexpr std::int64_t kScoreKinds = 3;  // log-probs, entropies, values: policy.cpp's buffer has room for all
 
 // Decoder and LmHead on paper.
@@ -18,7 +20,7 @@ class Passes {
            Ledger& ledger, ShardLedger& shards)
         : model_(model), options_(options), decoder_(decoder), ledger_(ledger), shards_(shards) {}
 
-    void logprobs(const PassShape& pass) {
+    void score(const PassShape& pass) {
         LayerLedger layer(ledger_, model_, options_.compute_dtype, pass);
         std::vector<LayerLedger::Saved> none;
         const Block x = forward(layer, none);
@@ -111,43 +113,56 @@ Prediction predict(const model::ModelConfig& model, const PolicyOptions& options
     Decoder decoder(model, {options.logits_chunk_rows, options.checkpointing, options.value_head});
     const FlatShards layout(decoder.parameters(), decoder.groups(), rank.shards, 0);
     Ledger ledger;
+    const auto& offload = options.offload;
     ShardLedger shards(ledger, layout, decoder.groups().size(),
-                       {options.compute_dtype, options.reshard_after_forward});
+                       {options.compute_dtype, options.reshard_after_forward, offload.parameters});
     Passes passes(model, options, decoder, ledger, shards);
 
     const std::int64_t flat = layout.numel() * 4;
-    ledger.grow("shards", flat);
+    const std::int64_t chunk = std::min(kChunkElements, layout.numel()) * 4;
+    const std::int64_t streamed = (offload.optimizer ? 2 : 0) + (offload.parameters ? 1 : 0);
+    if (!offload.parameters) ledger.grow("shards", flat);
     ledger.grow("gradients", rank.replicas > 1 ? 2 * flat : flat);
-    ledger.grow("optimizer", 2 * flat);
-    if (work.reference) {
+    if (!offload.optimizer) ledger.grow("optimizer", 2 * flat);
+    if (work.reference && !offload.parameters) {
         ledger.grow("reference",
                     layout.numel() * static_cast<std::int64_t>(dtype_size(options.compute_dtype)));
     }
     // Twice: what a step keeps for the next one is there when it starts.
     for (int step = 0; step < 2; ++step) {
-        if (work.logprobs.rows > 0) {
+        for (const PassShape& pass : work.scores) {
             ledger.enter("logprobs");
             const Block values = ledger.take("logprobs", work.score_tokens * kScoreKinds * 4);
-            passes.logprobs(work.logprobs);
+            passes.score(pass);
             shards.finish();
         }
-        ledger.enter("forward_backward");
-        for (int i = 0; i < std::min(work.micro_batches, 2); ++i) {
-            shards.set_requires_gradient_sync(options.reduce_every_micro_batch ||
-                                              i + 1 == work.micro_batches);
-            passes.loss(work.train);
+        for (const PassShape& pass : work.train) {
+            ledger.enter("forward_backward");
+            for (int i = 0; i < std::min(work.micro_batches, 2); ++i) {
+                shards.set_requires_gradient_sync(options.reduce_every_micro_batch ||
+                                                  i + 1 == work.micro_batches);
+                passes.loss(pass);
+            }
+            shards.set_requires_gradient_sync(true);
+            shards.finish();
+            shards.finish_gradients();
         }
-        shards.set_requires_gradient_sync(true);
-        shards.finish();
-        shards.finish_gradients();
         ledger.enter("optimizer");
-        if (work.sync_staging_bytes > 0) {
-            ledger.enter("sync");
-            ledger.grow("sync staging", step == 0 ? work.sync_staging_bytes : 0);
+        if (streamed > 0) ledger.take("offload_chunks", kChunksAlive * streamed * chunk);
+        if (work.sync.empty()) continue;
+        ledger.enter("sync");
+        const Block fetched = ledger.take("shards", offload.parameters ? flat : 0);
+        std::vector<Block> passing;
+        for (const auto& [tag, bytes] : work.sync) {
+            if (tag == kPassing) {
+                passing.push_back(ledger.take(tag, bytes));
+            } else {
+                ledger.grow(tag, step == 0 ? bytes : 0);
+            }
         }
     }
     Prediction result{ledger.phases(), ""};
-    result.phases.erase("start");
+    result.phases.erase("other");
     for (const auto& [name, peak] : result.phases) {
         if (result.phase.empty() || peak.bytes > result.peak().bytes) result.phase = name;
     }

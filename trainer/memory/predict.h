@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "common/model/model_config.h"
 #include "trainer/memory/layer_ledger.h"
@@ -19,14 +20,14 @@ struct RankShape {
     int cp = 1;
 };
 
-// The largest micro-batch that a rank runs, and what comes with it.
+// The largest micro-batches that a rank runs, and what comes with them.
 struct Workload {
-    PassShape train;
+    std::vector<PassShape> train;   // the largest ones, where none covers all
+    std::vector<PassShape> scores;  // forward only
     int micro_batches = 1;
-    PassShape logprobs;             // rows 0: none
     std::int64_t score_tokens = 0;  // of the batch whose log-probs are asked for, over all ranks
     bool reference = false;
-    std::int64_t sync_staging_bytes = 0;
+    std::map<std::string, std::int64_t> sync;  // bytes by tag that a sync holds on a rank
 };
 
 struct Prediction {

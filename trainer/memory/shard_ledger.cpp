@@ -30,8 +30,8 @@ ShardLedger::ShardLedger(Ledger& ledger, const FlatShards& layout, std::size_t g
     : layout_(layout),
       options_(options),
       reshard_ranks_(options.reshard_after_forward.ranks(layout.ranks())),
-      aliases_(layout.ranks() == 1 && options.compute_dtype == DType::float32),
-      overlaps_(transfer_overlaps(layout, groups, options.compute_dtype)),
+      aliases_(layout.ranks() == 1 && options.compute_dtype == DType::float32 && !options.offload),
+      overlaps_(transfer_overlaps(layout, groups, options.compute_dtype, options.offload)),
       groups_(groups),
       values_(ledger, "unsharded", BufferCycle::kUnlimited),
       staging_(ledger, "unsharded", BufferCycle::kUnlimited),
@@ -53,7 +53,7 @@ std::int64_t ShardLedger::slice_bytes(int index) const {
 
 void ShardLedger::unshard(int index, int prefetch) {
     start_unshard(index);
-    if (std::exchange(at(index).staging, false)) staging_.give_back(staging_bytes(index), true);
+    drop_staging(index);
     if (prefetch != kNone && overlaps_) start_unshard(prefetch);
 }
 
@@ -62,9 +62,16 @@ void ShardLedger::start_unshard(int index) {
     if (std::exchange(group.whole, true) || aliases_) return;
     values_.take(value_bytes(index));
     if (group.slice) return drop_slice(index);
-    if (layout_.ranks() == 1 || options_.compute_dtype == DType::float32) return;
-    staging_.take(staging_bytes(index));
+    if (options_.offload) staging_.take(shard_numel(index) * 4);
+    if (layout_.ranks() > 1 && options_.compute_dtype != DType::float32) staging_.take(staging_bytes(index));
     group.staging = true;
+}
+
+void ShardLedger::drop_staging(int index) {
+    if (!std::exchange(at(index).staging, false)) return;
+    if (options_.offload) staging_.give_back(shard_numel(index) * 4, true);
+    if (layout_.ranks() > 1 && options_.compute_dtype != DType::float32)
+        staging_.give_back(staging_bytes(index), true);
 }
 
 void ShardLedger::drop_values(int index) {
@@ -105,7 +112,7 @@ void ShardLedger::reduce(int index) {
 void ShardLedger::finish() {
     for (std::size_t i = 0; i < groups_.size(); ++i) {
         const int index = static_cast<int>(i);
-        if (std::exchange(at(index).staging, false)) staging_.give_back(staging_bytes(index), true);
+        drop_staging(index);
         drop_values(index);
         drop_slice(index);
     }

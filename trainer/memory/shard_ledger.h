@@ -55,6 +55,7 @@ class ShardLedger final : public GroupHooks {
     };
 
     void start_unshard(int index);
+    void drop_staging(int index);
     void drop_values(int index);
     void drop_slice(int index);
     void reduce(int index);

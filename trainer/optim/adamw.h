@@ -1,31 +1,37 @@
 // AdamW with fp32 state over one rank's flat shard. Padding inside the shard has zero weight and zero
-// gradient, and stays zero.
+// gradient, and stays zero. The moments may be parked, from the start or between steps: a step then streams
+// over them, with the same bits.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
 
 #include "common/ops/adamw.h"
 #include "common/tensor/tensor.h"
+#include "trainer/offload/flat_state.h"
 
 namespace tandem::trainer {
 
 class AdamW {
   public:
-    AdamW(std::int64_t numel, float beta1, float beta2, float eps, float weight_decay);
+    // offload_directory: where moments that are parked from the start have their files; empty: in memory.
+    AdamW(std::int64_t numel, float beta1, float beta2, float eps, float weight_decay,
+          const std::string& offload_directory = "");
 
-    // One step, with gradients multiplied by grad_scale first.
-    void step(Stream& stream, const Tensor& params, const Tensor& grads, double lr, float grad_scale);
+    // One step, with gradients multiplied by grad_scale first. Blocking.
+    void step(Stream& stream, FlatState& params, const Tensor& grads, double lr, float grad_scale);
     void reset(Stream& stream);  // moments and step count to zero
     std::int64_t steps() const { return params_.step - 1; }
-    // For checkpoints: the moments themselves, and the count that they belong to.
-    const Tensor& exp_avg() const { return exp_avg_; }
-    const Tensor& exp_avg_sq() const { return exp_avg_sq_; }
-    void set_steps(std::int64_t steps) { params_.step = steps + 1; }
+    void set_steps(std::int64_t steps) { params_.step = steps + 1; }  // of the moments that were loaded
+    FlatState& exp_avg() { return exp_avg_; }
+    FlatState& exp_avg_sq() { return exp_avg_sq_; }
 
   private:
     ops::AdamWParams params_;
-    Tensor exp_avg_;
-    Tensor exp_avg_sq_;
+    FlatState exp_avg_;
+    FlatState exp_avg_sq_;
+    std::unique_ptr<Stream> io_;  // from the first step that streams
 };
 
 }  // namespace tandem::trainer

@@ -146,7 +146,7 @@ TEST(MemoryPeak, IsKeptByPhase) {
     EXPECT_EQ(peaks.at("phase_test_one").bytes, before + 3000);
     EXPECT_EQ(peaks.at("phase_test_two").bytes, before + 1500);
     EXPECT_EQ(peaks.at("phase_test_two").by_tag.at("phase_test"), 1500U);
-    EXPECT_EQ(peaks.at("start").bytes, before + 1000);
+    EXPECT_EQ(peaks.at("other").bytes, before + 1000);
     EXPECT_FALSE(peaks.contains("phase_test_inner"));
     EXPECT_EQ(memory_peak().bytes, before + 3000);
 }

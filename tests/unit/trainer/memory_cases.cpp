@@ -1,5 +1,7 @@
 #include "memory_cases.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -40,14 +42,15 @@ PolicyOptions options_of(const MemoryCase& c) {
     options.reduce_every_micro_batch = c.reduce_every;
     options.reshard_after_forward = c.reshard;
     options.logits_chunk_rows = 64;
+    options.offload = {c.offload_optimizer, c.offload_parameters, ::testing::TempDir()};
     return options;
 }
 
 memory::Prediction predicted_of(const MemoryCase& c) {
     memory::Workload work;
     work.micro_batches = c.micro_batches;
-    work.train = {c.rows, c.rows - c.rows / kLength, c.mesh.cp, c.context == Mode::zigzag};
-    work.logprobs = work.train;
+    work.train = {{c.rows, c.rows - c.rows / kLength, c.mesh.cp, c.context == Mode::zigzag}};
+    work.scores = work.train;
     const int ranks = c.mesh.dp * c.mesh.cp;
     work.score_tokens = c.rows * ranks * c.micro_batches;
     const int replicas = std::max(1, c.mesh.dp_replicate);
@@ -105,8 +108,6 @@ std::string check_memory(std::shared_ptr<comm::Communicator> world, const Memory
         if (off(static_cast<double>(sum), static_cast<double>(expected.bytes), 0.1))
             wrong += fmt::format("{}: {} bytes, predicted {}\n", phase, sum, expected.bytes);
         for (const auto& [tag, bytes] : expected.by_tag) {
-            // One buffer or two, by how soon a reduction ends.
-            if (tag == "unsharded_gradients") continue;
             const std::uint64_t there = at(found.by_tag, tag);
             if (off(static_cast<double>(there), static_cast<double>(bytes), 0.02))
                 wrong += fmt::format("{}, {}: {} bytes, predicted {}\n", phase, tag, there, bytes);
@@ -123,6 +124,15 @@ std::vector<MemoryCase> one_rank_cases() {
         }
     }
     cases.push_back({0, {1, 1}, DType::float32, Checkpointing::none, Mode::packed, 128, 3});
+    for (int model = 0; model < 3; ++model) {
+        for (const DType dtype : {DType::float32, DType::bfloat16}) {
+            MemoryCase c{model, {1, 1}, dtype, Checkpointing::full};
+            c.offload_optimizer = true;
+            cases.push_back(c);
+            c.offload_parameters = true;
+            cases.push_back(c);
+        }
+    }
     return cases;
 }
 
@@ -138,6 +148,13 @@ std::vector<MemoryCase> process_cases() {
     cases.push_back({2, {2, 1}, DType::bfloat16, Checkpointing::full, Mode::packed, 128, 1, true, false});
     cases.push_back({0, {4, 1}, DType::bfloat16, Checkpointing::full, Mode::packed, 128, 1, true, 2});
     cases.push_back({0, {4, 1, 2}, DType::float32, Checkpointing::full});
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+        MemoryCase c{2, {2, 1}, dtype, Checkpointing::selective};
+        c.offload_parameters = true;
+        cases.push_back(c);
+        c.offload_optimizer = true;
+        cases.push_back(c);
+    }
     return cases;
 }
 

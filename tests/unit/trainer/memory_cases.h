@@ -22,6 +22,8 @@ struct MemoryCase {
     int micro_batches = 1;
     bool reduce_every = true;
     ReshardAfterForward reshard = true;
+    bool offload_optimizer = false;
+    bool offload_parameters = false;
 };
 
 std::string describe(const MemoryCase& c);

@@ -1,0 +1,139 @@
+#include "trainer/memory/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "trainer/memory/workload.h"
+#include "trainer/policy_options.h"
+
+namespace tandem::trainer::memory {
+namespace {
+
+using nlohmann::ordered_json;
+
+// In the order of a step; other phases stand behind.
+const std::vector<std::string> kPhases = {"logprobs", "forward_backward", "optimizer", "sync"};
+const std::vector<std::string> kTags = {"shards",    "gradients",           "optimizer",   "reference",
+                                        "unsharded", "unsharded_gradients", "activations", "logits"};
+
+std::string size_text(std::uint64_t bytes) {
+    const auto value = static_cast<double>(bytes);
+    if (bytes >= std::uint64_t{10} << 30) return fmt::format("{:.1f} GiB", value / (1 << 30));
+    if (bytes >= std::uint64_t{1} << 20) return fmt::format("{:.1f} MiB", value / (1 << 20));
+    return fmt::format("{:.1f} KiB", value / 1024);
+}
+
+std::vector<std::string> tags_of(const Prediction& prediction) {
+    std::set<std::string> all;
+    for (const auto& [phase, peak] : prediction.phases) {
+        for (const auto& [tag, bytes] : peak.by_tag) all.insert(tag);
+    }
+    std::vector<std::string> tags;
+    for (const std::string& tag : kTags) {
+        if (all.erase(tag) > 0) tags.push_back(tag);
+    }
+    tags.insert(tags.end(), all.begin(), all.end());
+    return tags;
+}
+
+std::string passes_text(const Workload& work) {
+    std::string text;
+    for (const PassShape& pass : work.train) {
+        text += fmt::format("{}{} tokens ({} targets)", text.empty() ? "" : ", ", pass.rows, pass.targets);
+    }
+    return text.empty() ? "no training" : text;
+}
+
+std::string line_of(std::string name, const std::vector<std::string>& cells) {
+    std::string line = fmt::format("{:<22}", std::move(name));
+    for (const std::string& cell : cells) line += fmt::format("{:>18}", cell);
+    return line + "\n";
+}
+
+}  // namespace
+
+Report report_of(const RunConfig& config, const config::Schema& schema, const Task& task,
+                 const std::map<std::string, std::int64_t>& sync) {
+    const model::ModelConfig model = model_config(config, schema, task);
+    PolicyOptions options = policy_options(config);
+    Report report;
+    report.rank = rank_shape(config);
+    report.work = workload_of(config, task, options);
+    report.work.sync = sync;
+    report.prediction = predict(model, options, report.rank, report.work);
+    const Checkpointing chosen = options.checkpointing;
+    for (const auto& [name, mode] : {std::pair{"none", Checkpointing::none},
+                                     {"selective", Checkpointing::selective},
+                                     {"full", Checkpointing::full}}) {
+        options.checkpointing = mode;
+        const Prediction other = predict(model, options, report.rank, report.work);
+        report.choices.push_back({name, other.peak().bytes, other.phase, mode == chosen});
+    }
+    return report;
+}
+
+std::string to_text(const RunConfig& c, const Report& report) {
+    std::string text = fmt::format(
+        "Peak memory of rank 0 of {} (dp {} x cp {}; parameters over {}), {}, on paper.\n"
+        "Largest micro-batches of a rank: {}; {} in a batch.\n\n",
+        c.world_size(), c.mesh.dp, c.mesh.cp, report.rank.shards, c.train.compute_dtype,
+        passes_text(report.work), report.work.micro_batches);
+    std::vector<std::string> phases;
+    for (const std::string& phase : kPhases) {
+        if (report.prediction.phases.contains(phase)) phases.push_back(phase);
+    }
+    text += line_of("at the peak of", phases);
+    const auto row = [&](const std::string& name, const auto& bytes_of) {
+        std::vector<std::string> cells;
+        for (const std::string& phase : phases) cells.push_back(bytes_of(report.prediction.phases.at(phase)));
+        text += line_of(name, cells);
+    };
+    for (const std::string& tag : tags_of(report.prediction)) {
+        row(tag, [&](const MemoryPeak& peak) {
+            const auto found = peak.by_tag.find(tag);
+            return found == peak.by_tag.end() ? "-" : size_text(found->second);
+        });
+    }
+    row("sum", [](const MemoryPeak& peak) { return size_text(peak.bytes); });
+    text += fmt::format("\nPeak: {} in {}.\n\n", size_text(report.prediction.peak().bytes),
+                        report.prediction.phase);
+    text += line_of("checkpointing", {"peak", "in"});
+    for (const Report::Choice& choice : report.choices) {
+        text += line_of(choice.checkpointing + (choice.chosen ? " (this run)" : ""),
+                        {size_text(choice.peak_bytes), choice.phase});
+    }
+    return text;
+}
+
+ordered_json to_json(const Prediction& prediction) {
+    ordered_json phases = ordered_json::object();
+    for (const auto& [phase, peak] : prediction.phases)
+        phases[phase] = {{"bytes", peak.bytes}, {"by_tag", peak.by_tag}};
+    return {{"peak_bytes", prediction.peak().bytes},
+            {"phase", prediction.phase},
+            {"by_tag", prediction.peak().by_tag},
+            {"phases", std::move(phases)}};
+}
+
+ordered_json to_json(const Report& report) {
+    ordered_json result = to_json(report.prediction);
+    ordered_json passes = ordered_json::array();
+    for (const PassShape& pass : report.work.train)
+        passes.push_back({{"tokens", pass.rows}, {"targets", pass.targets}});
+    result["micro_batches"] = report.work.micro_batches;
+    result["largest_micro_batches"] = std::move(passes);
+    ordered_json choices = ordered_json::array();
+    for (const Report::Choice& choice : report.choices) {
+        choices.push_back({{"activation_checkpointing", choice.checkpointing},
+                           {"peak_bytes", choice.peak_bytes},
+                           {"phase", choice.phase},
+                           {"this_run", choice.chosen}});
+    }
+    result["choices"] = std::move(choices);
+    return result;
+}
+
+}  // namespace tandem::trainer::memory

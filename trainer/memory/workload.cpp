@@ -1,0 +1,130 @@
+#include "trainer/memory/workload.h"
+
+#include <algorithm>
+
+#include "trainer/data/micro_batch.h"
+#include "trainer/data/prompt_order.h"
+#include "trainer/loss_config.h"
+#include "trainer/pack_plan.h"
+
+namespace tandem::trainer::memory {
+namespace {
+
+constexpr std::int64_t kSteps = 2;  // of each kind that are drawn
+
+Sample sample_of(Tokens prompt, std::int64_t answer) {
+    Sample sample;
+    sample.target_mask.assign(prompt.size(), 0);
+    sample.tokens = std::move(prompt);
+    sample.tokens.resize(sample.tokens.size() + static_cast<std::size_t>(answer), 0);
+    sample.target_mask.resize(sample.tokens.size(), 1);
+    return sample;
+}
+
+bool covers(const PassShape& a, const PassShape& b) {
+    return a.zigzag == b.zigzag && a.rows >= b.rows && a.targets >= b.targets;
+}
+
+void keep_largest(std::vector<PassShape>& passes, const PassShape& pass) {
+    if (std::any_of(passes.begin(), passes.end(),
+                    [&](const PassShape& other) { return covers(other, pass); }))
+        return;
+    std::erase_if(passes, [&](const PassShape& other) { return covers(pass, other); });
+    passes.push_back(pass);
+}
+
+class Batches {
+  public:
+    Batches(const RunConfig& config, const Task& task, const PolicyOptions& options)
+        : config_(config),
+          task_(task),
+          options_(options),
+          seed_(static_cast<std::uint64_t>(config.run.seed)) {}
+
+    Workload workload() {
+        for (std::int64_t step = 0; step < std::min(kSteps, config_.sft.steps); ++step)
+            train(supervised(step));
+        for (std::int64_t step = 0; step < std::min(kSteps, config_.grpo.steps); ++step) {
+            const std::vector<Sample> samples = rollouts(step);
+            pack(samples, result_.scores);
+            for (const Sample& sample : samples)
+                score_tokens_ += static_cast<std::int64_t>(sample.tokens.size());
+            result_.score_tokens = std::max(result_.score_tokens, std::exchange(score_tokens_, 0));
+            const auto order = Random(seed_, Purpose::halves, static_cast<std::uint64_t>(step))
+                                   .permutation(static_cast<std::int64_t>(samples.size()));
+            const std::size_t part = samples.size() / static_cast<std::size_t>(config_.grpo.updates);
+            std::vector<Sample> first;
+            for (std::size_t i = 0; i < part; ++i)
+                first.push_back(samples[static_cast<std::size_t>(order[i])]);
+            train(first);
+        }
+        result_.reference = needs_reference(config_);
+        return result_;
+    }
+
+  private:
+    std::vector<Sample> supervised(std::int64_t step) {
+        Random random(seed_, Purpose::sft, static_cast<std::uint64_t>(step));
+        PromptOrder order(task_, seed_);
+        std::vector<Sample> batch;
+        for (const std::int64_t index : order.take(step, config_.sft.batch, random)) {
+            const auto answer = static_cast<std::int64_t>(task_.teach(index, random).size());
+            batch.push_back(sample_of(task_.train_prompt(index), answer));
+        }
+        return batch;
+    }
+
+    std::vector<Sample> rollouts(std::int64_t step) {
+        Random random(seed_, Purpose::rollout_prompts, static_cast<std::uint64_t>(step));
+        PromptOrder order(task_, seed_);
+        std::vector<Sample> batch;
+        for (const std::int64_t index : order.take(step, config_.grpo.prompts, random)) {
+            for (std::int64_t i = 0; i < config_.grpo.samples; ++i)
+                batch.push_back(sample_of(task_.train_prompt(index), config_.grpo.max_new_tokens));
+        }
+        return batch;
+    }
+
+    void train(const std::vector<Sample>& samples) {
+        result_.micro_batches = std::max(result_.micro_batches, pack(samples, result_.train));
+    }
+
+    // Every rank's packs into `passes`; returns how many a rank has.
+    int pack(const std::vector<Sample>& samples, std::vector<PassShape>& passes) {
+        const int cp = static_cast<int>(config_.mesh.cp);
+        const auto plan = pack_plan(options_, cp, static_cast<int>(config_.mesh.dp), samples);
+        std::size_t most = 1;
+        for (const std::vector<Pack>& packs : plan) {
+            most = std::max(most, packs.size());
+            for (const Pack& one : packs) {
+                const bool zigzag = use_zigzag(options_, cp, one);
+                for (int rank = 0; rank < cp; ++rank) {
+                    const MicroBatch batch = make_micro_batch(samples, one, zigzag, cp, rank);
+                    keep_largest(passes, {static_cast<std::int64_t>(batch.tokens.size()),
+                                          static_cast<std::int64_t>(batch.target_rows.size()), cp, zigzag});
+                }
+            }
+        }
+        return static_cast<int>(most);
+    }
+
+    const RunConfig& config_;
+    const Task& task_;
+    const PolicyOptions& options_;
+    std::uint64_t seed_;
+    std::int64_t score_tokens_ = 0;
+    Workload result_;
+};
+
+}  // namespace
+
+RankShape rank_shape(const RunConfig& c) {
+    const auto shards = static_cast<int>(c.shard_ranks());
+    return {shards, static_cast<int>(c.world_size()) / shards, static_cast<int>(c.mesh.cp)};
+}
+
+Workload workload_of(const RunConfig& config, const Task& task, const PolicyOptions& options) {
+    return Batches(config, task, options).workload();
+}
+
+}  // namespace tandem::trainer::memory

@@ -1,0 +1,61 @@
+#include "trainer/memory_check.h"
+
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "common/device/tier.h"
+#include "common/error.h"
+
+namespace tandem::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The folder that is named, or where the run's own will be.
+fs::path folder_of(const RunConfig& c, const config::Schema& s) {
+    if (!c.memory.offload_dir.empty()) {
+        if (!fs::is_directory(c.memory.offload_dir))
+            s.refuse("memory.offload_dir", fmt::format("'{}' is not a folder", c.memory.offload_dir));
+        return c.memory.offload_dir;
+    }
+    fs::path folder = fs::absolute(c.run.output);
+    while (!fs::exists(folder) && folder.has_parent_path()) folder = folder.parent_path();
+    return folder;
+}
+
+double gib(double bytes) {
+    return bytes / (1 << 30);
+}
+
+}  // namespace
+
+void check_memory(const RunConfig& c, const config::Schema& s, const model::ModelConfig& model) {
+    const std::string& offload = c.memory.offload;
+    if (offload == "none") return;
+    const bool optimizer = offload == "optimizer" || offload == "all";
+    const bool parameters = offload == "parameters" || offload == "all";
+
+    const fs::path folder = folder_of(c, s);
+    const auto shard = static_cast<std::uint64_t>(model.parameter_count() * 4 / c.shard_ranks());
+    try {
+        make_file_tier(folder.string(), shard);  // the largest single file of a rank
+    } catch (const SystemError& error) {
+        s.refuse("memory.offload_dir", error.what());
+    }
+    struct statvfs disk {};
+    if (::statvfs(folder.c_str(), &disk) != 0)
+        s.refuse("memory.offload_dir", SystemError("statvfs of " + folder.string(), errno).what());
+    const double room = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
+    const double states = (optimizer ? 2 : 0) + (parameters ? 1 : 0);
+    const double needed = states * static_cast<double>(shard) * static_cast<double>(c.world_size());
+    if (needed > room) {
+        s.refuse("memory.offload_dir",
+                 fmt::format("'{}' has {:.2f} GiB left, the ranks together will keep {:.2f} GiB there",
+                             folder.string(), gib(room), gib(needed)));
+    }
+}
+
+}  // namespace tandem::trainer

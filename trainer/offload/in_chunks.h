@@ -1,0 +1,23 @@
+// One pass over flat states of which some are parked, chunk by chunk: while a chunk is computed the next one
+// is read and the one before is written back. No more than three chunks of a parked state are in memory.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "trainer/offload/flat_state.h"
+
+namespace tandem::trainer {
+
+// Elements of a chunk: a multiple of every vector width, so that a kernel treats each element as it would in
+// one pass over all of them.
+constexpr std::int64_t kChunkElements = 1 << 20;
+constexpr int kChunksAlive = 3;
+
+// body(first, parts): parts[i] are the elements [first, first + parts[i].numel()) of states[i], float32; what
+// it writes there is kept. All states are of one size. Blocking. The io stream serves nobody else meanwhile.
+void in_chunks(Stream& io, Stream& compute, std::span<FlatState* const> states,
+               const std::function<void(std::int64_t first, const std::vector<Tensor>& parts)>& body);
+
+}  // namespace tandem::trainer

@@ -1,0 +1,29 @@
+#include "trainer/pack_plan.h"
+
+#include "trainer/context/sequence_layout.h"
+
+namespace tandem::trainer {
+
+using Mode = PolicyOptions::ContextMode;
+
+std::vector<std::vector<Pack>> pack_plan(const PolicyOptions& options, int cp, int batch_ranks,
+                                         const std::vector<Sample>& samples) {
+    // What each sample takes of a pack: with its own padding, where each sequence is padded apart.
+    const bool zigzag = cp > 1 && options.context == Mode::zigzag;
+    std::vector<std::int64_t> lengths;
+    for (const Sample& sample : samples) {
+        const auto length = static_cast<std::int64_t>(sample.tokens.size());
+        lengths.push_back(zigzag ? round_up(length, 2 * cp) : length);
+    }
+    const std::int64_t capacity = options.max_tokens_per_rank * cp;
+    return options.micro_batch > 0 ? plan_fixed_packs(lengths, batch_ranks, options.micro_batch, capacity)
+                                   : plan_packs(lengths, batch_ranks, capacity);
+}
+
+bool use_zigzag(const PolicyOptions& options, int cp, const Pack& pack) {
+    if (cp == 1 || pack.samples.empty()) return false;
+    if (options.context != Mode::automatic) return options.context == Mode::zigzag;
+    return pack.samples.size() == 1 && round_up(pack.tokens, 2 * cp) <= options.max_tokens_per_rank * cp;
+}
+
+}  // namespace tandem::trainer

@@ -1,0 +1,11 @@
+// The policy's options as a run's configuration gives them.
+#pragma once
+
+#include "trainer/config.h"
+#include "trainer/policy.h"
+
+namespace tandem::trainer {
+
+PolicyOptions policy_options(const RunConfig& config);
+
+}  // namespace tandem::trainer
