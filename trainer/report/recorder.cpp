@@ -9,6 +9,25 @@
 #include "common/error.h"
 
 namespace tandem::trainer {
+namespace {
+
+// What of a step is worth a terminal line.
+std::string progress_text(const nlohmann::ordered_json& values) {
+    const auto add = [&](std::string& text, const char* key, fmt::format_string<double> format) {
+        if (values.contains(key)) text += fmt::format(format, values.at(key).get<double>());
+    };
+    std::string text;
+    if (!values.contains("reward")) {
+        add(text, "loss", "loss {:.3f}");
+        return text;
+    }
+    add(text, "reward", "reward {:.3f}");
+    add(text, "response_length_mean", "  length {:.1f}");
+    add(text, "entropy", "  entropy {:.2f}");
+    return text;
+}
+
+}  // namespace
 
 Recorder::Recorder() : file_(nullptr, std::fclose), samples_(nullptr, std::fclose) {}
 
@@ -63,9 +82,7 @@ void Recorder::step(const std::string& phase, std::int64_t step, std::int64_t to
         progress_ = std::make_unique<Progress>(phase, total);
         phase_ = phase;
     }
-    progress_->update(step, values.contains("reward")
-                                ? fmt::format("reward {:.3f}", values.at("reward").get<double>())
-                                : fmt::format("loss {:.3f}", values.at("loss").get<double>()));
+    progress_->update(step, progress_text(values));
 }
 
 }  // namespace tandem::trainer
