@@ -119,7 +119,7 @@ void run_rank(const RunConfig& c, const config::Schema& schema,
         const Policy::Residence there(policy, /*optimizer=*/!c.run.resume.empty());
         if (!c.model.path.empty() && c.run.resume.empty()) load_checkpoint(policy, c.model.path);
         if (!c.run.resume.empty()) start = restore(policy, c.run.resume);
-        if (!c.loss.reference.empty())
+        if (!c.loss.reference.empty() && !policy.has_reference())  // a checkpoint brings its own
             policy.set_reference([&] { load_checkpoint(policy, c.loss.reference); });
         sync = connect_sync(world, policy, engine_url, c);
     }
