@@ -109,6 +109,7 @@ struct RunConfig {
         double lambda = 1;
         double value_coef = 1;
         double value_clip = 0.2;
+        double value_lr = 0;
     } loss;  // see loss_config.h
     struct {
         std::string task = "auto";

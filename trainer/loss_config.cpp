@@ -84,6 +84,8 @@ void add_loss_keys(config::Schema& s, RunConfig& c) {
     s.real("loss.value_coef", c.loss.value_coef, 0, 1e3, "Weight of the value head's loss (ppo).");
     s.real("loss.value_clip", c.loss.value_clip, 0, 1e6,
            "How far a value counts as moved from its old one (ppo); 0: any distance.");
+    s.real("loss.value_lr", c.loss.value_lr, 0, 10,
+           "Peak learning rate of the value head (ppo), with the schedule of train.lr; 0: train.lr.");
 }
 
 LossOptions loss_options(const RunConfig& c) {
@@ -192,6 +194,10 @@ void check_loss(const RunConfig& c, const config::Schema& s) {
         s.refuse("loss.gamma", fmt::format("{} does not discount; use ppo or reinforce++", name));
     if (c.loss.lambda != 1 && algorithm.form != Form::gae)
         s.refuse("loss.lambda", fmt::format("{} has no GAE; use ppo", name));
+    if (c.loss.value_lr != 0 && algorithm.form != Form::gae)
+        s.refuse("loss.value_lr", fmt::format("{} has no value head; use ppo", name));
+    if (c.loss.value_lr != 0 && c.train.lr == 0)
+        s.refuse("loss.value_lr", "follows the schedule of train.lr, which is 0");
     if (algorithm.form == Form::gae && c.loss.value_coef == 0)
         s.refuse("loss.value_coef", "0: ppo would never train the value head that its advantages need");
 }

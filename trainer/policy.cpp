@@ -19,6 +19,7 @@
 #include "trainer/optim/adamw.h"
 #include "trainer/optim/grad_norm.h"
 #include "trainer/pack_plan.h"
+#include "trainer/token_buffer.h"
 
 namespace tandem::trainer {
 namespace {
@@ -38,45 +39,6 @@ std::vector<std::string> shard_axes_of(const PolicyOptions& options, const Devic
     return axes;
 }
 
-// Per-token numbers of a batch in one buffer, so that one reduction brings them to every rank. Each target is
-// some one rank's: the sum over ranks only adds zeros.
-class TokenBuffer {
-  public:
-    TokenBuffer(const std::vector<Sample>& samples, std::size_t kinds, MemoryPool& pool)
-        : samples_(samples), flat_(Tensor::zeros({total(kinds)}, DType::float32, "logprobs", pool)) {}
-
-    void put(std::size_t kind, const MicroBatch::Owner& owner, float value) {
-        const auto begin = begins_[static_cast<std::size_t>(owner.sample)];
-        flat_.values<float>()[kind * tokens_ + begin + static_cast<std::size_t>(owner.index)] = value;
-    }
-    void reduce(comm::Communicator& world) {
-        if (flat_.numel() > 0) world.all_reduce(flat_.span(), DType::float32);
-    }
-    Scores::PerToken get(std::size_t kind) const {
-        Scores::PerToken result;
-        for (std::size_t i = 0; i < samples_.size(); ++i) {
-            const auto part =
-                flat_.values<float>().subspan(kind * tokens_ + begins_[i], samples_[i].tokens.size());
-            result.emplace_back(part.begin(), part.end());
-        }
-        return result;
-    }
-
-  private:
-    std::int64_t total(std::size_t kinds) {
-        for (const Sample& sample : samples_) {
-            begins_.push_back(tokens_);
-            tokens_ += sample.tokens.size();
-        }
-        return static_cast<std::int64_t>(kinds * tokens_);
-    }
-
-    const std::vector<Sample>& samples_;
-    std::vector<std::size_t> begins_;
-    std::size_t tokens_ = 0;
-    Tensor flat_;
-};
-
 }  // namespace
 
 struct Policy::Impl {
@@ -95,6 +57,10 @@ struct Policy::Impl {
           ring(options.max_tokens_per_rank >= kRingOverlapTokens && shard_mesh.context->size() > 1
                    ? Stream::make_worker("ring")
                    : Stream::make_inline()) {
+        if (options.value_head) {
+            const int head = static_cast<int>(decoder.parameters().size()) - 1;  // the last of the flat shard
+            optimizer.set_tail(fsdp.layout().entry(head).offset, options.value_lr_factor);
+        }
         require(options.max_tokens_per_rank > 0, "max_tokens_per_rank is {}", options.max_tokens_per_rank);
         initialise();
         parameters = as_dtensors(fsdp.shards(), 0, model_parameters());

@@ -49,8 +49,9 @@ struct PolicyOptions {
         bool optimizer = false;
         bool parameters = false;  // with the reference model
         std::string directory = ".";
-    } offload;                // what lives in the tier below memory while it is not used
-    bool value_head = false;  // value_head.weight [1, hidden], zero at first, over the last hidden state
+    } offload;                   // what lives in the tier below memory while it is not used
+    bool value_head = false;     // value_head.weight [1, hidden], zero at first, over the last hidden state
+    double value_lr_factor = 1;  // its learning rate over that of the others
 };
 
 class Policy {

@@ -30,6 +30,7 @@ PolicyOptions policy_options(const RunConfig& c) {
                       : c.memory.activation_checkpointing == "selective" ? Checkpointing::selective
                                                                          : Checkpointing::none;
     o.value_head = needs_value_head(c);
+    if (c.loss.value_lr > 0) o.value_lr_factor = c.loss.value_lr / c.train.lr;
     o.offload.optimizer = c.memory.offload == "optimizer" || c.memory.offload == "all";
     o.offload.parameters = c.memory.offload == "parameters" || c.memory.offload == "all";
     o.offload.directory = c.memory.offload_dir;

@@ -1,5 +1,6 @@
 #include "trainer/optim/adamw.h"
 
+#include <algorithm>
 #include <array>
 
 #include "trainer/offload/in_chunks.h"
@@ -16,7 +17,9 @@ FlatState moments(std::int64_t numel, const std::string& directory) {
 
 AdamW::AdamW(std::int64_t numel, float beta1, float beta2, float eps, float weight_decay,
              const std::string& offload_directory)
-    : exp_avg_(moments(numel, offload_directory)), exp_avg_sq_(moments(numel, offload_directory)) {
+    : tail_(numel),
+      exp_avg_(moments(numel, offload_directory)),
+      exp_avg_sq_(moments(numel, offload_directory)) {
     params_.beta1 = beta1;
     params_.beta2 = beta2;
     params_.eps = eps;
@@ -27,15 +30,34 @@ void AdamW::step(Stream& stream, FlatState& params, const Tensor& grads, double 
     params_.lr = static_cast<float>(lr);
     params_.grad_scale = grad_scale;
     if (params.resident() && exp_avg_.resident() && exp_avg_sq_.resident()) {
-        ops::adamw(stream, params.tensor(), grads, exp_avg_.tensor(), exp_avg_sq_.tensor(), params_);
+        step_part(stream, 0, params.tensor(), grads, exp_avg_.tensor(), exp_avg_sq_.tensor());
     } else {
         const std::array states{&params, &exp_avg_, &exp_avg_sq_};
         if (!io_) io_ = std::make_unique<Stream>(Stream::make_worker("offload"));
         in_chunks(*io_, stream, states, [&](std::int64_t first, const std::vector<Tensor>& parts) {
-            ops::adamw(stream, parts[0], grads.rows(first, parts[0].numel()), parts[1], parts[2], params_);
+            step_part(stream, first, parts[0], grads.rows(first, parts[0].numel()), parts[1], parts[2]);
         });
     }
     ++params_.step;
+}
+
+void AdamW::set_tail(std::int64_t first, double factor) {
+    if (factor != 1) tail_ = first;
+    tail_factor_ = factor;
+}
+
+void AdamW::step_part(Stream& stream, std::int64_t first, const Tensor& params, const Tensor& grads,
+                      const Tensor& exp_avg, const Tensor& exp_avg_sq) const {
+    const std::int64_t body = std::clamp<std::int64_t>(tail_ - first, 0, params.numel());
+    const auto run = [&](std::int64_t begin, std::int64_t numel, const ops::AdamWParams& with) {
+        if (numel == 0) return;
+        ops::adamw(stream, params.rows(begin, numel), grads.rows(begin, numel), exp_avg.rows(begin, numel),
+                   exp_avg_sq.rows(begin, numel), with);
+    };
+    run(0, body, params_);
+    ops::AdamWParams tail = params_;
+    tail.lr = static_cast<float>(tail_factor_ * static_cast<double>(params_.lr));
+    run(body, params.numel() - body, tail);
 }
 
 void AdamW::reset(Stream& stream) {

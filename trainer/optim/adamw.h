@@ -21,6 +21,8 @@ class AdamW {
 
     // One step, with gradients multiplied by grad_scale first. Blocking.
     void step(Stream& stream, FlatState& params, const Tensor& grads, double lr, float grad_scale);
+    // Elements from `first` on take steps of `factor` times the learning rate.
+    void set_tail(std::int64_t first, double factor);
     void reset(Stream& stream);  // moments and step count to zero
     std::int64_t steps() const { return params_.step - 1; }
     void set_steps(std::int64_t steps) { params_.step = steps + 1; }  // of the moments that were loaded
@@ -28,7 +30,13 @@ class AdamW {
     FlatState& exp_avg_sq() { return exp_avg_sq_; }
 
   private:
+    // Elements [first, first + params.numel()) of the shard.
+    void step_part(Stream& stream, std::int64_t first, const Tensor& params, const Tensor& grads,
+                   const Tensor& exp_avg, const Tensor& exp_avg_sq) const;
+
     ops::AdamWParams params_;
+    std::int64_t tail_;  // where it begins; the end without one
+    double tail_factor_ = 1;
     FlatState exp_avg_;
     FlatState exp_avg_sq_;
     std::unique_ptr<Stream> io_;  // from the first step that streams

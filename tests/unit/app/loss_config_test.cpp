@@ -128,6 +128,9 @@ TEST(LossConfig, RefusesWhatMakesNoSense) {
         {"[loss]\nwhiten_rewards = true", "q.toml:2: loss.whiten_rewards: grpo normalises the rewards"},
         {"[loss]\ngamma = 0.9", "q.toml:2: loss.gamma: grpo does not discount"},
         {"[loss]\nalgorithm = 'reinforce++'\nlambda = 0.9", "q.toml:3: loss.lambda: reinforce++ has no GAE"},
+        {"[loss]\nvalue_lr = 0.1", "q.toml:2: loss.value_lr: grpo has no value head"},
+        {"[train]\nlr = 0\n[loss]\nalgorithm = 'ppo'\nvalue_lr = 0.1",
+         "q.toml:5: loss.value_lr: follows the schedule of train.lr, which is 0"},
         {"[loss]\nalgorithm = 'ppo'\nvalue_coef = 0", "q.toml:3: loss.value_coef: 0: ppo would never train"},
     };
     for (const auto& [toml, message] : table) {

@@ -168,6 +168,26 @@ TEST(LossMesh, FixedMicroBatchesDoNotMatter) {
     }
 }
 
+// Adam's first step is as long as the learning rate, whatever the gradient: the head's is its own.
+TEST(LossMesh, TheValueHeadHasALearningRateOfItsOwn) {
+    const auto config = tiny_config();
+    const auto samples = full_samples({11, 3, 9}, config.vocab_size);
+    LossOptions loss = grpo_loss(0.2f, 0.2f);
+    loss.value_coef = 1;
+    const Outcome one = run_mesh({1, 1}, config, options_of(Mode::packed, 1000), samples, loss, {});
+    for (const MeshSizes& sizes : std::vector<MeshSizes>{{1, 1}, {2, 1}, {2, 2}}) {
+        PolicyOptions options = options_of(Mode::packed, 1000);
+        options.value_lr_factor = 10;
+        const Outcome found = run_mesh(sizes, config, options, samples, loss, {});
+        for (const float weight : found.parameters.at("value_head.weight"))
+            EXPECT_NEAR(std::abs(weight), 1e-2, 1e-5);
+        for (const auto& [name, values] : one.parameters) {
+            if (name == "value_head.weight") continue;
+            EXPECT_LE(relative_difference(found.parameters.at(name), values), kTolerance) << name;
+        }
+    }
+}
+
 // Sequences that rank borders cut and packs that are all padding on a rank.
 TEST(LossMesh, PaddingDoesNotMatter) {
     const auto config = tiny_config();
