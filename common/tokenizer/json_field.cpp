@@ -69,15 +69,24 @@ char32_t JsonField::character() const {
     fail("must be one character");
 }
 
-json read_json(const std::string& file) {
+std::string read_file(const std::string& file) {
     std::ifstream in(file, std::ios::binary);
     if (!in) throw ConfigError(file, "", "cannot be read");
-    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    std::string text(std::istreambuf_iterator<char>(in), {});
+    if (in.bad()) throw ConfigError(file, "", "cannot be read");
+    return text;
+}
+
+json parse_json(const std::string& text, const std::string& file) {
     try {
         return json::parse(text);
     } catch (const json::exception& error) {
         throw ConfigError(file, "", fmt::format("is not valid JSON: {}", error.what()));
     }
+}
+
+json read_json(const std::string& file) {
+    return parse_json(read_file(file), file);
 }
 
 }  // namespace tandem::tokenizer

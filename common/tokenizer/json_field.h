@@ -37,6 +37,9 @@ class JsonField {
     std::string path_;
 };
 
-nlohmann::json read_json(const std::string& file);  // throws ConfigError
+// All throw ConfigError.
+std::string read_file(const std::string& file);
+nlohmann::json parse_json(const std::string& text, const std::string& file);
+nlohmann::json read_json(const std::string& file);
 
 }  // namespace tandem::tokenizer

@@ -14,15 +14,25 @@
 namespace tandem::tokenizer {
 namespace {
 
+// Made once: going through all of Unicode takes milliseconds.
+const icu::UnicodeSet& known_characters() {
+    static const icu::UnicodeSet kKnown = [] {
+        UErrorCode status = U_ZERO_ERROR;
+        icu::UnicodeSet set("[:age=9.0:]", status);
+        require(U_SUCCESS(status) != 0, "ICU cannot list the characters of Unicode 9: {}",
+                u_errorName(status));
+        return set;
+    }();
+    return kKnown;
+}
+
 // NFC and its like, with the characters of Unicode 9: the tables of the reference end there.
 class Unicode : public Normalizer {
   public:
     Unicode(const char* data, UNormalization2Mode mode) {
         UErrorCode status = U_ZERO_ERROR;
-        known_.applyPattern("[:age=9.0:]", status);
-        known_.freeze();
         const icu::Normalizer2* form = icu::Normalizer2::getInstance(nullptr, data, mode, status);
-        if (U_SUCCESS(status)) form_ = std::make_unique<icu::FilteredNormalizer2>(*form, known_);
+        if (U_SUCCESS(status)) form_ = std::make_unique<icu::FilteredNormalizer2>(*form, known_characters());
         require(U_SUCCESS(status) != 0, "ICU has no normalisation {}: {}", data, u_errorName(status));
     }
     void apply(std::string& text) const override {
@@ -38,7 +48,6 @@ class Unicode : public Normalizer {
     }
 
   private:
-    icu::UnicodeSet known_;
     std::unique_ptr<icu::FilteredNormalizer2> form_;
 };
 

@@ -1,8 +1,6 @@
 #include "common/tokenizer/special_tokens.h"
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "common/error.h"
 #include "common/tokenizer/json_field.h"
@@ -60,9 +58,7 @@ SpecialTokens read_special_tokens(const std::string& directory) {
         read_roles(JsonField(json, map, ""), special);
     }
     if (const std::string file = directory + "/chat_template.jinja"; std::filesystem::exists(file)) {
-        std::ifstream in(file, std::ios::binary);
-        if (!in) throw ConfigError(file, "", "cannot be read");
-        special.chat_template.assign(std::istreambuf_iterator<char>(in), {});
+        special.chat_template = read_file(file);
         special.chat_template_file = file;
     }
     return special;

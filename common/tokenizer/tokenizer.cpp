@@ -52,6 +52,7 @@ struct Tokenizer::Parts {
 
 void Tokenizer::Parts::read_chat_template(const std::string& directory) {
     special = read_special_tokens(directory);
+    chat_problem.reset();
     if (special.chat_template.empty()) {
         chat_problem.emplace(
             directory + "/tokenizer_config.json", "chat_template",
@@ -115,9 +116,15 @@ Tokenizer Tokenizer::from_directory(const std::string& directory) {
     if (!present(directory)) {
         throw ConfigError(file, "", "is missing: text needs a tokenizer in the model's directory");
     }
-    const nlohmann::json json = read_json(file);
+    Tokenizer tokenizer = from_json(read_file(file), file);
+    tokenizer.parts_->read_chat_template(directory);
+    return tokenizer;
+}
+
+Tokenizer Tokenizer::from_json(const std::string& text, const std::string& file) {
+    const nlohmann::json json = parse_json(text, file);
     auto parts = std::make_unique<Parts>(JsonField(json, file, ""));
-    parts->read_chat_template(directory);
+    parts->chat_problem.emplace(file, "chat_template", "no template has been read");
     return Tokenizer(std::move(parts));
 }
 

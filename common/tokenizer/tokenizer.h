@@ -23,6 +23,9 @@ class Tokenizer {
   public:
     // Throws ConfigError naming file and key: a file is missing or malformed, or asks for something unknown.
     static Tokenizer from_directory(const std::string& directory);
+    // Of the text of a tokenizer.json alone: no special tokens by role, no chat template. `file` is for
+    // errors.
+    static Tokenizer from_json(const std::string& text, const std::string& file);
     static bool present(const std::string& directory);  // there is a tokenizer.json
 
     Tokenizer(Tokenizer&&) noexcept;

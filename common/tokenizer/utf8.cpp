@@ -98,8 +98,9 @@ std::string to_valid_utf8(std::string_view bytes) {
 bool is_white_space(char32_t c) {
     return u_isUWhiteSpace(static_cast<UChar32>(c)) != 0;
 }
+// Tolong Siki digits came with Unicode 17, which the reference knows here.
 bool is_numeric(char32_t c) {
-    return (category_of(c) & U_GC_N_MASK) != 0;
+    return (category_of(c) & U_GC_N_MASK) != 0 || (c >= 0x11DE0 && c <= 0x11DE9);
 }
 
 // Two vowel signs have become letters since.

@@ -24,7 +24,7 @@ class WordCache {
     }
 
   private:
-    std::vector<Place> places_ = std::vector<Place>(std::size_t{1} << 15);
+    std::vector<Place> places_ = std::vector<Place>(std::size_t{1} << 13);
 };
 
 }  // namespace tandem::tokenizer
