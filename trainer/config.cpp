@@ -182,9 +182,9 @@ config::Schema schema_of(RunConfig& c) {
     s.real("sync.deadline_s", c.sync.deadline_s, 0.1, 86400,
            "Seconds until a sync that does not end fails naming the late one.");
 
-    s.integer(
-        "checkpoint.every", c.checkpoint.every, 0, 1 << 30,
-        "Steps, of warm start and reinforcement, between checkpoints that --resume can continue; 0: none.");
+    s.integer("checkpoint.every", c.checkpoint.every, 0, 1 << 30,
+              "Steps, of warm start and reinforcement, between checkpoints that --resume continues, and one "
+              "at the end; 0: none.");
     s.integer("checkpoint.keep", c.checkpoint.keep, 1, 1 << 20,
               "How many of those are kept; an older one goes when a new one is whole.");
     s.choice("checkpoint.dtype", c.checkpoint.dtype, {"fp32", "bf16"},

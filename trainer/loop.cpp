@@ -107,7 +107,9 @@ LoopResult Loop::run() {
 void Loop::step_done() {
     ++state_.step;
     const std::int64_t every = config_.checkpoint.every;
-    if (every == 0 || state_.total_steps() % every != 0) return;
+    // The last one too, so that a finished run can be given more steps.
+    const bool last = state_.phase == LoopState::Phase::grpo && state_.step == config_.grpo.steps;
+    if (every == 0 || (!last && state_.total_steps() % every != 0)) return;
     const trace::Scope scope("checkpoint", "checkpoint");
     result_.seconds = seconds_before_ + watch_.seconds();
     parts_.checkpoint(state_);

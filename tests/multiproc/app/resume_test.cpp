@@ -95,6 +95,7 @@ TEST_F(Resume, AKilledRunEndsAsIfItHadNotBeen) {
     expect_equal_runs("whole", "killed");
     EXPECT_FALSE(fs::exists(folder / "killed.partial"));
     EXPECT_EQ(std::distance(fs::directory_iterator(folder / "killed/checkpoints"), {}), 2);
+    EXPECT_TRUE(fs::exists(folder / "killed/checkpoints/step-20"));  // the end, whatever checkpoint.every
 
     // A finished run may be given more steps, under its own name or another.
     finish(resumed("killed", {"grpo.steps=11"}));
