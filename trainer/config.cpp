@@ -94,6 +94,13 @@ config::Schema schema_of(RunConfig& c) {
         "the reference model's), or both; results do not change.");
     s.text("memory.offload_dir", c.memory.offload_dir,
            "Folder on a local disk for offloaded state; empty: the run's own.");
+    s.choice(
+        "memory.trainer_sleep", c.memory.trainer_sleep, {"none", "optimizer", "all"},
+        "What of the trainer's state leaves memory while the engine generates: nothing, AdamW's moments, or "
+        "shards, gradients and buffers too; it comes back from offload_dir for the next step.");
+    s.choice("memory.engine_sleep", c.memory.engine_sleep, {"none", "kv_cache", "all"},
+             "What the engine gives back while the trainer computes: nothing, its cache, or its weights too, "
+             "which the next sync brings again.");
 
     s.integer("sft.steps", c.sft.steps, 0, 1 << 30, "Steps of the supervised warm start; 0: none.");
     s.integer("sft.batch", c.sft.batch, 1, 1 << 20, "Examples a step.");

@@ -66,6 +66,8 @@ struct RunConfig {
         std::string activation_checkpointing = "none";
         std::string offload = "none";
         std::string offload_dir;
+        std::string trainer_sleep = "none";
+        std::string engine_sleep = "none";
     } memory;
     struct {
         std::int64_t steps = 450;

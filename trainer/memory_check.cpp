@@ -34,9 +34,17 @@ double gib(double bytes) {
 
 void check_memory(const RunConfig& c, const config::Schema& s, const model::ModelConfig& model) {
     const std::string& offload = c.memory.offload;
-    if (offload == "none") return;
-    const bool optimizer = offload == "optimizer" || offload == "all";
-    const bool parameters = offload == "parameters" || offload == "all";
+    const std::string& sleep = c.memory.trainer_sleep;
+    if (c.memory.engine_sleep == "all" && (c.sync.mode == "alias" || c.sync.mode == "delta")) {
+        s.refuse("memory.engine_sleep",
+                 fmt::format(
+                     "all needs a sync that brings every byte; in mode {} the engine reads or changes what "
+                     "it has: use kv_cache, or mode gather or direct",
+                     c.sync.mode));
+    }
+    if (offload == "none" && sleep == "none") return;
+    const bool optimizer = offload == "optimizer" || offload == "all" || sleep != "none";
+    const bool parameters = offload == "parameters" || offload == "all" || sleep == "all";
 
     const fs::path folder = folder_of(c, s);
     const auto shard = static_cast<std::uint64_t>(model.parameter_count() * 4 / c.shard_ranks());

@@ -25,6 +25,7 @@
 #include "trainer/report/recorder.h"
 #include "trainer/report/trace_files.h"
 #include "trainer/resume.h"
+#include "trainer/rollout/engine_memory.h"
 #include "trainer/summary.h"
 
 namespace tandem::trainer {
@@ -32,11 +33,14 @@ namespace {
 
 class PolicyLearner final : public Learner {
   public:
-    explicit PolicyLearner(Policy& policy) : policy_(policy) {}
+    PolicyLearner(Policy& policy, EngineMemory& engine_memory)
+        : policy_(policy), engine_memory_(engine_memory) {}
     Scores score(const std::vector<Sample>& samples, const ScoreOptions& options) override {
+        engine_memory_.before_training();
         return policy_.score(samples, options);
     }
     StepStats accumulate(const std::vector<Sample>& samples, const LossOptions& loss) override {
+        engine_memory_.before_training();
         return policy_.accumulate(samples, loss);
     }
     double apply(double lr) override { return policy_.apply(lr); }
@@ -46,6 +50,7 @@ class PolicyLearner final : public Learner {
 
   private:
     Policy& policy_;
+    EngineMemory& engine_memory_;
 };
 
 SaveOptions save_options(const RunConfig& c) {
@@ -78,6 +83,12 @@ LoopState restore(Policy& policy, const std::string& directory) {
     read_training_checkpoint(directory, policy.training_state());
     policy.set_optimizer_steps(manifest.optimizer_steps);
     return loop_state_from_json(manifest.loop);
+}
+
+Policy::Sleep sleep_of(const RunConfig& c) {
+    return c.memory.trainer_sleep == "all"         ? Policy::Sleep::all
+           : c.memory.trainer_sleep == "optimizer" ? Policy::Sleep::optimizer
+                                                   : Policy::Sleep::none;
 }
 
 std::chrono::nanoseconds seconds(double value) {
@@ -123,7 +134,10 @@ void run_rank(const RunConfig& c, const config::Schema& schema,
             policy.set_reference([&] { load_checkpoint(policy, c.loss.reference); });
         sync = connect_sync(world, policy, engine_url, c);
     }
-    PolicyLearner learner(policy);
+    EngineMemory engine_memory =
+        first ? EngineMemory(engine_url, c.memory.engine_sleep, seconds(c.engine.deadline_s))
+              : EngineMemory();
+    PolicyLearner learner(policy, engine_memory);
     Rollouts rollouts(*world, first ? std::make_unique<RolloutClient>(
                                           engine_url, seconds(c.engine.deadline_s), c.engine.batch)
                                     : nullptr);
@@ -141,8 +155,15 @@ void run_rank(const RunConfig& c, const config::Schema& schema,
     };
     const auto publish = [&](std::int64_t version) {
         const MemoryPhase phase("sync");
-        const Policy::Residence there(policy);
-        return sync.publish(version);
+        engine_memory.before_sync();
+        SyncTimes times;
+        {
+            const Policy::Residence there(policy);
+            times = sync.publish(version);
+        }
+        policy.sleep(sleep_of(c));  // a step wakes what it needs
+        engine_memory.after_sync();
+        return times;
     };
     const auto weights_match = [&] {
         const Policy::Residence there(policy);

@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/device/tier.h"
 #include "engine_adapter/embedded/scheduler.h"
 
 namespace tandem::engine {
@@ -80,6 +81,12 @@ class EmbeddedEngine final : public WeightTarget {
     // Runs `work` in the engine's thread, between two steps: nothing is generated meanwhile and no update
     // begins.
     void between_steps(std::function<void()> work);
+    // Gives the memory of the cache or of the weights back to the system, or takes it again. From
+    // between_steps, while no request is there. Requests are refused until the cache is back and, after a
+    // release of the weights, until a version has been committed: what they held is lost. Throw
+    // InvalidArgument.
+    void release_memory(bool kv_cache, bool weights);
+    void resume_memory(bool kv_cache, bool weights);
 
     EngineState state() const;
     // As the engine reads them now; of use between two steps (between_steps) or while nothing runs.
@@ -149,6 +156,9 @@ class EmbeddedEngine final : public WeightTarget {
     WeightState state_ = WeightState::none;
     std::int64_t version_ = 0;
     std::int64_t next_version_ = 0;
+    using Released = std::vector<std::unique_ptr<ReleasedPages>>;
+    Released released_cache_;
+    Released released_weights_;
     std::string reason_ = "no weights have been loaded yet";
     std::thread thread_;
 };

@@ -84,6 +84,29 @@ void flush_cache(EmbeddedEngine& engine, const Responder& responder) {
     });
 }
 
+// SGLang's tags; "cuda_graph" has nothing to give back here. None, or an empty list: all.
+void memory_occupation(EmbeddedEngine& engine, const Request& request, const Responder& responder,
+                       bool release) {
+    const json tags = parse_body(request.body).value("tags", json());
+    require(tags.is_null() || tags.is_array(), "tags must be a list of \"kv_cache\" and \"weights\"");
+    bool kv_cache = tags.empty();
+    bool weights = tags.empty();
+    for (const json& tag : tags) {
+        require(tag == "kv_cache" || tag == "weights" || tag == "cuda_graph", "no memory has the tag {}",
+                tag.dump());
+        kv_cache = kv_cache || tag == "kv_cache";
+        weights = weights || tag == "weights";
+    }
+    engine.between_steps([&engine, responder, release, kv_cache, weights] {
+        try {
+            release ? engine.release_memory(kv_cache, weights) : engine.resume_memory(kv_cache, weights);
+            responder.send(200, "", "text/plain");
+        } catch (const std::exception& error) {
+            responder.fail(to_status(error));
+        }
+    });
+}
+
 void abort_request(EmbeddedEngine& engine, const Request& request, const Responder& responder) {
     const json body = parse_body(request.body);
     const json all = body.value("abort_all", json(false));
@@ -199,6 +222,12 @@ void add_routes(http::Server& server, EmbeddedEngine& engine, const RouteInfo& i
     server.route("POST", "/abort_request",
                  [&](const Request& r, Responder out) { abort_request(engine, r, out); });
     both("/flush_cache", bodiless([&](const Responder& out) { flush_cache(engine, out); }));
+    for (const bool release : {true, false}) {
+        both(release ? "/release_memory_occupation" : "/resume_memory_occupation",
+             [&engine, release](const Request& r, Responder out) {
+                 memory_occupation(engine, r, out, release);
+             });
+    }
     both("/weights_checker", [&](const Request& r, Responder out) { weights_checker(engine, r, out); });
     for (const char* path : {"/model_info", "/get_model_info"}) {
         server.route("GET", path,

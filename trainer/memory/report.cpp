@@ -19,6 +19,9 @@ const std::vector<std::string> kPhases = {"logprobs", "forward_backward", "optim
 const std::vector<std::string> kTags = {"shards",    "gradients",           "optimizer",   "reference",
                                         "unsharded", "unsharded_gradients", "activations", "logits"};
 
+constexpr const char* kCheckpointing[] = {"none", "selective", "full"};
+constexpr const char* kOffload[] = {"none", "optimizer", "parameters", "all"};
+
 std::string size_text(std::uint64_t bytes) {
     const auto value = static_cast<double>(bytes);
     if (bytes >= std::uint64_t{10} << 30) return fmt::format("{:.1f} GiB", value / (1 << 30));
@@ -58,19 +61,22 @@ std::string line_of(std::string name, const std::vector<std::string>& cells) {
 Report report_of(const RunConfig& config, const config::Schema& schema, const Task& task,
                  const std::map<std::string, std::int64_t>& sync) {
     const model::ModelConfig model = model_config(config, schema, task);
-    PolicyOptions options = policy_options(config);
+    const PolicyOptions options = policy_options(config);
     Report report;
     report.rank = rank_shape(config);
     report.work = workload_of(config, task, options);
     report.work.sync = sync;
     report.prediction = predict(model, options, report.rank, report.work);
-    const Checkpointing chosen = options.checkpointing;
-    for (const auto& [name, mode] : {std::pair{"none", Checkpointing::none},
-                                     {"selective", Checkpointing::selective},
-                                     {"full", Checkpointing::full}}) {
-        options.checkpointing = mode;
-        const Prediction other = predict(model, options, report.rank, report.work);
-        report.choices.push_back({name, other.peak().bytes, other.phase, mode == chosen});
+    for (const char* checkpointing : kCheckpointing) {
+        for (const char* offload : kOffload) {
+            RunConfig other = config;
+            other.memory.activation_checkpointing = checkpointing;
+            other.memory.offload = offload;
+            const Prediction there = predict(model, policy_options(other), report.rank, report.work);
+            const bool chosen =
+                checkpointing == config.memory.activation_checkpointing && offload == config.memory.offload;
+            report.choices.push_back({checkpointing, offload, there.peak().bytes, there.phase, chosen});
+        }
     }
     return report;
 }
@@ -100,10 +106,17 @@ std::string to_text(const RunConfig& c, const Report& report) {
     row("sum", [](const MemoryPeak& peak) { return size_text(peak.bytes); });
     text += fmt::format("\nPeak: {} in {}.\n\n", size_text(report.prediction.peak().bytes),
                         report.prediction.phase);
-    text += line_of("checkpointing", {"peak", "in"});
-    for (const Report::Choice& choice : report.choices) {
-        text += line_of(choice.checkpointing + (choice.chosen ? " (this run)" : ""),
-                        {size_text(choice.peak_bytes), choice.phase});
+    text += "Peak with other choices under [memory] (*: this run's):\n";
+    std::vector<std::string> heads;
+    for (const char* offload : kOffload) heads.emplace_back(offload);
+    text += line_of("checkpointing, offload", heads);
+    for (const char* checkpointing : kCheckpointing) {
+        std::vector<std::string> cells;
+        for (const Report::Choice& choice : report.choices) {
+            if (choice.checkpointing == checkpointing)
+                cells.push_back(size_text(choice.peak_bytes) + (choice.chosen ? "*" : ""));
+        }
+        text += line_of(checkpointing, cells);
     }
     return text;
 }
@@ -128,6 +141,7 @@ ordered_json to_json(const Report& report) {
     ordered_json choices = ordered_json::array();
     for (const Report::Choice& choice : report.choices) {
         choices.push_back({{"activation_checkpointing", choice.checkpointing},
+                           {"offload", choice.offload},
                            {"peak_bytes", choice.peak_bytes},
                            {"phase", choice.phase},
                            {"this_run", choice.chosen}});

@@ -15,6 +15,7 @@ namespace tandem::trainer::memory {
 struct Report {
     struct Choice {
         std::string checkpointing;
+        std::string offload;
         std::uint64_t peak_bytes = 0;
         std::string phase;
         bool chosen = false;

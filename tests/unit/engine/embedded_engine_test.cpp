@@ -382,5 +382,43 @@ TEST_F(EmbeddedEngineTest, EverySampleIsMadeByOneVersion) {
     EXPECT_EQ(engine->state().pages_free, engine->state().pages_total);
 }
 
+// Between release and the next version nothing is generated; after it, what was generated before.
+TEST_F(EmbeddedEngineTest, ReleasedMemoryComesBackWithTheNextVersion) {
+    start();
+    const GenerateResult before = get(generate(request(6)));
+    ASSERT_TRUE(before.status.ok());
+    const auto between = [&](const std::function<void()>& work) {
+        std::promise<std::string> done;
+        engine->between_steps([&] {
+            try {
+                work();
+                done.set_value("");
+            } catch (const std::exception& error) {
+                done.set_value(error.what());
+            }
+        });
+        return done.get_future().get();
+    };
+    EXPECT_EQ(between([&] { engine->release_memory(true, false); }), "");
+    EXPECT_EQ(memory_stats("engine.kv").live_bytes, 0U);
+    EXPECT_THAT(get(generate(request(6))).status.message, HasSubstr("cache's memory is released"));
+    EXPECT_EQ(between([&] { engine->resume_memory(true, false); }), "");
+    EXPECT_EQ(get(generate(request(6))).samples[0].tokens, before.samples[0].tokens);
+
+    EXPECT_EQ(between([&] { engine->release_memory(true, true); }), "");
+    EXPECT_EQ(memory_stats("engine.weights").live_bytes, 0U);
+    EXPECT_EQ(engine->version(), 0);
+    EXPECT_THROW(update(2), InvalidArgument) << "into memory that is not there";
+    EXPECT_EQ(between([&] { engine->resume_memory(true, true); }), "");
+    const GenerateResult empty = get(generate(request(6)));
+    EXPECT_EQ(empty.status.code, Code::unavailable);
+    EXPECT_THAT(empty.status.message, HasSubstr("holds no version yet"));
+    update(1);
+    const GenerateResult after = get(generate(request(6)));
+    ASSERT_TRUE(after.status.ok()) << after.status.message;
+    EXPECT_EQ(after.samples[0].tokens, before.samples[0].tokens);
+    EXPECT_EQ(after.samples[0].version, 1);
+}
+
 }  // namespace
 }  // namespace tandem::engine
