@@ -90,7 +90,8 @@ void run_rank(const Run& run) {
 
 int curve_main(int argc, char** argv) {
     Run run;
-    CLI::App app{"Losses of supervised steps. Example: train_curve --init DIR --data DIR/data.json --ranks 2"};
+    CLI::App app{
+        "Losses of supervised steps. Example: train_curve --init DIR --data DIR/data.json --ranks 2"};
     app.add_option("--init", run.init, "Hugging Face directory")->required();
     app.add_option("--data", run.data, "token ids [step][sequence][token], JSON")->required();
     app.add_option("--dtype", run.dtype)->check(CLI::IsMember({"fp32", "bf16"}));
