@@ -103,8 +103,9 @@ bool is_numeric(char32_t c) {
     return (category_of(c) & U_GC_N_MASK) != 0 || (c >= 0x11DE0 && c <= 0x11DE9);
 }
 
-// Two vowel signs have become letters since.
+// Two vowel signs have become letters since, and a punctuation sign a mark.
 bool is_mark(char32_t c) {
+    if (c == 0x111C9) return false;
     return ((category_of(c) & U_GC_M_MASK) != 0 && assigned_by(c, 9)) || c == 0x1CF2 || c == 0x1CF3;
 }
 
