@@ -133,7 +133,7 @@ Tensor LmHead::loss(const Compute& compute, const Tensor& hidden, const Targets&
     const Tensor dselected = empty_activation(selected.shape(), selected.dtype());
     const std::int64_t most = std::min(chunk_rows_, count);
     if (loss.looks_ahead() && most < count) look_ahead(compute, selected, targets, loss);
-    const Tensor logits = empty_activation({most, weight_->shape[0]}, DType::float32);
+    const Tensor logits = empty_logits(most, weight_->shape[0], DType::float32);
     std::vector<float> scratch(static_cast<std::size_t>(most) * kScratchPerRow);
     for (std::int64_t first = 0; first < count; first += chunk_rows_) {
         const std::int64_t rows = std::min(chunk_rows_, count - first);
