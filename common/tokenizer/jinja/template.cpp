@@ -3,11 +3,13 @@
 #include "common/error.h"
 #include "common/tokenizer/jinja/builtins.h"
 #include "common/tokenizer/jinja/parser.h"
+#include "common/tokenizer/utf8.h"
 
 namespace tandem::tokenizer::jinja {
 
 Template::Template(std::string_view source) {
-    Parser parser(tokenize(source));
+    const std::string text = to_valid_utf8(source);  // a file's bytes may be anything
+    Parser parser(tokenize(text));
     body_ = std::make_unique<Body>(parser.parse());
     names_needed_ = parser.names_needed();
 }
