@@ -151,6 +151,8 @@ TEST(MemoryPeak, IsKeptByPhase) {
     EXPECT_EQ(memory_peak().bytes, before + 3000);
 }
 
+// The address sanitizer keeps what is freed to itself for a while: no pool, nothing to trim.
+#if !defined(TANDEM_SANITIZE_address)
 TEST(MemoryPeak, ProcessMemoryFallsWhenThePoolIsTrimmed) {
     trim_cpu_pool();
     const std::size_t bytes = std::size_t{64} << 20;
@@ -159,13 +161,12 @@ TEST(MemoryPeak, ProcessMemoryFallsWhenThePoolIsTrimmed) {
         const Buffer touched(bytes, "trim_test");
         std::memset(touched.data(), 1, bytes);
     }
-#if !defined(TANDEM_SANITIZE_address)
     EXPECT_GE(process_memory().resident_bytes, before + bytes * 9 / 10);  // kept for the next one
     EXPECT_GE(trim_cpu_pool(), bytes);
-#endif
     EXPECT_LE(process_memory().resident_bytes, before + bytes / 10);
     EXPECT_GE(process_memory().peak_bytes, before);
 }
+#endif
 
 TEST(SharedArena, IsSparseUntilTouched) {
     auto arena = SharedArena::create("test", std::size_t{64} << 20, "memory_test_arena");
