@@ -24,7 +24,8 @@ struct AdamWParams {
 // All float32 and of equal numel.
 void adamw(Stream& stream, Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq,
            const AdamWParams& params);
-// Sum of squares in fp64, in order.
-double sum_of_squares(const Tensor& values);
+// Sum of squares in fp64, in a fixed order. Waits for the stream.
+double sum_of_squares(Stream& stream, const Tensor& values);
+double sum_of_squares(const Tensor& values);  // in host memory
 
 }  // namespace tandem::ops

@@ -3,10 +3,11 @@
 
 #include <cmath>
 
+#include "common/ops/backends.h"
 #include "common/ops/cpu/check.h"
 #include "common/ops/cpu/simd.h"
 
-namespace tandem::ops {
+namespace tandem::ops::cpu {
 namespace {
 
 struct Factors {
@@ -66,9 +67,12 @@ void adamw(Stream& stream, Tensor param, const Tensor& grad, Tensor exp_avg, Ten
     });
 }
 
-double sum_of_squares(const Tensor& values) {
+double sum_of_squares(Stream& stream, const Tensor& values) {
     detail::check_dtype("sum_of_squares", "values", values, DType::float32);
-    return square_sum_loop(values.data<float>(), values.numel());
+    double sum = 0.0;
+    stream.enqueue([&sum, values] { sum = square_sum_loop(values.data<float>(), values.numel()); });
+    stream.synchronize();
+    return sum;
 }
 
-}  // namespace tandem::ops
+}  // namespace tandem::ops::cpu

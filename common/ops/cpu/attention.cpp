@@ -9,12 +9,28 @@
 #include <cstring>
 #include <limits>
 
+#include "common/ops/backends.h"
 #include "common/ops/cpu/attention_pack.h"
 #include "common/ops/cpu/check.h"
 #include "common/ops/cpu/parallel.h"
 #include "common/ops/cpu/rows.h"
 
 namespace tandem::ops {
+
+std::vector<AttentionSegment> packed_segments(const std::vector<std::int32_t>& cu_seqlens, bool causal) {
+    std::vector<AttentionSegment> result;
+    for (std::size_t i = 0; i + 1 < cu_seqlens.size(); ++i) {
+        const std::int64_t begin = cu_seqlens[i];
+        const std::int64_t length = cu_seqlens[i + 1] - begin;
+        require(begin >= 0 && length >= 0,
+                "packed_segments: cu_seqlens must not fall, but entry {} is {} after {}", i + 1,
+                cu_seqlens[i + 1], begin);
+        result.push_back({begin, length, begin, length, causal});
+    }
+    return result;
+}
+
+namespace cpu {
 namespace {
 
 using detail::AttentionShape;
@@ -123,19 +139,6 @@ void clear_uncovered(const std::vector<AttentionSegment>& segments, const Attent
 
 }  // namespace
 
-std::vector<AttentionSegment> packed_segments(const std::vector<std::int32_t>& cu_seqlens, bool causal) {
-    std::vector<AttentionSegment> result;
-    for (std::size_t i = 0; i + 1 < cu_seqlens.size(); ++i) {
-        const std::int64_t begin = cu_seqlens[i];
-        const std::int64_t length = cu_seqlens[i + 1] - begin;
-        require(begin >= 0 && length >= 0,
-                "packed_segments: cu_seqlens must not fall, but entry {} is {} after {}", i + 1,
-                cu_seqlens[i + 1], begin);
-        result.push_back({begin, length, begin, length, causal});
-    }
-    return result;
-}
-
 void attention_forward(Stream& stream, const Tensor& q, const Tensor& k, const Tensor& v,
                        const std::vector<AttentionSegment>& segments, float scale, Tensor out, Tensor lse) {
     const AttentionShape shape = detail::attention_shape("attention_forward", q, k, v, segments);
@@ -214,4 +217,5 @@ void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cac
     });
 }
 
+}  // namespace cpu
 }  // namespace tandem::ops

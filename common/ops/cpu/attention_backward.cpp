@@ -4,12 +4,13 @@
 #include <limits>
 
 #include "common/ops/attention.h"
+#include "common/ops/backends.h"
 #include "common/ops/cpu/attention_pack.h"
 #include "common/ops/cpu/check.h"
 #include "common/ops/cpu/parallel.h"
 #include "common/ops/cpu/rows.h"
 
-namespace tandem::ops {
+namespace tandem::ops::cpu {
 namespace {
 
 using detail::AttentionShape;
@@ -190,4 +191,4 @@ void attention_merge(Stream& stream, const Tensor& block_out, const Tensor& bloc
     });
 }
 
-}  // namespace tandem::ops
+}  // namespace tandem::ops::cpu

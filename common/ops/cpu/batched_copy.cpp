@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/ops/backends.h"
 #include "common/ops/cpu/copy_kernels.h"
 #include "common/ops/cpu/rows.h"
 
@@ -166,6 +167,15 @@ class Copy {
 
 }  // namespace
 
+Checksum copy_checksum(const CopyItem& item) {
+    check(item, false);
+    Copy copy(detail::copy_kernels(), item, Write::none, true);
+    copy.run();
+    return copy.digest();
+}
+
+namespace cpu {
+
 void batched_copy(Stream& stream, std::span<const CopyItem> items) {
     for (const CopyItem& item : items) check(item, true);
     stream.enqueue([list = std::vector<CopyItem>(items.begin(), items.end())] {
@@ -180,11 +190,5 @@ void batched_copy(Stream& stream, std::span<const CopyItem> items) {
     });
 }
 
-Checksum copy_checksum(const CopyItem& item) {
-    check(item, false);
-    Copy copy(detail::copy_kernels(), item, Write::none, true);
-    copy.run();
-    return copy.digest();
-}
-
+}  // namespace cpu
 }  // namespace tandem::ops

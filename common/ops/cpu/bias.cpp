@@ -2,13 +2,14 @@
 // with their number; columns are independent.
 #include <algorithm>
 
+#include "common/ops/backends.h"
 #include "common/ops/cpu/check.h"
 #include "common/ops/cpu/parallel.h"
 #include "common/ops/cpu/rows.h"
 #include "common/ops/cpu/simd.h"
 #include "common/ops/matmul.h"
 
-namespace tandem::ops {
+namespace tandem::ops::cpu {
 namespace {
 
 constexpr std::int64_t kColumns = 512;  // of an item
@@ -42,4 +43,4 @@ void linear_backward_bias(Stream& stream, const Tensor& dy, Tensor dbias) {
     });
 }
 
-}  // namespace tandem::ops
+}  // namespace tandem::ops::cpu

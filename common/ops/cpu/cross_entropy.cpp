@@ -4,10 +4,11 @@
 #include <cmath>
 #include <vector>
 
+#include "common/ops/backends.h"
 #include "common/ops/cpu/check.h"
 #include "common/ops/cpu/simd.h"
 
-namespace tandem::ops {
+namespace tandem::ops::cpu {
 namespace {
 
 using detail::kLanes;
@@ -141,4 +142,4 @@ void token_logprobs_backward(Stream& stream, Tensor logits, std::span<const std:
     });
 }
 
-}  // namespace tandem::ops
+}  // namespace tandem::ops::cpu

@@ -5,12 +5,12 @@
 #include <array>
 #include <cstring>
 
+#include "common/ops/backends.h"
 #include "common/ops/cpu/check.h"
 #include "common/ops/cpu/rows.h"
 #include "common/ops/cpu/simd.h"
 
-namespace tandem::ops {
-namespace detail {
+namespace tandem::ops::detail {
 
 TANDEM_CLONES void widen_loop(const std::uint16_t* from, std::uint32_t* to, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<std::uint32_t>(from[i]) << 16;
@@ -45,8 +45,9 @@ void narrow(const float* from, bfloat16* to, std::int64_t count) {
     narrow_loop(reinterpret_cast<const std::uint32_t*>(from), reinterpret_cast<std::uint16_t*>(to), count);
 }
 
-}  // namespace detail
+}  // namespace tandem::ops::detail
 
+namespace tandem::ops::cpu {
 namespace {
 
 constexpr std::int64_t kBlock = 4096;
@@ -121,4 +122,4 @@ void fill_zero(Stream& stream, Tensor a) {
     });
 }
 
-}  // namespace tandem::ops
+}  // namespace tandem::ops::cpu

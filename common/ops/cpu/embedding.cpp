@@ -4,11 +4,12 @@
 #include <cstring>
 #include <vector>
 
+#include "common/ops/backends.h"
 #include "common/ops/cpu/check.h"
 #include "common/ops/cpu/rows.h"
 #include "common/ops/cpu/simd.h"
 
-namespace tandem::ops {
+namespace tandem::ops::cpu {
 namespace {
 
 void check_ids(const char* op, std::span<const std::int32_t> ids, std::int64_t vocab) {
@@ -55,4 +56,4 @@ void embedding_backward(Stream& stream, const Tensor& dy, std::span<const std::i
     });
 }
 
-}  // namespace tandem::ops
+}  // namespace tandem::ops::cpu

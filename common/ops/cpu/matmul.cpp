@@ -18,6 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/ops/backends.h"
 #include "common/ops/cpu/check.h"
 #include "common/ops/cpu/rows.h"
 
@@ -25,6 +26,20 @@ namespace tandem::ops {
 namespace {
 
 std::atomic<int> compute_threads_now{1};
+
+}  // namespace
+
+void set_compute_threads(int threads) {
+    require(threads >= 1, "set_compute_threads: {} threads", threads);
+    compute_threads_now.store(threads);
+}
+
+int compute_threads() {
+    return compute_threads_now.load();
+}
+
+namespace cpu {
+namespace {
 
 constexpr std::int64_t kGemmRows = 24;        // rows of a block where oneDNN has no blocked kernel
 constexpr std::size_t kMaxPrimitives = 4096;  // per thread; past it the cache starts anew
@@ -228,10 +243,6 @@ void matmul(Stream& stream, const Tensor& a, Transpose transpose_a, const Tensor
             accumulate);
 }
 
-void linear(Stream& stream, const Tensor& x, const Tensor& weight, Tensor y) {
-    product("linear", stream, x, false, weight, true, {}, y, false);
-}
-
 void linear(Stream& stream, const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor y) {
     product("linear", stream, x, false, weight, true, bias, y, false);
 }
@@ -246,13 +257,5 @@ void linear_backward_weight(Stream& stream, const Tensor& dy, const Tensor& x, T
     product("linear_backward_weight", stream, dy, true, x, false, {}, dweight, true);
 }
 
-void set_compute_threads(int threads) {
-    require(threads >= 1, "set_compute_threads: {} threads", threads);
-    compute_threads_now.store(threads);
-}
-
-int compute_threads() {
-    return compute_threads_now.load();
-}
-
+}  // namespace cpu
 }  // namespace tandem::ops

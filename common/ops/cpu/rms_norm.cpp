@@ -4,11 +4,12 @@
 #include <cmath>
 #include <vector>
 
+#include "common/ops/backends.h"
 #include "common/ops/cpu/check.h"
 #include "common/ops/cpu/rows.h"
 #include "common/ops/cpu/simd.h"
 
-namespace tandem::ops {
+namespace tandem::ops::cpu {
 namespace {
 
 using detail::kLanes;
@@ -114,4 +115,4 @@ void rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const 
     });
 }
 
-}  // namespace tandem::ops
+}  // namespace tandem::ops::cpu

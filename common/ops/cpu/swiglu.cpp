@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <array>
 
+#include "common/ops/backends.h"
 #include "common/ops/cpu/check.h"
 #include "common/ops/cpu/rows.h"
 #include "common/ops/cpu/simd.h"
 
-namespace tandem::ops {
+namespace tandem::ops::cpu {
 namespace {
 
 constexpr std::int64_t kBlock = 1024;
@@ -79,4 +80,4 @@ void swiglu_backward(Stream& stream, const Tensor& dy, const Tensor& gate, const
     });
 }
 
-}  // namespace tandem::ops
+}  // namespace tandem::ops::cpu

@@ -1,0 +1,56 @@
+// The cosines and sines are computed once a table and position.
+#include "common/ops/rope_table.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "common/error.h"
+
+namespace tandem::ops {
+namespace {
+
+// Positions past this are computed where they are used: a table would cost too much memory.
+constexpr std::int64_t kMaxTableRows = 1 << 17;
+constexpr std::int64_t kFirstRows = 256;
+
+}  // namespace
+
+struct RopeTable::State {
+    std::mutex mutex;
+    std::shared_ptr<const Rows> rows;
+};
+
+RopeTable::RopeTable(std::vector<float> inverse_frequencies, float attention_factor)
+    : state_(std::make_shared<State>()) {
+    require(!inverse_frequencies.empty(), "a rope table needs frequencies");
+    auto rows = std::make_shared<Rows>();
+    rows->frequencies = std::move(inverse_frequencies);
+    rows->factor = attention_factor;
+    state_->rows = std::move(rows);
+}
+
+std::int64_t RopeTable::head_dim() const {
+    if (!state_) return 0;
+    const std::lock_guard lock(state_->mutex);
+    return state_->rows->head_dim();
+}
+
+// Rows never change once handed out; more of them replace them.
+std::shared_ptr<const RopeTable::Rows> RopeTable::rows(std::int64_t positions) const {
+    const std::lock_guard lock(state_->mutex);
+    const std::shared_ptr<const Rows>& now = state_->rows;
+    const std::int64_t wanted = std::min(positions, kMaxTableRows);
+    if (now->positions >= wanted) return now;
+    auto grown = std::make_shared<Rows>();
+    grown->frequencies = now->frequencies;
+    grown->factor = now->factor;
+    grown->positions = std::max(now->positions, kFirstRows);
+    while (grown->positions < wanted) grown->positions *= 2;
+    const std::int64_t dim = grown->head_dim();
+    grown->values.resize(static_cast<std::size_t>(grown->positions * dim));
+    for (std::int64_t p = 0; p < grown->positions; ++p) grown->fill(p, grown->values.data() + p * dim);
+    return state_->rows = std::move(grown);
+}
+
+}  // namespace tandem::ops
