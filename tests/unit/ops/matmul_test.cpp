@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "common/ops/packed_weight.h"
 #include "tests/unit/ops/oracle.h"
 
 namespace tandem {
@@ -146,11 +147,16 @@ TEST_P(BatchInvariance, RowsDoNotDependOnTheirNumber) {
         const Tensor x = random_tensor(generator, {rows, k}, in);
         const Tensor whole = zeros({rows, n}, out);
         ops::linear(stream, x, weight, bias, whole);
+        ops::PackedWeight packed;
+        packed.pack(weight, "test");
         for (const std::int64_t m : counts) {
             const std::int64_t begin = m % 3;  // not only rows from the start
             const Tensor part = zeros({m, n}, out);
             ops::linear(stream, x.rows(begin, m), weight, bias, part);
             testing::expect_same_bits(part, whole.rows(begin, m), "part of the rows");
+            const Tensor from_packed = zeros({m, n}, out);
+            ops::linear(stream, x.rows(begin, m), packed, bias, from_packed);
+            testing::expect_same_bits(from_packed, part, "with the weight packed");
             if (HasFatalFailure()) FAIL() << "n " << n << " k " << k << " m " << m << " form " << form;
         }
     }
@@ -182,6 +188,34 @@ TEST(Matmul, ThreadsDoNotChangeTheRows) {
         testing::expect_same_bits(two, one.rows(0, m), "two threads");
     }
     ops::set_compute_threads(1);
+}
+
+TEST(Matmul, PackedWeightIsOfTheTimeOfPacking) {
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(6);
+    const Tensor weight = random_tensor(generator, {100, 72});
+    const Tensor x = random_tensor(generator, {5, 72});
+    ops::PackedWeight packed;
+    for (int version = 0; version < 3; ++version) {
+        const Tensor next = random_tensor(generator, {100, 72});
+        std::memcpy(weight.raw(), next.raw(), weight.bytes());
+        ops::set_compute_threads(1 + version % 2);
+        packed.pack(weight, "packed_test");
+        ops::set_compute_threads(2 - version % 2);
+        const Tensor wanted = zeros({5, 100}), got = zeros({5, 100});
+        ops::linear(stream, x, weight, wanted);
+        ops::linear(stream, x, packed, {}, got);
+        testing::expect_same_bits(got, wanted, "packed anew");
+    }
+    ops::set_compute_threads(1);
+    EXPECT_LE(memory_stats("packed_test").allocations, 1U);  // none where the machine has no better layout
+    EXPECT_EQ(memory_stats("packed_test").live_bytes, packed.packed().bytes);
+    const Tensor nothing = zeros({4, 0});
+    packed.pack(nothing, "packed_test");
+    const Tensor y = random_tensor(generator, {3, 4});
+    ops::linear(stream, zeros({3, 0}), packed, {}, y);
+    testing::expect_same_bits(y, zeros({3, 4}), "k = 0");
+    EXPECT_THROW(ops::linear(stream, zeros({3, 1}), packed, {}, y), InvalidArgument);
 }
 
 TEST(Matmul, EmptyDims) {
