@@ -20,6 +20,7 @@ constexpr const char* kTag = "engine.activations";
 Decoder::Decoder(const model::ModelConfig& config, const ModelWeights& weights, KvCache& cache)
     : config_(config),
       weights_(weights),
+      packed_(weights),
       cache_(cache),
       stream_(Stream::make_inline()),
       rope_(config.rope_frequencies().inverse, config.rope_frequencies().attention_factor),
@@ -50,12 +51,14 @@ Tensor Decoder::layers(std::span<const std::int32_t> tokens, std::span<const std
     const Tensor activated = make({rows, config_.intermediate_size});
     const auto flat = [&](const Tensor& tensor) { return tensor.reshape({rows, tensor.numel() / rows}); };
 
-    for (std::size_t i = 0; i < static_cast<std::size_t>(config_.num_hidden_layers); ++i) {
+    packed_.refresh();
+    for (std::size_t i = 0; i < weights_.layers(); ++i) {
         const LayerWeights& layer = weights_.layer(i);
+        const PackedLayer& packed = packed_.layer(i);
         ops::rms_norm(stream_, x, layer.input_norm, config_.rms_norm_eps, h);
-        ops::linear(stream_, h, layer.q_proj, layer.q_bias, flat(q));
-        ops::linear(stream_, h, layer.k_proj, layer.k_bias, flat(k));
-        ops::linear(stream_, h, layer.v_proj, layer.v_bias, flat(v));
+        ops::linear(stream_, h, packed.q_proj, layer.q_bias, flat(q));
+        ops::linear(stream_, h, packed.k_proj, layer.k_bias, flat(k));
+        ops::linear(stream_, h, packed.v_proj, layer.v_bias, flat(v));
         if (config_.qk_norm) {
             ops::rms_norm(stream_, q, layer.q_norm, config_.rms_norm_eps, q_normed);
             ops::rms_norm(stream_, k, layer.k_norm, config_.rms_norm_eps, k_normed);
@@ -63,14 +66,14 @@ Tensor Decoder::layers(std::span<const std::int32_t> tokens, std::span<const std
         ops::rope(stream_, q_normed, positions, rope_);
         ops::rope(stream_, k_normed, positions, rope_);
         attend(i, q_normed, k_normed, v, attended);
-        ops::linear(stream_, flat(attended), layer.o_proj, layer.o_bias, update);
+        ops::linear(stream_, flat(attended), packed.o_proj, layer.o_bias, update);
         ops::add(stream_, x, update);
 
         ops::rms_norm(stream_, x, layer.post_norm, config_.rms_norm_eps, h);
-        ops::linear(stream_, h, layer.gate_proj, layer.gate_bias, gate);
-        ops::linear(stream_, h, layer.up_proj, layer.up_bias, up);
+        ops::linear(stream_, h, packed.gate_proj, layer.gate_bias, gate);
+        ops::linear(stream_, h, packed.up_proj, layer.up_bias, up);
         ops::swiglu(stream_, gate, up, activated);
-        ops::linear(stream_, activated, layer.down_proj, layer.down_bias, update);
+        ops::linear(stream_, activated, packed.down_proj, layer.down_bias, update);
         ops::add(stream_, x, update);
     }
     return x;
@@ -80,7 +83,7 @@ Tensor Decoder::logits(const Tensor& x) {
     const Tensor h = Tensor::empty(x.shape(), x.dtype(), kTag);
     ops::rms_norm(stream_, x, weights_.norm(), config_.rms_norm_eps, h);
     Tensor result = Tensor::empty({x.dim(0), config_.vocab_size}, DType::float32, kTag);
-    ops::linear(stream_, h, weights_.head(), result);
+    ops::linear(stream_, h, packed_.head(), {}, result);
     return result;
 }
 

@@ -13,6 +13,7 @@
 #include "common/model/model_config.h"
 #include "common/ops/rope.h"
 #include "engine_adapter/embedded/kv_cache.h"
+#include "engine_adapter/embedded/packed_weights.h"
 #include "engine_adapter/embedded/weights.h"
 
 namespace tandem::engine {
@@ -38,6 +39,8 @@ class Decoder {
     // Logits after the last token of each sequence: [sequences, vocab] float32. Fills the pages.
     Tensor prefill(const std::vector<PrefillSequence>& sequences);
     Tensor decode(const DecodeBatch& batch);  // [batch, vocab] float32
+    // Lets go of the copies that it made of the weights, until the next call; not while a call runs.
+    void release_packed() { packed_.release(); }
 
   private:
     // out [tokens, heads, head_dim] from q, k, v, which are in their final form.
@@ -50,6 +53,7 @@ class Decoder {
 
     const model::ModelConfig& config_;
     const ModelWeights& weights_;
+    PackedWeights packed_;
     KvCache& cache_;
     Stream stream_;
     ops::RopeTable rope_;

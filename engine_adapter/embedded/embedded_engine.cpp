@@ -149,6 +149,7 @@ void EmbeddedEngine::commit_update(std::int64_t version) {
     const std::lock_guard lock(mutex_);
     require(state_ == WeightState::updating && version == next_version_,
             "version {} cannot be committed: it was not begun", version);
+    weights_.changed();
     state_ = WeightState::whole;
     version_ = version;
     reason_.clear();

@@ -20,6 +20,7 @@ void EmbeddedEngine::release_memory(bool kv_cache, bool weights) {
         for (const WeightSlot& slot : weights_.slots())
             released.push_back(std::make_unique<ReleasedPages>(slot.memory, "engine.weights"));
         released_weights_ = std::move(released);
+        decoder_.release_packed();
         state_ = WeightState::none;
         reason_ = "the weights' memory was released: resume it and publish a version";
     }

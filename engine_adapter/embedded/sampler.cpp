@@ -52,9 +52,23 @@ std::vector<Weighted> restrict_to_likeliest(std::span<const float> weights, doub
     return all;
 }
 
+// In many strands, which the compiler keeps in vector registers: std::max_element compares one after another.
+float largest_of(std::span<const float> logits) {
+    constexpr std::size_t kStrands = 32;
+    float best[kStrands];
+    std::fill_n(best, kStrands, logits[0]);
+    std::size_t i = 0;
+    for (; i + kStrands <= logits.size(); i += kStrands) {
+        for (std::size_t j = 0; j < kStrands; ++j)
+            best[j] = logits[i + j] > best[j] ? logits[i + j] : best[j];
+    }
+    for (; i < logits.size(); ++i) best[0] = logits[i] > best[0] ? logits[i] : best[0];
+    return *std::max_element(best, best + kStrands);
+}
+
 // weights[i] = exp((logits[i] - max) / temperature); returns their sum.
 double exponentiate(std::span<const float> logits, float temperature, std::vector<float>& weights) {
-    const float largest = *std::max_element(logits.begin(), logits.end());
+    const float largest = largest_of(logits);
     weights.resize(logits.size());
     const float scale = 1.0f / temperature;
     for (std::size_t i = 0; i < logits.size(); ++i) weights[i] = std::exp((logits[i] - largest) * scale);
@@ -69,9 +83,9 @@ double exponentiate(std::span<const float> logits, float temperature, std::vecto
 std::int32_t sample_token(std::span<const float> logits, const SamplingParams& params, double uniform) {
     require(!logits.empty(), "no logits to sample from");
     if (params.greedy() || params.top_k == 1) {
-        const auto largest = std::max_element(logits.begin(), logits.end());
-        if (!std::isfinite(*largest)) throw Error("the model's logits are not finite");
-        return static_cast<std::int32_t>(largest - logits.begin());
+        const float largest = largest_of(logits);
+        if (!std::isfinite(largest)) throw Error("the model's logits are not finite");
+        return static_cast<std::int32_t>(std::find(logits.begin(), logits.end(), largest) - logits.begin());
     }
     thread_local std::vector<float> weights;
     const double total = exponentiate(logits, params.temperature, weights);

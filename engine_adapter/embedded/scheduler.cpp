@@ -193,15 +193,21 @@ void Scheduler::advance(std::size_t first, const std::vector<std::size_t>& rows,
     std::erase_if(running_, [](const Sample& sample) { return sample.job == nullptr; });
 }
 
-// Runs of consecutive rows with one temperature go through the op together.
+// Of the samples whose requests want them. Runs of consecutive rows with one temperature go through the op
+// together.
 void Scheduler::append_logprobs(std::span<const Sample> samples, std::span<const std::size_t> rows,
                                 std::span<const std::int32_t> chosen, const Tensor& logits) {
     const auto temperature = [&](std::size_t i) {
         return samples[i].prompt().params.effective_temperature();
     };
+    const auto wanted = [&](std::size_t i) { return samples[i].job->request.return_logprob; };
     for (std::size_t begin = 0; begin < samples.size();) {
         std::size_t end = begin + 1;
-        while (end < samples.size() && rows[end] == rows[end - 1] + 1 &&
+        if (!wanted(begin)) {
+            begin = end;
+            continue;
+        }
+        while (end < samples.size() && wanted(end) && rows[end] == rows[end - 1] + 1 &&
                temperature(end) == temperature(begin))
             ++end;
         const std::size_t count = end - begin;
@@ -209,10 +215,7 @@ void Scheduler::append_logprobs(std::span<const Sample> samples, std::span<const
             logits.rows(static_cast<std::int64_t>(rows[begin]), static_cast<std::int64_t>(count));
         std::vector<float> logprobs(count), lse(count);
         ops::token_logprobs(stream_, block, chosen.subspan(begin, count), temperature(begin), logprobs, lse);
-        for (std::size_t i = begin; i < end; ++i) {
-            if (samples[i].job->request.return_logprob)
-                samples[i].out().logprobs.push_back(logprobs[i - begin]);
-        }
+        for (std::size_t i = begin; i < end; ++i) samples[i].out().logprobs.push_back(logprobs[i - begin]);
         begin = end;
     }
 }

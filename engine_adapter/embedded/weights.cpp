@@ -63,6 +63,7 @@ void ModelWeights::point(const std::vector<Span>& memory, std::shared_ptr<const 
     for (std::size_t i = 0; i < slots_.size(); ++i) *places_[i] = there[i];
     if (tied_) head_ = embedding_;
     owner_ = std::move(owner);
+    changed();
 }
 
 std::vector<WeightSlot> ModelWeights::current() const {
@@ -82,6 +83,7 @@ void ModelWeights::load(const model::ModelConfig& config, const std::string& dir
         stream.synchronize();
         files.release(slots_[i].info.name);
     }
+    changed();
 }
 
 }  // namespace tandem::engine

@@ -3,6 +3,7 @@
 // somebody else filled (point).
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,6 +40,10 @@ class ModelWeights {
     const Tensor& head() const { return head_; }  // the embedding when tied
     const Tensor& norm() const { return norm_; }
     const LayerWeights& layer(std::size_t index) const { return layers_[index]; }
+    std::size_t layers() const { return layers_.size(); }
+    // A number that rises with each change of what the weights are, from 1: whoever writes to them says so.
+    std::uint64_t contents() const { return contents_; }
+    void changed() { ++contents_; }
     // The engine's own memory, in the order of model::parameter_specs.
     const std::vector<WeightSlot>& slots() const { return slots_; }
     // The same list with the memory that is read now.
@@ -58,6 +63,7 @@ class ModelWeights {
     std::vector<WeightSlot> slots_;
     std::vector<Tensor*> places_;  // where tensor i is read: a member of this or of a layer
     std::shared_ptr<const void> owner_;
+    std::uint64_t contents_ = 1;
 };
 
 }  // namespace tandem::engine

@@ -18,6 +18,13 @@ TANDEM_INLINE V load(const float* p) {
 TANDEM_INLINE void store(float* p, V v) {
     *reinterpret_cast<VUnaligned*>(p) = v;
 }
+using U = std::uint32_t __attribute__((vector_size(kWidth * 4)));
+using Half = std::uint16_t __attribute__((vector_size(kWidth * 2)));
+using HalfUnaligned = std::uint16_t __attribute__((vector_size(kWidth * 2), aligned(2), may_alias));
+
+TANDEM_INLINE Half load_half(const std::uint16_t* p) {
+    return *reinterpret_cast<const HalfUnaligned*>(p);
+}
 TANDEM_INLINE V splat(float x) {
     return V{} + x;
 }
@@ -242,6 +249,10 @@ void pack_bfloat16(const std::uint16_t* from, std::int64_t stride, std::int64_t 
                    std::int64_t width, float factor, float* to) {
     for (std::int64_t row = 0; row < rows; ++row) {
         std::int64_t d = 0;
+        for (; d + kWidth <= head_dim; d += kWidth) {
+            const U bits = __builtin_convertvector(load_half(from + row * stride + d), U) << 16;
+            store(to + row * width + d, reinterpret_cast<V>(bits) * factor);
+        }
         for (; d < head_dim; ++d) {
             const std::uint32_t bits = static_cast<std::uint32_t>(from[row * stride + d]) << 16;
             to[row * width + d] = __builtin_bit_cast(float, bits) * factor;

@@ -43,6 +43,17 @@ void pack(const Tensor& tensor, std::int64_t offset, std::int64_t stride, std::i
     }
 }
 
+// Asks for rows that are `stride` elements apart, from element `offset` on.
+void prefetch_rows(const Tensor& tensor, std::int64_t offset, std::int64_t stride, std::int64_t rows,
+                   std::int64_t row_elements) {
+    constexpr std::int64_t kLine = 64;
+    const auto width = static_cast<std::int64_t>(dtype_size(tensor.dtype()));
+    const std::byte* row = tensor.raw() + offset * width;
+    for (; rows > 0; --rows, row += stride * width) {
+        for (std::int64_t at = 0; at < row_elements * width; at += kLine) __builtin_prefetch(row + at);
+    }
+}
+
 }  // namespace
 
 const AttentionKernels& attention_kernels() {
@@ -157,8 +168,14 @@ void PackedPage::load(const Tensor& k_cache, const Tensor& v_cache, const std::v
     for (std::int64_t j = 0; j < count;) {
         const std::int64_t in_page = (key + j) % page_size;
         const std::int64_t rows = std::min(count - j, page_size - in_page);
-        const std::int64_t page = pages[static_cast<std::size_t>((key + j) / page_size)];
-        const std::int64_t offset = (page * page_size + in_page) * stride + kv_head * shape_.head_dim;
+        const auto index = static_cast<std::size_t>((key + j) / page_size);
+        const std::int64_t offset = (pages[index] * page_size + in_page) * stride + kv_head * shape_.head_dim;
+        // The rows of a head lie apart: the machine does not guess where the next page's are.
+        if (index + 1 < pages.size()) {
+            const std::int64_t next = pages[index + 1] * page_size * stride + kv_head * shape_.head_dim;
+            prefetch_rows(k_cache, next, stride, page_size, shape_.head_dim);
+            prefetch_rows(v_cache, next, stride, page_size, shape_.head_dim);
+        }
         pack(k_cache, offset, stride, rows, shape_, 1.0f, k_ + j * shape_.width);
         pack(v_cache, offset, stride, rows, shape_, 1.0f, v_ + j * shape_.width);
         j += rows;

@@ -127,18 +127,21 @@ void product(std::string_view op, Stream& stream, const Tensor& a, bool transpos
                     .input = a.dtype(),
                     .output = c.dtype(),
                     .threads = 1};
-    require(p.k == (transpose_b ? b.dim(1) : b.dim(0)) && c.shape() == Shape{p.m, p.n},
-            "{}: {}{} times {}{} does not give {}", op, to_string(a.shape()), transpose_a ? "^T" : "",
-            to_string(b.shape()), transpose_b ? "^T" : "", to_string(c.shape()));
-    require(a.dtype() == b.dtype(), "{}: {} {} times {} {}", op, dtype_name(a.dtype()), to_string(a.shape()),
-            dtype_name(b.dtype()), to_string(b.shape()));
-    require(c.dtype() == DType::float32 || a.dtype() == DType::bfloat16,
-            "{}: float32 inputs {} and {} cannot give bfloat16", op, to_string(a.shape()),
-            to_string(b.shape()));
+    // Messages only where they are thrown: this runs a few hundred times for a token.
+    const auto operand = [](const Tensor& tensor, bool transposed) {
+        return fmt::format("{} {}{}", dtype_name(tensor.dtype()), to_string(tensor.shape()),
+                           transposed ? "^T" : "");
+    };
+    const bool dtypes_fit =
+        a.dtype() == b.dtype() && (c.dtype() == DType::float32 || a.dtype() == DType::bfloat16);
+    if (p.k != (transpose_b ? b.dim(1) : b.dim(0)) || c.shape() != Shape{p.m, p.n} || !dtypes_fit) {
+        throw InvalidArgument(fmt::format("{}: {} times {} does not give {}", op, operand(a, transpose_a),
+                                          operand(b, transpose_b), operand(c, false)));
+    }
     if (p.bias) {
         detail::check_shape(op, "bias", bias, {p.n});
         detail::check_dtype(op, "bias", bias, a.dtype());
-        require(p.k > 0, "{}: a bias for {}, which has no columns", op, to_string(a.shape()));
+        require(p.k > 0, "{}: a bias for a product over no columns", op);
     }
     stream.enqueue([p, a, b, packed_b, bias, c]() mutable {
         if (p.m == 0 || p.n == 0) return;

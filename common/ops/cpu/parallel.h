@@ -1,6 +1,7 @@
 // Independent work items over the compute threads. OpenMP, because its pool is oneDNN's own.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 
@@ -28,6 +29,16 @@ void parallel_for(std::int64_t count, const Body& body) {
         }
     }
     if (error) std::rethrow_exception(error);
+}
+
+// Calls body(begin, count) for the blocks of [0, total), on several threads where that is worth waking them.
+template <typename Body>
+void parallel_blocks(std::int64_t total, std::int64_t block, const Body& body) {
+    constexpr std::int64_t kWorthThreads = 16384;  // elements: some 10 µs of work
+    const auto run = [&](std::int64_t item) { body(item * block, std::min(block, total - item * block)); };
+    const std::int64_t blocks = (total + block - 1) / block;
+    if (total >= kWorthThreads) return parallel_for(blocks, run);
+    for (std::int64_t item = 0; item < blocks; ++item) run(item);
 }
 
 }  // namespace tandem::ops::detail

@@ -6,6 +6,7 @@
 
 #include "common/ops/backends.h"
 #include "common/ops/cpu/check.h"
+#include "common/ops/cpu/parallel.h"
 #include "common/ops/cpu/rows.h"
 #include "common/ops/cpu/simd.h"
 
@@ -40,16 +41,15 @@ void swiglu(Stream& stream, const Tensor& gate, const Tensor& up, Tensor y) {
     detail::check_shape("swiglu", "up", up, gate.shape());
     detail::check_shape("swiglu", "y", y, gate.shape());
     stream.enqueue([=] {
-        std::array<float, 3 * kBlock> scratch;
         const std::int64_t total = gate.numel();
-        for (std::int64_t at = 0; at < total; at += kBlock) {
-            const std::int64_t count = std::min(kBlock, total - at);
+        detail::parallel_blocks(total, kBlock, [&](std::int64_t at, std::int64_t count) {
+            std::array<float, 3 * kBlock> scratch;
             const float* g = detail::read_row(gate, at, count, scratch.data());
             const float* u = detail::read_row(up, at, count, scratch.data() + kBlock);
             float* out = detail::begin_row(y, at, scratch.data() + 2 * kBlock);
             forward_loop(g, u, out, count);
             detail::finish_row(y, at, count, out);
-        }
+        });
     });
 }
 

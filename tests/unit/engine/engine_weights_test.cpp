@@ -166,6 +166,7 @@ TEST_F(EmbeddedEngineTest, ReleasedMemoryComesBackWithTheNextVersion) {
 
     EXPECT_EQ(between([&] { engine->release_memory(true, true); }), "");
     EXPECT_EQ(memory_stats("engine.weights").live_bytes, 0U);
+    EXPECT_EQ(memory_stats("engine.packed").live_bytes, 0U);
     EXPECT_EQ(engine->version(), 0);
     EXPECT_THROW(update(2), InvalidArgument) << "into memory that is not there";
     EXPECT_EQ(between([&] { engine->resume_memory(true, true); }), "");
