@@ -51,6 +51,17 @@ class SystemError : public Error {
     int error_number_;
 };
 
+// A failing call of CUDA or of one of its libraries. code_name() is CUDA's own word for it.
+class CudaError : public Error {
+  public:
+    CudaError(std::string_view call, std::string code_name, std::string_view meaning)
+        : Error(fmt::format("{}: {} ({})", call, meaning, code_name)), code_name_(std::move(code_name)) {}
+    const std::string& code_name() const { return code_name_; }  // "CUDA_ERROR_OUT_OF_MEMORY"
+
+  private:
+    std::string code_name_;
+};
+
 // A peer did not answer, went away, or the job was aborted.
 class TransportError : public Error {
   public:

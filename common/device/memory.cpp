@@ -107,6 +107,18 @@ void count_release(int tag, std::size_t bytes) noexcept {
 
 }  // namespace detail
 
+OutOfMemory::OutOfMemory(Device device, std::uint64_t asked_bytes, std::uint64_t free_bytes,
+                         std::string_view tag)
+    : OutOfMemory(to_string(device) + " is out of memory", asked_bytes, free_bytes, tag) {}
+
+OutOfMemory::OutOfMemory(const std::string& what_is_full, std::uint64_t asked_bytes, std::uint64_t free_bytes,
+                         std::string_view tag)
+    : Error(fmt::format("{}: asked for {} bytes{}, {} free", what_is_full, asked_bytes,
+                        tag.empty() ? "" : fmt::format(" for '{}'", tag), free_bytes)),
+      what_is_full_(what_is_full),
+      asked_bytes_(asked_bytes),
+      free_bytes_(free_bytes) {}
+
 MemoryStats memory_stats(std::string_view tag) {
     Registry& r = registry();
     const std::lock_guard lock(r.mutex);
@@ -167,7 +179,11 @@ MemoryPhase::~MemoryPhase() {
 
 Buffer::Buffer(std::size_t bytes, std::string_view tag, MemoryPool& pool)
     : pool_(&pool), bytes_(bytes), tag_(detail::memory_tag(tag)) {
-    data_ = pool.allocate(bytes);
+    try {
+        data_ = pool.allocate(bytes);
+    } catch (const OutOfMemory& error) {
+        throw error.with_tag(tag);
+    }
     detail::count_allocation(tag_, bytes);
 }
 

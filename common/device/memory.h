@@ -10,8 +10,29 @@
 #include <string_view>
 
 #include "common/device/device.h"
+#include "common/error.h"
 
 namespace tandem {
+
+// Not enough memory left. Names what is full, asked and free bytes; what a Buffer throws also names its tag.
+class OutOfMemory : public Error {
+  public:
+    OutOfMemory(Device device, std::uint64_t asked_bytes, std::uint64_t free_bytes,
+                std::string_view tag = "");
+    // `what_is_full`: "pool 'x' is full".
+    OutOfMemory(const std::string& what_is_full, std::uint64_t asked_bytes, std::uint64_t free_bytes,
+                std::string_view tag = "");
+    OutOfMemory with_tag(std::string_view tag) const {
+        return {what_is_full_, asked_bytes_, free_bytes_, tag};
+    }
+    std::uint64_t asked_bytes() const { return asked_bytes_; }
+    std::uint64_t free_bytes() const { return free_bytes_; }
+
+  private:
+    std::string what_is_full_;
+    std::uint64_t asked_bytes_;
+    std::uint64_t free_bytes_;
+};
 
 struct MemoryStats {
     std::uint64_t live_bytes = 0;
@@ -24,7 +45,7 @@ class MemoryPool {
   public:
     virtual ~MemoryPool() = default;
     virtual Device device() const = 0;
-    virtual std::byte* allocate(std::size_t bytes) = 0;  // throws Error naming asked and available bytes
+    virtual std::byte* allocate(std::size_t bytes) = 0;  // throws OutOfMemory
     virtual void release(std::byte* data, std::size_t bytes) noexcept = 0;
 };
 
@@ -32,9 +53,18 @@ class MemoryPool {
 // what is slow.
 MemoryPool& cpu_pool();
 
+// A GPU's memory for work, ordered by its compute stream (Stream::make_compute): a block may be used as soon
+// as it is there by that stream, and by another one that waits for it; it goes back when the compute stream
+// gets to where the host released it, so that stream must first wait for others that still use the block. Of
+// the CPU: cpu_pool(). Throws DeviceUnavailable.
+MemoryPool& device_pool(Device device);
+
+// Host memory that a GPU copies from and to at full speed and asynchronously. Without a GPU: cpu_pool().
+MemoryPool& pinned_pool();
+
 // A pool over one fixed range (best fit, coalescing free list). The range is borrowed and must outlive the
 // pool.
-std::unique_ptr<MemoryPool> make_range_pool(Span range, std::string name);
+std::unique_ptr<MemoryPool> make_range_pool(Span range, std::string name, Device device = {});
 
 MemoryStats memory_stats(std::string_view tag);
 std::map<std::string, MemoryStats> all_memory_stats();
@@ -75,6 +105,7 @@ class Buffer {
     std::byte* data() const { return data_; }
     std::size_t bytes() const { return bytes_; }
     Span span() const { return {data_, bytes_}; }
+    Device device() const { return pool_ == nullptr ? Device{} : pool_->device(); }
 
   private:
     void free() noexcept;

@@ -1,9 +1,10 @@
 // Streams and events. A Stream runs work in order; an Event marks a point in it. On the CPU a stream is an
 // in-order queue with its own worker thread, or `inline`: work runs at once on the calling thread, which is
-// what compute uses. (On CUDA it will be a CUDA stream; work is then launched, not run, by enqueue.)
+// what compute uses. On a GPU it is a CUDA stream, or the worker thread of an emulated GPU: enqueue() then
+// runs its function at once on the calling thread, and that launches what the GPU does later.
 //
 // An exception thrown by work on a worker stream sticks to the stream: later work is skipped, and
-// synchronize() and the events recorded after it rethrow it.
+// synchronize() and the events recorded after it rethrow it. A GPU's asynchronous error sticks likewise.
 #pragma once
 
 #include <functional>
@@ -16,6 +17,10 @@
 namespace tandem {
 
 class Stream;
+namespace detail {
+struct EventState;
+class StreamBackend;
+}  // namespace detail
 
 enum class Poll { pending, done, failed };
 
@@ -27,17 +32,20 @@ class Event {
     // Blocks the calling thread. Rethrows the stream's error. Throws DeadlineExceeded.
     void wait(Deadline deadline) const;
 
-    struct State;
-
   private:
     friend class Stream;
-    std::shared_ptr<State> state_;
+    std::shared_ptr<detail::EventState> state_;
 };
 
 class Stream {
   public:
     static Stream make_inline();
     static Stream make_worker(std::string name);
+    // For work beside the computation: a worker on the CPU. Throws DeviceUnavailable.
+    static Stream make(Device device, std::string name);
+    // For the computation: inline on the CPU. On a GPU it also becomes the stream whose order device_pool()
+    // follows for the calling thread (threads without one follow the first of the process).
+    static Stream make_compute(Device device);
 
     Stream(Stream&&) noexcept;
     Stream& operator=(Stream&&) noexcept;
@@ -45,21 +53,32 @@ class Stream {
     Stream& operator=(const Stream&) = delete;
     ~Stream();  // drains, then joins the worker; logs a pending error, never throws
 
+    Device device() const;
     bool is_inline() const;
     const std::string& name() const;
     void enqueue(std::function<void()> work);
+    // Runs `work` on a thread of the stream's when the stream gets there (inline: now). It may not touch the
+    // GPU, nor wait for it; on the CPU this is enqueue().
+    void call_host(std::function<void()> work);
     Event record();  // an event that is done when all work enqueued so far is done
-    void wait(
-        const Event& event);  // later work of this stream starts after `event`; blocks only an inline stream
-    void synchronize();       // blocks until the queue is empty; rethrows the stream's error
+    // Later work of this stream starts after `event`. Blocks the caller of an inline stream; and of a GPU's
+    // when the event is not a GPU's.
+    void wait(const Event& event);
+    void synchronize();  // blocks until the queue is empty; rethrows the stream's error
+
+    // From now on device_pool(device()) follows this stream for the calling thread.
+    void use_for_allocations();
+
+    detail::StreamBackend& backend() const { return *backend_; }  // for common/device only
 
   private:
-    struct Impl;
-    explicit Stream(std::unique_ptr<Impl> impl);
-    std::unique_ptr<Impl> impl_;
+    explicit Stream(std::shared_ptr<detail::StreamBackend> backend);
+    std::shared_ptr<detail::StreamBackend> backend_;
 };
 
-// Copies `from` to `to` (equal sizes) on the stream.
+// Copies `from` to `to` (equal sizes) on the stream, between host and device either way; both stay the
+// caller's until the stream is past it. A CPU stream copies host memory only.
 void copy(Stream& stream, ConstSpan from, Span to);
+void fill_zero(Stream& stream, Span memory);
 
 }  // namespace tandem

@@ -12,7 +12,7 @@ struct bfloat16 {
     std::uint16_t bits = 0;
 
     bfloat16() = default;
-    explicit bfloat16(float value) {
+    constexpr explicit bfloat16(float value) {
         const auto u = std::bit_cast<std::uint32_t>(value);
         if ((u & 0x7fffffffu) > 0x7f800000u) {
             bits = static_cast<std::uint16_t>((u >> 16) | 0x40u);  // quiet NaN
@@ -20,8 +20,10 @@ struct bfloat16 {
             bits = static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
         }
     }
-    explicit operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
-    friend bool operator==(bfloat16 a, bfloat16 b) { return a.bits == b.bits; }
+    constexpr explicit operator float() const {
+        return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+    }
+    friend constexpr bool operator==(bfloat16 a, bfloat16 b) { return a.bits == b.bits; }
 };
 
 // IEEE binary16, which checkpoints come in; nothing computes in it.
@@ -29,16 +31,16 @@ struct float16 {
     std::uint16_t bits = 0;
 
     float16() = default;
-    explicit float16(std::uint16_t raw) : bits(raw) {}
+    constexpr explicit float16(std::uint16_t raw) : bits(raw) {}
     // Exact: the exponent is moved by a multiplication, which also normalises subnormals.
-    explicit operator float() const {
+    constexpr explicit operator float() const {
         const std::uint32_t magnitude = bits & 0x7fffu;
         const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
         const float moved = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
         const std::uint32_t special = magnitude >= 0x7c00u ? 0x7f800000u : 0u;  // infinities and NaN
         return std::bit_cast<float>(std::bit_cast<std::uint32_t>(moved) | special | sign);
     }
-    friend bool operator==(float16 a, float16 b) { return a.bits == b.bits; }
+    friend constexpr bool operator==(float16 a, float16 b) { return a.bits == b.bits; }
 };
 
 // The 8-bit ones only carry quantised weights (common/ops/quantize.h), float16 only what a checkpoint holds:

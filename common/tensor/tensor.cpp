@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "common/device/emulated.h"
+
 namespace tandem {
 
 std::int64_t numel(const Shape& shape) {
@@ -23,17 +25,30 @@ Tensor Tensor::empty(Shape shape, DType dtype, std::string_view tag, MemoryPool&
     result.dtype_ = dtype;
     result.owner_ = std::make_shared<Buffer>(result.bytes(), tag, pool);
     result.data_ = result.owner_->data();
+    result.device_ = pool.device();
     return result;
 }
 
 Tensor Tensor::zeros(Shape shape, DType dtype, std::string_view tag, MemoryPool& pool) {
     Tensor result = empty(std::move(shape), dtype, tag, pool);
+    result.check_host();
     if (result.bytes() > 0) std::memset(result.data_, 0, result.bytes());
     return result;
 }
 
-Tensor Tensor::borrow(Span memory, Shape shape, DType dtype) {
+Tensor Tensor::empty(Stream& stream, Shape shape, DType dtype, std::string_view tag) {
+    return empty(std::move(shape), dtype, tag, device_pool(stream.device()));
+}
+
+Tensor Tensor::zeros(Stream& stream, Shape shape, DType dtype, std::string_view tag) {
+    Tensor result = empty(stream, std::move(shape), dtype, tag);
+    fill_zero(stream, result.span());
+    return result;
+}
+
+Tensor Tensor::borrow(Span memory, Shape shape, DType dtype, Device device) {
     Tensor result;
+    result.device_ = device;
     result.shape_ = std::move(shape);
     result.dtype_ = dtype;
     result.data_ = memory.data;
@@ -67,8 +82,39 @@ Tensor Tensor::rows(std::int64_t start, std::int64_t count) const {
 
 Tensor Tensor::clone(std::string_view tag, MemoryPool& pool) const {
     Tensor result = empty(shape_, dtype_, tag, pool);
+    check_host();
+    result.check_host();
     if (bytes() > 0) std::memcpy(result.data_, data_, bytes());
     return result;
+}
+
+Tensor Tensor::to(Stream& stream, Device device, std::string_view tag) const {
+    Tensor result = empty(shape_, dtype_, tag, device_pool(device));
+    copy(stream, *this, result);
+    return result;
+}
+
+Tensor Tensor::to_host(Stream& stream, std::string_view tag) const {
+    Tensor result = to(stream, Device{}, tag);
+    stream.synchronize();
+    return result;
+}
+
+void copy(Stream& stream, const Tensor& from, const Tensor& to) {
+    require(from.shape() == to.shape() && from.dtype() == to.dtype(), "copy of {} {} into {} {}",
+            dtype_name(from.dtype()), to_string(from.shape()), dtype_name(to.dtype()), to_string(to.shape()));
+    copy(stream, from.span(), to.span());
+}
+
+Tensor host_alias(const Tensor& tensor) {
+    if (!tensor.defined() || tensor.device().type == DeviceType::cpu) return tensor;
+    return Tensor::borrow(emulated::host_alias(tensor.span()), tensor.shape(), tensor.dtype());
+}
+
+void Tensor::check_host() const {
+    require(device_.type == DeviceType::cpu,
+            "a tensor of {} is on {}, where the host cannot read it: copy it with to_host()",
+            to_string(shape_), to_string(device_));
 }
 
 void Tensor::check_dtype(DType wanted) const {

@@ -24,9 +24,12 @@ class Tensor {
     // Contents undefined.
     static Tensor empty(Shape shape, DType dtype, std::string_view tag, MemoryPool& pool = cpu_pool());
     static Tensor zeros(Shape shape, DType dtype, std::string_view tag, MemoryPool& pool = cpu_pool());
+    // The same on the stream's device, filled in the stream's order.
+    static Tensor empty(Stream& stream, Shape shape, DType dtype, std::string_view tag);
+    static Tensor zeros(Stream& stream, Shape shape, DType dtype, std::string_view tag);
     // Views memory that the caller keeps alive. span.bytes must cover the shape.
-    static Tensor borrow(Span memory, Shape shape, DType dtype);
-    // Copies the values; T gives the dtype.
+    static Tensor borrow(Span memory, Shape shape, DType dtype, Device device = {});
+    // On the CPU. Copies the values; T gives the dtype.
     template <typename T>
     static Tensor from(std::span<const T> values, Shape shape, std::string_view tag = "host");
 
@@ -39,8 +42,10 @@ class Tensor {
     std::size_t bytes() const { return static_cast<std::size_t>(numel()) * dtype_size(dtype_); }
     Span span() const { return {data_, bytes()}; }
     std::byte* raw() const { return data_; }
+    Device device() const { return device_; }
 
-    // Throws InvalidArgument when T is not the dtype.
+    // Throw InvalidArgument when T is not the dtype. data() may be a GPU's address; values() and to_vector()
+    // are for tensors of the CPU.
     template <typename T>
     T* data() const {
         check_dtype(dtype_of<T>::value);
@@ -48,6 +53,7 @@ class Tensor {
     }
     template <typename T>
     std::span<T> values() const {
+        check_host();
         return {data<T>(), static_cast<std::size_t>(numel())};
     }
     template <typename T>
@@ -59,14 +65,28 @@ class Tensor {
     Tensor reshape(Shape shape) const;                                        // same numel; aliases
     Tensor rows(std::int64_t start, std::int64_t count) const;                // narrow dim 0; aliases
     Tensor clone(std::string_view tag, MemoryPool& pool = cpu_pool()) const;  // synchronous host copy
+    // A copy on `device`, made in the stream's order: on the CPU it may be read when the stream is
+    // synchronized past it. This tensor and the result must live until then.
+    Tensor to(Stream& stream, Device device, std::string_view tag) const;
+    // A copy on the CPU that may be read at once: waits for the stream.
+    Tensor to_host(Stream& stream, std::string_view tag = "host") const;
 
   private:
     void check_dtype(DType wanted) const;
+    void check_host() const;
     std::shared_ptr<Buffer> owner_;  // null for borrowed memory
     std::byte* data_ = nullptr;
     Shape shape_;
     DType dtype_ = DType::float32;
+    Device device_;
 };
+
+// Copies the elements (same shape and dtype) in the stream's order, between any two devices.
+void copy(Stream& stream, const Tensor& from, const Tensor& to);
+
+// The tensor as an emulated GPU's kernels see it (common/device/emulated.h): host tensors and undefined ones
+// as they are. Does not keep the memory alive.
+Tensor host_alias(const Tensor& tensor);
 
 template <typename T>
 Tensor Tensor::from(std::span<const T> values, Shape shape, std::string_view tag) {

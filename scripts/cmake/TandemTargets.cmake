@@ -1,7 +1,23 @@
 # tandem_library(NAME SOURCES a.cpp … DEPS …): one static library a folder, explicit source lists.
+# CUDA_SOURCES (.cu and .cpp) and CUDA_DEPS count with TANDEM_CUDA, NO_CUDA_SOURCES without; a library that names
+# any of them sees TANDEM_WITH_CUDA as 1 or 0.
 function(tandem_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS;CUDA_SOURCES;CUDA_DEPS;NO_CUDA_SOURCES" ${ARGN})
+  set(with_cuda 0)
+  if(TANDEM_CUDA)
+    set(with_cuda 1)
+    list(APPEND ARG_SOURCES ${ARG_CUDA_SOURCES})
+    list(APPEND ARG_PRIVATE_DEPS ${ARG_CUDA_DEPS})
+    if(ARG_CUDA_SOURCES)
+      list(APPEND ARG_PRIVATE_DEPS CUDA::cudart_static)
+    endif()
+  else()
+    list(APPEND ARG_SOURCES ${ARG_NO_CUDA_SOURCES})
+  endif()
   add_library(${name} STATIC ${ARG_SOURCES})
+  if(ARG_CUDA_SOURCES OR ARG_NO_CUDA_SOURCES)
+    target_compile_definitions(${name} PRIVATE TANDEM_WITH_CUDA=${with_cuda})
+  endif()
   target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
   target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
 endfunction()
@@ -27,10 +43,11 @@ if(TANDEM_TESTS)
 endif()
 
 # tandem_test(NAME SOURCES … DEPS … [LABELS unit|contract|multiproc|gpu|asan|tsan] [TIMEOUT s] [PROCESSORS n])
+# A test with the label gpu needs a real one: it is built with TANDEM_CUDA only.
 # One GoogleTest binary, one ctest entry. The labels asan and tsan put it on the list of the sanitizer runs.
 function(tandem_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;PROCESSORS" "SOURCES;DEPS;LABELS;ENVIRONMENT" ${ARGN})
-  if(NOT TANDEM_TESTS)
+  if(NOT TANDEM_TESTS OR ("gpu" IN_LIST ARG_LABELS AND NOT TANDEM_CUDA))
     return()
   endif()
   add_executable(${name} ${ARG_SOURCES})

@@ -2,6 +2,7 @@
 #include "common/device/memory.h"
 
 #include <malloc.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -24,10 +25,16 @@ constexpr std::size_t kAlignment = 64;
     return (wanted + step - 1) / step * step;
 }
 
+std::uint64_t available_bytes() {
+    const long pages = ::sysconf(_SC_AVPHYS_PAGES);
+    return pages < 0
+               ? 0
+               : static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
 std::byte* system_allocate(std::size_t bytes) {
     void* data = nullptr;
-    if (posix_memalign(&data, kAlignment, bytes) != 0)
-        throw Error(fmt::format("out of memory: asked for {} bytes", bytes));
+    if (posix_memalign(&data, kAlignment, bytes) != 0) throw OutOfMemory(Device{}, bytes, available_bytes());
     return static_cast<std::byte*>(data);
 }
 
@@ -89,10 +96,11 @@ CachingPool& caching_pool() {
 // Best fit over a map of free ranges; neighbours merge on release.
 class RangePool final : public MemoryPool {
   public:
-    RangePool(Span range, std::string name) : range_(range), name_(std::move(name)) {
+    RangePool(Span range, std::string name, Device device)
+        : range_(range), name_(std::move(name)), device_(device) {
         free_by_offset_[0] = range.bytes / kAlignment * kAlignment;
     }
-    Device device() const override { return {}; }
+    Device device() const override { return device_; }
 
     std::byte* allocate(std::size_t bytes) override {
         const std::size_t wanted = rounded(bytes);
@@ -105,8 +113,7 @@ class RangePool final : public MemoryPool {
                 best = it;
         }
         if (best == free_by_offset_.end()) {
-            throw Error(fmt::format("pool '{}' is full: asked for {} bytes, {} of {} free", name_, bytes,
-                                    available, range_.bytes));
+            throw OutOfMemory(fmt::format("pool '{}' is full", name_), bytes, available);
         }
         const auto [offset, size] = *best;
         free_by_offset_.erase(best);
@@ -136,6 +143,7 @@ class RangePool final : public MemoryPool {
     std::mutex mutex_;
     Span range_;
     std::string name_;
+    Device device_;
     std::map<std::size_t, std::size_t> free_by_offset_;  // offset -> bytes
 };
 
@@ -151,8 +159,8 @@ std::size_t trim_cpu_pool() {
     return bytes;
 }
 
-std::unique_ptr<MemoryPool> make_range_pool(Span range, std::string name) {
-    return std::make_unique<RangePool>(range, std::move(name));
+std::unique_ptr<MemoryPool> make_range_pool(Span range, std::string name, Device device) {
+    return std::make_unique<RangePool>(range, std::move(name), device);
 }
 
 }  // namespace tandem

@@ -1,26 +1,21 @@
-#include "common/device/stream.h"
+// Streams of the CPU: in-order queues with a worker thread, and inline ones, whose work runs at once and
+// whose exceptions go straight to the caller.
+#include "common/device/cpu/stream.h"
 
-#include <condition_variable>
 #include <cstring>
-#include <deque>
-#include <exception>
-#include <mutex>
-#include <optional>
-#include <thread>
 
+#include "common/device/emulated.h"
 #include "common/error.h"
 #include "common/log.h"
 
-namespace tandem {
+namespace tandem::detail {
 namespace {
 
 // The logger's registry is made on first use; here that is before any worker, and so it also outlives them
 // all.
 [[maybe_unused]] const spdlog::logger* const kLoggerIsMade = spdlog::default_logger_raw();
 
-}  // namespace
-
-struct Event::State {
+struct WorkerEvent final : EventState {
     std::mutex mutex;
     std::condition_variable changed;
     bool done = false;
@@ -35,162 +30,166 @@ struct Event::State {
         }
         changed.notify_all();
     }
-};
 
-Poll Event::poll() const {
-    if (!state_) return Poll::done;
-    const std::lock_guard lock(state_->mutex);
-    if (!state_->done) return Poll::pending;
-    return state_->error ? Poll::failed : Poll::done;
-}
-
-void Event::wait(Deadline deadline) const {
-    if (!state_) return;
-    std::unique_lock lock(state_->mutex);
-    if (!state_->changed.wait_until(lock, deadline.at(), [&] { return state_->done; })) {
-        throw DeadlineExceeded("stream " + state_->stream, "event", "not reached within the deadline");
-    }
-    if (state_->error) std::rethrow_exception(state_->error);
-}
-
-// Without a worker (`inline`), enqueue runs the work at once and an exception goes straight to the caller.
-struct Stream::Impl {
-    std::string name;
-    bool is_inline = true;
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::deque<std::function<void()>> queue;
-    bool busy = false;
-    bool closing = false;
-    std::exception_ptr error;  // first failure; sticky
-    std::thread worker;
-
-    void run() {
-        std::unique_lock lock(mutex);
-        for (;;) {
-            changed.wait(lock, [&] { return closing || !queue.empty(); });
-            if (queue.empty()) return;
-            std::function<void()> work = std::move(queue.front());
-            queue.pop_front();
-            busy = true;
-            lock.unlock();
-            std::exception_ptr failure;
-            try {
-                work();
-            } catch (...) {
-                failure = std::current_exception();
-            }
-            work = nullptr;  // releases what it captured before the stream counts as idle
-            lock.lock();
-            if (failure && !error) error = failure;
-            busy = false;
-            if (queue.empty()) changed.notify_all();
-        }
-    }
-
-    std::exception_ptr sticky() {
+    Poll poll() override {
         const std::lock_guard lock(mutex);
-        return error;
+        if (!done) return Poll::pending;
+        return error ? Poll::failed : Poll::done;
     }
 
-    void push(std::function<void()> work) {
-        {
-            const std::lock_guard lock(mutex);
-            queue.push_back(std::move(work));
+    void wait(Deadline deadline) override {
+        std::unique_lock lock(mutex);
+        if (!changed.wait_until(lock, deadline.at(), [&] { return done; })) {
+            throw DeadlineExceeded("stream " + stream, "event", "not reached within the deadline");
         }
-        changed.notify_all();
+        if (error) std::rethrow_exception(error);
+    }
+
+    void wait() override {
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [&] { return done; });
+        if (error) std::rethrow_exception(error);
     }
 };
 
-Stream::Stream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Stream::Stream(Stream&&) noexcept = default;
-Stream& Stream::operator=(Stream&& other) noexcept {
-    Stream closing(std::move(*this));
-    impl_ = std::move(other.impl_);
-    return *this;
+void require_host(const std::string& name, const std::byte* data) {
+    require(!emulated::owns(data),
+            "stream '{}' is on the CPU and cannot touch a GPU's memory: use a stream of "
+            "that GPU",
+            name);
 }
 
-Stream Stream::make_inline() {
-    auto impl = std::make_unique<Impl>();
-    impl->name = "inline";
-    return Stream(std::move(impl));
+class InlineStream final : public StreamBackend {
+  public:
+    Device device() const override { return {}; }
+    bool is_inline() const override { return true; }
+    const std::string& name() const override { return name_; }
+    void enqueue(std::function<void()> work) override { work(); }
+    void call_host(std::function<void()> work) override { work(); }
+    std::shared_ptr<EventState> record() override { return nullptr; }
+    void wait(std::shared_ptr<EventState> event) override { event->wait(); }
+    void synchronize() override {}
+    void copy(ConstSpan from, Span to) override {
+        require_host(name_, from.data);
+        require_host(name_, to.data);
+        std::memcpy(to.data, from.data, from.bytes);
+    }
+    void fill_zero(Span memory) override {
+        require_host(name_, memory.data);
+        std::memset(memory.data, 0, memory.bytes);
+    }
+
+  private:
+    std::string name_ = "inline";
+};
+
+}  // namespace
+
+std::shared_ptr<StreamBackend> make_inline_stream() {
+    return std::make_shared<InlineStream>();
 }
 
-Stream Stream::make_worker(std::string name) {
-    auto impl = std::make_unique<Impl>();
-    impl->name = std::move(name);
-    impl->is_inline = false;
-    impl->worker = std::thread([raw = impl.get()] { raw->run(); });
-    return Stream(std::move(impl));
+std::shared_ptr<StreamBackend> make_worker_stream(std::string name) {
+    return std::make_shared<WorkerStream>(std::move(name));
 }
 
-Stream::~Stream() {
-    if (!impl_ || impl_->is_inline) return;
+WorkerStream::WorkerStream(std::string name) : name_(std::move(name)) {
+    worker_ = std::thread([this] { run(); });
+}
+
+WorkerStream::~WorkerStream() {
     {
-        const std::lock_guard lock(impl_->mutex);
-        impl_->closing = true;
+        const std::lock_guard lock(mutex_);
+        closing_ = true;
     }
-    impl_->changed.notify_all();
-    impl_->worker.join();
-    if (!impl_->error) return;
+    changed_.notify_all();
+    worker_.join();
+    if (!error_) return;
     try {
-        std::rethrow_exception(impl_->error);
+        std::rethrow_exception(error_);
     } catch (const std::exception& error) {
-        spdlog::debug("stream '{}' ended with a pending error: {}", impl_->name, error.what());
+        spdlog::debug("stream '{}' ended with a pending error: {}", name_, error.what());
     } catch (...) {
-        spdlog::debug("stream '{}' ended with a pending error", impl_->name);
+        spdlog::debug("stream '{}' ended with a pending error", name_);
     }
 }
 
-bool Stream::is_inline() const {
-    return impl_->is_inline;
-}
-const std::string& Stream::name() const {
-    return impl_->name;
-}
-
-void Stream::enqueue(std::function<void()> work) {
-    if (impl_->is_inline) {
-        work();
-        return;
+void WorkerStream::run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        changed_.wait(lock, [&] { return closing_ || !queue_.empty(); });
+        if (queue_.empty()) return;
+        std::function<void()> work = std::move(queue_.front());
+        queue_.pop_front();
+        busy_ = true;
+        lock.unlock();
+        std::exception_ptr failure;
+        try {
+            work();
+        } catch (...) {
+            failure = std::current_exception();
+        }
+        work = nullptr;  // releases what it captured before the stream counts as idle
+        lock.lock();
+        if (failure && !error_) error_ = failure;
+        busy_ = false;
+        if (queue_.empty()) changed_.notify_all();
     }
-    impl_->push([impl = impl_.get(), work = std::move(work)] {
-        if (!impl->sticky()) work();
+}
+
+std::exception_ptr WorkerStream::sticky() {
+    const std::lock_guard lock(mutex_);
+    return error_;
+}
+
+void WorkerStream::push_always(std::function<void()> work) {
+    {
+        const std::lock_guard lock(mutex_);
+        queue_.push_back(std::move(work));
+    }
+    changed_.notify_all();
+}
+
+void WorkerStream::launch(std::function<void()> work) {
+    push_always([this, work = std::move(work)] {
+        if (!sticky()) work();
     });
 }
 
-Event Stream::record() {
-    Event event;
-    if (impl_->is_inline) return event;
-    event.state_ = std::make_shared<Event::State>();
-    event.state_->stream = impl_->name;
-    impl_->push([impl = impl_.get(), state = event.state_] { state->finish(impl->sticky()); });
-    return event;
+void WorkerStream::enqueue(std::function<void()> work) {
+    launch(std::move(work));
 }
 
-void Stream::wait(const Event& event) {
-    // No deadline of its own: the work that the event waits for has one, and fails the event when it passes.
-    const auto wait_for = [event] {
-        if (!event.state_) return;
-        std::unique_lock lock(event.state_->mutex);
-        event.state_->changed.wait(lock, [&] { return event.state_->done; });
-        if (event.state_->error) std::rethrow_exception(event.state_->error);
-    };
-    enqueue(wait_for);
+void WorkerStream::call_host(std::function<void()> work) {
+    launch(std::move(work));
 }
 
-void Stream::synchronize() {
-    if (impl_->is_inline) return;
-    std::unique_lock lock(impl_->mutex);
-    impl_->changed.wait(lock, [&] { return impl_->queue.empty() && !impl_->busy; });
-    if (impl_->error) std::rethrow_exception(impl_->error);
+std::shared_ptr<EventState> WorkerStream::record() {
+    auto state = std::make_shared<WorkerEvent>();
+    state->stream = name_;
+    push_always([this, state] { state->finish(sticky()); });
+    return state;
 }
 
-void copy(Stream& stream, ConstSpan from, Span to) {
-    require(from.bytes == to.bytes, "copy of {} bytes into {}", from.bytes, to.bytes);
-    stream.enqueue([from, to] {
-        if (from.bytes > 0) std::memcpy(to.data, from.data, from.bytes);
-    });
+void WorkerStream::wait(std::shared_ptr<EventState> event) {
+    launch([event = std::move(event)] { event->wait(); });
 }
 
-}  // namespace tandem
+void WorkerStream::synchronize() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
+    if (error_) std::rethrow_exception(error_);
+}
+
+void WorkerStream::copy(ConstSpan from, Span to) {
+    require_host(name_, from.data);
+    require_host(name_, to.data);
+    launch([from, to] { std::memcpy(to.data, from.data, from.bytes); });
+}
+
+void WorkerStream::fill_zero(Span memory) {
+    require_host(name_, memory.data);
+    launch([memory] { std::memset(memory.data, 0, memory.bytes); });
+}
+
+}  // namespace tandem::detail

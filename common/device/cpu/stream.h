@@ -1,0 +1,55 @@
+// Inline and worker streams; the emulated GPU's streams are workers too.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "common/device/stream_backend.h"
+
+namespace tandem::detail {
+
+std::shared_ptr<StreamBackend> make_inline_stream();
+std::shared_ptr<StreamBackend> make_worker_stream(std::string name);
+
+class WorkerStream : public StreamBackend {
+  public:
+    explicit WorkerStream(std::string name);
+    ~WorkerStream() override;
+    WorkerStream(const WorkerStream&) = delete;
+    WorkerStream& operator=(const WorkerStream&) = delete;
+
+    Device device() const override { return {}; }
+    bool is_inline() const final { return false; }
+    const std::string& name() const final { return name_; }
+    void enqueue(std::function<void()> work) override;
+    void call_host(std::function<void()> work) final;
+    std::shared_ptr<EventState> record() final;
+    void wait(std::shared_ptr<EventState> event) final;
+    void synchronize() final;
+    void copy(ConstSpan from, Span to) override;
+    void fill_zero(Span memory) override;
+
+    bool on_worker() const { return std::this_thread::get_id() == worker_.get_id(); }
+
+  protected:
+    void launch(std::function<void()> work);  // in order, unless an error is pending
+    void push_always(std::function<void()> work);
+
+  private:
+    void run();
+    std::exception_ptr sticky();
+
+    std::string name_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<std::function<void()>> queue_;
+    bool busy_ = false;
+    bool closing_ = false;
+    std::exception_ptr error_;  // first failure; sticky
+    std::thread worker_;
+};
+
+}  // namespace tandem::detail

@@ -1,0 +1,35 @@
+// Which devices this process can use, and why not. Asked once: the answer of a process does not change.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/device/device.h"
+#include "common/error.h"
+
+namespace tandem {
+
+// A device that was asked for and cannot be used: what is missing, where, what to do.
+class DeviceUnavailable : public InvalidArgument {
+  public:
+    using InvalidArgument::InvalidArgument;
+};
+
+struct DeviceInfo {
+    std::string name;  // "CPU", "NVIDIA H200", "emulated GPU 0 (a test device, no GPU)"
+    std::uint64_t total_bytes = 0;
+    int capability = 0;  // 90: compute capability 9.0; 0 where there is none
+    bool emulated = false;
+};
+
+// The CPU, then every GPU that Tandem can use. Never throws for a missing or unusable one.
+std::vector<Device> available_devices();
+void require_device(Device device);  // throws DeviceUnavailable
+DeviceInfo device_info(Device device);
+bool is_emulated(Device device);
+
+// "cpu", "cuda" (its first GPU) or "cuda:1". Throws InvalidArgument. Does not ask whether it is there.
+Device device_from_name(const std::string& name);
+
+}  // namespace tandem

@@ -1,0 +1,140 @@
+// Streams and events of every kind of device; what differs is behind StreamBackend.
+#include "common/device/stream.h"
+
+#include <array>
+#include <mutex>
+
+#include "common/device/cpu/stream.h"
+#include "common/device/cuda/stream.h"
+#include "common/device/devices.h"
+#include "common/device/emulated/stream.h"
+#include "common/device/stream_backend.h"
+#include "common/error.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::size_t kMaxGpus = 64;
+using ByGpu = std::array<std::weak_ptr<detail::StreamBackend>, kMaxGpus>;
+
+thread_local ByGpu t_compute;
+
+struct First {  // the first stream of the process on each GPU
+    std::mutex mutex;
+    ByGpu streams;
+};
+
+First& first() {
+    static First* instance = new First;
+    return *instance;
+}
+
+std::shared_ptr<detail::StreamBackend> make_on_gpu(Device device, std::string name) {
+    require_device(device);
+    auto backend = is_emulated(device) ? detail::make_emulated_stream(device, std::move(name))
+                                       : detail::make_cuda_stream(device, std::move(name));
+    First& f = first();
+    const std::lock_guard lock(f.mutex);
+    auto& slot = f.streams[static_cast<std::size_t>(device.index)];
+    if (slot.expired()) slot = backend;
+    return backend;
+}
+
+}  // namespace
+
+namespace detail {
+
+void StreamBackend::launch_emulated(std::function<void()>) {
+    throw InvalidArgument("stream '" + name() + "' is on " + to_string(device()) +
+                          ", not on an emulated GPU");
+}
+
+std::shared_ptr<StreamBackend> compute_stream(Device device) {
+    const auto index = static_cast<std::size_t>(device.index);
+    if (auto own = t_compute[index].lock()) return own;
+    First& f = first();
+    const std::lock_guard lock(f.mutex);
+    return f.streams[index].lock();
+}
+
+}  // namespace detail
+
+Poll Event::poll() const {
+    return state_ ? state_->poll() : Poll::done;
+}
+
+void Event::wait(Deadline deadline) const {
+    if (state_) state_->wait(deadline);
+}
+
+Stream::Stream(std::shared_ptr<detail::StreamBackend> backend) : backend_(std::move(backend)) {}
+Stream::Stream(Stream&&) noexcept = default;
+Stream& Stream::operator=(Stream&& other) noexcept = default;
+Stream::~Stream() = default;
+
+Stream Stream::make_inline() {
+    return Stream(detail::make_inline_stream());
+}
+
+Stream Stream::make_worker(std::string name) {
+    return Stream(detail::make_worker_stream(std::move(name)));
+}
+
+Stream Stream::make(Device device, std::string name) {
+    if (device.type == DeviceType::cpu) return make_worker(std::move(name));
+    return Stream(make_on_gpu(device, std::move(name)));
+}
+
+Stream Stream::make_compute(Device device) {
+    if (device.type == DeviceType::cpu) return make_inline();
+    Stream stream(make_on_gpu(device, "compute"));
+    stream.use_for_allocations();
+    return stream;
+}
+
+Device Stream::device() const {
+    return backend_->device();
+}
+bool Stream::is_inline() const {
+    return backend_->is_inline();
+}
+const std::string& Stream::name() const {
+    return backend_->name();
+}
+
+void Stream::enqueue(std::function<void()> work) {
+    backend_->enqueue(std::move(work));
+}
+
+void Stream::call_host(std::function<void()> work) {
+    backend_->call_host(std::move(work));
+}
+
+Event Stream::record() {
+    Event event;
+    event.state_ = backend_->record();
+    return event;
+}
+
+void Stream::wait(const Event& event) {
+    if (event.state_) backend_->wait(event.state_);
+}
+
+void Stream::synchronize() {
+    backend_->synchronize();
+}
+
+void Stream::use_for_allocations() {
+    if (device().type == DeviceType::cuda) t_compute[static_cast<std::size_t>(device().index)] = backend_;
+}
+
+void copy(Stream& stream, ConstSpan from, Span to) {
+    require(from.bytes == to.bytes, "copy of {} bytes into {}", from.bytes, to.bytes);
+    if (from.bytes > 0) stream.backend().copy(from, to);
+}
+
+void fill_zero(Stream& stream, Span memory) {
+    if (memory.bytes > 0) stream.backend().fill_zero(memory);
+}
+
+}  // namespace tandem

@@ -1,0 +1,209 @@
+// What holds on the CPU and on an emulated GPU alike: streams, copies, pools and tensors of a Device.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <future>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "common/device/devices.h"
+#include "common/device/emulated.h"
+#include "common/device/memory.h"
+#include "common/device/stream.h"
+#include "common/tensor/tensor.h"
+
+namespace tandem {
+namespace {
+
+// Before anything asks for devices; also set by ctest.
+[[maybe_unused]] const int kEmulate = ::setenv("TANDEM_EMULATED_GPUS", "2", 1);
+
+const Device kGpu{DeviceType::cuda, 0};
+
+class OnDevice : public ::testing::TestWithParam<Device> {};
+INSTANTIATE_TEST_SUITE_P(Devices, OnDevice, ::testing::Values(Device{}, kGpu, Device{DeviceType::cuda, 1}),
+                         [](const auto& info) {
+                             return info.param.type == DeviceType::cpu
+                                        ? "cpu"
+                                        : "emulated" + std::to_string(info.param.index);
+                         });
+
+std::vector<float> count_to(std::int64_t n) {
+    std::vector<float> values(static_cast<std::size_t>(n));
+    std::iota(values.begin(), values.end(), 0.0F);
+    return values;
+}
+
+TEST_P(OnDevice, TensorsGoThereAndBack) {
+    for (const bool compute : {true, false}) {
+        Stream stream = compute ? Stream::make_compute(GetParam()) : Stream::make(GetParam(), "test");
+        EXPECT_EQ(stream.device(), GetParam());
+        const auto values = count_to(1000);
+        const Tensor host = Tensor::from<float>(values, {10, 100});
+        const Tensor there = host.to(stream, GetParam(), "on_devices");
+        EXPECT_EQ(there.device(), GetParam());
+        EXPECT_EQ(there.rows(3, 2).reshape({200}).device(), GetParam());
+        const Tensor second = Tensor::empty(stream, {10, 100}, DType::float32, "on_devices");
+        copy(stream, there, second);
+        EXPECT_EQ(second.to_host(stream).to_vector<float>(), values);
+        EXPECT_EQ(second.rows(7, 1).to_host(stream).to_vector<float>(),
+                  std::vector<float>(values.begin() + 700, values.begin() + 800));
+        const Tensor zeros = Tensor::zeros(stream, {5}, DType::float32, "on_devices");
+        EXPECT_EQ(zeros.to_host(stream).to_vector<float>(), std::vector<float>(5, 0.0F));
+        EXPECT_GE(memory_stats("on_devices").live_bytes, 8020U);
+    }
+    EXPECT_EQ(memory_stats("on_devices").live_bytes, 0U);
+}
+
+TEST_P(OnDevice, EventsOrderStreamsOfTwoKinds) {
+    Stream worker = Stream::make_worker("host side");
+    Stream stream = Stream::make(GetParam(), "device side");
+    Stream other = Stream::make(GetParam(), "second");
+    std::vector<float> source(64, 1.0F);
+    std::vector<float> sink(64, 0.0F);
+    const Tensor there = Tensor::empty(other, {64}, DType::float32, "on_devices");
+    const auto bytes = [](std::vector<float>& v) {
+        return Span{reinterpret_cast<std::byte*>(v.data()), v.size() * 4};
+    };
+    for (int round = 1; round <= 50; ++round) {
+        worker.enqueue([&source, round] { source.assign(64, static_cast<float>(round)); });
+        stream.wait(worker.record());
+        copy(stream, bytes(source), there.span());
+        other.wait(stream.record());
+        copy(other, there.span(), bytes(sink));
+        worker.wait(other.record());
+        worker.enqueue([&sink, round] {
+            if (sink != std::vector<float>(64, static_cast<float>(round))) throw Error("read too early");
+        });
+    }
+    worker.synchronize();
+    other.record().wait(Deadline::after_ms(10'000));
+}
+
+TEST_P(OnDevice, HostCallsComeInOrder) {
+    Stream stream = Stream::make(GetParam(), "calls");
+    std::vector<int> order;
+    for (int i = 0; i < 20; ++i) stream.call_host([&order, i] { order.push_back(i); });
+    stream.synchronize();
+    ASSERT_EQ(order.size(), 20U);
+    EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+}
+
+TEST_P(OnDevice, RangePoolsKnowTheirDevice) {
+    const Buffer arena(1 << 20, "on_devices", device_pool(GetParam()));
+    EXPECT_EQ(arena.device(), GetParam());
+    const auto pool = make_range_pool(arena.span(), "test", GetParam());
+    EXPECT_EQ(Tensor::empty({8}, DType::float32, "on_devices", *pool).device(), GetParam());
+    EXPECT_EQ(Tensor::borrow(arena.span(), {8}, DType::float32, GetParam()).device(), GetParam());
+}
+
+TEST(Devices, ListsAndRefuses) {
+    EXPECT_THAT(available_devices(), ::testing::ElementsAre(Device{}, kGpu, Device{DeviceType::cuda, 1}));
+    EXPECT_TRUE(is_emulated(kGpu));
+    EXPECT_FALSE(is_emulated(Device{}));
+    EXPECT_THAT(device_info(kGpu).name, ::testing::HasSubstr("no GPU"));
+    EXPECT_EQ(device_from_name("cuda"), kGpu);
+    EXPECT_EQ(device_from_name("cuda:3"), (Device{DeviceType::cuda, 3}));
+    EXPECT_EQ(device_from_name("cpu"), Device{});
+    for (const char* wrong : {"gpu", "cuda:", "cuda:-1", "cuda:1x", ""}) {
+        EXPECT_THROW(device_from_name(wrong), InvalidArgument) << wrong;
+    }
+    try {
+        Stream::make({DeviceType::cuda, 2}, "none");
+        FAIL() << "cuda:2 of two";
+    } catch (const DeviceUnavailable& error) {
+        EXPECT_STREQ(error.what(), "cuda:2 was asked for and there are cuda:0 to cuda:1");
+    }
+}
+
+TEST(EmulatedGpu, CrashesTheHostThatTouchesItsMemory) {
+    ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+    const Tensor there = Tensor::empty({4}, DType::float32, "on_devices", device_pool(kGpu));
+    EXPECT_TRUE(emulated::owns(there.raw()));
+    EXPECT_DEATH(*reinterpret_cast<volatile char*>(there.raw()) = 1, "");
+    EXPECT_THROW(there.values<float>(), InvalidArgument);
+    EXPECT_THROW(Tensor::zeros({4}, DType::float32, "on_devices", device_pool(kGpu)), InvalidArgument);
+    EXPECT_THROW(there.clone("on_devices"), InvalidArgument);
+    Stream cpu = Stream::make_inline();
+    std::vector<float> host(4);
+    EXPECT_THROW(copy(cpu, there.span(), {reinterpret_cast<std::byte*>(host.data()), 16}), InvalidArgument);
+}
+
+TEST(EmulatedGpu, LaunchesOnTheAliasAndRunsEnqueuedWorkAtOnce) {
+    Stream stream = Stream::make_compute(kGpu);
+    const Tensor there = Tensor::zeros(stream, {4}, DType::float32, "on_devices");
+    const auto caller = std::this_thread::get_id();
+    std::thread::id ran;
+    stream.enqueue([&] { ran = std::this_thread::get_id(); });
+    EXPECT_EQ(ran, caller);
+    std::promise<void> gate;
+    emulated::launch(stream, [alias = host_alias(there), open = gate.get_future().share(), &ran] {
+        open.wait();
+        for (float& value : alias.values<float>()) value = 3.0F;
+        ran = std::this_thread::get_id();
+    });
+    const Event done = stream.record();
+    EXPECT_EQ(done.poll(), Poll::pending);
+    EXPECT_THROW(done.wait(Deadline::after_ms(20)), DeadlineExceeded);
+    gate.set_value();
+    EXPECT_EQ(there.to_host(stream).to_vector<float>(), std::vector<float>(4, 3.0F));
+    EXPECT_NE(ran, caller);
+    Stream cpu = Stream::make_inline();
+    EXPECT_THROW(emulated::launch(cpu, [] {}), InvalidArgument);
+}
+
+TEST(EmulatedGpu, FreedMemoryComesBackInStreamOrderAndPoisoned) {
+    Stream stream = Stream::make_compute(kGpu);
+    std::promise<void> gate;
+    float seen = 0.0F;
+    std::byte* address = nullptr;
+    {
+        const Tensor there = Tensor::zeros(stream, {1024}, DType::float32, "on_devices");
+        address = there.raw();
+        emulated::launch(stream, [alias = host_alias(there), open = gate.get_future().share(), &seen] {
+            open.wait();
+            seen = alias.values<float>()[5];
+        });
+    }
+    const Tensor other = Tensor::empty(stream, {1024}, DType::float32, "on_devices");
+    EXPECT_NE(other.raw(), address);  // the launch above still reads the first
+    gate.set_value();
+    stream.synchronize();
+    EXPECT_EQ(seen, 0.0F);
+    const Tensor again = Tensor::empty(stream, {1024}, DType::float32, "on_devices");
+    EXPECT_EQ(again.raw(), address);
+    EXPECT_TRUE(std::isnan(again.to_host(stream).to_vector<float>()[5]));
+}
+
+TEST(EmulatedGpu, OutOfMemoryNamesTagAskedAndFree) {
+    MemoryPool& pool = device_pool(kGpu);
+    const std::size_t total = device_info(kGpu).total_bytes;
+    const Buffer half(total / 2, "on_devices", pool);
+    try {
+        const Buffer more(total, "kv_cache", pool);
+        FAIL() << "more than there is";
+    } catch (const OutOfMemory& error) {
+        EXPECT_STREQ(error.what(),
+                     fmt::format("cuda:0 is out of memory: asked for {} bytes for 'kv_cache', {} free", total,
+                                 total - total / 2)
+                         .c_str());
+    }
+    EXPECT_EQ(memory_stats("kv_cache").live_bytes, 0U);
+}
+
+TEST(EmulatedGpu, WorkErrorsStickToTheStream) {
+    Stream stream = Stream::make(kGpu, "failing");
+    emulated::launch(stream, [] { throw Error("a kernel failed"); });
+    bool later = false;
+    emulated::launch(stream, [&] { later = true; });
+    const Event after = stream.record();
+    EXPECT_THROW(stream.synchronize(), Error);
+    EXPECT_EQ(after.poll(), Poll::failed);
+    EXPECT_FALSE(later);
+}
+
+}  // namespace
+}  // namespace tandem
