@@ -9,9 +9,11 @@ needed="g++:/usr/bin/g++ cmake:/usr/bin/cmake ninja-build:/usr/bin/ninja libdnnl
   libboost-dev:/usr/include/boost/beast.hpp nlohmann-json3-dev:/usr/include/nlohmann/json.hpp
   libcli11-dev:/usr/include/CLI/CLI.hpp libspdlog-dev:/usr/include/spdlog/spdlog.h libfmt-dev:/usr/include/fmt/core.h
   libtomlplusplus-dev:/usr/include/toml++/toml.h libxxhash-dev:/usr/include/xxhash.h
-  libpcre2-dev:/usr/include/pcre2.h libicu-dev:/usr/include/unicode/unorm2.h"
+  libpcre2-dev:/usr/include/pcre2.h libicu-dev:/usr/include/unicode/unorm2.h
+  libgloo-dev:/usr/include/gloo/config.h"
 for_tests="libgtest-dev:/usr/include/gtest/gtest.h libgmock-dev:/usr/include/gmock/gmock.h
-  libbenchmark-dev:/usr/include/benchmark/benchmark.h clang-format:/usr/bin/clang-format"
+  libbenchmark-dev:/usr/include/benchmark/benchmark.h clang-format:/usr/bin/clang-format
+  iproute2:/usr/sbin/ip"
 [ "${1:-}" = "--tests" ] && needed="$needed $for_tests"
 
 missing=()

@@ -70,7 +70,8 @@ struct RankEnvironment {
 bool launched_as_rank();  // RANK and WORLD_SIZE are set
 RankEnvironment rank_environment();
 
-// The world communicator of this rank (backend ipc).
+// The world communicator of this rank: backend ipc when all ranks are on one host, gloo when they are on
+// several, or what TANDEM_COMM says.
 std::shared_ptr<Communicator> connect_from_environment(Deadline deadline);
 
 // A communicator of one rank.

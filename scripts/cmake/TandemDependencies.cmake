@@ -31,6 +31,13 @@ add_library(tandem_pcre2 INTERFACE)
 target_include_directories(tandem_pcre2 SYSTEM INTERFACE ${PCRE2_INCLUDE_DIR})
 target_link_libraries(tandem_pcre2 INTERFACE ${PCRE2_LIBRARY})
 
+# Gloo by hand, like the others: one header and one library.
+find_path(GLOO_INCLUDE_DIR gloo/config.h REQUIRED)
+find_library(GLOO_LIBRARY gloo REQUIRED)
+add_library(tandem_gloo INTERFACE)
+target_include_directories(tandem_gloo SYSTEM INTERFACE ${GLOO_INCLUDE_DIR})
+target_link_libraries(tandem_gloo INTERFACE ${GLOO_LIBRARY})
+
 find_package(ICU REQUIRED COMPONENTS uc)
 add_library(tandem_icu INTERFACE)
 target_link_libraries(tandem_icu INTERFACE ICU::uc)

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "common/comm/ipc/rank.h"
-#include "common/comm/ipc/reduce.h"
+#include "common/comm/reduce.h"
 
 namespace tandem::comm::ipc {
 namespace {

@@ -19,24 +19,6 @@ std::uint64_t aligned(std::uint64_t bytes) {
 
 }  // namespace
 
-const char* kind_name(Kind kind) {
-    switch (kind) {
-        case Kind::barrier:
-            return "barrier";
-        case Kind::all_gather:
-            return "all_gather";
-        case Kind::reduce_scatter:
-            return "reduce_scatter";
-        case Kind::all_reduce:
-            return "all_reduce";
-        case Kind::broadcast:
-            return "broadcast";
-        case Kind::all_to_all:
-            return "all_to_all";
-    }
-    return "?";
-}
-
 Exchange::Exchange(Group& group, Scratch& scratch, PostHeader header)
     : group_(group),
       scratch_(scratch),
@@ -182,14 +164,7 @@ std::string Exchange::describe(int member) const {
     const PostHeader& post = *scratch_.posts[static_cast<std::size_t>(member)];
     std::uint64_t bytes = 0;
     for (std::uint32_t i = 0; i < post.items; ++i) bytes += item(member, i).bytes;
-    std::string text = kind_name(post.kind);
-    constexpr const char* kOps[] = {"sum", "avg", "max", "min"};
-    if (post.kind == Kind::reduce_scatter || post.kind == Kind::all_reduce) {
-        text += fmt::format(" {} of {}", kOps[static_cast<int>(post.op)], dtype_name(post.dtype));
-    }
-    if (post.kind == Kind::broadcast) text += fmt::format(" from member {}", post.root);
-    if (post.kind != Kind::barrier) text += fmt::format(", {} items, {} bytes", post.items, bytes);
-    return text;
+    return comm::describe({post.kind, post.op, post.dtype, post.root, post.items}, bytes);
 }
 
 void Exchange::fail_check(int one, int other, const std::string& detail) const {

@@ -18,13 +18,12 @@
 #include <utility>
 #include <vector>
 
+#include "common/comm/call.h"
 #include "common/comm/communicator.h"
 #include "common/comm/ipc/group.h"
 #include "common/device/memory.h"
 
 namespace tandem::comm::ipc {
-
-enum class Kind : std::uint32_t { barrier, all_gather, reduce_scatter, all_reduce, broadcast, all_to_all };
 
 struct PostHeader {
     Kind kind = Kind::barrier;
@@ -103,7 +102,5 @@ class Exchange {
     std::uint64_t round_ = 0;
     std::uint64_t rounds_ = 1;
 };
-
-const char* kind_name(Kind kind);
 
 }  // namespace tandem::comm::ipc

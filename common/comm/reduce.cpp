@@ -1,4 +1,4 @@
-#include "common/comm/ipc/reduce.h"
+#include "common/comm/reduce.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -14,7 +14,7 @@
 #define TANDEM_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #endif
 
-namespace tandem::comm::ipc {
+namespace tandem::comm {
 namespace {
 
 constexpr std::size_t kBlock = 2048;  // elements: the accumulators stay in the first-level cache
@@ -158,4 +158,4 @@ void reduce(std::span<const std::byte* const> sources, std::byte* out, std::size
     }
 }
 
-}  // namespace tandem::comm::ipc
+}  // namespace tandem::comm

@@ -7,7 +7,7 @@
 
 #include "common/comm/communicator.h"
 
-namespace tandem::comm::ipc {
+namespace tandem::comm {
 
 // out = op(sources) element by element; with `accumulate` out += (float32 only). `out` may be one of the
 // sources.
@@ -17,4 +17,4 @@ void reduce(std::span<const std::byte* const> sources, std::byte* out, std::size
 // Throws InvalidArgument unless the pair can be reduced.
 void require_reducible(DType dtype, ReduceOp op);
 
-}  // namespace tandem::comm::ipc
+}  // namespace tandem::comm

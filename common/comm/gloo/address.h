@@ -1,0 +1,19 @@
+// Where a rank listens for its peers: the network interface that TANDEM_IFACE or GLOO_SOCKET_IFNAME
+// (PyTorch's name for it) says, else the one whose address the route to MASTER_ADDR starts from.
+#pragma once
+
+#include <string>
+
+namespace tandem::comm::gloo {
+
+struct ListenAddress {
+    std::string ip;         // numeric
+    std::string interface;  // "eth0"
+    std::string reason;     // "TANDEM_IFACE", or "the route to 10.0.0.1"
+    bool loopback = false;
+};
+
+// Throws ConfigError naming the variable, and the interfaces that there are, when nothing fits.
+ListenAddress listen_address(const std::string& master_host);
+
+}  // namespace tandem::comm::gloo

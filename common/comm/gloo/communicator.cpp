@@ -1,0 +1,62 @@
+#include "common/comm/gloo/communicator.h"
+
+#include <numeric>
+
+#include "common/comm/gloo/collectives.h"
+#include "common/comm/gloo/mesh.h"
+#include "common/comm/gloo/p2p.h"
+#include "common/comm/queued.h"
+
+namespace tandem::comm::gloo {
+namespace {
+
+class GlooCollectives final : public Collectives {
+  public:
+    explicit GlooCollectives(Group group) : group_(std::move(group)) {}
+
+    int index() const override { return group_.index(); }
+    const std::vector<int>& ranks() const override { return group_.ranks(); }
+    const std::string& name() const override { return group_.name(); }
+
+    void all_gather(const std::vector<GatherItem>& items) override { gloo::all_gather(group_, items); }
+    void reduce_scatter(const std::vector<ReduceScatterItem>& items, ReduceOp op) override {
+        gloo::reduce_scatter(group_, items, op);
+    }
+    void all_reduce(Span inout, DType dtype, ReduceOp op) override {
+        gloo::all_reduce(group_, inout, dtype, op);
+    }
+    void broadcast(Span memory, int root) override { gloo::broadcast(group_, memory, root); }
+    void all_to_all(const AllToAllItem& item) override { gloo::all_to_all(group_, item); }
+    void p2p(const std::vector<P2POp>& ops) override { gloo::p2p(group_, ops); }
+    void barrier() override { gloo::barrier(group_); }
+
+    std::shared_ptr<Collectives> split(const std::vector<int>& ranks, const std::string& name) override {
+        group_.mesh().throw_if_aborted(group_.phase("split"));
+        return std::make_shared<GlooCollectives>(Group(group_.shared_mesh(), name, ranks));
+    }
+    MemoryPool& memory() override { return cpu_pool(); }
+    void set_timeout(std::chrono::milliseconds timeout) override {
+        group_.mesh().timeout_ms.store(timeout.count());
+    }
+    std::chrono::milliseconds timeout() const override {
+        return std::chrono::milliseconds(group_.mesh().timeout_ms.load());
+    }
+    void abort(const std::string& reason) noexcept override { group_.mesh().abort(reason); }
+
+  private:
+    Group group_;
+};
+
+}  // namespace
+
+std::shared_ptr<Communicator> make_world(Store& store, int rank, int size, const ListenAddress& address,
+                                         Deadline deadline) {
+    auto mesh = std::make_shared<Mesh>(store, rank, size, address, deadline);
+    std::vector<int> ranks(static_cast<std::size_t>(size));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    Group world(std::move(mesh), "world", std::move(ranks));
+    barrier(world);
+    return std::make_shared<QueuedCommunicator>(std::make_shared<GlooCollectives>(std::move(world)));
+}
+
+}  // namespace tandem::comm::gloo

@@ -1,0 +1,18 @@
+// Backend `gloo`: CPU ranks on any number of hosts, over TCP.
+#pragma once
+
+#include <memory>
+
+#include "common/comm/communicator.h"
+#include "common/comm/gloo/address.h"
+#include "common/comm/store.h"
+#include "common/deadline.h"
+
+namespace tandem::comm::gloo {
+
+// The world communicator of this rank. Collective: all ranks of the store come, and nobody needs the store
+// once all have returned. Throws naming who did not come or could not be reached.
+std::shared_ptr<Communicator> make_world(Store& store, int rank, int size, const ListenAddress& address,
+                                         Deadline deadline);
+
+}  // namespace tandem::comm::gloo

@@ -1,0 +1,135 @@
+#include "common/comm/rendezvous.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "common/comm/gloo/communicator.h"
+#include "common/comm/ipc/communicator.h"
+#include "common/comm/ipc/job.h"
+#include "common/comm/store.h"
+#include "common/error.h"
+#include "common/log.h"
+
+namespace tandem::comm {
+namespace {
+
+// Tells apart what shared memory cannot join: machines, and containers that do not see each other's processes
+// or have networks of their own.
+std::string host_identity() {
+    std::string id;
+    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
+    for (const char* space : {"/proc/self/ns/pid", "/proc/self/ns/net"}) {
+        struct stat file {};
+        if (::stat(space, &file) == 0) id += fmt::format("/{}", file.st_ino);
+    }
+    return id;
+}
+
+std::string attached_key(int rank) {
+    return "tandem/attached/" + std::to_string(rank);
+}
+std::string met_key(int rank) {
+    return "tandem/met/" + std::to_string(rank);
+}
+std::string host_key(int rank) {
+    return "tandem/host/" + std::to_string(rank);
+}
+
+// The value of each rank's key, once all are there.
+template <typename Key>
+std::vector<std::string> from_all(Store& store, int size, const Key& key, Deadline deadline) {
+    std::vector<std::string> values;
+    std::string late;
+    for (int rank = 0; rank < size; ++rank) {
+        try {
+            values.push_back(store.get(key(rank), deadline));
+        } catch (const DeadlineExceeded&) {
+            late += (late.empty() ? "rank " : ", rank ") + std::to_string(rank);
+        }
+    }
+    if (!late.empty()) throw DeadlineExceeded(late, "rendezvous", "not there within the deadline");
+    return values;
+}
+
+// Rank 0's memory is opened by the others as /proc/PID/fd/FD, which works within one host and one user.
+std::shared_ptr<ipc::Job> find_job(Store& store, int rank, Deadline deadline) {
+    const std::string path = store.get("tandem/job", deadline);
+    const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (fd < 0) {
+        throw TransportError("rank 0", "rendezvous",
+                             fmt::format("{}: {}; ranks must share one user and one process namespace", path,
+                                         std::strerror(errno)));
+    }
+    auto job = ipc::Job::open(fd);
+    store.set(attached_key(rank), "1");
+    return job;
+}
+
+std::shared_ptr<ipc::Job> publish_job(Store& store, int size, Deadline deadline) {
+    auto job = ipc::Job::create(size);
+    store.set("tandem/job", fmt::format("/proc/{}/fd/{}", ::getpid(), job->fd()));
+    store.set(attached_key(0), "1");
+    from_all(store, size, attached_key, deadline);
+    return job;
+}
+
+std::shared_ptr<Communicator> meet_over_network(Store& store, const Rendezvous& r, std::size_t hosts,
+                                                Deadline deadline) {
+    const gloo::ListenAddress address = gloo::listen_address(r.host);
+    if (address.loopback && hosts > 1) {
+        throw ConfigError(
+            "environment", "TANDEM_IFACE",
+            fmt::format("rank {} would listen on {} (interface {}, from {}), which the other {} hosts cannot "
+                        "reach; name the interface that joins them, or an address of it in MASTER_ADDR",
+                        r.self.rank, address.ip, address.interface, address.reason, hosts - 1));
+    }
+    spdlog::info("rank {} of {} on {} hosts listens on {} (interface {}, from {})", r.self.rank,
+                 r.self.world_size, hosts, address.ip, address.interface, address.reason);
+    return gloo::make_world(store, r.self.rank, r.self.world_size, address, deadline);
+}
+
+}  // namespace
+
+std::shared_ptr<Communicator> meet(const Rendezvous& r, Deadline deadline) {
+    const RankEnvironment& self = r.self;
+    std::optional<TcpStoreServer> server;  // stays until everybody has what it came for
+    if (self.rank == 0) server.emplace(r.host, r.port);
+    const auto store = connect_tcp_store(r.host, r.port, deadline);
+    store->set(host_key(self.rank), fmt::format("{} {}", r.backend, host_identity()));
+    const std::vector<std::string> all = from_all(*store, self.world_size, host_key, deadline);
+    // Rank 0 keeps the store for the others also when what they learnt from it is an error.
+    store->set(met_key(self.rank), "1");
+    if (self.rank == 0) from_all(*store, self.world_size, met_key, deadline);
+    std::set<std::string> hosts;
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+        const std::size_t space = all[rank].find(' ');
+        const std::string backend = all[rank].substr(0, space);
+        if (backend != r.backend) {
+            throw ConfigError(
+                "environment", "TANDEM_COMM",
+                fmt::format("'{}' on rank {}, '{}' on rank {}; it must be the same on all ranks", r.backend,
+                            self.rank, backend, rank));
+        }
+        hosts.insert(all[rank].substr(space + 1));
+    }
+    if (r.backend == "gloo" || (r.backend == "auto" && hosts.size() > 1))
+        return meet_over_network(*store, r, hosts.size(), deadline);
+    if (hosts.size() > 1) {
+        throw ConfigError("environment", "TANDEM_COMM",
+                          fmt::format("'ipc' joins ranks of one host, and there are {}; 'gloo' joins several",
+                                      hosts.size()));
+    }
+    auto job = self.rank == 0 ? publish_job(*store, self.world_size, deadline)
+                              : find_job(*store, self.rank, deadline);
+    return ipc::make_world(std::move(job), self.rank);
+}
+
+}  // namespace tandem::comm

@@ -1,0 +1,24 @@
+// How ranks that another launcher has started find each other: through a TCP store that rank 0 keeps at
+// MASTER_ADDR:MASTER_PORT until all have met. They tell on which hosts they are, and so know which backend
+// joins them.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/comm/communicator.h"
+#include "common/comm/launch.h"
+
+namespace tandem::comm {
+
+struct Rendezvous {
+    RankEnvironment self;
+    std::string host;  // where rank 0 listens
+    int port = 0;
+    std::string backend;  // TANDEM_COMM: "auto", "ipc" or "gloo"; the same on all ranks
+};
+
+// The world communicator. Throws naming who did not come by the deadline.
+std::shared_ptr<Communicator> meet(const Rendezvous& rendezvous, Deadline deadline);
+
+}  // namespace tandem::comm
