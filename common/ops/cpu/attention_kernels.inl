@@ -220,9 +220,9 @@ void transpose_tile(const float* from, std::int64_t stride, std::int64_t keys, s
                     float* to) {
     for (std::int64_t j = 0; j < kKeyTile; j += kWidth) {
         std::int64_t d = 0;
-        for (; j + kWidth <= keys && d + kWidth <= head_dim; d += kWidth) {
+        for (; d + kWidth <= head_dim; d += kWidth) {
             V r[kWidth];
-            for (int i = 0; i < kWidth; ++i) r[i] = load(from + (j + i) * stride + d);
+            for (int i = 0; i < kWidth; ++i) r[i] = j + i < keys ? load(from + (j + i) * stride + d) : V{};
             if constexpr (kWidth > 8) exchange<8>(r);
             if constexpr (kWidth > 4) exchange<4>(r);
             exchange<2>(r);
