@@ -19,29 +19,36 @@ std::uint64_t host_bytes() {
            static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// The emulated ones hide the real ones.
-int gpu_count() {
-    return emulated::gpu_count() > 0 ? emulated::gpu_count() : static_cast<int>(cuda::gpus().usable.size());
+const std::vector<cuda::Gpu>& real_gpus() {
+    return cuda::gpus().all;
+}
+
+// Why the device cannot be used; empty: it can. Emulated GPUs hide the real ones.
+std::string refusal(Device device) {
+    const bool emulated = emulated::gpu_count() > 0;
+    const int count = emulated ? emulated::gpu_count() : static_cast<int>(real_gpus().size());
+    if (count == 0) return "no GPU can be used: " + cuda::gpus().reason;
+    if (device.index >= 0 && device.index < count)
+        return emulated ? "" : real_gpus()[static_cast<std::size_t>(device.index)].refusal;
+    return count == 1 ? "the only GPU is cuda:0" : fmt::format("there are cuda:0 to cuda:{}", count - 1);
 }
 
 }  // namespace
 
 std::vector<Device> available_devices() {
     std::vector<Device> result{Device{}};
-    for (int i = 0; i < gpu_count(); ++i) result.push_back({DeviceType::cuda, i});
+    const int count =
+        emulated::gpu_count() > 0 ? emulated::gpu_count() : static_cast<int>(real_gpus().size());
+    for (int i = 0; i < count; ++i) {
+        if (refusal({DeviceType::cuda, i}).empty()) result.push_back({DeviceType::cuda, i});
+    }
     return result;
 }
 
 void require_device(Device device) {
     if (device.type == DeviceType::cpu) return;
-    const int count = gpu_count();
-    if (device.index >= 0 && device.index < count) return;
-    const std::string& reason = emulated::gpu_count() > 0 ? "" : cuda::gpus().reason;
-    const std::string known = count == 0   ? "there is no GPU to use"
-                              : count == 1 ? "the only one is cuda:0"
-                                           : fmt::format("there are cuda:0 to cuda:{}", count - 1);
-    throw DeviceUnavailable(fmt::format("{} was asked for and {}{}{}", to_string(device), known,
-                                        reason.empty() ? "" : ": ", reason));
+    if (const std::string why = refusal(device); !why.empty())
+        throw DeviceUnavailable(fmt::format("{} was asked for, but {}", to_string(device), why));
 }
 
 bool is_emulated(Device device) {
@@ -51,7 +58,7 @@ bool is_emulated(Device device) {
 DeviceInfo device_info(Device device) {
     if (device.type == DeviceType::cpu) return {"CPU", host_bytes(), 0, false};
     require_device(device);
-    if (!is_emulated(device)) return cuda::gpus().usable[static_cast<std::size_t>(device.index)];
+    if (!is_emulated(device)) return real_gpus()[static_cast<std::size_t>(device.index)].info;
     return {fmt::format("emulated GPU {} (a test device, no GPU)", device.index), emulated::total_bytes(), 0,
             true};
 }
@@ -76,8 +83,25 @@ MemoryPool& device_pool(Device device) {
 }
 
 MemoryPool& pinned_pool() {
-    if (emulated::gpu_count() > 0 || cuda::gpus().usable.empty()) return cpu_pool();
-    return cuda::pinned_pool();
+    const bool real = emulated::gpu_count() == 0 && !real_gpus().empty();
+    return real ? cuda::pinned_pool() : cpu_pool();
+}
+
+void trim_device_pool(Device device) {
+    if (device.type == DeviceType::cpu) {
+        trim_cpu_pool();
+        return;
+    }
+    require_device(device);
+    if (!is_emulated(device)) cuda::trim_pool(device);
+}
+
+bool can_access_peer(Device from, Device memory) {
+    require_device(from);
+    require_device(memory);
+    if (from == memory || from.type == DeviceType::cpu || memory.type == DeviceType::cpu)
+        return from == memory;
+    return is_emulated(from) || cuda::can_access_peer(from, memory);
 }
 
 }  // namespace tandem

@@ -28,6 +28,8 @@ std::vector<Device> available_devices();
 void require_device(Device device);  // throws DeviceUnavailable
 DeviceInfo device_info(Device device);
 bool is_emulated(Device device);
+// Whether a GPU reaches another one's memory directly. Throws DeviceUnavailable.
+bool can_access_peer(Device from, Device memory);
 
 // "cpu", "cuda" (its first GPU) or "cuda:1". Throws InvalidArgument. Does not ask whether it is there.
 Device device_from_name(const std::string& name);

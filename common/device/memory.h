@@ -59,6 +59,10 @@ MemoryPool& cpu_pool();
 // the CPU: cpu_pool(). Throws DeviceUnavailable.
 MemoryPool& device_pool(Device device);
 
+// Gives what device_pool() keeps for later back to the device, so that another process can have it: waits for
+// the device's work first.
+void trim_device_pool(Device device);
+
 // Host memory that a GPU copies from and to at full speed and asynchronously. Without a GPU: cpu_pool().
 MemoryPool& pinned_pool();
 

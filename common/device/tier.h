@@ -1,6 +1,6 @@
 // A tier below a device's memory, for state that is not needed now. Below the CPU's it is a file without a
-// name on a local disk, read and written past the process's memory (never mapped); below a GPU's it will be
-// pinned host memory. What was never written reads as zeros.
+// name on a local disk, read and written past the process's memory (never mapped); below a GPU's it is pinned
+// host memory. What was never written reads as zeros.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,19 @@ class Tier {
     // Blocking. Throw SystemError naming the tier and the range.
     virtual void write(std::uint64_t offset, ConstSpan from) = 0;
     virtual void read(std::uint64_t offset, Span to) = 0;
-    // In the stream's order; the memory stays the caller's until the stream is past it.
-    void write(Stream& stream, std::uint64_t offset, ConstSpan from);
-    void read(Stream& stream, std::uint64_t offset, Span to);
+    // In the stream's order; the memory stays the caller's until the stream is past it. A file takes streams
+    // of the CPU only, and on those its errors stick to the stream.
+    virtual void write(Stream& stream, std::uint64_t offset, ConstSpan from);
+    virtual void read(Stream& stream, std::uint64_t offset, Span to);
 };
 
 // `bytes` in `directory`, reserved now: a full disk is an error here and not in the middle of a run. The room
 // goes back with the object, or with the process, however that ends. Throws SystemError.
 std::unique_ptr<Tier> make_file_tier(const std::string& directory, std::uint64_t bytes);
+
+// `bytes` of pinned_pool()'s memory, counted under `tag`: for state of a GPU, copied at the bus's speed
+// beside what the GPU computes. Streams of any device. Throws OutOfMemory.
+std::unique_ptr<Tier> make_pinned_tier(std::uint64_t bytes, std::string_view tag);
 
 // Gives the whole pages of a live range back to the system while it lives: the contents are lost, the address
 // stays. The range must be of `tag`, which does not count it meanwhile.

@@ -11,19 +11,13 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/device/cpu/caching_pool.h"
 #include "common/error.h"
 
 namespace tandem {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-
-// Eight size classes to the doubling, so that a freed block fits the next request of about its size.
-[[maybe_unused]] std::size_t size_class(std::size_t bytes) {
-    const std::size_t wanted = std::max(bytes, kAlignment);
-    const std::size_t step = std::max(kAlignment, std::bit_floor(wanted) / 8);
-    return (wanted + step - 1) / step * step;
-}
 
 std::uint64_t available_bytes() {
     const long pages = ::sysconf(_SC_AVPHYS_PAGES);
@@ -38,58 +32,9 @@ std::byte* system_allocate(std::size_t bytes) {
     return static_cast<std::byte*>(data);
 }
 
-// Keeps freed blocks by size class. Under a sanitizer every block is fresh and exact, so that overruns are
-// seen.
-class CachingPool final : public MemoryPool {
-  public:
-    Device device() const override { return {}; }
-
-    std::byte* allocate(std::size_t bytes) override {
-#if defined(TANDEM_SANITIZE_address)
-        return system_allocate(std::max<std::size_t>(bytes, 1));
-#else
-        const std::size_t rounded = size_class(bytes);
-        {
-            const std::lock_guard lock(mutex_);
-            auto& blocks = free_[rounded];
-            if (!blocks.empty()) {
-                std::byte* data = blocks.back();
-                blocks.pop_back();
-                return data;
-            }
-        }
-        return system_allocate(rounded);
-#endif
-    }
-
-    void release(std::byte* data, std::size_t bytes) noexcept override {
-#if defined(TANDEM_SANITIZE_address)
-        (void)bytes;
-        std::free(data);
-#else
-        const std::lock_guard lock(mutex_);
-        free_[size_class(bytes)].push_back(data);
-#endif
-    }
-
-    std::size_t trim() {
-        const std::lock_guard lock(mutex_);
-        std::size_t bytes = 0;
-        for (auto& [size, blocks] : free_) {
-            for (std::byte* block : blocks) std::free(block);
-            bytes += size * blocks.size();
-        }
-        free_.clear();
-        return bytes;
-    }
-
-  private:
-    std::mutex mutex_;
-    std::unordered_map<std::size_t, std::vector<std::byte*>> free_;
-};
-
-CachingPool& caching_pool() {
-    static CachingPool* pool = new CachingPool;  // outlives every static Buffer
+detail::CachingPool& caching_pool() {
+    // outlives every static Buffer
+    static auto* pool = new detail::CachingPool({system_allocate, [](std::byte* data) { std::free(data); }});
     return *pool;
 }
 

@@ -47,6 +47,8 @@ class FileTier final : public Tier {
     FileTier& operator=(const FileTier&) = delete;
 
     std::uint64_t bytes() const override { return bytes_; }
+    using Tier::read;
+    using Tier::write;
 
     void write(std::uint64_t offset, ConstSpan from) override {
         check(offset, from.bytes);

@@ -24,6 +24,14 @@ MemoryPool& pool(Device) {
     throw DeviceUnavailable(kReason);
 }
 
+void trim_pool(Device) {
+    throw DeviceUnavailable(kReason);
+}
+
+bool can_access_peer(Device, Device) {
+    throw DeviceUnavailable(kReason);
+}
+
 MemoryPool& pinned_pool() {
     return cpu_pool();
 }

@@ -8,11 +8,17 @@
 
 namespace tandem::cuda {
 
+struct Gpu {
+    DeviceInfo info;
+    std::string refusal;  // why Tandem cannot use it; empty: it can
+};
+
 struct Gpus {
-    std::vector<DeviceInfo> usable;  // by index
-    std::string reason;              // why there is none, or why those past `usable` are left out
+    std::vector<Gpu> all;  // by CUDA's index
+    std::string reason;    // why there is none at all
 };
 
 const Gpus& gpus();  // asked once; never throws
+bool can_access_peer(Device from, Device memory);
 
 }  // namespace tandem::cuda

@@ -13,6 +13,7 @@
 #include "common/device/emulated.h"
 #include "common/device/memory.h"
 #include "common/device/stream.h"
+#include "common/device/tier.h"
 #include "common/tensor/tensor.h"
 
 namespace tandem {
@@ -100,6 +101,29 @@ TEST_P(OnDevice, RangePoolsKnowTheirDevice) {
     EXPECT_EQ(Tensor::borrow(arena.span(), {8}, DType::float32, GetParam()).device(), GetParam());
 }
 
+TEST_P(OnDevice, APinnedTierKeepsWhatADeviceHolds) {
+    const auto tier = make_pinned_tier(1000, "pinned_test");
+    EXPECT_EQ(tier->bytes(), 1000U);
+    EXPECT_EQ(memory_stats("pinned_test").live_bytes, 1000U);
+    Stream stream = Stream::make(GetParam(), "offload");
+    const auto values = count_to(100);
+    Tensor there = Tensor::from<float>(values, {100}).to(stream, GetParam(), "on_devices");
+    tier->write(stream, 500, there.span());
+    fill_zero(stream, there.span());
+    tier->read(stream, 500, there.span());
+    EXPECT_EQ(there.to_host(stream).to_vector<float>(), values);
+    tier->read(stream, 0, there.span());  // never written
+    EXPECT_EQ(there.to_host(stream).to_vector<float>(), std::vector<float>(100, 0.0F));
+    EXPECT_THROW(tier->read(stream, 601, there.span()), InvalidArgument);
+}
+
+TEST(Tier, AFileRefusesAGpuStream) {
+    const auto tier = make_file_tier("/tmp", 4096);
+    Stream stream = Stream::make(kGpu, "offload");
+    const Tensor there = Tensor::empty(stream, {8}, DType::float32, "on_devices");
+    EXPECT_THROW(tier->write(stream, 0, there.span()), InvalidArgument);
+}
+
 TEST(Devices, ListsAndRefuses) {
     EXPECT_THAT(available_devices(), ::testing::ElementsAre(Device{}, kGpu, Device{DeviceType::cuda, 1}));
     EXPECT_TRUE(is_emulated(kGpu));
@@ -115,7 +139,7 @@ TEST(Devices, ListsAndRefuses) {
         Stream::make({DeviceType::cuda, 2}, "none");
         FAIL() << "cuda:2 of two";
     } catch (const DeviceUnavailable& error) {
-        EXPECT_STREQ(error.what(), "cuda:2 was asked for and there are cuda:0 to cuda:1");
+        EXPECT_STREQ(error.what(), "cuda:2 was asked for, but there are cuda:0 to cuda:1");
     }
 }
 

@@ -1,0 +1,169 @@
+// The stream-ordered pool of each GPU, and the pool of pinned host memory.
+#include "common/device/cuda/memory.h"
+
+#include <array>
+#include <mutex>
+#include <unordered_map>
+
+#include "common/device/cpu/caching_pool.h"
+#include "common/device/cuda/driver.h"
+#include "common/device/devices.h"
+#include "common/device/stream_backend.h"
+#include "common/log.h"
+
+namespace tandem::cuda {
+namespace {
+
+CUstream native(detail::StreamBackend& stream) {
+    return static_cast<CUstream>(stream.native());
+}
+
+// Blocks come and go in the order of a compute stream (detail::compute_stream). Where a thread has none, a
+// stream of the pool's own takes its part, and the host waits.
+class Pool final : public MemoryPool {
+  public:
+    explicit Pool(Device device) : device_(device) {
+        make_current(device);
+        int offered = 0;
+        check(driver().cuDeviceGetAttribute(&offered, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
+                                            native_device(device)),
+              "cuDeviceGetAttribute");
+        check(driver().cuStreamCreate(&own_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+        if (offered == 0) {
+            spdlog::info("{} offers no memory pools: each allocation goes to the driver, which is slower",
+                         to_string(device));
+            return;
+        }
+        CUmemPoolProps properties{};
+        properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.handleTypes = CU_MEM_HANDLE_TYPE_NONE;
+        properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        properties.location.id = device.index;
+        check(driver().cuMemPoolCreate(&pool_, &properties), "cuMemPoolCreate");
+        cuuint64_t keep = ~cuuint64_t{0};  // what was freed stays for the next; trim_pool() gives it back
+        check(driver().cuMemPoolSetAttribute(pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep),
+              "cuMemPoolSetAttribute");
+    }
+
+    Device device() const override { return device_; }
+
+    std::byte* allocate(std::size_t bytes) override {
+        const auto home = detail::compute_stream(device_);
+        CUstream stream = home ? native(*home) : own_;
+        make_current(device_);
+        CUdeviceptr data = 0;
+        CUresult result = take(data, bytes, stream);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+            trim();
+            result = take(data, bytes, stream);
+        }
+        if (result == CUDA_ERROR_OUT_OF_MEMORY) throw OutOfMemory(device_, bytes, free_bytes(device_));
+        check(result, "cuMemAllocFromPoolAsync");
+        if (!home && pool_ != nullptr) check(driver().cuStreamSynchronize(own_), "cuStreamSynchronize");
+        auto* address = reinterpret_cast<std::byte*>(data);
+        const std::lock_guard lock(mutex_);
+        homes_[address] = home;
+        return address;
+    }
+
+    void release(std::byte* data, std::size_t) noexcept override {
+        try {
+            std::shared_ptr<detail::StreamBackend> home;
+            {
+                const std::lock_guard lock(mutex_);
+                const auto found = homes_.find(data);
+                home = found->second.lock();
+                homes_.erase(found);
+            }
+            make_current(device_);
+            if (!home) check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
+            give(reinterpret_cast<CUdeviceptr>(data), home ? native(*home) : own_);
+        } catch (const std::exception& error) {
+            spdlog::error("memory of {} could not be given back: {}", to_string(device_), error.what());
+        }
+    }
+
+    void trim() {
+        make_current(device_);
+        check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
+        if (pool_ != nullptr) check(driver().cuMemPoolTrimTo(pool_, 0), "cuMemPoolTrimTo");
+    }
+
+  private:
+    CUresult take(CUdeviceptr& data, std::size_t bytes, CUstream stream) const {
+        const std::size_t some = bytes == 0 ? 1 : bytes;
+        if (pool_ == nullptr) return driver().cuMemAlloc(&data, some);
+        return driver().cuMemAllocFromPoolAsync(&data, some, pool_, stream);
+    }
+
+    void give(CUdeviceptr data, CUstream stream) const {
+        if (pool_ == nullptr) {
+            check(driver().cuMemFree(data), "cuMemFree");  // waits for the device
+        } else {
+            check(driver().cuMemFreeAsync(data, stream), "cuMemFreeAsync");
+        }
+    }
+
+    Device device_;
+    CUmemoryPool pool_ = nullptr;  // null: the device offers none
+    CUstream own_ = nullptr;
+    std::mutex mutex_;
+    std::unordered_map<std::byte*, std::weak_ptr<detail::StreamBackend>> homes_;
+};
+
+// One a device, made anew for another driver. Never freed: it outlives every static Buffer.
+Pool& pool_of(Device device) {
+    static std::mutex mutex;
+    static std::array<Pool*, 64> pools{};
+    static int generation = driver_generation();
+    const std::lock_guard lock(mutex);
+    if (generation != driver_generation()) pools = {};
+    generation = driver_generation();
+    Pool*& slot = pools.at(static_cast<std::size_t>(device.index));
+    if (slot == nullptr) slot = new Pool(device);
+    return *slot;
+}
+
+std::byte* allocate_pinned(std::size_t bytes) {
+    make_current({DeviceType::cuda, 0});
+    void* data = nullptr;
+    const CUresult result = driver().cuMemHostAlloc(&data, bytes, CU_MEMHOSTALLOC_PORTABLE);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        throw OutOfMemory(
+            "the host's memory that can be pinned is used up (ulimit -l, the container's limit)", bytes, 0);
+    check(result, "cuMemHostAlloc");
+    return static_cast<std::byte*>(data);
+}
+
+void free_pinned(std::byte* data) {
+    try {
+        make_current({DeviceType::cuda, 0});
+        check(driver().cuMemFreeHost(data), "cuMemFreeHost");
+    } catch (const std::exception& error) {
+        spdlog::error("pinned host memory could not be given back: {}", error.what());
+    }
+}
+
+}  // namespace
+
+MemoryPool& pool(Device device) {
+    return pool_of(device);
+}
+
+void trim_pool(Device device) {
+    pool_of(device).trim();
+}
+
+MemoryPool& pinned_pool() {
+    static auto* instance = new detail::CachingPool({allocate_pinned, free_pinned});
+    return *instance;
+}
+
+std::uint64_t free_bytes(Device device) {
+    make_current(device);
+    std::size_t free = 0;
+    std::size_t total = 0;
+    return driver().cuMemGetInfo(&free, &total) == CUDA_SUCCESS ? free : 0;
+}
+
+}  // namespace tandem::cuda

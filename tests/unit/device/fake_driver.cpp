@@ -1,0 +1,230 @@
+#include "tests/unit/device/fake_driver.h"
+
+#include <algorithm>
+
+namespace tandem::testing {
+namespace {
+
+FakeDriver& fake() {
+    return FakeDriver::get();
+}
+
+CUresult name_of(CUresult result, const char** text) {
+    switch (result) {
+        case CUDA_ERROR_OUT_OF_MEMORY:
+            *text = "CUDA_ERROR_OUT_OF_MEMORY";
+            break;
+        case CUDA_ERROR_LAUNCH_FAILED:
+            *text = "CUDA_ERROR_LAUNCH_FAILED";
+            break;
+        case CUDA_ERROR_INVALID_VALUE:
+            *text = "CUDA_ERROR_INVALID_VALUE";
+            break;
+        default:
+            *text = "CUDA_ERROR_OTHER";
+    }
+    return CUDA_SUCCESS;
+}
+
+void fill_devices(cuda::Driver& t) {
+    t.cuInit = [](unsigned) { return fake().init; };
+    t.cuDriverGetVersion = [](int* version) {
+        *version = fake().version;
+        return CUDA_SUCCESS;
+    };
+    t.cuGetErrorName = name_of;
+    t.cuGetErrorString = [](CUresult, const char** text) {
+        *text = "as the fake driver says";
+        return CUDA_SUCCESS;
+    };
+    t.cuDeviceGetCount = [](int* count) {
+        *count = static_cast<int>(fake().gpus.size());
+        return CUDA_SUCCESS;
+    };
+    t.cuDeviceGet = [](CUdevice* device, int index) {
+        *device = index;
+        return CUDA_SUCCESS;
+    };
+    t.cuDeviceGetName = [](char* name, int bytes, CUdevice device) {
+        std::strncpy(name, fake().gpus[static_cast<std::size_t>(device)].name.c_str(),
+                     static_cast<std::size_t>(bytes));
+        return CUDA_SUCCESS;
+    };
+    t.cuDeviceTotalMem = [](std::size_t* bytes, CUdevice device) {
+        *bytes = fake().gpus[static_cast<std::size_t>(device)].bytes;
+        return CUDA_SUCCESS;
+    };
+    t.cuDeviceGetAttribute = [](int* value, CUdevice_attribute what, CUdevice device) {
+        const FakeGpu& gpu = fake().gpus[static_cast<std::size_t>(device)];
+        if (what == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) *value = gpu.major;
+        if (what == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR) *value = gpu.minor;
+        if (what == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) *value = fake().pools;
+        return CUDA_SUCCESS;
+    };
+    t.cuDeviceCanAccessPeer = [](int* can, CUdevice, CUdevice) {
+        *can = 0;
+        return CUDA_SUCCESS;
+    };
+    t.cuDevicePrimaryCtxRetain = [](CUcontext* context, CUdevice device) {
+        *context = reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(device) + 1);
+        return CUDA_SUCCESS;
+    };
+    t.cuCtxSetCurrent = [](CUcontext) { return CUDA_SUCCESS; };
+    t.cuCtxSynchronize = [] {
+        fake().let_go();
+        return fake().sticky;
+    };
+}
+
+void fill_memory(cuda::Driver& t) {
+    t.cuMemGetInfo = [](std::size_t* free, std::size_t* total) {
+        *total = fake().gpus[0].bytes;
+        *free = *total - fake().used;
+        return CUDA_SUCCESS;
+    };
+    t.cuMemAlloc = [](CUdeviceptr* data, std::size_t bytes) { return fake().allocate(data, bytes); };
+    t.cuMemFree = [](CUdeviceptr data) {
+        fake().calls.emplace_back("cuMemFree");
+        return fake().free(data);
+    };
+    t.cuMemGetAddressRange = [](CUdeviceptr* base, std::size_t* bytes, CUdeviceptr data) {
+        for (const auto* table : {&fake().blocks, &fake().opened}) {
+            auto after = table->upper_bound(data);
+            if (after == table->begin()) continue;
+            --after;
+            if (data >= after->first + after->second) continue;
+            *base = after->first;
+            *bytes = after->second;
+            return CUDA_SUCCESS;
+        }
+        return CUDA_ERROR_INVALID_VALUE;
+    };
+    t.cuMemHostAlloc = [](void** data, std::size_t bytes, unsigned) {
+        *data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+        fake().calls.emplace_back("cuMemHostAlloc");
+        return CUDA_SUCCESS;
+    };
+    t.cuMemFreeHost = [](void* data) {
+        std::free(data);
+        return CUDA_SUCCESS;
+    };
+    t.cuMemcpyAsync = [](CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+        fake().push(stream,
+                    [=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); });
+        return fake().sticky;
+    };
+    t.cuMemsetD8Async = [](CUdeviceptr to, unsigned char value, std::size_t bytes, CUstream stream) {
+        fake().push(stream, [=] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
+        return fake().sticky;
+    };
+    t.cuMemPoolCreate = [](CUmemoryPool* pool, const CUmemPoolProps*) {
+        *pool = reinterpret_cast<CUmemoryPool>(std::uintptr_t{1});
+        return CUDA_SUCCESS;
+    };
+    t.cuMemPoolSetAttribute = [](CUmemoryPool, CUmemPool_attribute, void*) { return CUDA_SUCCESS; };
+    t.cuMemPoolTrimTo = [](CUmemoryPool, std::size_t) {
+        fake().calls.emplace_back("cuMemPoolTrimTo");
+        return CUDA_SUCCESS;
+    };
+    t.cuMemAllocFromPoolAsync = [](CUdeviceptr* data, std::size_t bytes, CUmemoryPool, CUstream) {
+        return fake().allocate(data, bytes);
+    };
+    t.cuMemFreeAsync = [](CUdeviceptr data, CUstream stream) {
+        fake().push(stream, [data] { fake().free(data); });
+        return CUDA_SUCCESS;
+    };
+}
+
+void fill_streams(cuda::Driver& t) {
+    t.cuStreamCreate = [](CUstream* stream, unsigned flags) {
+        if (flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+        auto* made = new FakeStream;
+        fake().streams.insert(made);
+        *stream = reinterpret_cast<CUstream>(made);
+        return CUDA_SUCCESS;
+    };
+    t.cuStreamDestroy = [](CUstream stream) {
+        fake().streams.erase(&FakeDriver::of(stream));
+        delete &FakeDriver::of(stream);
+        return CUDA_SUCCESS;
+    };
+    t.cuStreamSynchronize = [](CUstream) {
+        fake().let_go();
+        return fake().sticky;
+    };
+    t.cuStreamWaitEvent = [](CUstream, CUevent, unsigned) {
+        fake().calls.emplace_back("cuStreamWaitEvent");
+        return CUDA_SUCCESS;
+    };
+    t.cuLaunchHostFunc = [](CUstream stream, CUhostFn work, void* data) {
+        fake().push(stream, [=] { work(data); });
+        return CUDA_SUCCESS;
+    };
+    t.cuEventCreate = [](CUevent* event, unsigned) {
+        auto* made = new FakeEvent;
+        fake().events.insert(made);
+        *event = reinterpret_cast<CUevent>(made);
+        return CUDA_SUCCESS;
+    };
+    t.cuEventDestroy = [](CUevent event) {
+        fake().events.erase(&FakeDriver::of(event));
+        delete &FakeDriver::of(event);
+        return CUDA_SUCCESS;
+    };
+    t.cuEventRecord = [](CUevent event, CUstream stream) {
+        const auto pending = FakeDriver::of(event).pending;
+        ++*pending;
+        fake().push(stream, [pending] { --*pending; });
+        return fake().sticky;
+    };
+    t.cuEventQuery = [](CUevent event) {
+        if (fake().sticky != CUDA_SUCCESS) return fake().sticky;
+        return *FakeDriver::of(event).pending > 0 ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+    };
+    t.cuEventSynchronize = [](CUevent) {
+        fake().let_go();
+        return fake().sticky;
+    };
+}
+
+// "Another process's" memory is a block of this one under a handle that holds its address.
+void fill_ipc(cuda::Driver& t) {
+    t.cuIpcGetMemHandle = [](CUipcMemHandle* handle, CUdeviceptr data) {
+        std::memcpy(handle, &data, sizeof data);
+        return fake().ipc_get;
+    };
+    t.cuIpcOpenMemHandle = [](CUdeviceptr* data, CUipcMemHandle handle, unsigned flags) {
+        if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
+        if (fake().ipc_open != CUDA_SUCCESS) return fake().ipc_open;
+        std::memcpy(data, &handle, sizeof *data);
+        fake().opened[*data] = fake().blocks.at(*data);
+        return CUDA_SUCCESS;
+    };
+    t.cuIpcCloseMemHandle = [](CUdeviceptr data) {
+        fake().calls.emplace_back("cuIpcCloseMemHandle");
+        return fake().opened.erase(data) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    };
+    t.cuIpcGetEventHandle = [](CUipcEventHandle* handle, CUevent event) {
+        std::memcpy(handle, &event, sizeof event);
+        return fake().ipc_get;
+    };
+    t.cuIpcOpenEventHandle = [](CUevent* event, CUipcEventHandle) {
+        return fake().ipc_open == CUDA_SUCCESS ? fake().table()->cuEventCreate(event, 0) : fake().ipc_open;
+    };
+}
+
+}  // namespace
+
+const cuda::Driver* FakeDriver::table() {
+    static const cuda::Driver table = [] {
+        cuda::Driver t;
+        fill_devices(t);
+        fill_memory(t);
+        fill_streams(t);
+        fill_ipc(t);
+        return t;
+    }();
+    return &table;
+}
+
+}  // namespace tandem::testing
