@@ -1,6 +1,8 @@
 // The host-blocking forms, which are the same for every backend.
 #include "common/comm/communicator.h"
 
+#include "common/error.h"
+
 namespace tandem::comm {
 namespace {
 
@@ -10,6 +12,15 @@ Stream& inline_stream() {
 }
 
 }  // namespace
+
+MemoryPool& Communicator::memory(Device device) {
+    require(
+        device.type == DeviceType::cpu,
+        "the communicator '{}' moves memory of the CPU only, not of {}: use the backend ipc (ranks of one "
+        "host) or nccl",
+        name(), to_string(device));
+    return memory();
+}
 
 void Communicator::all_gather(ConstSpan send, Span recv) {
     const GatherItem item{send, recv};

@@ -7,6 +7,8 @@
 //  - Reductions add in rank order 0, 1, … n-1 in fp32 (bf16 inputs widen and round once), so repetition is
 //  bit-identical.
 //  - A group of one moves nothing but what must land elsewhere, and never waits.
+//  - The stream says where the memory is: on a GPU's stream all spans are that GPU's, and the caller waits
+//  for its peers' calls at most; on a stream of the CPU they are host memory.
 //  - Memory from memory() is reached by peers without staging; any other memory is correct and slower.
 //  - A wait past the communicator's timeout throws DeadlineExceeded naming the ranks that did not arrive, and
 //  aborts.
@@ -105,6 +107,9 @@ class Communicator {
                                                 const std::string& name) = 0;
 
     virtual MemoryPool& memory() = 0;
+    // The same on a device: of a GPU, memory whose peers reach it. Throws InvalidArgument where the backend
+    // moves memory of the CPU only. Blocks follow the rules of device_pool().
+    virtual MemoryPool& memory(Device device);
     // What lies behind memory() of all ranks, for engines that read it; none where it is private.
     virtual SharedMemory shared_memory() const { return {}; }
     virtual void set_timeout(std::chrono::milliseconds timeout) = 0;  // default 60 s

@@ -3,6 +3,7 @@
 // it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,15 +13,10 @@
 
 namespace tandem::comm {
 
-// The collectives of one group as blocking calls, one at a time. Queued work holds it, so it may outlive the
-// communicator.
-class Collectives {
+// The operations of one group as blocking calls, one at a time.
+class Operations {
   public:
-    virtual ~Collectives() = default;
-    virtual int index() const = 0;  // in the group
-    virtual const std::vector<int>& ranks() const = 0;
-    virtual const std::string& name() const = 0;
-
+    virtual ~Operations() = default;
     virtual void all_gather(const std::vector<GatherItem>& items) = 0;
     virtual void reduce_scatter(const std::vector<ReduceScatterItem>& items, ReduceOp op) = 0;
     virtual void all_reduce(Span inout, DType dtype, ReduceOp op) = 0;
@@ -28,9 +24,23 @@ class Collectives {
     virtual void all_to_all(const AllToAllItem& item) = 0;
     virtual void p2p(const std::vector<P2POp>& ops) = 0;
     virtual void barrier() = 0;
+};
+
+// One group: its operations on memory of the CPU, and the rest. Queued work holds it, so it may outlive the
+// communicator.
+class Collectives : public Operations {
+  public:
+    virtual int index() const = 0;  // in the group
+    virtual const std::vector<int>& ranks() const = 0;
+    virtual const std::string& name() const = 0;
+
+    // Calls `body` with operations on memory of the stream's GPU, which launch there. The default throws
+    // InvalidArgument.
+    virtual void on_gpu(Stream& stream, const std::function<void(Operations&)>& body);
 
     virtual std::shared_ptr<Collectives> split(const std::vector<int>& ranks, const std::string& name) = 0;
     virtual MemoryPool& memory() = 0;
+    virtual MemoryPool* memory(Device gpu);  // null: none that peers reach
     virtual SharedMemory shared_memory() const { return {}; }
     virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
     virtual std::chrono::milliseconds timeout() const = 0;
@@ -60,14 +70,14 @@ class QueuedCommunicator final : public Communicator {
     std::shared_ptr<Communicator> split(const std::vector<int>& ranks, const std::string& name) override;
 
     MemoryPool& memory() override { return collectives_->memory(); }
+    MemoryPool& memory(Device device) override;
     SharedMemory shared_memory() const override { return collectives_->shared_memory(); }
     void set_timeout(std::chrono::milliseconds timeout) override;
     std::chrono::milliseconds timeout() const override { return collectives_->timeout(); }
     void abort(const std::string& reason) noexcept override { collectives_->abort(reason); }
 
   private:
-    template <typename Body>
-    Work launch(Stream& stream, Body body);
+    Work launch(Stream& stream, std::function<void(Operations&)> body);
 
     std::shared_ptr<Collectives> collectives_;
     Event last_;

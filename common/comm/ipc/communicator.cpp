@@ -1,12 +1,37 @@
 #include "common/comm/ipc/communicator.h"
 
+#include <optional>
+
 #include "common/comm/ipc/collectives.h"
+#include "common/comm/ipc/gpu_collectives.h"
 #include "common/comm/ipc/p2p.h"
 #include "common/comm/ipc/rank.h"
 #include "common/comm/queued.h"
+#include "common/error.h"
 
 namespace tandem::comm::ipc {
 namespace {
+
+// The operations of a group on the memory of one GPU, on one of its streams.
+class OnGpu final : public Operations {
+  public:
+    OnGpu(GpuGroup& gpu, Stream& stream) : gpu_(gpu), stream_(stream) {}
+    void all_gather(const std::vector<GatherItem>& items) override { gpu_.all_gather(items, stream_); }
+    void reduce_scatter(const std::vector<ReduceScatterItem>& items, ReduceOp op) override {
+        gpu_.reduce_scatter(items, op, stream_);
+    }
+    void all_reduce(Span inout, DType dtype, ReduceOp op) override {
+        gpu_.all_reduce(inout, dtype, op, stream_);
+    }
+    void broadcast(Span memory, int root) override { gpu_.broadcast(memory, root, stream_); }
+    void all_to_all(const AllToAllItem& item) override { gpu_.all_to_all(item, stream_); }
+    void p2p(const std::vector<P2POp>& ops) override { gpu_.p2p(ops, stream_); }
+    void barrier() override { gpu_.barrier(stream_); }
+
+  private:
+    GpuGroup& gpu_;
+    Stream& stream_;
+};
 
 class IpcCollectives final : public Collectives {
   public:
@@ -31,11 +56,22 @@ class IpcCollectives final : public Collectives {
     void p2p(const std::vector<P2POp>& ops) override { ipc::p2p(group_, ops); }
     void barrier() override { ipc::barrier(group_, scratch_); }
 
+    void on_gpu(Stream& stream, const std::function<void(Operations&)>& body) override {
+        if (!gpu_) gpu_.emplace(group_, scratch_, group_.rank().gpu(stream.device()));
+        require(gpu_->device() == stream.device(), "group '{}' works on {}, and is called on a stream of {}",
+                group_.name(), to_string(gpu_->device()), to_string(stream.device()));
+        OnGpu operations(*gpu_, stream);
+        body(operations);
+    }
     std::shared_ptr<Collectives> split(const std::vector<int>& ranks, const std::string& name) override {
         const std::shared_ptr<Rank> self = group_.shared_rank();
         return std::make_shared<IpcCollectives>(self, self->join(name, ranks), name, ranks);
     }
     MemoryPool& memory() override { return *group_.rank().pool; }
+    MemoryPool* memory(Device gpu) override {
+        if (group_.job().is_solo()) return &device_pool(gpu);
+        return &group_.rank().gpu(gpu)->pool();
+    }
     SharedMemory shared_memory() const override {
         const Job& job = group_.job();
         return job.is_solo() ? SharedMemory{} : SharedMemory{job.memory(), job.fd()};
@@ -53,6 +89,7 @@ class IpcCollectives final : public Collectives {
   private:
     Group group_;
     Scratch scratch_;
+    std::optional<GpuGroup> gpu_;  // from the first call on a GPU on
 };
 
 }  // namespace

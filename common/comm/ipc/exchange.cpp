@@ -181,6 +181,7 @@ void Exchange::check() const {
             post.root != first.root || post.items != first.items) {
             fail_check(0, m, "");
         }
+        if (post.on_gpu != first.on_gpu) fail_check(0, m, "; one for memory of a GPU, one of the CPU");
         if (post.kind == Kind::all_to_all) continue;
         for (std::uint32_t i = 0; i < post.items; ++i) {
             const std::uint64_t here = item(0, i).bytes;

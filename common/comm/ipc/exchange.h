@@ -33,6 +33,7 @@ struct PostHeader {
     std::uint32_t items = 0;
     std::uint32_t must_wait = 0;  // some data is direct or staged: its readers must be waited for
     std::uint32_t staged = 0;     // some data is staged
+    std::uint32_t on_gpu = 0;     // the data is a GPU's, and moves by other means (gpu_collectives.h)
     std::uint64_t linear_bytes = 0;
     std::uint64_t table = 0;    // offset of PostItem[items] in the job
     std::uint64_t payload = 0;  // offset of the data in line

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/comm/ipc/gpu.h"
 #include "common/comm/ipc/job.h"
 #include "common/deadline.h"
 
@@ -29,6 +30,8 @@ struct alignas(64) MemberState {
     std::atomic<std::int32_t> rank;       // global rank
     alignas(64)
         std::atomic<std::uint32_t> bell;  // futex word: rung by peers that posted to or took from this member
+    EventOffer sent;   // on a GPU: written before this member's first announcement to a peer,
+    EventOffer taken;  // and before its first answer to one
 };
 
 struct ChannelEntry {
@@ -41,6 +44,7 @@ struct ChannelEntry {
 struct alignas(64) Channel {
     std::atomic<std::uint32_t> posted;
     alignas(64) std::atomic<std::uint32_t> taken;
+    std::atomic<std::uint32_t> answered;  // on a GPU: announcements whose bytes the receiver's stream copies
     alignas(64) ChannelEntry entries[kChannelEntries];
 };
 

@@ -37,6 +37,13 @@ Rank::Rank(std::shared_ptr<Job> job_in, int rank_in)
     }
 }
 
+std::shared_ptr<Gpu> Rank::gpu(Device device) {
+    const std::lock_guard lock(mutex_);
+    auto& gpu = gpus_[device.index];
+    if (!gpu) gpu = std::make_shared<Gpu>(device);
+    return gpu;
+}
+
 GroupBlock* Rank::find(int leader, const std::string& group_name, const std::vector<int>& ranks,
                        std::uint32_t occurrence) const {
     std::uint64_t at = job->slot(leader).groups_head.load(std::memory_order_acquire);

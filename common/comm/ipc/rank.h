@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/comm/ipc/gpu.h"
 #include "common/comm/ipc/group.h"
 #include "common/comm/ipc/job.h"
 #include "common/device/memory.h"
@@ -28,6 +29,9 @@ struct Rank {
     MemoryPool* pool;
     std::atomic<std::int64_t> timeout_ms{60'000};
 
+    // This rank's memory on a GPU, made when it is first asked for.
+    std::shared_ptr<Gpu> gpu(Device device);
+
     // Finds, or as the first of `ranks` creates, the block of a new group.
     GroupBlock& join(const std::string& group_name, const std::vector<int>& ranks);
 
@@ -36,7 +40,8 @@ struct Rank {
                      std::uint32_t occurrence) const;
 
     std::mutex mutex_;
-    std::vector<Buffer> led_;  // blocks of the groups that this rank leads
+    std::map<int, std::shared_ptr<Gpu>> gpus_;  // by device index
+    std::vector<Buffer> led_;                   // blocks of the groups that this rank leads
     std::map<std::pair<std::string, std::vector<int>>, std::uint32_t> joined_;  // how often, by this rank
 };
 

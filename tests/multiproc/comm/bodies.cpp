@@ -12,6 +12,7 @@
 
 #include "common/error.h"
 #include "tests/contract/comm/checks.h"
+#include "tests/contract/comm/on_gpu.h"
 
 namespace tandem::comm {
 namespace {
@@ -116,6 +117,13 @@ const std::map<std::string, void (*)(const World&)>& bodies() {
 
 int run_body(const std::string& name) {
     const World world = connect_from_environment(Deadline::after_ms(20'000));
+    // "gpu:CHECK": the check with all its data on the first GPU, which all ranks share.
+    if (name.rfind("gpu:", 0) == 0) {
+        const Device gpu{DeviceType::cuda, 0};
+        const Stream compute = Stream::make_compute(gpu);
+        contract::check_named(name.substr(4)).run(contract::on_gpu(world, gpu));
+        return 0;
+    }
     const auto found = bodies().find(name);
     if (found != bodies().end()) {
         found->second(world);

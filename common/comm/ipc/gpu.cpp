@@ -1,0 +1,121 @@
+#include "common/comm/ipc/gpu.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "common/error.h"
+
+namespace tandem::comm::ipc {
+namespace {
+
+constexpr std::size_t kArenaBytes = std::size_t{64} << 20;  // at least
+
+// Events of this process by their handles, for ranks that are threads of it: a process cannot open its own.
+struct OwnEvents {
+    std::mutex mutex;
+    std::map<IpcHandle, SharedEvent> by_handle;
+};
+
+OwnEvents& own_events() {
+    static auto* instance = new OwnEvents;
+    return *instance;
+}
+
+}  // namespace
+
+const ArenaPool::Arena* ArenaPool::find(ConstSpan memory) const {
+    for (const Arena& arena : arenas_) {
+        const Span all = arena.memory.span();
+        const auto offset =
+            reinterpret_cast<std::uintptr_t>(memory.data) - reinterpret_cast<std::uintptr_t>(all.data);
+        if (offset < all.bytes && memory.bytes <= all.bytes - offset) return &arena;
+    }
+    return nullptr;
+}
+
+std::byte* ArenaPool::allocate(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    for (Arena& arena : arenas_) {
+        try {
+            return arena.blocks->allocate(bytes);
+        } catch (const OutOfMemory&) {
+            continue;  // the next one may have room
+        }
+    }
+    Arena arena;
+    arena.memory = ExportArena::create(device_, std::max(bytes + 256, kArenaBytes), "comm_arenas");
+    arena.handle = arena.memory.handle();
+    arena.blocks = make_range_pool(arena.memory.span(), "export arena", device_);
+    arenas_.push_back(std::move(arena));
+    return arenas_.back().blocks->allocate(bytes);
+}
+
+void ArenaPool::release(std::byte* data, std::size_t bytes) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (const Arena* arena = find({data, 1}); arena != nullptr) arena->blocks->release(data, bytes);
+}
+
+Place ArenaPool::place_of(ConstSpan memory) const {
+    const std::lock_guard lock(mutex_);
+    const Arena* arena = find(memory);
+    if (arena == nullptr) return {};
+    Place place;
+    place.handle = arena->handle;
+    place.arena_bytes = arena->memory.bytes();
+    place.offset = static_cast<std::uint64_t>(memory.data - arena->memory.data());
+    place.address = reinterpret_cast<std::uintptr_t>(memory.data);
+    place.pid = ::getpid();
+    return place;
+}
+
+const std::byte* Gpu::reach(const Place& place) {
+    if (place.pid == ::getpid()) return reinterpret_cast<const std::byte*>(place.address);
+    const std::lock_guard lock(mutex_);
+    OpenedArena& arena = opened_[place.handle];
+    if (arena.span().data == nullptr) arena = OpenedArena::open(device_, place.handle, place.arena_bytes);
+    return arena.span().data + place.offset;
+}
+
+SyncEvents::SyncEvents(Device device, int size, int self)
+    : device_(device),
+      own_(SharedEvent::create(device)),
+      members_(static_cast<std::size_t>(size)),
+      self_(self) {
+    offer_ = {own_.handle(), ::getpid()};
+    OwnEvents& all = own_events();
+    const std::lock_guard lock(all.mutex);
+    all.by_handle[offer_.handle] = own_;
+}
+
+SyncEvents::~SyncEvents() {
+    OwnEvents& all = own_events();
+    const std::lock_guard lock(all.mutex);
+    all.by_handle.erase(offer_.handle);
+}
+
+void SyncEvents::open(int member, const EventOffer& offer) {
+    auto& event = members_[static_cast<std::size_t>(member)];
+    if (event || member == self_) return;
+    if (offer.pid != ::getpid()) {
+        event = SharedEvent::open(device_, offer.handle);
+        return;
+    }
+    OwnEvents& all = own_events();
+    const std::lock_guard lock(all.mutex);
+    const auto found = all.by_handle.find(offer.handle);
+    require(found != all.by_handle.end(), "an event of this process is gone: its rank has ended");
+    event = found->second;
+}
+
+void SyncEvents::wait(Stream& stream, int member) const {
+    members_[static_cast<std::size_t>(member)]->wait(stream);
+}
+
+void SyncEvents::wait_all(Stream& stream) const {
+    for (int member = 0; member < static_cast<int>(members_.size()); ++member) {
+        if (member != self_) wait(stream, member);
+    }
+}
+
+}  // namespace tandem::comm::ipc

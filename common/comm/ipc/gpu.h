@@ -1,0 +1,95 @@
+// A rank's GPU: memory that peers of this host map, and their memory mapped here. Ranks that are threads of
+// one process reach each other's memory as it is.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "common/device/export.h"
+#include "common/device/memory.h"
+
+namespace tandem::comm::ipc {
+
+// Where a rank's bytes are, in words that a peer understands.
+struct Place {
+    IpcHandle handle{};  // of the arena
+    std::uint64_t arena_bytes = 0;
+    std::uint64_t offset = 0;   // in the arena
+    std::uint64_t address = 0;  // in the process that holds them
+    std::int32_t pid = 0;       // of that process; 0: nowhere that a peer reaches
+};
+
+// Grows by export arenas, which stay to the end: peers have them mapped. Blocks are handed out again at once,
+// so they follow the rules of device_pool(): used on the compute stream, or on one that waits for it.
+class ArenaPool final : public MemoryPool {
+  public:
+    explicit ArenaPool(Device device) : device_(device) {}
+    Device device() const override { return device_; }
+    std::byte* allocate(std::size_t bytes) override;
+    void release(std::byte* data, std::size_t bytes) noexcept override;
+    Place place_of(ConstSpan memory) const;  // pid 0: not of this pool
+
+  private:
+    struct Arena {
+        ExportArena memory;
+        IpcHandle handle;
+        std::unique_ptr<MemoryPool> blocks;
+    };
+    const Arena* find(ConstSpan memory) const;
+
+    const Device device_;
+    mutable std::mutex mutex_;
+    std::vector<Arena> arenas_;
+};
+
+class Gpu {
+  public:
+    explicit Gpu(Device device) : device_(device), pool_(device) {}
+    Device device() const { return device_; }
+    ArenaPool& pool() { return pool_; }
+    // The peer's bytes, mapped. Throws IpcRefused.
+    const std::byte* reach(const Place& place);
+
+  private:
+    const Device device_;
+    ArenaPool pool_;
+    std::mutex mutex_;
+    std::map<IpcHandle, OpenedArena> opened_;
+};
+
+// What a rank tells its peers of an event.
+struct EventOffer {
+    IpcHandle handle{};
+    std::int32_t pid = 0;
+};
+
+// An event of each member of a group, which the others' streams wait for. One is recorded again only when
+// everybody has asked for the wait on what it marked before.
+class SyncEvents {
+  public:
+    SyncEvents(Device device, int size, int self);
+    ~SyncEvents();
+    SyncEvents(const SyncEvents&) = delete;
+    SyncEvents& operator=(const SyncEvents&) = delete;
+
+    EventOffer offer() const { return offer_; }
+    void open(int member, const EventOffer& offer);  // once a member; again is nothing
+    void record(Stream& stream) { own_.record(stream); }
+    void wait(Stream& stream, int member) const;  // of another member, opened before
+    void wait_all(Stream& stream) const;
+
+  private:
+    Device device_;
+    SharedEvent own_;
+    EventOffer offer_;
+    std::vector<std::optional<SharedEvent>> members_;
+    int self_;
+};
+
+}  // namespace tandem::comm::ipc
