@@ -20,3 +20,9 @@
 namespace tandem::ops::cpu {
 #include "common/ops/backend_functions.inl"
 }  // namespace tandem::ops::cpu
+
+#if TANDEM_WITH_CUDA
+namespace tandem::ops::cuda {
+#include "common/ops/backend_functions.inl"
+}  // namespace tandem::ops::cuda
+#endif

@@ -1,91 +1,176 @@
-// The public functions: each goes to the backend of its stream's device.
+// The public functions: checks that hold on every device, then the backend of the stream's device. The
+// emulated GPU runs the CPU's functions, later, on the memory behind its addresses.
+#include "common/device/devices.h"
+#include "common/device/emulated.h"
 #include "common/ops/backends.h"
+#include "common/ops/checks.h"
 
 namespace tandem::ops {
+namespace {
+
+template <typename T>
+void check_device(const char*, Device, const T&) {}
+
+void check_device(const char* op, Device device, const Tensor& tensor) {
+    require(!tensor.defined() || tensor.numel() == 0 || tensor.device() == device,
+            "{}: a tensor {} {} on {} for a stream on {}", op, dtype_name(tensor.dtype()),
+            to_string(tensor.shape()), to_string(tensor.device()), to_string(device));
+}
+
+// What the emulated GPU keeps of an argument until its stream is there. As on a GPU, no tensor is kept alive.
+template <typename T>
+T held(const T& argument) {
+    return argument;
+}
+
+Tensor held(const Tensor& tensor) {
+    return host_alias(tensor);
+}
+
+template <typename T>
+std::vector<T> held(const std::span<const T>& values) {
+    return {values.begin(), values.end()};
+}
+
+std::vector<CopyItem> held(const std::span<const CopyItem>& items) {
+    std::vector<CopyItem> result(items.begin(), items.end());
+    for (CopyItem& item : result) {
+        item.from = emulated::host_alias(item.from);
+        item.to = emulated::host_alias(item.to);
+    }
+    return result;
+}
+
+template <typename OnCpu, typename OnCuda, typename... Args>
+void route(const char* op, Stream& stream, const OnCpu& on_cpu, const OnCuda& on_cuda, const Args&... args) {
+    const Device device = stream.device();
+    (check_device(op, device, args), ...);
+    if (device.type == DeviceType::cpu) {
+        on_cpu(stream, args...);
+    } else if (is_emulated(device)) {
+        emulated::launch(stream, [on_cpu, arguments = std::tuple(held(args)...)] {
+            Stream here = Stream::make_inline();
+            std::apply([&](const auto&... argument) { on_cpu(here, argument...); }, arguments);
+        });
+    } else {
+        on_cuda(stream, args...);
+    }
+}
+
+#if TANDEM_WITH_CUDA
+#define TANDEM_ON_CUDA(op) [](Stream& s, const auto&... args) { cuda::op(s, args...); }
+#else
+#define TANDEM_ON_CUDA(op) \
+    [](Stream&, const auto&...) { throw DeviceUnavailable(#op ": this build has no CUDA"); }
+#endif
+#define TANDEM_ROUTE(op, ...)                                                                         \
+    route(                                                                                            \
+        #op, stream, [](Stream& s, const auto&... args) { cpu::op(s, args...); }, TANDEM_ON_CUDA(op), \
+        __VA_ARGS__)
+
+}  // namespace
 
 void adamw(Stream& stream, Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq,
            const AdamWParams& params) {
-    cpu::adamw(stream, param, grad, exp_avg, exp_avg_sq, params);
+    checks::adamw(param, grad, exp_avg, exp_avg_sq, params);
+    TANDEM_ROUTE(adamw, param, grad, exp_avg, exp_avg_sq, params);
 }
 
 double sum_of_squares(Stream& stream, const Tensor& values) {
-    return cpu::sum_of_squares(stream, values);
+    checks::sum_of_squares(values);
+    check_device("sum_of_squares", stream.device(), values);
+#if TANDEM_WITH_CUDA
+    if (stream.device().type == DeviceType::cuda && !is_emulated(stream.device()))
+        return cuda::sum_of_squares(stream, values);
+#endif
+    stream.synchronize();
+    return sum_of_squares(host_alias(values));
 }
 
 double sum_of_squares(const Tensor& values) {
+    checks::sum_of_squares(values);
     Stream stream = Stream::make_inline();
     return cpu::sum_of_squares(stream, values);
 }
 
 void attention_forward(Stream& stream, const Tensor& q, const Tensor& k, const Tensor& v,
                        const std::vector<AttentionSegment>& segments, float scale, Tensor out, Tensor lse) {
-    cpu::attention_forward(stream, q, k, v, segments, scale, out, lse);
+    TANDEM_ROUTE(attention_forward, q, k, v, segments, scale, out, lse);
 }
 
 void attention_delta(Stream& stream, const Tensor& dout, const Tensor& out, Tensor delta) {
-    cpu::attention_delta(stream, dout, out, delta);
+    TANDEM_ROUTE(attention_delta, dout, out, delta);
 }
 
 void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& lse, const Tensor& delta, const std::vector<AttentionSegment>& segments,
                         float scale, Tensor dq, Tensor dk, Tensor dv) {
-    cpu::attention_backward(stream, dout, q, k, v, lse, delta, segments, scale, dq, dk, dv);
+    TANDEM_ROUTE(attention_backward, dout, q, k, v, lse, delta, segments, scale, dq, dk, dv);
 }
 
 void attention_merge(Stream& stream, const Tensor& block_out, const Tensor& block_lse, std::int64_t row_begin,
                      Tensor out, Tensor lse) {
-    cpu::attention_merge(stream, block_out, block_lse, row_begin, out, lse);
+    TANDEM_ROUTE(attention_merge, block_out, block_lse, row_begin, out, lse);
 }
 
 void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
                             const std::vector<std::vector<std::int32_t>>& block_tables,
                             const std::vector<std::int32_t>& lengths, float scale, Tensor out) {
-    cpu::paged_attention_decode(stream, q, k_cache, v_cache, block_tables, lengths, scale, out);
+    TANDEM_ROUTE(paged_attention_decode, q, k_cache, v_cache, block_tables, lengths, scale, out);
 }
 
 void batched_copy(Stream& stream, std::span<const CopyItem> items) {
-    cpu::batched_copy(stream, items);
+    TANDEM_ROUTE(batched_copy, items);
 }
 
 void token_logprobs(Stream& stream, const Tensor& logits, std::span<const std::int32_t> targets,
                     float temperature, std::span<float> logprobs, std::span<float> lse,
                     std::span<float> entropies) {
-    cpu::token_logprobs(stream, logits, targets, temperature, logprobs, lse, entropies);
+    checks::token_logprobs(logits, targets, temperature, logprobs, lse, entropies);
+    TANDEM_ROUTE(token_logprobs, logits, targets, temperature, logprobs, lse, entropies);
 }
 
 void token_logprobs_backward(Stream& stream, Tensor logits, std::span<const std::int32_t> targets,
                              float temperature, std::span<const float> lse, std::span<const float> dlogprobs,
                              std::span<const float> entropies, std::span<const float> dentropies) {
-    cpu::token_logprobs_backward(stream, logits, targets, temperature, lse, dlogprobs, entropies, dentropies);
+    checks::token_logprobs_backward(logits, targets, temperature, lse, dlogprobs, entropies, dentropies);
+    TANDEM_ROUTE(token_logprobs_backward, logits, targets, temperature, lse, dlogprobs, entropies,
+                 dentropies);
 }
 
 void cast(Stream& stream, const Tensor& from, Tensor to) {
-    cpu::cast(stream, from, to);
+    checks::cast(from, to);
+    TANDEM_ROUTE(cast, from, to);
 }
 
 void add(Stream& stream, Tensor a, const Tensor& b) {
-    cpu::add(stream, a, b);
+    checks::add(a, b);
+    TANDEM_ROUTE(add, a, b);
 }
 
 void scale(Stream& stream, Tensor a, float factor) {
-    cpu::scale(stream, a, factor);
+    checks::scale(a);
+    TANDEM_ROUTE(scale, a, factor);
 }
 
 void fill_zero(Stream& stream, Tensor a) {
-    cpu::fill_zero(stream, a);
+    checks::fill_zero(a);
+    TANDEM_ROUTE(fill_zero, a);
 }
 
 void embedding(Stream& stream, const Tensor& table, std::span<const std::int32_t> ids, Tensor y) {
-    cpu::embedding(stream, table, ids, y);
+    checks::embedding(table, ids, y);
+    TANDEM_ROUTE(embedding, table, ids, y);
 }
 
 void embedding_backward(Stream& stream, const Tensor& dy, std::span<const std::int32_t> ids, Tensor dtable) {
-    cpu::embedding_backward(stream, dy, ids, dtable);
+    checks::embedding_backward(dy, ids, dtable);
+    TANDEM_ROUTE(embedding_backward, dy, ids, dtable);
 }
 
 void matmul(Stream& stream, const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
             Tensor c, bool accumulate) {
-    cpu::matmul(stream, a, transpose_a, b, transpose_b, c, accumulate);
+    TANDEM_ROUTE(matmul, a, transpose_a, b, transpose_b, c, accumulate);
 }
 
 void linear(Stream& stream, const Tensor& x, const Tensor& weight, Tensor y) {
@@ -93,47 +178,54 @@ void linear(Stream& stream, const Tensor& x, const Tensor& weight, Tensor y) {
 }
 
 void linear(Stream& stream, const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor y) {
-    cpu::linear(stream, x, weight, bias, y);
+    TANDEM_ROUTE(linear, x, weight, bias, y);
 }
 
 void linear_backward_input(Stream& stream, const Tensor& dy, const Tensor& weight, Tensor dx,
                            bool accumulate) {
-    cpu::linear_backward_input(stream, dy, weight, dx, accumulate);
+    TANDEM_ROUTE(linear_backward_input, dy, weight, dx, accumulate);
 }
 
 void linear_backward_weight(Stream& stream, const Tensor& dy, const Tensor& x, Tensor dweight) {
-    cpu::linear_backward_weight(stream, dy, x, dweight);
+    TANDEM_ROUTE(linear_backward_weight, dy, x, dweight);
 }
 
 void linear_backward_bias(Stream& stream, const Tensor& dy, Tensor dbias) {
-    cpu::linear_backward_bias(stream, dy, dbias);
+    checks::linear_backward_bias(dy, dbias);
+    TANDEM_ROUTE(linear_backward_bias, dy, dbias);
 }
 
 void rms_norm(Stream& stream, const Tensor& x, const Tensor& weight, float eps, Tensor y, Tensor rstd) {
-    cpu::rms_norm(stream, x, weight, eps, y, rstd);
+    checks::rms_norm(x, weight, y, rstd);
+    TANDEM_ROUTE(rms_norm, x, weight, eps, y, rstd);
 }
 
 void rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& weight,
                        const Tensor& rstd, Tensor dx, Tensor dweight, bool accumulate_dx) {
-    cpu::rms_norm_backward(stream, dy, x, weight, rstd, dx, dweight, accumulate_dx);
+    checks::rms_norm_backward(dy, x, weight, rstd, dx, dweight);
+    TANDEM_ROUTE(rms_norm_backward, dy, x, weight, rstd, dx, dweight, accumulate_dx);
 }
 
 void rope(Stream& stream, Tensor x, std::span<const std::int32_t> positions, const RopeTable& table) {
-    cpu::rope(stream, x, positions, table);
+    checks::rope("rope", x, positions, table);
+    TANDEM_ROUTE(rope, x, positions, table);
 }
 
 void rope_backward(Stream& stream, Tensor dx, std::span<const std::int32_t> positions,
                    const RopeTable& table) {
-    cpu::rope_backward(stream, dx, positions, table);
+    checks::rope("rope_backward", dx, positions, table);
+    TANDEM_ROUTE(rope_backward, dx, positions, table);
 }
 
 void swiglu(Stream& stream, const Tensor& gate, const Tensor& up, Tensor y) {
-    cpu::swiglu(stream, gate, up, y);
+    checks::swiglu(gate, up, y);
+    TANDEM_ROUTE(swiglu, gate, up, y);
 }
 
 void swiglu_backward(Stream& stream, const Tensor& dy, const Tensor& gate, const Tensor& up, Tensor dgate,
                      Tensor dup) {
-    cpu::swiglu_backward(stream, dy, gate, up, dgate, dup);
+    checks::swiglu_backward(dy, gate, up, dgate, dup);
+    TANDEM_ROUTE(swiglu_backward, dy, gate, up, dgate, dup);
 }
 
 }  // namespace tandem::ops

@@ -15,7 +15,7 @@ void PackedWeight::pack(const Tensor& weight, std::string_view tag) {
         weight_.defined() && weight_.shape() == weight.shape() && weight_.dtype() == weight.dtype();
     weight_ = weight;
     if (!as_before) packed_ = Buffer();
-    if (weight.numel() == 0) return;
+    if (weight.numel() == 0 || weight.device().type != DeviceType::cpu) return;
     omp_set_num_threads(compute_threads());
     const auto layout = detail::packed_layout(weight.dim(0), weight.dim(1), weight.dtype());
     if (layout.get_size() == 0) return;

@@ -1,30 +1,32 @@
 // AdamW on the CPU: one pass over the flat shard.
 #include "common/ops/adamw.h"
 
-#include <cmath>
+#include <algorithm>
+#include <array>
 
 #include "common/ops/backends.h"
-#include "common/ops/cpu/check.h"
+#include "common/ops/cpu/rows.h"
 #include "common/ops/cpu/simd.h"
+#include "common/ops/shared/adamw_step.h"
 
 namespace tandem::ops::cpu {
 namespace {
 
-struct Factors {
-    float decay, beta1, beta2, step_size, inverse_root2, eps, grad_scale;
-};
+using shared::AdamWFactors;
+
+constexpr std::int64_t kBlock = 4096;  // a multiple of the 8 neighbours that share a random number
 
 TANDEM_CLONES void adamw_loop(float* __restrict p, const float* __restrict g, float* __restrict m,
-                              float* __restrict v, std::int64_t count, const Factors& factors) {
-    const Factors f = factors;
-    for (std::int64_t i = 0; i < count; ++i) {
-        const float grad = g[i] * f.grad_scale;
-        const float mean = f.beta1 * m[i] + (1.0f - f.beta1) * grad;
-        const float square = f.beta2 * v[i] + (1.0f - f.beta2) * (grad * grad);
-        m[i] = mean;
-        v[i] = square;
-        p[i] = p[i] * f.decay - f.step_size * mean / (__builtin_sqrtf(square) * f.inverse_root2 + f.eps);
-    }
+                              float* __restrict v, std::int64_t count, const AdamWFactors& factors) {
+    const AdamWFactors f = factors;
+    for (std::int64_t i = 0; i < count; ++i) shared::adamw_step(p[i], g[i], m[i], v[i], f);
+}
+
+void round_stochastically(const float* from, std::int64_t first, const AdamWParams& params, bfloat16* to,
+                          std::int64_t count) {
+    shared::StochasticBits bits(params.seed, static_cast<std::uint64_t>(params.step));
+    for (std::int64_t i = 0; i < count; ++i)
+        to[i].bits = shared::bfloat16_bits_stochastic(from[i], bits.of(first + i));
 }
 
 TANDEM_CLONES double square_sum_loop(const float* x, std::int64_t count) {
@@ -42,33 +44,28 @@ TANDEM_CLONES double square_sum_loop(const float* x, std::int64_t count) {
 
 void adamw(Stream& stream, Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq,
            const AdamWParams& params) {
-    for (const Tensor* tensor :
-         {static_cast<const Tensor*>(&param), &grad, static_cast<const Tensor*>(&exp_avg),
-          static_cast<const Tensor*>(&exp_avg_sq)}) {
-        detail::check_dtype("adamw", "param, grad or state", *tensor, DType::float32);
-        require(tensor->numel() == param.numel(), "adamw: shapes {} and {} differ in size",
-                to_string(tensor->shape()), to_string(param.shape()));
-    }
-    require(params.step >= 1, "adamw: step {} must be at least 1", params.step);
     stream.enqueue([=] {
-        const double t = static_cast<double>(params.step);
-        const double correction1 = 1.0 - std::pow(static_cast<double>(params.beta1), t);
-        const double correction2 = 1.0 - std::pow(static_cast<double>(params.beta2), t);
-        const Factors factors{.decay = static_cast<float>(1.0 - static_cast<double>(params.lr) *
-                                                                    static_cast<double>(params.weight_decay)),
-                              .beta1 = params.beta1,
-                              .beta2 = params.beta2,
-                              .step_size = static_cast<float>(static_cast<double>(params.lr) / correction1),
-                              .inverse_root2 = static_cast<float>(1.0 / std::sqrt(correction2)),
-                              .eps = params.eps,
-                              .grad_scale = params.grad_scale};
-        adamw_loop(param.data<float>(), grad.data<float>(), exp_avg.data<float>(), exp_avg_sq.data<float>(),
-                   param.numel(), factors);
+        const AdamWFactors factors = shared::adamw_factors(params);
+        std::array<float, kBlock> scratch;
+        const bool wide = param.dtype() == DType::float32;
+        const std::int64_t block = wide ? param.numel() : kBlock;
+        for (std::int64_t at = 0; at < param.numel(); at += block) {
+            const std::int64_t count = std::min(block, param.numel() - at);
+            float* p = detail::begin_row(param, at, scratch.data());
+            detail::read_row(param, at, count, p);
+            adamw_loop(p, grad.data<float>() + at, exp_avg.data<float>() + at, exp_avg_sq.data<float>() + at,
+                       count, factors);
+            if (!wide && params.stochastic_rounding) {
+                round_stochastically(p, params.first_element + at, params, param.data<bfloat16>() + at,
+                                     count);
+            } else {
+                detail::finish_row(param, at, count, p);
+            }
+        }
     });
 }
 
 double sum_of_squares(Stream& stream, const Tensor& values) {
-    detail::check_dtype("sum_of_squares", "values", values, DType::float32);
     double sum = 0.0;
     stream.enqueue([&sum, values] { sum = square_sum_loop(values.data<float>(), values.numel()); });
     stream.synchronize();

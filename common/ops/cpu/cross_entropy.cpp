@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "common/ops/backends.h"
-#include "common/ops/cpu/check.h"
 #include "common/ops/cpu/simd.h"
 
 namespace tandem::ops::cpu {
@@ -67,30 +66,11 @@ TANDEM_CLONES void entropy_backward_loop(float* x, float inverse_temperature, fl
     }
 }
 
-void check(const char* op, const Tensor& logits, std::span<const std::int32_t> targets, float temperature) {
-    detail::check_ndim(op, "logits", logits, 2);
-    detail::check_dtype(op, "logits", logits, DType::float32);
-    require(temperature > 0.0f, "{}: temperature {} must be positive", op, temperature);
-    require(static_cast<std::int64_t>(targets.size()) == logits.dim(0), "{}: {} targets for logits {}", op,
-            targets.size(), to_string(logits.shape()));
-    require(logits.dim(1) > 0 || logits.dim(0) == 0, "{}: logits {} have no columns", op,
-            to_string(logits.shape()));
-    for (std::size_t i = 0; i < targets.size(); ++i) {
-        require(targets[i] >= -1 && targets[i] < logits.dim(1),
-                "{}: target {} in row {} is outside the vocabulary of {}", op, targets[i], i, logits.dim(1));
-    }
-}
-
 }  // namespace
 
 void token_logprobs(Stream& stream, const Tensor& logits, std::span<const std::int32_t> targets,
                     float temperature, std::span<float> logprobs, std::span<float> lse,
                     std::span<float> entropies) {
-    check("token_logprobs", logits, targets, temperature);
-    require(logprobs.size() == targets.size() && lse.size() == targets.size() &&
-                (entropies.empty() || entropies.size() == targets.size()),
-            "token_logprobs: logprobs {}, lse {}, entropies {} for {} rows", logprobs.size(), lse.size(),
-            entropies.size(), targets.size());
     stream.enqueue([=, wanted = std::vector<std::int32_t>(targets.begin(), targets.end())] {
         const float inverse = 1.0f / temperature;
         const std::int64_t vocab = logits.dim(1);
@@ -110,12 +90,6 @@ void token_logprobs(Stream& stream, const Tensor& logits, std::span<const std::i
 void token_logprobs_backward(Stream& stream, Tensor logits, std::span<const std::int32_t> targets,
                              float temperature, std::span<const float> lse, std::span<const float> dlogprobs,
                              std::span<const float> entropies, std::span<const float> dentropies) {
-    check("token_logprobs_backward", logits, targets, temperature);
-    require(lse.size() == targets.size() && dlogprobs.size() == targets.size() &&
-                (dentropies.empty() || dentropies.size() == targets.size()) &&
-                entropies.size() >= dentropies.size(),
-            "token_logprobs_backward: lse {}, dlogprobs {}, entropies {}, dentropies {} for {} rows",
-            lse.size(), dlogprobs.size(), entropies.size(), dentropies.size(), targets.size());
     stream.enqueue([=, wanted = std::vector<std::int32_t>(targets.begin(), targets.end()),
                     logsum = std::vector<float>(lse.begin(), lse.end()),
                     gradient = std::vector<float>(dlogprobs.begin(), dlogprobs.end()),

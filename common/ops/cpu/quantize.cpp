@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <limits>
 
 #include "common/error.h"
 #include "common/ops/cpu/copy_kernels.h"
-#include "common/ops/cpu/quantize_loops.h"
+#include "common/ops/cpu/simd.h"
+#include "common/ops/shared/e4m3.h"
 
 namespace tandem::ops {
 namespace {
@@ -33,11 +35,11 @@ TANDEM_CLONES std::uint32_t amax_bf16(const std::uint16_t* bits, size_t count, s
 }
 
 TANDEM_CLONES void to_e4m3(const float* from, size_t count, float scale, std::uint8_t* to) {
-    for (size_t i = 0; i < count; ++i) to[i] = static_cast<std::uint8_t>(detail::e4m3_bits(from[i] / scale));
+    for (size_t i = 0; i < count; ++i) to[i] = static_cast<std::uint8_t>(shared::e4m3_bits(from[i] / scale));
 }
 
 TANDEM_CLONES void to_int8(const float* from, size_t count, float scale, std::uint8_t* to) {
-    for (size_t i = 0; i < count; ++i) to[i] = static_cast<std::uint8_t>(detail::int8_value(from[i] / scale));
+    for (size_t i = 0; i < count; ++i) to[i] = static_cast<std::uint8_t>(shared::int8_value(from[i] / scale));
 }
 
 void check_box(const char* op, const WeightBox& box, const ScaleGrid& grid, size_t scales) {
@@ -151,7 +153,7 @@ float dequantize(std::uint8_t bits, Quantization kind, float scale) {
 }
 
 std::uint8_t float_to_e4m3(float value) {
-    return static_cast<std::uint8_t>(detail::e4m3_bits(value));
+    return static_cast<std::uint8_t>(shared::e4m3_bits(value));
 }
 
 float e4m3_to_float(std::uint8_t bits) {

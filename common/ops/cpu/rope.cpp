@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "common/ops/backends.h"
-#include "common/ops/cpu/check.h"
 #include "common/ops/cpu/rows.h"
 #include "common/ops/cpu/simd.h"
 #include "common/ops/rope_table.h"
+#include "common/ops/shared/rotation.h"
 
 namespace tandem::ops::cpu {
 
@@ -17,29 +17,13 @@ namespace {
 // Rotates one head; `sign` -1 turns back.
 TANDEM_CLONES void rotate_loop(float* x, const float* cosines, const float* sines, float sign,
                                std::int64_t half) {
-    for (std::int64_t i = 0; i < half; ++i) {
-        const float a = x[i];
-        const float b = x[half + i];
-        const float s = sign * sines[i];
-        x[i] = a * cosines[i] - b * s;
-        x[half + i] = b * cosines[i] + a * s;
-    }
+    for (std::int64_t i = 0; i < half; ++i) shared::rotate(x[i], x[half + i], cosines[i], sign * sines[i]);
 }
 
-void rotate(const char* op, Stream& stream, const Tensor& x, std::span<const std::int32_t> positions,
-            const RopeTable& table, float sign) {
-    detail::check_floating(op, "x", x);
-    detail::check_ndim(op, "x", x, 3);
-    require(x.dim(2) % 2 == 0 && x.dim(2) > 0, "{}: head_dim of x {} must be even", op, to_string(x.shape()));
-    require(static_cast<std::int64_t>(positions.size()) == x.dim(0), "{}: {} positions for x {}", op,
-            positions.size(), to_string(x.shape()));
-    require(table.head_dim() == x.dim(2), "{}: a table of head_dim {} for x {}", op, table.head_dim(),
-            to_string(x.shape()));
+void rotate(Stream& stream, const Tensor& x, std::span<const std::int32_t> positions, const RopeTable& table,
+            float sign) {
     std::int64_t last = 0;
-    for (const std::int32_t position : positions) {
-        require(position >= 0, "{}: negative position {}", op, position);
-        last = std::max<std::int64_t>(last, position);
-    }
+    for (const std::int32_t position : positions) last = std::max<std::int64_t>(last, position);
     stream.enqueue([=, at = std::vector<std::int32_t>(positions.begin(), positions.end())] {
         const std::int64_t heads = x.dim(1);
         const std::int64_t dim = x.dim(2);
@@ -64,12 +48,12 @@ void rotate(const char* op, Stream& stream, const Tensor& x, std::span<const std
 }  // namespace
 
 void rope(Stream& stream, Tensor x, std::span<const std::int32_t> positions, const RopeTable& table) {
-    rotate("rope", stream, x, positions, table, 1.0f);
+    rotate(stream, x, positions, table, 1.0f);
 }
 
 void rope_backward(Stream& stream, Tensor dx, std::span<const std::int32_t> positions,
                    const RopeTable& table) {
-    rotate("rope_backward", stream, dx, positions, table, -1.0f);
+    rotate(stream, dx, positions, table, -1.0f);
 }
 
 }  // namespace tandem::ops::cpu

@@ -1,0 +1,80 @@
+// Column sums, and the gradient of a bias.
+#include "common/ops/cuda/column_sums.cuh"
+
+#include "common/ops/cuda/backend.cuh"
+#include "common/ops/cuda/elements.cuh"
+
+namespace tandem::ops::TANDEM_KERNELS {
+namespace {
+
+constexpr int kColumns = 32;  // of a block: a warp reads 128 bytes of a row
+constexpr int kParts = 8;     // of the rows, summed side by side
+
+__global__ void __launch_bounds__(kColumns* kParts)
+    column_sums_kernel(const float* partial, std::int64_t rows, std::int64_t columns, float* to) {
+    __shared__ float sums[kParts][kColumns];
+    const int lane = static_cast<int>(threadIdx.x) % kColumns;
+    const int part = static_cast<int>(threadIdx.x) / kColumns;
+    const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kColumns + lane;
+    const std::int64_t per_part = (rows + kParts - 1) / kParts;
+    const std::int64_t begin = part * per_part;
+    const std::int64_t end = begin + per_part < rows ? begin + per_part : rows;
+    float sum = 0.0f;
+    if (column < columns) {
+#pragma unroll 8
+        for (std::int64_t row = begin; row < end; ++row) sum += partial[row * columns + column];
+    }
+    sums[part][lane] = sum;
+    __syncthreads();
+    if (part != 0 || column >= columns) return;
+    float total = sums[0][lane];
+#pragma unroll
+    for (int i = 1; i < kParts; ++i) total += sums[i][lane];
+    to[column] += total;
+}
+
+constexpr int kBiasThreads = 128;
+constexpr std::int64_t kBiasRows = 256;  // of a block
+
+// Block (row block, column tile): a thread sums eight columns over the block's rows.
+__global__ void __launch_bounds__(kBiasThreads)
+    bias_kernel(Elements dy, std::int64_t rows, std::int64_t columns, std::int64_t tiles, float* partial) {
+    const std::int64_t row_block = blockIdx.x / tiles;
+    const std::int64_t tile = blockIdx.x % tiles;
+    const std::int64_t column = (tile * kBiasThreads + threadIdx.x) * kVector;
+    if (column >= columns) return;
+    const std::int64_t count = columns - column;
+    const std::int64_t begin = row_block * kBiasRows;
+    const std::int64_t end = begin + kBiasRows < rows ? begin + kBiasRows : rows;
+    float sum[8] = {};
+#pragma unroll 4
+    for (std::int64_t row = begin; row < end; ++row) {
+        float v[8];
+        load8(dy, row * columns + column, count, v);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) sum[i] += v[i];
+    }
+    for (int i = 0; i < 8 && i < count; ++i) partial[row_block * columns + column + i] = sum[i];
+}
+
+}  // namespace
+
+void add_column_sums(Work& work, const float* partial, std::int64_t rows, std::int64_t columns, float* to) {
+    if (rows == 0) return;
+    work.launch(column_sums_kernel, ceil_div(columns, kColumns), kColumns * kParts, 0, partial, rows, columns,
+                to);
+}
+
+void linear_backward_bias(Stream& stream, const Tensor& dy, Tensor dbias) {
+    Work work(stream, "linear_backward_bias");
+    const std::int64_t rows = dy.dim(0);
+    const std::int64_t columns = dy.dim(1);
+    const std::int64_t tiles = ceil_div(columns, kBiasThreads * kVector);
+    const std::int64_t row_blocks = ceil_div(rows, kBiasRows);
+    float* partial = work.scratch<float>(row_blocks * columns);
+    work.launch(bias_kernel, row_blocks * tiles, kBiasThreads, 0, elements(dy, columns), rows, columns, tiles,
+                partial);
+    add_column_sums(work, partial, row_blocks, columns, dbias.data<float>());
+}
+
+}  // namespace tandem::ops::TANDEM_KERNELS

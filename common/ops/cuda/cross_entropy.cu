@@ -1,0 +1,135 @@
+// Log-probabilities of tokens: a block reads a row of logits once, with the online softmax of
+// common/ops/shared/softmax.h; the gradient is written over the logits.
+#include <cmath>
+
+#include "common/ops/cuda/backend.cuh"
+#include "common/ops/cuda/elements.cuh"
+#include "common/ops/cuda/reduce.cuh"
+#include "common/ops/cuda/work.cuh"
+#include "common/ops/shared/softmax.h"
+
+namespace tandem::ops::TANDEM_KERNELS {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr int kGradientThreads = 256;
+constexpr std::int64_t kGradientTile = kGradientThreads * kVector * 4;
+
+__device__ shared::SoftmaxSums merge_lanes(shared::SoftmaxSums sums, float inverse_temperature) {
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+        shared::SoftmaxSums other;
+        other.max = __shfl_xor_sync(kAllLanes, sums.max, step);
+        other.sum = __shfl_xor_sync(kAllLanes, sums.sum, step);
+        other.weighted = __shfl_xor_sync(kAllLanes, sums.weighted, step);
+        sums = shared::merge(sums, other, inverse_temperature);
+    }
+    return sums;
+}
+
+// Grid: a block a row.
+__global__ void __launch_bounds__(kThreads)
+    logprob_kernel(Elements logits, const std::int32_t* targets, float inverse_temperature,
+                   std::int64_t vocab, float* logprobs, float* lse, float* entropies) {
+    __shared__ shared::SoftmaxSums room[kThreads / 32];
+    const std::int64_t row = blockIdx.x;
+    const std::int64_t base = row * vocab;
+    shared::SoftmaxSums sums;
+#pragma unroll 2
+    for (std::int64_t at = threadIdx.x * kVector; at < vocab; at += kThreads * kVector) {
+        float x[8];
+        load8(logits, base + at, vocab - at, x);
+        float max = sums.max;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            if (i < vocab - at && x[i] > max) max = x[i];
+        }
+        if (max > sums.max) shared::raise(sums, max, inverse_temperature);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            if (i < vocab - at) shared::take(sums, x[i], inverse_temperature);
+        }
+    }
+    sums = merge_lanes(sums, inverse_temperature);
+    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = sums;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (int i = 1; i < kThreads / 32; ++i) sums = shared::merge(sums, room[i], inverse_temperature);
+    const float log_sum = logf(sums.sum);
+    const std::int32_t target = targets[row];
+    lse[row] = sums.max * inverse_temperature + log_sum;
+    logprobs[row] =
+        target < 0 ? 0.0f : (load1(logits, base + target) - sums.max) * inverse_temperature - log_sum;
+    entropies[row] = log_sum - sums.weighted / sums.sum;
+}
+
+struct Gradient {
+    const float* lse;
+    const float* dlogprobs;
+    const float* entropies;   // null: of no row
+    const float* dentropies;  // null: of no row
+};
+
+// Grid: (row, tile of the vocabulary).
+__global__ void __launch_bounds__(kGradientThreads)
+    gradient_kernel(Elements logits, const std::int32_t* targets, float inverse_temperature,
+                    std::int64_t vocab, std::int64_t tiles, Gradient gradient) {
+    const std::int64_t row = blockIdx.x / tiles;
+    const std::int64_t tile = blockIdx.x % tiles * kGradientTile;
+    const std::int64_t base = row * vocab;
+    const std::int32_t target = targets[row];
+    const float factor = target < 0 ? 0.0f : gradient.dlogprobs[row] * inverse_temperature;
+    const bool spreads = target >= 0 && gradient.dentropies != nullptr;
+    const float spread = spreads ? gradient.dentropies[row] * inverse_temperature : 0.0f;
+    const float entropy = spreads ? gradient.entropies[row] : 0.0f;
+    const float lse = gradient.lse[row];
+    const bool none = factor == 0.0f && spread == 0.0f;
+#pragma unroll
+    for (std::int64_t n = 0; n < kGradientTile; n += kGradientThreads * kVector) {
+        const std::int64_t at = tile + n + threadIdx.x * kVector;
+        if (at >= vocab) return;
+        float x[8] = {};
+        if (!none) {
+            load8(logits, base + at, vocab - at, x);
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                x[i] = shared::logit_gradient(x[i], inverse_temperature, lse, factor, spread, entropy);
+                if (at + i == target) x[i] += factor;
+            }
+        }
+        store8(logits, base + at, vocab - at, x);
+    }
+}
+
+}  // namespace
+
+void token_logprobs(Stream& stream, const Tensor& logits, std::span<const std::int32_t> targets,
+                    float temperature, std::span<float> logprobs, std::span<float> lse,
+                    std::span<float> entropies) {
+    Work work(stream, "token_logprobs");
+    const std::int64_t rows = logits.dim(0);
+    const std::int64_t vocab = logits.dim(1);
+    float* const results = work.scratch<float>(3 * rows);
+    const std::int32_t* const wanted = work.upload(targets);
+    work.launch(logprob_kernel, rows, kThreads, 0, elements(logits, vocab), wanted, 1.0f / temperature, vocab,
+                results, results + rows, results + 2 * rows);
+    work.download(results, logprobs);
+    work.download(results + rows, lse);
+    work.download(results + 2 * rows, entropies);
+}
+
+void token_logprobs_backward(Stream& stream, Tensor logits, std::span<const std::int32_t> targets,
+                             float temperature, std::span<const float> lse, std::span<const float> dlogprobs,
+                             std::span<const float> entropies, std::span<const float> dentropies) {
+    Work work(stream, "token_logprobs_backward");
+    const std::int64_t vocab = logits.dim(1);
+    const std::int64_t tiles = ceil_div(vocab, kGradientTile);
+    const std::int32_t* const wanted = work.upload(targets);
+    const Gradient gradient{work.upload(lse), work.upload(dlogprobs),
+                            dentropies.empty() ? nullptr : work.upload(entropies),
+                            dentropies.empty() ? nullptr : work.upload(dentropies)};
+    work.launch(gradient_kernel, logits.dim(0) * tiles, kGradientThreads, 0, elements(logits, vocab), wanted,
+                1.0f / temperature, vocab, tiles, gradient);
+}
+
+}  // namespace tandem::ops::TANDEM_KERNELS

@@ -1,0 +1,89 @@
+// Rows of a table. The gradient of a row is the sum over its tokens in their order: tokens are sorted by row
+// on the host, and one thread sums eight columns of one row.
+#include <numeric>
+
+#include "common/ops/cuda/backend.cuh"
+#include "common/ops/cuda/elements.cuh"
+#include "common/ops/cuda/work.cuh"
+
+namespace tandem::ops::TANDEM_KERNELS {
+namespace {
+
+constexpr int kThreads = 256;
+
+// Items: (token, vector of the row).
+__global__ void __launch_bounds__(kThreads) gather_kernel(Elements table, const std::int32_t* ids,
+                                                          std::int64_t tokens, std::int64_t dim, Elements y) {
+    const std::int64_t vectors = (dim + kVector - 1) / kVector;
+    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+    std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    for (; item < tokens * vectors; item += step) {
+        const std::int64_t token = item / vectors;
+        const std::int64_t at = item % vectors * kVector;
+        float v[8];
+        load8(table, ids[token] * dim + at, dim - at, v);
+        store8(y, token * dim + at, dim - at, v);
+    }
+}
+
+// starts[s] … starts[s + 1]: the tokens of the s-th row that has any, in `order`.
+__global__ void __launch_bounds__(kThreads)
+    scatter_kernel(Elements dy, const std::int32_t* ids, const std::int32_t* order,
+                   const std::int32_t* starts, std::int64_t segments, std::int64_t dim, Elements dtable) {
+    const std::int64_t vectors = (dim + kVector - 1) / kVector;
+    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+    std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    for (; item < segments * vectors; item += step) {
+        const std::int64_t segment = item / vectors;
+        const std::int64_t at = item % vectors * kVector;
+        const std::int64_t row = ids[order[starts[segment]]] * dim + at;
+        float sum[8];
+        load8(dtable, row, dim - at, sum);
+        for (std::int32_t i = starts[segment]; i < starts[segment + 1]; ++i) {
+            float v[8];
+            load8(dy, order[i] * dim + at, dim - at, v);
+#pragma unroll
+            for (int k = 0; k < 8; ++k) sum[k] += v[k];
+        }
+        store8(dtable, row, dim - at, sum);
+    }
+}
+
+}  // namespace
+
+void embedding_rows(Stream& stream, const Tensor& table, const std::int32_t* ids, std::int64_t tokens,
+                    Tensor y) {
+    Work work(stream, "embedding");
+    const std::int64_t dim = table.dim(1);
+    work.launch(gather_kernel, std::min(ceil_div(tokens * ceil_div(dim, kVector), kThreads), kGridBlocks),
+                kThreads, 0, elements(table, dim), ids, tokens, dim, elements(y, dim));
+}
+
+void embedding(Stream& stream, const Tensor& table, std::span<const std::int32_t> ids, Tensor y) {
+    Work work(stream, "embedding");
+    embedding_rows(stream, table, work.upload(ids), static_cast<std::int64_t>(ids.size()), y);
+}
+
+void embedding_backward(Stream& stream, const Tensor& dy, std::span<const std::int32_t> ids, Tensor dtable) {
+    Work work(stream, "embedding_backward");
+    const std::int64_t dim = dtable.dim(1);
+    std::vector<std::int32_t> order(ids.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+        return ids[static_cast<std::size_t>(a)] < ids[static_cast<std::size_t>(b)];
+    });
+    std::vector<std::int32_t> starts;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+        const auto id = [&](std::size_t at) { return ids[static_cast<std::size_t>(order[at])]; };
+        if (i == 0 || id(i) != id(i - 1)) starts.push_back(static_cast<std::int32_t>(i));
+    }
+    const auto segments = static_cast<std::int64_t>(starts.size());
+    starts.push_back(static_cast<std::int32_t>(order.size()));
+    const std::int32_t* const rows = work.upload(ids);
+    const std::int32_t* const sorted = work.upload(order);
+    const std::int32_t* const bounds = work.upload(starts);
+    work.launch(scatter_kernel, std::min(ceil_div(segments * ceil_div(dim, kVector), kThreads), kGridBlocks),
+                kThreads, 0, elements(dy, dim), rows, sorted, bounds, segments, dim, elements(dtable, dim));
+}
+
+}  // namespace tandem::ops::TANDEM_KERNELS

@@ -1,0 +1,84 @@
+// Rotary embedding. The table lies on the device, kept by the rows of the host's table, which grow with the
+// positions met; past the largest table cosines and sines are computed where they are used.
+#include "common/ops/cuda/backend.cuh"
+#include "common/ops/cuda/elements.cuh"
+#include "common/ops/cuda/rope_rows.cuh"
+#include "common/ops/cuda/work.cuh"
+#include "common/ops/shared/rotation.h"
+
+namespace tandem::ops::TANDEM_KERNELS {
+namespace {
+
+constexpr int kThreads = 256;
+
+__device__ void angles(const RopeRows& table, std::int64_t position, std::int64_t i, std::int64_t count,
+                       float (&cosines)[8], float (&sines)[8]) {
+    if (position < table.positions) {
+        const std::int64_t row = position * 2 * table.half;
+        load8(table.values, row + i, count, cosines);
+        load8(table.values, row + table.half + i, count, sines);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+        if (k >= count) break;
+        const double angle = shared::rope_angle(position, table.frequencies[i + k]);
+        cosines[k] = static_cast<float>(cos(angle)) * table.factor;
+        sines[k] = static_cast<float>(sin(angle)) * table.factor;
+    }
+}
+
+// Items: (token, head, eight pairs).
+__global__ void __launch_bounds__(kThreads)
+    rotate_kernel(Elements x, const std::int32_t* positions, RopeRows table, std::int64_t tokens,
+                  std::int64_t heads, float sign) {
+    const std::int64_t half = table.half;
+    const std::int64_t vectors = (half + kVector - 1) / kVector;
+    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+    std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    for (; item < tokens * heads * vectors; item += step) {
+        const std::int64_t row = item / vectors;
+        const std::int64_t i = item % vectors * kVector;
+        const std::int64_t count = half - i;
+        float a[8], b[8], cosines[8] = {}, sines[8] = {};
+        load8(x, row * 2 * half + i, count, a);
+        load8(x, row * 2 * half + half + i, count, b);
+        angles(table, positions[row / heads], i, count, cosines, sines);
+#pragma unroll
+        for (int k = 0; k < 8; ++k) shared::rotate(a[k], b[k], cosines[k], sign * sines[k]);
+        store8(x, row * 2 * half + i, count, a);
+        store8(x, row * 2 * half + half + i, count, b);
+    }
+}
+
+void run(Work& work, const Tensor& x, const std::int32_t* positions, const RopeRows& table, float sign) {
+    const std::int64_t items = x.dim(0) * x.dim(1) * ceil_div(table.half, kVector);
+    work.launch(rotate_kernel, std::min(ceil_div(items, kThreads), kGridBlocks), kThreads, 0,
+                elements(x, table.half), positions, table, x.dim(0), x.dim(1), sign);
+}
+
+void run(const char* op, Stream& stream, const Tensor& x, std::span<const std::int32_t> positions,
+         const RopeTable& table, float sign) {
+    std::int64_t last = 0;
+    for (const std::int32_t position : positions) last = std::max<std::int64_t>(last, position);
+    Work work(stream, op);
+    run(work, x, work.upload(positions), rope_rows(stream, table, last + 1), sign);
+}
+
+}  // namespace
+
+void rope(Stream& stream, Tensor x, std::span<const std::int32_t> positions, const RopeTable& table) {
+    run("rope", stream, x, positions, table, 1.0f);
+}
+
+void rope_backward(Stream& stream, Tensor dx, std::span<const std::int32_t> positions,
+                   const RopeTable& table) {
+    run("rope_backward", stream, dx, positions, table, -1.0f);
+}
+
+void rope_rows_at(Stream& stream, Tensor x, const std::int32_t* positions, const RopeTable& table) {
+    Work work(stream, "rope");
+    run(work, x, positions, rope_rows(stream, table, 1), 1.0f);
+}
+
+}  // namespace tandem::ops::TANDEM_KERNELS

@@ -1,0 +1,66 @@
+#include "common/ops/cuda/staging.cuh"
+
+#include <algorithm>
+#include <list>
+#include <mutex>
+
+#include "common/ops/cuda/check.cuh"
+
+namespace tandem::ops::cuda {
+namespace {
+
+constexpr std::size_t kSmallest = 64 << 10;
+
+struct Kept {
+    std::mutex mutex;
+    std::list<std::unique_ptr<StagingBlock>> blocks;
+};
+
+// Never destroyed: at the end of the process the driver may be gone before it.
+Kept& kept() {
+    static Kept* const instance = new Kept;
+    return *instance;
+}
+
+std::size_t rounded(std::size_t bytes) {
+    std::size_t size = kSmallest;
+    while (size < bytes) size *= 2;
+    return size;
+}
+
+}  // namespace
+
+StagingBlock::StagingBlock(std::size_t bytes, int device_in)
+    : device(device_in), memory(bytes, "ops staging", pinned_pool()) {
+    check("ops staging", "cudaEventCreateWithFlags", cudaEventCreateWithFlags(&used, cudaEventDisableTiming));
+}
+
+StagingBlock::~StagingBlock() {
+    if (used != nullptr) cudaEventDestroy(used);
+}
+
+std::unique_ptr<StagingBlock> take_staging(int device, std::size_t bytes) {
+    {
+        Kept& all = kept();
+        const std::lock_guard lock(all.mutex);
+        for (auto at = all.blocks.begin(); at != all.blocks.end(); ++at) {
+            if ((*at)->device != device || (*at)->memory.bytes() < bytes) continue;
+            if (cudaEventQuery((*at)->used) != cudaSuccess) continue;
+            std::unique_ptr<StagingBlock> block = std::move(*at);
+            all.blocks.erase(at);
+            return block;
+        }
+    }
+    return std::make_unique<StagingBlock>(rounded(bytes), device);
+}
+
+void give_back(std::unique_ptr<StagingBlock> block) {
+    Kept& all = kept();
+    const std::lock_guard lock(all.mutex);
+    const auto larger = std::find_if(all.blocks.begin(), all.blocks.end(), [&](const auto& other) {
+        return other->memory.bytes() >= block->memory.bytes();
+    });
+    all.blocks.insert(larger, std::move(block));  // the smallest that will do is found first
+}
+
+}  // namespace tandem::ops::cuda

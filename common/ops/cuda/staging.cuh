@@ -1,0 +1,29 @@
+// Pinned host memory on its way to or from a GPU: blocks that are used again once the GPU is done with them.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <memory>
+
+#include "common/device/memory.h"
+
+namespace tandem::ops::cuda {
+
+struct StagingBlock {
+    explicit StagingBlock(std::size_t bytes, int device_in);
+    ~StagingBlock();
+    StagingBlock(const StagingBlock&) = delete;
+    StagingBlock& operator=(const StagingBlock&) = delete;
+
+    int device;
+    Buffer memory;
+    cudaEvent_t used = nullptr;  // done when the GPU has read the block
+};
+
+// A block of at least `bytes` that nobody uses. Thread-safe, as is give_back.
+std::unique_ptr<StagingBlock> take_staging(int device, std::size_t bytes);
+// For another one to take when block->used is done.
+void give_back(std::unique_ptr<StagingBlock> block);
+
+}  // namespace tandem::ops::cuda

@@ -1,0 +1,125 @@
+// Launches, scratch and staging on a CUDA stream.
+#include "common/ops/cuda/work.cuh"
+
+#include <memory>
+
+#include "common/device/cuda/native.h"
+#include "common/device/memory.h"
+#include "common/ops/cuda/check.cuh"
+#include "common/ops/cuda/staging.cuh"
+
+namespace tandem::ops::cuda {
+namespace {
+
+constexpr std::size_t kPlainSharedBytes = 48 << 10;  // what a kernel may use without asking
+
+// What a graph would replay are the host's values of now.
+void refuse_capture(const char* op, cudaStream_t stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check(op, "cudaStreamIsCapturing", cudaStreamIsCapturing(stream, &status));
+    require(status == cudaStreamCaptureStatusNone,
+            "{}: host values in a stream that is being captured; give it tensors on the device", op);
+}
+
+}  // namespace
+
+Work::Work(Stream& stream, const char* op)
+    : stream_(stream), op_(op), native_(::tandem::cuda::native(stream)) {}
+
+Work::~Work() {
+    for (std::byte* memory : scratch_) cudaFreeAsync(memory, native_);
+}
+
+std::byte* Work::scratch(std::size_t bytes) {
+    if (bytes == 0) return nullptr;
+    void* memory = nullptr;
+    const cudaError_t code = cudaMallocAsync(&memory, bytes, native_);
+    if (code == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        std::size_t free = 0, total = 0;
+        cudaMemGetInfo(&free, &total);
+        throw OutOfMemory(stream_.device(), bytes, free, op_);
+    }
+    check(op_, "cudaMallocAsync", code);
+    scratch_.push_back(static_cast<std::byte*>(memory));
+    return scratch_.back();
+}
+
+void Work::upload(const void* from, void* to, std::size_t bytes) {
+    if (bytes == 0) return;
+    refuse_capture(op_, native_);
+    std::unique_ptr<StagingBlock> block = take_staging(stream_.device().index, bytes);
+    std::memcpy(block->memory.data(), from, bytes);
+    check(op_, "cudaMemcpyAsync",
+          cudaMemcpyAsync(to, block->memory.data(), bytes, cudaMemcpyHostToDevice, native_));
+    check(op_, "cudaEventRecord", cudaEventRecord(block->used, native_));
+    give_back(std::move(block));
+}
+
+void Work::download(const void* from, std::size_t bytes, std::function<void(const std::byte*)> take) {
+    if (bytes == 0) return;
+    refuse_capture(op_, native_);
+    auto block = std::make_shared<std::unique_ptr<StagingBlock>>(take_staging(stream_.device().index, bytes));
+    std::byte* const host = (*block)->memory.data();
+    check(op_, "cudaMemcpyAsync", cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, native_));
+    check(op_, "cudaEventRecord", cudaEventRecord((*block)->used, native_));
+    // The block goes back when the host has read it too.
+    stream_.call_host([block, host, take = std::move(take)] {
+        take(host);
+        give_back(std::move(*block));
+    });
+}
+
+void Work::clear(void* data, std::size_t bytes) {
+    if (bytes > 0) check(op_, "cudaMemsetAsync", cudaMemsetAsync(data, 0, bytes, native_));
+}
+
+void Work::copy(const void* from, void* to, std::size_t bytes) {
+    if (bytes == 0) return;
+    check(op_, "cudaMemcpyAsync", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, native_));
+}
+
+void Work::synchronize() {
+    stream_.synchronize();
+}
+
+void Work::launch_raw(const void* kernel, std::int64_t blocks, int threads, std::size_t shared_bytes,
+                      void** arguments) {
+    if (shared_bytes > kPlainSharedBytes) {
+        check(op_, "cudaFuncSetAttribute",
+              cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   static_cast<int>(shared_bytes)));
+    }
+    require(blocks <= 0x7fffffff, "{}: {} blocks are more than one launch may have", op_, blocks);
+    check(op_, "cudaLaunchKernel",
+          cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(threads)),
+                           arguments, shared_bytes, native_));
+}
+
+DeviceMemory::DeviceMemory(Stream& stream, std::size_t bytes) : device_(stream.device().index) {
+    ::tandem::cuda::native(stream);  // makes the device current
+    void* memory = nullptr;
+    const cudaError_t code = cudaMalloc(&memory, bytes);
+    if (code == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        std::size_t free = 0, total = 0;
+        cudaMemGetInfo(&free, &total);
+        throw OutOfMemory(stream.device(), bytes, free, "ops tables");
+    }
+    check("ops tables", "cudaMalloc", code);
+    data_ = static_cast<std::byte*>(memory);
+}
+
+DeviceMemory::~DeviceMemory() {
+    int before = 0;
+    if (cudaGetDevice(&before) != cudaSuccess) return;  // the process is ending
+    cudaSetDevice(device_);
+    cudaFree(data_);
+    cudaSetDevice(before);
+}
+
+int device_key(Stream& stream) {
+    return stream.device().index;
+}
+
+}  // namespace tandem::ops::cuda

@@ -1,0 +1,45 @@
+// The exponential of the ops, and what is made of it.
+#pragma once
+
+#include "common/ops/shared/bits.h"
+
+namespace tandem::ops::shared {
+
+// e^x to about one ulp for x in [-87, 88]; below that 0, above it +inf. Branch-free: loops vectorise.
+TANDEM_HOST_DEVICE float fast_exp(float x) {
+    const float clamped = x < -87.3f ? -87.3f : (x > 88.7f ? 88.7f : x);
+    const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+    const float shifted = clamped * 1.44269504088896341f + magic;
+    const float n = shifted - magic;
+    float r = clamped - n * 0.693359375f;
+    r = r + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    const float y = (p * r) * r + r + 1.0f;
+    // 2^n in two factors: n reaches 128, which one exponent field cannot hold
+    const auto i = static_cast<std::int32_t>(bits_of(shifted)) - static_cast<std::int32_t>(bits_of(magic));
+    const std::int32_t half = i >> 1;
+    const float scale_a = float_of(static_cast<std::uint32_t>((half + 127) << 23));
+    const float scale_b = float_of(static_cast<std::uint32_t>((i - half + 127) << 23));
+    const float value = (y * scale_a) * scale_b;
+    return x < -87.3f ? 0.0f : (x > 88.7f ? float_of(0x7f800000u) : (x == x ? value : x));
+}
+
+TANDEM_HOST_DEVICE float sigmoid(float x) {
+    return 1.0f / (1.0f + fast_exp(-x));
+}
+
+TANDEM_HOST_DEVICE float silu(float x) {
+    return x / (1.0f + fast_exp(-x));
+}
+
+// silu'(x) = s (1 + x (1 - s)), s = sigmoid(x)
+TANDEM_HOST_DEVICE float silu_gradient(float x, float s) {
+    return s * (1.0f + x * (1.0f - s));
+}
+
+}  // namespace tandem::ops::shared
