@@ -16,6 +16,9 @@ void add_serve(CLI::App& app, tandem::engine::ServeOptions& options) {
         ->required();
     serve->add_option("--listen", options.listen, "HOST:PORT; port 0 takes a free one")
         ->capture_default_str();
+    serve->add_option("--device", options.device, "cpu, cuda (the first GPU) or cuda:N")
+        ->type_name("DEVICE")
+        ->capture_default_str();
     serve->add_option("--dtype", options.dtype, "auto: what config.json says")
         ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
         ->capture_default_str();

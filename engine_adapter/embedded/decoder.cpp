@@ -1,7 +1,6 @@
 #include "engine_adapter/embedded/decoder.h"
 
 #include <cmath>
-#include <cstring>
 
 #include "common/ops/attention.h"
 #include "common/ops/elementwise.h"
@@ -17,14 +16,19 @@ constexpr const char* kTag = "engine.activations";
 
 }  // namespace
 
-Decoder::Decoder(const model::ModelConfig& config, const ModelWeights& weights, KvCache& cache)
+Decoder::Decoder(const model::ModelConfig& config, const ModelWeights& weights, KvCache& cache,
+                 Stream& stream)
     : config_(config),
       weights_(weights),
       packed_(weights),
       cache_(cache),
-      stream_(Stream::make_inline()),
+      stream_(stream),
       rope_(config.rope_frequencies().inverse, config.rope_frequencies().attention_factor),
       attention_scale_(1.0f / std::sqrt(static_cast<float>(config.head_dim))) {}
+
+Tensor Decoder::empty(Shape shape, DType dtype) {
+    return Tensor::empty(stream_, std::move(shape), dtype, kTag);
+}
 
 Tensor Decoder::layers(std::span<const std::int32_t> tokens, std::span<const std::int32_t> positions,
                        const Attend& attend) {
@@ -34,7 +38,7 @@ Tensor Decoder::layers(std::span<const std::int32_t> tokens, std::span<const std
     const std::int64_t kv_heads = config_.num_key_value_heads;
     const std::int64_t head_dim = config_.head_dim;
     const DType dtype = weights_.dtype();
-    const auto make = [&](Shape shape) { return Tensor::empty(std::move(shape), dtype, kTag); };
+    const auto make = [&](Shape shape) { return empty(std::move(shape), dtype); };
 
     Tensor x = make({rows, hidden});
     ops::embedding(stream_, weights_.embedding(), tokens, x);
@@ -80,9 +84,9 @@ Tensor Decoder::layers(std::span<const std::int32_t> tokens, std::span<const std
 }
 
 Tensor Decoder::logits(const Tensor& x) {
-    const Tensor h = Tensor::empty(x.shape(), x.dtype(), kTag);
+    const Tensor h = empty(x.shape(), x.dtype());
     ops::rms_norm(stream_, x, weights_.norm(), config_.rms_norm_eps, h);
-    Tensor result = Tensor::empty({x.dim(0), config_.vocab_size}, DType::float32, kTag);
+    Tensor result = empty({x.dim(0), config_.vocab_size}, DType::float32);
     ops::linear(stream_, h, packed_.head(), {}, result);
     return result;
 }
@@ -97,34 +101,32 @@ Tensor Decoder::prefill(const std::vector<PrefillSequence>& sequences) {
     }
     const auto rows = static_cast<std::int64_t>(tokens.size());
     const auto segments = ops::packed_segments(starts);
-    const Tensor lse = Tensor::empty({config_.num_attention_heads, rows}, DType::float32, kTag);
+    const Tensor lse = empty({config_.num_attention_heads, rows}, DType::float32);
+    std::vector<KvCache::Rows> rows_of;
+    for (std::size_t s = 0; s < sequences.size(); ++s)
+        rows_of.push_back({&sequences[s].pages, 0, starts[s], starts[s + 1] - starts[s]});
     const Tensor x =
         layers(tokens, positions,
                [&](std::size_t layer, const Tensor& q, const Tensor& k, const Tensor& v, Tensor out) {
-                   for (std::size_t s = 0; s < sequences.size(); ++s) {
-                       cache_.write(layer, sequences[s].pages, 0, k, v, starts[s], starts[s + 1] - starts[s]);
-                   }
+                   cache_.write(stream_, layer, k, v, rows_of);
                    ops::attention_forward(stream_, q, k, v, segments, attention_scale_, std::move(out), lse);
                });
-    const Tensor last =
-        Tensor::empty({static_cast<std::int64_t>(sequences.size()), config_.hidden_size}, x.dtype(), kTag);
-    for (std::size_t s = 0; s < sequences.size(); ++s) {
-        const Tensor row = x.rows(starts[s + 1] - 1, 1);
-        std::memcpy(last.rows(static_cast<std::int64_t>(s), 1).raw(), row.raw(), row.bytes());
-    }
+    const Tensor last = empty({static_cast<std::int64_t>(sequences.size()), config_.hidden_size}, x.dtype());
+    for (std::size_t s = 0; s < sequences.size(); ++s)
+        copy(stream_, x.rows(starts[s + 1] - 1, 1), last.rows(static_cast<std::int64_t>(s), 1));
     return logits(last);
 }
 
 Tensor Decoder::decode(const DecodeBatch& batch) {
     std::vector<std::int32_t> positions;
     for (const std::int32_t length : batch.lengths) positions.push_back(length - 1);
+    std::vector<KvCache::Rows> rows_of;
+    for (std::size_t b = 0; b < batch.tokens.size(); ++b)
+        rows_of.push_back({&batch.block_tables[b], positions[b], static_cast<std::int64_t>(b), 1});
     const Tensor x = layers(
         batch.tokens, positions,
         [&](std::size_t layer, const Tensor& q, const Tensor& k, const Tensor& v, Tensor out) {
-            for (std::size_t b = 0; b < batch.tokens.size(); ++b) {
-                cache_.write(layer, batch.block_tables[b], positions[b], k, v, static_cast<std::int64_t>(b),
-                             1);
-            }
+            cache_.write(stream_, layer, k, v, rows_of);
             ops::paged_attention_decode(stream_, q, cache_.k(layer), cache_.v(layer), batch.block_tables,
                                         batch.lengths, attention_scale_, std::move(out));
         });

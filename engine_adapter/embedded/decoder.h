@@ -31,10 +31,14 @@ struct DecodeBatch {
     std::vector<std::vector<std::int32_t>> block_tables;
 };
 
-// Blocks its thread; not thread-safe. Reads the weights and owns the cache's contents while a call runs.
+// Queues its work on the stream, whose device weights and cache are on (inline on the CPU: it blocks); not
+// thread-safe. Reads the weights and owns the cache's contents until the stream is past a call.
 class Decoder {
   public:
-    Decoder(const model::ModelConfig& config, const ModelWeights& weights, KvCache& cache);
+    // `stream` is borrowed: a compute stream.
+    Decoder(const model::ModelConfig& config, const ModelWeights& weights, KvCache& cache, Stream& stream);
+
+    Stream& stream() { return stream_; }
 
     // Logits after the last token of each sequence: [sequences, vocab] float32. Fills the pages.
     Tensor prefill(const std::vector<PrefillSequence>& sequences);
@@ -50,12 +54,13 @@ class Decoder {
     Tensor layers(std::span<const std::int32_t> tokens, std::span<const std::int32_t> positions,
                   const Attend& attend);
     Tensor logits(const Tensor& x);
+    Tensor empty(Shape shape, DType dtype);
 
     const model::ModelConfig& config_;
     const ModelWeights& weights_;
     PackedWeights packed_;
     KvCache& cache_;
-    Stream stream_;
+    Stream& stream_;
     ops::RopeTable rope_;
     float attention_scale_;
 };

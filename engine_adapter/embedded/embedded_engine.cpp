@@ -47,19 +47,22 @@ std::uint64_t mix(std::uint64_t value) {
 EmbeddedEngine::EmbeddedEngine(const model::ModelConfig& config, const EmbeddedOptions& options)
     : config_(config),
       options_(decided(config, options)),
-      weights_(config, options.dtype),
-      cache_(config, options.dtype, options_.kv_tokens, options.page_size),
-      decoder_(config_, weights_, cache_),
+      stream_(Stream::make_compute(options.device)),
+      weights_(config, options.dtype, stream_),
+      cache_(config, options.dtype, options_.kv_tokens, options.page_size, options.device),
+      decoder_(config_, weights_, cache_, stream_),
       scheduler_(scheduler_options(config, options), decoder_, cache_),
       pages_total_(cache_.pool().total()),
-      pages_free_(pages_total_) {}
+      pages_free_(pages_total_) {
+    stream_.synchronize();  // a receiver may write to the weights from here on
+}
 
 EmbeddedEngine::~EmbeddedEngine() {
     stop();
 }
 
 void EmbeddedEngine::load(const std::string& directory, std::int64_t version) {
-    weights_.load(config_, directory);
+    weights_.load(config_, directory, stream_);
     const std::lock_guard lock(mutex_);
     state_ = WeightState::whole;
     version_ = version;
@@ -173,8 +176,7 @@ void EmbeddedEngine::abort_update(const std::string& reason, bool dirty) {
 
 // Why requests are refused now; empty when they run or wait.
 std::string EmbeddedEngine::refusal() const {
-    if (!released_cache_.empty())
-        return "the cache's memory is released: /resume_memory_occupation brings it back";
+    if (cache_released_) return "the cache's memory is released: /resume_memory_occupation brings it back";
     return state_ == WeightState::none || state_ == WeightState::broken ? reason_ : "";
 }
 
@@ -183,6 +185,7 @@ bool EmbeddedEngine::may_step() const {
 }
 
 void EmbeddedEngine::run() {
+    stream_.use_for_allocations();
     std::unique_lock lock(mutex_);
     while (true) {
         std::vector<std::function<void()>> calls = housekeeping();

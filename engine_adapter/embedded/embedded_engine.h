@@ -27,6 +27,7 @@
 namespace tandem::engine {
 
 struct EmbeddedOptions {
+    Device device;
     DType dtype = DType::float32;
     std::int64_t kv_tokens = 0;  // 0: as many as fit in 1 GiB, at most 65536
     std::int64_t page_size = 16;
@@ -100,7 +101,8 @@ class EmbeddedEngine final : public WeightTarget {
     void begin_update(std::int64_t version) override;
     void commit_update(std::int64_t version) override;
     void abort_update(const std::string& reason, bool dirty) override;
-    bool can_alias() const override { return true; }
+    Device device() const override { return options_.device; }
+    bool can_alias() const override { return device() == Device{}; }
     void point_weights(const std::vector<Span>& memory, std::shared_ptr<const void> owner) override;
 
   private:
@@ -133,6 +135,7 @@ class EmbeddedEngine final : public WeightTarget {
 
     const model::ModelConfig config_;
     EmbeddedOptions options_;
+    Stream stream_;  // of the thread that runs the scheduler; before, of whoever loads
     ModelWeights weights_;
     KvCache cache_;
     Decoder decoder_;
@@ -157,7 +160,8 @@ class EmbeddedEngine final : public WeightTarget {
     std::int64_t version_ = 0;
     std::int64_t next_version_ = 0;
     using Released = std::vector<std::unique_ptr<ReleasedPages>>;
-    Released released_cache_;
+    Released released_cache_;  // on the CPU
+    bool cache_released_ = false;
     Released released_weights_;
     std::string reason_ = "no weights have been loaded yet";
     std::thread thread_;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/error.h"
+#include "common/ops/batched_copy.h"
 
 namespace tandem::engine {
 
@@ -30,12 +31,26 @@ void PagePool::release(std::int32_t page) {
     if (--owners_[static_cast<std::size_t>(page)] == 0) free_.push_back(page);
 }
 
-KvCache::KvCache(const model::ModelConfig& config, DType dtype, std::int64_t tokens, std::int64_t page_size)
-    : page_size_(page_size), pool_(static_cast<std::int32_t>((tokens + page_size - 1) / page_size)) {
-    const Shape shape = {pool_.total(), page_size, config.num_key_value_heads, config.head_dim};
-    for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-        k_.push_back(Tensor::empty(shape, dtype, "engine.kv"));
-        v_.push_back(Tensor::empty(shape, dtype, "engine.kv"));
+KvCache::KvCache(const model::ModelConfig& config, DType dtype, std::int64_t tokens, std::int64_t page_size,
+                 Device device)
+    : page_size_(page_size),
+      pool_(static_cast<std::int32_t>((tokens + page_size - 1) / page_size)),
+      shape_{pool_.total(), page_size, config.num_key_value_heads, config.head_dim},
+      dtype_(dtype),
+      device_(device),
+      k_(static_cast<std::size_t>(config.num_hidden_layers)),
+      v_(k_.size()) {
+    resume();
+}
+
+void KvCache::release() {
+    for (std::vector<Tensor>* all : {&k_, &v_}) std::fill(all->begin(), all->end(), Tensor());
+}
+
+void KvCache::resume() {
+    for (std::size_t layer = 0; layer < k_.size(); ++layer) {
+        for (Tensor* cache : {&k_[layer], &v_[layer]})
+            *cache = Tensor::empty(shape_, dtype_, "engine.kv", device_pool(device_));
     }
 }
 
@@ -44,29 +59,43 @@ std::size_t KvCache::bytes_per_token(const model::ModelConfig& config, DType dty
     return static_cast<std::size_t>(values) * dtype_size(dtype);
 }
 
-void KvCache::write(std::size_t layer, const std::vector<std::int32_t>& pages, std::int64_t begin,
-                    const Tensor& k, const Tensor& v, std::int64_t row, std::int64_t count) {
+void KvCache::write(Stream& stream, std::size_t layer, const Tensor& k, const Tensor& v,
+                    const std::vector<Rows>& rows) {
     const std::size_t row_bytes = k.bytes() / static_cast<std::size_t>(k.dim(0));
-    while (count > 0) {
-        const std::int64_t in_page = begin % page_size_;
-        const std::int64_t run = std::min(count, page_size_ - in_page);
-        const std::int64_t page = pages.at(static_cast<std::size_t>(begin / page_size_));
-        const std::size_t to = static_cast<std::size_t>(page * page_size_ + in_page) * row_bytes;
-        const std::size_t from = static_cast<std::size_t>(row) * row_bytes;
-        std::memcpy(k_[layer].raw() + to, k.raw() + from, static_cast<std::size_t>(run) * row_bytes);
-        std::memcpy(v_[layer].raw() + to, v.raw() + from, static_cast<std::size_t>(run) * row_bytes);
-        begin += run;
-        row += run;
-        count -= run;
+    const bool here = stream.is_inline();
+    std::vector<ops::CopyItem> items;  // a GPU takes all runs in one launch
+    const auto put = [&](const Tensor& from, std::size_t from_byte, const Tensor& to, std::size_t to_byte,
+                         std::size_t bytes) {
+        if (here) {
+            std::memcpy(to.raw() + to_byte, from.raw() + from_byte, bytes);
+            return;
+        }
+        ops::CopyItem& item = items.emplace_back();
+        item.from = ConstSpan(from.raw() + from_byte, bytes);
+        item.to = {to.raw() + to_byte, bytes};
+        item.non_temporal = false;
+    };
+    for (Rows run : rows) {
+        while (run.count > 0) {
+            const std::int64_t in_page = run.begin % page_size_;
+            const std::int64_t count = std::min(run.count, page_size_ - in_page);
+            const std::int64_t page = run.pages->at(static_cast<std::size_t>(run.begin / page_size_));
+            const std::size_t to = static_cast<std::size_t>(page * page_size_ + in_page) * row_bytes;
+            const std::size_t from = static_cast<std::size_t>(run.row) * row_bytes;
+            put(k, from, k_[layer], to, static_cast<std::size_t>(count) * row_bytes);
+            put(v, from, v_[layer], to, static_cast<std::size_t>(count) * row_bytes);
+            run.begin += count;
+            run.row += count;
+            run.count -= count;
+        }
     }
+    if (!items.empty()) ops::batched_copy(stream, items);
 }
 
-void KvCache::copy_page(std::int32_t from, std::int32_t to) {
+void KvCache::copy_page(Stream& stream, std::int32_t from, std::int32_t to) {
     for (std::size_t layer = 0; layer < k_.size(); ++layer) {
-        for (Tensor* cache : {&k_[layer], &v_[layer]}) {
-            const Tensor source = cache->rows(from, 1);
-            std::memcpy(cache->rows(to, 1).raw(), source.raw(), source.bytes());
-        }
+        for (const Tensor* cache : {&k_[layer], &v_[layer]})
+            copy(stream, cache->rows(from, 1), cache->rows(to, 1));
     }
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/device/stream.h"
 #include "common/model/model_config.h"
 #include "common/tensor/tensor.h"
 
@@ -28,7 +29,17 @@ class PagePool {
 
 class KvCache {
   public:
-    KvCache(const model::ModelConfig& config, DType dtype, std::int64_t tokens, std::int64_t page_size);
+    // Rows [row, row + count) of a pass go to positions [begin, begin + count) of the sequence whose pages
+    // are given, which must live until write() returns.
+    struct Rows {
+        const std::vector<std::int32_t>* pages;
+        std::int64_t begin = 0;
+        std::int64_t row = 0;
+        std::int64_t count = 0;
+    };
+
+    KvCache(const model::ModelConfig& config, DType dtype, std::int64_t tokens, std::int64_t page_size,
+            Device device = {});
 
     PagePool& pool() { return pool_; }
     std::int64_t page_size() const { return page_size_; }
@@ -36,17 +47,23 @@ class KvCache {
     const Tensor& k(std::size_t layer) const { return k_[layer]; }  // [pages, page_size, kv_heads, head_dim]
     const Tensor& v(std::size_t layer) const { return v_[layer]; }
 
-    // Puts rows [row, row + count) of k and v [tokens, kv_heads, head_dim] at positions [begin, begin +
-    // count) of the sequence whose pages are given.
-    void write(std::size_t layer, const std::vector<std::int32_t>& pages, std::int64_t begin, const Tensor& k,
-               const Tensor& v, std::int64_t row, std::int64_t count);
-    void copy_page(std::int32_t from, std::int32_t to);  // in every layer
+    // Puts rows of k and v [tokens, kv_heads, head_dim] in their places, in the stream's order.
+    void write(Stream& stream, std::size_t layer, const Tensor& k, const Tensor& v,
+               const std::vector<Rows>& rows);
+    void copy_page(Stream& stream, std::int32_t from, std::int32_t to);  // in every layer
+
+    // Gives its memory back to the pool, and takes it again; what it held is lost. Nothing may run meanwhile.
+    void release();
+    void resume();
 
     static std::size_t bytes_per_token(const model::ModelConfig& config, DType dtype);
 
   private:
     std::int64_t page_size_;
     PagePool pool_;
+    Shape shape_;  // of a layer's k
+    DType dtype_;
+    Device device_;
     std::vector<Tensor> k_, v_;
 };
 

@@ -8,6 +8,9 @@ namespace tandem::engine {
 void EmbeddedEngine::release_memory(bool kv_cache, bool weights) {
     const std::lock_guard lock(mutex_);
     require(live_.empty(), "{} requests are there: memory is released of an idle engine only", live_.size());
+    require(!weights || device() == Device{},
+            "the weights cannot be released: they are on {}, where receivers keep writing to their addresses",
+            to_string(device()));
     if (weights && released_weights_.empty()) {
         require(state_ != WeightState::updating,
                 "the weights cannot be released: version {} is being written", next_version_);
@@ -24,21 +27,27 @@ void EmbeddedEngine::release_memory(bool kv_cache, bool weights) {
         state_ = WeightState::none;
         reason_ = "the weights' memory was released: resume it and publish a version";
     }
-    if (kv_cache && released_cache_.empty()) {
+    if (kv_cache && !cache_released_) {
         Released released;
-        for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+        if (device() != Device{}) cache_.release();  // nobody else knows its addresses
+        for (std::int64_t layer = 0; device() == Device{} && layer < config_.num_hidden_layers; ++layer) {
             for (const Tensor& cache :
                  {cache_.k(static_cast<std::size_t>(layer)), cache_.v(static_cast<std::size_t>(layer))})
                 released.push_back(std::make_unique<ReleasedPages>(cache.span(), "engine.kv"));
         }
         released_cache_ = std::move(released);
+        cache_released_ = true;
     }
     trim_cpu_pool();
 }
 
 void EmbeddedEngine::resume_memory(bool kv_cache, bool weights) {
     const std::lock_guard lock(mutex_);
-    if (kv_cache) released_cache_.clear();
+    if (kv_cache && cache_released_) {
+        released_cache_.clear();
+        if (device() != Device{}) cache_.resume();
+        cache_released_ = false;
+    }
     if (weights && !released_weights_.empty()) {
         released_weights_.clear();
         reason_ = "the weights' memory is back and holds no version yet: publish one";

@@ -9,7 +9,7 @@
 namespace tandem::engine {
 
 Scheduler::Scheduler(const SchedulerOptions& options, Decoder& decoder, KvCache& cache)
-    : options_(options), decoder_(decoder), cache_(cache), stream_(Stream::make_inline()) {}
+    : options_(options), decoder_(decoder), cache_(cache) {}
 
 std::vector<std::int32_t> Scheduler::Sample::tokens() const {
     std::vector<std::int32_t> all = prompt().tokens;
@@ -116,7 +116,7 @@ void Scheduler::prefill(std::vector<Admission> admitted, const std::vector<Prefi
     }
     for (const PrefillSequence& sequence : sequences) counts_.prefill_tokens += sequence.tokens.size();
     const Tensor logits = decoder_.prefill(sequences);
-    for (const auto& [from, to] : copies) cache_.copy_page(from, to);
+    for (const auto& [from, to] : copies) cache_.copy_page(decoder_.stream(), from, to);
     advance(first, rows, logits);
 }
 
@@ -175,11 +175,12 @@ void Scheduler::advance(std::size_t first, const std::vector<std::size_t>& rows,
     const std::span<Sample> samples = std::span(running_).subspan(first);
     const auto vocab = static_cast<std::size_t>(logits.dim(1));
     std::vector<std::int32_t> chosen;
+    const Tensor readable = on_host(logits);
     for (std::size_t i = 0; i < samples.size(); ++i) {
         const SampleOutput& out = samples[i].out();
         const double random =
             uniform(samples[i].job->seeds[out.prompt], samples[i].stream, out.tokens.size());
-        const auto row = std::span<const float>(logits.values<float>()).subspan(rows[i] * vocab, vocab);
+        const auto row = std::span<const float>(readable.values<float>()).subspan(rows[i] * vocab, vocab);
         chosen.push_back(sample_token(row, samples[i].prompt().params, random));
     }
     append_logprobs(samples, rows, chosen, logits);
@@ -193,6 +194,19 @@ void Scheduler::advance(std::size_t first, const std::vector<std::size_t>& rows,
     std::erase_if(running_, [](const Sample& sample) { return sample.job == nullptr; });
 }
 
+// The logits where the sampler can read them: themselves, or a copy in pinned memory.
+Tensor Scheduler::on_host(const Tensor& logits) {
+    if (logits.device().type == DeviceType::cpu) return logits;
+    if (host_logits_.bytes() < logits.bytes()) {
+        host_logits_ = {};
+        host_logits_ = Buffer(logits.bytes(), "engine.logits", pinned_pool());
+    }
+    Tensor readable = Tensor::borrow(host_logits_.span(), logits.shape(), logits.dtype());
+    copy(decoder_.stream(), logits, readable);
+    decoder_.stream().synchronize();
+    return readable;
+}
+
 // Of the samples whose requests want them. Runs of consecutive rows with one temperature go through the op
 // together.
 void Scheduler::append_logprobs(std::span<const Sample> samples, std::span<const std::size_t> rows,
@@ -201,6 +215,7 @@ void Scheduler::append_logprobs(std::span<const Sample> samples, std::span<const
         return samples[i].prompt().params.effective_temperature();
     };
     const auto wanted = [&](std::size_t i) { return samples[i].job->request.return_logprob; };
+    std::vector<float> logprobs(samples.size()), lse(samples.size());
     for (std::size_t begin = 0; begin < samples.size();) {
         std::size_t end = begin + 1;
         if (!wanted(begin)) {
@@ -213,10 +228,13 @@ void Scheduler::append_logprobs(std::span<const Sample> samples, std::span<const
         const std::size_t count = end - begin;
         const Tensor block =
             logits.rows(static_cast<std::int64_t>(rows[begin]), static_cast<std::int64_t>(count));
-        std::vector<float> logprobs(count), lse(count);
-        ops::token_logprobs(stream_, block, chosen.subspan(begin, count), temperature(begin), logprobs, lse);
-        for (std::size_t i = begin; i < end; ++i) samples[i].out().logprobs.push_back(logprobs[i - begin]);
+        ops::token_logprobs(decoder_.stream(), block, chosen.subspan(begin, count), temperature(begin),
+                            std::span(logprobs).subspan(begin, count), std::span(lse).subspan(begin, count));
         begin = end;
+    }
+    decoder_.stream().synchronize();
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+        if (wanted(i)) samples[i].out().logprobs.push_back(logprobs[i]);
     }
 }
 

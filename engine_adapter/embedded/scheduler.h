@@ -93,6 +93,7 @@ class Scheduler {
     void advance(std::size_t first, const std::vector<std::size_t>& rows, const Tensor& logits);
     void append_logprobs(std::span<const Sample> samples, std::span<const std::size_t> rows,
                          std::span<const std::int32_t> chosen, const Tensor& logits);
+    Tensor on_host(const Tensor& logits);
     bool finished(const Sample& sample) const;
     void release_pages(Sample& sample);
 
@@ -102,7 +103,7 @@ class Scheduler {
     std::deque<Sample> waiting_;   // by order
     std::vector<Sample> running_;  // by admission
     std::uint64_t next_order_ = 0;
-    Stream stream_;
+    Buffer host_logits_;  // pinned; of a decoder whose logits the host cannot read
     SchedulerCounts counts_;
 };
 

@@ -10,6 +10,7 @@
 #include <optional>
 #include <thread>
 
+#include "common/device/devices.h"
 #include "common/error.h"
 #include "common/http/server.h"
 #include "common/log.h"
@@ -40,6 +41,17 @@ void die_with_parent() {
         throw Error("the parent process ended before the engine started");
 }
 
+// Throws ConfigError when the machine has no such device.
+Device decide_device(const ServeOptions& options) {
+    try {
+        const Device device = device_from_name(options.device);
+        require_device(device);
+        return device;
+    } catch (const InvalidArgument& error) {
+        throw ConfigError("command line", "--device", error.what());
+    }
+}
+
 DType decide_dtype(const ServeOptions& options, const model::ModelConfig& config) {
     if (options.dtype == "auto") return config.torch_dtype;
     return dtype_from_name(options.dtype);
@@ -62,6 +74,7 @@ void serve(const ServeOptions& options) {
     const sigset_t signals = block_ending_signals();
     if (options.die_with_parent) die_with_parent();
     const model::ModelConfig config = model::read_model_config(options.model);
+    const Device device = decide_device(options);
     const bool load = options.load_format == "auto";
     if (load) model::check_weights(model::Safetensors::open(options.model), config);
     std::optional<tokenizer::Tokenizer> tokenizer;  // without one, requests must bring input_ids
@@ -78,6 +91,7 @@ void serve(const ServeOptions& options) {
     http::Server server(http_options);  // first: a port in use is found before gigabytes are read
 
     EmbeddedOptions engine_options;
+    engine_options.device = device;
     engine_options.dtype = decide_dtype(options, config);
     engine_options.kv_tokens = options.kv_tokens;
     engine_options.max_running = options.max_running;

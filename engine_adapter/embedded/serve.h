@@ -9,6 +9,7 @@ namespace tandem::engine {
 struct ServeOptions {
     std::string model;  // directory
     std::string listen = "127.0.0.1:30000";
+    std::string device = "cpu";        // cpu, cuda, cuda:N
     std::string dtype = "auto";        // auto: config.json's torch_dtype
     std::string load_format = "auto";  // dummy: no weights until the first sync
     std::int64_t weight_version = 1;   // of the weights in the directory

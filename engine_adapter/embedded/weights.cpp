@@ -10,12 +10,13 @@
 
 namespace tandem::engine {
 
-ModelWeights::ModelWeights(const model::ModelConfig& config, DType dtype)
+ModelWeights::ModelWeights(const model::ModelConfig& config, DType dtype, Stream& stream)
     : dtype_(dtype),
+      device_(stream.device()),
       tied_(config.tie_word_embeddings),
       layers_(static_cast<std::size_t>(config.num_hidden_layers)) {
     for (const model::ParameterSpec& spec : model::parameter_specs(config)) {
-        const Tensor tensor = Tensor::zeros(spec.shape, dtype, "engine.weights");
+        const Tensor tensor = Tensor::zeros(stream, spec.shape, dtype, "engine.weights");
         tensors_.push_back(tensor);
         slots_.push_back({{spec.name, spec.shape, dtype}, tensor.span()});
         const std::string prefix = spec.layer < 0 ? "" : "model.layers." + std::to_string(spec.layer) + ".";
@@ -58,7 +59,7 @@ void ModelWeights::point(const std::vector<Span>& memory, std::shared_ptr<const 
     std::vector<Tensor> there;
     for (std::size_t i = 0; i < slots_.size(); ++i) {
         const bool own = memory[i].data == slots_[i].memory.data;
-        there.push_back(own ? tensors_[i] : Tensor::borrow(memory[i], slots_[i].info.shape, dtype_));
+        there.push_back(own ? tensors_[i] : Tensor::borrow(memory[i], slots_[i].info.shape, dtype_, device_));
     }
     for (std::size_t i = 0; i < slots_.size(); ++i) *places_[i] = there[i];
     if (tied_) head_ = embedding_;
@@ -72,14 +73,15 @@ std::vector<WeightSlot> ModelWeights::current() const {
     return result;
 }
 
-void ModelWeights::load(const model::ModelConfig& config, const std::string& directory) {
+void ModelWeights::load(const model::ModelConfig& config, const std::string& directory, Stream& stream) {
     const auto files = model::Safetensors::open(directory);
     for (const std::string& name : model::check_weights(files, config)) {
         spdlog::info("{}: {} is left unused: it says nothing new", files.file(name), name);
     }
-    Stream stream = Stream::make_inline();
     for (std::size_t i = 0; i < slots_.size(); ++i) {
-        ops::cast(stream, files.tensor(slots_[i].info.name), tensors_[i]);
+        Tensor from = files.tensor(slots_[i].info.name);
+        if (from.device() != device_) from = from.to(stream, device_, "engine.load");
+        ops::cast(stream, from, tensors_[i]);
         stream.synchronize();
         files.release(slots_[i].info.name);
     }

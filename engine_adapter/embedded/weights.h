@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/device/stream.h"
 #include "common/model/model_config.h"
 #include "common/tensor/tensor.h"
 #include "engine_adapter/receiver/weight_target.h"
@@ -27,15 +28,17 @@ struct LayerWeights {
 
 class ModelWeights {
   public:
-    ModelWeights(const model::ModelConfig& config, DType dtype);  // zeros
+    // Zeros on the stream's device, in its order.
+    ModelWeights(const model::ModelConfig& config, DType dtype, Stream& stream);
     ModelWeights(const ModelWeights&) = delete;
     ModelWeights& operator=(const ModelWeights&) = delete;
 
     // Fills every tensor from a Hugging Face directory, cast to the engine's dtype. Throws ConfigError naming
-    // file and tensor: missing, unknown, wrong shape, not a float dtype.
-    void load(const model::ModelConfig& config, const std::string& directory);
+    // file and tensor: missing, unknown, wrong shape, not a float dtype. Blocks until `stream` is past it.
+    void load(const model::ModelConfig& config, const std::string& directory, Stream& stream);
 
     DType dtype() const { return dtype_; }
+    Device device() const { return device_; }
     const Tensor& embedding() const { return embedding_; }
     const Tensor& head() const { return head_; }  // the embedding when tied
     const Tensor& norm() const { return norm_; }
@@ -56,6 +59,7 @@ class ModelWeights {
     Tensor& place_of(const std::string& suffix, int layer);
 
     DType dtype_;
+    Device device_;
     bool tied_;
     Tensor embedding_, norm_, head_;
     std::vector<LayerWeights> layers_;

@@ -23,7 +23,11 @@ std::vector<TensorInfo> infos_of(const std::vector<WeightSlot>& weights) {
 }  // namespace
 
 Updater::Updater(WeightTarget& target, int copy_threads, double link_bytes_per_s)
-    : target_(target), tensors_(infos_of(target.weights())), team_(copy_threads), link_(link_bytes_per_s) {}
+    : target_(target),
+      tensors_(infos_of(target.weights())),
+      access_(target.device()),
+      team_(copy_threads),
+      link_(link_bytes_per_s) {}
 
 Capabilities Updater::capabilities(const std::string& engine, int depth) const {
     return {engine, tensors_, target_.version(), depth, target_.can_alias()};

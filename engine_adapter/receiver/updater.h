@@ -22,6 +22,7 @@
 #include "engine_adapter/receiver/link.h"
 #include "engine_adapter/receiver/team.h"
 #include "engine_adapter/receiver/update.h"
+#include "engine_adapter/receiver/weight_access.h"
 
 namespace tandem::engine {
 
@@ -61,6 +62,7 @@ class Updater {
 
     WeightTarget& target_;
     const std::vector<TensorInfo> tensors_;
+    WeightAccess access_;  // to the engine's own memory
     Team team_;
     Link link_;
     std::unique_ptr<Attachment> attached_;

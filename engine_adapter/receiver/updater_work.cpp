@@ -32,7 +32,7 @@ void Updater::copy_verified(std::int64_t index, std::span<const ops::Checksum> c
         ops::CopyItem item = attached_->copy_of(transfers[i]);
         item.checksum = &found_[i];
         link_.take(attached_->source_bytes(transfers[i]));
-        copy_here(item);
+        access_.write(item);
     });
     for (std::size_t i = 0; i < transfers.size(); ++i) {
         if (found_[i] == checksums[i]) continue;
@@ -92,9 +92,10 @@ void Updater::apply_verified(std::int64_t index, std::span<const DeltaEntry> ent
         const std::size_t width = dtype_size(tensors_[t.tensor].dtype);
         const ConstSpan encoded = attached_->bytes_of(0, entries[i].offset, entries[i].bytes);
         try {
-            ops::delta_apply(static_cast<ops::DeltaCodec>(entries[i].codec), encoded, width,
-                             static_cast<std::int64_t>(t.rows), static_cast<std::int64_t>(t.row_elements),
-                             target_.weights()[t.tensor].memory.data + t.to, t.to_stride);
+            access_.apply(
+                static_cast<ops::DeltaCodec>(entries[i].codec), encoded,
+                {target_.weights()[t.tensor].memory.data + t.to, t.to_stride,
+                 static_cast<std::int64_t>(t.rows), static_cast<std::int64_t>(t.row_elements), width});
         } catch (const ProtocolError& error) {
             throw ProtocolError(
                 fmt::format("bucket {}: {}: {}", index, attached_->describe(t), error.what()));
@@ -107,7 +108,7 @@ void Updater::compare_own(std::span<const ops::Checksum> checksums) {
     const std::vector<Transfer>& transfers = attached_->plan().transfers;
     found_.resize(transfers.size());
     team_.run(transfers.size(),
-              [&](std::size_t i) { found_[i] = ops::copy_checksum(attached_->reading_of(transfers[i])); });
+              [&](std::size_t i) { found_[i] = access_.checksum(attached_->reading_of(transfers[i])); });
     for (std::size_t i = 0; i < transfers.size(); ++i) {
         if (found_[i] == checksums[i]) continue;
         throw ProtocolError(fmt::format("{} differs: the engine holds {}, the trainer {}",
@@ -150,7 +151,7 @@ std::vector<ops::Checksum> Updater::checksums() {
     const auto& weights = target_.weights();
     std::vector<ops::Checksum> result(weights.size());
     team_.run(weights.size(), [&](std::size_t i) {
-        result[i] = ops::checksum(elsewhere_.empty() ? weights[i].memory : elsewhere_[i]);
+        result[i] = elsewhere_.empty() ? access_.checksum(weights[i].memory) : ops::checksum(elsewhere_[i]);
     });
     return result;
 }

@@ -22,7 +22,8 @@ class WeightTarget {
   public:
     virtual ~WeightTarget() = default;
     virtual const std::vector<WeightSlot>& weights() const = 0;
-    virtual std::int64_t version() const = 0;  // 0: no whole version
+    virtual std::int64_t version() const = 0;     // 0: no whole version
+    virtual Device device() const { return {}; }  // that the weights lie on
 
     // The weights are about to be overwritten: from here until commit the engine refuses to generate. Throws
     // InvalidArgument unless generation is paused.

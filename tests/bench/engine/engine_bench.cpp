@@ -138,10 +138,11 @@ double decode_seconds(Decoder& decoder, KvCache& cache, std::size_t batch) {
 
 nlohmann::json measure(DType dtype, std::int64_t layers, int threads) {
     const model::ModelConfig config = smollm2_135m(layers);
-    ModelWeights weights(config, dtype);
+    Stream stream = Stream::make_compute({});
+    ModelWeights weights(config, dtype, stream);
     fill(weights);
     KvCache cache(config, dtype, 32 * 96 + 160, 16);
-    Decoder decoder(config, weights, cache);
+    Decoder decoder(config, weights, cache, stream);
     const double rate = read_rate(weights, threads);
     const double bound = rate / static_cast<double>(weight_bytes(weights));
     nlohmann::json rows = nlohmann::json::array();

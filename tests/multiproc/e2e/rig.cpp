@@ -16,9 +16,9 @@
 namespace tandem::e2e {
 
 WeightSets::Set::Set(const model::ModelConfig& config)
-    : weights(config, DType::float32),
+    : weights(config, DType::float32, stream),
       cache(config, DType::float32, 96, 16),
-      decoder(config, weights, cache) {
+      decoder(config, weights, cache, stream) {
     for (const engine::WeightSlot& slot : weights.slots())
         tensors.push_back(Tensor::borrow(slot.memory, slot.info.shape, slot.info.dtype));
 }

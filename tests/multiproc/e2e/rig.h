@@ -42,6 +42,7 @@ class WeightSets {
     // deque: a decoder keeps references to its config and weights.
     struct Set {
         explicit Set(const model::ModelConfig& config);
+        Stream stream = Stream::make_inline();
         engine::ModelWeights weights;
         engine::KvCache cache;
         engine::Decoder decoder;

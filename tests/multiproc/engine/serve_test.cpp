@@ -65,6 +65,42 @@ TEST(Serve, ServesADirectoryAndEndsCleanly) {
     EXPECT_EQ(program.wait(), 0) << program.output();
 }
 
+// What a server answers to two requests, and the checksums of its weights.
+json answers_on(const std::string& directory, const std::string& device) {
+    Program program(
+        {"serve", "--model", directory, "--listen", "127.0.0.1:0", "--threads", "1", "--device", device});
+    const std::string url = program.url();
+    EXPECT_FALSE(url.empty()) << program.output();
+    http::Client client(url);
+    json result = json::array();
+    for (const int seed : {1, 2}) {
+        const json answer = client.post_json("/generate",
+                                             {{"input_ids", {1, 2, 3}},
+                                              {"sampling_params", {{"max_new_tokens", 20}, {"seed", seed}}},
+                                              {"return_logprob", true}},
+                                             soon());
+        result.push_back({answer["output_ids"], answer["meta_info"]["output_token_logprobs"]});
+    }
+    result.push_back(client.post_json("/weights_checker", json::object(), soon())["ranks"]);
+    program.signal(SIGTERM);
+    EXPECT_EQ(program.wait(), 0) << program.output();
+    return result;
+}
+
+TEST(Serve, AnswersOnAnEmulatedGpuAsOnTheCpu) {
+    const TemporaryDirectory directory;
+    write_tiny_model(directory.path(), tiny_config(), 3);
+    const json here = answers_on(directory.path(), "cpu");
+    ::setenv("TANDEM_EMULATED_GPUS", "2", 1);
+    EXPECT_EQ(answers_on(directory.path(), "cuda"), here);
+    EXPECT_EQ(answers_on(directory.path(), "cuda:1"), here);
+    EXPECT_THAT(refusal({"serve", "--model", directory.path(), "--device", "cuda:2"}),
+                AllOf(HasSubstr("--device"), HasSubstr("there are cuda:0 to cuda:1")));
+    ::unsetenv("TANDEM_EMULATED_GPUS");
+    EXPECT_THAT(refusal({"serve", "--model", directory.path(), "--device", "tpu"}),
+                AllOf(HasSubstr("--device"), HasSubstr("known: cpu, cuda")));
+}
+
 TEST(Serve, AnswersWhatWaitsBeforeItEnds) {
     const TemporaryDirectory directory;
     write_tiny_model(directory.path(), tiny_config(), 3);

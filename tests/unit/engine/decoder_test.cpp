@@ -24,9 +24,9 @@ std::vector<std::int32_t> random_tokens(std::size_t count, std::uint64_t seed) {
 struct Rig {
     explicit Rig(const TinyOptions& options, DType dtype = DType::float32)
         : config(tiny_config(options)),
-          weights(config, dtype),
+          weights(config, dtype, stream),
           cache(config, dtype, 2048, 16),
-          decoder(config, weights, cache) {
+          decoder(config, weights, cache, stream) {
         fill_weights(weights.slots(), 7);
     }
     PrefillSequence sequence(const std::vector<std::int32_t>& tokens, std::int64_t room = 0) {
@@ -37,6 +37,7 @@ struct Rig {
         return result;
     }
     model::ModelConfig config;
+    Stream stream = Stream::make_inline();
     ModelWeights weights;
     KvCache cache;
     Decoder decoder;

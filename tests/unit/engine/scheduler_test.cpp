@@ -15,9 +15,9 @@ namespace {
 struct Rig {
     explicit Rig(std::int64_t kv_tokens = 4096, SchedulerOptions options = {})
         : config(tiny_config()),
-          weights(config, DType::float32),
+          weights(config, DType::float32, stream),
           cache(config, DType::float32, kv_tokens, 16),
-          decoder(config, weights, cache),
+          decoder(config, weights, cache, stream),
           scheduler(options, decoder, cache) {
         fill_weights(weights.slots(), 5);
     }
@@ -27,6 +27,7 @@ struct Rig {
     bool all_pages_free() { return cache.pool().free() == cache.pool().total(); }
 
     model::ModelConfig config;
+    Stream stream = Stream::make_inline();
     ModelWeights weights;
     KvCache cache;
     Decoder decoder;
