@@ -33,6 +33,7 @@ endfunction()
 # Tests are built with -O1: their own code is not what is measured.
 add_custom_target(tandem_asan_tests)
 add_custom_target(tandem_tsan_tests)
+add_custom_target(tandem_gpu_tests)
 if(TANDEM_TESTS)
   set(CMAKE_PCH_WARN_INVALID OFF)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/test_headers.cpp CONTENT "// see TandemTargets.cmake\n")
@@ -42,8 +43,9 @@ if(TANDEM_TESTS)
   target_precompile_headers(tandem_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
 endif()
 
-# tandem_test(NAME SOURCES … DEPS … [LABELS unit|contract|multiproc|gpu|asan|tsan] [TIMEOUT s] [PROCESSORS n])
-# A test with the label gpu needs a real one: it is built with TANDEM_CUDA only.
+# tandem_test(NAME SOURCES … DEPS … [LABELS unit|contract|multiproc|gpu|sanitize|asan|tsan] [TIMEOUT s] [PROCESSORS n])
+# A test with the label gpu needs a real one: it is built with TANDEM_CUDA only; sanitize beside it lets
+# scripts/gpu_check.sh run it under compute-sanitizer too (seconds without it).
 # One GoogleTest binary, one ctest entry. The labels asan and tsan put it on the list of the sanitizer runs.
 function(tandem_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;PROCESSORS" "SOURCES;DEPS;LABELS;ENVIRONMENT" ${ARGN})
@@ -66,9 +68,9 @@ function(tandem_test name)
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
-  foreach(sanitizer asan tsan)
-    if(sanitizer IN_LIST ARG_LABELS)
-      add_dependencies(tandem_${sanitizer}_tests ${name})
+  foreach(list asan tsan gpu)
+    if(list IN_LIST ARG_LABELS)
+      add_dependencies(tandem_${list}_tests ${name})
     endif()
   endforeach()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" PROCESSORS ${ARG_PROCESSORS}

@@ -1,0 +1,129 @@
+// The device layer on the first real GPU: streams, events, copies, pools, pinned memory and refusals.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "common/device/cuda/native.h"
+#include "common/device/devices.h"
+#include "common/device/export.h"
+#include "common/device/memory.h"
+#include "common/device/stream.h"
+#include "common/device/tier.h"
+#include "common/tensor/tensor.h"
+
+namespace tandem {
+namespace {
+
+const Device kGpu{DeviceType::cuda, 0};
+constexpr std::int64_t kMany = 1 << 22;
+
+std::vector<std::int32_t> count_from(std::int32_t first, std::int64_t n) {
+    std::vector<std::int32_t> values(static_cast<std::size_t>(n));
+    std::iota(values.begin(), values.end(), first);
+    return values;
+}
+
+TEST(Gpu, IsThereAndNamed) {
+    require_device(kGpu);
+    EXPECT_FALSE(is_emulated(kGpu));
+    const DeviceInfo info = device_info(kGpu);
+    EXPECT_GE(info.capability, 80);
+    EXPECT_GT(info.total_bytes, std::uint64_t{8} << 30);
+    RecordProperty("gpu", info.name);
+}
+
+TEST(Gpu, TensorsGoThereAndBackOnTwoStreams) {
+    Stream compute = Stream::make_compute(kGpu);
+    Stream beside = Stream::make(kGpu, "beside");
+    EXPECT_NE(cuda::native(compute), cuda::native(beside));
+    Buffer pinned(kMany * 4, "gpu_test", pinned_pool());
+    for (int round = 0; round < 10; ++round) {
+        const auto values = count_from(round, kMany);
+        std::memcpy(pinned.data(), values.data(), pinned.bytes());
+        const Tensor there = Tensor::empty(compute, {kMany}, DType::int32, "gpu_test");
+        beside.wait(compute.record());  // the memory is the compute stream's
+        copy(beside, pinned.span(), there.span());
+        compute.wait(beside.record());
+        const Tensor twin = Tensor::empty(compute, {kMany}, DType::int32, "gpu_test");
+        copy(compute, there, twin);
+        ASSERT_EQ(twin.to_host(compute).to_vector<std::int32_t>(), values) << round;
+    }
+    EXPECT_EQ(
+        Tensor::zeros(compute, {1000}, DType::int32, "gpu_test").to_host(compute).to_vector<std::int32_t>(),
+        std::vector<std::int32_t>(1000, 0));
+}
+
+TEST(Gpu, EventsPollAndHostCallsComeInOrder) {
+    Stream stream = Stream::make(kGpu, "events");
+    std::vector<int> order;
+    for (int i = 0; i < 50; ++i) stream.call_host([&order, i] { order.push_back(i); });
+    const Event event = stream.record();
+    event.wait(Deadline::after_ms(10'000));
+    EXPECT_EQ(event.poll(), Poll::done);
+    EXPECT_EQ(order.size(), 50U);
+    EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+    stream.call_host([] { throw Error("the host's part failed"); });
+    EXPECT_THROW(stream.synchronize(), Error);
+}
+
+TEST(Gpu, FreedMemoryIsNotHandedOutBeforeTheStreamIsPastIt) {
+    Stream stream = Stream::make_compute(kGpu);
+    std::vector<Tensor> kept;
+    for (std::int32_t i = 0; i < 20; ++i) {
+        const auto values = count_from(i, kMany / 4);
+        const Tensor source = Tensor::from<std::int32_t>(values, {kMany / 4});
+        const Tensor there = source.to(stream, kGpu, "gpu_test");
+        kept.push_back(Tensor::empty({kMany / 4}, DType::int32, "gpu_test", pinned_pool()));
+        copy(stream, there, kept.back());
+        stream.record().wait(Deadline::after_ms(10'000));  // `source` may go
+    }
+    for (std::int32_t i = 0; i < 20; ++i) {
+        EXPECT_EQ(kept[static_cast<std::size_t>(i)].to_vector<std::int32_t>(), count_from(i, kMany / 4)) << i;
+    }
+    trim_device_pool(kGpu);
+}
+
+TEST(Gpu, PinnedTierKeepsState) {
+    Stream stream = Stream::make_compute(kGpu);
+    const auto tier = make_pinned_tier(kMany * 4, "gpu_test_tier");
+    const auto values = count_from(7, kMany);
+    Tensor there = Tensor::from<std::int32_t>(values, {kMany}).to(stream, kGpu, "gpu_test");
+    tier->write(stream, 0, there.span());
+    fill_zero(stream, there.span());
+    tier->read(stream, 0, there.span());
+    EXPECT_EQ(there.to_host(stream).to_vector<std::int32_t>(), values);
+}
+
+TEST(Gpu, OutOfMemoryNamesTagAskedAndFree) {
+    const std::uint64_t total = device_info(kGpu).total_bytes;
+    Stream stream = Stream::make_compute(kGpu);
+    try {
+        const Buffer more(total * 2, "kv_cache", device_pool(kGpu));
+        FAIL() << "twice what there is";
+    } catch (const OutOfMemory& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("cuda:0 is out of memory: asked for"));
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("for 'kv_cache'"));
+        EXPECT_GT(error.free_bytes(), 0U);
+    }
+    EXPECT_THROW(ExportArena::create(kGpu, total * 2), OutOfMemory);
+    const Buffer some(1 << 20, "gpu_test", device_pool(kGpu));  // and goes on
+    fill_zero(stream, some.span());
+    stream.synchronize();
+}
+
+TEST(Gpu, PoolMemoryCannotBeExported) {
+    Stream stream = Stream::make_compute(kGpu);
+    const Buffer some(4 << 20, "gpu_test", device_pool(kGpu));
+    EXPECT_THROW(export_range(kGpu, some.span()), IpcRefused);
+    const ExportArena arena = ExportArena::create(kGpu, 4 << 20);
+    EXPECT_THROW(OpenedArena::open(kGpu, arena.handle(), arena.bytes()), IpcRefused);  // its own
+    const ExportedRange range = export_range(kGpu, {arena.data() + 1024, 512});
+    EXPECT_EQ(range.handle, arena.handle());
+    EXPECT_EQ(range.offset, 1024U);
+}
+
+}  // namespace
+}  // namespace tandem
