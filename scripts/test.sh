@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every test that this machine can run: unit, contract, multi-process and lint, then the multi-threaded parts again under
-# the address and the thread sanitizer. Installs what is missing.
+# the address and the thread sanitizer. Installs what is missing. Builds for GPUs as well where nvcc is.
 #   scripts/test.sh [--quick]        --quick: no sanitizer builds
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -20,12 +20,16 @@ case "${1:-}" in
 esac
 scripts/install.sh --tests
 
+# With a CUDA toolkit, for GPUs too: everything is compiled, and the tests are the same ones.
+build=cpu
+if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then build=cuda; fi
+
 cores=$(nproc)
 step() { printf '\n== %s (%s s)\n' "$1" "$SECONDS"; }
 
-step "build"
-cmake --preset cpu >/dev/null
-cmake --build --preset cpu
+step "build ($build)"
+cmake --preset "$build" >/dev/null
+cmake --build --preset "$build"
 step "tests"
 # Without a GPU the label gpu leaves the list, and without the right to make network namespaces the label netns: what
 # could not run is said again at the end. Nothing else is left out.
