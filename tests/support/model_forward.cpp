@@ -34,10 +34,10 @@ trainer::Sample sample_of(const Tokens& tokens, const Tokens& mask) {
 struct Engine {
     Engine(const std::string& directory, DType dtype, std::size_t length)
         : config(model::read_model_config(directory)),
-          weights(config, dtype),
+          weights(config, dtype, stream),
           cache(config, dtype, round_up(length), kPage),
-          decoder(config, weights, cache) {
-        weights.load(config, directory);
+          decoder(config, weights, cache, stream) {
+        weights.load(config, directory, stream);
         for (std::int64_t i = 0; i < cache.pages_for(static_cast<std::int64_t>(length)); ++i)
             pages.push_back(cache.pool().take());
     }
@@ -50,6 +50,7 @@ struct Engine {
         return decoder.decode({{token}, {static_cast<std::int32_t>(position) + 1}, {pages}});
     }
     model::ModelConfig config;
+    Stream stream = Stream::make_inline();
     engine::ModelWeights weights;
     engine::KvCache cache;
     engine::Decoder decoder;
