@@ -13,6 +13,22 @@ Stream& inline_stream() {
 
 }  // namespace
 
+Poll Work::poll() const {
+    const Poll state = event_.poll();
+    if (state != Poll::done || !check_) return state;
+    try {
+        check_();
+        return Poll::done;
+    } catch (const std::exception&) {
+        return Poll::failed;
+    }
+}
+
+void Work::wait(Deadline deadline) const {
+    event_.wait(deadline);
+    if (check_) check_();
+}
+
 MemoryPool& Communicator::memory(Device device) {
     require(
         device.type == DeviceType::cpu,

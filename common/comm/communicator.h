@@ -19,7 +19,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -68,13 +70,22 @@ struct P2POp {
 class Work {
   public:
     Work() = default;
-    explicit Work(Event event) : event_(std::move(event)) {}
-    Poll poll() const { return event_.poll(); }
-    void wait(Deadline deadline) const { event_.wait(deadline); }
+    // `check`, once the event is done: throws when what it marks was cut short.
+    explicit Work(Event event, std::function<void()> check = {})
+        : event_(std::move(event)), check_(std::move(check)) {}
+    Poll poll() const;
+    void wait(Deadline deadline) const;
     const Event& event() const { return event_; }  // for Stream::wait
 
   private:
     Event event_;
+    std::function<void()> check_;
+};
+
+// Who aborted the job, and why.
+struct AbortNote {
+    std::string who;
+    std::string reason;
 };
 
 // Memory that other processes of this host may map too.
@@ -115,6 +126,7 @@ class Communicator {
     virtual void set_timeout(std::chrono::milliseconds timeout) = 0;  // default 60 s
     virtual std::chrono::milliseconds timeout() const = 0;
     virtual void abort(const std::string& reason) noexcept = 0;
+    virtual std::optional<AbortNote> aborted() const { return std::nullopt; }
 
     // Single-item and host-blocking forms, on an inline stream.
     void all_gather(ConstSpan send, Span recv);

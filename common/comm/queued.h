@@ -45,6 +45,7 @@ class Collectives : public Operations {
     virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
     virtual std::chrono::milliseconds timeout() const = 0;
     virtual void abort(const std::string& reason) noexcept = 0;
+    virtual std::optional<AbortNote> aborted() const = 0;
 };
 
 class QueuedCommunicator final : public Communicator {
@@ -75,6 +76,7 @@ class QueuedCommunicator final : public Communicator {
     void set_timeout(std::chrono::milliseconds timeout) override;
     std::chrono::milliseconds timeout() const override { return collectives_->timeout(); }
     void abort(const std::string& reason) noexcept override { collectives_->abort(reason); }
+    std::optional<AbortNote> aborted() const override { return collectives_->aborted(); }
 
   private:
     Work launch(Stream& stream, std::function<void(Operations&)> body);

@@ -42,6 +42,7 @@ class GlooCollectives final : public Collectives {
         return std::chrono::milliseconds(group_.mesh().timeout_ms.load());
     }
     void abort(const std::string& reason) noexcept override { group_.mesh().abort(reason); }
+    std::optional<AbortNote> aborted() const override { return group_.mesh().aborted(); }
 
   private:
     Group group_;

@@ -211,6 +211,12 @@ std::uint32_t Mesh::count_split(const std::string& name, const std::vector<int>&
     return splits_[{name, ranks}]++;
 }
 
+std::optional<AbortNote> Mesh::aborted() const {
+    const std::lock_guard lock(mutex_);
+    if (!aborted_) return std::nullopt;
+    return AbortNote{abort_who_, abort_reason_};
+}
+
 void Mesh::throw_if_aborted(std::string_view phase) const {
     const std::lock_guard lock(mutex_);
     if (aborted_) {

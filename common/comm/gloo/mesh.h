@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/comm/communicator.h"
 #include "common/comm/gloo/address.h"
 #include "common/comm/gloo/waits.h"
 #include "common/comm/store.h"
@@ -52,6 +54,7 @@ class Mesh {
     std::uint32_t count_split(const std::string& name, const std::vector<int>& ranks);
 
     void abort(const std::string& reason) noexcept { abort_as(rank_name(rank_), reason); }
+    std::optional<AbortNote> aborted() const;
     void throw_if_aborted(std::string_view phase) const;
 
     std::atomic<std::int64_t> timeout_ms{60'000};

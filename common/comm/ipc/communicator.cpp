@@ -85,6 +85,10 @@ class IpcCollectives final : public Collectives {
     void abort(const std::string& reason) noexcept override {
         group_.job().abort(group_.rank().name(), reason);
     }
+    std::optional<AbortNote> aborted() const override {
+        if (!group_.job().aborted()) return std::nullopt;
+        return AbortNote{group_.job().abort_who(), group_.job().abort_reason()};
+    }
 
   private:
     Group group_;

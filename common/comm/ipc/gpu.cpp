@@ -45,7 +45,6 @@ std::byte* ArenaPool::allocate(std::size_t bytes) {
     }
     Arena arena;
     arena.memory = ExportArena::create(device_, std::max(bytes + 256, kArenaBytes), "comm_arenas");
-    arena.handle = arena.memory.handle();
     arena.blocks = make_range_pool(arena.memory.span(), "export arena", device_);
     arenas_.push_back(std::move(arena));
     return arenas_.back().blocks->allocate(bytes);
@@ -61,12 +60,19 @@ Place ArenaPool::place_of(ConstSpan memory) const {
     const Arena* arena = find(memory);
     if (arena == nullptr) return {};
     Place place;
-    place.handle = arena->handle;
+    if (!arena->handle) arena->handle = arena->memory.handle();
+    place.handle = *arena->handle;
     place.arena_bytes = arena->memory.bytes();
     place.offset = static_cast<std::uint64_t>(memory.data - arena->memory.data());
     place.address = reinterpret_cast<std::uintptr_t>(memory.data);
     place.pid = ::getpid();
     return place;
+}
+
+Span ArenaPool::arena_of(ConstSpan memory) const {
+    const std::lock_guard lock(mutex_);
+    const Arena* arena = memory.bytes == 0 ? nullptr : find(memory);
+    return arena == nullptr ? Span{} : arena->memory.span();
 }
 
 const std::byte* Gpu::reach(const Place& place) {

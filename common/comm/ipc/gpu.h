@@ -35,10 +35,12 @@ class ArenaPool final : public MemoryPool {
     void release(std::byte* data, std::size_t bytes) noexcept override;
     Place place_of(ConstSpan memory) const;  // pid 0: not of this pool
 
+    Span arena_of(ConstSpan memory) const;  // the whole arena that holds it; empty: not of this pool
+
   private:
     struct Arena {
         ExportArena memory;
-        IpcHandle handle;
+        mutable std::optional<IpcHandle> handle;  // asked for when a peer needs it
         std::unique_ptr<MemoryPool> blocks;
     };
     const Arena* find(ConstSpan memory) const;

@@ -63,7 +63,7 @@ class OnGpu final : public Collectives {
             back.emplace_back(recv, item.recv);
             there.push_back({inside(item.send, item.recv, recv, buffers), recv});
         }
-        finish([&] { inner_->all_gather(there, stream_); }, back);
+        finish([&] { return inner_->all_gather(there, stream_); }, back);
     }
     void reduce_scatter(const std::vector<ReduceScatterItem>& items, ReduceOp op) override {
         std::vector<Buffer> buffers;
@@ -76,24 +76,24 @@ class OnGpu final : public Collectives {
             there.push_back({send, recv, item.dtype, item.accumulate});
             back.emplace_back(recv, item.recv);
         }
-        finish([&] { inner_->reduce_scatter(there, op, stream_); }, back);
+        finish([&] { return inner_->reduce_scatter(there, op, stream_); }, back);
     }
     void all_reduce(Span inout, DType dtype, ReduceOp op) override {
         std::vector<Buffer> buffers;
         const Span there = take(inout, buffers);
-        finish([&] { inner_->all_reduce(there, dtype, op, stream_); }, {{there, inout}});
+        finish([&] { return inner_->all_reduce(there, dtype, op, stream_); }, {{there, inout}});
     }
     void broadcast(Span memory, int root) override {
         std::vector<Buffer> buffers;
         const Span there = take(memory, buffers);
-        finish([&] { inner_->broadcast(there, root, stream_); }, {{there, memory}});
+        finish([&] { return inner_->broadcast(there, root, stream_); }, {{there, memory}});
     }
     void all_to_all(const AllToAllItem& item) override {
         std::vector<Buffer> buffers;
         AllToAllItem there = item;
         there.send = take({const_cast<std::byte*>(item.send.data), item.send.bytes}, buffers);
         there.recv = take(item.recv, buffers);
-        finish([&] { inner_->all_to_all(there, stream_); }, {{there.recv, item.recv}});
+        finish([&] { return inner_->all_to_all(there, stream_); }, {{there.recv, item.recv}});
     }
     void p2p(const std::vector<P2POp>& ops) override {
         std::vector<Buffer> buffers;
@@ -103,10 +103,10 @@ class OnGpu final : public Collectives {
             there.push_back({op.kind, op.peer, take(op.memory, buffers)});
             if (op.kind == P2POp::Kind::recv) back.emplace_back(there.back().memory, op.memory);
         }
-        finish([&] { inner_->p2p(there, stream_); }, back);
+        finish([&] { return inner_->p2p(there, stream_); }, back);
     }
     void barrier() override {
-        finish([&] { inner_->barrier(stream_); }, {});
+        finish([&] { return inner_->barrier(stream_); }, {});
     }
 
     std::shared_ptr<Collectives> split(const std::vector<int>& ranks, const std::string& name) override {
@@ -116,6 +116,7 @@ class OnGpu final : public Collectives {
     void set_timeout(std::chrono::milliseconds timeout) override { inner_->set_timeout(timeout); }
     std::chrono::milliseconds timeout() const override { return inner_->timeout(); }
     void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
+    std::optional<AbortNote> aborted() const override { return inner_->aborted(); }
 
   private:
     // A copy on the GPU.
@@ -135,7 +136,7 @@ class OnGpu final : public Collectives {
     template <typename Call>
     void finish(const Call& call, const std::vector<std::pair<Span, Span>>& back) {
         try {
-            call();
+            call().wait(Deadline::after(std::chrono::seconds(60)));
         } catch (...) {
             stream_.synchronize();  // the buffers go now
             throw;

@@ -1,0 +1,83 @@
+#include "common/comm/nccl/api.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <mutex>
+
+#include "common/device/cuda/native.h"
+#include "common/device/devices.h"
+#include "common/error.h"
+#include "common/log.h"
+
+namespace tandem::comm::nccl {
+namespace {
+
+constexpr int kOldest = 21800;
+
+std::string version_text(int version) {
+    return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+class Library {
+  public:
+    explicit Library(std::string file)
+        : file_(std::move(file)), handle_(::dlopen(file_.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+        if (handle_ != nullptr) return;
+        const char* why = ::dlerror();
+        throw DeviceUnavailable(fmt::format(
+            "NCCL cannot be loaded: {}; install it (libnccl.so.2, 2.18 or newer), or name the file in "
+            "TANDEM_NCCL, or use TANDEM_COMM=ipc on one host",
+            why == nullptr ? file_ : why));
+    }
+    template <typename Function>
+    void find(const char* name, Function& function, bool needed = true) const {
+        function = reinterpret_cast<Function>(::dlsym(handle_, name));
+        if (function == nullptr && needed)
+            throw DeviceUnavailable(fmt::format("{} has no {}: NCCL 2.18 or newer is needed", file_, name));
+    }
+
+  private:
+    std::string file_;
+    void* handle_;  // for the life of the process
+};
+
+Api load() {
+    const char* named = std::getenv("TANDEM_NCCL");
+    const Library library(named != nullptr && *named != '\0' ? named : "libnccl.so.2");
+    Api api;
+    library.find("ncclGetVersion", api.get_version);
+    library.find("ncclGetUniqueId", api.get_unique_id);
+    library.find("ncclCommInitRankConfig", api.comm_init_rank_config);
+    library.find("ncclCommFinalize", api.comm_finalize);
+    library.find("ncclCommDestroy", api.comm_destroy);
+    library.find("ncclCommAbort", api.comm_abort);
+    library.find("ncclCommGetAsyncError", api.comm_get_async_error);
+    library.find("ncclCommRegister", api.comm_register, false);
+    library.find("ncclCommDeregister", api.comm_deregister, false);
+    library.find("ncclGetErrorString", api.get_error_string);
+    library.find("ncclGetLastError", api.get_last_error);
+    library.find("ncclGroupStart", api.group_start);
+    library.find("ncclGroupEnd", api.group_end);
+    library.find("ncclAllGather", api.all_gather);
+    library.find("ncclReduceScatter", api.reduce_scatter);
+    library.find("ncclAllReduce", api.all_reduce);
+    library.find("ncclBroadcast", api.broadcast);
+    library.find("ncclSend", api.send);
+    library.find("ncclRecv", api.recv);
+    api.native_stream = [](Stream& stream) -> NativeStream { return cuda::native(stream); };
+    int version = 0;
+    if (api.get_version(&version) != Result::success || version < kOldest)
+        throw DeviceUnavailable(fmt::format("NCCL is {}; 2.18 or newer is needed", version_text(version)));
+    spdlog::info("NCCL {}", version_text(version));
+    return api;
+}
+
+}  // namespace
+
+const Api& loaded() {
+    static const Api api = load();  // again at the next call when it throws
+    return api;
+}
+
+}  // namespace tandem::comm::nccl

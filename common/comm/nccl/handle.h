@@ -1,0 +1,58 @@
+// One communicator of NCCL and its non-blocking protocol: every call may answer "in progress", and is over
+// when the asynchronous state says so; every such wait has a deadline. Abort from any thread.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "common/comm/nccl/api.h"
+#include "common/deadline.h"
+
+namespace tandem::comm::nccl {
+
+class Handle {
+  public:
+    // Collective. Throws DeadlineExceeded when the others do not come, TransportError, CudaError.
+    Handle(const Api& api, const UniqueId& id, int rank, int size, const std::string& name,
+           Deadline deadline);
+    // Finalizes, unless aborted: pending work may still finish, for a while.
+    ~Handle();
+    Handle(const Handle&) = delete;
+    Handle& operator=(const Handle&) = delete;
+
+    const std::string& name() const { return name_; }
+    // Runs `calls` between group start and end, one launch for all of them, then waits until NCCL has
+    // launched. `calls` answers the first result that is neither success nor in progress.
+    void launch(const std::string& phase, Deadline deadline,
+                const std::function<Result(const Api&, Comm)>& calls);
+    // The asynchronous state, for whoever watches: success, in_progress, or what went wrong. After an abort:
+    // success.
+    Result state();
+    std::string last_error() const;
+    // Registers the memory once; nothing where NCCL does not offer it or refuses.
+    void register_memory(Span memory);
+
+    void abort() noexcept;
+    bool aborted() const { return aborted_.load(); }
+
+    // What a result other than success means, as an exception.
+    [[noreturn]] static void fail(const Api& api, Result result, const std::string& phase,
+                                  const std::string& detail);
+
+  private:
+    // Waits until nothing is in progress any more.
+    void settle(Result result, const std::string& phase, Deadline deadline);
+
+    const Api& api_;
+    const std::string name_;
+    mutable std::mutex mutex_;  // NCCL's calls on one communicator come one at a time
+    std::atomic<bool> aborted_{false};
+    Comm comm_ = nullptr;
+    std::map<std::byte*, void*> registered_;
+};
+
+}  // namespace tandem::comm::nccl

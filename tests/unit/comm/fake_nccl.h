@@ -1,0 +1,33 @@
+// NCCL without NCCL: a table whose communicators join the threads of one process on the emulated GPU. It does
+// what the library does, in its order: calls are collected from group start to group end, then launched on
+// their streams, and wait there for the peers' until the communicator is aborted. What it was asked is
+// written down.
+#pragma once
+
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/comm/nccl/api.h"
+
+namespace tandem::comm::nccl::fake {
+
+// How the fake behaves from now on, over all communicators.
+struct Behaviour {
+    int polls_in_progress = 2;  // answers of "in progress" before each success
+    bool never_ready = false;   // in progress for ever
+    Result init = Result::in_progress;
+    Result asynchronous = Result::success;  // what the state of every communicator says
+    Result all_gather = Result::in_progress;
+    Result registration = Result::success;
+};
+
+void reset(const Behaviour& behaviour = {});
+void set(const Behaviour& behaviour);
+const Api& api();
+
+std::vector<std::string> log();  // "init", "group 3", "abort", "register 67108864", …
+int count(const std::string& entry);
+int alive();  // communicators that were made and neither destroyed nor aborted
+
+}  // namespace tandem::comm::nccl::fake

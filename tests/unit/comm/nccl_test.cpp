@@ -1,0 +1,241 @@
+// The nccl backend over a table of our own: what it asks of NCCL and in which order, and what it does when
+// NCCL is slow, refuses, fails later, or waits for ever.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <chrono>
+#include <set>
+#include <thread>
+
+#include "common/comm/launch.h"
+#include "common/comm/nccl/communicator.h"
+#include "common/device/devices.h"
+#include "common/device/memory.h"
+#include "common/error.h"
+#include "tests/contract/comm/checks.h"
+#include "tests/contract/comm/on_gpu.h"
+#include "tests/unit/comm/fake_nccl.h"
+
+namespace tandem::comm::nccl {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using World = std::shared_ptr<Communicator>;
+
+[[maybe_unused]] const int kEmulate = ::setenv("TANDEM_EMULATED_GPUS", "1", 1);
+const Device kGpu{DeviceType::cuda, 0};
+
+void run(int size, const std::function<void(const World& world)>& body) {
+    run_threads(size, [&](const World& host) {
+        const Stream compute = Stream::make_compute(kGpu);
+        body(make_world(host, kGpu, fake::api()));
+    });
+}
+
+template <typename Body>
+std::string error_of(Body&& body) {
+    try {
+        body();
+    } catch (const std::exception& error) {
+        return error.what();
+    }
+    return "";
+}
+
+// What NCCL cannot keep: it does not compare calls, does not know who is late, and wants the calls of all
+// groups in one order on all ranks (those of streams_interleave come from two threads).
+std::vector<contract::Case> kept_cases() {
+    const std::set<std::string> not_kept = {
+        "calls_disagree", "p2p_sizes_disagree", "deadline_names_the_late", "p2p_deadline",
+        "splits",         "streams_interleave"};
+    std::vector<contract::Case> cases;
+    for (auto& one : contract::cases({1, 3})) {
+        if (not_kept.count(one.check.name) == 0) cases.push_back(one);
+    }
+    return cases;
+}
+
+class Nccl : public ::testing::Test {
+  protected:
+    void SetUp() override { fake::reset(); }
+    void TearDown() override { EXPECT_EQ(fake::alive(), 0); }
+};
+
+class Contract : public Nccl, public ::testing::WithParamInterface<contract::Case> {};
+
+TEST_P(Contract, Holds) {
+    EXPECT_NO_THROW(run(GetParam().size,
+                        [](const World& world) { GetParam().check.run(contract::on_gpu(world, kGpu)); }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Nccl, Contract, ::testing::ValuesIn(kept_cases()),
+                         [](const auto& info) { return info.param.name(); });
+
+TEST_F(Nccl, BeginsWithoutBlockingAndEndsInPeace) {
+    run(2, [](const World& world) { world->split({world->rank()}, "alone"); });
+    EXPECT_EQ(fake::count("init"), 4);
+    EXPECT_EQ(fake::count("finalize"), 4);
+    EXPECT_EQ(fake::count("destroy"), 4);
+    EXPECT_EQ(fake::count("abort"), 0);
+}
+
+TEST_F(Nccl, ABatchIsOneLaunch) {
+    run(1, [](const World& world) {
+        Stream stream = Stream::make(kGpu, "work");
+        const Buffer memory(4096, "test", world->memory(kGpu));
+        std::vector<GatherItem> items;
+        for (std::size_t i = 0; i < 5; ++i) {
+            const Span part = memory.span().subspan(512 * i, 512);
+            items.push_back({part, part});
+        }
+        world->all_gather(items, stream).wait(Deadline::after_ms(5000));
+    });
+    EXPECT_EQ(fake::count("group 5"), 1);
+}
+
+TEST_F(Nccl, MemoryOfThePoolIsRegisteredOnce) {
+    run(1, [](const World& world) {
+        Stream stream = Stream::make(kGpu, "work");
+        const Buffer ours(4096, "test", world->memory(kGpu));
+        const Buffer others(4096, "test", device_pool(kGpu));
+        for (int i = 0; i < 3; ++i) {
+            world->all_reduce(ours.span(), DType::float32, ReduceOp::sum, stream);
+            world->all_reduce(others.span(), DType::float32, ReduceOp::sum, stream);
+        }
+        stream.synchronize();
+    });
+    EXPECT_EQ(fake::count("register 67108864"), 1);
+    EXPECT_EQ(fake::count("deregister"), 1);
+}
+
+TEST_F(Nccl, ARefusedRegistrationIsNoFailure) {
+    fake::Behaviour behaviour;
+    behaviour.registration = Result::unhandled_cuda_error;
+    fake::reset(behaviour);
+    run(1, [](const World& world) {
+        Stream stream = Stream::make(kGpu, "work");
+        const Buffer ours(4096, "test", world->memory(kGpu));
+        for (int i = 0; i < 3; ++i) world->all_reduce(ours.span(), DType::float32, ReduceOp::sum, stream);
+        stream.synchronize();
+    });
+    EXPECT_EQ(fake::count("register 67108864"), 1);
+    EXPECT_EQ(fake::count("deregister"), 0);
+}
+
+TEST_F(Nccl, ARefusedInitNamesTheReason) {
+    fake::Behaviour behaviour;
+    behaviour.init = Result::invalid_usage;
+    fake::reset(behaviour);
+    EXPECT_THAT(error_of([] { run(2, [](const World&) {}); }),
+                HasSubstr("init of 'world': NCCL: unhandled thing"));
+}
+
+TEST_F(Nccl, AnInitThatNeverEndsIsAborted) {
+    fake::Behaviour behaviour;
+    behaviour.never_ready = true;
+    fake::reset(behaviour);
+    const std::string error = error_of([] {
+        run_threads(2, [](const World& host) {
+            host->set_timeout(std::chrono::milliseconds(200));
+            make_world(host, kGpu, fake::api());
+        });
+    });
+    EXPECT_THAT(error, HasSubstr("init of 'world' with a peer: NCCL is still in progress at the deadline"));
+    EXPECT_EQ(fake::count("abort"), 2);
+}
+
+TEST_F(Nccl, ARefusedCallEndsTheJob) {
+    run(2, [](const World& world) {
+        world->barrier();
+        fake::Behaviour behaviour;
+        behaviour.all_gather = Result::invalid_argument;
+        if (world->rank() == 0) fake::set(behaviour);
+        world->barrier();
+        if (world->rank() == 1) {  // is told at its next call
+            while (!world->aborted()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            EXPECT_THAT(error_of([&] { world->barrier(); }),
+                        HasSubstr("all_gather on 'world': NCCL: unhandled"));
+            return;
+        }
+        Stream stream = Stream::make(kGpu, "work");
+        const Buffer memory(512, "test", device_pool(kGpu));
+        const GatherItem item{memory.span().subspan(0, 256), memory.span()};
+        EXPECT_THROW(world->all_gather(std::span(&item, 1), stream), CudaError);
+        EXPECT_THROW(world->barrier(stream), TransportError);
+    });
+}
+
+// A rank that never calls: the others' watch names it, the streams go on, the work fails.
+TEST_F(Nccl, WhoDoesNotCallIsNamed) {
+    const auto start = std::chrono::steady_clock::now();
+    run(3, [](const World& world) {
+        Stream stream = Stream::make(kGpu, "work");
+        world->barrier(stream).wait(Deadline::after_ms(5000));
+        world->barrier();
+        if (world->rank() == 2) {
+            while (!world->aborted()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            return;
+        }
+        world->set_timeout(std::chrono::milliseconds(300));
+        const Work work = world->barrier(stream);
+        const std::string error = error_of([&] { work.wait(Deadline::after_ms(20'000)); });
+        EXPECT_THAT(error, HasSubstr("barrier on 'world'"));
+        EXPECT_THAT(error, HasSubstr("rank 2"));
+        EXPECT_THAT(error, Not(AnyOf(HasSubstr("with rank 0: not"), HasSubstr("with rank 1: not"))));
+        EXPECT_EQ(work.poll(), Poll::failed);
+        stream.synchronize();  // nothing hangs there any more
+        EXPECT_THROW(world->barrier(stream), TransportError);
+    });
+    EXPECT_EQ(fake::count("abort"), 3);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
+}
+
+TEST_F(Nccl, AnAsynchronousErrorEndsTheJob) {
+    run(2, [](const World& world) {
+        Stream stream = Stream::make(kGpu, "work");
+        world->barrier();
+        if (world->rank() == 1) {
+            while (!world->aborted()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            EXPECT_THAT(error_of([&] { world->barrier(); }), HasSubstr("NCCL reports error 6"));
+            return;
+        }
+        const Work work = world->barrier(stream);  // rank 1 will not come
+        fake::Behaviour behaviour;
+        behaviour.asynchronous = Result::remote_error;
+        fake::set(behaviour);
+        const std::string error = error_of([&] { work.wait(Deadline::after_ms(20'000)); });
+        EXPECT_THAT(error, HasSubstr("barrier on 'world': NCCL reports error 6: the last error's words"));
+    });
+}
+
+TEST_F(Nccl, LaunchesFollowEachOtherOverStreamsAndGroups) {
+    run(2, [](const World& world) {
+        const World other = world->split({0, 1}, "other");
+        Stream one = Stream::make(kGpu, "one");
+        Stream two = Stream::make(kGpu, "two");
+        const Buffer memory(256, "test", device_pool(kGpu));
+        fill_zero(one, memory.span());
+        Work before;
+        Work last;
+        for (int i = 0; i < 20; ++i) {
+            before = world->all_reduce(memory.span(), DType::float32, ReduceOp::sum, one);
+            last = other->all_reduce(memory.span(), DType::float32, ReduceOp::sum, two);
+        }
+        last.wait(Deadline::after_ms(20'000));
+        EXPECT_EQ(before.poll(), Poll::done);  // the last launch waited for it
+        two.synchronize();
+    });
+}
+
+TEST_F(Nccl, WithoutTheLibrarySaysWhatToDo) {
+    ::setenv("TANDEM_NCCL", "/nonexistent/libnccl.so.2", 1);
+    const std::string error = error_of([] { loaded(); });
+    ::unsetenv("TANDEM_NCCL");
+    EXPECT_THAT(error, HasSubstr("NCCL cannot be loaded: /nonexistent/libnccl.so.2"));
+    EXPECT_THAT(error, HasSubstr("TANDEM_NCCL"));
+}
+
+}  // namespace
+}  // namespace tandem::comm::nccl
