@@ -18,6 +18,7 @@ void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cac
                             const std::vector<std::int32_t>& lengths, float scale, Tensor out);
 
 void batched_copy(Stream& stream, std::span<const CopyItem> items);
+Checksum copy_checksum(Stream& stream, const CopyItem& item);
 
 void token_logprobs(Stream& stream, const Tensor& logits, std::span<const std::int32_t> targets,
                     float temperature, std::span<float> logprobs, std::span<float> lse,

@@ -38,10 +38,15 @@ struct CopyItem {
     std::size_t to_stride = 0;
 };
 
-// Runs the items in order on the stream. The checksums are written before the stream's next work starts.
+// Runs the items in order on the stream. The checksums are written before the stream's next work starts; on a
+// GPU when the stream is synchronized past it. There items must not overlap, nor an item itself, unless
+// source and target are the same, and both sides must be the GPU's or pinned memory.
 void batched_copy(Stream& stream, std::span<const CopyItem> items);
 // The checksum that batched_copy would give, without writing: item.to says how many bytes a row has and may
 // point nowhere. Synchronous.
 Checksum copy_checksum(const CopyItem& item);
+// The same of memory on the stream's device, after the stream's work so far.
+Checksum copy_checksum(Stream& stream, const CopyItem& item);
+Checksum checksum(Stream& stream, ConstSpan bytes);
 
 }  // namespace tandem::ops

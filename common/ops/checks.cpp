@@ -70,6 +70,31 @@ void token_logprobs_backward(const Tensor& logits, std::span<const std::int32_t>
             lse.size(), dlogprobs.size(), entropies.size(), dentropies.size(), targets.size());
 }
 
+void copy_item(const CopyItem& item, bool writes) {
+    const std::size_t from_size = dtype_size(item.from_dtype);
+    const std::size_t to_size = dtype_size(item.to_dtype);
+    const bool castable = (item.from_dtype == DType::float32 && item.to_dtype == DType::bfloat16) ||
+                          (item.from_dtype == DType::bfloat16 && item.to_dtype == DType::float32);
+    require(item.from_dtype == item.to_dtype || castable, "batched_copy: no cast from {} to {}",
+            dtype_name(item.from_dtype), dtype_name(item.to_dtype));
+    require(item.from.bytes % from_size == 0 && item.to.bytes % to_size == 0 &&
+                item.from.bytes / from_size == item.to.bytes / to_size,
+            "batched_copy: {} bytes of {} do not fill {} bytes of {}", item.from.bytes,
+            dtype_name(item.from_dtype), item.to.bytes, dtype_name(item.to_dtype));
+    require(item.rows >= 0, "batched_copy: {} rows", item.rows);
+    if (item.rows > 1) {
+        require(item.from_stride >= item.from.bytes && item.from_stride % from_size == 0,
+                "batched_copy: rows of {} bytes lie {} bytes apart in the source", item.from.bytes,
+                item.from_stride);
+        require(!writes || (item.to_stride >= item.to.bytes && item.to_stride % to_size == 0),
+                "batched_copy: rows of {} bytes lie {} bytes apart in the target", item.to.bytes,
+                item.to_stride);
+    }
+    const bool none = item.to.bytes == 0 || item.rows == 0;
+    require(none || (item.from.data != nullptr && (!writes || item.to.data != nullptr)),
+            "batched_copy: {} bytes from or to a null pointer", item.to.bytes);
+}
+
 void cast(const Tensor& from, const Tensor& to) {
     detail::check_shape("cast", "to", to, from.shape());
     if (from.dtype() != to.dtype()) {

@@ -16,6 +16,8 @@ void token_logprobs_backward(const Tensor& logits, std::span<const std::int32_t>
                              std::span<const float> lse, std::span<const float> dlogprobs,
                              std::span<const float> entropies, std::span<const float> dentropies);
 
+void copy_item(const CopyItem& item, bool writes);
+
 void cast(const Tensor& from, const Tensor& to);
 void add(const Tensor& a, const Tensor& b);
 void scale(const Tensor& a);
@@ -25,6 +27,21 @@ void embedding(const Tensor& table, std::span<const std::int32_t> ids, const Ten
 void embedding_backward(const Tensor& dy, std::span<const std::int32_t> ids, const Tensor& dtable);
 
 void linear_backward_bias(const Tensor& dy, const Tensor& dbias);
+
+// Of these the CPU's functions look themselves.
+void product(const char* op, const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b,
+             const Tensor& bias, const Tensor& c);
+void attention_forward(const Tensor& q, const Tensor& k, const Tensor& v,
+                       const std::vector<AttentionSegment>& segments, const Tensor& out, const Tensor& lse);
+void attention_backward(const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
+                        const Tensor& lse, const Tensor& delta, const std::vector<AttentionSegment>& segments,
+                        const Tensor& dq, const Tensor& dk, const Tensor& dv);
+void attention_delta(const Tensor& dout, const Tensor& out, const Tensor& delta);
+void attention_merge(const Tensor& block_out, const Tensor& block_lse, std::int64_t row_begin,
+                     const Tensor& out, const Tensor& lse);
+void paged_attention_decode(const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                            const std::vector<std::vector<std::int32_t>>& block_tables,
+                            const std::vector<std::int32_t>& lengths, const Tensor& out);
 
 void rms_norm(const Tensor& x, const Tensor& weight, const Tensor& y, const Tensor& rstd);
 void rms_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd,

@@ -41,6 +41,17 @@ std::vector<CopyItem> held(const std::span<const CopyItem>& items) {
     return result;
 }
 
+// Where the CPU's functions would look at their arguments too late, or not at all.
+bool elsewhere(const Stream& stream) {
+    return stream.device().type != DeviceType::cpu;
+}
+
+#if TANDEM_WITH_CUDA
+bool on_gpu(const Stream& stream) {
+    return stream.device().type == DeviceType::cuda && !is_emulated(stream.device());
+}
+#endif
+
 template <typename OnCpu, typename OnCuda, typename... Args>
 void route(const char* op, Stream& stream, const OnCpu& on_cpu, const OnCuda& on_cuda, const Args&... args) {
     const Device device = stream.device();
@@ -80,8 +91,7 @@ double sum_of_squares(Stream& stream, const Tensor& values) {
     checks::sum_of_squares(values);
     check_device("sum_of_squares", stream.device(), values);
 #if TANDEM_WITH_CUDA
-    if (stream.device().type == DeviceType::cuda && !is_emulated(stream.device()))
-        return cuda::sum_of_squares(stream, values);
+    if (on_gpu(stream)) return cuda::sum_of_squares(stream, values);
 #endif
     stream.synchronize();
     return sum_of_squares(host_alias(values));
@@ -95,32 +105,50 @@ double sum_of_squares(const Tensor& values) {
 
 void attention_forward(Stream& stream, const Tensor& q, const Tensor& k, const Tensor& v,
                        const std::vector<AttentionSegment>& segments, float scale, Tensor out, Tensor lse) {
+    if (elsewhere(stream)) checks::attention_forward(q, k, v, segments, out, lse);
     TANDEM_ROUTE(attention_forward, q, k, v, segments, scale, out, lse);
 }
 
 void attention_delta(Stream& stream, const Tensor& dout, const Tensor& out, Tensor delta) {
+    if (elsewhere(stream)) checks::attention_delta(dout, out, delta);
     TANDEM_ROUTE(attention_delta, dout, out, delta);
 }
 
 void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& lse, const Tensor& delta, const std::vector<AttentionSegment>& segments,
                         float scale, Tensor dq, Tensor dk, Tensor dv) {
+    if (elsewhere(stream)) checks::attention_backward(dout, q, k, v, lse, delta, segments, dq, dk, dv);
     TANDEM_ROUTE(attention_backward, dout, q, k, v, lse, delta, segments, scale, dq, dk, dv);
 }
 
 void attention_merge(Stream& stream, const Tensor& block_out, const Tensor& block_lse, std::int64_t row_begin,
                      Tensor out, Tensor lse) {
+    if (elsewhere(stream)) checks::attention_merge(block_out, block_lse, row_begin, out, lse);
     TANDEM_ROUTE(attention_merge, block_out, block_lse, row_begin, out, lse);
 }
 
 void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
                             const std::vector<std::vector<std::int32_t>>& block_tables,
                             const std::vector<std::int32_t>& lengths, float scale, Tensor out) {
+    if (elsewhere(stream)) checks::paged_attention_decode(q, k_cache, v_cache, block_tables, lengths, out);
     TANDEM_ROUTE(paged_attention_decode, q, k_cache, v_cache, block_tables, lengths, scale, out);
 }
 
 void batched_copy(Stream& stream, std::span<const CopyItem> items) {
+    for (const CopyItem& item : items) checks::copy_item(item, true);
     TANDEM_ROUTE(batched_copy, items);
+}
+
+Checksum copy_checksum(Stream& stream, const CopyItem& item) {
+    checks::copy_item(item, false);
+#if TANDEM_WITH_CUDA
+    if (on_gpu(stream)) return cuda::copy_checksum(stream, item);
+#endif
+    return cpu::copy_checksum(stream, held(std::span<const CopyItem>(&item, 1))[0]);
+}
+
+Checksum checksum(Stream& stream, ConstSpan bytes) {
+    return copy_checksum(stream, {.from = bytes, .to = {nullptr, bytes.bytes}});
 }
 
 void token_logprobs(Stream& stream, const Tensor& logits, std::span<const std::int32_t> targets,
@@ -170,6 +198,8 @@ void embedding_backward(Stream& stream, const Tensor& dy, std::span<const std::i
 
 void matmul(Stream& stream, const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
             Tensor c, bool accumulate) {
+    if (elsewhere(stream))
+        checks::product("matmul", a, transpose_a == Transpose::yes, b, transpose_b == Transpose::yes, {}, c);
     TANDEM_ROUTE(matmul, a, transpose_a, b, transpose_b, c, accumulate);
 }
 
@@ -178,15 +208,21 @@ void linear(Stream& stream, const Tensor& x, const Tensor& weight, Tensor y) {
 }
 
 void linear(Stream& stream, const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor y) {
+    if (elsewhere(stream)) checks::product("linear", x, false, weight, true, bias, y);
     TANDEM_ROUTE(linear, x, weight, bias, y);
 }
 
 void linear_backward_input(Stream& stream, const Tensor& dy, const Tensor& weight, Tensor dx,
                            bool accumulate) {
+    if (elsewhere(stream)) checks::product("linear_backward_input", dy, false, weight, false, {}, dx);
     TANDEM_ROUTE(linear_backward_input, dy, weight, dx, accumulate);
 }
 
 void linear_backward_weight(Stream& stream, const Tensor& dy, const Tensor& x, Tensor dweight) {
+    if (elsewhere(stream)) checks::product("linear_backward_weight", dy, true, x, false, {}, dweight);
+    if (elsewhere(stream))
+        require(dweight.dtype() == DType::float32, "linear_backward_weight: dweight is {}, expected float32",
+                dtype_name(dweight.dtype()));
     TANDEM_ROUTE(linear_backward_weight, dy, x, dweight);
 }
 

@@ -84,6 +84,9 @@ inline unsigned __ballot_sync(unsigned, bool predicate) {
     }
     return bits;
 }
+inline float rsqrtf(float x) {
+    return 1.0f / std::sqrt(x);
+}
 inline int __popc(unsigned bits) {
     return __builtin_popcount(bits);
 }

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <vector>
 
-#include "common/error.h"
 #include "common/ops/backends.h"
+#include "common/ops/checks.h"
 #include "common/ops/cpu/copy_kernels.h"
 #include "common/ops/cpu/rows.h"
 
@@ -17,31 +17,6 @@ namespace {
 
 // Of the target: what is cast or gathered at a time. It should stay in L1 with its source.
 constexpr std::size_t kBlockBytes = 2 << 10;
-
-void check(const CopyItem& item, bool writes) {
-    const std::size_t from_size = dtype_size(item.from_dtype);
-    const std::size_t to_size = dtype_size(item.to_dtype);
-    const bool castable = (item.from_dtype == DType::float32 && item.to_dtype == DType::bfloat16) ||
-                          (item.from_dtype == DType::bfloat16 && item.to_dtype == DType::float32);
-    require(item.from_dtype == item.to_dtype || castable, "batched_copy: no cast from {} to {}",
-            dtype_name(item.from_dtype), dtype_name(item.to_dtype));
-    require(item.from.bytes % from_size == 0 && item.to.bytes % to_size == 0 &&
-                item.from.bytes / from_size == item.to.bytes / to_size,
-            "batched_copy: {} bytes of {} do not fill {} bytes of {}", item.from.bytes,
-            dtype_name(item.from_dtype), item.to.bytes, dtype_name(item.to_dtype));
-    require(item.rows >= 0, "batched_copy: {} rows", item.rows);
-    if (item.rows > 1) {
-        require(item.from_stride >= item.from.bytes && item.from_stride % from_size == 0,
-                "batched_copy: rows of {} bytes lie {} bytes apart in the source", item.from.bytes,
-                item.from_stride);
-        require(!writes || (item.to_stride >= item.to.bytes && item.to_stride % to_size == 0),
-                "batched_copy: rows of {} bytes lie {} bytes apart in the target", item.to.bytes,
-                item.to_stride);
-    }
-    const bool none = item.to.bytes == 0 || item.rows == 0;
-    require(none || (item.from.data != nullptr && (!writes || item.to.data != nullptr)),
-            "batched_copy: {} bytes from or to a null pointer", item.to.bytes);
-}
 
 enum class Write { none, store, stream };
 
@@ -168,7 +143,7 @@ class Copy {
 }  // namespace
 
 Checksum copy_checksum(const CopyItem& item) {
-    check(item, false);
+    checks::copy_item(item, false);
     Copy copy(detail::copy_kernels(), item, Write::none, true);
     copy.run();
     return copy.digest();
@@ -177,7 +152,6 @@ Checksum copy_checksum(const CopyItem& item) {
 namespace cpu {
 
 void batched_copy(Stream& stream, std::span<const CopyItem> items) {
-    for (const CopyItem& item : items) check(item, true);
     stream.enqueue([list = std::vector<CopyItem>(items.begin(), items.end())] {
         const detail::CopyKernels& kernels = detail::copy_kernels();
         for (const CopyItem& item : list) {
@@ -188,6 +162,11 @@ void batched_copy(Stream& stream, std::span<const CopyItem> items) {
         }
         kernels.fence();  // streamed stores become visible before what follows
     });
+}
+
+Checksum copy_checksum(Stream& stream, const CopyItem& item) {
+    stream.synchronize();
+    return ops::copy_checksum(item);
 }
 
 }  // namespace cpu

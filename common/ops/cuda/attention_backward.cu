@@ -98,7 +98,7 @@ __device__ __forceinline__ void add_to(float* to, std::int64_t begin, std::int64
 
 // Grid: (tile of keys, kv head).
 template <int kDim>
-__global__ void __launch_bounds__(kTileThreads, kDim == 256 ? 1 : 2)
+__global__ void __launch_bounds__(kTileThreads, kDim == 128 ? 2 : 1)
     key_kernel(AttentionInputs in, Gradients g) {
     constexpr int kSize = kTile<kDim>;
     constexpr int kR = kSize / 16;

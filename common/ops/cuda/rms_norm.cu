@@ -36,8 +36,8 @@ struct Rows {
 
 template <bool kWarps>
 __global__ void __launch_bounds__(kThreads)
-    forward_kernel(Elements x, Elements weight, float eps, std::int64_t rows, std::int64_t dim, Elements y,
-                   float* rstd) {
+    forward_kernel(Elements x, Elements weight, float eps, float inverse_dim, std::int64_t rows,
+                   std::int64_t dim, Elements y, float* rstd) {
     using Row = Rows<kWarps>;
     constexpr std::int64_t kStep = Row::kWidth * kVector;
     const std::int64_t begin = Row::thread() * kVector;
@@ -59,8 +59,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
             for (int i = 0; i < 8; ++i) sum += v[i] * v[i];
         }
-        const float mean = Row::sum(sum) / static_cast<float>(dim);
-        const float r = 1.0f / sqrtf(mean + eps);
+        const float r = rsqrtf(Row::sum(sum) * inverse_dim + eps);
         if (rstd != nullptr && Row::thread() == 0) rstd[row] = r;
         const auto write = [&](std::int64_t at, float(&v)[8]) {
             float w[8];
@@ -87,8 +86,8 @@ __global__ void __launch_bounds__(kThreads)
 // reach, and in memory for what lies further out.
 template <bool kWarps>
 __global__ void __launch_bounds__(kThreads, 2)
-    backward_kernel(Elements dy, Elements x, Elements weight, const float* rstd, std::int64_t rows,
-                    std::int64_t dim, Elements dx, bool accumulate, float* partial) {
+    backward_kernel(Elements dy, Elements x, Elements weight, const float* rstd, float inverse_dim,
+                    std::int64_t rows, std::int64_t dim, Elements dx, bool accumulate, float* partial) {
     using Row = Rows<kWarps>;
     constexpr std::int64_t kStep = Row::kWidth * kVector;
     const std::int64_t begin = Row::thread() * kVector;
@@ -109,21 +108,24 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
             for (int i = 0; i < 8; ++i) dot += d[i] * w[i] * v[i];
         }
-        const float factor = r * r * (Row::sum(dot) / static_cast<float>(dim));
+        const float factor = r * r * (Row::sum(dot) * inverse_dim);
         // The row comes again, now from the cache.
         const auto write = [&](std::int64_t at, float(&sum)[8]) {
             float d[8], v[8], w[8];
             load8(dy, base + at, dim - at, d);
             load8(x, base + at, dim - at, v);
             load8(weight, at, dim - at, w);
-            float before[8] = {};
-            if (accumulate) load8(dx, base + at, dim - at, before);
 #pragma unroll
             for (int i = 0; i < 8; ++i) {
                 sum[i] += d[i] * (v[i] * r);
-                before[i] += r * (d[i] * w[i] - v[i] * factor);
+                d[i] = r * (d[i] * w[i] - v[i] * factor);
             }
-            store8(dx, base + at, dim - at, before);
+            if (accumulate) {
+                load8(dx, base + at, dim - at, w);
+#pragma unroll
+                for (int i = 0; i < 8; ++i) d[i] += w[i];
+            }
+            store8(dx, base + at, dim - at, d);
         };
 #pragma unroll
         for (int n = 0; n < kHeld; ++n) {
@@ -156,7 +158,8 @@ void rms_norm(Stream& stream, const Tensor& x, const Tensor& weight, float eps, 
     float* const stds = rstd.defined() ? rstd.data<float>() : nullptr;
     work.launch(warps ? forward_kernel<true> : forward_kernel<false>,
                 std::min(warps ? ceil_div(rows, kThreads / 32) : rows, kGridBlocks), kThreads, 0,
-                elements(x, dim), elements(weight, dim), eps, rows, dim, elements(y, dim), stds);
+                elements(x, dim), elements(weight, dim), eps, 1.0f / static_cast<float>(dim), rows, dim,
+                elements(y, dim), stds);
 }
 
 void rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& weight,
@@ -169,8 +172,8 @@ void rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const 
     const std::int64_t blocks = std::min(ceil_div(rows, side_by_side), kPartials);
     float* partial = work.scratch<float>(blocks * side_by_side * dim);
     work.launch(warps ? backward_kernel<true> : backward_kernel<false>, blocks, kThreads, 0,
-                elements(dy, dim), elements(x, dim), elements(weight, dim), rstd.data<float>(), rows, dim,
-                elements(dx, dim), accumulate_dx, partial);
+                elements(dy, dim), elements(x, dim), elements(weight, dim), rstd.data<float>(),
+                1.0f / static_cast<float>(dim), rows, dim, elements(dx, dim), accumulate_dx, partial);
     add_column_sums(work, partial, blocks * side_by_side, dim, dweight.data<float>());
 }
 

@@ -1,0 +1,220 @@
+// Copies, casts and XXH3-128 in one pass over the source: a warp takes a block of 1024 bytes, writes it and
+// leaves the block's sums; a second kernel runs the chain over the sums of each item, and the host makes the
+// digests. Items must not overlap, and both sides must be memory that the GPU reaches.
+#include "common/ops/cuda/backend.cuh"
+#include "common/ops/cuda/copy_items.cuh"
+#include "common/ops/cuda/reduce.cuh"
+#include "common/ops/cuda/work.cuh"
+#include "common/ops/shared/attention_index.h"
+#include "common/ops/shared/xxh3.h"
+
+namespace tandem::ops::TANDEM_KERNELS {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kBlocksOfWarp = 4;
+constexpr std::int64_t kTile = shared::kXxh3Block * kBlocksOfWarp * (kThreads / 32);
+constexpr std::size_t kRecordBytes = 256;     // what is left for the host of a hashed item
+constexpr std::size_t kSumsBytes = 64 << 20;  // of the items that are hashed side by side
+
+__device__ __forceinline__ std::uint64_t wide(std::uint32_t low, std::uint32_t high) {
+    return std::uint64_t{high} << 32 | low;
+}
+
+// Two lanes' sums of 16 bytes: unit u of a block is a quarter of stripe u / 4.
+__device__ __forceinline__ void sum16(const Words& words, std::uint64_t secret0, std::uint64_t secret1,
+                                      std::uint64_t& sum0, std::uint64_t& sum1) {
+    const std::uint64_t v0 = wide(words.w[0], words.w[1]);
+    const std::uint64_t v1 = wide(words.w[2], words.w[3]);
+    sum0 += shared::xxh3_product(v0, secret0) + v1;
+    sum1 += shared::xxh3_product(v1, secret1) + v0;
+}
+
+// Grid: tiles of all items.
+__global__ void __launch_bounds__(kThreads)
+    copy_kernel(const DeviceItem* items, const std::int64_t* starts, std::int64_t count,
+                shared::Xxh3Secret secret, std::uint64_t* sums) {
+    const std::int64_t index = shared::part_of(starts, count, blockIdx.x);
+    const DeviceItem item = items[index];
+    const unsigned lane = threadIdx.x % 32;
+    const auto tile = static_cast<std::uint64_t>(blockIdx.x - starts[index]) * kTile;
+    const std::uint64_t first = tile + (threadIdx.x / 32) * (kBlocksOfWarp * shared::kXxh3Block);
+    if (first >= item.bytes) return;
+    Words words[kBlocksOfWarp][2];
+#pragma unroll
+    for (unsigned b = 0; b < kBlocksOfWarp; ++b) {
+#pragma unroll
+        for (unsigned half = 0; half < 2; ++half)
+            words[b][half] = read16(item, first + b * shared::kXxh3Block + 512 * half + 16 * lane);
+    }
+#pragma unroll
+    for (unsigned b = 0; b < kBlocksOfWarp; ++b) {
+#pragma unroll
+        for (unsigned half = 0; half < 2; ++half)
+            write16(item, first + b * shared::kXxh3Block + 512 * half + 16 * lane, words[b][half]);
+    }
+    if (!item.hashed || item.bytes <= shared::kXxh3Long) return;
+    // Lane pairs 2 (lane % 4) of stripes lane / 4 and 8 further.
+    std::uint64_t keys[2][2];
+#pragma unroll
+    for (unsigned half = 0; half < 2; ++half) {
+        const unsigned at = lane / 4 + 8 * half + 2 * (lane % 4);
+        keys[half][0] = secret.word(8 * at);
+        keys[half][1] = secret.word(8 * at + 8);
+    }
+    const std::uint64_t stripes = shared::xxh3_stripes(item.bytes);
+#pragma unroll
+    for (unsigned b = 0; b < kBlocksOfWarp; ++b) {
+        const std::uint64_t block = first / shared::kXxh3Block + b;
+        if (block * shared::kXxh3Block >= item.bytes) return;
+        std::uint64_t sum0 = 0, sum1 = 0;
+#pragma unroll
+        for (unsigned half = 0; half < 2; ++half) {
+            if (block * 16 + 8 * half + lane / 4 < stripes)
+                sum16(words[b][half], keys[half][0], keys[half][1], sum0, sum1);
+        }
+#pragma unroll
+        for (int step = 16; step >= 4; step /= 2) {
+            sum0 += __shfl_xor_sync(kAllLanes, sum0, step);
+            sum1 += __shfl_xor_sync(kAllLanes, sum1, step);
+        }
+        if (lane < 4) {
+            sums[(item.first_block + block) * 8 + 2 * lane] = sum0;
+            sums[(item.first_block + block) * 8 + 2 * lane + 1] = sum1;
+        }
+    }
+}
+
+// A warp an item: lane j has sum j. What is too short for sums is handed over as it is.
+__global__ void __launch_bounds__(32) chain_kernel(const DeviceItem* items, shared::Xxh3Secret secret,
+                                                   const std::uint64_t* sums, std::byte* records) {
+    const DeviceItem item = items[blockIdx.x];
+    if (!item.hashed) return;
+    std::byte* const record = records + blockIdx.x * kRecordBytes;
+    const unsigned lane = threadIdx.x;
+    if (item.bytes <= shared::kXxh3Long) {
+        for (std::uint64_t at = lane; at < item.bytes; at += 32) record[at] = std::byte{byte_at(item, at)};
+        return;
+    }
+    const unsigned j = lane % 8;
+    const std::uint64_t scramble = secret.word(shared::kXxh3ScrambleSecret + 8 * j);
+    const std::uint64_t full = shared::xxh3_full_blocks(item.bytes);
+    const std::uint64_t* const mine = sums + item.first_block * 8 + j;
+    std::uint64_t sum = shared::xxh3_start(j);
+#pragma unroll 8
+    for (std::uint64_t block = 0; block < full; ++block)
+        sum = shared::xxh3_scramble(sum + mine[block * 8], scramble);
+    if (shared::xxh3_blocks(item.bytes) > full) sum += mine[full * 8];
+    std::uint64_t v = 0;
+    for (unsigned i = 0; i < 8; ++i)
+        v |= std::uint64_t{byte_at(item, item.bytes - shared::kXxh3Stripe + 8 * j + i)} << (8 * i);
+    const std::uint64_t neighbour = __shfl_xor_sync(kAllLanes, v, 1);
+    sum += shared::xxh3_product(v, secret.word(shared::kXxh3LastSecret + 8 * j)) + neighbour;
+    if (lane < 8) reinterpret_cast<std::uint64_t*>(record)[lane] = sum;
+}
+
+DeviceItem device_item(const CopyItem& item, bool writes) {
+    DeviceItem d;
+    d.from = item.from.data;
+    d.to = writes ? item.to.data : nullptr;
+    const bool one = item.rows == 1;
+    d.from_stride = one ? 0 : item.from_stride;
+    d.to_stride = one || !writes ? 0 : item.to_stride;
+    d.row_bytes = item.to.bytes;
+    d.bytes = item.to.bytes * static_cast<std::uint64_t>(item.rows);
+    if (item.from_dtype != item.to_dtype)
+        d.conversion = item.to_dtype == DType::bfloat16 ? Conversion::narrow : Conversion::widen;
+    const bool packed =
+        item.rows <= 1 || (d.from_stride == item.from.bytes && (!writes || d.to_stride == d.row_bytes));
+    if (packed) d.row_bytes = d.bytes;  // one long row
+    const std::uintptr_t need = d.conversion == Conversion::widen ? 8 : 16;
+    const auto aligned = [](auto value, std::uintptr_t to) {
+        return static_cast<std::uintptr_t>(value) % to == 0;
+    };
+    d.vector =
+        aligned(reinterpret_cast<std::uintptr_t>(d.from), need) &&
+        aligned(reinterpret_cast<std::uintptr_t>(d.to), 16) &&
+        (packed || (aligned(d.from_stride, need) && aligned(d.to_stride, 16) && aligned(d.row_bytes, 16)));
+    const bool in_place =
+        d.conversion == Conversion::none && d.to == d.from && (packed || d.from_stride == d.to_stride);
+    if (in_place) d.to = nullptr;
+    return d;
+}
+
+void run(Work& work, std::span<const CopyItem> items, bool writes, std::span<Checksum* const> checksums) {
+    std::vector<DeviceItem> list;
+    std::vector<std::int64_t> starts{0};
+    std::uint64_t blocks = 0;
+    bool hashes = false;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        DeviceItem item = device_item(items[i], writes);
+        item.hashed = checksums[i] != nullptr;
+        item.first_block = blocks;
+        if (item.hashed) {
+            hashes = true;
+            blocks += shared::xxh3_blocks(item.bytes);
+        }
+        starts.push_back(starts.back() + ceil_div(static_cast<std::int64_t>(item.bytes), kTile));
+        list.push_back(item);
+    }
+    const auto count = static_cast<std::int64_t>(list.size());
+    const shared::Xxh3Secret secret = shared::xxh3_secret();
+    const DeviceItem* const there = work.upload(list);
+    const std::int64_t* const tiles = work.upload(starts);
+    std::uint64_t* const sums = work.scratch<std::uint64_t>(static_cast<std::int64_t>(blocks) * 8);
+    work.launch(copy_kernel, starts.back(), kThreads, 0, there, tiles, count, secret, sums);
+    if (!hashes) return;
+    const std::size_t bytes = list.size() * kRecordBytes;
+    std::byte* const records = work.scratch(bytes);
+    work.launch(chain_kernel, count, 32, 0, there, secret, static_cast<const std::uint64_t*>(sums), records);
+    work.download(records, bytes,
+                  [list, secret,
+                   to = std::vector<Checksum*>(checksums.begin(), checksums.end())](const std::byte* all) {
+                      for (std::size_t i = 0; i < list.size(); ++i) {
+                          if (to[i] == nullptr) continue;
+                          const std::byte* const record = all + i * kRecordBytes;
+                          if (list[i].bytes <= shared::kXxh3Long) {
+                              *to[i] = checksum({record, list[i].bytes});
+                              continue;
+                          }
+                          shared::Xxh3Sums found;
+                          std::memcpy(&found, record, sizeof found);
+                          shared::xxh3_digest(found, secret, list[i].bytes, to[i]->low, to[i]->high);
+                      }
+                  });
+}
+
+// In groups whose sums fit what may be used for them.
+void run_groups(Stream& stream, std::span<const CopyItem> items, bool writes,
+                std::span<Checksum* const> checksums) {
+    constexpr std::uint64_t kBytesOfGroup = kSumsBytes * (shared::kXxh3Block / 64);
+    for (std::size_t begin = 0; begin < items.size();) {
+        std::size_t end = begin;
+        std::uint64_t bytes = 0;
+        while (end < items.size() && (end == begin || bytes < kBytesOfGroup)) {
+            bytes += items[end].to.bytes * static_cast<std::uint64_t>(items[end].rows);
+            ++end;
+        }
+        Work work(stream, "batched_copy");
+        run(work, items.subspan(begin, end - begin), writes, checksums.subspan(begin, end - begin));
+        begin = end;
+    }
+}
+
+}  // namespace
+
+void batched_copy(Stream& stream, std::span<const CopyItem> items) {
+    std::vector<Checksum*> checksums;
+    for (const CopyItem& item : items) checksums.push_back(item.checksum);
+    run_groups(stream, items, true, checksums);
+}
+
+Checksum copy_checksum(Stream& stream, const CopyItem& item) {
+    Checksum result;
+    Checksum* const to = &result;
+    run_groups(stream, {&item, 1}, false, {&to, 1});
+    stream.synchronize();
+    return result;
+}
+
+}  // namespace tandem::ops::TANDEM_KERNELS

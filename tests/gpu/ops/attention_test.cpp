@@ -1,0 +1,126 @@
+// Attention, forward and backward, packed and paged.
+#include <cmath>
+#include <limits>
+
+#include "tests/gpu/ops/rig.h"
+
+namespace tandem::tests {
+namespace {
+
+using ops::AttentionSegment;
+
+struct Case {
+    std::int64_t q_rows, k_rows, heads, kv_heads, head_dim;
+    std::vector<AttentionSegment> segments;
+};
+
+// Every kernel instance, ragged tiles, grouped heads, rows in no segment, queries that see no key, keys that
+// two segments share.
+std::vector<Case> cases() {
+    return {{1, 1, 1, 1, 1, {{0, 1, 0, 1, true}}},
+            {5, 5, 2, 1, 7, {{0, 5, 0, 5, true}}},
+            {70, 70, 2, 2, 16, {{0, 3, 0, 3, true}, {3, 67, 3, 67, true}}},
+            {140, 140, 2, 1, 64, {{0, 140, 0, 140, true}}},
+            {33, 70, 3, 1, 80, {{2, 29, 1, 66, true}}},
+            {40, 90, 2, 1, 128, {{0, 40, 0, 90, false}}},
+            {20, 11, 2, 2, 32, {{0, 20, 0, 11, true}}},
+            {36, 40, 2, 1, 40, {{0, 12, 0, 30, true}, {12, 10, 20, 20, false}, {22, 14, 0, 40, true}}},
+            {34, 34, 1, 1, 256, {{0, 34, 0, 34, true}}},
+            {4, 4, 1, 1, 8, {}},
+            {3, 0, 1, 1, 8, {{0, 3, 0, 0, true}}}};
+}
+
+TEST(GpuAttention, ForwardAndBackward) {
+    for (const Case& c : cases()) {
+        SCOPED_TRACE(std::to_string(c.q_rows) + " × " + std::to_string(c.head_dim));
+        const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+        const Shape q_shape = {c.q_rows, c.heads, c.head_dim};
+        const Shape k_shape = {c.k_rows, c.kv_heads, c.head_dim};
+        const Tensor q = random(q_shape, 1), k = random(k_shape, 2), v = random(k_shape, 3);
+        const Tensor dout = random(q_shape, 4);
+        compare({{q}, {k}, {v}, {random(q_shape, 9)}, {random({c.heads, c.q_rows}, 9), true}},
+                BOTH(attention_forward(s, t[0], t[1], t[2], c.segments, scale, t[3], t[4])));
+        Stream cpu = Stream::make_inline();
+        Tensor out = zeros(q_shape), lse = zeros({c.heads, c.q_rows}), delta = zeros({c.heads, c.q_rows});
+        ops::attention_forward(cpu, q, k, v, c.segments, scale, out, lse);
+        ops::attention_delta(cpu, dout, out, delta);
+        compare({{dout}, {out}, {zeros({c.heads, c.q_rows}), true}},
+                BOTH(attention_delta(s, t[0], t[1], t[2])));
+        compare({{dout},
+                 {q},
+                 {k},
+                 {v},
+                 {lse, true},
+                 {delta, true},
+                 {random(q_shape, 5), true},
+                 {random(k_shape, 6), true},
+                 {random(k_shape, 7), true}},
+                BOTH(attention_backward(s, t[0], t[1], t[2], t[3], t[4], t[5], c.segments, scale, t[6], t[7],
+                                        t[8])));
+    }
+}
+
+TEST(GpuAttention, Merge) {
+    const std::int64_t rows = 5, all = 9, heads = 3, dim = 24;
+    Tensor block_lse = random({heads, rows}, 2), lse = random({heads, all}, 4);
+    for (const std::size_t none : {0u, 7u}) {
+        block_lse.values<float>()[none] = -std::numeric_limits<float>::infinity();
+    }
+    lse.values<float>()[3] = -std::numeric_limits<float>::infinity();
+    lse.values<float>()[2 * 9 + 6] = -std::numeric_limits<float>::infinity();
+    compare({{random({rows, heads, dim}, 1), true},
+             {block_lse, true},
+             {random({all, heads, dim}, 3), true},
+             {lse, true}},
+            BOTH(attention_merge(s, t[0], t[1], 3, t[2], t[3])));
+}
+
+TEST(GpuAttention, PagedDecode) {
+    struct Paged {
+        std::int64_t heads, kv_heads, head_dim, page_size;
+        std::vector<std::int32_t> lengths;
+    };
+    const std::vector<Paged> all = {{1, 1, 7, 4, {1, 9}},
+                                    {6, 1, 64, 16, {0, 33, 300}},  // a group in two parts, no key, two parts
+                                    {4, 2, 80, 8, {130}},
+                                    {2, 1, 256, 16, {20, 5}}};
+    for (const Paged& p : all) {
+        SCOPED_TRACE(p.head_dim);
+        const auto batch = static_cast<std::int64_t>(p.lengths.size());
+        std::vector<std::vector<std::int32_t>> tables;
+        std::int32_t pages = 0;
+        for (const std::int32_t length : p.lengths) {
+            tables.emplace_back();
+            for (std::int64_t i = 0; i * p.page_size < length; ++i) tables.back().push_back(pages++);
+            std::reverse(tables.back().begin(), tables.back().end());
+        }
+        const Shape cache = {pages + 1, p.page_size, p.kv_heads, p.head_dim};
+        compare({{random({batch, p.heads, p.head_dim}, 1)},
+                 {random(cache, 2)},
+                 {random(cache, 3)},
+                 {random({batch, p.heads, p.head_dim}, 4)}},
+                BOTH(paged_attention_decode(s, t[0], t[1], t[2], tables, p.lengths, 0.2f, t[3])));
+    }
+}
+
+// A sequence's values do not depend on what else is decoded with it.
+TEST(GpuAttention, DecodeKnowsNoNeighbours) {
+    const Tensor q = random({3, 2, 16}, 1), k = random({40, 8, 1, 16}, 2), v = random({40, 8, 1, 16}, 3);
+    const std::vector<std::vector<std::int32_t>> tables = {{1, 2, 3}, {4}, {5, 6}};
+    const std::vector<std::int32_t> lengths = {20, 3, 11};
+    const Tensor there_k = to_tested(k), there_v = to_tested(v);
+    Tensor together = to_tested(zeros({3, 2, 16}));
+    tested::paged_attention_decode(tested_stream(), to_tested(q), there_k, there_v, tables, lengths, 0.3f,
+                                   together);
+    const Tensor found = to_host(together);
+    for (std::int64_t b = 0; b < 3; ++b) {
+        const auto at = static_cast<std::size_t>(b);
+        Tensor alone = to_tested(zeros({1, 2, 16}));
+        tested::paged_attention_decode(tested_stream(), to_tested(q.rows(b, 1).clone("t")), there_k, there_v,
+                                       {tables[at]}, {lengths[at]}, 0.3f, alone);
+        expect_close(to_host(alone), found.rows(b, 1), 0.0);
+    }
+}
+
+}  // namespace
+}  // namespace tandem::tests
