@@ -1,0 +1,221 @@
+// The headers that kernels and their twins share, against what they stand for.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "common/ops/batched_copy.h"
+#include "common/ops/shared/attention_index.h"
+#include "common/ops/shared/gemm_layout.h"
+#include "common/ops/shared/random.h"
+#include "common/ops/shared/softmax.h"
+#include "common/ops/shared/xxh3.h"
+#include "common/tensor/dtype.h"
+
+namespace tandem::ops::shared {
+namespace {
+
+TEST(SharedBits, RoundLikeTheClasses) {
+    for (std::uint64_t bits = 0; bits <= 0xffffffffu; bits += 4093) {
+        const float value = float_of(static_cast<std::uint32_t>(bits));
+        ASSERT_EQ(bfloat16_bits(value), bfloat16(value).bits) << bits;
+    }
+    for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {
+        const float half = static_cast<float>(float16(static_cast<std::uint16_t>(bits)));
+        ASSERT_EQ(bits_of(float_of_half(static_cast<std::uint16_t>(bits))), bits_of(half)) << bits;
+    }
+}
+
+TEST(SharedBits, StochasticRoundingIsRightInTheMean) {
+    for (const float value : {1.0f, 1.001f, -3.14159f, 1e-20f, -7e30f, 1e-41f}) {
+        const float low = float_of(bits_of(value) & 0xffff0000u);
+        double sum = 0.0;
+        for (std::uint32_t random = 0; random < 0x10000u; ++random) {
+            const float rounded = float_of_bfloat16(bfloat16_bits_stochastic(value, random));
+            const float high = float_of((bits_of(value) & 0xffff0000u) + 0x10000u);
+            ASSERT_TRUE(rounded == low || rounded == high);
+            sum += static_cast<double>(rounded);
+        }
+        EXPECT_NEAR(sum / 0x10000, static_cast<double>(value), 1e-7 * std::abs(static_cast<double>(value)));
+    }
+    EXPECT_EQ(bfloat16_bits_stochastic(INFINITY, 0xffff), bfloat16(INFINITY).bits);
+    EXPECT_TRUE(std::isnan(float_of_bfloat16(bfloat16_bits_stochastic(float_of(0x7f800001u), 0))));
+}
+
+// The first known answers of the authors' test vectors (Random123, kat_vectors).
+TEST(SharedRandom, KnownAnswers) {
+    const Random128 zeros = philox(0, 0, 0);
+    EXPECT_EQ(zeros.words[0], 0x6627e8d5u);
+    EXPECT_EQ(zeros.words[1], 0xe169c58du);
+    EXPECT_EQ(zeros.words[2], 0xbc57ac4cu);
+    EXPECT_EQ(zeros.words[3], 0x9b00dbd8u);
+    const Random128 ones = philox(~0ull, ~0ull, ~0ull);
+    EXPECT_EQ(ones.words[0], 0x408f276du);
+    EXPECT_EQ(ones.words[1], 0x41c83b0eu);
+    EXPECT_EQ(ones.words[2], 0xa20bc7c6u);
+    EXPECT_EQ(ones.words[3], 0x6d5451fdu);
+}
+
+TEST(SharedRandom, BitsDependOnTheElementOnly) {
+    StochasticBits in_order(5, 3);
+    double sum = 0.0;
+    for (std::int64_t i = 0; i < 80000; ++i) {
+        const std::uint32_t bits = in_order.of(i);
+        if (i % 97 == 0) {
+            ASSERT_EQ(StochasticBits(5, 3).of(i), bits);
+        }
+        ASSERT_LT(bits, 0x10000u);
+        sum += bits;
+    }
+    EXPECT_NEAR(sum / 80000, 32767.5, 300);
+    EXPECT_NE(StochasticBits(5, 3).of(0), StochasticBits(5, 4).of(0));
+}
+
+TEST(SharedExp, AgreesWithTheLibrarys) {
+    for (float x = -87.0f; x < 88.5f; x += 0.0137f) {
+        const double wanted = std::exp(static_cast<double>(x));
+        ASSERT_NEAR(static_cast<double>(fast_exp(x)), wanted, 2e-7 * wanted) << x;
+    }
+    EXPECT_EQ(fast_exp(-INFINITY), 0.0f);
+    EXPECT_EQ(fast_exp(INFINITY), INFINITY);
+    EXPECT_TRUE(std::isnan(fast_exp(NAN)));
+}
+
+TEST(SharedSoftmax, PiecesGiveTheWhole) {
+    std::mt19937 engine(1);
+    std::normal_distribution<float> normal(0.0f, 6.0f);
+    for (const float inverse : {1.0f, 1.7f}) {
+        std::vector<float> values(501);
+        for (float& value : values) value = normal(engine);
+        values[7] = -INFINITY;
+        SoftmaxSums merged;
+        for (std::size_t begin = 0; begin < values.size(); begin += 50) {
+            SoftmaxSums piece;
+            for (std::size_t i = begin; i < std::min(begin + 50, values.size()); ++i) {
+                if (values[i] > piece.max) raise(piece, values[i], inverse);
+                take(piece, values[i], inverse);
+            }
+            merged = merge(merged, piece, inverse);
+        }
+        double max = -1e300, sum = 0.0, weighted = 0.0;
+        for (const float value : values) max = std::max(max, static_cast<double>(value));
+        for (const float value : values) {
+            const double z = (static_cast<double>(value) - max) * static_cast<double>(inverse);
+            sum += std::exp(z);
+            if (std::isfinite(z)) weighted += std::exp(z) * z;
+        }
+        EXPECT_EQ(static_cast<double>(merged.max), max);
+        EXPECT_NEAR(static_cast<double>(merged.sum), sum, 1e-5 * sum);
+        EXPECT_NEAR(static_cast<double>(merged.weighted), weighted, 1e-5 * std::abs(weighted));
+    }
+    const SoftmaxSums nothing = merge(SoftmaxSums{}, SoftmaxSums{}, 1.0f);
+    EXPECT_EQ(nothing.sum, 0.0f);
+}
+
+TEST(SharedAttentionIndex, AgreesWithTheDefinition) {
+    for (std::int64_t q_len = 0; q_len < 7; ++q_len) {
+        for (std::int64_t k_len = 0; k_len < 7; ++k_len) {
+            for (const bool causal : {false, true}) {
+                for (std::int64_t i = 0; i < q_len; ++i) {
+                    std::int64_t seen = 0;
+                    for (std::int64_t j = 0; j < k_len; ++j) seen += !causal || j <= i + (k_len - q_len);
+                    EXPECT_EQ(visible_keys(i, q_len, k_len, causal), seen);
+                }
+                for (std::int64_t j = 0; j < k_len; ++j) {
+                    std::int64_t first = 0;
+                    while (first < q_len && causal && j > first + (k_len - q_len)) ++first;
+                    EXPECT_EQ(first_query(j, q_len, k_len, causal), first);
+                }
+            }
+        }
+    }
+}
+
+TEST(SharedAttentionIndex, PartOfSkipsEmptyParts) {
+    const std::vector<std::int64_t> starts = {0, 0, 3, 3, 3, 4, 9, 9};
+    for (std::int64_t item = 0; item < 9; ++item) {
+        const std::int64_t part = part_of(starts.data(), 7, item);
+        const auto at = static_cast<std::size_t>(part);
+        EXPECT_TRUE(starts[at] <= item && item < starts[at + 1]) << item;
+    }
+}
+
+// A column-major product of what the layout names equals the row-major one that was asked for.
+TEST(SharedGemmLayout, NamesTheSameProduct) {
+    const std::int64_t m = 3, n = 4, k = 5;
+    for (const int form : {0, 1, 2, 3}) {
+        const bool ta = form & 1, tb = form & 2;
+        std::vector<int> a(static_cast<std::size_t>(m * k)), b(static_cast<std::size_t>(k * n));
+        for (std::size_t i = 0; i < a.size(); ++i) a[i] = static_cast<int>(i * 7 % 11);
+        for (std::size_t i = 0; i < b.size(); ++i) b[i] = static_cast<int>(i * 5 % 13);
+        const GemmLayout layout = gemm_layout(m, n, k, ta, tb);
+        const auto element = [](const std::vector<int>& memory, const ColumnMajor& x, std::int64_t row,
+                                std::int64_t column) {
+            if (x.transpose) std::swap(row, column);
+            EXPECT_TRUE(row < x.rows && column < x.columns && x.leading >= x.rows);
+            return memory[static_cast<std::size_t>(column * x.leading + row)];
+        };
+        EXPECT_EQ(layout.product.rows, n);
+        EXPECT_EQ(layout.product.columns, m);
+        for (std::int64_t i = 0; i < m; ++i) {
+            for (std::int64_t j = 0; j < n; ++j) {
+                int wanted = 0, found = 0;
+                for (std::int64_t x = 0; x < k; ++x) {
+                    wanted += a[static_cast<std::size_t>(ta ? x * m + i : i * k + x)] *
+                              b[static_cast<std::size_t>(tb ? j * k + x : x * n + j)];
+                    found += element(b, layout.first, j, x) * element(a, layout.second, x, i);
+                }
+                EXPECT_EQ(found, wanted);
+                EXPECT_EQ(j + i * layout.product.leading, i * n + j);  // where c's element lies
+            }
+        }
+    }
+}
+
+Checksum in_blocks(const std::vector<std::uint8_t>& bytes) {
+    const Xxh3Secret secret = xxh3_secret();
+    const auto word = [&](std::uint64_t at) {
+        std::uint64_t value;
+        __builtin_memcpy(&value, bytes.data() + at, 8);
+        return value;
+    };
+    const std::uint64_t length = bytes.size();
+    Xxh3Sums sums;
+    for (unsigned j = 0; j < 8; ++j) sums.lanes[j] = xxh3_start(j);
+    for (std::uint64_t block = 0; block < xxh3_blocks(length); ++block) {
+        for (std::uint64_t stripe = 16 * block; stripe < std::min(16 * block + 16, xxh3_stripes(length));
+             ++stripe) {
+            for (unsigned j = 0; j < 8; ++j) {
+                sums.lanes[j] += xxh3_product(word(stripe * 64 + 8 * j), secret.word(8 * (stripe % 16 + j)));
+                sums.lanes[j ^ 1] += word(stripe * 64 + 8 * j);
+            }
+        }
+        if (block >= xxh3_full_blocks(length)) continue;
+        for (unsigned j = 0; j < 8; ++j)
+            sums.lanes[j] = xxh3_scramble(sums.lanes[j], secret.word(kXxh3ScrambleSecret + 8 * j));
+    }
+    for (unsigned j = 0; j < 8; ++j) {
+        const std::uint64_t at = length - 64;
+        sums.lanes[j] +=
+            xxh3_product(word(at + 8 * j), secret.word(kXxh3LastSecret + 8 * j)) + word(at + 8 * (j ^ 1));
+    }
+    Checksum result;
+    xxh3_digest(sums, secret, length, result.low, result.high);
+    return result;
+}
+
+TEST(SharedXxh3, EqualsTheLibrary) {
+    std::mt19937 engine(1);
+    for (const std::size_t length :
+         {241u, 255u, 256u, 257u, 320u, 1023u, 1024u, 1025u, 1088u, 2048u, 2049u, 9999u}) {
+        std::vector<std::uint8_t> bytes(length);
+        for (auto& byte : bytes) byte = static_cast<std::uint8_t>(engine());
+        EXPECT_EQ(to_hex(in_blocks(bytes)),
+                  to_hex(checksum({reinterpret_cast<const std::byte*>(bytes.data()), length})))
+            << length;
+    }
+}
+
+}  // namespace
+}  // namespace tandem::ops::shared
