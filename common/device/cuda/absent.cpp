@@ -4,6 +4,7 @@
 #include "common/device/cuda/native.h"
 #include "common/device/cuda/stream.h"
 #include "common/device/export_backend.h"
+#include "common/device/virtual_arena.h"
 
 namespace tandem {
 namespace {
@@ -49,6 +50,14 @@ std::shared_ptr<OpenedArena::Impl> open_arena(Device, const IpcHandle&, std::siz
 }
 
 ExportedRange export_range(Device, ConstSpan) {
+    throw DeviceUnavailable(kReason);
+}
+
+std::shared_ptr<VirtualArena::Impl> make_virtual_arena(Device, std::size_t, std::string_view) {
+    throw DeviceUnavailable(kReason);
+}
+
+std::shared_ptr<VirtualArena::Impl> open_virtual_arena(Device, int, std::size_t) {
     throw DeviceUnavailable(kReason);
 }
 

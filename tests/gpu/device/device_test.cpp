@@ -1,8 +1,10 @@
 // The device layer on the first real GPU: streams, events, copies, pools, pinned memory and refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
-#include <cmath>
+#include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "common/device/memory.h"
 #include "common/device/stream.h"
 #include "common/device/tier.h"
+#include "common/device/virtual_arena.h"
 #include "common/tensor/tensor.h"
 
 namespace tandem {
@@ -112,6 +115,28 @@ TEST(Gpu, OutOfMemoryNamesTagAskedAndFree) {
     const Buffer some(1 << 20, "gpu_test", device_pool(kGpu));  // and goes on
     fill_zero(stream, some.span());
     stream.synchronize();
+}
+
+TEST(Gpu, VirtualArenasGiveTheirPagesBack) {
+    Stream stream = Stream::make_compute(kGpu);
+    VirtualArena arena = VirtualArena::create(kGpu, kMany * 4, "gpu_test");
+    const auto values = count_from(3, kMany);
+    const Tensor source = Tensor::from<std::int32_t>(values, {kMany});
+    const Tensor there = Tensor::borrow(arena.span(), {kMany}, DType::int32, kGpu);
+    for (int round = 0; round < 3; ++round) {
+        copy(stream, source, there);
+        EXPECT_EQ(there.to_host(stream).to_vector<std::int32_t>(), values);
+        arena.release_pages();
+        EXPECT_FALSE(arena.has_pages());
+        arena.restore_pages();
+    }
+    copy(stream, source, there);
+    const int fd = arena.export_fd();
+    const VirtualArena twin = VirtualArena::open(kGpu, fd, kMany * 4);
+    ::close(fd);
+    EXPECT_EQ(
+        Tensor::borrow(twin.span(), {kMany}, DType::int32, kGpu).to_host(stream).to_vector<std::int32_t>(),
+        values);
 }
 
 TEST(Gpu, PoolMemoryCannotBeExported) {

@@ -11,6 +11,7 @@
 #include "common/device/memory.h"
 #include "common/device/stream.h"
 #include "common/device/tier.h"
+#include "common/device/virtual_arena.h"
 #include "common/tensor/tensor.h"
 #include "tests/unit/device/fake_driver.h"
 
@@ -238,6 +239,40 @@ TEST_F(Cuda, SharedEventsAreRecordedAndWaitedForOnStreams) {
     EXPECT_THAT(fake.calls, Contains("cuStreamWaitEvent"));
     Stream cpu = Stream::make_inline();
     EXPECT_THROW(event.record(cpu), InvalidArgument);
+}
+
+TEST_F(Cuda, VirtualArenasMapAndUnmapPagesAtOneAddress) {
+    {
+        VirtualArena arena = VirtualArena::create(kGpu, 3 << 20, "virtual_test");
+        std::byte* const address = arena.span().data;
+        EXPECT_EQ(arena.span().bytes, std::size_t{3} << 20);
+        EXPECT_EQ(fake.used, std::size_t{4} << 20);  // whole granules
+        EXPECT_EQ(memory_stats("virtual_test").live_bytes, std::uint64_t{3} << 20);
+        EXPECT_EQ(arena.export_fd(), 77);
+        arena.release_pages();
+        EXPECT_EQ(fake.used, 0U);
+        EXPECT_EQ(memory_stats("virtual_test").live_bytes, 0U);
+        arena.restore_pages();
+        EXPECT_EQ(arena.span().data, address);
+        EXPECT_EQ(fake.mapped.size(), 1U);
+        const VirtualArena opened = VirtualArena::open(kGpu, 77, 3 << 20);
+        EXPECT_EQ(fake.mapped.size(), 2U);
+        EXPECT_THAT(message<IpcRefused>([] { VirtualArena::open(kGpu, 5, 3 << 20); }),
+                    HasSubstr("descriptor 5 cannot be opened"));
+        EXPECT_THAT(
+            message<OutOfMemory>([] { VirtualArena::create(kGpu, std::size_t{1} << 30, "kv_cache"); }),
+            HasSubstr("for 'kv_cache'"));
+        fake.set_access = CUDA_ERROR_INVALID_VALUE;
+        EXPECT_THROW(VirtualArena::create(kGpu, 100, "virtual_test"), CudaError);
+        fake.set_access = CUDA_SUCCESS;
+        fake.ipc_get = CUDA_ERROR_INVALID_VALUE;
+        EXPECT_THROW((void)arena.export_fd(), IpcRefused);
+    }
+    EXPECT_EQ(fake.used, 0U);
+    EXPECT_TRUE(fake.reserved.empty() && fake.mapped.empty() && fake.pages.empty());
+    fake.virtual_memory = 0;
+    EXPECT_THAT(message<DeviceUnavailable>([] { VirtualArena::create(kGpu, 100, "virtual_test"); }),
+                HasSubstr("has no virtual memory management"));
 }
 
 TEST_F(Cuda, PinnedMemoryComesFromTheDriver) {

@@ -59,6 +59,8 @@ void fill_devices(cuda::Driver& t) {
         if (what == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) *value = gpu.major;
         if (what == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR) *value = gpu.minor;
         if (what == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) *value = fake().pools;
+        if (what == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) *value = fake().virtual_memory;
+        if (what == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) *value = 1;
         return CUDA_SUCCESS;
     };
     t.cuDeviceCanAccessPeer = [](int* can, CUdevice, CUdevice) {
@@ -131,6 +133,64 @@ void fill_memory(cuda::Driver& t) {
     };
     t.cuMemFreeAsync = [](CUdeviceptr data, CUstream stream) {
         fake().push(stream, [data] { fake().free(data); });
+        return CUDA_SUCCESS;
+    };
+}
+
+void fill_virtual_memory(cuda::Driver& t) {
+    t.cuMemGetAllocationGranularity = [](std::size_t* bytes, const CUmemAllocationProp*,
+                                         CUmemAllocationGranularity_flags) {
+        *bytes = std::size_t{2} << 20;
+        return CUDA_SUCCESS;
+    };
+    t.cuMemAddressReserve = [](CUdeviceptr* data, std::size_t bytes, std::size_t, CUdeviceptr,
+                               unsigned long long) {
+        *data = reinterpret_cast<CUdeviceptr>(new std::byte[bytes]);
+        fake().reserved[*data] = bytes;
+        return CUDA_SUCCESS;
+    };
+    t.cuMemAddressFree = [](CUdeviceptr data, std::size_t) {
+        delete[] reinterpret_cast<std::byte*>(data);
+        return fake().reserved.erase(data) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    };
+    t.cuMemCreate = [](CUmemGenericAllocationHandle* pages, std::size_t bytes,
+                       const CUmemAllocationProp* wanted, unsigned long long) {
+        if (wanted->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+            return CUDA_ERROR_INVALID_VALUE;
+        if (fake().used + bytes > fake().gpus[0].bytes) return CUDA_ERROR_OUT_OF_MEMORY;
+        fake().used += bytes;
+        *pages = ++fake().next_pages;
+        fake().pages[*pages] = bytes;
+        return CUDA_SUCCESS;
+    };
+    t.cuMemRelease = [](CUmemGenericAllocationHandle pages) {
+        fake().used -= fake().pages[pages];
+        return fake().pages.erase(pages) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    };
+    t.cuMemMap = [](CUdeviceptr data, std::size_t bytes, std::size_t, CUmemGenericAllocationHandle pages,
+                    unsigned long long) {
+        if (fake().reserved.at(data) != bytes || fake().mapped.contains(data))
+            return CUDA_ERROR_INVALID_VALUE;
+        fake().mapped[data] = pages;
+        return CUDA_SUCCESS;
+    };
+    t.cuMemUnmap = [](CUdeviceptr data, std::size_t) {
+        return fake().mapped.erase(data) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    };
+    t.cuMemSetAccess = [](CUdeviceptr, std::size_t, const CUmemAccessDesc*, std::size_t) {
+        fake().calls.emplace_back("cuMemSetAccess");
+        return fake().set_access;
+    };
+    t.cuMemExportToShareableHandle = [](void* fd, CUmemGenericAllocationHandle, CUmemAllocationHandleType,
+                                        unsigned long long) {
+        *static_cast<int*>(fd) = 77;
+        return fake().ipc_get;
+    };
+    t.cuMemImportFromShareableHandle = [](CUmemGenericAllocationHandle* pages, void* fd,
+                                          CUmemAllocationHandleType) {
+        if (reinterpret_cast<std::intptr_t>(fd) != 77) return CUDA_ERROR_INVALID_VALUE;
+        *pages = ++fake().next_pages;
+        fake().pages[*pages] = 0;
         return CUDA_SUCCESS;
     };
 }
@@ -220,6 +280,7 @@ const cuda::Driver* FakeDriver::table() {
         cuda::Driver t;
         fill_devices(t);
         fill_memory(t);
+        fill_virtual_memory(t);
         fill_streams(t);
         fill_ipc(t);
         return t;

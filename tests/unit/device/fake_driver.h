@@ -37,6 +37,8 @@ struct FakeDriver {
     std::vector<FakeGpu> gpus{FakeGpu{}};
     int version = 13000;
     int pools = 1;
+    int virtual_memory = 1;
+    CUresult set_access = CUDA_SUCCESS;
     CUresult init = CUDA_SUCCESS;
     CUresult ipc_get = CUDA_SUCCESS;
     CUresult ipc_open = CUDA_SUCCESS;
@@ -44,8 +46,12 @@ struct FakeDriver {
         CUDA_SUCCESS;  // what every look at the device answers: an error that came asynchronously
     std::size_t used = 0;
     std::map<CUdeviceptr, std::size_t> blocks;
-    std::map<CUdeviceptr, std::size_t> opened;  // mapped from "another process"
-    std::vector<std::string> calls;             // those that tests look for
+    std::map<CUdeviceptr, std::size_t> opened;    // mapped from "another process"
+    std::map<CUdeviceptr, std::size_t> reserved;  // addresses
+    std::map<CUdeviceptr, CUmemGenericAllocationHandle> mapped;
+    CUmemGenericAllocationHandle next_pages = 100;
+    std::map<CUmemGenericAllocationHandle, std::size_t> pages;
+    std::vector<std::string> calls;  // those that tests look for
     std::set<FakeStream*> streams;
     std::set<FakeEvent*> events;
 

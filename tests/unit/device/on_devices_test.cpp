@@ -1,6 +1,7 @@
 // What holds on the CPU and on an emulated GPU alike: streams, copies, pools and tensors of a Device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -11,9 +12,11 @@
 
 #include "common/device/devices.h"
 #include "common/device/emulated.h"
+#include "common/device/export.h"
 #include "common/device/memory.h"
 #include "common/device/stream.h"
 #include "common/device/tier.h"
+#include "common/device/virtual_arena.h"
 #include "common/tensor/tensor.h"
 
 namespace tandem {
@@ -107,7 +110,8 @@ TEST_P(OnDevice, APinnedTierKeepsWhatADeviceHolds) {
     EXPECT_EQ(memory_stats("pinned_test").live_bytes, 1000U);
     Stream stream = Stream::make(GetParam(), "offload");
     const auto values = count_to(100);
-    Tensor there = Tensor::from<float>(values, {100}).to(stream, GetParam(), "on_devices");
+    const Tensor source = Tensor::from<float>(values, {100});  // lives until the stream is past its copy
+    const Tensor there = source.to(stream, GetParam(), "on_devices");
     tier->write(stream, 500, there.span());
     fill_zero(stream, there.span());
     tier->read(stream, 500, there.span());
@@ -216,6 +220,45 @@ TEST(EmulatedGpu, OutOfMemoryNamesTagAskedAndFree) {
                          .c_str());
     }
     EXPECT_EQ(memory_stats("kv_cache").live_bytes, 0U);
+}
+
+TEST(EmulatedGpu, VirtualArenasKeepTheirAddressAndGiveTheirPagesBack) {
+    Stream stream = Stream::make_compute(kGpu);
+    const std::string tag = "virtual_test";
+    constexpr std::size_t kArena = std::size_t{3} << 20;
+    const std::size_t total = device_info(kGpu).total_bytes;
+    {
+        VirtualArena arena = VirtualArena::create(kGpu, kArena, tag);
+        EXPECT_TRUE(emulated::owns(arena.span().data));
+        const auto values = count_to(100);
+        const Tensor source = Tensor::from<float>(values, {100});
+        const Tensor there = Tensor::borrow(arena.span(), {100}, DType::float32, kGpu);
+        copy(stream, source, there);
+        EXPECT_EQ(there.to_host(stream).to_vector<float>(), values);
+        {
+            const int fd = arena.export_fd();
+            const VirtualArena twin = VirtualArena::open(kGpu, fd, kArena);
+            ::close(fd);
+            EXPECT_EQ(
+                Tensor::borrow(twin.span(), {100}, DType::float32, kGpu).to_host(stream).to_vector<float>(),
+                values);
+            EXPECT_EQ(memory_stats(tag).live_bytes, kArena);  // its owner counts it
+        }
+        arena.release_pages();
+        EXPECT_FALSE(arena.has_pages());
+        EXPECT_EQ(memory_stats(tag).live_bytes, 0U);
+        EXPECT_THROW((void)arena.export_fd(), IpcRefused);
+        {
+            const Buffer all(total, "on_devices", device_pool(kGpu));  // what it gave back can be had
+            EXPECT_THROW(arena.restore_pages(), OutOfMemory);
+        }
+        arena.restore_pages();
+        copy(stream, source, there);
+        EXPECT_EQ(there.to_host(stream).to_vector<float>(), values);
+        EXPECT_THROW(VirtualArena::open(kGpu, 0, kArena << 20), IpcRefused);
+    }
+    EXPECT_EQ(memory_stats(tag).live_bytes, 0U);
+    EXPECT_THROW(VirtualArena::create({}, 1, tag), InvalidArgument);
 }
 
 TEST(EmulatedGpu, WorkErrorsStickToTheStream) {

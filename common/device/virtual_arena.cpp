@@ -1,0 +1,52 @@
+// Which kind of GPU answers.
+#include "common/device/virtual_arena.h"
+
+#include "common/device/devices.h"
+
+namespace tandem {
+namespace {
+
+bool emulated_gpu(Device device) {
+    require(device.type == DeviceType::cuda, "virtual arenas are a GPU's; on the CPU: ReleasedPages");
+    require_device(device);
+    return is_emulated(device);
+}
+
+}  // namespace
+
+VirtualArena VirtualArena::create(Device device, std::size_t bytes, std::string_view tag) {
+    require(bytes > 0, "a virtual arena of zero bytes on {}", to_string(device));
+    VirtualArena arena;
+    arena.impl_ = emulated_gpu(device) ? emulated::make_virtual_arena(device, bytes, tag)
+                                       : cuda::make_virtual_arena(device, bytes, tag);
+    return arena;
+}
+
+VirtualArena VirtualArena::open(Device device, int fd, std::size_t bytes) {
+    require(bytes > 0, "a virtual arena of zero bytes on {}", to_string(device));
+    VirtualArena arena;
+    arena.impl_ = emulated_gpu(device) ? emulated::open_virtual_arena(device, fd, bytes)
+                                       : cuda::open_virtual_arena(device, fd, bytes);
+    return arena;
+}
+
+Device VirtualArena::device() const {
+    return impl_->device();
+}
+Span VirtualArena::span() const {
+    return impl_ ? impl_->span() : Span{};
+}
+bool VirtualArena::has_pages() const {
+    return impl_->has_pages();
+}
+void VirtualArena::release_pages() {
+    impl_->release_pages();
+}
+void VirtualArena::restore_pages() {
+    impl_->restore_pages();
+}
+int VirtualArena::export_fd() const {
+    return impl_->export_fd();
+}
+
+}  // namespace tandem
