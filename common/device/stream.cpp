@@ -49,6 +49,18 @@ void StreamBackend::launch_emulated(std::function<void()>) {
                           ", not on an emulated GPU");
 }
 
+void StreamBackend::hand_back_emulated(std::function<void()> work) {
+    launch_emulated(std::move(work));
+}
+
+std::shared_ptr<RecordedWork> StreamBackend::capture(const std::function<void()>&) {
+    throw InvalidArgument("stream '" + name() + "' is on the CPU, which has no graphs: run the work itself");
+}
+
+void StreamBackend::replay(const std::shared_ptr<RecordedWork>&) {
+    throw InvalidArgument("stream '" + name() + "' is on the CPU, which has no graphs");
+}
+
 std::shared_ptr<StreamBackend> compute_stream(Device device) {
     const auto index = static_cast<std::size_t>(device.index);
     if (auto own = t_compute[index].lock()) return own;

@@ -18,6 +18,11 @@ struct EventState {
     virtual void wait() = 0;
 };
 
+// What a graph holds (common/device/graph.h).
+struct RecordedWork {
+    virtual ~RecordedWork() = default;
+};
+
 class StreamBackend {
   public:
     virtual ~StreamBackend() = default;  // drains
@@ -32,7 +37,12 @@ class StreamBackend {
     virtual void copy(ConstSpan from, Span to) = 0;  // equal sizes
     virtual void fill_zero(Span memory) = 0;
     virtual void launch_emulated(std::function<void()> work);  // throws on every other kind
-    virtual void* native() { return nullptr; }                 // the CUDA stream, its device made current
+    // Gives memory of the emulated GPU back when the stream gets there; while it records, with the recording.
+    virtual void hand_back_emulated(std::function<void()> work);
+    // Of graph.h; throw InvalidArgument on the CPU.
+    virtual std::shared_ptr<RecordedWork> capture(const std::function<void()>& record);
+    virtual void replay(const std::shared_ptr<RecordedWork>& work);
+    virtual void* native() { return nullptr; }  // the CUDA stream, its device made current
 };
 
 // The stream that orders device_pool(device)'s memory for the calling thread: its own compute stream, else

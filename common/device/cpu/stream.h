@@ -25,10 +25,10 @@ class WorkerStream : public StreamBackend {
     bool is_inline() const final { return false; }
     const std::string& name() const final { return name_; }
     void enqueue(std::function<void()> work) override;
-    void call_host(std::function<void()> work) final;
-    std::shared_ptr<EventState> record() final;
-    void wait(std::shared_ptr<EventState> event) final;
-    void synchronize() final;
+    void call_host(std::function<void()> work) override;
+    std::shared_ptr<EventState> record() override;
+    void wait(std::shared_ptr<EventState> event) override;
+    void synchronize() override;
     void copy(ConstSpan from, Span to) override;
     void fill_zero(Span memory) override;
 

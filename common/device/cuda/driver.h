@@ -47,6 +47,12 @@
     X(cuEventRecord)                  \
     X(cuEventQuery)                   \
     X(cuEventSynchronize)             \
+    X(cuStreamBeginCapture)           \
+    X(cuStreamEndCapture)             \
+    X(cuGraphInstantiateWithFlags)    \
+    X(cuGraphLaunch)                  \
+    X(cuGraphExecDestroy)             \
+    X(cuGraphDestroy)                 \
     X(cuIpcGetMemHandle)              \
     X(cuIpcOpenMemHandle)             \
     X(cuIpcCloseMemHandle)            \

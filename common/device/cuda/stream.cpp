@@ -94,16 +94,54 @@ struct HostCall {
     std::shared_ptr<HostError> error;
 };
 
-void CUDA_CB run_host_call(void* data) {
-    const std::unique_ptr<HostCall> call(static_cast<HostCall*>(data));
-    if (call->error->get()) return;
+void run(HostCall& call) {
+    if (call.error->get()) return;
     try {
-        call->work();
+        call.work();
     } catch (...) {
-        const std::lock_guard lock(call->error->mutex);
-        call->error->first = std::current_exception();
+        const std::lock_guard lock(call.error->mutex);
+        call.error->first = std::current_exception();
     }
 }
+
+void CUDA_CB run_once(void* data) {
+    const std::unique_ptr<HostCall> call(static_cast<HostCall*>(data));
+    run(*call);
+}
+
+void CUDA_CB run_again(void* data) {  // of a graph, which owns it
+    run(*static_cast<HostCall*>(data));
+}
+
+// A graph, ready to be launched.
+class CudaGraph final : public RecordedWork {
+  public:
+    CudaGraph(Device device, CUgraph graph, std::vector<std::unique_ptr<HostCall>> calls)
+        : device_(device), calls_(std::move(calls)) {
+        const CUresult result = driver().cuGraphInstantiateWithFlags(&graph_, graph, 0);
+        (void)driver().cuGraphDestroy(graph);
+        check(result, "cuGraphInstantiateWithFlags");
+    }
+    ~CudaGraph() override {
+        try {
+            cuda::make_current(device_);
+            if (!calls_.empty())
+                check(driver().cuCtxSynchronize(), "cuCtxSynchronize");  // a launch may use them
+            check(driver().cuGraphExecDestroy(graph_), "cuGraphExecDestroy");
+        } catch (const std::exception& error) {
+            spdlog::debug("a graph of {}: {}", to_string(device_), error.what());
+        }
+    }
+    CudaGraph(const CudaGraph&) = delete;
+    CudaGraph& operator=(const CudaGraph&) = delete;
+
+    CUgraphExec native() const { return graph_; }
+
+  private:
+    Device device_;
+    std::vector<std::unique_ptr<HostCall>> calls_;
+    CUgraphExec graph_ = nullptr;
+};
 
 class CudaStream final : public StreamBackend {
   public:
@@ -139,8 +177,13 @@ class CudaStream final : public StreamBackend {
     void call_host(std::function<void()> work) override {
         cuda::make_current(device_);
         auto call = std::make_unique<HostCall>(HostCall{std::move(work), host_error_});
-        check(driver().cuLaunchHostFunc(stream_, run_host_call, call.get()), "cuLaunchHostFunc");
-        (void)call.release();  // run_host_call's now
+        check(driver().cuLaunchHostFunc(stream_, recording_ ? run_again : run_once, call.get()),
+              "cuLaunchHostFunc");
+        if (recording_) {
+            recorded_calls_.push_back(std::move(call));
+        } else {
+            (void)call.release();  // run_once's now
+        }
     }
 
     std::shared_ptr<EventState> record() override {
@@ -180,6 +223,35 @@ class CudaStream final : public StreamBackend {
               "cuMemsetD8Async");
     }
 
+    std::shared_ptr<RecordedWork> capture(const std::function<void()>& record) override {
+        cuda::make_current(device_);
+        // Other threads go on using the GPU meanwhile.
+        check(driver().cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+              "cuStreamBeginCapture");
+        CUgraph graph = nullptr;
+        recorded_calls_.clear();
+        recording_ = true;
+        try {
+            record();
+        } catch (...) {
+            recording_ = false;
+            cuda::make_current(device_);
+            if (driver().cuStreamEndCapture(stream_, &graph) == CUDA_SUCCESS)
+                (void)driver().cuGraphDestroy(graph);
+            throw;
+        }
+        recording_ = false;
+        cuda::make_current(device_);
+        check(driver().cuStreamEndCapture(stream_, &graph), "cuStreamEndCapture");
+        return std::make_shared<CudaGraph>(device_, graph, std::move(recorded_calls_));
+    }
+
+    void replay(const std::shared_ptr<RecordedWork>& work) override {
+        cuda::make_current(device_);
+        check(driver().cuGraphLaunch(std::static_pointer_cast<CudaGraph>(work)->native(), stream_),
+              "cuGraphLaunch");
+    }
+
     void* native() override {
         cuda::make_current(device_);
         return stream_;
@@ -189,6 +261,8 @@ class CudaStream final : public StreamBackend {
     Device device_;
     std::string name_;
     CUstream stream_ = nullptr;
+    bool recording_ = false;
+    std::vector<std::unique_ptr<HostCall>> recorded_calls_;
     std::shared_ptr<HostError> host_error_ = std::make_shared<HostError>();
 };
 

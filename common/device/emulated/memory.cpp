@@ -112,7 +112,7 @@ class Pool final : public MemoryPool {
         };
         if (home) {
             try {
-                home->launch_emulated(finish);
+                home->hand_back_emulated(finish);
                 return;
             } catch (...) {  // NOLINT: no memory for the queue's entry; the slow way does
             }

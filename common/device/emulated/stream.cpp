@@ -3,8 +3,10 @@
 
 #include <cstring>
 #include <set>
+#include <vector>
 
 #include "common/device/emulated.h"
+#include "common/error.h"
 
 namespace tandem {
 namespace detail {
@@ -22,6 +24,21 @@ Live& live() {
     return *instance;
 }
 
+// Launches that were kept instead of run. What they gave back meanwhile is theirs until they are gone.
+struct Recording final : RecordedWork {
+    explicit Recording(Device on) : device(on) {}
+    ~Recording() override {
+        drain_emulated_streams(device);
+        for (const auto& work : given_back) work();
+    }
+    Recording(const Recording&) = delete;
+    Recording& operator=(const Recording&) = delete;
+
+    Device device;
+    std::vector<std::function<void()>> launches;
+    std::vector<std::function<void()>> given_back;
+};
+
 class EmulatedStream final : public WorkerStream {
   public:
     EmulatedStream(Device device, std::string name) : WorkerStream(std::move(name)), device_(device) {
@@ -37,17 +54,70 @@ class EmulatedStream final : public WorkerStream {
 
     Device device() const override { return device_; }
     void enqueue(std::function<void()> work) override { work(); }
-    void launch_emulated(std::function<void()> work) override { launch(std::move(work)); }
+    void launch_emulated(std::function<void()> work) override { keep_or_launch(std::move(work)); }
+    void hand_back_emulated(std::function<void()> work) override {
+        if (recording_) {
+            recording_->given_back.push_back(std::move(work));
+        } else {
+            launch(std::move(work));
+        }
+    }
+    void call_host(std::function<void()> work) override { keep_or_launch(std::move(work)); }
     void copy(ConstSpan from, Span to) override {
-        launch([from = emulated::host_alias(from), to = emulated::host_alias(to)] {
+        keep_or_launch([from = emulated::host_alias(from), to = emulated::host_alias(to)] {
             std::memcpy(to.data, from.data, from.bytes);
         });
     }
     void fill_zero(Span memory) override {
-        launch([memory = emulated::host_alias(memory)] { std::memset(memory.data, 0, memory.bytes); });
+        keep_or_launch(
+            [memory = emulated::host_alias(memory)] { std::memset(memory.data, 0, memory.bytes); });
+    }
+    std::shared_ptr<EventState> record() override {
+        require_no_recording("an event is recorded");
+        return WorkerStream::record();
+    }
+    void wait(std::shared_ptr<EventState> event) override {
+        require_no_recording("it waits for an event");
+        WorkerStream::wait(std::move(event));
+    }
+    void synchronize() override {
+        require_no_recording("it is synchronized");
+        WorkerStream::synchronize();
+    }
+
+    std::shared_ptr<RecordedWork> capture(const std::function<void()>& record) override {
+        require_no_recording("another one begins");
+        auto recording = std::make_shared<Recording>(device_);
+        recording_ = recording;
+        try {
+            record();
+        } catch (...) {
+            recording_ = nullptr;
+            throw;
+        }
+        recording_ = nullptr;
+        return recording;
+    }
+    void replay(const std::shared_ptr<RecordedWork>& work) override {
+        keep_or_launch([recording = std::static_pointer_cast<Recording>(work)] {
+            for (const auto& launch : recording->launches) launch();
+        });
     }
 
   private:
+    void keep_or_launch(std::function<void()> work) {
+        if (recording_) {
+            recording_->launches.push_back(std::move(work));
+        } else {
+            launch(std::move(work));
+        }
+    }
+    void require_no_recording(const char* what) const {
+        require(!recording_,
+                "stream '{}' records a graph, and {}: a graph on an emulated GPU is of one stream", name(),
+                what);
+    }
+    std::shared_ptr<Recording> recording_;  // of the thread that captures
     Device device_;
 };
 

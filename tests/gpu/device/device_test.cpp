@@ -11,6 +11,7 @@
 #include "common/device/cuda/native.h"
 #include "common/device/devices.h"
 #include "common/device/export.h"
+#include "common/device/graph.h"
 #include "common/device/memory.h"
 #include "common/device/stream.h"
 #include "common/device/tier.h"
@@ -137,6 +138,24 @@ TEST(Gpu, VirtualArenasGiveTheirPagesBack) {
     EXPECT_EQ(
         Tensor::borrow(twin.span(), {kMany}, DType::int32, kGpu).to_host(stream).to_vector<std::int32_t>(),
         values);
+}
+
+TEST(Gpu, AGraphReplaysCopiesWithScratchMemory) {
+    Stream stream = Stream::make_compute(kGpu);
+    const Tensor from = Tensor::zeros(stream, {kMany}, DType::int32, "gpu_test");
+    const Tensor to = Tensor::zeros(stream, {kMany}, DType::int32, "gpu_test");
+    const Graph graph = Graph::capture(stream, [&] {
+        const Tensor scratch = Tensor::empty(stream, {kMany}, DType::int32, "gpu_test");
+        copy(stream, from, scratch);
+        copy(stream, scratch, to);
+    });
+    for (std::int32_t round = 0; round < 3; ++round) {
+        const auto values = count_from(round, kMany);
+        const Tensor source = Tensor::from<std::int32_t>(values, {kMany});
+        copy(stream, source, from);
+        graph.launch(stream);
+        EXPECT_EQ(to.to_host(stream).to_vector<std::int32_t>(), values);
+    }
 }
 
 TEST(Gpu, PoolMemoryCannotBeExported) {

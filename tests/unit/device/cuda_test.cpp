@@ -8,6 +8,7 @@
 #include "common/device/cuda/native.h"
 #include "common/device/devices.h"
 #include "common/device/export.h"
+#include "common/device/graph.h"
 #include "common/device/memory.h"
 #include "common/device/stream.h"
 #include "common/device/tier.h"
@@ -273,6 +274,23 @@ TEST_F(Cuda, VirtualArenasMapAndUnmapPagesAtOneAddress) {
     fake.virtual_memory = 0;
     EXPECT_THAT(message<DeviceUnavailable>([] { VirtualArena::create(kGpu, 100, "virtual_test"); }),
                 HasSubstr("has no virtual memory management"));
+}
+
+TEST_F(Cuda, GraphsAreRecordedOnceAndLaunchedAgain) {
+    Stream stream = Stream::make_compute(kGpu);
+    int runs = 0;
+    {
+        Graph graph = Graph::capture(stream, [&] { stream.call_host([&] { ++runs; }); });
+        EXPECT_EQ(runs, 0);
+        graph.launch(stream);
+        graph.launch(stream);
+        EXPECT_EQ(runs, 2);
+        EXPECT_EQ(fake.graphs, 1);
+    }
+    EXPECT_THROW(Graph::capture(stream, [] { throw Error("while recording"); }), Error);
+    EXPECT_EQ(fake.graphs, 0);
+    stream.call_host([&] { ++runs; });
+    EXPECT_EQ(runs, 3);  // no longer recording
 }
 
 TEST_F(Cuda, PinnedMemoryComesFromTheDriver) {

@@ -247,6 +247,44 @@ void fill_streams(cuda::Driver& t) {
     };
 }
 
+// A graph is what was pushed between begin and end of capture.
+void fill_graphs(cuda::Driver& t) {
+    t.cuStreamBeginCapture = [](CUstream stream, CUstreamCaptureMode mode) {
+        if (mode != CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) return CUDA_ERROR_INVALID_VALUE;
+        FakeDriver::of(stream).held = true;
+        return CUDA_SUCCESS;
+    };
+    t.cuStreamEndCapture = [](CUstream stream, CUgraph* graph) {
+        auto* recorded = new std::deque<std::function<void()>>(std::move(FakeDriver::of(stream).queue));
+        FakeDriver::of(stream).queue.clear();
+        FakeDriver::of(stream).held = false;
+        ++fake().graphs;
+        *graph = reinterpret_cast<CUgraph>(recorded);
+        return CUDA_SUCCESS;
+    };
+    t.cuGraphInstantiateWithFlags = [](CUgraphExec* ready, CUgraph graph, unsigned long long) {
+        ++fake().graphs;
+        *ready = reinterpret_cast<CUgraphExec>(new std::deque<std::function<void()>>(
+            *reinterpret_cast<std::deque<std::function<void()>>*>(graph)));
+        return CUDA_SUCCESS;
+    };
+    t.cuGraphLaunch = [](CUgraphExec graph, CUstream stream) {
+        for (const auto& work : *reinterpret_cast<std::deque<std::function<void()>>*>(graph))
+            fake().push(stream, work);
+        return CUDA_SUCCESS;
+    };
+    t.cuGraphDestroy = [](CUgraph graph) {
+        --fake().graphs;
+        delete reinterpret_cast<std::deque<std::function<void()>>*>(graph);
+        return CUDA_SUCCESS;
+    };
+    t.cuGraphExecDestroy = [](CUgraphExec graph) {
+        --fake().graphs;
+        delete reinterpret_cast<std::deque<std::function<void()>>*>(graph);
+        return CUDA_SUCCESS;
+    };
+}
+
 // "Another process's" memory is a block of this one under a handle that holds its address.
 void fill_ipc(cuda::Driver& t) {
     t.cuIpcGetMemHandle = [](CUipcMemHandle* handle, CUdeviceptr data) {
@@ -282,6 +320,7 @@ const cuda::Driver* FakeDriver::table() {
         fill_memory(t);
         fill_virtual_memory(t);
         fill_streams(t);
+        fill_graphs(t);
         fill_ipc(t);
         return t;
     }();

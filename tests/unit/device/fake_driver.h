@@ -38,6 +38,7 @@ struct FakeDriver {
     int version = 13000;
     int pools = 1;
     int virtual_memory = 1;
+    int graphs = 0;  // alive, recorded or ready
     CUresult set_access = CUDA_SUCCESS;
     CUresult init = CUDA_SUCCESS;
     CUresult ipc_get = CUDA_SUCCESS;

@@ -13,6 +13,7 @@
 #include "common/device/devices.h"
 #include "common/device/emulated.h"
 #include "common/device/export.h"
+#include "common/device/graph.h"
 #include "common/device/memory.h"
 #include "common/device/stream.h"
 #include "common/device/tier.h"
@@ -259,6 +260,42 @@ TEST(EmulatedGpu, VirtualArenasKeepTheirAddressAndGiveTheirPagesBack) {
     }
     EXPECT_EQ(memory_stats(tag).live_bytes, 0U);
     EXPECT_THROW(VirtualArena::create({}, 1, tag), InvalidArgument);
+}
+
+TEST(EmulatedGpu, AGraphReplaysWhatWasRecorded) {
+    Stream stream = Stream::make_compute(kGpu);
+    const Tensor sum = Tensor::zeros(stream, {4}, DType::float32, "on_devices");
+    const Tensor step = Tensor::zeros(stream, {4}, DType::float32, "on_devices");
+    std::byte* scratch_address = nullptr;
+    Graph graph = Graph::capture(stream, [&] {
+        const Tensor scratch =
+            Tensor::empty(stream, {4}, DType::float32, "graph_test");  // lives with the graph
+        scratch_address = scratch.raw();
+        copy(stream, step, scratch);
+        emulated::launch(stream, [from = host_alias(scratch), to = host_alias(sum)] {
+            for (int i = 0; i < 4; ++i) to.data<float>()[i] += from.data<float>()[i];
+        });
+        EXPECT_THROW(stream.synchronize(), InvalidArgument);
+        EXPECT_THROW(stream.record(), InvalidArgument);
+    });
+    EXPECT_EQ(sum.to_host(stream).to_vector<float>(), std::vector<float>(4, 0.0F));  // nothing ran yet
+    for (float value = 1; value <= 3; ++value) {
+        const std::vector<float> values(4, value);
+        const Tensor source = Tensor::from<float>(values, {4});
+        copy(stream, source, step);
+        graph.launch(stream);
+        const Tensor other = Tensor::empty(stream, {4}, DType::float32, "on_devices");
+        EXPECT_NE(other.raw(), scratch_address);
+        stream.synchronize();
+    }
+    EXPECT_EQ(sum.to_host(stream).to_vector<float>(), std::vector<float>(4, 6.0F));
+    graph = {};
+    EXPECT_EQ(Tensor::empty(stream, {4}, DType::float32, "on_devices").raw(), scratch_address);
+    EXPECT_THROW(graph.launch(stream), InvalidArgument);
+    EXPECT_THROW(Graph::capture(stream, [] { throw Error("while recording"); }), Error);
+    stream.synchronize();  // and goes on
+    Stream cpu = Stream::make_inline();
+    EXPECT_THROW(Graph::capture(cpu, [] {}), InvalidArgument);
 }
 
 TEST(EmulatedGpu, WorkErrorsStickToTheStream) {
