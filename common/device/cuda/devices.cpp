@@ -46,7 +46,7 @@ Gpu ask(const Driver& d, int index) {
 Gpus probe() {
     const OpenedDriver& opened = opened_driver();
     if (opened.table == nullptr) return {{}, opened.reason};
-    const Driver& d = *opened.table;
+    const Driver& d = driver();
     int supported = 0;
     if (d.cuDriverGetVersion(&supported) == CUDA_SUCCESS && supported < kNeededDriver) {
         return {{},

@@ -1,6 +1,7 @@
 #include "common/device/cuda/driver.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include <array>
 #include <atomic>
@@ -44,6 +45,14 @@ struct Holder {
     std::atomic<int> generation{0};
 };
 
+std::atomic<bool> g_forked{false};
+
+// A driver that was started does not survive a fork: calls in the child fail in odd ways, or hang.
+void notice_forks() {
+    static const int once = ::pthread_atfork(nullptr, nullptr, [] { g_forked.store(true); });
+    (void)once;
+}
+
 Holder& holder() {
     static Holder* instance = new Holder;
     return *instance;
@@ -61,6 +70,11 @@ const OpenedDriver& opened_driver() {
 const Driver& driver() {
     const OpenedDriver& opened = opened_driver();
     if (opened.table == nullptr) throw DeviceUnavailable("no GPU can be used: " + opened.reason);
+    notice_forks();
+    if (g_forked.load())
+        throw DeviceUnavailable(
+            "this process was forked from one that had used a GPU, and cannot use it: start it as a "
+            "program of its own (fork and exec), or fork before the first use");
     return *opened.table;
 }
 

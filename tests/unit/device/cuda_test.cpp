@@ -1,6 +1,8 @@
 // The CUDA device layer over a fake driver: which calls it makes, and what it says when one is refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <vector>
 
@@ -291,6 +293,18 @@ TEST_F(Cuda, GraphsAreRecordedOnceAndLaunchedAgain) {
     EXPECT_EQ(fake.graphs, 0);
     stream.call_host([&] { ++runs; });
     EXPECT_EQ(runs, 3);  // no longer recording
+}
+
+TEST_F(Cuda, AForkedProcessIsToldThatItCannotUseTheGpu) {
+    const Stream stream = Stream::make(kGpu, "parent");
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const std::string why = message<DeviceUnavailable>([] { device_pool(kGpu).allocate(8); });
+        ::_exit(why.find("forked from one that had used a GPU") == std::string::npos ? 1 : 0);
+    }
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST_F(Cuda, PinnedMemoryComesFromTheDriver) {
