@@ -1,23 +1,26 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one command, on a machine with one and without a network, inside 9 minutes: builds,
 # runs the tests with the label gpu, compute-sanitizer over the small ones, and the runs of tests/gpu/checks.txt.
-#   scripts/gpu_check.sh [--out FOLDER] [--minutes N] [--only build,tests,sanitize,checks] [--match TEXT] [--dry]
+#   scripts/gpu_check.sh [--out FOLDER] [--minutes N] [--only build,tests,sanitize,checks] [--match TEXT]
+#                        [--pack FILE.tgz] [--dry]
 #
-# Leaves logs, JSON and summary.json in FOLDER (default runs/gpu_check). Exit code 0: all passed, 1: something failed,
-# 2: bad usage, or no GPU. --dry only says what would run. --match runs the tests and checks whose names hold TEXT.
+# Leaves logs, JSON and summary.json in FOLDER (default runs/gpu_check); --pack puts them into one archive at the end.
+# --match takes the tests and checks whose names hold TEXT; --dry only says what would run. Exit code 0: all passed,
+# 1: something failed, 2: bad usage, or no GPU.
 # TANDEM_DEPS=FOLDER: the libraries, as .deb files (scripts/gpu_deps.sh collects them) or as an unpacked prefix, where
 # the system does not have them. TANDEM_BUILD=FOLDER: the build folder (default build/gpu), kept between calls.
+# TANDEM_COMMIT: the commit's name, where there is no git.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-out=runs/gpu_check minutes=9 only=build,tests,sanitize,checks match="" dry=0
+out=runs/gpu_check minutes=9 only=build,tests,sanitize,checks match="" pack="" dry=0
 usage() {
-    sed -n '2,10s/^# \{0,1\}//p' "$0"
+    sed -n '2,13s/^# \{0,1\}//p' "$0"
     exit "$1"
 }
 while [ $# -gt 0 ]; do
     case "$1" in
-    --out | --minutes | --only | --match)
+    --out | --minutes | --only | --match | --pack)
         [ $# -ge 2 ] || { echo "scripts/gpu_check.sh: $1 needs a value" >&2 && exit 2; }
         printf -v "${1#--}" '%s' "$2"
         shift 2
@@ -25,7 +28,7 @@ while [ $# -gt 0 ]; do
     --dry) dry=1 && shift ;;
     -h | --help) usage 0 ;;
     *)
-        echo "scripts/gpu_check.sh: unknown option '$1'; known: --out, --minutes, --only, --match, --dry" >&2
+        echo "scripts/gpu_check.sh: unknown option '$1'; known: --out, --minutes, --only, --match, --pack, --dry" >&2
         exit 2
         ;;
     esac
@@ -46,7 +49,7 @@ driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null
 capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -1 | tr -d .)
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
-commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
+commit=${TANDEM_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
 architecture=$capability
 [ "$capability" = 90 ] && architecture=90a
 
@@ -96,6 +99,7 @@ finish() {
         "$("${nvcc:-true}" --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p')" "$(date -u +%FT%TZ)" "$commit" \
         "${list:1}" >"$out/summary.json"
     echo "summary: $out/summary.json"
+    if [ -n "$pack" ]; then tar -czf "$pack" -C "$out" . || failed=1; fi
     exit $failed
 }
 nvidia-smi >"$out/nvidia-smi.txt" 2>&1

@@ -60,6 +60,7 @@ TEST(Torch, OpensAHandleOfTandemsAndReadsTheSameBytes) {
 }
 
 TEST(Torch, ItsOwnHandleOpensHere) {
+    Stream stream = Stream::make_compute(kGpu);
     // What torch prints comes through a file: popen() is one way only, and it must live while we read.
     const std::string answer = ::testing::TempDir() + "torch_ipc." + std::to_string(::getpid());
     std::remove(answer.c_str());
@@ -80,7 +81,6 @@ TEST(Torch, ItsOwnHandleOpensHere) {
     for (std::size_t i = 0; i < handle.size(); ++i)
         handle[i] = static_cast<std::byte>(std::stoi(hex.substr(2 * i, 2), nullptr, 16));
     {
-        Stream stream = Stream::make_compute(kGpu);
         const OpenedArena arena = OpenedArena::open(kGpu, handle, offset + kCount * 4);
         const Tensor tensor = ints(arena.span().subspan(offset, kCount * 4));
         EXPECT_EQ(tensor.to_host(stream).to_vector<std::int32_t>(), multiples(3));
