@@ -45,10 +45,13 @@ int store_port() {
 
 std::string wanted_backend() {
     const std::string wanted = variable("TANDEM_COMM").value_or("auto");
+    if (wanted == "nccl") return "auto";  // of GPUs (for_device); on the host's part it stands on ipc or gloo
     if (wanted == "auto" || wanted == "ipc" || wanted == "gloo") return wanted;
     throw ConfigError(
         "environment", "TANDEM_COMM",
-        fmt::format("'{}' is none of auto, ipc (ranks of one host), gloo (several hosts)", wanted));
+        fmt::format("'{}' is none of auto, ipc (ranks of one host), gloo (several hosts), nccl (a GPU "
+                    "a rank)",
+                    wanted));
 }
 
 std::shared_ptr<ipc::Job> inherited_job() {

@@ -74,6 +74,12 @@ RankEnvironment rank_environment();
 // several, or what TANDEM_COMM says.
 std::shared_ptr<Communicator> connect_from_environment(Deadline deadline);
 
+// The world communicator for a GPU, which is this rank's: nccl where every rank has a GPU of its own and NCCL
+// can be loaded, else `world` itself, whose backend ipc moves GPU memory between ranks of one host, also of
+// one GPU. TANDEM_COMM = nccl or ipc decides. Of the CPU: `world`. Collective. Throws ConfigError saying what
+// is not possible.
+std::shared_ptr<Communicator> for_device(std::shared_ptr<Communicator> world, Device device);
+
 // A communicator of one rank.
 std::shared_ptr<Communicator> solo();
 

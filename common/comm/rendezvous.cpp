@@ -1,17 +1,16 @@
 #include "common/comm/rendezvous.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <optional>
 #include <set>
 #include <vector>
 
 #include "common/comm/gloo/communicator.h"
+#include "common/comm/host_identity.h"
 #include "common/comm/ipc/communicator.h"
 #include "common/comm/ipc/job.h"
 #include "common/comm/store.h"
@@ -20,18 +19,6 @@
 
 namespace tandem::comm {
 namespace {
-
-// Tells apart what shared memory cannot join: machines, and containers that do not see each other's processes
-// or have networks of their own.
-std::string host_identity() {
-    std::string id;
-    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
-    for (const char* space : {"/proc/self/ns/pid", "/proc/self/ns/net"}) {
-        struct stat file {};
-        if (::stat(space, &file) == 0) id += fmt::format("/{}", file.st_ino);
-    }
-    return id;
-}
 
 std::string attached_key(int rank) {
     return "tandem/attached/" + std::to_string(rank);

@@ -1,8 +1,6 @@
 // Backend ipc between real processes joins the contract: 2 and 3 ranks, and 6, which are more than the cores.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "tests/contract/comm/checks.h"
 #include "tests/multiproc/comm/bodies.h"
 
@@ -16,22 +14,6 @@ TEST_P(IpcProcesses, Holds) {
     EXPECT_EQ(result.exit_code, 0) << result.message;
     EXPECT_EQ(result.message, "");
 }
-
-// The same with all data on one GPU: peers' arenas opened by handle, copies and reductions on streams, events
-// across processes. On the emulated GPU, and with the label gpu on a real one (tests/gpu).
-class IpcOnOneGpu : public ::testing::TestWithParam<contract::Case> {};
-
-TEST_P(IpcOnOneGpu, Holds) {
-    LaunchOptions options = self_launch(GetParam().size, "gpu:" + GetParam().check.name);
-    if (std::getenv("TANDEM_TEST_REAL_GPU") == nullptr)
-        options.environment.push_back("TANDEM_EMULATED_GPUS=1");
-    const LaunchResult result = RankProcesses(options).wait();
-    EXPECT_EQ(result.exit_code, 0) << result.message;
-    EXPECT_EQ(result.message, "");
-}
-
-INSTANTIATE_TEST_SUITE_P(Contract, IpcOnOneGpu, ::testing::ValuesIn(contract::cases({2, 4})),
-                         [](const auto& info) { return info.param.name(); });
 
 INSTANTIATE_TEST_SUITE_P(Contract, IpcProcesses, ::testing::ValuesIn(contract::cases({2, 3, 6})),
                          [](const auto& info) { return info.param.name(); });

@@ -229,6 +229,20 @@ TEST_F(Nccl, LaunchesFollowEachOtherOverStreamsAndGroups) {
     });
 }
 
+TEST_F(Nccl, RanksThatShareAGpuStayWithIpc) {
+    run_threads(2, [](const World& world) {
+        EXPECT_EQ(for_device(world, {}), world);
+        EXPECT_EQ(for_device(world, kGpu), world);
+        world->barrier();
+        if (world->rank() == 0) ::setenv("TANDEM_COMM", "nccl", 1);
+        world->barrier();
+        EXPECT_THAT(error_of([&] { for_device(world, kGpu); }),
+                    HasSubstr("TANDEM_COMM: 'nccl' is not possible here: an emulated GPU has none"));
+        world->barrier();
+        if (world->rank() == 0) ::unsetenv("TANDEM_COMM");
+    });
+}
+
 TEST_F(Nccl, WithoutTheLibrarySaysWhatToDo) {
     ::setenv("TANDEM_NCCL", "/nonexistent/libnccl.so.2", 1);
     const std::string error = error_of([] { loaded(); });

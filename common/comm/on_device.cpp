@@ -1,0 +1,95 @@
+// Which communicator serves a GPU: the ranks compare their GPUs.
+#include <array>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/comm/host_identity.h"
+#include "common/comm/launch.h"
+#include "common/comm/nccl/communicator.h"
+#include "common/device/devices.h"
+#include "common/error.h"
+#include "common/log.h"
+
+namespace tandem::comm {
+namespace {
+
+// The GPU as others would name it: CUDA_VISIBLE_DEVICES renumbers.
+std::string gpu_name(Device device) {
+    std::string index = std::to_string(device.index);
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    if (visible != nullptr && *visible != '\0' && !is_emulated(device)) {
+        std::string list = visible;
+        for (int skip = 0; skip < device.index && list.find(',') != std::string::npos; ++skip)
+            list = list.substr(list.find(',') + 1);
+        index = list.substr(0, list.find(','));
+    }
+    return "gpu " + index;
+}
+
+struct Seat {  // of one rank
+    std::array<char, 160> host{};
+    std::array<char, 80> gpu{};
+    bool emulated = false;
+    bool nccl = false;  // NCCL can be loaded there
+};
+
+void put(auto& to, const std::string& text) {
+    text.copy(to.data(), to.size() - 1);
+}
+
+}  // namespace
+
+std::shared_ptr<Communicator> for_device(std::shared_ptr<Communicator> world, Device device) {
+    if (device.type == DeviceType::cpu) return world;
+    require_device(device);
+    const char* variable = std::getenv("TANDEM_COMM");
+    const std::string wanted = variable == nullptr ? "" : variable;
+    Seat own;
+    put(own.host, host_identity());
+    put(own.gpu, gpu_name(device));
+    own.emulated = is_emulated(device);
+    std::string why_not;
+    try {
+        if (!own.emulated && wanted != "ipc") nccl::loaded();
+        own.nccl = !own.emulated;
+    } catch (const DeviceUnavailable& error) {
+        why_not = error.what();
+    }
+    std::vector<Seat> seats(static_cast<std::size_t>(world->size()));
+    world->all_gather({reinterpret_cast<const std::byte*>(&own), sizeof(own)},
+                      {reinterpret_cast<std::byte*>(seats.data()), sizeof(own) * seats.size()});
+    std::map<std::string, int> hosts;
+    std::map<std::string, int> gpus;  // and the rank that has it
+    bool emulated = false;
+    bool everywhere = true;
+    std::string shared;
+    for (int rank = 0; rank < world->size(); ++rank) {
+        const Seat& seat = seats[static_cast<std::size_t>(rank)];
+        hosts.emplace(seat.host.data(), rank);
+        const auto [found, fresh] =
+            gpus.emplace(fmt::format("{} {}", seat.host.data(), seat.gpu.data()), rank);
+        if (!fresh && shared.empty())
+            shared = fmt::format("ranks {} and {} share {}", found->second, rank, seat.gpu.data());
+        emulated = emulated || seat.emulated;
+        everywhere = everywhere && seat.nccl;
+    }
+    const bool possible = everywhere && shared.empty() && !emulated;
+    if (possible && wanted != "ipc") return nccl::make_world(std::move(world), device);
+    const std::string reason = emulated          ? "an emulated GPU has none"
+                               : !shared.empty() ? shared + ", which NCCL refuses"
+                               : why_not.empty() ? "another rank cannot load it"
+                                                 : why_not;
+    if (wanted == "nccl")
+        throw ConfigError("environment", "TANDEM_COMM", "'nccl' is not possible here: " + reason);
+    if (hosts.size() > 1) {
+        throw ConfigError(
+            "environment", "TANDEM_COMM",
+            fmt::format("ranks on {} hosts with device {} need nccl, and it is not possible here: {}",
+                        hosts.size(), to_string(device), wanted == "ipc" ? "TANDEM_COMM is ipc" : reason));
+    }
+    return world;  // ipc: peers' memory through CUDA IPC
+}
+
+}  // namespace tandem::comm
