@@ -32,7 +32,7 @@
     X(cuMemFreeHost)                  \
     X(cuMemcpyAsync)                  \
     X(cuMemsetD8Async)                \
-    X(cuMemPoolCreate)                \
+    X(cuDeviceGetDefaultMemPool)      \
     X(cuMemPoolSetAttribute)          \
     X(cuMemPoolTrimTo)                \
     X(cuMemAllocFromPoolAsync)        \

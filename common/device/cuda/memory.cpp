@@ -34,12 +34,8 @@ class Pool final : public MemoryPool {
                          to_string(device));
             return;
         }
-        CUmemPoolProps properties{};
-        properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-        properties.handleTypes = CU_MEM_HANDLE_TYPE_NONE;
-        properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-        properties.location.id = device.index;
-        check(driver().cuMemPoolCreate(&pool_, &properties), "cuMemPoolCreate");
+        // The device's own pool: what kernels take for a moment (cudaMallocAsync) shares it.
+        check(driver().cuDeviceGetDefaultMemPool(&pool_, native_device(device)), "cuDeviceGetDefaultMemPool");
         cuuint64_t keep = ~cuuint64_t{0};  // what was freed stays for the next; trim_pool() gives it back
         check(driver().cuMemPoolSetAttribute(pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep),
               "cuMemPoolSetAttribute");

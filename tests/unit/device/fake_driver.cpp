@@ -119,7 +119,7 @@ void fill_memory(cuda::Driver& t) {
         fake().push(stream, [=] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
         return fake().sticky;
     };
-    t.cuMemPoolCreate = [](CUmemoryPool* pool, const CUmemPoolProps*) {
+    t.cuDeviceGetDefaultMemPool = [](CUmemoryPool* pool, CUdevice) {
         *pool = reinterpret_cast<CUmemoryPool>(std::uintptr_t{1});
         return CUDA_SUCCESS;
     };
