@@ -129,7 +129,8 @@ tests() { # LABEL
 }
 if part tests; then
     for name in $(tests gpu); do
-        step "$name" 180 "$TANDEM_BIN/$name" "--gtest_output=json:$out/$name.json"
+        step "$name" 180 env "GTEST_OUTPUT=json:$out/$name.json" \
+            ctest --test-dir "$build" -R "^$name\$" --output-on-failure --timeout 170
     done
 fi
 if part sanitize; then
