@@ -38,6 +38,8 @@ void add_serve(CLI::App& app, tandem::engine::ServeOptions& options) {
     serve->add_option("--max-running", options.max_running, "Samples decoded at the same time")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
         ->capture_default_str();
+    serve->add_flag("!--no-packed-weights", options.packed_weights,
+                    "Products read the weights as they are stored: half the memory, slower decode");
     serve->add_option("--threads", options.threads, "Compute threads; 0: all cores")
         ->check(CLI::Range(0, 1024))
         ->capture_default_str();

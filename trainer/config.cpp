@@ -176,6 +176,9 @@ config::Schema schema_of(RunConfig& c) {
     s.text("engine.url", c.engine.url, "A running engine; empty: the embedded one is started.");
     s.choice("engine.dtype", c.engine.dtype, {"fp32", "bf16"}, "Dtype of the started engine's weights.");
     s.integer("engine.threads", c.engine.threads, 1, 1024, "Compute threads of the started engine.");
+    s.flag("engine.packed_weights", c.engine.packed_weights,
+           "The started engine keeps a copy of its matrices that it decodes faster from; off: half the "
+           "memory, the same tokens.");
     s.integer("engine.batch", c.engine.batch, 1, 1 << 16, "Samples that one request asks for.");
     s.real("engine.deadline_s", c.engine.deadline_s, 0.1, 86400,
            "Seconds until an engine that does not answer a request, of engine.batch samples, ends the job.");

@@ -142,6 +142,7 @@ struct RunConfig {
         std::string url;
         std::string dtype = "fp32";
         std::int64_t threads = 1;
+        bool packed_weights = true;
         std::int64_t batch = 512;
         double deadline_s = 45;
     } engine;

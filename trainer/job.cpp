@@ -69,19 +69,20 @@ Stage make_stage(const RunConfig& c, const config::Schema& schema, const std::st
     const std::string folder = stage.directory->path() + "/engine";
     fs::create_directory(folder);
     stage.directory->write("engine/config.json", model::to_json(model_config(c, schema, *task)));
-    const std::vector<std::string> command = {program,
-                                              "serve",
-                                              "--model",
-                                              folder,
-                                              "--listen",
-                                              "127.0.0.1:0",
-                                              "--dtype",
-                                              std::string(dtype_name(dtype_from_name(c.engine.dtype))),
-                                              "--threads",
-                                              std::to_string(c.engine.threads),
-                                              "--load-format",
-                                              "dummy",
-                                              "--die-with-parent"};
+    std::vector<std::string> command = {program,
+                                        "serve",
+                                        "--model",
+                                        folder,
+                                        "--listen",
+                                        "127.0.0.1:0",
+                                        "--dtype",
+                                        std::string(dtype_name(dtype_from_name(c.engine.dtype))),
+                                        "--threads",
+                                        std::to_string(c.engine.threads),
+                                        "--load-format",
+                                        "dummy",
+                                        "--die-with-parent"};
+    if (!c.engine.packed_weights) command.emplace_back("--no-packed-weights");
     const auto patience = std::chrono::milliseconds(static_cast<std::int64_t>(c.engine.deadline_s * 1e3));
     stage.engine = std::make_unique<EngineProcess>(command, stage.directory->path() + "/engine.log",
                                                    Deadline::after(patience));

@@ -23,6 +23,11 @@ void PackedWeight::pack(const Tensor& weight, std::string_view tag) {
     detail::pack_weight(weight.dim(0), weight.dim(1), weight.dtype(), weight.raw(), packed_.data());
 }
 
+void PackedWeight::point(const Tensor& weight) {
+    weight_ = weight;
+    packed_ = Buffer();
+}
+
 void linear(Stream& stream, const Tensor& x, const PackedWeight& weight, const Tensor& bias, Tensor y) {
     if (weight.packed().bytes == 0) return linear(stream, x, weight.weight(), bias, std::move(y));
     cpu::linear_packed(stream, x, weight.weight(), weight.packed(), bias, std::move(y));

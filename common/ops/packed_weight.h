@@ -19,6 +19,8 @@ class PackedWeight {
     // uses the same memory. Where the machine has no better layout nothing is copied, and products read
     // `weight` itself.
     void pack(const Tensor& weight, std::string_view tag);
+    // No copy, whatever there was: products read `weight` itself.
+    void point(const Tensor& weight);
 
     const Tensor& weight() const { return weight_; }
     Span packed() const { return packed_.span(); }  // empty: products read weight()

@@ -17,10 +17,10 @@ constexpr const char* kTag = "engine.activations";
 }  // namespace
 
 Decoder::Decoder(const model::ModelConfig& config, const ModelWeights& weights, KvCache& cache,
-                 Stream& stream)
+                 Stream& stream, bool pack_weights)
     : config_(config),
       weights_(weights),
-      packed_(weights),
+      packed_(weights, pack_weights),
       cache_(cache),
       stream_(stream),
       rope_(config.rope_frequencies().inverse, config.rope_frequencies().attention_factor),

@@ -36,7 +36,8 @@ struct DecodeBatch {
 class Decoder {
   public:
     // `stream` is borrowed: a compute stream.
-    Decoder(const model::ModelConfig& config, const ModelWeights& weights, KvCache& cache, Stream& stream);
+    Decoder(const model::ModelConfig& config, const ModelWeights& weights, KvCache& cache, Stream& stream,
+            bool pack_weights = true);
 
     Stream& stream() { return stream_; }
 

@@ -7,22 +7,26 @@ constexpr const char* kTag = "engine.packed";
 
 }  // namespace
 
-PackedWeights::PackedWeights(const ModelWeights& weights) : weights_(weights), layers_(weights.layers()) {}
+PackedWeights::PackedWeights(const ModelWeights& weights, bool pack)
+    : weights_(weights), pack_(pack), layers_(weights.layers()) {}
 
 void PackedWeights::refresh() {
     if (contents_ == weights_.contents()) return;
+    const auto take = [&](ops::PackedWeight& to, const Tensor& from) {
+        pack_ ? to.pack(from, kTag) : to.point(from);
+    };
     for (std::size_t i = 0; i < layers_.size(); ++i) {
         const LayerWeights& from = weights_.layer(i);
         PackedLayer& to = layers_[i];
-        to.q_proj.pack(from.q_proj, kTag);
-        to.k_proj.pack(from.k_proj, kTag);
-        to.v_proj.pack(from.v_proj, kTag);
-        to.o_proj.pack(from.o_proj, kTag);
-        to.gate_proj.pack(from.gate_proj, kTag);
-        to.up_proj.pack(from.up_proj, kTag);
-        to.down_proj.pack(from.down_proj, kTag);
+        take(to.q_proj, from.q_proj);
+        take(to.k_proj, from.k_proj);
+        take(to.v_proj, from.v_proj);
+        take(to.o_proj, from.o_proj);
+        take(to.gate_proj, from.gate_proj);
+        take(to.up_proj, from.up_proj);
+        take(to.down_proj, from.down_proj);
     }
-    head_.pack(weights_.head(), kTag);
+    take(head_, weights_.head());
     contents_ = weights_.contents();
 }
 

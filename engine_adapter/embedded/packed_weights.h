@@ -17,7 +17,8 @@ struct PackedLayer {
 // Of the thread that runs the decoder. Reads the weights while a call runs.
 class PackedWeights {
   public:
-    explicit PackedWeights(const ModelWeights& weights);
+    // pack: whether copies are made; else products read the weights themselves.
+    PackedWeights(const ModelWeights& weights, bool pack);
 
     // Packed from the weights as they are now; valid until the next call of refresh or release.
     const PackedLayer& layer(std::size_t index) const { return layers_[index]; }
@@ -29,6 +30,7 @@ class PackedWeights {
 
   private:
     const ModelWeights& weights_;
+    const bool pack_;
     std::vector<PackedLayer> layers_;
     ops::PackedWeight head_;
     std::uint64_t contents_ = 0;  // of the weights that were packed; 0: none

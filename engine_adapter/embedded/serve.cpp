@@ -93,6 +93,7 @@ void serve(const ServeOptions& options) {
     EmbeddedOptions engine_options;
     engine_options.device = device;
     engine_options.dtype = decide_dtype(options, config);
+    engine_options.packed_weights = options.packed_weights;
     engine_options.kv_tokens = options.kv_tokens;
     engine_options.max_running = options.max_running;
     engine_options.random_seed = options.random_seed;
