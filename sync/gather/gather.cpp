@@ -36,7 +36,8 @@ class Gather final : public Way {
           buckets_(make_staged(
               wiring.plan, {wiring.options.bucket_bytes, Staging::piece_bytes(wiring.options.bucket_bytes)})),
           staging_(Staging::share(wiring.world, wiring.options.depth,
-                                  Staging::slot_bytes(buckets_.bucket_bytes, wiring.options.bucket_bytes))),
+                                  Staging::slot_bytes(buckets_.bucket_bytes, wiring.options.bucket_bytes),
+                                  "staging", Staging::Hosts::several)),
           filler_(wiring, buckets_),
           exchange_(wiring.world, buckets_.max_pieces),
           ledger_(wiring.plan, buckets_),
@@ -116,11 +117,32 @@ class Gather final : public Way {
         double gathering = ms_since(start);
         if (times != nullptr && b + 1 >= slots_) wait(b + 1 - slots_, health, *times);
         start = Clock::now();
+        bring_from_other_hosts(b);
         exchange_.run(health, count);
         gathering += ms_since(start);
         if (times != nullptr) times->gather += gathering;
         if (wiring_.engines.empty() || health.failed) return;
         for (int rank = 0; rank < wiring_.world.size(); ++rank) ledger_.note(b, rank, exchange_.of(rank));
+    }
+
+    // Ranks on other hosts send their lanes of the bucket to rank 0, where the engines read. Whatever a rank
+    // knows to have failed, it takes part: the others do.
+    void bring_from_other_hosts(std::size_t b) {
+        std::vector<comm::P2POp> ops;
+        for (const int rank : staging_.distant()) {
+            const std::size_t begin = buckets_.begin(b, static_cast<std::size_t>(rank));
+            const std::size_t end = buckets_.end(b, static_cast<std::size_t>(rank));
+            if (begin == end || (wiring_.world.rank() != 0 && wiring_.world.rank() != rank)) continue;
+            const Piece& last = buckets_.pieces[end - 1];
+            const std::size_t from = buckets_.pieces[begin].bucket_offset;
+            const Span lane = slot(b).subspan(from, last.bucket_offset + last.bytes - from);
+            const bool here = wiring_.world.rank() == rank;
+            ops.push_back({here ? comm::P2POp::Kind::send : comm::P2POp::Kind::recv, here ? 0 : rank, lane});
+        }
+        if (ops.empty()) return;
+        const trace::Scope scope("bring bucket " + std::to_string(b), "gather");
+        Stream stream = Stream::make_inline();
+        wiring_.world.p2p(ops, stream);
     }
 
     std::size_t fill(std::size_t b, Health& health) {

@@ -1,10 +1,13 @@
 // Memory of one host that every trainer rank writes and the engines read: one SharedArena that rank 0 makes
 // and the others map. Touched once, reused for every later sync. Counted under the tag "staging" by its
-// maker.
+// maker. Ranks on other hosts than rank 0's have memory of their own of the same layout, and send what they
+// wrote.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/comm/communicator.h"
 #include "common/device/shared_arena.h"
@@ -13,9 +16,10 @@ namespace tandem::sync {
 
 class Staging {
   public:
+    enum class Hosts { one, several };  // whether ranks may be on other hosts
     // Collective. Throws SyncError on every rank alike.
     static Staging share(comm::Communicator& world, int slots, std::size_t slot_bytes,
-                         std::string_view tag = "staging");
+                         std::string_view tag = "staging", Hosts hosts = Hosts::one);
     // How large a slot is for buckets of at most `used` bytes: whole pages, but never above the bucket size
     // that was asked for.
     static std::size_t slot_bytes(std::size_t used, std::size_t asked);
@@ -24,10 +28,13 @@ class Staging {
 
     Span memory() const { return arena_.span(); }
     int fd() const { return arena_.fd(); }
+    const std::vector<int>& distant() const { return distant_; }  // ranks on other hosts than rank 0's
 
   private:
-    explicit Staging(SharedArena arena) : arena_(std::move(arena)) {}
+    Staging(SharedArena arena, std::vector<int> distant)
+        : arena_(std::move(arena)), distant_(std::move(distant)) {}
     SharedArena arena_;
+    std::vector<int> distant_;
 };
 
 }  // namespace tandem::sync

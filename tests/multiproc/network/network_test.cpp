@@ -155,5 +155,48 @@ TEST_F(Network, AllRanksOfTheLostHostAreNamed) {
                 HasSubstr("all_reduce on 'world' with rank 0, rank 1: not there after 2 s"));
 }
 
+// The whole loop, as torchrun or Slurm start it: the engine is on rank 0's host, the weights reach it by
+// gather. The run's folder is on a file system that the hosts share.
+class Training : public Network {
+  protected:
+    std::vector<pid_t> train(const std::string& mode) {
+        std::vector<pid_t> pids;
+        for (int rank = 0; rank < 4; ++rank) {
+            std::vector<std::string> command = {TANDEM_BIN_DIR "/tandem-train",
+                                                TANDEM_SOURCE_DIR "/examples/quickstart/quickstart.toml"};
+            for (const std::string& value :
+                 {"output=" + folder_, std::string("name=tiny"), std::string("sft.steps=5"),
+                  std::string("grpo.steps=5"), std::string("grpo.prompts=8"), std::string("held_out=64"),
+                  std::string("evaluate_every=0"), std::string("run.deadline_s=60"), "sync.mode=" + mode}) {
+                command.insert(command.end(), {"--set", value});
+            }
+            const std::string log = folder_ + "/rank" + std::to_string(rank);
+            std::string line = "exec";
+            for (const auto& word : command) line += " '" + word + "'";
+            pids.push_back(hosts_->start(
+                rank / 2, {"/bin/sh", "-c", line + " >" + log + " 2>&1"},
+                {"RANK=" + std::to_string(rank), "WORLD_SIZE=4", "LOCAL_RANK=" + std::to_string(rank % 2),
+                 "MASTER_ADDR=" + Hosts::address(0), "MASTER_PORT=29412"}));
+        }
+        return pids;
+    }
+};
+
+TEST_F(Training, RunsOnTwoHosts) {
+    for (const pid_t pid : train("gather")) EXPECT_EQ(exit_code_of(pid), 0);
+    std::stringstream summary;
+    summary << std::ifstream(folder_ + "/tiny/summary.json").rdbuf();
+    EXPECT_THAT(summary.str(), HasSubstr("\"weights_match\": true")) << told(0) << told(3);
+    EXPECT_THAT(summary.str(), HasSubstr("\"world_size\": 4"));
+}
+
+TEST_F(Training, ModesThatNeedOneHostAreRefused) {
+    for (const char* mode : {"direct", "alias", "delta"}) {
+        for (const pid_t pid : train(mode)) EXPECT_EQ(exit_code_of(pid), 1) << mode;
+        for (const int rank : {0, 3}) EXPECT_THAT(told(rank), HasSubstr("use mode gather")) << mode;
+        std::filesystem::remove_all(folder_ + "/tiny");
+    }
+}
+
 }  // namespace
 }  // namespace tandem::comm
