@@ -32,6 +32,8 @@ void add(Stream& stream, Tensor a, const Tensor& b);
 void scale(Stream& stream, Tensor a, float factor);
 void fill_zero(Stream& stream, Tensor a);
 
+DeltaResult delta_encode(Stream& stream, const DeltaSource& source, Span base, Span to);
+
 void embedding(Stream& stream, const Tensor& table, std::span<const std::int32_t> ids, Tensor y);
 void embedding_backward(Stream& stream, const Tensor& dy, std::span<const std::int32_t> ids, Tensor dtable);
 
@@ -42,6 +44,10 @@ void linear_backward_input(Stream& stream, const Tensor& dy, const Tensor& weigh
                            bool accumulate);
 void linear_backward_weight(Stream& stream, const Tensor& dy, const Tensor& x, Tensor dweight);
 void linear_backward_bias(Stream& stream, const Tensor& dy, Tensor dbias);
+
+void accumulate_amax(Stream& stream, const WeightBox& box, const ScaleGrid& grid, std::span<float> amax);
+Checksum quantize(Stream& stream, const WeightBox& box, const ScaleGrid& grid, std::span<const float> scales,
+                  Span to);
 
 void rms_norm(Stream& stream, const Tensor& x, const Tensor& weight, float eps, Tensor y, Tensor rstd);
 void rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& weight,

@@ -117,6 +117,36 @@ void fill_zero(const Tensor& a) {
     require(a.defined(), "fill_zero: a is undefined");
 }
 
+void delta_encode(const DeltaSource& source, Span base, Span to) {
+    const bool known = (source.from_dtype == DType::float32 || source.from_dtype == DType::bfloat16) &&
+                       (source.to_dtype == DType::float32 || source.to_dtype == DType::bfloat16);
+    require(known, "delta_encode: elements of {} as {}; float32 and bfloat16 are known",
+            dtype_name(source.from_dtype), dtype_name(source.to_dtype));
+    const std::size_t width = dtype_size(source.to_dtype);
+    require(source.rows >= 0 && source.row_elements >= 0, "delta_encode: {} rows of {} elements", source.rows,
+            source.row_elements);
+    const auto elements = static_cast<std::size_t>(source.rows * source.row_elements);
+    require(elements <= UINT32_MAX, "delta_encode: {} elements are too many for one run", elements);
+    require(base.bytes == elements * width, "delta_encode: {} bytes of base for {} elements of {}",
+            base.bytes, elements, dtype_name(source.to_dtype));
+    require(to.bytes >= delta_capacity(source.rows * source.row_elements, width),
+            "delta_encode: room for {} bytes, {} may be needed", to.bytes, elements * width);
+}
+
+void weight_box(const char* op, const WeightBox& box, const ScaleGrid& grid, std::size_t scales) {
+    require(box.dtype == DType::float32 || box.dtype == DType::bfloat16,
+            "{}: a weight of {}, expected float32 or bfloat16", op, dtype_name(box.dtype));
+    require(box.row >= 0 && box.column >= 0 && box.rows >= 0 && box.columns >= 0 &&
+                box.row + box.rows <= grid.rows && box.column + box.columns <= grid.columns,
+            "{}: {}×{} elements at ({}, {}) of a {}×{} weight", op, box.rows, box.columns, box.row,
+            box.column, grid.rows, grid.columns);
+    const std::size_t row_bytes = static_cast<std::size_t>(box.columns) * dtype_size(box.dtype);
+    require(box.rows <= 1 || (box.stride >= row_bytes && box.stride % dtype_size(box.dtype) == 0),
+            "{}: rows of {} bytes lie {} bytes apart", op, row_bytes, box.stride);
+    require(static_cast<std::int64_t>(scales) == grid.scale_rows() * grid.scale_columns(),
+            "{}: {} scales, expected {}×{}", op, scales, grid.scale_rows(), grid.scale_columns());
+}
+
 void embedding(const Tensor& table, std::span<const std::int32_t> ids, const Tensor& y) {
     detail::check_ndim("embedding", "table", table, 2);
     detail::check_floating("embedding", "table", table);

@@ -23,6 +23,10 @@ void add(const Tensor& a, const Tensor& b);
 void scale(const Tensor& a);
 void fill_zero(const Tensor& a);
 
+void delta_encode(const DeltaSource& source, Span base, Span to);
+
+void weight_box(const char* op, const WeightBox& box, const ScaleGrid& grid, std::size_t scales);
+
 void embedding(const Tensor& table, std::span<const std::int32_t> ids, const Tensor& y);
 void embedding_backward(const Tensor& dy, std::span<const std::int32_t> ids, const Tensor& dtable);
 

@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "common/device/device.h"
+#include "common/device/stream.h"
 #include "common/ops/batched_copy.h"
 
 namespace tandem::ops {
@@ -45,6 +46,8 @@ struct DeltaSource {
 // Compares the new elements with `base` (packed, to_dtype), writes the smallest encoding to `to` (at least
 // delta_capacity bytes) and the new elements over `base`. One pass over source and base. Synchronous.
 DeltaResult delta_encode(const DeltaSource& source, Span base, Span to);
+// The same where source, base and target lie on the stream's device, after the stream's work so far.
+DeltaResult delta_encode(Stream& stream, const DeltaSource& source, Span base, Span to);
 
 // Lays an encoding over `rows` rows of row_elements elements of `width` bytes at `to`, `stride` bytes apart.
 // Checks everything before it writes: throws ProtocolError when the encoding does not fit (untrusted input).

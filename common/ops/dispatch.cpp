@@ -186,6 +186,16 @@ void fill_zero(Stream& stream, Tensor a) {
     TANDEM_ROUTE(fill_zero, a);
 }
 
+DeltaResult delta_encode(Stream& stream, const DeltaSource& source, Span base, Span to) {
+    checks::delta_encode(source, base, to);
+#if TANDEM_WITH_CUDA
+    if (on_gpu(stream)) return cuda::delta_encode(stream, source, base, to);
+#endif
+    DeltaSource there = source;
+    there.data = emulated::host_alias(source.data);
+    return cpu::delta_encode(stream, there, emulated::host_alias(base), emulated::host_alias(to));
+}
+
 void embedding(Stream& stream, const Tensor& table, std::span<const std::int32_t> ids, Tensor y) {
     checks::embedding(table, ids, y);
     TANDEM_ROUTE(embedding, table, ids, y);
@@ -229,6 +239,34 @@ void linear_backward_weight(Stream& stream, const Tensor& dy, const Tensor& x, T
 void linear_backward_bias(Stream& stream, const Tensor& dy, Tensor dbias) {
     checks::linear_backward_bias(dy, dbias);
     TANDEM_ROUTE(linear_backward_bias, dy, dbias);
+}
+
+namespace {
+
+WeightBox aliased(WeightBox box) {
+    box.data = emulated::host_alias(box.data);
+    return box;
+}
+
+}  // namespace
+
+void accumulate_amax(Stream& stream, const WeightBox& box, const ScaleGrid& grid, std::span<float> amax) {
+    checks::weight_box("accumulate_amax", box, grid, amax.size());
+#if TANDEM_WITH_CUDA
+    if (on_gpu(stream)) return cuda::accumulate_amax(stream, box, grid, amax);
+#endif
+    cpu::accumulate_amax(stream, aliased(box), grid, amax);
+}
+
+Checksum quantize(Stream& stream, const WeightBox& box, const ScaleGrid& grid, std::span<const float> scales,
+                  Span to) {
+    checks::weight_box("quantize", box, grid, scales.size());
+    require(to.bytes == static_cast<std::size_t>(box.rows * box.columns),
+            "quantize: {} bytes for {}×{} elements", to.bytes, box.rows, box.columns);
+#if TANDEM_WITH_CUDA
+    if (on_gpu(stream)) return cuda::quantize(stream, box, grid, scales, to);
+#endif
+    return cpu::quantize(stream, aliased(box), grid, scales, emulated::host_alias(to));
 }
 
 void rms_norm(Stream& stream, const Tensor& x, const Tensor& weight, float eps, Tensor y, Tensor rstd) {

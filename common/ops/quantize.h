@@ -16,6 +16,7 @@
 #include <span>
 
 #include "common/device/device.h"
+#include "common/device/stream.h"
 #include "common/ops/batched_copy.h"
 
 namespace tandem::ops {
@@ -53,6 +54,10 @@ void amax_to_scale(const ScaleGrid& grid, std::span<float> values);
 // Writes rows × columns bytes, packed, to `to`; returns their checksum. The box has been through
 // accumulate_amax: nothing is checked for NaN again.
 Checksum quantize(const WeightBox& box, const ScaleGrid& grid, std::span<const float> scales, Span to);
+// The same of a box on the stream's device, after the stream's work so far; amax and scales stay the host's.
+void accumulate_amax(Stream& stream, const WeightBox& box, const ScaleGrid& grid, std::span<float> amax);
+Checksum quantize(Stream& stream, const WeightBox& box, const ScaleGrid& grid, std::span<const float> scales,
+                  Span to);
 // w' of one element, for tests and CPU engines.
 float dequantize(std::uint8_t bits, Quantization kind, float scale);
 // e4m3fn: round to nearest even, saturating at ±448, NaN stays NaN; and back. There are no infinities.

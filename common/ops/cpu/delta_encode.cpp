@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "common/error.h"
+#include "common/ops/backends.h"
+#include "common/ops/checks.h"
 #include "common/ops/cpu/copy_kernels.h"
 #include "common/ops/cpu/delta_writer.h"
 #include "common/ops/delta.h"
@@ -14,14 +16,6 @@ namespace {
 
 constexpr std::size_t kBlockBytes = 2 << 10;  // of new elements
 static_assert(kBlockBytes / 2 <= detail::DeltaWriter::kBlockElements);
-
-std::size_t width_of(const DeltaSource& source) {
-    const bool known = (source.from_dtype == DType::float32 || source.from_dtype == DType::bfloat16) &&
-                       (source.to_dtype == DType::float32 || source.to_dtype == DType::bfloat16);
-    require(known, "delta_encode: elements of {} as {}; float32 and bfloat16 are known",
-            dtype_name(source.from_dtype), dtype_name(source.to_dtype));
-    return dtype_size(source.to_dtype);
-}
 
 // The new elements, packed, a block at a time: where they lie already, or cast or gathered into `block`.
 class Fresh {
@@ -79,16 +73,9 @@ std::size_t delta_capacity(std::int64_t elements, std::size_t width) {
 }
 
 DeltaResult delta_encode(const DeltaSource& source, Span base, Span to) {
-    const std::size_t width = width_of(source);
-    require(source.rows >= 0 && source.row_elements >= 0, "delta_encode: {} rows of {} elements", source.rows,
-            source.row_elements);
+    checks::delta_encode(source, base, to);
+    const std::size_t width = dtype_size(source.to_dtype);
     const auto elements = static_cast<std::size_t>(source.rows * source.row_elements);
-    require(elements <= UINT32_MAX, "delta_encode: {} elements are too many for one run", elements);
-    require(base.bytes == elements * width, "delta_encode: {} bytes of base for {} elements of {}",
-            base.bytes, elements, dtype_name(source.to_dtype));
-    require(to.bytes >= delta_capacity(source.rows * source.row_elements, width),
-            "delta_encode: room for {} bytes, {} may be needed", to.bytes, elements * width);
-
     const detail::CopyKernels& copy = detail::copy_kernels();
     alignas(64) std::array<std::byte, kBlockBytes> block;
     detail::HashState hash;
@@ -123,4 +110,12 @@ DeltaResult delta_encode(const DeltaSource& source, Span base, Span to) {
     return result;
 }
 
+namespace cpu {
+
+DeltaResult delta_encode(Stream& stream, const DeltaSource& source, Span base, Span to) {
+    stream.synchronize();
+    return ops::delta_encode(source, base, to);
+}
+
+}  // namespace cpu
 }  // namespace tandem::ops

@@ -7,6 +7,8 @@
 #include <limits>
 
 #include "common/error.h"
+#include "common/ops/backends.h"
+#include "common/ops/checks.h"
 #include "common/ops/cpu/copy_kernels.h"
 #include "common/ops/cpu/simd.h"
 #include "common/ops/shared/e4m3.h"
@@ -40,20 +42,6 @@ TANDEM_CLONES void to_e4m3(const float* from, size_t count, float scale, std::ui
 
 TANDEM_CLONES void to_int8(const float* from, size_t count, float scale, std::uint8_t* to) {
     for (size_t i = 0; i < count; ++i) to[i] = static_cast<std::uint8_t>(shared::int8_value(from[i] / scale));
-}
-
-void check_box(const char* op, const WeightBox& box, const ScaleGrid& grid, size_t scales) {
-    require(box.dtype == DType::float32 || box.dtype == DType::bfloat16,
-            "{}: a weight of {}, expected float32 or bfloat16", op, dtype_name(box.dtype));
-    require(box.row >= 0 && box.column >= 0 && box.rows >= 0 && box.columns >= 0 &&
-                box.row + box.rows <= grid.rows && box.column + box.columns <= grid.columns,
-            "{}: {}×{} elements at ({}, {}) of a {}×{} weight", op, box.rows, box.columns, box.row,
-            box.column, grid.rows, grid.columns);
-    const size_t row_bytes = static_cast<size_t>(box.columns) * dtype_size(box.dtype);
-    require(box.rows <= 1 || (box.stride >= row_bytes && box.stride % dtype_size(box.dtype) == 0),
-            "{}: rows of {} bytes lie {} bytes apart", op, row_bytes, box.stride);
-    require(static_cast<std::int64_t>(scales) == grid.scale_rows() * grid.scale_columns(),
-            "{}: {} scales, expected {}×{}", op, scales, grid.scale_rows(), grid.scale_columns());
 }
 
 // Calls body(first element, elements, index of the scale) for each piece of row `row` of the box.
@@ -98,7 +86,7 @@ std::int64_t ScaleGrid::scale_columns() const {
 }
 
 void accumulate_amax(const WeightBox& box, const ScaleGrid& grid, std::span<float> amax) {
-    check_box("accumulate_amax", box, grid, amax.size());
+    checks::weight_box("accumulate_amax", box, grid, amax.size());
     for (std::int64_t row = 0; row < box.rows; ++row) {
         for_pieces(box, grid, row, [&](const std::byte* from, size_t count, size_t scale) {
             auto most = std::bit_cast<std::uint32_t>(amax[scale]);
@@ -123,7 +111,7 @@ void amax_to_scale(const ScaleGrid& grid, std::span<float> values) {
 }
 
 Checksum quantize(const WeightBox& box, const ScaleGrid& grid, std::span<const float> scales, Span to) {
-    check_box("quantize", box, grid, scales.size());
+    checks::weight_box("quantize", box, grid, scales.size());
     require(to.bytes == static_cast<size_t>(box.rows * box.columns), "quantize: {} bytes for {}×{} elements",
             to.bytes, box.rows, box.columns);
     const detail::CopyKernels& kernels = detail::copy_kernels();
@@ -165,4 +153,18 @@ float e4m3_to_float(std::uint8_t bits) {
     return (bits & 0x80u) != 0 ? -magnitude : magnitude;
 }
 
+namespace cpu {
+
+void accumulate_amax(Stream& stream, const WeightBox& box, const ScaleGrid& grid, std::span<float> amax) {
+    stream.synchronize();
+    ops::accumulate_amax(box, grid, amax);
+}
+
+Checksum quantize(Stream& stream, const WeightBox& box, const ScaleGrid& grid, std::span<const float> scales,
+                  Span to) {
+    stream.synchronize();
+    return ops::quantize(box, grid, scales, to);
+}
+
+}  // namespace cpu
 }  // namespace tandem::ops

@@ -1,0 +1,24 @@
+// Which encoding of a delta is the smallest, and what a gap costs: see common/ops/delta.h.
+#pragma once
+
+#include <cstdint>
+
+#include "common/ops/delta.h"
+#include "common/ops/shared/host_device.h"
+
+namespace tandem::ops::shared {
+
+TANDEM_HOST_DEVICE std::uint64_t gap_bytes(std::uint64_t gap) {
+    return gap / 255 + 1;
+}
+
+// Gaps where they are smaller than the bitmap, the bitmap where it is smaller than all elements.
+inline DeltaCodec smallest_codec(std::uint64_t elements, std::uint64_t width, std::uint64_t changed,
+                                 std::uint64_t all_gap_bytes) {
+    const std::uint64_t bitmap = (elements + 7) / 8;
+    if (changed == 0) return DeltaCodec::none;
+    if (sizeof(std::uint32_t) + all_gap_bytes < bitmap) return DeltaCodec::gaps;
+    return bitmap + changed * width < elements * width ? DeltaCodec::bitmap : DeltaCodec::dense;
+}
+
+}  // namespace tandem::ops::shared
