@@ -76,9 +76,4 @@ void rope_backward(Stream& stream, Tensor dx, std::span<const std::int32_t> posi
     run("rope_backward", stream, dx, positions, table, -1.0f);
 }
 
-void rope_rows_at(Stream& stream, Tensor x, const std::int32_t* positions, const RopeTable& table) {
-    Work work(stream, "rope");
-    run(work, x, positions, rope_rows(stream, table, 1), 1.0f);
-}
-
 }  // namespace tandem::ops::TANDEM_KERNELS
