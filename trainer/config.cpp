@@ -28,7 +28,9 @@ config::Schema schema_of(RunConfig& c) {
     s.text("run.output", c.run.output, "Folder that holds the runs.");
     s.integer("run.seed", c.run.seed, 0, 9007199254740991,
               "Seed of initial weights, prompts and sampling; equal seeds give bit-identical runs.");
-    s.choice("run.device", c.run.device, {"cpu"}, "Where trainer and engine compute.");
+    s.choice("run.device", c.run.device, {"cpu", "cuda"},
+             "Where trainer and engine compute: rank r of a host on its GPU r modulo the number of GPUs, the "
+             "engine on the next one.");
     s.real("run.deadline_s", c.run.deadline_s, 1, 86400,
            "Seconds that a rank waits for another one before the job ends naming it.");
     s.text(

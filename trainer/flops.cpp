@@ -20,19 +20,21 @@ double training_flops(const model::ModelConfig& c, std::span<const std::int64_t>
     return flops;
 }
 
-double measure_product_rate(comm::Communicator& world, DType dtype) {
+double measure_product_rate(comm::Communicator& world, Device device, DType dtype) {
     constexpr std::int64_t m = 256, k = 576, n = 1536;
     constexpr int kTries = 4;  // the first warms up
     using Clock = std::chrono::steady_clock;
-    Stream stream = Stream::make_inline();
-    const Tensor a = Tensor::zeros({m, k}, dtype, "product rate");
-    const Tensor b = Tensor::zeros({n, k}, dtype, "product rate");
-    const Tensor c = Tensor::zeros({m, n}, dtype, "product rate");
+    Stream stream = Stream::make_compute(device);
+    const Tensor a = Tensor::zeros(stream, {m, k}, dtype, "product rate");
+    const Tensor b = Tensor::zeros(stream, {n, k}, dtype, "product rate");
+    const Tensor c = Tensor::zeros(stream, {m, n}, dtype, "product rate");
+    stream.synchronize();
     world.barrier();
     double best = 1e9;
     for (int i = 0; i < kTries; ++i) {
         const auto start = Clock::now();
         ops::linear(stream, a, b, c);
+        stream.synchronize();
         if (i > 0) best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
     }
     auto rate = static_cast<float>(2.0 * m * k * n / best);

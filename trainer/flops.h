@@ -16,6 +16,6 @@ double training_flops(const model::ModelConfig& config, std::span<const std::int
 
 // FLOP/s of all ranks together, each on a product of its own at the same time, of a feed-forward layer's size
 // (SmolLM2-135M's). A fraction of a second; collective.
-double measure_product_rate(comm::Communicator& world, DType dtype);
+double measure_product_rate(comm::Communicator& world, Device device, DType dtype);
 
 }  // namespace tandem::trainer

@@ -12,6 +12,7 @@
 #include "common/error.h"
 #include "common/progress.h"
 #include "trainer/checkpoint/manifest.h"
+#include "trainer/device_choice.h"
 #include "trainer/make_task.h"
 #include "trainer/report/html.h"
 #include "trainer/report/trace_files.h"
@@ -79,6 +80,8 @@ Stage make_stage(const RunConfig& c, const config::Schema& schema, const std::st
                                         std::string(dtype_name(dtype_from_name(c.engine.dtype))),
                                         "--threads",
                                         std::to_string(c.engine.threads),
+                                        "--device",
+                                        to_string(device_of_engine(c)),
                                         "--load-format",
                                         "dummy",
                                         "--die-with-parent"};

@@ -16,6 +16,7 @@
 #include "sync/bench/speed_of_light.h"
 #include "sync/session/session.h"
 #include "sync/session/setup.h"
+#include "trainer/device_choice.h"
 #include "trainer/inspect/command.h"
 #include "trainer/job.h"
 #include "trainer/make_task.h"
@@ -28,16 +29,37 @@
 namespace tandem::trainer {
 namespace {
 
-// The policy's parameters as sync sees them. The optimizer has finished whenever the loop publishes.
+// The policy's parameters as sync sees them. The optimizer has finished whenever the loop publishes. A GPU's
+// shards are seen through a copy in host memory that engines reach.
 class PolicySource final : public sync::WeightSource {
   public:
-    explicit PolicySource(const Policy& policy) {
-        for (const auto& [name, tensor] : policy.parameters()) tensors_.push_back({name, tensor});
+    PolicySource(const Policy& policy, MemoryPool& reached) : policy_(policy) {
+        for (const auto& [name, tensor] : policy.parameters()) {
+            const Tensor& local = tensor.local();
+            if (policy.device() == Device{}) {
+                tensors_.push_back({name, tensor});
+                continue;
+            }
+            const Tensor mirror = Tensor::empty(local.shape(), local.dtype(), "sync mirror", reached);
+            tensors_.push_back(
+                {name, DTensor::from_local(mirror, tensor.mesh(), tensor.placements(), tensor.shape())});
+        }
+        refresh();
+    }
+    // Before anybody reads them: the values as they are now. The policy's Residence is held.
+    void refresh() {
+        if (policy_.device() == Device{}) return;
+        if (!stream_) stream_ = std::make_unique<Stream>(Stream::make(policy_.device(), "sync mirror"));
+        for (std::size_t i = 0; i < tensors_.size(); ++i)
+            copy(*stream_, policy_.parameters()[i].second.local(), tensors_[i].tensor.local());
+        stream_->synchronize();
     }
     const std::vector<sync::NamedTensor>& tensors() const override { return tensors_; }
     Event ready() const override { return {}; }
 
   private:
+    const Policy& policy_;
+    std::unique_ptr<Stream> stream_;
     std::vector<sync::NamedTensor> tensors_;
 };
 
@@ -74,7 +96,7 @@ SyncPort connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& p
         std::unique_ptr<sync::Session> session;
         double speed_of_light_ms = 0;
     };
-    auto joined = std::make_shared<Joined>(Joined{PolicySource(policy), nullptr, 0});
+    auto joined = std::make_shared<Joined>(Joined{PolicySource(policy, world->memory()), nullptr, 0});
     std::unique_ptr<engine::Engine> engine;
     if (world->rank() == 0) engine = engine::connect_tandem(engine_url, Deadline::after(patience));
     joined->session = std::make_unique<sync::Session>(world, joined->source, std::move(engine), options);
@@ -82,6 +104,7 @@ SyncPort connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& p
     SyncPort port;
     port.memory = memory_of_sync(config, policy.config());
     port.publish = [joined, world](std::int64_t version) {
+        joined->source.refresh();
         const sync::SyncReport report = joined->session->push(version);
         if (joined->speed_of_light_ms == 0)
             joined->speed_of_light_ms = speed_of_light_ms(*world, report.bytes);
@@ -90,6 +113,7 @@ SyncPort connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& p
                          t.copy,          t.load,    t.resume, joined->speed_of_light_ms};
     };
     port.weights_match = [joined, rank = world->rank()] {
+        joined->source.refresh();
         const sync::WeightsMatch result = joined->session->weights_match();
         if (!result.match && rank == 0) {
             spdlog::error("engine and trainer differ, first in tensor '{}'", result.first_mismatch);
@@ -143,6 +167,7 @@ int train(const Arguments& arguments) {
     if (arguments.resume) schema.read_override("run.resume='newest'");
     const bool launched = comm::launched_as_rank();
     check(config, schema, launched ? comm::rank_environment().world_size : 0);
+    check_device(config, schema);
     if (launched) return train_as_launched_rank(config, schema, arguments);
     resolve_resume(config, schema);
 

@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "common/ops/elementwise.h"
+#include "common/tensor/host_access.h"
 #include "common/trace.h"
 #include "trainer/data/micro_batch.h"
 #include "trainer/fsdp/fully_shard.h"
@@ -52,10 +53,11 @@ struct Policy::Impl {
           decoder(config, {options.logits_chunk_rows, options.checkpointing, options.value_head}),
           fsdp(decoder.parameters(), decoder.groups(), *shard_mesh.shards, *shard_mesh.replicas, compute,
                {options.compute_dtype, options.reshard_after_forward, options.offload.parameters}),
-          optimizer(fsdp.layout().numel(), options.beta1, options.beta2, options.eps, options.weight_decay,
-                    options.offload.optimizer ? options.offload.directory : ""),
-          ring(options.max_tokens_per_rank >= kRingOverlapTokens && shard_mesh.context->size() > 1
-                   ? Stream::make_worker("ring")
+          optimizer(compute, fsdp.layout().numel(), options.beta1, options.beta2, options.eps,
+                    options.weight_decay, options.offload.optimizer ? options.offload.directory : ""),
+          ring(shard_mesh.context->size() > 1 && (options.max_tokens_per_rank >= kRingOverlapTokens ||
+                                                  options.device.type != DeviceType::cpu)
+                   ? Stream::make(options.device, "ring")
                    : Stream::make_inline()) {
         if (options.value_head) {
             const int head = static_cast<int>(decoder.parameters().size()) - 1;  // the last of the flat shard
@@ -84,6 +86,8 @@ struct Policy::Impl {
 
     void sleep(Sleep wanted) {
         if (wanted == level) return;
+        require(options.device == Device{}, "the policy is on {}: it cannot sleep",
+                to_string(options.device));
         level = wanted;
         settle();
         if (level == Sleep::all) {
@@ -100,7 +104,10 @@ struct Policy::Impl {
     // Keeps what is offloaded or asleep in memory while it lives.
     class Hold {
       public:
-        Hold(Impl& impl, bool optimizer) : impl_(impl), optimizer_(optimizer) { impl_.hold(+1, optimizer_); }
+        Hold(Impl& impl, bool optimizer) : impl_(impl), optimizer_(optimizer) {
+            impl_.hold(+1, optimizer_);
+            impl_.compute.synchronize();
+        }
         ~Hold() {
             try {
                 impl_.hold(-1, optimizer_);
@@ -135,11 +142,17 @@ struct Policy::Impl {
     void initialise() {
         const InitialWeights init{options.seed, options.init_std, config.num_hidden_layers};
         const std::vector<Parameter>& all = decoder.parameters();
+        HostAccess access;
+        compute.synchronize();
         for (std::size_t i = 0; i < model_parameters(); ++i) {  // a value head stays zero
             const FlatShards::Entry& entry = fsdp.layout().entry(static_cast<int>(i));
             const Tensor local = fsdp.layout().local(fsdp.shards(), static_cast<int>(i));
+            const bool here = local.device().type == DeviceType::cpu;
+            const Tensor host =
+                here ? local : Tensor::empty(local.shape(), local.dtype(), "initial weights", pinned_pool());
             fill_initial_weights(init, all[i].name, all[i].shape, entry.first_row * entry.row_numel,
-                                 local.values<float>());
+                                 host.values<float>());
+            if (!here) access.write(host, local);
         }
     }
 
@@ -232,14 +245,15 @@ struct Policy::Impl {
 
     void set_reference(const std::function<void()>& load) {
         if (!reference) {
-            reference.emplace(fsdp.layout().numel(), options.compute_dtype, "reference",
-                              fsdp.communicator().memory());
+            reference.emplace(compute, fsdp.layout().numel(), options.compute_dtype, "reference",
+                              fsdp.memory());
         }
         const Hold held(*this, false);
         Tensor own;
         if (load) {
-            own = Tensor::empty({fsdp.layout().numel()}, DType::float32, "reference");
+            own = Tensor::empty(compute, {fsdp.layout().numel()}, DType::float32, "reference");
             ops::cast(compute, fsdp.shards(), own);
+            compute.synchronize();
             load();
         }
         ops::cast(compute, fsdp.shards(), reference->tensor());
@@ -262,7 +276,7 @@ struct Policy::Impl {
         const trace::Scope scope("optimizer", "trainer");
         const MemoryPhase phase("optimizer");
         wake_for(Sleep::none);
-        const double norm = global_norm(reduced_gradients(), fsdp.communicator());
+        const double norm = global_norm(compute, reduced_gradients(), fsdp.communicator());
         optimizer.step(compute, fsdp.state(), fsdp.gradients(), lr, clip_scale(norm, options.clip_grad_norm));
         ops::fill_zero(compute, fsdp.gradients());
         gradients_in_use = false;
@@ -279,15 +293,17 @@ struct Policy::Impl {
         const auto index = static_cast<int>(found - all.begin());
         const FlatShards::Entry& entry = fsdp.layout().entry(index);
         const Hold held(*this, false);
-        ops::cast(compute, full.rows(entry.first_row, entry.local_rows),
-                  fsdp.layout().local(fsdp.shards(), index));
+        Tensor own = full.rows(entry.first_row, entry.local_rows);
+        if (own.device() != options.device) own = own.to(compute, options.device, "load_parameter");
+        ops::cast(compute, own, fsdp.layout().local(fsdp.shards(), index));
+        compute.synchronize();  // `full` is the caller's
     }
 
     DeviceMesh mesh;
     model::ModelConfig config;
     PolicyOptions options;
     ShardMesh shard_mesh;
-    Stream compute = Stream::make_inline();
+    Stream compute = Stream::make_compute(options.device);
     Decoder decoder;
     FullyShard fsdp;
     AdamW optimizer;
@@ -344,6 +360,9 @@ bool Policy::has_reference() const {
 }
 const model::ModelConfig& Policy::config() const {
     return impl_->config;
+}
+Device Policy::device() const {
+    return impl_->options.device;
 }
 const DeviceMesh& Policy::mesh() const {
     return impl_->mesh;

@@ -23,6 +23,7 @@
 namespace tandem::trainer {
 
 struct PolicyOptions {
+    Device device;  // where parameters lie and passes run
     DType compute_dtype = DType::float32;
     // Neighbouring mesh axes that parameters are sharded over; gradients are averaged over the others too.
     // Empty: all axes, or all but cp when shard_over_cp is false.
@@ -69,8 +70,9 @@ class Policy {
     // false: accumulate() keeps each rank's unsharded fp32 gradients; the next call under true reduces them
     // with its own. Until then there are no gradients() to read or apply().
     void set_requires_gradient_sync(bool sync);
-    // While one lives, state that is offloaded or asleep is in memory and may be read and written through
-    // parameters(), extra_parameters() and reference_parameters(), with `optimizer` also the moments.
+    // Waits for what runs. While one lives, state that is offloaded or asleep is in memory and may be read
+    // and written through parameters(), extra_parameters() and reference_parameters(), with `optimizer` also
+    // the moments.
     class Residence {
       public:
         explicit Residence(Policy& policy, bool optimizer = false);
@@ -102,6 +104,7 @@ class Policy {
 
     const model::ModelConfig& config() const;
     const DeviceMesh& mesh() const;
+    Device device() const;
     // Parameters (fp32) and gradients as sharded DTensors in the order of model::parameter_specs. They alias
     // the live shards, which must be in memory whenever they are used: see Residence.
     const std::vector<std::pair<std::string, DTensor>>& parameters() const;
@@ -117,7 +120,7 @@ class Policy {
     std::vector<std::pair<std::string, DTensor>> training_state() const;
     std::int64_t optimizer_steps() const;
     void set_optimizer_steps(std::int64_t steps);
-    // Overwrites a parameter from its full value, the same on every rank.
+    // Overwrites a parameter from its full value in host memory, the same on every rank.
     void load_parameter(const std::string& name, const Tensor& full);
 
   private:

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "common/comm/launch.h"
 #include "common/device/memory.h"
 #include "common/error.h"
 #include "common/mesh/device_mesh.h"
@@ -16,6 +17,7 @@
 #include "common/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/training.h"
+#include "trainer/device_choice.h"
 #include "trainer/flops.h"
 #include "trainer/loss_config.h"
 #include "trainer/make_task.h"
@@ -122,6 +124,7 @@ void run_rank(const RunConfig& c, const config::Schema& schema,
         {"dp_replicate", "dp_shard", "cp"});
     const auto task = make_task(c, schema);
     PolicyOptions options = policy_options(c);
+    options.device = device_of_rank(c, comm::launched_as_rank() ? comm::rank_environment().local_rank : 0);
     if (options.offload.directory.empty()) options.offload.directory = run_directory;
     Policy policy(mesh, model_config(c, schema, *task), options);
     SyncPort sync;
@@ -169,7 +172,8 @@ void run_rank(const RunConfig& c, const config::Schema& schema,
         const Policy::Residence there(policy);
         return sync.weights_match();
     };
-    const double product_rate = measure_product_rate(*world, dtype_from_name(c.train.compute_dtype));
+    const double product_rate =
+        measure_product_rate(*world, options.device, dtype_from_name(c.train.compute_dtype));
     const LoopResult result = run_loop(c,
                                        {*world, *task, learner, rollouts, publish, weights_match, recorder,
                                         &policy.config(), product_rate, checkpoint},

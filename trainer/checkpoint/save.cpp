@@ -9,6 +9,7 @@
 #include "common/model/safetensors_index.h"
 #include "common/model/safetensors_layout.h"
 #include "common/ops/elementwise.h"
+#include "common/tensor/host_access.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/files.h"
 #include "trainer/checkpoint/own_rows.h"
@@ -65,19 +66,20 @@ std::vector<PlannedFile> plan_files(const NamedTensors& tensors, DType dtype, st
     return files;
 }
 
-void write_rows(OutputFile& file, std::size_t begin, const DTensor& tensor, DType dtype, Tensor& staging) {
+void write_rows(OutputFile& file, std::size_t begin, const DTensor& tensor, DType dtype, Tensor& staging,
+                HostAccess& access) {
     const RowRange rows = written_rows(tensor);
     if (rows.count == 0) return;
     const Tensor own = local_rows(tensor, rows);
     const std::int64_t row_numel = own.numel() / rows.count;
     const std::size_t at = begin + static_cast<std::size_t>(rows.first * row_numel) * dtype_size(dtype);
-    if (own.dtype() == dtype) return file.write_at(at, own.span());
+    if (own.dtype() == dtype && own.device() == Device{}) return file.write_at(at, own.span());
     Stream stream = Stream::make_inline();
     const Tensor flat = own.reshape({own.numel()});
     for (std::int64_t done = 0; done < own.numel(); done += staging.numel()) {
         const std::int64_t count = std::min(staging.numel(), own.numel() - done);
         const Tensor part = staging.rows(0, count);
-        ops::cast(stream, flat.rows(done, count), part);
+        ops::cast(stream, access.read(flat.rows(done, count)), part);
         stream.synchronize();
         file.write_at(at + static_cast<std::size_t>(done) * dtype_size(dtype), part.span());
     }
@@ -132,7 +134,8 @@ void save_checkpoint(const Policy& policy, comm::Communicator& world, const std:
     world.barrier();  // the files are there
 
     Tensor staging;
-    if (options.dtype != DType::float32) {
+    HostAccess access;
+    if (options.dtype != DType::float32 || policy.device() != Device{}) {
         const auto numel = kStagingBytes / static_cast<std::int64_t>(dtype_size(options.dtype));
         staging = Tensor::empty({numel}, options.dtype, "checkpoint");
     }
@@ -140,7 +143,7 @@ void save_checkpoint(const Policy& policy, comm::Communicator& world, const std:
         OutputFile out(working + "/" + file.name, OutputFile::Open::existing);
         for (std::size_t i = 0; i < file.tensors.size(); ++i) {
             const DTensor& tensor = policy.parameters()[file.tensors[i]].second;
-            write_rows(out, file.layout.begins[i], tensor, options.dtype, staging);
+            write_rows(out, file.layout.begins[i], tensor, options.dtype, staging, access);
         }
         out.sync();
     }

@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <cstring>
 #include <map>
 
 #include "common/error.h"
 #include "common/model/safetensors.h"
+#include "common/tensor/host_access.h"
 #include "trainer/checkpoint/training.h"
 
 namespace tandem::trainer {
@@ -26,7 +26,7 @@ class RankFiles {
 };
 
 void read_rows(RankFiles& files, const Manifest::TensorEntry& entry, const std::string& name,
-               const DTensor& tensor, const std::string& manifest_file) {
+               const DTensor& tensor, const std::string& manifest_file, HostAccess& access) {
     const RowRange wanted = held_rows(tensor);
     std::int64_t found = 0;
     for (std::size_t rank = 0; rank < entry.rows.size(); ++rank) {
@@ -40,7 +40,7 @@ void read_rows(RankFiles& files, const Manifest::TensorEntry& entry, const std::
         }
         const Tensor from = file.rows(name, first - there.first, end - first);
         const Tensor to = local_rows(tensor, {first, end - first});
-        std::memcpy(to.raw(), from.raw(), to.bytes());
+        access.write(from, to);
         file.release(name);
         found += end - first;
     }
@@ -56,6 +56,7 @@ void read_training_checkpoint(const std::string& directory, const NamedTensors& 
     const Manifest manifest = read_manifest(directory);
     const std::string file = directory + "/manifest.json";
     RankFiles files(directory);
+    HostAccess access;
     for (const auto& [name, tensor] : tensors) {
         const auto found = manifest.tensors.find(name);
         if (found == manifest.tensors.end()) throw ConfigError(file, name, "is not in this checkpoint");
@@ -65,7 +66,7 @@ void read_training_checkpoint(const std::string& directory, const NamedTensors& 
                                           to_string(found->second.shape), dtype_name(found->second.dtype),
                                           to_string(tensor.shape()), dtype_name(tensor.dtype())));
         }
-        read_rows(files, found->second, name, tensor, file);
+        read_rows(files, found->second, name, tensor, file, access);
     }
 }
 

@@ -7,6 +7,7 @@
 
 #include "common/model/json_text.h"
 #include "common/model/safetensors_layout.h"
+#include "common/tensor/host_access.h"
 #include "trainer/checkpoint/files.h"
 #include "trainer/checkpoint/hash.h"
 #include "trainer/checkpoint/training.h"
@@ -54,6 +55,15 @@ class HashedFile {
     std::size_t at_ = 0;
 };
 
+// A GPU's rows come over in pieces.
+void append(HashedFile& file, const Tensor& rows, HostAccess& access) {
+    if (rows.device() == Device{}) return file.append(rows.span());
+    const Tensor flat = rows.reshape({rows.numel()});
+    const auto most = static_cast<std::int64_t>(kMostBytesAtOnce / dtype_size(rows.dtype()));
+    for (std::int64_t done = 0; done < flat.numel(); done += most)
+        file.append(access.read(flat.rows(done, std::min(most, flat.numel() - done))).span());
+}
+
 // What every rank tells rank 0 of its file: size and checksum, then the rows of each tensor.
 struct RankReport {
     std::uint64_t bytes = 0, low = 0, high = 0;
@@ -73,11 +83,12 @@ Manifest::File write_rank_file(const std::string& path, const NamedTensors& tens
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return layout.begins[a] < layout.begins[b]; });
     HashedFile file(path);
+    HostAccess access;
     file.append(layout.head);
     at("rank file: header");
     for (const std::size_t i : order) {
         const DTensor& tensor = tensors[i].second;
-        file.append(local_rows(tensor, written_rows(tensor)).span());
+        append(file, local_rows(tensor, written_rows(tensor)), access);
         at("rank file: tensor");
     }
     const Manifest::File result = file.finish();

@@ -12,20 +12,21 @@ class LocalContext final : public ContextParallel {
         : compute_(compute), segments_(ops::packed_segments(layout.cu_seqlens)) {}
 
     void forward(ContextSaved& saved, float scale) override {
-        saved.out = Tensor::empty(saved.q.shape(), saved.q.dtype(), "activations");
+        saved.out = Tensor::empty(compute_, saved.q.shape(), saved.q.dtype(), "activations");
         saved.lse = empty_row_scalars(saved.q);
         ops::attention_forward(compute_, saved.q, saved.k, saved.v, segments_, scale, saved.out, saved.lse);
     }
 
     ContextGrads backward(const Tensor& dout, const ContextSaved& saved, float scale) override {
         const Tensor delta = attention_delta_of(compute_, dout, saved.out);
-        ContextGrads grads{zeros_f32(saved.q), zeros_f32(saved.k), zeros_f32(saved.v)};
+        ContextGrads grads{zeros_f32(compute_, saved.q), zeros_f32(compute_, saved.k),
+                           zeros_f32(compute_, saved.v)};
         ops::attention_backward(compute_, dout, saved.q, saved.k, saved.v, saved.lse, delta, segments_, scale,
                                 grads.dq, grads.dk, grads.dv);
         return grads;
     }
 
-    MemoryPool& memory() override { return cpu_pool(); }
+    MemoryPool& memory() override { return device_pool(compute_.device()); }
 
   private:
     Stream& compute_;

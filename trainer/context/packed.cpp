@@ -27,7 +27,7 @@ class PackedContext final : public ContextParallel {
 
     void forward(ContextSaved& saved, float scale) override {
         const auto [k, v] = gather(saved);
-        saved.out = Tensor::empty(saved.q.shape(), saved.q.dtype(), "activations");
+        saved.out = Tensor::empty(compute_, saved.q.shape(), saved.q.dtype(), "activations");
         saved.lse = empty_row_scalars(saved.q);
         ops::attention_forward(compute_, saved.q, k, v, segments_, scale, saved.out, saved.lse);
         if (k.bytes() + v.bytes() <= kKeepGatheredBytes) {
@@ -39,10 +39,11 @@ class PackedContext final : public ContextParallel {
     ContextGrads backward(const Tensor& dout, const ContextSaved& saved, float scale) override {
         const auto [k, v] = saved.k_full.defined() ? std::array{saved.k_full, saved.v_full} : gather(saved);
         const Tensor delta = attention_delta_of(compute_, dout, saved.out);
-        const Tensor dk_full = zeros_f32(k, cp_.memory());
-        const Tensor dv_full = zeros_f32(v, cp_.memory());
-        ContextGrads grads{zeros_f32(saved.q), Tensor::empty(saved.k.shape(), DType::float32, "activations"),
-                           Tensor::empty(saved.v.shape(), DType::float32, "activations")};
+        const Tensor dk_full = zeros_f32(compute_, k, memory());
+        const Tensor dv_full = zeros_f32(compute_, v, memory());
+        ContextGrads grads{zeros_f32(compute_, saved.q),
+                           Tensor::empty(compute_, saved.k.shape(), DType::float32, "activations"),
+                           Tensor::empty(compute_, saved.v.shape(), DType::float32, "activations")};
         ops::attention_backward(compute_, dout, saved.q, k, v, saved.lse, delta, segments_, scale, grads.dq,
                                 dk_full, dv_full);
         const std::array items{
@@ -52,14 +53,14 @@ class PackedContext final : public ContextParallel {
         return grads;
     }
 
-    MemoryPool& memory() override { return cp_.memory(); }
+    MemoryPool& memory() override { return cp_.memory(compute_.device()); }
 
   private:
     std::array<Tensor, 2> gather(const ContextSaved& saved) {
         Shape shape = saved.k.shape();
         shape[0] *= cp_.size();
-        std::array full{Tensor::empty(shape, saved.k.dtype(), "activations"),
-                        Tensor::empty(shape, saved.v.dtype(), "activations")};
+        std::array full{Tensor::empty(compute_, shape, saved.k.dtype(), "activations"),
+                        Tensor::empty(compute_, shape, saved.v.dtype(), "activations")};
         const std::array items{comm::GatherItem{saved.k.span(), full[0].span()},
                                comm::GatherItem{saved.v.span(), full[1].span()}};
         compute_.wait(cp_.all_gather(items, compute_).event());

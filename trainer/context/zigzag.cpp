@@ -33,8 +33,8 @@ class ZigzagContext final : public ContextParallel {
 
     void forward(ContextSaved& saved, float scale) override {
         const Shape& shape = saved.q.shape();
-        Tensor out = Tensor::empty(shape, DType::float32, "activations");
-        Tensor block = Tensor::empty(shape, DType::float32, "activations");
+        Tensor out = Tensor::empty(compute_, shape, DType::float32, "activations");
+        Tensor block = Tensor::empty(compute_, shape, DType::float32, "activations");
         Tensor block_lse = empty_row_scalars(saved.q);
         saved.lse = empty_row_scalars(saved.q);
         KeyRing ring(*this, saved);
@@ -52,14 +52,14 @@ class ZigzagContext final : public ContextParallel {
         if (saved.q.dtype() == DType::float32) {
             saved.out = out;
         } else {
-            saved.out = Tensor::empty(shape, saved.q.dtype(), "activations");
+            saved.out = Tensor::empty(compute_, shape, saved.q.dtype(), "activations");
             ops::cast(compute_, out, saved.out);
         }
     }
 
     ContextGrads backward(const Tensor& dout, const ContextSaved& saved, float scale) override {
         const Tensor delta = attention_delta_of(compute_, dout, saved.out);
-        const Tensor dq = zeros_f32(saved.q);
+        const Tensor dq = zeros_f32(compute_, saved.q);
         KeyRing ring(*this, saved);
         // Two blocks: one is computed while the other is on its way.
         std::array<KeyValue, 2> blocks{gradient_buffers(saved), gradient_buffers(saved)};
@@ -82,7 +82,7 @@ class ZigzagContext final : public ContextParallel {
         return {dq, travelling[0], travelling[1]};
     }
 
-    MemoryPool& memory() override { return cp_.memory(); }
+    MemoryPool& memory() override { return cp_.memory(compute_.device()); }
 
   private:
     // The keys and values of one rank after the other: two buffers that take turns.

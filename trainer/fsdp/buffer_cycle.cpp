@@ -1,5 +1,6 @@
 #include "trainer/fsdp/buffer_cycle.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -8,14 +9,18 @@
 namespace tandem::trainer {
 namespace {
 
+constexpr int kTurns = 2;  // of a size on a GPU: one is filled while the other is used
 constexpr auto kPatience = std::chrono::seconds(60);  // for a transfer that was begun before
 
 }  // namespace
 
 Tensor BufferCycle::take(std::int64_t numel, DType dtype, Stream& user) {
     OfOneSize& size = sizes_[{numel, dtype}];
-    const bool idle = size.made >= size.least && !size.waiting.empty() &&
-                      size.waiting.front().free_after.poll() != Poll::pending;
+    // On a GPU the host runs ahead of the work, so that nothing looks idle: the taker's stream waits there.
+    const bool on_gpu = pool_->device().type != DeviceType::cpu;
+    const int least = on_gpu ? std::max(size.least, kTurns) : size.least;
+    const bool idle = size.made >= least && !size.waiting.empty() &&
+                      (on_gpu || size.waiting.front().free_after.poll() != Poll::pending);
     if (!idle && size.made < most_) {
         ++size.made;
         return Tensor::empty({numel}, dtype, tag_, *pool_);
@@ -36,7 +41,7 @@ void BufferCycle::free() {
     for (auto& [key, size] : sizes_) {
         for (Waiting& idle : size.waiting) {
             idle.free_after.wait(Deadline::after(kPatience));
-            const ReleasedPages gone(idle.buffer.span(), tag_);
+            if (pool_->device().type == DeviceType::cpu) const ReleasedPages gone(idle.buffer.span(), tag_);
         }
         size.made -= static_cast<int>(size.waiting.size());
         size.waiting.clear();

@@ -18,6 +18,18 @@ std::shared_ptr<comm::Communicator> neighbours(comm::Communicator& group, int ra
     return group.split({first, first + ranks}, group.name() + ".slices");
 }
 
+Tensor zeros(Stream& stream, std::int64_t numel, MemoryPool& pool) {
+    Tensor result = Tensor::empty({numel}, DType::float32, "gradients", pool);
+    fill_zero(stream, result.span());
+    return result;
+}
+
+// Memory on the stream's device that the others of the group reach.
+MemoryPool& memory_of(comm::Communicator& group, Stream& stream) {
+    if (group.size() == 1 && stream.device().type != DeviceType::cpu) return device_pool(stream.device());
+    return group.memory(stream.device());
+}
+
 }  // namespace
 
 bool transfer_overlaps(const FlatShards& layout, std::size_t groups, DType dtype, bool offloaded) {
@@ -40,18 +52,18 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
       layout_(parameters, groups, group_.size(), group_.rank()),
       reshard_ranks_(options.reshard_after_forward.ranks(group_.size())),
       slices_(neighbours(group_, reshard_ranks_)),
-      shards_(layout_.numel(), DType::float32, "shards", group_.memory()),
+      shards_(compute, layout_.numel(), DType::float32, "shards", memory_of(group_, compute)),
       source_(&shards_),
-      gradients_(Tensor::zeros({layout_.numel()}, DType::float32, "gradients", group_.memory())),
-      partial_(replicas_.size() == 1
-                   ? gradients_
-                   : Tensor::zeros({layout_.numel()}, DType::float32, "gradients", group_.memory())),
-      value_buffers_("unsharded", cpu_pool()),
-      staging_buffers_("unsharded", group_.memory()),
-      gradient_buffers_("unsharded_gradients", group_.memory(), kGradientBuffers),
-      unreduced_buffers_("unsharded_gradients", group_.memory()),
-      transfer_(transfer_overlaps(layout_, groups.size(), options.compute_dtype, options.offload)
-                    ? Stream::make_worker("fsdp")
+      gradients_(zeros(compute, layout_.numel(), memory_of(group_, compute))),
+      partial_(replicas_.size() == 1 ? gradients_
+                                     : zeros(compute, layout_.numel(), memory_of(group_, compute))),
+      value_buffers_("unsharded", device_pool(compute.device())),
+      staging_buffers_("unsharded", memory_of(group_, compute)),
+      gradient_buffers_("unsharded_gradients", memory_of(group_, compute), kGradientBuffers),
+      unreduced_buffers_("unsharded_gradients", memory_of(group_, compute)),
+      transfer_(compute.device().type != DeviceType::cpu ||
+                        transfer_overlaps(layout_, groups.size(), options.compute_dtype, options.offload)
+                    ? Stream::make(compute.device(), "fsdp")
                     : Stream::make_inline()) {
     for (const std::vector<int>& members : groups) {
         Group& group = groups_.emplace_back();
@@ -68,6 +80,10 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
 
 FullyShard::~FullyShard() {
     for (Parameter& parameter : parameters_) parameter.value = parameter.grad = {};
+}
+
+MemoryPool& FullyShard::memory() const {
+    return memory_of(group_, compute_);
 }
 
 bool FullyShard::aliases() const {
@@ -96,8 +112,9 @@ void FullyShard::start_unshard(Group& group, int index) {
     if (aliases()) return;
     const FlatShards::Range& range = layout_.group_range(index);
     const DType dtype = options_.compute_dtype;
-    transfer_.wait(compute_.record());  // the optimizer may just have written the shards
     group.values = value_buffers_.take(range.numel * layout_.ranks(), dtype, transfer_);
+    // The optimizer may just have written the shards; and buffers of a GPU are the compute stream's first.
+    transfer_.wait(compute_.record());
     if (group.slice.defined()) {
         gather_slices(group, index);
         return;
@@ -111,6 +128,7 @@ void FullyShard::start_unshard(Group& group, int index) {
     Tensor send = own;
     if (own.dtype() != dtype) {
         group.staging = staging_buffers_.take(range.numel, dtype, transfer_);
+        transfer_.wait(compute_.record());
         ops::cast(transfer_, own, group.staging);
         send = group.staging;
     }
@@ -129,6 +147,7 @@ Tensor FullyShard::own_shard(Group& group, int index) {
     const Tensor& flat = source_->tensor();
     if (source_->resident()) return flat.rows(range.offset, range.numel);
     group.fetched = staging_buffers_.take(range.numel, flat.dtype(), transfer_);
+    transfer_.wait(compute_.record());
     source_->read(transfer_, range.offset, group.fetched);
     return group.fetched;
 }

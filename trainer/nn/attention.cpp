@@ -11,7 +11,7 @@ namespace {
 // The gradient in the dtype that the matrix products take.
 Tensor to_compute_dtype(const Compute& compute, const Tensor& gradient) {
     if (gradient.dtype() == compute.dtype) return gradient;
-    Tensor result = empty_activation(gradient.shape(), compute.dtype);
+    Tensor result = empty_activation(compute, gradient.shape(), compute.dtype);
     ops::cast(compute.stream, gradient, result);
     return result;
 }
@@ -84,7 +84,7 @@ void Attention::restore(const Compute& compute, const Tensor& x, Saved& saved) c
 Tensor Attention::backward(const Compute& compute, const Tensor& dy, const Saved& saved) const {
     const std::int64_t rows = dy.dim(0);
     const ContextSaved& context = saved.context;
-    Tensor dout = empty_activation({rows, heads_ * head_dim_}, compute.dtype);
+    Tensor dout = empty_activation(compute, {rows, heads_ * head_dim_}, compute.dtype);
     o_proj_.backward(compute, dy, context.out.reshape(dout.shape()), dout);
 
     const ContextGrads grads = compute.context.backward(dout.reshape(context.out.shape()), context, scale_);
@@ -92,7 +92,7 @@ Tensor Attention::backward(const Compute& compute, const Tensor& dy, const Saved
     const Tensor dk = unrotate(compute, grads.dk, k_norm_, saved.k_norm);
     const Tensor dv = to_compute_dtype(compute, grads.dv);
 
-    Tensor dx = empty_activation(saved.x.shape(), compute.dtype);
+    Tensor dx = empty_activation(compute, saved.x.shape(), compute.dtype);
     q_proj_.backward(compute, dq.reshape({rows, heads_ * head_dim_}), saved.x, dx);
     k_proj_.backward(compute, dk.reshape({rows, kv_heads_ * head_dim_}), saved.x, dx, /*accumulate_dx=*/true);
     v_proj_.backward(compute, dv.reshape({rows, kv_heads_ * head_dim_}), saved.x, dx, /*accumulate_dx=*/true);
@@ -104,7 +104,7 @@ Tensor Attention::unrotate(const Compute& compute, Tensor dheads, const std::opt
     ops::rope_backward(compute.stream, dheads, compute.positions, rope_);
     const Tensor dnormed = to_compute_dtype(compute, dheads);
     if (!norm) return dnormed;
-    Tensor dprojected = empty_activation(dnormed.shape(), compute.dtype);
+    Tensor dprojected = empty_activation(compute, dnormed.shape(), compute.dtype);
     norm->backward(compute, dnormed, saved, dprojected, /*accumulate_dx=*/false);
     return dprojected;
 }

@@ -17,8 +17,8 @@ struct Compute {
     std::span<const std::int32_t> positions;  // of this rank's rows
 };
 
-inline Tensor empty_activation(Shape shape, DType dtype) {
-    return Tensor::empty(std::move(shape), dtype, "activations");
+inline Tensor empty_activation(const Compute& compute, Shape shape, DType dtype) {
+    return Tensor::empty(compute.stream, std::move(shape), dtype, "activations");
 }
 
 }  // namespace tandem::trainer

@@ -5,7 +5,8 @@
 namespace tandem::trainer {
 
 Tensor Embedding::forward(const Compute& compute, std::span<const std::int32_t> ids) const {
-    Tensor y = empty_activation({static_cast<std::int64_t>(ids.size()), table_->shape[1]}, compute.dtype);
+    Tensor y =
+        empty_activation(compute, {static_cast<std::int64_t>(ids.size()), table_->shape[1]}, compute.dtype);
     ops::embedding(compute.stream, table_->value, ids, y);
     return y;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/ops/batched_copy.h"
 #include "common/ops/cross_entropy.h"
 #include "common/ops/elementwise.h"
 #include "common/ops/embedding.h"
@@ -13,22 +14,31 @@
 namespace tandem::trainer {
 namespace {
 
-Tensor empty_logits(std::int64_t rows, std::int64_t vocab, DType dtype) {
-    return Tensor::empty({rows, vocab}, dtype, "logits");
+Tensor empty_logits(const Compute& compute, std::int64_t rows, std::int64_t vocab, DType dtype) {
+    return Tensor::empty(compute.stream, {rows, vocab}, dtype, "logits");
 }
 
 constexpr std::size_t kScratchPerRow = 7;  // floats of a Chunk
 
-// target[rows[i]] = from[i], other rows zero.
+// target[rows[i]] = from[i], other rows zero. Rows ascend.
 void scatter_rows(Stream& stream, const Tensor& from, std::span<const std::int32_t> rows, Tensor target) {
     ops::fill_zero(stream, target);
-    stream.enqueue([from, rows, target] {
-        const std::size_t row_bytes = static_cast<std::size_t>(from.dim(1)) * dtype_size(from.dtype());
-        for (std::size_t i = 0; i < rows.size(); ++i) {
-            std::memcpy(target.raw() + static_cast<std::size_t>(rows[i]) * row_bytes,
-                        from.raw() + i * row_bytes, row_bytes);
+    const std::size_t row_bytes = static_cast<std::size_t>(from.dim(1)) * dtype_size(from.dtype());
+    std::vector<ops::CopyItem> runs;  // of rows that follow each other
+    for (std::size_t i = 0, count = 0; i < rows.size(); i += count) {
+        count = 1;
+        while (i + count < rows.size() && rows[i + count] == rows[i + count - 1] + 1) ++count;
+        std::byte* to = target.raw() + static_cast<std::size_t>(rows[i]) * row_bytes;
+        if (stream.is_inline()) {
+            std::memcpy(to, from.raw() + i * row_bytes, count * row_bytes);
+            continue;
         }
-    });
+        ops::CopyItem& run = runs.emplace_back();
+        run.from = ConstSpan(from.raw() + i * row_bytes, count * row_bytes);
+        run.to = {to, count * row_bytes};
+        run.non_temporal = false;
+    }
+    if (!runs.empty()) ops::batched_copy(stream, runs);
 }
 
 }  // namespace
@@ -61,7 +71,7 @@ LmHead::LmHead(RmsNorm norm, Parameter& weight, Parameter* value_weight, std::in
 Tensor LmHead::select(const Compute& compute, const Tensor& hidden, const Targets& targets,
                       RmsNorm::Saved& saved) const {
     const auto count = static_cast<std::int64_t>(targets.rows.size());
-    Tensor rows = empty_activation({count, hidden.dim(1)}, hidden.dtype());
+    Tensor rows = empty_activation(compute, {count, hidden.dim(1)}, hidden.dtype());
     ops::embedding(compute.stream, hidden, targets.rows, rows);
     return norm_.forward(compute, rows, saved);
 }
@@ -73,10 +83,11 @@ void LmHead::score_chunk(const Compute& compute, const Tensor& selected, std::sp
     ops::token_logprobs(compute.stream, logits, tokens, temperature, scores.logprobs, lse, scores.entropies);
     if (scores.values.empty()) return;
     require(value_weight_ != nullptr, "values of a model without a value head");
-    const Tensor values = empty_activation({selected.dim(0), 1}, DType::float32);
+    const Tensor values = empty_activation(compute, {selected.dim(0), 1}, DType::float32);
     ops::linear(compute.stream, selected, value_weight_->value, values);
+    copy(compute.stream, values.span(),
+         {reinterpret_cast<std::byte*>(scores.values.data()), scores.values.size_bytes()});
     compute.stream.synchronize();
-    std::copy_n(values.data<float>(), scores.values.size(), scores.values.begin());
 }
 
 void LmHead::score(const Compute& compute, const Tensor& hidden, const Targets& targets, float temperature,
@@ -86,7 +97,8 @@ void LmHead::score(const Compute& compute, const Tensor& hidden, const Targets& 
     RmsNorm::Saved saved;
     const Tensor selected = select(compute, hidden, targets, saved);
     std::vector<float> lse(targets.rows.size());
-    const Tensor logits = empty_logits(std::min(chunk_rows_, count), weight_->shape[0], DType::float32);
+    const Tensor logits =
+        empty_logits(compute, std::min(chunk_rows_, count), weight_->shape[0], DType::float32);
     for (std::int64_t first = 0; first < count; first += chunk_rows_) {
         const std::int64_t rows = std::min(chunk_rows_, count - first);
         const auto part = [&](auto values) {
@@ -106,7 +118,8 @@ void LmHead::look_ahead(const Compute& compute, const Tensor& selected, const Ta
     std::vector<float> logprobs(targets.rows.size());
     std::vector<float> lse(targets.rows.size());
     const auto count = static_cast<std::int64_t>(targets.rows.size());
-    const Tensor logits = empty_logits(std::min(chunk_rows_, count), weight_->shape[0], DType::float32);
+    const Tensor logits =
+        empty_logits(compute, std::min(chunk_rows_, count), weight_->shape[0], DType::float32);
     for (std::int64_t first = 0; first < count; first += chunk_rows_) {
         const std::int64_t rows = std::min(chunk_rows_, count - first);
         const auto at = static_cast<std::size_t>(first);
@@ -122,7 +135,7 @@ void LmHead::look_ahead(const Compute& compute, const Tensor& selected, const Ta
 Tensor LmHead::loss(const Compute& compute, const Tensor& hidden, const Targets& targets,
                     TargetLoss& loss) const {
     const auto count = static_cast<std::int64_t>(targets.rows.size());
-    Tensor dhidden = empty_activation(hidden.shape(), hidden.dtype());
+    Tensor dhidden = empty_activation(compute, hidden.shape(), hidden.dtype());
     if (count == 0) {
         if (loss.looks_ahead()) loss.look_ahead({});
         ops::fill_zero(compute.stream, dhidden);
@@ -130,10 +143,10 @@ Tensor LmHead::loss(const Compute& compute, const Tensor& hidden, const Targets&
     }
     RmsNorm::Saved saved;
     const Tensor selected = select(compute, hidden, targets, saved);
-    const Tensor dselected = empty_activation(selected.shape(), selected.dtype());
+    const Tensor dselected = empty_activation(compute, selected.shape(), selected.dtype());
     const std::int64_t most = std::min(chunk_rows_, count);
     if (loss.looks_ahead() && most < count) look_ahead(compute, selected, targets, loss);
-    const Tensor logits = empty_logits(most, weight_->shape[0], DType::float32);
+    const Tensor logits = empty_logits(compute, most, weight_->shape[0], DType::float32);
     std::vector<float> scratch(static_cast<std::size_t>(most) * kScratchPerRow);
     for (std::int64_t first = 0; first < count; first += chunk_rows_) {
         const std::int64_t rows = std::min(chunk_rows_, count - first);
@@ -147,7 +160,7 @@ Tensor LmHead::loss(const Compute& compute, const Tensor& hidden, const Targets&
         loss.gradients(first, chunk.scores, chunk.gradients);
         backward_chunk(compute, chunk, loss, x, logits.rows(0, rows), dselected.rows(first, rows));
     }
-    const Tensor drows = empty_activation(selected.shape(), selected.dtype());
+    const Tensor drows = empty_activation(compute, selected.shape(), selected.dtype());
     norm_.backward(compute, dselected, saved, drows, /*accumulate_dx=*/false);
     scatter_rows(compute.stream, drows, targets.rows, dhidden);
     return dhidden;
@@ -160,7 +173,11 @@ void LmHead::backward_chunk(const Compute& compute, const Chunk& chunk, const Ta
                                  chunk.gradients.dentropies);
     backward_linear(compute, logits, selected, *weight_, dselected, /*accumulate=*/false);
     if (!loss.trains_values()) return;
-    const Tensor dvalues = Tensor::from<float>(chunk.gradients.dvalues, {selected.dim(0), 1});
+    const Tensor dvalues = empty_activation(compute, {selected.dim(0), 1}, DType::float32);
+    copy(compute.stream,
+         {reinterpret_cast<const std::byte*>(chunk.gradients.dvalues.data()), dvalues.bytes()},
+         dvalues.span());
+    compute.stream.synchronize();  // the chunk's numbers are written again soon
     backward_linear(compute, dvalues, selected, *value_weight_, dselected, /*accumulate=*/true);
 }
 
@@ -168,7 +185,7 @@ void LmHead::backward_linear(const Compute& compute, const Tensor& doutput, cons
                              const Parameter& weight, Tensor dselected, bool accumulate) const {
     Tensor dy = doutput;
     if (compute.dtype != DType::float32) {
-        dy = empty_logits(doutput.dim(0), doutput.dim(1), compute.dtype);
+        dy = empty_logits(compute, doutput.dim(0), doutput.dim(1), compute.dtype);
         ops::cast(compute.stream, doutput, dy);
     }
     ops::linear_backward_weight(compute.stream, dy, selected, weight.grad);

@@ -12,23 +12,23 @@ void Mlp::expand(const Compute& compute, const Tensor& x, Saved& saved) const {
 
 Tensor Mlp::forward(const Compute& compute, const Tensor& x, Saved& saved) const {
     expand(compute, x, saved);
-    Tensor product = empty_activation(saved.up.shape(), compute.dtype);
+    Tensor product = empty_activation(compute, saved.up.shape(), compute.dtype);
     ops::swiglu(compute.stream, saved.gate, saved.up, product);
     return down_.forward(compute, product);
 }
 
 Tensor Mlp::backward(const Compute& compute, const Tensor& dy, const Saved& saved) const {
     // The product is computed again rather than kept: it is cheap, and the largest activation of a layer.
-    Tensor product = empty_activation(saved.up.shape(), compute.dtype);
+    Tensor product = empty_activation(compute, saved.up.shape(), compute.dtype);
     ops::swiglu(compute.stream, saved.gate, saved.up, product);
-    Tensor dproduct = empty_activation(product.shape(), compute.dtype);
+    Tensor dproduct = empty_activation(compute, product.shape(), compute.dtype);
     down_.backward(compute, dy, product, dproduct);
 
     Tensor dgate = product;  // its memory is free again
-    Tensor dup = empty_activation(product.shape(), compute.dtype);
+    Tensor dup = empty_activation(compute, product.shape(), compute.dtype);
     ops::swiglu_backward(compute.stream, dproduct, saved.gate, saved.up, dgate, dup);
     dproduct = {};
-    Tensor dx = empty_activation(saved.x.shape(), compute.dtype);
+    Tensor dx = empty_activation(compute, saved.x.shape(), compute.dtype);
     gate_.backward(compute, dgate, saved.x, dx);
     up_.backward(compute, dup, saved.x, dx, /*accumulate_dx=*/true);
     return dx;

@@ -5,9 +5,9 @@
 namespace tandem::trainer {
 
 Tensor RmsNorm::forward(const Compute& compute, const Tensor& x, Saved& saved, Tensor y) const {
-    if (!y.defined()) y = empty_activation(x.shape(), x.dtype());
+    if (!y.defined()) y = empty_activation(compute, x.shape(), x.dtype());
     saved.x = x;
-    saved.rstd = empty_activation({x.numel() / x.dim(-1)}, DType::float32);
+    saved.rstd = empty_activation(compute, {x.numel() / x.dim(-1)}, DType::float32);
     ops::rms_norm(compute.stream, x, weight_->value, eps_, y, saved.rstd);
     return y;
 }

@@ -6,8 +6,10 @@
 
 namespace tandem::trainer {
 
-FlatState::FlatState(std::int64_t numel, DType dtype, std::string tag, MemoryPool& pool)
-    : tensor_(Tensor::zeros({numel}, dtype, tag, pool)), tag_(std::move(tag)) {}
+FlatState::FlatState(Stream& stream, std::int64_t numel, DType dtype, std::string tag, MemoryPool& pool)
+    : tensor_(Tensor::empty({numel}, dtype, tag, pool)), tag_(std::move(tag)) {
+    fill_zero(stream, tensor_.span());
+}
 
 FlatState FlatState::parked_zeros(std::int64_t numel, DType dtype, std::string tag, MemoryPool& pool,
                                   const std::string& directory) {

@@ -17,8 +17,8 @@ namespace tandem::trainer {
 
 class FlatState {
   public:
-    // Zeros, resident.
-    FlatState(std::int64_t numel, DType dtype, std::string tag, MemoryPool& pool);
+    // Zeros, resident, filled in the stream's order; the pool is of its device.
+    FlatState(Stream& stream, std::int64_t numel, DType dtype, std::string tag, MemoryPool& pool);
     // Zeros that are parked from the start in a file of `directory`: no page is ever touched before fetch().
     static FlatState parked_zeros(std::int64_t numel, DType dtype, std::string tag, MemoryPool& pool,
                                   const std::string& directory);

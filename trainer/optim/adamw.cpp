@@ -8,18 +8,18 @@
 namespace tandem::trainer {
 namespace {
 
-FlatState moments(std::int64_t numel, const std::string& directory) {
-    if (directory.empty()) return {numel, DType::float32, "optimizer", cpu_pool()};
+FlatState moments(Stream& stream, std::int64_t numel, const std::string& directory) {
+    if (directory.empty()) return {stream, numel, DType::float32, "optimizer", device_pool(stream.device())};
     return FlatState::parked_zeros(numel, DType::float32, "optimizer", cpu_pool(), directory);
 }
 
 }  // namespace
 
-AdamW::AdamW(std::int64_t numel, float beta1, float beta2, float eps, float weight_decay,
+AdamW::AdamW(Stream& stream, std::int64_t numel, float beta1, float beta2, float eps, float weight_decay,
              const std::string& offload_directory)
     : tail_(numel),
-      exp_avg_(moments(numel, offload_directory)),
-      exp_avg_sq_(moments(numel, offload_directory)) {
+      exp_avg_(moments(stream, numel, offload_directory)),
+      exp_avg_sq_(moments(stream, numel, offload_directory)) {
     params_.beta1 = beta1;
     params_.beta2 = beta2;
     params_.eps = eps;

@@ -16,7 +16,7 @@ namespace tandem::trainer {
 class AdamW {
   public:
     // offload_directory: where moments that are parked from the start have their files; empty: in memory.
-    AdamW(std::int64_t numel, float beta1, float beta2, float eps, float weight_decay,
+    AdamW(Stream& stream, std::int64_t numel, float beta1, float beta2, float eps, float weight_decay,
           const std::string& offload_directory = "");
 
     // One step, with gradients multiplied by grad_scale first. Blocking.

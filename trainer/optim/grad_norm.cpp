@@ -8,8 +8,8 @@
 
 namespace tandem::trainer {
 
-double global_norm(const Tensor& local_grads, comm::Communicator& shards) {
-    double squares = ops::sum_of_squares(local_grads);
+double global_norm(Stream& stream, const Tensor& local_grads, comm::Communicator& shards) {
+    double squares = ops::sum_of_squares(stream, local_grads);
     reduce_sums({&squares, 1}, shards);
     return std::sqrt(squares);
 }

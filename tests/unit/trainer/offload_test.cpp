@@ -134,7 +134,8 @@ TEST(Offload, SleepGivesMemoryBack) {
 #endif
 
 TEST(FlatState, KeepsItsValuesAndItsAddress) {
-    FlatState state(100'000, DType::float32, "flat_state_test", cpu_pool());
+    Stream here = Stream::make_inline();
+    FlatState state(here, 100'000, DType::float32, "flat_state_test", cpu_pool());
     for (std::size_t i = 0; i < 100'000; ++i) state.tensor().values<float>()[i] = static_cast<float>(i);
     const std::byte* address = state.tensor().raw();
     state.park(::testing::TempDir());
@@ -159,7 +160,8 @@ TEST(InChunks, StreamsOverParkedStates) {
     const std::int64_t numel = 5 * kChunkElements + 77;
     auto parked =
         FlatState::parked_zeros(numel, DType::float32, "chunk_test", cpu_pool(), ::testing::TempDir());
-    FlatState resident(numel, DType::float32, "chunk_test", cpu_pool());
+    Stream here = Stream::make_inline();
+    FlatState resident(here, numel, DType::float32, "chunk_test", cpu_pool());
     Stream io = Stream::make_worker("io");
     Stream compute = Stream::make_inline();
     reset_memory_peaks();

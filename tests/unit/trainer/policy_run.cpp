@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <mutex>
 #include <random>
 
 #include "common/comm/launch.h"
+#include "common/device/devices.h"
+#include "common/tensor/host_access.h"
 
 namespace tandem::trainer::testing {
 
@@ -43,8 +46,21 @@ std::vector<Sample> random_samples(const std::vector<int>& lengths, std::int64_t
 std::map<std::string, std::vector<float>> full_values(
     const std::vector<std::pair<std::string, DTensor>>& tensors) {
     std::map<std::string, std::vector<float>> result;
-    for (const auto& [name, tensor] : tensors) result[name] = tensor.full_tensor().to_vector<float>();
+    HostAccess access;
+    for (const auto& [name, tensor] : tensors) {
+        const DTensor here = DTensor::from_local(access.read(tensor.local()), tensor.mesh(),
+                                                 tensor.placements(), tensor.shape());
+        result[name] = here.full_tensor().to_vector<float>();
+    }
     return result;
+}
+
+Device device_of(int rank) {
+    const char* name = std::getenv("TANDEM_TEST_DEVICE");
+    if (name == nullptr || std::string(name) == "cpu") return {};
+    const auto gpus = static_cast<int>(available_devices().size()) - 1;
+    require(gpus > 0, "TANDEM_TEST_DEVICE is {}, and there is no GPU", name);
+    return {DeviceType::cuda, rank % gpus};
 }
 
 DeviceMesh make_mesh(std::shared_ptr<comm::Communicator> world, MeshSizes sizes) {
@@ -55,16 +71,21 @@ DeviceMesh make_mesh(std::shared_ptr<comm::Communicator> world, MeshSizes sizes)
 }
 
 Outcome run_rank(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, const model::ModelConfig& config,
-                 const PolicyOptions& options, const std::vector<Sample>& samples, const LossOptions& loss,
+                 PolicyOptions options, const std::vector<Sample>& samples, const LossOptions& loss,
                  const Prepare& prepare) {
+    options.device = device_of(world->rank());
     Policy policy(make_mesh(std::move(world), sizes), config, options);
     if (prepare) prepare(policy);
     Outcome outcome;
     outcome.logprobs = policy.logprobs(samples);
     outcome.stats = policy.accumulate(samples, loss);
-    outcome.gradients = full_values(policy.gradients());
-    outcome.gradients.merge(full_values(policy.extra_gradients()));
+    {
+        const Policy::Residence there(policy);
+        outcome.gradients = full_values(policy.gradients());
+        outcome.gradients.merge(full_values(policy.extra_gradients()));
+    }
     outcome.stats.grad_norm = policy.apply(1e-3);
+    const Policy::Residence there(policy);
     outcome.parameters = full_values(policy.parameters());
     outcome.parameters.merge(full_values(policy.extra_parameters()));
     return outcome;

@@ -32,16 +32,20 @@ model::ModelConfig tiny_config();
 // log-probs.
 std::vector<Sample> random_samples(const std::vector<int>& lengths, std::int64_t vocab, unsigned seed);
 
-// Full tensors by name; collective.
+// Full tensors by name; collective. Hold a Policy::Residence.
 std::map<std::string, std::vector<float>> full_values(
     const std::vector<std::pair<std::string, DTensor>>& tensors);
+
+// Where rank `rank` of a test runs: with TANDEM_TEST_DEVICE=cuda on one of the GPUs in turn, real or
+// emulated.
+Device device_of(int rank);
 
 // Before the run, on each rank.
 using Prepare = std::function<void(Policy&)>;
 
 // Log-probs, then one accumulate, on one rank's communicator. Parameters and gradients with the value head's.
 Outcome run_rank(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, const model::ModelConfig& config,
-                 const PolicyOptions& options, const std::vector<Sample>& samples, const LossOptions& loss,
+                 PolicyOptions options, const std::vector<Sample>& samples, const LossOptions& loss,
                  const Prepare& prepare = {});
 // The same on sizes.dp * sizes.cp threads; checks that all ranks agree on the statistics.
 Outcome run_mesh(MeshSizes sizes, const model::ModelConfig& config, const PolicyOptions& options,

@@ -1,0 +1,122 @@
+// Whole runs with device = "cuda" on emulated GPUs, whose ops are the CPU's: the same numbers, samples and
+// checkpoints as on the CPU, bit for bit. And what a machine without a GPU answers.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/multiproc/app/program.h"
+
+namespace tandem::test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// metrics.jsonl without what a clock or an allocator says.
+std::vector<json> timeless_metrics(const std::string& run) {
+    std::vector<json> lines;
+    std::istringstream in(read_file(run + "/metrics.jsonl"));
+    for (std::string text; std::getline(in, text);) {
+        json line = json::parse(text);
+        for (const char* key : {"ms", "generate_ms", "reward_ms", "train_ms", "sync_ms", "memory_peak_bytes",
+                                "generate_tokens_per_second", "train_tokens_per_second", "mfu"})
+            line.erase(key);
+        lines.push_back(std::move(line));
+    }
+    return lines;
+}
+
+class DeviceRun : public testing::Test {
+  protected:
+    std::vector<std::string> command(const std::string& name, std::vector<std::string> values) const {
+        for (const char* value : {"sft.steps=3", "grpo.steps=3", "held_out=16"}) values.emplace_back(value);
+        values.push_back("name=" + name);
+        return tiny_run(folder.path(), values);
+    }
+    void finish(const std::string& name, const std::vector<std::string>& values, int gpus) const {
+        Program program(command(name, values), {"TANDEM_EMULATED_GPUS=" + std::to_string(gpus)});
+        ASSERT_EQ(program.wait(), 0) << program.err();
+    }
+    void expect_same(const std::string& a, const std::string& b) const {
+        const auto metrics = timeless_metrics(folder / a);
+        EXPECT_EQ(metrics.size(), 8U);  // 3 + 3 steps, two evaluations
+        EXPECT_EQ(metrics, timeless_metrics(folder / b));
+        EXPECT_EQ(read_file(folder / (a + "/samples.jsonl")), read_file(folder / (b + "/samples.jsonl")));
+        const std::string weights = read_file(folder / (a + "/checkpoint/model.safetensors"));
+        EXPECT_GT(weights.size(), 190'000U);
+        EXPECT_TRUE(weights == read_file(folder / (b + "/checkpoint/model.safetensors")));
+        const json summary = json::parse(read_file(folder / (b + "/summary.json")));
+        EXPECT_EQ(summary["weights_match"], true);
+    }
+    void expect_the_cpus_run(std::vector<std::string> values, int gpus,
+                             const std::string& device = "device=cuda") const {
+        finish("cpu", values, 0);
+        values.push_back(device);
+        finish("gpu", values, gpus);
+        expect_same("cpu", "gpu");
+    }
+    std::string refusal(const std::vector<std::string>& values,
+                        const std::vector<std::string>& environment = {}) const {
+        Program program(command("refused", values), environment);
+        EXPECT_EQ(program.wait(), 2) << program.err();
+        EXPECT_FALSE(std::filesystem::exists(folder / "refused"));
+        return program.err();
+    }
+    Folder folder;
+};
+
+TEST_F(DeviceRun, OneRank) {
+    expect_the_cpus_run({"mesh.dp=1", "mesh.cp=1"}, 1);
+}
+
+TEST_F(DeviceRun, OneRankInBf16ThatComputesLayersAgain) {
+    expect_the_cpus_run(
+        {"mesh.dp=1", "mesh.cp=1", "train.compute_dtype=bf16", "engine.dtype=bf16", "checkpoint.dtype=bf16",
+         "memory.activation_checkpointing=full", "memory.engine_sleep=kv_cache"},
+        1, "run.device=cuda");
+}
+
+TEST_F(DeviceRun, FourRanksOnTwoGpus) {
+    expect_the_cpus_run({"mesh.dp=2", "mesh.cp=2", "sync.mode=gather", "loss.algorithm=ppo",
+                         "loss.kl_coef=0.01", "train.logits_chunk_rows=9"},
+                        2);
+}
+
+TEST_F(DeviceRun, ReplicasAndZigzagOnOneGpu) {
+    expect_the_cpus_run({"mesh.dp=2", "mesh.dp_replicate=2", "mesh.cp=2", "train.context_mode=zigzag",
+                         "sync.mode=delta", "train.reduce_every_micro_batch=false", "train.micro_batch=5"},
+                        1);
+}
+
+TEST_F(DeviceRun, GoesOnFromACheckpointOfEitherDevice) {
+    const std::vector<std::string> two{"mesh.dp=2", "mesh.cp=1", "loss.kl_coef=0.01"};
+    const auto with = [&](const std::vector<std::string>& more) {
+        auto values = two;
+        values.insert(values.end(), more.begin(), more.end());
+        return values;
+    };
+    finish("cpu", with({"checkpoint.every=2"}), 0);
+    finish("gpu", with({"checkpoint.every=2", "device=cuda"}), 1);
+    expect_same("cpu", "gpu");
+    const std::string from = "run.resume=" + (folder / "cpu/checkpoints/step-4");
+    finish("resumed", with({from, "device=cuda"}), 1);
+    expect_same("cpu", "resumed");
+}
+
+TEST_F(DeviceRun, IsRefusedWhereItCannotWorkBeforeAnythingStarts) {
+#if !TANDEM_WITH_CUDA
+    EXPECT_THAT(refusal({"device=cuda"}), AllOf(HasSubstr("run.device"), HasSubstr("no CUDA")));
+#endif
+    EXPECT_THAT(refusal({"device=tpu"}), HasSubstr("run.device"));
+    const std::vector<std::string> emulated{"TANDEM_EMULATED_GPUS=1"};
+    EXPECT_THAT(refusal({"device=cuda", "memory.trainer_sleep=all"}, emulated),
+                HasSubstr("memory.trainer_sleep"));
+    EXPECT_THAT(refusal({"device=cuda", "memory.offload=optimizer"}, emulated), HasSubstr("memory.offload"));
+    EXPECT_THAT(refusal({"device=cuda", "memory.engine_sleep=all"}, emulated),
+                HasSubstr("memory.engine_sleep"));
+    EXPECT_THAT(refusal({"device=cuda", "sync.mode=alias"}, emulated), HasSubstr("sync.mode"));
+}
+
+}  // namespace
+}  // namespace tandem::test
