@@ -81,7 +81,7 @@ TEST(Flops, AreThoseOfTheProducts) {
 TEST(Flops, TheProductRateIsTheSameOnEveryRank) {
     std::vector<double> rates(2);
     comm::run_threads(2, [&](const std::shared_ptr<comm::Communicator>& world) {
-        rates[static_cast<std::size_t>(world->rank())] = measure_product_rate(*world, DType::float32);
+        rates[static_cast<std::size_t>(world->rank())] = measure_product_rate(*world, {}, DType::float32);
     });
     EXPECT_EQ(rates[0], rates[1]);
     EXPECT_GT(rates[0], 1e8);
