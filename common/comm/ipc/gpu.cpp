@@ -12,6 +12,7 @@ namespace {
 constexpr std::size_t kArenaBytes = std::size_t{64} << 20;  // at least
 
 // Events of this process by their handles, for ranks that are threads of it: a process cannot open its own.
+// They stay: a rank may ask for the event of one that has ended.
 struct OwnEvents {
     std::mutex mutex;
     std::map<IpcHandle, SharedEvent> by_handle;
@@ -92,12 +93,6 @@ SyncEvents::SyncEvents(Device device, int size, int self)
     OwnEvents& all = own_events();
     const std::lock_guard lock(all.mutex);
     all.by_handle[offer_.handle] = own_;
-}
-
-SyncEvents::~SyncEvents() {
-    OwnEvents& all = own_events();
-    const std::lock_guard lock(all.mutex);
-    all.by_handle.erase(offer_.handle);
 }
 
 void SyncEvents::open(int member, const EventOffer& offer) {

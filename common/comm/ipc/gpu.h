@@ -76,7 +76,6 @@ struct EventOffer {
 class SyncEvents {
   public:
     SyncEvents(Device device, int size, int self);
-    ~SyncEvents();
     SyncEvents(const SyncEvents&) = delete;
     SyncEvents& operator=(const SyncEvents&) = delete;
 

@@ -108,7 +108,12 @@ void GpuGroup::await_answers(const std::vector<P2POp>& ops, Stream& stream) {
     group_.wait_for(
         bell, "p2p", group_.deadline(), [&] { return late().empty(); }, late);
     for (const int peer : peers) {
-        taken_.open(peer, group_.block().member(peer).taken);
+        try {
+            taken_.open(peer, group_.block().member(peer).taken);
+        } catch (const IpcRefused&) {
+            if (group_.is_gone(peer)) continue;  // and its copies with it: a rank drains its streams first
+            throw;
+        }
         taken_.wait(stream, peer);
     }
 }

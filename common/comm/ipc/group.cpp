@@ -136,12 +136,16 @@ void Group::wait_for(const std::atomic<std::uint32_t>& word, std::string_view wh
     }
 }
 
+bool Group::is_gone(int member) const {
+    const pid_t pid = job().slot(ranks_[count(member)]).pid.load(std::memory_order_relaxed);
+    return pid != 0 && (pid == kEnded || (::kill(pid, 0) != 0 && errno == ESRCH));
+}
+
 // Without a launcher that watches the ranks, nobody else would tell. Zombies count as alive until they are
 // reaped.
 void Group::check_gone(std::string_view what, const std::function<std::vector<int>()>& late) const {
     for (const int member : late()) {
-        const pid_t pid = job().slot(ranks_[count(member)]).pid.load(std::memory_order_relaxed);
-        if (pid == 0 || (pid != kEnded && (::kill(pid, 0) == 0 || errno != ESRCH))) continue;
+        if (!is_gone(member)) continue;
         const std::vector<int> still = late();  // it may have come, and then left in peace
         if (std::find(still.begin(), still.end(), member) == still.end()) continue;
         const std::string text = "its process has ended";

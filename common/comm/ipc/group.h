@@ -87,6 +87,8 @@ class Group {
     std::string rank_name(int index) const;          // "rank 3"
     std::uint32_t next_operation() { return operations_++; }
 
+    bool is_gone(int member) const;  // its process has ended
+
     // Returns when every member has called it as often as this one.
     void meet(std::string_view what, Deadline deadline);
     // Sleeps on `word` until ready(). late() says which members (group indices) are still waited for: one
