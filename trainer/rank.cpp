@@ -118,13 +118,15 @@ void run_rank(const RunConfig& c, const config::Schema& schema,
     ops::set_compute_threads(threads_per_rank(world->size()));
     world->set_timeout(std::chrono::duration_cast<std::chrono::milliseconds>(seconds(c.run.deadline_s)));
 
+    const Device device =
+        device_of_rank(c, comm::launched_as_rank() ? comm::rank_environment().local_rank : 0);
     const auto mesh = DeviceMesh::create(
-        world,
+        comm::for_device(world, device),
         {static_cast<int>(c.mesh.dp_replicate), static_cast<int>(c.dp_shard()), static_cast<int>(c.mesh.cp)},
         {"dp_replicate", "dp_shard", "cp"});
     const auto task = make_task(c, schema);
     PolicyOptions options = policy_options(c);
-    options.device = device_of_rank(c, comm::launched_as_rank() ? comm::rank_environment().local_rank : 0);
+    options.device = device;
     if (options.offload.directory.empty()) options.offload.directory = run_directory;
     Policy policy(mesh, model_config(c, schema, *task), options);
     SyncPort sync;
