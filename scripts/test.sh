@@ -41,7 +41,7 @@ if ! unshare --net true 2>/dev/null; then
     not_run+=("tests between hosts (label netns): no right to make network namespaces; run as root, in a container with --privileged")
 fi
 labels=$(IFS='|' && echo "${left_out[*]}")
-ctest --test-dir build/cpu --output-on-failure -j "$cores" ${labels:+-LE "$labels"}
+ctest --test-dir "build/$build" --output-on-failure -j "$cores" ${labels:+-LE "$labels"}
 
 if [ "$quick" -eq 0 ]; then
     for sanitizer in asan tsan; do
