@@ -3,7 +3,7 @@
 // Transport (transport/transport.h) does.
 //
 //   state of a version, seen from here          allowed next
-//   idle (engine serves version v or none)      pause, attach, probe, begin
+//   idle (engine serves version v or none)      pause, attach, probe, begin, release
 //   open (between begin and commit)             load, load_delta, verify, adopt, commit, abort
 // begin on an open version, load or commit on an idle one: ProtocolError.
 #pragma once
@@ -18,6 +18,7 @@
 #include "common/ops/batched_copy.h"
 #include "common/tensor/dtype.h"
 #include "common/tensor/shape.h"
+#include "engine_adapter/region.h"
 
 namespace tandem::engine {
 
@@ -46,13 +47,7 @@ struct Capabilities {
     std::int64_t version = 0;         // 0: none yet
     int depth = 2;                    // buckets that may be in flight
     bool alias = false;               // adopt works
-};
-
-// Memory that the engine maps (read-only) to take weights from: a staging arena, trainer ranks' shards.
-// Borrowed: its owner keeps it mapped for as long as the engine is connected.
-struct Region {
-    Span memory;  // this process's mapping
-    int fd = -1;  // of the shared memory behind it, for engines of the same host; -1: none
+    Device device = {};               // where the weights lie, as the engine's process counts its devices
 };
 
 // Where a run of one tensor lies in a region and where it goes: `rows` rows of row_elements, at `from` +
@@ -108,6 +103,10 @@ class Engine {
     // Which memory buckets will come from, and how. While idle; again replaces both. Throws ProtocolError
     // naming the tensor when the plan misses or repeats a byte.
     virtual void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) = 0;
+
+    // The trainer's side is about to free the regions: returns when the engine has let go of them. What it
+    // reads in place in a GPU's memory is copied to its own first, so generation must be paused then.
+    virtual void release(Deadline deadline) = 0;
 
     // Copies [offset, offset + bytes) of region 0, split in pieces, to memory that nobody reads, checksummed
     // as a bucket's bytes are; returns the engine's milliseconds. For calibration.

@@ -4,16 +4,16 @@
 
 namespace tandem::engine {
 
-Attachment::Attachment(std::vector<SharedArena> regions, TransferPlan plan,
+Attachment::Attachment(std::vector<MappedRegion> regions, TransferPlan plan,
                        const std::vector<WeightSlot>& weights)
     : weights_(weights),
-      regions_(std::make_shared<std::vector<SharedArena>>(std::move(regions))),
+      regions_(std::make_shared<std::vector<MappedRegion>>(std::move(regions))),
       plan_(std::move(plan)),
       places_(weights.size()) {
     std::vector<TensorInfo> tensors;
     for (const WeightSlot& weight : weights) tensors.push_back(weight.info);
     std::vector<std::uint64_t> sizes;
-    for (const SharedArena& region : *regions_) sizes.push_back(region.bytes());
+    for (const MappedRegion& region : *regions_) sizes.push_back(region.memory.bytes);
     check_plan(tensors, sizes, plan_);
     for (const Transfer& t : plan_.transfers) {
         Place& place = places_[t.tensor];
@@ -32,12 +32,12 @@ std::span<const Transfer> Attachment::bucket(int index) const {
 
 ConstSpan Attachment::bytes_of(std::size_t region, std::uint64_t offset, std::uint64_t bytes) const {
     if (region >= regions_->size()) throw ProtocolError(fmt::format("there is no region {}", region));
-    const std::size_t size = (*regions_)[region].bytes();
+    const std::size_t size = (*regions_)[region].memory.bytes;
     if (bytes > size || offset > size - bytes) {
         throw ProtocolError(fmt::format("{} bytes at {} are not inside the {} bytes of region {}", bytes,
                                         offset, size, region));
     }
-    return ConstSpan((*regions_)[region].span()).subspan(offset, bytes);
+    return ConstSpan((*regions_)[region].memory).subspan(offset, bytes);
 }
 
 ops::CopyItem Attachment::copy_of(const Transfer& t) const {
@@ -45,7 +45,7 @@ ops::CopyItem Attachment::copy_of(const Transfer& t) const {
     ops::CopyItem item;
     item.from_dtype = t.from_dtype;
     item.to_dtype = weight.info.dtype;
-    item.from = {(*regions_)[t.region].data() + t.from, t.row_elements * dtype_size(item.from_dtype)};
+    item.from = {(*regions_)[t.region].memory.data + t.from, t.row_elements * dtype_size(item.from_dtype)};
     item.to = weight.memory.subspan(t.to, t.row_elements * dtype_size(item.to_dtype));
     item.rows = static_cast<std::int64_t>(t.rows);
     item.from_stride = t.from_stride;
@@ -56,13 +56,10 @@ ops::CopyItem Attachment::copy_of(const Transfer& t) const {
 ops::CopyItem Attachment::reading_of(const Transfer& t) const {
     ops::CopyItem item = copy_of(t);
     item.from = item.to;
+    item.to.data = nullptr;
     item.from_dtype = item.to_dtype;
     item.from_stride = t.to_stride;
     return item;
-}
-
-std::size_t Attachment::source_bytes(const Transfer& t) const {
-    return t.rows * t.row_elements * dtype_size(t.from_dtype);
 }
 
 std::vector<Span> Attachment::in_place(std::uint64_t shift) const {
@@ -79,17 +76,17 @@ std::vector<Span> Attachment::in_place(std::uint64_t shift) const {
             throw ProtocolError(describe(*place.misfit) +
                                 " does not lie in one piece with its tensor: it cannot be read in place");
         }
-        const SharedArena& region = (*regions_)[place.first->region];
+        const Span region = (*regions_)[place.first->region].memory;
         // A transfer starts with the tensor's first byte, so the difference is not negative.
         const std::uint64_t start = place.first->from - place.first->to;
-        const std::uint64_t room = region.bytes() - start;  // the tensor fits there without a shift
+        const std::uint64_t room = region.bytes - start;  // the tensor fits there without a shift
         if (shift > room || weight.memory.bytes > room - shift ||
             shift % dtype_size(weight.info.dtype) != 0) {
             throw ProtocolError(fmt::format("tensor '{}' of {} bytes does not lie at {} + {} of region {}",
                                             weight.info.name, weight.memory.bytes, start, shift,
                                             place.first->region));
         }
-        result.push_back(region.span().subspan(start + shift, weight.memory.bytes));
+        result.push_back(region.subspan(start + shift, weight.memory.bytes));
     }
     return result;
 }

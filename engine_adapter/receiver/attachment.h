@@ -1,5 +1,5 @@
-// What a trainer attached: its regions, mapped read-only, and its plan, checked against the engine's tensors.
-// Says for each transfer what has to be copied; copies nothing.
+// What a trainer attached: its regions, mapped (read-only on the CPU), and its plan, checked against the
+// engine's tensors. Says for each transfer what has to be copied; copies nothing.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "common/device/shared_arena.h"
 #include "engine_adapter/receiver/weight_target.h"
 
 namespace tandem::engine {
@@ -15,12 +14,15 @@ namespace tandem::engine {
 class Attachment {
   public:
     // Throws ProtocolError (check_plan). `weights` is borrowed.
-    Attachment(std::vector<SharedArena> regions, TransferPlan plan, const std::vector<WeightSlot>& weights);
+    Attachment(std::vector<MappedRegion> regions, TransferPlan plan, const std::vector<WeightSlot>& weights);
 
     Attachment(const Attachment&) = delete;
     Attachment& operator=(const Attachment&) = delete;
 
     const TransferPlan& plan() const { return plan_; }
+    Device device() const {
+        return regions_->empty() ? Device{} : regions_->front().device;
+    }                                                   // of all regions
     std::span<const Transfer> bucket(int index) const;  // of the plan; index must exist
     // Bytes of a region. Throws ProtocolError when they are not inside it.
     ConstSpan bytes_of(std::size_t region, std::uint64_t offset, std::uint64_t bytes) const;
@@ -29,7 +31,6 @@ class Attachment {
     ops::CopyItem copy_of(const Transfer& transfer) const;
     // The engine's own memory read again, to be checksummed.
     ops::CopyItem reading_of(const Transfer& transfer) const;
-    std::size_t source_bytes(const Transfer& transfer) const;
 
     // Where each tensor lies when the engine reads it in the regions, `shift` bytes further on than the plan
     // says. Throws ProtocolError naming the first tensor that does not lie there in one piece.
@@ -45,7 +46,7 @@ class Attachment {
         const Transfer* misfit = nullptr;  // the first transfer that does not lie so
     };
     const std::vector<WeightSlot>& weights_;
-    std::shared_ptr<std::vector<SharedArena>> regions_;
+    std::shared_ptr<std::vector<MappedRegion>> regions_;
     TransferPlan plan_;
     std::vector<Place> places_;
 };

@@ -4,6 +4,7 @@
 
 #include "common/error.h"
 #include "common/http/client.h"
+#include "engine_adapter/transport/cuda_ipc/transport.h"
 #include "engine_adapter/transport/shm/transport.h"
 #include "engine_adapter/transport/shm/wire.h"
 
@@ -46,8 +47,15 @@ class ReceiverClient final : public Engine {
     }
 
     void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override {
+        // The regions' memory says how the engine comes to it.
+        if (!regions.empty() && regions.front().device.type == DeviceType::cuda) {
+            transport_ = std::make_unique<CudaIpcTransport>(connection_);
+        } else {
+            transport_ = std::make_unique<ShmTransport>(connection_);
+        }
         transport_->stage(regions, plan, deadline);
     }
+    void release(Deadline deadline) override { request({{"op", "release"}}, "release", deadline); }
     double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes,
                  Deadline deadline) override {
         const nlohmann::json header = {
@@ -114,7 +122,7 @@ class ReceiverClient final : public Engine {
     std::shared_ptr<Connection> connection_;
     std::unique_ptr<GenerationControl> control_;
     Capabilities capabilities_;
-    std::unique_ptr<ShmTransport> transport_;
+    std::unique_ptr<BucketRequests> transport_;
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "engine_adapter/receiver/requests.h"
 
+#include "common/device/shared_arena.h"
 #include "common/error.h"
+#include "engine_adapter/transport/cuda_ipc/wire.h"
 #include "engine_adapter/transport/shm/wire.h"
 
 namespace tandem::engine {
@@ -46,6 +48,8 @@ json Requests::answer(Message& message, std::vector<std::byte>& payload) {
     }
     if (op == "attach") {
         attach(message);
+    } else if (op == "release") {
+        updater_.release();
     } else if (op == "begin") {
         updater_.begin(wire::integer_field(header, "version", 1));
     } else if (op == "adopt") {
@@ -77,7 +81,12 @@ json Requests::hello(const json& header) const {
 
 void Requests::attach(Message& message) {
     const std::vector<std::int64_t> sizes = wire::integers_field(message.header, "regions", 1);
-    if (sizes.size() != message.fds.size()) {
+    for (const std::int64_t bytes : sizes) {
+        if (bytes > kMaxRegionBytes)
+            throw MalformedMessage(fmt::format("attach of a region of {} bytes", bytes));
+    }
+    const bool on_gpu = message.header.contains("gpu");
+    if (!on_gpu && sizes.size() != message.fds.size()) {
         throw MalformedMessage(
             fmt::format("attach of {} regions with {} file descriptors", sizes.size(), message.fds.size()));
     }
@@ -85,15 +94,31 @@ void Requests::attach(Message& message) {
     const auto buckets = static_cast<std::size_t>(wire::integer_field(message.header, "buckets", 0));
     TransferPlan plan =
         wire::unpack_plan({message.payload.data(), message.payload.size()}, transfers, buckets);
-    std::vector<SharedArena> regions;
+    updater_.attach(on_gpu ? map_on_gpu(message.header, sizes) : map_on_cpu(message.fds, sizes),
+                    std::move(plan));
+}
+
+std::vector<MappedRegion> Requests::map_on_cpu(std::vector<FileDescriptor>& fds,
+                                               const std::vector<std::int64_t>& sizes) const {
+    std::vector<MappedRegion> regions;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-        if (sizes[i] > kMaxRegionBytes) {
-            throw MalformedMessage(fmt::format("attach of a region of {} bytes", sizes[i]));
-        }
-        regions.push_back(
-            SharedArena::open_read_only(message.fds[i].release(), static_cast<std::size_t>(sizes[i])));
+        auto arena = std::make_shared<SharedArena>(
+            SharedArena::open_read_only(fds[i].release(), static_cast<std::size_t>(sizes[i])));
+        regions.push_back({arena->span(), {}, arena});
     }
-    updater_.attach(std::move(regions), std::move(plan));
+    return regions;
+}
+
+std::vector<MappedRegion> Requests::map_on_gpu(const json& header, const std::vector<std::int64_t>& sizes) {
+    const json& handles = header.at("gpu");
+    if (!handles.is_array() || handles.size() != sizes.size())
+        throw MalformedMessage(fmt::format("attach of {} regions with other handles", sizes.size()));
+    std::vector<MappedRegion> regions;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+        regions.push_back(
+            updater_.map(wire::region_handle_from_json(handles[i]), static_cast<std::size_t>(sizes[i])));
+    }
+    return regions;
 }
 
 json Requests::probe(const json& header) {

@@ -23,6 +23,10 @@ class Requests {
   private:
     nlohmann::json hello(const nlohmann::json& header) const;
     void attach(Message& message);
+    std::vector<MappedRegion> map_on_cpu(std::vector<FileDescriptor>& fds,
+                                         const std::vector<std::int64_t>& sizes) const;
+    std::vector<MappedRegion> map_on_gpu(const nlohmann::json& header,
+                                         const std::vector<std::int64_t>& sizes);
     nlohmann::json probe(const nlohmann::json& header);
 
     Updater& updater_;

@@ -25,12 +25,10 @@ std::vector<TensorInfo> infos_of(const std::vector<WeightSlot>& weights) {
 Updater::Updater(WeightTarget& target, int copy_threads, double link_bytes_per_s)
     : target_(target),
       tensors_(infos_of(target.weights())),
-      access_(target.device()),
-      team_(copy_threads),
-      link_(link_bytes_per_s) {}
+      copier_(target.device(), copy_threads, link_bytes_per_s) {}
 
 Capabilities Updater::capabilities(const std::string& engine, int depth) const {
-    return {engine, tensors_, target_.version(), depth, target_.can_alias()};
+    return {engine, tensors_, target_.version(), depth, target_.can_alias(), copier_.device()};
 }
 
 Held Updater::held() const {
@@ -42,7 +40,13 @@ Held Updater::held() const {
     return {version, {}};
 }
 
-void Updater::attach(std::vector<SharedArena> regions, TransferPlan plan) {
+MappedRegion Updater::map(const RegionHandle& handle, std::size_t bytes) {
+    if (copier_.device().type != DeviceType::cuda)
+        throw ProtocolError("the regions are on a GPU, the engine's weights on the CPU");
+    return handles_.map(copier_.device(), handle, bytes);
+}
+
+void Updater::attach(std::vector<MappedRegion> regions, TransferPlan plan) {
     require_idle("attach");
     auto attached = std::make_unique<Attachment>(std::move(regions), std::move(plan), target_.weights());
     update_.emplace(tensors_, attached->plan());
@@ -52,7 +56,14 @@ void Updater::attach(std::vector<SharedArena> regions, TransferPlan plan) {
 void Updater::detach() {
     update_.reset();
     attached_.reset();
+    handles_.clear();
     probe_memory_ = {};
+}
+
+void Updater::release() {
+    require_idle("release");
+    if (!elsewhere_.empty() && copier_.device().type == DeviceType::cuda) copy_home();
+    detach();
 }
 
 void Updater::require_open(const char* what) const {
@@ -75,7 +86,10 @@ void Updater::require_own_weights(const char* what) const {
 // from it, and what its own memory holds is no whole version until commit.
 void Updater::write_own_memory() {
     dirty_ = true;
-    if (elsewhere_.empty()) return;
+    if (!elsewhere_.empty()) point_home();
+}
+
+void Updater::point_home() {
     std::vector<Span> own;
     for (const WeightSlot& weight : target_.weights()) own.push_back(weight.memory);
     target_.point_weights(own, nullptr);
@@ -119,6 +133,8 @@ double Updater::bucket(std::int64_t index, std::span<const ops::Checksum> checks
 double Updater::delta(std::int64_t index, std::span<const DeltaEntry> entries) {
     require_open("a delta");
     return attempt([&] {
+        require(attached_->device().type == DeviceType::cpu,
+                "changes are read by the CPU, and the regions are on {}", to_string(attached_->device()));
         for (const DeltaEntry& entry : entries) check_delta(index, entry);
         update_->admit_changes(index, entries);
         apply_verified(index, entries);
@@ -138,6 +154,9 @@ void Updater::adopt(std::uint64_t shift, std::span<const ops::Checksum> checksum
     require_open("adopt");
     attempt([&] {
         require(target_.can_alias(), "this engine cannot read weights in place");
+        require(attached_->device() == copier_.device(),
+                "the engine's weights are on {}: it cannot read them in place on {}",
+                to_string(copier_.device()), to_string(attached_->device()));
         if (update_->started()) {
             throw ProtocolError(
                 fmt::format("adopt after parts of version {} were loaded", update_->version()));

@@ -1,14 +1,16 @@
 // Carries out what the trainer asks, one request at a time. Knows the state machine and the weights, not the
 // socket. updater.cpp holds the states, updater_work.cpp what moves or hashes bytes.
 //
-//   state   attach, probe   begin   bucket, delta   verify, adopt   commit          abort   lost
+//   state   attach, probe,  begin   bucket, delta   verify, adopt   commit          abort   lost
+//           release
 //   idle    idle            open    error           error           error           idle    idle
 //   open    error           error   open | idle*    open | idle*    idle (| idle*)  idle*   idle*
 // idle*: with target.abort_update(reason, dirty), dirty when the engine's own memory was written. Errors are
 // ProtocolErrors, except the target's own.
 //
 // After a commit that followed adopt the engine reads its weights in the trainer's memory, which stays mapped
-// for as long, also when that trainer is gone. The first bucket of a later version turns it back to its own.
+// for as long, also when that trainer is gone (a GPU's memory as long as its driver keeps it). The first
+// bucket of a later version turns it back to its own, and so does release on a GPU, with a copy.
 #pragma once
 
 #include <memory>
@@ -19,10 +21,9 @@
 
 #include "common/device/memory.h"
 #include "engine_adapter/receiver/attachment.h"
-#include "engine_adapter/receiver/link.h"
-#include "engine_adapter/receiver/team.h"
+#include "engine_adapter/receiver/copier.h"
+#include "engine_adapter/receiver/handles.h"
 #include "engine_adapter/receiver/update.h"
-#include "engine_adapter/receiver/weight_access.h"
 
 namespace tandem::engine {
 
@@ -33,7 +34,13 @@ class Updater {
 
     Capabilities capabilities(const std::string& engine, int depth) const;
     Held held() const;
-    void attach(std::vector<SharedArena> regions, TransferPlan plan);
+    // The trainer's GPU memory, on the weights' device. Throws ProtocolError (the weights are on the CPU),
+    // IpcRefused.
+    MappedRegion map(const RegionHandle& handle, std::size_t bytes);
+    void attach(std::vector<MappedRegion> regions, TransferPlan plan);
+    // The trainer is about to free its memory: lets go of it. What the engine reads in a GPU's is copied home
+    // first, as the version that it is; the engine must be paused then.
+    void release();
     void detach();  // the trainer is gone: unmaps its memory, except what the engine reads
     // Those that return a double: milliseconds of work.
     double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes);
@@ -52,6 +59,8 @@ class Updater {
     void require_idle(const char* what) const;
     void require_own_weights(const char* what) const;
     void write_own_memory();
+    void point_home();
+    void copy_home();
     template <typename Work>
     double attempt(Work&& work);
 
@@ -62,20 +71,18 @@ class Updater {
 
     WeightTarget& target_;
     const std::vector<TensorInfo> tensors_;
-    WeightAccess access_;  // to the engine's own memory
-    Team team_;
-    Link link_;
+    Copier copier_;
+    Handles handles_;
     std::unique_ptr<Attachment> attached_;
     std::optional<Update> update_;  // of the attached plan
     bool open_ = false;
     bool dirty_ = false;
-    bool broken_ = false;               // an abort left no whole version; until the next commit
-    bool has_base_ = false;             // the open version began over a whole one of the engine's own
-    std::vector<Span> adopted_;         // of the open version; empty: not adopted
-    std::vector<Span> elsewhere_;       // where the engine reads its weights; empty: in its own memory
-    Held held_;                         // of the last commit
-    std::string last_abort_;            // why there is no open version, for messages
-    std::vector<ops::Checksum> found_;  // scratch
+    bool broken_ = false;          // an abort left no whole version; until the next commit
+    bool has_base_ = false;        // the open version began over a whole one of the engine's own
+    std::vector<Span> adopted_;    // of the open version; empty: not adopted
+    std::vector<Span> elsewhere_;  // where the engine reads its weights; empty: in its own memory
+    Held held_;                    // of the last commit
+    std::string last_abort_;       // why there is no open version, for messages
     Buffer probe_memory_;
     std::uint64_t probed_ = 0;  // bytes so far
 };

@@ -15,11 +15,6 @@ namespace {
 constexpr std::uint64_t kProbeMemory = 64u << 20;
 constexpr std::uint64_t kMaxProbePiece = 256u << 20;
 
-void copy_here(const ops::CopyItem& item) {
-    Stream here = Stream::make_inline();
-    ops::batched_copy(here, {&item, 1});
-}
-
 }  // namespace
 
 void Updater::copy_verified(std::int64_t index, std::span<const ops::Checksum> checksums) {
@@ -27,18 +22,13 @@ void Updater::copy_verified(std::int64_t index, std::span<const ops::Checksum> c
     const std::span<const Transfer> transfers = attached_->bucket(static_cast<int>(index));
     if (transfers.empty()) return;
     write_own_memory();
-    found_.resize(transfers.size());
-    team_.run(transfers.size(), [&](std::size_t i) {
-        ops::CopyItem item = attached_->copy_of(transfers[i]);
-        item.checksum = &found_[i];
-        link_.take(attached_->source_bytes(transfers[i]));
-        access_.write(item);
-    });
+    const auto& found = copier_.copy(attached_->device(), transfers.size(),
+                                     [&](std::size_t i) { return attached_->copy_of(transfers[i]); });
     for (std::size_t i = 0; i < transfers.size(); ++i) {
-        if (found_[i] == checksums[i]) continue;
-        throw ProtocolError(fmt::format(
-            "bucket {}: {} is corrupted: its checksum is {}, the rank announced {}", index,
-            attached_->describe(transfers[i]), ops::to_hex(found_[i]), ops::to_hex(checksums[i])));
+        if (found[i] == checksums[i]) continue;
+        throw ProtocolError(
+            fmt::format("bucket {}: {} is corrupted: its checksum is {}, the rank announced {}", index,
+                        attached_->describe(transfers[i]), ops::to_hex(found[i]), ops::to_hex(checksums[i])));
     }
 }
 
@@ -72,27 +62,27 @@ void Updater::check_delta(std::int64_t index, const DeltaEntry& entry) const {
 void Updater::apply_verified(std::int64_t index, std::span<const DeltaEntry> entries) {
     const trace::Scope scope("apply bucket " + std::to_string(index), "copy");
     if (entries.empty()) return;
-    found_.resize(entries.size());
-    team_.run(entries.size(), [&](std::size_t i) {
-        link_.take(entries[i].bytes);
-        found_[i] = ops::checksum(attached_->bytes_of(0, entries[i].offset, entries[i].bytes));
+    std::vector<ops::Checksum> found(entries.size());
+    copier_.share(entries.size(), [&](std::size_t i) {
+        copier_.link().take(entries[i].bytes);
+        found[i] = ops::checksum(attached_->bytes_of(0, entries[i].offset, entries[i].bytes));
     });
     const auto transfer_of = [&](std::size_t i) -> const Transfer& {
         return attached_->plan().transfers[entries[i].transfer];
     };
     for (std::size_t i = 0; i < entries.size(); ++i) {
-        if (found_[i] == entries[i].checksum) continue;
+        if (found[i] == entries[i].checksum) continue;
         throw ProtocolError(fmt::format(
             "bucket {}: {} is corrupted: the checksum of its changes is {}, the rank announced {}", index,
-            attached_->describe(transfer_of(i)), ops::to_hex(found_[i]), ops::to_hex(entries[i].checksum)));
+            attached_->describe(transfer_of(i)), ops::to_hex(found[i]), ops::to_hex(entries[i].checksum)));
     }
     write_own_memory();
-    team_.run(entries.size(), [&](std::size_t i) {
+    copier_.share(entries.size(), [&](std::size_t i) {
         const Transfer& t = transfer_of(i);
         const std::size_t width = dtype_size(tensors_[t.tensor].dtype);
         const ConstSpan encoded = attached_->bytes_of(0, entries[i].offset, entries[i].bytes);
         try {
-            access_.apply(
+            copier_.access().apply(
                 static_cast<ops::DeltaCodec>(entries[i].codec), encoded,
                 {target_.weights()[t.tensor].memory.data + t.to, t.to_stride,
                  static_cast<std::int64_t>(t.rows), static_cast<std::int64_t>(t.row_elements), width});
@@ -106,13 +96,12 @@ void Updater::apply_verified(std::int64_t index, std::span<const DeltaEntry> ent
 void Updater::compare_own(std::span<const ops::Checksum> checksums) {
     const trace::Scope scope("verify", "copy");
     const std::vector<Transfer>& transfers = attached_->plan().transfers;
-    found_.resize(transfers.size());
-    team_.run(transfers.size(),
-              [&](std::size_t i) { found_[i] = access_.checksum(attached_->reading_of(transfers[i])); });
+    const auto& found =
+        copier_.read(transfers.size(), [&](std::size_t i) { return attached_->reading_of(transfers[i]); });
     for (std::size_t i = 0; i < transfers.size(); ++i) {
-        if (found_[i] == checksums[i]) continue;
+        if (found[i] == checksums[i]) continue;
         throw ProtocolError(fmt::format("{} differs: the engine holds {}, the trainer {}",
-                                        attached_->describe(transfers[i]), ops::to_hex(found_[i]),
+                                        attached_->describe(transfers[i]), ops::to_hex(found[i]),
                                         ops::to_hex(checksums[i])));
     }
 }
@@ -120,6 +109,8 @@ void Updater::compare_own(std::span<const ops::Checksum> checksums) {
 double Updater::probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes) {
     require_idle("probe");
     if (!attached_) throw ProtocolError("probe before attach");
+    require(copier_.device().type == DeviceType::cpu && attached_->device().type == DeviceType::cpu,
+            "probe: only copies of the CPU's memory are calibrated");
     const ConstSpan from = attached_->bytes_of(0, offset, bytes);
     require(bytes > 0 && piece_bytes > 0 && piece_bytes <= kMaxProbePiece,
             "probe of {} bytes in pieces of {}", bytes, piece_bytes);
@@ -131,29 +122,48 @@ double Updater::probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t p
         std::memset(probe_memory_.data(), 0, room);  // first touch is not what is measured
     }
     const std::size_t count = (bytes + piece - 1) / piece;
-    found_.resize(count);
     const std::uint64_t begin = probed_;  // goes on, so that small probes do not stay in a cache
     probed_ += count * piece;
     const auto start = std::chrono::steady_clock::now();
-    team_.run(count, [&](std::size_t i) {
+    copier_.copy({}, count, [&](std::size_t i) {
         const std::uint64_t at = i * piece;
         ops::CopyItem item;
         item.from = from.subspan(at, std::min(piece, bytes - at));
         item.to = probe_memory_.span().subspan((begin + at) / piece * piece % room, item.from.bytes);
-        item.checksum = &found_[i];
-        link_.take(item.from.bytes);
-        copy_here(item);
+        return item;
     });
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
 std::vector<ops::Checksum> Updater::checksums() {
     const auto& weights = target_.weights();
-    std::vector<ops::Checksum> result(weights.size());
-    team_.run(weights.size(), [&](std::size_t i) {
-        result[i] = elsewhere_.empty() ? access_.checksum(weights[i].memory) : ops::checksum(elsewhere_[i]);
+    return copier_.read(weights.size(), [&](std::size_t i) {
+        ops::CopyItem item;
+        item.from = elsewhere_.empty() ? weights[i].memory : elsewhere_[i];
+        item.to = {nullptr, item.from.bytes};
+        return item;
     });
-    return result;
+}
+
+// The version that the engine reads in a trainer's memory, into its own.
+void Updater::copy_home() {
+    const auto& weights = target_.weights();
+    const std::int64_t version = target_.version();
+    target_.begin_update(version);
+    try {
+        copier_.take_home(weights.size(), [&](std::size_t i) {
+            ops::CopyItem item;
+            item.from = elsewhere_[i];
+            item.to = weights[i].memory;
+            return item;
+        });
+        point_home();
+        target_.commit_update(version);
+    } catch (const std::exception& error) {
+        broken_ = true;
+        target_.abort_update(error.what(), true);
+        throw;
+    }
 }
 
 }  // namespace tandem::engine

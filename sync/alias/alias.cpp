@@ -3,7 +3,8 @@
 // before the pause, and a push turns the engines to it. Between pause and resume nothing moves.
 //
 // The trainer cannot write what an engine reads: every rank's mapping of that half is read-only (mprotect;
-// the engines map all of it so), and the halves change roles only after a commit.
+// the engines map all of it so), and the halves change roles only after a commit. On a GPU, whose memory has
+// no such protection, that rests on writable() alone.
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -53,7 +54,7 @@ class Alias final : public Way {
         : wiring_(wiring),
           layout_(lay_out(wiring.plan.engine())),
           buckets_(make_grouped(wiring.plan, {wiring.plan.bytes() + 1, kPieceBytes})),
-          arena_(Staging::share(wiring.world, 2, layout_.bytes, "alias arena")),
+          arena_(Staging::share(wiring.world, wiring.device, 2, layout_.bytes, "alias arena")),
           filler_(wiring, buckets_),
           exchange_(wiring.world, buckets_.max_pieces),
           ledger_(wiring.plan, buckets_) {
@@ -65,7 +66,7 @@ class Alias final : public Way {
                 const engine::TensorInfo& target = target_of(wiring_.plan, piece.move);
                 return Place{0, target.dtype, offset_of(piece), row_distance(piece)};
             };
-            engine.attach({{arena_.memory(), arena_.fd()}},
+            engine.attach({arena_.region()},
                           transfer_plan(wiring_.plan, buckets_, static_cast<int>(e), place),
                           Deadline::after(wiring_.options.deadlines.begin));
         });
@@ -78,16 +79,9 @@ class Alias final : public Way {
         try {
             filler_.locate();
             protect(free_, PROT_READ | PROT_WRITE);
-            for_my_pieces([&](std::size_t i, std::byte* to) {
-                if (filler_.address(i) == to) return;
-                exchange_.mine()[i - first()] = filler_.copy(i, to, row_distance(buckets_.pieces[i]), true);
-            });
+            count = run_pieces(false);
             protect(free_, PROT_READ);
-            // What the trainer wrote straight into the arena only wants its checksum.
-            for_my_pieces([&](std::size_t i, std::byte* to) {
-                if (filler_.address(i) == to) exchange_.mine()[i - first()] = filler_.checksum(i);
-                ++count;
-            });
+            count += run_pieces(true);
         } catch (const std::exception& error) {
             health.fail("prepare", fmt::format("rank {}", wiring_.world.rank()), -1, error.what());
         }
@@ -131,7 +125,8 @@ class Alias final : public Way {
             next += piece.move.row_elements;
         }
         if (next == 0 || next != local.numel()) return {};
-        return Tensor::borrow({const_cast<std::byte*>(begin), local.bytes()}, local.shape(), local.dtype());
+        return Tensor::borrow({const_cast<std::byte*>(begin), local.bytes()}, local.shape(), local.dtype(),
+                              wiring_.device);
     }
 
     void describe(SyncReport& report) const override {
@@ -161,7 +156,23 @@ class Alias final : public Way {
             work(i, arena_.memory().data + free_ * layout_.bytes + offset_of(buckets_.pieces[i]));
     }
 
+    // Copies this rank's pieces into the free half; or (in_place) those that the trainer wrote straight
+    // there, which only want their checksums. Returns how many.
+    std::size_t run_pieces(bool in_place) {
+        orders_.clear();
+        for_my_pieces([&](std::size_t i, std::byte* to) {
+            if ((filler_.address(i) == to) != in_place) return;
+            orders_.push_back({i, in_place ? nullptr : to, row_distance(buckets_.pieces[i])});
+        });
+        found_.resize(orders_.size());
+        filler_.run(orders_, true, found_.data());
+        for (std::size_t k = 0; k < orders_.size(); ++k)
+            exchange_.mine()[orders_[k].index - first()] = found_[k];
+        return orders_.size();
+    }
+
     void protect(std::size_t half, int access) {
+        if (wiring_.device.type == DeviceType::cuda) return;  // a GPU's memory cannot be
         if (::mprotect(arena_.memory().data + half * layout_.bytes, layout_.bytes, access) != 0)
             throw SystemError("mprotect of the alias arena", errno);
     }
@@ -173,7 +184,9 @@ class Alias final : public Way {
     Filler filler_;
     Exchange<ops::Checksum> exchange_;
     Ledger ledger_;
-    std::size_t free_ = 0;  // the half that no engine reads
+    std::size_t free_ = 0;               // the half that no engine reads
+    std::vector<Filler::Order> orders_;  // scratch
+    std::vector<ops::Checksum> found_;
 };
 
 }  // namespace

@@ -49,7 +49,7 @@ class Delta final : public Way {
         : wiring_(wiring),
           lane_bytes_(lane_bytes(wiring)),
           buckets_(make_grouped(wiring.plan, {wiring.plan.bytes() + 1, std::min(kPieceBytes, lane_bytes_)})),
-          staging_(Staging::share(wiring.world, wiring.options.depth, lane_bytes_ * ranks())),
+          staging_(Staging::share(wiring.world, {}, wiring.options.depth, lane_bytes_ * ranks())),
           filler_(wiring, buckets_),
           exchange_(wiring.world, std::clamp<std::size_t>(buckets_.max_pieces, 1, kMaxRecords)),
           ledger_(wiring.plan, buckets_),
@@ -68,7 +68,7 @@ class Delta final : public Way {
                 return Place{0, target.dtype, 0,
                              static_cast<std::uint64_t>(piece.move.row_elements) * dtype_size(target.dtype)};
             };
-            engine.attach({{staging_.memory(), staging_.fd()}},
+            engine.attach({staging_.region()},
                           transfer_plan(wiring_.plan, buckets_, static_cast<int>(e), place),
                           Deadline::after(wiring_.options.deadlines.begin));
         });

@@ -7,6 +7,7 @@
 
 #include "common/error.h"
 #include "common/trace.h"
+#include "sync/direct/places.h"
 #include "sync/push/agree.h"
 #include "sync/push/exchange.h"
 #include "sync/push/filler.h"
@@ -20,7 +21,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kPieceBytes = 1024u << 10;
 constexpr std::size_t kSmallest = 64;
 constexpr std::size_t kInFlight = 4;  // buckets: enough that an engine never waits for the next
-constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
 
 class Direct final : public Way {
   public:
@@ -32,10 +32,11 @@ class Direct final : public Way {
           filler_(wiring, buckets_),
           exchange_(wiring.world, pieces_of_busiest_rank()),
           ledger_(wiring.plan, buckets_),
-          tensors_(wiring.plan.source().tensors.size()) {
+          tensors_(wiring.plan.source().tensors.size()),
+          places_(wiring.world, wiring.device) {
         make_room();
         Health health;
-        note_places(health);
+        places_.note(offer(), health);
         agree(wiring_.world, health, "sync set-up");
         attach(health);
         agree(wiring_.world, health, "sync set-up");
@@ -47,11 +48,13 @@ class Direct final : public Way {
         bool moved = false;
         try {
             filler_.locate();
-            moved = places_changed();
+            moved = places_.changed(offer());
+            orders_.clear();
             for (std::size_t b = 0; b < buckets_.buckets(); ++b) {
-                for (std::size_t i = filler_.begin(b); i < filler_.end(b); ++i)
-                    exchange_.mine()[count++] = ready(i);
+                for (std::size_t i = filler_.begin(b); i < filler_.end(b); ++i) orders_.push_back(order(i));
             }
+            filler_.run(orders_, false, exchange_.mine());
+            count = orders_.size();
         } catch (const std::exception& error) {
             health.fail("prepare", fmt::format("rank {}", wiring_.world.rank()), -1, error.what());
             count = 0;
@@ -59,7 +62,7 @@ class Direct final : public Way {
         exchange_.run(health, count, moved);
         if (health.failed) return;
         if (exchange_.more()) {  // some rank's shards lie elsewhere than last time
-            note_places(health);
+            places_.note(offer(), health);
             attach(health);
         }
         if (wiring_.engines.empty()) return;
@@ -126,13 +129,14 @@ class Direct final : public Way {
         if (bytes > 0) quantized_ = Buffer(bytes, "quantised shards", wiring_.world.memory());
     }
 
-    // Piece i as the engines may read it; its checksum.
-    ops::Checksum ready(std::size_t i) {
+    // What makes piece i ready for the engines: its checksum, and its bytes where they are quantised first.
+    Filler::Order order(std::size_t i) const {
         const Move& move = buckets_.pieces[i].move;
-        if (!wiring_.quantizer.quantizes(move.source_tensor)) return filler_.checksum(i);
-        std::byte* to = quantized_.data() + quantized_at_[static_cast<std::size_t>(move.source_tensor)] +
-                        static_cast<std::size_t>(move.source_offset);
-        return filler_.copy(i, to, static_cast<std::size_t>(move.source_stride), false);
+        if (!wiring_.quantizer.quantizes(move.source_tensor)) return {i, nullptr, 0};
+        return {i,
+                quantized_.data() + quantized_at_[static_cast<std::size_t>(move.source_tensor)] +
+                    static_cast<std::size_t>(move.source_offset),
+                static_cast<std::size_t>(move.source_stride)};
     }
 
     // What the engines read of a tensor: the shard, or the quantised one.
@@ -142,66 +146,33 @@ class Direct final : public Way {
         return quantized_.span().subspan(quantized_at_[t], static_cast<std::size_t>(local.numel()));
     }
 
-    // Where this rank's shard of each tensor begins in the memory that the ranks share.
-    std::vector<std::uint64_t> my_places() const {
-        std::vector<std::uint64_t> places(tensors_, 0);
-        const Span shared = wiring_.world.shared_memory().memory;
+    Places::Offer offer() const {
+        Places::Offer offer;
         for (std::size_t t = 0; t < tensors_; ++t) {
-            const int index = static_cast<int>(t);
-            if (wiring_.local[t] < 0 && wiring_.quantizer.scales(index) == nullptr) continue;
-            const ConstSpan local = offered(t);
-            if (local.bytes == 0) continue;
-            const bool inside = shared.bytes > 0 && local.data >= shared.data &&
-                                local.data + local.bytes <= shared.data + shared.bytes;
-            require(inside,
-                    "tensor '{}' of rank {} does not lie in memory that an engine can map: allocate it from "
-                    "the communicator's memory(), or use mode gather",
-                    wiring_.plan.source().tensors[t].name, wiring_.world.rank());
-            places[t] = static_cast<std::uint64_t>(local.data - shared.data);
+            const bool here =
+                wiring_.local[t] >= 0 || wiring_.quantizer.scales(static_cast<int>(t)) != nullptr;
+            offer.shards.push_back(here ? offered(t) : ConstSpan{});
+            offer.names.push_back(wiring_.plan.source().tensors[t].name);
         }
-        return places;
-    }
-
-    bool places_changed() const {
-        const auto first = places_.begin() + static_cast<std::ptrdiff_t>(rank() * tensors_);
-        const std::vector<std::uint64_t> now = my_places();
-        return !std::equal(now.begin(), now.end(), first);
-    }
-
-    // Collective: every rank learns where every shard lies.
-    void note_places(Health& health) {
-        std::vector<std::uint64_t> mine(tensors_, kNowhere);
-        try {
-            mine = my_places();
-        } catch (const std::exception& error) {
-            health.fail("plan", fmt::format("rank {}", wiring_.world.rank()), -1, error.what());
-        }
-        places_.resize(tensors_ * buckets_.ranks);
-        if (tensors_ == 0) return;
-        wiring_.world.all_gather(
-            {reinterpret_cast<std::byte*>(mine.data()), mine.size() * sizeof(mine[0])},
-            {reinterpret_cast<std::byte*>(places_.data()), places_.size() * sizeof(places_[0])});
+        return offer;
     }
 
     void attach(Health& health) {
-        const comm::SharedMemory shared = wiring_.world.shared_memory();
         each_engine(wiring_.engines, health, "attach", -1, [&](engine::Engine& engine, std::size_t e) {
             const auto place = [this](std::size_t, const Piece& piece) {
                 const Move& move = piece.move;
                 const DType dtype = source_dtype(wiring_.plan, move);
-                const std::uint64_t base = places_[static_cast<std::size_t>(move.source_rank) * tensors_ +
-                                                   static_cast<std::size_t>(move.source_tensor)];
-                return Place{0, dtype,
-                             base + static_cast<std::uint64_t>(move.source_offset) * dtype_size(dtype),
+                const Places::At at =
+                    places_.of(move.source_rank, static_cast<std::size_t>(move.source_tensor));
+                return Place{at.region, dtype,
+                             at.offset + static_cast<std::uint64_t>(move.source_offset) * dtype_size(dtype),
                              static_cast<std::uint64_t>(move.source_stride) * dtype_size(dtype)};
             };
-            engine.attach({{shared.memory, shared.fd}},
+            engine.attach(places_.regions(),
                           transfer_plan(wiring_.plan, buckets_, static_cast<int>(e), place),
                           Deadline::after(wiring_.options.deadlines.begin));
         });
     }
-
-    std::size_t rank() const { return static_cast<std::size_t>(wiring_.world.rank()); }
 
     Wiring wiring_;
     BucketPlan buckets_;
@@ -211,7 +182,8 @@ class Direct final : public Way {
     std::size_t tensors_;
     Buffer quantized_;
     std::vector<std::size_t> quantized_at_;  // [source tensor]
-    std::vector<std::uint64_t> places_;      // [rank × tensors_ + tensor]
+    Places places_;
+    std::vector<Filler::Order> orders_;  // scratch
 };
 
 }  // namespace

@@ -35,7 +35,7 @@ class Gather final : public Way {
         : wiring_(wiring),
           buckets_(make_staged(
               wiring.plan, {wiring.options.bucket_bytes, Staging::piece_bytes(wiring.options.bucket_bytes)})),
-          staging_(Staging::share(wiring.world, wiring.options.depth,
+          staging_(Staging::share(wiring.world, wiring.device, wiring.options.depth,
                                   Staging::slot_bytes(buckets_.bucket_bytes, wiring.options.bucket_bytes),
                                   "staging", Staging::Hosts::several)),
           filler_(wiring, buckets_),
@@ -50,7 +50,7 @@ class Gather final : public Way {
             const auto place = [this](std::size_t index, const Piece& piece) {
                 return place_of(bucket_of(index), piece);
             };
-            engine.attach({{staging_.memory(), staging_.fd()}},
+            engine.attach({staging_.region()},
                           transfer_plan(wiring_.plan, buckets_, static_cast<int>(e), place),
                           Deadline::after(wiring_.options.deadlines.begin));
         });
@@ -149,10 +149,10 @@ class Gather final : public Way {
         const trace::Scope scope("gather bucket " + std::to_string(b), "gather");
         const std::size_t first = filler_.begin(b);
         try {
-            for (std::size_t i = first; i < filler_.end(b); ++i) {
-                exchange_.mine()[i - first] = filler_.copy(i, slot(b).data + buckets_.pieces[i].bucket_offset,
-                                                           filler_.row_bytes(i), non_temporal_);
-            }
+            orders_.clear();
+            for (std::size_t i = first; i < filler_.end(b); ++i)
+                orders_.push_back({i, slot(b).data + buckets_.pieces[i].bucket_offset, filler_.row_bytes(i)});
+            filler_.run(orders_, non_temporal_, exchange_.mine());
             return filler_.end(b) - first;
         } catch (const std::exception& error) {
             health.fail("gather", fmt::format("rank {}", wiring_.world.rank()), static_cast<int>(b),
@@ -183,6 +183,7 @@ class Gather final : public Way {
     std::size_t slots_;
     bool non_temporal_;
     std::size_t prepared_ = 0;
+    std::vector<Filler::Order> orders_;  // scratch
 };
 
 }  // namespace

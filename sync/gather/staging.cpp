@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 
 #include "common/comm/host_identity.h"
 #include "common/error.h"
@@ -52,10 +53,35 @@ std::size_t Staging::piece_bytes(std::size_t bucket_bytes) {
     return std::clamp(bucket_bytes / 8, std::size_t{64} << 10, std::size_t{1} << 20);
 }
 
-Staging Staging::share(comm::Communicator& world, int slots, std::size_t slot_bytes, std::string_view tag,
-                       Hosts hosts) {
+std::string Staging::make(Device device, std::size_t bytes, std::string_view tag) {
+    if (device.type == DeviceType::cpu) {
+        arena_ = SharedArena::create(std::string(tag), bytes, tag);
+        arena_.touch();
+        region_ = {arena_.span(), arena_.fd()};
+        return address_of(arena_);
+    }
+    gpu_arena_ = ExportArena::create(device, bytes, tag);
+    const engine::RegionHandle handle = engine::region_handle(device, gpu_arena_.span());
+    region_ = {gpu_arena_.span(), -1, device, handle};
+    return {reinterpret_cast<const char*>(&handle), sizeof(handle)};
+}
+
+void Staging::map(Device device, const std::string& address, std::size_t bytes) {
+    if (device.type == DeviceType::cpu) {
+        arena_ = open_arena(address, bytes);
+        region_ = {arena_.span(), arena_.fd()};
+        return;
+    }
+    engine::RegionHandle handle;
+    std::memcpy(static_cast<void*>(&handle), address.data(), sizeof(handle));
+    mapped_ = engine::map_region(device, handle, bytes);
+    region_ = {mapped_.memory, -1, device, handle};
+}
+
+Staging Staging::share(comm::Communicator& world, Device device, int slots, std::size_t slot_bytes,
+                       std::string_view tag, Hosts hosts) {
     const std::size_t bytes = static_cast<std::size_t>(slots) * slot_bytes;
-    SharedArena arena;
+    Staging staging;
     std::string address;
     Health health;
     std::vector<int> away = ranks_away_from_rank_0(world);
@@ -65,25 +91,28 @@ Staging Staging::share(comm::Communicator& world, int slots, std::size_t slot_by
             "staging", fmt::format("rank {}", away.front()), -1,
             "it is on another host than rank 0, and this mode needs all ranks on one: use mode gather");
     }
+    if (device.type == DeviceType::cuda && !away.empty()) {
+        health.fail("staging", fmt::format("rank {}", away.front()), -1,
+                    "it is on another host than rank 0, and weights on a GPU need all ranks on one");
+    }
     agree(world, health, "sync set-up");
     try {
         if (world.rank() == 0 || distant) {
             require(slots > 0 && slot_bytes > 0, "staging of {} slots of {} bytes", slots, slot_bytes);
-            arena = SharedArena::create(std::string(tag), bytes, tag);
-            arena.touch();
-            address = address_of(arena);
+            address = staging.make(device, bytes, tag);
         }
     } catch (const std::exception& error) {
         health.fail("staging", "", -1, error.what());
     }
     address = broadcast_text(world, address);
     try {
-        if (world.rank() != 0 && !distant && !address.empty()) arena = open_arena(address, bytes);
+        if (world.rank() != 0 && !distant && !address.empty()) staging.map(device, address, bytes);
     } catch (const std::exception& error) {
         health.fail("staging", "rank 0", -1, error.what());
     }
     agree(world, health, "sync set-up");
-    return Staging(std::move(arena), std::move(away));
+    staging.distant_ = std::move(away);
+    return staging;
 }
 
 }  // namespace tandem::sync

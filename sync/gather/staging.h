@@ -1,7 +1,7 @@
-// Memory of one host that every trainer rank writes and the engines read: one SharedArena that rank 0 makes
-// and the others map. Touched once, reused for every later sync. Counted under the tag "staging" by its
-// maker. Ranks on other hosts than rank 0's have memory of their own of the same layout, and send what they
-// wrote.
+// Memory of one host that every trainer rank writes and the engines read: one SharedArena, or one ExportArena
+// on a GPU, that rank 0 makes and the others map. Touched once, reused for every later sync. Counted under
+// the tag "staging" by its maker. Ranks on other hosts than rank 0's have memory of their own of the same
+// layout, and send what they wrote.
 #pragma once
 
 #include <string>
@@ -11,6 +11,7 @@
 
 #include "common/comm/communicator.h"
 #include "common/device/shared_arena.h"
+#include "engine_adapter/region.h"
 
 namespace tandem::sync {
 
@@ -18,7 +19,7 @@ class Staging {
   public:
     enum class Hosts { one, several };  // whether ranks may be on other hosts
     // Collective. Throws SyncError on every rank alike.
-    static Staging share(comm::Communicator& world, int slots, std::size_t slot_bytes,
+    static Staging share(comm::Communicator& world, Device device, int slots, std::size_t slot_bytes,
                          std::string_view tag = "staging", Hosts hosts = Hosts::one);
     // How large a slot is for buckets of at most `used` bytes: whole pages, but never above the bucket size
     // that was asked for.
@@ -26,14 +27,18 @@ class Staging {
     // What the engines' threads share a bucket by: several for each, and not so small that each costs.
     static std::size_t piece_bytes(std::size_t bucket_bytes);
 
-    Span memory() const { return arena_.span(); }
-    int fd() const { return arena_.fd(); }
+    Span memory() const { return region_.memory; }
+    const engine::Region& region() const { return region_; }      // for engines; on rank 0
     const std::vector<int>& distant() const { return distant_; }  // ranks on other hosts than rank 0's
 
   private:
-    Staging(SharedArena arena, std::vector<int> distant)
-        : arena_(std::move(arena)), distant_(std::move(distant)) {}
+    Staging() = default;
+    std::string make(Device device, std::size_t bytes, std::string_view tag);  // how the others find it
+    void map(Device device, const std::string& address, std::size_t bytes);
     SharedArena arena_;
+    ExportArena gpu_arena_;
+    engine::MappedRegion mapped_;
+    engine::Region region_;
     std::vector<int> distant_;
 };
 

@@ -1,6 +1,7 @@
 #include "sync/push/filler.h"
 
 #include "common/error.h"
+#include "common/ops/checked_copy.h"
 
 namespace tandem::sync {
 
@@ -10,7 +11,9 @@ Filler::Filler(const Wiring& wiring, const BucketPlan& buckets)
       source_(wiring.source),
       quantizer_(wiring.quantizer),
       local_(wiring.local),
-      rank_(static_cast<std::size_t>(wiring.world.rank())) {}
+      rank_(static_cast<std::size_t>(wiring.world.rank())) {
+    if (wiring.device.type == DeviceType::cuda) stream_.emplace(Stream::make(wiring.device, "sync copies"));
+}
 
 const Tensor& Filler::tensor(int source_tensor) const {
     if (const Tensor* scales = quantizer_.scales(source_tensor)) return *scales;
@@ -19,6 +22,7 @@ const Tensor& Filler::tensor(int source_tensor) const {
 }
 
 void Filler::locate() {
+    const Device device = stream_ ? stream_->device() : Device{};
     for (std::size_t b = 0; b < buckets_.buckets(); ++b) {
         for (std::size_t i = begin(b); i < end(b); ++i) {
             const Move& move = buckets_.pieces[i].move;
@@ -27,8 +31,9 @@ void Filler::locate() {
                 move.source_offset + (move.rows - 1) * move.source_stride + move.row_elements;
             const bool quantized = quantizer_.quantizes(move.source_tensor);
             const DType held = quantized ? quantizer_.held(move.source_tensor) : source_dtype(plan_, move);
-            require(local.dtype() == held && last <= local.numel(),
-                    "tensor '{}' changed its dtype or layout since the session began",
+            require(local.dtype() == held && last <= local.numel() &&
+                        (local.numel() == 0 || local.device() == device),
+                    "tensor '{}' changed its dtype, layout or device since the session began",
                     plan_.source().tensors[static_cast<std::size_t>(move.source_tensor)].name);
         }
     }
@@ -71,14 +76,35 @@ ops::Checksum Filler::copy(std::size_t index, std::byte* to, std::size_t to_stri
     const Move& move = buckets_.pieces[index].move;
     if (quantizer_.quantizes(move.source_tensor)) return quantizer_.copy(move, to, to_stride);
     ops::Checksum checksum;
-    ops::CopyItem item = this->item(index);
-    item.to.data = to;
-    item.to_stride = to_stride;
-    item.checksum = &checksum;
-    item.non_temporal = non_temporal;
+    const ops::CopyItem item = this->item(index, to, to_stride, non_temporal, &checksum);
     Stream here = Stream::make_inline();
     ops::batched_copy(here, {&item, 1});
     return checksum;
+}
+
+ops::CopyItem Filler::item(std::size_t index, std::byte* to, std::size_t to_stride, bool non_temporal,
+                           ops::Checksum* checksum) const {
+    ops::CopyItem item = this->item(index);
+    item.to.data = to;
+    item.to_stride = to_stride;
+    item.checksum = checksum;
+    item.non_temporal = non_temporal;
+    return item;
+}
+
+void Filler::run(std::span<const Order> orders, bool non_temporal, ops::Checksum* checksums) const {
+    if (!stream_) {
+        for (std::size_t i = 0; i < orders.size(); ++i) {
+            const auto& [index, to, to_stride] = orders[i];
+            checksums[i] = to == nullptr ? checksum(index) : copy(index, to, to_stride, non_temporal);
+        }
+        return;
+    }
+    list_.clear();
+    for (const auto& [index, to, to_stride] : orders)
+        list_.push_back(item(index, to, to_stride, non_temporal, &checksums[list_.size()]));
+    ops::checked_copy(*stream_, list_);
+    stream_->synchronize();
 }
 
 ops::Checksum Filler::checksum(std::size_t index) const {

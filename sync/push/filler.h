@@ -1,8 +1,10 @@
-// This rank's pieces, read from the source's shards: copied to wherever a way of syncing wants them, or only
-// checksummed. Cast or quantisation and checksum are fused into the copy; rows that lie apart are brought
-// together.
+// This rank's pieces, read from the source's shards (of the CPU or of a GPU): copied to wherever a way of
+// syncing wants them, or only checksummed. Cast or quantisation and checksum are fused into the copy; rows
+// that lie apart are brought together.
 #pragma once
 
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "common/ops/batched_copy.h"
@@ -25,6 +27,14 @@ class Filler {
     // Of what copy would write. Not for what is quantised: only copying makes those bytes.
     ops::Checksum checksum(std::size_t index) const;
 
+    // The same for a list, wherever the shards are: on a GPU as one launch, over when it returns.
+    struct Order {
+        std::size_t index = 0;
+        std::byte* to = nullptr;  // null: only the checksum
+        std::size_t to_stride = 0;
+    };
+    void run(std::span<const Order> orders, bool non_temporal, ops::Checksum* checksums) const;
+
     // Where piece `index` begins in this process, and its rows' distance in bytes.
     const std::byte* address(std::size_t index) const;
     std::size_t stride(std::size_t index) const;
@@ -36,6 +46,8 @@ class Filler {
 
   private:
     ops::CopyItem item(std::size_t index) const;
+    ops::CopyItem item(std::size_t index, std::byte* to, std::size_t to_stride, bool non_temporal,
+                       ops::Checksum* checksum) const;
 
     const ReshardPlan& plan_;
     const BucketPlan& buckets_;
@@ -43,6 +55,8 @@ class Filler {
     const Quantizer& quantizer_;
     std::vector<int> local_;
     std::size_t rank_;
+    mutable std::optional<Stream> stream_;     // of the shards' GPU
+    mutable std::vector<ops::CopyItem> list_;  // scratch
 };
 
 }  // namespace tandem::sync

@@ -24,6 +24,7 @@ struct Wiring {
     const Engines& engines;
     const SessionOptions& options;  // chosen: no zeros
     const Quantizer& quantizer;
+    Device device = {};  // of this rank's shards, all of them
 };
 
 class Way {

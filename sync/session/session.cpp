@@ -23,6 +23,15 @@ Engines one(std::unique_ptr<engine::Engine> engine) {
     return engines;
 }
 
+// Of shards on several devices make_setup speaks, on every rank.
+Device shard_device(const WeightSource& source) {
+    try {
+        return device_of(source);
+    } catch (const InvalidArgument&) {
+        return {};
+    }
+}
+
 std::unique_ptr<Way> make_way(const Wiring& wiring) try {
     switch (wiring.options.mode) {
         case Mode::direct:
@@ -48,13 +57,24 @@ class Session::Impl {
         : world_(std::move(world)),
           source_(source),
           engines_(std::move(engines)),
-          options_(choose(options)),
+          device_(shard_device(source)),
+          options_(choose(options, device_)),
           setup_(make_setup(*world_, source_, engines_, options_)),
-          tuning_(setup_.quantized.empty() ? tune(*world_, setup_.plan, engines_, options, options_)
-                                           : Tuning{}),
+          tuning_(setup_.quantized.empty() && device_.type == DeviceType::cpu
+                      ? tune(*world_, setup_.plan, engines_, options, options_)
+                      : Tuning{}),
           quantizer_(*world_, source_, setup_.quantized, setup_.local),
-          way_(make_way({*world_, source_, setup_.plan, setup_.local, engines_, options_, quantizer_})),
+          way_(make_way(
+              {*world_, source_, setup_.plan, setup_.local, engines_, options_, quantizer_, device_})),
           stream_(Stream::make_worker("sync")) {}
+
+    // A GPU's memory that another process has mapped may be freed only when that lets go of it.
+    ~Impl() {
+        if (device_.type == DeviceType::cpu) return;
+        for (const auto& engine : engines_) let_go(*engine);
+    }
+    Impl(const Impl&) = delete;
+    Impl& operator=(const Impl&) = delete;
 
     SyncReport push(std::int64_t version) {
         state_.push(version);
@@ -196,6 +216,18 @@ class Session::Impl {
         times.resume = ms_since(start);
     }
 
+    // What the engine reads in place it takes home first, for which it must be paused.
+    void let_go(engine::Engine& engine) {
+        const bool reads_here = options_.mode == Mode::alias;
+        try {
+            if (reads_here) engine.pause(Deadline::after(options_.deadlines.pause));
+            engine.release(Deadline::after(options_.deadlines.commit));
+        } catch (const std::exception& error) {
+            spdlog::warn("the engine may still have the trainer's memory mapped: {}", error.what());
+        }
+        if (reads_here) try_resume(engine);
+    }
+
     void try_abort(engine::Engine& engine, const std::string& reason) {
         try {
             engine.abort(reason, Deadline::after(options_.deadlines.abort));
@@ -214,6 +246,7 @@ class Session::Impl {
     std::shared_ptr<comm::Communicator> world_;
     const WeightSource& source_;
     Engines engines_;
+    const Device device_;  // of this rank's shards
     SessionOptions options_;
     Setup setup_;
     Tuning tuning_;

@@ -48,12 +48,70 @@ void check_names(const SourceLayout& source, const EngineLayout& engines) {
                 tensor.name);
 }
 
+bool on_gpu(const WeightSource& source) {
+    return device_of(source).type == DeviceType::cuda;
+}
+
+// Trainer and engines hold their weights on the same kind of device.
+void check_devices(comm::Communicator& world, const WeightSource& source, const Engines& engines, Mode mode) {
+    Health health;
+    std::string mine;
+    try {
+        mine = on_gpu(source) ? "a GPU" : "the CPU";
+        if (source.tensors().empty()) mine.clear();  // this rank has no say
+    } catch (const std::exception& error) {
+        health.fail("plan", "", -1, error.what());
+    }
+    const std::vector<std::string> all = gather_texts(world, mine);
+    std::size_t first = 0;
+    while (first + 1 < all.size() && all[first].empty()) ++first;
+    for (std::size_t rank = first; rank < all.size(); ++rank) {
+        if (all[rank] == all[first] || all[rank].empty()) continue;
+        health.fail("plan", "", -1,
+                    fmt::format("the weights of rank {} are on {}, those of rank {} on {}", first, all[first],
+                                rank, all[rank]));
+    }
+    const bool gpu = all[first] == "a GPU";
+    for (const auto& engine : engines) {
+        const Device there = engine->capabilities().device;
+        const bool reaches =
+            gpu ? there.type == DeviceType::cuda : there.type == DeviceType::cpu || mode != Mode::alias;
+        if (reaches) continue;
+        health.fail("plan", engine->peer(), -1,
+                    fmt::format("the trainer's weights are on {}, the engine's on {}: run both with the same "
+                                "device",
+                                gpu ? "a GPU" : "the CPU", to_string(there)));
+    }
+    if (mode == Mode::delta && gpu)
+        health.fail(
+            "plan", "", -1,
+            "mode delta compares on the CPU, and the weights are on a GPU: use gather, direct or alias");
+    agree(world, health, "sync set-up");
+}
+
 }  // namespace
 
-SessionOptions choose(SessionOptions options) {
+Device device_of(const WeightSource& source) {
+    const NamedTensor* first = nullptr;
+    for (const NamedTensor& tensor : source.tensors()) {
+        if (tensor.tensor.local().numel() == 0) continue;
+        if (first == nullptr) first = &tensor;
+        const Device here = tensor.tensor.local().device();
+        const Device there = first->tensor.local().device();
+        require(here == there, "tensor '{}' is on {} and tensor '{}' on {}: all must be on one device",
+                first->name, to_string(there), tensor.name, to_string(here));
+    }
+    return first == nullptr ? Device{} : first->tensor.local().device();
+}
+
+SessionOptions choose(SessionOptions options, Device device) {
     // Direct has no staging: its buckets only divide the work. Delta's should hold all changes of a push, so
     // that they are found before the pause.
     constexpr std::size_t kMebibyte = std::size_t{1} << 20;
+    // A GPU copies a gibibyte in less than a millisecond: a bucket must be large beside a message and a
+    // launch.
+    if (options.bucket_bytes == 0 && device.type == DeviceType::cuda)
+        options.bucket_bytes = (options.mode == Mode::direct ? 4096 : 512) * kMebibyte;
     if (options.bucket_bytes == 0 && options.mode == Mode::direct) options.bucket_bytes = 256 * kMebibyte;
     if (options.bucket_bytes == 0 && options.mode == Mode::delta) options.bucket_bytes = 64 * kMebibyte;
     if (options.bucket_bytes == 0) options.bucket_bytes = default_bucket_bytes();
@@ -69,6 +127,7 @@ Setup make_setup(comm::Communicator& world, const WeightSource& source, const En
     if (world.rank() == 0 && no_engine) health.fail("connect", "", -1, "rank 0 was given no engine");
     agree(world, health, "sync set-up");
 
+    check_devices(world, source, engines, options.mode);
     EngineLayout wanted;
     for (const auto& engine : engines) wanted.push_back(engine->capabilities().tensors);
     std::string layouts = broadcast_text(world, to_text(wanted));
@@ -83,6 +142,11 @@ Setup make_setup(comm::Communicator& world, const WeightSource& source, const En
                 "a depth of {}: one bucket is filled while another is loaded, so at least 2", options.depth);
         SourceLayout layout = join_sources(announced);
         quantized = add_quantized(layout, wanted);
+        require(
+            quantized.empty() || !on_gpu(source),
+            "the engine wants '{}' quantised, which is done on the CPU: keep the trainer's weights there, or "
+            "the engine's in bfloat16",
+            quantized.empty() ? "" : layout.tensors[static_cast<std::size_t>(quantized[0].values)].name);
         require(quantized.empty() || options.mode != Mode::delta,
                 "mode {} cannot bring quantised tensors over, like '{}': use gather", mode_name(options.mode),
                 quantized.empty() ? "" : layout.tensors[static_cast<std::size_t>(quantized[0].values)].name);

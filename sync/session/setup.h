@@ -14,7 +14,10 @@
 namespace tandem::sync {
 
 // Where `session` options leave the choice to the machine.
-SessionOptions choose(SessionOptions options);
+SessionOptions choose(SessionOptions options, Device device);
+
+// Where this rank's shards lie. Throws InvalidArgument: on several devices.
+Device device_of(const WeightSource& source);
 
 struct Setup {
     ReshardPlan plan;
@@ -22,7 +25,8 @@ struct Setup {
     std::vector<QuantizedTensor> quantized;
 };
 
-// Collective. `engines` are rank 0's, none elsewhere. Throws SyncError on every rank.
+// Collective. `engines` are rank 0's, none elsewhere. Throws SyncError on every rank; among others where
+// weights are on GPUs here and not there, or a mode cannot bring them from there.
 Setup make_setup(comm::Communicator& world, const WeightSource& source, const Engines& engines,
                  const SessionOptions& options);
 

@@ -118,10 +118,19 @@ std::vector<Role> roles_of(const Setup& setup) {
     return roles;
 }
 
+// Shards of a GPU are gathered on the host, apart from every way of syncing.
+DTensor on_host(const DTensor& tensor) {
+    const Device device = tensor.local().device();
+    if (device.type == DeviceType::cpu) return tensor;
+    Stream stream = Stream::make(device, "sync verify");
+    return DTensor::from_local(tensor.local().to_host(stream, "sync verify"), tensor.mesh(),
+                               tensor.placements(), tensor.shape());
+}
+
 // The whole tensor on rank 0, which may hold nothing of it. Collective.
 Tensor full_on_rank_0(comm::Communicator& world, const SourceTensor& info, const SourceGroup& group,
                       const NamedTensor* mine) {
-    Tensor full = mine != nullptr ? mine->tensor.full_tensor() : Tensor();
+    Tensor full = mine != nullptr ? on_host(mine->tensor).full_tensor() : Tensor();
     const int holder = group.ranks.front();
     for (const int rank : group.ranks) {
         if (rank == 0) return full;

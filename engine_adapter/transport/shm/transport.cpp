@@ -1,82 +1,18 @@
 #include "engine_adapter/transport/shm/transport.h"
 
-#include "engine_adapter/transport/shm/wire.h"
-
 namespace tandem::engine {
-namespace {
-
-std::string phase_of(int bucket) {
-    return "load bucket " + std::to_string(bucket);
-}
-
-}  // namespace
 
 void ShmTransport::stage(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) {
-    require(!plan.first.empty(), "a plan without the start of its first bucket");
-    require(in_flight_.empty(), "{} buckets are in flight", in_flight_.size());
+    require_stageable(plan);
     nlohmann::json sizes = nlohmann::json::array();
     std::vector<int> fds;
     for (const Region& region : regions) {
-        require(region.fd >= 0, "the shm transport needs regions with a file descriptor");
+        require(region.fd >= 0, "{}: the shm transport needs regions with a file descriptor, not one of {}",
+                peer(), to_string(region.device));
         sizes.push_back(region.memory.bytes);
         fds.push_back(region.fd);
     }
-    const std::vector<std::byte> payload = wire::pack_plan(plan);
-    connection_->request({{"op", "attach"},
-                          {"regions", std::move(sizes)},
-                          {"transfers", plan.transfers.size()},
-                          {"buckets", plan.buckets()}},
-                         {payload.data(), payload.size()}, fds, "attach", deadline);
-    first_ = plan.first;
-}
-
-void ShmTransport::require_free(int bucket) const {
-    require(!in_flight_.contains(bucket), "bucket {} is in flight already", bucket);
-}
-
-void ShmTransport::post(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
-    require_free(bucket);
-    require(bucket >= 0 && static_cast<std::size_t>(bucket) + 1 < first_.size(), "bucket {} of {}", bucket,
-            first_.size() - 1);
-    const auto at = static_cast<std::size_t>(bucket);
-    require(checksums.size() == first_[at + 1] - first_[at], "{} checksums for the {} transfers of bucket {}",
-            checksums.size(), first_[at + 1] - first_[at], bucket);
-    in_flight_[bucket] =
-        connection_->post({{"op", "bucket"}, {"index", bucket}, {"checksums", checksums.size()}},
-                          wire::as_bytes(checksums), {}, phase_of(bucket), deadline);
-}
-
-void ShmTransport::post_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) {
-    require_free(bucket);
-    require(bucket >= 0, "bucket {}", bucket);
-    in_flight_[bucket] = connection_->post({{"op", "delta"}, {"index", bucket}, {"entries", entries.size()}},
-                                           wire::as_bytes(entries), {}, phase_of(bucket), deadline);
-}
-
-std::int64_t ShmTransport::request_of(int bucket) const {
-    const auto found = in_flight_.find(bucket);
-    require(found != in_flight_.end(), "bucket {} is not in flight", bucket);
-    return found->second;
-}
-
-Poll ShmTransport::poll(int bucket) {
-    const std::int64_t request = request_of(bucket);
-    try {
-        return connection_->answered(request) ? Poll::done : Poll::pending;
-    } catch (const Error&) {
-        return Poll::failed;
-    }
-}
-
-double ShmTransport::wait(int bucket, Deadline deadline) {
-    const std::int64_t request = request_of(bucket);
-    in_flight_.erase(bucket);
-    return wire::number_field(connection_->wait(request, phase_of(bucket), deadline).header, "ms");
-}
-
-void ShmTransport::release() {
-    for (const auto& [bucket, request] : in_flight_) connection_->forget(request);
-    in_flight_.clear();
+    attach({{"regions", std::move(sizes)}}, fds, plan, deadline);
 }
 
 }  // namespace tandem::engine

@@ -1,37 +1,14 @@
-// Buckets through shared memory: the engine maps the regions, a message says which bucket is ready, the reply
-// says that its memory may be written again.
+// Buckets through shared memory: the engine maps the regions by the file descriptors that travel with attach.
 #pragma once
 
-#include <map>
-#include <memory>
-#include <vector>
-
-#include "engine_adapter/transport/shm/connection.h"
-#include "engine_adapter/transport/transport.h"
+#include "engine_adapter/transport/bucket_requests.h"
 
 namespace tandem::engine {
 
-class ShmTransport final : public Transport {
+class ShmTransport final : public BucketRequests {
   public:
-    explicit ShmTransport(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
-
-    const std::string& peer() const override { return connection_->peer(); }
+    using BucketRequests::BucketRequests;
     void stage(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override;
-    void post(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override;
-    void post_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) override;
-    Poll poll(int bucket) override;
-    double wait(int bucket, Deadline deadline) override;
-    void release() override;
-
-    std::size_t transfers() const { return first_.back(); }  // of the staged plan
-
-  private:
-    void require_free(int bucket) const;
-    std::int64_t request_of(int bucket) const;
-
-    std::shared_ptr<Connection> connection_;
-    std::vector<std::uint64_t> first_{0};    // of the staged plan
-    std::map<int, std::int64_t> in_flight_;  // bucket -> request
 };
 
 }  // namespace tandem::engine

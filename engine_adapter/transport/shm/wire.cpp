@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "common/device/devices.h"
 #include "common/error.h"
 #include "engine_adapter/transport/shm/channel.h"
 
@@ -128,6 +129,7 @@ nlohmann::json capabilities_to_json(const Capabilities& capabilities) {
             {"version", capabilities.version},
             {"depth", capabilities.depth},
             {"alias", capabilities.alias},
+            {"device", to_string(capabilities.device)},
             {"tensors", std::move(tensors)}};
 }
 
@@ -139,6 +141,7 @@ Capabilities capabilities_from_json(const nlohmann::json& header) {
         capabilities.version = integer_field(header, "version", 0);
         capabilities.depth = static_cast<int>(integer_field(header, "depth", 1));
         capabilities.alias = bool_field(header, "alias");
+        capabilities.device = device_from_name(string_field(header, "device"));
         for (const auto& tensor : field_of(header, "tensors", "list")) {
             TensorInfo& info = capabilities.tensors.emplace_back();
             info.name = string_field(tensor, "name");
@@ -152,6 +155,8 @@ Capabilities capabilities_from_json(const nlohmann::json& header) {
             }
         }
         return capabilities;
+    } catch (const InvalidArgument& error) {
+        throw MalformedMessage(std::string("the engine's capabilities: ") + error.what());
     } catch (const nlohmann::json::exception& error) {
         throw MalformedMessage(std::string("the engine's capabilities: ") + error.what());
     }

@@ -1,12 +1,14 @@
 // What trainer rank 0 and a receiver say to each other: one request, one reply with the same id, in order.
 //
 //   request "op"  fields               payload              reply beyond {"id", "ok": true}
-//   hello         protocol                                  engine, version, depth, alias, tensors [{name,
-//                                                           shape, dtype, parts [{name, start, size, offset,
-//                                                           stride}]}]
+//   hello         protocol                                  engine, version, depth, alias, device, tensors
+//                                                           [{name, shape, dtype, parts [{name, start, size,
+//                                                           offset, stride}]}]
 //   attach        regions [bytes],     transfers × 64 B,    (the regions are mapped, the plan is checked)
 //                 transfers, buckets   (buckets + 1) × 8 B
-//                 + one fd a region    (first of each)
+//                 + one fd a region    (first of each)        or, of a GPU's memory, gpu [{…}]
+//                                                           (cuda_ipc/wire.h) and no fds
+//   release                                                 (the regions are let go)
 //   probe         offset, bytes,                            ms
 //                 piece_bytes
 //   held                                                    version, manifest (hex)
@@ -33,7 +35,7 @@
 
 namespace tandem::engine::wire {
 
-inline constexpr int kProtocol = 2;
+inline constexpr int kProtocol = 3;
 
 struct PackedTransfer {
     std::uint32_t tensor = 0;

@@ -28,7 +28,9 @@ class TransportRig {
     virtual ~TransportRig() = default;
     virtual Transport& transport() = 0;
     virtual std::vector<Region> regions() = 0;  // two of kRegionBytes each
-    virtual ConstSpan weights(int tensor) = 0;
+    // From the host into a region; the bytes are there when it returns. And what a tensor holds now.
+    virtual void write(std::size_t region, std::size_t offset, ConstSpan bytes) = 0;
+    virtual std::vector<std::byte> weights(int tensor) = 0;
     virtual void open(std::int64_t version) = 0;  // begin, after stage
     virtual void stop_engine() = 0;
 };
@@ -37,6 +39,7 @@ using RigFactory = std::function<std::unique_ptr<TransportRig>()>;
 struct Backend {
     std::string name;
     RigFactory make;
+    bool takes_changes = true;  // post_delta
 };
 inline void PrintTo(const Backend& backend, std::ostream* out) {
     *out << backend.name;
@@ -49,9 +52,12 @@ class TransportContract : public testing::TestWithParam<Backend> {
     TransportContract() {
         // Bytes that tell where they lie; as bfloat16 and as float32 they are ordinary numbers.
         for (std::size_t r = 0; r < 2; ++r) {
-            auto* words = reinterpret_cast<std::uint16_t*>(regions_[r].memory.data);
-            for (std::size_t i = 0; i < TransportRig::kRegionBytes / 2; ++i)
+            std::vector<std::uint16_t> words(TransportRig::kRegionBytes / 2);
+            for (std::size_t i = 0; i < words.size(); ++i)
                 words[i] = static_cast<std::uint16_t>(0x3f00u + (i * 7 + r * 31 + (i >> 7)) % 251);
+            images_[r].resize(TransportRig::kRegionBytes);
+            std::memcpy(images_[r].data(), words.data(), images_[r].size());
+            rig_->write(r, 0, {images_[r].data(), images_[r].size()});
         }
     }
 
@@ -78,7 +84,7 @@ class TransportContract : public testing::TestWithParam<Backend> {
         const std::size_t row = t.row_elements * dtype_size(t.from_dtype);
         std::vector<std::byte> bytes;
         for (std::uint64_t r = 0; r < t.rows; ++r) {
-            const std::byte* from = regions_[t.region].memory.data + t.from + r * t.from_stride;
+            const std::byte* from = images_[t.region].data() + t.from + r * t.from_stride;
             bytes.insert(bytes.end(), from, from + row);
         }
         return bytes;
@@ -96,15 +102,19 @@ class TransportContract : public testing::TestWithParam<Backend> {
     void expect_transfer(const Transfer& t) const {
         const auto bytes = bytes_of(t);
         const std::size_t row = bytes.size() / t.rows;
-        const std::byte* weights = rig_->weights(static_cast<int>(t.tensor)).data;
+        const std::vector<std::byte> weights = rig_->weights(static_cast<int>(t.tensor));
         for (std::uint64_t r = 0; r < t.rows; ++r) {
-            ASSERT_EQ(std::memcmp(weights + t.to + r * t.to_stride, bytes.data() + r * row, row), 0)
+            ASSERT_EQ(std::memcmp(weights.data() + t.to + r * t.to_stride, bytes.data() + r * row, row), 0)
                 << "tensor " << t.tensor << " at " << t.to << ", row " << r;
         }
     }
     void expect_bucket(int bucket) const {
         const auto b = static_cast<std::size_t>(bucket);
         for (std::size_t i = plan_.first[b]; i < plan_.first[b + 1]; ++i) expect_transfer(plan_.transfers[i]);
+    }
+    void flip(std::size_t region, std::size_t offset) {
+        images_[region][offset] ^= std::byte{1};
+        rig_->write(region, offset, {images_[region].data() + offset, 1});
     }
     void stage_and_open() {
         transport_.stage(regions_, plan_, soon());
@@ -114,6 +124,7 @@ class TransportContract : public testing::TestWithParam<Backend> {
     std::unique_ptr<TransportRig> rig_ = GetParam().make();
     Transport& transport_ = rig_->transport();
     const std::vector<Region> regions_ = rig_->regions();
+    std::vector<std::byte> images_[2];  // what the regions hold
     TransferPlan plan_ = plan();
 };
 

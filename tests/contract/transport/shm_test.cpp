@@ -26,8 +26,12 @@ class ShmRig final : public TransportRig {
     std::vector<Region> regions() override {
         return {{arenas_[0].span(), arenas_[0].fd()}, {arenas_[1].span(), arenas_[1].fd()}};
     }
-    ConstSpan weights(int tensor) override {
-        return target_.weights()[static_cast<std::size_t>(tensor)].memory;
+    void write(std::size_t region, std::size_t offset, ConstSpan bytes) override {
+        std::memcpy(arenas_[region].data() + offset, bytes.data, bytes.bytes);
+    }
+    std::vector<std::byte> weights(int tensor) override {
+        const Span memory = target_.weights()[static_cast<std::size_t>(tensor)].memory;
+        return {memory.data, memory.data + memory.bytes};
     }
     void open(std::int64_t version) override {
         connection_->request({{"op", "begin"}, {"version", version}}, {}, {}, "begin",

@@ -71,7 +71,7 @@ class MalformedTest : public testing::Test {
 };
 
 TEST_F(MalformedTest, WhatIsNoMessageGetsAnErrorAndEndsTheConnection) {
-    const std::string hello = R"({"id": 1, "op": "hello", "protocol": 2})";
+    const std::string hello = R"({"id": 1, "op": "hello", "protocol": 3})";
     const std::vector<std::string> bad{
         std::string("\xff\xff\xff\xff\0\0\0\0", 8),  // an endless header
         std::string("\0\0\0\0\xff\xff\xff\xff", 8),  // an endless payload
@@ -79,7 +79,7 @@ TEST_F(MalformedTest, WhatIsNoMessageGetsAnErrorAndEndsTheConnection) {
         frame("not json"),
         frame("[1, 2]"),
         frame("{}"),
-        frame(R"({"id": 0, "op": "hello", "protocol": 2})"),
+        frame(R"({"id": 0, "op": "hello", "protocol": 3})"),
         frame(R"({"id": "1", "op": "hello"})"),
         frame(R"({"id": 1e400, "op": "hello"})"),
         frame(R"({"id": 1})"),
@@ -151,7 +151,7 @@ TEST_F(MalformedTest, AManifestThatIsNoChecksumIsAnErrorOfTheRequest) {
 TEST_F(MalformedTest, RandomBytesAndTornFramesDoNotHurtIt) {
     std::mt19937 random(3);
     const std::vector<std::string> good{
-        frame(R"({"id": 1, "op": "hello", "protocol": 2})"),
+        frame(R"({"id": 1, "op": "hello", "protocol": 3})"),
         frame(R"({"id": 2, "op": "begin", "version": 4})"),
         frame(R"({"id": 3, "op": "bucket", "index": 0, "checksums": 1})", std::string(16, '\1')),
         frame(R"({"id": 3, "op": "delta", "index": 0, "entries": 1})", std::string(40, '\1')),

@@ -1,5 +1,5 @@
-// A WeightTarget over plain memory, which notes what the receiver told it. For tests of receiver, transport
-// and sync.
+// A WeightTarget over plain memory, or a GPU's, which notes what the receiver told it. For tests of receiver,
+// transport and sync.
 #pragma once
 
 #include <cstring>
@@ -8,25 +8,35 @@
 #include <string>
 #include <vector>
 
+#include "common/device/export.h"
 #include "common/device/memory.h"
 #include "common/error.h"
 #include "engine_adapter/receiver/weight_target.h"
+#include "tests/support/device_bytes.h"
 
 namespace tandem::engine {
 
 class TestTarget final : public WeightTarget {
   public:
-    explicit TestTarget(const std::vector<TensorInfo>& tensors, bool can_alias = true)
-        : can_alias_(can_alias) {
+    explicit TestTarget(const std::vector<TensorInfo>& tensors, bool can_alias = true, Device device = {})
+        : device_(device), can_alias_(can_alias) {
         for (const TensorInfo& tensor : tensors) {
-            memory_.emplace_back(std::max<std::size_t>(tensor_bytes(tensor), 1), "test weights");
-            std::memset(memory_.back().data(), 0xee, memory_.back().bytes());
-            weights_.push_back({tensor, memory_.back().span().subspan(0, tensor_bytes(tensor))});
+            const std::size_t bytes = std::max<std::size_t>(tensor_bytes(tensor), 1);
+            const std::vector<std::byte> start(bytes, std::byte{0xee});
+            Span memory;
+            if (device.type == DeviceType::cpu) {
+                memory = memory_.emplace_back(bytes, "test weights").span();
+            } else {
+                memory = arenas_.emplace_back(ExportArena::create(device, bytes, "test weights")).span();
+            }
+            test::upload(device, {start.data(), bytes}, memory);
+            weights_.push_back({tensor, memory.subspan(0, tensor_bytes(tensor))});
             reading_.push_back(weights_.back().memory);
         }
     }
 
     const std::vector<WeightSlot>& weights() const override { return weights_; }
+    Device device() const override { return device_; }
     std::int64_t version() const override {
         const std::lock_guard lock(mutex_);
         return version_;
@@ -82,10 +92,14 @@ class TestTarget final : public WeightTarget {
         const std::lock_guard lock(mutex_);
         return reading_[index];
     }
+    // What it reads there.
+    std::vector<std::byte> read(std::size_t index) const { return test::download(device_, reading(index)); }
 
   private:
     mutable std::mutex mutex_;
+    const Device device_;
     std::vector<Buffer> memory_;
+    std::vector<ExportArena> arenas_;  // of a GPU
     std::vector<WeightSlot> weights_;
     std::vector<Span> reading_;
     std::shared_ptr<const void> owner_;

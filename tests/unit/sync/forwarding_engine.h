@@ -21,6 +21,7 @@ class ForwardingEngine : public engine::Engine {
                 Deadline deadline) override {
         engine_->attach(regions, plan, deadline);
     }
+    void release(Deadline deadline) override { engine_->release(deadline); }
     double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece, Deadline deadline) override {
         return engine_->probe(offset, bytes, piece, deadline);
     }

@@ -36,6 +36,7 @@ inline std::vector<TensorInfo> test_tensors(DType dtype) {
 struct Layout {
     std::vector<int> mesh;
     Placements placements;
+    Device device = {};  // of the trainer's shards
 };
 
 inline DeviceMesh make_mesh(const std::shared_ptr<comm::Communicator>& world, const std::vector<int>& sizes) {
@@ -73,7 +74,7 @@ inline void with_receivers(const Layout& layout, const Receivers& receivers,
                     placement = Replicate();
             }
         }
-        TestSource source(tensors, mesh, placements, source_dtype);
+        TestSource source(tensors, mesh, placements, source_dtype, element_value, layout.device);
         Engines engines;
         for (const auto& receiver : receivers) {
             if (world->rank() != 0) continue;
@@ -102,14 +103,14 @@ inline void with_session(const Layout& layout, TestTarget& target, DType source_
 inline void expect_weights(const TestTarget& target, DType source_dtype, int step) {
     for (std::size_t t = 0; t < target.weights().size(); ++t) {
         const auto& weight = target.weights()[t];
-        const Span memory = target.reading(t);
+        const std::vector<std::byte> memory = target.read(t);
         const std::size_t width = dtype_size(weight.info.dtype);
-        for (std::size_t i = 0; i < memory.bytes / width; ++i) {
+        for (std::size_t i = 0; i < memory.size() / width; ++i) {
             float value = element_value(t, i, step);
             if (source_dtype == DType::bfloat16) value = static_cast<float>(bfloat16(value));
             std::array<std::byte, 4> expected{};
             put_value(expected.data(), weight.info.dtype, value);
-            ASSERT_EQ(std::memcmp(expected.data(), memory.data + i * width, width), 0)
+            ASSERT_EQ(std::memcmp(expected.data(), memory.data() + i * width, width), 0)
                 << weight.info.name << " element " << i << " at step " << step;
         }
     }

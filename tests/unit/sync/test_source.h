@@ -2,14 +2,17 @@
 // a whole tensor must hold. For tests and benches of the sync.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "common/device/export.h"
 #include "common/dtensor/dtensor.h"
 #include "engine_adapter/engine.h"
 #include "sync/weight_source.h"
+#include "tests/support/device_bytes.h"
 
 namespace tandem::sync {
 
@@ -37,12 +40,15 @@ class TestSource final : public WeightSource {
   public:
     // layouts[t]: the placements of tensor t on `mesh`. Shards lie in memory that engines can map.
     TestSource(const std::vector<engine::TensorInfo>& tensors, const DeviceMesh& mesh,
-               const std::vector<Placements>& layouts, DType dtype, ElementValue value = element_value)
-        : value_(std::move(value)) {
+               const std::vector<Placements>& layouts, DType dtype, ElementValue value = element_value,
+               Device device = {})
+        : value_(std::move(value)), device_(device) {
         for (std::size_t t = 0; t < tensors.size(); ++t) {
             const Shape local =
                 local_layout(tensors[t].shape, mesh.sizes(), layouts[t], mesh.coordinates()).shape;
-            const Tensor memory = Tensor::empty(local, dtype, "test source", mesh.memory());
+            const Tensor memory = device.type == DeviceType::cpu
+                                      ? Tensor::empty(local, dtype, "test source", mesh.memory())
+                                      : on_gpu(local, dtype);
             tensors_.push_back(
                 {tensors[t].name, DTensor::from_local(memory, mesh, layouts[t], tensors[t].shape)});
         }
@@ -73,6 +79,7 @@ class TestSource final : public WeightSource {
             }
         }
         const std::size_t width = dtype_size(tensor.dtype());
+        std::vector<std::byte> bytes(tensor.local().bytes());
         for (std::int64_t i = 0; i < tensor.local().numel(); ++i) {
             std::int64_t rest = i;
             std::int64_t index = 0;
@@ -83,12 +90,21 @@ class TestSource final : public WeightSource {
                 place *= tensor.shape()[d];
                 rest /= size;
             }
-            put_value(tensor.local().raw() + static_cast<std::size_t>(i) * width, tensor.dtype(),
+            put_value(bytes.data() + static_cast<std::size_t>(i) * width, tensor.dtype(),
                       value_(t, static_cast<std::size_t>(index), step));
         }
+        test::upload(device_, {bytes.data(), bytes.size()}, tensor.local().span());
+    }
+
+    Tensor on_gpu(const Shape& shape, DType dtype) {
+        const auto bytes = static_cast<std::size_t>(numel(shape)) * dtype_size(dtype);
+        arenas_.push_back(ExportArena::create(device_, std::max<std::size_t>(bytes, 1), "test source"));
+        return Tensor::borrow(arenas_.back().span().subspan(0, bytes), shape, dtype, device_);
     }
 
     ElementValue value_;
+    Device device_;
+    std::vector<ExportArena> arenas_;  // of a GPU
     std::vector<NamedTensor> tensors_;
 };
 

@@ -1,0 +1,48 @@
+// Runs lists of copies into an engine's weights: from the CPU's memory by threads that share a list, from a
+// GPU's by a stream of its own.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "common/ops/batched_copy.h"
+#include "engine_adapter/receiver/link.h"
+#include "engine_adapter/receiver/team.h"
+#include "engine_adapter/receiver/weight_access.h"
+
+namespace tandem::engine {
+
+class Copier {
+  public:
+    // weights: where they lie. link_bytes_per_s: what copy() takes its bytes over; 0: no limit.
+    Copier(Device weights, int threads, double link_bytes_per_s);
+
+    Device device() const { return device_; }
+    using Items = std::function<ops::CopyItem(std::size_t)>;
+    // All return when everything is done. The checksums are valid until the next call.
+    // From memory on the CPU, or on the weights' GPU, into the weights.
+    const std::vector<ops::Checksum>& copy(Device from, std::size_t count, const Items& item);
+    // Checksums of memory on the weights' device; writes nothing (`to.data` is null).
+    const std::vector<ops::Checksum>& read(std::size_t count, const Items& item);
+    // From memory on the weights' GPU into the weights, past the link.
+    void take_home(std::size_t count, const Items& item) { run_on_gpu(count, item, false); }
+
+    // Jobs of the CPU's threads.
+    void share(std::size_t count, const std::function<void(std::size_t)>& job) { team_.run(count, job); }
+    WeightAccess& access() { return access_; }
+    Link& link() { return link_; }
+
+  private:
+    const std::vector<ops::Checksum>& run_on_gpu(std::size_t count, const Items& item, bool linked);
+
+    Device device_;
+    WeightAccess access_;
+    Team team_;
+    Link link_;
+    std::optional<Stream> stream_;      // of the weights' GPU
+    std::vector<ops::CopyItem> items_;  // scratch
+    std::vector<ops::Checksum> found_;
+};
+
+}  // namespace tandem::engine

@@ -1,0 +1,50 @@
+// Memory of the trainer's side that an engine maps, and how a GPU's is named to another process.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "common/device/device.h"
+#include "common/device/export.h"
+
+namespace tandem::engine {
+
+// Bytes of a GPU, as another process finds them: the handle of their allocation and where they lie in it, and
+// whose they are (a process cannot open its own handle, and need not). Plain bytes; travels as they are.
+struct RegionHandle {
+    IpcHandle handle{};
+    std::uint64_t offset = 0;  // in the allocation
+    std::uint64_t allocation_bytes = 0;
+    std::int64_t pid = 0;
+    std::uint64_t address = 0;  // in that process
+    friend bool operator==(const RegionHandle&, const RegionHandle&) = default;
+};
+static_assert(sizeof(RegionHandle) == 96);
+
+// Borrowed: its owner keeps it for as long as an engine may read it (Engine::release).
+struct Region {
+    Span memory;  // this process's mapping; of a GPU's only its size counts where `handle` is set
+    int fd = -1;  // of the shared memory behind it, for engines of the same host; -1: none
+    Device device = {};
+    std::optional<RegionHandle> handle = {};  // of a GPU's memory that another process holds
+};
+
+// Of memory that this process allocated on the GPU. Throws IpcRefused.
+RegionHandle region_handle(Device device, ConstSpan memory);
+
+// Another process's memory on this one's device, or this process's own. Never frees it.
+struct MappedRegion {
+    Span memory;
+    Device device;
+    std::shared_ptr<const void> owner;  // keeps it mapped; null: this process's own
+};
+
+// This process's own memory when the handle names that, and it is still exported.
+std::optional<MappedRegion> own_region(Device device, const RegionHandle& handle, std::size_t bytes);
+// Whichever it is; opens the allocation. Throws IpcRefused.
+MappedRegion map_region(Device device, const RegionHandle& handle, std::size_t bytes);
+// `bytes` at the handle's offset of an allocation that is open. Throws IpcRefused: outside of it.
+Span inside(const OpenedArena& allocation, const RegionHandle& handle, std::size_t bytes);
+
+}  // namespace tandem::engine

@@ -1,0 +1,78 @@
+#include "engine_adapter/transport/bucket_requests.h"
+
+#include "engine_adapter/transport/shm/wire.h"
+
+namespace tandem::engine {
+namespace {
+
+std::string phase_of(int bucket) {
+    return "load bucket " + std::to_string(bucket);
+}
+
+}  // namespace
+
+void BucketRequests::require_stageable(const TransferPlan& plan) const {
+    require(!plan.first.empty(), "a plan without the start of its first bucket");
+    require(in_flight_.empty(), "{} buckets are in flight", in_flight_.size());
+}
+
+void BucketRequests::attach(nlohmann::json header, std::span<const int> fds, const TransferPlan& plan,
+                            Deadline deadline) {
+    const std::vector<std::byte> payload = wire::pack_plan(plan);
+    header["op"] = "attach";
+    header["transfers"] = plan.transfers.size();
+    header["buckets"] = plan.buckets();
+    connection_->request(std::move(header), {payload.data(), payload.size()}, fds, "attach", deadline);
+    first_ = plan.first;
+}
+
+void BucketRequests::require_free(int bucket) const {
+    require(!in_flight_.contains(bucket), "bucket {} is in flight already", bucket);
+}
+
+void BucketRequests::post(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
+    require_free(bucket);
+    require(bucket >= 0 && static_cast<std::size_t>(bucket) + 1 < first_.size(), "bucket {} of {}", bucket,
+            first_.size() - 1);
+    const auto at = static_cast<std::size_t>(bucket);
+    require(checksums.size() == first_[at + 1] - first_[at], "{} checksums for the {} transfers of bucket {}",
+            checksums.size(), first_[at + 1] - first_[at], bucket);
+    in_flight_[bucket] =
+        connection_->post({{"op", "bucket"}, {"index", bucket}, {"checksums", checksums.size()}},
+                          wire::as_bytes(checksums), {}, phase_of(bucket), deadline);
+}
+
+void BucketRequests::post_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) {
+    require_free(bucket);
+    require(bucket >= 0, "bucket {}", bucket);
+    in_flight_[bucket] = connection_->post({{"op", "delta"}, {"index", bucket}, {"entries", entries.size()}},
+                                           wire::as_bytes(entries), {}, phase_of(bucket), deadline);
+}
+
+std::int64_t BucketRequests::request_of(int bucket) const {
+    const auto found = in_flight_.find(bucket);
+    require(found != in_flight_.end(), "bucket {} is not in flight", bucket);
+    return found->second;
+}
+
+Poll BucketRequests::poll(int bucket) {
+    const std::int64_t request = request_of(bucket);
+    try {
+        return connection_->answered(request) ? Poll::done : Poll::pending;
+    } catch (const Error&) {
+        return Poll::failed;
+    }
+}
+
+double BucketRequests::wait(int bucket, Deadline deadline) {
+    const std::int64_t request = request_of(bucket);
+    in_flight_.erase(bucket);
+    return wire::number_field(connection_->wait(request, phase_of(bucket), deadline).header, "ms");
+}
+
+void BucketRequests::release() {
+    for (const auto& [bucket, request] : in_flight_) connection_->forget(request);
+    in_flight_.clear();
+}
+
+}  // namespace tandem::engine

@@ -1,0 +1,22 @@
+#include "engine_adapter/transport/cuda_ipc/transport.h"
+
+#include "engine_adapter/transport/cuda_ipc/wire.h"
+
+namespace tandem::engine {
+
+void CudaIpcTransport::stage(const std::vector<Region>& regions, const TransferPlan& plan,
+                             Deadline deadline) {
+    require_stageable(plan);
+    nlohmann::json sizes = nlohmann::json::array();
+    nlohmann::json handles = nlohmann::json::array();
+    for (const Region& region : regions) {
+        require(region.device.type == DeviceType::cuda,
+                "{}: the cuda_ipc transport needs regions on a GPU, not on the CPU", peer());
+        sizes.push_back(region.memory.bytes);
+        handles.push_back(
+            wire::to_json(region.handle ? *region.handle : region_handle(region.device, region.memory)));
+    }
+    attach({{"regions", std::move(sizes)}, {"gpu", std::move(handles)}}, {}, plan, deadline);
+}
+
+}  // namespace tandem::engine

@@ -1,0 +1,15 @@
+// A region of a GPU's memory in an attach message (shm/wire.h): {"handle": 128 hexadecimal digits, "offset",
+// "allocation_bytes", "pid", "address"}.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "engine_adapter/region.h"
+
+namespace tandem::engine::wire {
+
+nlohmann::json to_json(const RegionHandle& handle);
+// Throws MalformedMessage.
+RegionHandle region_handle_from_json(const nlohmann::json& json);
+
+}  // namespace tandem::engine::wire

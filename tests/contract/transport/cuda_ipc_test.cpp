@@ -1,0 +1,191 @@
+// The cuda_ipc transport joins the contract: on a GPU where one is, else (TANDEM_EMULATED_GPUS) on the
+// emulated one. Once with the receiver in this process, once in another one, which opens this one's handles.
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <iostream>
+
+#include "common/comm/piped_child.h"
+#include "common/device/export.h"
+#include "common/log.h"
+#include "engine_adapter/receiver/receiver.h"
+#include "engine_adapter/transport/cuda_ipc/transport.h"
+#include "tests/contract/transport/contract.h"
+#include "tests/unit/receiver/test_target.h"
+
+namespace tandem::engine {
+namespace {
+
+const Device kGpu{DeviceType::cuda, 0};
+
+// The engine's side: weights on the GPU, a whole version of zeros.
+class EngineSide {
+  public:
+    EngineSide() {
+        for (const WeightSlot& weight : target_.weights()) {
+            const std::vector<std::byte> zeros(weight.memory.bytes);
+            test::upload(kGpu, {zeros.data(), zeros.size()}, weight.memory);
+        }
+        target_.begin_update(1);
+        target_.commit_update(1);
+    }
+    const std::string& address() const { return receiver_.address(); }
+    std::vector<std::byte> weights(int tensor) const {
+        return test::download(kGpu, target_.weights()[static_cast<std::size_t>(tensor)].memory);
+    }
+
+  private:
+    TestTarget target_{TransportRig::tensors(), true, kGpu};
+    Receiver receiver_{target_};
+};
+
+// In a process of its own. "weights T FILE" on its input writes tensor T there.
+int run_engine_process() {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    set_up_logging("engine");
+    const EngineSide engine;
+    std::cout << engine.address() << std::endl;
+    std::string word;
+    int tensor = 0;
+    std::string file;
+    while (std::cin >> word >> tensor >> file) {
+        const std::vector<std::byte> bytes = engine.weights(tensor);
+        std::FILE* out = std::fopen(file.c_str(), "wb");
+        const bool good = out != nullptr && std::fwrite(bytes.data(), 1, bytes.size(), out) == bytes.size();
+        if (out != nullptr) std::fclose(out);
+        std::cout << (good ? "good" : "bad") << std::endl;
+    }
+    return 0;
+}
+
+class CudaIpcRig : public TransportRig {
+  public:
+    Transport& transport() override { return *transport_; }
+    std::vector<Region> regions() override {
+        return {{arenas_[0].span(), -1, kGpu}, {arenas_[1].span(), -1, kGpu}};
+    }
+    void write(std::size_t region, std::size_t offset, ConstSpan bytes) override {
+        test::upload(kGpu, bytes, arenas_[region].span().subspan(offset, bytes.bytes));
+    }
+    void open(std::int64_t version) override {
+        connection_->request({{"op", "begin"}, {"version", version}}, {}, {}, "begin",
+                             Deadline::after_ms(5000));
+    }
+
+  protected:
+    void connect(const std::string& address) {
+        connection_ = std::make_shared<Connection>(Channel::connect(address, Deadline::after_ms(20'000)));
+        transport_ = std::make_unique<CudaIpcTransport>(connection_);
+    }
+
+    const ExportArena arenas_[2]{ExportArena::create(kGpu, kRegionBytes),
+                                 ExportArena::create(kGpu, kRegionBytes)};
+    std::shared_ptr<Connection> connection_;
+    std::unique_ptr<CudaIpcTransport> transport_;
+};
+
+class OneProcess final : public CudaIpcRig {
+  public:
+    OneProcess() : engine_(std::make_unique<EngineSide>()) { connect(engine_->address()); }
+    std::vector<std::byte> weights(int tensor) override { return engine_->weights(tensor); }
+    void stop_engine() override { engine_.reset(); }
+
+  private:
+    std::unique_ptr<EngineSide> engine_;
+};
+
+class TwoProcesses final : public CudaIpcRig {
+  public:
+    TwoProcesses()
+        : engine_(std::vector<std::string>{"engine", "--engine"}),
+          fd_(::memfd_create("tandem:weights", MFD_CLOEXEC)) {
+        connect(engine_.read_line());
+    }
+    ~TwoProcesses() override { ::close(fd_); }
+    TwoProcesses(const TwoProcesses&) = delete;
+    TwoProcesses& operator=(const TwoProcesses&) = delete;
+
+    std::vector<std::byte> weights(int tensor) override {
+        const std::string answer =
+            engine_.ask(fmt::format("weights {} /proc/{}/fd/{}", tensor, ::getpid(), fd_));
+        std::vector<std::byte> bytes(tensor_bytes(tensors()[static_cast<std::size_t>(tensor)]));
+        EXPECT_EQ(answer.substr(0, 4), "good");
+        EXPECT_EQ(::pread(fd_, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+        return bytes;
+    }
+    void stop_engine() override { engine_.kill(); }
+
+  private:
+    comm::PipedChild engine_;
+    int fd_;
+};
+
+}  // namespace
+
+INSTANTIATE_TEST_SUITE_P(
+    cuda_ipc, TransportContract,
+    testing::Values(Backend{"one process", [] { return std::make_unique<OneProcess>(); }, false},
+                    Backend{"two processes", [] { return std::make_unique<TwoProcesses>(); }, false}));
+
+namespace {
+
+// What the engine's process is asked to open and cannot, and what it then says.
+class Refusals : public testing::Test {
+  protected:
+    std::string refusal(const Region& region) {
+        TransferPlan plan;
+        plan.first = {0};
+        try {
+            rig_.transport().stage({region}, plan, Deadline::after_ms(5000));
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "nothing was refused";
+    }
+    TwoProcesses rig_;
+};
+
+TEST_F(Refusals, MemoryThatCannotBeShared) {
+    std::vector<std::byte> host(4096);
+    EXPECT_THAT(refusal({{host.data(), host.size()}, -1, {}}), testing::HasSubstr("not on the CPU"));
+    const Stream stream = Stream::make_compute(kGpu);
+    const Buffer pooled(4096, "pooled", device_pool(kGpu));
+    EXPECT_THAT(refusal({pooled.span(), -1, kGpu}), testing::HasSubstr("cannot be shared"));
+}
+
+TEST_F(Refusals, AHandleOfMemoryThatIsGone) {
+    RegionHandle handle;
+    {
+        const ExportArena arena = ExportArena::create(kGpu, 4096);
+        handle = region_handle(kGpu, arena.span());
+    }
+    EXPECT_THAT(refusal({{nullptr, 4096}, -1, kGpu, handle}), testing::HasSubstr("attach"));
+}
+
+TEST_F(Refusals, NoHandleAndMoreThanWasExported) {
+    const ExportArena arena = ExportArena::create(kGpu, 4096);
+    RegionHandle handle = region_handle(kGpu, arena.span());
+    RegionHandle nonsense = handle;
+    nonsense.handle = {};
+    EXPECT_THAT(refusal({{nullptr, 4096}, -1, kGpu, nonsense}), testing::HasSubstr("attach"));
+    EXPECT_THAT(refusal({{nullptr, handle.allocation_bytes + 1}, -1, kGpu, handle}),
+                testing::HasSubstr("are not inside the allocation"));
+    handle.offset = ~std::uint64_t{0} >> 1;
+    EXPECT_THAT(refusal({{nullptr, 4096}, -1, kGpu, handle}),
+                testing::HasSubstr("are not inside the allocation"));
+    handle.pid = ::getpid();  // another process's number tells it nothing
+    handle.offset = 0;
+    handle.allocation_bytes += std::uint64_t{1} << 40;
+    EXPECT_NE(refusal({{nullptr, 4096}, -1, kGpu, handle}), "nothing was refused");
+}
+
+}  // namespace
+}  // namespace tandem::engine
+
+int main(int argc, char** argv) {
+    if (argc > 1 && std::string(argv[1]) == "--engine") return tandem::engine::run_engine_process();
+    testing::InitGoogleMock(&argc, argv);
+    return RUN_ALL_TESTS();
+}

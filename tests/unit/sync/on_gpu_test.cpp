@@ -1,0 +1,217 @@
+// Every way of syncing from a GPU's memory into a GPU's memory, on the emulated one: whoever reads it from
+// the host crashes, whoever does not wait reads too early.
+#include <gmock/gmock.h>
+
+#include "common/device/emulated.h"
+#include "common/device/memory.h"
+#include "sync/bench/shapes.h"
+#include "sync/plan/engine_layout.h"
+#include "tests/unit/sync/forwarding_engine.h"
+#include "tests/unit/sync/session_rig.h"
+
+namespace tandem::sync {
+namespace {
+
+using testing::HasSubstr;
+
+const Device kGpu{DeviceType::cuda, 0};
+const std::vector<Mode> kModes{Mode::gather, Mode::direct, Mode::alias};
+
+SessionOptions options_for(Mode mode) {
+    SessionOptions options;
+    options.mode = mode;
+    options.bucket_bytes = 16384;
+    options.depth = 2;
+    return options;
+}
+
+Layout on_gpu(std::vector<int> mesh, Placements placements) {
+    return {std::move(mesh), std::move(placements), kGpu};
+}
+
+TEST(SyncOnGpu, EveryModeBringsEveryByteFromEveryMesh) {
+    for (const Mode mode : kModes) {
+        for (const auto& [source, target_dtype] :
+             {std::pair{DType::float32, DType::bfloat16}, std::pair{DType::bfloat16, DType::bfloat16}}) {
+            for (const Layout& layout :
+                 {on_gpu({1}, {Shard(0)}), on_gpu({2}, {Shard(0)}), on_gpu({2, 2}, {Shard(1), Shard(0)})}) {
+                SCOPED_TRACE(fmt::format("{} {} {}", mode_name(mode), dtype_name(source),
+                                         tandem::to_string(layout.placements)));
+                TestTarget target(test_tensors(target_dtype), true, kGpu);
+                const DType source_dtype = source;
+                with_session(layout, target, source_dtype, options_for(mode),
+                             [&](comm::Communicator& world, Session& session, TestSource& weights) {
+                                 for (int step = 1; step <= 3; ++step) {
+                                     weights.set_step(step);
+                                     session.push(step);
+                                     if (world.rank() == 0) expect_weights(target, source_dtype, step);
+                                     const WeightsMatch match = session.weights_match();
+                                     EXPECT_TRUE(match.match) << match.first_mismatch;
+                                 }
+                             });
+                if (HasFailure()) return;
+            }
+        }
+    }
+}
+
+TEST(SyncOnGpu, EngineRanksGetTheirSlices) {
+    const std::vector<ModelTensor> model = model_tensors("tiny");
+    std::vector<TensorInfo> tensors;
+    for (const ModelTensor& tensor : model)
+        tensors.push_back({tensor.name, tensor.shape, DType::bfloat16, {}});
+    for (const Mode mode : kModes) {
+        SCOPED_TRACE(mode_name(mode));
+        std::vector<std::unique_ptr<TestTarget>> targets;
+        std::vector<TestTarget*> pointers;
+        for (const auto& held : engine_layout(model, {2, 1, true}, DType::bfloat16)) {
+            targets.push_back(std::make_unique<TestTarget>(held, true, kGpu));
+            pointers.push_back(targets.back().get());
+        }
+        with_engines(on_gpu({2}, {Shard(0)}), pointers, tensors, DType::float32, options_for(mode),
+                     [&](comm::Communicator&, Session& session, TestSource& source) {
+                         source.set_step(1);
+                         session.push(1);
+                         const WeightsMatch match = session.weights_match();
+                         EXPECT_TRUE(match.match) << match.first_mismatch;
+                     });
+    }
+}
+
+TEST(SyncOnGpu, AWrongByteIsNoticed) {
+    for (const Mode mode : {Mode::gather, Mode::direct}) {
+        SCOPED_TRACE(mode_name(mode));
+        TestTarget target(test_tensors(DType::bfloat16), true, kGpu);
+        std::atomic<bool> corrupt{false};
+        SessionOptions options = options_for(mode);
+        std::vector<Span> shards(2);
+        options.before_load = [&](int, Span slot) {
+            if (!corrupt.exchange(false)) return;
+            const Span memory = slot.bytes > 0 ? slot : shards[1];
+            std::byte& byte = emulated::host_alias(memory.data)[5];
+            byte ^= std::byte{1};
+        };
+        with_session(on_gpu({2}, {Shard(0)}), target, DType::bfloat16, options,
+                     [&](comm::Communicator& world, Session& session, TestSource& source) {
+                         shards[static_cast<std::size_t>(world.rank())] =
+                             source.tensors()[0].tensor.local().span();
+                         source.set_step(1);
+                         session.push(1);
+                         if (world.rank() == 0) corrupt = true;
+                         try {
+                             session.push(2);
+                             ADD_FAILURE() << "a corrupted bucket passed";
+                         } catch (const SyncError& error) {
+                             EXPECT_THAT(error.what(), HasSubstr("is corrupted"));
+                         }
+                         source.set_step(3);
+                         session.push(3);
+                         if (world.rank() == 0) expect_weights(target, DType::bfloat16, 3);
+                     });
+    }
+}
+
+TEST(SyncOnGpu, AnEngineThatReadsInPlaceTakesItsWeightsHomeBeforeTheTrainerFreesThem) {
+    TestTarget target(test_tensors(DType::bfloat16), true, kGpu);
+    const Receivers receivers = make_receivers({&target});
+    std::vector<TensorInfo> tensors = test_tensors(DType::bfloat16);
+    with_receivers(on_gpu({2}, {Shard(0)}), receivers, tensors, DType::float32, options_for(Mode::alias),
+                   [&](comm::Communicator& world, Session& session, TestSource& source) {
+                       source.set_step(4);
+                       session.push(1);
+                       if (world.rank() == 0) {
+                           EXPECT_NE(target.reading(0).data, target.weights()[0].memory.data);
+                       }
+                   });
+    EXPECT_EQ(target.reading(0).data, target.weights()[0].memory.data);
+    EXPECT_EQ(target.version(), 1);
+    expect_weights(target, DType::float32, 4);
+    EXPECT_EQ(memory_stats("alias arena").live_bytes, 0U);
+}
+
+TEST(SyncOnGpu, AliasTakesWhatTheTrainerWritesStraightThere) {
+    TestTarget target(test_tensors(DType::float32), true, kGpu);
+    with_session(on_gpu({2}, {Shard(0)}), target, DType::float32, options_for(Mode::alias),
+                 [&](comm::Communicator& world, Session& session, TestSource& source) {
+                     for (int step = 1; step <= 3; ++step) {
+                         for (std::size_t t = 0; t < source.tensors().size(); ++t) {
+                             const Tensor place = session.writable(t);
+                             if (place.defined()) source.move_to(t, place);
+                         }
+                         source.set_step(step);
+                         session.push(step);
+                         world.barrier();
+                         if (world.rank() == 0) expect_weights(target, DType::float32, step);
+                         world.barrier();
+                     }
+                 });
+}
+
+TEST(SyncOnGpu, ASteadySyncAllocatesNothing) {
+    const auto allocations = [] {
+        std::uint64_t sum = 0;
+        for (const auto& [tag, stats] : all_memory_stats()) sum += stats.allocations;
+        return sum;
+    };
+    for (const Mode mode : kModes) {
+        SCOPED_TRACE(mode_name(mode));
+        TestTarget target(test_tensors(DType::bfloat16), true, kGpu);
+        with_session(on_gpu({2}, {Shard(0)}), target, DType::float32, options_for(mode),
+                     [&](comm::Communicator& world, Session& session, TestSource&) {
+                         int version = 0;
+                         for (int i = 0; i < 3; ++i) session.push(++version);
+                         world.barrier();
+                         const std::uint64_t before = allocations();
+                         world.barrier();
+                         for (int i = 0; i < 4; ++i) session.push(++version);
+                         world.barrier();
+                         EXPECT_EQ(allocations(), before);
+                     });
+    }
+}
+
+// What sets a session up and is refused on every rank, with these words.
+void expect_refusal(const Layout& layout, TestTarget& target, Mode mode, const std::string& words) {
+    try {
+        with_session(layout, target, DType::float32, options_for(mode),
+                     [](comm::Communicator&, Session&, TestSource&) {});
+        ADD_FAILURE() << "nothing was refused";
+    } catch (const SyncError& error) {
+        EXPECT_THAT(error.what(), HasSubstr(words));
+    }
+}
+
+TEST(SyncOnGpu, SaysWhatCannotBeBroughtOver) {
+    TestTarget on_cpu(test_tensors(DType::bfloat16));
+    TestTarget there(test_tensors(DType::bfloat16), true, kGpu);
+    expect_refusal(on_gpu({2}, {Shard(0)}), on_cpu, Mode::gather,
+                   "the trainer's weights are on a GPU, the engine's on cpu");
+    expect_refusal({{2}, {Shard(0)}}, there, Mode::alias,
+                   "the trainer's weights are on the CPU, the engine's on cuda:0");
+    expect_refusal(on_gpu({2}, {Shard(0)}), there, Mode::delta, "mode delta compares on the CPU");
+}
+
+TEST(SyncOnGpu, DirectWantsShardsThatCanBeExported) {
+    TestTarget target({{"w", {64, 8}, DType::float32, {}}}, true, kGpu);
+    engine::Receiver receiver(target);
+    comm::run_threads(2, [&](std::shared_ptr<comm::Communicator> world) {
+        const DeviceMesh mesh = make_mesh(world, {2});
+        const Stream stream = Stream::make_compute(kGpu);
+        TestSource source({{"w", {64, 8}, DType::float32, {}}}, mesh, {{Shard(0)}}, DType::float32,
+                          element_value, kGpu);
+        if (world->rank() == 1)
+            source.move_to(0, Tensor::empty({32, 8}, DType::float32, "elsewhere", device_pool(kGpu)));
+        std::unique_ptr<engine::Engine> engine;
+        if (world->rank() == 0) engine = engine::connect_receiver(receiver.address(), soon());
+        try {
+            const Session session(world, source, std::move(engine), options_for(Mode::direct));
+            ADD_FAILURE() << "memory of a pool was taken";
+        } catch (const SyncError& error) {
+            EXPECT_THAT(error.what(), HasSubstr("tensor 'w' of rank 1"));
+            EXPECT_THAT(error.what(), HasSubstr("cannot be shared"));
+        }
+    });
+}
+
+}  // namespace
+}  // namespace tandem::sync
