@@ -33,7 +33,7 @@ class ReceiverClient final : public Engine {
         : connection_(std::make_shared<Connection>(std::move(channel))), control_(std::move(control)) {
         capabilities_ = wire::capabilities_from_json(
             request({{"op", "hello"}, {"protocol", wire::kProtocol}}, "hello", deadline).header);
-        transport_ = std::make_unique<ShmTransport>(connection_);
+        transport_ = make_transport(device_);
     }
 
     const Capabilities& capabilities() const override { return capabilities_; }
@@ -47,13 +47,12 @@ class ReceiverClient final : public Engine {
     }
 
     void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override {
-        // The regions' memory says how the engine comes to it.
-        if (!regions.empty() && regions.front().device.type == DeviceType::cuda) {
-            transport_ = std::make_unique<CudaIpcTransport>(connection_);
-        } else {
-            transport_ = std::make_unique<ShmTransport>(connection_);
-        }
-        transport_->stage(regions, plan, deadline);
+        const Device from = regions.empty() ? Device{} : regions.front().device;
+        if (from.type == device_.type) return transport_->stage(regions, plan, deadline);
+        auto transport = make_transport(from);
+        transport->stage(regions, plan, deadline);
+        transport_ = std::move(transport);
+        device_ = from;
     }
     void release(Deadline deadline) override { request({{"op", "release"}}, "release", deadline); }
     double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes,
@@ -107,6 +106,11 @@ class ReceiverClient final : public Engine {
     }
 
   private:
+    // Where the regions lie says how the engine comes to them.
+    std::unique_ptr<BucketRequests> make_transport(Device regions) const {
+        if (regions.type == DeviceType::cuda) return std::make_unique<CudaIpcTransport>(connection_);
+        return std::make_unique<ShmTransport>(connection_);
+    }
     Message request(nlohmann::json header, const char* phase, Deadline deadline) {
         return connection_->request(std::move(header), {}, {}, phase, deadline);
     }
@@ -122,6 +126,7 @@ class ReceiverClient final : public Engine {
     std::shared_ptr<Connection> connection_;
     std::unique_ptr<GenerationControl> control_;
     Capabilities capabilities_;
+    Device device_;  // of the regions that are attached
     std::unique_ptr<BucketRequests> transport_;
 };
 

@@ -109,8 +109,7 @@ void Updater::compare_own(std::span<const ops::Checksum> checksums) {
 double Updater::probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes) {
     require_idle("probe");
     if (!attached_) throw ProtocolError("probe before attach");
-    require(copier_.device().type == DeviceType::cpu && attached_->device().type == DeviceType::cpu,
-            "probe: only copies of the CPU's memory are calibrated");
+    require(attached_->device().type == DeviceType::cpu, "probe: only copies of the CPU's memory are calibrated");
     const ConstSpan from = attached_->bytes_of(0, offset, bytes);
     require(bytes > 0 && piece_bytes > 0 && piece_bytes <= kMaxProbePiece,
             "probe of {} bytes in pieces of {}", bytes, piece_bytes);
@@ -125,12 +124,16 @@ double Updater::probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t p
     const std::uint64_t begin = probed_;  // goes on, so that small probes do not stay in a cache
     probed_ += count * piece;
     const auto start = std::chrono::steady_clock::now();
-    copier_.copy({}, count, [&](std::size_t i) {
+    std::vector<ops::Checksum> found(count);
+    copier_.share(count, [&](std::size_t i) {
         const std::uint64_t at = i * piece;
         ops::CopyItem item;
         item.from = from.subspan(at, std::min(piece, bytes - at));
         item.to = probe_memory_.span().subspan((begin + at) / piece * piece % room, item.from.bytes);
-        return item;
+        item.checksum = &found[i];
+        copier_.link().take(item.from.bytes);
+        Stream here = Stream::make_inline();
+        ops::batched_copy(here, {&item, 1});
     });
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
