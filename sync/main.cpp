@@ -16,6 +16,7 @@
 
 #include "common/comm/launch.h"
 #include "common/comm/piped_child.h"
+#include "common/device/export.h"
 #include "common/device/memory.h"
 #include "common/error.h"
 #include "common/log.h"
@@ -37,13 +38,18 @@ std::vector<std::string> g_arguments;  // this program's own, for starting itsel
 // Weights without an engine around them: what the receiver needs, nothing else.
 class BareWeights final : public engine::WeightTarget {
   public:
-    explicit BareWeights(const std::vector<engine::TensorInfo>& tensors) {
+    BareWeights(const std::vector<engine::TensorInfo>& tensors, Device device) : device_(device) {
+        if (device.type == DeviceType::cuda) {
+            put_on_gpu(tensors);
+            return;
+        }
         for (const auto& tensor : tensors) {
             memory_.emplace_back(engine::tensor_bytes(tensor), "engine weights");
             std::fill_n(memory_.back().data(), memory_.back().bytes(), std::byte{0});
             weights_.push_back({tensor, memory_.back().span()});
         }
     }
+    Device device() const override { return device_; }
     const std::vector<engine::WeightSlot>& weights() const override { return weights_; }
     std::int64_t version() const override { return version_; }
     void begin_update(std::int64_t) override {}
@@ -57,7 +63,27 @@ class BareWeights final : public engine::WeightTarget {
     }
 
   private:
+    void put_on_gpu(const std::vector<engine::TensorInfo>& tensors) {
+        constexpr std::size_t kAlign = 256;
+        const auto aligned = [](const engine::TensorInfo& tensor) {
+            return (engine::tensor_bytes(tensor) + kAlign - 1) / kAlign * kAlign;
+        };
+        std::size_t bytes = 0;
+        for (const auto& tensor : tensors) bytes += aligned(tensor);
+        arena_ = ExportArena::create(device_, std::max<std::size_t>(bytes, 1), "engine weights");
+        Stream stream = Stream::make(device_, "engine weights");
+        fill_zero(stream, arena_.span());
+        stream.synchronize();
+        std::size_t at = 0;
+        for (const auto& tensor : tensors) {
+            weights_.push_back({tensor, arena_.span().subspan(at, engine::tensor_bytes(tensor))});
+            at += aligned(tensor);
+        }
+    }
+
+    const Device device_;
     std::vector<Buffer> memory_;
+    ExportArena arena_;  // of a GPU
     std::vector<engine::WeightSlot> weights_;
     std::shared_ptr<const void> owner_;
     std::int64_t version_ = 0;
@@ -65,7 +91,7 @@ class BareWeights final : public engine::WeightTarget {
 
 // An engine rank's process: says where its receiver listens, then serves until its standard input ends.
 int run_engine_side(const sync::BenchOptions& options, int rank) {
-    BareWeights weights(options.engine_tensors(rank));
+    BareWeights weights(options.engine_tensors(rank), options.where());
     engine::ReceiverOptions receiver_options;
     receiver_options.link_bytes_per_s = options.link_gbps * 1e9;
     const engine::Receiver receiver(weights, receiver_options);
@@ -191,6 +217,8 @@ void add_options(CLI::App& app, sync::BenchOptions& options, Output& output) {
     app.add_flag("--shard-all", options.shard_all, "shard over cp as well; default: replicate over cp");
     option("--mode", options.mode, "gather, direct, alias or delta");
     option("--engine-tp", options.engine_tp, "tensor-parallel engine ranks, each a process");
+    option("--device", options.device, "cpu, cuda or cuda:1: where trainer and engine hold their weights");
+    option("--transport", options.transport, "auto, shm (of the CPU) or cuda_ipc (of GPUs)");
     option("--changed", options.changed, "part of the elements that changes between two syncs, 0 to 1");
     option("--bucket-mib", options.bucket_mib, "bucket size; 0: chosen for this machine");
     option("--depth", options.depth, "buckets in flight; 0: chosen");

@@ -65,7 +65,7 @@ class PolicySource final : public sync::WeightSource {
 
 // The best of a few copies of as many bytes as a sync moves. Collective.
 double speed_of_light_ms(comm::Communicator& world, std::size_t bytes) {
-    sync::SpeedOfLight light(world, bytes, kSpeedOfLightBytes);
+    sync::SpeedOfLight light(world, bytes, Device{}, kSpeedOfLightBytes);
     double best = light.measure_ms();
     for (int i = 0; i < 4; ++i) best = std::min(best, light.measure_ms());
     return best;

@@ -109,7 +109,8 @@ void Updater::compare_own(std::span<const ops::Checksum> checksums) {
 double Updater::probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes) {
     require_idle("probe");
     if (!attached_) throw ProtocolError("probe before attach");
-    require(attached_->device().type == DeviceType::cpu, "probe: only copies of the CPU's memory are calibrated");
+    require(attached_->device().type == DeviceType::cpu,
+            "probe: only copies of the CPU's memory are calibrated");
     const ConstSpan from = attached_->bytes_of(0, offset, bytes);
     require(bytes > 0 && piece_bytes > 0 && piece_bytes <= kMaxProbePiece,
             "probe of {} bytes in pieces of {}", bytes, piece_bytes);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "common/device/devices.h"
 #include "common/device/memory.h"
 #include "common/error.h"
 #include "common/progress.h"
@@ -56,6 +57,10 @@ nlohmann::json phase_medians(const std::vector<SyncReport>& reports) {
 
 }  // namespace
 
+Device BenchOptions::where() const {
+    return device_from_name(device);
+}
+
 int BenchOptions::world_size() const {
     int size = 1;
     for (const int axis : mesh) size *= axis;
@@ -73,6 +78,17 @@ void BenchOptions::validate() const {
             throw ConfigError("command line", option, error.what());
         }
     };
+    accepted("--device", [&] { require_device(device_from_name(device)); });
+    const bool on_gpu = where().type == DeviceType::cuda;
+    const bool known = transport == "auto" || transport == "shm" || transport == "cuda_ipc";
+    check(known, "--transport", fmt::format("no transport '{}'; there are auto, shm, cuda_ipc", transport));
+    check(transport == "auto" || on_gpu == (transport == "cuda_ipc"), "--transport",
+          fmt::format("{} does not reach memory of {}: shm is for the CPU, cuda_ipc for GPUs", transport,
+                      device));
+    check(!on_gpu || mode != "delta", "--mode",
+          "delta compares on the CPU: on a GPU use gather, direct or alias");
+    check(!on_gpu || !is_quantized(dtype_from_name(engine_dtype)), "--engine-dtype",
+          "weights are quantised on the CPU: on a GPU use bfloat16 or float32");
     check(!mesh.empty() && mesh.size() <= 2 &&
               std::all_of(mesh.begin(), mesh.end(), [](int n) { return n >= 1; }) && world_size() <= 64,
           "--mesh", "one or two positive sizes, at most 64 ranks: dp,cp");
@@ -101,11 +117,14 @@ void BenchOptions::validate() const {
         }
     });
     const double needed = static_cast<double>(held_bytes() + held * (mode == "alias" ? 3 : 1)) / kGibibyte;
-    const double free = available_gibibytes();
+    // On a GPU the host holds the trainer's weights a second time: they are made there.
+    const double free =
+        on_gpu ? static_cast<double>(device_info(where()).total_bytes) / kGibibyte : available_gibibytes();
     check(needed <= free, "--shapes",
-          fmt::format("weights of {:.1f} GiB on the trainer's and the engine's side together; {:.1f} GiB of "
-                      "memory are available here",
-                      needed, free));
+          fmt::format(
+              "weights of {:.1f} GiB on the trainer's and the engine's side together; {} has {:.1f} GiB of "
+              "memory",
+              needed, on_gpu ? to_string(where()) : "this machine", free));
 }
 
 std::size_t BenchOptions::held_bytes() const {
@@ -157,7 +176,7 @@ class Run {
         verified_ = session_.weights_match().match;
         done(1, "");
         push(options_.changed);
-        SpeedOfLight light(*world_, last_.bytes);
+        SpeedOfLight light(*world_, last_.bytes, options_.where());
         light.measure_ms();
         for (int i = 0; i < options_.iterations; ++i) {
             lights_.push_back(light.measure_ms());
@@ -255,7 +274,8 @@ nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
     const std::vector<std::string> axes{"dp", "cp"};
     const DeviceMesh mesh = DeviceMesh::create(
         world, options.mesh, {axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(options.mesh.size())});
-    SyntheticSource source(whole, mesh, dtype_from_name(options.source_dtype), options.shard_all);
+    SyntheticSource source(whole, mesh, dtype_from_name(options.source_dtype), options.shard_all,
+                           options.where());
     std::int64_t version = 0;
     const auto run = [&](std::size_t bucket_bytes, int depth) {
         reset_memory_peaks();
@@ -283,6 +303,9 @@ nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
     if (world->rank() != 0) return nullptr;
     result["shapes"] = options.shapes;
     result["mode"] = options.mode;
+    result["device"] = to_string(options.where());
+    result["emulated"] = options.where().type == DeviceType::cuda && is_emulated(options.where());
+    result["transport"] = options.where().type == DeviceType::cuda ? "cuda_ipc" : "shm";
     result["mesh"] = options.mesh;
     result["engine_tp"] = options.engine_tp;
     result["changed"] = options.changed;
@@ -291,6 +314,8 @@ nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
     result["iterations"] = options.iterations;
     if (options.link_gbps > 0) result["link_gbps"] = options.link_gbps;
     result["hardware"] = fmt::format("{}, {} cores", processor_name(), std::thread::hardware_concurrency());
+    if (options.where().type == DeviceType::cuda)
+        result["hardware"] = device_info(options.where()).name + "; " + result["hardware"].get<std::string>();
     return result;
 }
 

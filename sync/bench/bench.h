@@ -30,7 +30,10 @@ struct BenchOptions {
     std::string trace;       // a file
     std::string source_dtype = "bfloat16";
     std::string engine_dtype = "bfloat16";
+    std::string device = "cpu";      // of trainer ranks and engine ranks alike: cpu, cuda, cuda:1
+    std::string transport = "auto";  // shm, cuda_ipc; auto: what the device has
 
+    Device where() const;
     int world_size() const;
     std::size_t held_bytes() const;  // by all trainer ranks
     void validate() const;           // throws ConfigError naming the option
@@ -42,8 +45,8 @@ struct BenchOptions {
 // the others. Fields: bytes, median_ms, p95_ms, totals_ms (pause to resume), phase_ms (medians), gbps,
 // copy_gbps, speed_of_light_ms, speed_of_light_ratio, prepared_ratio (prepare counted too),
 // staging_peak_bytes, staging_cap_bytes, steady_state_allocations, bytes_moved, verified, bucket_bytes,
-// depth, chosen_by, predicted_ms, predicted_prepare_ms, calibration (sync/cost), mesh, mode, hardware, …;
-// with a sweep: sweep [{bucket_bytes, depth, median_ms, …}].
+// depth, device, transport, chosen_by, predicted_ms, predicted_prepare_ms, calibration (sync/cost), mesh,
+// mode, hardware, …; with a sweep: sweep [{bucket_bytes, depth, median_ms, …}].
 nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
                          const std::function<Engines()>& connect, const BenchOptions& options);
 

@@ -1,8 +1,10 @@
 // Synthetic weights, sharded like a trainer's, that change from step to step.
 #pragma once
 
+#include <optional>
 #include <vector>
 
+#include "common/device/export.h"
 #include "engine_adapter/engine.h"
 #include "sync/session/session.h"
 #include "sync/weight_source.h"
@@ -12,9 +14,10 @@ namespace tandem::sync {
 class SyntheticSource final : public WeightSource {
   public:
     // Every tensor Shard(0) over the mesh's first axis; over the second axis, where there is one, replicated,
-    // or sharded too with shard_all. In memory that engines can map.
+    // or sharded too with shard_all. In memory that engines can map; on a GPU in one export arena, with the
+    // same values on the host.
     SyntheticSource(const std::vector<engine::TensorInfo>& tensors, const DeviceMesh& mesh, DType dtype,
-                    bool shard_all);
+                    bool shard_all, Device device = {});
     // Changes about this part of all elements, at random positions, equal on replicas.
     void change(double part);
     // Moves the weights to where the session would have them written (alias), as a trainer does that writes
@@ -25,6 +28,13 @@ class SyntheticSource final : public WeightSource {
     Event ready() const override { return {}; }
 
   private:
+    void put_on_gpu();
+    void upload();
+
+    Device device_;
+    std::vector<Tensor> host_;  // [tensor]: where values are made; on the CPU the weights themselves
+    ExportArena arena_;
+    std::optional<Stream> stream_;  // of the GPU
     std::vector<NamedTensor> tensors_;
     std::vector<std::uint64_t> seeds_;  // [tensor]: equal on all ranks that hold the same rows
     std::uint64_t step_ = 0;

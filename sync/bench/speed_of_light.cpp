@@ -10,18 +10,35 @@
 
 namespace tandem::sync {
 
-SpeedOfLight::SpeedOfLight(comm::Communicator& world, std::size_t bytes, std::size_t most_memory)
+SpeedOfLight::SpeedOfLight(comm::Communicator& world, std::size_t bytes, Device device,
+                           std::size_t most_memory)
     : world_(world),
-      copiers_(std::min(world.size(), std::max(1, static_cast<int>(std::thread::hardware_concurrency())))) {
+      copiers_(
+          device.type == DeviceType::cuda
+              ? 1
+              : std::min(world.size(), std::max(1, static_cast<int>(std::thread::hardware_concurrency())))) {
     if (world.rank() >= copiers_) return;
     const auto parts = static_cast<std::size_t>(copiers_);
     const auto rank = static_cast<std::size_t>(world.rank());
     share_ = bytes / parts + (rank < bytes % parts ? 1 : 0);
     const std::size_t memory = std::clamp<std::size_t>(share_, 1, most_memory);
+    if (device.type == DeviceType::cuda) {
+        stream_.emplace(Stream::make(device, "speed of light"));
+        gpu_from_ = ExportArena::create(device, memory, "speed of light");
+        gpu_to_ = ExportArena::create(device, memory, "speed of light");
+        source_ = gpu_from_.span();
+        target_ = gpu_to_.span();
+        fill_zero(*stream_, source_);
+        fill_zero(*stream_, target_);
+        stream_->synchronize();
+        return;
+    }
     from_ = Buffer(memory, "speed of light");
     to_ = Buffer(memory, "speed of light");
     std::memset(from_.data(), 1, from_.bytes());
     std::memset(to_.data(), 2, to_.bytes());
+    source_ = from_.span();
+    target_ = to_.span();
 }
 
 double SpeedOfLight::measure_ms() {
@@ -31,14 +48,19 @@ double SpeedOfLight::measure_ms() {
     // copy one after the other would each see the whole machine's bandwidth.
     const auto now = [] { return std::int64_t{std::chrono::steady_clock::now().time_since_epoch().count()}; };
     std::int64_t start = now();
-    for (std::size_t done = 0; done < share_; done += from_.bytes()) {
+    for (std::size_t done = 0; done < share_; done += source_.bytes) {
         ops::CopyItem item;
-        item.from = from_.span().subspan(0, std::min(from_.bytes(), share_ - done));
-        item.to = to_.span().subspan(0, item.from.bytes);
-        ops::batched_copy(here, {&item, 1});
+        item.from = source_.subspan(0, std::min(source_.bytes, share_ - done));
+        item.to = target_.subspan(0, item.from.bytes);
+        if (stream_) {
+            copy(*stream_, item.from, item.to);
+        } else {
+            ops::batched_copy(here, {&item, 1});
+        }
     }
+    if (stream_) stream_->synchronize();
     std::int64_t end = now();
-    if (from_.bytes() == 0) {  // this rank does not count
+    if (source_.bytes == 0) {  // this rank does not count
         start = std::numeric_limits<std::int64_t>::max();
         end = 0;
     }

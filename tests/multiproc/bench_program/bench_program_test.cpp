@@ -33,7 +33,7 @@ Words bench(const std::string& mode, const Words& more = {}) {
 // Measured costs are kept in a folder of the test's, not in the user's.
 class BenchProgram : public testing::Test {
   protected:
-    Words environment() const { return {"TANDEM_CACHE_DIR=" + cache_.path()}; }
+    Words environment() const { return {"TANDEM_CACHE_DIR=" + cache_.path(), "TANDEM_EMULATED_GPUS=1"}; }
     json run(const std::string& mode, Words more) const {
         more.insert(more.end(), {"--json", "--iterations", "4"});
         Program program(bench(mode, more), environment());
@@ -74,6 +74,23 @@ TEST_F(BenchProgram, TellsEveryFieldInEveryMode) {
             const bool staged = std::string(mode) == "gather" || std::string(mode) == "delta";
             EXPECT_EQ(result["staging_cap_bytes"], staged ? result["depth"].get<int>() * 65536 : 0);
             EXPECT_EQ(result["staging_peak_bytes"] > 0, staged);
+        }
+    }
+}
+
+// On the emulated GPU, with every process opening the others' handles.
+TEST_F(BenchProgram, BringsWeightsFromAGpuToAGpu) {
+    for (const char* mode : {"gather", "direct", "alias"}) {
+        for (const char* mesh : {"1", "2,1"}) {
+            SCOPED_TRACE(fmt::format("{} {}", mode, mesh));
+            const json result = run(mode, {"--mesh", mesh, "--device", "cuda", "--engine-tp", "2"});
+            EXPECT_EQ(result["device"], "cuda:0");
+            EXPECT_EQ(result["transport"], "cuda_ipc");
+            EXPECT_EQ(result["emulated"], true);
+            EXPECT_THAT(result["hardware"].get<std::string>(), testing::StartsWith("emulated GPU 0"));
+            EXPECT_EQ(result["steady_state_allocations"], 0);
+            EXPECT_GT(result["speed_of_light_ms"], 0.0);
+            EXPECT_EQ(result["bytes_moved"] > 0, std::string(mode) != "alias");
         }
     }
 }
@@ -143,6 +160,12 @@ TEST_F(BenchProgram, RefusesNonsenseByOption) {
     Folder folder;
     const std::vector<std::pair<Words, std::string>> table = {
         {{"--mode", "teleport"}, "--mode: no mode 'teleport'; there are gather, direct, alias, delta"},
+        {{"--device", "tpu"}, "--device: "},
+        {{"--device", "cuda:7"}, "--device: cuda:7"},
+        {{"--transport", "pigeon"}, "--transport: no transport 'pigeon'; there are auto, shm, cuda_ipc"},
+        {{"--transport", "cuda_ipc"}, "--transport: cuda_ipc does not reach memory of cpu"},
+        {{"--device", "cuda", "--mode", "delta"}, "--mode: delta compares on the CPU"},
+        {{"--device", "cuda", "--engine-dtype", "int8"}, "--engine-dtype: weights are quantised on the CPU"},
         {{"--shapes", "GPT-9"}, "--shapes"},
         {{"--shapes", folder / "none.json"}, "--shapes"},
         {{"--mesh", "2,0"}, "--mesh: one or two positive sizes"},
