@@ -108,8 +108,7 @@ SessionOptions choose(SessionOptions options, Device device) {
     // Direct has no staging: its buckets only divide the work. Delta's should hold all changes of a push, so
     // that they are found before the pause.
     constexpr std::size_t kMebibyte = std::size_t{1} << 20;
-    // A GPU copies a gibibyte in less than a millisecond: a bucket must be large beside a message and a
-    // launch.
+    // On a GPU a bucket must be large beside what a message and a launch cost.
     if (options.bucket_bytes == 0 && device.type == DeviceType::cuda)
         options.bucket_bytes = (options.mode == Mode::direct ? 4096 : 512) * kMebibyte;
     if (options.bucket_bytes == 0 && options.mode == Mode::direct) options.bucket_bytes = 256 * kMebibyte;
