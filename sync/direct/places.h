@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/comm/communicator.h"
-#include "engine_adapter/region.h"
+#include "engine_adapter/engine.h"
 #include "sync/push/health.h"
 
 namespace tandem::sync {

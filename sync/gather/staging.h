@@ -11,7 +11,7 @@
 
 #include "common/comm/communicator.h"
 #include "common/device/shared_arena.h"
-#include "engine_adapter/region.h"
+#include "engine_adapter/engine.h"
 
 namespace tandem::sync {
 

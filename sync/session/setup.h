@@ -14,7 +14,7 @@
 namespace tandem::sync {
 
 // Where `session` options leave the choice to the machine.
-SessionOptions choose(SessionOptions options, Device device);
+SessionOptions choose(SessionOptions options, Device device = {});
 
 // Where this rank's shards lie. Throws InvalidArgument: on several devices.
 Device device_of(const WeightSource& source);
