@@ -48,8 +48,8 @@ void attention_merge(Stream& stream, const Tensor& block_out, const Tensor& bloc
 
 // Attention of one new token of each sequence over a paged KV cache. q [batch, heads, head_dim];
 // k_cache, v_cache [pages, page_size, kv_heads, head_dim]; block_tables[b] lists the pages of sequence b; its
-// first lengths[b] positions are valid (the new token's k and v already written). Same values bit for bit as
-// attention_forward.
+// first lengths[b] positions are valid (the new token's k and v already written). On the CPU the same values
+// bit for bit as attention_forward.
 void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
                             const std::vector<std::vector<std::int32_t>>& block_tables,
                             const std::vector<std::int32_t>& lengths, float scale, Tensor out);

@@ -70,6 +70,10 @@ for name, (ours, peer) in sides.items():
     print(f"{ours['dtype']}: {len(apart)} steps, loss {ours['losses'][0]:.3f} -> {ours['losses'][-1]:.3f}; "
           f"PyTorch's differs by at most {apart[step]:.1e} (step {step + 1})")
     good = good and (ours["dtype"] != "fp32" or apart[step] <= 2e-3)
+if "curve.bf16" in sides:  # bf16 parts from fp32 by itself: how far on either side
+    truth = sides["curve.fp32"][1]["losses"]
+    for side, who in zip(sides["curve.bf16"], ("Tandem", "PyTorch"), strict=True):
+        print(f"{who}'s bf16 differs from PyTorch's fp32 by at most {max(abs(a - b) for a, b in zip(side['losses'], truth, strict=True)):.1e}")
 rates = {}
 for name, pair in sides.items():
     if name.startswith("rate"):
