@@ -60,7 +60,7 @@ TEST(RunConfig, EveryKeyIsExplained) {
 TEST(RunConfig, RefusesWithPlaceAndReason) {
     const std::vector<std::pair<std::string, std::string>> table = {
         {"[mesh]\ndpp = 2", "q.toml:2: unknown key 'mesh.dpp'; did you mean 'mesh.dp'?"},
-        {"[run]\ndevice = 'cuda'", "q.toml:2: run.device: expects \"cpu\" only, got \"cuda\""},
+        {"[run]\ndevice = 'tpu'", "q.toml:2: run.device: expects one of \"cpu\", \"cuda\", got \"tpu\""},
         {"[run]\nname = '../x'", "q.toml:2: run.name: '../x' is not a folder name"},
         {"[run]\nname = ''", "q.toml:2: run.name: '' is not a folder name"},
         {"[run]\nname = '.hidden'", "q.toml:2: run.name: '.hidden' is not a folder name"},
