@@ -5,8 +5,8 @@
 
 #include "common/ops/attention.h"
 #include "common/ops/backends.h"
+#include "common/ops/checks.h"
 #include "common/ops/cpu/attention_pack.h"
-#include "common/ops/cpu/check.h"
 #include "common/ops/cpu/parallel.h"
 #include "common/ops/cpu/rows.h"
 
@@ -107,20 +107,8 @@ void backward_kv_head(const Backward& b, const std::vector<AttentionSegment>& se
 void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& lse, const Tensor& delta, const std::vector<AttentionSegment>& segments,
                         float scale, Tensor dq, Tensor dk, Tensor dv) {
-    constexpr const char* kOp = "attention_backward";
-    const AttentionShape shape = detail::attention_shape(kOp, q, k, v, segments);
-    detail::check_floating(kOp, "dout", dout);
-    detail::check_shape(kOp, "dout", dout, q.shape());
-    detail::check_shape(kOp, "lse", lse, {shape.heads, shape.q_rows});
-    detail::check_dtype(kOp, "lse", lse, DType::float32);
-    detail::check_shape(kOp, "delta", delta, {shape.heads, shape.q_rows});
-    detail::check_dtype(kOp, "delta", delta, DType::float32);
-    detail::check_shape(kOp, "dq", dq, q.shape());
-    detail::check_dtype(kOp, "dq", dq, DType::float32);
-    detail::check_shape(kOp, "dk", dk, k.shape());
-    detail::check_dtype(kOp, "dk", dk, DType::float32);
-    detail::check_shape(kOp, "dv", dv, v.shape());
-    detail::check_dtype(kOp, "dv", dv, DType::float32);
+    checks::attention_backward(dout, q, k, v, lse, delta, segments, dq, dk, dv);
+    const AttentionShape shape = detail::attention_shape("attention_backward", q, k, v, segments);
     stream.enqueue([b = Backward{dout, q, k, v, lse, delta, shape, scale, dq, dk, dv}, segments] {
         detail::parallel_for(b.shape.kv_heads,
                              [&](std::int64_t kv_head) { backward_kv_head(b, segments, kv_head); });
@@ -128,12 +116,7 @@ void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, con
 }
 
 void attention_delta(Stream& stream, const Tensor& dout, const Tensor& out, Tensor delta) {
-    detail::check_floating("attention_delta", "dout", dout);
-    detail::check_floating("attention_delta", "out", out);
-    detail::check_ndim("attention_delta", "out", out, 3);
-    detail::check_shape("attention_delta", "dout", dout, out.shape());
-    detail::check_shape("attention_delta", "delta", delta, {out.dim(1), out.dim(0)});
-    detail::check_dtype("attention_delta", "delta", delta, DType::float32);
+    checks::attention_delta(dout, out, delta);
     stream.enqueue([=] {
         const std::int64_t rows = out.dim(0);
         const std::int64_t heads = out.dim(1);
@@ -154,18 +137,7 @@ void attention_delta(Stream& stream, const Tensor& dout, const Tensor& out, Tens
 
 void attention_merge(Stream& stream, const Tensor& block_out, const Tensor& block_lse, std::int64_t row_begin,
                      Tensor out, Tensor lse) {
-    constexpr const char* kOp = "attention_merge";
-    detail::check_ndim(kOp, "out", out, 3);
-    detail::check_dtype(kOp, "out", out, DType::float32);
-    detail::check_dtype(kOp, "lse", lse, DType::float32);
-    detail::check_shape(kOp, "lse", lse, {out.dim(1), out.dim(0)});
-    detail::check_ndim(kOp, "block_out", block_out, 3);
-    detail::check_dtype(kOp, "block_out", block_out, DType::float32);
-    detail::check_shape(kOp, "block_out", block_out, {block_out.dim(0), out.dim(1), out.dim(2)});
-    detail::check_dtype(kOp, "block_lse", block_lse, DType::float32);
-    detail::check_shape(kOp, "block_lse", block_lse, {out.dim(1), block_out.dim(0)});
-    require(row_begin >= 0 && block_out.dim(0) <= out.dim(0) - row_begin,
-            "{}: rows {} + {} are outside out {}", kOp, row_begin, block_out.dim(0), to_string(out.shape()));
+    checks::attention_merge(block_out, block_lse, row_begin, out, lse);
     stream.enqueue([=] {
         const std::int64_t rows = block_out.dim(0);
         const std::int64_t heads = out.dim(1);
