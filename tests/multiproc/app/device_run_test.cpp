@@ -15,20 +15,6 @@ using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
 
-// metrics.jsonl without what a clock or an allocator says.
-std::vector<json> timeless_metrics(const std::string& run) {
-    std::vector<json> lines;
-    std::istringstream in(read_file(run + "/metrics.jsonl"));
-    for (std::string text; std::getline(in, text);) {
-        json line = json::parse(text);
-        for (const char* key : {"ms", "generate_ms", "reward_ms", "train_ms", "sync_ms", "memory_peak_bytes",
-                                "generate_tokens_per_second", "train_tokens_per_second", "mfu"})
-            line.erase(key);
-        lines.push_back(std::move(line));
-    }
-    return lines;
-}
-
 class DeviceRun : public testing::Test {
   protected:
     std::vector<std::string> command(const std::string& name, std::vector<std::string> values) const {

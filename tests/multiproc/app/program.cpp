@@ -33,6 +33,19 @@ std::string read_file(const std::string& file) {
     return {std::istreambuf_iterator<char>(in), {}};
 }
 
+std::vector<nlohmann::json> timeless_metrics(const std::string& run) {
+    std::vector<nlohmann::json> lines;
+    std::istringstream in(read_file(run + "/metrics.jsonl"));
+    for (std::string text; std::getline(in, text);) {
+        nlohmann::json line = nlohmann::json::parse(text);
+        for (const char* key : {"ms", "generate_ms", "reward_ms", "train_ms", "sync_ms", "memory_peak_bytes",
+                                "generate_tokens_per_second", "train_tokens_per_second", "mfu"})
+            line.erase(key);
+        lines.push_back(std::move(line));
+    }
+    return lines;
+}
+
 Program::Program(const std::vector<std::string>& command, const std::vector<std::string>& environment)
     : out_(folder_ / "out"), err_(folder_ / "err") {
     std::vector<std::string> words = command;

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ class Folder {
 };
 
 std::string read_file(const std::string& file);
+// metrics.jsonl of a run, a line each, without what a clock or an allocator says.
+std::vector<nlohmann::json> timeless_metrics(const std::string& run);
 
 class Program {
   public:

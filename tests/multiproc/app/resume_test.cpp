@@ -17,25 +17,6 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// metrics.jsonl without what a clock or an allocator says.
-std::vector<json> timeless_metrics(const std::string& run) {
-    std::vector<json> lines;
-    std::istringstream in(read_file(run + "/metrics.jsonl"));
-    for (std::string text; std::getline(in, text);) {
-        json line = json::parse(text);
-        json kept;
-        for (const auto& [key, value] : line.items()) {
-            const bool timed = key.find("ms") != std::string::npos ||
-                               key.find("second") != std::string::npos || key.starts_with("memory") ||
-                               key.starts_with("mfu") || key.starts_with("flops") ||
-                               key.find("_per_s") != std::string::npos;
-            if (!timed) kept[key] = value;
-        }
-        lines.push_back(std::move(kept));
-    }
-    return lines;
-}
-
 // Ten steps of warm start and ten of reinforcement, a checkpoint each third.
 class Resume : public testing::Test {
   protected:

@@ -64,20 +64,6 @@ TEST(Run, LeavesEverythingUnderItsName) {
     EXPECT_EQ(files_in(folder.path()), std::set<std::string>{"tiny"});
 }
 
-// metrics.jsonl without what a clock says.
-std::vector<json> timeless_metrics(const std::string& run) {
-    std::vector<json> lines;
-    std::istringstream in(read_file(run + "/metrics.jsonl"));
-    for (std::string text; std::getline(in, text);) {
-        json line = json::parse(text);
-        for (const char* key : {"ms", "generate_ms", "reward_ms", "train_ms", "sync_ms", "memory_peak_bytes",
-                                "generate_tokens_per_second", "train_tokens_per_second", "mfu"})
-            line.erase(key);
-        lines.push_back(std::move(line));
-    }
-    return lines;
-}
-
 TEST(Run, RepeatsBitForBit) {
     Folder folder;
     for (const char* name : {"a", "b"}) {
