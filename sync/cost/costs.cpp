@@ -12,7 +12,7 @@ namespace {
 constexpr double kLeastMs = 1e-6;
 
 nlohmann::json stage_json(const Stage& stage) {
-    return {{"overhead_us", stage.overhead_ms * 1e3},
+    return {{"overhead_ms", stage.overhead_ms},
             {"cached_gbps", stage.cached_gbps},
             {"streamed_gbps", stage.streamed_gbps}};
 }
@@ -28,7 +28,7 @@ double number(const nlohmann::json& json, const char* key, double least) {
 Stage stage_from_json(const nlohmann::json& costs, const char* key) {
     const auto found = costs.find(key);
     require(found != costs.end() && found->is_object(), "costs without {}", key);
-    return {number(*found, "overhead_us", 0) * 1e-3, number(*found, "cached_gbps", 1e-6),
+    return {number(*found, "overhead_ms", 0), number(*found, "cached_gbps", 1e-6),
             number(*found, "streamed_gbps", 1e-6)};
 }
 
