@@ -61,6 +61,10 @@ class BareWeights final : public engine::WeightTarget {
     void point_weights(const std::vector<Span>&, std::shared_ptr<const void> owner) override {
         owner_ = std::move(owner);  // nobody computes with these weights
     }
+    void lose_weights(const std::string&) override {
+        owner_.reset();
+        version_ = 0;
+    }
 
   private:
     void put_on_gpu(const std::vector<engine::TensorInfo>& tensors) {

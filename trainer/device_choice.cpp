@@ -36,8 +36,6 @@ void check_device(const RunConfig& c, const config::Schema& s) {
     };
     only_none("memory.offload", c.memory.offload);
     only_none("memory.trainer_sleep", c.memory.trainer_sleep);
-    if (c.sync.mode == "alias")
-        s.refuse("sync.mode", "alias shares host memory; on a GPU use direct, gather or delta");
     if (c.memory.engine_sleep == "all")
         s.refuse("memory.engine_sleep", "on a GPU only the cache can sleep: use kv_cache");
 }

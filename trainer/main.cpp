@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "common/comm/host_identity.h"
 #include "common/comm/launch.h"
 #include "common/error.h"
 #include "common/log.h"
@@ -29,18 +30,20 @@
 namespace tandem::trainer {
 namespace {
 
-// The policy's parameters as sync sees them. The optimizer has finished whenever the loop publishes. A GPU's
-// shards are seen through a copy in host memory that engines reach.
+// The policy's parameters as sync sees them: its shards, or (a GPU's) copies of them in the host's memory
+// `mirrors`. The optimizer has finished whenever the loop publishes.
 class PolicySource final : public sync::WeightSource {
   public:
-    PolicySource(const Policy& policy, MemoryPool& reached) : policy_(policy) {
+    PolicySource(const Policy& policy, MemoryPool* mirrors) : policy_(policy) {
+        if (mirrors != nullptr)
+            stream_ = std::make_unique<Stream>(Stream::make(policy.device(), "sync mirror"));
         for (const auto& [name, tensor] : policy.parameters()) {
-            const Tensor& local = tensor.local();
-            if (policy.device() == Device{}) {
+            if (mirrors == nullptr) {
                 tensors_.push_back({name, tensor});
                 continue;
             }
-            const Tensor mirror = Tensor::empty(local.shape(), local.dtype(), "sync mirror", reached);
+            const Tensor& local = tensor.local();
+            const Tensor mirror = Tensor::empty(local.shape(), local.dtype(), "sync mirror", *mirrors);
             tensors_.push_back(
                 {name, DTensor::from_local(mirror, tensor.mesh(), tensor.placements(), tensor.shape())});
         }
@@ -48,8 +51,7 @@ class PolicySource final : public sync::WeightSource {
     }
     // Before anybody reads them: the values as they are now. The policy's Residence is held.
     void refresh() {
-        if (policy_.device() == Device{}) return;
-        if (!stream_) stream_ = std::make_unique<Stream>(Stream::make(policy_.device(), "sync mirror"));
+        if (!stream_) return;
         for (std::size_t i = 0; i < tensors_.size(); ++i)
             copy(*stream_, policy_.parameters()[i].second.local(), tensors_[i].tensor.local());
         stream_->synchronize();
@@ -59,13 +61,32 @@ class PolicySource final : public sync::WeightSource {
 
   private:
     const Policy& policy_;
-    std::unique_ptr<Stream> stream_;
+    std::unique_ptr<Stream> stream_;  // of a GPU, for mirrors
     std::vector<sync::NamedTensor> tensors_;
 };
 
+// Whether a GPU's weights go to the engine through the host's memory, and why; empty: they stay on the GPU.
+// `engine` is rank 0's, none elsewhere. Collective.
+std::string detour(comm::Communicator& world, const Policy& policy, const engine::Engine* engine,
+                   sync::Mode mode) {
+    if (policy.device().type == DeviceType::cpu) return {};
+    if (mode == sync::Mode::delta) return "mode delta compares on the CPU";
+    const auto here = static_cast<std::uint64_t>(std::hash<std::string>()(comm::host_identity()));
+    const bool off_gpu = engine != nullptr && engine->capabilities().device.type == DeviceType::cpu;
+    using Seat = std::array<std::uint64_t, 2>;
+    const Seat mine{here, off_gpu ? 1U : 0U};
+    std::vector<Seat> seats(static_cast<std::size_t>(world.size()));
+    world.all_gather({reinterpret_cast<const std::byte*>(&mine), sizeof(mine)},
+                     {reinterpret_cast<std::byte*>(seats.data()), sizeof(mine) * seats.size()});
+    if (seats[0][1] != 0) return "the engine's weights are on the CPU";
+    const bool one_host =
+        std::all_of(seats.begin(), seats.end(), [&](const Seat& seat) { return seat[0] == seats[0][0]; });
+    return one_host ? "" : "the ranks are on several hosts";
+}
+
 // The best of a few copies of as many bytes as a sync moves. Collective.
-double speed_of_light_ms(comm::Communicator& world, std::size_t bytes) {
-    sync::SpeedOfLight light(world, bytes, Device{}, kSpeedOfLightBytes);
+double speed_of_light_ms(comm::Communicator& world, std::size_t bytes, Device device) {
+    sync::SpeedOfLight light(world, bytes, device, kSpeedOfLightBytes);
     double best = light.measure_ms();
     for (int i = 0; i < 4; ++i) best = std::min(best, light.measure_ms());
     return best;
@@ -81,7 +102,9 @@ sync::SessionOptions session_options(const RunConfig& config) {
 
 // Buckets that the cost model chooses for this machine may differ from the defaults that are assumed here.
 std::map<std::string, std::int64_t> memory_of_sync(const RunConfig& config, const model::ModelConfig& model) {
-    const sync::SessionOptions options = sync::choose(session_options(config));
+    const bool on_gpu = config.run.device == "cuda" && config.sync.mode != "delta";
+    const sync::SessionOptions options =
+        sync::choose(session_options(config), on_gpu ? Device{DeviceType::cuda, 0} : Device{});
     return sync_memory(config, model, options.bucket_bytes, options.depth);
 }
 
@@ -96,18 +119,24 @@ SyncPort connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& p
         std::unique_ptr<sync::Session> session;
         double speed_of_light_ms = 0;
     };
-    auto joined = std::make_shared<Joined>(Joined{PolicySource(policy, world->memory()), nullptr, 0});
     std::unique_ptr<engine::Engine> engine;
     if (world->rank() == 0) engine = engine::connect_tandem(engine_url, Deadline::after(patience));
+    const std::string why = detour(*world, policy, engine.get(), options.mode);
+    if (!why.empty() && world->rank() == 0)
+        spdlog::info("weights go from {} to the engine through the host: {}", to_string(policy.device()),
+                     why);
+    const Device device = why.empty() ? policy.device() : Device{};
+    auto joined = std::make_shared<Joined>(
+        Joined{PolicySource(policy, why.empty() ? nullptr : &world->memory()), nullptr, 0});
     joined->session = std::make_unique<sync::Session>(world, joined->source, std::move(engine), options);
 
     SyncPort port;
     port.memory = memory_of_sync(config, policy.config());
-    port.publish = [joined, world](std::int64_t version) {
+    port.publish = [joined, world, device](std::int64_t version) {
         joined->source.refresh();
         const sync::SyncReport report = joined->session->push(version);
         if (joined->speed_of_light_ms == 0)
-            joined->speed_of_light_ms = speed_of_light_ms(*world, report.bytes);
+            joined->speed_of_light_ms = speed_of_light_ms(*world, report.bytes, device);
         const sync::PhaseTimes& t = report.phase_ms;
         return SyncTimes{report.total_ms, t.prepare, t.pause,  t.gather,
                          t.copy,          t.load,    t.resume, joined->speed_of_light_ms};

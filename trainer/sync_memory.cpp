@@ -10,18 +10,20 @@ std::map<std::string, std::int64_t> sync_memory(const RunConfig& c, const model:
     const auto element = static_cast<std::int64_t>(dtype_size(dtype_from_name(c.engine.dtype)));
     const std::int64_t weights = model.parameter_count() * element;
     const auto bucket = static_cast<std::int64_t>(bucket_bytes);
+    const bool on_gpu = c.run.device == "cuda" && c.sync.mode != "delta";
 
     std::map<std::string, std::int64_t> result;
     // Rank 0 broadcasts from private memory, which goes through two windows of 2 MiB.
     if (c.world_size() > 1) result["comm_staging"] = 4 << 20;
     const auto cores = static_cast<std::int64_t>(std::max(1u, std::thread::hardware_concurrency()));
-    const std::int64_t copied = weights / std::min(c.world_size(), cores);
+    const std::int64_t copied = on_gpu ? weights : weights / std::min(c.world_size(), cores);
     result["speed of light"] = 2 * std::min(copied, static_cast<std::int64_t>(kSpeedOfLightBytes));
     if (c.sync.mode == "gather") result["staging"] = depth * std::min(weights, bucket);
     if (c.sync.mode == "alias") result["alias arena"] = 2 * weights;
     if (c.sync.mode == "delta") {
         result["staging"] = depth * std::min(weights, bucket);
         result["delta base"] = weights / c.world_size();
+        if (c.run.device == "cuda") result["sync mirror"] = model.parameter_count() * 4 / c.shard_ranks();
     }
     return result;
 }

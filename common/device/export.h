@@ -35,7 +35,7 @@ class ExportArena {
   public:
     ExportArena() = default;
     // Throws OutOfMemory, DeviceUnavailable; InvalidArgument on the CPU. Contents undefined. Counted under
-    // `tag`.
+    // `tag`; an empty tag leaves it out, for arenas whose parts are counted.
     static ExportArena create(Device device, std::size_t bytes, std::string_view tag = "arena");
 
     Device device() const;

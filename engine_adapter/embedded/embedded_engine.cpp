@@ -148,6 +148,22 @@ void EmbeddedEngine::point_weights(const std::vector<Span>& memory, std::shared_
     weights_.point(memory, std::move(owner));
 }
 
+// Refuses first, so that no further step begins; the one that runs may still read what is about to go.
+void EmbeddedEngine::lose_weights(const std::string& reason) {
+    std::unique_lock lock(mutex_);
+    state_ = WeightState::broken;
+    version_ = 0;
+    reason_ = reason;
+    changed_.notify_all();
+    if (!changed_.wait_for(lock, kBeginPatience, [this] { return !busy_; })) {
+        spdlog::error("the step that reads the lost weights does not end: they stay mapped");
+        return;
+    }
+    std::vector<Span> own;
+    for (const WeightSlot& slot : weights_.slots()) own.push_back(slot.memory);
+    weights_.point(own, nullptr);
+}
+
 void EmbeddedEngine::commit_update(std::int64_t version) {
     const std::lock_guard lock(mutex_);
     require(state_ == WeightState::updating && version == next_version_,

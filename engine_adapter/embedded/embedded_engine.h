@@ -103,8 +103,9 @@ class EmbeddedEngine final : public WeightTarget {
     void commit_update(std::int64_t version) override;
     void abort_update(const std::string& reason, bool dirty) override;
     Device device() const override { return options_.device; }
-    bool can_alias() const override { return device() == Device{}; }
+    bool can_alias() const override { return true; }
     void point_weights(const std::vector<Span>& memory, std::shared_ptr<const void> owner) override;
+    void lose_weights(const std::string& reason) override;
 
   private:
     struct Live {

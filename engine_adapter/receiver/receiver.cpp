@@ -121,12 +121,7 @@ class Receiver::Impl {
     }
 
     void drop_trainer(const std::string& reason) {
-        try {
-            updater_.abort(reason);
-        } catch (const std::exception& error) {
-            spdlog::error("receiver: abort failed: {}", error.what());
-        }
-        updater_.detach();
+        updater_.lose_trainer(reason);
         trainer_.reset();
     }
 

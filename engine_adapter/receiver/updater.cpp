@@ -60,6 +60,27 @@ void Updater::detach() {
     probe_memory_ = {};
 }
 
+void Updater::lose_trainer(const std::string& reason) {
+    const auto attempt = [](const char* what, const auto& work) {
+        try {
+            work();
+        } catch (const std::exception& error) {
+            spdlog::error("receiver: {} failed: {}", what, error.what());
+        }
+    };
+    attempt("abort", [&] { abort(reason); });
+    if (!elsewhere_.empty() && copier_.device().type == DeviceType::cuda) {
+        const std::string why =
+            fmt::format("version {} lay in the GPU memory of a trainer that is gone ({}): publish a version",
+                        target_.version(), reason);
+        spdlog::error("{}", why);
+        broken_ = true;
+        elsewhere_.clear();
+        attempt("letting go of its memory", [&] { target_.lose_weights(why); });
+    }
+    detach();
+}
+
 void Updater::release() {
     require_idle("release");
     if (!elsewhere_.empty() && copier_.device().type == DeviceType::cuda) copy_home();

@@ -8,9 +8,11 @@
 // idle*: with target.abort_update(reason, dirty), dirty when the engine's own memory was written. Errors are
 // ProtocolErrors, except the target's own.
 //
-// After a commit that followed adopt the engine reads its weights in the trainer's memory, which stays mapped
-// for as long, also when that trainer is gone (a GPU's memory as long as its driver keeps it). The first
-// bucket of a later version turns it back to its own, and so does release on a GPU, with a copy.
+// After a commit that followed adopt the engine reads its weights in the trainer's memory. On the CPU that
+// stays mapped for as long, also when that trainer is gone. A GPU's goes with the process that made it: a
+// trainer that says goodbye (release) gives the engine time to copy it home; one that is lost does not, and
+// the engine then refuses until the next version. The first bucket of a later version turns it back to its
+// own memory.
 #pragma once
 
 #include <memory>
@@ -41,7 +43,9 @@ class Updater {
     // The trainer is about to free its memory: lets go of it. What the engine reads in a GPU's is copied home
     // first, as the version that it is; the engine must be paused then.
     void release();
-    void detach();  // the trainer is gone: unmaps its memory, except what the engine reads
+    // The trainer is gone: aborts what is open and unmaps its memory, except what the engine reads on the
+    // CPU.
+    void lose_trainer(const std::string& reason);
     // Those that return a double: milliseconds of work.
     double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes);
 
@@ -61,6 +65,7 @@ class Updater {
     void write_own_memory();
     void point_home();
     void copy_home();
+    void detach();
     template <typename Work>
     double attempt(Work&& work);
 

@@ -45,6 +45,13 @@ class WeightTarget {
         (void)owner;
         throw InvalidArgument("this engine cannot read weights in place");
     }
+    // The memory that the engine reads its weights in is going away, unasked: nothing reads it any more when
+    // this returns, and the engine refuses, saying `reason`, until a later commit. Not while an update is
+    // open.
+    virtual void lose_weights(const std::string& reason) {
+        (void)reason;
+        throw InvalidArgument("this engine reads no weights in place");
+    }
 };
 
 }  // namespace tandem::engine

@@ -35,13 +35,15 @@ struct HalfLayout {
     std::size_t bytes = 0;
 };
 
-HalfLayout lay_out(const EngineLayout& engines) {
+HalfLayout lay_out(const EngineLayout& engines, Device device) {
+    // On a GPU as in memory of its own: the products' algorithms, and so the bits, depend on it.
+    const std::size_t alignment = device.type == DeviceType::cuda ? 256 : 64;
     HalfLayout layout;
     for (const auto& tensors : engines) {
         auto& bases = layout.base.emplace_back();
         for (const engine::TensorInfo& tensor : tensors) {
             bases.push_back(layout.bytes);
-            layout.bytes = align_up(layout.bytes + engine::tensor_bytes(tensor), 64);
+            layout.bytes = align_up(layout.bytes + engine::tensor_bytes(tensor), alignment);
         }
     }
     layout.bytes = align_up(std::max<std::size_t>(layout.bytes, 1), kPage);
@@ -52,7 +54,7 @@ class Alias final : public Way {
   public:
     explicit Alias(const Wiring& wiring)
         : wiring_(wiring),
-          layout_(lay_out(wiring.plan.engine())),
+          layout_(lay_out(wiring.plan.engine(), wiring.device)),
           buckets_(make_grouped(wiring.plan, {wiring.plan.bytes() + 1, kPieceBytes})),
           arena_(Staging::share(wiring.world, wiring.device, 2, layout_.bytes, "alias arena")),
           filler_(wiring, buckets_),

@@ -30,6 +30,11 @@ MemoryPool& memory_of(comm::Communicator& group, Stream& stream) {
     return group.memory(stream.device());
 }
 
+// Of the shards: an engine reads them there too, also where there is one rank.
+MemoryPool& shard_memory(comm::Communicator& group, Stream& stream) {
+    return group.memory(stream.device());
+}
+
 }  // namespace
 
 bool transfer_overlaps(const FlatShards& layout, std::size_t groups, DType dtype, bool offloaded) {
@@ -52,7 +57,7 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
       layout_(parameters, groups, group_.size(), group_.rank()),
       reshard_ranks_(options.reshard_after_forward.ranks(group_.size())),
       slices_(neighbours(group_, reshard_ranks_)),
-      shards_(compute, layout_.numel(), DType::float32, "shards", memory_of(group_, compute)),
+      shards_(compute, layout_.numel(), DType::float32, "shards", shard_memory(group_, compute)),
       source_(&shards_),
       gradients_(zeros(compute, layout_.numel(), memory_of(group_, compute))),
       partial_(replicas_.size() == 1 ? gradients_

@@ -67,7 +67,7 @@ class FullyShard final : public GroupHooks {
     FlatState& state() { return shards_; }  // fp32, flat
     const Tensor& shards() const { return shards_.tensor(); }
     const Tensor& gradients() const { return gradients_; }  // fp32, flat
-    MemoryPool& memory() const;                             // that the shards lie in
+    MemoryPool& memory() const;                             // that peers reach: for more of the layout
     comm::Communicator& communicator() { return group_; }   // that the parameters are sharded over
 
   private:

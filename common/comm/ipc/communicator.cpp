@@ -68,10 +68,8 @@ class IpcCollectives final : public Collectives {
         return std::make_shared<IpcCollectives>(self, self->join(name, ranks), name, ranks);
     }
     MemoryPool& memory() override { return *group_.rank().pool; }
-    MemoryPool* memory(Device gpu) override {
-        if (group_.job().is_solo()) return &device_pool(gpu);
-        return &group_.rank().gpu(gpu)->pool();
-    }
+    // Of a job of one rank too: engines open it.
+    MemoryPool* memory(Device gpu) override { return &group_.rank().gpu(gpu)->pool(); }
     SharedMemory shared_memory() const override {
         const Job& job = group_.job();
         return job.is_solo() ? SharedMemory{} : SharedMemory{job.memory(), job.fd()};

@@ -45,7 +45,7 @@ std::byte* ArenaPool::allocate(std::size_t bytes) {
         }
     }
     Arena arena;
-    arena.memory = ExportArena::create(device_, std::max(bytes + 256, kArenaBytes), "comm_arenas");
+    arena.memory = ExportArena::create(device_, std::max(bytes + 256, kArenaBytes), "");
     arena.blocks = make_range_pool(arena.memory.span(), "export arena", device_);
     arenas_.push_back(std::move(arena));
     return arenas_.back().blocks->allocate(bytes);

@@ -68,7 +68,7 @@ IpcHandle memory_handle(Device device, const std::byte* data) {
 class Arena final : public ExportArena::Impl {
   public:
     Arena(Device device, std::size_t bytes, std::string_view tag)
-        : device_(device), bytes_(bytes), tag_(detail::memory_tag(tag)) {
+        : device_(device), bytes_(bytes), tag_(tag.empty() ? -1 : detail::memory_tag(tag)) {
         make_current(device);
         const std::size_t rounded = (bytes + kGranule - 1) / kGranule * kGranule;
         CUdeviceptr data = 0;
@@ -80,10 +80,10 @@ class Arena final : public ExportArena::Impl {
         if (result == CUDA_ERROR_OUT_OF_MEMORY) throw OutOfMemory(device, rounded, free_bytes(device), tag);
         check(result, "cuMemAlloc");
         data_ = reinterpret_cast<std::byte*>(data);
-        detail::count_allocation(tag_, bytes_);
+        if (tag_ >= 0) detail::count_allocation(tag_, bytes_);
     }
     ~Arena() override {
-        detail::count_release(tag_, bytes_);
+        if (tag_ >= 0) detail::count_release(tag_, bytes_);
         try {
             make_current(device_);
             check(driver().cuMemFree(address(data_)), "cuMemFree");  // waits for the device

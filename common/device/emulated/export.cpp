@@ -101,7 +101,7 @@ Arenas& arenas() {
 class Arena final : public ExportArena::Impl {
   public:
     Arena(Device device, std::size_t bytes, std::string_view tag)
-        : device_(device), file_("tandem:emulated", bytes), tag_(detail::memory_tag(tag)) {
+        : device_(device), file_("tandem:emulated", bytes), tag_(tag.empty() ? -1 : detail::memory_tag(tag)) {
         try {
             take(device, bytes);
         } catch (const OutOfMemory& error) {
@@ -113,7 +113,7 @@ class Arena final : public ExportArena::Impl {
             emulated::give_back(device, bytes);
             throw;
         }
-        detail::count_allocation(tag_, bytes);
+        if (tag_ >= 0) detail::count_allocation(tag_, bytes);
         const std::lock_guard lock(arenas().mutex);
         arenas().by_address[data_] = this;
     }
@@ -125,7 +125,7 @@ class Arena final : public ExportArena::Impl {
         detail::drain_emulated_streams(device_);
         unmap(data_, file_.bytes());
         emulated::give_back(device_, file_.bytes());
-        detail::count_release(tag_, file_.bytes());
+        if (tag_ >= 0) detail::count_release(tag_, file_.bytes());
     }
     Arena(const Arena&) = delete;
     Arena& operator=(const Arena&) = delete;

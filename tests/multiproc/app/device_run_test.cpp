@@ -71,6 +71,14 @@ TEST_F(DeviceRun, FourRanksOnTwoGpus) {
                         2);
 }
 
+TEST_F(DeviceRun, EnginesReadTheShardsThemselves) {
+    expect_the_cpus_run({"mesh.dp=2", "mesh.cp=1", "sync.mode=direct"}, 1);
+}
+
+TEST_F(DeviceRun, EnginesReadTheirWeightsInPlace) {
+    expect_the_cpus_run({"mesh.dp=2", "mesh.cp=1", "sync.mode=alias", "engine.dtype=bf16"}, 1);
+}
+
 TEST_F(DeviceRun, ReplicasAndZigzagOnOneGpu) {
     expect_the_cpus_run({"mesh.dp=2", "mesh.dp_replicate=2", "mesh.cp=2", "train.context_mode=zigzag",
                          "sync.mode=delta", "train.reduce_every_micro_batch=false", "train.micro_batch=5"},
@@ -105,7 +113,6 @@ TEST_F(DeviceRun, IsRefusedWhereItCannotWorkBeforeAnythingStarts) {
     EXPECT_THAT(refusal({"device=cuda", "memory.offload=optimizer"}, emulated), HasSubstr("memory.offload"));
     EXPECT_THAT(refusal({"device=cuda", "memory.engine_sleep=all"}, emulated),
                 HasSubstr("memory.engine_sleep"));
-    EXPECT_THAT(refusal({"device=cuda", "sync.mode=alias"}, emulated), HasSubstr("sync.mode"));
 }
 
 }  // namespace

@@ -67,6 +67,16 @@ class TestTarget final : public WeightTarget {
         owner_ = std::move(owner);
     }
 
+    void lose_weights(const std::string& reason) override {
+        const std::lock_guard lock(mutex_);
+        require(!updating_, "weights lost while an update is open");
+        refusing_ = true;
+        version_ = 0;
+        reason_ = reason;
+        for (std::size_t i = 0; i < reading_.size(); ++i) reading_[i] = weights_[i].memory;
+        owner_.reset();
+    }
+
     void set_paused(bool paused) {
         const std::lock_guard lock(mutex_);
         paused_ = paused;
