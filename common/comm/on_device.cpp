@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/comm/gpu_identity.h"
 #include "common/comm/host_identity.h"
 #include "common/comm/launch.h"
 #include "common/comm/nccl/communicator.h"
@@ -14,19 +15,6 @@
 
 namespace tandem::comm {
 namespace {
-
-// The GPU as others would name it: CUDA_VISIBLE_DEVICES renumbers.
-std::string gpu_name(Device device) {
-    std::string index = std::to_string(device.index);
-    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-    if (visible != nullptr && *visible != '\0' && !is_emulated(device)) {
-        std::string list = visible;
-        for (int skip = 0; skip < device.index && list.find(',') != std::string::npos; ++skip)
-            list = list.substr(list.find(',') + 1);
-        index = list.substr(0, list.find(','));
-    }
-    return "gpu " + index;
-}
 
 struct Seat {  // of one rank
     std::array<char, 160> host{};
@@ -48,7 +36,7 @@ std::shared_ptr<Communicator> for_device(std::shared_ptr<Communicator> world, De
     const std::string wanted = variable == nullptr ? "" : variable;
     Seat own;
     put(own.host, host_identity());
-    put(own.gpu, gpu_name(device));
+    put(own.gpu, gpu_identity(device));
     own.emulated = is_emulated(device);
     std::string why_not;
     try {

@@ -1,5 +1,7 @@
 #include "engine_adapter/receiver/attachment.h"
 
+#include <algorithm>
+
 #include "engine_adapter/receiver/coverage.h"
 
 namespace tandem::engine {
@@ -32,6 +34,7 @@ std::span<const Transfer> Attachment::bucket(int index) const {
 
 ConstSpan Attachment::bytes_of(std::size_t region, std::uint64_t offset, std::uint64_t bytes) const {
     if (region >= regions_->size()) throw ProtocolError(fmt::format("there is no region {}", region));
+    require_mapped();
     const std::size_t size = (*regions_)[region].memory.bytes;
     if (bytes > size || offset > size - bytes) {
         throw ProtocolError(fmt::format("{} bytes at {} are not inside the {} bytes of region {}", bytes,
@@ -40,12 +43,22 @@ ConstSpan Attachment::bytes_of(std::size_t region, std::uint64_t offset, std::ui
     return ConstSpan((*regions_)[region].memory).subspan(offset, bytes);
 }
 
-ops::CopyItem Attachment::copy_of(const Transfer& t) const {
+bool Attachment::mapped() const {
+    return std::all_of(regions_->begin(), regions_->end(),
+                       [](const MappedRegion& region) { return region.memory.data != nullptr; });
+}
+
+void Attachment::require_mapped() const {
+    if (!mapped()) throw ProtocolError("the trainer's memory is not mapped here: its bytes come over NCCL");
+}
+
+ops::CopyItem Attachment::copy_of(const Transfer& t, const std::byte* from) const {
     const WeightSlot& weight = weights_[t.tensor];
     ops::CopyItem item;
     item.from_dtype = t.from_dtype;
     item.to_dtype = weight.info.dtype;
-    item.from = {(*regions_)[t.region].memory.data + t.from, t.row_elements * dtype_size(item.from_dtype)};
+    if (from == nullptr) from = (*regions_)[t.region].memory.data + t.from;
+    item.from = {from, t.row_elements * dtype_size(item.from_dtype)};
     item.to = weight.memory.subspan(t.to, t.row_elements * dtype_size(item.to_dtype));
     item.rows = static_cast<std::int64_t>(t.rows);
     item.from_stride = t.from_stride;
@@ -63,6 +76,7 @@ ops::CopyItem Attachment::reading_of(const Transfer& t) const {
 }
 
 std::vector<Span> Attachment::in_place(std::uint64_t shift) const {
+    require_mapped();
     std::vector<Span> result;
     result.reserve(weights_.size());
     for (std::size_t i = 0; i < weights_.size(); ++i) {

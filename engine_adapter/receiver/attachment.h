@@ -24,11 +24,14 @@ class Attachment {
         return regions_->empty() ? Device{} : regions_->front().device;
     }                                                   // of all regions
     std::span<const Transfer> bucket(int index) const;  // of the plan; index must exist
-    // Bytes of a region. Throws ProtocolError when they are not inside it.
+    // Whether the regions are memory that this process reaches; else a bucket's bytes are brought
+    // (incoming.h).
+    bool mapped() const;
+    // Bytes of a region. Throws ProtocolError when they are not inside it, or not mapped.
     ConstSpan bytes_of(std::size_t region, std::uint64_t offset, std::uint64_t bytes) const;
 
-    // From the region into the engine's own memory.
-    ops::CopyItem copy_of(const Transfer& transfer) const;
+    // From the region into the engine's own memory; `from`: where a region that is not mapped has them.
+    ops::CopyItem copy_of(const Transfer& transfer, const std::byte* from = nullptr) const;
     // The engine's own memory read again, to be checksummed.
     ops::CopyItem reading_of(const Transfer& transfer) const;
 
@@ -45,6 +48,7 @@ class Attachment {
         const Transfer* first = nullptr;
         const Transfer* misfit = nullptr;  // the first transfer that does not lie so
     };
+    void require_mapped() const;
     const std::vector<WeightSlot>& weights_;
     std::shared_ptr<std::vector<MappedRegion>> regions_;
     TransferPlan plan_;

@@ -5,6 +5,7 @@
 #include "common/error.h"
 #include "common/http/client.h"
 #include "engine_adapter/transport/cuda_ipc/transport.h"
+#include "engine_adapter/transport/nccl/transport.h"
 #include "engine_adapter/transport/shm/transport.h"
 #include "engine_adapter/transport/shm/wire.h"
 
@@ -36,6 +37,14 @@ class ReceiverClient final : public Engine {
         transport_ = make_transport(device_);
     }
 
+    const std::shared_ptr<Connection>& connection() const { return connection_; }
+    // From now on buckets go through this group, as its engine rank `engine`.
+    void join(const std::shared_ptr<NcclGroup>& group, int engine) {
+        transport_ = std::make_unique<NcclTransport>(connection_, group, engine);
+        over_nccl_ = true;
+        capabilities_.alias = false;
+    }
+
     const Capabilities& capabilities() const override { return capabilities_; }
     std::string peer() const override { return connection_->peer(); }
 
@@ -48,7 +57,7 @@ class ReceiverClient final : public Engine {
 
     void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override {
         const Device from = regions.empty() ? Device{} : regions.front().device;
-        if (from.type == device_.type) return transport_->stage(regions, plan, deadline);
+        if (over_nccl_ || from.type == device_.type) return transport_->stage(regions, plan, deadline);
         auto transport = make_transport(from);
         transport->stage(regions, plan, deadline);
         transport_ = std::move(transport);
@@ -127,6 +136,7 @@ class ReceiverClient final : public Engine {
     std::unique_ptr<GenerationControl> control_;
     Capabilities capabilities_;
     Device device_;  // of the regions that are attached
+    bool over_nccl_ = false;
     std::unique_ptr<BucketRequests> transport_;
 };
 
@@ -136,6 +146,24 @@ std::unique_ptr<Engine> connect_receiver(const std::string& address, Deadline de
                                          std::unique_ptr<GenerationControl> control) {
     return std::make_unique<ReceiverClient>(Channel::connect(address, deadline), std::move(control),
                                             deadline);
+}
+
+std::vector<std::unique_ptr<Engine>> connect_over_nccl(const std::vector<std::string>& addresses,
+                                                       const NcclOptions& options, Deadline deadline) {
+    std::vector<std::unique_ptr<ReceiverClient>> clients;
+    std::vector<std::shared_ptr<Connection>> connections;
+    for (const std::string& address : addresses) {
+        clients.push_back(
+            std::make_unique<ReceiverClient>(Channel::connect(address, deadline), nullptr, deadline));
+        connections.push_back(clients.back()->connection());
+    }
+    const auto group = std::make_shared<NcclGroup>(std::move(connections), options);
+    std::vector<std::unique_ptr<Engine>> engines;
+    for (auto& client : clients) {
+        client->join(group, static_cast<int>(engines.size()));
+        engines.push_back(std::move(client));
+    }
+    return engines;
 }
 
 std::unique_ptr<Engine> connect_tandem(const std::string& url, Deadline deadline) {

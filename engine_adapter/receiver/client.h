@@ -3,8 +3,10 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine_adapter/engine.h"
+#include "engine_adapter/transport/nccl/group.h"
 
 namespace tandem::engine {
 
@@ -24,5 +26,11 @@ std::unique_ptr<Engine> connect_tandem(const std::string& url, Deadline deadline
 // A receiver by its address ("unix-abstract:NAME"). Without `control`, pause and resume do nothing.
 std::unique_ptr<Engine> connect_receiver(const std::string& address, Deadline deadline,
                                          std::unique_ptr<GenerationControl> control = nullptr);
+
+// Several engine ranks that take buckets over one NCCL group: this process is its rank 0, engine rank i rank
+// 1 + i. Each needs a GPU of its own. The group is formed when the first of them is attached. They cannot
+// read weights in place, and take only memory of this process.
+std::vector<std::unique_ptr<Engine>> connect_over_nccl(const std::vector<std::string>& addresses,
+                                                       const NcclOptions& options, Deadline deadline);
 
 }  // namespace tandem::engine

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <deque>
 #include <optional>
 #include <thread>
 
@@ -25,6 +26,13 @@ int default_copy_threads() {
     return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 4u));
 }
 
+// Whoever says this does not wait for the bytes of a bucket any more.
+bool moves_on(const nlohmann::json& request) {
+    const std::string& op = wire::string_field(request, "op");
+    return op == "abort" || op == "begin" || op == "attach" || op == "release" || op == "join" ||
+           op == "leave";
+}
+
 }  // namespace
 
 class Receiver::Impl {
@@ -32,7 +40,7 @@ class Receiver::Impl {
     Impl(WeightTarget& target, const ReceiverOptions& options)
         : updater_(target, options.copy_threads > 0 ? options.copy_threads : default_copy_threads(),
                    options.link_bytes_per_s),
-          requests_(updater_, options.engine, options.depth),
+          requests_(updater_, options.engine, options.depth, options.nccl, [this] { look_ahead(); }),
           listener_(listen_abstract()),
           stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
         if (!stop_) throw SystemError("eventfd", errno);
@@ -50,6 +58,11 @@ class Receiver::Impl {
     // Sleeps until somebody connects, the trainer says something, or the receiver is to stop.
     void run() {
         for (;;) {
+            while (!ahead_.empty()) {
+                Message message = std::move(ahead_.front());
+                ahead_.pop_front();
+                serve(message);
+            }
             std::array<pollfd, 3> fds{pollfd{stop_.get(), POLLIN, 0},
                                       pollfd{listener_.socket.get(), POLLIN, 0},
                                       pollfd{trainer_ ? trainer_->fd() : -1, POLLIN, 0}};
@@ -88,32 +101,68 @@ class Receiver::Impl {
     // One message of the trainer. An error of the request goes back to it; a message that is none ends the
     // connection.
     void serve_one() {
-        std::int64_t id = 0;
         try {
             Message message = trainer_->receive("request", Deadline::after(kFrameDeadline));
-            id = wire::integer_field(message.header, "id", 1);
-            try {
-                std::vector<std::byte> payload;
-                nlohmann::json reply = requests_.answer(message, payload);
-                reply["id"] = id;
-                reply["ok"] = true;
-                send(reply, {payload.data(), payload.size()});
-            } catch (const MalformedMessage&) {
-                throw;
-            } catch (const TransportError&) {
-                throw;
-            } catch (const std::exception& error) {
-                send(wire::error_reply(id, error), {});
-            }
+            serve(message);
         } catch (const MalformedMessage& error) {
-            try {
-                send(wire::error_reply(id, error), {});
-            } catch (const std::exception&) {  // it does not even listen
-            }
-            drop_trainer(error.what());
+            refuse(0, error);
         } catch (const std::exception& error) {
             drop_trainer(error.what());
         }
+    }
+
+    void serve(Message& message) {
+        std::int64_t id = 0;
+        try {
+            id = wire::integer_field(message.header, "id", 1);
+            std::vector<std::byte> payload;
+            nlohmann::json reply;
+            try {
+                reply = requests_.answer(message, payload);
+                reply["id"] = id;
+                reply["ok"] = true;
+            } catch (const MalformedMessage&) {
+                throw;
+            } catch (const std::exception& error) {
+                if (lost_) throw;
+                payload.clear();
+                reply = wire::error_reply(id, error);
+            }
+            send(reply, {payload.data(), payload.size()});
+        } catch (const MalformedMessage& error) {
+            refuse(id, error);
+        } catch (const std::exception& error) {
+            drop_trainer(error.what());
+        }
+    }
+
+    // What the trainer says while its last request waits for bytes that come by another way. Throws when they
+    // are not waited for any more: it has gone on, or away, or the receiver is to stop.
+    void look_ahead() {
+        constexpr std::size_t kMaxAhead = 256;
+        lost_ = true;  // what is thrown here says so, but for the last
+        pollfd stopping{stop_.get(), POLLIN, 0};
+        if (::poll(&stopping, 1, 0) > 0) throw TransportError("the trainer", "request", "stopping");
+        while (ahead_.size() < kMaxAhead && trainer_->readable()) {
+            Message message = trainer_->receive("request", Deadline::after(kFrameDeadline));
+            if (wire::string_field(message.header, "op") == "here") {
+                send({{"id", wire::integer_field(message.header, "id", 1)}, {"ok", true}}, {});
+            } else {
+                ahead_.push_back(std::move(message));
+            }
+        }
+        lost_ = false;
+        if (std::any_of(ahead_.begin(), ahead_.end(), [](const Message& m) { return moves_on(m.header); }))
+            throw Error("the trainer gave up what it had announced");
+    }
+
+    // What was sent is no message: says so, and ends the connection.
+    void refuse(std::int64_t id, const MalformedMessage& error) {
+        try {
+            send(wire::error_reply(id, error), {});
+        } catch (const std::exception&) {  // it does not even listen
+        }
+        drop_trainer(error.what());
     }
 
     void send(const nlohmann::json& reply, ConstSpan payload) {
@@ -121,7 +170,9 @@ class Receiver::Impl {
     }
 
     void drop_trainer(const std::string& reason) {
-        updater_.lose_trainer(reason);
+        requests_.lose_trainer(reason);
+        ahead_.clear();
+        lost_ = false;
         trainer_.reset();
     }
 
@@ -130,7 +181,9 @@ class Receiver::Impl {
     Listener listener_;
     FileDescriptor stop_;
     std::optional<Channel> trainer_;
-    std::thread thread_;  // last: joined before anything that it uses goes away
+    std::deque<Message> ahead_;  // received, not yet served
+    bool lost_ = false;          // the connection, while a request was waiting
+    std::thread thread_;         // last: joined before anything that it uses goes away
 };
 
 Receiver::Receiver(WeightTarget& target, ReceiverOptions options)

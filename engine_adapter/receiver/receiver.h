@@ -17,6 +17,7 @@
 #include <memory>
 #include <string>
 
+#include "common/comm/nccl/api.h"
 #include "engine_adapter/receiver/weight_target.h"
 
 namespace tandem::engine {
@@ -26,6 +27,7 @@ struct ReceiverOptions {
     int depth = 4;                  // Capabilities::depth
     int copy_threads = 0;           // threads that copy one bucket; 0: the machine's cores, at most 4
     double link_bytes_per_s = 0;    // as if trainer and engine were joined by such a link; 0: no limit
+    const comm::nccl::Api* nccl = nullptr;  // its functions; null: as they are found when first needed
 };
 
 class Receiver {

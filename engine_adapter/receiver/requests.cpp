@@ -27,14 +27,26 @@ json milliseconds(double ms) {
     return {{"ms", ms}};
 }
 
+class OverNccl final : public Incoming {
+  public:
+    OverNccl(NcclMember& member, NcclForm form, Deadline deadline, const std::function<void()>& look)
+        : member_(member), form_(form), deadline_(deadline), look_(look) {}
+    void bring(int bucket) override { member_.bring(bucket, form_, deadline_, look_); }
+    const std::byte* at(const Transfer& t) const override { return member_.at(t.region, t.from); }
+
+  private:
+    NcclMember& member_;
+    const NcclForm form_;
+    const Deadline deadline_;
+    const std::function<void()>& look_;
+};
+
 }  // namespace
 
 json Requests::answer(Message& message, std::vector<std::byte>& payload) {
     const json& header = message.header;
     const std::string& op = wire::string_field(header, "op");
-    if (op == "bucket") {
-        return milliseconds(updater_.bucket(wire::integer_field(header, "index", 0), checksums_of(message)));
-    }
+    if (op == "bucket") return bucket(message);
     if (op == "delta") {
         return milliseconds(
             updater_.delta(wire::integer_field(header, "index", 0), list_of<DeltaEntry>(message, "entries")));
@@ -50,6 +62,7 @@ json Requests::answer(Message& message, std::vector<std::byte>& payload) {
         attach(message);
     } else if (op == "release") {
         updater_.release();
+        member_.forget();
     } else if (op == "begin") {
         updater_.begin(wire::integer_field(header, "version", 1));
     } else if (op == "adopt") {
@@ -60,6 +73,14 @@ json Requests::answer(Message& message, std::vector<std::byte>& payload) {
         updater_.commit(version, ops::checksum_from_hex(wire::string_field(header, "manifest")));
     } else if (op == "abort") {
         updater_.abort(wire::string_field(header, "reason"));
+    } else if (op == "seat") {
+        return {{"seat", member_.seat()}};
+    } else if (op == "join") {
+        join(header);
+    } else if (op == "leave") {
+        member_.leave();
+    } else if (op == "here") {
+        // it is
     } else if (op == "checksums") {
         const std::vector<ops::Checksum> all = updater_.checksums();
         const ConstSpan bytes = wire::as_bytes(std::span<const ops::Checksum>(all));
@@ -86,7 +107,8 @@ void Requests::attach(Message& message) {
             throw MalformedMessage(fmt::format("attach of a region of {} bytes", bytes));
     }
     const bool on_gpu = message.header.contains("gpu");
-    if (!on_gpu && sizes.size() != message.fds.size()) {
+    const bool over_nccl = message.header.contains("nccl");
+    if (!on_gpu && !over_nccl && sizes.size() != message.fds.size()) {
         throw MalformedMessage(
             fmt::format("attach of {} regions with {} file descriptors", sizes.size(), message.fds.size()));
     }
@@ -94,8 +116,45 @@ void Requests::attach(Message& message) {
     const auto buckets = static_cast<std::size_t>(wire::integer_field(message.header, "buckets", 0));
     TransferPlan plan =
         wire::unpack_plan({message.payload.data(), message.payload.size()}, transfers, buckets);
+    if (over_nccl) {
+        member_.seat();  // there is a GPU
+        std::vector<MappedRegion> regions;
+        for (const std::int64_t bytes : sizes)
+            regions.push_back({{nullptr, static_cast<std::size_t>(bytes)}, updater_.device(), nullptr});
+        updater_.attach(std::move(regions), std::move(plan));
+        over_nccl_ = true;
+        return member_.prepare(updater_.plan());
+    }
     updater_.attach(on_gpu ? map_on_gpu(message.header, sizes) : map_on_cpu(message.fds, sizes),
                     std::move(plan));
+    over_nccl_ = false;
+    member_.forget();
+}
+
+void Requests::join(const json& header) {
+    constexpr std::int64_t kMaxRanks = 1 << 16;
+    const std::int64_t size = wire::integer_field(header, "size", 2);
+    const std::int64_t rank = wire::integer_field(header, "rank", 1);
+    if (size > kMaxRanks || rank >= size)
+        throw MalformedMessage(fmt::format("rank {} of {} in an NCCL group", rank, size));
+    member_.join(wire::id_from_hex(wire::string_field(header, "unique_id")), static_cast<int>(rank),
+                 static_cast<int>(size), wire::deadline_field(header), look_);
+}
+
+json Requests::bucket(const Message& message) {
+    const std::int64_t index = wire::integer_field(message.header, "index", 0);
+    const std::vector<ops::Checksum> checksums = checksums_of(message);
+    if (!over_nccl_) return milliseconds(updater_.bucket(index, checksums));
+    OverNccl incoming(member_, wire::form_from_name(wire::string_field(message.header, "form")),
+                      wire::deadline_field(message.header), look_);
+    return milliseconds(updater_.bucket(index, checksums, &incoming));
+}
+
+void Requests::lose_trainer(const std::string& reason) {
+    updater_.lose_trainer(reason);
+    member_.drop();
+    member_.forget();
+    over_nccl_ = false;
 }
 
 std::vector<MappedRegion> Requests::map_on_cpu(std::vector<FileDescriptor>& fds,

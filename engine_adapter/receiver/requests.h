@@ -1,24 +1,33 @@
 // A trainer's message (transport/shm/wire.h) turned into a call of the updater, and its result into a reply.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "engine_adapter/receiver/updater.h"
+#include "engine_adapter/transport/nccl/member.h"
 #include "engine_adapter/transport/shm/channel.h"
 
 namespace tandem::engine {
 
 class Requests {
   public:
-    // `updater` is borrowed. engine, depth: what hello tells.
-    Requests(Updater& updater, std::string engine, int depth)
-        : updater_(updater), engine_(std::move(engine)), depth_(depth) {}
+    // `updater` is borrowed. engine, depth: what hello tells. nccl: its functions, null: as they are found.
+    // look: called while a request waits for bytes that the channel does not carry; ends it by throwing.
+    Requests(Updater& updater, std::string engine, int depth, const comm::nccl::Api* nccl,
+             std::function<void()> look)
+        : updater_(updater),
+          engine_(std::move(engine)),
+          depth_(depth),
+          look_(std::move(look)),
+          member_(updater.device(), nccl) {}
 
     // The reply's fields; fills its payload. Throws MalformedMessage when the message makes no sense, and
     // whatever the updater throws.
     nlohmann::json answer(Message& message, std::vector<std::byte>& payload);
+    void lose_trainer(const std::string& reason);  // what belongs to it ends
 
   private:
     nlohmann::json hello(const nlohmann::json& header) const;
@@ -27,11 +36,16 @@ class Requests {
                                          const std::vector<std::int64_t>& sizes) const;
     std::vector<MappedRegion> map_on_gpu(const nlohmann::json& header,
                                          const std::vector<std::int64_t>& sizes);
+    nlohmann::json bucket(const Message& message);
+    void join(const nlohmann::json& header);
     nlohmann::json probe(const nlohmann::json& header);
 
     Updater& updater_;
     const std::string engine_;
     const int depth_;
+    const std::function<void()> look_;
+    NcclMember member_;
+    bool over_nccl_ = false;  // what is attached
 };
 
 }  // namespace tandem::engine

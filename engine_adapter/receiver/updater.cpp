@@ -143,11 +143,11 @@ void Updater::begin(std::int64_t version) {
     probe_memory_ = {};
 }
 
-double Updater::bucket(std::int64_t index, std::span<const ops::Checksum> checksums) {
+double Updater::bucket(std::int64_t index, std::span<const ops::Checksum> checksums, Incoming* incoming) {
     require_open("a bucket");
     return attempt([&] {
         update_->admit(index, checksums);
-        copy_verified(index, checksums);
+        copy_verified(index, checksums, incoming);
     });
 }
 

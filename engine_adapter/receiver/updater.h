@@ -25,6 +25,7 @@
 #include "engine_adapter/receiver/attachment.h"
 #include "engine_adapter/receiver/copier.h"
 #include "engine_adapter/receiver/handles.h"
+#include "engine_adapter/receiver/incoming.h"
 #include "engine_adapter/receiver/update.h"
 
 namespace tandem::engine {
@@ -36,10 +37,12 @@ class Updater {
 
     Capabilities capabilities(const std::string& engine, int depth) const;
     Held held() const;
+    Device device() const { return copier_.device(); }  // of the weights
     // The trainer's GPU memory, on the weights' device. Throws ProtocolError (the weights are on the CPU),
     // IpcRefused.
     MappedRegion map(const RegionHandle& handle, std::size_t bytes);
     void attach(std::vector<MappedRegion> regions, TransferPlan plan);
+    const TransferPlan& plan() const { return attached_->plan(); }  // attached
     // The trainer is about to free its memory: lets go of it. What the engine reads in a GPU's is copied home
     // first, as the version that it is; the engine must be paused then.
     void release();
@@ -50,7 +53,8 @@ class Updater {
     double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes);
 
     void begin(std::int64_t version);
-    double bucket(std::int64_t index, std::span<const ops::Checksum> checksums);
+    // `incoming`: brings the bytes, where regions are not mapped.
+    double bucket(std::int64_t index, std::span<const ops::Checksum> checksums, Incoming* incoming = nullptr);
     double delta(std::int64_t index, std::span<const DeltaEntry> entries);
     double verify(std::span<const ops::Checksum> checksums);
     void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums);
@@ -69,7 +73,7 @@ class Updater {
     template <typename Work>
     double attempt(Work&& work);
 
-    void copy_verified(std::int64_t index, std::span<const ops::Checksum> checksums);
+    void copy_verified(std::int64_t index, std::span<const ops::Checksum> checksums, Incoming* incoming);
     void apply_verified(std::int64_t index, std::span<const DeltaEntry> entries);
     void check_delta(std::int64_t index, const DeltaEntry& entry) const;
     void compare_own(std::span<const ops::Checksum> checksums);

@@ -17,13 +17,16 @@ constexpr std::uint64_t kMaxProbePiece = 256u << 20;
 
 }  // namespace
 
-void Updater::copy_verified(std::int64_t index, std::span<const ops::Checksum> checksums) {
+void Updater::copy_verified(std::int64_t index, std::span<const ops::Checksum> checksums,
+                            Incoming* incoming) {
     const trace::Scope scope("copy bucket " + std::to_string(index), "copy");
     const std::span<const Transfer> transfers = attached_->bucket(static_cast<int>(index));
     if (transfers.empty()) return;
+    if (incoming != nullptr) incoming->bring(static_cast<int>(index));
     write_own_memory();
-    const auto& found = copier_.copy(attached_->device(), transfers.size(),
-                                     [&](std::size_t i) { return attached_->copy_of(transfers[i]); });
+    const auto& found = copier_.copy(attached_->device(), transfers.size(), [&](std::size_t i) {
+        return attached_->copy_of(transfers[i], incoming != nullptr ? incoming->at(transfers[i]) : nullptr);
+    });
     for (std::size_t i = 0; i < transfers.size(); ++i) {
         if (found[i] == checksums[i]) continue;
         throw ProtocolError(

@@ -3,13 +3,10 @@
 #include "engine_adapter/transport/shm/wire.h"
 
 namespace tandem::engine {
-namespace {
 
-std::string phase_of(int bucket) {
+std::string BucketRequests::phase_of(int bucket) {
     return "load bucket " + std::to_string(bucket);
 }
-
-}  // namespace
 
 void BucketRequests::require_stageable(const TransferPlan& plan) const {
     require(!plan.first.empty(), "a plan without the start of its first bucket");
@@ -30,16 +27,29 @@ void BucketRequests::require_free(int bucket) const {
     require(!in_flight_.contains(bucket), "bucket {} is in flight already", bucket);
 }
 
-void BucketRequests::post(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
+void BucketRequests::require_postable(int bucket, std::span<const ops::Checksum> checksums) const {
     require_free(bucket);
     require(bucket >= 0 && static_cast<std::size_t>(bucket) + 1 < first_.size(), "bucket {} of {}", bucket,
             first_.size() - 1);
     const auto at = static_cast<std::size_t>(bucket);
     require(checksums.size() == first_[at + 1] - first_[at], "{} checksums for the {} transfers of bucket {}",
             checksums.size(), first_[at + 1] - first_[at], bucket);
-    in_flight_[bucket] =
-        connection_->post({{"op", "bucket"}, {"index", bucket}, {"checksums", checksums.size()}},
-                          wire::as_bytes(checksums), {}, phase_of(bucket), deadline);
+}
+
+std::int64_t BucketRequests::post_request(nlohmann::json header, int bucket,
+                                          std::span<const ops::Checksum> checksums, Deadline deadline) {
+    header["op"] = "bucket";
+    header["index"] = bucket;
+    header["checksums"] = checksums.size();
+    const std::int64_t request =
+        connection_->post(std::move(header), wire::as_bytes(checksums), {}, phase_of(bucket), deadline);
+    in_flight_[bucket] = request;
+    return request;
+}
+
+void BucketRequests::post(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
+    require_postable(bucket, checksums);
+    post_request(nlohmann::json::object(), bucket, checksums, deadline);
 }
 
 void BucketRequests::post_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) {
@@ -68,6 +78,13 @@ double BucketRequests::wait(int bucket, Deadline deadline) {
     const std::int64_t request = request_of(bucket);
     in_flight_.erase(bucket);
     return wire::number_field(connection_->wait(request, phase_of(bucket), deadline).header, "ms");
+}
+
+void BucketRequests::drop(int bucket) {
+    const auto found = in_flight_.find(bucket);
+    if (found == in_flight_.end()) return;
+    connection_->forget(found->second);
+    in_flight_.erase(found);
 }
 
 void BucketRequests::release() {

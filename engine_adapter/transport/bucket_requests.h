@@ -31,9 +31,17 @@ class BucketRequests : public Transport {
     // Tells the engine of the plan, and of the regions as `header` and `fds` name them.
     void attach(nlohmann::json header, std::span<const int> fds, const TransferPlan& plan, Deadline deadline);
 
+    // The parts of post and wait, for who does more in between.
+    void require_postable(int bucket, std::span<const ops::Checksum> checksums) const;
+    std::int64_t post_request(nlohmann::json header, int bucket, std::span<const ops::Checksum> checksums,
+                              Deadline deadline);  // `header`: fields beside a bucket's own
+    std::int64_t request_of(int bucket) const;     // throws InvalidArgument: not in flight
+    void drop(int bucket);                         // forgets what is in flight under that number
+    bool any_in_flight() const { return !in_flight_.empty(); }
+    static std::string phase_of(int bucket);
+
   private:
     void require_free(int bucket) const;
-    std::int64_t request_of(int bucket) const;
 
     std::shared_ptr<Connection> connection_;
     std::vector<std::uint64_t> first_{0};    // of the staged plan

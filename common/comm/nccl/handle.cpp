@@ -24,14 +24,14 @@ void Handle::fail(const Api& api, Result result, const std::string& phase, const
 }
 
 Handle::Handle(const Api& api, const UniqueId& id, int rank, int size, const std::string& name,
-               Deadline deadline)
+               Deadline deadline, const Check& check)
     : api_(api), name_(name) {
     const std::string phase = fmt::format("init of '{}'", name);
     Config config;
     config.blocking = 0;
     const Result result = api_.comm_init_rank_config(&comm_, size, id, rank, &config);
     try {
-        settle(result, phase, deadline);
+        settle(result, phase, deadline, check);
     } catch (...) {
         abort();  // no destructor will
         throw;
@@ -58,7 +58,7 @@ Handle::~Handle() {
     }
 }
 
-void Handle::settle(Result result, const std::string& phase, Deadline deadline) {
+void Handle::settle(Result result, const std::string& phase, Deadline deadline, const Check& check) {
     for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
         if (result != Result::success && result != Result::in_progress)
             fail(api_, result, phase, last_error());
@@ -71,6 +71,7 @@ void Handle::settle(Result result, const std::string& phase, Deadline deadline) 
         }
         if (result == Result::success) return;
         if (result != Result::in_progress) continue;
+        if (check) check();
         if (deadline.passed())
             throw DeadlineExceeded("a peer", phase, "NCCL is still in progress at the deadline");
         std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, deadline.left()));
@@ -78,7 +79,7 @@ void Handle::settle(Result result, const std::string& phase, Deadline deadline) 
 }
 
 void Handle::launch(const std::string& phase, Deadline deadline,
-                    const std::function<Result(const Api&, Comm)>& calls) {
+                    const std::function<Result(const Api&, Comm)>& calls, const Check& check) {
     Result result = Result::success;
     {
         const std::lock_guard lock(mutex_);
@@ -90,7 +91,7 @@ void Handle::launch(const std::string& phase, Deadline deadline,
         const bool refused = called != Result::success && called != Result::in_progress;
         result = refused ? called : ended;
     }
-    settle(result, phase, deadline);
+    settle(result, phase, deadline, check);
 }
 
 Result Handle::state() {
@@ -118,6 +119,14 @@ void Handle::register_memory(Span memory) {
         spdlog::debug("NCCL does not register {} bytes on '{}': {}", memory.bytes, name_,
                       api_.get_error_string(result));
     }
+}
+
+void Handle::deregister_memory(const std::byte* memory) {
+    const std::lock_guard lock(mutex_);
+    const auto found = registered_.find(const_cast<std::byte*>(memory));
+    if (aborted() || found == registered_.end()) return;
+    if (found->second != nullptr) api_.comm_deregister(comm_, found->second);
+    registered_.erase(found);
 }
 
 void Handle::abort() noexcept {

@@ -16,9 +16,13 @@ namespace tandem::comm::nccl {
 
 class Handle {
   public:
+    // Called from time to time while a call waits for NCCL, which does not know what else went wrong: ends
+    // the wait by throwing.
+    using Check = std::function<void()>;
+
     // Collective. Throws DeadlineExceeded when the others do not come, TransportError, CudaError.
-    Handle(const Api& api, const UniqueId& id, int rank, int size, const std::string& name,
-           Deadline deadline);
+    Handle(const Api& api, const UniqueId& id, int rank, int size, const std::string& name, Deadline deadline,
+           const Check& check = {});
     // Finalizes, unless aborted: pending work may still finish, for a while.
     ~Handle();
     Handle(const Handle&) = delete;
@@ -28,13 +32,14 @@ class Handle {
     // Runs `calls` between group start and end, one launch for all of them, then waits until NCCL has
     // launched. `calls` answers the first result that is neither success nor in progress.
     void launch(const std::string& phase, Deadline deadline,
-                const std::function<Result(const Api&, Comm)>& calls);
+                const std::function<Result(const Api&, Comm)>& calls, const Check& check = {});
     // The asynchronous state, for whoever watches: success, in_progress, or what went wrong. After an abort:
     // success.
     Result state();
     std::string last_error() const;
     // Registers the memory once; nothing where NCCL does not offer it or refuses.
     void register_memory(Span memory);
+    void deregister_memory(const std::byte* memory);  // before it is freed
 
     void abort() noexcept;
     bool aborted() const { return aborted_.load(); }
@@ -45,7 +50,7 @@ class Handle {
 
   private:
     // Waits until nothing is in progress any more.
-    void settle(Result result, const std::string& phase, Deadline deadline);
+    void settle(Result result, const std::string& phase, Deadline deadline, const Check& check = {});
 
     const Api& api_;
     const std::string name_;

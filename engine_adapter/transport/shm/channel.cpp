@@ -86,8 +86,12 @@ void Channel::wait_for(short events, const std::string& phase, Deadline deadline
 }
 
 bool Channel::readable() const {
+    return wait_readable({});
+}
+
+bool Channel::wait_readable(std::chrono::nanoseconds time) const {
     pollfd fd{socket_.get(), POLLIN, 0};
-    return ::poll(&fd, 1, 0) > 0;
+    return ::poll(&fd, 1, poll_timeout(Deadline::after(time))) > 0;
 }
 
 bool Channel::hung_up() const {

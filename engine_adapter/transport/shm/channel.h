@@ -53,6 +53,7 @@ class Channel {
     Message receive(const std::string& phase, Deadline deadline);
     // Something (a message, or the end) is there to be received.
     bool readable() const;
+    bool wait_readable(std::chrono::nanoseconds time) const;  // the same within a time
     bool hung_up() const;  // the peer; what it sent before may still be unread
 
     // When this descriptor becomes readable every wait throws TransportError ("stopping"). Borrowed.

@@ -37,9 +37,9 @@ Message Connection::wait(std::int64_t id, const std::string& phase, Deadline dea
     }
 }
 
-bool Connection::answered(std::int64_t id) {
+bool Connection::answered(std::int64_t id, const std::string& phase) {
     while (!replies_.contains(id) && channel_.readable()) {
-        read_one("poll", Deadline::after(std::chrono::seconds(1)));  // the rest of a frame that has begun
+        read_one(phase, Deadline::after(std::chrono::seconds(1)));  // the rest of a frame that has begun
     }
     return replies_.contains(id);
 }

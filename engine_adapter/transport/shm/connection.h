@@ -23,7 +23,9 @@ class Connection {
     Message wait(std::int64_t id, const std::string& phase, Deadline deadline);
     // Reads what is there without blocking for more; true when the reply to `id` is among it (or an error is
     // certain).
-    bool answered(std::int64_t id);
+    bool answered(std::int64_t id, const std::string& phase = "poll");
+    // Until there is something to read, or the time has passed.
+    void wait_readable(std::chrono::nanoseconds time) const { channel_.wait_readable(time); }
     void forget(std::int64_t id) { replies_.erase(id); }
     Message request(nlohmann::json header, ConstSpan payload, std::span<const int> fds,
                     const std::string& phase, Deadline deadline) {

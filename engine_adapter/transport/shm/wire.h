@@ -7,13 +7,21 @@
 //   attach        regions [bytes],     transfers × 64 B,    (the regions are mapped, the plan is checked)
 //                 transfers, buckets   (buckets + 1) × 8 B
 //                 + one fd a region    (first of each)        or, of a GPU's memory, gpu [{…}]
-//                                                           (cuda_ipc/wire.h) and no fds
+//                                                           (cuda_ipc/wire.h) and no fds, or nccl: true and
+//                                                           neither (nothing is mapped)
+//   seat                                                    seat: which GPU of which host
+//   join          unique_id, rank,                          (this rank is in that NCCL group)
+//                 size, patience_ms
+//   leave                                                   (and out of it)
+//   here                                                    (also while another request waits for NCCL)
 //   release                                                 (the regions are let go)
 //   probe         offset, bytes,                            ms
 //                 piece_bytes
 //   held                                                    version, manifest (hex)
 //   begin         version                                   (weights may be overwritten from here on)
 //   bucket        index, checksums     checksums × 16 B     ms; sent when it is copied and verified
+//                 (nccl: form,
+//                 patience_ms)
 //   delta         index, entries       entries × 40 B       ms; sent when it is verified and applied
 //   verify        checksums            checksums × 16 B     ms
 //   adopt         shift, checksums     checksums × 16 B     (the target changes at commit)
@@ -35,7 +43,7 @@
 
 namespace tandem::engine::wire {
 
-inline constexpr int kProtocol = 3;
+inline constexpr int kProtocol = 4;
 
 struct PackedTransfer {
     std::uint32_t tensor = 0;

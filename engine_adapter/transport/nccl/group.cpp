@@ -1,0 +1,290 @@
+#include "engine_adapter/transport/nccl/group.h"
+
+#include <algorithm>
+
+#include "common/comm/gpu_identity.h"
+#include "common/comm/host_identity.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "engine_adapter/transport/shm/wire.h"
+
+namespace tandem::engine {
+namespace {
+
+using comm::nccl::Api;
+using comm::nccl::Comm;
+using comm::nccl::Handle;
+using comm::nccl::Result;
+using comm::nccl::Type;
+
+constexpr std::chrono::milliseconds kLook{20};  // at NCCL's state, while an answer is waited for
+constexpr std::chrono::milliseconds kRollCall{1000};
+constexpr std::chrono::seconds kLeave{6};
+
+// An engine rank answered before its bytes left: it refused them, and its answer says why.
+struct Refused {};
+
+bool failed(Result result) {
+    return result != Result::success && result != Result::in_progress;
+}
+
+}  // namespace
+
+NcclGroup::NcclGroup(std::vector<std::shared_ptr<Connection>> engines, NcclOptions options)
+    : options_(options) {
+    require(options_.device.type == DeviceType::cuda, "NCCL moves memory of GPUs, not of {}",
+            to_string(options_.device));
+    require(!engines.empty(), "an NCCL group without an engine rank");
+    for (auto& connection : engines) engines_.push_back({std::move(connection), {}});
+}
+
+NcclGroup::~NcclGroup() {
+    if (!handle_) return;
+    if (!in_flight_.empty()) {
+        give_up("the trainer ended");
+        return;
+    }
+    // The end is collective: all are told before anybody waits.
+    std::vector<std::pair<std::size_t, std::int64_t>> told;
+    const Deadline deadline = Deadline::after(kLeave);
+    try {
+        for (std::size_t e = 0; e < engines_.size(); ++e)
+            told.emplace_back(e, engines_[e].connection->post({{"op", "leave"}}, {}, {}, "leave", deadline));
+        api().native_stream(*stream_);
+        handle_.reset();
+        for (const auto& [e, request] : told) engines_[e].connection->wait(request, "leave", deadline);
+    } catch (const std::exception& error) {
+        spdlog::warn("the end of the NCCL group: {}", error.what());
+        if (handle_) give_up(error.what());
+    }
+}
+
+const Api& NcclGroup::api() {
+    if (options_.api == nullptr) options_.api = &comm::nccl::loaded();
+    return *options_.api;
+}
+
+// NCCL 2.28 refuses two ranks on one GPU, in words that do not say what to do.
+void NcclGroup::require_own_seats(const std::string& phase, Deadline deadline) {
+    if (seats_checked_) return;
+    std::vector<std::string> seats{comm::host_identity() + " " + comm::gpu_identity(options_.device)};
+    std::vector<std::string> names{"the trainer's rank 0"};
+    for (const Member& member : engines_) {
+        const Message reply = member.connection->request({{"op", "seat"}}, {}, {}, phase, deadline);
+        const std::string& seat = wire::string_field(reply.header, "seat");
+        const auto same = std::find(seats.begin(), seats.end(), seat);
+        if (same != seats.end()) {
+            throw ProtocolError(fmt::format(
+                "{} and {} are both on {}: NCCL refuses two ranks on one GPU; use the transport cuda_ipc, "
+                "or give each a GPU of its own",
+                names[static_cast<std::size_t>(same - seats.begin())], member.connection->peer(),
+                seat.substr(seat.find(' ') + 1)));
+        }
+        seats.push_back(seat);
+        names.push_back(member.connection->peer());
+    }
+    seats_checked_ = true;
+}
+
+std::vector<std::int64_t> NcclGroup::call_in(const comm::nccl::UniqueId& id, const std::string& phase,
+                                             Deadline deadline) {
+    std::vector<std::int64_t> requests;
+    for (std::size_t e = 0; e < engines_.size(); ++e) {
+        requests.push_back(engines_[e].connection->post({{"op", "join"},
+                                                         {"unique_id", wire::id_to_hex(id)},
+                                                         {"rank", e + 1},
+                                                         {"size", engines_.size() + 1},
+                                                         {"patience_ms", wire::patience_ms(deadline)}},
+                                                        {}, {}, phase, deadline));
+    }
+    return requests;
+}
+
+void NcclGroup::form(const std::string& phase, Deadline deadline) {
+    if (handle_) return;
+    require_own_seats(phase, deadline);
+    if (!stream_) stream_.emplace(Stream::make(options_.device, "nccl push"));
+    api().native_stream(*stream_);  // makes the device current
+    comm::nccl::UniqueId id{};
+    if (const Result result = api().get_unique_id(&id); result != Result::success)
+        Handle::fail(api(), result, phase, "no unique id");
+    reason_.clear();
+    const std::vector<std::int64_t> requests = call_in(id, phase, deadline);
+    std::vector<bool> heard(engines_.size());
+    const auto hear = [&] {
+        for (std::size_t e = 0; e < engines_.size(); ++e) {
+            if (heard[e] || !engines_[e].connection->answered(requests[e], phase)) continue;
+            engines_[e].connection->wait(requests[e], phase, deadline);  // throws what it refused with
+            heard[e] = true;
+        }
+    };
+    try {
+        handle_.emplace(api(), id, 0, static_cast<int>(engines_.size()) + 1, "weights", deadline, hear);
+        for (std::size_t e = 0; e < engines_.size(); ++e) {
+            if (!heard[e]) engines_[e].connection->wait(requests[e], phase, deadline);
+        }
+    } catch (const DeadlineExceeded&) {
+        late("an engine rank", phase);
+    } catch (const std::exception& error) {
+        give_up(error.what());
+        throw;
+    }
+}
+
+void NcclGroup::stage(int engine, const std::vector<Span>& regions, const TransferPlan& plan) {
+    auto& buckets = engines_[static_cast<std::size_t>(engine)].buckets;
+    buckets.clear();
+    for (std::size_t b = 0; b < plan.buckets(); ++b) {
+        const auto transfers =
+            std::span(plan.transfers).subspan(plan.first[b], plan.first[b + 1] - plan.first[b]);
+        auto& pieces = buckets.emplace_back();
+        for (const Run& run : runs_of(transfers).list)
+            pieces.push_back(regions.at(run.region).subspan(run.offset, run.bytes));
+    }
+}
+
+const std::vector<Span>& NcclGroup::pieces(int engine, int bucket) const {
+    return engines_[static_cast<std::size_t>(engine)].buckets.at(static_cast<std::size_t>(bucket));
+}
+
+bool NcclGroup::same_for_all(int bucket) const {
+    const auto& first = engines_[0].buckets;
+    return std::all_of(engines_.begin(), engines_.end(), [&](const Member& member) {
+        const auto b = static_cast<std::size_t>(bucket);
+        if (b >= first.size() || b >= member.buckets.size()) return false;
+        return std::equal(first[b].begin(), first[b].end(), member.buckets[b].begin(),
+                          member.buckets[b].end(), [](const Span& one, const Span& other) {
+                              return one.data == other.data && one.bytes == other.bytes;
+                          });
+    });
+}
+
+NcclForm NcclGroup::admit(int engine, int bucket) {
+    if (gathering_) {
+        require(gathering_->bucket == bucket && !gathering_->told.contains(engine),
+                "bucket {} for engine rank {} before every engine rank was told of bucket {}, which all get "
+                "at once",
+                bucket, engine, gathering_->bucket);
+        return NcclForm::broadcast;
+    }
+    const bool same = same_for_all(bucket);
+    const NcclForm form =
+        options_.form.value_or(same && engines_.size() > 1 ? NcclForm::broadcast : NcclForm::send);
+    require(form == NcclForm::send || same,
+            "bucket {} is not the same for every engine rank, so it cannot be broadcast", bucket);
+    if (form == NcclForm::broadcast) gathering_ = Broadcast{bucket, {}};
+    return form;
+}
+
+void NcclGroup::launch(int engine, int bucket, std::int64_t request, const std::string& phase,
+                       Deadline deadline) {
+    in_flight_[{engine, bucket}] = request;
+    if (!gathering_) return send(NcclForm::send, bucket, {{engine, request}}, phase, deadline);
+    gathering_->told.insert(engine);
+    if (gathering_->told.size() < engines_.size()) return;
+    gathering_.reset();
+    std::vector<Sending> all;
+    for (int e = 0; e < engines(); ++e) all.push_back({e, in_flight_.at({e, bucket})});
+    send(NcclForm::broadcast, bucket, all, phase, deadline);
+}
+
+void NcclGroup::send(NcclForm form, int bucket, const std::vector<Sending>& to, const std::string& phase,
+                     Deadline deadline) {
+    const std::vector<Span>& bytes = pieces(to.front().engine, bucket);
+    if (bytes.empty() || !handle_) return;  // of a group that has ended the answers will tell
+    const auto refused = [&] {
+        for (const Sending& one : to) {
+            if (connection(one.engine).answered(one.request, phase)) throw Refused{};
+        }
+    };
+    try {
+        const auto native = api().native_stream(*stream_);
+        handle_->launch(
+            phase, deadline,
+            [&](const Api& api, Comm comm) {
+                for (const Span& piece : bytes) {
+                    const Result result =
+                        form == NcclForm::broadcast
+                            ? api.broadcast(piece.data, piece.data, piece.bytes, Type::uint8, 0, comm, native)
+                            : api.send(piece.data, piece.bytes, Type::uint8, 1 + to.front().engine, comm,
+                                       native);
+                    if (failed(result)) return result;
+                }
+                return Result::success;
+            },
+            refused);
+    } catch (const Refused&) {
+        give_up(phase + " was refused");
+    } catch (const DeadlineExceeded&) {
+        late(connection(to.front().engine).peer(), phase);
+    } catch (const std::exception& error) {
+        give_up(error.what());
+        throw;
+    }
+}
+
+void NcclGroup::attend(int engine, std::int64_t request, const std::string& phase, Deadline deadline) {
+    Connection& channel = connection(engine);
+    while (!channel.answered(request, phase)) {
+        if (broken())
+            throw TransportError(channel.peer(), phase, "the NCCL group has ended: " + reason_, true);
+        const Result state = handle_ ? handle_->state() : Result::success;
+        if (failed(state)) {
+            const std::string words =
+                fmt::format("NCCL reports error {}: {}", static_cast<int>(state), handle_->last_error());
+            give_up(words);
+            throw TransportError(channel.peer(), phase, words, true);
+        }
+        if (deadline.passed()) late(channel.peer(), phase);
+        channel.wait_readable(std::min<std::chrono::nanoseconds>(kLook, deadline.left()));
+    }
+}
+
+void NcclGroup::give_up(const std::string& reason) noexcept {
+    gathering_.reset();
+    in_flight_.clear();
+    if (!handle_) return;
+    spdlog::warn("the NCCL group of the weights ends: {}", reason);
+    reason_ = reason;
+    handle_->abort();
+    handle_.reset();
+    try {
+        stream_->synchronize();  // nothing reads the regions any more
+    } catch (const std::exception& error) {
+        spdlog::warn("{}", error.what());
+    }
+}
+
+void NcclGroup::late(const std::string& waited_for, const std::string& phase) {
+    const std::vector<std::string> silent = silent_engines();
+    std::string who = silent.empty() ? waited_for : silent.front();
+    for (std::size_t i = 1; i < silent.size(); ++i) who += ", " + silent[i];
+    const std::string what = silent.empty() ? "no answer within the deadline; every engine rank still listens"
+                                            : "no answer within the deadline, nor to a roll call";
+    give_up(phase + ": " + who + " is late");
+    throw DeadlineExceeded(who, phase, what, true);
+}
+
+// NCCL does not say who is missing. An engine rank answers this also while it waits for bytes.
+std::vector<std::string> NcclGroup::silent_engines() {
+    const Deadline deadline = Deadline::after(kRollCall);
+    std::vector<std::int64_t> requests(engines_.size(), -1);
+    std::vector<std::string> silent;
+    for (std::size_t e = 0; e < engines_.size(); ++e) {
+        try {
+            requests[e] = engines_[e].connection->post({{"op", "here"}}, {}, {}, "roll call", deadline);
+        } catch (const std::exception&) {  // counts as silent below
+        }
+    }
+    for (std::size_t e = 0; e < engines_.size(); ++e) {
+        try {
+            if (requests[e] < 0) throw TransportError(engines_[e].connection->peer(), "roll call", "gone");
+            engines_[e].connection->wait(requests[e], "roll call", deadline);
+        } catch (const std::exception&) {
+            silent.push_back(engines_[e].connection->peer());
+        }
+    }
+    return silent;
+}
+
+}  // namespace tandem::engine

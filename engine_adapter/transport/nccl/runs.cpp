@@ -1,0 +1,83 @@
+#include "engine_adapter/transport/nccl/runs.h"
+
+#include <algorithm>
+
+#include "common/error.h"
+
+namespace tandem::engine {
+namespace {
+
+// What is between two pieces travels with them when it is no more than this: pieces are aligned to less.
+constexpr std::uint64_t kGap = 512;
+constexpr std::uint64_t kAlign = 256;
+constexpr std::size_t kMaxRuns = 4096;
+constexpr std::size_t kMaxRows = std::size_t{1} << 20;  // that are looked at one by one
+
+struct Range {
+    std::uint32_t region;
+    std::uint64_t begin, end;
+};
+
+void refuse() {
+    throw ProtocolError(
+        fmt::format("a bucket lies in more than {} pieces of memory, which NCCL would carry one by one: use "
+                    "mode gather",
+                    kMaxRuns));
+}
+
+std::vector<Range> ranges_of(std::span<const Transfer> bucket) {
+    std::vector<Range> ranges;
+    for (const Transfer& t : bucket) {
+        const std::uint64_t row = t.row_elements * dtype_size(t.from_dtype);
+        const bool together = t.rows == 1 || t.from_stride <= row + kGap;
+        const std::uint64_t rows = together ? 1 : t.rows;
+        const std::uint64_t bytes = together ? (t.rows - 1) * t.from_stride + row : row;
+        if (rows > kMaxRows - std::min(kMaxRows, ranges.size())) refuse();
+        for (std::uint64_t r = 0; r < rows; ++r) {
+            const std::uint64_t begin = t.from + r * t.from_stride;
+            ranges.push_back({t.region, begin, begin + bytes});
+        }
+    }
+    std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
+        return a.region != b.region ? a.region < b.region : a.begin < b.begin;
+    });
+    return ranges;
+}
+
+}  // namespace
+
+Runs runs_of(std::span<const Transfer> bucket) {
+    Runs runs;
+    for (const Range& range : ranges_of(bucket)) {
+        if (!runs.list.empty()) {
+            Run& last = runs.list.back();
+            const std::uint64_t end = last.offset + last.bytes;
+            if (last.region == range.region && range.begin <= end + kGap) {
+                last.bytes = std::max(end, range.end) - last.offset;
+                continue;
+            }
+        }
+        if (runs.list.size() == kMaxRuns) refuse();
+        runs.list.push_back({range.region, range.begin, range.end - range.begin, 0});
+    }
+    // As far from an aligned address on arrival as at home, so that copies stay as wide.
+    for (Run& run : runs.list) {
+        run.packed = (runs.bytes + kAlign - 1) / kAlign * kAlign + run.offset % kAlign;
+        runs.bytes = run.packed + run.bytes;
+    }
+    return runs;
+}
+
+std::uint64_t Runs::packed(std::uint32_t region, std::uint64_t offset) const {
+    const auto after =
+        std::upper_bound(list.begin(), list.end(), offset, [region](std::uint64_t at, const Run& run) {
+            return run.region != region ? region < run.region : at < run.offset;
+        });
+    require(after != list.begin(), "no run holds byte {} of region {}", offset, region);
+    const Run& run = *std::prev(after);
+    require(run.region == region && offset - run.offset < run.bytes, "no run holds byte {} of region {}",
+            offset, region);
+    return run.packed + (offset - run.offset);
+}
+
+}  // namespace tandem::engine

@@ -1,0 +1,72 @@
+#include "engine_adapter/transport/nccl/transport.h"
+
+#include <unistd.h>
+
+namespace tandem::engine {
+
+NcclTransport::~NcclTransport() {
+    if (any_in_flight()) group_->give_up("a transport ended with buckets in flight");
+}
+
+void NcclTransport::stage(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) {
+    require_stageable(plan);
+    nlohmann::json sizes = nlohmann::json::array();
+    std::vector<Span> memory;
+    for (const Region& region : regions) {
+        require(region.device == group_->device(),
+                "{}: the nccl transport sends from {}, and a region is on {}", peer(),
+                to_string(group_->device()), to_string(region.device));
+        require(region.memory.data != nullptr && (!region.handle || region.handle->pid == ::getpid()),
+                "{}: the nccl transport sends this process's memory, and a region is another rank's: use "
+                "mode gather",
+                peer());
+        sizes.push_back(region.memory.bytes);
+        memory.push_back(region.memory);
+    }
+    group_->form("attach", deadline);
+    attach({{"regions", std::move(sizes)}, {"nccl", true}}, {}, plan, deadline);
+    group_->stage(engine_, memory, plan);
+}
+
+void NcclTransport::post(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
+    require_postable(bucket, checksums);
+    const std::string phase = phase_of(bucket);
+    group_->form(phase, deadline);
+    const NcclForm form = group_->admit(engine_, bucket);
+    try {
+        const std::int64_t request =
+            post_request({{"form", wire::form_name(form)}, {"patience_ms", wire::patience_ms(deadline)}},
+                         bucket, checksums, deadline);
+        group_->launch(engine_, bucket, request, phase, deadline);
+    } catch (const std::exception& error) {
+        group_->give_up(error.what());
+        drop(bucket);
+        throw;
+    }
+}
+
+Poll NcclTransport::poll(int bucket) {
+    const Poll state = BucketRequests::poll(bucket);
+    return state == Poll::pending && group_->broken() ? Poll::failed : state;
+}
+
+double NcclTransport::wait(int bucket, Deadline deadline) {
+    const std::int64_t request = request_of(bucket);
+    try {
+        group_->attend(engine_, request, phase_of(bucket), deadline);
+        const double ms = BucketRequests::wait(bucket, deadline);
+        group_->finished(engine_, bucket);
+        return ms;
+    } catch (const std::exception& error) {
+        group_->give_up(error.what());
+        drop(bucket);
+        throw;
+    }
+}
+
+void NcclTransport::release() {
+    if (any_in_flight()) group_->give_up("the update was aborted");
+    BucketRequests::release();
+}
+
+}  // namespace tandem::engine

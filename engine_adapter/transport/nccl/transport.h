@@ -1,0 +1,36 @@
+// Buckets over NCCL: trainer rank 0 sends from its own GPU's memory, each engine rank takes the bytes into
+// memory on its own GPU and copies them, cast and checksummed, into its weights. One broadcast where every
+// engine rank wants the same bytes, else a send to each of its own.
+//
+// Order: the regions' bytes are there when a bucket is posted (the trainer has read their checksums), and
+// a reply says that the engine has copied and verified them, so no event crosses between the processes.
+#pragma once
+
+#include "engine_adapter/transport/bucket_requests.h"
+#include "engine_adapter/transport/nccl/group.h"
+
+namespace tandem::engine {
+
+// To engine rank `engine` of the group, which the transports of all engine ranks share. A throw of wait or
+// launch ends the group; the next post forms a new one.
+class NcclTransport final : public BucketRequests {
+  public:
+    NcclTransport(std::shared_ptr<Connection> connection, std::shared_ptr<NcclGroup> group, int engine)
+        : BucketRequests(std::move(connection)), group_(std::move(group)), engine_(engine) {}
+    ~NcclTransport() override;
+    NcclTransport(const NcclTransport&) = delete;
+    NcclTransport& operator=(const NcclTransport&) = delete;
+
+    // Regions: of this process, on the group's GPU.
+    void stage(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override;
+    void post(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override;
+    Poll poll(int bucket) override;
+    double wait(int bucket, Deadline deadline) override;
+    void release() override;
+
+  private:
+    std::shared_ptr<NcclGroup> group_;
+    const int engine_;
+};
+
+}  // namespace tandem::engine

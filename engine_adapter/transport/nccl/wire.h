@@ -1,0 +1,28 @@
+// What the nccl transport says beside shm/wire.h, in a receiver's channel.
+#pragma once
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "common/comm/nccl/api.h"
+#include "common/deadline.h"
+
+namespace tandem::engine {
+
+// How a bucket leaves trainer rank 0: the same bytes to every engine rank, or to each its own.
+enum class NcclForm { broadcast, send };
+
+namespace wire {
+
+std::string id_to_hex(const comm::nccl::UniqueId& id);
+// These throw MalformedMessage.
+comm::nccl::UniqueId id_from_hex(const std::string& text);
+std::string_view form_name(NcclForm form);
+NcclForm form_from_name(const std::string& name);
+// A deadline travels as the milliseconds that are left: two processes need not agree on a clock.
+std::int64_t patience_ms(Deadline deadline);
+Deadline deadline_field(const nlohmann::json& header);
+
+}  // namespace wire
+}  // namespace tandem::engine
