@@ -92,14 +92,15 @@ config::Schema schema_of(RunConfig& c) {
              "it, or all; results do not change.");
     s.choice(
         "memory.offload", c.memory.offload, {"none", "optimizer", "parameters", "all"},
-        "What lives in a file instead of memory while it is not used: AdamW's moments, the fp32 shards (and "
-        "the reference model's), or both; results do not change.");
+        "What lives below memory while it is not used (in a file; of a GPU: in pinned host memory): AdamW's "
+        "moments, the fp32 shards (and the reference model's), or both; results do not change.");
     s.text("memory.offload_dir", c.memory.offload_dir,
-           "Folder on a local disk for offloaded state; empty: the run's own.");
+           "Folder on a local disk for offloaded state of the CPU; empty: the run's own.");
     s.choice(
         "memory.trainer_sleep", c.memory.trainer_sleep, {"none", "optimizer", "all"},
         "What of the trainer's state leaves memory while the engine generates: nothing, AdamW's moments, or "
-        "shards, gradients and buffers too; it comes back from offload_dir for the next step.");
+        "shards, gradients and buffers too; it goes where memory.offload says and comes back for the next "
+        "step.");
     s.choice("memory.engine_sleep", c.memory.engine_sleep, {"none", "kv_cache", "all"},
              "What the engine gives back while the trainer computes: nothing, its cache, or its weights too, "
              "which the next sync brings again.");

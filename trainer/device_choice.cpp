@@ -31,13 +31,14 @@ void check_device(const RunConfig& c, const config::Schema& s) {
     } catch (const DeviceUnavailable& error) {
         s.refuse("run.device", error.what());
     }
-    const auto only_none = [&](const char* key, const std::string& value) {
-        if (value != "none") s.refuse(key, fmt::format("'{}' is for run.device = cpu only", value));
-    };
-    only_none("memory.offload", c.memory.offload);
-    only_none("memory.trainer_sleep", c.memory.trainer_sleep);
-    if (c.memory.engine_sleep == "all")
-        s.refuse("memory.engine_sleep", "on a GPU only the cache can sleep: use kv_cache");
+    const bool shards_leave =
+        c.memory.trainer_sleep == "all" || c.memory.offload == "parameters" || c.memory.offload == "all";
+    if (c.sync.mode == "direct" && shards_leave) {
+        s.refuse("sync.mode",
+                 "direct lets the engine open the shards' memory, and a GPU's memory that is given back "
+                 "(memory.offload = parameters or all, memory.trainer_sleep = all) cannot be opened: use "
+                 "gather or alias");
+    }
 }
 
 }  // namespace tandem::trainer

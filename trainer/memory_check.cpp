@@ -5,6 +5,8 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "common/device/tier.h"
 #include "common/error.h"
@@ -30,6 +32,20 @@ double gib(double bytes) {
     return bytes / (1 << 30);
 }
 
+// Of a GPU: the host's memory takes what leaves it.
+void check_host_memory(const config::Schema& s, double needed) {
+    std::ifstream file("/proc/meminfo");
+    std::string word;
+    double available = -1;  // unknown: not refused
+    while (file >> word) {
+        if (word == "MemAvailable:" && file >> available) break;
+    }
+    if (available < 0 || needed <= available * 1024) return;
+    s.refuse("memory.offload",
+             fmt::format("the ranks together will keep {:.2f} GiB in pinned host memory, {:.2f} GiB are free",
+                         gib(needed), gib(available * 1024)));
+}
+
 }  // namespace
 
 void check_memory(const RunConfig& c, const config::Schema& s, const model::ModelConfig& model) {
@@ -46,8 +62,12 @@ void check_memory(const RunConfig& c, const config::Schema& s, const model::Mode
     const bool optimizer = offload == "optimizer" || offload == "all" || sleep != "none";
     const bool parameters = offload == "parameters" || offload == "all" || sleep == "all";
 
-    const fs::path folder = folder_of(c, s);
     const auto shard = static_cast<std::uint64_t>(model.parameter_count() * 4 / c.shard_ranks());
+    const double states = (optimizer ? 2 : 0) + (parameters ? 1 : 0);
+    const double needed = states * static_cast<double>(shard) * static_cast<double>(c.world_size());
+    if (c.run.device == "cuda") return check_host_memory(s, needed);
+
+    const fs::path folder = folder_of(c, s);
     try {
         make_file_tier(folder.string(), shard);  // the largest single file of a rank
     } catch (const SystemError& error) {
@@ -57,8 +77,6 @@ void check_memory(const RunConfig& c, const config::Schema& s, const model::Mode
     if (::statvfs(folder.c_str(), &disk) != 0)
         s.refuse("memory.offload_dir", SystemError("statvfs of " + folder.string(), errno).what());
     const double room = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
-    const double states = (optimizer ? 2 : 0) + (parameters ? 1 : 0);
-    const double needed = states * static_cast<double>(shard) * static_cast<double>(c.world_size());
     if (needed > room) {
         s.refuse("memory.offload_dir",
                  fmt::format("'{}' has {:.2f} GiB left, the ranks together will keep {:.2f} GiB there",

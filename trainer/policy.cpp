@@ -31,9 +31,11 @@ Policy::Impl::Impl(DeviceMesh mesh_in, model::ModelConfig config_in, PolicyOptio
       shard_mesh(mesh, shard_axes_of(options, mesh)),
       decoder(config, {options.logits_chunk_rows, options.checkpointing, options.value_head}),
       fsdp(decoder.parameters(), decoder.groups(), *shard_mesh.shards, *shard_mesh.replicas, compute,
-           {options.compute_dtype, options.reshard_after_forward, options.offload.parameters}),
+           {options.compute_dtype, options.reshard_after_forward, options.offload.parameters,
+            pages_of(parameters_may_leave()), pages_of(options.deepest_sleep == Sleep::all)}),
       optimizer(compute, fsdp.layout().numel(), options.beta1, options.beta2, options.eps,
-                options.weight_decay, options.offload.optimizer ? options.offload.directory : ""),
+                options.weight_decay, options.offload.optimizer ? options.offload.directory : "",
+                pages_of(options.deepest_sleep != Sleep::none)),
       ring(shard_mesh.context->size() > 1 && (options.max_tokens_per_rank >= kRingOverlapTokens ||
                                               options.device.type != DeviceType::cpu)
                ? Stream::make(options.device, "ring")

@@ -50,7 +50,10 @@ struct PolicyOptions {
         bool optimizer = false;
         bool parameters = false;  // with the reference model
         std::string directory = ".";
-    } offload;                   // what lives in the tier below memory while it is not used
+    } offload;  // what lives in the tier below memory while it is not used
+    // How deep the policy may be asked to sleep: a GPU's memory must be made so that its pages can go. On the
+    // CPU all of it can.
+    enum class Sleep : std::uint8_t { none, optimizer, all } deepest_sleep = Sleep::none;
     bool value_head = false;     // value_head.weight [1, hidden], zero at first, over the last hidden state
     double value_lr_factor = 1;  // its learning rate over that of the others
 };
@@ -85,8 +88,9 @@ class Policy {
         std::unique_ptr<Held> held_;
     };
     // From here on the optimizer's state, or all that a step needs, is in the tier and its memory with the
-    // system, until the next accumulate(), score() or apply() that needs it or wake(). Between calls only.
-    enum class Sleep : std::uint8_t { none, optimizer, all };
+    // system, until the next accumulate(), score() or apply() that needs it or wake(). Between calls only. On
+    // a GPU at most options.deepest_sleep: throws InvalidArgument.
+    using Sleep = PolicyOptions::Sleep;
     void sleep(Sleep level);
     void wake();
 

@@ -31,6 +31,11 @@ struct Policy::Impl {
     // Everything where it belongs when nobody holds it: offloaded or asleep in the tier, else in memory.
     void settle();
     void place(FlatState& state, bool parked) { parked ? park(state) : state.fetch(); }
+    // Of a GPU: what may be asked to leave memory has pages that go.
+    static Pages pages_of(bool may_leave) { return may_leave ? Pages::go : Pages::stay; }
+    bool parameters_may_leave() const {
+        return options.offload.parameters || options.deepest_sleep == Sleep::all;
+    }
 
     void sleep(Sleep wanted);
 
@@ -111,7 +116,7 @@ struct Policy::Impl {
     int holders = 0;  // Residences; of them with the optimizer
     int optimizer_holders = 0;
     bool gradients_in_use = false;  // accumulated and not applied
-    std::vector<std::unique_ptr<ReleasedPages>> released_gradients;
+    bool gradients_released = false;
     std::vector<std::pair<std::string, DTensor>> parameters;
     std::vector<std::pair<std::string, DTensor>> extra_parameters;
 };

@@ -6,6 +6,7 @@ namespace tandem::trainer {
 
 PolicyOptions policy_options(const RunConfig& c) {
     PolicyOptions o;
+    if (c.run.device == "cuda") o.device = {DeviceType::cuda, 0};  // which one a rank knows: device_choice.h
     o.compute_dtype = dtype_from_name(c.train.compute_dtype);
     o.shard_axes = c.shard_axes();
     o.reshard_after_forward = c.train.reshard_after_forward;
@@ -34,6 +35,10 @@ PolicyOptions policy_options(const RunConfig& c) {
     o.offload.optimizer = c.memory.offload == "optimizer" || c.memory.offload == "all";
     o.offload.parameters = c.memory.offload == "parameters" || c.memory.offload == "all";
     o.offload.directory = c.memory.offload_dir;
+    using Sleep = PolicyOptions::Sleep;
+    o.deepest_sleep = c.memory.trainer_sleep == "all"         ? Sleep::all
+                      : c.memory.trainer_sleep == "optimizer" ? Sleep::optimizer
+                                                              : Sleep::none;
     return o;
 }
 

@@ -9,6 +9,7 @@
 namespace tandem::trainer {
 
 void Policy::Impl::settle() {
+    if (options.device != Device{}) compute.synchronize();  // what is parked is no longer written
     const bool asleep = level == Sleep::all;
     place(fsdp.state(), holders == 0 && (asleep || options.offload.parameters));
     if (reference) place(*reference, holders == 0 && (asleep || options.offload.parameters));
@@ -18,18 +19,23 @@ void Policy::Impl::settle() {
 
 void Policy::Impl::sleep(Sleep wanted) {
     if (wanted == level) return;
-    require(options.device == Device{}, "the policy is on {}: it cannot sleep", to_string(options.device));
+    const bool on_gpu = options.device != Device{};
+    require(!on_gpu || wanted <= options.deepest_sleep,
+            "the policy on {} was made to sleep less deeply: PolicyOptions::deepest_sleep",
+            to_string(options.device));
     level = wanted;
     settle();
     if (level == Sleep::all) {
         require(!gradients_in_use, "gradients that were not applied cannot sleep");
         fsdp.free_buffers();
-        released_gradients = fsdp.release_gradients();
-    } else if (!released_gradients.empty()) {
-        released_gradients.clear();
-        fsdp.zero_gradients();
+        fsdp.release_gradients();
+        gradients_released = true;
+    } else if (std::exchange(gradients_released, false)) {
+        fsdp.restore_gradients();
     }
-    if (level != Sleep::none) trim_cpu_pool();
+    if (level == Sleep::none) return;
+    trim_cpu_pool();
+    if (on_gpu) trim_device_pool(options.device);
 }
 
 void Policy::Impl::hold(int change, bool with_optimizer) {
@@ -69,7 +75,8 @@ std::vector<std::pair<std::string, DTensor>> Policy::Impl::as_dtensors(const Ten
 
 void Policy::Impl::set_reference(const std::function<void()>& load) {
     if (!reference) {
-        reference.emplace(compute, fsdp.layout().numel(), options.compute_dtype, "reference", fsdp.memory());
+        reference.emplace(compute, fsdp.layout().numel(), options.compute_dtype, "reference", fsdp.memory(),
+                          pages_of(parameters_may_leave()));
     }
     const Hold held(*this, false);
     Tensor own;

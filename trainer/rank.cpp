@@ -87,12 +87,6 @@ LoopState restore(Policy& policy, const std::string& directory) {
     return loop_state_from_json(manifest.loop);
 }
 
-Policy::Sleep sleep_of(const RunConfig& c) {
-    return c.memory.trainer_sleep == "all"         ? Policy::Sleep::all
-           : c.memory.trainer_sleep == "optimizer" ? Policy::Sleep::optimizer
-                                                   : Policy::Sleep::none;
-}
-
 std::chrono::nanoseconds seconds(double value) {
     return std::chrono::nanoseconds(static_cast<std::int64_t>(value * 1e9));
 }
@@ -166,7 +160,7 @@ void run_rank(const RunConfig& c, const config::Schema& schema,
             const Policy::Residence there(policy);
             times = sync.publish(version);
         }
-        policy.sleep(sleep_of(c));  // a step wakes what it needs
+        policy.sleep(options.deepest_sleep);  // a step wakes what it needs
         engine_memory.after_sync();
         return times;
     };

@@ -18,10 +18,20 @@ void require_cpu(const Stream& stream) {
 
 class PinnedTier final : public Tier {
   public:
-    PinnedTier(std::uint64_t bytes, std::string_view tag) : memory_(bytes, tag, pinned_pool()) {
-        if (bytes > 0) std::memset(memory_.data(), 0, bytes);
+    PinnedTier(std::uint64_t bytes, std::string_view tag) {
+        if (tag.empty()) {
+            bare_ = {pinned_pool().allocate(bytes), bytes};
+        } else {
+            counted_ = Buffer(bytes, tag, pinned_pool());
+        }
+        if (bytes > 0) std::memset(memory().data, 0, bytes);
     }
-    std::uint64_t bytes() const override { return memory_.bytes(); }
+    ~PinnedTier() override {
+        if (bare_.data != nullptr) pinned_pool().release(bare_.data, bare_.bytes);
+    }
+    PinnedTier(const PinnedTier&) = delete;
+    PinnedTier& operator=(const PinnedTier&) = delete;
+    std::uint64_t bytes() const override { return memory().bytes; }
     void write(std::uint64_t offset, ConstSpan from) override {
         Stream now = Stream::make_inline();
         write(now, offset, from);
@@ -41,9 +51,11 @@ class PinnedTier final : public Tier {
     Span range(std::uint64_t offset, std::size_t length) const {
         require(offset <= bytes() && length <= bytes() - offset, "pinned memory: bytes [{}, +{}) of {}",
                 offset, length, bytes());
-        return memory_.span().subspan(offset, length);
+        return memory().subspan(offset, length);
     }
-    Buffer memory_;
+    Span memory() const { return bare_.data != nullptr ? bare_ : counted_.span(); }
+    Buffer counted_;
+    Span bare_;
 };
 
 }  // namespace

@@ -31,8 +31,9 @@ class Tier {
 // goes back with the object, or with the process, however that ends. Throws SystemError.
 std::unique_ptr<Tier> make_file_tier(const std::string& directory, std::uint64_t bytes);
 
-// `bytes` of pinned_pool()'s memory, counted under `tag`: for state of a GPU, copied at the bus's speed
-// beside what the GPU computes. Streams of any device. Throws OutOfMemory.
+// `bytes` of pinned_pool()'s memory, counted under `tag` (empty: not, as a file's bytes are not): for state
+// of a GPU, copied at the bus's speed beside what the GPU computes. Streams of any device. Throws
+// OutOfMemory.
 std::unique_ptr<Tier> make_pinned_tier(std::uint64_t bytes, std::string_view tag);
 
 // Gives the whole pages of a live range back to the system while it lives: the contents are lost, the address

@@ -14,11 +14,11 @@ bool emulated_gpu(Device device) {
 
 }  // namespace
 
-VirtualArena VirtualArena::create(Device device, std::size_t bytes, std::string_view tag) {
+VirtualArena VirtualArena::create(Device device, std::size_t bytes, std::string_view tag, bool pages) {
     require(bytes > 0, "a virtual arena of zero bytes on {}", to_string(device));
     VirtualArena arena;
-    arena.impl_ = emulated_gpu(device) ? emulated::make_virtual_arena(device, bytes, tag)
-                                       : cuda::make_virtual_arena(device, bytes, tag);
+    arena.impl_ = emulated_gpu(device) ? emulated::make_virtual_arena(device, bytes, tag, pages)
+                                       : cuda::make_virtual_arena(device, bytes, tag, pages);
     return arena;
 }
 

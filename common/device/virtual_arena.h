@@ -16,9 +16,10 @@ namespace tandem {
 class VirtualArena {
   public:
     VirtualArena() = default;
-    // With pages, contents undefined. Counted under `tag` while it has them. Throws OutOfMemory,
-    // DeviceUnavailable (also where the device has no virtual memory management); InvalidArgument on the CPU.
-    static VirtualArena create(Device device, std::size_t bytes, std::string_view tag);
+    // Contents undefined; with pages now, or from the first restore_pages() on. Counted under `tag` while it
+    // has them. Throws OutOfMemory, DeviceUnavailable (also where the device has no virtual memory
+    // management); InvalidArgument on the CPU.
+    static VirtualArena create(Device device, std::size_t bytes, std::string_view tag, bool pages = true);
     // Another process's, by the descriptor of its export_fd(), which stays the caller's. Throws IpcRefused.
     static VirtualArena open(Device device, int fd, std::size_t bytes);
 
@@ -47,14 +48,14 @@ class VirtualArena {
 };
 
 namespace emulated {
-std::shared_ptr<VirtualArena::Impl> make_virtual_arena(Device device, std::size_t bytes,
-                                                       std::string_view tag);
+std::shared_ptr<VirtualArena::Impl> make_virtual_arena(Device device, std::size_t bytes, std::string_view tag,
+                                                       bool pages);
 std::shared_ptr<VirtualArena::Impl> open_virtual_arena(Device device, int fd, std::size_t bytes);
 }  // namespace emulated
 
 namespace cuda {
-std::shared_ptr<VirtualArena::Impl> make_virtual_arena(Device device, std::size_t bytes,
-                                                       std::string_view tag);
+std::shared_ptr<VirtualArena::Impl> make_virtual_arena(Device device, std::size_t bytes, std::string_view tag,
+                                                       bool pages);
 std::shared_ptr<VirtualArena::Impl> open_virtual_arena(Device device, int fd, std::size_t bytes);
 }  // namespace cuda
 

@@ -132,7 +132,7 @@ void EmbeddedEngine::begin_update(std::int64_t version) {
     require(paused_, "version {} cannot begin: generation is not paused", version);
     require(state_ != WeightState::updating, "version {} cannot begin: version {} is being written", version,
             next_version_);
-    require(released_weights_.empty(), "version {} cannot begin: the weights' memory is released", version);
+    require(!weights_.released(), "version {} cannot begin: the weights' memory is released", version);
     const bool quiet = changed_.wait_for(lock, kBeginPatience, [this] { return !busy_; });
     require(quiet && paused_ && state_ != WeightState::updating,
             "version {} cannot begin: the engine did not come to rest", version);
@@ -192,7 +192,7 @@ void EmbeddedEngine::abort_update(const std::string& reason, bool dirty) {
 
 // Why requests are refused now; empty when they run or wait.
 std::string EmbeddedEngine::refusal() const {
-    if (cache_released_) return "the cache's memory is released: /resume_memory_occupation brings it back";
+    if (cache_.released()) return "the cache's memory is released: /resume_memory_occupation brings it back";
     return state_ == WeightState::none || state_ == WeightState::broken ? reason_ : "";
 }
 

@@ -21,7 +21,6 @@
 #include <thread>
 #include <vector>
 
-#include "common/device/tier.h"
 #include "engine_adapter/embedded/scheduler.h"
 
 namespace tandem::engine {
@@ -161,10 +160,6 @@ class EmbeddedEngine final : public WeightTarget {
     WeightState state_ = WeightState::none;
     std::int64_t version_ = 0;
     std::int64_t next_version_ = 0;
-    using Released = std::vector<std::unique_ptr<ReleasedPages>>;
-    Released released_cache_;  // on the CPU
-    bool cache_released_ = false;
-    Released released_weights_;
     std::string reason_ = "no weights have been loaded yet";
     std::thread thread_;
 };

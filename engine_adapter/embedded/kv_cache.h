@@ -8,7 +8,7 @@
 
 #include "common/device/stream.h"
 #include "common/model/model_config.h"
-#include "common/tensor/tensor.h"
+#include "common/tensor/paged_tensor.h"
 
 namespace tandem::engine {
 
@@ -52,18 +52,18 @@ class KvCache {
                const std::vector<Rows>& rows);
     void copy_page(Stream& stream, std::int32_t from, std::int32_t to);  // in every layer
 
-    // Gives its memory back to the pool, and takes it again; what it held is lost. Nothing may run meanwhile.
-    void release();
-    void resume();
+    // Gives its memory back to the system, and takes it again: what it held is lost, addresses stay. Nothing
+    // may run meanwhile.
+    void release() { memory_.release(); }
+    void resume() { memory_.restore(); }
+    bool released() const { return !memory_.has_pages(); }
 
     static std::size_t bytes_per_token(const model::ModelConfig& config, DType dtype);
 
   private:
     std::int64_t page_size_;
     PagePool pool_;
-    Shape shape_;  // of a layer's k
-    DType dtype_;
-    Device device_;
+    PagedTensor memory_;  // of all layers
     std::vector<Tensor> k_, v_;
 };
 

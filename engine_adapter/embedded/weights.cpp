@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "common/device/devices.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/model/check_weights.h"
@@ -10,13 +11,41 @@
 
 namespace tandem::engine {
 
+namespace {
+
+constexpr std::int64_t kAlignElements = 128;  // 256 bytes of bfloat16
+
+std::int64_t room_for(const Shape& shape) {
+    return (numel(shape) + kAlignElements - 1) / kAlignElements * kAlignElements;
+}
+
+PagedTensor memory_for(const model::ModelConfig& config, DType dtype, Device device) {
+    std::int64_t elements = 0;
+    for (const model::ParameterSpec& spec : model::parameter_specs(config)) elements += room_for(spec.shape);
+    const auto make = [&](Pages pages) {
+        return PagedTensor({elements}, dtype, "engine.weights", device_pool(device), pages);
+    };
+    try {
+        return make(Pages::go);
+    } catch (const DeviceUnavailable& error) {
+        spdlog::info("the weights' memory will not be released: {}", error.what());
+        return make(Pages::stay);
+    }
+}
+
+}  // namespace
+
 ModelWeights::ModelWeights(const model::ModelConfig& config, DType dtype, Stream& stream)
     : dtype_(dtype),
       device_(stream.device()),
       tied_(config.tie_word_embeddings),
-      layers_(static_cast<std::size_t>(config.num_hidden_layers)) {
+      layers_(static_cast<std::size_t>(config.num_hidden_layers)),
+      memory_(memory_for(config, dtype, device_)) {
+    fill_zero(stream, memory_.tensor().span());
+    std::int64_t at = 0;
     for (const model::ParameterSpec& spec : model::parameter_specs(config)) {
-        const Tensor tensor = Tensor::zeros(stream, spec.shape, dtype, "engine.weights");
+        const Tensor tensor = memory_.tensor().rows(at, numel(spec.shape)).reshape(spec.shape);
+        at += room_for(spec.shape);
         tensors_.push_back(tensor);
         slots_.push_back({{spec.name, spec.shape, dtype}, tensor.span()});
         const std::string prefix = spec.layer < 0 ? "" : "model.layers." + std::to_string(spec.layer) + ".";
@@ -65,6 +94,14 @@ void ModelWeights::point(const std::vector<Span>& memory, std::shared_ptr<const 
     if (tied_) head_ = embedding_;
     owner_ = std::move(owner);
     changed();
+}
+
+void ModelWeights::release() {
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+        require(places_[i]->raw() == slots_[i].memory.data,
+                "the weights cannot be released: the engine reads them in memory that is not its own");
+    }
+    memory_.release();
 }
 
 std::vector<WeightSlot> ModelWeights::current() const {

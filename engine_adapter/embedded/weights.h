@@ -10,7 +10,7 @@
 
 #include "common/device/stream.h"
 #include "common/model/model_config.h"
-#include "common/tensor/tensor.h"
+#include "common/tensor/paged_tensor.h"
 #include "engine_adapter/receiver/weight_target.h"
 
 namespace tandem::engine {
@@ -47,6 +47,12 @@ class ModelWeights {
     // A number that rises with each change of what the weights are, from 1: whoever writes to them says so.
     std::uint64_t contents() const { return contents_; }
     void changed() { ++contents_; }
+    // Gives the engine's own memory back to the system, and takes it again: what it held is lost, addresses
+    // stay. Nobody may use the weights meanwhile. release() throws InvalidArgument when they are read
+    // elsewhere, or on a GPU without virtual memory management.
+    void release();
+    void restore() { memory_.restore(); }
+    bool released() const { return !memory_.has_pages(); }
     // The engine's own memory, in the order of model::parameter_specs.
     const std::vector<WeightSlot>& slots() const { return slots_; }
     // The same list with the memory that is read now.
@@ -63,7 +69,8 @@ class ModelWeights {
     bool tied_;
     Tensor embedding_, norm_, head_;
     std::vector<LayerWeights> layers_;
-    std::vector<Tensor> tensors_;  // own
+    PagedTensor memory_;           // of all, side by side
+    std::vector<Tensor> tensors_;  // own: parts of memory_
     std::vector<WeightSlot> slots_;
     std::vector<Tensor*> places_;  // where tensor i is read: a member of this or of a layer
     std::shared_ptr<const void> owner_;

@@ -9,7 +9,6 @@
 namespace tandem::trainer {
 namespace {
 
-constexpr int kTurns = 2;  // of a size on a GPU: one is filled while the other is used
 constexpr auto kPatience = std::chrono::seconds(60);  // for a transfer that was begun before
 
 }  // namespace

@@ -15,6 +15,7 @@ namespace tandem::trainer {
 class BufferCycle {
   public:
     static constexpr int kUnlimited = 1 << 20;
+    static constexpr int kTurns = 2;  // of a size on a GPU: one is filled while the other is used
 
     // `most` buffers of one size: a taker then waits for the oldest instead of allocating another.
     BufferCycle(std::string tag, MemoryPool& pool, int most = kUnlimited)

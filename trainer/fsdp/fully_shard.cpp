@@ -18,9 +18,9 @@ std::shared_ptr<comm::Communicator> neighbours(comm::Communicator& group, int ra
     return group.split({first, first + ranks}, group.name() + ".slices");
 }
 
-Tensor zeros(Stream& stream, std::int64_t numel, MemoryPool& pool) {
-    Tensor result = Tensor::empty({numel}, DType::float32, "gradients", pool);
-    fill_zero(stream, result.span());
+PagedTensor zeros(Stream& stream, std::int64_t numel, MemoryPool& pool, Pages pages) {
+    PagedTensor result({numel}, DType::float32, "gradients", pool, pages);
+    fill_zero(stream, result.tensor().span());
     return result;
 }
 
@@ -57,11 +57,10 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
       layout_(parameters, groups, group_.size(), group_.rank()),
       reshard_ranks_(options.reshard_after_forward.ranks(group_.size())),
       slices_(neighbours(group_, reshard_ranks_)),
-      shards_(compute, layout_.numel(), DType::float32, "shards", shard_memory(group_, compute)),
+      shards_(compute, layout_.numel(), DType::float32, "shards", shard_memory(group_, compute),
+              options.shard_pages),
       source_(&shards_),
-      gradients_(zeros(compute, layout_.numel(), memory_of(group_, compute))),
-      partial_(replicas_.size() == 1 ? gradients_
-                                     : zeros(compute, layout_.numel(), memory_of(group_, compute))),
+      gradients_(zeros(compute, layout_.numel(), memory_of(group_, compute), options.gradient_pages)),
       value_buffers_("unsharded", device_pool(compute.device())),
       staging_buffers_("unsharded", memory_of(group_, compute)),
       gradient_buffers_("unsharded_gradients", memory_of(group_, compute), kGradientBuffers),
@@ -70,6 +69,13 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
                         transfer_overlaps(layout_, groups.size(), options.compute_dtype, options.offload)
                     ? Stream::make(compute.device(), "fsdp")
                     : Stream::make_inline()) {
+    if (replicas_.size() > 1) {
+        own_partial_.emplace(
+            zeros(compute, layout_.numel(), memory_of(group_, compute), options.gradient_pages));
+    }
+    partial_ = own_partial_ ? own_partial_->tensor() : gradients_.tensor();
+    if (options.offload && compute.device().type != DeviceType::cpu)
+        fetches_.emplace(Stream::make(compute.device(), "offload"));
     for (const std::vector<int>& members : groups) {
         Group& group = groups_.emplace_back();
         group.members = members;
@@ -131,7 +137,7 @@ void FullyShard::start_unshard(Group& group, int index) {
         return;
     }
     Tensor send = own;
-    if (own.dtype() != dtype) {
+    if (!sent_in_place(own)) {
         group.staging = staging_buffers_.take(range.numel, dtype, transfer_);
         transfer_.wait(compute_.record());
         ops::cast(transfer_, own, group.staging);
@@ -151,15 +157,22 @@ Tensor FullyShard::own_shard(Group& group, int index) {
     const FlatShards::Range& range = layout_.group_range(index);
     const Tensor& flat = source_->tensor();
     if (source_->resident()) return flat.rows(range.offset, range.numel);
-    group.fetched = staging_buffers_.take(range.numel, flat.dtype(), transfer_);
-    transfer_.wait(compute_.record());
-    source_->read(transfer_, range.offset, group.fetched);
+    Stream& reader = fetches_ ? *fetches_ : transfer_;
+    group.fetched = staging_buffers_.take(range.numel, flat.dtype(), reader);
+    reader.wait(compute_.record());
+    source_->read(reader, range.offset, group.fetched);
+    if (fetches_) transfer_.wait(fetches_->record());
     return group.fetched;
+}
+
+// Whether peers read this rank's part where it is. Memory whose pages go is none that they reach.
+bool FullyShard::sent_in_place(const Tensor& own) const {
+    return own.dtype() == options_.compute_dtype && (source_->of_pool() || !source_->resident());
 }
 
 void FullyShard::drop_staging(Group& group) {
     for (Tensor* buffer : {&group.fetched, &group.staging}) {
-        if (buffer->defined()) staging_buffers_.give_back(std::move(*buffer), {});
+        if (buffer->defined()) staging_buffers_.give_back(std::move(*buffer), group.ready);
         *buffer = {};
     }
 }
@@ -264,17 +277,17 @@ void FullyShard::free_buffers() {
         cycle->free();
 }
 
-std::vector<std::unique_ptr<ReleasedPages>> FullyShard::release_gradients() {
-    std::vector<std::unique_ptr<ReleasedPages>> released;
-    released.push_back(std::make_unique<ReleasedPages>(gradients_.span(), "gradients"));
-    if (replicas_.size() > 1)
-        released.push_back(std::make_unique<ReleasedPages>(partial_.span(), "gradients"));
-    return released;
+void FullyShard::release_gradients() {
+    gradients_.release();
+    if (own_partial_) own_partial_->release();
 }
 
-void FullyShard::zero_gradients() {
-    ops::fill_zero(compute_, gradients_);
-    if (replicas_.size() > 1) ops::fill_zero(compute_, partial_);
+void FullyShard::restore_gradients() {
+    gradients_.restore();
+    ops::fill_zero(compute_, gradients_.tensor());
+    if (!own_partial_) return;
+    own_partial_->restore();
+    ops::fill_zero(compute_, partial_);
 }
 
 void FullyShard::finish_gradients() {
@@ -287,7 +300,7 @@ void FullyShard::finish_gradients() {
     if (replicas_.size() == 1) return;
     compute_.wait(
         replicas_.all_reduce(partial_.span(), DType::float32, comm::ReduceOp::avg, compute_).event());
-    ops::add(compute_, gradients_, partial_);
+    ops::add(compute_, gradients_.tensor(), partial_);
     ops::fill_zero(compute_, partial_);
 }
 

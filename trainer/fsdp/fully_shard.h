@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "common/comm/communicator.h"
@@ -23,6 +24,9 @@ struct FullyShardOptions {
     DType compute_dtype = DType::float32;
     ReshardAfterForward reshard_after_forward = true;
     bool offload = false;  // the shards may be parked while passes run
+    // Of a GPU's memory, whether its pages may go between passes; peers and engines then do not reach it.
+    Pages shard_pages = Pages::stay;
+    Pages gradient_pages = Pages::stay;
 };
 
 class FullyShard final : public GroupHooks {
@@ -52,11 +56,11 @@ class FullyShard final : public GroupHooks {
     // what it was. Nothing happens while gradients are not to be reduced.
     void finish_gradients();
 
-    // Between steps: frees the buffers that are kept for the next pass; and gives the gradients' pages back
-    // while what it returns lives, after which zero_gradients() must follow.
+    // Between steps: frees the buffers that are kept for the next pass; and gives the gradients' pages back,
+    // until restore_gradients() brings zeros.
     void free_buffers();
-    std::vector<std::unique_ptr<ReleasedPages>> release_gradients();
-    void zero_gradients();
+    void release_gradients();
+    void restore_gradients();
 
     // false: backward passes add up this rank's unsharded fp32 gradients; the next one under true reduces
     // them all at once. The same on every rank.
@@ -66,9 +70,9 @@ class FullyShard final : public GroupHooks {
     const FlatShards& layout() const { return layout_; }
     FlatState& state() { return shards_; }  // fp32, flat
     const Tensor& shards() const { return shards_.tensor(); }
-    const Tensor& gradients() const { return gradients_; }  // fp32, flat
-    MemoryPool& memory() const;                             // that peers reach: for more of the layout
-    comm::Communicator& communicator() { return group_; }   // that the parameters are sharded over
+    const Tensor& gradients() const { return gradients_.tensor(); }  // fp32, flat
+    MemoryPool& memory() const;                            // that peers reach: for more of the layout
+    comm::Communicator& communicator() { return group_; }  // that the parameters are sharded over
 
   private:
     enum class State { sharded, sliced, gathering, unsharded };
@@ -86,6 +90,7 @@ class FullyShard final : public GroupHooks {
 
     void start_unshard(Group& group, int index);
     Tensor own_shard(Group& group, int index);
+    bool sent_in_place(const Tensor& own) const;
     void drop_staging(Group& group);
     void gather_slices(Group& group, int index);
     void keep_slice(Group& group, int index);
@@ -106,7 +111,8 @@ class FullyShard final : public GroupHooks {
     std::shared_ptr<comm::Communicator> slices_;  // those ranks, when they are some of group_
     FlatState shards_;
     FlatState* source_;  // what is gathered
-    Tensor gradients_;
+    PagedTensor gradients_;
+    std::optional<PagedTensor> own_partial_;  // where there are replicas
     Tensor partial_;  // gradients before the average over replicas; gradients_ itself when there are none
     bool sync_ = true;
     bool unreduced_ = false;
@@ -116,6 +122,7 @@ class FullyShard final : public GroupHooks {
     BufferCycle gradient_buffers_;
     BufferCycle unreduced_buffers_;  // gradients that stay for later micro-batches: of every group at once
     Stream transfer_;                // last: drained before the buffers go
+    std::optional<Stream> fetches_;  // of a GPU: reads from the tier, beside what the others do
 };
 
 }  // namespace tandem::trainer

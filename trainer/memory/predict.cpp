@@ -106,6 +106,20 @@ class Passes {
     ShardLedger& shards_;
 };
 
+// fetched: of offloaded shards, which are there as long as it lasts.
+void sync(Ledger& ledger, const Workload& work, std::int64_t fetched, bool first) {
+    ledger.enter("sync");
+    const Block shards = ledger.take("shards", fetched);
+    std::vector<Block> passing;
+    for (const auto& [tag, bytes] : work.sync) {
+        if (tag == kPassing) {
+            passing.push_back(ledger.take(tag, bytes));
+        } else {
+            ledger.grow(tag, first ? bytes : 0);
+        }
+    }
+}
+
 }  // namespace
 
 Prediction predict(const model::ModelConfig& model, const PolicyOptions& options, const RankShape& rank,
@@ -114,8 +128,12 @@ Prediction predict(const model::ModelConfig& model, const PolicyOptions& options
     const FlatShards layout(decoder.parameters(), decoder.groups(), rank.shards, 0);
     Ledger ledger;
     const auto& offload = options.offload;
+    const bool on_gpu = options.device.type != DeviceType::cpu;
+    const bool shards_leave = offload.parameters || options.deepest_sleep == PolicyOptions::Sleep::all;
     ShardLedger shards(ledger, layout, decoder.groups().size(),
-                       {options.compute_dtype, options.reshard_after_forward, offload.parameters});
+                       {options.compute_dtype, options.reshard_after_forward, offload.parameters,
+                        shards_leave ? Pages::go : Pages::stay},
+                       on_gpu);
     Passes passes(model, options, decoder, ledger, shards);
 
     const std::int64_t flat = layout.numel() * 4;
@@ -149,17 +167,8 @@ Prediction predict(const model::ModelConfig& model, const PolicyOptions& options
         }
         ledger.enter("optimizer");
         if (streamed > 0) ledger.take("offload_chunks", kChunksAlive * streamed * chunk);
-        if (work.sync.empty()) continue;
-        ledger.enter("sync");
-        const Block fetched = ledger.take("shards", offload.parameters ? flat : 0);
-        std::vector<Block> passing;
-        for (const auto& [tag, bytes] : work.sync) {
-            if (tag == kPassing) {
-                passing.push_back(ledger.take(tag, bytes));
-            } else {
-                ledger.grow(tag, step == 0 ? bytes : 0);
-            }
-        }
+        if (!work.sync.empty()) sync(ledger, work, offload.parameters ? flat : 0, step == 0);
+        if (options.deepest_sleep == PolicyOptions::Sleep::all) shards.free_buffers();
     }
     Prediction result{ledger.phases(), ""};
     result.phases.erase("other");

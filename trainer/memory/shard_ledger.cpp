@@ -6,7 +6,10 @@ namespace tandem::trainer::memory {
 
 void ShardLedger::Cycle::take(std::int64_t bytes) {
     OfOneSize& size = sizes_[bytes];
-    if (size.idle > 0) {
+    if (size.made < least_) {
+        ++size.made;
+        ledger_.grow(tag_, bytes);
+    } else if (size.idle > 0) {
         --size.idle;
     } else if (size.made < most_) {
         ++size.made;
@@ -25,18 +28,28 @@ void ShardLedger::Cycle::all_idle() {
     for (auto& [bytes, size] : sizes_) size.idle += std::exchange(size.busy, 0);
 }
 
+void ShardLedger::Cycle::free() {
+    for (auto& [bytes, size] : sizes_) {
+        ledger_.grow(tag_, -bytes * size.idle);
+        size.made -= std::exchange(size.idle, 0);
+    }
+}
+
 ShardLedger::ShardLedger(Ledger& ledger, const FlatShards& layout, std::size_t groups,
-                         const FullyShardOptions& options)
+                         const FullyShardOptions& options, bool on_gpu)
     : layout_(layout),
       options_(options),
       reshard_ranks_(options.reshard_after_forward.ranks(layout.ranks())),
       aliases_(layout.ranks() == 1 && options.compute_dtype == DType::float32 && !options.offload),
-      overlaps_(transfer_overlaps(layout, groups, options.compute_dtype, options.offload)),
+      staged_(layout.ranks() > 1 && (options.compute_dtype != DType::float32 ||
+                                     (on_gpu && options.shard_pages != Pages::stay && !options.offload))),
+      overlaps_(on_gpu || transfer_overlaps(layout, groups, options.compute_dtype, options.offload)),
       groups_(groups),
-      values_(ledger, "unsharded", BufferCycle::kUnlimited),
-      staging_(ledger, "unsharded", BufferCycle::kUnlimited),
-      gradients_(ledger, "unsharded_gradients", FullyShard::kGradientBuffers),
-      unreduced_(ledger, "unsharded_gradients", BufferCycle::kUnlimited) {}
+      values_(ledger, "unsharded", BufferCycle::kUnlimited, on_gpu ? BufferCycle::kTurns : 0),
+      staging_(ledger, "unsharded", BufferCycle::kUnlimited, on_gpu ? BufferCycle::kTurns : 0),
+      gradients_(ledger, "unsharded_gradients", FullyShard::kGradientBuffers,
+                 on_gpu ? BufferCycle::kTurns : 0),
+      unreduced_(ledger, "unsharded_gradients", BufferCycle::kUnlimited, on_gpu ? BufferCycle::kTurns : 0) {}
 
 std::int64_t ShardLedger::value_bytes(int index) const {
     return shard_numel(index) * layout_.ranks() *
@@ -63,15 +76,14 @@ void ShardLedger::start_unshard(int index) {
     values_.take(value_bytes(index));
     if (group.slice) return drop_slice(index);
     if (options_.offload) staging_.take(shard_numel(index) * 4);
-    if (layout_.ranks() > 1 && options_.compute_dtype != DType::float32) staging_.take(staging_bytes(index));
+    if (staged_) staging_.take(staging_bytes(index));
     group.staging = true;
 }
 
 void ShardLedger::drop_staging(int index) {
     if (!std::exchange(at(index).staging, false)) return;
     if (options_.offload) staging_.give_back(shard_numel(index) * 4, true);
-    if (layout_.ranks() > 1 && options_.compute_dtype != DType::float32)
-        staging_.give_back(staging_bytes(index), true);
+    if (staged_) staging_.give_back(staging_bytes(index), true);
 }
 
 void ShardLedger::drop_values(int index) {
@@ -125,6 +137,10 @@ void ShardLedger::finish_gradients() {
         if (groups_[i].grads) reduce(static_cast<int>(i));
     }
     for (Cycle* cycle : {&gradients_, &unreduced_}) cycle->all_idle();
+}
+
+void ShardLedger::free_buffers() {
+    for (Cycle* cycle : {&values_, &staging_, &gradients_, &unreduced_}) cycle->free();
 }
 
 }  // namespace tandem::trainer::memory

@@ -15,7 +15,7 @@ namespace tandem::trainer::memory {
 class ShardLedger final : public GroupHooks {
   public:
     ShardLedger(Ledger& ledger, const FlatShards& layout, std::size_t groups,
-                const FullyShardOptions& options);
+                const FullyShardOptions& options, bool on_gpu);
 
     void unshard(int group, int prefetch) override;
     void after_forward(int group) override;
@@ -23,17 +23,20 @@ class ShardLedger final : public GroupHooks {
     void after_backward(int group) override;
     void finish();
     void finish_gradients();
+    void free_buffers();
     void set_requires_gradient_sync(bool sync) { sync_ = sync; }
 
   private:
     // buffer_cycle.h: buffers of a size that take turns and are kept.
     class Cycle {
       public:
-        Cycle(Ledger& ledger, std::string tag, int most)
-            : ledger_(ledger), tag_(std::move(tag)), most_(most) {}
+        // least: buffers of a size that are made before one is used again
+        Cycle(Ledger& ledger, std::string tag, int most, int least)
+            : ledger_(ledger), tag_(std::move(tag)), most_(most), least_(least) {}
         void take(std::int64_t bytes);
         void give_back(std::int64_t bytes, bool idle);
         void all_idle();
+        void free();  // what is idle
 
       private:
         struct OfOneSize {
@@ -44,6 +47,7 @@ class ShardLedger final : public GroupHooks {
         Ledger& ledger_;
         std::string tag_;
         int most_;
+        int least_;
         std::map<std::int64_t, OfOneSize> sizes_;
     };
     struct Group {
@@ -70,6 +74,7 @@ class ShardLedger final : public GroupHooks {
     FullyShardOptions options_;
     int reshard_ranks_;
     bool aliases_;
+    bool staged_;  // a shard that is in memory is sent from a copy
     bool overlaps_;
     bool sync_ = true;
     std::vector<Group> groups_;

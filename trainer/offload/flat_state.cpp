@@ -6,45 +6,67 @@
 
 namespace tandem::trainer {
 
-FlatState::FlatState(Stream& stream, std::int64_t numel, DType dtype, std::string tag, MemoryPool& pool)
-    : tensor_(Tensor::empty({numel}, dtype, tag, pool)), tag_(std::move(tag)) {
-    fill_zero(stream, tensor_.span());
+FlatState::FlatState(Stream& stream, std::int64_t numel, DType dtype, std::string tag, MemoryPool& pool,
+                     Pages pages)
+    : memory_({numel}, dtype, std::move(tag), pool, pages) {
+    fill_zero(stream, tensor().span());
 }
 
 FlatState FlatState::parked_zeros(std::int64_t numel, DType dtype, std::string tag, MemoryPool& pool,
                                   const std::string& directory) {
-    FlatState state(Tensor::empty({numel}, dtype, tag, pool), tag);
-    state.tier_ = make_file_tier(directory, state.tensor_.bytes());
-    state.released_ = std::make_unique<ReleasedPages>(state.tensor_.span(), state.tag_);
+    FlatState state(PagedTensor({numel}, dtype, std::move(tag), pool, Pages::absent));
+    state.make_tier(directory);
     return state;
+}
+
+void FlatState::make_tier(const std::string& directory) {
+    if (tier_) return;
+    // Not counted, as a file's bytes are not: what is offloaded shall not look as if it were still there.
+    tier_ = on_gpu() ? make_pinned_tier(tensor().bytes(), "") : make_file_tier(directory, tensor().bytes());
+}
+
+Stream& FlatState::copies() {
+    if (!copies_) copies_ = std::make_unique<Stream>(Stream::make(tensor().device(), "offload"));
+    return *copies_;
 }
 
 void FlatState::park(const std::string& directory) {
     if (!resident()) return;
-    if (!tier_) tier_ = make_file_tier(directory, tensor_.bytes());
-    tier_->write(0, tensor_.span());
-    released_ = std::make_unique<ReleasedPages>(tensor_.span(), tag_);
+    make_tier(directory);
+    if (on_gpu()) {
+        tier_->write(copies(), 0, tensor().span());
+        copies().synchronize();
+    } else {
+        tier_->write(0, tensor().span());
+    }
+    memory_.release();
 }
 
 void FlatState::fetch() {
     if (resident()) return;
-    released_.reset();
-    tier_->read(0, tensor_.span());
+    memory_.restore();
+    if (on_gpu()) {
+        tier_->read(copies(), 0, tensor().span());
+        copies().synchronize();
+    } else {
+        tier_->read(0, tensor().span());
+    }
 }
 
 void FlatState::zero(Stream& stream) {
-    if (resident()) return ops::fill_zero(stream, tensor_);
-    // Chunks of zeros: a hole in the file would lose the room that was reserved.
+    if (resident()) return ops::fill_zero(stream, tensor());
+    // Chunks of zeros: a hole in a file would lose the room that was reserved.
     constexpr std::int64_t kChunk = 1 << 20;
-    const Tensor zeros = Tensor::zeros({std::min(kChunk, numel())}, tensor_.dtype(), "offload_chunks");
+    const Tensor zeros =
+        Tensor::zeros(stream, {std::min(kChunk, numel())}, tensor().dtype(), "offload_chunks");
     for (std::int64_t first = 0; first < numel(); first += kChunk)
         write(stream, first, zeros.rows(0, std::min(kChunk, numel() - first)));
     stream.synchronize();
 }
 
 std::uint64_t FlatState::offset(std::int64_t first) const {
-    require(!resident(), "{}: elements of the tier while the state is in memory", tag_);
-    return static_cast<std::uint64_t>(first) * dtype_size(tensor_.dtype());
+    require(!resident(), "{}: elements of the tier while the state is in memory", memory_.tag());
+    return static_cast<std::uint64_t>(first) * dtype_size(tensor().dtype());
 }
 
 void FlatState::read(Stream& stream, std::int64_t first, const Tensor& part) const {

@@ -1,5 +1,6 @@
-// A flat tensor of training state that lives in memory or in the tier below. Its address never changes, so
-// views of it (a DTensor, a peer's mapping) are right again whenever it is back.
+// A flat tensor of training state that lives in memory or in the tier below: of the CPU a file, of a GPU
+// pinned host memory. Its address never changes, so views of it (a DTensor, a peer's mapping) are right again
+// whenever it is back.
 //
 //   resident   tensor() may be read and written
 //   parked     its bytes are in the tier and its pages with the system; read() and write() go to the tier
@@ -7,26 +8,31 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "common/device/tier.h"
-#include "common/tensor/tensor.h"
+#include "common/tensor/paged_tensor.h"
 
 namespace tandem::trainer {
 
 class FlatState {
   public:
-    // Zeros, resident, filled in the stream's order; the pool is of its device.
-    FlatState(Stream& stream, std::int64_t numel, DType dtype, std::string tag, MemoryPool& pool);
-    // Zeros that are parked from the start in a file of `directory`: no page is ever touched before fetch().
+    // Zeros, resident, filled in the stream's order; the pool is of its device. With pages that stay it can
+    // be parked on the CPU only.
+    FlatState(Stream& stream, std::int64_t numel, DType dtype, std::string tag, MemoryPool& pool,
+              Pages pages = Pages::stay);
+    // Zeros that are parked from the start, of the CPU in a file of `directory`: no page is ever touched
+    // before fetch().
     static FlatState parked_zeros(std::int64_t numel, DType dtype, std::string tag, MemoryPool& pool,
                                   const std::string& directory);
 
-    const Tensor& tensor() const { return tensor_; }
-    std::int64_t numel() const { return tensor_.numel(); }
-    bool resident() const { return !released_; }
-    // The first park makes the file. Nothing happens when it is there already. Blocking; throw SystemError.
+    const Tensor& tensor() const { return memory_.tensor(); }
+    std::int64_t numel() const { return tensor().numel(); }
+    bool resident() const { return memory_.has_pages(); }
+    // Whether peers reach it as they reach the pool's memory.
+    bool of_pool() const { return memory_.of_pool(); }
+    // The first park makes the tier. Nothing happens when it is there already. Blocking; on a GPU whatever
+    // wrote the state must be done. Throw SystemError, OutOfMemory.
     void park(const std::string& directory);
     void fetch();
     void zero(Stream& stream);
@@ -36,13 +42,15 @@ class FlatState {
     void write(Stream& stream, std::int64_t first, const Tensor& part);
 
   private:
-    FlatState(Tensor tensor, std::string tag) : tensor_(std::move(tensor)), tag_(std::move(tag)) {}
+    explicit FlatState(PagedTensor memory) : memory_(std::move(memory)) {}
     std::uint64_t offset(std::int64_t first) const;
+    bool on_gpu() const { return tensor().device().type != DeviceType::cpu; }
+    void make_tier(const std::string& directory);
+    Stream& copies();
 
-    Tensor tensor_;
-    std::string tag_;
+    PagedTensor memory_;
     std::unique_ptr<Tier> tier_;
-    std::unique_ptr<ReleasedPages> released_;  // last: it counts the memory again before that goes
+    std::unique_ptr<Stream> copies_;  // of a GPU
 };
 
 }  // namespace tandem::trainer

@@ -14,9 +14,10 @@ class Chunks {
             for (const FlatState* state : states) {
                 require(state->numel() == numel, "states of {} and {} elements in one pass", numel,
                         state->numel());
-                set.push_back(state->resident() ? Tensor()
-                                                : Tensor::empty({std::min(kChunkElements, numel)},
-                                                                DType::float32, "offload_chunks"));
+                set.push_back(state->resident()
+                                  ? Tensor()
+                                  : Tensor::empty({std::min(kChunkElements, numel)}, DType::float32,
+                                                  "offload_chunks", device_pool(io.device())));
             }
         }
     }
@@ -63,6 +64,7 @@ void in_chunks(Stream& io, Stream& compute, std::span<FlatState* const> states,
                const std::function<void(std::int64_t, const std::vector<Tensor>&)>& body) {
     Chunks chunks(io, states);
     const std::int64_t count = chunks.count();
+    io.wait(compute.record());  // a GPU's chunks are the compute stream's first
     try {
         Event ready = count > 0 ? chunks.read(0) : Event();
         for (std::int64_t chunk = 0; chunk < count; ++chunk) {

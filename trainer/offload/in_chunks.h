@@ -16,7 +16,8 @@ constexpr std::int64_t kChunkElements = 1 << 20;
 constexpr int kChunksAlive = 3;
 
 // body(first, parts): parts[i] are the elements [first, first + parts[i].numel()) of states[i], float32; what
-// it writes there is kept. All states are of one size. Blocking. The io stream serves nobody else meanwhile.
+// it writes there is kept. All states are of one size, on the streams' device. Blocking. The io stream serves
+// nobody else meanwhile.
 void in_chunks(Stream& io, Stream& compute, std::span<FlatState* const> states,
                const std::function<void(std::int64_t first, const std::vector<Tensor>& parts)>& body);
 

@@ -8,18 +8,19 @@
 namespace tandem::trainer {
 namespace {
 
-FlatState moments(Stream& stream, std::int64_t numel, const std::string& directory) {
-    if (directory.empty()) return {stream, numel, DType::float32, "optimizer", device_pool(stream.device())};
-    return FlatState::parked_zeros(numel, DType::float32, "optimizer", cpu_pool(), directory);
+FlatState moments(Stream& stream, std::int64_t numel, const std::string& directory, Pages pages) {
+    MemoryPool& pool = device_pool(stream.device());
+    if (directory.empty()) return {stream, numel, DType::float32, "optimizer", pool, pages};
+    return FlatState::parked_zeros(numel, DType::float32, "optimizer", pool, directory);
 }
 
 }  // namespace
 
 AdamW::AdamW(Stream& stream, std::int64_t numel, float beta1, float beta2, float eps, float weight_decay,
-             const std::string& offload_directory)
+             const std::string& offload_directory, Pages pages)
     : tail_(numel),
-      exp_avg_(moments(stream, numel, offload_directory)),
-      exp_avg_sq_(moments(stream, numel, offload_directory)) {
+      exp_avg_(moments(stream, numel, offload_directory, pages)),
+      exp_avg_sq_(moments(stream, numel, offload_directory, pages)) {
     params_.beta1 = beta1;
     params_.beta2 = beta2;
     params_.eps = eps;
@@ -33,7 +34,7 @@ void AdamW::step(Stream& stream, FlatState& params, const Tensor& grads, double 
         step_part(stream, 0, params.tensor(), grads, exp_avg_.tensor(), exp_avg_sq_.tensor());
     } else {
         const std::array states{&params, &exp_avg_, &exp_avg_sq_};
-        if (!io_) io_ = std::make_unique<Stream>(Stream::make_worker("offload"));
+        if (!io_) io_ = std::make_unique<Stream>(Stream::make(stream.device(), "offload"));
         in_chunks(*io_, stream, states, [&](std::int64_t first, const std::vector<Tensor>& parts) {
             step_part(stream, first, parts[0], grads.rows(first, parts[0].numel()), parts[1], parts[2]);
         });

@@ -15,9 +15,10 @@ namespace tandem::trainer {
 
 class AdamW {
   public:
-    // offload_directory: where moments that are parked from the start have their files; empty: in memory.
+    // offload_directory: where moments that are parked from the start have their files (a GPU's: none);
+    // empty: in memory, which can be parked later where its pages go.
     AdamW(Stream& stream, std::int64_t numel, float beta1, float beta2, float eps, float weight_decay,
-          const std::string& offload_directory = "");
+          const std::string& offload_directory = "", Pages pages = Pages::stay);
 
     // One step, with gradients multiplied by grad_scale first. Blocking.
     void step(Stream& stream, FlatState& params, const Tensor& grads, double lr, float grad_scale);

@@ -53,7 +53,7 @@ ExportedRange export_range(Device, ConstSpan) {
     throw DeviceUnavailable(kReason);
 }
 
-std::shared_ptr<VirtualArena::Impl> make_virtual_arena(Device, std::size_t, std::string_view) {
+std::shared_ptr<VirtualArena::Impl> make_virtual_arena(Device, std::size_t, std::string_view, bool) {
     throw DeviceUnavailable(kReason);
 }
 

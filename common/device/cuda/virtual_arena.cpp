@@ -28,9 +28,10 @@ CUmemLocation location_of(Device device) {
 
 class Arena final : public VirtualArena::Impl {
   public:
-    Arena(Device device, std::size_t bytes, std::string_view tag)
+    Arena(Device device, std::size_t bytes, std::string_view tag, bool pages)
         : device_(device), bytes_(bytes), tag_(detail::memory_tag(tag)), tag_name_(tag) {
         reserve();
+        if (!pages) return;
         try {
             restore_pages();
         } catch (...) {
@@ -175,9 +176,9 @@ class Arena final : public VirtualArena::Impl {
 
 }  // namespace
 
-std::shared_ptr<VirtualArena::Impl> make_virtual_arena(Device device, std::size_t bytes,
-                                                       std::string_view tag) {
-    return std::make_shared<Arena>(device, bytes, tag);
+std::shared_ptr<VirtualArena::Impl> make_virtual_arena(Device device, std::size_t bytes, std::string_view tag,
+                                                       bool pages) {
+    return std::make_shared<Arena>(device, bytes, tag, pages);
 }
 
 std::shared_ptr<VirtualArena::Impl> open_virtual_arena(Device device, int fd, std::size_t bytes) {

@@ -20,9 +20,10 @@ namespace {
 
 class Arena final : public VirtualArena::Impl {
   public:
-    Arena(Device device, std::size_t bytes, std::string_view tag)
+    Arena(Device device, std::size_t bytes, std::string_view tag, bool pages)
         : device_(device), bytes_(bytes), tag_(detail::memory_tag(tag)), tag_name_(tag) {
-        restore_pages();
+        restore_pages();  // its address comes with the first pages
+        if (!pages) release_pages();
     }
     // Of another process; its capacity and its tag count it.
     Arena(Device device, std::size_t bytes, int fd) : device_(device), bytes_(bytes) {
@@ -102,9 +103,9 @@ class Arena final : public VirtualArena::Impl {
 
 }  // namespace
 
-std::shared_ptr<VirtualArena::Impl> make_virtual_arena(Device device, std::size_t bytes,
-                                                       std::string_view tag) {
-    return std::make_shared<Arena>(device, bytes, tag);
+std::shared_ptr<VirtualArena::Impl> make_virtual_arena(Device device, std::size_t bytes, std::string_view tag,
+                                                       bool pages) {
+    return std::make_shared<Arena>(device, bytes, tag, pages);
 }
 
 std::shared_ptr<VirtualArena::Impl> open_virtual_arena(Device device, int fd, std::size_t bytes) {

@@ -79,6 +79,42 @@ TEST_F(DeviceRun, EnginesReadTheirWeightsInPlace) {
     expect_the_cpus_run({"mesh.dp=2", "mesh.cp=1", "sync.mode=alias", "engine.dtype=bf16"}, 1);
 }
 
+TEST_F(DeviceRun, BothSleepWhileTheOtherWorks) {
+    expect_the_cpus_run({"mesh.dp=2", "mesh.cp=1", "memory.trainer_sleep=all", "memory.engine_sleep=all"}, 1);
+}
+
+TEST_F(DeviceRun, StateLivesInTheHostsMemory) {
+    expect_the_cpus_run({"mesh.dp=2", "mesh.cp=1", "memory.offload=all", "memory.trainer_sleep=optimizer",
+                         "loss.kl_coef=0.01", "train.compute_dtype=bf16", "checkpoint.every=2"},
+                        1);
+}
+
+TEST_F(DeviceRun, MemoryIsAsPredicted) {
+    // Large enough that the fixed buffers of checkpoints do not decide.
+    const std::vector<std::string> sizes{"model.hidden_size=256",
+                                         "model.intermediate_size=704",
+                                         "model.layers=6",
+                                         "model.vocab_size=4096",
+                                         "mesh.dp=2",
+                                         "mesh.cp=1",
+                                         "sft.batch=16",
+                                         "grpo.prompts=4",
+                                         "grpo.updates=1",
+                                         "device=cuda",
+                                         "sync.bucket_mib=1"};
+    for (const std::vector<std::string>& choice :
+         std::vector<std::vector<std::string>>{{"memory.offload=none"},
+                                               {"memory.offload=optimizer", "sync.mode=direct"},
+                                               {"memory.trainer_sleep=optimizer", "sync.mode=alias"},
+                                               {"memory.trainer_sleep=all", "memory.engine_sleep=all"}}) {
+        auto values = sizes;
+        values.insert(values.end(), choice.begin(), choice.end());
+        finish("memory", values, 1);
+        const json memory = json::parse(read_file(folder / "memory/summary.json"))["memory"];
+        EXPECT_NEAR(memory["ratio"].get<double>(), 1, 0.1) << choice[0] << memory.dump(1);
+    }
+}
+
 TEST_F(DeviceRun, ReplicasAndZigzagOnOneGpu) {
     expect_the_cpus_run({"mesh.dp=2", "mesh.dp_replicate=2", "mesh.cp=2", "train.context_mode=zigzag",
                          "sync.mode=delta", "train.reduce_every_micro_batch=false", "train.micro_batch=5"},
@@ -108,11 +144,10 @@ TEST_F(DeviceRun, IsRefusedWhereItCannotWorkBeforeAnythingStarts) {
     }
     EXPECT_THAT(refusal({"device=tpu"}), HasSubstr("run.device"));
     const std::vector<std::string> emulated{"TANDEM_EMULATED_GPUS=1"};
-    EXPECT_THAT(refusal({"device=cuda", "memory.trainer_sleep=all"}, emulated),
-                HasSubstr("memory.trainer_sleep"));
-    EXPECT_THAT(refusal({"device=cuda", "memory.offload=optimizer"}, emulated), HasSubstr("memory.offload"));
-    EXPECT_THAT(refusal({"device=cuda", "memory.engine_sleep=all"}, emulated),
-                HasSubstr("memory.engine_sleep"));
+    for (const char* leaves : {"memory.trainer_sleep=all", "memory.offload=parameters"}) {
+        EXPECT_THAT(refusal({"device=cuda", "sync.mode=direct", leaves}, emulated),
+                    AllOf(HasSubstr("sync.mode"), HasSubstr("use gather or alias")));
+    }
 }
 
 }  // namespace

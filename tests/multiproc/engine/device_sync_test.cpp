@@ -26,7 +26,9 @@ namespace {
 
 using nlohmann::json;
 
-[[maybe_unused]] const int kEmulate = ::setenv("TANDEM_EMULATED_GPUS", "1", 1);
+// On a GPU where TANDEM_TEST_DEVICE=cuda says so.
+[[maybe_unused]] const int kEmulate =
+    std::getenv("TANDEM_TEST_DEVICE") == nullptr ? ::setenv("TANDEM_EMULATED_GPUS", "1", 1) : 0;
 constexpr Device kGpu{DeviceType::cuda, 0};
 
 Deadline soon() {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
@@ -12,10 +13,16 @@
 namespace tandem::trainer::testing {
 namespace {
 
+std::vector<MemoryCase> all_cases() {
+    auto cases = process_cases();
+    for (const MemoryCase& c : gpu_cases()) cases.push_back(c);
+    return cases;
+}
+
 class MemoryPrediction : public ::testing::TestWithParam<int> {};
 
 TEST_P(MemoryPrediction, IsWithinATenth) {
-    const MemoryCase c = process_cases()[static_cast<std::size_t>(GetParam())];
+    const MemoryCase c = all_cases()[static_cast<std::size_t>(GetParam())];
     comm::LaunchOptions launch;
     launch.world_size = c.mesh.dp * c.mesh.cp;
     launch.segment_bytes = std::size_t{256} << 20;
@@ -25,16 +32,16 @@ TEST_P(MemoryPrediction, IsWithinATenth) {
     EXPECT_EQ(result.exit_code, 0) << describe(c) << ": " << result.message;
 }
 
-INSTANTIATE_TEST_SUITE_P(Family, MemoryPrediction,
-                         ::testing::Range(0, static_cast<int>(process_cases().size())));
+INSTANTIATE_TEST_SUITE_P(Family, MemoryPrediction, ::testing::Range(0, static_cast<int>(all_cases().size())));
 
 }  // namespace
 
 int rank_main(int index) {
+    const MemoryCase c = all_cases()[static_cast<std::size_t>(index)];
+    if (c.gpu) ::setenv("TANDEM_EMULATED_GPUS", "1", 1);
     auto world = comm::connect_from_environment(Deadline::after_ms(30'000));
     const int rank = world->rank();
-    const std::string wrong =
-        check_memory(std::move(world), process_cases()[static_cast<std::size_t>(index)]);
+    const std::string wrong = check_memory(std::move(world), c);
     if (!wrong.empty()) std::fprintf(stderr, "rank %d:\n%s", rank, wrong.c_str());
     return wrong.empty() ? 0 : 1;
 }

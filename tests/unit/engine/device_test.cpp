@@ -104,19 +104,50 @@ TEST_F(DeviceEngineTest, AnswersEqualTheCpusBitForBit) {
     }
 }
 
-TEST_F(DeviceEngineTest, TheCacheComesBackAndTheWeightsStay) {
+TEST_F(DeviceEngineTest, SleepGivesItsPagesBackAndKeepsItsAddresses) {
     const auto before = run(kGpu);
-    const auto live = memory_stats("engine.kv").live_bytes;
-    std::promise<void> done;
-    engine->between_steps([&] {
-        EXPECT_THROW(engine->release_memory(false, true), InvalidArgument);
+    const auto live = [] {
+        return memory_stats("engine.kv").live_bytes + memory_stats("engine.weights").live_bytes;
+    };
+    const auto awake = live();
+    const auto in_the_engine = [&](const std::function<void()>& work) {
+        std::promise<void> done;
+        engine->between_steps([&] {
+            work();
+            done.set_value();
+        });
+        done.get_future().wait();
+    };
+    in_the_engine([&] {
         engine->release_memory(true, false);
-        EXPECT_LT(memory_stats("engine.kv").live_bytes, live);
+        EXPECT_EQ(memory_stats("engine.kv").live_bytes, 0U);
         engine->resume_memory(true, true);
-        done.set_value();
     });
-    done.get_future().wait();
-    EXPECT_EQ(memory_stats("engine.kv").live_bytes, live);
+    EXPECT_EQ(live(), awake);
+    EXPECT_EQ(get(generate(request(13, 1, 3))).samples[0].tokens, before[0].samples[0].tokens);
+
+    std::vector<WeightSlot> slots = engine->weights();
+    in_the_engine([&] {
+        engine->release_memory(true, true);
+        EXPECT_EQ(live(), 0U);
+    });
+    engine->pause(PauseMode::retract, [] {});
+    EXPECT_THROW(engine->begin_update(5), InvalidArgument);
+    in_the_engine([&] { engine->resume_memory(true, true); });
+    EXPECT_EQ(live(), awake);
+    for (std::size_t i = 0; i < slots.size(); ++i)
+        EXPECT_EQ(engine->current_weights()[i].memory.data, slots[i].memory.data);
+    EXPECT_EQ(get(generate(request(13, 1, 3))).status.code, Code::unavailable);
+    engine->begin_update(5);  // as a receiver does: straight to the addresses that it has known all along
+    const model::TemporaryDirectory directory;
+    write_tiny_model(directory.path(), tiny_config(), 3);
+    Stream stream = Stream::make_compute(kGpu);
+    ModelWeights again(tiny_config(), DType::float32, stream);
+    again.load(tiny_config(), directory.path(), stream);
+    for (std::size_t i = 0; i < slots.size(); ++i) copy(stream, again.slots()[i].memory, slots[i].memory);
+    stream.synchronize();
+    engine->commit_update(5);
+    engine->resume();
     EXPECT_EQ(get(generate(request(13, 1, 3))).samples[0].tokens, before[0].samples[0].tokens);
 }
 

@@ -43,6 +43,8 @@ PolicyOptions options_of(const MemoryCase& c) {
     options.reshard_after_forward = c.reshard;
     options.logits_chunk_rows = 64;
     options.offload = {c.offload_optimizer, c.offload_parameters, ::testing::TempDir()};
+    if (c.gpu) options.device = {DeviceType::cuda, 0};
+    options.deepest_sleep = c.sleep;
     return options;
 }
 
@@ -75,6 +77,7 @@ std::map<std::string, MemoryPeak> measured_of(std::shared_ptr<comm::Communicator
         policy.logprobs(samples);
         policy.accumulate(samples, supervised_loss());
         policy.apply(1e-3);
+        policy.sleep(c.sleep);
     }
     return memory_phase_peaks();
 }
@@ -90,7 +93,10 @@ std::string describe(const MemoryCase& c) {
     return fmt::format("model {} dp {} replicas {} cp {} {} checkpointing {}{} micro-batches {}", c.model,
                        c.mesh.dp, c.mesh.dp_replicate, c.mesh.cp, dtype_name(c.dtype),
                        static_cast<int>(c.checkpointing), c.context == Mode::zigzag ? " zigzag" : "",
-                       c.micro_batches);
+                       c.micro_batches) +
+           (c.gpu ? fmt::format(" on a GPU, offload {}{} sleep {}", c.offload_optimizer, c.offload_parameters,
+                                static_cast<int>(c.sleep))
+                  : "");
 }
 
 std::string check_memory(std::shared_ptr<comm::Communicator> world, const MemoryCase& c) {
@@ -155,6 +161,34 @@ std::vector<MemoryCase> process_cases() {
         c.offload_optimizer = true;
         cases.push_back(c);
     }
+    return cases;
+}
+
+std::vector<MemoryCase> gpu_cases() {
+    using Sleep = PolicyOptions::Sleep;
+    std::vector<MemoryCase> cases;
+    const auto add = [&](MemoryCase c) {
+        c.gpu = true;
+        cases.push_back(c);
+    };
+    for (const MeshSizes mesh : {MeshSizes{1, 1}, MeshSizes{2, 1}}) {
+        for (const DType dtype : {DType::float32, DType::bfloat16}) {
+            MemoryCase c{2, mesh, dtype, Checkpointing::selective};
+            add(c);
+            c.offload_optimizer = true;
+            add(c);
+            c.offload_parameters = true;
+            add(c);
+            c.sleep = Sleep::optimizer;
+            add(c);
+            MemoryCase sleeper{0, mesh, dtype, Checkpointing::none};
+            sleeper.sleep = Sleep::all;
+            add(sleeper);
+        }
+    }
+    add({0, {1, 2}, DType::float32, Checkpointing::full, Mode::zigzag});
+    MemoryCase replicas{0, {4, 1, 2}, DType::bfloat16, Checkpointing::none, Mode::packed, 128, 3, false};
+    add(replicas);
     return cases;
 }
 

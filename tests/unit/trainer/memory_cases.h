@@ -24,11 +24,14 @@ struct MemoryCase {
     ReshardAfterForward reshard = true;
     bool offload_optimizer = false;
     bool offload_parameters = false;
+    bool gpu = false;
+    PolicyOptions::Sleep sleep = PolicyOptions::Sleep::none;  // between the steps
 };
 
 std::string describe(const MemoryCase& c);
 std::vector<MemoryCase> one_rank_cases();
 std::vector<MemoryCase> process_cases();
+std::vector<MemoryCase> gpu_cases();  // processes, each on the first GPU, real or emulated
 
 // Two steps, log-probs and training, on one rank. Returns what was off: the sum of a phase by more than a
 // tenth, or a tag by more than 2%; empty when nothing was. Memory must be this rank's alone: a process each.

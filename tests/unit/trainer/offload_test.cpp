@@ -39,7 +39,10 @@ Values trained(MeshSizes sizes, bool large, PolicyOptions options, Sleep sleep, 
     comm::run_threads(sizes.dp * sizes.cp, [&](std::shared_ptr<comm::Communicator> world) {
         const bool first = world->rank() == 0;
         const auto config = config_of(large);
-        Policy policy(make_mesh(std::move(world), sizes), config, options);
+        PolicyOptions here = options;
+        here.device = device_of(world->rank());
+        here.deepest_sleep = sleep;
+        Policy policy(make_mesh(std::move(world), sizes), config, here);
         if (with_reference) policy.set_reference();
         Values values;
         for (unsigned step = 0; step < 3; ++step) {

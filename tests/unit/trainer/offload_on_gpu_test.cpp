@@ -1,0 +1,119 @@
+// State of a GPU that leaves it: to pinned host memory and back, at the same addresses. On the emulated GPU,
+// or (TANDEM_TEST_DEVICE=cuda without TANDEM_EMULATED_GPUS) on the real one.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "common/comm/launch.h"
+#include "common/device/memory.h"
+#include "common/error.h"
+#include "trainer/offload/in_chunks.h"
+
+#include "policy_run.h"
+
+namespace tandem::trainer::testing {
+namespace {
+
+using Sleep = Policy::Sleep;
+
+[[maybe_unused]] const int kEmulate =
+    std::getenv("TANDEM_TEST_DEVICE") == nullptr ? ::setenv("TANDEM_EMULATED_GPUS", "1", 1) : 0;
+constexpr Device kGpu{DeviceType::cuda, 0};
+
+std::vector<float> host_values(const Tensor& tensor) {
+    Stream stream = Stream::make(kGpu, "test");
+    return tensor.to_host(stream).to_vector<float>();
+}
+
+std::vector<float> counting(std::int64_t numel) {
+    std::vector<float> values(static_cast<std::size_t>(numel));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 8191);
+    return values;
+}
+
+void set(const Tensor& tensor, const std::vector<float>& values) {
+    Stream stream = Stream::make(kGpu, "test");
+    copy(stream, Tensor::from<float>(values, {tensor.numel()}), tensor);
+    stream.synchronize();
+}
+
+TEST(OffloadOnGpu, AFlatStateKeepsItsValuesAndItsAddress) {
+    Stream compute = Stream::make_compute(kGpu);
+    FlatState state(compute, 100'000, DType::float32, "gpu_flat_state", device_pool(kGpu), Pages::go);
+    compute.synchronize();
+    set(state.tensor(), counting(100'000));
+    const std::byte* address = state.tensor().raw();
+    state.park("");
+    EXPECT_FALSE(state.resident());
+    EXPECT_EQ(memory_stats("gpu_flat_state").live_bytes, 0U);
+    const Tensor part = Tensor::zeros(compute, {3}, DType::float32, "test");
+    state.read(compute, 70'000, part);
+    compute.synchronize();
+    EXPECT_EQ(host_values(part), (std::vector<float>{4472, 4473, 4474}));
+    state.write(compute, 0, part);
+    compute.synchronize();
+    state.fetch();
+    EXPECT_EQ(state.tensor().raw(), address);
+    auto expected = counting(100'000);
+    expected[0] = 4472;
+    expected[1] = 4473;
+    expected[2] = 4474;
+    EXPECT_EQ(host_values(state.tensor()), expected);
+    state.park("");
+    state.zero(compute);
+    state.fetch();
+    EXPECT_EQ(host_values(state.tensor()), std::vector<float>(100'000, 0));
+}
+
+TEST(OffloadOnGpu, PagesThatStaySayThatTheyDo) {
+    Stream compute = Stream::make_compute(kGpu);
+    FlatState state(compute, 10, DType::float32, "gpu_flat_state", device_pool(kGpu));
+    compute.synchronize();
+    EXPECT_THROW(state.park(""), InvalidArgument);
+    EXPECT_TRUE(state.resident());
+}
+
+TEST(OffloadOnGpu, ChunksStreamThroughAFewBuffers) {
+    Stream compute = Stream::make_compute(kGpu);
+    Stream io = Stream::make(kGpu, "io");
+    const std::int64_t numel = 4 * kChunkElements + 1000;
+    FlatState parked =
+        FlatState::parked_zeros(numel, DType::float32, "gpu_chunk_test", device_pool(kGpu), "");
+    FlatState resident(compute, numel, DType::float32, "gpu_chunk_test", device_pool(kGpu));
+    compute.synchronize();
+    set(resident.tensor(), counting(numel));
+    reset_memory_peaks();
+    const std::vector<FlatState*> states{&resident, &parked};
+    in_chunks(io, compute, states, [&](std::int64_t, const std::vector<Tensor>& parts) {
+        copy(compute, parts[0].span(), parts[1].span());
+    });
+    EXPECT_EQ(memory_stats("offload_chunks").peak_bytes,
+              3U * 4U * static_cast<std::uint64_t>(kChunkElements));
+    parked.fetch();
+    EXPECT_EQ(host_values(parked.tensor()), counting(numel));
+}
+
+TEST(OffloadOnGpu, APolicyWakesAtTheSameAddresses) {
+    PolicyOptions options;
+    options.device = kGpu;
+    {
+        Policy light(make_mesh(comm::solo(), {1, 1}), tiny_config(), options);
+        EXPECT_THROW(light.sleep(Sleep::optimizer), InvalidArgument);
+    }
+    options.deepest_sleep = Sleep::all;
+    Policy policy(make_mesh(comm::solo(), {1, 1}), tiny_config(), options);
+    const std::byte* address = policy.parameters()[0].second.local().raw();
+    const auto values = full_values(policy.parameters());
+    policy.sleep(Sleep::optimizer);
+    EXPECT_EQ(memory_stats("optimizer").live_bytes, 0U);
+    policy.sleep(Sleep::all);
+    for (const char* tag : {"shards", "gradients", "optimizer"})
+        EXPECT_EQ(memory_stats(tag).live_bytes, 0U) << tag;
+    EXPECT_THROW(policy.parameters(), InvalidArgument);
+    policy.wake();
+    EXPECT_EQ(policy.parameters()[0].second.local().raw(), address);
+    EXPECT_EQ(full_values(policy.parameters()), values);
+}
+
+}  // namespace
+}  // namespace tandem::trainer::testing
