@@ -1,8 +1,10 @@
-# tandem_library(NAME SOURCES a.cpp … DEPS …): one static library a folder, explicit source lists.
+# tandem_library(NAME SOURCES a.cpp … [SEPARATE b.cpp …] DEPS …): one static library a folder, explicit source lists.
 # CUDA_SOURCES (.cu and .cpp) and CUDA_DEPS count with TANDEM_CUDA, NO_CUDA_SOURCES without; a library that names
 # any of them sees TANDEM_WITH_CUDA as 1 or 0.
+# CI joins the sources of a target into one where it can (CMAKE_UNITY_BUILD; tests: TANDEM_UNITY_TESTS), which halves its
+# time. SEPARATE are sources that stay alone: their unnamed namespaces have a name in common with a neighbour's.
 function(tandem_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS;CUDA_SOURCES;CUDA_DEPS;NO_CUDA_SOURCES" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;SEPARATE;DEPS;PRIVATE_DEPS;CUDA_SOURCES;CUDA_DEPS;NO_CUDA_SOURCES" ${ARGN})
   set(with_cuda 0)
   if(TANDEM_CUDA)
     set(with_cuda 1)
@@ -14,7 +16,8 @@ function(tandem_library name)
   else()
     list(APPEND ARG_SOURCES ${ARG_NO_CUDA_SOURCES})
   endif()
-  add_library(${name} STATIC ${ARG_SOURCES})
+  add_library(${name} STATIC ${ARG_SOURCES} ${ARG_SEPARATE})
+  set_source_files_properties(${ARG_SEPARATE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   if(ARG_CUDA_SOURCES OR ARG_NO_CUDA_SOURCES)
     target_compile_definitions(${name} PRIVATE TANDEM_WITH_CUDA=${with_cuda})
   endif()
@@ -43,16 +46,20 @@ if(TANDEM_TESTS)
   target_precompile_headers(tandem_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
 endif()
 
-# tandem_test(NAME SOURCES … DEPS … [LABELS unit|contract|multiproc|gpu|sanitize|asan|tsan] [TIMEOUT s] [PROCESSORS n])
+# tandem_test(NAME SOURCES … [SEPARATE …] DEPS … [LABELS unit|contract|multiproc|gpu|sanitize|asan|tsan] [TIMEOUT s] [PROCESSORS n])
 # A test with the label gpu needs a real one: it is built with TANDEM_CUDA only; sanitize beside it lets
 # scripts/gpu_check.sh run it under compute-sanitizer too (seconds without it).
 # One GoogleTest binary, one ctest entry. The labels asan and tsan put it on the list of the sanitizer runs.
 function(tandem_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT;PROCESSORS" "SOURCES;DEPS;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;PROCESSORS" "SOURCES;SEPARATE;DEPS;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT TANDEM_TESTS OR ("gpu" IN_LIST ARG_LABELS AND NOT TANDEM_CUDA))
     return()
   endif()
-  add_executable(${name} ${ARG_SOURCES})
+  add_executable(${name} ${ARG_SOURCES} ${ARG_SEPARATE})
+  set_source_files_properties(${ARG_SEPARATE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  if(TANDEM_UNITY_TESTS)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+  endif()
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   target_compile_options(${name} PRIVATE -O1)
   target_precompile_headers(${name} REUSE_FROM tandem_test_headers)

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "common/error.h"
+#include "sync/plan/reshard_cells.h"
 #include "sync/plan/reshard_check.h"
 #include "sync/plan/reshard_pattern.h"
 
@@ -54,12 +55,6 @@ Classes classify(const SourceLayout& source) {
         classes.of_tensor.push_back(at->second);
     }
     return classes;
-}
-
-Shape row_major(const Shape& shape) {
-    Shape stride(shape.size(), 1);
-    for (std::size_t d = shape.size(); d-- > 1;) stride[d - 1] = stride[d] * shape[d];
-    return stride;
 }
 
 }  // namespace

@@ -22,12 +22,6 @@ struct Share {
     Shape stride;  // of the local tensor
 };
 
-Shape row_major(const Shape& shape) {
-    Shape stride(shape.size(), 1);
-    for (std::size_t d = shape.size(); d-- > 1;) stride[d - 1] = stride[d] * shape[d];
-    return stride;
-}
-
 std::vector<Stretch> stretches_in(const std::vector<Run>& runs, std::int64_t from, std::int64_t to) {
     std::vector<Stretch> result;
     std::int64_t before = 0;
@@ -156,6 +150,12 @@ void add_group(const SourceLayout& source, const SourceTensor& tensor, int index
 }
 
 }  // namespace
+
+Shape row_major(const Shape& shape) {
+    Shape stride(shape.size(), 1);
+    for (std::size_t d = shape.size(); d-- > 1;) stride[d - 1] = stride[d] * shape[d];
+    return stride;
+}
 
 bool Cell::has_run() const {
     return !size.empty() && stride.back() == 1 &&

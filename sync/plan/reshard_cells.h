@@ -48,4 +48,7 @@ std::vector<RankPiece> rank_pieces(const SourceLayout& source, const SourceTenso
 // The cells of a box, which must lie in the tensor; none when it is empty.
 std::vector<Cell> cells_of(const std::vector<RankPiece>& pieces, const TargetBox& box);
 
+// The strides of a contiguous tensor, in elements.
+Shape row_major(const Shape& shape);
+
 }  // namespace tandem::sync

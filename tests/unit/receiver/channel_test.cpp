@@ -11,15 +11,12 @@
 #include <optional>
 
 #include "common/device/shared_arena.h"
+#include "tests/unit/receiver/soon.h"
 
 namespace tandem::engine {
 namespace {
 
 using testing::HasSubstr;
-
-Deadline soon() {
-    return Deadline::after_ms(5000);
-}
 
 class ChannelTest : public testing::Test {
   protected:

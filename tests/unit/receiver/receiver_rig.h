@@ -14,13 +14,10 @@
 #include "common/device/shared_arena.h"
 #include "engine_adapter/receiver/client.h"
 #include "engine_adapter/receiver/receiver.h"
+#include "tests/unit/receiver/soon.h"
 #include "tests/unit/receiver/test_target.h"
 
 namespace tandem::engine {
-
-inline Deadline soon() {
-    return Deadline::after_ms(5000);
-}
 
 template <typename E>
 std::string message_of(const std::function<void()>& call) {

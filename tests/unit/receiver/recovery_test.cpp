@@ -11,14 +11,11 @@
 #include "engine_adapter/receiver/receiver.h"
 #include "engine_adapter/transport/shm/channel.h"
 #include "engine_adapter/transport/shm/wire.h"
+#include "tests/unit/receiver/soon.h"
 #include "tests/unit/receiver/test_target.h"
 
 namespace tandem::engine {
 namespace {
-
-Deadline soon() {
-    return Deadline::after_ms(5000);
-}
 
 TEST(Recovery, ATrainerThatHungUpWithMuchUnreadMakesRoomAtOnce) {
     TestTarget target({{"large", {32 << 20}, DType::uint8}});
