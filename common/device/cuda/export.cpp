@@ -7,6 +7,7 @@
 #include "common/device/cuda/memory.h"
 #include "common/device/cuda/native.h"
 #include "common/device/export_backend.h"
+#include "common/device/ipc_refusal.h"
 #include "common/device/memory_stats.h"
 #include "common/log.h"
 
@@ -42,27 +43,16 @@ IpcHandle memory_handle(Device device, const std::byte* data) {
     CUipcMemHandle native{};
     const CUresult result = driver().cuIpcGetMemHandle(&native, address(data));
     if (result == CUDA_SUCCESS) return to_bytes(native);
-    throw IpcRefused(
-        fmt::format("memory of {} cannot be shared: cuIpcGetMemHandle answered {}. Only plain device "
-                    "memory can (cuMemAlloc, cudaMalloc), not that of cuMemCreate (torch's expandable "
-                    "segments), of a stream-ordered pool or of the host; and not on every platform (not "
-                    "under WSL)",
-                    to_string(device), error_text(result)));
+    throw detail::not_shareable(device, fmt::format("cuIpcGetMemHandle answered {}", error_text(result)));
 }
 
 [[noreturn]] void refuse_opening(Device device, const char* what, CUresult result) {
-    const char* why =
-        "the exporting process ended or freed it, runs as another user or in another container, "
-        "or it is no handle of this machine's GPUs";
-    if (result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_DEVICE_UNAVAILABLE)
-        why = "a process cannot open the handle of its own memory: use the memory directly";
+    using detail::NotOpened;
+    NotOpened why = NotOpened::gone_or_foreign;
+    if (result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_DEVICE_UNAVAILABLE) why = NotOpened::own;
     if (result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED || result == CUDA_ERROR_TOO_MANY_PEERS)
-        why =
-            "it lies on a GPU that this one has no peer access to: run both processes on one GPU, or on two "
-            "that "
-            "reach each other (nvidia-smi topo -m)";
-    throw IpcRefused(fmt::format("{} of another process cannot be opened on {}: {} ({})", what,
-                                 to_string(device), why, error_text(result)));
+        why = NotOpened::no_peer_access;
+    throw detail::not_opened(device, what, why, error_text(result));
 }
 
 class Arena final : public ExportArena::Impl {

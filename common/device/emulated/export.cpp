@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include "common/device/emulated/memory.h"
 #include "common/device/emulated/stream.h"
 #include "common/device/export_backend.h"
+#include "common/device/ipc_refusal.h"
 #include "common/device/memory_stats.h"
 
 namespace tandem::emulated {
@@ -24,6 +26,25 @@ constexpr std::uint64_t kMagic = 0x31756765646e6174;
 constexpr auto kPatience = std::chrono::seconds(60);  // of a stream that waits for another process's record
 
 enum class Kind : std::uint32_t { memory, event };
+
+// What a test wants refused, as a real GPU would: TANDEM_EMULATED_IPC.
+enum class Refused { nothing, vmm, user, peer };
+
+Refused refused() {
+    static const Refused asked = [] {
+        const char* text = std::getenv("TANDEM_EMULATED_IPC");
+        const std::string word = text == nullptr ? "" : text;
+        if (word == "vmm") return Refused::vmm;
+        if (word == "user") return Refused::user;
+        if (word == "peer") return Refused::peer;
+        if (word.empty()) return Refused::nothing;
+        throw ConfigError("environment", "TANDEM_EMULATED_IPC",
+                          fmt::format("'{}' is not vmm, user or peer: what the emulated GPU refuses", word));
+    }();
+    return asked;
+}
+
+constexpr const char* kAsked = "TANDEM_EMULATED_IPC wants it so";
 
 struct Ticket {
     std::uint64_t magic = kMagic;
@@ -57,6 +78,12 @@ class File {
                 fmt::format("a process cannot open the handle of its own {}: use it directly", what));
         if (ticket.bytes < bytes)
             throw IpcRefused(fmt::format("{} bytes were exported, {} asked for", ticket.bytes, bytes));
+        if (refused() == Refused::user || refused() == Refused::peer) {
+            throw detail::not_opened({DeviceType::cuda, 0}, what,
+                                     refused() == Refused::peer ? detail::NotOpened::no_peer_access
+                                                                : detail::NotOpened::gone_or_foreign,
+                                     kAsked);
+        }
         const std::string path = fmt::format("/proc/{}/fd/{}", ticket.pid, ticket.fd);
         fd_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
         struct stat info {};
@@ -132,7 +159,10 @@ class Arena final : public ExportArena::Impl {
 
     Device device() const override { return device_; }
     Span span() const override { return {data_, file_.bytes()}; }
-    IpcHandle handle() const override { return file_.handle(Kind::memory); }
+    IpcHandle handle() const override {
+        if (refused() == Refused::vmm) throw detail::not_shareable(device_, kAsked);
+        return file_.handle(Kind::memory);
+    }
 
   private:
     Device device_;

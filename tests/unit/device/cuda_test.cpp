@@ -219,6 +219,7 @@ TEST_F(Cuda, RefusedIpcSaysWhyAndWhatToDo) {
     EXPECT_THAT(opening(CUDA_ERROR_INVALID_VALUE), HasSubstr("runs as another user"));
     EXPECT_THAT(opening(CUDA_ERROR_INVALID_CONTEXT), HasSubstr("handle of its own memory"));
     EXPECT_THAT(opening(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED), HasSubstr("no peer access"));
+    EXPECT_THAT(opening(CUDA_ERROR_TOO_MANY_PEERS), HasSubstr("no peer access"));
     EXPECT_THAT(message<IpcRefused>([&] { SharedEvent::open(kGpu, handle); }), HasSubstr("no peer access"));
     fake.ipc_get = CUDA_ERROR_INVALID_VALUE;
     EXPECT_THAT(message<IpcRefused>([&] { (void)arena.handle(); }),
