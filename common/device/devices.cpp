@@ -84,6 +84,7 @@ MemoryPool& device_pool(Device device) {
 
 MemoryPool& pinned_pool() {
     const bool real = emulated::gpu_count() == 0 && !real_gpus().empty();
+    if (!real && emulated::gpu_count() == 0) cuda::say_when_absent();
     return real ? cuda::pinned_pool() : cpu_pool();
 }
 

@@ -21,6 +21,8 @@ const Gpus& gpus() {
     return none;
 }
 
+void say_when_absent() {}
+
 MemoryPool& pool(Device) {
     throw DeviceUnavailable(kReason);
 }

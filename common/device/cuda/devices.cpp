@@ -66,15 +66,12 @@ Gpus probe() {
     return found;
 }
 
-Gpus probe_and_say() {
-    Gpus found;
+Gpus probe_safely() {
     try {
-        found = probe();
+        return probe();
     } catch (const std::exception& error) {
-        found = {{}, error.what()};
+        return {{}, error.what()};
     }
-    if (found.all.empty()) spdlog::info("no GPU: {}; everything runs on the CPU", found.reason);
-    return found;
 }
 
 }  // namespace
@@ -85,10 +82,18 @@ const Gpus& gpus() {
     static int generation = -1;
     const std::lock_guard lock(mutex);
     if (generation != driver_generation()) {
-        found = std::make_unique<Gpus>(probe_and_say());
+        found = std::make_unique<Gpus>(probe_safely());
         generation = driver_generation();
     }
     return *found;
+}
+
+void say_when_absent() {
+    static const bool said = [] {
+        if (gpus().all.empty()) spdlog::info("no GPU: {}; everything runs on the CPU", gpus().reason);
+        return true;
+    }();
+    (void)said;
 }
 
 bool can_access_peer(Device from, Device memory) {

@@ -19,6 +19,9 @@ struct Gpus {
 };
 
 const Gpus& gpus();  // asked once; never throws
+// For who goes on without a GPU: a build with CUDA that finds none says so, once. Who asked for one hears it
+// from the refusal.
+void say_when_absent();
 bool can_access_peer(Device from, Device memory);
 
 }  // namespace tandem::cuda

@@ -2,6 +2,7 @@
 // checkpoints as on the CPU, bit for bit. And what a machine without a GPU answers.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -138,9 +139,10 @@ TEST_F(DeviceRun, GoesOnFromACheckpointOfEitherDevice) {
 
 TEST_F(DeviceRun, IsRefusedWhereItCannotWorkBeforeAnythingStarts) {
     if (!std::filesystem::exists("/dev/nvidia0")) {  // without CUDA in the build, or without a driver
-        EXPECT_THAT(
-            refusal({"device=cuda"}),
-            AllOf(HasSubstr("run.device"), AnyOf(HasSubstr("no CUDA"), HasSubstr("no GPU can be used"))));
+        const std::string said = refusal({"device=cuda"});
+        EXPECT_THAT(said, AllOf(HasSubstr("run.device"),
+                                AnyOf(HasSubstr("no CUDA"), HasSubstr("no GPU can be used"))));
+        EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;  // once, and not in other words too
     }
     EXPECT_THAT(refusal({"device=tpu"}), HasSubstr("run.device"));
     const std::vector<std::string> emulated{"TANDEM_EMULATED_GPUS=1"};
