@@ -40,6 +40,8 @@ void add_serve(CLI::App& app, tandem::engine::ServeOptions& options) {
         ->capture_default_str();
     serve->add_flag("!--no-packed-weights", options.packed_weights,
                     "Products read the weights as they are stored: half the memory, slower decode");
+    serve->add_flag("--disable-cuda-graph", options.disable_cuda_graph,
+                    "On a GPU, launches the kernels of a decode step one by one: slower, less memory");
     serve->add_option("--threads", options.threads, "Compute threads; 0: all cores")
         ->check(CLI::Range(0, 1024))
         ->capture_default_str();

@@ -182,6 +182,8 @@ config::Schema schema_of(RunConfig& c) {
     s.flag("engine.packed_weights", c.engine.packed_weights,
            "The started engine keeps a copy of its matrices that it decodes faster from; off: half the "
            "memory, the same tokens.");
+    s.flag("engine.disable_cuda_graph", c.engine.disable_cuda_graph,
+           "The started engine launches the kernels of a decode step one by one: slower, less memory.");
     s.integer("engine.batch", c.engine.batch, 1, 1 << 16, "Samples that one request asks for.");
     s.real("engine.deadline_s", c.engine.deadline_s, 0.1, 86400,
            "Seconds until an engine that does not answer a request, of engine.batch samples, ends the job.");

@@ -143,6 +143,7 @@ struct RunConfig {
         std::string dtype = "fp32";
         std::int64_t threads = 1;
         bool packed_weights = true;
+        bool disable_cuda_graph = false;
         std::int64_t batch = 512;
         double deadline_s = 45;
     } engine;

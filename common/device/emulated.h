@@ -29,6 +29,9 @@ inline ConstSpan host_alias(ConstSpan span) {
     return {host_alias(span.data), span.bytes};
 }
 
+// Whether the stream, one of an emulated GPU, keeps its work for a graph.
+bool recording(Stream& stream);
+
 // Runs `work` on the emulated GPU's worker in the stream's order: an emulated kernel launch. It sees memory
 // through host_alias(), and what it captures must live until the stream is past it. Stream::enqueue() on such
 // a stream runs its function at once, as on a GPU. Throws InvalidArgument on any other stream.

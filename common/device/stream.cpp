@@ -49,7 +49,9 @@ void StreamBackend::launch_emulated(std::function<void()>) {
                           ", not on an emulated GPU");
 }
 
-void StreamBackend::hand_back_emulated(std::function<void()> work) {
+void StreamBackend::took_emulated(const std::byte*) {}
+
+void StreamBackend::hand_back_emulated(const std::byte*, std::function<void()> work) {
     launch_emulated(std::move(work));
 }
 

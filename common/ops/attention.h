@@ -54,4 +54,14 @@ void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cac
                             const std::vector<std::vector<std::int32_t>>& block_tables,
                             const std::vector<std::int32_t>& lengths, float scale, Tensor out);
 
+// The same with the tables in tensors (int32) on the stream's device, read when the stream gets there, as a
+// recorded graph needs it: pages [batch, width], lengths [batch], at most width pages long. Length 0: no
+// sequence, whose out is 0. A GPU does not check them.
+void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                            const Tensor& pages, const Tensor& lengths, float scale, Tensor out);
+// Puts row b of k and v [batch, kv_heads, head_dim] at position lengths[b] - 1 of sequence b in the caches;
+// nowhere for length 0. Tables as above.
+void write_pages(Stream& stream, const Tensor& k, const Tensor& v, const Tensor& pages, const Tensor& lengths,
+                 Tensor k_cache, Tensor v_cache);
+
 }  // namespace tandem::ops

@@ -17,6 +17,11 @@ void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cac
                             const std::vector<std::vector<std::int32_t>>& block_tables,
                             const std::vector<std::int32_t>& lengths, float scale, Tensor out);
 
+void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                            const Tensor& pages, const Tensor& lengths, float scale, Tensor out);
+void write_pages(Stream& stream, const Tensor& k, const Tensor& v, const Tensor& pages, const Tensor& lengths,
+                 Tensor k_cache, Tensor v_cache);
+
 void batched_copy(Stream& stream, std::span<const CopyItem> items);
 Checksum copy_checksum(Stream& stream, const CopyItem& item);
 
@@ -34,6 +39,10 @@ void fill_zero(Stream& stream, Tensor a);
 
 DeltaResult delta_encode(Stream& stream, const DeltaSource& source, Span base, Span to);
 
+void delta_apply(Stream& stream, DeltaCodec codec, ConstSpan encoded, std::size_t width, std::int64_t rows,
+                 std::int64_t row_elements, std::byte* to, std::size_t stride);
+
+void embedding(Stream& stream, const Tensor& table, const Tensor& ids, Tensor y);
 void embedding(Stream& stream, const Tensor& table, std::span<const std::int32_t> ids, Tensor y);
 void embedding_backward(Stream& stream, const Tensor& dy, std::span<const std::int32_t> ids, Tensor dtable);
 
@@ -54,8 +63,12 @@ void rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const 
                        const Tensor& rstd, Tensor dx, Tensor dweight, bool accumulate_dx);
 
 void rope(Stream& stream, Tensor x, std::span<const std::int32_t> positions, const RopeTable& table);
+void rope(Stream& stream, Tensor x, const Tensor& positions, std::int64_t limit, const RopeTable& table);
 void rope_backward(Stream& stream, Tensor dx, std::span<const std::int32_t> positions,
                    const RopeTable& table);
+
+void sample_tokens(Stream& stream, const Tensor& logits, std::span<const Sampling> samples,
+                   std::span<std::int32_t> tokens, std::span<float> logprobs);
 
 void swiglu(Stream& stream, const Tensor& gate, const Tensor& up, Tensor y);
 void swiglu_backward(Stream& stream, const Tensor& dy, const Tensor& gate, const Tensor& up, Tensor dgate,

@@ -17,6 +17,7 @@
 #include "common/ops/quantize.h"
 #include "common/ops/rms_norm.h"
 #include "common/ops/rope.h"
+#include "common/ops/sampling.h"
 #include "common/ops/swiglu.h"
 
 namespace tandem::ops::cpu {

@@ -16,6 +16,9 @@ void token_logprobs_backward(const Tensor& logits, std::span<const std::int32_t>
                              std::span<const float> lse, std::span<const float> dlogprobs,
                              std::span<const float> entropies, std::span<const float> dentropies);
 
+void sample_tokens(const Tensor& logits, std::span<const Sampling> samples, std::span<std::int32_t> tokens,
+                   std::span<float> logprobs);
+
 void copy_item(const CopyItem& item, bool writes);
 
 void cast(const Tensor& from, const Tensor& to);
@@ -46,6 +49,16 @@ void attention_merge(const Tensor& block_out, const Tensor& block_lse, std::int6
 void paged_attention_decode(const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
                             const std::vector<std::vector<std::int32_t>>& block_tables,
                             const std::vector<std::int32_t>& lengths, const Tensor& out);
+
+// Of tables on the device, whose contents nobody can look at here.
+void embedding(const Tensor& table, const Tensor& ids, const Tensor& y);
+void rope(const Tensor& x, const Tensor& positions, std::int64_t limit, const RopeTable& table);
+void paged_attention_decode(const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                            const Tensor& pages, const Tensor& lengths, const Tensor& out);
+void write_pages(const Tensor& k, const Tensor& v, const Tensor& pages, const Tensor& lengths,
+                 const Tensor& k_cache, const Tensor& v_cache);
+
+void delta_apply(std::size_t width, std::int64_t rows, std::int64_t row_elements, std::size_t stride);
 
 void rms_norm(const Tensor& x, const Tensor& weight, const Tensor& y, const Tensor& rstd);
 void rms_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd,

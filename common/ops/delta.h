@@ -54,4 +54,8 @@ DeltaResult delta_encode(Stream& stream, const DeltaSource& source, Span base, S
 void delta_apply(DeltaCodec codec, ConstSpan encoded, std::size_t width, std::int64_t rows,
                  std::int64_t row_elements, std::byte* to, std::size_t stride);
 
+// The same where both lie on the stream's device, after the stream's work so far. Synchronous.
+void delta_apply(Stream& stream, DeltaCodec codec, ConstSpan encoded, std::size_t width, std::int64_t rows,
+                 std::int64_t row_elements, std::byte* to, std::size_t stride);
+
 }  // namespace tandem::ops

@@ -41,6 +41,22 @@ std::vector<CopyItem> held(const std::span<const CopyItem>& items) {
     return result;
 }
 
+// What a graph would replay are the host's values of now: as on a GPU, where they would be uploaded.
+template <typename T>
+bool of_host(const T&) {
+    return false;
+}
+
+template <typename T>
+bool of_host(const std::span<T>& values) {
+    return !values.empty();
+}
+
+template <typename T>
+bool of_host(const std::vector<T>& values) {
+    return !values.empty();
+}
+
 // Where the CPU's functions would look at their arguments too late, or not at all.
 bool elsewhere(const Stream& stream) {
     return stream.device().type != DeviceType::cpu;
@@ -59,6 +75,8 @@ void route(const char* op, Stream& stream, const OnCpu& on_cpu, const OnCuda& on
     if (device.type == DeviceType::cpu) {
         on_cpu(stream, args...);
     } else if (is_emulated(device)) {
+        require(!emulated::recording(stream) || !(of_host(args) || ...),
+                "{}: host values in a stream that is being captured; give it tensors on the device", op);
         emulated::launch(stream, [on_cpu, arguments = std::tuple(held(args)...)] {
             Stream here = Stream::make_inline();
             std::apply([&](const auto&... argument) { on_cpu(here, argument...); }, arguments);
@@ -134,6 +152,18 @@ void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cac
     TANDEM_ROUTE(paged_attention_decode, q, k_cache, v_cache, block_tables, lengths, scale, out);
 }
 
+void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                            const Tensor& pages, const Tensor& lengths, float scale, Tensor out) {
+    checks::paged_attention_decode(q, k_cache, v_cache, pages, lengths, out);
+    TANDEM_ROUTE(paged_attention_decode, q, k_cache, v_cache, pages, lengths, scale, out);
+}
+
+void write_pages(Stream& stream, const Tensor& k, const Tensor& v, const Tensor& pages, const Tensor& lengths,
+                 Tensor k_cache, Tensor v_cache) {
+    checks::write_pages(k, v, pages, lengths, k_cache, v_cache);
+    TANDEM_ROUTE(write_pages, k, v, pages, lengths, k_cache, v_cache);
+}
+
 void batched_copy(Stream& stream, std::span<const CopyItem> items) {
     for (const CopyItem& item : items) checks::copy_item(item, true);
     TANDEM_ROUTE(batched_copy, items);
@@ -194,6 +224,22 @@ DeltaResult delta_encode(Stream& stream, const DeltaSource& source, Span base, S
     DeltaSource there = source;
     there.data = emulated::host_alias(source.data);
     return cpu::delta_encode(stream, there, emulated::host_alias(base), emulated::host_alias(to));
+}
+
+void delta_apply(Stream& stream, DeltaCodec codec, ConstSpan encoded, std::size_t width, std::int64_t rows,
+                 std::int64_t row_elements, std::byte* to, std::size_t stride) {
+    checks::delta_apply(width, rows, row_elements, stride);
+#if TANDEM_WITH_CUDA
+    if (on_gpu(stream))
+        return cuda::delta_apply(stream, codec, encoded, width, rows, row_elements, to, stride);
+#endif
+    cpu::delta_apply(stream, codec, emulated::host_alias(encoded), width, rows, row_elements,
+                     emulated::host_alias(to), stride);
+}
+
+void embedding(Stream& stream, const Tensor& table, const Tensor& ids, Tensor y) {
+    checks::embedding(table, ids, y);
+    TANDEM_ROUTE(embedding, table, ids, y);
 }
 
 void embedding(Stream& stream, const Tensor& table, std::span<const std::int32_t> ids, Tensor y) {
@@ -285,10 +331,21 @@ void rope(Stream& stream, Tensor x, std::span<const std::int32_t> positions, con
     TANDEM_ROUTE(rope, x, positions, table);
 }
 
+void rope(Stream& stream, Tensor x, const Tensor& positions, std::int64_t limit, const RopeTable& table) {
+    checks::rope(x, positions, limit, table);
+    TANDEM_ROUTE(rope, x, positions, limit, table);
+}
+
 void rope_backward(Stream& stream, Tensor dx, std::span<const std::int32_t> positions,
                    const RopeTable& table) {
     checks::rope("rope_backward", dx, positions, table);
     TANDEM_ROUTE(rope_backward, dx, positions, table);
+}
+
+void sample_tokens(Stream& stream, const Tensor& logits, std::span<const Sampling> samples,
+                   std::span<std::int32_t> tokens, std::span<float> logprobs) {
+    checks::sample_tokens(logits, samples, tokens, logprobs);
+    TANDEM_ROUTE(sample_tokens, logits, samples, tokens, logprobs);
 }
 
 void swiglu(Stream& stream, const Tensor& gate, const Tensor& up, Tensor y) {

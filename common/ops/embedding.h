@@ -12,6 +12,9 @@ namespace tandem::ops {
 // y[i] = table[ids[i]]; table [vocab, dim] and y [tokens, dim] of one dtype. An id out of range throws
 // InvalidArgument.
 void embedding(Stream& stream, const Tensor& table, std::span<const std::int32_t> ids, Tensor y);
+// The same with ids (int32) in a tensor on the stream's device, which is read when the stream gets there, as
+// a recorded graph needs it. A GPU does not check them.
+void embedding(Stream& stream, const Tensor& table, const Tensor& ids, Tensor y);
 // dtable[ids[i]] += dy[i], in order of i; dtable float32.
 void embedding_backward(Stream& stream, const Tensor& dy, std::span<const std::int32_t> ids, Tensor dtable);
 

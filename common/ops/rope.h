@@ -33,6 +33,9 @@ class RopeTable {
 
 // x [tokens, heads, head_dim] in place, float32 or bfloat16; positions [tokens].
 void rope(Stream& stream, Tensor x, std::span<const std::int32_t> positions, const RopeTable& table);
+// The same with positions (int32) in a tensor on the stream's device, read when the stream gets there; all
+// below `limit`. A graph that records this reads table.rows(limit): keep them as long.
+void rope(Stream& stream, Tensor x, const Tensor& positions, std::int64_t limit, const RopeTable& table);
 // The transposed rotation, in place.
 void rope_backward(Stream& stream, Tensor dx, std::span<const std::int32_t> positions,
                    const RopeTable& table);

@@ -17,22 +17,22 @@ constexpr const char* kTag = "engine.activations";
 }  // namespace
 
 Decoder::Decoder(const model::ModelConfig& config, const ModelWeights& weights, KvCache& cache,
-                 Stream& stream, bool pack_weights)
+                 Stream& stream, bool pack_weights, bool graphs)
     : config_(config),
       weights_(weights),
       packed_(weights, pack_weights),
       cache_(cache),
       stream_(stream),
       rope_(config.rope_frequencies().inverse, config.rope_frequencies().attention_factor),
-      attention_scale_(1.0f / std::sqrt(static_cast<float>(config.head_dim))) {}
+      attention_scale_(1.0f / std::sqrt(static_cast<float>(config.head_dim))),
+      steps_(stream_, weights, cache, rope_, config.vocab_size, graphs) {}
 
 Tensor Decoder::empty(Shape shape, DType dtype) {
     return Tensor::empty(stream_, std::move(shape), dtype, kTag);
 }
 
-Tensor Decoder::layers(std::span<const std::int32_t> tokens, std::span<const std::int32_t> positions,
-                       const Attend& attend) {
-    const auto rows = static_cast<std::int64_t>(tokens.size());
+Tensor Decoder::layers(const Pass& pass) {
+    const std::int64_t rows = pass.rows;
     const std::int64_t hidden = config_.hidden_size;
     const std::int64_t heads = config_.num_attention_heads;
     const std::int64_t kv_heads = config_.num_key_value_heads;
@@ -41,7 +41,7 @@ Tensor Decoder::layers(std::span<const std::int32_t> tokens, std::span<const std
     const auto make = [&](Shape shape) { return empty(std::move(shape), dtype); };
 
     Tensor x = make({rows, hidden});
-    ops::embedding(stream_, weights_.embedding(), tokens, x);
+    pass.embed(x);
     const Tensor h = make({rows, hidden});
     const Tensor update = make({rows, hidden});
     const Tensor q = make({rows, heads, head_dim});
@@ -55,7 +55,6 @@ Tensor Decoder::layers(std::span<const std::int32_t> tokens, std::span<const std
     const Tensor activated = make({rows, config_.intermediate_size});
     const auto flat = [&](const Tensor& tensor) { return tensor.reshape({rows, tensor.numel() / rows}); };
 
-    packed_.refresh();
     for (std::size_t i = 0; i < weights_.layers(); ++i) {
         const LayerWeights& layer = weights_.layer(i);
         const PackedLayer& packed = packed_.layer(i);
@@ -67,9 +66,9 @@ Tensor Decoder::layers(std::span<const std::int32_t> tokens, std::span<const std
             ops::rms_norm(stream_, q, layer.q_norm, config_.rms_norm_eps, q_normed);
             ops::rms_norm(stream_, k, layer.k_norm, config_.rms_norm_eps, k_normed);
         }
-        ops::rope(stream_, q_normed, positions, rope_);
-        ops::rope(stream_, k_normed, positions, rope_);
-        attend(i, q_normed, k_normed, v, attended);
+        pass.rotate(q_normed);
+        pass.rotate(k_normed);
+        pass.attend(i, q_normed, k_normed, v, attended);
         ops::linear(stream_, flat(attended), packed.o_proj, layer.o_bias, update);
         ops::add(stream_, x, update);
 
@@ -83,11 +82,15 @@ Tensor Decoder::layers(std::span<const std::int32_t> tokens, std::span<const std
     return x;
 }
 
-Tensor Decoder::logits(const Tensor& x) {
+void Decoder::logits(const Tensor& x, Tensor result) {
     const Tensor h = empty(x.shape(), x.dtype());
     ops::rms_norm(stream_, x, weights_.norm(), config_.rms_norm_eps, h);
+    ops::linear(stream_, h, packed_.head(), {}, std::move(result));
+}
+
+Tensor Decoder::logits(const Tensor& x) {
     Tensor result = empty({x.dim(0), config_.vocab_size}, DType::float32);
-    ops::linear(stream_, h, packed_.head(), {}, result);
+    logits(x, result);
     return result;
 }
 
@@ -105,12 +108,16 @@ Tensor Decoder::prefill(const std::vector<PrefillSequence>& sequences) {
     std::vector<KvCache::Rows> rows_of;
     for (std::size_t s = 0; s < sequences.size(); ++s)
         rows_of.push_back({&sequences[s].pages, 0, starts[s], starts[s + 1] - starts[s]});
-    const Tensor x =
-        layers(tokens, positions,
-               [&](std::size_t layer, const Tensor& q, const Tensor& k, const Tensor& v, Tensor out) {
-                   cache_.write(stream_, layer, k, v, rows_of);
-                   ops::attention_forward(stream_, q, k, v, segments, attention_scale_, std::move(out), lse);
-               });
+    packed_.refresh();
+    const Tensor x = layers(
+        {.rows = rows,
+         .embed = [&](Tensor to) { ops::embedding(stream_, weights_.embedding(), tokens, std::move(to)); },
+         .rotate = [&](Tensor of) { ops::rope(stream_, std::move(of), positions, rope_); },
+         .attend =
+             [&](std::size_t layer, const Tensor& q, const Tensor& k, const Tensor& v, Tensor out) {
+                 cache_.write(stream_, layer, k, v, rows_of);
+                 ops::attention_forward(stream_, q, k, v, segments, attention_scale_, std::move(out), lse);
+             }});
     const Tensor last = empty({static_cast<std::int64_t>(sequences.size()), config_.hidden_size}, x.dtype());
     for (std::size_t s = 0; s < sequences.size(); ++s)
         copy(stream_, x.rows(starts[s + 1] - 1, 1), last.rows(static_cast<std::int64_t>(s), 1));
@@ -118,19 +125,46 @@ Tensor Decoder::prefill(const std::vector<PrefillSequence>& sequences) {
 }
 
 Tensor Decoder::decode(const DecodeBatch& batch) {
+    packed_.refresh();
+    return stream_.device().type == DeviceType::cpu ? decode_here(batch) : decode_on_device(batch);
+}
+
+Tensor Decoder::decode_here(const DecodeBatch& batch) {
     std::vector<std::int32_t> positions;
     for (const std::int32_t length : batch.lengths) positions.push_back(length - 1);
     std::vector<KvCache::Rows> rows_of;
     for (std::size_t b = 0; b < batch.tokens.size(); ++b)
         rows_of.push_back({&batch.block_tables[b], positions[b], static_cast<std::int64_t>(b), 1});
-    const Tensor x = layers(
-        batch.tokens, positions,
-        [&](std::size_t layer, const Tensor& q, const Tensor& k, const Tensor& v, Tensor out) {
-            cache_.write(stream_, layer, k, v, rows_of);
-            ops::paged_attention_decode(stream_, q, cache_.k(layer), cache_.v(layer), batch.block_tables,
-                                        batch.lengths, attention_scale_, std::move(out));
-        });
-    return logits(x);
+    return logits(layers(
+        {.rows = static_cast<std::int64_t>(batch.tokens.size()),
+         .embed =
+             [&](Tensor to) { ops::embedding(stream_, weights_.embedding(), batch.tokens, std::move(to)); },
+         .rotate = [&](Tensor of) { ops::rope(stream_, std::move(of), positions, rope_); },
+         .attend =
+             [&](std::size_t layer, const Tensor& q, const Tensor& k, const Tensor& v, Tensor out) {
+                 cache_.write(stream_, layer, k, v, rows_of);
+                 ops::paged_attention_decode(stream_, q, cache_.k(layer), cache_.v(layer), batch.block_tables,
+                                             batch.lengths, attention_scale_, std::move(out));
+             }}));
+}
+
+// The same ops with their tables on the device: perhaps recorded, perhaps replayed.
+Tensor Decoder::decode_on_device(const DecodeBatch& batch) {
+    return steps_.run(batch, [&](const StepTables& t, Tensor result) {
+        const Tensor x = layers(
+            {.rows = t.tokens.numel(),
+             .embed =
+                 [&](Tensor to) { ops::embedding(stream_, weights_.embedding(), t.tokens, std::move(to)); },
+             .rotate = [&](Tensor of) { ops::rope(stream_, std::move(of), t.positions, t.limit, rope_); },
+             .attend =
+                 [&](std::size_t layer, const Tensor& q, const Tensor& k, const Tensor& v, Tensor out) {
+                     const Tensor &k_cache = cache_.k(layer), &v_cache = cache_.v(layer);
+                     ops::write_pages(stream_, k, v, t.pages, t.lengths, k_cache, v_cache);
+                     ops::paged_attention_decode(stream_, q, k_cache, v_cache, t.pages, t.lengths,
+                                                 attention_scale_, std::move(out));
+                 }});
+        logits(x, std::move(result));
+    });
 }
 
 }  // namespace tandem::engine

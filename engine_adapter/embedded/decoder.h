@@ -12,6 +12,7 @@
 #include "common/device/stream.h"
 #include "common/model/model_config.h"
 #include "common/ops/rope.h"
+#include "engine_adapter/embedded/decode_steps.h"
 #include "engine_adapter/embedded/kv_cache.h"
 #include "engine_adapter/embedded/packed_weights.h"
 #include "engine_adapter/embedded/weights.h"
@@ -24,37 +25,43 @@ struct PrefillSequence {
     std::vector<std::int32_t> pages;
 };
 
-// One step of running sequences: tokens[b] stands at position lengths[b] - 1 of sequence b.
-struct DecodeBatch {
-    std::vector<std::int32_t> tokens;
-    std::vector<std::int32_t> lengths;  // with the new token
-    std::vector<std::vector<std::int32_t>> block_tables;
-};
-
 // Queues its work on the stream, whose device weights and cache are on (inline on the CPU: it blocks); not
 // thread-safe. Reads the weights and owns the cache's contents until the stream is past a call.
 class Decoder {
   public:
-    // `stream` is borrowed: a compute stream.
+    // `stream` is borrowed: a compute stream. graphs: whether decode steps on a GPU are recorded and
+    // replayed.
     Decoder(const model::ModelConfig& config, const ModelWeights& weights, KvCache& cache, Stream& stream,
-            bool pack_weights = true);
+            bool pack_weights = true, bool graphs = true);
 
     Stream& stream() { return stream_; }
 
     // Logits after the last token of each sequence: [sequences, vocab] float32. Fills the pages.
     Tensor prefill(const std::vector<PrefillSequence>& sequences);
-    Tensor decode(const DecodeBatch& batch);  // [batch, vocab] float32
-    // Lets go of the copies that it made of the weights, until the next call; not while a call runs.
+    // [batch, vocab] float32; on a GPU good until the next call.
+    Tensor decode(const DecodeBatch& batch);
+    // Lets go of the copies that it made of the weights, of graphs and their memory, until the next call; not
+    // while a call runs.
     void release_packed() { packed_.release(); }
+    void release_graphs() { steps_.release(); }
+    GraphCounts graphs() const { return steps_.counts(); }
 
   private:
-    // out [tokens, heads, head_dim] from q, k, v, which are in their final form.
-    using Attend =
-        std::function<void(std::size_t layer, const Tensor& q, const Tensor& k, const Tensor& v, Tensor out)>;
-    // Hidden states before the final norm: [tokens, hidden].
-    Tensor layers(std::span<const std::int32_t> tokens, std::span<const std::int32_t> positions,
-                  const Attend& attend);
+    // What a pass does with its tokens: where they come from, where they stand, what they look at.
+    struct Pass {
+        std::int64_t rows;                   // tokens
+        std::function<void(Tensor)> embed;   // x [rows, hidden]
+        std::function<void(Tensor)> rotate;  // q or k [rows, heads, head_dim]
+        // out [rows, heads, head_dim] from q, k, v, which are in their final form.
+        std::function<void(std::size_t layer, const Tensor& q, const Tensor& k, const Tensor& v, Tensor out)>
+            attend;
+    };
+    // Hidden states before the final norm: [rows, hidden].
+    Tensor layers(const Pass& pass);
+    void logits(const Tensor& x, Tensor result);
     Tensor logits(const Tensor& x);
+    Tensor decode_here(const DecodeBatch& batch);
+    Tensor decode_on_device(const DecodeBatch& batch);
     Tensor empty(Shape shape, DType dtype);
 
     const model::ModelConfig& config_;
@@ -64,6 +71,7 @@ class Decoder {
     Stream& stream_;
     ops::RopeTable rope_;
     float attention_scale_;
+    DecodeSteps steps_;
 };
 
 }  // namespace tandem::engine

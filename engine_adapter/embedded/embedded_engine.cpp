@@ -50,7 +50,7 @@ EmbeddedEngine::EmbeddedEngine(const model::ModelConfig& config, const EmbeddedO
       stream_(Stream::make_compute(options.device)),
       weights_(config, options.dtype, stream_),
       cache_(config, options.dtype, options_.kv_tokens, options.page_size, options.device),
-      decoder_(config_, weights_, cache_, stream_, options.packed_weights),
+      decoder_(config_, weights_, cache_, stream_, options.packed_weights, !options.disable_cuda_graph),
       scheduler_(scheduler_options(config, options), decoder_, cache_),
       pages_total_(cache_.pool().total()),
       pages_free_(pages_total_) {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "common/ops/cross_entropy.h"
+#include "common/error.h"
+#include "common/ops/sampling.h"
 #include "engine_adapter/embedded/random.h"
-#include "engine_adapter/embedded/sampler.h"
 
 namespace tandem::engine {
 
@@ -173,69 +173,34 @@ void Scheduler::restart_all() {
 
 void Scheduler::advance(std::size_t first, const std::vector<std::size_t>& rows, const Tensor& logits) {
     const std::span<Sample> samples = std::span(running_).subspan(first);
-    const auto vocab = static_cast<std::size_t>(logits.dim(1));
-    std::vector<std::int32_t> chosen;
-    const Tensor readable = on_host(logits);
+    std::vector<ops::Sampling> how;
     for (std::size_t i = 0; i < samples.size(); ++i) {
         const SampleOutput& out = samples[i].out();
-        const double random =
-            uniform(samples[i].job->seeds[out.prompt], samples[i].stream, out.tokens.size());
-        const auto row = std::span<const float>(readable.values<float>()).subspan(rows[i] * vocab, vocab);
-        chosen.push_back(sample_token(row, samples[i].prompt().params, random));
+        const SamplingParams& params = samples[i].prompt().params;
+        how.push_back(
+            {.row = static_cast<std::int32_t>(rows[i]),
+             .temperature = params.temperature,
+             .top_k = params.top_k,
+             .top_p = params.top_p,
+             .min_p = params.min_p,
+             .uniform = uniform(samples[i].job->seeds[out.prompt], samples[i].stream, out.tokens.size()),
+             .logprob = samples[i].job->request.return_logprob});
     }
-    append_logprobs(samples, rows, chosen, logits);
+    std::vector<std::int32_t> chosen(how.size());
+    std::vector<float> logprobs(how.size());
+    ops::sample_tokens(decoder_.stream(), logits, how, chosen, logprobs);
+    decoder_.stream().synchronize();
+    if (std::find(chosen.begin(), chosen.end(), ops::kNoToken) != chosen.end())
+        throw Error("the model's logits are not finite");
     for (std::size_t i = 0; i < samples.size(); ++i) {
         samples[i].out().tokens.push_back(chosen[i]);
+        if (how[i].logprob) samples[i].out().logprobs.push_back(logprobs[i]);
         if (!finished(samples[i])) continue;
         release_pages(samples[i]);
         --samples[i].job->unfinished;
         samples[i].job.reset();
     }
     std::erase_if(running_, [](const Sample& sample) { return sample.job == nullptr; });
-}
-
-// The logits where the sampler can read them: themselves, or a copy in pinned memory.
-Tensor Scheduler::on_host(const Tensor& logits) {
-    if (logits.device().type == DeviceType::cpu) return logits;
-    if (host_logits_.bytes() < logits.bytes()) {
-        host_logits_ = {};
-        host_logits_ = Buffer(logits.bytes(), "engine.logits", pinned_pool());
-    }
-    Tensor readable = Tensor::borrow(host_logits_.span(), logits.shape(), logits.dtype());
-    copy(decoder_.stream(), logits, readable);
-    decoder_.stream().synchronize();
-    return readable;
-}
-
-// Of the samples whose requests want them. Runs of consecutive rows with one temperature go through the op
-// together.
-void Scheduler::append_logprobs(std::span<const Sample> samples, std::span<const std::size_t> rows,
-                                std::span<const std::int32_t> chosen, const Tensor& logits) {
-    const auto temperature = [&](std::size_t i) {
-        return samples[i].prompt().params.effective_temperature();
-    };
-    const auto wanted = [&](std::size_t i) { return samples[i].job->request.return_logprob; };
-    std::vector<float> logprobs(samples.size()), lse(samples.size());
-    for (std::size_t begin = 0; begin < samples.size();) {
-        std::size_t end = begin + 1;
-        if (!wanted(begin)) {
-            begin = end;
-            continue;
-        }
-        while (end < samples.size() && wanted(end) && rows[end] == rows[end - 1] + 1 &&
-               temperature(end) == temperature(begin))
-            ++end;
-        const std::size_t count = end - begin;
-        const Tensor block =
-            logits.rows(static_cast<std::int64_t>(rows[begin]), static_cast<std::int64_t>(count));
-        ops::token_logprobs(decoder_.stream(), block, chosen.subspan(begin, count), temperature(begin),
-                            std::span(logprobs).subspan(begin, count), std::span(lse).subspan(begin, count));
-        begin = end;
-    }
-    decoder_.stream().synchronize();
-    for (std::size_t i = 0; i < samples.size(); ++i) {
-        if (wanted(i)) samples[i].out().logprobs.push_back(logprobs[i]);
-    }
 }
 
 // Sets how it finished, if it did.
@@ -265,6 +230,7 @@ SchedulerCounts Scheduler::counts() const {
     SchedulerCounts counts = counts_;
     counts.waiting = waiting_.size();
     counts.running = running_.size();
+    counts.graphs = decoder_.graphs();
     return counts;
 }
 

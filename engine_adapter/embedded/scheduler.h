@@ -40,6 +40,7 @@ struct SchedulerCounts {
     std::uint64_t prefill_tokens = 0;  // so far
     std::uint64_t decode_tokens = 0;
     std::uint64_t preemptions = 0;
+    GraphCounts graphs;  // of decode steps
 };
 
 class Scheduler {
@@ -91,9 +92,6 @@ class Scheduler {
     // Gives each of the samples running_[first, …) its next token, from its row of logits, and drops the
     // finished ones.
     void advance(std::size_t first, const std::vector<std::size_t>& rows, const Tensor& logits);
-    void append_logprobs(std::span<const Sample> samples, std::span<const std::size_t> rows,
-                         std::span<const std::int32_t> chosen, const Tensor& logits);
-    Tensor on_host(const Tensor& logits);
     bool finished(const Sample& sample) const;
     void release_pages(Sample& sample);
 
@@ -103,7 +101,6 @@ class Scheduler {
     std::deque<Sample> waiting_;   // by order
     std::vector<Sample> running_;  // by admission
     std::uint64_t next_order_ = 0;
-    Buffer host_logits_;  // pinned; of a decoder whose logits the host cannot read
     SchedulerCounts counts_;
 };
 

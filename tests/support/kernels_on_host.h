@@ -84,6 +84,11 @@ inline unsigned __ballot_sync(unsigned, bool predicate) {
     }
     return bits;
 }
+inline unsigned atomicAdd(unsigned* to, unsigned value) {  // fibers change at barriers only
+    const unsigned before = *to;
+    *to += value;
+    return before;
+}
 inline float rsqrtf(float x) {
     return 1.0f / std::sqrt(x);
 }

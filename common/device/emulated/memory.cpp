@@ -89,7 +89,9 @@ class Pool final : public MemoryPool {
         try {
             std::byte* data = block(bytes);
             const std::lock_guard lock(mutex_);
-            homes_[data] = detail::compute_stream(device_);
+            const auto home = detail::compute_stream(device_);
+            if (home) home->took_emulated(data);
+            homes_[data] = home;
             return data;
         } catch (...) {
             give_back(device_, bytes);
@@ -112,7 +114,7 @@ class Pool final : public MemoryPool {
         };
         if (home) {
             try {
-                home->hand_back_emulated(finish);
+                home->hand_back_emulated(data, finish);
                 return;
             } catch (...) {  // NOLINT: no memory for the queue's entry; the slow way does
             }
@@ -195,6 +197,7 @@ void give_back(Device device, std::size_t bytes) noexcept {
 }
 
 std::byte* map(int fd, std::size_t bytes) {
+    require(!detail::recording_here(), "{} bytes are mapped while this thread records a graph", bytes);
     std::byte* data = addresses().free->allocate(granules(bytes));
     const int flags = MAP_FIXED | MAP_NORESERVE | (fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED);
     if (::mmap(data + kReach, bytes, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED) {

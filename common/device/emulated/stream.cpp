@@ -2,6 +2,7 @@
 #include "common/device/emulated/stream.h"
 
 #include <cstring>
+#include <exception>
 #include <set>
 #include <vector>
 
@@ -37,7 +38,11 @@ struct Recording final : RecordedWork {
     Device device;
     std::vector<std::function<void()>> launches;
     std::vector<std::function<void()>> given_back;
+    std::set<const std::byte*> taken;                // and not given back
+    std::vector<std::function<void()>> not_its_own;  // blocks taken before and given back meanwhile
 };
+
+thread_local const EmulatedStream* t_recording = nullptr;  // whose work this thread records
 
 class EmulatedStream final : public WorkerStream {
   public:
@@ -55,15 +60,26 @@ class EmulatedStream final : public WorkerStream {
     Device device() const override { return device_; }
     void enqueue(std::function<void()> work) override { work(); }
     void launch_emulated(std::function<void()> work) override { keep_or_launch(std::move(work)); }
-    void hand_back_emulated(std::function<void()> work) override {
-        if (recording_) {
+    bool recording() const override { return t_recording == this; }
+    void took_emulated(const std::byte* block) override {
+        if (recording()) recording_->taken.insert(block);
+    }
+    void hand_back_emulated(const std::byte* block, std::function<void()> work) override {
+        if (!recording()) {
+            launch(std::move(work));
+        } else if (recording_->taken.erase(block) > 0) {
             recording_->given_back.push_back(std::move(work));
         } else {
-            launch(std::move(work));
+            recording_->not_its_own.push_back(std::move(work));
         }
     }
-    void call_host(std::function<void()> work) override { keep_or_launch(std::move(work)); }
+    void call_host(std::function<void()> work) override {
+        require_no_recording("a host function is called, whose memory may have changed at the replay");
+        launch(std::move(work));
+    }
     void copy(ConstSpan from, Span to) override {
+        if (!emulated::owns(from.data) || !emulated::owns(to.data))
+            require_no_recording("host memory is copied, which may have changed at the replay");
         keep_or_launch([from = emulated::host_alias(from), to = emulated::host_alias(to)] {
             std::memcpy(to.data, from.data, from.bytes);
         });
@@ -89,13 +105,22 @@ class EmulatedStream final : public WorkerStream {
         require_no_recording("another one begins");
         auto recording = std::make_shared<Recording>(device_);
         recording_ = recording;
+        t_recording = this;
+        std::exception_ptr failure;
         try {
             record();
         } catch (...) {
-            recording_ = nullptr;
-            throw;
+            failure = std::current_exception();
         }
         recording_ = nullptr;
+        t_recording = nullptr;
+        for (auto& work : recording->not_its_own) launch(std::move(work));
+        if (failure) std::rethrow_exception(failure);
+        // A GPU's driver refuses both: the first at once, the second at the next launch.
+        require(recording->not_its_own.empty(),
+                "stream '{}' recorded a graph, and memory taken before was given back inside", name());
+        require(recording->taken.empty(),
+                "stream '{}' recorded a graph, and memory taken inside was not given back", name());
         return recording;
     }
     void replay(const std::shared_ptr<RecordedWork>& work) override {
@@ -106,14 +131,14 @@ class EmulatedStream final : public WorkerStream {
 
   private:
     void keep_or_launch(std::function<void()> work) {
-        if (recording_) {
+        if (recording()) {
             recording_->launches.push_back(std::move(work));
         } else {
             launch(std::move(work));
         }
     }
     void require_no_recording(const char* what) const {
-        require(!recording_,
+        require(!recording(),
                 "stream '{}' records a graph, and {}: a graph on an emulated GPU is of one stream", name(),
                 what);
     }
@@ -138,7 +163,15 @@ void drain_emulated_streams(Device device) noexcept {
     }
 }
 
+bool recording_here() {
+    return t_recording != nullptr;
+}
+
 }  // namespace detail
+
+bool emulated::recording(Stream& stream) {
+    return stream.backend().recording();
+}
 
 void emulated::launch(Stream& stream, std::function<void()> work) {
     stream.backend().launch_emulated(std::move(work));

@@ -6,6 +6,7 @@
 
 #include "common/ops/backends.h"
 #include "common/ops/cpu/simd.h"
+#include "common/ops/cpu/token_logprob.h"
 
 namespace tandem::ops::cpu {
 namespace {
@@ -68,6 +69,16 @@ TANDEM_CLONES void entropy_backward_loop(float* x, float inverse_temperature, fl
 
 }  // namespace
 
+TokenLogprob token_logprob(const float* x, std::int64_t vocab, std::int32_t target,
+                           float inverse_temperature) {
+    const float max = max_loop(x, vocab);
+    float sums[2];
+    exp_sum_loop(x, max, inverse_temperature, vocab, sums);
+    const float log_sum = std::log(sums[0]);
+    return {target < 0 ? 0.0f : (x[target] - max) * inverse_temperature - log_sum,
+            max * inverse_temperature + log_sum, log_sum - sums[1] / sums[0]};
+}
+
 void token_logprobs(Stream& stream, const Tensor& logits, std::span<const std::int32_t> targets,
                     float temperature, std::span<float> logprobs, std::span<float> lse,
                     std::span<float> entropies) {
@@ -76,13 +87,10 @@ void token_logprobs(Stream& stream, const Tensor& logits, std::span<const std::i
         const std::int64_t vocab = logits.dim(1);
         for (std::size_t row = 0; row < wanted.size(); ++row) {
             const float* x = logits.data<float>() + static_cast<std::int64_t>(row) * vocab;
-            const float max = max_loop(x, vocab);
-            float sums[2];
-            exp_sum_loop(x, max, inverse, vocab, sums);
-            const float log_sum = std::log(sums[0]);
-            lse[row] = max * inverse + log_sum;
-            logprobs[row] = wanted[row] < 0 ? 0.0f : (x[wanted[row]] - max) * inverse - log_sum;
-            if (!entropies.empty()) entropies[row] = log_sum - sums[1] / sums[0];
+            const TokenLogprob found = token_logprob(x, vocab, wanted[row], inverse);
+            lse[row] = found.lse;
+            logprobs[row] = found.logprob;
+            if (!entropies.empty()) entropies[row] = found.entropy;
         }
     });
 }

@@ -2,8 +2,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/error.h"
-#include "common/ops/delta.h"
+#include "common/ops/backends.h"
+#include "common/ops/checks.h"
+#include "common/ops/delta_checks.h"
 
 namespace tandem::ops {
 namespace {
@@ -45,55 +46,35 @@ class Target {
 struct Gaps {
     const std::byte* values;
     const std::byte* gaps;
-    size_t count, gap_bytes;
+    size_t gap_bytes;
 };
 
 Gaps check_gaps(ConstSpan encoded, size_t width, size_t elements) {
+    checks::gaps_have_count(encoded.bytes);
     std::uint32_t count = 0;
-    if (encoded.bytes < sizeof count) {
-        throw ProtocolError(fmt::format("delta: {} bytes of gaps have no count", encoded.bytes));
-    }
     std::memcpy(&count, encoded.data, sizeof count);
-    const size_t room = encoded.bytes - sizeof count;
-    if (count > elements || count > room / (width + 1)) {
-        throw ProtocolError(fmt::format("delta: {} changes of {} elements do not fit {} bytes of gaps", count,
-                                        elements, encoded.bytes));
-    }
-    const std::byte* values = encoded.data + sizeof count;
-    const Gaps result{values, values + count * width, count, room - count * width};
+    const checks::GapsLayout layout = checks::gaps_layout(count, encoded.bytes, width, elements);
+    const Gaps result{encoded.data + sizeof count, encoded.data + layout.gaps_at, layout.gap_bytes};
     size_t sum = 0, changes = 0;
+    std::uint8_t gap = 0;
     for (size_t i = 0; i < result.gap_bytes; ++i) {
-        const auto gap = static_cast<std::uint8_t>(result.gaps[i]);
+        gap = static_cast<std::uint8_t>(result.gaps[i]);
         sum += gap;
         changes += gap != 255 ? 1 : 0;
     }
-    const bool ends = result.gap_bytes == 0 || result.gaps[result.gap_bytes - 1] != std::byte{255};
-    if (changes != count || !ends) {
-        throw ProtocolError(fmt::format("delta: gaps name {} changes, {} were announced", changes, count));
-    }
-    if (sum + changes > elements) {
-        throw ProtocolError(fmt::format("delta: gaps end at element {} of {}", sum + changes, elements));
-    }
+    checks::gaps_fit(layout, sum, changes, gap, elements);
     return result;
 }
 
 void check_bitmap(ConstSpan encoded, size_t width, size_t elements) {
-    const size_t bitmap_bytes = (elements + 7) / 8;
-    if (encoded.bytes < bitmap_bytes) {
-        throw ProtocolError(
-            fmt::format("delta: {} bytes hold no bitmap of {} elements", encoded.bytes, elements));
-    }
+    const size_t bitmap_bytes = checks::bitmap_bytes(encoded.bytes, elements);
     size_t changed = 0;
     for (size_t at = 0; at < bitmap_bytes; at += 8) {
         changed += static_cast<size_t>(__builtin_popcountll(load_bits(encoded.data, bitmap_bytes, at)));
     }
-    if (elements % 8 != 0 && (static_cast<unsigned>(encoded.data[bitmap_bytes - 1]) >> (elements % 8)) != 0) {
-        throw ProtocolError(fmt::format("delta: the bitmap marks elements past the last of {}", elements));
-    }
-    if (encoded.bytes - bitmap_bytes != changed * width) {
-        throw ProtocolError(fmt::format("delta: {} bytes of values for {} changes of {} bytes",
-                                        encoded.bytes - bitmap_bytes, changed, width));
-    }
+    const std::uint8_t last =
+        bitmap_bytes == 0 ? std::uint8_t{0} : static_cast<std::uint8_t>(encoded.data[bitmap_bytes - 1]);
+    checks::bitmap_fits(encoded.bytes, changed, last, width, elements);
 }
 
 template <typename T>
@@ -138,34 +119,25 @@ void apply(DeltaCodec codec, ConstSpan encoded, size_t elements, Target<T> to) {
 
 void delta_apply(DeltaCodec codec, ConstSpan encoded, size_t width, std::int64_t rows,
                  std::int64_t row_elements, std::byte* to, size_t stride) {
-    require(width == 2 || width == 4, "delta_apply: elements of {} bytes", width);
-    require(rows >= 0 && row_elements >= 0, "delta_apply: {} rows of {} elements", rows, row_elements);
+    checks::delta_apply(width, rows, row_elements, stride);
     const auto row_size = static_cast<size_t>(row_elements);
     const size_t elements = static_cast<size_t>(rows) * row_size;
-    require(rows <= 1 || stride >= row_size * width, "delta_apply: rows of {} bytes lie {} bytes apart",
-            row_size * width, stride);
-    switch (codec) {
-        case DeltaCodec::none:
-            if (encoded.bytes != 0) {
-                throw ProtocolError(fmt::format("delta: {} bytes for no change", encoded.bytes));
-            }
-            return;
-        case DeltaCodec::gaps:
-        case DeltaCodec::bitmap:
-            if (width == 2)
-                return apply(codec, encoded, elements, Target<std::uint16_t>(to, row_size, stride));
-            return apply(codec, encoded, elements, Target<std::uint32_t>(to, row_size, stride));
-        case DeltaCodec::dense:
-            if (encoded.bytes != elements * width) {
-                throw ProtocolError(fmt::format("delta: {} bytes for {} elements of {} bytes", encoded.bytes,
-                                                elements, width));
-            }
-            for (size_t row = 0; row < static_cast<size_t>(rows) && row_size > 0; ++row) {
-                std::memcpy(to + row * stride, encoded.data + row * row_size * width, row_size * width);
-            }
-            return;
+    if (!checks::delta_is_plain(codec, encoded.bytes, width, elements)) {
+        if (width == 2) return apply(codec, encoded, elements, Target<std::uint16_t>(to, row_size, stride));
+        return apply(codec, encoded, elements, Target<std::uint32_t>(to, row_size, stride));
     }
-    throw ProtocolError(fmt::format("delta: unknown codec {}", static_cast<std::uint32_t>(codec)));
+    if (codec == DeltaCodec::none) return;
+    for (size_t row = 0; row < static_cast<size_t>(rows) && row_size > 0; ++row)
+        std::memcpy(to + row * stride, encoded.data + row * row_size * width, row_size * width);
 }
 
+namespace cpu {
+
+void delta_apply(Stream& stream, DeltaCodec codec, ConstSpan encoded, size_t width, std::int64_t rows,
+                 std::int64_t row_elements, std::byte* to, size_t stride) {
+    stream.synchronize();
+    ops::delta_apply(codec, encoded, width, rows, row_elements, to, stride);
+}
+
+}  // namespace cpu
 }  // namespace tandem::ops

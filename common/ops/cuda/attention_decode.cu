@@ -5,7 +5,6 @@
 
 #include "common/ops/cuda/attention_tile.cuh"
 #include "common/ops/cuda/backend.cuh"
-#include "common/ops/cuda/decode.cuh"
 #include "common/ops/cuda/reduce.cuh"
 #include "common/ops/shared/exp.h"
 
@@ -24,6 +23,14 @@ struct Cache {
     const std::int32_t* lengths;  // [batch]
     std::int64_t table_width, page_size, kv_heads, group, head_dim, heads;
     float scale;
+};
+
+// Tables on the device, as a recorded graph reads them.
+struct DecodeTables {
+    const std::int32_t* pages = nullptr;    // [batch, width]
+    const std::int32_t* lengths = nullptr;  // [batch], none above max_length
+    std::int64_t width = 0;
+    std::int64_t max_length = 0;
 };
 
 // What a part found for a head: scratch [batch, heads, parts] of max, sum and the unscaled values.
@@ -188,8 +195,6 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-}  // namespace
-
 void decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
             const DecodeTables& tables, float scale, Tensor out) {
     Work work(stream, "paged_attention_decode");
@@ -218,6 +223,16 @@ void decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor
     });
     work.launch(merge_kernel, rows, kThreads, 0, parts, cache.lengths, cache.heads, head_dim,
                 elements(out, head_dim));
+}
+
+}  // namespace
+
+void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                            const Tensor& pages, const Tensor& lengths, float scale, Tensor out) {
+    decode(stream, q, k_cache, v_cache,
+           {pages.data<std::int32_t>(), lengths.data<std::int32_t>(), pages.dim(1),
+            pages.dim(1) * k_cache.dim(1)},
+           scale, out);
 }
 
 void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,

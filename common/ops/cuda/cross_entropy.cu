@@ -4,6 +4,7 @@
 
 #include "common/ops/cuda/backend.cuh"
 #include "common/ops/cuda/elements.cuh"
+#include "common/ops/cuda/logprob_rows.cuh"
 #include "common/ops/cuda/reduce.cuh"
 #include "common/ops/cuda/work.cuh"
 #include "common/ops/shared/softmax.h"
@@ -27,13 +28,14 @@ __device__ shared::SoftmaxSums merge_lanes(shared::SoftmaxSums sums, float inver
     return sums;
 }
 
-// Grid: a block a row.
+// Grid: a block a result.
 __global__ void __launch_bounds__(kThreads)
-    logprob_kernel(Elements logits, const std::int32_t* targets, float inverse_temperature,
-                   std::int64_t vocab, float* logprobs, float* lse, float* entropies) {
+    logprob_kernel(Elements logits, std::int64_t vocab, LogprobRows rows) {
     __shared__ shared::SoftmaxSums room[kThreads / 32];
     const std::int64_t row = blockIdx.x;
-    const std::int64_t base = row * vocab;
+    const std::int64_t base = (rows.rows == nullptr ? row : rows.rows[row]) * vocab;
+    const float inverse_temperature =
+        rows.inverse_temperatures == nullptr ? rows.inverse_temperature : rows.inverse_temperatures[row];
     shared::SoftmaxSums sums;
 #pragma unroll 2
     for (std::int64_t at = threadIdx.x * kVector; at < vocab; at += kThreads * kVector) {
@@ -56,11 +58,11 @@ __global__ void __launch_bounds__(kThreads)
     if (threadIdx.x != 0) return;
     for (int i = 1; i < kThreads / 32; ++i) sums = shared::merge(sums, room[i], inverse_temperature);
     const float log_sum = logf(sums.sum);
-    const std::int32_t target = targets[row];
-    lse[row] = sums.max * inverse_temperature + log_sum;
-    logprobs[row] =
+    const std::int32_t target = rows.targets[row];
+    rows.lse[row] = sums.max * inverse_temperature + log_sum;
+    rows.logprobs[row] =
         target < 0 ? 0.0f : (load1(logits, base + target) - sums.max) * inverse_temperature - log_sum;
-    entropies[row] = log_sum - sums.weighted / sums.sum;
+    rows.entropies[row] = log_sum - sums.weighted / sums.sum;
 }
 
 struct Gradient {
@@ -103,16 +105,24 @@ __global__ void __launch_bounds__(kGradientThreads)
 
 }  // namespace
 
+void logprob_rows(Work& work, const Tensor& logits, const LogprobRows& rows, std::int64_t count) {
+    const std::int64_t vocab = logits.dim(1);
+    work.launch(logprob_kernel, count, kThreads, 0, elements(logits, vocab), vocab, rows);
+}
+
 void token_logprobs(Stream& stream, const Tensor& logits, std::span<const std::int32_t> targets,
                     float temperature, std::span<float> logprobs, std::span<float> lse,
                     std::span<float> entropies) {
     Work work(stream, "token_logprobs");
     const std::int64_t rows = logits.dim(0);
-    const std::int64_t vocab = logits.dim(1);
     float* const results = work.scratch<float>(3 * rows);
-    const std::int32_t* const wanted = work.upload(targets);
-    work.launch(logprob_kernel, rows, kThreads, 0, elements(logits, vocab), wanted, 1.0f / temperature, vocab,
-                results, results + rows, results + 2 * rows);
+    logprob_rows(work, logits,
+                 {.targets = work.upload(targets),
+                  .inverse_temperature = 1.0f / temperature,
+                  .logprobs = results,
+                  .lse = results + rows,
+                  .entropies = results + 2 * rows},
+                 rows);
     work.download(results, logprobs);
     work.download(results + rows, lse);
     work.download(results + 2 * rows, entropies);

@@ -49,19 +49,22 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-}  // namespace
-
-void embedding_rows(Stream& stream, const Tensor& table, const std::int32_t* ids, std::int64_t tokens,
-                    Tensor y) {
-    Work work(stream, "embedding");
+void gather(Work& work, const Tensor& table, const std::int32_t* ids, std::int64_t tokens, const Tensor& y) {
     const std::int64_t dim = table.dim(1);
     work.launch(gather_kernel, std::min(ceil_div(tokens * ceil_div(dim, kVector), kThreads), kGridBlocks),
                 kThreads, 0, elements(table, dim), ids, tokens, dim, elements(y, dim));
 }
 
+}  // namespace
+
 void embedding(Stream& stream, const Tensor& table, std::span<const std::int32_t> ids, Tensor y) {
     Work work(stream, "embedding");
-    embedding_rows(stream, table, work.upload(ids), static_cast<std::int64_t>(ids.size()), y);
+    gather(work, table, work.upload(ids), static_cast<std::int64_t>(ids.size()), y);
+}
+
+void embedding(Stream& stream, const Tensor& table, const Tensor& ids, Tensor y) {
+    Work work(stream, "embedding");
+    gather(work, table, ids.data<std::int32_t>(), ids.numel(), y);
 }
 
 void embedding_backward(Stream& stream, const Tensor& dy, std::span<const std::int32_t> ids, Tensor dtable) {

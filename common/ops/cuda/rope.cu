@@ -71,6 +71,11 @@ void rope(Stream& stream, Tensor x, std::span<const std::int32_t> positions, con
     run("rope", stream, x, positions, table, 1.0f);
 }
 
+void rope(Stream& stream, Tensor x, const Tensor& positions, std::int64_t limit, const RopeTable& table) {
+    Work work(stream, "rope");
+    run(work, x, positions.data<std::int32_t>(), rope_rows(stream, table, limit), 1.0f);
+}
+
 void rope_backward(Stream& stream, Tensor dx, std::span<const std::int32_t> positions,
                    const RopeTable& table) {
     run("rope_backward", stream, dx, positions, table, -1.0f);

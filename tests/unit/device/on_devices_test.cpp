@@ -298,6 +298,32 @@ TEST(EmulatedGpu, AGraphReplaysWhatWasRecorded) {
     EXPECT_THROW(Graph::capture(cpu, [] {}), InvalidArgument);
 }
 
+// What a GPU's driver refuses while it captures, or what would replay the host's values of then.
+TEST(EmulatedGpu, AGraphRefusesWhatAGpuRefuses) {
+    Stream stream = Stream::make_compute(kGpu);
+    const Tensor x = Tensor::zeros(stream, {4, 2}, DType::float32, "on_devices");
+    const Tensor host = Tensor::zeros({4, 2}, DType::float32, "on_devices");
+    stream.synchronize();
+    const auto refused = [&](const std::function<void()>& record) {
+        EXPECT_THROW(Graph::capture(stream, record), InvalidArgument);
+        stream.synchronize();  // and goes on
+    };
+    refused([&] { stream.synchronize(); });
+    refused([&] { stream.call_host([] {}); });
+    refused([&] { copy(stream, host, x); });
+    refused([&] { copy(stream, x, host); });
+    refused([&] { (void)x.to_host(stream); });
+    refused([&] { (void)ExportArena::create(kGpu, 64, "on_devices"); });
+    Tensor before = Tensor::zeros(stream, {4}, DType::float32, "on_devices");
+    refused([&] { before = Tensor(); });
+    Tensor kept;
+    refused([&] { kept = Tensor::empty(stream, {4}, DType::float32, "on_devices"); });
+    kept = Tensor();
+    stream.synchronize();
+    Graph::capture(stream, [&] { fill_zero(stream, x.span()); }).launch(stream);
+    stream.synchronize();
+}
+
 TEST(EmulatedGpu, WorkErrorsStickToTheStream) {
     Stream stream = Stream::make(kGpu, "failing");
     emulated::launch(stream, [] { throw Error("a kernel failed"); });

@@ -1,13 +1,15 @@
-#include "engine_adapter/embedded/sampler.h"
+// Sampling on the CPU: a row is made into weights once; a restriction sorts as many of them as it needs.
+#include "common/ops/sampling.h"
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <vector>
 
 #include "common/error.h"
+#include "common/ops/backends.h"
+#include "common/ops/cpu/token_logprob.h"
 
-namespace tandem::engine {
+namespace tandem::ops {
 namespace {
 
 struct Weighted {
@@ -22,7 +24,7 @@ bool likelier(const Weighted& a, const Weighted& b) {
 // The likeliest tokens in order, as many as top_k, top_p and min_p leave. `weights` are unnormalised, `total`
 // their sum.
 std::vector<Weighted> restrict_to_likeliest(std::span<const float> weights, double total,
-                                            const SamplingParams& params) {
+                                            const Sampling& params) {
     std::vector<Weighted> all(weights.size());
     for (std::size_t i = 0; i < weights.size(); ++i) all[i] = {weights[i], static_cast<std::int32_t>(i)};
     std::size_t limit = all.size();
@@ -66,7 +68,8 @@ float largest_of(std::span<const float> logits) {
     return *std::max_element(best, best + kStrands);
 }
 
-// weights[i] = exp((logits[i] - max) / temperature); returns their sum.
+// weights[i] = exp((logits[i] - max) / temperature); returns their sum, which is not finite when the logits
+// are not.
 double exponentiate(std::span<const float> logits, float temperature, std::vector<float>& weights) {
     const float largest = largest_of(logits);
     weights.resize(logits.size());
@@ -74,26 +77,26 @@ double exponentiate(std::span<const float> logits, float temperature, std::vecto
     for (std::size_t i = 0; i < logits.size(); ++i) weights[i] = std::exp((logits[i] - largest) * scale);
     double total = 0;
     for (const float weight : weights) total += static_cast<double>(weight);
-    if (!std::isfinite(total) || !std::isfinite(largest)) throw Error("the model's logits are not finite");
-    return total;
+    return std::isfinite(largest) ? total : static_cast<double>(largest);
 }
 
 }  // namespace
 
-std::int32_t sample_token(std::span<const float> logits, const SamplingParams& params, double uniform) {
+std::int32_t sample_token(std::span<const float> logits, const Sampling& params) {
     require(!logits.empty(), "no logits to sample from");
-    if (params.greedy() || params.top_k == 1) {
+    if (params.greedy()) {
         const float largest = largest_of(logits);
-        if (!std::isfinite(largest)) throw Error("the model's logits are not finite");
+        if (!std::isfinite(largest)) return kNoToken;
         return static_cast<std::int32_t>(std::find(logits.begin(), logits.end(), largest) - logits.begin());
     }
     thread_local std::vector<float> weights;
     const double total = exponentiate(logits, params.temperature, weights);
-    if (params.top_k < 0 && params.top_p >= 1.0f && params.min_p <= 0.0f) {
-        double at = uniform * total;
-        std::int32_t last = 0;
+    if (!std::isfinite(total)) return kNoToken;
+    std::int32_t last = 0;  // rounding at the end must not choose an impossible token
+    if (!params.restricted()) {
+        double at = params.uniform * total;
         for (std::size_t i = 0; i < weights.size(); ++i) {
-            if (weights[i] <= 0) continue;  // rounding at the end must not choose an impossible token
+            if (weights[i] <= 0) continue;
             last = static_cast<std::int32_t>(i);
             at -= static_cast<double>(weights[i]);
             if (at < 0) return last;
@@ -103,12 +106,32 @@ std::int32_t sample_token(std::span<const float> logits, const SamplingParams& p
     const auto likeliest = restrict_to_likeliest(weights, total, params);
     double at = 0;
     for (const Weighted& candidate : likeliest) at += static_cast<double>(candidate.weight);
-    at *= uniform;
+    at *= params.uniform;
     for (const Weighted& candidate : likeliest) {
+        if (candidate.weight <= 0) break;
+        last = candidate.token;
         at -= static_cast<double>(candidate.weight);
-        if (at < 0) return candidate.token;
+        if (at < 0) return last;
     }
-    return likeliest.front().token;
+    return last;
 }
 
-}  // namespace tandem::engine
+namespace cpu {
+
+void sample_tokens(Stream& stream, const Tensor& logits, std::span<const Sampling> samples,
+                   std::span<std::int32_t> tokens, std::span<float> logprobs) {
+    stream.enqueue([=, wanted = std::vector<Sampling>(samples.begin(), samples.end())] {
+        const auto vocab = static_cast<std::size_t>(logits.dim(1));
+        for (std::size_t i = 0; i < wanted.size(); ++i) {
+            const Sampling& sampling = wanted[i];
+            const float* row = logits.data<float>() + static_cast<std::size_t>(sampling.row) * vocab;
+            tokens[i] = sample_token({row, vocab}, sampling);
+            if (!sampling.logprob || tokens[i] == kNoToken) continue;
+            logprobs[i] =
+                token_logprob(row, logits.dim(1), tokens[i], 1.0f / sampling.logprob_temperature()).logprob;
+        }
+    });
+}
+
+}  // namespace cpu
+}  // namespace tandem::ops

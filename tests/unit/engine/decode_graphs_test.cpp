@@ -1,0 +1,258 @@
+// Decode steps on a GPU, recorded and replayed: the same logits bit for bit while sequences come and go,
+// change pages and grow, while weights are written and moved, and while the cache comes and goes. On the
+// emulated GPU they are the CPU's; on a real one (tests/gpu/engine) those of steps that are not recorded.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+
+#include "common/error.h"
+#include "common/ops/embedding.h"
+#include "engine_adapter/embedded/decoder.h"
+#include "tests/unit/engine/engine_fixture.h"
+
+namespace tandem::engine {
+namespace {
+
+constexpr Device kGpu{DeviceType::cuda, 0};
+#if defined(TANDEM_REAL_GPU)
+constexpr Device kReference = kGpu;
+#else
+[[maybe_unused]] const int kEmulate = ::setenv("TANDEM_EMULATED_GPUS", "1", 1);
+constexpr Device kReference{};
+#endif
+constexpr std::int64_t kPageSize = 2;  // few tokens reach the next width
+
+// A decoder on one device, with the weights of a seed.
+struct Side {
+    Side(Device device, bool graphs)
+        : config(tiny_config({.qk_norm = true})),
+          stream(Stream::make_compute(device)),
+          weights(config, DType::float32, stream),
+          cache(config, DType::float32, 512, kPageSize, device),
+          decoder(config, weights, cache, stream, true, graphs) {
+        write(1);
+    }
+    // A new version in the same memory, as a receiver lays it there.
+    void write(std::uint64_t seed) {
+        Stream here = Stream::make_inline();
+        const ModelWeights host(config, DType::float32, here);
+        fill_weights(host.slots(), seed);
+        for (std::size_t i = 0; i < host.slots().size(); ++i)
+            copy(stream, host.slots()[i].memory, weights.current()[i].memory);
+        stream.synchronize();
+        weights.changed();
+    }
+    std::vector<float> values(const Tensor& logits) { return logits.to_host(stream).to_vector<float>(); }
+
+    model::ModelConfig config;
+    Stream stream;
+    ModelWeights weights;
+    KvCache cache;
+    Decoder decoder;
+};
+
+// The same sequences with and without graphs; each step is compared.
+struct Pair {
+    explicit Pair(bool graphs = true) : gpu(kGpu, graphs) {}
+
+    void arrive(std::size_t length) {
+        PrefillSequence sequence;
+        for (std::size_t i = 0; i < length; ++i)
+            sequence.tokens.push_back(static_cast<std::int32_t>(random() % 40));
+        for (std::int64_t i = 0; i < plain.cache.pages_for(static_cast<std::int64_t>(length)); ++i)
+            sequence.pages.push_back(take());
+        EXPECT_EQ(gpu.values(gpu.decoder.prefill({sequence})),
+                  plain.values(plain.decoder.prefill({sequence})));
+        running.push_back(std::move(sequence));
+    }
+    void leave(std::size_t index) {
+        for (const std::int32_t page : running[index].pages) plain.cache.pool().release(page);
+        running.erase(running.begin() + static_cast<std::ptrdiff_t>(index));
+    }
+    void step() {
+        DecodeBatch batch;
+        for (PrefillSequence& sequence : running) {
+            sequence.tokens.push_back(static_cast<std::int32_t>(random() % 40));
+            const auto length = static_cast<std::int64_t>(sequence.tokens.size());
+            if (plain.cache.pages_for(length) > static_cast<std::int64_t>(sequence.pages.size()))
+                sequence.pages.push_back(take());
+            batch.tokens.push_back(sequence.tokens.back());
+            batch.lengths.push_back(static_cast<std::int32_t>(length));
+            batch.block_tables.push_back(sequence.pages);
+        }
+        ASSERT_EQ(gpu.values(gpu.decoder.decode(batch)), plain.values(plain.decoder.decode(batch)));
+    }
+    void steps(int count) {
+        for (int i = 0; i < count; ++i) step();
+    }
+    void write(std::uint64_t seed) {
+        plain.write(seed);
+        gpu.write(seed);
+    }
+    std::int32_t take() { return plain.cache.pool().take(); }  // the GPU's cache has the same pages
+    GraphCounts graphs() { return gpu.decoder.graphs(); }
+
+    std::mt19937 random{5};
+    Side plain{kReference, false};
+    Side gpu;
+    std::vector<PrefillSequence> running;
+};
+
+TEST(DecodeGraphs, SequencesComeAndGo) {
+    Pair pair;
+    int steps = 0;
+    for (int turn = 0; turn < 30; ++turn) {
+        if (pair.running.size() < 6 && (pair.running.empty() || turn % 3 == 0))
+            pair.arrive(1 + pair.random() % 9);
+        if (pair.running.size() > 2 && turn % 4 == 3) pair.leave(pair.random() % pair.running.size());
+        pair.steps(2);  // up to 36 tokens and over: two widths
+        steps += 2;
+    }
+    EXPECT_GE(pair.graphs().recorded, 3U);
+    EXPECT_GT(pair.graphs().replayed, 40U);
+    EXPECT_LT(pair.graphs().replayed, static_cast<std::uint64_t>(steps));  // each shape ran once unrecorded
+}
+
+TEST(DecodeGraphs, ASequenceMovesToOtherPages) {
+    Pair pair;
+    pair.arrive(5);
+    pair.steps(3);
+    ASSERT_EQ(pair.graphs().replayed, 2U);
+    PrefillSequence again = pair.running[0];
+    const std::int32_t kept = pair.take();  // or it would get its old pages
+    pair.leave(0);
+    for (std::int32_t& page : again.pages) page = pair.take();
+    EXPECT_NE(again.pages[0], kept);
+    EXPECT_EQ(pair.gpu.values(pair.gpu.decoder.prefill({again})),
+              pair.plain.values(pair.plain.decoder.prefill({again})));
+    pair.running.push_back(again);
+    pair.steps(3);
+    EXPECT_EQ(pair.graphs().recorded, 1U);
+    EXPECT_EQ(pair.graphs().replayed, 5U);
+}
+
+TEST(DecodeGraphs, TheNextTokenSeesNewWeightsWhereverTheyLie) {
+    Pair pair;
+    pair.arrive(4);
+    pair.steps(3);
+    pair.write(2);  // in place: the recording holds
+    pair.steps(2);
+    EXPECT_EQ(pair.graphs().recorded, 1U);
+    EXPECT_EQ(pair.graphs().replayed, 4U);
+
+    std::vector<Tensor> elsewhere;
+    std::vector<Span> spans;
+    for (const WeightSlot& slot : pair.gpu.weights.slots()) {
+        elsewhere.push_back(Tensor::empty(pair.gpu.stream, slot.info.shape, slot.info.dtype, "test"));
+        spans.push_back(elsewhere.back().span());
+    }
+    pair.gpu.weights.point(spans, nullptr);
+    pair.write(3);
+    for (const WeightSlot& slot : pair.gpu.weights.slots()) fill_zero(pair.gpu.stream, slot.memory);
+    pair.steps(3);  // moved: recorded anew, after one step as it is
+    EXPECT_EQ(pair.graphs().recorded, 2U);
+    EXPECT_EQ(pair.graphs().replayed, 6U);
+}
+
+TEST(DecodeGraphs, TheirMemoryAndTheCachesGoAndComeBack) {
+    Pair pair;
+    pair.arrive(4);
+    pair.steps(3);
+    EXPECT_GT(memory_stats("engine.steps").live_bytes, 0U);
+    pair.gpu.decoder.release_graphs();
+    EXPECT_EQ(memory_stats("engine.steps").live_bytes, 0U);
+    pair.gpu.stream.synchronize();
+    pair.gpu.cache.release();
+    pair.gpu.cache.resume();
+    pair.leave(0);
+    pair.arrive(6);
+    pair.steps(3);
+    EXPECT_EQ(pair.graphs().recorded, 2U);
+}
+
+TEST(DecodeGraphs, WithoutThem) {
+    Pair pair(false);
+    pair.arrive(4);
+    pair.steps(4);
+    EXPECT_EQ(pair.graphs().recorded, 0U);
+    EXPECT_EQ(pair.graphs().replayed, 0U);
+}
+
+// What an op takes from the host would be replayed as it was.
+TEST(DecodeGraphs, OpsRefuseTheHostsTables) {
+    Side side(kGpu, true);
+    const Tensor ids = Tensor::zeros(side.stream, {2}, DType::int32, "test");
+    const Tensor x = Tensor::zeros(side.stream, {2, side.config.hidden_size}, DType::float32, "test");
+    const auto embed = [&](const auto& from) {
+        return Graph::capture(side.stream,
+                              [&] { ops::embedding(side.stream, side.weights.embedding(), from, x); });
+    };
+    EXPECT_THROW(embed(std::vector<std::int32_t>{1, 2}), InvalidArgument);
+    embed(ids).launch(side.stream);
+    side.stream.synchronize();
+}
+
+class GraphEngineTest : public EmbeddedEngineTest {
+  protected:
+    // Requests of several lengths and settings that arrive while others run; a new version in the midst.
+    std::vector<SampleOutput> run(Device device, bool disable) {
+        EmbeddedOptions options = small_options();
+        options.device = device;
+        options.disable_cuda_graph = disable;
+        options.max_running = 5;
+        engine = std::make_unique<EmbeddedEngine>(tiny_config(), options);
+        engine->start();
+        std::vector<SampleOutput> samples;
+        for (std::int64_t version = 1; version <= 3; ++version) {
+            write(version, device);
+            std::vector<std::future<GenerateResult>> open;
+            for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+                GenerateRequest wanted = request(4 + static_cast<std::int64_t>(seed) * 5, seed, 2);
+                SamplingParams& params = wanted.prompts[0].params;
+                if (seed == 2) params.temperature = 0;
+                if (seed == 3) params.top_p = 0.8f;
+                if (seed == 4) params.top_k = 7, params.min_p = 0.02f;
+                open.push_back(generate(std::move(wanted)));
+            }
+            for (auto& one : open) {
+                GenerateResult result = get(std::move(one));
+                EXPECT_TRUE(result.status.ok()) << result.status.message;
+                for (SampleOutput& sample : result.samples) samples.push_back(std::move(sample));
+            }
+        }
+        return samples;
+    }
+    void write(std::int64_t version, Device device) {
+        pause(PauseMode::retract);
+        engine->begin_update(version);
+        Stream here = Stream::make_inline(), there = Stream::make(device, "writer");
+        const ModelWeights host(tiny_config(), DType::float32, here);
+        fill_weights(host.slots(), static_cast<std::uint64_t>(version));
+        for (std::size_t i = 0; i < host.slots().size(); ++i)
+            copy(there, host.slots()[i].memory, engine->weights()[i].memory);
+        there.synchronize();
+        engine->commit_update(version);
+        engine->resume();
+    }
+};
+
+TEST_F(GraphEngineTest, ContinuousBatchingAndUpdatesGiveTheSameTokens) {
+    const auto wanted = run(kReference, true);
+    const auto expect_the_same = [&](const std::vector<SampleOutput>& found) {
+        ASSERT_EQ(found.size(), wanted.size());
+        for (std::size_t i = 0; i < wanted.size(); ++i) {
+            EXPECT_EQ(found[i].tokens, wanted[i].tokens) << i;
+            EXPECT_EQ(found[i].logprobs, wanted[i].logprobs) << i;
+            EXPECT_EQ(found[i].version, wanted[i].version) << i;
+        }
+    };
+    expect_the_same(run(kGpu, false));
+    EXPECT_GE(engine->state().counts.graphs.recorded, 2U);
+    EXPECT_GT(engine->state().counts.graphs.replayed, 20U);
+    expect_the_same(run(kGpu, true));
+    EXPECT_EQ(engine->state().counts.graphs.replayed, 0U);
+}
+
+}  // namespace
+}  // namespace tandem::engine
