@@ -1,6 +1,7 @@
 #include "engine_adapter/receiver/weight_access.h"
 
 #include "common/device/memory.h"
+#include "common/tensor/tensor.h"
 
 namespace tandem::engine {
 namespace {
@@ -64,10 +65,14 @@ void WeightAccess::apply(ops::DeltaCodec codec, ConstSpan encoded, const Rows& r
     if (!stream_)
         return ops::delta_apply(codec, encoded, rows.width, rows.count, rows.elements, rows.data,
                                 rows.stride);
-    const Buffer staged(static_cast<std::size_t>(rows.count) * rows.row_bytes(), kTag, pinned_pool());
-    move(rows, staged.span(), Way::download);
-    ops::delta_apply(codec, encoded, rows.width, rows.count, rows.elements, staged.data(), rows.row_bytes());
-    move(rows, staged.span(), Way::upload);
+    const std::lock_guard lock(mutex_);
+    stream_->use_for_allocations();  // what this thread takes there is this stream's to order
+    const Tensor there =
+        Tensor::empty(*stream_, {static_cast<std::int64_t>(encoded.bytes)}, DType::uint8, kTag);
+    copy(*stream_, encoded, there.span());
+    stream_->synchronize();  // `encoded` is the caller's again, whatever the next line finds
+    ops::delta_apply(*stream_, codec, there.span(), rows.width, rows.count, rows.elements, rows.data,
+                     rows.stride);
 }
 
 }  // namespace tandem::engine

@@ -1,5 +1,6 @@
 // How the receiver's threads reach the engine's weights: in place in host memory; on a GPU through pinned
-// host memory, a transfer at a time, so that every transport that ends in host memory works there too.
+// host memory, a transfer at a time, so that every transport that ends in host memory works there too. Deltas
+// are laid over the weights where these lie.
 #pragma once
 
 #include <cstdint>

@@ -53,6 +53,7 @@
     X(cuGraphLaunch)                  \
     X(cuGraphExecDestroy)             \
     X(cuGraphDestroy)                 \
+    X(cuDeviceGraphMemTrim)           \
     X(cuIpcGetMemHandle)              \
     X(cuIpcOpenMemHandle)             \
     X(cuIpcCloseMemHandle)            \

@@ -82,7 +82,10 @@ class Pool final : public MemoryPool {
     void trim() {
         make_current(device_);
         check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
-        if (pool_ != nullptr) check(driver().cuMemPoolTrimTo(pool_, 0), "cuMemPoolTrimTo");
+        if (pool_ == nullptr) return;
+        check(driver().cuMemPoolTrimTo(pool_, 0), "cuMemPoolTrimTo");
+        // What graphs took for their work is kept apart.
+        check(driver().cuDeviceGraphMemTrim(native_device(device_)), "cuDeviceGraphMemTrim");
     }
 
   private:

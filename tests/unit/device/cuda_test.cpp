@@ -185,6 +185,7 @@ TEST_F(Cuda, OutOfMemoryTriesOnceMoreAndNamesTagAskedAndFree) {
         // The pool gave back what it kept, before it gave up.
         if (pools == 1) {
             EXPECT_THAT(fake.calls, Contains("cuMemPoolTrimTo"));
+            EXPECT_THAT(fake.calls, Contains("cuDeviceGraphMemTrim"));
         }
     }
 }

@@ -128,6 +128,10 @@ void fill_memory(cuda::Driver& t) {
         fake().calls.emplace_back("cuMemPoolTrimTo");
         return CUDA_SUCCESS;
     };
+    t.cuDeviceGraphMemTrim = [](CUdevice) {
+        fake().calls.emplace_back("cuDeviceGraphMemTrim");
+        return CUDA_SUCCESS;
+    };
     t.cuMemAllocFromPoolAsync = [](CUdeviceptr* data, std::size_t bytes, CUmemoryPool, CUstream) {
         return fake().allocate(data, bytes);
     };

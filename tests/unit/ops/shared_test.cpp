@@ -1,7 +1,9 @@
 // The headers that kernels and their twins share, against what they stand for.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <random>
 #include <vector>
 
@@ -9,6 +11,7 @@
 #include "common/ops/shared/attention_index.h"
 #include "common/ops/shared/gemm_layout.h"
 #include "common/ops/shared/random.h"
+#include "common/ops/shared/sampling.h"
 #include "common/ops/shared/softmax.h"
 #include "common/ops/shared/xxh3.h"
 #include "common/tensor/dtype.h"
@@ -214,6 +217,67 @@ TEST(SharedXxh3, EqualsTheLibrary) {
         EXPECT_EQ(to_hex(in_blocks(bytes)),
                   to_hex(checksum({reinterpret_cast<const std::byte*>(bytes.data()), length})))
             << length;
+    }
+}
+
+// A descent as the kernel makes it, its histograms one weight at a time.
+template <typename Reached>
+bool descended(const std::vector<float>& weights, const Reached& reached, SamplingPlace& place) {
+    bool found = true;
+    for (int level = 0; level < kSamplingLevels; ++level) {
+        std::vector<std::uint32_t> counts(kSamplingBuckets);
+        std::vector<std::uint64_t> units(kSamplingBuckets);
+        std::vector<double> masses(kSamplingBuckets);
+        for (const float weight : weights) {
+            const std::uint32_t bits = bits_of(weight);
+            if (!sampling_within(bits, place.bits, level)) continue;
+            ++counts[sampling_bucket(bits, level)];
+            units[sampling_bucket(bits, level)] += sampling_units(bits);
+        }
+        for (unsigned b = 0; b < kSamplingBuckets; ++b)
+            masses[b] = sampling_mass(units[b], level == 0 ? b : place.bits >> 23);
+        const bool here = sampling_descend(place, level, counts.data(), masses.data(), reached);
+        if (level == 0) found = here;
+    }
+    return found;
+}
+
+// Against the sorted weights, walked one by one: from 1 down to subnormals, with ties of every size.
+TEST(SharedSampling, DescentsFindWhatSortingFinds) {
+    std::mt19937_64 random(9);
+    for (int turn = 0; turn < 200; ++turn) {
+        std::vector<float> weights = {1.0f};
+        for (std::size_t i = 0; i < 1 + random() % 300; ++i) {
+            const bool tie = random() % 3 == 0;
+            weights.push_back(
+                tie ? weights[random() % weights.size()]
+                    : std::exp(-static_cast<float>(random() % 100000) / (turn % 2 ? 1e3f : 1e4f)));
+        }
+        std::sort(weights.begin(), weights.end(), std::greater<>());
+        double total = 0.0;
+        for (const float weight : weights) total += static_cast<double>(weight);
+
+        const SamplingPick pick{total * std::uniform_real_distribution<double>(0, 1)(random)};
+        SamplingPlace place;
+        ASSERT_TRUE(descended(weights, pick, place));
+        double mass = 0.0;
+        std::size_t at = 0;
+        while ((mass += static_cast<double>(weights[at])) <= pick.at) ++at;
+        EXPECT_EQ(float_of(place.bits), weights[at]);
+        EXPECT_EQ(place.above + pick.tie(place), at);
+
+        const SamplingCut cut{1 + random() % (2 * weights.size()),
+                              turn % 3 == 0 ? 1e300 : total * 1e-4 * static_cast<double>(random() % 10000)};
+        std::size_t kept = 0;
+        for (mass = 0.0; kept < weights.size() && (kept == 0 || !cut(kept, mass)); ++kept)
+            mass += static_cast<double>(weights[kept]);
+        SamplingPlace end;
+        if (descended(weights, cut, end)) {
+            EXPECT_EQ(end.above + cut.kept(end), kept);
+            EXPECT_EQ(float_of(end.bits), weights[kept - 1]);
+        } else {
+            EXPECT_EQ(kept, weights.size());
+        }
     }
 }
 
