@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <sstream>
 
 #include "common/comm/launch.h"
@@ -95,7 +96,7 @@ class BareWeights final : public engine::WeightTarget {
 
 // An engine rank's process: says where its receiver listens, then serves until its standard input ends.
 int run_engine_side(const sync::BenchOptions& options, int rank) {
-    BareWeights weights(options.engine_tensors(rank), options.where());
+    BareWeights weights(options.engine_tensors(rank), options.engine_device(rank));
     engine::ReceiverOptions receiver_options;
     receiver_options.link_bytes_per_s = options.link_gbps * 1e9;
     const engine::Receiver receiver(weights, receiver_options);
@@ -130,11 +131,15 @@ int run_rank(const sync::BenchOptions& options) {
     set_up_logging("rank " + std::to_string(comm::rank_environment().rank));
     const auto world = comm::connect_from_environment(Deadline::after_ms(30'000));
     if (!options.trace.empty()) trace::enable(fmt::format("rank {}", world->rank()), world->rank());
-    const auto connect = [] {
+    const auto connect = [&options] {
+        std::istringstream list(std::getenv("TANDEM_BENCH_ENGINES"));
+        const std::vector<std::string> addresses{std::istream_iterator<std::string>(list), {}};
+        const Deadline deadline = Deadline::after_ms(30'000);
+        if (options.transport == "nccl")
+            return engine::connect_over_nccl(addresses, {.device = options.where()}, deadline);
         sync::Engines engines;
-        std::istringstream addresses(std::getenv("TANDEM_BENCH_ENGINES"));
-        for (std::string address; addresses >> address;)
-            engines.push_back(engine::connect_receiver(address, Deadline::after_ms(30'000)));
+        for (const std::string& address : addresses)
+            engines.push_back(engine::connect_receiver(address, deadline));
         return engines;
     };
     const nlohmann::json result = sync::run_bench(world, connect, options);
@@ -222,7 +227,8 @@ void add_options(CLI::App& app, sync::BenchOptions& options, Output& output) {
     option("--mode", options.mode, "gather, direct, alias or delta");
     option("--engine-tp", options.engine_tp, "tensor-parallel engine ranks, each a process");
     option("--device", options.device, "cpu, cuda or cuda:1: where trainer and engine hold their weights");
-    option("--transport", options.transport, "auto, shm (of the CPU) or cuda_ipc (of GPUs)");
+    option("--transport", options.transport,
+           "auto, shm (of the CPU), cuda_ipc (of GPUs) or nccl (of GPUs, one for each engine rank)");
     option("--changed", options.changed, "part of the elements that changes between two syncs, 0 to 1");
     option("--bucket-mib", options.bucket_mib, "bucket size; 0: chosen for this machine");
     option("--depth", options.depth, "buckets in flight; 0: chosen");

@@ -61,6 +61,12 @@ Device BenchOptions::where() const {
     return device_from_name(device);
 }
 
+Device BenchOptions::engine_device(int rank) const {
+    Device device = where();
+    if (transport == "nccl") device.index += 1 + rank;
+    return device;
+}
+
 int BenchOptions::world_size() const {
     int size = 1;
     for (const int axis : mesh) size *= axis;
@@ -80,11 +86,24 @@ void BenchOptions::validate() const {
     };
     accepted("--device", [&] { require_device(device_from_name(device)); });
     const bool on_gpu = where().type == DeviceType::cuda;
-    const bool known = transport == "auto" || transport == "shm" || transport == "cuda_ipc";
-    check(known, "--transport", fmt::format("no transport '{}'; there are auto, shm, cuda_ipc", transport));
-    check(transport == "auto" || on_gpu == (transport == "cuda_ipc"), "--transport",
-          fmt::format("{} does not reach memory of {}: shm is for the CPU, cuda_ipc for GPUs", transport,
-                      device));
+    const bool nccl = transport == "nccl";
+    const bool known = transport == "auto" || transport == "shm" || transport == "cuda_ipc" || nccl;
+    check(known, "--transport",
+          fmt::format("no transport '{}'; there are auto, shm, cuda_ipc, nccl", transport));
+    check(transport == "auto" || on_gpu == (transport != "shm"), "--transport",
+          fmt::format("{} does not reach memory of {}: shm is for the CPU, cuda_ipc and nccl for GPUs",
+                      transport, device));
+    check(!nccl || mode == "gather", "--mode",
+          "over nccl trainer rank 0 sends from its own memory, which only gather fills: use gather, or "
+          "another transport");
+    const auto devices = available_devices();
+    const auto gpus = std::count_if(devices.begin(), devices.end(),
+                                    [](Device one) { return one.type == DeviceType::cuda; });
+    check(
+        !nccl || engine_device(engine_tp - 1).index < gpus, "--transport",
+        fmt::format("NCCL refuses two ranks on one GPU: {} and each of the {} engine ranks need one of their "
+                    "own, and {} is there; use cuda_ipc, which shares a GPU",
+                    device, engine_tp, gpus));
     check(!on_gpu || mode != "delta", "--mode",
           "delta compares on the CPU: on a GPU use gather, direct or alias");
     check(!on_gpu || !is_quantized(dtype_from_name(engine_dtype)), "--engine-dtype",
@@ -305,7 +324,9 @@ nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
     result["mode"] = options.mode;
     result["device"] = to_string(options.where());
     result["emulated"] = options.where().type == DeviceType::cuda && is_emulated(options.where());
-    result["transport"] = options.where().type == DeviceType::cuda ? "cuda_ipc" : "shm";
+    result["transport"] = options.transport == "nccl"                ? "nccl"
+                          : options.where().type == DeviceType::cuda ? "cuda_ipc"
+                                                                     : "shm";
     result["mesh"] = options.mesh;
     result["engine_tp"] = options.engine_tp;
     result["changed"] = options.changed;

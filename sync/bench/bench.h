@@ -31,9 +31,10 @@ struct BenchOptions {
     std::string source_dtype = "bfloat16";
     std::string engine_dtype = "bfloat16";
     std::string device = "cpu";      // of trainer ranks and engine ranks alike: cpu, cuda, cuda:1
-    std::string transport = "auto";  // shm, cuda_ipc; auto: what the device has
+    std::string transport = "auto";  // shm, cuda_ipc, nccl; auto: what the device has, nccl aside
 
-    Device where() const;
+    Device where() const;                  // of the trainer ranks
+    Device engine_device(int rank) const;  // over nccl the GPUs after the trainer's, one each
     int world_size() const;
     std::size_t held_bytes() const;  // by all trainer ranks
     void validate() const;           // throws ConfigError naming the option

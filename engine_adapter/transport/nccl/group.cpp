@@ -4,6 +4,7 @@
 
 #include "common/comm/gpu_identity.h"
 #include "common/comm/host_identity.h"
+#include "common/comm/nccl/emulated.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "engine_adapter/transport/shm/wire.h"
@@ -21,7 +22,7 @@ constexpr std::chrono::milliseconds kLook{20};  // at NCCL's state, while an ans
 constexpr std::chrono::milliseconds kRollCall{1000};
 constexpr std::chrono::seconds kLeave{6};
 
-// An engine rank answered before its bytes left: it refused them, and its answer says why.
+// An engine rank refused its bytes while they were about to leave; its answer says why.
 struct Refused {};
 
 bool failed(Result result) {
@@ -60,7 +61,7 @@ NcclGroup::~NcclGroup() {
 }
 
 const Api& NcclGroup::api() {
-    if (options_.api == nullptr) options_.api = &comm::nccl::loaded();
+    if (options_.api == nullptr) options_.api = &comm::nccl::api_for(options_.device);
     return *options_.api;
 }
 
@@ -194,7 +195,7 @@ void NcclGroup::send(NcclForm form, int bucket, const std::vector<Sending>& to, 
     if (bytes.empty() || !handle_) return;  // of a group that has ended the answers will tell
     const auto refused = [&] {
         for (const Sending& one : to) {
-            if (connection(one.engine).answered(one.request, phase)) throw Refused{};
+            if (connection(one.engine).refused(one.request, phase)) throw Refused{};
         }
     };
     try {

@@ -5,6 +5,7 @@
 
 #include "common/comm/gpu_identity.h"
 #include "common/comm/host_identity.h"
+#include "common/comm/nccl/emulated.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/trace.h"
@@ -32,7 +33,7 @@ std::string NcclMember::seat() const {
 }
 
 const Api& NcclMember::api() {
-    if (api_ == nullptr) api_ = &comm::nccl::loaded();
+    if (api_ == nullptr) api_ = &comm::nccl::api_for(device_);
     return *api_;
 }
 

@@ -11,7 +11,6 @@ namespace {
 constexpr std::uint64_t kGap = 512;
 constexpr std::uint64_t kAlign = 256;
 constexpr std::size_t kMaxRuns = 4096;
-constexpr std::size_t kMaxRows = std::size_t{1} << 20;  // that are looked at one by one
 
 struct Range {
     std::uint32_t region;
@@ -29,14 +28,7 @@ std::vector<Range> ranges_of(std::span<const Transfer> bucket) {
     std::vector<Range> ranges;
     for (const Transfer& t : bucket) {
         const std::uint64_t row = t.row_elements * dtype_size(t.from_dtype);
-        const bool together = t.rows == 1 || t.from_stride <= row + kGap;
-        const std::uint64_t rows = together ? 1 : t.rows;
-        const std::uint64_t bytes = together ? (t.rows - 1) * t.from_stride + row : row;
-        if (rows > kMaxRows - std::min(kMaxRows, ranges.size())) refuse();
-        for (std::uint64_t r = 0; r < rows; ++r) {
-            const std::uint64_t begin = t.from + r * t.from_stride;
-            ranges.push_back({t.region, begin, begin + bytes});
-        }
+        ranges.push_back({t.region, t.from, t.from + (t.rows - 1) * t.from_stride + row});
     }
     std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
         return a.region != b.region ? a.region < b.region : a.begin < b.begin;

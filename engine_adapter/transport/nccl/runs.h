@@ -25,7 +25,8 @@ struct Runs {
     std::uint64_t packed(std::uint32_t region, std::uint64_t offset) const;
 };
 
-// Of transfers that lie inside their regions. Runs with a small gap between them are one. Throws
+// Of transfers that lie inside their regions. The rows of a transfer stay as far apart as they are, and what
+// is between them travels too; runs with a small gap between them are one. Throws
 // ProtocolError when there are too many: each is a call of NCCL.
 Runs runs_of(std::span<const Transfer> bucket);
 

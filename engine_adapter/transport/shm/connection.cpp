@@ -44,4 +44,8 @@ bool Connection::answered(std::int64_t id, const std::string& phase) {
     return replies_.contains(id);
 }
 
+bool Connection::refused(std::int64_t id, const std::string& phase) {
+    return answered(id, phase) && replies_.at(id).header.value("ok", nlohmann::json()) != true;
+}
+
 }  // namespace tandem::engine

@@ -24,6 +24,7 @@ class Connection {
     // Reads what is there without blocking for more; true when the reply to `id` is among it (or an error is
     // certain).
     bool answered(std::int64_t id, const std::string& phase = "poll");
+    bool refused(std::int64_t id, const std::string& phase);  // the same, and the reply tells of an error
     // Until there is something to read, or the time has passed.
     void wait_readable(std::chrono::nanoseconds time) const { channel_.wait_readable(time); }
     void forget(std::int64_t id) { replies_.erase(id); }

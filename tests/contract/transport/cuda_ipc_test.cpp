@@ -1,64 +1,15 @@
 // The cuda_ipc transport joins the contract: on a GPU where one is, else (TANDEM_EMULATED_GPUS) on the
 // emulated one. Once with the receiver in this process, once in another one, which opens this one's handles.
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
-#include <csignal>
-#include <iostream>
-
-#include "common/comm/piped_child.h"
 #include "common/device/export.h"
-#include "common/log.h"
-#include "engine_adapter/receiver/receiver.h"
 #include "engine_adapter/transport/cuda_ipc/transport.h"
-#include "tests/contract/transport/contract.h"
-#include "tests/unit/receiver/test_target.h"
+#include "tests/contract/transport/gpu_engine.h"
 
 namespace tandem::engine {
 namespace {
 
 const Device kGpu{DeviceType::cuda, 0};
-
-// The engine's side: weights on the GPU, a whole version of zeros.
-class EngineSide {
-  public:
-    EngineSide() {
-        for (const WeightSlot& weight : target_.weights()) {
-            const std::vector<std::byte> zeros(weight.memory.bytes);
-            test::upload(kGpu, {zeros.data(), zeros.size()}, weight.memory);
-        }
-        target_.begin_update(1);
-        target_.commit_update(1);
-    }
-    const std::string& address() const { return receiver_.address(); }
-    std::vector<std::byte> weights(int tensor) const {
-        return test::download(kGpu, target_.weights()[static_cast<std::size_t>(tensor)].memory);
-    }
-
-  private:
-    TestTarget target_{TransportRig::tensors(), true, kGpu};
-    Receiver receiver_{target_};
-};
-
-// In a process of its own. "weights T FILE" on its input writes tensor T there.
-int run_engine_process() {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    set_up_logging("engine");
-    const EngineSide engine;
-    std::cout << engine.address() << std::endl;
-    std::string word;
-    int tensor = 0;
-    std::string file;
-    while (std::cin >> word >> tensor >> file) {
-        const std::vector<std::byte> bytes = engine.weights(tensor);
-        std::FILE* out = std::fopen(file.c_str(), "wb");
-        const bool good = out != nullptr && std::fwrite(bytes.data(), 1, bytes.size(), out) == bytes.size();
-        if (out != nullptr) std::fclose(out);
-        std::cout << (good ? "good" : "bad") << std::endl;
-    }
-    return 0;
-}
 
 class CudaIpcRig : public TransportRig {
   public:
@@ -88,38 +39,22 @@ class CudaIpcRig : public TransportRig {
 
 class OneProcess final : public CudaIpcRig {
   public:
-    OneProcess() : engine_(std::make_unique<EngineSide>()) { connect(engine_->address()); }
+    OneProcess() : engine_(std::make_unique<GpuEngine>(0)) { connect(engine_->address()); }
     std::vector<std::byte> weights(int tensor) override { return engine_->weights(tensor); }
     void stop_engine() override { engine_.reset(); }
 
   private:
-    std::unique_ptr<EngineSide> engine_;
+    std::unique_ptr<GpuEngine> engine_;
 };
 
 class TwoProcesses final : public CudaIpcRig {
   public:
-    TwoProcesses()
-        : engine_(std::vector<std::string>{"engine", "--engine"}),
-          fd_(::memfd_create("tandem:weights", MFD_CLOEXEC)) {
-        connect(engine_.read_line());
-    }
-    ~TwoProcesses() override { ::close(fd_); }
-    TwoProcesses(const TwoProcesses&) = delete;
-    TwoProcesses& operator=(const TwoProcesses&) = delete;
-
-    std::vector<std::byte> weights(int tensor) override {
-        const std::string answer =
-            engine_.ask(fmt::format("weights {} /proc/{}/fd/{}", tensor, ::getpid(), fd_));
-        std::vector<std::byte> bytes(tensor_bytes(tensors()[static_cast<std::size_t>(tensor)]));
-        EXPECT_EQ(answer.substr(0, 4), "good");
-        EXPECT_EQ(::pread(fd_, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
-        return bytes;
-    }
+    TwoProcesses() { connect(engine_.address()); }
+    std::vector<std::byte> weights(int tensor) override { return engine_.weights(tensor); }
     void stop_engine() override { engine_.kill(); }
 
   private:
-    comm::PipedChild engine_;
-    int fd_;
+    EngineProcess engine_;
 };
 
 }  // namespace
@@ -185,7 +120,7 @@ TEST_F(Refusals, NoHandleAndMoreThanWasExported) {
 }  // namespace tandem::engine
 
 int main(int argc, char** argv) {
-    if (argc > 1 && std::string(argv[1]) == "--engine") return tandem::engine::run_engine_process();
+    if (argc > 1 && std::string(argv[1]) == "--engine") return tandem::engine::run_engine_process(0);
     testing::InitGoogleMock(&argc, argv);
     return RUN_ALL_TESTS();
 }

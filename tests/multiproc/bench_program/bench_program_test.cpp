@@ -33,7 +33,7 @@ Words bench(const std::string& mode, const Words& more = {}) {
 // Measured costs are kept in a folder of the test's, not in the user's.
 class BenchProgram : public testing::Test {
   protected:
-    Words environment() const { return {"TANDEM_CACHE_DIR=" + cache_.path(), "TANDEM_EMULATED_GPUS=1"}; }
+    Words environment() const { return {"TANDEM_CACHE_DIR=" + cache_.path(), "TANDEM_EMULATED_GPUS=3"}; }
     json run(const std::string& mode, Words more) const {
         more.insert(more.end(), {"--json", "--iterations", "4"});
         Program program(bench(mode, more), environment());
@@ -91,6 +91,20 @@ TEST_F(BenchProgram, BringsWeightsFromAGpuToAGpu) {
             EXPECT_EQ(result["steady_state_allocations"], 0);
             EXPECT_GT(result["speed_of_light_ms"], 0.0);
             EXPECT_EQ(result["bytes_moved"] > 0, std::string(mode) != "alias");
+        }
+    }
+}
+
+// Each engine rank on an emulated GPU of its own, in one NCCL group with trainer rank 0.
+TEST_F(BenchProgram, BringsWeightsToOtherGpusOverNccl) {
+    for (const char* tp : {"1", "2"}) {
+        for (const char* mesh : {"1", "2,1"}) {
+            SCOPED_TRACE(fmt::format("{} engine ranks, {}", tp, mesh));
+            const json result =
+                run("gather", {"--mesh", mesh, "--device", "cuda", "--transport", "nccl", "--engine-tp", tp});
+            EXPECT_EQ(result["transport"], "nccl");
+            EXPECT_EQ(result["device"], "cuda:0");
+            EXPECT_EQ(result["steady_state_allocations"], 0);
         }
     }
 }
@@ -162,7 +176,12 @@ TEST_F(BenchProgram, RefusesNonsenseByOption) {
         {{"--mode", "teleport"}, "--mode: no mode 'teleport'; there are gather, direct, alias, delta"},
         {{"--device", "tpu"}, "--device: "},
         {{"--device", "cuda:7"}, "--device: cuda:7"},
-        {{"--transport", "pigeon"}, "--transport: no transport 'pigeon'; there are auto, shm, cuda_ipc"},
+        {{"--transport", "pigeon"},
+         "--transport: no transport 'pigeon'; there are auto, shm, cuda_ipc, nccl"},
+        {{"--transport", "nccl"}, "--transport: nccl does not reach memory of cpu"},
+        {{"--device", "cuda", "--transport", "nccl", "--mode", "direct"}, "--mode: over nccl trainer rank 0"},
+        {{"--device", "cuda", "--transport", "nccl", "--engine-tp", "4"},
+         "--transport: NCCL refuses two ranks on one GPU: cuda and each of the 4 engine ranks"},
         {{"--transport", "cuda_ipc"}, "--transport: cuda_ipc does not reach memory of cpu"},
         {{"--device", "cuda", "--mode", "delta"}, "--mode: delta compares on the CPU"},
         {{"--device", "cuda", "--engine-dtype", "int8"}, "--engine-dtype: weights are quantised on the CPU"},

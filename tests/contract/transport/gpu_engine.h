@@ -1,0 +1,95 @@
+// An engine rank of the contract with its weights on a GPU (emulated where there is none): in this process,
+// or in one of its own that this program starts of itself.
+#pragma once
+
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <iostream>
+#include <memory>
+
+#include "common/comm/piped_child.h"
+#include "common/log.h"
+#include "engine_adapter/receiver/receiver.h"
+#include "tests/contract/transport/contract.h"
+#include "tests/unit/receiver/test_target.h"
+
+namespace tandem::engine {
+
+// Holds a whole version of zeros.
+class GpuEngine {
+  public:
+    explicit GpuEngine(int gpu, const ReceiverOptions& options = {})
+        : gpu_{DeviceType::cuda, gpu}, target_(TransportRig::tensors(), true, gpu_) {
+        for (const WeightSlot& weight : target_.weights()) {
+            const std::vector<std::byte> zeros(weight.memory.bytes);
+            test::upload(gpu_, {zeros.data(), zeros.size()}, weight.memory);
+        }
+        target_.begin_update(1);
+        target_.commit_update(1);
+        receiver_ = std::make_unique<Receiver>(target_, options);
+    }
+    const std::string& address() const { return receiver_->address(); }
+    const TestTarget& target() const { return target_; }
+    std::vector<std::byte> weights(int tensor) const {
+        return test::download(gpu_, target_.weights()[static_cast<std::size_t>(tensor)].memory);
+    }
+    void stop() { receiver_.reset(); }
+
+  private:
+    const Device gpu_;
+    TestTarget target_;
+    std::unique_ptr<Receiver> receiver_;
+};
+
+// The main of an engine's process, which EngineProcess starts. "weights T FILE" on its input writes tensor T
+// there.
+inline int run_engine_process(int gpu) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    set_up_logging("engine");
+    const GpuEngine engine(gpu);
+    std::cout << engine.address() << std::endl;
+    std::string word;
+    int tensor = 0;
+    std::string file;
+    while (std::cin >> word >> tensor >> file) {
+        const std::vector<std::byte> bytes = engine.weights(tensor);
+        std::FILE* out = std::fopen(file.c_str(), "wb");
+        const bool good = out != nullptr && std::fwrite(bytes.data(), 1, bytes.size(), out) == bytes.size();
+        if (out != nullptr) std::fclose(out);
+        std::cout << (good ? "good" : "bad") << std::endl;
+    }
+    return 0;
+}
+
+// This program with "--engine".
+class EngineProcess {
+  public:
+    EngineProcess()
+        : engine_(std::vector<std::string>{"engine", "--engine"}),
+          fd_(::memfd_create("tandem:weights", MFD_CLOEXEC)),
+          address_(engine_.read_line()) {}
+    ~EngineProcess() { ::close(fd_); }
+    EngineProcess(const EngineProcess&) = delete;
+    EngineProcess& operator=(const EngineProcess&) = delete;
+
+    const std::string& address() const { return address_; }
+    std::vector<std::byte> weights(int tensor) {
+        const std::string answer =
+            engine_.ask(fmt::format("weights {} /proc/{}/fd/{}", tensor, ::getpid(), fd_));
+        std::vector<std::byte> bytes(tensor_bytes(TransportRig::tensors()[static_cast<std::size_t>(tensor)]));
+        EXPECT_EQ(answer.substr(0, 4), "good");
+        EXPECT_EQ(::pread(fd_, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+        return bytes;
+    }
+    void kill() { engine_.kill(); }
+
+  private:
+    comm::PipedChild engine_;
+    int fd_;
+    std::string address_;
+};
+
+}  // namespace tandem::engine
