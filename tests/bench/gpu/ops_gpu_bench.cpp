@@ -137,6 +137,19 @@ void losses_and_optimizer(Bench& bench) {
     std::vector<float> logprobs(rows), lse(rows), entropies(rows);
     bench.add("token_logprobs", bytes_of({logits}), 0,
               [&] { ops::token_logprobs(s, logits, targets, 1.0f, logprobs, lse, entropies); });
+    for (const auto& [name, how] : {std::pair<const char*, ops::Sampling>{"greedy", {.temperature = 0.0f}},
+                                    {"unrestricted", {.uniform = 0.5}},
+                                    {"top-k and top-p", {.top_k = 1000, .top_p = 0.9f, .uniform = 0.5}}}) {
+        for (const std::int64_t samples : {std::int64_t{1}, rows}) {  // bytes as if one look were enough
+            std::vector<ops::Sampling> all(static_cast<std::size_t>(samples), how);
+            for (std::size_t i = 0; i < all.size(); ++i) all[i].row = static_cast<std::int32_t>(i);
+            std::vector<std::int32_t> tokens(all.size());
+            bench.add(fmt::format("sample_tokens {}, {} rows", name, samples),
+                      static_cast<double>(samples * kVocab) * 4.0, 0,
+                      [&] { ops::sample_tokens(s, logits, all, tokens, {}); });
+            s.synchronize();
+        }
+    }
     s.synchronize();
     bench.add("token_logprobs_backward", bytes_of({logits, logits}), 0,
               [&] { ops::token_logprobs_backward(s, logits, targets, 1.0f, lse, logprobs); });
