@@ -121,14 +121,6 @@ void Handle::register_memory(Span memory) {
     }
 }
 
-void Handle::deregister_memory(const std::byte* memory) {
-    const std::lock_guard lock(mutex_);
-    const auto found = registered_.find(const_cast<std::byte*>(memory));
-    if (aborted() || found == registered_.end()) return;
-    if (found->second != nullptr) api_.comm_deregister(comm_, found->second);
-    registered_.erase(found);
-}
-
 void Handle::abort() noexcept {
     if (aborted_.exchange(true)) return;
     const std::lock_guard lock(mutex_);

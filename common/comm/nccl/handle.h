@@ -39,7 +39,6 @@ class Handle {
     std::string last_error() const;
     // Registers the memory once; nothing where NCCL does not offer it or refuses.
     void register_memory(Span memory);
-    void deregister_memory(const std::byte* memory);  // before it is freed
 
     void abort() noexcept;
     bool aborted() const { return aborted_.load(); }

@@ -79,7 +79,6 @@ void NcclMember::prepare(const TransferPlan& plan) {
 void NcclMember::forget() {
     here_ = nullptr;
     buckets_.clear();
-    if (handle_) handle_->deregister_memory(room_.data());
     room_ = {};
 }
 
@@ -92,7 +91,6 @@ void NcclMember::bring(int bucket, NcclForm form, Deadline deadline, const Check
     here_ = &buckets_[static_cast<std::size_t>(bucket)];
     if (here_->list.empty()) return;
     try {
-        handle_->register_memory(room_.span());
         const auto native = api().native_stream(*stream_);
         handle_->launch(
             phase, deadline,

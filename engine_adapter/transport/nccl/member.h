@@ -52,7 +52,7 @@ class NcclMember {
     std::optional<Stream> stream_;
     std::optional<comm::nccl::Handle> handle_;
     std::vector<Runs> buckets_;
-    ExportArena room_;  // plain device memory, which NCCL can register
+    ExportArena room_;  // plain device memory
     const Runs* here_ = nullptr;
 };
 

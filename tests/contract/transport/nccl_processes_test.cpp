@@ -31,6 +31,7 @@ std::vector<Backend> backends() {
 
 }  // namespace
 
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TransportContract);
 INSTANTIATE_TEST_SUITE_P(nccl, TransportContract, testing::ValuesIn(backends()));
 
 TEST(NcclOnOneGpu, IsRefusedAndSaysWhatToDo) {
