@@ -153,6 +153,8 @@ TEST_F(Routes, ModelInfoServerInfoAndChecksums) {
     EXPECT_EQ(info["tandem"]["weights"], "whole");
     EXPECT_EQ(client->get_json("/get_model_info", soon()), info);
     const json counters = client->get_json("/server_info", soon());
+    EXPECT_EQ(counters["disable_cuda_graph"], false);
+    EXPECT_EQ(counters["cuda_graph_steps"], 0);  // on the CPU
     EXPECT_EQ(counters["pages_free"], counters["pages_total"]);
     EXPECT_EQ(counters["max_total_num_tokens"], 512);
     const json checked = post("/weights_checker", {{"action", "checksum"}});
