@@ -229,6 +229,10 @@ void NcclGroup::attend(int engine, std::int64_t request, const std::string& phas
     while (!channel.answered(request, phase)) {
         if (broken())
             throw TransportError(channel.peer(), phase, "the NCCL group has ended: " + reason_, true);
+        for (const Member& member : engines_) {
+            if (member.connection->hung_up() && member.connection.get() != &channel)
+                throw TransportError(member.connection->peer(), phase, "the engine is gone", true);
+        }
         const Result state = handle_ ? handle_->state() : Result::success;
         if (failed(state)) {
             const std::string words =
@@ -256,14 +260,19 @@ void NcclGroup::give_up(const std::string& reason) noexcept {
     }
 }
 
-void NcclGroup::late(const std::string& waited_for, const std::string& phase) {
+void NcclGroup::blame_silent(const std::string& phase, const std::string& reason) {
     const std::vector<std::string> silent = silent_engines();
-    std::string who = silent.empty() ? waited_for : silent.front();
+    give_up(reason);
+    if (silent.empty()) return;
+    std::string who = silent.front();
     for (std::size_t i = 1; i < silent.size(); ++i) who += ", " + silent[i];
-    const std::string what = silent.empty() ? "no answer within the deadline; every engine rank still listens"
-                                            : "no answer within the deadline, nor to a roll call";
-    give_up(phase + ": " + who + " is late");
-    throw DeadlineExceeded(who, phase, what, true);
+    throw DeadlineExceeded(who, phase, "no answer within the deadline, nor to a roll call", true);
+}
+
+void NcclGroup::late(const std::string& waited_for, const std::string& phase) {
+    blame_silent(phase, phase + " is late");
+    throw DeadlineExceeded(waited_for, phase,
+                           "no answer within the deadline; every engine rank still listens", true);
 }
 
 // NCCL does not say who is missing. An engine rank answers this also while it waits for bytes.

@@ -53,8 +53,11 @@ class NcclGroup {
     void launch(int engine, int bucket, std::int64_t request, const std::string& phase, Deadline deadline);
 
     // Returns when `request` is answered. Throws DeadlineExceeded naming who is late, TransportError when
-    // NCCL failed or the group has ended.
+    // NCCL failed, the group has ended, or any engine rank is gone.
     void attend(int engine, std::int64_t request, const std::string& phase, Deadline deadline);
+    // An engine rank's deadline has passed: throws DeadlineExceeded with the names of those who do not
+    // answer, if there are any; else returns, with the group ended.
+    void blame_silent(const std::string& phase, const std::string& reason);
     void finished(int engine, int bucket) { in_flight_.erase({engine, bucket}); }
 
     // Ends the group: the memory of what was in flight is the caller's again. Idempotent.

@@ -57,6 +57,11 @@ double NcclTransport::wait(int bucket, Deadline deadline) {
         const double ms = BucketRequests::wait(bucket, deadline);
         group_->finished(engine_, bucket);
         return ms;
+    } catch (const DeadlineExceeded& error) {
+        drop(bucket);
+        // Of bytes that did not come an engine knows only that; another one may have held them up.
+        if (!group_->broken()) group_->blame_silent(phase_of(bucket), error.what());
+        throw;
     } catch (const std::exception& error) {
         group_->give_up(error.what());
         drop(bucket);

@@ -25,6 +25,7 @@ class Connection {
     // certain).
     bool answered(std::int64_t id, const std::string& phase = "poll");
     bool refused(std::int64_t id, const std::string& phase);  // the same, and the reply tells of an error
+    bool hung_up() const { return channel_.hung_up(); }
     // Until there is something to read, or the time has passed.
     void wait_readable(std::chrono::nanoseconds time) const { channel_.wait_readable(time); }
     void forget(std::int64_t id) { replies_.erase(id); }

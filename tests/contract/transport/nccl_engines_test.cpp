@@ -84,9 +84,9 @@ class NcclEngines : public testing::Test {
         return ops::checksum(
             {image_.data() + t.from, static_cast<std::size_t>(t.row_elements) * dtype_size(t.from_dtype)});
     }
-    void load(std::size_t engine, int bucket) {
+    void load(std::size_t engine, int bucket, Deadline deadline = soon()) {
         const ops::Checksum checksum = checksum_of(engine, bucket);
-        clients_[engine]->load_async(bucket, {&checksum, 1}, soon());
+        clients_[engine]->load_async(bucket, {&checksum, 1}, deadline);
     }
     void push(std::int64_t version) {
         begin(version);
@@ -226,6 +226,22 @@ TEST_F(NcclEngines, WhoIsLateIsNamed) {
     abort_both();
 }
 
+// The same when the first itself has given up before the trainer did.
+TEST_F(NcclEngines, WhoIsLateIsNamedWhateverTheOthersSay) {
+    start(200e3);
+    attach();
+    begin(2);
+    for (const int bucket : {0, 1}) {
+        load(0, bucket, Deadline::after_ms(300));
+        load(1, bucket);
+    }
+    clients_[0]->wait_loaded(0, soon());
+    const std::string error = error_of([&] { clients_[0]->wait_loaded(1, soon()); });
+    EXPECT_THAT(error, AllOf(HasSubstr("load bucket 1 with engine " + engines_[1]->address()),
+                             Not(HasSubstr("trainer"))));
+    abort_both();
+}
+
 // A bucket that the second never hears of: the first waits for it in NCCL, and an abort ends that.
 TEST_F(NcclEngines, AnAbortReachesAnEngineThatWaitsForBytes) {
     start();
@@ -286,9 +302,12 @@ TEST_F(NcclEngines, AnEngineThatGoesEndsTheWaitOfTheOthers) {
     attach();
     begin(2);
     load(0, 0);
+    const std::string gone = engines_[1]->address();
     engines_[1]->stop();
-    EXPECT_THAT(error_of([&] { load(1, 0); }), HasSubstr("load bucket 0"));
-    EXPECT_NE(error_of([&] { clients_[0]->wait_loaded(0, soon()); }), "");
+    const auto begun = std::chrono::steady_clock::now();
+    EXPECT_THAT(error_of([&] { clients_[0]->wait_loaded(0, soon()); }),
+                HasSubstr("load bucket 0 with engine " + gone + ": the engine is gone"));
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(3));
     clients_[0]->abort("the other one is gone", soon());
     EXPECT_FALSE(engines_[0]->target().refusing());
 }
