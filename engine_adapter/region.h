@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "common/device/device.h"
 #include "common/device/export.h"
@@ -22,12 +23,22 @@ struct RegionHandle {
 };
 static_assert(sizeof(RegionHandle) == 96);
 
+// An event that a process records on its stream behind what it writes into a region, before it says that a
+// bucket lies there. Plain bytes; travels as they are.
+struct RegionEvent {
+    IpcHandle handle{};
+    std::int64_t pid = 0;  // of that process; 0: none
+    friend bool operator==(const RegionEvent&, const RegionEvent&) = default;
+};
+static_assert(sizeof(RegionEvent) == 72);
+
 // Borrowed: its owner keeps it for as long as an engine may read it (Engine::release).
 struct Region {
     Span memory;  // this process's mapping; of a GPU's only its size counts where `handle` is set
     int fd = -1;  // of the shared memory behind it, for engines of the same host; -1: none
     Device device = {};
     std::optional<RegionHandle> handle = {};  // of a GPU's memory that another process holds
+    std::vector<RegionEvent> written = {};    // a GPU's: of each process that writes it
 };
 
 // Of memory that this process allocated on the GPU. Throws IpcRefused.
@@ -37,7 +48,8 @@ RegionHandle region_handle(Device device, ConstSpan memory);
 struct MappedRegion {
     Span memory;
     Device device;
-    std::shared_ptr<const void> owner;  // keeps it mapped; null: this process's own
+    std::shared_ptr<const void> owner;      // keeps it mapped; null: this process's own
+    std::vector<SharedEvent> written = {};  // of other processes: reads come behind them
 };
 
 // This process's own memory when the handle names that, and it is still exported.

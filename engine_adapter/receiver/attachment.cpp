@@ -12,6 +12,8 @@ Attachment::Attachment(std::vector<MappedRegion> regions, TransferPlan plan,
       regions_(std::make_shared<std::vector<MappedRegion>>(std::move(regions))),
       plan_(std::move(plan)),
       places_(weights.size()) {
+    for (const MappedRegion& region : *regions_)
+        written_.insert(written_.end(), region.written.begin(), region.written.end());
     std::vector<TensorInfo> tensors;
     for (const WeightSlot& weight : weights) tensors.push_back(weight.info);
     std::vector<std::uint64_t> sizes;

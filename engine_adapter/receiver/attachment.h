@@ -40,6 +40,9 @@ class Attachment {
     std::vector<Span> in_place(std::uint64_t shift) const;
     std::shared_ptr<const void> regions() const { return regions_; }  // keeps them mapped
 
+    // What the regions' writers record behind what they write.
+    const std::vector<SharedEvent>& written() const { return written_; }
+
     std::string describe(const Transfer& transfer) const;
 
   private:
@@ -52,6 +55,7 @@ class Attachment {
     const std::vector<WeightSlot>& weights_;
     std::shared_ptr<std::vector<MappedRegion>> regions_;
     TransferPlan plan_;
+    std::vector<SharedEvent> written_;
     std::vector<Place> places_;
 };
 

@@ -16,6 +16,11 @@ Copier::Copier(Device weights, int threads, double link_bytes_per_s)
     if (weights.type == DeviceType::cuda) stream_.emplace(Stream::make(weights, "receiver"));
 }
 
+void Copier::wait_for(const std::vector<SharedEvent>& events) {
+    if (!stream_) return;
+    for (const SharedEvent& event : events) event.wait(*stream_);
+}
+
 const std::vector<ops::Checksum>& Copier::copy(Device from, std::size_t count, const Items& item) {
     if (from.type == DeviceType::cuda) return run_on_gpu(count, item, true);
     found_.resize(count);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/device/export.h"
 #include "common/ops/batched_copy.h"
 #include "engine_adapter/receiver/link.h"
 #include "engine_adapter/receiver/team.h"
@@ -19,6 +20,8 @@ class Copier {
     Copier(Device weights, int threads, double link_bytes_per_s);
 
     Device device() const { return device_; }
+    // On the GPU, what is copied next comes behind these.
+    void wait_for(const std::vector<SharedEvent>& events);
     using Items = std::function<ops::CopyItem(std::size_t)>;
     // All return when everything is done. The checksums are valid until the next call.
     // From memory on the CPU, or on the weights' GPU, into the weights.

@@ -1,5 +1,7 @@
 #include "engine_adapter/receiver/handles.h"
 
+#include <unistd.h>
+
 namespace tandem::engine {
 
 MappedRegion Handles::map(Device device, const RegionHandle& handle, std::size_t bytes) {
@@ -15,6 +17,18 @@ MappedRegion Handles::map(Device device, const RegionHandle& handle, std::size_t
         }
     }
     return {inside(*arena, handle, bytes), device, arena};
+}
+
+std::vector<SharedEvent> Handles::open(Device device, const std::vector<RegionEvent>& events) {
+    std::vector<SharedEvent> result;
+    for (const RegionEvent& event : events) {
+        if (event.pid == 0 || event.pid == ::getpid()) continue;
+        auto known = events_.find(event.handle);
+        if (known == events_.end())
+            known = events_.emplace(event.handle, SharedEvent::open(device, event.handle)).first;
+        result.push_back(known->second);
+    }
+    return result;
 }
 
 }  // namespace tandem::engine

@@ -12,11 +12,17 @@ class Handles {
   public:
     // Throws IpcRefused.
     MappedRegion map(Device device, const RegionHandle& handle, std::size_t bytes);
+    // Those of other processes; in this one whoever speaks of a bucket has waited for it. Throws IpcRefused.
+    std::vector<SharedEvent> open(Device device, const std::vector<RegionEvent>& events);
     // What somebody still reads stays open for as long.
-    void clear() { opened_.clear(); }
+    void clear() {
+        opened_.clear();
+        events_.clear();
+    }
 
   private:
     std::map<IpcHandle, std::shared_ptr<OpenedArena>> opened_;
+    std::map<IpcHandle, SharedEvent> events_;
 };
 
 }  // namespace tandem::engine

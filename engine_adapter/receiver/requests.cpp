@@ -174,8 +174,9 @@ std::vector<MappedRegion> Requests::map_on_gpu(const json& header, const std::ve
         throw MalformedMessage(fmt::format("attach of {} regions with other handles", sizes.size()));
     std::vector<MappedRegion> regions;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-        regions.push_back(
-            updater_.map(wire::region_handle_from_json(handles[i]), static_cast<std::size_t>(sizes[i])));
+        regions.push_back(updater_.map(wire::region_handle_from_json(handles[i]),
+                                       static_cast<std::size_t>(sizes[i]),
+                                       wire::region_events_from_json(handles[i])));
     }
     return regions;
 }

@@ -14,6 +14,8 @@ double milliseconds_since(Clock::time_point start) {
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
+constexpr auto kWritten = std::chrono::seconds(10);  // for what the trainer says lies there
+
 std::vector<TensorInfo> infos_of(const std::vector<WeightSlot>& weights) {
     std::vector<TensorInfo> infos;
     for (const WeightSlot& weight : weights) infos.push_back(weight.info);
@@ -40,10 +42,13 @@ Held Updater::held() const {
     return {version, {}};
 }
 
-MappedRegion Updater::map(const RegionHandle& handle, std::size_t bytes) {
+MappedRegion Updater::map(const RegionHandle& handle, std::size_t bytes,
+                          const std::vector<RegionEvent>& written) {
     if (copier_.device().type != DeviceType::cuda)
         throw ProtocolError("the regions are on a GPU, the engine's weights on the CPU");
-    return handles_.map(copier_.device(), handle, bytes);
+    MappedRegion region = handles_.map(copier_.device(), handle, bytes);
+    region.written = handles_.open(copier_.device(), written);
+    return region;
 }
 
 void Updater::attach(std::vector<MappedRegion> regions, TransferPlan plan) {
@@ -184,6 +189,7 @@ void Updater::adopt(std::uint64_t shift, std::span<const ops::Checksum> checksum
         }
         update_->admit_all("adopt", checksums);
         adopted_ = attached_->in_place(shift);
+        for (const SharedEvent& event : attached_->written()) event.wait(Deadline::after(kWritten));
     });
 }
 

@@ -40,7 +40,8 @@ class Updater {
     Device device() const { return copier_.device(); }  // of the weights
     // The trainer's GPU memory, on the weights' device. Throws ProtocolError (the weights are on the CPU),
     // IpcRefused.
-    MappedRegion map(const RegionHandle& handle, std::size_t bytes);
+    MappedRegion map(const RegionHandle& handle, std::size_t bytes,
+                     const std::vector<RegionEvent>& written = {});
     void attach(std::vector<MappedRegion> regions, TransferPlan plan);
     const TransferPlan& plan() const { return attached_->plan(); }  // attached
     // The trainer is about to free its memory: lets go of it. What the engine reads in a GPU's is copied home

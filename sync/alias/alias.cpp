@@ -61,15 +61,16 @@ class Alias final : public Way {
           exchange_(wiring.world, buckets_.max_pieces),
           ledger_(wiring.plan, buckets_) {
         Health health;
-        each_engine(wiring_.engines, health, "attach", -1, [this](engine::Engine& engine, std::size_t e) {
+        engine::Region region = arena_.region();
+        region.written = filler_.share_event(wiring_.world);
+        each_engine(wiring_.engines, health, "attach", -1, [&](engine::Engine& engine, std::size_t e) {
             require(engine.capabilities().alias, "{} cannot read weights in place: use mode direct",
                     engine.peer());
             const auto place = [this](std::size_t, const Piece& piece) {
                 const engine::TensorInfo& target = target_of(wiring_.plan, piece.move);
                 return Place{0, target.dtype, offset_of(piece), row_distance(piece)};
             };
-            engine.attach({arena_.region()},
-                          transfer_plan(wiring_.plan, buckets_, static_cast<int>(e), place),
+            engine.attach({region}, transfer_plan(wiring_.plan, buckets_, static_cast<int>(e), place),
                           Deadline::after(wiring_.options.deadlines.begin));
         });
         agree(wiring_.world, health, "sync set-up");

@@ -36,6 +36,7 @@ class Direct final : public Way {
           places_(wiring.world, wiring.device) {
         make_room();
         Health health;
+        places_.set_events(filler_.share_event(wiring_.world));
         places_.note(offer(), health);
         agree(wiring_.world, health, "sync set-up");
         attach(health);

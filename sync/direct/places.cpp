@@ -97,7 +97,7 @@ void Places::note(const Offer& offer, Health& health) {
             at_.push_back(at);
         }
         for (const auto& handle : unpacked<engine::RegionHandle>(allocations[rank]))
-            regions_.push_back({{nullptr, handle.allocation_bytes}, -1, device_, handle});
+            regions_.push_back({{nullptr, handle.allocation_bytes}, -1, device_, handle, {events_[rank]}});
     }
     if (device_.type == DeviceType::cpu) {
         const comm::SharedMemory shared = world_.shared_memory();

@@ -21,6 +21,8 @@ class Places {
 
     Places(comm::Communicator& world, Device device) : world_(world), device_(device) {}
 
+    // What each rank records behind what it does to its shards; before note().
+    void set_events(std::vector<engine::RegionEvent> events) { events_ = std::move(events); }
     // Whether this rank's shards lie elsewhere than when they were noted.
     bool changed(const Offer& offer) const;
     // Collective: every rank learns where every shard lies. Notes in `health` which tensor no engine could
@@ -48,7 +50,8 @@ class Places {
     const Device device_;
     std::size_t tensors_ = 0;
     std::vector<const std::byte*> noted_;
-    std::vector<At> at_;  // [rank × tensors_ + tensor]
+    std::vector<At> at_;                       // [rank × tensors_ + tensor]
+    std::vector<engine::RegionEvent> events_;  // by rank; none on the CPU
     std::vector<engine::Region> regions_;
 };
 

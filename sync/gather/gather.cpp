@@ -46,12 +46,13 @@ class Gather final : public Way {
           // reads it from there; a larger one past it.
           non_temporal_(staging_.memory().bytes > last_level_cache_bytes() / 2) {
         Health health;
-        each_engine(wiring_.engines, health, "attach", -1, [this](engine::Engine& engine, std::size_t e) {
+        engine::Region region = staging_.region();
+        region.written = filler_.share_event(wiring_.world);
+        each_engine(wiring_.engines, health, "attach", -1, [&](engine::Engine& engine, std::size_t e) {
             const auto place = [this](std::size_t index, const Piece& piece) {
                 return place_of(bucket_of(index), piece);
             };
-            engine.attach({staging_.region()},
-                          transfer_plan(wiring_.plan, buckets_, static_cast<int>(e), place),
+            engine.attach({region}, transfer_plan(wiring_.plan, buckets_, static_cast<int>(e), place),
                           Deadline::after(wiring_.options.deadlines.begin));
         });
         agree(wiring_.world, health, "sync set-up");

@@ -1,6 +1,9 @@
 #include "sync/push/filler.h"
 
+#include <unistd.h>
+
 #include "common/error.h"
+#include "common/log.h"
 #include "common/ops/checked_copy.h"
 
 namespace tandem::sync {
@@ -13,6 +16,22 @@ Filler::Filler(const Wiring& wiring, const BucketPlan& buckets)
       local_(wiring.local),
       rank_(static_cast<std::size_t>(wiring.world.rank())) {
     if (wiring.device.type == DeviceType::cuda) stream_.emplace(Stream::make(wiring.device, "sync copies"));
+}
+
+std::vector<engine::RegionEvent> Filler::share_event(comm::Communicator& world) {
+    if (!stream_) return {};
+    engine::RegionEvent mine;
+    try {
+        written_ = SharedEvent::create(stream_->device());
+        mine = {written_->handle(), ::getpid()};
+    } catch (const Error& error) {
+        spdlog::info("no event orders the engine behind this rank's copies: {}", error.what());
+        written_.reset();
+    }
+    std::vector<engine::RegionEvent> all(static_cast<std::size_t>(world.size()));
+    world.all_gather({reinterpret_cast<const std::byte*>(&mine), sizeof(mine)},
+                     {reinterpret_cast<std::byte*>(all.data()), sizeof(mine) * all.size()});
+    return all;
 }
 
 const Tensor& Filler::tensor(int source_tensor) const {
@@ -104,6 +123,7 @@ void Filler::run(std::span<const Order> orders, bool non_temporal, ops::Checksum
     for (const auto& [index, to, to_stride] : orders)
         list_.push_back(item(index, to, to_stride, non_temporal, &checksums[list_.size()]));
     ops::checked_copy(*stream_, list_);
+    if (written_) written_->record(*stream_);
     stream_->synchronize();
 }
 

@@ -18,6 +18,9 @@ class Filler {
     // What the wiring borrows, and `buckets`, are borrowed.
     Filler(const Wiring& wiring, const BucketPlan& buckets);
 
+    // On GPUs, collective: the event that every rank records behind what its run() writes, by rank, for the
+    // regions that engines read. Empty on the CPU; an event that cannot be shared is none (run() waits too).
+    std::vector<engine::RegionEvent> share_event(comm::Communicator& world);
     // Before each push: looks up where the source's shards lie now. Throws InvalidArgument when a tensor has
     // changed its dtype or size.
     void locate();
@@ -55,7 +58,8 @@ class Filler {
     const Quantizer& quantizer_;
     std::vector<int> local_;
     std::size_t rank_;
-    mutable std::optional<Stream> stream_;     // of the shards' GPU
+    mutable std::optional<Stream> stream_;  // of the shards' GPU
+    mutable std::optional<SharedEvent> written_;
     mutable std::vector<ops::CopyItem> list_;  // scratch
 };
 

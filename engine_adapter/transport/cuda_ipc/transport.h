@@ -1,9 +1,9 @@
 // Buckets through a GPU's memory: the engine opens the allocations that the regions lie in by their handles,
 // each once, and copies with a stream of its own.
 //
-// Order: both sides read a bucket's checksums on the host before they speak of it (the trainer to send them,
-// the engine to compare them), so each side's stream is past the bucket when its message leaves, and no event
-// has to cross between the processes.
+// Order: who writes a region records an event behind what it wrote, and the engine's stream waits for it
+// before it reads. Back goes the reply: the engine has compared checksums on the host by then, so its stream
+// is past the bucket.
 #pragma once
 
 #include "engine_adapter/transport/bucket_requests.h"

@@ -31,12 +31,17 @@ IpcHandle handle_from_hex(const std::string& text) {
 
 }  // namespace
 
-nlohmann::json to_json(const RegionHandle& handle) {
+nlohmann::json to_json(const RegionHandle& handle, const std::vector<RegionEvent>& written) {
+    nlohmann::json events = nlohmann::json::array();
+    for (const RegionEvent& event : written) {
+        if (event.pid != 0) events.push_back({{"handle", to_hex(event.handle)}, {"pid", event.pid}});
+    }
     return {{"handle", to_hex(handle.handle)},
             {"offset", handle.offset},
             {"allocation_bytes", handle.allocation_bytes},
             {"pid", handle.pid},
-            {"address", handle.address}};
+            {"address", handle.address},
+            {"written", std::move(events)}};
 }
 
 RegionHandle region_handle_from_json(const nlohmann::json& json) {
@@ -45,6 +50,18 @@ RegionHandle region_handle_from_json(const nlohmann::json& json) {
             static_cast<std::uint64_t>(integer_field(json, "offset", 0)),
             static_cast<std::uint64_t>(integer_field(json, "allocation_bytes", 1)),
             integer_field(json, "pid", 1), static_cast<std::uint64_t>(integer_field(json, "address", 0))};
+}
+
+std::vector<RegionEvent> region_events_from_json(const nlohmann::json& json) {
+    const auto found = json.find("written");
+    if (found == json.end()) return {};
+    if (!found->is_array()) throw MalformedMessage("the events of a region that are not a JSON array");
+    std::vector<RegionEvent> events;
+    for (const nlohmann::json& event : *found) {
+        if (!event.is_object()) throw MalformedMessage("an event of a region that is not a JSON object");
+        events.push_back({handle_from_hex(string_field(event, "handle")), integer_field(event, "pid", 1)});
+    }
+    return events;
 }
 
 }  // namespace tandem::engine::wire

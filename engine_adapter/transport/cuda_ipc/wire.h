@@ -1,5 +1,5 @@
 // A region of a GPU's memory in an attach message (shm/wire.h): {"handle": 128 hexadecimal digits, "offset",
-// "allocation_bytes", "pid", "address"}.
+// "allocation_bytes", "pid", "address", "written": [{"handle", "pid"}]}.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,8 +8,9 @@
 
 namespace tandem::engine::wire {
 
-nlohmann::json to_json(const RegionHandle& handle);
-// Throws MalformedMessage.
+nlohmann::json to_json(const RegionHandle& handle, const std::vector<RegionEvent>& written = {});
+// Throw MalformedMessage.
 RegionHandle region_handle_from_json(const nlohmann::json& json);
+std::vector<RegionEvent> region_events_from_json(const nlohmann::json& json);
 
 }  // namespace tandem::engine::wire

@@ -12,6 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "common/device/devices.h"
+#include "common/device/emulated.h"
 #include "common/device/export.h"
 #include "common/error.h"
 #include "common/http/client.h"
@@ -40,7 +42,7 @@ struct GpuWeights {
     GpuWeights(const std::vector<TensorInfo>& infos, std::uint64_t seed) {
         std::size_t bytes = 0;
         for (const TensorInfo& info : infos) bytes += tensor_bytes(info);
-        std::vector<std::byte> host(bytes);
+        host.resize(bytes);
         std::vector<WeightSlot> slots;
         std::size_t at = 0;
         for (std::size_t t = 0; t < infos.size(); ++t) {
@@ -70,14 +72,15 @@ struct GpuWeights {
                       soon());
         engine.resume(soon());
     }
+    std::vector<std::byte> host;
     ExportArena arena;
     TransferPlan plan;
     std::vector<ops::Checksum> checksums;
 };
 
-class InPlaceOnAGpu : public testing::Test {
+class TrainerBesideAGpuEngine : public testing::Test {
   protected:
-    InPlaceOnAGpu() {
+    TrainerBesideAGpuEngine() {
         write_tiny_model(directory_.path(), tiny_config(), 3);
         program_ = std::make_unique<Program>(std::vector<std::string>{"serve", "--model", directory_.path(),
                                                                       "--listen", "127.0.0.1:0", "--threads",
@@ -139,7 +142,7 @@ class InPlaceOnAGpu : public testing::Test {
     std::unique_ptr<http::Client> client_;
 };
 
-TEST_F(InPlaceOnAGpu, ATrainerThatSaysGoodbyeLeavesItsVersionWithTheEngine) {
+TEST_F(TrainerBesideAGpuEngine, ATrainerThatSaysGoodbyeLeavesItsVersionWithTheEngine) {
     const json first = sample(1);
     const pid_t trainer = start_trainer(true);
     int status = 0;
@@ -148,7 +151,41 @@ TEST_F(InPlaceOnAGpu, ATrainerThatSaysGoodbyeLeavesItsVersionWithTheEngine) {
     EXPECT_NE(sample(2), first);
 }
 
-TEST_F(InPlaceOnAGpu, ATrainerThatIsKilledLeavesAnEngineThatRefusesSaysWhyAndHeals) {
+// The trainer speaks of a bucket before its stream has written it: the engine's copy comes behind its event.
+TEST_F(TrainerBesideAGpuEngine, CopiesComeBehindTheTrainersEvent) {
+    const pid_t trainer = ::fork();
+    if (trainer == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        const auto engine = connect();
+        const GpuWeights weights(engine->capabilities().tensors, 4);
+        Stream stream = Stream::make(kGpu, "writer");
+        fill_zero(stream, weights.arena.span());
+        stream.synchronize();
+        SharedEvent written = SharedEvent::create(kGpu);
+        Region region{weights.arena.span(), -1, kGpu};
+        region.written = {{written.handle(), ::getpid()}};
+        engine->attach({region}, weights.plan, soon());
+        engine->pause(soon());
+        engine->begin(2, soon());
+        if (is_emulated(kGpu))
+            emulated::launch(stream, [] { std::this_thread::sleep_for(std::chrono::milliseconds(300)); });
+        copy(stream, {weights.host.data(), weights.host.size()}, weights.arena.span());
+        written.record(stream);
+        engine->load_async(0, weights.checksums, soon());
+        engine->wait_loaded(0, soon());
+        engine->commit(
+            2, manifest_checksum(2, engine->capabilities().tensors, weights.plan, weights.checksums), soon());
+        engine->resume(soon());
+        engine->release(soon());
+        ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(trainer, &status, 0), trainer);
+    ASSERT_EQ(status, 0);
+    sample(2);
+}
+
+TEST_F(TrainerBesideAGpuEngine, ATrainerThatIsKilledLeavesAnEngineThatRefusesSaysWhyAndHeals) {
     const pid_t trainer = start_trainer(false);
     const json second = sample(2);
     std::atomic<bool> stop{false};
