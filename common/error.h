@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace tandem {
@@ -120,6 +121,13 @@ Status to_status(const std::exception&);  // the one conversion from exception t
 template <typename... Args>
 void require(bool condition, fmt::format_string<Args...> format, Args&&... args) {
     if (!condition) throw InvalidArgument(fmt::format(format, std::forward<Args>(args)...));
+}
+
+// The same where making the message's parts costs more than the check: `message` is called only when needed.
+template <typename Message>
+    requires std::is_invocable_r_v<std::string, const Message&>
+void require(bool condition, const Message& message) {
+    if (!condition) throw InvalidArgument(message());
 }
 
 }  // namespace tandem

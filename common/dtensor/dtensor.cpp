@@ -10,9 +10,11 @@ DTensor DTensor::from_local(Tensor local, DeviceMesh mesh, Placements placements
     result.placements_ =
         checked_placements(std::move(placements), mesh.ndim(), static_cast<int>(global_shape.size()));
     const Shape expected = local_shape(global_shape, mesh.sizes(), result.placements_, mesh.coordinates());
-    require(local.shape() == expected, "local piece of shape {}, but {} of {} gives rank {} a piece of {}",
-            to_string(local.shape()), to_string(result.placements_), to_string(global_shape), mesh.rank(),
-            to_string(expected));
+    require(local.shape() == expected, [&] {
+        return fmt::format("local piece of shape {}, but {} of {} gives rank {} a piece of {}",
+                           to_string(local.shape()), to_string(result.placements_), to_string(global_shape),
+                           mesh.rank(), to_string(expected));
+    });
     result.local_ = std::move(local);
     result.mesh_ = std::move(mesh);
     result.global_shape_ = std::move(global_shape);
@@ -22,7 +24,9 @@ DTensor DTensor::from_local(Tensor local, DeviceMesh mesh, Placements placements
 DTensor DTensor::distribute(const Tensor& full, DeviceMesh mesh, Placements placements) {
     const Placements to = checked_placements(std::move(placements), mesh.ndim(), full.ndim());
     for (const Placement& placement : to) {
-        require(!placement.is_partial(), "cannot distribute a tensor as {}: use R or S(dim)", to_string(to));
+        require(!placement.is_partial(), [&] {
+            return fmt::format("cannot distribute a tensor as {}: use R or S(dim)", to_string(to));
+        });
     }
     const Placements whole(to.size(), Replicate());
     return from_local(full, std::move(mesh), whole, full.shape()).redistribute(to);
@@ -55,9 +59,11 @@ Tensor DTensor::full_tensor() const {
 
 DTensor redistribute_backward(const DTensor& grad, const Placements& from, const Placements& to) {
     const int ndim = static_cast<int>(grad.shape().size());
-    require(grad.placements() == checked_placements(to, grad.mesh().ndim(), ndim),
+    require(grad.placements() == checked_placements(to, grad.mesh().ndim(), ndim), [&] {
+        return fmt::format(
             "gradient at {}, but the forward's result was at {}: redistribute the gradient there first",
             to_string(grad.placements()), to_string(to));
+    });
     return grad.redistribute(gradient_placements(checked_placements(from, grad.mesh().ndim(), ndim)));
 }
 

@@ -39,7 +39,7 @@ LocalLayout local_layout(const Shape& global_shape, const std::vector<int>& mesh
     LocalLayout layout;
     layout.shape = global_shape;
     for (const std::int64_t n : global_shape) {
-        require(n >= 0, "negative dim in shape {}", to_string(global_shape));
+        require(n >= 0, [&] { return fmt::format("negative dim in shape {}", to_string(global_shape)); });
         layout.runs.push_back(axis_runs(Replicate(), n, 1, 0));
     }
     for (std::size_t axis = 0; axis < checked.size(); ++axis) {

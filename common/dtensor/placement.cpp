@@ -96,17 +96,20 @@ Placements parse_placements(std::string_view text) {
 }
 
 Placements checked_placements(Placements placements, int mesh_ndim, int ndim) {
-    require(static_cast<int>(placements.size()) == mesh_ndim,
-            "{} placements {} for a mesh with {} axes: one for each axis", placements.size(),
-            to_string(placements), mesh_ndim);
+    require(static_cast<int>(placements.size()) == mesh_ndim, [&] {
+        return fmt::format("{} placements {} for a mesh with {} axes: one for each axis", placements.size(),
+                           to_string(placements), mesh_ndim);
+    });
     for (Placement& placement : placements) {
         if (!placement.is_shard()) continue;
-        require(placement.dim >= -ndim && placement.dim < ndim,
-                "placement {} of a tensor with {} dims: dim must be in [{}, {}]", to_string(placement), ndim,
-                -ndim, ndim - 1);
+        require(placement.dim >= -ndim && placement.dim < ndim, [&] {
+            return fmt::format("placement {} of a tensor with {} dims: dim must be in [{}, {}]",
+                               to_string(placement), ndim, -ndim, ndim - 1);
+        });
         if (placement.dim < 0) placement.dim += ndim;
-        require(placement.split_factor >= 1, "placement {}: split factor must be at least 1",
-                to_string(placement));
+        require(placement.split_factor >= 1, [&] {
+            return fmt::format("placement {}: split factor must be at least 1", to_string(placement));
+        });
     }
     return placements;
 }

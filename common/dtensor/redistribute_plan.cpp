@@ -26,10 +26,12 @@ Kind kind_of(const Placement& from, const Placement& to) {
 
 void refuse_new_partials(const Placements& from, const Placements& to) {
     for (std::size_t i = 0; i < to.size(); ++i) {
-        require(!to[i].is_partial() || to[i] == from[i],
+        require(!to[i].is_partial() || to[i] == from[i], [&] {
+            return fmt::format(
                 "cannot redistribute from {} to {}: Partial as a target is for internal use only; use R or "
                 "S(dim)",
                 to_string(from), to_string(to));
+        });
     }
 }
 

@@ -119,13 +119,15 @@ DeviceMesh DeviceMesh::abstract(std::vector<int> sizes, std::vector<std::string>
 
 std::size_t DeviceMesh::index_of(const std::string& axis) const {
     const auto found = std::find(names_.begin(), names_.end(), axis);
-    require(found != names_.end(), "unknown mesh axis '{}': this mesh has ({})", axis, joined(names_));
+    require(found != names_.end(),
+            [&] { return fmt::format("unknown mesh axis '{}': this mesh has ({})", axis, joined(names_)); });
     return static_cast<std::size_t>(found - names_.begin());
 }
 
 std::size_t DeviceMesh::checked(int axis) const {
-    require(axis >= 0 && axis < ndim(), "mesh axis {} of a mesh with {} axes ({})", axis, ndim(),
-            joined(names_));
+    require(axis >= 0 && axis < ndim(), [&] {
+        return fmt::format("mesh axis {} of a mesh with {} axes ({})", axis, ndim(), joined(names_));
+    });
     return static_cast<std::size_t>(axis);
 }
 

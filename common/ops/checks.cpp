@@ -13,10 +13,11 @@ void check_logits(const char* op, const Tensor& logits, std::span<const std::int
     detail::check_ndim(op, "logits", logits, 2);
     detail::check_dtype(op, "logits", logits, DType::float32);
     require(temperature > 0.0f, "{}: temperature {} must be positive", op, temperature);
-    require(static_cast<std::int64_t>(targets.size()) == logits.dim(0), "{}: {} targets for logits {}", op,
-            targets.size(), to_string(logits.shape()));
-    require(logits.dim(1) > 0 || logits.dim(0) == 0, "{}: logits {} have no columns", op,
-            to_string(logits.shape()));
+    require(static_cast<std::int64_t>(targets.size()) == logits.dim(0), [&] {
+        return fmt::format("{}: {} targets for logits {}", op, targets.size(), to_string(logits.shape()));
+    });
+    require(logits.dim(1) > 0 || logits.dim(0) == 0,
+            [&] { return fmt::format("{}: logits {} have no columns", op, to_string(logits.shape())); });
     for (std::size_t i = 0; i < targets.size(); ++i) {
         require(targets[i] >= -1 && targets[i] < logits.dim(1),
                 "{}: target {} in row {} is outside the vocabulary of {}", op, targets[i], i, logits.dim(1));
@@ -39,8 +40,10 @@ void adamw(const Tensor& param, const Tensor& grad, const Tensor& exp_avg, const
                                        {"exp_avg", exp_avg},
                                        {"exp_avg_sq", exp_avg_sq}}) {
         detail::check_dtype("adamw", name, tensor, DType::float32);
-        require(tensor.numel() == param.numel(), "adamw: shapes {} and {} differ in size",
-                to_string(tensor.shape()), to_string(param.shape()));
+        require(tensor.numel() == param.numel(), [&] {
+            return fmt::format("adamw: shapes {} and {} differ in size", to_string(tensor.shape()),
+                               to_string(param.shape()));
+        });
     }
     require(params.step >= 1, "adamw: step {} must be at least 1", params.step);
     require(params.first_element >= 0, "adamw: first element {}", params.first_element);
@@ -195,7 +198,8 @@ void linear_backward_bias(const Tensor& dy, const Tensor& dbias) {
 
 void rms_norm(const Tensor& x, const Tensor& weight, const Tensor& y, const Tensor& rstd) {
     detail::check_floating("rms_norm", "x", x);
-    require(x.ndim() >= 1 && x.dim(-1) > 0, "rms_norm: x has shape {}", to_string(x.shape()));
+    require(x.ndim() >= 1 && x.dim(-1) > 0,
+            [&] { return fmt::format("rms_norm: x has shape {}", to_string(x.shape())); });
     const std::int64_t dim = x.dim(-1);
     const std::int64_t rows = x.numel() / dim;
     detail::check_shape("rms_norm", "weight", weight, {dim});
@@ -204,14 +208,16 @@ void rms_norm(const Tensor& x, const Tensor& weight, const Tensor& y, const Tens
     detail::check_dtype("rms_norm", "y", y, x.dtype());
     if (rstd.defined()) {
         detail::check_dtype("rms_norm", "rstd", rstd, DType::float32);
-        require(rstd.numel() == rows, "rms_norm: rstd {} for {} rows", to_string(rstd.shape()), rows);
+        require(rstd.numel() == rows,
+                [&] { return fmt::format("rms_norm: rstd {} for {} rows", to_string(rstd.shape()), rows); });
     }
 }
 
 void rms_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd,
                        const Tensor& dx, const Tensor& dweight) {
     detail::check_floating("rms_norm_backward", "x", x);
-    require(x.ndim() >= 1 && x.dim(-1) > 0, "rms_norm_backward: x has shape {}", to_string(x.shape()));
+    require(x.ndim() >= 1 && x.dim(-1) > 0,
+            [&] { return fmt::format("rms_norm_backward: x has shape {}", to_string(x.shape())); });
     const std::int64_t dim = x.dim(-1);
     const std::int64_t rows = x.numel() / dim;
     detail::check_floating("rms_norm_backward", "dy", dy);
@@ -223,17 +229,22 @@ void rms_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, 
     detail::check_dtype("rms_norm_backward", "dweight", dweight, DType::float32);
     detail::check_shape("rms_norm_backward", "dweight", dweight, {dim});
     detail::check_dtype("rms_norm_backward", "rstd", rstd, DType::float32);
-    require(rstd.numel() == rows, "rms_norm_backward: rstd {} for {} rows", to_string(rstd.shape()), rows);
+    require(rstd.numel() == rows, [&] {
+        return fmt::format("rms_norm_backward: rstd {} for {} rows", to_string(rstd.shape()), rows);
+    });
 }
 
 void rope(const char* op, const Tensor& x, std::span<const std::int32_t> positions, const RopeTable& table) {
     detail::check_floating(op, "x", x);
     detail::check_ndim(op, "x", x, 3);
-    require(x.dim(2) % 2 == 0 && x.dim(2) > 0, "{}: head_dim of x {} must be even", op, to_string(x.shape()));
-    require(static_cast<std::int64_t>(positions.size()) == x.dim(0), "{}: {} positions for x {}", op,
-            positions.size(), to_string(x.shape()));
-    require(table.head_dim() == x.dim(2), "{}: a table of head_dim {} for x {}", op, table.head_dim(),
-            to_string(x.shape()));
+    require(x.dim(2) % 2 == 0 && x.dim(2) > 0,
+            [&] { return fmt::format("{}: head_dim of x {} must be even", op, to_string(x.shape())); });
+    require(static_cast<std::int64_t>(positions.size()) == x.dim(0), [&] {
+        return fmt::format("{}: {} positions for x {}", op, positions.size(), to_string(x.shape()));
+    });
+    require(table.head_dim() == x.dim(2), [&] {
+        return fmt::format("{}: a table of head_dim {} for x {}", op, table.head_dim(), to_string(x.shape()));
+    });
     for (const std::int32_t position : positions)
         require(position >= 0, "{}: negative position {}", op, position);
 }

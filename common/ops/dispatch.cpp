@@ -12,9 +12,10 @@ template <typename T>
 void check_device(const char*, Device, const T&) {}
 
 void check_device(const char* op, Device device, const Tensor& tensor) {
-    require(!tensor.defined() || tensor.numel() == 0 || tensor.device() == device,
-            "{}: a tensor {} {} on {} for a stream on {}", op, dtype_name(tensor.dtype()),
-            to_string(tensor.shape()), to_string(tensor.device()), to_string(device));
+    require(!tensor.defined() || tensor.numel() == 0 || tensor.device() == device, [&] {
+        return fmt::format("{}: a tensor {} {} on {} for a stream on {}", op, dtype_name(tensor.dtype()),
+                           to_string(tensor.shape()), to_string(tensor.device()), to_string(device));
+    });
 }
 
 // What the emulated GPU keeps of an argument until its stream is there. As on a GPU, no tensor is kept alive.

@@ -15,10 +15,12 @@ void product(const char* op, const Tensor& a, bool transpose_a, const Tensor& b,
     const std::int64_t n = b.dim(transpose_b ? 0 : 1);
     const bool dtypes_fit =
         a.dtype() == b.dtype() && (c.dtype() == DType::float32 || a.dtype() == DType::bfloat16);
-    require(k == b.dim(transpose_b ? 1 : 0) && c.shape() == Shape{m, n} && dtypes_fit,
-            "{}: {} {}{} times {} {}{} does not give {} {}", op, dtype_name(a.dtype()), to_string(a.shape()),
-            transpose_a ? "^T" : "", dtype_name(b.dtype()), to_string(b.shape()), transpose_b ? "^T" : "",
-            dtype_name(c.dtype()), to_string(c.shape()));
+    require(k == b.dim(transpose_b ? 1 : 0) && c.shape() == Shape{m, n} && dtypes_fit, [&] {
+        return fmt::format("{}: {} {}{} times {} {}{} does not give {} {}", op, dtype_name(a.dtype()),
+                           to_string(a.shape()), transpose_a ? "^T" : "", dtype_name(b.dtype()),
+                           to_string(b.shape()), transpose_b ? "^T" : "", dtype_name(c.dtype()),
+                           to_string(c.shape()));
+    });
     if (!bias.defined()) return;
     detail::check_shape(op, "bias", bias, {n});
     detail::check_dtype(op, "bias", bias, a.dtype());
@@ -75,8 +77,10 @@ void attention_merge(const Tensor& block_out, const Tensor& block_lse, std::int6
     detail::check_shape(kOp, "block_out", block_out, {block_out.dim(0), out.dim(1), out.dim(2)});
     detail::check_dtype(kOp, "block_lse", block_lse, DType::float32);
     detail::check_shape(kOp, "block_lse", block_lse, {out.dim(1), block_out.dim(0)});
-    require(row_begin >= 0 && block_out.dim(0) <= out.dim(0) - row_begin,
-            "{}: rows {} + {} are outside out {}", kOp, row_begin, block_out.dim(0), to_string(out.shape()));
+    require(row_begin >= 0 && block_out.dim(0) <= out.dim(0) - row_begin, [&] {
+        return fmt::format("{}: rows {} + {} are outside out {}", kOp, row_begin, block_out.dim(0),
+                           to_string(out.shape()));
+    });
 }
 
 void paged_attention_decode(const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,

@@ -19,7 +19,8 @@ std::string to_string(const Shape& shape) {
 }
 
 Tensor Tensor::empty(Shape shape, DType dtype, std::string_view tag, MemoryPool& pool) {
-    for (const std::int64_t dim : shape) require(dim >= 0, "negative dim in shape {}", to_string(shape));
+    for (const std::int64_t dim : shape)
+        require(dim >= 0, [&] { return fmt::format("negative dim in shape {}", to_string(shape)); });
     Tensor result;
     result.shape_ = std::move(shape);
     result.dtype_ = dtype;
@@ -52,27 +53,32 @@ Tensor Tensor::borrow(Span memory, Shape shape, DType dtype, Device device) {
     result.shape_ = std::move(shape);
     result.dtype_ = dtype;
     result.data_ = memory.data;
-    require(memory.bytes >= result.bytes(), "{} bytes cannot hold {} of {}", memory.bytes,
-            to_string(result.shape_), dtype_name(dtype));
+    require(memory.bytes >= result.bytes(), [&] {
+        return fmt::format("{} bytes cannot hold {} of {}", memory.bytes, to_string(result.shape_),
+                           dtype_name(dtype));
+    });
     return result;
 }
 
 std::int64_t Tensor::dim(int index) const {
     const int at = index < 0 ? index + ndim() : index;
-    require(at >= 0 && at < ndim(), "dim {} of a tensor of shape {}", index, to_string(shape_));
+    require(at >= 0 && at < ndim(),
+            [&] { return fmt::format("dim {} of a tensor of shape {}", index, to_string(shape_)); });
     return shape_[static_cast<std::size_t>(at)];
 }
 
 Tensor Tensor::reshape(Shape shape) const {
-    require(tandem::numel(shape) == numel(), "cannot view {} as {}", to_string(shape_), to_string(shape));
+    require(tandem::numel(shape) == numel(),
+            [&] { return fmt::format("cannot view {} as {}", to_string(shape_), to_string(shape)); });
     Tensor result = *this;
     result.shape_ = std::move(shape);
     return result;
 }
 
 Tensor Tensor::rows(std::int64_t start, std::int64_t count) const {
-    require(ndim() >= 1 && start >= 0 && count >= 0 && start + count <= shape_[0],
-            "rows [{}, {}) of a tensor of shape {}", start, start + count, to_string(shape_));
+    require(ndim() >= 1 && start >= 0 && count >= 0 && start + count <= shape_[0], [&] {
+        return fmt::format("rows [{}, {}) of a tensor of shape {}", start, start + count, to_string(shape_));
+    });
     Tensor result = *this;
     const std::size_t row_bytes = shape_[0] == 0 ? 0 : bytes() / static_cast<std::size_t>(shape_[0]);
     result.shape_[0] = count;
@@ -101,8 +107,10 @@ Tensor Tensor::to_host(Stream& stream, std::string_view tag) const {
 }
 
 void copy(Stream& stream, const Tensor& from, const Tensor& to) {
-    require(from.shape() == to.shape() && from.dtype() == to.dtype(), "copy of {} {} into {} {}",
-            dtype_name(from.dtype()), to_string(from.shape()), dtype_name(to.dtype()), to_string(to.shape()));
+    require(from.shape() == to.shape() && from.dtype() == to.dtype(), [&] {
+        return fmt::format("copy of {} {} into {} {}", dtype_name(from.dtype()), to_string(from.shape()),
+                           dtype_name(to.dtype()), to_string(to.shape()));
+    });
     copy(stream, from.span(), to.span());
 }
 
@@ -112,9 +120,10 @@ Tensor host_alias(const Tensor& tensor) {
 }
 
 void Tensor::check_host() const {
-    require(device_.type == DeviceType::cpu,
-            "a tensor of {} is on {}, where the host cannot read it: copy it with to_host()",
-            to_string(shape_), to_string(device_));
+    require(device_.type == DeviceType::cpu, [&] {
+        return fmt::format("a tensor of {} is on {}, where the host cannot read it: copy it with to_host()",
+                           to_string(shape_), to_string(device_));
+    });
 }
 
 void Tensor::check_dtype(DType wanted) const {

@@ -91,7 +91,7 @@ Tensor host_alias(const Tensor& tensor);
 template <typename T>
 Tensor Tensor::from(std::span<const T> values, Shape shape, std::string_view tag) {
     require(static_cast<std::int64_t>(values.size()) == tandem::numel(shape),
-            "{} values do not fill shape {}", values.size(), to_string(shape));
+            [&] { return fmt::format("{} values do not fill shape {}", values.size(), to_string(shape)); });
     Tensor result = empty(std::move(shape), dtype_of<T>::value, tag);
     std::copy(values.begin(), values.end(), result.data<T>());
     return result;

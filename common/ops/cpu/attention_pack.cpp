@@ -14,15 +14,17 @@ AttentionShape base_shape(const char* op, const Tensor& q, const Tensor& k, cons
     check_ndim(op, "q", q, 3);
     check_dtype(op, "k", k, q.dtype());
     check_dtype(op, "v", v, q.dtype());
-    require(k.ndim() >= 3, "{}: k has shape {}", op, to_string(k.shape()));
+    require(k.ndim() >= 3, [&] { return fmt::format("{}: k has shape {}", op, to_string(k.shape())); });
     check_shape(op, "v", v, k.shape());
     AttentionShape s;
     s.q_rows = q.dim(0);
     s.heads = q.dim(1);
     s.head_dim = q.dim(2);
     s.kv_heads = k.dim(-2);
-    require(s.head_dim > 0 && k.dim(-1) == s.head_dim, "{}: head_dim of q {} and k {} differ", op,
-            to_string(q.shape()), to_string(k.shape()));
+    require(s.head_dim > 0 && k.dim(-1) == s.head_dim, [&] {
+        return fmt::format("{}: head_dim of q {} and k {} differ", op, to_string(q.shape()),
+                           to_string(k.shape()));
+    });
     require(s.kv_heads > 0 && s.heads % s.kv_heads == 0, "{}: {} heads do not divide over {} kv heads", op,
             s.heads, s.kv_heads);
     s.group = s.heads / s.kv_heads;
@@ -75,11 +77,14 @@ AttentionShape attention_shape(const char* op, const Tensor& q, const Tensor& k,
     std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
     for (const AttentionSegment& segment : segments) {
         require(segment.q_begin >= 0 && segment.q_len >= 0 && segment.q_len <= s.q_rows - segment.q_begin,
-                "{}: segment of q rows {} + {} is outside q {}", op, segment.q_begin, segment.q_len,
-                to_string(q.shape()));
-        require(segment.k_begin >= 0 && segment.k_len >= 0 && segment.k_len <= k_rows - segment.k_begin,
-                "{}: segment of k rows {} + {} is outside k {}", op, segment.k_begin, segment.k_len,
-                to_string(k.shape()));
+                [&] {
+                    return fmt::format("{}: segment of q rows {} + {} is outside q {}", op, segment.q_begin,
+                                       segment.q_len, to_string(q.shape()));
+                });
+        require(segment.k_begin >= 0 && segment.k_len >= 0 && segment.k_len <= k_rows - segment.k_begin, [&] {
+            return fmt::format("{}: segment of k rows {} + {} is outside k {}", op, segment.k_begin,
+                               segment.k_len, to_string(k.shape()));
+        });
         if (segment.q_len > 0) ranges.emplace_back(segment.q_begin, segment.q_begin + segment.q_len);
     }
     std::sort(ranges.begin(), ranges.end());
@@ -98,10 +103,13 @@ AttentionShape paged_shape(const char* op, const Tensor& q, const Tensor& k_cach
     const std::int64_t pages = k_cache.dim(0);
     const std::int64_t page_size = k_cache.dim(1);
     const auto batch = static_cast<std::size_t>(s.q_rows);
-    require(page_size > 0, "{}: k_cache {} has pages of no size", op, to_string(k_cache.shape()));
-    require(block_tables.size() == batch && lengths.size() == batch,
-            "{}: {} block tables and {} lengths for q {}", op, block_tables.size(), lengths.size(),
-            to_string(q.shape()));
+    require(page_size > 0, [&] {
+        return fmt::format("{}: k_cache {} has pages of no size", op, to_string(k_cache.shape()));
+    });
+    require(block_tables.size() == batch && lengths.size() == batch, [&] {
+        return fmt::format("{}: {} block tables and {} lengths for q {}", op, block_tables.size(),
+                           lengths.size(), to_string(q.shape()));
+    });
     for (std::size_t b = 0; b < batch; ++b) {
         const std::int64_t needed = (lengths[b] + page_size - 1) / page_size;
         require(lengths[b] >= 0 && needed <= static_cast<std::int64_t>(block_tables[b].size()),
