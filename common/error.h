@@ -125,7 +125,7 @@ void require(bool condition, fmt::format_string<Args...> format, Args&&... args)
 
 // The same where making the message's parts costs more than the check: `message` is called only when needed.
 template <typename Message>
-    requires std::is_invocable_r_v<std::string, const Message&>
+requires std::is_invocable_r_v<std::string, const Message&>
 void require(bool condition, const Message& message) {
     if (!condition) throw InvalidArgument(message());
 }
