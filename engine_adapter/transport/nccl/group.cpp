@@ -179,13 +179,13 @@ NcclForm NcclGroup::admit(int engine, int bucket) {
 
 void NcclGroup::launch(int engine, int bucket, std::int64_t request, const std::string& phase,
                        Deadline deadline) {
-    in_flight_[{engine, bucket}] = request;
+    in_flight_[{engine, bucket}] = {request};
     if (!gathering_) return send(NcclForm::send, bucket, {{engine, request}}, phase, deadline);
     gathering_->told.insert(engine);
     if (gathering_->told.size() < engines_.size()) return;
     gathering_.reset();
     std::vector<Sending> all;
-    for (int e = 0; e < engines(); ++e) all.push_back({e, in_flight_.at({e, bucket})});
+    for (int e = 0; e < engines(); ++e) all.push_back({e, in_flight_.at({e, bucket}).request});
     send(NcclForm::broadcast, bucket, all, phase, deadline);
 }
 
@@ -214,6 +214,8 @@ void NcclGroup::send(NcclForm form, int bucket, const std::vector<Sending>& to, 
                 return Result::success;
             },
             refused);
+        const Event sent = stream_->record();
+        for (const Sending& one : to) in_flight_.at({one.engine, bucket}).sent = sent;
     } catch (const Refused&) {
         give_up(phase + " was refused");
     } catch (const DeadlineExceeded&) {
@@ -243,6 +245,13 @@ void NcclGroup::attend(int engine, std::int64_t request, const std::string& phas
         if (deadline.passed()) late(channel.peer(), phase);
         channel.wait_readable(std::min<std::chrono::nanoseconds>(kLook, deadline.left()));
     }
+}
+
+void NcclGroup::finished(int engine, int bucket, Deadline deadline) {
+    const auto found = in_flight_.find({engine, bucket});
+    if (found == in_flight_.end()) return;
+    found->second.sent.wait(deadline);
+    in_flight_.erase(found);
 }
 
 void NcclGroup::give_up(const std::string& reason) noexcept {

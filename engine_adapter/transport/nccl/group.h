@@ -58,7 +58,9 @@ class NcclGroup {
     // An engine rank's deadline has passed: throws DeadlineExceeded with the names of those who do not
     // answer, if there are any; else returns, with the group ended.
     void blame_silent(const std::string& phase, const std::string& reason);
-    void finished(int engine, int bucket) { in_flight_.erase({engine, bucket}); }
+    // The bucket has been taken; returns when NCCL has done with its memory, which is the caller's again.
+    // Throws DeadlineExceeded.
+    void finished(int engine, int bucket, Deadline deadline);
 
     // Ends the group: the memory of what was in flight is the caller's again. Idempotent.
     void give_up(const std::string& reason) noexcept;
@@ -72,6 +74,10 @@ class NcclGroup {
     struct Broadcast {  // that not all engine ranks know of yet
         int bucket;
         std::set<int> told;
+    };
+    struct InFlight {
+        std::int64_t request;
+        Event sent = {};  // what it left for NCCL to read has been read
     };
     struct Sending {
         int engine;
@@ -98,8 +104,8 @@ class NcclGroup {
     std::optional<Stream> stream_;
     std::optional<comm::nccl::Handle> handle_;
     std::optional<Broadcast> gathering_;
-    std::map<std::pair<int, int>, std::int64_t> in_flight_;  // engine, bucket -> request
-    std::string reason_;                                     // why the last group ended, until the next
+    std::map<std::pair<int, int>, InFlight> in_flight_;  // by engine and bucket
+    std::string reason_;                                 // why the last group ended, until the next
 };
 
 }  // namespace tandem::engine

@@ -55,7 +55,7 @@ double NcclTransport::wait(int bucket, Deadline deadline) {
     try {
         group_->attend(engine_, request, phase_of(bucket), deadline);
         const double ms = BucketRequests::wait(bucket, deadline);
-        group_->finished(engine_, bucket);
+        group_->finished(engine_, bucket, deadline);
         return ms;
     } catch (const DeadlineExceeded& error) {
         drop(bucket);

@@ -74,8 +74,12 @@ TEST(Calibrate, SeesALink) {
     with_ranks(1, receivers, [&](comm::Communicator& world, const Engines& engines) {
         costs = calibrate(world, engines, one_round());
     });
-    EXPECT_LT(costs.load.streamed_gbps, 0.6);
-    EXPECT_LT(costs.both.streamed_gbps, 0.6);
+    // No bucket is faster than the link, however unevenly this machine ran: the costs of the largest bucket
+    // that was measured (at least this one) are what it took.
+    constexpr double kBytes = 16 << 20;
+    constexpr double kLinkMs = kBytes / 0.5e9 * 1e3;
+    EXPECT_GT(costs.load.ms(kBytes, false), 0.9 * kLinkMs);
+    EXPECT_GT(costs.both.ms(kBytes, false), 0.9 * kLinkMs);
 }
 
 TEST(Calibrate, FailsOnAllRanksAlike) {
