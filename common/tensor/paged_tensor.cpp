@@ -2,7 +2,10 @@
 
 #include <utility>
 
+#include "common/device/devices.h"
+#include "common/device/memory.h"
 #include "common/error.h"
+#include "common/log.h"
 
 namespace tandem {
 
@@ -17,6 +20,15 @@ PagedTensor::PagedTensor(Shape shape, DType dtype, std::string tag, MemoryPool& 
     const std::size_t bytes = static_cast<std::size_t>(numel(shape)) * dtype_size(dtype);
     arena_ = VirtualArena::create(device, std::max<std::size_t>(bytes, 1), tag_, pages == Pages::go);
     tensor_ = Tensor::borrow(arena_->span(), std::move(shape), dtype, device);
+}
+
+PagedTensor PagedTensor::going_if_possible(Shape shape, DType dtype, std::string tag, Device device) {
+    try {
+        return PagedTensor(shape, dtype, tag, device_pool(device), Pages::go);
+    } catch (const DeviceUnavailable& error) {
+        spdlog::info("the memory of {} will not be released: {}", tag, error.what());
+        return PagedTensor(std::move(shape), dtype, std::move(tag), device_pool(device), Pages::stay);
+    }
 }
 
 void PagedTensor::release() {

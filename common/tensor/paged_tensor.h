@@ -24,6 +24,8 @@ class PagedTensor {
     // Contents undefined. Counted under `tag` while it has pages. On a GPU with pages that go the pool only
     // names the device. Throws OutOfMemory; DeviceUnavailable where a GPU has no virtual memory management.
     PagedTensor(Shape shape, DType dtype, std::string tag, MemoryPool& pool, Pages pages = Pages::stay);
+    // On `device`, with pages that go where it can give pages back; elsewhere they stay, which the log says.
+    static PagedTensor going_if_possible(Shape shape, DType dtype, std::string tag, Device device);
     PagedTensor(PagedTensor&&) noexcept = default;
     PagedTensor& operator=(PagedTensor&&) = delete;
 

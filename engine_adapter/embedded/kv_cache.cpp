@@ -5,7 +5,6 @@
 
 #include "common/device/devices.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/ops/batched_copy.h"
 
 namespace tandem::engine {
@@ -33,29 +32,13 @@ void PagePool::release(std::int32_t page) {
     if (--owners_[static_cast<std::size_t>(page)] == 0) free_.push_back(page);
 }
 
-namespace {
-
-PagedTensor memory_for(Shape shape, DType dtype, Device device) {
-    const auto make = [&](Pages pages) {
-        return PagedTensor(shape, dtype, "engine.kv", device_pool(device), pages);
-    };
-    try {
-        return make(Pages::go);
-    } catch (const DeviceUnavailable& error) {
-        spdlog::info("the cache's memory will not be released: {}", error.what());
-        return make(Pages::stay);
-    }
-}
-
-}  // namespace
-
 KvCache::KvCache(const model::ModelConfig& config, DType dtype, std::int64_t tokens, std::int64_t page_size,
                  Device device)
     : page_size_(page_size),
       pool_(static_cast<std::int32_t>((tokens + page_size - 1) / page_size)),
-      memory_(memory_for({2 * config.num_hidden_layers, pool_.total(), page_size, config.num_key_value_heads,
-                          config.head_dim},
-                         dtype, device)) {
+      memory_(PagedTensor::going_if_possible({2 * config.num_hidden_layers, pool_.total(), page_size,
+                                              config.num_key_value_heads, config.head_dim},
+                                             dtype, "engine.kv", device)) {
     const Shape of_layer{pool_.total(), page_size, config.num_key_value_heads, config.head_dim};
     for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
         k_.push_back(memory_.tensor().rows(2 * layer, 1).reshape(of_layer));

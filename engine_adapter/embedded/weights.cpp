@@ -19,18 +19,11 @@ std::int64_t room_for(const Shape& shape) {
     return (numel(shape) + kAlignElements - 1) / kAlignElements * kAlignElements;
 }
 
-PagedTensor memory_for(const model::ModelConfig& config, DType dtype, Device device) {
+// Of all parameters.
+std::int64_t elements_of(const model::ModelConfig& config) {
     std::int64_t elements = 0;
     for (const model::ParameterSpec& spec : model::parameter_specs(config)) elements += room_for(spec.shape);
-    const auto make = [&](Pages pages) {
-        return PagedTensor({elements}, dtype, "engine.weights", device_pool(device), pages);
-    };
-    try {
-        return make(Pages::go);
-    } catch (const DeviceUnavailable& error) {
-        spdlog::info("the weights' memory will not be released: {}", error.what());
-        return make(Pages::stay);
-    }
+    return elements;
 }
 
 }  // namespace
@@ -40,7 +33,7 @@ ModelWeights::ModelWeights(const model::ModelConfig& config, DType dtype, Stream
       device_(stream.device()),
       tied_(config.tie_word_embeddings),
       layers_(static_cast<std::size_t>(config.num_hidden_layers)),
-      memory_(memory_for(config, dtype, device_)) {
+      memory_(PagedTensor::going_if_possible({elements_of(config)}, dtype, "engine.weights", device_)) {
     fill_zero(stream, memory_.tensor().span());
     std::int64_t at = 0;
     for (const model::ParameterSpec& spec : model::parameter_specs(config)) {

@@ -6,9 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 #include <functional>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -16,6 +14,7 @@
 #include "common/error.h"
 #include "common/ops/sampling.h"
 #include "engine_adapter/embedded/decoder.h"
+#include "tests/bench/gpu/gpu_bench.h"
 
 namespace tandem::engine {
 namespace {
@@ -143,12 +142,7 @@ json measure(const std::string& name, Stream& stream, double rate) {
     return rows;
 }
 
-int run(const std::string& out) {
-    const Device gpu{DeviceType::cuda, 0};
-    require_device(gpu);
-    const DeviceInfo info = device_info(gpu);
-    if (info.emulated)
-        throw DeviceUnavailable("the first GPU is emulated (TANDEM_EMULATED_GPUS): nothing to measure");
+json run(Device gpu, const DeviceInfo& info) {
     Stream stream = Stream::make_compute(gpu);
     const double rate = copy_rate(stream);
     json result = {
@@ -164,28 +158,12 @@ int run(const std::string& out) {
             result["rows"].push_back(std::move(row));
         }
     }
-    if (!out.empty()) std::ofstream(out) << result.dump(1) << "\n";
-    return 0;
+    return result;
 }
 
 }  // namespace
 }  // namespace tandem::engine
 
 int main(int count, char** arguments) {
-    std::string out;
-    if (count == 3 && std::string(arguments[1]) == "--out") {
-        out = arguments[2];
-    } else if (count != 1) {
-        std::cerr << "usage: decode_gpu_bench [--out FILE.json]\n";
-        return 2;
-    }
-    try {
-        return tandem::engine::run(out);
-    } catch (const tandem::DeviceUnavailable& error) {
-        std::cerr << "decode_gpu_bench: " << error.what() << "\n";
-        return 2;
-    } catch (const std::exception& error) {
-        std::cerr << "decode_gpu_bench: " << error.what() << "\n";
-        return 1;
-    }
+    return tandem::run_gpu_bench("decode_gpu_bench", count, arguments, tandem::engine::run);
 }

@@ -6,15 +6,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <functional>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <vector>
 
 #include "common/device/devices.h"
 #include "common/ops/backends.h"
+#include "tests/bench/gpu/gpu_bench.h"
 
 namespace tandem {
 namespace {
@@ -228,12 +227,7 @@ void attention(Bench& bench) {
               [&] { ops::attention_backward(s, q, q, k, v, lse, delta, all, 0.09f, dq, dk, dv); });
 }
 
-int run(const std::string& out) {
-    const Device gpu{DeviceType::cuda, 0};
-    require_device(gpu);
-    const DeviceInfo info = device_info(gpu);
-    if (info.emulated)
-        throw DeviceUnavailable("the first GPU is emulated (TANDEM_EMULATED_GPUS): nothing to measure");
+json run(Device gpu, const DeviceInfo& info) {
     Bench bench(gpu);
     {
         const Tensor from = bench.random({1 << 28}, DType::float32),
@@ -273,28 +267,12 @@ int run(const std::string& out) {
         }
         result["rows"].push_back(std::move(entry));
     }
-    if (!out.empty()) std::ofstream(out) << result.dump(1) << "\n";
-    return 0;
+    return result;
 }
 
 }  // namespace
 }  // namespace tandem
 
 int main(int count, char** arguments) {
-    std::string out;
-    if (count == 3 && std::string(arguments[1]) == "--out") {
-        out = arguments[2];
-    } else if (count != 1) {
-        std::cerr << "usage: ops_gpu_bench [--out FILE.json]\n";
-        return 2;
-    }
-    try {
-        return tandem::run(out);
-    } catch (const tandem::DeviceUnavailable& error) {
-        std::cerr << "ops_gpu_bench: " << error.what() << "\n";
-        return 2;
-    } catch (const std::exception& error) {
-        std::cerr << "ops_gpu_bench: " << error.what() << "\n";
-        return 1;
-    }
+    return tandem::run_gpu_bench("ops_gpu_bench", count, arguments, tandem::run);
 }

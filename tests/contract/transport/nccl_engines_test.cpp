@@ -5,10 +5,13 @@
 #include "engine_adapter/receiver/client.h"
 #include "tests/contract/transport/gpu_engine.h"
 #include "tests/contract/transport/nccl_rig.h"
+#include "tests/support/error_of.h"
 #include "tests/unit/comm/fake_nccl.h"
 
 namespace tandem::engine {
 namespace {
+
+using test::error_of;
 
 namespace fake = comm::nccl::fake;
 using testing::AllOf;
@@ -19,16 +22,6 @@ constexpr std::size_t kHalf = TransportRig::kBytes / 2;
 
 Deadline soon() {
     return Deadline::after_ms(10'000);
-}
-
-template <typename Body>
-std::string error_of(Body&& body) {
-    try {
-        body();
-    } catch (const std::exception& error) {
-        return error.what();
-    }
-    return "";
 }
 
 // Tensor "a" in two buckets, "b" in a third; `shift` bytes further on in the region.

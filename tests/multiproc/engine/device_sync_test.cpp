@@ -15,13 +15,8 @@
 #include "common/device/devices.h"
 #include "common/device/emulated.h"
 #include "common/device/export.h"
-#include "common/error.h"
-#include "common/http/client.h"
-#include "engine_adapter/receiver/client.h"
-#include "tests/multiproc/engine/program.h"
+#include "tests/multiproc/engine/serving_engine.h"
 #include "tests/support/device_bytes.h"
-#include "tests/unit/engine/tiny_model.h"
-#include "tests/unit/model/temporary_directory.h"
 
 namespace tandem::engine {
 namespace {
@@ -32,10 +27,6 @@ using nlohmann::json;
 [[maybe_unused]] const int kEmulate =
     std::getenv("TANDEM_TEST_DEVICE") == nullptr ? ::setenv("TANDEM_EMULATED_GPUS", "1", 1) : 0;
 constexpr Device kGpu{DeviceType::cuda, 0};
-
-Deadline soon() {
-    return Deadline::after_ms(20'000);
-}
 
 // The engine's weights in GPU memory that it may open, all of them one bucket.
 struct GpuWeights {
@@ -48,8 +39,7 @@ struct GpuWeights {
         for (std::size_t t = 0; t < infos.size(); ++t) {
             const std::size_t size = tensor_bytes(infos[t]);
             slots.push_back({infos[t], {host.data() + at, size}});
-            plan.transfers.push_back({static_cast<std::uint32_t>(t), 0, 0, infos[t].dtype, 1,
-                                      size / dtype_size(infos[t].dtype), at, 0, 0, 0});
+            plan.transfers.push_back(whole_tensor(t, infos[t], at));
             at += size;
         }
         plan.first.push_back(infos.size());
@@ -78,27 +68,9 @@ struct GpuWeights {
     std::vector<ops::Checksum> checksums;
 };
 
-class TrainerBesideAGpuEngine : public testing::Test {
+class TrainerBesideAGpuEngine : public ServingEngine {
   protected:
-    TrainerBesideAGpuEngine() {
-        write_tiny_model(directory_.path(), tiny_config(), 3);
-        program_ = std::make_unique<Program>(std::vector<std::string>{"serve", "--model", directory_.path(),
-                                                                      "--listen", "127.0.0.1:0", "--threads",
-                                                                      "1", "--device", "cuda"});
-        url_ = program_->url();
-        client_ = std::make_unique<http::Client>(url_);
-    }
-    // Also when the last trainer has just gone.
-    std::unique_ptr<Engine> connect() {
-        for (int i = 0;; ++i) {
-            try {
-                return connect_tandem(url_, soon());
-            } catch (const TransportError&) {
-                if (i == 500) throw;
-                std::this_thread::sleep_for(std::chrono::milliseconds(5));
-            }
-        }
-    }
+    TrainerBesideAGpuEngine() : ServingEngine({"--device", "cuda"}) {}
     http::Response ask() const { return ask(*client_); }
     static http::Response ask(http::Client& client) {
         const json body = {{"input_ids", {1, 2, 3}},
@@ -136,10 +108,6 @@ class TrainerBesideAGpuEngine : public testing::Test {
         ::close(pipe[1]);
         return trainer;
     }
-    const model::TemporaryDirectory directory_;
-    std::unique_ptr<Program> program_;
-    std::string url_;
-    std::unique_ptr<http::Client> client_;
 };
 
 TEST_F(TrainerBesideAGpuEngine, ATrainerThatSaysGoodbyeLeavesItsVersionWithTheEngine) {

@@ -12,21 +12,12 @@
 #include <thread>
 
 #include "common/device/shared_arena.h"
-#include "common/error.h"
-#include "common/http/client.h"
-#include "engine_adapter/receiver/client.h"
-#include "tests/multiproc/engine/program.h"
-#include "tests/unit/engine/tiny_model.h"
-#include "tests/unit/model/temporary_directory.h"
+#include "tests/multiproc/engine/serving_engine.h"
 
 namespace tandem::engine {
 namespace {
 
 using nlohmann::json;
-
-Deadline soon() {
-    return Deadline::after_ms(20'000);
-}
 
 // The engine's weights laid out in shared memory, each tensor a bucket.
 struct Weights {
@@ -39,8 +30,7 @@ struct Weights {
         for (std::size_t t = 0; t < infos.size(); ++t) {
             const std::size_t size = tensor_bytes(infos[t]);
             slots.push_back({infos[t], arena.span().subspan(at, size)});
-            plan.transfers.push_back({static_cast<std::uint32_t>(t), 0, 0, infos[t].dtype, 1,
-                                      size / dtype_size(infos[t].dtype), at, 0, 0, 0});
+            plan.transfers.push_back(whole_tensor(t, infos[t], at));
             plan.first.push_back(t + 1);
             at += size;
         }
@@ -77,26 +67,8 @@ struct Weights {
     std::vector<ops::Checksum> checksums;
 };
 
-class SyncIntoServe : public testing::Test {
+class SyncIntoServe : public ServingEngine {
   protected:
-    SyncIntoServe() {
-        write_tiny_model(directory_.path(), tiny_config(), 3);
-        program_ = std::make_unique<Program>(std::vector<std::string>{
-            "serve", "--model", directory_.path(), "--listen", "127.0.0.1:0", "--threads", "1"});
-        url_ = program_->url();
-        client_ = std::make_unique<http::Client>(url_);
-    }
-    // Also when the last trainer has just gone.
-    std::unique_ptr<Engine> connect() {
-        for (int i = 0;; ++i) {
-            try {
-                return connect_tandem(url_, soon());
-            } catch (const TransportError&) {
-                if (i == 500) throw;
-                std::this_thread::sleep_for(std::chrono::milliseconds(5));
-            }
-        }
-    }
     http::Response ask() {
         const json body = {{"input_ids", {1, 2, 3}},
                            {"sampling_params", {{"max_new_tokens", 12}, {"seed", 1}}},
@@ -111,11 +83,6 @@ class SyncIntoServe : public testing::Test {
         EXPECT_EQ(answer["meta_info"]["weight_version"], std::to_string(version));
         return {answer["output_ids"], answer["meta_info"]["output_token_logprobs"]};
     }
-
-    const model::TemporaryDirectory directory_;
-    std::unique_ptr<Program> program_;
-    std::string url_;
-    std::unique_ptr<http::Client> client_;
 };
 
 TEST_F(SyncIntoServe, LoadedAndInPlaceGiveTheSameAndOutliveTheTrainer) {

@@ -15,11 +15,13 @@
 #include "common/error.h"
 #include "tests/contract/comm/checks.h"
 #include "tests/contract/comm/on_gpu.h"
+#include "tests/support/error_of.h"
 #include "tests/unit/comm/fake_nccl.h"
 
 namespace tandem::comm::nccl {
 namespace {
 
+using test::error_of;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using World = std::shared_ptr<Communicator>;
@@ -32,16 +34,6 @@ void run(int size, const std::function<void(const World& world)>& body) {
         const Stream compute = Stream::make_compute(kGpu);
         body(make_world(host, kGpu, fake::api()));
     });
-}
-
-template <typename Body>
-std::string error_of(Body&& body) {
-    try {
-        body();
-    } catch (const std::exception& error) {
-        return error.what();
-    }
-    return "";
 }
 
 // What NCCL cannot keep: it does not compare calls, does not know who is late, and wants the calls of all

@@ -16,14 +16,6 @@ using testing::HasSubstr;
 
 const std::vector<Mode> kModes{Mode::gather, Mode::direct, Mode::alias, Mode::delta};
 
-SessionOptions options_for(Mode mode, std::size_t bucket_bytes = 16384) {
-    SessionOptions options;
-    options.mode = mode;
-    options.bucket_bytes = bucket_bytes;
-    options.depth = 2;
-    return options;
-}
-
 std::uint64_t allocations() {
     std::uint64_t sum = 0;
     for (const auto& [tag, stats] : all_memory_stats()) sum += stats.allocations;

@@ -14,14 +14,6 @@ using testing::HasSubstr;
 
 const Device kGpu{DeviceType::cuda, 0};
 
-SessionOptions options_for(Mode mode) {
-    SessionOptions options;
-    options.mode = mode;
-    options.bucket_bytes = 16384;
-    options.depth = 2;
-    return options;
-}
-
 // Engine ranks on GPUs 1 and 2; `held`: what each holds, `tensors`: the trainer's.
 void with_session_over_nccl(const std::vector<std::vector<TensorInfo>>& held,
                             const std::vector<TensorInfo>& tensors, const SessionOptions& options,

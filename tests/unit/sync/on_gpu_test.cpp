@@ -17,14 +17,6 @@ using testing::HasSubstr;
 const Device kGpu{DeviceType::cuda, 0};
 const std::vector<Mode> kModes{Mode::gather, Mode::direct, Mode::alias};
 
-SessionOptions options_for(Mode mode) {
-    SessionOptions options;
-    options.mode = mode;
-    options.bucket_bytes = 16384;
-    options.depth = 2;
-    return options;
-}
-
 Layout on_gpu(std::vector<int> mesh, Placements placements) {
     return {std::move(mesh), std::move(placements), kGpu};
 }

@@ -37,14 +37,6 @@ inline std::vector<TensorInfo> engine_tensors(DType dtype) {
     return tensors;
 }
 
-inline SessionOptions options_for(Mode mode, std::size_t bucket_bytes) {
-    SessionOptions options;
-    options.mode = mode;
-    options.bucket_bytes = bucket_bytes;
-    options.depth = 2;
-    return options;
-}
-
 // Value of a trainer's element after set_step(step).
 inline float trainer_value(std::size_t tensor, std::size_t i, DType held, int step) {
     const float value = element_value(tensor, i, step);

@@ -26,6 +26,15 @@ inline Deadline soon() {
     return Deadline::after_ms(10'000);
 }
 
+// Small buckets, so that a few tensors take many.
+inline SessionOptions options_for(Mode mode, std::size_t bucket_bytes = 16384) {
+    SessionOptions options;
+    options.mode = mode;
+    options.bucket_bytes = bucket_bytes;
+    options.depth = 2;
+    return options;
+}
+
 // Uneven rows, a scalar-like norm, rows shorter and longer than a lane, a tensor larger than a bucket.
 inline std::vector<TensorInfo> test_tensors(DType dtype) {
     return {{"embed", {211, 48}, dtype, {}}, {"norm", {7}, dtype, {}},       {"q", {64, 48}, dtype, {}},
