@@ -1,15 +1,17 @@
-// Fibers by ucontext, one scheduler a thread of the host. A fiber runs until it reaches a barrier.
+// One scheduler a thread of the host. A fiber runs until it reaches a barrier that others have not.
 #include "tests/support/kernels_on_host.h"
-
-#include <ucontext.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <memory>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "common/error.h"
+#include "tests/support/fiber_switch.h"
+#include "tests/support/kernel_races.h"
 
 namespace fibers {
 namespace {
@@ -21,23 +23,27 @@ struct Barrier {
     int members = 0;
     int arrived = 0;
     unsigned generation = 0;
+    const void* site = nullptr;  // of the code where the first one waits
+    bool orders = true;          // memory; shuffles do not
+};
 
-    void release_if_complete() {
-        if (members > 0 && arrived < members) return;
-        arrived = 0;
-        ++generation;
-    }
+// What a shuffle hands over. Two of them: a lane can be one shuffle ahead of another, not two.
+struct Slots {
+    std::uint64_t values[32];
+    unsigned generations[32];  // when the value was given
 };
 
 struct Warp {
     Barrier barrier;
-    alignas(16) std::byte slots[32][16];
+    Slots slots[2] = {};
+    std::uint32_t phase = 0;  // of the racecheck
 };
 
 struct Fiber {
-    ucontext_t context;
+    Flow flow;
     std::unique_ptr<std::byte[]> stack;
     Place place;
+    Warp* warp = nullptr;
     const Barrier* waits_for = nullptr;
     unsigned generation = 0;
     bool done = false;
@@ -49,7 +55,7 @@ struct Block {
     Barrier barrier;
     std::vector<std::byte> shared;
     std::byte* shared_data = nullptr;
-    ucontext_t scheduler;
+    Flow scheduler;
     Fiber* running = nullptr;
     const std::function<void()>* kernel = nullptr;
     std::exception_ptr error;
@@ -57,11 +63,23 @@ struct Block {
 
 thread_local Block block;
 
-Warp& warp_of(const Fiber& fiber) {
-    return block.warps[fiber.place.thread.x / 32];
+void release(Barrier& barrier) {
+    barrier.arrived = 0;
+    ++barrier.generation;
+    if (&barrier == &block.barrier) {
+        races::block_synchronized();
+    } else if (barrier.orders) {
+        block.running->warp->phase = races::warp_synchronized();
+    }
+}
+
+void stop(bool ends) {
+    races::pause();
+    go_on(block.running->flow, block.scheduler, ends);
 }
 
 void fiber_main() {
+    arrived(block.scheduler);
     Fiber& self = *block.running;
     try {
         (*block.kernel)();
@@ -69,36 +87,74 @@ void fiber_main() {
         block.error = std::current_exception();
     }
     self.done = true;
-    for (Barrier* barrier : {&block.barrier, &warp_of(self).barrier}) {
+    for (Barrier* barrier : {&block.barrier, &self.warp->barrier}) {
         --barrier->members;
-        if (barrier->arrived > 0) barrier->release_if_complete();
+        if (barrier->arrived > 0 && barrier->arrived == barrier->members) release(*barrier);
     }
-    swapcontext(&self.context, &block.scheduler);
+    stop(true);
 }
 
-void arrive(Barrier& barrier) {
+// Compilers of the host may make two barriers of one, which stay one place in the sources.
+const std::string& place(const void* site) {
+    static thread_local std::unordered_map<const void*, std::string> known;
+    std::string& result = known[site];
+    if (result.empty()) result = races::place_of(site);
+    return result;
+}
+
+void arrive(Barrier& barrier, const void* site, bool orders, const char* what) {
     Fiber& self = *block.running;
-    self.waits_for = &barrier;
+    if (barrier.arrived == 0) {
+        barrier.site = site;
+        barrier.orders = orders;
+    }
+    if (barrier.site != site && place(barrier.site) != place(site)) {
+        throw tandem::Error(
+            fmt::format("{} at {}\nwhile others are at {}", what, place(site), place(barrier.site)));
+    }
     self.generation = barrier.generation;
-    ++barrier.arrived;
-    barrier.release_if_complete();
-    if (barrier.generation != self.generation) return;
-    swapcontext(&self.context, &block.scheduler);
+    if (++barrier.arrived == barrier.members) return release(barrier);
+    self.waits_for = &barrier;
+    stop(false);
+}
+
+void meet_lanes(unsigned mask, const void* site, bool orders) {
+    if (mask != 0xffffffffu) throw tandem::Error("kernels on the host know the mask of all lanes only");
+    arrive(block.running->warp->barrier, site, orders, "a lane of a warp");
+}
+
+// A shuffle or a vote: what the lanes gave, and which of them `turn` says that they gave it now.
+struct Given {
+    const Slots& slots;
+    unsigned turn;
+    bool from(unsigned lane) const { return slots.generations[lane] == turn; }
+};
+
+Given give(unsigned mask, std::uint64_t mine, const void* site) {
+    const Fiber& self = *block.running;
+    const unsigned turn = self.warp->barrier.generation + 1;
+    Slots& slots = self.warp->slots[turn % 2];
+    const unsigned lane = self.place.thread.x % 32;
+    slots.values[lane] = mine;
+    slots.generations[lane] = turn;
+    meet_lanes(mask, site, false);
+    return {slots, turn};
 }
 
 void start(Fiber& fiber) {
-    if (!fiber.stack) fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, fiber_main, 0);
+    if (!fiber.stack) fiber.stack = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
+    fiber.flow = new_flow(fiber.stack.get(), kStackBytes, fiber_main);
     fiber.waits_for = nullptr;
     fiber.done = false;
 }
 
-// One block, its fibers in the order i * stride + first (stride is odd, their number a power of two or any
-// other: then 1).
+void resume(Fiber& fiber) {
+    block.running = &fiber;
+    races::resume(fiber.place.thread.x, fiber.warp->phase, fiber.stack.get(), kStackBytes);
+    go_on(block.scheduler, fiber.flow);
+}
+
+// One block, its fibers in an order that changes with its number.
 void run_block(std::size_t threads, std::int64_t number) {
     const bool backwards = number % 2 == 1;
     for (bool left = true; left;) {
@@ -112,8 +168,7 @@ void run_block(std::size_t threads, std::int64_t number) {
             if (fiber.waits_for && fiber.waits_for->generation == fiber.generation) continue;
             fiber.waits_for = nullptr;
             moved = true;
-            block.running = &fiber;
-            swapcontext(&block.scheduler, &fiber.context);
+            resume(fiber);
             if (block.error) return;
         }
         if (left && !moved) throw tandem::Error("threads of a block wait at barriers that never fill");
@@ -127,15 +182,28 @@ const Place& here() {
 }
 
 void block_barrier() {
-    arrive(block.barrier);
+    arrive(block.barrier, __builtin_return_address(0), true, "a thread of a block");
 }
 
-void warp_barrier() {
-    arrive(warp_of(*block.running).barrier);
+void warp_barrier(unsigned mask) {
+    meet_lanes(mask, __builtin_return_address(0), true);
 }
 
-std::byte* exchange_slot(unsigned lane) {
-    return warp_of(*block.running).slots[lane];
+std::uint64_t exchange_bits(unsigned mask, std::uint64_t mine, unsigned from) {
+    const void* const site = __builtin_return_address(0);
+    const Given given = give(mask, mine, site);
+    if (!given.from(from % 32))
+        throw tandem::Error("a lane takes a value from one that has ended: " + place(site));
+    return given.slots.values[from % 32];
+}
+
+unsigned ballot(unsigned mask, bool mine) {
+    const Given given = give(mask, mine ? 1 : 0, __builtin_return_address(0));
+    unsigned bits = 0;
+    for (unsigned lane = 0; lane < 32; ++lane) {
+        if (given.from(lane) && given.slots.values[lane] != 0) bits |= 1u << lane;
+    }
+    return bits;
 }
 
 std::byte* shared_memory() {
@@ -157,21 +225,27 @@ void run_blocks(std::int64_t blocks, int threads, std::size_t shared_bytes,
     block.shared.resize(shared_bytes + 16);
     const auto address = reinterpret_cast<std::uintptr_t>(block.shared.data());
     block.shared_data = block.shared.data() + (16 - address % 16) % 16;
+    races::begin_launch();
     for (std::int64_t number = 0; number < blocks; ++number) {
         std::memset(block.shared.data(), 0xff, block.shared.size());  // NaNs: nobody counts on zeros
+        races::begin_block(block.shared_data, shared_bytes);
         block.warps.assign((count + 31) / 32, Warp{});
-        block.barrier = {threads, 0, 0};
+        block.barrier = Barrier{.members = threads};
         for (std::size_t i = 0; i < count; ++i) {
-            ++block.warps[i / 32].barrier.members;
-            block.fibers[i].place = {{static_cast<unsigned>(i), 0, 0},
-                                     {static_cast<unsigned>(number), 0, 0},
-                                     {static_cast<unsigned>(count), 1, 1},
-                                     {static_cast<unsigned>(blocks), 1, 1}};
-            start(block.fibers[i]);
+            Fiber& fiber = block.fibers[i];
+            fiber.warp = &block.warps[i / 32];
+            ++fiber.warp->barrier.members;
+            fiber.place = {{static_cast<unsigned>(i), 0, 0},
+                           {static_cast<unsigned>(number), 0, 0},
+                           {static_cast<unsigned>(count), 1, 1},
+                           {static_cast<unsigned>(blocks), 1, 1}};
+            start(fiber);
         }
         run_block(count, number);
         if (block.error) std::rethrow_exception(block.error);
     }
+    const std::string found = races::end_launch();
+    if (!found.empty()) throw tandem::Error("racecheck:" + found);
 }
 
 }  // namespace fibers

@@ -1,7 +1,9 @@
 // Runs CUDA kernels on the host, for tests: block after block, the threads of a block as fibers that change
 // at barriers and shuffles only. The order of the fibers changes from block to block, so a kernel that
-// forgets a barrier gives other values than one that does not. What it cannot show: races that need real
-// concurrency, and speed.
+// forgets a barrier gives other values than one that does not; where kernels are instrumented
+// (kernel_races.h), every race is found. Broken rules of barriers and shuffles end a launch: threads of a
+// block (lanes of a warp) at different ones, a value taken from a lane that has ended. What it cannot show:
+// speed.
 #pragma once
 
 #include <cmath>
@@ -21,34 +23,33 @@ struct Place {
 };
 const Place& here();
 
-void block_barrier();
-void warp_barrier();
-std::byte* exchange_slot(unsigned lane);  // 16 bytes of the lane of this warp
+#define TANDEM_CALLED __attribute__((noinline))  // its return address says where in the kernel
+TANDEM_CALLED void block_barrier();
+TANDEM_CALLED void warp_barrier(unsigned mask);
 std::byte* shared_memory();
 
-// Throws when threads of a block wait for a barrier that others have left behind.
+// The value that another lane gives at the same place: `mine` goes to all lanes of the warp, that of lane
+// `from` comes back. At most 8 bytes.
+TANDEM_CALLED std::uint64_t exchange_bits(unsigned mask, std::uint64_t mine, unsigned from);
+// Of all lanes that have not ended.
+TANDEM_CALLED unsigned ballot(unsigned mask, bool mine);
+
+// Throws when threads of a block wait for a barrier that others have left behind, and with what the racecheck
+// has found.
 void run_blocks(std::int64_t blocks, int threads, std::size_t shared_bytes,
                 const std::function<void()>& kernel);
 void check_aligned(const void* pointer, std::size_t alignment);  // aborts with a message
 
-template <typename T>
-T exchange(T value, unsigned from_lane) {
-    static_assert(sizeof(T) <= 16);
-    std::memcpy(exchange_slot(here().thread.x % 32), &value, sizeof(T));
-    warp_barrier();
-    T result;
-    std::memcpy(&result, exchange_slot(from_lane % 32), sizeof(T));
-    warp_barrier();
-    return result;
-}
-
 }  // namespace fibers
+
+#define TANDEM_ON_HOST inline __attribute__((always_inline))
 
 #define __global__
 #define __device__
 #define __host__
-#define __forceinline__ inline __attribute__((always_inline))
+#define __forceinline__ TANDEM_ON_HOST
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __restrict__ __restrict
 #define __shared__ static
 #define threadIdx (::fibers::here().thread)
@@ -58,39 +59,55 @@ T exchange(T value, unsigned from_lane) {
 #define TANDEM_DYNAMIC_SHARED(name) \
     unsigned char* name = reinterpret_cast<unsigned char*>(::fibers::shared_memory())
 
-inline void __syncthreads() {
+namespace fibers {
+
+template <typename T>
+TANDEM_ON_HOST T exchange(unsigned mask, T value, unsigned from) {
+    static_assert(sizeof(T) <= sizeof(std::uint64_t));
+    std::uint64_t bits = 0;
+    __builtin_memcpy(&bits, &value, sizeof(T));
+    bits = exchange_bits(mask, bits, from);
+    __builtin_memcpy(&value, &bits, sizeof(T));
+    return value;
+}
+
+}  // namespace fibers
+
+TANDEM_ON_HOST void __syncthreads() {
     ::fibers::block_barrier();
 }
-inline void __syncwarp(unsigned = 0xffffffffu) {
-    ::fibers::warp_barrier();
+TANDEM_ON_HOST void __syncwarp(unsigned mask = 0xffffffffu) {
+    ::fibers::warp_barrier(mask);
 }
 template <typename T>
-T __shfl_xor_sync(unsigned, T value, int mask) {
-    return ::fibers::exchange(value, ::fibers::here().thread.x % 32 ^ static_cast<unsigned>(mask));
+TANDEM_ON_HOST T __shfl_xor_sync(unsigned mask, T value, int lanes) {
+    return ::fibers::exchange(mask, value, ::fibers::here().thread.x % 32 ^ static_cast<unsigned>(lanes));
 }
 template <typename T>
-T __shfl_sync(unsigned, T value, int lane) {
-    return ::fibers::exchange(value, static_cast<unsigned>(lane));
+TANDEM_ON_HOST T __shfl_sync(unsigned mask, T value, int lane) {
+    return ::fibers::exchange(mask, value, static_cast<unsigned>(lane));
 }
 template <typename T>
-T __shfl_up_sync(unsigned, T value, unsigned step) {
+TANDEM_ON_HOST T __shfl_up_sync(unsigned mask, T value, unsigned step) {
     const unsigned lane = ::fibers::here().thread.x % 32;
-    return ::fibers::exchange(value, lane >= step ? lane - step : lane);
+    return ::fibers::exchange(mask, value, lane >= step ? lane - step : lane);
 }
-inline unsigned __ballot_sync(unsigned, bool predicate) {
-    unsigned bits = 0;
-    for (unsigned lane = 0; lane < 32; ++lane) {
-        if (::fibers::exchange(predicate, lane)) bits |= 1u << lane;
-    }
-    return bits;
+template <typename T>
+TANDEM_ON_HOST T __shfl_down_sync(unsigned mask, T value, unsigned step) {
+    const unsigned lane = ::fibers::here().thread.x % 32;
+    return ::fibers::exchange(mask, value, lane + step < 32 ? lane + step : lane);
 }
-inline unsigned atomicAdd(unsigned* to, unsigned value) {  // fibers change at barriers only
-    const unsigned before = *to;
-    *to += value;
-    return before;
+TANDEM_ON_HOST unsigned __ballot_sync(unsigned mask, bool predicate) {
+    return ::fibers::ballot(mask, predicate);
+}
+TANDEM_ON_HOST unsigned atomicAdd(unsigned* to, unsigned value) {
+    return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
 }
 inline float rsqrtf(float x) {
     return 1.0f / std::sqrt(x);
+}
+inline float __fdiv_rn(float a, float b) {
+    return a / b;
 }
 inline int __popc(unsigned bits) {
     return __builtin_popcount(bits);

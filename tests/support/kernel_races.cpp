@@ -1,0 +1,241 @@
+#include "tests/support/kernel_races.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+extern "C" const char __executable_start[], __data_start[], _end[];  // by the linker
+
+namespace fibers::races {
+namespace {
+
+constexpr std::uintptr_t kPageBytes = 4096;
+constexpr std::size_t kWords = kPageBytes / 4;
+constexpr std::size_t kMostPages = 8192;  // then the shadow begins anew
+constexpr std::size_t kMostReports = 4;
+
+enum Many : std::uint8_t { one_thread, lanes_of_a_warp, warps };
+
+// Phases are numbers that only grow: of a launch's blocks, which run one after the other, and within each of
+// the stretches between its barriers. So a phase says which block it is of.
+struct Access {
+    std::uint32_t phase = 0, warp_phase = 0;
+    std::uint32_t code = 0;  // from __executable_start
+    std::uint16_t thread = 0;
+    Many many = one_thread;
+};
+
+// Accesses that may stand side by side: the last phase's, and the last of another block.
+struct Group {
+    Access last, foreign;
+};
+
+struct Cell {
+    Access write;
+    Group reads, atomics;
+};
+
+// Cells of four bytes, until something touches less than four.
+struct Page {
+    std::vector<Cell> cells = std::vector<Cell>(kWords);
+    bool bytes() const { return cells.size() != kWords; }
+    void split() {
+        std::vector<Cell> all;
+        all.reserve(kPageBytes);
+        for (const Cell& cell : cells) all.insert(all.end(), 4, cell);
+        cells = std::move(all);
+    }
+};
+
+struct Range {
+    std::uintptr_t begin = 0, end = 0;
+    bool holds(std::uintptr_t at) const { return at >= begin && at < end; }
+};
+
+Range range_of(const void* begin, const void* end) {
+    return {reinterpret_cast<std::uintptr_t>(begin), reinterpret_cast<std::uintptr_t>(end)};
+}
+
+struct State {
+    bool running = false;
+    std::uint32_t phase = 0;  // the newest of all
+    std::uint32_t launch_begin = 0, block_begin = 0, block_phase = 0, warp_phase = 0;
+    std::uint16_t thread = 0;
+    Range stack, dynamic_shared;
+    const Range static_shared =
+        range_of(__data_start, _end);  // of host variables kernels know only constants
+    std::unordered_map<std::uintptr_t, std::unique_ptr<Page>> pages;
+    std::array<std::pair<std::uintptr_t, Page*>, 64> recent{};
+    std::set<std::pair<std::uint32_t, std::uint32_t>> reported;
+    std::string reports;
+};
+
+thread_local State state;
+
+Page& page_of(std::uintptr_t number) {
+    auto& [known, page] = state.recent[number % state.recent.size()];
+    if (page != nullptr && known == number) return *page;
+    std::unique_ptr<Page>& slot = state.pages[number];
+    if (!slot) slot = std::make_unique<Page>();
+    known = number;
+    page = slot.get();
+    return *page;
+}
+
+// May `a` be at the same time as what the running thread does now? `from`: the first phase that counts.
+bool unordered(const Access& a, std::uint32_t from) {
+    if (a.phase < from) return false;
+    if (a.phase < state.block_begin) return true;
+    if (a.phase != state.block_phase) return false;
+    if (a.many == warps || a.thread / 32 != state.thread / 32) return true;
+    if (a.warp_phase != state.warp_phase) return false;
+    return a.many == lanes_of_a_warp || a.thread != state.thread;
+}
+
+void join(Group& group, const Access& now, std::uint32_t from) {
+    Access& last = group.last;
+    if (last.phase < from || last.phase != state.block_phase) {
+        if (last.phase < from) {
+            group.foreign = {};
+        } else if (last.phase < state.block_begin) {
+            group.foreign = last;
+        }
+        last = now;
+    } else if (last.many == warps) {
+        return;
+    } else if (last.thread / 32 != state.thread / 32) {
+        last.many = warps;
+    } else if (last.warp_phase != state.warp_phase) {
+        last = now;
+    } else if (last.thread != state.thread) {
+        last.many = lanes_of_a_warp;
+    }
+}
+
+std::string threads_of(const Access& a) {
+    const char* const block = a.phase < state.block_begin ? "another block" : "the block";
+    if (a.many == warps) return fmt::format("several warps of {}", block);
+    if (a.many == lanes_of_a_warp) return fmt::format("several lanes of warp {} of {}", a.thread / 32, block);
+    return fmt::format("thread {} of {}", a.thread, block);
+}
+
+void report(std::uintptr_t at, bool shared, const Access& now, const char* does, const Access* before,
+            const char* did) {
+    const std::uint32_t other = before == nullptr ? 0 : before->code;
+    if (state.reported.size() >= kMostReports || !state.reported.emplace(now.code, other).second) return;
+    state.reports += fmt::format("\nthread {} {} {} memory at {:#x}: {}", state.thread, does,
+                                 shared ? "shared" : "global", at, place_of(__executable_start + now.code));
+    if (before == nullptr) {
+        state.reports += "\n  which the block has not written";
+    } else {
+        state.reports += fmt::format("\n  and {} {} it, with nothing between that orders them: {}",
+                                     threads_of(*before), did, place_of(__executable_start + other));
+    }
+}
+
+void visit(Cell& cell, std::uintptr_t at, bool shared, Kind kind, const Access& now) {
+    const std::uint32_t from = shared ? state.block_begin : state.launch_begin;
+    const char* const does = kind == Kind::read ? "reads" : kind == Kind::write ? "writes" : "adds to";
+    const auto meets = [&](const Access& before, const char* did) {
+        if (unordered(before, from)) report(at, shared, now, does, &before, did);
+    };
+    const auto meets_group = [&](const Group& group, const char* did) {
+        meets(group.last, did);
+        meets(group.foreign, did);
+    };
+    meets(cell.write, "writes");
+    if (kind != Kind::read) meets_group(cell.reads, "reads");
+    if (kind != Kind::atomic) meets_group(cell.atomics, "adds to");
+    if (shared && kind != Kind::write && cell.write.phase < from && cell.atomics.last.phase < from)
+        report(at, shared, now, does, nullptr, "");
+    if (kind == Kind::write) {
+        cell.write = now;
+    } else {
+        join(kind == Kind::read ? cell.reads : cell.atomics, now, from);
+    }
+}
+
+}  // namespace
+
+void begin_launch() {
+    if (state.pages.size() > kMostPages) {
+        state.pages.clear();
+        state.recent = {};
+    }
+    state.launch_begin = ++state.phase;
+    state.reported.clear();
+    state.reports.clear();
+}
+
+void begin_block(const std::byte* shared, std::size_t shared_bytes) {
+    state.block_begin = state.block_phase = ++state.phase;
+    state.dynamic_shared = range_of(shared, shared + shared_bytes);
+}
+
+void block_synchronized() {
+    state.block_phase = ++state.phase;
+}
+
+std::uint32_t warp_synchronized() {
+    state.warp_phase = ++state.phase;
+    return state.warp_phase;
+}
+
+void resume(unsigned thread, std::uint32_t warp_phase, const std::byte* stack, std::size_t stack_bytes) {
+    state.thread = static_cast<std::uint16_t>(thread);
+    state.warp_phase = warp_phase;
+    state.stack = range_of(stack, stack + stack_bytes);
+    state.running = true;
+}
+
+void pause() {
+    state.running = false;
+}
+
+std::string end_launch() {
+    return std::exchange(state.reports, {});
+}
+
+void touched(const void* pointer, std::size_t bytes, Kind kind, const void* code) {
+    if (!state.running) return;
+    auto at = reinterpret_cast<std::uintptr_t>(pointer);
+    if (state.stack.holds(at)) return;
+    const bool shared = state.dynamic_shared.holds(at) || state.static_shared.holds(at);
+    const Access now{state.block_phase, state.warp_phase,
+                     static_cast<std::uint32_t>(static_cast<const char*>(code) - __executable_start),
+                     state.thread};
+    const bool words = at % 4 == 0 && bytes % 4 == 0;
+    for (const std::uintptr_t end = at + bytes; at < end;) {
+        Page& page = page_of(at / kPageBytes);
+        if (!words && !page.bytes()) page.split();
+        const std::uintptr_t step = page.bytes() ? 1 : 4;
+        const std::uintptr_t stop = std::min(end, (at / kPageBytes + 1) * kPageBytes);
+        for (; at < stop; at += step) visit(page.cells[at % kPageBytes / step], at, shared, kind, now);
+    }
+}
+
+std::string place_of(const void* code) {
+    const auto offset = static_cast<const char*>(code) - __executable_start;
+    const std::string command =
+        fmt::format("addr2line -Cpsfie /proc/{}/exe {:#x} 2>/dev/null", getpid(), offset - 1);
+    std::string all;
+    if (FILE* const pipe = popen(command.c_str(), "r")) {
+        std::array<char, 512> line;
+        while (std::fgets(line.data(), static_cast<int>(line.size()), pipe) != nullptr) all += line.data();
+        pclose(pipe);
+    }
+    if (all.empty()) return fmt::format("code at {:#x}", offset);
+    all.pop_back();
+    for (std::size_t end; (end = all.find('\n')) != std::string::npos;) all.replace(end, 1, ",");
+    return all;
+}
+
+}  // namespace fibers::races

@@ -1,0 +1,37 @@
+// A racecheck for kernels that run on the host (kernels_on_host.h). Their sources are compiled with
+// -fsanitize=thread, which calls __tsan_read4 and its like before each access to memory; those calls come
+// here (kernel_races_tsan.cpp) instead of to the thread sanitizer, because the order between the threads of a
+// kernel is simple enough to be known exactly, without vector clocks:
+//
+//   blocks of a launch             never ordered
+//   warps of a block               ordered by __syncthreads only
+//   lanes of a warp                ordered by __syncwarp and __syncthreads (shuffles and votes order no
+//   memory) shared memory                  starts anew with each block: a read of what the block never wrote
+//   is reported too
+//
+// A race: two threads that are not ordered touch a byte, one of them writes it, not both by atomics. The same
+// value is no excuse. Where kernels are not instrumented nothing is seen and nothing reported.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace fibers::races {
+
+// What the fibers do, told by their scheduler.
+void begin_launch();
+void begin_block(const std::byte* shared, std::size_t shared_bytes);
+void block_synchronized();
+std::uint32_t warp_synchronized();  // the warp's new phase
+void resume(unsigned thread, std::uint32_t warp_phase, const std::byte* stack, std::size_t stack_bytes);
+void pause();
+std::string end_launch();  // what was found since begin_launch; empty: nothing
+
+enum class Kind { read, write, atomic };
+void touched(const void* at, std::size_t bytes, Kind kind, const void* code);
+
+// Where in the sources an address of code is, as far as addr2line knows.
+std::string place_of(const void* code);
+
+}  // namespace fibers::races
