@@ -23,4 +23,13 @@ void reduce(Stream& stream, std::span<const std::byte* const> sources, std::byte
             DType dtype, ReduceOp op, bool accumulate);
 
 }  // namespace cuda
+
+#if defined(TANDEM_KERNELS_ON_HOST)
+// The same kernel, run on the host (tests/support/kernels_on_host.h).
+namespace on_host {
+using cuda::kMaxSources;
+void reduce(Stream& stream, std::span<const std::byte* const> sources, std::byte* out, std::size_t bytes,
+            DType dtype, ReduceOp op, bool accumulate);
+}  // namespace on_host
+#endif
 }  // namespace tandem::comm

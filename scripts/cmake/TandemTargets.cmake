@@ -87,6 +87,27 @@ function(tandem_test name)
                        ENVIRONMENT "${ARG_ENVIRONMENT}")
 endfunction()
 
+# tandem_kernels_on_host(NAME KERNELS a.cu … [as tandem_test]): a test of CUDA kernels compiled as C++, their threads as
+# fibers (tests/support/kernels_on_host.h), under a racecheck that takes the place of the thread sanitizer: without it
+# under the address sanitizer, and absent under the thread sanitizer.
+function(tandem_kernels_on_host name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "KERNELS;SOURCES;SEPARATE;DEPS;LABELS" ${ARGN})
+  if(NOT TANDEM_TESTS OR TANDEM_SANITIZE STREQUAL thread)
+    return()
+  endif()
+  set(racecheck -fsanitize=thread --param=tsan-instrument-func-entry-exit=0)
+  if(TANDEM_SANITIZE)
+    set(racecheck)
+  endif()
+  set_source_files_properties(${ARG_KERNELS} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS
+    "-Wno-unknown-pragmas;-Wno-sign-conversion;-fno-strict-aliasing;-Wno-maybe-uninitialized;${racecheck}")
+  set(support fiber_switch.cpp guarded_memory.cpp kernel_races.cpp kernel_races_tsan.cpp kernels_on_host.cpp)
+  list(TRANSFORM support PREPEND ${CMAKE_SOURCE_DIR}/tests/support/)
+  tandem_test(${name} SOURCES ${support} ${ARG_SOURCES} ${ARG_KERNELS} SEPARATE ${ARG_SEPARATE} DEPS ${ARG_DEPS}
+              LABELS ${ARG_LABELS} TIMEOUT ${ARG_TIMEOUT})
+  target_compile_definitions(${name} PRIVATE TANDEM_KERNELS_ON_HOST)
+endfunction()
+
 # tandem_bench(NAME SOURCES … DEPS …): a benchmark program; built with the tests, never run by ctest.
 function(tandem_bench name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})

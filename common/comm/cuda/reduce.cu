@@ -1,16 +1,17 @@
 // Element-wise reduction over peers' mapped memory: one pass, each thread adds its elements in the order of
 // the sources, in fp32 (int64 for int64), rounds once. 16 bytes a load where all addresses allow it.
-#include <cuda_runtime.h>
-
 #include <algorithm>
 #include <cstdint>
 
 #include "common/comm/reduce_on_gpu.h"
-#include "common/device/cuda/native.h"
 #include "common/error.h"
+#include "common/ops/cuda/portable.cuh"
 #include "common/tensor/dtype.h"
+#if !defined(TANDEM_KERNELS_ON_HOST)
+#include "common/device/cuda/native.h"
+#endif
 
-namespace tandem::comm::cuda {
+namespace tandem::comm::TANDEM_KERNELS {
 namespace {
 
 struct Sources {
@@ -75,31 +76,43 @@ __global__ void reduce_kernel(const __grid_constant__ Sources sources, int n, T*
         reduce_unit<One, fold, T, Acc>(sources, n, out, i, divide_by, accumulate);
 }
 
+template <typename T>
+using Kernel = void (*)(Sources, int, T*, std::size_t, bool, float, bool);
+
+template <typename T>
+void launch_kernel(Kernel<T> kernel, Stream& stream, std::int64_t blocks, int threads, Sources sources, int n,
+                   T* out, std::size_t count, bool packed, float divide_by, bool accumulate) {
+#if defined(TANDEM_KERNELS_ON_HOST)
+    static_cast<void>(stream);
+    fibers::run_blocks(blocks, threads, 0,
+                       [&] { kernel(sources, n, out, count, packed, divide_by, accumulate); });
+#else
+    void* arguments[] = {&sources, &n, &out, &count, &packed, &divide_by, &accumulate};
+    const cudaError_t error =
+        cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(static_cast<unsigned>(blocks)),
+                         dim3(static_cast<unsigned>(threads)), arguments, 0, tandem::cuda::native(stream));
+    if (error != cudaSuccess) {
+        cudaGetLastError();  // not again from the next call
+        throw CudaError(
+            fmt::format("reduction of {} elements over {} ranks on {}", count, n, to_string(stream.device())),
+            cudaGetErrorName(error), cudaGetErrorString(error));
+    }
+#endif
+}
+
 template <typename T, typename Acc>
 void launch(Stream& stream, const Sources& sources, int n, std::byte* out, std::size_t count, bool packed,
             ReduceOp op, bool accumulate) {
     constexpr int kThreads = 256;
     const std::size_t units = packed ? count / Pack<T>::kCount + 1 : count;
-    const auto blocks = static_cast<unsigned>(std::min<std::size_t>((units + kThreads - 1) / kThreads, 4096));
+    const auto blocks =
+        static_cast<std::int64_t>(std::min<std::size_t>((units + kThreads - 1) / kThreads, 4096));
     const float divide_by = op == ReduceOp::avg ? static_cast<float>(n) : 0.0F;
-    T* to = reinterpret_cast<T*>(out);
-    cudaStream_t native = tandem::cuda::native(stream);
-    if (op == ReduceOp::max) {
-        reduce_kernel<Fold::max, T, Acc>
-            <<<blocks, kThreads, 0, native>>>(sources, n, to, count, packed, divide_by, accumulate);
-    } else if (op == ReduceOp::min) {
-        reduce_kernel<Fold::min, T, Acc>
-            <<<blocks, kThreads, 0, native>>>(sources, n, to, count, packed, divide_by, accumulate);
-    } else {
-        reduce_kernel<Fold::sum, T, Acc>
-            <<<blocks, kThreads, 0, native>>>(sources, n, to, count, packed, divide_by, accumulate);
-    }
-    const cudaError_t error = cudaGetLastError();
-    if (error != cudaSuccess) {
-        throw CudaError(
-            fmt::format("reduction of {} elements over {} ranks on {}", count, n, to_string(stream.device())),
-            cudaGetErrorName(error), cudaGetErrorString(error));
-    }
+    Kernel<T> kernel = reduce_kernel<Fold::sum, T, Acc>;
+    if (op == ReduceOp::max) kernel = reduce_kernel<Fold::max, T, Acc>;
+    if (op == ReduceOp::min) kernel = reduce_kernel<Fold::min, T, Acc>;
+    launch_kernel<T>(kernel, stream, blocks, kThreads, sources, n, reinterpret_cast<T*>(out), count, packed,
+                     divide_by, accumulate);
 }
 
 bool aligned(const void* address) {
@@ -129,4 +142,4 @@ void reduce(Stream& stream, std::span<const std::byte* const> from, std::byte* o
     }
 }
 
-}  // namespace tandem::comm::cuda
+}  // namespace tandem::comm::TANDEM_KERNELS
