@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kHeads = 4;   // query heads that share a walk over the keys
-constexpr int kAtOnce = 4;  // keys whose loads are on their way together
+constexpr int kAtOnce = 2;  // keys whose loads are on their way together
 constexpr std::int64_t kPart = 256;
 constexpr float kLowest = -3.402823466e38f;
 

@@ -34,6 +34,10 @@ struct alignas(16) Words {
     std::uint32_t w[4];
 };
 
+struct alignas(8) Pair {
+    std::uint32_t w[2];
+};
+
 __device__ __forceinline__ Words load16(const void* from) {
 #if defined(TANDEM_KERNELS_ON_HOST)
     fibers::check_aligned(from, 16);
@@ -46,6 +50,32 @@ __device__ __forceinline__ void store16(void* to, const Words& words) {
     fibers::check_aligned(to, 16);
 #endif
     *static_cast<Words*>(to) = words;
+}
+
+__device__ __forceinline__ Pair load_pair(const void* from) {
+#if defined(TANDEM_KERNELS_ON_HOST)
+    fibers::check_aligned(from, 8);
+#endif
+    return *static_cast<const Pair*>(from);
+}
+
+__device__ __forceinline__ void store_pair(void* to, const Pair& pair) {
+#if defined(TANDEM_KERNELS_ON_HOST)
+    fibers::check_aligned(to, 8);
+#endif
+    *static_cast<Pair*>(to) = pair;
+}
+
+// Two numbers as bfloat16, the first in the low half. A GPU rounds both in one instruction; of a NaN it keeps
+// that it is one.
+__device__ __forceinline__ std::uint32_t bfloat16_pair(float first, float second) {
+#if defined(__CUDA_ARCH__)
+    std::uint32_t both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+    return both;
+#else
+    return shared::bfloat16_bits(first) | std::uint32_t{shared::bfloat16_bits(second)} << 16;
+#endif
 }
 
 __device__ __forceinline__ float load1(const Elements& from, std::int64_t at) {
@@ -94,10 +124,7 @@ __device__ __forceinline__ void store8(const Elements& to, std::int64_t at, std:
         if (to.is_bfloat16) {
             Words words;
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const std::uint32_t low = shared::bfloat16_bits(v[2 * i]);
-                words.w[i] = low | static_cast<std::uint32_t>(shared::bfloat16_bits(v[2 * i + 1])) << 16;
-            }
+            for (int i = 0; i < 4; ++i) words.w[i] = bfloat16_pair(v[2 * i], v[2 * i + 1]);
             store16(to.data + 2 * at, words);
         } else {
             Words low, high;
