@@ -3,6 +3,7 @@
 // values do not depend on its neighbours; a second kernel merges the parts in order.
 #include <cmath>
 
+#include "common/ops/cuda/attention_decode_mma.cuh"
 #include "common/ops/cuda/attention_tile.cuh"
 #include "common/ops/cuda/backend.cuh"
 #include "common/ops/cuda/reduce.cuh"
@@ -11,19 +12,9 @@
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kThreads = kDecodeThreads;
 constexpr int kHeads = 4;   // query heads that share a walk over the keys
-constexpr int kAtOnce = 2;  // keys whose loads are on their way together
-constexpr std::int64_t kPart = 256;
-constexpr float kLowest = -3.402823466e38f;
-
-struct Cache {
-    Elements k, v;
-    const std::int32_t* tables;   // [batch, table_width]
-    const std::int32_t* lengths;  // [batch]
-    std::int64_t table_width, page_size, kv_heads, group, head_dim, heads;
-    float scale;
-};
+constexpr int kAtOnce = 2;  // keys that are looked at together
 
 // Tables on the device, as a recorded graph reads them.
 struct DecodeTables {
@@ -33,37 +24,17 @@ struct DecodeTables {
     std::int64_t max_length = 0;
 };
 
-// What a part found for a head: scratch [batch, heads, parts] of max, sum and the unscaled values.
-struct Parts {
-    float* max;
-    float* sum;
-    float* values;  // × head_dim
-    std::int64_t count;
-};
-
 // kDim / 8 threads have a key together, eight dimensions each; several such teams walk side by side. Grid:
 // (sequence, kv head, kHeads of its group, part).
 template <int kDim>
 __global__ void __launch_bounds__(kThreads)
-    part_kernel(Elements q, Cache c, std::int64_t head_blocks, Parts parts) {
+    part_kernel(Elements q, Cache c, std::uint32_t head_blocks, Parts parts) {
     constexpr int kTeam = kDim / 8;
     constexpr int kTeams = kThreads / kTeam;
-    __shared__ float room_max[kHeads][kTeams];
-    __shared__ float room_sum[kHeads][kTeams];
-    __shared__ float room[kHeads][kTeams][kDim];
-    std::int64_t item = blockIdx.x;
-    const std::int64_t part = item % parts.count;
-    item /= parts.count;
-    const std::int64_t block = item % head_blocks;
-    item /= head_blocks;
-    const std::int64_t kv_head = item % c.kv_heads;
-    const std::int64_t sequence = item / c.kv_heads;
-    const std::int64_t length = c.lengths[sequence];
-    const std::int64_t begin = part * kPart;
-    if (begin >= length) return;
-    const std::int64_t end = begin + kPart < length ? begin + kPart : length;
-    const std::int64_t head = kv_head * c.group + block * kHeads;
-    const int heads = static_cast<int>(c.group - block * kHeads < kHeads ? c.group - block * kHeads : kHeads);
+    __shared__ Walkers<kHeads, kTeams, kDim> walkers;
+    const DecodeItem item(c, static_cast<std::uint32_t>(parts.count), head_blocks, kHeads);
+    if (item.begin >= item.end) return;
+    const int heads = item.heads;
     const int team = static_cast<int>(threadIdx.x) / kTeam;
     const int member = static_cast<int>(threadIdx.x) % kTeam;
     const std::int64_t d = member * kVector;
@@ -73,7 +44,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
         if (h < heads) {
-            load8(q, (sequence * c.heads + head + h) * c.head_dim + d, left, query[h]);
+            load8(q, (item.sequence * c.heads + item.head + h) * c.head_dim + d, left, query[h]);
         } else {
 #pragma unroll
             for (int i = 0; i < 8; ++i) query[h][i] = 0.0f;
@@ -84,17 +55,14 @@ __global__ void __launch_bounds__(kThreads)
         sum[h] = 0.0f;
     }
     // All teams make the same number of turns: their lanes meet in the shuffles.
-    for (std::int64_t turn = begin; turn < end; turn += kTeams * kAtOnce) {
+    for (int turn = item.begin; turn < item.end; turn += kTeams * kAtOnce) {
         std::int64_t rows[kAtOnce];
         float scores[kAtOnce][kHeads];
 #pragma unroll
         for (int n = 0; n < kAtOnce; ++n) {
-            const std::int64_t key = turn + n * kTeams + team;
+            const int key = turn + n * kTeams + team;
             rows[n] = -1;
-            if (key < end) {
-                const std::int64_t page = c.tables[sequence * c.table_width + key / c.page_size];
-                rows[n] = ((page * c.page_size + key % c.page_size) * c.kv_heads + kv_head) * c.head_dim + d;
-            }
+            if (key < item.end) rows[n] = (item.row(c, key) * c.kv_heads + item.kv_head) * c.head_dim + d;
         }
 #pragma unroll
         for (int n = 0; n < kAtOnce; ++n) {
@@ -142,33 +110,14 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
         if (member == 0) {
-            room_max[h][team] = max[h];
-            room_sum[h][team] = sum[h];
+            walkers.max[h][team] = max[h];
+            walkers.sum[h][team] = sum[h];
         }
 #pragma unroll
-        for (int i = 0; i < 8; ++i) room[h][team][d + i] = acc[h][i];
+        for (int i = 0; i < 8; ++i) walkers.values[h][team][d + i] = acc[h][i];
     }
     __syncthreads();
-    // The teams, merged in order; a thread has a dimension of a head.
-    for (int n = static_cast<int>(threadIdx.x); n < heads * kDim; n += kThreads) {
-        const int h = n / kDim;
-        const int at = n % kDim;
-        if (at >= c.head_dim) continue;
-        float most = kLowest;
-        for (int t = 0; t < kTeams; ++t) most = room_max[h][t] > most ? room_max[h][t] : most;
-        float value = 0.0f, total = 0.0f;
-        for (int t = 0; t < kTeams; ++t) {
-            const float weight = shared::fast_exp(room_max[h][t] - most);
-            total += room_sum[h][t] * weight;
-            value += room[h][t][at] * weight;
-        }
-        const std::int64_t to = (sequence * c.heads + head + h) * parts.count + part;
-        parts.values[to * c.head_dim + at] = value;
-        if (at == 0) {
-            parts.max[to] = most;
-            parts.sum[to] = total;
-        }
-    }
+    walkers.merge(c, item, parts);
 }
 
 // Grid: (sequence, head).
@@ -210,17 +159,28 @@ void decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor
                       .group = q.dim(1) / kv_heads,
                       .head_dim = head_dim,
                       .heads = q.dim(1),
-                      .scale = scale};
+                      .scale = scale,
+                      .pages = shared::divider(k_cache.dim(1))};
     const std::int64_t rows = batch * cache.heads;
     if (rows == 0) return;
     const std::int64_t count = std::max<std::int64_t>(1, ceil_div(tables.max_length, kPart));
     float* const memory = work.scratch<float>(rows * count * (2 + head_dim));
     const Parts parts{memory, memory + rows * count, memory + 2 * rows * count, count};
-    const std::int64_t head_blocks = ceil_div(cache.group, kHeads);
-    with_head_dim("paged_attention_decode", head_dim, [&]<int kDim>() {
-        work.launch(part_kernel<kDim>, batch * kv_heads * head_blocks * count, kThreads, 0,
-                    elements(q, head_dim), cache, head_blocks, parts);
-    });
+    const Elements queries = elements(q, head_dim);
+    const bool by_tensor_cores = (head_dim == 64 || head_dim == 128) && queries.vector && cache.k.vector &&
+                                 cache.v.vector && queries.is_bfloat16 && cache.k.is_bfloat16 &&
+                                 cache.v.is_bfloat16 && k_cache.dim(0) * k_cache.dim(1) < kDividends;
+    const std::int64_t head_blocks = ceil_div(cache.group, by_tensor_cores ? kMmaHeads : kHeads);
+    const std::int64_t blocks = batch * kv_heads * head_blocks * count;
+    if (by_tensor_cores) {
+        work.launch(head_dim == 64 ? part_mma_kernel<64> : part_mma_kernel<128>, blocks, kThreads, 0, queries,
+                    cache, static_cast<std::uint32_t>(head_blocks), parts);
+    } else {
+        with_head_dim("paged_attention_decode", head_dim, [&]<int kDim>() {
+            work.launch(part_kernel<kDim>, blocks, kThreads, 0, queries, cache,
+                        static_cast<std::uint32_t>(head_blocks), parts);
+        });
+    }
     work.launch(merge_kernel, rows, kThreads, 0, parts, cache.lengths, cache.heads, head_dim,
                 elements(out, head_dim));
 }

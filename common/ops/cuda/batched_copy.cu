@@ -30,48 +30,31 @@ __device__ __forceinline__ void sum16(const Words& words, std::uint64_t secret0,
     sum1 += shared::xxh3_product(v1, secret1) + v0;
 }
 
-// Grid: tiles of all items.
-__global__ void __launch_bounds__(kThreads)
-    copy_kernel(const DeviceItem* items, const std::int64_t* starts, std::int64_t count,
-                shared::Xxh3Secret secret, std::uint64_t* sums) {
-    const std::int64_t index = shared::part_of(starts, count, blockIdx.x);
-    const DeviceItem item = items[index];
-    const unsigned lane = threadIdx.x % 32;
-    const auto tile = static_cast<std::uint64_t>(blockIdx.x - starts[index]) * kTile;
-    const std::uint64_t first = tile + (threadIdx.x / 32) * (kBlocksOfWarp * shared::kXxh3Block);
-    if (first >= item.bytes) return;
-    Words words[kBlocksOfWarp][2];
-#pragma unroll
-    for (unsigned b = 0; b < kBlocksOfWarp; ++b) {
-#pragma unroll
-        for (unsigned half = 0; half < 2; ++half)
-            words[b][half] = read16(item, first + b * shared::kXxh3Block + 512 * half + 16 * lane);
-    }
-#pragma unroll
-    for (unsigned b = 0; b < kBlocksOfWarp; ++b) {
-#pragma unroll
-        for (unsigned half = 0; half < 2; ++half)
-            write16(item, first + b * shared::kXxh3Block + 512 * half + 16 * lane, words[b][half]);
-    }
-    if (!item.hashed || item.bytes <= shared::kXxh3Long) return;
-    // Lane pairs 2 (lane % 4) of stripes lane / 4 and 8 further.
+// What a lane needs to sum its part of a block: units `lane` and `lane + 32`, which are lanes 2 (lane % 4)
+// and the next of stripes lane / 4 and 8 further.
+struct BlockSums {
     std::uint64_t keys[2][2];
+    std::uint64_t stripes;  // of the item
+    std::uint64_t* sums;    // of the item's blocks
+
+    __device__ __forceinline__ BlockSums(const DeviceItem& item, const shared::Xxh3Secret& secret,
+                                         unsigned lane, std::uint64_t* all)
+        : stripes(shared::xxh3_stripes(item.bytes)), sums(all + item.first_block * 8) {
 #pragma unroll
-    for (unsigned half = 0; half < 2; ++half) {
-        const unsigned at = lane / 4 + 8 * half + 2 * (lane % 4);
-        keys[half][0] = secret.word(8 * at);
-        keys[half][1] = secret.word(8 * at + 8);
+        for (unsigned half = 0; half < 2; ++half) {
+            const unsigned at = lane / 4 + 8 * half + 2 * (lane % 4);
+            keys[half][0] = secret.whole_word(at);
+            keys[half][1] = secret.whole_word(at + 1);
+        }
     }
-    const std::uint64_t stripes = shared::xxh3_stripes(item.bytes);
-#pragma unroll
-    for (unsigned b = 0; b < kBlocksOfWarp; ++b) {
-        const std::uint64_t block = first / shared::kXxh3Block + b;
-        if (block * shared::kXxh3Block >= item.bytes) return;
+    // By all lanes of a warp.
+    __device__ __forceinline__ void of_block(std::uint64_t block, unsigned lane,
+                                             const Words (&words)[2]) const {
         std::uint64_t sum0 = 0, sum1 = 0;
 #pragma unroll
         for (unsigned half = 0; half < 2; ++half) {
             if (block * 16 + 8 * half + lane / 4 < stripes)
-                sum16(words[b][half], keys[half][0], keys[half][1], sum0, sum1);
+                sum16(words[half], keys[half][0], keys[half][1], sum0, sum1);
         }
 #pragma unroll
         for (int step = 16; step >= 4; step /= 2) {
@@ -79,9 +62,66 @@ __global__ void __launch_bounds__(kThreads)
             sum1 += __shfl_xor_sync(kAllLanes, sum1, step);
         }
         if (lane < 4) {
-            sums[(item.first_block + block) * 8 + 2 * lane] = sum0;
-            sums[(item.first_block + block) * 8 + 2 * lane + 1] = sum1;
+            sums[block * 8 + 2 * lane] = sum0;
+            sums[block * 8 + 2 * lane + 1] = sum1;
         }
+    }
+};
+
+// kBlocks of a warp whose 16-byte units are all there: all loads are on their way before the first store.
+template <Conversion kConversion, int kBlocks>
+__device__ __forceinline__ void copy_whole(const DeviceItem& item, std::uint64_t first, unsigned lane,
+                                           const shared::Xxh3Secret& secret, std::uint64_t* all_sums) {
+    Words words[kBlocks][2];
+#pragma unroll
+    for (unsigned n = 0; n < 2 * kBlocks; ++n)
+        words[n / 2][n % 2] = read_unit<kConversion>(item, first + 512 * n + 16 * lane);
+    if (item.to != nullptr) {
+#pragma unroll
+        for (unsigned n = 0; n < 2 * kBlocks; ++n)
+            write_unit(item, first + 512 * n + 16 * lane, words[n / 2][n % 2]);
+    }
+    if (!item.hashed || item.bytes <= shared::kXxh3Long) return;
+    const BlockSums sums(item, secret, lane, all_sums);
+#pragma unroll
+    for (unsigned b = 0; b < kBlocks; ++b) sums.of_block(first / shared::kXxh3Block + b, lane, words[b]);
+}
+
+// Grid: tiles of all items.
+__global__ void __launch_bounds__(kThreads, 3)
+    copy_kernel(const DeviceItem* items, const std::int64_t* starts, std::int64_t count,
+                const __grid_constant__ shared::Xxh3Secret secret, std::uint64_t* all_sums) {
+    const std::int64_t index = shared::part_of(starts, count, blockIdx.x);
+    const DeviceItem item = items[index];
+    assume_global(item);
+    const unsigned lane = threadIdx.x % 32;
+    const auto tile = static_cast<std::uint64_t>(blockIdx.x - starts[index]) * kTile;
+    const std::uint64_t first = tile + (threadIdx.x / 32) * (kBlocksOfWarp * shared::kXxh3Block);
+    const std::uint64_t end = first + kBlocksOfWarp * shared::kXxh3Block;
+    if (first >= item.bytes) return;
+    if (item.vector && end <= item.bytes) {
+        constexpr std::uint64_t kHalf = kBlocksOfWarp / 2 * shared::kXxh3Block;
+        if (item.conversion == Conversion::none) {
+            copy_whole<Conversion::none, kBlocksOfWarp>(item, first, lane, secret, all_sums);
+        } else if (item.conversion == Conversion::narrow) {
+            copy_whole<Conversion::narrow, kBlocksOfWarp / 2>(item, first, lane, secret, all_sums);
+            copy_whole<Conversion::narrow, kBlocksOfWarp / 2>(item, first + kHalf, lane, secret, all_sums);
+        } else {
+            copy_whole<Conversion::widen, kBlocksOfWarp>(item, first, lane, secret, all_sums);
+        }
+        return;
+    }
+    const BlockSums sums(item, secret, lane, all_sums);
+#pragma unroll 1
+    for (std::uint64_t at = first; at < end && at < item.bytes; at += shared::kXxh3Block) {
+        Words words[2];
+#pragma unroll
+        for (unsigned half = 0; half < 2; ++half) {
+            words[half] = read16(item, at + 512 * half + 16 * lane);
+            if (item.to != nullptr) write16(item, at + 512 * half + 16 * lane, words[half]);
+        }
+        if (item.hashed && item.bytes > shared::kXxh3Long)
+            sums.of_block(at / shared::kXxh3Block, lane, words);
     }
 }
 
@@ -96,14 +136,39 @@ __global__ void __launch_bounds__(32) chain_kernel(const DeviceItem* items, shar
         for (std::uint64_t at = lane; at < item.bytes; at += 32) record[at] = std::byte{byte_at(item, at)};
         return;
     }
+    // Only the chain itself takes its steps one after another: 64 blocks' sums are loaded while those of the
+    // 64 before are taken in, four blocks by the lanes of a load.
+    constexpr int kLoads = 16;
     const unsigned j = lane % 8;
     const std::uint64_t scramble = secret.word(shared::kXxh3ScrambleSecret + 8 * j);
     const std::uint64_t full = shared::xxh3_full_blocks(item.bytes);
     const std::uint64_t* const mine = sums + item.first_block * 8 + j;
+    const auto load = [&](std::uint64_t first, std::uint64_t(&to)[kLoads]) {
+#pragma unroll
+        for (unsigned i = 0; i < kLoads; ++i) {
+            const std::uint64_t block = first + 4 * i + lane / 8;
+            to[i] = block < full ? mine[block * 8] : 0;
+        }
+    };
     std::uint64_t sum = shared::xxh3_start(j);
-#pragma unroll 8
-    for (std::uint64_t block = 0; block < full; ++block)
-        sum = shared::xxh3_scramble(sum + mine[block * 8], scramble);
+    std::uint64_t now[kLoads];
+    load(0, now);
+    std::uint64_t block = 0;
+    for (; block + 4 * kLoads <= full; block += 4 * kLoads) {
+        std::uint64_t next[kLoads];
+        load(block + 4 * kLoads, next);
+#pragma unroll
+        for (unsigned i = 0; i < kLoads; ++i) {
+#pragma unroll
+            for (unsigned n = 0; n < 4; ++n) {
+                const std::uint64_t taken = __shfl_sync(kAllLanes, now[i], static_cast<int>(8 * n + j));
+                sum = shared::xxh3_scramble(sum + taken, scramble);
+            }
+        }
+#pragma unroll
+        for (unsigned i = 0; i < kLoads; ++i) now[i] = next[i];
+    }
+    for (; block < full; ++block) sum = shared::xxh3_scramble(sum + mine[block * 8], scramble);
     if (shared::xxh3_blocks(item.bytes) > full) sum += mine[full * 8];
     std::uint64_t v = 0;
     for (unsigned i = 0; i < 8; ++i)
@@ -134,7 +199,9 @@ DeviceItem device_item(const CopyItem& item, bool writes) {
     d.vector =
         aligned(reinterpret_cast<std::uintptr_t>(d.from), need) &&
         aligned(reinterpret_cast<std::uintptr_t>(d.to), 16) &&
-        (packed || (aligned(d.from_stride, need) && aligned(d.to_stride, 16) && aligned(d.row_bytes, 16)));
+        (packed || (aligned(d.from_stride, need) && aligned(d.to_stride, 16) && aligned(d.row_bytes, 16) &&
+                    d.row_bytes > 0 && d.bytes / 16 < static_cast<std::uint64_t>(kDividends)));
+    if (d.vector && !packed) d.row_units = shared::divider(static_cast<std::int64_t>(d.row_bytes / 16));
     const bool in_place =
         d.conversion == Conversion::none && d.to == d.from && (packed || d.from_stride == d.to_stride);
     if (in_place) d.to = nullptr;

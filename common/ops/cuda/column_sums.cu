@@ -48,12 +48,19 @@ __global__ void __launch_bounds__(kBiasThreads)
     const std::int64_t begin = row_block * kBiasRows;
     const std::int64_t end = begin + kBiasRows < rows ? begin + kBiasRows : rows;
     float sum[8] = {};
-#pragma unroll 4
-    for (std::int64_t row = begin; row < end; ++row) {
-        float v[8];
-        load8(dy, row * columns + column, count, v);
+    const auto add_rows = [&](const auto& load) {
+#pragma unroll 8
+        for (std::int64_t row = begin; row < end; ++row) {
+            float v[8];
+            load(row * columns + column, v);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) sum[i] += v[i];
+            for (int i = 0; i < 8; ++i) sum[i] += v[i];
+        }
+    };
+    if (dy.vector && dy.is_bfloat16) {
+        add_rows([&](std::int64_t at, float(&v)[8]) { load_eight<true>(dy, at, v); });
+    } else {
+        add_rows([&](std::int64_t at, float(&v)[8]) { load8(dy, at, count, v); });
     }
     for (int i = 0; i < 8 && i < count; ++i) partial[row_block * columns + column + i] = sum[i];
 }

@@ -4,6 +4,7 @@
 
 #include "common/ops/batched_copy.h"
 #include "common/ops/cuda/elements.cuh"
+#include "common/ops/shared/divider.h"
 
 namespace tandem::ops::TANDEM_KERNELS {
 
@@ -16,10 +17,21 @@ struct DeviceItem {
     std::uint64_t row_bytes = 0;    // of the target
     std::uint64_t bytes = 0;        // all rows
     std::uint64_t first_block = 0;  // of the item's sums; only of a hashed one
+    shared::Divider row_units;  // 16 bytes of the target's rows, where they are `vector` and more than one
     Conversion conversion = Conversion::none;
     bool vector = false;  // 16 bytes of the target never cross a row, and every access is aligned
     bool hashed = false;
 };
+
+// So that accesses are global ones for the compiler, which cannot see where pointers from memory point.
+__device__ __forceinline__ void assume_global(const DeviceItem& item) {
+#if defined(__CUDA_ARCH__)
+    __builtin_assume(__isGlobal(item.from));
+    __builtin_assume(__isGlobal(item.to));
+#else
+    (void)item;
+#endif
+}
 
 struct Position {
     std::uint64_t row, in_row;
@@ -28,6 +40,14 @@ struct Position {
 __device__ __forceinline__ Position position(const DeviceItem& item, std::uint64_t at) {
     if (item.row_bytes == item.bytes) return {0, at};
     return {at / item.row_bytes, at % item.row_bytes};
+}
+
+// The same of 16 bytes that no row ends in.
+__device__ __forceinline__ Position unit_position(const DeviceItem& item, std::uint64_t at) {
+    if (item.row_bytes == item.bytes) return {0, at};
+    const auto unit = static_cast<std::uint32_t>(at / 16);
+    const std::uint32_t row = item.row_units.quotient(unit);
+    return {row, std::uint64_t{item.row_units.rest(unit, row)} * 16};
 }
 
 // One byte of what is written.
@@ -49,51 +69,64 @@ __device__ __forceinline__ std::uint8_t byte_at(const DeviceItem& item, std::uin
     }
 }
 
-// Bytes [at, at + 16) of what is written, as far as there are any; then zeros.
-__device__ __forceinline__ Words read16(const DeviceItem& item, std::uint64_t at) {
-    Words words{};
-    if (at >= item.bytes) return words;
-    if (!item.vector || at + 16 > item.bytes) {
-        for (unsigned i = 0; i < 16 && at + i < item.bytes; ++i)
-            words.w[i / 4] |= std::uint32_t{byte_at(item, at + i)} << (8 * (i % 4));
-        return words;
-    }
-    const Position p = position(item, at);
+// Bytes [at, at + 16) of what is written, where the item is `vector` and has all of them.
+template <Conversion kConversion>
+__device__ __forceinline__ Words read_unit(const DeviceItem& item, std::uint64_t at) {
+    const Position p = unit_position(item, at);
     const std::byte* const row = item.from + p.row * item.from_stride;
-    if (item.conversion == Conversion::none) return load16(row + p.in_row);
-    if (item.conversion == Conversion::narrow) {
-        const Words low = load16(row + 2 * p.in_row);
-        const Words high = load16(row + 2 * p.in_row + 16);
+    if constexpr (kConversion == Conversion::none) {
+        return load16(row + p.in_row);
+    } else if constexpr (kConversion == Conversion::narrow) {
+        const Words wide[2] = {load16(row + 2 * p.in_row), load16(row + 2 * p.in_row + 16)};
+        Words words;
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const std::uint32_t a = shared::bfloat16_bits(shared::float_of(low.w[2 * i]));
-            const std::uint32_t b = shared::bfloat16_bits(shared::float_of(low.w[2 * i + 1]));
-            const std::uint32_t c = shared::bfloat16_bits(shared::float_of(high.w[2 * i]));
-            const std::uint32_t d = shared::bfloat16_bits(shared::float_of(high.w[2 * i + 1]));
-            words.w[i] = a | b << 16;
-            words.w[2 + i] = c | d << 16;
+        for (int i = 0; i < 4; ++i) {
+            const Words& from = wide[i / 2];
+            const std::uint32_t low = shared::bfloat16_bits(shared::float_of(from.w[i % 2 * 2]));
+            const std::uint32_t high = shared::bfloat16_bits(shared::float_of(from.w[i % 2 * 2 + 1]));
+            words.w[i] = low | high << 16;
         }
         return words;
+    } else {
+        const Pair pair = load_pair(row + p.in_row / 2);
+        return {{pair.w[0] << 16, pair.w[0] & 0xffff0000u, pair.w[1] << 16, pair.w[1] & 0xffff0000u}};
     }
-    const auto* const halves = reinterpret_cast<const std::uint32_t*>(row + p.in_row / 2);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-        const std::uint32_t pair = halves[i];
-        words.w[2 * i] = pair << 16;
-        words.w[2 * i + 1] = pair & 0xffff0000u;
-    }
-    return words;
 }
 
-__device__ __forceinline__ void write16(const DeviceItem& item, std::uint64_t at, const Words& words) {
-    if (at >= item.bytes || item.to == nullptr) return;
-    if (item.vector && at + 16 <= item.bytes) {
-        const Position p = position(item, at);
-        return store16(item.to + p.row * item.to_stride + p.in_row, words);
+// The same of any item, as far as there are any; then zeros. Byte by byte.
+__device__ inline Words read_bytes(const DeviceItem& item, std::uint64_t at) {
+    std::uint32_t w0 = 0, w1 = 0, w2 = 0, w3 = 0;
+#pragma unroll 1
+    for (unsigned i = 0; i < 16 && at + i < item.bytes; ++i) {
+        const std::uint32_t byte = std::uint32_t{byte_at(item, at + i)} << (8 * (i % 4));
+        w0 |= i / 4 == 0 ? byte : 0;
+        w1 |= i / 4 == 1 ? byte : 0;
+        w2 |= i / 4 == 2 ? byte : 0;
+        w3 |= i / 4 == 3 ? byte : 0;
     }
+    return {{w0, w1, w2, w3}};
+}
+
+__device__ inline Words read16(const DeviceItem& item, std::uint64_t at) {
+    if (!item.vector || at + 16 > item.bytes) return read_bytes(item, at);
+    if (item.conversion == Conversion::none) return read_unit<Conversion::none>(item, at);
+    if (item.conversion == Conversion::narrow) return read_unit<Conversion::narrow>(item, at);
+    return read_unit<Conversion::widen>(item, at);
+}
+
+__device__ __forceinline__ void write_unit(const DeviceItem& item, std::uint64_t at, const Words& words) {
+    const Position p = unit_position(item, at);
+    store16(item.to + p.row * item.to_stride + p.in_row, words);
+}
+
+__device__ inline void write16(const DeviceItem& item, std::uint64_t at, const Words& words) {
+    if (item.vector && at + 16 <= item.bytes) return write_unit(item, at, words);
+#pragma unroll 1
     for (unsigned i = 0; i < 16 && at + i < item.bytes; ++i) {
         const Position p = position(item, at + i);
-        item.to[p.row * item.to_stride + p.in_row] = static_cast<std::byte>(words.w[i / 4] >> (8 * (i % 4)));
+        const std::uint32_t word =
+            i < 8 ? (i < 4 ? words.w[0] : words.w[1]) : (i < 12 ? words.w[2] : words.w[3]);
+        item.to[p.row * item.to_stride + p.in_row] = static_cast<std::byte>(word >> (8 * (i % 4)));
     }
 }
 

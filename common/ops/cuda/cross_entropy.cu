@@ -28,7 +28,20 @@ __device__ shared::SoftmaxSums merge_lanes(shared::SoftmaxSums sums, float inver
     return sums;
 }
 
-// Grid: a block a result.
+// Sixteen logits of a row, taken into a thread's sums.
+__device__ __forceinline__ void take_all(shared::SoftmaxSums& sums, const float (&x)[16],
+                                         float inverse_temperature) {
+    float max = sums.max;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) max = x[i] > max ? x[i] : max;
+    if (max > sums.max) shared::raise(sums, max, inverse_temperature);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) shared::take(sums, x[i], inverse_temperature);
+}
+
+// Grid: a block a result. A thread has sixteen logits a turn, in accesses that lie side by side in the block:
+// four of float32, or two of bfloat16, are on their way together.
+template <bool kBfloat16>
 __global__ void __launch_bounds__(kThreads)
     logprob_kernel(Elements logits, std::int64_t vocab, LogprobRows rows) {
     __shared__ shared::SoftmaxSums room[kThreads / 32];
@@ -37,20 +50,31 @@ __global__ void __launch_bounds__(kThreads)
     const float inverse_temperature =
         rows.inverse_temperatures == nullptr ? rows.inverse_temperature : rows.inverse_temperatures[row];
     shared::SoftmaxSums sums;
-#pragma unroll 2
-    for (std::int64_t at = threadIdx.x * kVector; at < vocab; at += kThreads * kVector) {
-        float x[8];
-        load8(logits, base + at, vocab - at, x);
-        float max = sums.max;
+    constexpr int kAccess = kBfloat16 ? 8 : 4;  // elements
+    constexpr int kAccesses = 16 / kAccess;
+    const int count = static_cast<int>(vocab);
+    int at = 0;
+    if (logits.vector) {
+        const std::byte* from = logits.data + (base + threadIdx.x * kAccess) * (kBfloat16 ? 2 : 4);
+        for (; at + kThreads * 16 <= count;
+             at += kThreads * 16, from += kThreads * 16 * (kBfloat16 ? 2 : 4)) {
+            Words words[kAccesses];
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            if (i < vocab - at && x[i] > max) max = x[i];
-        }
-        if (max > sums.max) shared::raise(sums, max, inverse_temperature);
+            for (int n = 0; n < kAccesses; ++n) words[n] = load16(from + n * kThreads * 16);
+            float x[16];
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            if (i < vocab - at) shared::take(sums, x[i], inverse_temperature);
+            for (int i = 0; i < 16; ++i) {
+                const std::uint32_t word =
+                    kBfloat16 ? words[i / 8].w[i % 8 / 2] : words[i / kAccess % kAccesses].w[i % 4];
+                x[i] = shared::float_of(!kBfloat16 ? word : (i % 2 == 0 ? word << 16 : word & 0xffff0000u));
+            }
+            take_all(sums, x, inverse_temperature);
         }
+    }
+    for (at += static_cast<int>(threadIdx.x); at < count; at += kThreads) {
+        const float x = load1(logits, base + at);
+        if (x > sums.max) shared::raise(sums, x, inverse_temperature);
+        shared::take(sums, x, inverse_temperature);
     }
     sums = merge_lanes(sums, inverse_temperature);
     if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = sums;
@@ -72,21 +96,63 @@ struct Gradient {
     const float* dentropies;  // null: of no row
 };
 
+// What the gradient of a row's logits is made of.
+struct RowGradient {
+    std::int64_t target;
+    float inverse_temperature, lse, factor, spread, entropy;
+
+    __device__ bool none() const { return factor == 0.0f && spread == 0.0f; }
+    __device__ float of(float x, std::int64_t at) const {
+        const float g = shared::logit_gradient(x, inverse_temperature, lse, factor, spread, entropy);
+        return at == target ? g + factor : g;
+    }
+};
+
 // Grid: (row, tile of the vocabulary).
 __global__ void __launch_bounds__(kGradientThreads)
     gradient_kernel(Elements logits, const std::int32_t* targets, float inverse_temperature,
-                    std::int64_t vocab, std::int64_t tiles, Gradient gradient) {
+                    std::int64_t vocab, std::uint32_t tiles, Gradient gradient) {
     const std::int64_t row = blockIdx.x / tiles;
     const std::int64_t tile = blockIdx.x % tiles * kGradientTile;
     const std::int64_t base = row * vocab;
     const std::int32_t target = targets[row];
     const float factor = target < 0 ? 0.0f : gradient.dlogprobs[row] * inverse_temperature;
     const bool spreads = target >= 0 && gradient.dentropies != nullptr;
-    const float spread = spreads ? gradient.dentropies[row] * inverse_temperature : 0.0f;
-    const float entropy = spreads ? gradient.entropies[row] : 0.0f;
-    const float lse = gradient.lse[row];
-    const bool none = factor == 0.0f && spread == 0.0f;
+    const RowGradient of_row{target,
+                             inverse_temperature,
+                             gradient.lse[row],
+                             factor,
+                             spreads ? gradient.dentropies[row] * inverse_temperature : 0.0f,
+                             spreads ? gradient.entropies[row] : 0.0f};
+    const bool none = of_row.none();
+    if (logits.vector &&
+        !logits.is_bfloat16) {  // all loads first: four of a thread, side by side in the block
+        constexpr int kAccesses = static_cast<int>(kGradientTile / (kGradientThreads * 4));
+        constexpr int kAtOnce = 4;
 #pragma unroll
+        for (int part = 0; part < kAccesses; part += kAtOnce) {
+            Words words[kAtOnce];
+#pragma unroll
+            for (int n = 0; n < kAtOnce; ++n) {
+                const std::int64_t at = tile + ((part + n) * kGradientThreads + threadIdx.x) * 4;
+                words[n] = Words{};
+                if (!none && at < vocab) words[n] = load16(logits.data + 4 * (base + at));
+            }
+#pragma unroll
+            for (int n = 0; n < kAtOnce; ++n) {
+                const std::int64_t at = tile + ((part + n) * kGradientThreads + threadIdx.x) * 4;
+                if (at >= vocab) return;
+                if (!none) {
+#pragma unroll
+                    for (int i = 0; i < 4; ++i)
+                        words[n].w[i] = shared::bits_of(of_row.of(shared::float_of(words[n].w[i]), at + i));
+                }
+                store16(logits.data + 4 * (base + at), words[n]);
+            }
+        }
+        return;
+    }
+#pragma unroll 1
     for (std::int64_t n = 0; n < kGradientTile; n += kGradientThreads * kVector) {
         const std::int64_t at = tile + n + threadIdx.x * kVector;
         if (at >= vocab) return;
@@ -94,10 +160,7 @@ __global__ void __launch_bounds__(kGradientThreads)
         if (!none) {
             load8(logits, base + at, vocab - at, x);
 #pragma unroll
-            for (int i = 0; i < 8; ++i) {
-                x[i] = shared::logit_gradient(x[i], inverse_temperature, lse, factor, spread, entropy);
-                if (at + i == target) x[i] += factor;
-            }
+            for (int i = 0; i < 8; ++i) x[i] = of_row.of(x[i], at + i);
         }
         store8(logits, base + at, vocab - at, x);
     }
@@ -107,7 +170,9 @@ __global__ void __launch_bounds__(kGradientThreads)
 
 void logprob_rows(Work& work, const Tensor& logits, const LogprobRows& rows, std::int64_t count) {
     const std::int64_t vocab = logits.dim(1);
-    work.launch(logprob_kernel, count, kThreads, 0, elements(logits, vocab), vocab, rows);
+    const Elements from = elements(logits, vocab);
+    work.launch(from.is_bfloat16 ? logprob_kernel<true> : logprob_kernel<false>, count, kThreads, 0, from,
+                vocab, rows);
 }
 
 void token_logprobs(Stream& stream, const Tensor& logits, std::span<const std::int32_t> targets,
@@ -123,9 +188,13 @@ void token_logprobs(Stream& stream, const Tensor& logits, std::span<const std::i
                   .lse = results + rows,
                   .entropies = results + 2 * rows},
                  rows);
-    work.download(results, logprobs);
-    work.download(results + rows, lse);
-    work.download(results + 2 * rows, entropies);
+    work.download(results, static_cast<std::size_t>(3 * rows) * sizeof(float),
+                  [logprobs, lse, entropies](const std::byte* all) {
+                      for (const std::span<float> to : {logprobs, lse, entropies}) {
+                          if (!to.empty()) std::memcpy(to.data(), all, to.size_bytes());
+                          all += to.size_bytes();
+                      }
+                  });
 }
 
 void token_logprobs_backward(Stream& stream, Tensor logits, std::span<const std::int32_t> targets,
@@ -139,7 +208,7 @@ void token_logprobs_backward(Stream& stream, Tensor logits, std::span<const std:
                             dentropies.empty() ? nullptr : work.upload(entropies),
                             dentropies.empty() ? nullptr : work.upload(dentropies)};
     work.launch(gradient_kernel, logits.dim(0) * tiles, kGradientThreads, 0, elements(logits, vocab), wanted,
-                1.0f / temperature, vocab, tiles, gradient);
+                1.0f / temperature, vocab, static_cast<std::uint32_t>(tiles), gradient);
 }
 
 }  // namespace tandem::ops::TANDEM_KERNELS

@@ -15,19 +15,11 @@ struct Neighbours {
     __device__ bool has(int) const { return true; }
     template <bool = true>
     __device__ __forceinline__ void load(const Elements& from, float (&v)[8]) const {
-        const Words words = load16(from.data + 2 * at);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            v[2 * i] = shared::float_of(words.w[i] << 16);
-            v[2 * i + 1] = shared::float_of(words.w[i] & 0xffff0000u);
-        }
+        unpack<true>(load16(from.data + 2 * at), v);
     }
     template <bool = true>
     __device__ __forceinline__ void store(const Elements& to, const float (&v)[8]) const {
-        Words words;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) words.w[i] = bfloat16_pair(v[2 * i], v[2 * i + 1]);
-        store16(to.data + 2 * at, words);
+        store16(to.data + 2 * at, pack<true>(v));
     }
 };
 
@@ -59,8 +51,8 @@ struct Rounds {
         if constexpr (kBfloat16) {
 #pragma unroll
             for (int n = 0; n < 2; ++n) {
-                const Pair pair{{bfloat16_pair(v[4 * n], v[4 * n + 1]),
-                                 bfloat16_pair(v[4 * n + 2], v[4 * n + 3])}};
+                const Pair pair{
+                    {bfloat16_pair(v[4 * n], v[4 * n + 1]), bfloat16_pair(v[4 * n + 2], v[4 * n + 3])}};
                 store_pair(to.data + 2 * (at + n * kApart), pair);
             }
         } else {
@@ -93,7 +85,8 @@ struct AsTheyAre {
 
 enum class Reach : std::int32_t { as_they_are, neighbours, rounds };
 
-// How flat tensors of one kernel are reached; `mixed`: the kernel knows their dtypes, which need not be equal.
+// How flat tensors of one kernel are reached; `mixed`: the kernel knows their dtypes, which need not be
+// equal.
 template <typename... E>
 Reach reach(bool mixed, const E&... tensors) {
     if (!(tensors.vector && ...)) return Reach::as_they_are;

@@ -78,6 +78,62 @@ __device__ __forceinline__ std::uint32_t bfloat16_pair(float first, float second
 #endif
 }
 
+// Sixteen bytes as numbers, and back: eight of bfloat16 or four of float32.
+template <bool kBfloat16>
+inline constexpr int kPerWords = kBfloat16 ? 8 : 4;
+
+template <bool kBfloat16>
+__device__ __forceinline__ void unpack(const Words& words, float (&v)[kPerWords<kBfloat16>]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        if constexpr (kBfloat16) {
+            v[2 * i] = shared::float_of(words.w[i] << 16);
+            v[2 * i + 1] = shared::float_of(words.w[i] & 0xffff0000u);
+        } else {
+            v[i] = shared::float_of(words.w[i]);
+        }
+    }
+}
+
+template <bool kBfloat16>
+__device__ __forceinline__ Words pack(const float (&v)[kPerWords<kBfloat16>]) {
+    Words words;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        if constexpr (kBfloat16) {
+            words.w[i] = bfloat16_pair(v[2 * i], v[2 * i + 1]);
+        } else {
+            words.w[i] = shared::bits_of(v[i]);
+        }
+    }
+    return words;
+}
+
+// Eight neighbours of a dtype that the compiler knows: no branch keeps the next load waiting for this one.
+template <bool kBfloat16>
+__device__ __forceinline__ void load_eight(const Elements& from, std::int64_t at, float (&v)[8]) {
+    if constexpr (kBfloat16) {
+        unpack<true>(load16(from.data + 2 * at), v);
+    } else {
+        const Words words[2] = {load16(from.data + 4 * at), load16(from.data + 4 * at + 16)};
+#pragma unroll
+        for (int i = 0; i < 8; ++i) v[i] = shared::float_of(words[i / 4].w[i % 4]);
+    }
+}
+
+template <bool kBfloat16>
+__device__ __forceinline__ void store_eight(const Elements& to, std::int64_t at, const float (&v)[8]) {
+    if constexpr (kBfloat16) {
+        store16(to.data + 2 * at, pack<true>(v));
+    } else {
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+            const float half[4] = {v[4 * n], v[4 * n + 1], v[4 * n + 2], v[4 * n + 3]};
+            store16(to.data + 4 * at + 16 * n, pack<false>(half));
+        }
+    }
+}
+
 __device__ __forceinline__ float load1(const Elements& from, std::int64_t at) {
     if (from.is_bfloat16)
         return shared::float_of_bfloat16(reinterpret_cast<const std::uint16_t*>(from.data)[at]);

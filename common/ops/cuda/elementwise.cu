@@ -28,7 +28,8 @@ __global__ void __launch_bounds__(kThreads)
     for_eights(reach, count, [&](const auto& eight) {
         float v[8];
 #pragma unroll
-        for (int i = 0; i < 8; ++i) v[i] = eight.has(i) ? shared::float_of_half(from[eight.element(i)]) : 0.0f;
+        for (int i = 0; i < 8; ++i)
+            v[i] = eight.has(i) ? shared::float_of_half(from[eight.element(i)]) : 0.0f;
         eight.store(to, v);
     });
 }

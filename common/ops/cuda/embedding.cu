@@ -5,11 +5,25 @@
 #include "common/ops/cuda/backend.cuh"
 #include "common/ops/cuda/elements.cuh"
 #include "common/ops/cuda/work.cuh"
+#include "common/ops/shared/divider.h"
 
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
 
 constexpr int kThreads = 256;
+
+// Items: (token, 16 bytes of its row), of rows that are copied as they are.
+__global__ void __launch_bounds__(kThreads)
+    gather_rows_kernel(const std::byte* table, const std::int32_t* ids, std::uint32_t items,
+                       shared::Divider pieces, std::byte* y) {
+    for (std::uint32_t item = blockIdx.x * kThreads + threadIdx.x; item < items;
+         item += gridDim.x * kThreads) {
+        const std::uint32_t token = pieces.quotient(item);
+        const std::int64_t row = ids[token];
+        store16(y + std::int64_t{item} * 16,
+                load16(table + (row * pieces.divisor + pieces.rest(item, token)) * 16));
+    }
+}
 
 // Items: (token, vector of the row).
 __global__ void __launch_bounds__(kThreads) gather_kernel(Elements table, const std::int32_t* ids,
@@ -51,8 +65,16 @@ __global__ void __launch_bounds__(kThreads)
 
 void gather(Work& work, const Tensor& table, const std::int32_t* ids, std::int64_t tokens, const Tensor& y) {
     const std::int64_t dim = table.dim(1);
+    const Elements from = elements(table, dim), to = elements(y, dim);
+    const std::int64_t pieces = dim * (from.is_bfloat16 ? 2 : 4) / 16;
+    if (from.vector && to.vector && from.is_bfloat16 == to.is_bfloat16 && tokens * pieces < kDividends) {
+        work.launch(gather_rows_kernel, std::min(ceil_div(tokens * pieces, kThreads), kGridBlocks), kThreads,
+                    0, from.data, ids, static_cast<std::uint32_t>(tokens * pieces), shared::divider(pieces),
+                    to.data);
+        return;
+    }
     work.launch(gather_kernel, std::min(ceil_div(tokens * ceil_div(dim, kVector), kThreads), kGridBlocks),
-                kThreads, 0, elements(table, dim), ids, tokens, dim, elements(y, dim));
+                kThreads, 0, from, ids, tokens, dim, to);
 }
 
 }  // namespace

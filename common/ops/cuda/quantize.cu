@@ -5,6 +5,7 @@
 #include "common/ops/cuda/elements.cuh"
 #include "common/ops/cuda/reduce.cuh"
 #include "common/ops/cuda/work.cuh"
+#include "common/ops/shared/divider.h"
 #include "common/ops/shared/e4m3.h"
 
 namespace tandem::ops::TANDEM_KERNELS {
@@ -46,16 +47,47 @@ __global__ void __launch_bounds__(kThreads) amax_kernel(Box box, std::uint32_t* 
         rows = cell_range(box.first_cell_row + blockIdx.x / box.cell_columns, box.row, box.rows);
         columns = cell_range(box.first_cell_column + blockIdx.x % box.cell_columns, box.column, box.columns);
     }
-    const std::int64_t vectors = (columns.end - columns.begin + kVector - 1) / kVector;
+    const auto vectors = static_cast<unsigned>((columns.end - columns.begin + kVector - 1) / kVector);
+    const unsigned items = static_cast<unsigned>(rows.end - rows.begin) * vectors;
     std::uint32_t most = 0;
-    for (std::int64_t i = threadIdx.x; i < (rows.end - rows.begin) * vectors; i += kThreads) {
-        const std::int64_t at = columns.begin + i % vectors * kVector;
-        float v[8];
-        load_row(box, rows.begin + i / vectors, at, columns.end - at, v);
+    const auto take = [&](float value) {
+        const std::uint32_t magnitude = shared::bits_of(value) & 0x7fffffffu;
+        most = magnitude > most ? magnitude : most;
+    };
+    if (box.vector && (columns.end - columns.begin) % kVector == 0) {
+        // Of whole accesses: eight of a thread on their way before the first is looked at.
+        constexpr int kAtOnce = 8;
+        const std::byte* const first = box.data + rows.begin * box.stride;
+        const int size = box.is_bfloat16 ? 2 : 4;
+        const unsigned accesses = items * (kVector * size / 16);
+        const unsigned of_row = vectors * (kVector * size / 16);
+        for (unsigned begin = threadIdx.x; begin < accesses; begin += kThreads * kAtOnce) {
+            Words words[kAtOnce];
 #pragma unroll
-        for (int k = 0; k < 8; ++k) {
-            const std::uint32_t magnitude = shared::bits_of(v[k]) & 0x7fffffffu;
-            most = magnitude > most ? magnitude : most;
+            for (int n = 0; n < kAtOnce; ++n) {
+                const unsigned i = begin + n * kThreads;
+                words[n] = Words{};
+                if (i < accesses)
+                    words[n] =
+                        load16(first + i / of_row * box.stride + columns.begin * size + i % of_row * 16);
+            }
+#pragma unroll
+            for (int n = 0; n < kAtOnce; ++n) {
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    const std::uint32_t word = words[n].w[k];
+                    take(shared::float_of(box.is_bfloat16 ? word << 16 : word));
+                    if (box.is_bfloat16) take(shared::float_of(word & 0xffff0000u));
+                }
+            }
+        }
+    } else {
+        for (unsigned i = threadIdx.x; i < items; i += kThreads) {
+            const std::int64_t at = columns.begin + i % vectors * kVector;
+            float v[8];
+            load_row(box, rows.begin + i / vectors, at, columns.end - at, v);
+#pragma unroll
+            for (int k = 0; k < 8; ++k) take(v[k]);
         }
     }
 #pragma unroll
@@ -70,7 +102,36 @@ __global__ void __launch_bounds__(kThreads) amax_kernel(Box box, std::uint32_t* 
     amax[blockIdx.x] = most;
 }
 
-// Items: (row, eight columns that have one scale: they start at multiples of eight of the whole weight).
+// Items: (row, eight columns that have one scale), for boxes of whole accesses.
+template <bool kBfloat16>
+__global__ void __launch_bounds__(kThreads)
+    quantize_rows_kernel(Box box, const float* scales, std::int64_t scale_columns, std::uint32_t items,
+                         shared::Divider vectors, std::uint8_t* to) {
+    for (std::uint32_t item = blockIdx.x * kThreads + threadIdx.x; item < items;
+         item += gridDim.x * kThreads) {
+        const std::uint32_t row = vectors.quotient(item);
+        const std::int64_t at = vectors.rest(item, row) * kVector;
+        float v[8];
+        load_eight<kBfloat16>({const_cast<std::byte*>(box.data) + row * box.stride, kBfloat16, true}, at, v);
+        const std::int64_t scale_at =
+            box.block ? (box.row + row) / kScaleBlock * scale_columns + (box.column + at) / kScaleBlock
+                      : box.row + row;
+        const shared::ExactDivision by(scales[scale_at]);
+        Pair pair{};
+#pragma unroll
+        for (int i = 0; i < 8; i += 2) {
+            const float first = by.of(v[i]), second = by.of(v[i + 1]);
+            const std::uint32_t both =
+                box.block ? shared::e4m3_pair(first, second)
+                          : (static_cast<std::uint32_t>(shared::int8_value(first)) & 0xffu) |
+                                (static_cast<std::uint32_t>(shared::int8_value(second)) & 0xffu) << 8;
+            pair.w[i / 4] |= both << (8 * (i % 4));
+        }
+        store_pair(to + std::int64_t{item} * kVector, pair);
+    }
+}
+
+// The same for any box: eight columns start at multiples of eight of the whole weight.
 __global__ void __launch_bounds__(kThreads)
     quantize_kernel(Box box, const float* scales, std::int64_t scale_columns, std::uint8_t* to) {
     const std::int64_t lead = box.column % kVector;
@@ -162,10 +223,20 @@ Checksum quantize(Stream& stream, const WeightBox& box, const ScaleGrid& grid, s
     {
         Work work(stream, "quantize");
         const float* const there = work.upload(scales);
-        const std::int64_t items = box.rows * (ceil_div(box.columns, kVector) + 1);
-        work.launch(quantize_kernel, std::min(ceil_div(items, kThreads), kGridBlocks), kThreads, 0,
-                    device_box(box, grid), there, grid.scale_columns(),
-                    reinterpret_cast<std::uint8_t*>(to.data));
+        const Box from = device_box(box, grid);
+        auto* const target = reinterpret_cast<std::uint8_t*>(to.data);
+        const std::int64_t whole = box.rows * box.columns / kVector;
+        if (from.vector && box.columns % kVector == 0 && whole < kDividends &&
+            reinterpret_cast<std::uintptr_t>(target) % sizeof(Pair) == 0) {
+            work.launch(from.is_bfloat16 ? quantize_rows_kernel<true> : quantize_rows_kernel<false>,
+                        std::min(ceil_div(whole, kThreads), kGridBlocks), kThreads, 0, from, there,
+                        grid.scale_columns(), static_cast<std::uint32_t>(whole),
+                        shared::divider(std::max<std::int64_t>(1, box.columns / kVector)), target);
+        } else {
+            const std::int64_t items = box.rows * (ceil_div(box.columns, kVector) + 1);
+            work.launch(quantize_kernel, std::min(ceil_div(items, kThreads), kGridBlocks), kThreads, 0, from,
+                        there, grid.scale_columns(), target);
+        }
     }
     return copy_checksum(stream, {.from = to, .to = {nullptr, to.bytes}});
 }

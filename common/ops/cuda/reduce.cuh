@@ -31,6 +31,20 @@ __device__ __forceinline__ T block_sum(T value, T* room) {
     return sum;
 }
 
+// Sums over rows that a block of kWarps takes one after another, with one barrier each: `room` is shared
+// memory for 2 kWarps values that nobody else uses, and `turn` the number of the row in the block's order.
+template <int kWarps>
+__device__ __forceinline__ float block_row_sum(float value, float* room, int turn) {
+    float* const mine = room + turn % 2 * kWarps;  // who is ahead writes the other half
+    value = warp_sum(value);
+    if (threadIdx.x % 32 == 0) mine[threadIdx.x / 32] = value;
+    __syncthreads();
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kWarps; ++i) sum += mine[i];
+    return sum;
+}
+
 // The values before this thread's, added up. Blocks as for block_sum; `room` for 33 values. `total` is the
 // sum of all.
 template <typename T>

@@ -1,9 +1,10 @@
-// RMSNorm: a warp a row where rows are short (heads), a block a row where they are long (the hidden state).
-// What a thread has loaded stays in registers between the sum and the result, as far as they reach.
+// RMSNorm. Rows that fit a block's registers and whole accesses: rms_norm_rows.cuh. The kernels here take any
+// rows: a warp a row where they are short, a block where they are long.
 #include "common/ops/cuda/backend.cuh"
 #include "common/ops/cuda/column_sums.cuh"
 #include "common/ops/cuda/elements.cuh"
 #include "common/ops/cuda/reduce.cuh"
+#include "common/ops/cuda/rms_norm_rows.cuh"
 #include "common/ops/cuda/work.cuh"
 
 namespace tandem::ops::TANDEM_KERNELS {
@@ -148,18 +149,50 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
 }
 
+// Calls launch(shape) with the smallest shape that holds rows of `dim`; false where there is none.
+template <bool kBfloat16, typename Launch>
+bool with_rows(std::int64_t dim, const Launch& launch) {
+    constexpr int kPer = kPerWords<kBfloat16>;
+    if (dim <= 128) {
+        launch(RowShape<kBfloat16, 256, 128 / kPer, 1, 4>());
+    } else if (dim <= 128 * kPer * 2) {
+        launch(RowShape<kBfloat16, 128, 128, 2, 1>());
+    } else if (dim <= 256 * kPer * 2) {
+        launch(RowShape<kBfloat16, 256, 256, 2, 1>());
+    } else if (dim <= 512 * kPer * 2) {
+        launch(RowShape<kBfloat16, 512, 512, 2, 1>());
+    } else {
+        return false;
+    }
+    return true;
+}
+
+template <typename Launch, typename... E>
+bool with_rows(const Launch& launch, std::int64_t dim, const E&... tensors) {
+    const bool whole = (tensors.vector && ...);
+    if (whole && (tensors.is_bfloat16 && ...)) return with_rows<true>(dim, launch);
+    return whole && !(tensors.is_bfloat16 || ...) && with_rows<false>(dim, launch);
+}
+
 }  // namespace
 
 void rms_norm(Stream& stream, const Tensor& x, const Tensor& weight, float eps, Tensor y, Tensor rstd) {
     Work work(stream, "rms_norm");
     const std::int64_t dim = x.dim(-1);
     const std::int64_t rows = x.numel() / dim;
-    const bool warps = dim <= kWarpRow;
+    const Elements from = elements(x, dim), factors = elements(weight, dim), to = elements(y, dim);
+    const float inverse_dim = 1.0f / static_cast<float>(dim);
     float* const stds = rstd.defined() ? rstd.data<float>() : nullptr;
+    const auto in_registers = [&]<typename Shape>(Shape) {
+        const NormRows in{from.data, factors.data, eps, inverse_dim, rows, static_cast<int>(dim)};
+        work.launch(norm_rows_kernel<Shape>, std::min(ceil_div(rows, Shape::kBlockRows), kGridBlocks),
+                    Shape::kThreads, 0, in, to.data, stds);
+    };
+    if (with_rows(in_registers, dim, from, factors, to)) return;
+    const bool warps = dim <= kWarpRow;
     work.launch(warps ? forward_kernel<true> : forward_kernel<false>,
-                std::min(warps ? ceil_div(rows, kThreads / 32) : rows, kGridBlocks), kThreads, 0,
-                elements(x, dim), elements(weight, dim), eps, 1.0f / static_cast<float>(dim), rows, dim,
-                elements(y, dim), stds);
+                std::min(warps ? ceil_div(rows, kThreads / 32) : rows, kGridBlocks), kThreads, 0, from,
+                factors, eps, inverse_dim, rows, dim, to, stds);
 }
 
 void rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& weight,
@@ -167,14 +200,27 @@ void rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const 
     Work work(stream, "rms_norm_backward");
     const std::int64_t dim = x.dim(-1);
     const std::int64_t rows = x.numel() / dim;
+    const Elements gradient = elements(dy, dim), from = elements(x, dim), factors = elements(weight, dim),
+                   to = elements(dx, dim);
+    const float inverse_dim = 1.0f / static_cast<float>(dim);
+    float* const sums = dweight.data<float>();
+    const auto in_registers = [&]<typename Shape>(Shape) {
+        const std::int64_t blocks = std::min(ceil_div(rows, Shape::kBlockRows), Shape::kPartials);
+        const std::int64_t groups = blocks * Shape::kGroups;
+        float* const partial = work.scratch<float>(groups * dim);
+        const NormRows in{from.data, factors.data, 0.0f, inverse_dim, rows, static_cast<int>(dim)};
+        work.launch(norm_rows_backward_kernel<Shape>, blocks, Shape::kThreads, 0, in, gradient.data,
+                    rstd.data<float>(), to.data, accumulate_dx, partial);
+        add_column_sums(work, partial, groups, dim, sums);
+    };
+    if (with_rows(in_registers, dim, gradient, from, factors, to)) return;
     const bool warps = dim <= kWarpRow;
     const std::int64_t side_by_side = warps ? kThreads / 32 : 1;
     const std::int64_t blocks = std::min(ceil_div(rows, side_by_side), kPartials);
     float* partial = work.scratch<float>(blocks * side_by_side * dim);
-    work.launch(warps ? backward_kernel<true> : backward_kernel<false>, blocks, kThreads, 0,
-                elements(dy, dim), elements(x, dim), elements(weight, dim), rstd.data<float>(),
-                1.0f / static_cast<float>(dim), rows, dim, elements(dx, dim), accumulate_dx, partial);
-    add_column_sums(work, partial, blocks * side_by_side, dim, dweight.data<float>());
+    work.launch(warps ? backward_kernel<true> : backward_kernel<false>, blocks, kThreads, 0, gradient, from,
+                factors, rstd.data<float>(), inverse_dim, rows, dim, to, accumulate_dx, partial);
+    add_column_sums(work, partial, blocks * side_by_side, dim, sums);
 }
 
 }  // namespace tandem::ops::TANDEM_KERNELS

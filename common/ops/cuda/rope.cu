@@ -4,6 +4,7 @@
 #include "common/ops/cuda/elements.cuh"
 #include "common/ops/cuda/rope_rows.cuh"
 #include "common/ops/cuda/work.cuh"
+#include "common/ops/shared/divider.h"
 #include "common/ops/shared/rotation.h"
 
 namespace tandem::ops::TANDEM_KERNELS {
@@ -28,7 +29,34 @@ __device__ void angles(const RopeRows& table, std::int64_t position, std::int64_
     }
 }
 
-// Items: (token, head, eight pairs).
+// Items: (token, head, eight pairs), for rows of whole accesses.
+template <bool kBfloat16>
+__global__ void __launch_bounds__(kThreads)
+    rotate_rows_kernel(Elements x, const std::int32_t* positions, RopeRows table, std::uint32_t items,
+                       shared::Divider vectors, shared::Divider heads, float sign) {
+    for (std::uint32_t item = blockIdx.x * kThreads + threadIdx.x; item < items;
+         item += gridDim.x * kThreads) {
+        const std::uint32_t row = vectors.quotient(item);
+        const std::int64_t i = vectors.rest(item, row) * kVector;
+        const std::int64_t at = row * 2 * table.half + i;
+        float a[8], b[8], cosines[8], sines[8];
+        load_eight<kBfloat16>(x, at, a);
+        load_eight<kBfloat16>(x, at + table.half, b);
+        const std::int64_t position = positions[heads.quotient(row)];
+        if (position < table.positions) {
+            load_eight<false>(table.values, position * 2 * table.half + i, cosines);
+            load_eight<false>(table.values, position * 2 * table.half + table.half + i, sines);
+        } else {
+            angles(table, position, i, kVector, cosines, sines);
+        }
+#pragma unroll
+        for (int k = 0; k < 8; ++k) shared::rotate(a[k], b[k], cosines[k], sign * sines[k]);
+        store_eight<kBfloat16>(x, at, a);
+        store_eight<kBfloat16>(x, at + table.half, b);
+    }
+}
+
+// The same for any rows.
 __global__ void __launch_bounds__(kThreads)
     rotate_kernel(Elements x, const std::int32_t* positions, RopeRows table, std::int64_t tokens,
                   std::int64_t heads, float sign) {
@@ -52,9 +80,17 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 void run(Work& work, const Tensor& x, const std::int32_t* positions, const RopeRows& table, float sign) {
-    const std::int64_t items = x.dim(0) * x.dim(1) * ceil_div(table.half, kVector);
-    work.launch(rotate_kernel, std::min(ceil_div(items, kThreads), kGridBlocks), kThreads, 0,
-                elements(x, table.half), positions, table, x.dim(0), x.dim(1), sign);
+    const std::int64_t vectors = ceil_div(table.half, kVector);
+    const std::int64_t items = x.dim(0) * x.dim(1) * vectors;
+    const std::int64_t blocks = std::min(ceil_div(items, kThreads), kGridBlocks);
+    const Elements rows = elements(x, table.half);
+    if (rows.vector && table.values.vector && items < kDividends) {
+        work.launch(rows.is_bfloat16 ? rotate_rows_kernel<true> : rotate_rows_kernel<false>, blocks, kThreads,
+                    0, rows, positions, table, static_cast<std::uint32_t>(items), shared::divider(vectors),
+                    shared::divider(x.dim(1)), sign);
+    } else {
+        work.launch(rotate_kernel, blocks, kThreads, 0, rows, positions, table, x.dim(0), x.dim(1), sign);
+    }
 }
 
 void run(const char* op, Stream& stream, const Tensor& x, std::span<const std::int32_t> positions,

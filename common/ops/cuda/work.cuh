@@ -18,6 +18,9 @@ namespace tandem::ops::TANDEM_KERNELS {
 // Blocks that keep any GPU busy in a loop over items, and on which no result depends.
 inline constexpr std::int64_t kGridBlocks = 132 * 16;
 
+// Items that 32 bits count, a grid further included, and that shared::Divider divides.
+inline constexpr std::int64_t kDividends = (std::int64_t{1} << 31) - (std::int64_t{1} << 22);
+
 inline std::int64_t ceil_div(std::int64_t value, std::int64_t by) {
     return (value + by - 1) / by;
 }

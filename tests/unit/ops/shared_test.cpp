@@ -9,6 +9,8 @@
 
 #include "common/ops/batched_copy.h"
 #include "common/ops/shared/attention_index.h"
+#include "common/ops/shared/divider.h"
+#include "common/ops/shared/e4m3.h"
 #include "common/ops/shared/gemm_layout.h"
 #include "common/ops/shared/random.h"
 #include "common/ops/shared/sampling.h"
@@ -73,6 +75,46 @@ TEST(SharedRandom, BitsDependOnTheElementOnly) {
     }
     EXPECT_NEAR(sum / 80000, 32767.5, 300);
     EXPECT_NE(StochasticBits(5, 3).of(0), StochasticBits(5, 4).of(0));
+}
+
+TEST(SharedDivider, DividesAsTheLanguageDoes) {
+    std::mt19937 engine(4);
+    std::vector<std::uint32_t> divisors = {1, 2, 3, 5, 7, 8, 48, 127, 128, 129, 641, 65535, 65536, 65537};
+    for (const std::uint32_t large : {0x3fffffffu, 0x40000000u, 0x40000001u, 0x7ffffffeu, 0x7fffffffu})
+        divisors.push_back(large);
+    for (int i = 0; i < 2000; ++i) divisors.push_back(1 + (engine() >> (1 + i % 31)) % 0x7fffffffu);
+    for (const std::uint32_t d : divisors) {
+        const Divider by = divider(d);
+        std::vector<std::uint32_t> dividends = {0, 1, d - 1, d, 0x7fffffffu, 0x7fffffffu / d * d};
+        for (int i = 0; i < 200; ++i) dividends.push_back(engine() >> (1 + i % 31));
+        for (std::uint64_t n = d; n < 0x80000000u; n = n * 3 + 1)
+            for (const std::uint64_t near : {n / d * d - 1, n / d * d})
+                dividends.push_back(static_cast<std::uint32_t>(near));
+        for (const std::uint32_t n : dividends) {
+            const std::uint32_t quotient = by.quotient(n);
+            ASSERT_EQ(quotient, n / d) << n << " / " << d;
+            ASSERT_EQ(by.rest(n, quotient), n % d) << n << " % " << d;
+        }
+    }
+}
+
+TEST(SharedQuantize, QuotientsAreTheDivisions) {
+    std::mt19937 engine(6);
+    std::uniform_real_distribution<float> mantissa(1.0f, 2.0f), unit(-448.0f, 448.0f);
+    for (int exponent = -126; exponent < 120; ++exponent) {
+        for (int i = 0; i < 40; ++i) {
+            const float scale = std::ldexp(mantissa(engine), exponent);
+            const ExactDivision by(scale);
+            for (int n = 0; n < 40; ++n) {
+                const float x = (n % 2 == 0 ? unit(engine) : std::ldexp(unit(engine), -(n % 24))) * scale;
+                ASSERT_EQ(bits_of(by.of(x)), bits_of(x / scale)) << x << " / " << scale;
+            }
+            for (const float x : {0.0f, -0.0f, 1e-45f, -1e-42f, 448.0f * scale}) {
+                ASSERT_EQ(e4m3_bits(by.of(x)), e4m3_bits(x / scale)) << x << " / " << scale;
+                ASSERT_EQ(int8_value(by.of(x)), int8_value(x / scale)) << x << " / " << scale;
+            }
+        }
+    }
 }
 
 TEST(SharedExp, AgreesWithTheLibrarys) {

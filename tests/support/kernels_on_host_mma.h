@@ -1,0 +1,69 @@
+// What tensor cores do, for kernels that run on the host: a warp's fragments, put together and multiplied.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "tests/support/kernels_on_host.h"
+
+namespace fibers {
+
+// Of all lanes of this warp, in their order.
+template <typename T>
+struct FromAllLanes {
+    T of[32];
+};
+
+template <typename T>
+FromAllLanes<T> gather(const T& value) {
+    static_assert(sizeof(T) <= 16);
+    FromAllLanes<T> result;
+    std::memcpy(exchange_slot(here().thread.x % 32), &value, sizeof(T));
+    warp_barrier();
+    for (unsigned lane = 0; lane < 32; ++lane) std::memcpy(&result.of[lane], exchange_slot(lane), sizeof(T));
+    warp_barrier();
+    return result;
+}
+
+inline float bfloat16_of(std::uint32_t pair, unsigned which) {
+    const std::uint32_t bits = which == 0 ? pair << 16 : pair & 0xffff0000u;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+// See common/ops/cuda/mma.cuh for what a lane has of each matrix.
+inline void multiply(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+    struct A {
+        std::uint32_t w[4];
+    };
+    struct B {
+        std::uint32_t w[2];
+    };
+    const auto all_a = gather(A{{a[0], a[1], a[2], a[3]}});
+    const auto all_b = gather(B{{b[0], b[1]}});
+    const unsigned lane = here().thread.x % 32;
+    for (unsigned i = 0; i < 4; ++i) {
+        const unsigned row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
+        for (unsigned k = 0; k < 16; ++k) {
+            const unsigned pair = k % 8 / 2;
+            const float x = bfloat16_of(all_a.of[row % 8 * 4 + pair].w[row / 8 + 2 * (k / 8)], k % 2);
+            const float y = bfloat16_of(all_b.of[column * 4 + pair].w[k / 8], k % 2);
+            c[i] += x * y;
+        }
+    }
+}
+
+inline std::uint32_t transpose(std::uint32_t pair) {
+    const auto all = gather(pair);
+    const unsigned lane = here().thread.x % 32;
+    std::uint32_t result = 0;
+    for (unsigned i = 0; i < 2; ++i) {
+        const unsigned row = 2 * (lane % 4) + i, column = lane / 4;
+        const std::uint32_t element = all.of[row * 4 + column / 2] >> (16 * (column % 2)) & 0xffffu;
+        result |= element << (16 * i);
+    }
+    return result;
+}
+
+}  // namespace fibers
