@@ -81,7 +81,8 @@ TEST(GpuAttention, PagedDecode) {
         std::vector<std::int32_t> lengths;
     };
     const std::vector<Paged> all = {{1, 1, 7, 4, {1, 9}},
-                                    {6, 1, 64, 16, {0, 33, 300}},  // a group in two parts, no key, two parts
+                                    {6, 1, 64, 16, {0, 33, 300}},   // a group in two parts, no key, two parts
+                                    {24, 2, 128, 8, {17, 1, 290}},  // twelve heads share keys
                                     {4, 2, 80, 8, {130}},
                                     {2, 1, 256, 16, {20, 5}}};
     for (const Paged& p : all) {

@@ -18,13 +18,17 @@ struct Case {
 std::vector<Case> cases() {
     std::vector<Case> result;
     const DType f = DType::float32, b = DType::bfloat16, u = DType::uint8;
-    for (const std::int64_t bytes : {0,   1,   3,    8,    16,   17,   128,  129,  240,   241,
-                                     255, 256, 1023, 1024, 1025, 1088, 2048, 2049, 33000, 70016}) {
+    for (const std::int64_t bytes : {0,   1,    3,    8,    16,   17,   128,  129,   240,   241,   255,
+                                     256, 1023, 1024, 1025, 1088, 2048, 2049, 33000, 70016, 200001}) {
         result.push_back({u, u, 1, bytes, bytes, bytes, 0});
         result.push_back({u, u, 1, bytes, bytes, bytes, 3});
     }
     result.push_back({u, u, 5, 48, 64, 80, 0});
     result.push_back({u, u, 7, 333, 340, 333, 1});
+    result.push_back(
+        {u, u, 9, 5008, 5024, 6000, 0});  // rows through the middle of what a warp copies at once
+    result.push_back({f, b, 5, 4104, 4112, 4120, 0});
+    result.push_back({b, f, 5, 4104, 4120, 4108, 0});
     for (const std::int64_t columns : {1, 7, 8, 64, 1000}) {
         result.push_back({f, b, 3, columns, columns + 8, columns, 0});
         result.push_back({f, b, 3, columns, columns, columns + 8, 1});

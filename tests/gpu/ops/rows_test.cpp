@@ -11,8 +11,8 @@ const std::vector<std::int64_t> kCounts = {0, 1, 7, 8, 9, 255, 2049, 5000};
 struct RowShape {
     std::int64_t rows, dim;
 };
-const std::vector<RowShape> kRows = {{0, 8},    {1, 3},     {3, 7},    {5, 64},   {9, 128},
-                                     {2, 1000}, {17, 1024}, {3, 1032}, {2, 3001}, {2, 8200}};
+const std::vector<RowShape> kRows = {{0, 8},     {1, 3},    {3, 7},    {5, 64},   {9, 128},  {2, 1000},
+                                     {17, 1024}, {3, 1032}, {3, 2056}, {2, 3001}, {2, 4104}, {2, 8200}};
 
 TEST(GpuRows, Cast) {
     for (const std::int64_t count : kCounts) {
