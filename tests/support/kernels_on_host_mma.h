@@ -1,6 +1,7 @@
 // What tensor cores do, for kernels that run on the host: a warp's fragments, put together and multiplied.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -15,17 +16,20 @@ struct FromAllLanes {
 };
 
 template <typename T>
-FromAllLanes<T> gather(const T& value) {
+TANDEM_ON_HOST FromAllLanes<T> gather(const T& value) {
     static_assert(sizeof(T) <= 16);
+    __shared__ std::byte all_slots[32][32][16];  // [warp][lane]
+    const unsigned thread = here().thread.x;
+    auto& slots = all_slots[thread / 32];
     FromAllLanes<T> result;
-    std::memcpy(exchange_slot(here().thread.x % 32), &value, sizeof(T));
-    warp_barrier();
-    for (unsigned lane = 0; lane < 32; ++lane) std::memcpy(&result.of[lane], exchange_slot(lane), sizeof(T));
-    warp_barrier();
+    std::memcpy(slots[thread % 32], &value, sizeof(T));
+    warp_barrier(0xffffffffu);
+    for (unsigned lane = 0; lane < 32; ++lane) std::memcpy(&result.of[lane], slots[lane], sizeof(T));
+    warp_barrier(0xffffffffu);
     return result;
 }
 
-inline float bfloat16_of(std::uint32_t pair, unsigned which) {
+TANDEM_ON_HOST float bfloat16_of(std::uint32_t pair, unsigned which) {
     const std::uint32_t bits = which == 0 ? pair << 16 : pair & 0xffff0000u;
     float value;
     std::memcpy(&value, &bits, sizeof value);
@@ -33,7 +37,7 @@ inline float bfloat16_of(std::uint32_t pair, unsigned which) {
 }
 
 // See common/ops/cuda/mma.cuh for what a lane has of each matrix.
-inline void multiply(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+TANDEM_ON_HOST void multiply(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
     struct A {
         std::uint32_t w[4];
     };
@@ -54,7 +58,7 @@ inline void multiply(float (&c)[4], const std::uint32_t (&a)[4], const std::uint
     }
 }
 
-inline std::uint32_t transpose(std::uint32_t pair) {
+TANDEM_ON_HOST std::uint32_t transpose(std::uint32_t pair) {
     const auto all = gather(pair);
     const unsigned lane = here().thread.x % 32;
     std::uint32_t result = 0;

@@ -6,7 +6,6 @@
 #if defined(TANDEM_KERNELS_ON_HOST)
 #include "tests/support/kernels_on_host.h"
 #define TANDEM_KERNELS on_host
-#define __grid_constant__
 #else
 #include <cuda_runtime.h>
 #define TANDEM_KERNELS cuda

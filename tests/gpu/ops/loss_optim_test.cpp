@@ -36,7 +36,7 @@ Tensor logits_of(std::int64_t rows, std::int64_t vocab) {
 
 TEST(GpuLoss, LogProbsEntropyAndGradient) {
     for (const auto& [rows, vocab] : std::vector<std::pair<std::int64_t, std::int64_t>>{
-             {1, 3}, {3, 7}, {4, 4096}, {2, 4099}, {5, 9000}}) {
+             {1, 3}, {3, 7}, {4, 4096}, {2, 4099}, {5, 9000}, {2, 20008}}) {
         for (const float temperature : {1.0f, 0.7f}) {
             SCOPED_TRACE(vocab);
             const Tensor logits = logits_of(rows, vocab);
