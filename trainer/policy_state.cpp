@@ -35,7 +35,10 @@ void Policy::Impl::sleep(Sleep wanted) {
     }
     if (level == Sleep::none) return;
     trim_cpu_pool();
-    if (on_gpu) trim_device_pool(options.device);
+    if (!on_gpu) return;
+    trim_device_pool(options.device);
+    // Of the arenas that peers read a full sleep leaves nothing in use.
+    if (level == Sleep::all) shard_mesh.world->trim_memory(options.device);
 }
 
 void Policy::Impl::hold(int change, bool with_optimizer) {

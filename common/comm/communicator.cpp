@@ -29,6 +29,10 @@ void Work::wait(Deadline deadline) const {
     if (check_) check_();
 }
 
+std::size_t Communicator::trim_memory(Device) {
+    return 0;
+}
+
 MemoryPool& Communicator::memory(Device device) {
     require(
         device.type == DeviceType::cpu,

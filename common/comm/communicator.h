@@ -121,6 +121,10 @@ class Communicator {
     // The same on a device: of a GPU, memory whose peers reach it. Throws InvalidArgument where the backend
     // moves memory of the CPU only. Blocks follow the rules of device_pool().
     virtual MemoryPool& memory(Device device);
+    // Collective, on the communicator of all ranks, while no call of any group runs: gives what
+    // memory(device) keeps and hands out to nobody back to the device, with what calls were staged through.
+    // Later calls take it anew. Returns this rank's bytes. Nothing happens where the backend keeps none.
+    virtual std::size_t trim_memory(Device device);
     // What lies behind memory() of all ranks, for engines that read it; none where it is private.
     virtual SharedMemory shared_memory() const { return {}; }
     virtual void set_timeout(std::chrono::milliseconds timeout) = 0;  // default 60 s

@@ -35,6 +35,10 @@ MemoryPool* Collectives::memory(Device) {
     return nullptr;
 }
 
+std::size_t Collectives::trim_memory(Device) {
+    return 0;
+}
+
 QueuedCommunicator::QueuedCommunicator(std::shared_ptr<Collectives> collectives)
     : collectives_(std::move(collectives)) {}
 
@@ -56,6 +60,14 @@ MemoryPool& QueuedCommunicator::memory(Device device) {
         if (MemoryPool* pool = collectives_->memory(device); pool != nullptr) return *pool;
     }
     return Communicator::memory(device);
+}
+
+std::size_t QueuedCommunicator::trim_memory(Device device) {
+    if (device.type != DeviceType::cuda) return 0;
+    if (last_.poll() == Poll::pending) last_.wait(Deadline::after(timeout()));
+    std::size_t bytes = 0;
+    run(*collectives_, [&](Collectives& c) { bytes = c.trim_memory(device); });
+    return bytes;
 }
 
 Work QueuedCommunicator::all_gather(std::span<const GatherItem> items, Stream& stream) {

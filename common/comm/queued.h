@@ -41,6 +41,7 @@ class Collectives : public Operations {
     virtual std::shared_ptr<Collectives> split(const std::vector<int>& ranks, const std::string& name) = 0;
     virtual MemoryPool& memory() = 0;
     virtual MemoryPool* memory(Device gpu);  // null: none that peers reach
+    virtual std::size_t trim_memory(Device gpu);
     virtual SharedMemory shared_memory() const { return {}; }
     virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
     virtual std::chrono::milliseconds timeout() const = 0;
@@ -72,6 +73,7 @@ class QueuedCommunicator final : public Communicator {
 
     MemoryPool& memory() override { return collectives_->memory(); }
     MemoryPool& memory(Device device) override;
+    std::size_t trim_memory(Device device) override;
     SharedMemory shared_memory() const override { return collectives_->shared_memory(); }
     void set_timeout(std::chrono::milliseconds timeout) override;
     std::chrono::milliseconds timeout() const override { return collectives_->timeout(); }

@@ -70,6 +70,17 @@ class IpcCollectives final : public Collectives {
     MemoryPool& memory() override { return *group_.rank().pool; }
     // Of a job of one rank too: engines open it.
     MemoryPool* memory(Device gpu) override { return &group_.rank().gpu(gpu)->pool(); }
+    // A peer's mapping keeps memory alive that its owner has freed, and CUDA leaves open what happens then:
+    // so everybody closes, all meet, and then each frees.
+    std::size_t trim_memory(Device device) override {
+        const std::shared_ptr<Gpu> gpu = group_.rank().gpu_if_any(device);
+        if (gpu) {
+            trim_device_pool(device);  // waits for what runs there
+            gpu->forget();
+        }
+        ipc::barrier(group_, scratch_);
+        return gpu ? gpu->pool().trim() : 0;
+    }
     SharedMemory shared_memory() const override {
         const Job& job = group_.job();
         return job.is_solo() ? SharedMemory{} : SharedMemory{job.memory(), job.fd()};

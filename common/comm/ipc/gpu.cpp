@@ -39,7 +39,9 @@ std::byte* ArenaPool::allocate(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     for (Arena& arena : arenas_) {
         try {
-            return arena.blocks->allocate(bytes);
+            std::byte* data = arena.blocks->allocate(bytes);
+            ++arena.live;
+            return data;
         } catch (const OutOfMemory&) {
             continue;  // the next one may have room
         }
@@ -47,13 +49,29 @@ std::byte* ArenaPool::allocate(std::size_t bytes) {
     Arena arena;
     arena.memory = ExportArena::create(device_, std::max(bytes + 256, kArenaBytes), "");
     arena.blocks = make_range_pool(arena.memory.span(), "export arena", device_);
+    std::byte* data = arena.blocks->allocate(bytes);
+    arena.live = 1;
     arenas_.push_back(std::move(arena));
-    return arenas_.back().blocks->allocate(bytes);
+    return data;
 }
 
 void ArenaPool::release(std::byte* data, std::size_t bytes) noexcept {
     const std::lock_guard lock(mutex_);
-    if (const Arena* arena = find({data, 1}); arena != nullptr) arena->blocks->release(data, bytes);
+    for (Arena& arena : arenas_) {
+        if (find({data, 1}) != &arena) continue;
+        arena.blocks->release(data, bytes);
+        --arena.live;
+        return;
+    }
+}
+
+std::size_t ArenaPool::trim() {
+    const std::lock_guard lock(mutex_);
+    std::size_t bytes = 0;
+    for (const Arena& arena : arenas_) bytes += arena.live == 0 ? arena.memory.bytes() : 0;
+    arenas_.erase(std::remove_if(arenas_.begin(), arenas_.end(), [](const Arena& a) { return a.live == 0; }),
+                  arenas_.end());
+    return bytes;
 }
 
 Place ArenaPool::place_of(ConstSpan memory) const {
@@ -82,6 +100,21 @@ const std::byte* Gpu::reach(const Place& place) {
     OpenedArena& arena = opened_[place.handle];
     if (arena.span().data == nullptr) arena = OpenedArena::open(device_, place.handle, place.arena_bytes);
     return arena.span().data + place.offset;
+}
+
+std::shared_ptr<Buffer> Gpu::make_staging() {
+    auto staging = std::make_shared<Buffer>();
+    const std::lock_guard lock(mutex_);
+    stagings_.push_back(staging);
+    return staging;
+}
+
+void Gpu::forget() {
+    const std::lock_guard lock(mutex_);
+    opened_.clear();
+    for (const auto& one : stagings_) {
+        if (const auto staging = one.lock()) *staging = Buffer();
+    }
 }
 
 SyncEvents::SyncEvents(Device device, int size, int self)

@@ -25,8 +25,8 @@ struct Place {
     std::int32_t pid = 0;       // of that process; 0: nowhere that a peer reaches
 };
 
-// Grows by export arenas, which stay to the end: peers have them mapped. Blocks are handed out again at once,
-// so they follow the rules of device_pool(): used on the compute stream, or on one that waits for it.
+// Grows by export arenas, which stay until trim(): peers have them mapped. Blocks are handed out again at
+// once, so they follow the rules of device_pool(): used on the compute stream, or on one that waits for it.
 class ArenaPool final : public MemoryPool {
   public:
     explicit ArenaPool(Device device) : device_(device) {}
@@ -35,6 +35,9 @@ class ArenaPool final : public MemoryPool {
     void release(std::byte* data, std::size_t bytes) noexcept override;
     Place place_of(ConstSpan memory) const;  // pid 0: not of this pool
 
+    // Gives the arenas without a block back; returns their bytes. No peer may have them mapped any more.
+    std::size_t trim();
+
     Span arena_of(ConstSpan memory) const;  // the whole arena that holds it; empty: not of this pool
 
   private:
@@ -42,6 +45,7 @@ class ArenaPool final : public MemoryPool {
         ExportArena memory;
         mutable std::optional<IpcHandle> handle;  // asked for when a peer needs it
         std::unique_ptr<MemoryPool> blocks;
+        int live = 0;  // blocks that somebody has
     };
     const Arena* find(ConstSpan memory) const;
 
@@ -57,12 +61,17 @@ class Gpu {
     ArenaPool& pool() { return pool_; }
     // The peer's bytes, mapped. Throws IpcRefused.
     const std::byte* reach(const Place& place);
+    // Memory of the pool that a group's calls are staged through; empty at first, and again after forget().
+    std::shared_ptr<Buffer> make_staging();
+    // Lets go of what only later calls need: peers' memory, and the groups' staging. The GPU must be idle.
+    void forget();
 
   private:
     const Device device_;
     ArenaPool pool_;
     std::mutex mutex_;
     std::map<IpcHandle, OpenedArena> opened_;
+    std::vector<std::weak_ptr<Buffer>> stagings_;
 };
 
 // What a rank tells its peers of an event.

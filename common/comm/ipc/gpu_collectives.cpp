@@ -157,7 +157,8 @@ GpuGroup::GpuGroup(Group& group, Scratch& scratch, std::shared_ptr<Gpu> gpu)
       gpu_(std::move(gpu)),
       sent_(gpu_->device(), group.size(), group.index()),
       taken_(gpu_->device(), group.size(), group.index()),
-      announced_to_(count(group.size())) {
+      announced_to_(count(group.size())),
+      staging_(gpu_->make_staging()) {
     MemberState& self = group_.block().member(group_.index());
     self.sent = sent_.offer();
     self.taken = taken_.offer();
@@ -178,12 +179,12 @@ void GpuGroup::make_turns() {
 }
 
 Span GpuGroup::staging(std::size_t bytes, Stream& stream) {
-    if (staging_.bytes() < bytes) {
+    if (staging_->bytes() < bytes) {
         stream.synchronize();
-        staging_ = Buffer();
-        staging_ = Buffer(bytes, "comm_staging", gpu_->pool());
+        *staging_ = Buffer();
+        *staging_ = Buffer(bytes, "comm_staging", gpu_->pool());
     }
-    return staging_.span();
+    return staging_->span();
 }
 
 void GpuGroup::sync(Stream& stream, const char* what, Deadline deadline) {

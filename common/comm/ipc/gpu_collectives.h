@@ -46,7 +46,7 @@ class GpuGroup {
     SyncEvents taken_;
     std::uint64_t syncs_ = 0;
     std::vector<std::uint32_t> announced_to_;  // [member], so far
-    Buffer staging_;
+    std::shared_ptr<Buffer> staging_;
 };
 
 }  // namespace tandem::comm::ipc

@@ -44,6 +44,12 @@ std::shared_ptr<Gpu> Rank::gpu(Device device) {
     return gpu;
 }
 
+std::shared_ptr<Gpu> Rank::gpu_if_any(Device device) {
+    const std::lock_guard lock(mutex_);
+    const auto found = gpus_.find(device.index);
+    return found == gpus_.end() ? nullptr : found->second;
+}
+
 GroupBlock* Rank::find(int leader, const std::string& group_name, const std::vector<int>& ranks,
                        std::uint32_t occurrence) const {
     std::uint64_t at = job->slot(leader).groups_head.load(std::memory_order_acquire);

@@ -1,6 +1,7 @@
 #include "common/comm/nccl/communicator.h"
 
 #include <algorithm>
+#include <mutex>
 
 #include "common/comm/arguments.h"
 #include "common/comm/ipc/gpu.h"
@@ -48,6 +49,27 @@ struct World {
     Watch watch;
     ipc::ArenaPool arenas;  // plain device memory in large blocks, which NCCL can register
     Stream setup;           // makes the device current where NCCL asks for it
+
+    // What each group holds of the arenas, for trim_memory().
+    struct Held {
+        std::weak_ptr<Handle> handle;
+        std::weak_ptr<Buffer> scratch;
+    };
+    std::mutex mutex;
+    std::vector<Held> groups;
+
+    void add(const std::shared_ptr<Handle>& handle, const std::shared_ptr<Buffer>& scratch) {
+        watch.add(handle);
+        const std::lock_guard lock(mutex);
+        groups.push_back({handle, scratch});
+    }
+    void let_go_of_arenas() {
+        const std::lock_guard lock(mutex);
+        for (const Held& group : groups) {
+            if (const auto handle = group.handle.lock()) handle->deregister_all();
+            if (const auto scratch = group.scratch.lock()) *scratch = Buffer();
+        }
+    }
 };
 
 class NcclCommunicator final : public Communicator {
@@ -70,7 +92,7 @@ class NcclCommunicator final : public Communicator {
             host_->abort(error.what());
             throw;
         }
-        world_->watch.add(handle_);
+        world_->add(handle_, scratch_);
     }
     ~NcclCommunicator() override {
         if (host_->aborted()) handle_->abort();  // an orderly end would wait for the others
@@ -208,6 +230,19 @@ class NcclCommunicator final : public Communicator {
                 to_string(device));
         return world_->arenas;
     }
+    // Peers on this host may have mapped what was registered: everybody ends that before anybody frees.
+    std::size_t trim_memory(Device device) override {
+        if (device != world_->device) return 0;
+        if (last_.poll() == Poll::pending) last_.wait(deadline());
+        trim_device_pool(device);  // waits for what runs there
+        world_->api.native_stream(world_->setup);
+        world_->let_go_of_arenas();
+        host_->barrier();
+        const std::size_t bytes =
+            world_->arenas.trim();  // waits for the GPU, so nobody launches until all have
+        host_->barrier();
+        return bytes;
+    }
     SharedMemory shared_memory() const override { return host_->shared_memory(); }
     void set_timeout(std::chrono::milliseconds timeout) override { host_->set_timeout(timeout); }
     std::chrono::milliseconds timeout() const override { return host_->timeout(); }
@@ -227,13 +262,13 @@ class NcclCommunicator final : public Communicator {
 
     // Memory for this communicator's calls, which follow each other.
     Span scratch(std::size_t bytes, Stream& stream) {
-        if (scratch_.bytes() < bytes) {
+        if (scratch_->bytes() < bytes) {
             if (last_.poll() == Poll::pending) last_.wait(deadline());
             stream.synchronize();
-            scratch_ = Buffer();
-            scratch_ = Buffer(bytes, "comm_staging", world_->arenas);
+            *scratch_ = Buffer();
+            *scratch_ = Buffer(bytes, "comm_staging", world_->arenas);
         }
-        return scratch_.span();
+        return scratch_->span();
     }
 
     Work exchange(const char* what, std::span<const P2POp> ops, Stream& stream) {
@@ -281,7 +316,7 @@ class NcclCommunicator final : public Communicator {
     std::shared_ptr<World> world_;
     std::shared_ptr<Communicator> host_;
     std::shared_ptr<Handle> handle_;
-    Buffer scratch_;
+    std::shared_ptr<Buffer> scratch_ = std::make_shared<Buffer>();
     Event last_;
 };
 

@@ -44,9 +44,7 @@ Handle::~Handle() {
         Result result = Result::success;
         {
             const std::lock_guard lock(mutex_);
-            for (const auto& [memory, registration] : registered_) {
-                if (registration != nullptr) api_.comm_deregister(comm_, registration);
-            }
+            deregister();
             result = api_.comm_finalize(comm_);
         }
         settle(result, fmt::format("end of '{}'", name_), Deadline::after(kFinalize));
@@ -119,6 +117,18 @@ void Handle::register_memory(Span memory) {
         spdlog::debug("NCCL does not register {} bytes on '{}': {}", memory.bytes, name_,
                       api_.get_error_string(result));
     }
+}
+
+void Handle::deregister() {
+    for (const auto& [memory, registration] : registered_) {
+        if (registration != nullptr) api_.comm_deregister(comm_, registration);
+    }
+    registered_.clear();
+}
+
+void Handle::deregister_all() {
+    const std::lock_guard lock(mutex_);
+    if (!aborted()) deregister();
 }
 
 void Handle::abort() noexcept {

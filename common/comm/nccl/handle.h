@@ -39,6 +39,8 @@ class Handle {
     std::string last_error() const;
     // Registers the memory once; nothing where NCCL does not offer it or refuses.
     void register_memory(Span memory);
+    // Before the memory goes: the next offer of it is registered anew. Nothing may run on the communicator.
+    void deregister_all();
 
     void abort() noexcept;
     bool aborted() const { return aborted_.load(); }
@@ -48,6 +50,7 @@ class Handle {
                                   const std::string& detail);
 
   private:
+    void deregister();  // under the mutex
     // Waits until nothing is in progress any more.
     void settle(Result result, const std::string& phase, Deadline deadline, const Check& check = {});
 

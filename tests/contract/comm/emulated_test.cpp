@@ -3,6 +3,9 @@
 #include <stdlib.h>
 
 #include "common/comm/launch.h"
+#include "common/device/devices.h"
+#include "common/device/export.h"
+#include "common/device/memory.h"
 #include "tests/contract/comm/checks.h"
 #include "tests/contract/comm/on_gpu.h"
 
@@ -29,6 +32,47 @@ TEST_P(IpcOnEmulatedGpu, Holds) {
 
 INSTANTIATE_TEST_SUITE_P(Contract, IpcOnEmulatedGpu, ::testing::ValuesIn(contract::cases(kSizes)),
                          [](const auto& info) { return info.param.name(); });
+
+// What the emulated GPU has left, by what it says when asked for too much.
+std::uint64_t free_bytes() {
+    try {
+        ExportArena::create(kGpu, device_info(kGpu).total_bytes + 1);
+    } catch (const OutOfMemory& error) {
+        return error.free_bytes();
+    }
+    return 0;
+}
+
+TEST(IpcOnEmulatedGpuMemory, WhatNobodyHoldsGoesBackToTheGpu) {
+    constexpr std::size_t kBytes = std::size_t{80} << 20;
+    const std::uint64_t at_first = free_bytes();
+    run_threads(2, [&](const std::shared_ptr<Communicator>& world) {
+        Stream compute = Stream::make_compute(kGpu);
+        Stream stream = Stream::make(kGpu, "work");
+        {
+            const Buffer kept(4096, "test", world->memory(kGpu));
+            const Buffer large(kBytes, "test", world->memory(kGpu));
+            const Buffer staged(2 * kBytes, "test", device_pool(kGpu));
+            stream.wait(compute.record());
+            const GatherItem item{staged.span().subspan(0, kBytes), staged.span()};
+            world->all_gather(std::span(&item, 1), stream).wait(Deadline::after_ms(60'000));
+            compute.wait(stream.record());
+        }
+        world->barrier();
+        if (world->rank() == 0) {  // two arenas a rank
+            EXPECT_LE(free_bytes(), at_first - 2 * (kBytes + (std::size_t{64} << 20)));
+        }
+        world->barrier();
+        const Buffer kept(4096, "test", world->memory(kGpu));
+        EXPECT_GE(world->trim_memory(kGpu), kBytes);
+        world->barrier();
+        if (world->rank() == 0) {  // the arena of `kept` stays
+            EXPECT_LE(at_first - free_bytes(), 2 * (std::size_t{64} << 20));
+        }
+        world->barrier();
+    });
+    EXPECT_EQ(free_bytes(), at_first);
+}
 
 }  // namespace
 }  // namespace tandem::comm

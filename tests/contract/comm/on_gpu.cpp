@@ -113,6 +113,7 @@ class OnGpu final : public Collectives {
         return std::make_shared<OnGpu>(inner_->split(ranks, name), device_, memory_);
     }
     MemoryPool& memory() override { return *memory_; }
+    std::size_t trim_memory(Device) override { return inner_->trim_memory(device_); }
     void set_timeout(std::chrono::milliseconds timeout) override { inner_->set_timeout(timeout); }
     std::chrono::milliseconds timeout() const override { return inner_->timeout(); }
     void abort(const std::string& reason) noexcept override { inner_->abort(reason); }

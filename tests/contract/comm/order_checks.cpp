@@ -144,6 +144,29 @@ void streams_share_a_group(const World& world) {
     }
 }
 
+// What memory() kept goes, and what it holds stays; the next calls make it anew, on the groups of before too.
+void trims_between_calls(const World& world) {
+    std::vector<int> all = world->global_ranks();
+    const auto group = world->split(all, "trimmed");
+    const std::size_t elements = 5000;
+    const auto sums = [&](Communicator& comm, std::uint64_t seed, Where where) {
+        const Buffer memory(elements * sizeof(float), "test", pool_of(comm, where));
+        for (std::size_t i = 0; i < elements; ++i)
+            as<float>(memory)[i] = value_at<float>(seed, comm.rank(), i);
+        comm.all_reduce(memory.span(), DType::float32);
+        for (std::size_t i = 0; i < elements; ++i) {
+            expect(as<float>(memory)[i] == reduced<float>(seed, comm.size(), i, ReduceOp::sum),
+                   "sum {} of '{}' is wrong at {}", seed, comm.name(), i);
+        }
+    };
+    for (std::uint64_t round = 0; round < 3; ++round) {
+        sums(*world, 10 + round, Where::heap);
+        sums(*group, 20 + round, Where::ordinary);
+        sums(*group, 30 + round, Where::mixed);
+        world->trim_memory({DeviceType::cuda, 0});
+    }
+}
+
 }  // namespace
 
 std::vector<Check> order_checks() {
@@ -151,7 +174,8 @@ std::vector<Check> order_checks() {
             {"mesh_of_groups", mesh_of_groups, 2},
             {"splits", splits},
             {"streams_interleave", streams_interleave},
-            {"streams_share_a_group", streams_share_a_group}};
+            {"streams_share_a_group", streams_share_a_group},
+            {"trims_between_calls", trims_between_calls}};
 }
 
 }  // namespace tandem::comm::contract

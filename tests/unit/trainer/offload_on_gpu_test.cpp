@@ -5,6 +5,8 @@
 #include <cstdlib>
 
 #include "common/comm/launch.h"
+#include "common/device/devices.h"
+#include "common/device/export.h"
 #include "common/device/memory.h"
 #include "common/error.h"
 #include "trainer/offload/in_chunks.h"
@@ -23,6 +25,16 @@ constexpr Device kGpu{DeviceType::cuda, 0};
 std::vector<float> host_values(const Tensor& tensor) {
     Stream stream = Stream::make(kGpu, "test");
     return tensor.to_host(stream).to_vector<float>();
+}
+
+// What the GPU has left, by what it says when asked for too much.
+std::uint64_t free_bytes() {
+    try {
+        ExportArena::create(kGpu, device_info(kGpu).total_bytes + 1);
+    } catch (const OutOfMemory& error) {
+        return error.free_bytes();
+    }
+    return 0;
 }
 
 std::vector<float> counting(std::int64_t numel) {
@@ -113,6 +125,32 @@ TEST(OffloadOnGpu, APolicyWakesAtTheSameAddresses) {
     policy.wake();
     EXPECT_EQ(policy.parameters()[0].second.local().raw(), address);
     EXPECT_EQ(full_values(policy.parameters()), values);
+}
+
+// What the ranks show each other, too: buffers of the passes, and what calls were staged through.
+TEST(OffloadOnGpu, AFullSleepLeavesNoArena) {
+    const auto before = free_bytes();
+    const auto samples = random_samples({17, 9, 30, 5}, tiny_config().vocab_size, 3);
+    comm::run_threads(2, [&](const std::shared_ptr<comm::Communicator>& world) {
+        PolicyOptions options;
+        options.device = kGpu;
+        options.deepest_sleep = Sleep::all;
+        options.compute_dtype = DType::bfloat16;
+        Policy policy(make_mesh(world, {2, 1}), tiny_config(), options);
+        for (int round = 0; round < 2; ++round) {
+            const double loss = policy.accumulate(samples, supervised_loss()).loss;
+            policy.apply(1e-3);
+            EXPECT_GT(loss, 0);
+            world->barrier();
+            const auto awake = free_bytes();
+            world->barrier();
+            policy.sleep(Sleep::all);
+            world->barrier();
+            const auto asleep = free_bytes();
+            EXPECT_LE(before - asleep, std::uint64_t{1} << 20) << "of " << before - awake << " awake";
+            world->barrier();
+        }
+    });
 }
 
 }  // namespace
