@@ -46,6 +46,13 @@ std::byte* guarded_allocate(std::size_t bytes) {
     return result;
 }
 
+std::size_t guarded_bytes(std::byte* memory) {
+    const std::lock_guard lock(mutex);
+    const Mapping& mapping = mappings.at(memory);
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    return static_cast<std::size_t>(static_cast<std::byte*>(mapping.start) + mapping.bytes - page - memory);
+}
+
 void guarded_free(std::byte* memory) noexcept {
     const std::lock_guard lock(mutex);
     const auto found = mappings.find(memory);

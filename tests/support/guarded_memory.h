@@ -8,6 +8,7 @@
 namespace tandem::tests {
 
 std::byte* guarded_allocate(std::size_t bytes);  // filled with 0xff: NaNs
+std::size_t guarded_bytes(std::byte* memory);    // up to its end
 void guarded_free(std::byte* memory) noexcept;
 MemoryPool& guarded_pool();
 

@@ -46,6 +46,10 @@ struct Cell {
 // Cells of four bytes, until something touches less than four.
 struct Page {
     std::vector<Cell> cells = std::vector<Cell>(kWords);
+    std::uint32_t scratch_since = 0;  // 0: no scratch memory
+    bool unwritten(const Cell& cell) const {
+        return cell.write.phase < scratch_since && cell.atomics.last.phase < scratch_since;
+    }
     bool bytes() const { return cells.size() != kWords; }
     void split() {
         std::vector<Cell> all;
@@ -79,6 +83,7 @@ struct State {
 };
 
 thread_local State state;
+bool enabled = false;
 
 Page& page_of(std::uintptr_t number) {
     auto& [known, page] = state.recent[number % state.recent.size()];
@@ -134,14 +139,14 @@ void report(std::uintptr_t at, bool shared, const Access& now, const char* does,
     state.reports += fmt::format("\nthread {} {} {} memory at {:#x}: {}", state.thread, does,
                                  shared ? "shared" : "global", at, place_of(__executable_start + now.code));
     if (before == nullptr) {
-        state.reports += "\n  which the block has not written";
+        state.reports += shared ? "\n  which the block has not written" : "\n  which nothing has written";
     } else {
         state.reports += fmt::format("\n  and {} {} it, with nothing between that orders them: {}",
                                      threads_of(*before), did, place_of(__executable_start + other));
     }
 }
 
-void visit(Cell& cell, std::uintptr_t at, bool shared, Kind kind, const Access& now) {
+void visit(const Page& page, Cell& cell, std::uintptr_t at, bool shared, Kind kind, const Access& now) {
     const std::uint32_t from = shared ? state.block_begin : state.launch_begin;
     const char* const does = kind == Kind::read ? "reads" : kind == Kind::write ? "writes" : "adds to";
     const auto meets = [&](const Access& before, const char* did) {
@@ -154,8 +159,9 @@ void visit(Cell& cell, std::uintptr_t at, bool shared, Kind kind, const Access& 
     meets(cell.write, "writes");
     if (kind != Kind::read) meets_group(cell.reads, "reads");
     if (kind != Kind::atomic) meets_group(cell.atomics, "adds to");
-    if (shared && kind != Kind::write && cell.write.phase < from && cell.atomics.last.phase < from)
-        report(at, shared, now, does, nullptr, "");
+    const bool unwritten =
+        shared ? cell.write.phase < from && cell.atomics.last.phase < from : page.unwritten(cell);
+    if (unwritten && kind != Kind::write) report(at, shared, now, does, nullptr, "");
     if (kind == Kind::write) {
         cell.write = now;
     } else {
@@ -163,7 +169,51 @@ void visit(Cell& cell, std::uintptr_t at, bool shared, Kind kind, const Access& 
     }
 }
 
+// Calls f(page, cell) for the cells of memory that are scratch.
+template <typename F>
+void for_scratch(const void* memory, std::size_t bytes, const F& f) {
+    auto at = reinterpret_cast<std::uintptr_t>(memory);
+    for (const std::uintptr_t end = at + bytes; at < end;) {
+        const std::uintptr_t stop = std::min(end, (at / kPageBytes + 1) * kPageBytes);
+        const auto found = state.pages.find(at / kPageBytes);
+        if (found != state.pages.end() && found->second->scratch_since > 0) {
+            Page& page = *found->second;
+            const std::uintptr_t step = page.bytes() ? 1 : 4;
+            for (std::uintptr_t cell = at / step * step; cell < stop; cell += step)
+                f(page, page.cells[cell % kPageBytes / step]);
+        }
+        at = stop;
+    }
+}
+
 }  // namespace
+
+void begin_scratch(const void* memory, std::size_t bytes) {
+    if (!enabled || bytes == 0) return;
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+    ++state.phase;
+    for (std::uintptr_t page = begin / kPageBytes; page <= (begin + bytes - 1) / kPageBytes; ++page)
+        page_of(page).scratch_since = state.phase;
+}
+
+void end_scratch(const void* memory, std::size_t bytes) {
+    for_scratch(memory, bytes, [](Page& page, Cell&) { page.scratch_since = 0; });
+}
+
+void host_writes(const void* memory, std::size_t bytes) {
+    for_scratch(memory, bytes, [](Page&, Cell& cell) { cell.write = {.phase = state.phase}; });
+}
+
+std::string host_reads(const void* memory, std::size_t bytes) {
+    std::size_t unwritten = 0;
+    for_scratch(memory, bytes, [&](Page& page, Cell& cell) { unwritten += page.unwritten(cell) ? 1U : 0U; });
+    if (unwritten == 0) return {};
+    return fmt::format("a copy of {} bytes of scratch memory reads some that nothing has written", bytes);
+}
+
+void enable() {
+    enabled = true;
+}
 
 void begin_launch() {
     if (state.pages.size() > kMostPages) {
@@ -218,7 +268,7 @@ void touched(const void* pointer, std::size_t bytes, Kind kind, const void* code
         if (!words && !page.bytes()) page.split();
         const std::uintptr_t step = page.bytes() ? 1 : 4;
         const std::uintptr_t stop = std::min(end, (at / kPageBytes + 1) * kPageBytes);
-        for (; at < stop; at += step) visit(page.cells[at % kPageBytes / step], at, shared, kind, now);
+        for (; at < stop; at += step) visit(page, page.cells[at % kPageBytes / step], at, shared, kind, now);
     }
 }
 

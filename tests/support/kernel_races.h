@@ -1,16 +1,13 @@
-// A racecheck for kernels that run on the host (kernels_on_host.h). Their sources are compiled with
-// -fsanitize=thread, which calls __tsan_read4 and its like before each access to memory; those calls come
-// here (kernel_races_tsan.cpp) instead of to the thread sanitizer, because the order between the threads of a
-// kernel is simple enough to be known exactly, without vector clocks:
-//
-//   blocks of a launch             never ordered
-//   warps of a block               ordered by __syncthreads only
-//   lanes of a warp                ordered by __syncwarp and __syncthreads (shuffles and votes order no
-//   memory) shared memory                  starts anew with each block: a read of what the block never wrote
-//   is reported too
+// A racecheck and an initcheck for kernels that run on the host (kernels_on_host.h). Their sources are
+// compiled with -fsanitize=thread, which calls __tsan_read4 and its like before each access to memory; those
+// calls come here (kernel_races_tsan.cpp) instead of to the thread sanitizer, because the order between the
+// threads of a kernel is simple enough to be known exactly, without vector clocks: blocks of a launch are
+// never ordered, warps of a block by __syncthreads only, lanes of a warp by that and __syncwarp (shuffles and
+// votes order no memory). Shared memory starts anew with each block.
 //
 // A race: two threads that are not ordered touch a byte, one of them writes it, not both by atomics. The same
-// value is no excuse. Where kernels are not instrumented nothing is seen and nothing reported.
+// value is no excuse. Reads of shared or scratch memory that nothing has written are reported too. Where
+// kernels are not instrumented nothing is seen and nothing reported.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +25,14 @@ void resume(unsigned thread, std::uint32_t warp_phase, const std::byte* stack, s
 void pause();
 std::string end_launch();  // what was found since begin_launch; empty: nothing
 
+// Scratch memory, alone on its pages: as long as it is there, who reads what was not written is reported. The
+// host's work on it; what host_reads finds is for its caller to throw, empty when all is well.
+void begin_scratch(const void* memory, std::size_t bytes);
+void end_scratch(const void* memory, std::size_t bytes);
+void host_writes(const void* memory, std::size_t bytes);
+std::string host_reads(const void* memory, std::size_t bytes);
+
+void enable();  // called by instrumented code as it starts
 enum class Kind { read, write, atomic };
 void touched(const void* at, std::size_t bytes, Kind kind, const void* code);
 

@@ -7,7 +7,9 @@ using fibers::races::touched;
 
 extern "C" {
 
-void __tsan_init() {}
+void __tsan_init() {
+    fibers::races::enable();
+}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_vptr_update(void**, void*) {}

@@ -233,6 +233,7 @@ void run(Work& work, std::span<const CopyItem> items, bool writes, std::span<Che
     if (!hashes) return;
     const std::size_t bytes = list.size() * kRecordBytes;
     std::byte* const records = work.scratch(bytes);
+    work.clear(records, bytes);  // the download reads all of it, the kernel writes what a digest needs
     work.launch(chain_kernel, count, 32, 0, there, secret, static_cast<const std::uint64_t*>(sums), records);
     work.download(records, bytes,
                   [list, secret,

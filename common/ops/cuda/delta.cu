@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(kThreads)
                 std::byte* values, std::byte* gaps) {
     __shared__ std::uint64_t room[32];
     __shared__ std::int64_t positions[32];
-    const Tile tile = tiles[blockIdx.x];
+    const Tile& tile = tiles[blockIdx.x];  // `first` may hold nothing
     if (tile.changed == 0) return;
     const std::int64_t at = blockIdx.x * kTile + threadIdx.x * kVector;
     const std::uint32_t bits = at < source.elements ? bitmap[at / 8] : 0u;

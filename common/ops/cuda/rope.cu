@@ -98,7 +98,8 @@ void run(const char* op, Stream& stream, const Tensor& x, std::span<const std::i
     std::int64_t last = 0;
     for (const std::int32_t position : positions) last = std::max<std::int64_t>(last, position);
     Work work(stream, op);
-    run(work, x, work.upload(positions), rope_rows(stream, table, last + 1), sign);
+    const HeldRopeRows held = rope_rows(stream, table, last + 1);
+    run(work, x, work.upload(positions), held.rows, sign);
 }
 
 }  // namespace
@@ -109,7 +110,8 @@ void rope(Stream& stream, Tensor x, std::span<const std::int32_t> positions, con
 
 void rope(Stream& stream, Tensor x, const Tensor& positions, std::int64_t limit, const RopeTable& table) {
     Work work(stream, "rope");
-    run(work, x, positions.data<std::int32_t>(), rope_rows(stream, table, limit), 1.0f);
+    const HeldRopeRows held = rope_rows(stream, table, limit);
+    run(work, x, positions.data<std::int32_t>(), held.rows, 1.0f);
 }
 
 void rope_backward(Stream& stream, Tensor dx, std::span<const std::int32_t> positions,

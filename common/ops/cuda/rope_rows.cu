@@ -31,13 +31,12 @@ struct OnDevice {
 
 }  // namespace
 
-RopeRows rope_rows(Stream& stream, const RopeTable& table, std::int64_t positions) {
+HeldRopeRows rope_rows(Stream& stream, const RopeTable& table, std::int64_t positions) {
     const std::shared_ptr<const RopeTable::Rows> rows = table.rows(positions);
-    return std::static_pointer_cast<OnDevice>(
-               rows->on_device(
-                   device_key(stream),
-                   [&] { return std::static_pointer_cast<void>(std::make_shared<OnDevice>(stream, *rows)); }))
-        ->result;
+    const auto there = std::static_pointer_cast<OnDevice>(rows->on_device(device_key(stream), [&] {
+        return std::static_pointer_cast<void>(std::make_shared<OnDevice>(stream, *rows));
+    }));
+    return {there->result, there};
 }
 
 }  // namespace tandem::ops::TANDEM_KERNELS

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "common/device/stream.h"
 #include "common/ops/cuda/elements.cuh"
@@ -17,8 +18,15 @@ struct RopeRows {
     std::int64_t half = 0;
 };
 
+// Their memory lives as long as this does: to be held until the kernels that read it are launched (freeing it
+// waits for the device). Another thread may grow the table meanwhile, which drops what it had.
+struct HeldRopeRows {
+    RopeRows rows;
+    std::shared_ptr<const void> memory;
+};
+
 // Rows of positions [0, positions), or as many as there may be, on the stream's device. They are copied there
-// once, in stream order; other streams of the device that use them wait for that.
-RopeRows rope_rows(Stream& stream, const RopeTable& table, std::int64_t positions);
+// once; that has happened when this returns.
+HeldRopeRows rope_rows(Stream& stream, const RopeTable& table, std::int64_t positions);
 
 }  // namespace tandem::ops::TANDEM_KERNELS

@@ -45,7 +45,10 @@ std::unique_ptr<StagingBlock> take_staging(int device, std::size_t bytes) {
         const std::lock_guard lock(all.mutex);
         for (auto at = all.blocks.begin(); at != all.blocks.end(); ++at) {
             if ((*at)->device != device || (*at)->memory.bytes() < bytes) continue;
-            if (cudaEventQuery((*at)->used) != cudaSuccess) continue;
+            if (cudaEventQuery((*at)->used) != cudaSuccess) {
+                cudaGetLastError();  // not ready is no error of whoever asks next
+                continue;
+            }
             std::unique_ptr<StagingBlock> block = std::move(*at);
             all.blocks.erase(at);
             return block;

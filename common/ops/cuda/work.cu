@@ -11,7 +11,8 @@
 namespace tandem::ops::cuda {
 namespace {
 
-constexpr std::size_t kPlainSharedBytes = 48 << 10;  // what a kernel may use without asking
+// What a kernel may use without asking is 48 KiB, what it has by itself (at most half of that) among it.
+constexpr std::size_t kPlainSharedBytes = 24 << 10;
 
 // What a graph would replay are the host's values of now.
 void refuse_capture(const char* op, cudaStream_t stream) {

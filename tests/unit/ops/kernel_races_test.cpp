@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "common/error.h"
+#include "tests/support/guarded_memory.h"
+#include "tests/support/kernel_races.h"
 #include "tests/support/kernels_on_host.h"
 
 namespace tandem {
@@ -171,6 +173,34 @@ __global__ void two_barriers(int* out) {
         __syncthreads();
         out[threadIdx.x] = 2;
     }
+}
+
+TEST(KernelRaces, ScratchThatNobodyWrote) {
+    constexpr std::size_t kBytes = 3 * sizeof(int);
+    auto* const scratch = reinterpret_cast<int*>(tests::guarded_allocate(kBytes));
+    std::vector<int> out(1);
+    fibers::races::begin_scratch(scratch, kBytes);
+    const auto write = [&] {
+        if (threadIdx.x == 0) scratch[0] = 1;
+    };
+    const auto read = [&](int at) {
+        return found([&, at] {
+            if (threadIdx.x == 0) out[0] = scratch[at];
+        });
+    };
+    EXPECT_THAT(read(0), HasSubstr("which nothing has written"));
+    EXPECT_THAT(found(write), IsEmpty());
+    EXPECT_THAT(read(0), IsEmpty());
+    EXPECT_THAT(read(1), HasSubstr("which nothing has written"));
+    EXPECT_THAT(fibers::races::host_reads(scratch, 4), IsEmpty());
+    EXPECT_THAT(fibers::races::host_reads(scratch, 8), HasSubstr("a copy of 8 bytes"));
+    fibers::races::host_writes(scratch + 1, 4);
+    EXPECT_THAT(fibers::races::host_reads(scratch, 8), IsEmpty());
+    EXPECT_THAT(read(1), IsEmpty());
+    EXPECT_THAT(read(2), HasSubstr("which nothing has written"));
+    fibers::races::end_scratch(scratch, kBytes);
+    EXPECT_THAT(read(2), IsEmpty());
+    tests::guarded_free(reinterpret_cast<std::byte*>(scratch));
 }
 
 TEST(KernelRules, BarriersThatPartOfTheThreadsMeet) {
