@@ -1,6 +1,7 @@
 #include "common/comm/nccl/watch.h"
 
 #include <algorithm>
+#include <array>
 
 #include "common/error.h"
 #include "common/log.h"
@@ -10,6 +11,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{20};
 constexpr std::chrono::milliseconds kRollCall{2000};
+constexpr std::size_t kPhaseBytes = 128;
 
 std::vector<std::shared_ptr<Handle>> alive(const std::vector<std::weak_ptr<Handle>>& handles) {
     std::vector<std::shared_ptr<Handle>> list;
@@ -82,7 +84,7 @@ bool Watch::look() {
             return false;
         }
         if (one.deadline.passed() && one.done.poll() == Poll::pending) {
-            abort(fmt::format("{}: {}", one.phase, who_is_late()));
+            abort(fmt::format("{}: {}", one.phase, who_is_late(one.phase)));
             return false;
         }
     }
@@ -90,12 +92,25 @@ bool Watch::look() {
 }
 
 // NCCL does not say who is missing. Every rank that waits too comes to this barrier on the host; who does not
-// is still on its way, or gone.
-std::string Watch::who_is_late() {
+// is still on its way, or gone. If all come, each tells what it waits for.
+std::string Watch::who_is_late(const std::string& phase) {
     try {
         roll_call_->set_timeout(kRollCall);
         roll_call_->barrier();
-        return "not finished within the deadline, although all ranks have called it";
+        std::array<char, kPhaseBytes> mine{};
+        phase.copy(mine.data(), mine.size() - 1);
+        std::vector<std::array<char, kPhaseBytes>> phases(static_cast<std::size_t>(roll_call_->size()));
+        roll_call_->all_gather({reinterpret_cast<const std::byte*>(mine.data()), kPhaseBytes},
+                               {reinterpret_cast<std::byte*>(phases.data()), kPhaseBytes * phases.size()});
+        const bool one_call =
+            std::all_of(phases.begin(), phases.end(), [&](const auto& p) { return p == mine; });
+        if (one_call) return "not finished within the deadline, although all ranks have called it";
+        std::string words;
+        for (std::size_t rank = 0; rank < phases.size(); ++rank) {
+            words += fmt::format("{}rank {} {}in {}", rank == 0 ? "" : ", ", rank, rank == 0 ? "waits " : "",
+                                 phases[rank].data());
+        }
+        return "not finished within the deadline: the ranks are in different calls: " + words;
     } catch (const DeadlineExceeded& error) {
         return fmt::format("{} not there within the deadline", error.peer());
     } catch (const std::exception& error) {

@@ -55,7 +55,7 @@ class Watch {
     void run();
     bool look();  // false: the job is over
     void end_handles() noexcept;
-    std::string who_is_late();
+    std::string who_is_late(const std::string& phase);
 
     std::shared_ptr<Communicator> host_;
     std::shared_ptr<Communicator> roll_call_;

@@ -58,29 +58,43 @@ void mesh_of_groups(const World& world) {
     }
 }
 
-// The order of the list is the order of the group; equal lists give groups of their own, told apart by their
-// calls.
-void splits(const World& world) {
+World reversed_group(const World& world) {
     std::vector<int> reversed;
     for (int r = world->size() - 1; r >= 0; --r) reversed.push_back(r);
-    const auto a = world->split(reversed, "x");
-    const auto b = world->split(reversed, "x");
+    return world->split(reversed, "x");
+}
+
+Work largest(Communicator& comm, std::int64_t& value, Stream& stream) {
+    return comm.all_reduce({reinterpret_cast<std::byte*>(&value), 8}, DType::int64, ReduceOp::max, stream);
+}
+
+// The order of the list is the order of the group; equal lists give groups of their own.
+void splits(const World& world) {
+    const auto a = reversed_group(world);
+    const auto b = reversed_group(world);
     const auto inner = a->split({world->rank()}, "alone");
     expect(a->rank() == world->size() - 1 - world->rank(), "the order of the list is lost");
     expect(inner->size() == 1 && inner->rank() == 0, "a group of one");
     inner->barrier();
+    Stream stream = Stream::make_inline();
+    std::int64_t in_a = world->rank();
+    std::int64_t in_b = 100 + world->rank();
+    largest(*a, in_a, stream).wait(Deadline::after_ms(30'000));
+    largest(*b, in_b, stream).wait(Deadline::after_ms(30'000));
+    expect(in_a == world->size() - 1 && in_b == 100 + world->size() - 1, "groups mixed: {} {}", in_a, in_b);
+}
+
+// Half of the ranks queue b first: were they one group, the calls would mix.
+void splits_in_any_order(const World& world) {
+    const auto a = reversed_group(world);
+    const auto b = reversed_group(world);
     Stream stream_a = Stream::make_worker("a");
     Stream stream_b = Stream::make_worker("b");
     std::int64_t in_a = world->rank();
     std::int64_t in_b = 100 + world->rank();
-    // Half of the ranks queue b first: were they one group, the calls would mix.
-    const auto call = [](Communicator& comm, std::int64_t& value, Stream& stream) {
-        return comm.all_reduce({reinterpret_cast<std::byte*>(&value), 8}, DType::int64, ReduceOp::max,
-                               stream);
-    };
     const bool a_first = world->rank() % 2 == 0;
-    const Work first = a_first ? call(*a, in_a, stream_a) : call(*b, in_b, stream_b);
-    const Work second = a_first ? call(*b, in_b, stream_b) : call(*a, in_a, stream_a);
+    const Work first = a_first ? largest(*a, in_a, stream_a) : largest(*b, in_b, stream_b);
+    const Work second = a_first ? largest(*b, in_b, stream_b) : largest(*a, in_a, stream_a);
     first.wait(Deadline::after_ms(30'000));
     second.wait(Deadline::after_ms(30'000));
     expect(in_a == world->size() - 1 && in_b == 100 + world->size() - 1, "groups mixed: {} {}", in_a, in_b);
@@ -173,6 +187,7 @@ std::vector<Check> order_checks() {
     return {{"barrier_holds", barrier_holds},
             {"mesh_of_groups", mesh_of_groups, 2},
             {"splits", splits},
+            {"splits_in_any_order", splits_in_any_order},
             {"streams_interleave", streams_interleave},
             {"streams_share_a_group", streams_share_a_group},
             {"trims_between_calls", trims_between_calls}};
