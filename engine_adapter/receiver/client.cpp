@@ -142,21 +142,26 @@ class ReceiverClient final : public Engine {
 
 }  // namespace
 
-std::unique_ptr<Engine> connect_receiver(const std::string& address, Deadline deadline,
-                                         std::unique_ptr<GenerationControl> control) {
-    return std::make_unique<ReceiverClient>(Channel::connect(address, deadline), std::move(control),
-                                            deadline);
+namespace {
+
+// Of an engine that is tandem-engine, and how it is paused.
+std::unique_ptr<ReceiverClient> find_receiver(const std::string& url, Deadline deadline) {
+    auto control = std::make_unique<HttpControl>(url);
+    const nlohmann::json info = control->model_info(deadline);
+    const auto tandem = info.find("tandem");
+    if (tandem == info.end() || !tandem->is_object() || !tandem->contains("receiver") ||
+        !tandem->at("receiver").is_string()) {
+        throw TransportError("engine " + url, "connect",
+                             "/model_info names no \"tandem\": {\"receiver\"}: not tandem-engine");
+    }
+    return std::make_unique<ReceiverClient>(
+        Channel::connect(tandem->at("receiver").get<std::string>(), deadline), std::move(control), deadline);
 }
 
-std::vector<std::unique_ptr<Engine>> connect_over_nccl(const std::vector<std::string>& addresses,
-                                                       const NcclOptions& options, Deadline deadline) {
-    std::vector<std::unique_ptr<ReceiverClient>> clients;
+std::vector<std::unique_ptr<Engine>> join(std::vector<std::unique_ptr<ReceiverClient>> clients,
+                                          const NcclOptions& options) {
     std::vector<std::shared_ptr<Connection>> connections;
-    for (const std::string& address : addresses) {
-        clients.push_back(
-            std::make_unique<ReceiverClient>(Channel::connect(address, deadline), nullptr, deadline));
-        connections.push_back(clients.back()->connection());
-    }
+    for (const auto& client : clients) connections.push_back(client->connection());
     const auto group = std::make_shared<NcclGroup>(std::move(connections), options);
     std::vector<std::unique_ptr<Engine>> engines;
     for (auto& client : clients) {
@@ -166,16 +171,33 @@ std::vector<std::unique_ptr<Engine>> connect_over_nccl(const std::vector<std::st
     return engines;
 }
 
+}  // namespace
+
+std::unique_ptr<Engine> connect_receiver(const std::string& address, Deadline deadline,
+                                         std::unique_ptr<GenerationControl> control) {
+    return std::make_unique<ReceiverClient>(Channel::connect(address, deadline), std::move(control),
+                                            deadline);
+}
+
 std::unique_ptr<Engine> connect_tandem(const std::string& url, Deadline deadline) {
-    auto control = std::make_unique<HttpControl>(url);
-    const nlohmann::json info = control->model_info(deadline);
-    const auto tandem = info.find("tandem");
-    if (tandem == info.end() || !tandem->is_object() || !tandem->contains("receiver") ||
-        !tandem->at("receiver").is_string()) {
-        throw TransportError("engine " + url, "connect",
-                             "/model_info names no \"tandem\": {\"receiver\"}: not tandem-engine");
+    return find_receiver(url, deadline);
+}
+
+std::vector<std::unique_ptr<Engine>> connect_over_nccl(const std::vector<std::string>& addresses,
+                                                       const NcclOptions& options, Deadline deadline) {
+    std::vector<std::unique_ptr<ReceiverClient>> clients;
+    for (const std::string& address : addresses) {
+        clients.push_back(
+            std::make_unique<ReceiverClient>(Channel::connect(address, deadline), nullptr, deadline));
     }
-    return connect_receiver(tandem->at("receiver").get<std::string>(), deadline, std::move(control));
+    return join(std::move(clients), options);
+}
+
+std::unique_ptr<Engine> connect_tandem_over_nccl(const std::string& url, const NcclOptions& options,
+                                                 Deadline deadline) {
+    std::vector<std::unique_ptr<ReceiverClient>> one;
+    one.push_back(find_receiver(url, deadline));
+    return std::move(join(std::move(one), options).front());
 }
 
 }  // namespace tandem::engine

@@ -33,4 +33,8 @@ std::unique_ptr<Engine> connect_receiver(const std::string& address, Deadline de
 std::vector<std::unique_ptr<Engine>> connect_over_nccl(const std::vector<std::string>& addresses,
                                                        const NcclOptions& options, Deadline deadline);
 
+// One engine by its URL, which is the only engine rank of its group.
+std::unique_ptr<Engine> connect_tandem_over_nccl(const std::string& url, const NcclOptions& options,
+                                                 Deadline deadline);
+
 }  // namespace tandem::engine

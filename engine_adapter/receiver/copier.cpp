@@ -1,9 +1,16 @@
 #include "engine_adapter/receiver/copier.h"
 
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
 #include "common/ops/checked_copy.h"
 
 namespace tandem::engine {
 namespace {
+
+constexpr std::chrono::microseconds kPause{20};
+constexpr std::size_t kLinkPiece = 16 << 10;
 
 std::size_t source_bytes(const ops::CopyItem& item) {
     return static_cast<std::size_t>(item.rows) * item.from.bytes;
@@ -21,8 +28,9 @@ void Copier::wait_for(const std::vector<SharedEvent>& events) {
     for (const SharedEvent& event : events) event.wait(*stream_);
 }
 
-const std::vector<ops::Checksum>& Copier::copy(Device from, std::size_t count, const Items& item) {
-    if (from.type == DeviceType::cuda) return run_on_gpu(count, item, true);
+const std::vector<ops::Checksum>& Copier::copy(Device from, std::size_t count, const Items& item,
+                                               Incoming* incoming) {
+    if (from.type == DeviceType::cuda) return run_on_gpu(count, item, true, incoming);
     found_.resize(count);
     team_.run(count, [&](std::size_t i) {
         ops::CopyItem one = item(i);
@@ -40,7 +48,8 @@ const std::vector<ops::Checksum>& Copier::read(std::size_t count, const Items& i
     return found_;
 }
 
-const std::vector<ops::Checksum>& Copier::run_on_gpu(std::size_t count, const Items& item, bool linked) {
+const std::vector<ops::Checksum>& Copier::run_on_gpu(std::size_t count, const Items& item, bool linked,
+                                                     Incoming* incoming) {
     found_.resize(count);
     items_.clear();
     std::size_t bytes = 0;
@@ -49,10 +58,37 @@ const std::vector<ops::Checksum>& Copier::run_on_gpu(std::size_t count, const It
         items_.back().checksum = &found_[i];
         bytes += source_bytes(items_.back());
     }
-    if (linked) link_.take(bytes);
+    if (linked) take(bytes, incoming);
+    if (incoming != nullptr) stream_->wait(incoming->arrived());
     ops::checked_copy(*stream_, items_);
+    if (incoming != nullptr) finish(*incoming);
     stream_->synchronize();
     return found_;
+}
+
+// A slow link lets a bucket that comes over another one look after it, too.
+void Copier::take(std::size_t bytes, Incoming* incoming) {
+    if (incoming == nullptr || !link_.limited()) return link_.take(bytes);
+    for (std::size_t left = bytes; left > 0; incoming->meanwhile()) {
+        const std::size_t piece = std::min(left, kLinkPiece);
+        link_.take(piece);
+        left -= piece;
+    }
+}
+
+// What the copies read is not let go of before they are over, whatever is thrown meanwhile.
+void Copier::finish(Incoming& incoming) {
+    try {
+        const Event done = stream_->record();
+        incoming.reading(done);
+        while (done.poll() == Poll::pending) {
+            incoming.meanwhile();
+            std::this_thread::sleep_for(kPause);
+        }
+    } catch (...) {
+        stream_->synchronize();
+        throw;
+    }
 }
 
 }  // namespace tandem::engine

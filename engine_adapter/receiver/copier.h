@@ -8,6 +8,7 @@
 
 #include "common/device/export.h"
 #include "common/ops/batched_copy.h"
+#include "engine_adapter/receiver/incoming.h"
 #include "engine_adapter/receiver/link.h"
 #include "engine_adapter/receiver/team.h"
 #include "engine_adapter/receiver/weight_access.h"
@@ -24,8 +25,10 @@ class Copier {
     void wait_for(const std::vector<SharedEvent>& events);
     using Items = std::function<ops::CopyItem(std::size_t)>;
     // All return when everything is done. The checksums are valid until the next call.
-    // From memory on the CPU, or on the weights' GPU, into the weights.
-    const std::vector<ops::Checksum>& copy(Device from, std::size_t count, const Items& item);
+    // From memory on the CPU, or on the weights' GPU, into the weights. `incoming`: where they come from on
+    // the GPU, if not from mapped regions.
+    const std::vector<ops::Checksum>& copy(Device from, std::size_t count, const Items& item,
+                                           Incoming* incoming = nullptr);
     // Checksums of memory on the weights' device; writes nothing (`to.data` is null).
     const std::vector<ops::Checksum>& read(std::size_t count, const Items& item);
     // From memory on the weights' GPU into the weights, past the link.
@@ -37,7 +40,10 @@ class Copier {
     Link& link() { return link_; }
 
   private:
-    const std::vector<ops::Checksum>& run_on_gpu(std::size_t count, const Items& item, bool linked);
+    const std::vector<ops::Checksum>& run_on_gpu(std::size_t count, const Items& item, bool linked,
+                                                 Incoming* incoming = nullptr);
+    void take(std::size_t bytes, Incoming* incoming);  // over the link
+    void finish(Incoming& incoming);
 
     Device device_;
     WeightAccess access_;

@@ -11,6 +11,7 @@ namespace tandem::engine {
 class Link {
   public:
     explicit Link(double bytes_per_s) : bytes_per_s_(bytes_per_s) {}  // 0: no limit
+    bool limited() const { return bytes_per_s_ > 0; }
     // Waits until `bytes` more have passed. Thread-safe: callers take their turn in order of arrival.
     void take(std::size_t bytes);
 

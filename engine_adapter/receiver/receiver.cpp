@@ -146,7 +146,10 @@ class Receiver::Impl {
         while (ahead_.size() < kMaxAhead && trainer_->readable()) {
             Message message = trainer_->receive("request", Deadline::after(kFrameDeadline));
             if (wire::string_field(message.header, "op") == "here") {
-                send({{"id", wire::integer_field(message.header, "id", 1)}, {"ok", true}}, {});
+                send({{"id", wire::integer_field(message.header, "id", 1)},
+                      {"ok", true},
+                      {"busy", !requests_.waits_for_bytes()}},
+                     {});
             } else {
                 ahead_.push_back(std::move(message));
             }
@@ -154,6 +157,7 @@ class Receiver::Impl {
         lost_ = false;
         if (std::any_of(ahead_.begin(), ahead_.end(), [](const Message& m) { return moves_on(m.header); }))
             throw Error("the trainer gave up what it had announced");
+        requests_.foresee(ahead_);
     }
 
     // What was sent is no message: says so, and ends the connection.

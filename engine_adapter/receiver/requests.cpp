@@ -11,6 +11,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t kMaxRegionBytes = std::int64_t{1} << 46;
+constexpr std::int64_t kMaxBuckets = std::int64_t{1} << 30;
 
 template <typename T>
 std::vector<T> list_of(const Message& message, const char* count) {
@@ -27,18 +28,35 @@ json milliseconds(double ms) {
     return {{"ms", ms}};
 }
 
+Announced announced_by(const json& header) {
+    return {wire::integer_field(header, "id", 1),
+            static_cast<int>(std::min<std::int64_t>(wire::integer_field(header, "index", 0), kMaxBuckets)),
+            wire::form_from_name(wire::string_field(header, "form")), wire::deadline_field(header)};
+}
+
 class OverNccl final : public Incoming {
   public:
-    OverNccl(NcclMember& member, NcclForm form, Deadline deadline, const std::function<void()>& look)
-        : member_(member), form_(form), deadline_(deadline), look_(look) {}
-    void bring(int bucket) override { member_.bring(bucket, form_, deadline_, look_); }
+    OverNccl(NcclMember& member, const Announced& announced, const std::function<void()>& look, bool& waits)
+        : member_(member), announced_(announced), look_(look), waits_(waits) {}
+    ~OverNccl() override { waits_ = false; }
+    OverNccl(const OverNccl&) = delete;
+    OverNccl& operator=(const OverNccl&) = delete;
+    void bring(int) override {
+        waits_ = true;
+        member_.bring(announced_, look_);
+        waits_ = false;
+        look_();  // what comes next is on its way before this one is copied
+    }
     const std::byte* at(const Transfer& t) const override { return member_.at(t.region, t.from); }
+    Event arrived() const override { return member_.arrived(); }
+    void reading(const Event& done) override { member_.reading(done); }
+    void meanwhile() override { look_(); }
 
   private:
     NcclMember& member_;
-    const NcclForm form_;
-    const Deadline deadline_;
+    const Announced announced_;
     const std::function<void()>& look_;
+    bool& waits_;
 };
 
 }  // namespace
@@ -80,7 +98,7 @@ json Requests::answer(Message& message, std::vector<std::byte>& payload) {
     } else if (op == "leave") {
         member_.leave();
     } else if (op == "here") {
-        // it is
+        return {{"busy", false}};
     } else if (op == "checksums") {
         const std::vector<ops::Checksum> all = updater_.checksums();
         const ConstSpan bytes = wire::as_bytes(std::span<const ops::Checksum>(all));
@@ -145,9 +163,28 @@ json Requests::bucket(const Message& message) {
     const std::int64_t index = wire::integer_field(message.header, "index", 0);
     const std::vector<ops::Checksum> checksums = checksums_of(message);
     if (!over_nccl_) return milliseconds(updater_.bucket(index, checksums));
-    OverNccl incoming(member_, wire::form_from_name(wire::string_field(message.header, "form")),
-                      wire::deadline_field(message.header), look_);
-    return milliseconds(updater_.bucket(index, checksums, &incoming));
+    try {
+        OverNccl incoming(member_, announced_by(message.header), look_, waits_for_bytes_);
+        return milliseconds(updater_.bucket(index, checksums, &incoming));
+    } catch (...) {
+        member_.drop();  // the trainer ends the group when it hears of this; what else is on its way is lost
+        throw;
+    }
+}
+
+void Requests::foresee(const std::deque<Message>& next) {
+    if (!over_nccl_ || !member_.joined()) return;
+    for (const Message& message : next) {
+        Announced announced;
+        try {
+            if (wire::string_field(message.header, "op") != "bucket") return;
+            announced = announced_by(message.header);
+        } catch (const MalformedMessage&) {
+            return;  // to be refused in its turn
+        }
+        if (static_cast<std::size_t>(announced.bucket) >= updater_.plan().buckets()) return;  // likewise
+        if (!member_.start(announced, look_)) return;
+    }
 }
 
 void Requests::lose_trainer(const std::string& reason) {

@@ -1,6 +1,7 @@
 // A trainer's message (transport/shm/wire.h) turned into a call of the updater, and its result into a reply.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -27,6 +28,10 @@ class Requests {
     // The reply's fields; fills its payload. Throws MalformedMessage when the message makes no sense, and
     // whatever the updater throws.
     nlohmann::json answer(Message& message, std::vector<std::byte>& payload);
+    // While answer() waits: what the trainer has said since, in order. Buckets at its head that come over
+    // NCCL are taken into rooms that are free. Throws when that fails.
+    void foresee(const std::deque<Message>& next);
+    bool waits_for_bytes() const { return waits_for_bytes_; }
     void lose_trainer(const std::string& reason);  // what belongs to it ends
 
   private:
@@ -46,6 +51,7 @@ class Requests {
     const std::function<void()> look_;
     NcclMember member_;
     bool over_nccl_ = false;  // what is attached
+    bool waits_for_bytes_ = false;
 };
 
 }  // namespace tandem::engine

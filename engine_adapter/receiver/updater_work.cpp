@@ -25,9 +25,10 @@ void Updater::copy_verified(std::int64_t index, std::span<const ops::Checksum> c
     if (incoming != nullptr) incoming->bring(static_cast<int>(index));
     write_own_memory();
     copier_.wait_for(attached_->written());
-    const auto& found = copier_.copy(attached_->device(), transfers.size(), [&](std::size_t i) {
+    const auto copy_of = [&](std::size_t i) {
         return attached_->copy_of(transfers[i], incoming != nullptr ? incoming->at(transfers[i]) : nullptr);
-    });
+    };
+    const auto& found = copier_.copy(attached_->device(), transfers.size(), copy_of, incoming);
     for (std::size_t i = 0; i < transfers.size(); ++i) {
         if (found[i] == checksums[i]) continue;
         throw ProtocolError(

@@ -1,6 +1,7 @@
 #include "engine_adapter/transport/nccl/group.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "common/comm/gpu_identity.h"
 #include "common/comm/host_identity.h"
@@ -41,7 +42,7 @@ NcclGroup::NcclGroup(std::vector<std::shared_ptr<Connection>> engines, NcclOptio
 
 NcclGroup::~NcclGroup() {
     if (!handle_) return;
-    if (!in_flight_.empty()) {
+    if (!in_flight_.empty() || std::uncaught_exceptions() > 0) {
         give_up("the trainer ended");
         return;
     }
@@ -269,26 +270,31 @@ void NcclGroup::give_up(const std::string& reason) noexcept {
     }
 }
 
-void NcclGroup::blame_silent(const std::string& phase, const std::string& reason) {
-    const std::vector<std::string> silent = silent_engines();
+void NcclGroup::blame_late(const std::string& phase, const std::string& reason) {
+    const RollCall call = roll_call();
     give_up(reason);
-    if (silent.empty()) return;
-    std::string who = silent.front();
-    for (std::size_t i = 1; i < silent.size(); ++i) who += ", " + silent[i];
-    throw DeadlineExceeded(who, phase, "no answer within the deadline, nor to a roll call", true);
+    const bool silent = !call.silent.empty();
+    const std::vector<std::string>& names = silent ? call.silent : call.busy;
+    if (names.empty()) return;
+    std::string who = names.front();
+    for (std::size_t i = 1; i < names.size(); ++i) who += ", " + names[i];
+    throw DeadlineExceeded(who, phase,
+                           silent ? "no answer within the deadline, nor to a roll call"
+                                  : "still at work on what came before at the deadline",
+                           true);
 }
 
 void NcclGroup::late(const std::string& waited_for, const std::string& phase) {
-    blame_silent(phase, phase + " is late");
+    blame_late(phase, phase + " is late");
     throw DeadlineExceeded(waited_for, phase,
                            "no answer within the deadline; every engine rank still listens", true);
 }
 
-// NCCL does not say who is missing. An engine rank answers this also while it waits for bytes.
-std::vector<std::string> NcclGroup::silent_engines() {
+// NCCL does not say who is missing. An engine rank answers this also while it waits for bytes or copies them.
+NcclGroup::RollCall NcclGroup::roll_call() {
     const Deadline deadline = Deadline::after(kRollCall);
     std::vector<std::int64_t> requests(engines_.size(), -1);
-    std::vector<std::string> silent;
+    RollCall call;
     for (std::size_t e = 0; e < engines_.size(); ++e) {
         try {
             requests[e] = engines_[e].connection->post({{"op", "here"}}, {}, {}, "roll call", deadline);
@@ -296,14 +302,16 @@ std::vector<std::string> NcclGroup::silent_engines() {
         }
     }
     for (std::size_t e = 0; e < engines_.size(); ++e) {
+        Connection& one = *engines_[e].connection;
         try {
-            if (requests[e] < 0) throw TransportError(engines_[e].connection->peer(), "roll call", "gone");
-            engines_[e].connection->wait(requests[e], "roll call", deadline);
+            if (requests[e] < 0) throw TransportError(one.peer(), "roll call", "gone");
+            const Message reply = one.wait(requests[e], "roll call", deadline);
+            if (reply.header.value("busy", false)) call.busy.push_back(one.peer());
         } catch (const std::exception&) {
-            silent.push_back(engines_[e].connection->peer());
+            call.silent.push_back(one.peer());
         }
     }
-    return silent;
+    return call;
 }
 
 }  // namespace tandem::engine

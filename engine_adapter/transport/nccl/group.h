@@ -32,7 +32,7 @@ class NcclGroup {
   public:
     // The engine ranks in their order. Throws InvalidArgument: not on a GPU, no engine.
     NcclGroup(std::vector<std::shared_ptr<Connection>> engines, NcclOptions options);
-    ~NcclGroup();  // the orderly end where nothing is in flight
+    ~NcclGroup();  // the orderly end where nothing is in flight and nothing was thrown
     NcclGroup(const NcclGroup&) = delete;
     NcclGroup& operator=(const NcclGroup&) = delete;
 
@@ -56,8 +56,9 @@ class NcclGroup {
     // NCCL failed, the group has ended, or any engine rank is gone.
     void attend(int engine, std::int64_t request, const std::string& phase, Deadline deadline);
     // An engine rank's deadline has passed: throws DeadlineExceeded with the names of those who do not
-    // answer, if there are any; else returns, with the group ended.
-    void blame_silent(const std::string& phase, const std::string& reason);
+    // answer, or else of those who are busy with what came before, if there are any; else returns. The group
+    // has then ended.
+    void blame_late(const std::string& phase, const std::string& reason);
     // The bucket has been taken; returns when NCCL has done with its memory, which is the caller's again.
     // Throws DeadlineExceeded.
     void finished(int engine, int bucket, Deadline deadline);
@@ -96,7 +97,10 @@ class NcclGroup {
     // Ends the group, then throws DeadlineExceeded with the names of those who do not answer at all, or else
     // of `waited_for`.
     [[noreturn]] void late(const std::string& waited_for, const std::string& phase);
-    std::vector<std::string> silent_engines();
+    struct RollCall {  // names of engine ranks
+        std::vector<std::string> silent, busy;
+    };
+    RollCall roll_call();
 
     NcclOptions options_;
     std::vector<Member> engines_;

@@ -21,8 +21,13 @@ using comm::nccl::Result;
 constexpr std::chrono::microseconds kFirstPause{10};
 constexpr std::chrono::microseconds kLongestPause{200};
 constexpr std::chrono::milliseconds kLook{10};  // at the channel and at NCCL's state
-constexpr int kTrainer = 0;                     // its rank
+constexpr std::size_t kRooms = 2;
+constexpr int kTrainer = 0;  // its rank
 constexpr const char* kPeer = "trainer rank 0";
+
+std::string phase_of(const Announced& announced) {
+    return "load bucket " + std::to_string(announced.bucket);
+}
 
 }  // namespace
 
@@ -48,16 +53,19 @@ void NcclMember::join(const comm::nccl::UniqueId& id, int rank, int size, Deadli
 
 void NcclMember::leave() {
     if (!handle_) return;
+    if (!coming_.empty()) return drop();  // it would wait for what the trainer will not send
     api().native_stream(*stream_);
     handle_.reset();
 }
 
 void NcclMember::drop() noexcept {
+    coming_.clear();
+    here_ = {};
     if (!handle_) return;
     handle_->abort();
     handle_.reset();
     try {
-        stream_->synchronize();  // nothing writes to the room any more
+        stream_->synchronize();  // nothing writes to the rooms any more
     } catch (const std::exception& error) {
         spdlog::warn("receiver: {}", error.what());
     }
@@ -72,56 +80,100 @@ void NcclMember::prepare(const TransferPlan& plan) {
             runs_of(std::span(plan.transfers).subspan(plan.first[b], plan.first[b + 1] - plan.first[b])));
         largest = std::max(largest, buckets.back().bytes);
     }
-    if (largest > 0) room_ = ExportArena::create(device_, largest, "receiver.nccl");
+    std::vector<Room> rooms(std::min(kRooms, std::max<std::size_t>(buckets.size(), 1)));
+    for (Room& room : rooms) {
+        if (largest > 0) room.memory = ExportArena::create(device_, largest, "receiver.nccl");
+    }
     buckets_ = std::move(buckets);
+    rooms_ = std::move(rooms);
 }
 
 void NcclMember::forget() {
-    here_ = nullptr;
+    if (!coming_.empty()) drop();  // nothing writes to memory that goes
+    here_ = {};
     buckets_.clear();
-    room_ = {};
+    rooms_.clear();
+    next_room_ = 0;
 }
 
-void NcclMember::bring(int bucket, NcclForm form, Deadline deadline, const Check& check) {
-    const trace::Scope scope("receive bucket " + std::to_string(bucket), "copy");
-    const std::string phase = "load bucket " + std::to_string(bucket);
-    if (!handle_) throw ProtocolError(phase + " over NCCL before a group was joined");
+const Runs& NcclMember::runs_of_bucket(int bucket) const {
     require(bucket >= 0 && static_cast<std::size_t>(bucket) < buckets_.size(), "bucket {} of {}", bucket,
             buckets_.size());
-    here_ = &buckets_[static_cast<std::size_t>(bucket)];
-    if (here_->list.empty()) return;
+    return buckets_[static_cast<std::size_t>(bucket)];
+}
+
+bool NcclMember::start(const Announced& next, const Check& check) {
+    if (!handle_) throw ProtocolError(phase_of(next) + " over NCCL before a group was joined");
+    const auto known = [&](const Coming& one) { return one.announced.request == next.request; };
+    if (std::any_of(coming_.begin(), coming_.end(), known) || runs_of_bucket(next.bucket).list.empty())
+        return true;
+    if (launching_) return false;  // `check` asks while NCCL is about to launch
+    if (coming_.size() + (here_.runs != nullptr ? 1 : 0) >= rooms_.size()) return false;
+    Room& room = rooms_[next_room_];
+    launching_ = true;
     try {
-        const auto native = api().native_stream(*stream_);
-        handle_->launch(
-            phase, deadline,
-            [&](const Api& api, Comm comm) {
-                for (const Run& run : here_->list) {
-                    std::byte* to = room_.data() + run.packed;
-                    const Result result =
-                        form == NcclForm::broadcast
-                            ? api.broadcast(to, to, run.bytes, comm::nccl::Type::uint8, kTrainer, comm,
-                                            native)
-                            : api.recv(to, run.bytes, comm::nccl::Type::uint8, kTrainer, comm, native);
-                    if (result != Result::success && result != Result::in_progress) return result;
-                }
-                return Result::success;
-            },
-            check);
-        await(stream_->record(), phase, deadline, check);
+        stream_->wait(room.read);
+        receive(next, room, check);
+        coming_.push_back({next, next_room_, stream_->record()});
+        launching_ = false;
+    } catch (...) {
+        launching_ = false;
+        drop();
+        throw;
+    }
+    next_room_ = (next_room_ + 1) % rooms_.size();
+    return true;
+}
+
+void NcclMember::receive(const Announced& next, const Room& room, const Check& check) {
+    const auto native = api().native_stream(*stream_);
+    handle_->launch(
+        phase_of(next), next.deadline,
+        [&](const Api& api, Comm comm) {
+            for (const Run& run : runs_of_bucket(next.bucket).list) {
+                std::byte* to = room.memory.data() + run.packed;
+                const Result result =
+                    next.form == NcclForm::broadcast
+                        ? api.broadcast(to, to, run.bytes, comm::nccl::Type::uint8, kTrainer, comm, native)
+                        : api.recv(to, run.bytes, comm::nccl::Type::uint8, kTrainer, comm, native);
+                if (result != Result::success && result != Result::in_progress) return result;
+            }
+            return Result::success;
+        },
+        check);
+}
+
+void NcclMember::bring(const Announced& next, const Check& check) {
+    const trace::Scope scope("receive bucket " + std::to_string(next.bucket), "copy");
+    here_ = {};
+    const bool started = start(next, check);
+    require(started && !coming_.empty() && coming_.front().announced.request == next.request,
+            "{}: another bucket was announced first", phase_of(next));
+    const Coming coming = coming_.front();
+    try {
+        await(coming, check);
     } catch (...) {
         drop();
         throw;
     }
+    coming_.pop_front();
+    here_ = {&runs_of_bucket(next.bucket), coming.room, coming.arrived};
 }
 
-void NcclMember::await(const Event& done, const std::string& phase, Deadline deadline, const Check& check) {
+void NcclMember::await(const Coming& coming, const Check& check) {
+    const std::string phase = phase_of(coming.announced);
+    const Event& done = coming.arrived;
+    const Deadline deadline = coming.announced.deadline;
+    const auto require_well = [&] {
+        const Result state = handle_->state();
+        if (state != Result::success && state != Result::in_progress)
+            Handle::fail(api(), state, phase, handle_->last_error());
+    };
     auto look = std::chrono::steady_clock::now() + kLook;
     for (auto pause = kFirstPause; done.poll() == Poll::pending; pause = std::min(2 * pause, kLongestPause)) {
         if (std::chrono::steady_clock::now() >= look) {
             check();
-            const Result state = handle_->state();
-            if (state != Result::success && state != Result::in_progress)
-                Handle::fail(api(), state, phase, handle_->last_error());
+            require_well();
             if (deadline.passed())
                 throw DeadlineExceeded(kPeer, phase, "its bytes did not come over NCCL within the deadline");
             look = std::chrono::steady_clock::now() + kLook;
@@ -129,11 +181,18 @@ void NcclMember::await(const Event& done, const std::string& phase, Deadline dea
         std::this_thread::sleep_for(pause);
     }
     done.wait(deadline);  // rethrows the stream's error
+    require_well();       // a receive that failed is over, too
 }
 
 const std::byte* NcclMember::at(std::uint32_t region, std::uint64_t offset) const {
-    require(here_ != nullptr, "no bucket has been brought");
-    return room_.data() + here_->packed(region, offset);
+    require(here_.runs != nullptr, "no bucket has been brought");
+    return rooms_[here_.room].memory.data() + here_.runs->packed(region, offset);
+}
+
+void NcclMember::reading(const Event& done) {
+    require(here_.runs != nullptr, "no bucket has been brought");
+    rooms_[here_.room].read = done;
+    here_ = {};
 }
 
 }  // namespace tandem::engine

@@ -60,7 +60,7 @@ double NcclTransport::wait(int bucket, Deadline deadline) {
     } catch (const DeadlineExceeded& error) {
         drop(bucket);
         // Of bytes that did not come an engine knows only that; another one may have held them up.
-        if (!group_->broken()) group_->blame_silent(phase_of(bucket), error.what());
+        if (!group_->broken()) group_->blame_late(phase_of(bucket), error.what());
         throw;
     } catch (const std::exception& error) {
         group_->give_up(error.what());

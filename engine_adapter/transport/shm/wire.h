@@ -13,7 +13,8 @@
 //   join          unique_id, rank,                          (this rank is in that NCCL group)
 //                 size, patience_ms
 //   leave                                                   (and out of it)
-//   here                                                    (also while another request waits for NCCL)
+//   here                                                    busy: with an earlier request, and not in
+//                                                           waiting for bytes (answered meanwhile)
 //   release                                                 (the regions are let go)
 //   probe         offset, bytes,                            ms
 //                 piece_bytes

@@ -203,8 +203,9 @@ TEST_F(NcclEngines, AnInitThatIsRefusedSaysWhy) {
     push(2);
 }
 
-// The second is slow with bucket 0, so nobody gets bucket 1: the deadline of the first names the second.
-TEST_F(NcclEngines, WhoIsLateIsNamed) {
+// The first has bucket 1 while the second has not copied a byte of bucket 0: it takes part in the broadcast
+// meanwhile.
+TEST_F(NcclEngines, TheNextBucketComesBeforeThisOneIsCopied) {
     start(200e3);
     attach();
     begin(2);
@@ -213,8 +214,24 @@ TEST_F(NcclEngines, WhoIsLateIsNamed) {
         load(1, bucket);
     }
     clients_[0]->wait_loaded(0, soon());
-    const std::string error = error_of([&] { clients_[0]->wait_loaded(1, Deadline::after_ms(200)); });
-    EXPECT_THAT(error, AllOf(HasSubstr("load bucket 1 with engine " + engines_[1]->address()),
+    clients_[0]->wait_loaded(1, soon());
+    EXPECT_EQ(engines_[1]->weights(0), std::vector<std::byte>(2 * kHalf));
+    abort_both();
+}
+
+// The second is slow with bucket 0 and holds bucket 1, so nobody gets bucket 2: the deadline of the first
+// names the second.
+TEST_F(NcclEngines, WhoIsLateIsNamed) {
+    start(200e3);
+    attach();
+    begin(2);
+    for (const int bucket : {0, 1, 2}) {
+        load(0, bucket);
+        load(1, bucket);
+    }
+    for (const int bucket : {0, 1}) clients_[0]->wait_loaded(bucket, soon());
+    const std::string error = error_of([&] { clients_[0]->wait_loaded(2, Deadline::after_ms(200)); });
+    EXPECT_THAT(error, AllOf(HasSubstr("load bucket 2 with engine " + engines_[1]->address()),
                              Not(HasSubstr(engines_[0]->address()))));
     abort_both();
 }
@@ -224,13 +241,13 @@ TEST_F(NcclEngines, WhoIsLateIsNamedWhateverTheOthersSay) {
     start(200e3);
     attach();
     begin(2);
-    for (const int bucket : {0, 1}) {
+    for (const int bucket : {0, 1, 2}) {
         load(0, bucket, Deadline::after_ms(300));
         load(1, bucket);
     }
-    clients_[0]->wait_loaded(0, soon());
-    const std::string error = error_of([&] { clients_[0]->wait_loaded(1, soon()); });
-    EXPECT_THAT(error, AllOf(HasSubstr("load bucket 1 with engine " + engines_[1]->address()),
+    for (const int bucket : {0, 1}) clients_[0]->wait_loaded(bucket, soon());
+    const std::string error = error_of([&] { clients_[0]->wait_loaded(2, soon()); });
+    EXPECT_THAT(error, AllOf(HasSubstr("load bucket 2 with engine " + engines_[1]->address()),
                              Not(HasSubstr("trainer"))));
     abort_both();
 }
