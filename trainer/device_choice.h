@@ -7,12 +7,13 @@
 namespace tandem::trainer {
 
 // Ranks of a host take its GPUs in turn, and share them where there are fewer; the engine takes the GPU after
-// the last rank's.
-Device device_of_rank(const RunConfig& config, int local_rank);
+// the last rank's. With sync.transport = nccl the engine that a run starts has a GPU for itself: the last
+// one, where the ranks of its host would take all.
+Device device_of_rank(const RunConfig& config, int rank, int local_rank);
 Device device_of_engine(const RunConfig& config);
 
-// Throws ConfigError, naming run.device, when there is no GPU that can be used, or a key that a GPU does not
-// know yet.
+// Throws ConfigError, naming run.device, when there is no GPU that can be used, or the key that the device
+// does not know (sync.mode, sync.transport).
 void check_device(const RunConfig& config, const config::Schema& schema);
 
 }  // namespace tandem::trainer

@@ -68,9 +68,10 @@ class PolicySource final : public sync::WeightSource {
 // Whether a GPU's weights go to the engine through the host's memory, and why; empty: they stay on the GPU.
 // `engine` is rank 0's, none elsewhere. Collective.
 std::string detour(comm::Communicator& world, const Policy& policy, const engine::Engine* engine,
-                   sync::Mode mode) {
+                   const RunConfig& config) {
     if (policy.device().type == DeviceType::cpu) return {};
-    if (mode == sync::Mode::delta) return "mode delta compares on the CPU";
+    if (config.sync.mode == "delta") return "mode delta compares on the CPU";
+    if (config.sync.transport == "shm") return "sync.transport is shm";
     const auto here = static_cast<std::uint64_t>(std::hash<std::string>()(comm::host_identity()));
     const bool off_gpu = engine != nullptr && engine->capabilities().device.type == DeviceType::cpu;
     using Seat = std::array<std::uint64_t, 2>;
@@ -102,10 +103,21 @@ sync::SessionOptions session_options(const RunConfig& config) {
 
 // Buckets that the cost model chooses for this machine may differ from the defaults that are assumed here.
 std::map<std::string, std::int64_t> memory_of_sync(const RunConfig& config, const model::ModelConfig& model) {
-    const bool on_gpu = config.run.device == "cuda" && config.sync.mode != "delta";
+    const bool on_gpu = config.syncs_from_gpu();
     const sync::SessionOptions options =
         sync::choose(session_options(config), on_gpu ? Device{DeviceType::cuda, 0} : Device{});
     return sync_memory(config, model, options.bucket_bytes, options.depth);
+}
+
+std::unique_ptr<engine::Engine> connect_engine(const std::string& url, const Policy& policy,
+                                               const RunConfig& config, Deadline deadline) {
+    if (config.sync.transport != "nccl") return engine::connect_tandem(url, deadline);
+    engine::NcclOptions options{.device = policy.device()};
+    spdlog::info("weights go from {} to the engine over NCCL", to_string(policy.device()));
+    if (config.sync.nccl_form != "auto") {
+        options.form = config.sync.nccl_form == "send" ? engine::NcclForm::send : engine::NcclForm::broadcast;
+    }
+    return engine::connect_tandem_over_nccl(url, options, deadline);
 }
 
 SyncPort connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& policy,
@@ -120,8 +132,12 @@ SyncPort connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& p
         double speed_of_light_ms = 0;
     };
     std::unique_ptr<engine::Engine> engine;
-    if (world->rank() == 0) engine = engine::connect_tandem(engine_url, Deadline::after(patience));
-    const std::string why = detour(*world, policy, engine.get(), options.mode);
+    if (world->rank() == 0) engine = connect_engine(engine_url, policy, config, Deadline::after(patience));
+    const std::string why = detour(*world, policy, engine.get(), config);
+    if (!why.empty() && config.syncs_from_gpu() && config.sync.transport != "auto") {
+        throw Error(fmt::format("sync.transport: {} cannot take the weights from {}: {}; use auto",
+                                config.sync.transport, to_string(policy.device()), why));
+    }
     if (!why.empty() && world->rank() == 0)
         spdlog::info("weights go from {} to the engine through the host: {}", to_string(policy.device()),
                      why);

@@ -112,8 +112,8 @@ void run_rank(const RunConfig& c, const config::Schema& schema,
     ops::set_compute_threads(threads_per_rank(world->size()));
     world->set_timeout(std::chrono::duration_cast<std::chrono::milliseconds>(seconds(c.run.deadline_s)));
 
-    const Device device =
-        device_of_rank(c, comm::launched_as_rank() ? comm::rank_environment().local_rank : 0);
+    const int local_rank = comm::launched_as_rank() ? comm::rank_environment().local_rank : 0;
+    const Device device = device_of_rank(c, world->rank(), local_rank);
     const auto mesh = DeviceMesh::create(
         comm::for_device(world, device),
         {static_cast<int>(c.mesh.dp_replicate), static_cast<int>(c.dp_shard()), static_cast<int>(c.mesh.cp)},
@@ -170,10 +170,19 @@ void run_rank(const RunConfig& c, const config::Schema& schema,
     };
     const double product_rate =
         measure_product_rate(*world, options.device, dtype_from_name(c.train.compute_dtype));
-    const LoopResult result = run_loop(c,
-                                       {*world, *task, learner, rollouts, publish, weights_match, recorder,
-                                        &policy.config(), product_rate, checkpoint},
-                                       start);
+    const auto loop = [&] {
+        try {
+            return run_loop(c,
+                            {*world, *task, learner, rollouts, publish, weights_match, recorder,
+                             &policy.config(), product_rate, checkpoint},
+                            start);
+        } catch (const std::exception& error) {
+            world->abort(
+                error.what());  // now: letting go of a GPU's memory may wait for an engine that hangs
+            throw;
+        }
+    };
+    const LoopResult result = loop();
     {
         const MemoryPhase phase("checkpoint");
         const Policy::Residence there(policy);

@@ -10,7 +10,7 @@ std::map<std::string, std::int64_t> sync_memory(const RunConfig& c, const model:
     const auto element = static_cast<std::int64_t>(dtype_size(dtype_from_name(c.engine.dtype)));
     const std::int64_t weights = model.parameter_count() * element;
     const auto bucket = static_cast<std::int64_t>(bucket_bytes);
-    const bool on_gpu = c.run.device == "cuda" && c.sync.mode != "delta";
+    const bool on_gpu = c.syncs_from_gpu();
 
     std::map<std::string, std::int64_t> result;
     // Rank 0 broadcasts from private memory, which goes through two windows of 2 MiB.
@@ -23,8 +23,9 @@ std::map<std::string, std::int64_t> sync_memory(const RunConfig& c, const model:
     if (c.sync.mode == "delta") {
         result["staging"] = depth * std::min(weights, bucket);
         result["delta base"] = weights / c.world_size();
-        if (c.run.device == "cuda") result["sync mirror"] = model.parameter_count() * 4 / c.shard_ranks();
     }
+    if (c.run.device == "cuda" && !on_gpu)
+        result["sync mirror"] = model.parameter_count() * 4 / c.shard_ranks();
     return result;
 }
 

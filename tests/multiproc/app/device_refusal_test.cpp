@@ -109,5 +109,14 @@ TEST_F(Refusal, OfTheEngineAlone) {
     }
 }
 
+// An engine that somebody else has started on the trainer's GPU: only NCCL's group finds out.
+TEST_F(Refusal, OfNcclOnOneGpu) {
+    EngineBeside engine("");
+    EXPECT_THAT(failure({"mesh.dp=2", "mesh.cp=1", "sync.transport=nccl", "engine.url=" + engine.url()}, ""),
+                AllOf(HasSubstr("sync set-up failed"), HasSubstr("NCCL refuses two ranks on one GPU"),
+                      HasSubstr("cuda_ipc")));
+    EXPECT_TRUE(engine.running());
+}
+
 }  // namespace
 }  // namespace tandem::test
