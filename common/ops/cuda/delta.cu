@@ -1,25 +1,30 @@
-// Deltas: a thread compares eight elements, which are a byte of the bitmap; a scan over tiles says where each
-// tile's values and gaps go, the host chooses the encoding, and a second pass writes it. The choice and the
-// bytes are those of the CPU.
+// Deltas: a warp compares 1024 elements in accesses that lie side by side; then a thread has 32 of them, a
+// word of the bitmap. A scan over tiles says where each tile's values and gaps go, the host chooses the
+// encoding, and a second pass writes it. The choice and the bytes are those of the CPU.
 #include "common/error.h"
 #include "common/ops/cuda/backend.cuh"
 #include "common/ops/cuda/elements.cuh"
 #include "common/ops/cuda/reduce.cuh"
 #include "common/ops/cuda/work.cuh"
 #include "common/ops/shared/delta_codec.h"
+#include "common/ops/shared/divider.h"
 
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kTile = kThreads * kVector;
+constexpr int kOfThread = 32;  // elements
+constexpr int kGroups = kOfThread / static_cast<int>(kVector);
+constexpr std::int64_t kTile = kThreads * kOfThread;
 constexpr int kScanThreads = 256;
 
 struct Source {
     const std::byte* data;
     std::int64_t stride, row_elements, elements;
     bool is_bfloat16, vector;
-    bool wide;  // elements of four bytes, else two
+    bool wide;                  // elements of four bytes, else two
+    bool whole;                 // vector, and the base is aligned too
+    shared::Divider row_units;  // eight elements of a row, where there are several and they are whole
 };
 
 // Positions of changed elements of a tile, -1: none; then what the scan makes of them.
@@ -61,21 +66,21 @@ __device__ __forceinline__ std::uint32_t element(const std::byte* from, bool wid
                 : reinterpret_cast<const std::uint16_t*>(from)[at];
 }
 
-__device__ __forceinline__ std::int64_t block_exclusive_max(std::int64_t value, std::int64_t* room,
-                                                            std::int64_t& total) {
+template <typename T>
+__device__ __forceinline__ T block_exclusive_max(T value, T* room, T& total) {
     const int warps = static_cast<int>(blockDim.x) / 32;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    std::int64_t inclusive = value;
+    T inclusive = value;
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
-        const std::int64_t other = __shfl_up_sync(kAllLanes, inclusive, static_cast<unsigned>(step));
+        const T other = __shfl_up_sync(kAllLanes, inclusive, static_cast<unsigned>(step));
         if (lane >= step && other > inclusive) inclusive = other;
     }
-    const std::int64_t below = __shfl_up_sync(kAllLanes, inclusive, 1u);
+    const T below = __shfl_up_sync(kAllLanes, inclusive, 1u);
     if (lane == 31) room[warp] = inclusive;
     __syncthreads();
-    std::int64_t before = lane == 0 ? -1 : below;
+    T before = lane == 0 ? -1 : below;
     total = -1;
     for (int i = 0; i < warps; ++i) {
         if (i < warp && room[i] > before) before = room[i];
@@ -85,60 +90,172 @@ __device__ __forceinline__ std::int64_t block_exclusive_max(std::int64_t value, 
     return before;
 }
 
-// What the byte of a thread holds: the changes of elements [at, at + 8).
-struct Changes {
-    std::int64_t first = -1, last = -1;
-    std::uint64_t inner_gap_bytes = 0;  // of all but the first
+__device__ __forceinline__ int lowest_bit(std::uint32_t bits) {
+#if defined(__CUDA_ARCH__)
+    return __ffs(static_cast<int>(bits)) - 1;
+#else
+    return __builtin_ctz(bits);
+#endif
+}
+__device__ __forceinline__ int highest_bit(std::uint32_t bits) {
+#if defined(__CUDA_ARCH__)
+    return 31 - __clz(static_cast<int>(bits));
+#else
+    return 31 - __builtin_clz(bits);
+#endif
+}
 
-    __device__ Changes(std::uint32_t bits, std::int64_t at) {
-        for (int i = 0; i < 8; ++i) {
-            if ((bits >> i & 1u) == 0) continue;
-            if (first < 0) {
-                first = at + i;
-            } else {
-                inner_gap_bytes += shared::gap_bytes(static_cast<std::uint64_t>(at + i - last - 1));
-            }
-            last = at + i;
-        }
+// What the word of a thread holds: the changes of elements [at, at + 32), counted from where the tile begins.
+struct Changes {
+    int first = -1, last = -1, count = 0;
+
+    __device__ Changes(std::uint32_t bits, int at) {
+        if (bits == 0) return;
+        first = at + lowest_bit(bits);
+        last = at + highest_bit(bits);
+        count = __popc(bits);
+    }
+    // Of all gaps when `previous` is the change before; the inner ones are below 255, a byte each.
+    __device__ std::uint64_t gap_bytes(std::int64_t previous, std::int64_t begin) const {
+        if (count == 0) return 0;
+        return static_cast<std::uint64_t>(count - 1) +
+               shared::gap_bytes(static_cast<std::uint64_t>(begin + first - previous - 1));
     }
 };
 
-// Grid: tiles. Writes the new elements over base.
-__global__ void __launch_bounds__(kThreads)
-    compare_kernel(Source source, std::byte* base, std::uint8_t* bitmap, Tile* tiles) {
-    __shared__ std::uint64_t room[32];
-    __shared__ std::int64_t positions[32];
-    const std::int64_t begin = blockIdx.x * kTile;
-    const std::int64_t at = begin + threadIdx.x * kVector;
-    std::uint32_t bits = 0;
-    if (at < source.elements) {
-        std::uint32_t fresh[8];
-        load_fresh(source, at, fresh);
+// Eight new elements as they are in the target: one piece of 16 bytes, or two.
+template <bool kFromBfloat16, bool kWide>
+struct Fresh {
+    static constexpr int kFrom = kFromBfloat16 ? 1 : 2, kTo = kWide ? 2 : 1;
+    Words source[kFrom], base[kTo];
+
+    __device__ __forceinline__ void load(const Source& s, const std::byte* old, std::int64_t at) {
+        const std::byte* from = s.data + at * (8 * kFrom / 4);
+        if (s.row_elements != s.elements) {
+            const auto unit = static_cast<std::uint32_t>(at / kVector);
+            const std::uint32_t row = s.row_units.quotient(unit);
+            from = s.data + row * s.stride + std::int64_t{s.row_units.rest(unit, row)} * (16 * kFrom);
+        }
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            if (at + i >= source.elements || element(base, source.wide, at + i) == fresh[i]) continue;
-            bits |= 1u << i;
-            if (source.wide) {
-                reinterpret_cast<std::uint32_t*>(base)[at + i] = fresh[i];
-            } else {
-                reinterpret_cast<std::uint16_t*>(base)[at + i] = static_cast<std::uint16_t>(fresh[i]);
+        for (int n = 0; n < kFrom; ++n) source[n] = load16(from + 16 * n);
+#pragma unroll
+        for (int n = 0; n < kTo; ++n) base[n] = load16(old + at * (2 * kTo) + 16 * n);
+    }
+    // What has changed, a bit each; it is written.
+    __device__ __forceinline__ std::uint32_t compare(std::byte* old, std::int64_t at) {
+        Words fresh[kTo];
+        std::uint32_t bits = 0;
+#pragma unroll
+        for (int n = 0; n < kTo; ++n) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                if constexpr (kFromBfloat16 && kWide) {
+                    const std::uint32_t pair = source[0].w[2 * n + i / 2];
+                    fresh[n].w[i] = i % 2 == 0 ? pair << 16 : pair & 0xffff0000u;
+                } else if constexpr (!kFromBfloat16 && !kWide) {
+                    const Words& two = source[i / 2];
+                    const std::uint32_t low = shared::bfloat16_bits(shared::float_of(two.w[i % 2 * 2]));
+                    const std::uint32_t high = shared::bfloat16_bits(shared::float_of(two.w[i % 2 * 2 + 1]));
+                    fresh[n].w[i] = low | high << 16;
+                } else {
+                    fresh[n].w[i] = source[n].w[i];
+                }
+                const std::uint32_t differs = fresh[n].w[i] ^ base[n].w[i];
+                if constexpr (kWide) {
+                    bits |= differs != 0 ? 1u << (4 * n + i) : 0u;
+                } else {
+                    bits |= (differs & 0xffffu) != 0 ? 1u << (2 * i) : 0u;
+                    bits |= differs >> 16 != 0 ? 2u << (2 * i) : 0u;
+                }
             }
         }
-        bitmap[at / 8] = static_cast<std::uint8_t>(bits);
+        if (bits != 0) {
+#pragma unroll
+            for (int n = 0; n < kTo; ++n) store16(old + at * (2 * kTo) + 16 * n, fresh[n]);
+        }
+        return bits;
     }
-    const Changes changes(bits, at);
-    std::int64_t last = -1;
-    const std::int64_t previous = block_exclusive_max(changes.last, positions, last);
-    std::uint64_t gaps = changes.inner_gap_bytes;
-    if (changes.first >= 0 && previous >= 0)
-        gaps += shared::gap_bytes(static_cast<std::uint64_t>(changes.first - previous - 1));
-    gaps = block_sum(gaps, room);
-    const std::uint64_t changed = block_sum(static_cast<std::uint64_t>(__popc(bits)), room);
-    if (changes.first >= 0 && previous < 0) tiles[blockIdx.x].first = changes.first;
+};
+
+// The lane's eight elements in each of its warp's groups of 256, which start at `at`; a byte each to `bytes`.
+template <bool kFromBfloat16, bool kWide>
+__device__ __forceinline__ void compare_whole(const Source& source, std::byte* base, std::int64_t at,
+                                              std::uint8_t* bytes) {
+    constexpr int kAtOnce = kFromBfloat16 && !kWide ? kGroups : kGroups / 2;
+#pragma unroll
+    for (int part = 0; part < kGroups; part += kAtOnce) {
+        Fresh<kFromBfloat16, kWide> eight[kAtOnce];
+#pragma unroll
+        for (int n = 0; n < kAtOnce; ++n) eight[n].load(source, base, at + (part + n) * 256);
+#pragma unroll
+        for (int n = 0; n < kAtOnce; ++n)
+            bytes[(part + n) * 32] = static_cast<std::uint8_t>(eight[n].compare(base, at + (part + n) * 256));
+    }
+}
+
+// The same of any eight elements.
+__device__ inline std::uint32_t compare_any(const Source& source, std::byte* base, std::int64_t at) {
+    if (at >= source.elements) return 0;
+    std::uint32_t fresh[8], bits = 0;
+    load_fresh(source, at, fresh);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        if (at + i >= source.elements || element(base, source.wide, at + i) == fresh[i]) continue;
+        bits |= 1u << i;
+        if (source.wide) {
+            reinterpret_cast<std::uint32_t*>(base)[at + i] = fresh[i];
+        } else {
+            reinterpret_cast<std::uint16_t*>(base)[at + i] = static_cast<std::uint16_t>(fresh[i]);
+        }
+    }
+    return bits;
+}
+
+// Grid: tiles. Writes the new elements over base.
+__global__ void __launch_bounds__(kThreads)
+    compare_kernel(Source source, std::byte* base, std::uint32_t* bitmap, Tile* tiles) {
+    __shared__ std::uint32_t room[32];
+    __shared__ int positions[32];
+    __shared__ std::uint32_t words[kThreads];
+    const std::int64_t begin = blockIdx.x * kTile;
+    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+    const std::int64_t at = begin + warp * 32 * kOfThread + lane * kVector;
+    auto* const bytes = reinterpret_cast<std::uint8_t*>(words) + warp * 32 * kOfThread / 8 + lane;
+    if (source.whole && begin + kTile <= source.elements) {
+        if (source.is_bfloat16) {
+            if (source.wide) {
+                compare_whole<true, true>(source, base, at, bytes);
+            } else {
+                compare_whole<true, false>(source, base, at, bytes);
+            }
+        } else if (source.wide) {
+            compare_whole<false, true>(source, base, at, bytes);
+        } else {
+            compare_whole<false, false>(source, base, at, bytes);
+        }
+    } else {
+#pragma unroll 1
+        for (int n = 0; n < kGroups; ++n)
+            bytes[n * 32] = static_cast<std::uint8_t>(compare_any(source, base, at + n * 256));
+    }
+    __syncthreads();
+    const int mine = static_cast<int>(threadIdx.x) * kOfThread;
+    const std::uint32_t bits = words[threadIdx.x];
+    if (begin + mine < source.elements) bitmap[begin / kOfThread + threadIdx.x] = bits;
+    const Changes changes(bits, mine);
+    int last = -1;
+    const int previous = block_exclusive_max(changes.last, positions, last);
+    // The first change of the tile has no gap yet. Both sums stay below 2^16.
+    std::uint32_t sums = static_cast<std::uint32_t>(changes.count) << 16;
+    if (changes.count > 0)
+        sums += previous >= 0 ? static_cast<std::uint32_t>(changes.gap_bytes(previous, 0))
+                              : static_cast<std::uint32_t>(changes.count - 1);
+    sums = block_sum(sums, room);
+    if (changes.count > 0 && previous < 0) tiles[blockIdx.x].first = begin + changes.first;
     if (threadIdx.x != 0) return;
-    tiles[blockIdx.x].last = last;
-    tiles[blockIdx.x].changed = changed;
-    tiles[blockIdx.x].gap_bytes = gaps;
+    tiles[blockIdx.x].last = last < 0 ? -1 : begin + last;
+    tiles[blockIdx.x].changed = sums >> 16;
+    tiles[blockIdx.x].gap_bytes = sums & 0xffffu;
 }
 
 // One block over all tiles, in order.
@@ -179,35 +296,32 @@ __device__ __forceinline__ void put(std::byte* to, std::uint32_t bits, int width
 
 // Grid: tiles. `gaps` null: no gaps are written.
 __global__ void __launch_bounds__(kThreads)
-    pack_kernel(Source source, const std::byte* base, const std::uint8_t* bitmap, const Tile* tiles,
+    pack_kernel(Source source, const std::byte* base, const std::uint32_t* bitmap, const Tile* tiles,
                 std::byte* values, std::byte* gaps) {
     __shared__ std::uint64_t room[32];
-    __shared__ std::int64_t positions[32];
+    __shared__ int positions[32];
     const Tile& tile = tiles[blockIdx.x];  // `first` may hold nothing
     if (tile.changed == 0) return;
-    const std::int64_t at = blockIdx.x * kTile + threadIdx.x * kVector;
-    const std::uint32_t bits = at < source.elements ? bitmap[at / 8] : 0u;
-    const Changes changes(bits, at);
-    std::int64_t most = -1;
-    std::int64_t previous = block_exclusive_max(changes.last, positions, most);
-    previous = previous > tile.previous ? previous : tile.previous;
-    std::uint64_t mine = changes.inner_gap_bytes;
-    if (changes.first >= 0)
-        mine += shared::gap_bytes(static_cast<std::uint64_t>(changes.first - previous - 1));
+    const std::int64_t begin = blockIdx.x * kTile;
+    const int mine = static_cast<int>(threadIdx.x) * kOfThread;
+    std::uint32_t bits = begin + mine < source.elements ? bitmap[begin / kOfThread + threadIdx.x] : 0u;
+    const Changes changes(bits, mine);
+    int most = -1;
+    const int before = block_exclusive_max(changes.last, positions, most);
+    std::int64_t previous = before >= 0 ? begin + before : tile.previous;
     std::uint64_t all = 0;
-    std::uint64_t gap_at = tile.gaps_at + block_exclusive_sum(mine, room, all);
+    std::uint64_t gap_at = tile.gaps_at + block_exclusive_sum(changes.gap_bytes(previous, begin), room, all);
     std::uint64_t value_at =
-        tile.values_at + block_exclusive_sum(static_cast<std::uint64_t>(__popc(bits)), room, all);
+        tile.values_at + block_exclusive_sum(static_cast<std::uint64_t>(changes.count), room, all);
     const int width = source.wide ? 4 : 2;
-    for (int i = 0; i < 8; ++i) {
-        if ((bits >> i & 1u) == 0) continue;
-        put(values + value_at++ * static_cast<std::uint64_t>(width), element(base, source.wide, at + i),
-            width);
+    for (; bits != 0; bits &= bits - 1) {
+        const std::int64_t at = begin + mine + lowest_bit(bits);
+        put(values + value_at++ * static_cast<std::uint64_t>(width), element(base, source.wide, at), width);
         if (gaps == nullptr) continue;
-        std::int64_t gap = at + i - previous - 1;
+        std::int64_t gap = at - previous - 1;
         for (; gap >= 255; gap -= 255) gaps[gap_at++] = std::byte{255};
         gaps[gap_at++] = static_cast<std::byte>(gap);
-        previous = at + i;
+        previous = at;
     }
 }
 
@@ -228,13 +342,18 @@ DeltaResult delta_encode(Stream& stream, const DeltaSource& source, Span base, S
                 static_cast<std::int64_t>(elements),
                 source.from_dtype == DType::bfloat16,
                 false,
-                width == 4};
+                width == 4,
+                false,
+                {}};
     if (packed) from.row_elements = std::max<std::int64_t>(1, from.elements);
     from.vector = aligned && (packed || (source.stride % 16 == 0 && source.row_elements % kVector == 0));
+    from.whole = from.vector && reinterpret_cast<std::uintptr_t>(base.data) % 16 == 0 &&
+                 (packed || from.elements / kVector < kDividends);
+    if (from.whole && !packed) from.row_units = shared::divider(from.row_elements / kVector);
     {
         Work work(stream, "delta_encode");
         const std::int64_t count = ceil_div(from.elements, kTile);
-        std::uint8_t* const bitmap = work.scratch<std::uint8_t>(static_cast<std::int64_t>(bitmap_bytes));
+        std::uint32_t* const bitmap = work.scratch<std::uint32_t>(ceil_div(from.elements, kOfThread));
         Tile* const tiles = work.scratch<Tile>(count);
         Totals* const there = work.scratch<Totals>(1);
         work.launch(compare_kernel, count, kThreads, 0, from, base.data, bitmap, tiles);
@@ -246,7 +365,7 @@ DeltaResult delta_encode(Stream& stream, const DeltaSource& source, Span base, S
         result.codec = shared::smallest_codec(elements, width, totals.changed, totals.gap_bytes);
         const auto pack = [&](std::byte* values, std::byte* gaps) {
             work.launch(pack_kernel, count, kThreads, 0, from, static_cast<const std::byte*>(base.data),
-                        static_cast<const std::uint8_t*>(bitmap), static_cast<const Tile*>(tiles), values,
+                        static_cast<const std::uint32_t*>(bitmap), static_cast<const Tile*>(tiles), values,
                         gaps);
         };
         const std::uint64_t value_bytes = totals.changed * width;
