@@ -17,6 +17,8 @@ template <int kDim>
 constexpr std::size_t shared_bytes() {
     return sizeof(float) * (4 * kTile<kDim> * (kDim + 4) + 2 * kTile<kDim> * (kTile<kDim> + 4));
 }
+static_assert(shared_bytes<64>() <= kMostSharedBytes && shared_bytes<128>() <= kMostSharedBytes &&
+              shared_bytes<256>() <= kMostSharedBytes);
 
 struct Gradients {
     Elements dout;

@@ -20,6 +20,7 @@ template <int kDim>
 constexpr std::size_t shared_bytes() {
     return sizeof(float) * (2 * kTile * (kDim + 4) + kTile * kPStride);
 }
+static_assert(shared_bytes<256>() <= kMostSharedBytes);
 
 // Of 16 neighbouring lanes.
 __device__ __forceinline__ float max16(float x) {

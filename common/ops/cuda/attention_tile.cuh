@@ -17,6 +17,7 @@
 namespace tandem::ops::TANDEM_KERNELS {
 
 inline constexpr int kTileThreads = 256;
+inline constexpr std::size_t kMostSharedBytes = 163 << 10;  // of a block on an A100; an H100 has more
 
 struct DeviceSegment {
     std::int64_t q_begin, q_len, k_begin, k_len;
