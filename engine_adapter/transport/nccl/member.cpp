@@ -22,7 +22,8 @@ constexpr std::chrono::microseconds kFirstPause{10};
 constexpr std::chrono::microseconds kLongestPause{200};
 constexpr std::chrono::milliseconds kLook{10};  // at the channel and at NCCL's state
 constexpr std::size_t kRooms = 2;
-constexpr int kTrainer = 0;  // its rank
+constexpr std::chrono::seconds kCopies{2};  // of a bucket, at most: they wait for nobody
+constexpr int kTrainer = 0;                 // its rank
 constexpr const char* kPeer = "trainer rank 0";
 
 std::string phase_of(const Announced& announced) {
@@ -62,6 +63,11 @@ void NcclMember::drop() noexcept {
     coming_.clear();
     here_ = {};
     if (!handle_) return;
+    try {  // so that no receive is still to start when NCCL frees what it would use
+        for (const Room& room : rooms_) room.read.wait(Deadline::after(kCopies));
+    } catch (const std::exception& error) {
+        spdlog::warn("receiver: {}", error.what());
+    }
     handle_->abort();
     handle_.reset();
     try {

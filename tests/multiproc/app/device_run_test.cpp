@@ -80,6 +80,13 @@ TEST_F(DeviceRun, EnginesReadTheirWeightsInPlace) {
     expect_the_cpus_run({"mesh.dp=2", "mesh.cp=1", "sync.mode=alias", "engine.dtype=bf16"}, 1);
 }
 
+// Through the host's memory as a user who cannot use CUDA IPC asks for it, then by name what is taken anyhow.
+TEST_F(DeviceRun, WeightsTakeTheWayThatIsAskedFor) {
+    expect_the_cpus_run({"mesh.dp=2", "mesh.cp=1", "sync.transport=shm"}, 1);
+    finish("by_handle", {"mesh.dp=2", "mesh.cp=1", "sync.transport=cuda_ipc", "device=cuda"}, 1);
+    expect_same("cpu", "by_handle");
+}
+
 TEST_F(DeviceRun, BothSleepWhileTheOtherWorks) {
     expect_the_cpus_run({"mesh.dp=2", "mesh.cp=1", "memory.trainer_sleep=all", "memory.engine_sleep=all"}, 1);
 }
