@@ -112,14 +112,19 @@ StepTables DecodeSteps::send(const DecodeBatch& batch, std::int64_t rows, std::i
 bool DecodeSteps::record(Recorded& step, const StepTables& tables, const Tensor& logits, const Body& body) {
     if (!graphs_ || !step.ran) return false;
     step.rope = rope_.rows(tables.limit);
-    try {
-        step.graph = Graph::capture(stream_, [&] { body(tables, logits); });
-    } catch (const CudaError& error) {
+    const auto give_up = [&](const std::exception& error) {
         graphs_ = false;
         spdlog::warn(
             "decode steps run without CUDA graphs, which is slower (--disable-cuda-graph asks for it): {}",
             error.what());
         return false;
+    };
+    try {
+        step.graph = Graph::capture(stream_, [&] { body(tables, logits); });
+    } catch (const CudaError& error) {
+        return give_up(error);
+    } catch (const OutOfMemory& error) {  // what a graph takes is its own
+        return give_up(error);
     }
     ++counts_.recorded;
     return true;

@@ -1,7 +1,9 @@
 #include "common/comm/nccl/communicator.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <mutex>
+#include <string_view>
 
 #include "common/comm/arguments.h"
 #include "common/comm/ipc/gpu.h"
@@ -36,6 +38,19 @@ bool refused(Result result) {
     return result != Result::success && result != Result::in_progress;
 }
 
+// NCCL: "if any rank in a communicator passes registered buffers to a NCCL communication function, all other
+// ranks in the same communicator must pass their registered buffers" (user guide, User Buffer Registration).
+// A communicator of ours takes any memory from any rank, and no rank knows what the others pass: whoever
+// knows that all ranks' calls are alike asks for registration.
+bool registration_wanted() {
+    const char* text = std::getenv("TANDEM_NCCL_REGISTER");
+    const std::string_view word = text == nullptr ? "" : text;
+    if (!word.empty() && word != "0" && word != "1")
+        throw ConfigError("environment", "TANDEM_NCCL_REGISTER",
+                          fmt::format("'{}' is not 0 or 1: whether NCCL registers memory", word));
+    return word == "1";
+}
+
 // What all groups of a rank share.
 struct World {
     World(std::shared_ptr<Communicator> host, Device device_in, const Api& api_in)
@@ -46,6 +61,7 @@ struct World {
           setup(Stream::make(device_in, "nccl")) {}
     const Api& api;
     const Device device;
+    const bool registers = registration_wanted();
     Watch watch;
     ipc::ArenaPool arenas;  // plain device memory in large blocks, which NCCL can register
     Stream setup;           // makes the device current where NCCL asks for it
@@ -255,8 +271,9 @@ class NcclCommunicator final : public Communicator {
     static bool on_host(const Stream& stream) { return stream.device().type == DeviceType::cpu; }
     Deadline deadline() const { return Deadline::after(host_->timeout()); }
 
-    // Blocks of memory(device) are registered whole when first seen.
+    // Blocks of memory(device) are registered whole when first seen, where that is wanted.
     void offer(ConstSpan send, ConstSpan recv) {
+        if (!world_->registers) return;
         for (const ConstSpan span : {send, recv}) handle_->register_memory(world_->arenas.arena_of(span));
     }
 

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
@@ -113,6 +114,21 @@ CUdevice native_device(Device device) {
     CUdevice native = 0;
     check(driver().cuDeviceGet(&native, device.index), "cuDeviceGet");
     return native;
+}
+
+void make_some_current() {
+    CUcontext current = nullptr;
+    check(driver().cuCtxGetCurrent(&current), "cuCtxGetCurrent");
+    if (current != nullptr) return;
+    int index = 0;
+    {
+        Holder& h = holder();
+        const std::lock_guard lock(h.mutex);
+        const auto used =
+            std::find_if(h.contexts.begin(), h.contexts.end(), [](auto c) { return c != nullptr; });
+        if (used != h.contexts.end()) index = static_cast<int>(used - h.contexts.begin());
+    }
+    make_current({DeviceType::cuda, index});
 }
 
 void make_current(Device device) {

@@ -23,6 +23,7 @@
     X(cuDeviceCanAccessPeer)          \
     X(cuDevicePrimaryCtxRetain)       \
     X(cuCtxSetCurrent)                \
+    X(cuCtxGetCurrent)                \
     X(cuCtxSynchronize)               \
     X(cuMemGetInfo)                   \
     X(cuMemAlloc)                     \
@@ -100,6 +101,9 @@ std::string error_text(CUresult result);  // "CUDA_ERROR_X: what it means"
 
 // Makes the device's primary context current on the calling thread: before every call that needs one.
 void make_current(Device device);
+// Some context for what belongs to no device: the one that is current, which stays, else one that the process
+// uses, else the first GPU's.
+void make_some_current();
 CUdevice native_device(Device device);
 
 }  // namespace tandem::cuda

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <thread>
 
+#include "common/device/cuda/capture.h"
 #include "common/device/cuda/driver.h"
 #include "common/device/cuda/memory.h"
 #include "common/device/cuda/native.h"
@@ -75,8 +76,8 @@ class Arena final : public ExportArena::Impl {
     ~Arena() override {
         if (tag_ >= 0) detail::count_release(tag_, bytes_);
         try {
-            make_current(device_);
-            check(driver().cuMemFree(address(data_)), "cuMemFree");  // waits for the device
+            synchronize_context(device_);  // that cuMemFree waits is nowhere promised
+            check(driver().cuMemFree(address(data_)), "cuMemFree");
         } catch (const std::exception& error) {
             spdlog::error("an arena of {}: {}", to_string(device_), error.what());
         }
@@ -125,9 +126,7 @@ class Opened final : public OpenedArena::Impl {
     // Unmaps. The memory is the exporter's, who frees it.
     void close() noexcept {
         try {
-            make_current(device_);
-            check(driver().cuCtxSynchronize(),
-                  "cuCtxSynchronize");  // nobody reads through the mapping any more
+            synchronize_context(device_);  // nobody reads through the mapping any more
             check(driver().cuIpcCloseMemHandle(address(data_)), "cuIpcCloseMemHandle");
         } catch (const std::exception& error) {
             spdlog::error("another process's memory on {}: {}", to_string(device_), error.what());

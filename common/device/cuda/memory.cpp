@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "common/device/cpu/caching_pool.h"
+#include "common/device/cuda/capture.h"
 #include "common/device/cuda/driver.h"
 #include "common/device/devices.h"
 #include "common/device/stream_backend.h"
@@ -46,10 +47,9 @@ class Pool final : public MemoryPool {
     std::byte* allocate(std::size_t bytes) override {
         const auto home = detail::compute_stream(device_);
         CUstream stream = home ? native(*home) : own_;
-        make_current(device_);
         CUdeviceptr data = 0;
         CUresult result = take(data, bytes, stream);
-        if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && !capturing_here()) {
             trim();
             result = take(data, bytes, stream);
         }
@@ -71,8 +71,7 @@ class Pool final : public MemoryPool {
                 home = found->second.lock();
                 homes_.erase(found);
             }
-            make_current(device_);
-            if (!home) check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
+            if (!home || pool_ == nullptr) synchronize_context(device_);
             give(reinterpret_cast<CUdeviceptr>(data), home ? native(*home) : own_);
         } catch (const std::exception& error) {
             spdlog::error("memory of {} could not be given back: {}", to_string(device_), error.what());
@@ -80,8 +79,7 @@ class Pool final : public MemoryPool {
     }
 
     void trim() {
-        make_current(device_);
-        check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
+        synchronize_context(device_);
         if (pool_ == nullptr) return;
         check(driver().cuMemPoolTrimTo(pool_, 0), "cuMemPoolTrimTo");
         // What graphs took for their work is kept apart.
@@ -89,15 +87,20 @@ class Pool final : public MemoryPool {
     }
 
   private:
+    // Other threads may be capturing the stream: what is queued there then would be the graph's.
     CUresult take(CUdeviceptr& data, std::size_t bytes, CUstream stream) const {
+        const BesideCaptures beside;
+        make_current(device_);
         const std::size_t some = bytes == 0 ? 1 : bytes;
         if (pool_ == nullptr) return driver().cuMemAlloc(&data, some);
         return driver().cuMemAllocFromPoolAsync(&data, some, pool_, stream);
     }
 
     void give(CUdeviceptr data, CUstream stream) const {
+        const BesideCaptures beside;
+        make_current(device_);
         if (pool_ == nullptr) {
-            check(driver().cuMemFree(data), "cuMemFree");  // waits for the device
+            check(driver().cuMemFree(data), "cuMemFree");
         } else {
             check(driver().cuMemFreeAsync(data, stream), "cuMemFreeAsync");
         }
@@ -123,8 +126,10 @@ Pool& pool_of(Device device) {
     return *slot;
 }
 
+// Of every device: no context is made for it on a GPU that the process does not use, and the current device,
+// on which the caller may be about to launch, stays.
 std::byte* allocate_pinned(std::size_t bytes) {
-    make_current({DeviceType::cuda, 0});
+    make_some_current();
     void* data = nullptr;
     const CUresult result = driver().cuMemHostAlloc(&data, bytes, CU_MEMHOSTALLOC_PORTABLE);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
@@ -136,7 +141,7 @@ std::byte* allocate_pinned(std::size_t bytes) {
 
 void free_pinned(std::byte* data) {
     try {
-        make_current({DeviceType::cuda, 0});
+        make_some_current();
         check(driver().cuMemFreeHost(data), "cuMemFreeHost");
     } catch (const std::exception& error) {
         spdlog::error("pinned host memory could not be given back: {}", error.what());

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/device/cuda/capture.h"
 #include "common/device/cuda/driver.h"
 #include "common/device/cuda/native.h"
 #include "common/error.h"
@@ -124,9 +125,8 @@ class CudaGraph final : public RecordedWork {
     }
     ~CudaGraph() override {
         try {
+            if (!calls_.empty()) cuda::synchronize_context(device_);  // a launch may use them
             cuda::make_current(device_);
-            if (!calls_.empty())
-                check(driver().cuCtxSynchronize(), "cuCtxSynchronize");  // a launch may use them
             check(driver().cuGraphExecDestroy(graph_), "cuGraphExecDestroy");
         } catch (const std::exception& error) {
             spdlog::debug("a graph of {}: {}", to_string(device_), error.what());
@@ -224,8 +224,9 @@ class CudaStream final : public StreamBackend {
     }
 
     std::shared_ptr<RecordedWork> capture(const std::function<void()>& record) override {
+        const cuda::CaptureScope alone;
         cuda::make_current(device_);
-        // Other threads go on using the GPU meanwhile.
+        // Other threads go on using the GPU's other streams meanwhile.
         check(driver().cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
               "cuStreamBeginCapture");
         CUgraph graph = nullptr;

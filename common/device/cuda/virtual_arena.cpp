@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "common/device/cuda/capture.h"
 #include "common/device/cuda/driver.h"
 #include "common/device/cuda/memory.h"
 #include "common/device/devices.h"
@@ -156,8 +157,7 @@ class Arena final : public VirtualArena::Impl {
 
     void drop() {
         if (!backed_) return;
-        make_current(device_);
-        check(driver().cuCtxSynchronize(), "cuCtxSynchronize");  // nobody uses the pages any more
+        synchronize_context(device_);  // nobody uses the pages any more
         check(driver().cuMemUnmap(address_, reserved_), "cuMemUnmap");
         check(driver().cuMemRelease(pages_), "cuMemRelease");
         backed_ = false;

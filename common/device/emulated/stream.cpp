@@ -1,9 +1,11 @@
 // Streams of the emulated GPU: workers that reach device memory through its alias.
 #include "common/device/emulated/stream.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "common/device/emulated.h"
@@ -14,6 +16,16 @@ namespace detail {
 namespace {
 
 class EmulatedStream;
+
+// What a test wants refused, as a real GPU's driver would at the end of a recording: TANDEM_EMULATED_GRAPHS.
+bool graphs_refused() {
+    const char* text = std::getenv("TANDEM_EMULATED_GRAPHS");
+    const std::string_view word = text == nullptr ? "" : text;
+    if (!word.empty() && word != "refused")
+        throw ConfigError("environment", "TANDEM_EMULATED_GRAPHS",
+                          fmt::format("'{}' is not 'refused': the emulated GPU then records no graph", word));
+    return !word.empty();
+}
 
 struct Live {
     std::mutex mutex;
@@ -116,6 +128,9 @@ class EmulatedStream final : public WorkerStream {
         t_recording = nullptr;
         for (auto& work : recording->not_its_own) launch(std::move(work));
         if (failure) std::rethrow_exception(failure);
+        if (graphs_refused())
+            throw CudaError("cuStreamEndCapture", "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+                            "TANDEM_EMULATED_GRAPHS wants it so");
         // A GPU's driver refuses both: the first at once, the second at the next launch.
         require(recording->not_its_own.empty(),
                 "stream '{}' recorded a graph, and memory taken before was given back inside", name());

@@ -60,15 +60,15 @@ void Work::upload(const void* from, void* to, std::size_t bytes) {
 void Work::download(const void* from, std::size_t bytes, std::function<void(const std::byte*)> take) {
     if (bytes == 0) return;
     refuse_capture(op_, native_);
-    auto block = std::make_shared<std::unique_ptr<StagingBlock>>(take_staging(stream_.device().index, bytes));
-    std::byte* const host = (*block)->memory.data();
+    // The block goes back when the host has read it too, or will not: where a callback of the stream ends, in
+    // which CUDA may not be called, so it is never destroyed there.
+    const std::shared_ptr<StagingBlock> block(
+        take_staging(stream_.device().index, bytes).release(),
+        [](StagingBlock* done) { give_back(std::unique_ptr<StagingBlock>(done)); });
+    std::byte* const host = block->memory.data();
     check(op_, "cudaMemcpyAsync", cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, native_));
-    check(op_, "cudaEventRecord", cudaEventRecord((*block)->used, native_));
-    // The block goes back when the host has read it too.
-    stream_.call_host([block, host, take = std::move(take)] {
-        take(host);
-        give_back(std::move(*block));
-    });
+    check(op_, "cudaEventRecord", cudaEventRecord(block->used, native_));
+    stream_.call_host([block, host, take = std::move(take)] { take(host); });
 }
 
 void Work::clear(void* data, std::size_t bytes) {

@@ -4,10 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <functional>
 #include <numeric>
+#include <thread>
 #include <vector>
 
+#include "common/device/cuda/driver.h"
 #include "common/device/cuda/native.h"
 #include "common/device/devices.h"
 #include "common/device/export.h"
@@ -156,6 +160,53 @@ TEST(Gpu, AGraphReplaysCopiesWithScratchMemory) {
         graph.launch(stream);
         EXPECT_EQ(to.to_host(stream).to_vector<std::int32_t>(), values);
     }
+}
+
+TEST(Gpu, ACaptureThatWaitsIsRefusedAndTheStreamGoesOn) {
+    Stream stream = Stream::make_compute(kGpu);
+    const Event before = stream.record();
+    EXPECT_THROW(Graph::capture(stream, [&] { stream.synchronize(); }), CudaError);
+    EXPECT_THROW(Graph::capture(stream, [&] { (void)before.poll(); }), CudaError);
+    EXPECT_THROW(Graph::capture(stream, [] { trim_device_pool(kGpu); }), CudaError);
+    EXPECT_EQ(Tensor::zeros(stream, {2}, DType::float32, "gpu_test").to_host(stream).to_vector<float>(),
+              std::vector<float>(2, 0.0F));
+}
+
+TEST(Gpu, OtherThreadsWaitForACapturesEnd) {
+    Stream stream = Stream::make_compute(kGpu);
+    Buffer kept(4096, "gpu_test", device_pool(kGpu));
+    const Tensor to = Tensor::zeros(stream, {kMany}, DType::int32, "gpu_test");
+    const std::function<void()> works[] = {
+        [] { const ExportArena arena = ExportArena::create(kGpu, 100); },
+        [] { const Buffer block(100, "gpu_test", device_pool(kGpu)); },
+        [&] { kept = {}; },
+        [] { trim_device_pool(kGpu); },
+    };
+    for (const auto& work : works) {
+        std::thread other;
+        const Graph graph = Graph::capture(stream, [&] {
+            other = std::thread(work);
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            fill_zero(stream, to.span());
+        });
+        other.join();
+        graph.launch(stream);
+        stream.synchronize();
+    }
+}
+
+TEST(Gpu, PinnedMemoryLeavesTheCurrentDevice) {
+    const Device last = available_devices().back();
+    std::thread([&] {
+        Stream stream = Stream::make(last, "last");
+        CUcontext before = nullptr;
+        CUcontext after = nullptr;
+        EXPECT_EQ(cuda::driver().cuCtxGetCurrent(&before), CUDA_SUCCESS);
+        const auto tier = make_pinned_tier(5'000'000, "gpu_test");
+        EXPECT_EQ(cuda::driver().cuCtxGetCurrent(&after), CUDA_SUCCESS);
+        EXPECT_EQ(after, before);
+        stream.synchronize();
+    }).join();
 }
 
 TEST(Gpu, PoolMemoryCannotBeExported) {

@@ -123,7 +123,32 @@ TEST_F(Nccl, ABatchIsOneLaunch) {
     EXPECT_EQ(fake::count("group 5"), 1);
 }
 
+// While it lives, NCCL registers memory.
+struct Registering {
+    Registering() { ::setenv("TANDEM_NCCL_REGISTER", "1", 1); }
+    ~Registering() { ::unsetenv("TANDEM_NCCL_REGISTER"); }
+};
+
+// One rank's call may be with memory of the pool and another's not, and NCCL wants all or none registered.
+TEST_F(Nccl, NothingIsRegisteredUnasked) {
+    const auto sum = [] {
+        run(2, [](const World& world) {
+            Stream stream = Stream::make(kGpu, "work");
+            MemoryPool& pool = world->rank() == 0 ? world->memory(kGpu) : device_pool(kGpu);
+            const Buffer memory(4096, "test", pool);
+            world->all_reduce(memory.span(), DType::float32, ReduceOp::sum, stream);
+            stream.synchronize();
+        });
+    };
+    sum();
+    EXPECT_EQ(fake::count("register 67108864"), 0);
+    ::setenv("TANDEM_NCCL_REGISTER", "yes", 1);
+    EXPECT_THAT(error_of(sum), HasSubstr("'yes' is not 0 or 1"));
+    ::unsetenv("TANDEM_NCCL_REGISTER");
+}
+
 TEST_F(Nccl, MemoryOfThePoolIsRegisteredOnce) {
+    const Registering asked;
     run(1, [](const World& world) {
         Stream stream = Stream::make(kGpu, "work");
         const Buffer ours(4096, "test", world->memory(kGpu));
@@ -142,6 +167,7 @@ TEST_F(Nccl, ARefusedRegistrationIsNoFailure) {
     fake::Behaviour behaviour;
     behaviour.registration = Result::unhandled_cuda_error;
     fake::reset(behaviour);
+    const Registering asked;
     run(1, [](const World& world) {
         Stream stream = Stream::make(kGpu, "work");
         const Buffer ours(4096, "test", world->memory(kGpu));
@@ -150,6 +176,23 @@ TEST_F(Nccl, ARefusedRegistrationIsNoFailure) {
     });
     EXPECT_EQ(fake::count("register 67108864"), 1);
     EXPECT_EQ(fake::count("deregister"), 0);
+}
+
+TEST_F(Nccl, TrimmedMemoryIsRegisteredNoMore) {
+    const Registering asked;
+    run(1, [](const World& world) {
+        Stream stream = Stream::make(kGpu, "work");
+        for (int i = 1; i <= 2; ++i) {
+            {
+                const Buffer memory(4096, "test", world->memory(kGpu));
+                world->all_reduce(memory.span(), DType::float32, ReduceOp::sum, stream);
+                stream.synchronize();
+            }
+            EXPECT_EQ(world->trim_memory(kGpu), std::size_t{64} << 20);
+            EXPECT_EQ(fake::count("register 67108864"), i);
+            EXPECT_EQ(fake::count("deregister"), i);
+        }
+    });
 }
 
 TEST_F(Nccl, ARefusedInitNamesTheReason) {

@@ -4,6 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <thread>
 #include <vector>
 
 #include "common/device/cuda/driver.h"
@@ -23,6 +27,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using testing::current_context;
 using ::testing::Each;
 using testing::FakeDriver;
 using testing::FakeGpu;
@@ -307,6 +312,78 @@ TEST_F(Cuda, AForkedProcessIsToldThatItCannotUseTheGpu) {
     int status = -1;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+TEST_F(Cuda, PinnedMemoryTakesTheContextThatIsThere) {
+    fake.gpus = {FakeGpu{}, FakeGpu{}};
+    again();
+    const Device second{DeviceType::cuda, 1};
+    const auto on_its_own_thread = [&](const std::function<void()>& work) { std::thread(work).join(); };
+    on_its_own_thread([&] {
+        Stream stream = Stream::make(second, "second");
+        const CUcontext context = current_context();
+        const auto tier = make_pinned_tier(std::size_t{1} << 23, "cuda_test");
+        EXPECT_EQ(current_context(), context);  // an op that stages goes on launching there
+        EXPECT_EQ(fake.contexts.size(), 1U);    // and the first GPU has none
+        stream.record().wait(Deadline::after_ms(1000));
+    });
+    on_its_own_thread([&] {
+        ASSERT_EQ(current_context(), nullptr);
+        const auto tier = make_pinned_tier(std::size_t{1} << 24, "cuda_test");
+        EXPECT_EQ(fake.contexts.size(), 1U);
+    });
+}
+
+TEST_F(Cuda, ACaptureThatWaitsIsSpoiltAndSaysSo) {
+    Stream stream = Stream::make_compute(kGpu);
+    const Event before = stream.record();
+    const std::function<void()> bodies[] = {
+        [&] { stream.synchronize(); },
+        [&] { (void)before.poll(); },
+        [&] { const ExportArena arena = ExportArena::create(kGpu, 100, "cuda_test"); },
+        [&] { trim_device_pool(kGpu); },
+    };
+    for (const auto& body : bodies) EXPECT_THROW(Graph::capture(stream, body), CudaError);
+    EXPECT_EQ(fake.graphs, 0);
+    stream.synchronize();  // as before
+    Graph::capture(stream, [] { const Buffer block(100, "cuda_test", device_pool(kGpu)); }).launch(stream);
+}
+
+// What other threads do meanwhile neither spoils a capture nor gets into its graph.
+TEST_F(Cuda, OtherThreadsWaitForACapturesEnd) {
+    Stream stream = Stream::make_compute(kGpu);
+    std::atomic<bool> recorded{false};
+    bool early = false;
+    std::vector<std::thread> others;
+    Buffer kept(1000, "cuda_test", device_pool(kGpu));
+    const std::function<void()> works[] = {
+        [] { const ExportArena arena = ExportArena::create(kGpu, 100, "cuda_test"); },
+        [] {
+            const Buffer block(100, "cuda_test", device_pool(kGpu));
+        },  // of the first stream: the captured one
+        [&] { kept = {}; },
+        [] { trim_device_pool(kGpu); },
+    };
+    for (const auto& work : works) {
+        const Graph graph = Graph::capture(stream, [&] {
+            recorded = false;
+            others.emplace_back([&] {
+                work();
+                early = early || !recorded;
+            });
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            recorded = true;
+        });
+        others.back().join();
+    }
+    EXPECT_FALSE(early);
+    EXPECT_EQ(fake.used, 0U);
+}
+
+TEST_F(Cuda, CallbacksOfAStreamMayNotCallTheDriver) {
+    Stream stream = Stream::make_compute(kGpu);
+    stream.call_host([&] { (void)stream.record(); });
+    EXPECT_THROW(stream.synchronize(), CudaError);
 }
 
 TEST_F(Cuda, PinnedMemoryComesFromTheDriver) {

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 
+#include "tests/unit/device/fake_rules.h"
+
 namespace tandem::testing {
 namespace {
+
+thread_local CUcontext t_current = nullptr;
 
 FakeDriver& fake() {
     return FakeDriver::get();
@@ -69,9 +73,17 @@ void fill_devices(cuda::Driver& t) {
     };
     t.cuDevicePrimaryCtxRetain = [](CUcontext* context, CUdevice device) {
         *context = reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(device) + 1);
+        fake().contexts.insert(*context);
         return CUDA_SUCCESS;
     };
-    t.cuCtxSetCurrent = [](CUcontext) { return CUDA_SUCCESS; };
+    t.cuCtxSetCurrent = [](CUcontext context) {
+        t_current = context;
+        return CUDA_SUCCESS;
+    };
+    t.cuCtxGetCurrent = [](CUcontext* context) {
+        *context = t_current;
+        return CUDA_SUCCESS;
+    };
     t.cuCtxSynchronize = [] {
         fake().let_go();
         return fake().sticky;
@@ -132,10 +144,16 @@ void fill_memory(cuda::Driver& t) {
         fake().calls.emplace_back("cuDeviceGraphMemTrim");
         return CUDA_SUCCESS;
     };
-    t.cuMemAllocFromPoolAsync = [](CUdeviceptr* data, std::size_t bytes, CUmemoryPool, CUstream) {
-        return fake().allocate(data, bytes);
+    t.cuMemAllocFromPoolAsync = [](CUdeviceptr* data, std::size_t bytes, CUmemoryPool, CUstream stream) {
+        const CUresult result = fake().allocate(data, bytes);
+        if (result == CUDA_SUCCESS && FakeDriver::of(stream).capturing)
+            FakeDriver::of(stream).taken.insert(*data);
+        return result;
     };
     t.cuMemFreeAsync = [](CUdeviceptr data, CUstream stream) {
+        // A graph frees what it took, and nothing else.
+        if (FakeDriver::of(stream).capturing && FakeDriver::of(stream).taken.erase(data) == 0)
+            return CUDA_ERROR_INVALID_VALUE;
         fake().push(stream, [data] { fake().free(data); });
         return CUDA_SUCCESS;
     };
@@ -203,6 +221,7 @@ void fill_streams(cuda::Driver& t) {
     t.cuStreamCreate = [](CUstream* stream, unsigned flags) {
         if (flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
         auto* made = new FakeStream;
+        made->context = t_current;
         fake().streams.insert(made);
         *stream = reinterpret_cast<CUstream>(made);
         return CUDA_SUCCESS;
@@ -212,7 +231,8 @@ void fill_streams(cuda::Driver& t) {
         delete &FakeDriver::of(stream);
         return CUDA_SUCCESS;
     };
-    t.cuStreamSynchronize = [](CUstream) {
+    t.cuStreamSynchronize = [](CUstream stream) {
+        if (FakeDriver::of(stream).capturing) return spoil_captures();
         fake().let_go();
         return fake().sticky;
     };
@@ -221,11 +241,12 @@ void fill_streams(cuda::Driver& t) {
         return CUDA_SUCCESS;
     };
     t.cuLaunchHostFunc = [](CUstream stream, CUhostFn work, void* data) {
-        fake().push(stream, [=] { work(data); });
+        fake().push(stream, [=] { in_callback([=] { work(data); }); });
         return CUDA_SUCCESS;
     };
     t.cuEventCreate = [](CUevent* event, unsigned) {
         auto* made = new FakeEvent;
+        made->context = t_current;
         fake().events.insert(made);
         *event = reinterpret_cast<CUevent>(made);
         return CUDA_SUCCESS;
@@ -236,6 +257,7 @@ void fill_streams(cuda::Driver& t) {
         return CUDA_SUCCESS;
     };
     t.cuEventRecord = [](CUevent event, CUstream stream) {
+        if (FakeDriver::of(event).context != FakeDriver::of(stream).context) return CUDA_ERROR_INVALID_HANDLE;
         const auto pending = FakeDriver::of(event).pending;
         ++*pending;
         fake().push(stream, [pending] { --*pending; });
@@ -256,9 +278,18 @@ void fill_graphs(cuda::Driver& t) {
     t.cuStreamBeginCapture = [](CUstream stream, CUstreamCaptureMode mode) {
         if (mode != CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) return CUDA_ERROR_INVALID_VALUE;
         FakeDriver::of(stream).held = true;
+        FakeDriver::of(stream).capturing = true;
+        begin_capture();
         return CUDA_SUCCESS;
     };
     t.cuStreamEndCapture = [](CUstream stream, CUgraph* graph) {
+        FakeDriver::of(stream).capturing = false;
+        if (end_capture()) {
+            FakeDriver::of(stream).queue.clear();
+            FakeDriver::of(stream).held = false;
+            *graph = nullptr;
+            return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+        }
         auto* recorded = new std::deque<std::function<void()>>(std::move(FakeDriver::of(stream).queue));
         FakeDriver::of(stream).queue.clear();
         FakeDriver::of(stream).held = false;
@@ -326,9 +357,13 @@ const cuda::Driver* FakeDriver::table() {
         fill_streams(t);
         fill_graphs(t);
         fill_ipc(t);
-        return t;
+        return with_rules(t);
     }();
     return &table;
+}
+
+CUcontext current_context() {
+    return t_current;
 }
 
 }  // namespace tandem::testing

@@ -1,5 +1,6 @@
 // A driver that is not there: the table of common/device/cuda/driver.h over host memory, whose answers a test
-// sets. Streams run their work at once, or, while held, when they are let go.
+// sets. Streams run their work at once, or, while held, when they are let go. It keeps CUDA's rules on who
+// may call what (fake_rules.h).
 #pragma once
 
 #include <cstdint>
@@ -24,11 +25,15 @@ struct FakeGpu {
 };
 
 struct FakeStream {
+    CUcontext context = nullptr;
     std::deque<std::function<void()>> queue;
     bool held = false;
+    bool capturing = false;
+    std::set<CUdeviceptr> taken;  // in the capture
 };
 
 struct FakeEvent {
+    CUcontext context = nullptr;
     std::shared_ptr<int> pending =
         std::make_shared<int>(0);  // an event may be destroyed before it is reached
 };
@@ -38,7 +43,8 @@ struct FakeDriver {
     int version = 13000;
     int pools = 1;
     int virtual_memory = 1;
-    int graphs = 0;  // alive, recorded or ready
+    int graphs = 0;                // alive, recorded or ready
+    std::set<CUcontext> contexts;  // that were made
     CUresult set_access = CUDA_SUCCESS;
     CUresult init = CUDA_SUCCESS;
     CUresult ipc_get = CUDA_SUCCESS;
@@ -101,5 +107,7 @@ struct FakeDriver {
 
     const cuda::Driver* table();
 };
+
+CUcontext current_context();  // of the calling thread
 
 }  // namespace tandem::testing

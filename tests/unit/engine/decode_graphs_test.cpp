@@ -186,6 +186,19 @@ TEST(DecodeGraphs, WithoutThem) {
     EXPECT_EQ(pair.graphs().replayed, 0U);
 }
 
+// A driver that spoils a recording, after all of it was kept: steps then run as they are, and give the same.
+TEST(DecodeGraphs, WhereTheyAreRefusedStepsRunPlain) {
+    ::setenv("TANDEM_EMULATED_GRAPHS", "refused", 1);
+    Pair pair;
+    pair.arrive(4);
+    pair.arrive(7);
+    pair.steps(3);
+    ::unsetenv("TANDEM_EMULATED_GRAPHS");
+    pair.steps(40);  // not tried again
+    EXPECT_EQ(pair.graphs().recorded, 0U);
+    EXPECT_EQ(pair.graphs().replayed, 0U);
+}
+
 // What an op takes from the host would be replayed as it was.
 TEST(DecodeGraphs, OpsRefuseTheHostsTables) {
     Side side(kGpu, true);
