@@ -55,6 +55,13 @@ struct Recording final : RecordedWork {
 };
 
 thread_local const EmulatedStream* t_recording = nullptr;  // whose work this thread records
+thread_local bool t_in_host_function = false;
+
+// As on a GPU: a host function of a stream may not call the device.
+struct HostFunction {
+    HostFunction() { t_in_host_function = true; }
+    ~HostFunction() { t_in_host_function = false; }
+};
 
 class EmulatedStream final : public WorkerStream {
   public:
@@ -87,7 +94,11 @@ class EmulatedStream final : public WorkerStream {
     }
     void call_host(std::function<void()> work) override {
         require_no_recording("a host function is called, whose memory may have changed at the replay");
-        launch(std::move(work));
+        require_no_host_function();
+        launch([work = std::move(work)] {
+            const HostFunction scope;
+            work();
+        });
     }
     void copy(ConstSpan from, Span to) override {
         if (!emulated::owns(from.data) || !emulated::owns(to.data))
@@ -102,14 +113,17 @@ class EmulatedStream final : public WorkerStream {
     }
     std::shared_ptr<EventState> record() override {
         require_no_recording("an event is recorded");
+        require_no_host_function();
         return WorkerStream::record();
     }
     void wait(std::shared_ptr<EventState> event) override {
         require_no_recording("it waits for an event");
+        require_no_host_function();
         WorkerStream::wait(std::move(event));
     }
     void synchronize() override {
         require_no_recording("it is synchronized");
+        require_no_host_function();
         WorkerStream::synchronize();
     }
 
@@ -146,6 +160,7 @@ class EmulatedStream final : public WorkerStream {
 
   private:
     void keep_or_launch(std::function<void()> work) {
+        require_no_host_function();
         if (recording()) {
             recording_->launches.push_back(std::move(work));
         } else {
@@ -156,6 +171,11 @@ class EmulatedStream final : public WorkerStream {
         require(!recording(),
                 "stream '{}' records a graph, and {}: a graph on an emulated GPU is of one stream", name(),
                 what);
+    }
+    void require_no_host_function() const {
+        require(!t_in_host_function,
+                "a host function of a stream calls {} on stream '{}', which a GPU refuses",
+                to_string(device_), name());
     }
     std::shared_ptr<Recording> recording_;  // of the thread that captures
     Device device_;

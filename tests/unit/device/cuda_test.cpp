@@ -203,7 +203,10 @@ TEST_F(Cuda, WhoOpensAnArenaNeverFreesIt) {
     {
         const OpenedArena opened = OpenedArena::open(kGpu, handle, 5'000'000);
         EXPECT_EQ(opened.span().bytes, 5'000'000U);
+        { const OpenedArena again = OpenedArena::open(kGpu, handle, 4096); }  // the driver counts
+        EXPECT_EQ(fake.opened.size(), 1U);
     }
+    EXPECT_TRUE(fake.opened.empty());
     EXPECT_THAT(fake.calls, Contains("cuIpcCloseMemHandle"));
     EXPECT_THAT(fake.calls, Each(Ne("cuMemFree")));
     EXPECT_THAT(message<IpcRefused>([&] { OpenedArena::open(kGpu, handle, 50'000'000); }),

@@ -331,11 +331,14 @@ void fill_ipc(cuda::Driver& t) {
         if (fake().ipc_open != CUDA_SUCCESS) return fake().ipc_open;
         std::memcpy(data, &handle, sizeof *data);
         fake().opened[*data] = fake().blocks.at(*data);
+        ++fake().times_opened[*data];
         return CUDA_SUCCESS;
     };
     t.cuIpcCloseMemHandle = [](CUdeviceptr data) {
         fake().calls.emplace_back("cuIpcCloseMemHandle");
-        return fake().opened.erase(data) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        if (fake().times_opened[data] == 0) return CUDA_ERROR_INVALID_VALUE;
+        if (--fake().times_opened[data] == 0) fake().opened.erase(data);
+        return CUDA_SUCCESS;
     };
     t.cuIpcGetEventHandle = [](CUipcEventHandle* handle, CUevent event) {
         std::memcpy(handle, &event, sizeof event);

@@ -54,6 +54,7 @@ struct FakeDriver {
     std::size_t used = 0;
     std::map<CUdeviceptr, std::size_t> blocks;
     std::map<CUdeviceptr, std::size_t> opened;    // mapped from "another process"
+    std::map<CUdeviceptr, int> times_opened;
     std::map<CUdeviceptr, std::size_t> reserved;  // addresses
     std::map<CUdeviceptr, CUmemGenericAllocationHandle> mapped;
     CUmemGenericAllocationHandle next_pages = 100;

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <future>
 #include <numeric>
 #include <thread>
@@ -95,6 +96,23 @@ TEST_P(OnDevice, HostCallsComeInOrder) {
     stream.synchronize();
     ASSERT_EQ(order.size(), 20U);
     EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+}
+
+TEST(EmulatedGpu, AHostFunctionMayNotCallTheDevice) {
+    Stream other = Stream::make(kGpu, "other");
+    const Tensor there = Tensor::zeros(other, {4}, DType::float32, "on_devices");
+    const std::function<void()> calls[] = {
+        [&] { fill_zero(other, there.span()); },
+        [&] { other.synchronize(); },
+        [&] { (void)other.record(); },
+        [&] { other.call_host([] {}); },
+    };
+    for (const auto& call : calls) {
+        Stream stream = Stream::make(kGpu, "calls");
+        stream.call_host(call);
+        EXPECT_THROW(stream.synchronize(), InvalidArgument);
+    }
+    other.synchronize();
 }
 
 TEST_P(OnDevice, RangePoolsKnowTheirDevice) {
