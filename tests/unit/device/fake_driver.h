@@ -53,7 +53,7 @@ struct FakeDriver {
         CUDA_SUCCESS;  // what every look at the device answers: an error that came asynchronously
     std::size_t used = 0;
     std::map<CUdeviceptr, std::size_t> blocks;
-    std::map<CUdeviceptr, std::size_t> opened;    // mapped from "another process"
+    std::map<CUdeviceptr, std::size_t> opened;  // mapped from "another process"
     std::map<CUdeviceptr, int> times_opened;
     std::map<CUdeviceptr, std::size_t> reserved;  // addresses
     std::map<CUdeviceptr, CUmemGenericAllocationHandle> mapped;

@@ -147,7 +147,10 @@ TEST(OffloadOnGpu, AFullSleepLeavesNoArena) {
             policy.sleep(Sleep::all);
             world->barrier();
             const auto asleep = free_bytes();
-            EXPECT_LE(before - asleep, std::uint64_t{1} << 20) << "of " << before - awake << " awake";
+            EXPECT_GE(asleep, awake + 2 * (std::uint64_t{64} << 20));  // an arena a rank, at least
+            if (is_emulated(kGpu)) {                                   // a real one holds its kernels too
+                EXPECT_LE(before - asleep, std::uint64_t{1} << 20) << "of " << before - awake << " awake";
+            }
             world->barrier();
         }
     });
