@@ -4,6 +4,7 @@
 
 #include "common/ops/cuda/backend.cuh"
 #include "common/ops/cuda/elements.cuh"
+#include "common/ops/cuda/logits_walk.cuh"
 #include "common/ops/cuda/logprob_rows.cuh"
 #include "common/ops/cuda/reduce.cuh"
 #include "common/ops/cuda/work.cuh"
@@ -28,19 +29,7 @@ __device__ shared::SoftmaxSums merge_lanes(shared::SoftmaxSums sums, float inver
     return sums;
 }
 
-// Sixteen logits of a row, taken into a thread's sums.
-__device__ __forceinline__ void take_all(shared::SoftmaxSums& sums, const float (&x)[16],
-                                         float inverse_temperature) {
-    float max = sums.max;
-#pragma unroll
-    for (int i = 0; i < 16; ++i) max = x[i] > max ? x[i] : max;
-    if (max > sums.max) shared::raise(sums, max, inverse_temperature);
-#pragma unroll
-    for (int i = 0; i < 16; ++i) shared::take(sums, x[i], inverse_temperature);
-}
-
-// Grid: a block a result. A thread has sixteen logits a turn, in accesses that lie side by side in the block:
-// four of float32, or two of bfloat16, are on their way together.
+// Grid: a block a result.
 template <bool kBfloat16>
 __global__ void __launch_bounds__(kThreads)
     logprob_kernel(Elements logits, std::int64_t vocab, LogprobRows rows) {
@@ -50,32 +39,16 @@ __global__ void __launch_bounds__(kThreads)
     const float inverse_temperature =
         rows.inverse_temperatures == nullptr ? rows.inverse_temperature : rows.inverse_temperatures[row];
     shared::SoftmaxSums sums;
-    constexpr int kAccess = kBfloat16 ? 8 : 4;  // elements
-    constexpr int kAccesses = 16 / kAccess;
-    const int count = static_cast<int>(vocab);
-    int at = 0;
-    if (logits.vector) {
-        const std::byte* from = logits.data + (base + threadIdx.x * kAccess) * (kBfloat16 ? 2 : 4);
-        for (; at + kThreads * 16 <= count;
-             at += kThreads * 16, from += kThreads * 16 * (kBfloat16 ? 2 : 4)) {
-            Words words[kAccesses];
+    walk_logits<kThreads, kBfloat16>(logits, base, static_cast<int>(vocab),
+                                     [&]<int kCount>(const float(&x)[kCount], const auto&) {
+                                         float max = sums.max;
 #pragma unroll
-            for (int n = 0; n < kAccesses; ++n) words[n] = load16(from + n * kThreads * 16);
-            float x[16];
+                                         for (int i = 0; i < kCount; ++i) max = x[i] > max ? x[i] : max;
+                                         if (max > sums.max) shared::raise(sums, max, inverse_temperature);
 #pragma unroll
-            for (int i = 0; i < 16; ++i) {
-                const std::uint32_t word =
-                    kBfloat16 ? words[i / 8].w[i % 8 / 2] : words[i / kAccess % kAccesses].w[i % 4];
-                x[i] = shared::float_of(!kBfloat16 ? word : (i % 2 == 0 ? word << 16 : word & 0xffff0000u));
-            }
-            take_all(sums, x, inverse_temperature);
-        }
-    }
-    for (at += static_cast<int>(threadIdx.x); at < count; at += kThreads) {
-        const float x = load1(logits, base + at);
-        if (x > sums.max) shared::raise(sums, x, inverse_temperature);
-        shared::take(sums, x, inverse_temperature);
-    }
+                                         for (int i = 0; i < kCount; ++i)
+                                             shared::take(sums, x[i], inverse_temperature);
+                                     });
     sums = merge_lanes(sums, inverse_temperature);
     if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = sums;
     __syncthreads();

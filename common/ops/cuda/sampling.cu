@@ -5,6 +5,7 @@
 
 #include "common/ops/cuda/backend.cuh"
 #include "common/ops/cuda/elements.cuh"
+#include "common/ops/cuda/logits_walk.cuh"
 #include "common/ops/cuda/logprob_rows.cuh"
 #include "common/ops/cuda/reduce.cuh"
 #include "common/ops/cuda/work.cuh"
@@ -80,32 +81,32 @@ struct Less {
     }
 };
 
-// A NaN in front stays, as on the CPU; others lose every comparison.
-__device__ float largest_of(const Logits& row, float* room) {
-    float best = load1(row.values, row.base);
-    for (std::int64_t at = threadIdx.x * kVector; at < row.vocab; at += kTile) {
-        float x[8];
-        load8(row.values, row.base + at, row.vocab - at, x);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            if (at + i < row.vocab && x[i] > best) best = x[i];
-        }
-    }
-    return block_best(best, room, Greater());
-}
+// What a thread has met: the largest logit, and the first token that has it. A NaN in front stays, as on the
+// CPU; others lose every comparison.
+struct Largest {
+    float value;
+    int token = 0;
 
-__device__ std::int64_t first_largest(const Logits& row, std::int64_t* room) {
-    std::int64_t first = kNone;
-    for (std::int64_t at = threadIdx.x * kVector; at < row.vocab && first == kNone; at += kTile) {
-        float x[8];
-        load8(row.values, row.base + at, row.vocab - at, x);
+    __device__ explicit Largest(const Logits& row) : value(load1(row.values, row.base)) {
+        const auto take = [&]<int kCount>(const float(&x)[kCount], const auto& ids) {
 #pragma unroll
-        for (int i = 7; i >= 0; --i) {
-            if (at + i < row.vocab && x[i] == row.largest) first = at + i;
+            for (int i = 0; i < kCount; ++i) {
+                if (x[i] > value) value = x[i], token = ids(i);
+            }
+        };
+        if (row.values.is_bfloat16) {
+            walk_logits<kThreads, true>(row.values, row.base, static_cast<int>(row.vocab), take);
+        } else {
+            walk_logits<kThreads, false>(row.values, row.base, static_cast<int>(row.vocab), take);
         }
     }
-    return block_best(first, room, Less());
-}
+    // Larger for larger logits, then for earlier tokens; both zeros are one.
+    __device__ std::uint64_t key() const {
+        const std::uint32_t bits = shared::bits_of(value + 0.0f);
+        const std::uint32_t ordered = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+        return std::uint64_t{ordered} << 32 | ~static_cast<std::uint32_t>(token);
+    }
+};
 
 // The first token at which the mass of those up to it passes `wanted`; else the last that has any.
 __device__ std::int64_t walk(const Logits& row, double wanted, double* sums, std::int64_t* room) {
@@ -255,10 +256,17 @@ __device__ std::int64_t restricted(const Logits& row, const SampleRow& sample, d
     return token_of(row, bits, tie, sums, room);
 }
 
-// What every way of choosing begins with: the largest logit; false where it is not finite.
-__device__ bool begin(Logits& row, float* room) {
-    row.largest = largest_of(row, room);
-    return (shared::bits_of(row.largest) & 0x7f800000u) != 0x7f800000u;
+// What every way of choosing begins with: the largest logit, and the first token that has it; kNoToken where
+// it is not finite.
+__device__ std::int64_t begin(Logits& row, std::uint64_t* room) {
+    const Largest mine(row);
+    const std::uint64_t best = block_best(mine.key(), room, Greater());
+    const auto ordered = static_cast<std::uint32_t>(best >> 32);
+    row.largest = mine.value == mine.value
+                      ? shared::float_of(ordered >> 31 != 0 ? ordered & 0x7fffffffu : ~ordered)
+                      : mine.value;  // a NaN in front: everybody has met it
+    if ((shared::bits_of(row.largest) & 0x7f800000u) == 0x7f800000u) return kNoToken;
+    return ~static_cast<std::uint32_t>(best);
 }
 
 // Of all weights; NaN when one is.
@@ -276,20 +284,16 @@ __device__ double total_of(const Logits& row, double* room) {
 // Greedy and unrestricted samples; the others are restricted_kernel's.
 __global__ void __launch_bounds__(kThreads)
     sample_kernel(Elements logits, std::int64_t vocab, const SampleRow* samples, std::int32_t* tokens) {
-    __shared__ float values[32];
+    __shared__ std::uint64_t keys[32];
     __shared__ double sums[33];
     __shared__ std::int64_t ids[32];
     const SampleRow sample = samples[blockIdx.x];
     if (!sample.greedy && sample.restricted) return;
     Logits row{logits, sample.row * vocab, vocab, 0.0f, sample.inverse_temperature};
-    std::int64_t token = kNoToken;
-    if (begin(row, values)) {
-        if (sample.greedy) {
-            token = first_largest(row, ids);
-        } else {
-            const double total = total_of(row, sums);
-            if (total == total) token = walk(row, sample.uniform * total, sums, ids);
-        }
+    std::int64_t token = begin(row, keys);
+    if (token != kNoToken && !sample.greedy) {
+        const double total = total_of(row, sums);
+        token = total == total ? walk(row, sample.uniform * total, sums, ids) : kNoToken;
     }
     if (threadIdx.x == 0) tokens[blockIdx.x] = static_cast<std::int32_t>(token);
 }
@@ -298,7 +302,7 @@ __global__ void __launch_bounds__(kThreads)
     restricted_kernel(Elements logits, std::int64_t vocab, const SampleRow* samples, std::int32_t* tokens) {
     TANDEM_DYNAMIC_SHARED(dynamic);
     __shared__ Search search;
-    __shared__ float values[32];
+    __shared__ std::uint64_t keys[32];
     __shared__ double sums[32];
     __shared__ std::uint64_t counts[33];
     __shared__ std::int64_t ids[32];
@@ -306,7 +310,7 @@ __global__ void __launch_bounds__(kThreads)
     if (sample.greedy || !sample.restricted) return;
     Logits row{logits, sample.row * vocab, vocab, 0.0f, sample.inverse_temperature};
     std::int64_t token = kNoToken;
-    if (begin(row, values)) {
+    if (begin(row, keys) != kNoToken) {
         const double total = total_of(row, sums);
         if (total == total)
             token = restricted(row, sample, total, reinterpret_cast<unsigned*>(dynamic), search, counts, ids);

@@ -145,7 +145,7 @@ void rows_of_tokens(Bench& bench) {
 // over it: see common/ops/README.md.
 void weights(Bench& bench) {
     Stream& s = bench.stream();
-    const std::int64_t side = 16384;
+    const std::int64_t side = 32768;
     const Tensor weight = bench.random({side, side}, DType::bfloat16);
     const ops::ScaleGrid grid{ops::Quantization::fp8_block, side, side};
     const ops::WeightBox box{weight.raw(), static_cast<std::size_t>(side) * 2, DType::bfloat16, 0, 0, side,
@@ -223,7 +223,7 @@ void losses_and_optimizer(Bench& bench) {
     s.synchronize();
     bench.add("token_logprobs_backward", bytes_of({logits, logits}), 0,
               [&] { ops::token_logprobs_backward(s, logits, targets, 1.0f, lse, logprobs); });
-    const std::int64_t count = 1 << 27;
+    const std::int64_t count = 1 << 28;
     const Tensor p = bench.random({count}, DType::float32), g = bench.random({count}, DType::float32);
     const Tensor m = bench.zeros({count}, DType::float32), v = bench.zeros({count}, DType::float32);
     bench.add("adamw", bytes_of({p, g, m, v, p, m, v}), 0, [&] { ops::adamw(s, p, g, m, v, {}); });
@@ -231,12 +231,12 @@ void losses_and_optimizer(Bench& bench) {
     bench.add("adamw bfloat16, stochastic rounding", bytes_of({narrow, g, m, v, narrow, m, v}), 0,
               [&] { ops::adamw(s, narrow, g, m, v, {.stochastic_rounding = true}); });
     {
-        const Tensor large = bench.random({4 * count}, DType::float32);
+        const Tensor large = bench.random({2 * count}, DType::float32);
         bench.add("sum_of_squares", bytes_of({large}), 0, [&] { ops::sum_of_squares(s, large); });
     }
     // Items of 1 MiB, as weight sync cuts them.
     std::vector<ops::CopyItem> items;
-    std::vector<ops::Checksum> sums(512);
+    std::vector<ops::Checksum> sums(1024);
     for (std::size_t i = 0; i < sums.size(); ++i) {
         const std::size_t part = p.bytes() / sums.size();
         items.push_back({.from = p.span().subspan(i * part, part), .to = m.span().subspan(i * part, part)});
@@ -256,8 +256,8 @@ void losses_and_optimizer(Bench& bench) {
     bench.add("batched_copy to bfloat16 with checksums", bytes_of({p, narrow}), 0,
               [&] { ops::batched_copy(s, items); });
     items.clear();
-    for (std::size_t i = 0; i < sums.size();
-         ++i) {  // the left half of a weight's columns: rows of 4 KiB of every 8
+    // The left half of a weight's columns: rows of 4 KiB of every 8.
+    for (std::size_t i = 0; i < sums.size(); ++i) {
         const std::size_t part = p.bytes() / sums.size();
         ops::CopyItem item{.from = p.span().subspan(i * part, 4096),
                            .to = m.span().subspan(i * part / 2, 4096)};
