@@ -16,13 +16,14 @@
 
 namespace tandem::ops::TANDEM_KERNELS {
 
-// c += a b
+// c += a b. Volatile: all lanes are in it, so it must not move to where only some of them come.
 __device__ __forceinline__ void multiply(float (&c)[4], const std::uint32_t (&a)[4],
                                          const std::uint32_t (&b)[2]) {
 #if defined(TANDEM_KERNELS_ON_HOST)
     fibers::multiply(c, a, b);
 #else
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
@@ -35,7 +36,7 @@ __device__ __forceinline__ std::uint32_t transpose(std::uint32_t pair) {
     return fibers::transpose(pair);
 #else
     std::uint32_t result;
-    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
     return result;
 #endif
 }

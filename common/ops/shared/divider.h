@@ -25,11 +25,11 @@ struct Divider {
     }
 };
 
-// 1 <= divisor < 2^31.
+// 0 <= divisor < 2^31; 0, of what has nothing to divide, counts as 1.
 inline Divider divider(std::int64_t divisor) {
     Divider result;
-    result.divisor = static_cast<std::uint32_t>(divisor);
-    while ((std::uint64_t{1} << result.shift) < static_cast<std::uint64_t>(divisor)) ++result.shift;
+    result.divisor = static_cast<std::uint32_t>(divisor > 0 ? divisor : 1);
+    while ((std::uint64_t{1} << result.shift) < result.divisor) ++result.shift;
     const std::uint64_t above = (std::uint64_t{1} << result.shift) - result.divisor;
     result.multiplier = static_cast<std::uint32_t>((above << 32) / result.divisor + 1);
     return result;

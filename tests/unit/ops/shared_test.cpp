@@ -96,6 +96,7 @@ TEST(SharedDivider, DividesAsTheLanguageDoes) {
             ASSERT_EQ(by.rest(n, quotient), n % d) << n << " % " << d;
         }
     }
+    EXPECT_EQ(divider(0).quotient(5), 5u);
 }
 
 TEST(SharedQuantize, QuotientsAreTheDivisions) {
