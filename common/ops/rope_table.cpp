@@ -38,6 +38,7 @@ std::int64_t RopeTable::head_dim() const {
 
 // Rows never change once handed out; more of them replace them.
 std::shared_ptr<const RopeTable::Rows> RopeTable::rows(std::int64_t positions) const {
+    std::shared_ptr<const Rows> before;  // goes when the lock is gone: its copy on a GPU waits for the GPU
     const std::lock_guard lock(state_->mutex);
     const std::shared_ptr<const Rows>& now = state_->rows;
     const std::int64_t wanted = std::min(positions, kMaxTableRows);
@@ -50,7 +51,8 @@ std::shared_ptr<const RopeTable::Rows> RopeTable::rows(std::int64_t positions) c
     const std::int64_t dim = grown->head_dim();
     grown->values.resize(static_cast<std::size_t>(grown->positions * dim));
     for (std::int64_t p = 0; p < grown->positions; ++p) grown->fill(p, grown->values.data() + p * dim);
-    return state_->rows = std::move(grown);
+    before = std::exchange(state_->rows, std::move(grown));
+    return state_->rows;
 }
 
 }  // namespace tandem::ops

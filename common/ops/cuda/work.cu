@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "common/device/cuda/capture.h"
 #include "common/device/cuda/native.h"
 #include "common/device/memory.h"
 #include "common/ops/cuda/check.cuh"
@@ -114,6 +115,11 @@ DeviceMemory::DeviceMemory(Stream& stream, std::size_t bytes) : device_(stream.d
 DeviceMemory::~DeviceMemory() {
     int before = 0;
     if (cudaGetDevice(&before) != cudaSuccess) return;  // the process is ending
+    try {
+        // That cudaFree waits is nowhere promised.
+        ::tandem::cuda::synchronize_context({DeviceType::cuda, device_});
+    } catch (const std::exception&) {  // NOLINT: of a GPU that failed there is nothing to wait for
+    }
     cudaSetDevice(device_);
     cudaFree(data_);
     cudaSetDevice(before);
