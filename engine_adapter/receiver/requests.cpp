@@ -1,5 +1,7 @@
 #include "engine_adapter/receiver/requests.h"
 
+#include <utility>
+
 #include "common/device/shared_arena.h"
 #include "common/error.h"
 #include "engine_adapter/transport/cuda_ipc/wire.h"
@@ -183,7 +185,10 @@ void Requests::foresee(const std::deque<Message>& next) {
             return;  // to be refused in its turn
         }
         if (static_cast<std::size_t>(announced.bucket) >= updater_.plan().buckets()) return;  // likewise
-        if (!member_.start(announced, look_)) return;
+        const bool waited = std::exchange(waits_for_bytes_, true);  // the launch may wait for the trainer's
+        const bool started = member_.start(announced, look_);
+        waits_for_bytes_ = waited;
+        if (!started) return;
     }
 }
 

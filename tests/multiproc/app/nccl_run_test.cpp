@@ -93,11 +93,11 @@ TEST_F(NcclRun, WhatItCannotDoIsRefusedBeforeAnythingStarts) {
 // A run that would take minutes, caught in the middle of its reinforcement.
 class NcclFailure : public NcclRun {
   protected:
-    void begin() {
+    void begin(const std::string& deadline_s = "5") {
         program =
             start("tiny",
                   {"sft.steps=1", "grpo.steps=100000", "mesh.dp=2", "device=cuda", "sync.transport=nccl",
-                   "run.deadline_s=15", "engine.deadline_s=2", "sync.deadline_s=2"},
+                   "run.deadline_s=15", "engine.deadline_s=" + deadline_s, "sync.deadline_s=" + deadline_s},
                   2);
         ASSERT_TRUE(eventually([this] {
             return read_file(folder / "tiny.partial/metrics.jsonl").find("\"grpo\",\"step\":3") !=
@@ -129,7 +129,7 @@ TEST_F(NcclFailure, AKilledEngineEndsTheJobByName) {
 }
 
 TEST_F(NcclFailure, AnEngineThatHangsIsNamedWithinTheDeadline) {
-    ASSERT_NO_FATAL_FAILURE(begin());
+    ASSERT_NO_FATAL_FAILURE(begin("1.5"));
     EXPECT_THAT(
         end_of("engine", SIGSTOP),
         testing::ContainsRegex("tandem-train: rank [01] exited .*(engine |http://127).*(deadline|answer)"));
