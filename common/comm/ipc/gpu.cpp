@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "common/device/peers.h"
 #include "common/error.h"
 
 namespace tandem::comm::ipc {
@@ -85,6 +86,7 @@ Place ArenaPool::place_of(ConstSpan memory) const {
     place.offset = static_cast<std::uint64_t>(memory.data - arena->memory.data());
     place.address = reinterpret_cast<std::uintptr_t>(memory.data);
     place.pid = ::getpid();
+    place.device = device_.index;
     return place;
 }
 
@@ -95,8 +97,14 @@ Span ArenaPool::arena_of(ConstSpan memory) const {
 }
 
 const std::byte* Gpu::reach(const Place& place) {
-    if (place.pid == ::getpid()) return reinterpret_cast<const std::byte*>(place.address);
     const std::lock_guard lock(mutex_);
+    if (place.pid == ::getpid()) {
+        if (place.device != device_.index && reached_.count(place.device) == 0) {
+            enable_peer_access(device_, {DeviceType::cuda, place.device});
+            reached_.insert(place.device);
+        }
+        return reinterpret_cast<const std::byte*>(place.address);
+    }
     OpenedArena& arena = opened_[place.handle];
     if (arena.span().data == nullptr) arena = OpenedArena::open(device_, place.handle, place.arena_bytes);
     return arena.span().data + place.offset;

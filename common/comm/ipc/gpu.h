@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "common/device/export.h"
@@ -23,6 +24,7 @@ struct Place {
     std::uint64_t offset = 0;   // in the arena
     std::uint64_t address = 0;  // in the process that holds them
     std::int32_t pid = 0;       // of that process; 0: nowhere that a peer reaches
+    std::int32_t device = 0;    // there
 };
 
 // Grows by export arenas, which stay until trim(): peers have them mapped. Blocks are handed out again at
@@ -72,6 +74,7 @@ class Gpu {
     std::mutex mutex_;
     std::map<IpcHandle, OpenedArena> opened_;
     std::vector<std::weak_ptr<Buffer>> stagings_;
+    std::set<int> reached_;  // other GPUs of this process
 };
 
 // What a rank tells its peers of an event.

@@ -35,6 +35,10 @@ bool can_access_peer(Device, Device) {
     throw DeviceUnavailable(kReason);
 }
 
+void enable_peer_access(Device, Device) {
+    throw DeviceUnavailable(kReason);
+}
+
 MemoryPool& pinned_pool() {
     return cpu_pool();
 }

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "common/device/cuda/driver.h"
+#include "common/device/export.h"
 #include "common/log.h"
 
 namespace tandem::cuda {
@@ -101,6 +102,19 @@ bool can_access_peer(Device from, Device memory) {
     check(driver().cuDeviceCanAccessPeer(&can, native_device(from), native_device(memory)),
           "cuDeviceCanAccessPeer");
     return can != 0;
+}
+
+void enable_peer_access(Device device, Device memory) {
+    CUcontext peer = nullptr;
+    make_current(memory);
+    check(driver().cuCtxGetCurrent(&peer), "cuCtxGetCurrent");
+    make_current(device);
+    const CUresult result = driver().cuCtxEnablePeerAccess(peer, 0);
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return;
+    throw IpcRefused(fmt::format(
+        "{} does not reach memory of {}: no peer access ({}); use one GPU, or two that reach each other "
+        "(nvidia-smi topo -m)",
+        to_string(device), to_string(memory), error_text(result)));
 }
 
 }  // namespace tandem::cuda

@@ -23,5 +23,6 @@ const Gpus& gpus();  // asked once; never throws
 // from the refusal.
 void say_when_absent();
 bool can_access_peer(Device from, Device memory);
+void enable_peer_access(Device device, Device memory);  // throws IpcRefused
 
 }  // namespace tandem::cuda

@@ -24,6 +24,7 @@
     X(cuDevicePrimaryCtxRetain)       \
     X(cuCtxSetCurrent)                \
     X(cuCtxGetCurrent)                \
+    X(cuCtxEnablePeerAccess)          \
     X(cuCtxSynchronize)               \
     X(cuMemGetInfo)                   \
     X(cuMemAlloc)                     \

@@ -16,6 +16,7 @@
 #include "common/device/export.h"
 #include "common/device/graph.h"
 #include "common/device/memory.h"
+#include "common/device/peers.h"
 #include "common/device/stream.h"
 #include "common/device/tier.h"
 #include "common/device/virtual_arena.h"
@@ -335,6 +336,21 @@ TEST_F(Cuda, PinnedMemoryTakesTheContextThatIsThere) {
         const auto tier = make_pinned_tier(std::size_t{1} << 24, "cuda_test");
         EXPECT_EQ(fake.contexts.size(), 1U);
     });
+}
+
+TEST_F(Cuda, OneGpuOfTheProcessReachesAnother) {
+    fake.gpus = {FakeGpu{}, FakeGpu{}};
+    again();
+    const Device second{DeviceType::cuda, 1};
+    enable_peer_access(kGpu, kGpu);
+    EXPECT_TRUE(fake.peers.empty());
+    enable_peer_access(second, kGpu);
+    enable_peer_access(second, kGpu);
+    ASSERT_EQ(fake.peers.size(), 1U);
+    EXPECT_EQ(current_context(), fake.peers.begin()->first);  // the reader's
+    EXPECT_NE(fake.peers.begin()->first, fake.peers.begin()->second);
+    fake.peer_access = CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    EXPECT_THAT(message<IpcRefused>([&] { enable_peer_access(kGpu, second); }), HasSubstr("no peer access"));
 }
 
 TEST_F(Cuda, ACaptureThatWaitsIsSpoiltAndSaysSo) {

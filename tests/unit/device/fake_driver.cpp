@@ -84,6 +84,12 @@ void fill_devices(cuda::Driver& t) {
         *context = t_current;
         return CUDA_SUCCESS;
     };
+    t.cuCtxEnablePeerAccess = [](CUcontext peer, unsigned flags) {
+        if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+        if (fake().peer_access != CUDA_SUCCESS) return fake().peer_access;
+        return fake().peers.emplace(t_current, peer).second ? CUDA_SUCCESS
+                                                            : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+    };
     t.cuCtxSynchronize = [] {
         fake().let_go();
         return fake().sticky;

@@ -45,6 +45,8 @@ struct FakeDriver {
     int virtual_memory = 1;
     int graphs = 0;                // alive, recorded or ready
     std::set<CUcontext> contexts;  // that were made
+    CUresult peer_access = CUDA_SUCCESS;
+    std::set<std::pair<CUcontext, CUcontext>> peers;  // who reaches whose memory
     CUresult set_access = CUDA_SUCCESS;
     CUresult init = CUDA_SUCCESS;
     CUresult ipc_get = CUDA_SUCCESS;
