@@ -25,6 +25,8 @@ struct RowShape {
     // Backward: what an SM has at once, and how many blocks there are at most, each with sums of its own.
     // Both an H200 (132 SMs) and an A100 (108) run all of them at once. A constant: no sum depends on the
     // GPU.
+    static constexpr int kStages =
+        kThreads > 256 ? 1 : 2;  // rows on their way, where a block has one at a time
     static constexpr int kBlocksOfSm = 512 / kThreads;
     static constexpr std::int64_t kPartials = 108 * kBlocksOfSm;
 
@@ -111,16 +113,45 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksOfSm)
     Shape::load(in.weight, 0, 1, in.dim, weight);
     float sums[kHeld][kPer] = {};
     const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * Shape::kBlockRows;
+    // Registers hold two blocks of an SM at most: too few loads to keep the memory busy through the sums. So
+    // the rows after this one are on their way to shared memory, each thread's own pieces.
+    constexpr bool kAhead = kRows == 1 && Shape::kGroups == 1;
+    constexpr int kStages = Shape::kStages;
+    __shared__ Words ahead[kAhead ? kStages : 1][kAhead ? 2 * kHeld : 1][kAhead ? Shape::kThreads : 1];
+    const auto send = [&](std::int64_t row, int stage) {
+#pragma unroll
+        for (int n = 0; n < kHeld; ++n) {
+            const bool there = row < in.rows && Shape::at(n) < in.dim;
+            const std::int64_t from = there ? (row * in.dim + Shape::at(n)) * Shape::kElement : 0;
+            copy_ahead(&ahead[stage][n][threadIdx.x], dy + from, there);
+            copy_ahead(&ahead[stage][kHeld + n][threadIdx.x], in.x + from, there);
+        }
+        commit_ahead();
+    };
+    if constexpr (kAhead) {
+        for (int stage = 0; stage < kStages; ++stage) send(blockIdx.x + stage * step, stage);
+    }
     int turn = 0;
     for (std::int64_t begin = blockIdx.x * Shape::kBlockRows; begin < in.rows; begin += step) {
         const std::int64_t first = begin + Shape::group() * kRows;
         Words gradient[kRows][kHeld], value[kRows][kHeld];
         float scale[kRows];
 #pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-            Shape::load(dy, first + r, in.rows, in.dim, gradient[r]);
-            Shape::load(in.x, first + r, in.rows, in.dim, value[r]);
-            scale[r] = first + r < in.rows ? rstd[first + r] : 0.0f;
+        for (int r = 0; r < kRows; ++r) scale[r] = first + r < in.rows ? rstd[first + r] : 0.0f;
+        if constexpr (kAhead) {
+            const int stage = turn % kStages;
+            wait_ahead<kStages - 1>();
+#pragma unroll
+            for (int n = 0; n < kHeld; ++n) {
+                gradient[0][n] = ahead[stage][n][threadIdx.x];
+                value[0][n] = ahead[stage][kHeld + n][threadIdx.x];
+            }
+        } else {
+#pragma unroll
+            for (int r = 0; r < kRows; ++r) {
+                Shape::load(dy, first + r, in.rows, in.dim, gradient[r]);
+                Shape::load(in.x, first + r, in.rows, in.dim, value[r]);
+            }
         }
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
@@ -138,7 +169,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksOfSm)
                     sums[n][i] += d[i] * (v[i] * scale[r]);
                 }
             }
+            const int stage = turn % kStages;
             const float factor = scale[r] * scale[r] * (Shape::sum(dot, room, turn++) * in.inverse_dim);
+            // Past the sum's barrier: what lay there has been read.
+            if constexpr (kAhead) send(begin + kStages * step, stage);
             Words before[kHeld];
             if (accumulate) Shape::load(dx, row, in.rows, in.dim, before);
 #pragma unroll
