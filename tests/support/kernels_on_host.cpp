@@ -197,6 +197,16 @@ std::uint64_t exchange_bits(unsigned mask, std::uint64_t mine, unsigned from) {
     return given.slots.values[from % 32];
 }
 
+const std::uint64_t* all_lanes(unsigned mask, std::uint64_t mine) {
+    const void* const site = __builtin_return_address(0);
+    const Given given = give(mask, mine, site);
+    for (unsigned lane = 0; lane < 32; ++lane) {
+        if (!given.from(lane))
+            throw tandem::Error("a product of all lanes, of which some have ended: " + place(site));
+    }
+    return given.slots.values;
+}
+
 unsigned ballot(unsigned mask, bool mine) {
     const Given given = give(mask, mine ? 1 : 0, __builtin_return_address(0));
     unsigned bits = 0;

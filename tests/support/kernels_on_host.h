@@ -31,6 +31,8 @@ std::byte* shared_memory();
 // The value that another lane gives at the same place: `mine` goes to all lanes of the warp, that of lane
 // `from` comes back. At most 8 bytes.
 TANDEM_CALLED std::uint64_t exchange_bits(unsigned mask, std::uint64_t mine, unsigned from);
+// What each of the 32 lanes gives, until this lane's next such call; all of them must be there.
+TANDEM_CALLED const std::uint64_t* all_lanes(unsigned mask, std::uint64_t mine);
 // Of all lanes that have not ended.
 TANDEM_CALLED unsigned ballot(unsigned mask, bool mine);
 

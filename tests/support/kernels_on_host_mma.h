@@ -9,7 +9,7 @@
 
 namespace fibers {
 
-// Of all lanes of this warp, in their order.
+// Of all lanes of this warp, in their order. Orders no memory, as on a GPU.
 template <typename T>
 struct FromAllLanes {
     T of[32];
@@ -17,15 +17,16 @@ struct FromAllLanes {
 
 template <typename T>
 TANDEM_ON_HOST FromAllLanes<T> gather(const T& value) {
-    static_assert(sizeof(T) <= 16);
-    __shared__ std::byte all_slots[32][32][16];  // [warp][lane]
-    const unsigned thread = here().thread.x;
-    auto& slots = all_slots[thread / 32];
     FromAllLanes<T> result;
-    std::memcpy(slots[thread % 32], &value, sizeof(T));
-    warp_barrier(0xffffffffu);
-    for (unsigned lane = 0; lane < 32; ++lane) std::memcpy(&result.of[lane], slots[lane], sizeof(T));
-    warp_barrier(0xffffffffu);
+    for (std::size_t at = 0; at < sizeof(T); at += sizeof(std::uint64_t)) {
+        const std::size_t bytes =
+            sizeof(T) - at < sizeof(std::uint64_t) ? sizeof(T) - at : sizeof(std::uint64_t);
+        std::uint64_t mine = 0;
+        std::memcpy(&mine, reinterpret_cast<const std::byte*>(&value) + at, bytes);
+        const std::uint64_t* const all = all_lanes(0xffffffffu, mine);
+        for (unsigned lane = 0; lane < 32; ++lane)
+            std::memcpy(reinterpret_cast<std::byte*>(&result.of[lane]) + at, all + lane, bytes);
+    }
     return result;
 }
 

@@ -236,6 +236,23 @@ TEST(KernelRules, ShufflesFromLanesThatHaveEnded) {
     EXPECT_THAT(found([] { __shfl_xor_sync(0xffffu, 1, 8); }), HasSubstr("mask of all lanes"));
 }
 
+TEST(KernelRules, ProductsOfAllLanes) {
+    EXPECT_THAT(found([] {
+                    if (threadIdx.x % 32 == 7) return;
+                    fibers::all_lanes(kAll, 1);
+                }),
+                HasSubstr("of which some have ended"));
+    std::vector<std::uint64_t> sums(kThreads);
+    EXPECT_THAT(found([&] {
+                    for (int turn = 0; turn < 3; ++turn) {
+                        const std::uint64_t* const all = fibers::all_lanes(kAll, threadIdx.x);
+                        for (int lane = 0; lane < 32; ++lane) sums[threadIdx.x] += all[lane];
+                    }
+                }),
+                IsEmpty());
+    for (unsigned i = 0; i < kThreads; ++i) EXPECT_EQ(sums[i], i < 32 ? 3u * 496u : 3u * (496u + 1024u));
+}
+
 TEST(KernelRules, ShufflesAndVotesGiveTheLanesValues) {
     std::vector<unsigned> up(kThreads), down(kThreads), votes(kThreads);
     EXPECT_THAT(found([&] {
