@@ -193,6 +193,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksOfSm)
             }
         }
     }
+    if constexpr (kAhead) wait_ahead<0>();  // nothing is under way to the memory of a block that has ended
     float* const mine =
         partial + (blockIdx.x * static_cast<std::int64_t>(Shape::kGroups) + Shape::group()) * in.dim;
 #pragma unroll
