@@ -1,7 +1,7 @@
 // Checks of one value against one key.
 #include "common/config_value.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

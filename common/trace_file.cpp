@@ -24,7 +24,7 @@ std::string merged(const std::vector<std::string>& parts) {
         if (recorded.is_array()) {
             events.insert(events.end(), recorded.begin(), recorded.end());
         } else {
-            spdlog::warn("a part of a trace is not a list of events; left out: {}", part.substr(0, 60));
+            log_warn("a part of a trace is not a list of events; left out: {}", part.substr(0, 60));
         }
     }
     return json{{"traceEvents", std::move(events)}}.dump(-1, ' ', false, json::error_handler_t::replace);

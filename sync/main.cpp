@@ -55,9 +55,7 @@ class BareWeights final : public engine::WeightTarget {
     std::int64_t version() const override { return version_; }
     void begin_update(std::int64_t) override {}
     void commit_update(std::int64_t version) override { version_ = version; }
-    void abort_update(const std::string& reason, bool) override {
-        spdlog::error("update aborted: {}", reason);
-    }
+    void abort_update(const std::string& reason, bool) override { log_error("update aborted: {}", reason); }
     bool can_alias() const override { return true; }
     void point_weights(const std::vector<Span>&, std::shared_ptr<const void> owner) override {
         owner_ = std::move(owner);  // nobody computes with these weights

@@ -1,5 +1,5 @@
 // Checks across keys: what no single range can say.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cctype>
@@ -66,7 +66,7 @@ void check_mesh(const RunConfig& c, const config::Schema& s, int environment_wor
 void check_weights(const std::string& directory, const model::ModelConfig& config) {
     const auto files = model::Safetensors::open(directory);
     for (const std::string& name : model::check_weights(files, config)) {
-        spdlog::info("{}: {} is left unused: it says nothing new", files.file(name), name);
+        log_info("{}: {} is left unused: it says nothing new", files.file(name), name);
     }
 }
 

@@ -1,6 +1,6 @@
 #include "trainer/job.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <csignal>

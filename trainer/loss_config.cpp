@@ -1,6 +1,6 @@
 #include "trainer/loss_config.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // tandem-train: the one place that joins trainer, sync and engine_adapter. Exit codes: 0 ok, 1 failed, 2 bad
 // usage.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -139,8 +139,7 @@ SyncPort connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& p
                                 config.sync.transport, to_string(policy.device()), why));
     }
     if (!why.empty() && world->rank() == 0)
-        spdlog::info("weights go from {} to the engine through the host: {}", to_string(policy.device()),
-                     why);
+        log_info("weights go from {} to the engine through the host: {}", to_string(policy.device()), why);
     const Device device = why.empty() ? policy.device() : Device{};
     auto joined = std::make_shared<Joined>(
         Joined{PolicySource(policy, why.empty() ? nullptr : &world->memory()), nullptr, 0});
@@ -161,7 +160,7 @@ SyncPort connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& p
         joined->source.refresh();
         const sync::WeightsMatch result = joined->session->weights_match();
         if (!result.match && rank == 0) {
-            spdlog::error("engine and trainer differ, first in tensor '{}'", result.first_mismatch);
+            log_error("engine and trainer differ, first in tensor '{}'", result.first_mismatch);
         }
         return result.match;
     };
@@ -327,7 +326,7 @@ int run(int argc, char** argv) {
         try {
             return rank(arguments);
         } catch (const std::exception& error) {
-            spdlog::error("{}", error.what());
+            log_error("{}", error.what());
             return 1;
         }
     }

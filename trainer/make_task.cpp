@@ -1,6 +1,6 @@
 #include "trainer/make_task.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "common/error.h"
 #include "trainer/data/stop_tokens.h"

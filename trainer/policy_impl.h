@@ -50,7 +50,7 @@ struct Policy::Impl {
             try {
                 impl_.hold(-1, optimizer_);
             } catch (const std::exception& error) {
-                spdlog::error("state stays in memory: {}", error.what());
+                log_error("state stays in memory: {}", error.what());
             }
         }
         Hold(const Hold&) = delete;

@@ -103,7 +103,7 @@ std::string first_whole(const std::vector<std::string>& directories) {
             verify(read_manifest(directory), directory);
             return directory;
         } catch (const ConfigError& error) {
-            spdlog::warn("{} is not whole and is passed over: {}", directory, error.what());
+            log_warn("{} is not whole and is passed over: {}", directory, error.what());
         }
     }
     return "";

@@ -1,6 +1,6 @@
 #include "trainer/summary.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <functional>

@@ -1,6 +1,6 @@
 #include "common/chart/chart.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <limits>

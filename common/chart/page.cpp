@@ -1,6 +1,6 @@
 #include "common/chart/page.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "common/chart/style.h"
 #include "common/chart/text.h"

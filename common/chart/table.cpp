@@ -1,6 +1,6 @@
 #include "common/chart/table.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #include "common/chart/timeline.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #include "common/comm/call.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace tandem::comm {
 

@@ -1,6 +1,6 @@
 #include "common/comm/host_identity.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 
 #include <fstream>

@@ -78,8 +78,8 @@ std::shared_ptr<Communicator> meet_over_network(Store& store, const Rendezvous& 
                         "reach; name the interface that joins them, or an address of it in MASTER_ADDR",
                         r.self.rank, address.ip, address.interface, address.reason, hosts - 1));
     }
-    spdlog::info("rank {} of {} on {} hosts listens on {} (interface {}, from {})", r.self.rank,
-                 r.self.world_size, hosts, address.ip, address.interface, address.reason);
+    log_info("rank {} of {} on {} hosts listens on {} (interface {}, from {})", r.self.rank,
+             r.self.world_size, hosts, address.ip, address.interface, address.reason);
     return gloo::make_world(store, r.self.rank, r.self.world_size, address, deadline);
 }
 

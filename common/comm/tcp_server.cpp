@@ -119,7 +119,7 @@ struct TcpStoreServer::Impl {
         acceptor.async_accept([this](error_code error, tcp::socket socket) {
             if (error == asio::error::operation_aborted) return;
             if (error) {
-                spdlog::warn("store: accept: {}", error.message());
+                log_warn("store: accept: {}", error.message());
             } else {
                 socket.set_option(tcp::no_delay(true), error);
                 std::make_shared<Session>(std::move(socket), values)->read_request();

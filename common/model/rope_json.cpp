@@ -1,6 +1,6 @@
 #include "common/model/rope_json.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

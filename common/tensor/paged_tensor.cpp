@@ -26,7 +26,7 @@ PagedTensor PagedTensor::going_if_possible(Shape shape, DType dtype, std::string
     try {
         return PagedTensor(shape, dtype, tag, device_pool(device), Pages::go);
     } catch (const DeviceUnavailable& error) {
-        spdlog::info("the memory of {} will not be released: {}", tag, error.what());
+        log_info("the memory of {} will not be released: {}", tag, error.what());
         return PagedTensor(std::move(shape), dtype, std::move(tag), device_pool(device), Pages::stay);
     }
 }

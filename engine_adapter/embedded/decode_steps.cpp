@@ -114,7 +114,7 @@ bool DecodeSteps::record(Recorded& step, const StepTables& tables, const Tensor&
     step.rope = rope_.rows(tables.limit);
     const auto give_up = [&](const std::exception& error) {
         graphs_ = false;
-        spdlog::warn(
+        log_warn(
             "decode steps run without CUDA graphs, which is slower (--disable-cuda-graph asks for it): {}",
             error.what());
         return false;

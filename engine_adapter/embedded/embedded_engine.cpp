@@ -156,7 +156,7 @@ void EmbeddedEngine::lose_weights(const std::string& reason) {
     reason_ = reason;
     changed_.notify_all();
     if (!changed_.wait_for(lock, kBeginPatience, [this] { return !busy_; })) {
-        spdlog::error("the step that reads the lost weights does not end: they stay mapped");
+        log_error("the step that reads the lost weights does not end: they stay mapped");
         return;
     }
     std::vector<Span> own;
@@ -222,7 +222,7 @@ void EmbeddedEngine::run() {
             try {
                 call();
             } catch (const std::exception& error) {
-                spdlog::error("an answer could not be given: {}", error.what());
+                log_error("an answer could not be given: {}", error.what());
             }
         }
         std::string failure;
@@ -231,7 +231,7 @@ void EmbeddedEngine::run() {
                 scheduler_.step(version);
             } catch (const std::exception& error) {
                 failure = error.what();
-                spdlog::error("generation failed: {}", failure);
+                log_error("generation failed: {}", failure);
             }
         }
         lock.lock();

@@ -113,7 +113,7 @@ void serve(const ServeOptions& options) {
 
     int signal = 0;
     sigwait(&signals, &signal);
-    spdlog::info("signal {}: shutting down", signal);
+    log_info("signal {}: shutting down", signal);
     engine.stop();  // answers what is open; then the server may close
     server.stop();
 }

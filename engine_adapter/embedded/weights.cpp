@@ -106,7 +106,7 @@ std::vector<WeightSlot> ModelWeights::current() const {
 void ModelWeights::load(const model::ModelConfig& config, const std::string& directory, Stream& stream) {
     const auto files = model::Safetensors::open(directory);
     for (const std::string& name : model::check_weights(files, config)) {
-        spdlog::info("{}: {} is left unused: it says nothing new", files.file(name), name);
+        log_info("{}: {} is left unused: it says nothing new", files.file(name), name);
     }
     for (std::size_t i = 0; i < slots_.size(); ++i) {
         Tensor from = files.tensor(slots_[i].info.name);

@@ -67,7 +67,7 @@ class Receiver::Impl {
                                       pollfd{listener_.socket.get(), POLLIN, 0},
                                       pollfd{trainer_ ? trainer_->fd() : -1, POLLIN, 0}};
             if (::poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR) {
-                spdlog::error("receiver: poll failed: {}", SystemError("poll", errno).what());
+                log_error("receiver: poll failed: {}", SystemError("poll", errno).what());
                 break;
             }
             if (fds[0].revents != 0) break;
@@ -94,7 +94,7 @@ class Receiver::Impl {
             }
             trainer_.emplace(std::move(channel));
         } catch (const std::exception& error) {
-            spdlog::warn("receiver: {}", error.what());
+            log_warn("receiver: {}", error.what());
         }
     }
 

@@ -70,7 +70,7 @@ void Updater::lose_trainer(const std::string& reason) {
         try {
             work();
         } catch (const std::exception& error) {
-            spdlog::error("receiver: {} failed: {}", what, error.what());
+            log_error("receiver: {} failed: {}", what, error.what());
         }
     };
     attempt("abort", [&] { abort(reason); });
@@ -78,7 +78,7 @@ void Updater::lose_trainer(const std::string& reason) {
         const std::string why =
             fmt::format("version {} lay in the GPU memory of a trainer that is gone ({}): publish a version",
                         target_.version(), reason);
-        spdlog::error("{}", why);
+        log_error("{}", why);
         broken_ = true;
         elsewhere_.clear();
         attempt("letting go of its memory", [&] { target_.lose_weights(why); });
@@ -218,7 +218,7 @@ void Updater::commit(std::int64_t version, const ops::Checksum& manifest) {
 
 void Updater::abort(const std::string& reason) {
     if (!open_) return;
-    spdlog::warn("update to version {} aborted: {}", update_->version(), reason);
+    log_warn("update to version {} aborted: {}", update_->version(), reason);
     open_ = false;
     last_abort_ = reason;
     broken_ = broken_ || dirty_;

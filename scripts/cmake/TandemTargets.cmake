@@ -33,7 +33,8 @@ function(tandem_program name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
 endfunction()
 
-# GoogleTest's headers, compiled once for all tests. A test with other flags (OpenMP) reads the headers themselves.
+# GoogleTest's headers, and what most tests read besides, compiled once for all tests. A test with other flags (OpenMP)
+# reads the headers themselves.
 # Tests are built with -O1: their own code is not what is measured. GCC 12 warns of std::string's own copies in some of
 # them, depending on the length of the path that they are built in.
 set(TANDEM_TEST_OPTIONS -O1 -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow)
@@ -44,9 +45,10 @@ if(TANDEM_TESTS)
   set(CMAKE_PCH_WARN_INVALID OFF)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/test_headers.cpp CONTENT "// see TandemTargets.cmake\n")
   add_library(tandem_test_headers OBJECT ${CMAKE_BINARY_DIR}/test_headers.cpp)
-  target_link_libraries(tandem_test_headers PRIVATE GTest::gmock)
+  target_link_libraries(tandem_test_headers PRIVATE GTest::gmock nlohmann_json::nlohmann_json fmt::fmt)
   target_compile_options(tandem_test_headers PRIVATE ${TANDEM_TEST_OPTIONS})
-  target_precompile_headers(tandem_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+  target_precompile_headers(tandem_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp> <fmt/core.h>
+                            <atomic> <chrono> <filesystem> <fstream> <functional> <random> <thread>)
 endif()
 
 # tandem_test(NAME SOURCES … [SEPARATE …] DEPS … [LABELS unit|contract|multiproc|gpu|sanitize|asan|tsan] [TIMEOUT s] [PROCESSORS n])

@@ -1,6 +1,6 @@
 #include "sync/bench/html.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 

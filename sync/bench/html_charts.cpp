@@ -1,6 +1,6 @@
 #include "sync/bench/html_charts.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

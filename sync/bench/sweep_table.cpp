@@ -1,6 +1,6 @@
 #include "sync/bench/sweep_table.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -74,7 +74,7 @@ void store_costs(const std::filesystem::path& file, const std::string& key, cons
     stream.close();
     if (stream) std::filesystem::rename(fresh, file, error);
     if (!stream || error) {
-        spdlog::debug("measured costs are not kept: {} cannot be written", file.string());
+        log_debug("measured costs are not kept: {} cannot be written", file.string());
         std::filesystem::remove(fresh, error);
     }
 }

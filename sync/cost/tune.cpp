@@ -110,8 +110,8 @@ Tuning tune(comm::Communicator& world, const ReshardPlan& plan, const Engines& e
                                    ? fmt::format("calibrated in {:.1f} s", tuning.costs->took_ms * 1e-3)
                                    : fmt::format("calibrated {} ago", age_text(tuning.age_s));
     const std::string depth = staged ? fmt::format(", depth {}", options.depth) : "";
-    spdlog::info("sync: buckets of {}{}, by {}: predicted {:.1f} ms ({})", size_text(options.bucket_bytes),
-                 depth, tuning.chosen_by, tuning.prediction->total_ms, origin);
+    log_info("sync: buckets of {}{}, by {}: predicted {:.1f} ms ({})", size_text(options.bucket_bytes), depth,
+             tuning.chosen_by, tuning.prediction->total_ms, origin);
     return tuning;
 }
 

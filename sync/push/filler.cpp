@@ -25,7 +25,7 @@ std::vector<engine::RegionEvent> Filler::share_event(comm::Communicator& world) 
         written_ = SharedEvent::create(stream_->device());
         mine = {written_->handle(), ::getpid()};
     } catch (const Error& error) {
-        spdlog::info("no event orders the engine behind this rank's copies: {}", error.what());
+        log_info("no event orders the engine behind this rank's copies: {}", error.what());
         written_.reset();
     }
     std::vector<engine::RegionEvent> all(static_cast<std::size_t>(world.size()));

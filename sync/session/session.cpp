@@ -223,7 +223,7 @@ class Session::Impl {
             if (reads_here) engine.pause(Deadline::after(options_.deadlines.pause));
             engine.release(Deadline::after(options_.deadlines.commit));
         } catch (const std::exception& error) {
-            spdlog::warn("the engine may still have the trainer's memory mapped: {}", error.what());
+            log_warn("the engine may still have the trainer's memory mapped: {}", error.what());
         }
         if (reads_here) try_resume(engine);
     }
@@ -232,14 +232,14 @@ class Session::Impl {
         try {
             engine.abort(reason, Deadline::after(options_.deadlines.abort));
         } catch (const std::exception& error) {
-            spdlog::warn("the engine could not be told to abort: {}", error.what());
+            log_warn("the engine could not be told to abort: {}", error.what());
         }
     }
     void try_resume(engine::Engine& engine) {
         try {
             engine.resume(Deadline::after(options_.deadlines.resume));
         } catch (const std::exception& error) {
-            spdlog::warn("the engine could not be resumed: {}", error.what());
+            log_warn("the engine could not be resumed: {}", error.what());
         }
     }
 

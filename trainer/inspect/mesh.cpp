@@ -1,6 +1,6 @@
 #include "trainer/inspect/mesh.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "common/error.h"
 #include "trainer/inspect/text.h"

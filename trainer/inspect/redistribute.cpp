@@ -1,6 +1,6 @@
 #include "trainer/inspect/redistribute.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

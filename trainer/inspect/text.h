@@ -1,7 +1,7 @@
 // What the inspections share: lists of numbers from the command line, and lines that fit a terminal.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #include "trainer/report/recorder.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cerrno>
 #include <filesystem>

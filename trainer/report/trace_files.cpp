@@ -35,7 +35,7 @@ void merge_trace_parts(const std::string& directory) {
     try {
         trace::write_file(directory + "/trace.json", texts);
     } catch (const SystemError& error) {
-        spdlog::warn("no trace: {}", error.what());
+        log_warn("no trace: {}", error.what());
         return;
     }
     for (const fs::path& part : parts) fs::remove(part);

@@ -152,7 +152,7 @@ void Mesh::listen_to_peers() {
             if (outcome != Waits::Outcome::done) return;
             note(message, from);
         } catch (const std::exception& error) {
-            spdlog::debug("gloo: no more news of peers: {}", error.what());
+            log_debug("gloo: no more news of peers: {}", error.what());
             return;
         }
     }

@@ -69,7 +69,7 @@ Api load() {
     int version = 0;
     if (api.get_version(&version) != Result::success || version < kOldest)
         throw DeviceUnavailable(fmt::format("NCCL is {}; 2.18 or newer is needed", version_text(version)));
-    spdlog::info("NCCL {}", version_text(version));
+    log_info("NCCL {}", version_text(version));
     return api;
 }
 

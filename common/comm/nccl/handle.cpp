@@ -51,7 +51,7 @@ Handle::~Handle() {
         const std::lock_guard lock(mutex_);
         api_.comm_destroy(comm_);
     } catch (const std::exception& error) {
-        spdlog::warn("{}", error.what());
+        log_warn("{}", error.what());
         abort();
     }
 }
@@ -114,8 +114,8 @@ void Handle::register_memory(Span memory) {
     const Result result = api_.comm_register(comm_, memory.data, memory.bytes, &registration);
     registered_[memory.data] = result == Result::success ? registration : nullptr;
     if (result != Result::success) {
-        spdlog::debug("NCCL does not register {} bytes on '{}': {}", memory.bytes, name_,
-                      api_.get_error_string(result));
+        log_debug("NCCL does not register {} bytes on '{}': {}", memory.bytes, name_,
+                  api_.get_error_string(result));
     }
 }
 

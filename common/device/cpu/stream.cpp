@@ -13,7 +13,7 @@ namespace {
 
 // The logger's registry is made on first use; here that is before any worker, and so it also outlives them
 // all.
-[[maybe_unused]] const spdlog::logger* const kLoggerIsMade = spdlog::default_logger_raw();
+[[maybe_unused]] const bool kLoggerIsMade = (make_log(), true);
 
 struct WorkerEvent final : EventState {
     std::mutex mutex;
@@ -108,9 +108,9 @@ WorkerStream::~WorkerStream() {
     try {
         std::rethrow_exception(error_);
     } catch (const std::exception& error) {
-        spdlog::debug("stream '{}' ended with a pending error: {}", name_, error.what());
+        log_debug("stream '{}' ended with a pending error: {}", name_, error.what());
     } catch (...) {
-        spdlog::debug("stream '{}' ended with a pending error", name_);
+        log_debug("stream '{}' ended with a pending error", name_);
     }
 }
 

@@ -2,7 +2,7 @@
 #include "common/device/tier.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>

@@ -91,7 +91,7 @@ const Gpus& gpus() {
 
 void say_when_absent() {
     static const bool said = [] {
-        if (gpus().all.empty()) spdlog::info("no GPU: {}; everything runs on the CPU", gpus().reason);
+        if (gpus().all.empty()) log_info("no GPU: {}; everything runs on the CPU", gpus().reason);
         return true;
     }();
     (void)said;

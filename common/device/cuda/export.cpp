@@ -79,7 +79,7 @@ class Arena final : public ExportArena::Impl {
             synchronize_context(device_);  // that cuMemFree waits is nowhere promised
             check(driver().cuMemFree(address(data_)), "cuMemFree");
         } catch (const std::exception& error) {
-            spdlog::error("an arena of {}: {}", to_string(device_), error.what());
+            log_error("an arena of {}: {}", to_string(device_), error.what());
         }
     }
     Arena(const Arena&) = delete;
@@ -129,7 +129,7 @@ class Opened final : public OpenedArena::Impl {
             synchronize_context(device_);  // nobody reads through the mapping any more
             check(driver().cuIpcCloseMemHandle(address(data_)), "cuIpcCloseMemHandle");
         } catch (const std::exception& error) {
-            spdlog::error("another process's memory on {}: {}", to_string(device_), error.what());
+            log_error("another process's memory on {}: {}", to_string(device_), error.what());
         }
     }
 
@@ -155,7 +155,7 @@ class Shared final : public SharedEvent::Impl {
             make_current(device_);
             check(driver().cuEventDestroy(event_), "cuEventDestroy");
         } catch (const std::exception& error) {
-            spdlog::error("a shared event of {}: {}", to_string(device_), error.what());
+            log_error("a shared event of {}: {}", to_string(device_), error.what());
         }
     }
     Shared(const Shared&) = delete;

@@ -31,8 +31,8 @@ class Pool final : public MemoryPool {
               "cuDeviceGetAttribute");
         check(driver().cuStreamCreate(&own_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
         if (offered == 0) {
-            spdlog::info("{} offers no memory pools: each allocation goes to the driver, which is slower",
-                         to_string(device));
+            log_info("{} offers no memory pools: each allocation goes to the driver, which is slower",
+                     to_string(device));
             return;
         }
         // The device's own pool: what kernels take for a moment (cudaMallocAsync) shares it.
@@ -74,7 +74,7 @@ class Pool final : public MemoryPool {
             if (!home || pool_ == nullptr) synchronize_context(device_);
             give(reinterpret_cast<CUdeviceptr>(data), home ? native(*home) : own_);
         } catch (const std::exception& error) {
-            spdlog::error("memory of {} could not be given back: {}", to_string(device_), error.what());
+            log_error("memory of {} could not be given back: {}", to_string(device_), error.what());
         }
     }
 
@@ -144,7 +144,7 @@ void free_pinned(std::byte* data) {
         make_some_current();
         check(driver().cuMemFreeHost(data), "cuMemFreeHost");
     } catch (const std::exception& error) {
-        spdlog::error("pinned host memory could not be given back: {}", error.what());
+        log_error("pinned host memory could not be given back: {}", error.what());
     }
 }
 

@@ -44,7 +44,7 @@ class CudaEvent final : public EventState {
             cuda::make_current(device_);
             check(driver().cuEventDestroy(event_), "cuEventDestroy");
         } catch (const std::exception& error) {
-            spdlog::debug("an event of stream '{}': {}", stream_, error.what());
+            log_debug("an event of stream '{}': {}", stream_, error.what());
         }
     }
     CudaEvent(const CudaEvent&) = delete;
@@ -129,7 +129,7 @@ class CudaGraph final : public RecordedWork {
             cuda::make_current(device_);
             check(driver().cuGraphExecDestroy(graph_), "cuGraphExecDestroy");
         } catch (const std::exception& error) {
-            spdlog::debug("a graph of {}: {}", to_string(device_), error.what());
+            log_debug("a graph of {}: {}", to_string(device_), error.what());
         }
     }
     CudaGraph(const CudaGraph&) = delete;
@@ -153,13 +153,13 @@ class CudaStream final : public StreamBackend {
         try {
             synchronize();
         } catch (const std::exception& error) {
-            spdlog::debug("stream '{}' ended with a pending error: {}", name_, error.what());
+            log_debug("stream '{}' ended with a pending error: {}", name_, error.what());
         }
         try {
             cuda::make_current(device_);
             check(driver().cuStreamDestroy(stream_), "cuStreamDestroy");
         } catch (const std::exception& error) {
-            spdlog::debug("stream '{}': {}", name_, error.what());
+            log_debug("stream '{}': {}", name_, error.what());
         }
     }
     CudaStream(const CudaStream&) = delete;

@@ -65,7 +65,7 @@ class Arena final : public VirtualArena::Impl {
         try {
             drop();
         } catch (const std::exception& error) {
-            spdlog::error("a virtual arena of {}: {}", to_string(device_), error.what());
+            log_error("a virtual arena of {}: {}", to_string(device_), error.what());
         }
         give_addresses_back();
     }
@@ -141,7 +141,7 @@ class Arena final : public VirtualArena::Impl {
 
     void give_addresses_back() noexcept {
         const CUresult result = driver().cuMemAddressFree(address_, reserved_);
-        if (result != CUDA_SUCCESS) spdlog::error("cuMemAddressFree on {} failed", to_string(device_));
+        if (result != CUDA_SUCCESS) log_error("cuMemAddressFree on {} failed", to_string(device_));
     }
 
     CUresult map_pages() {

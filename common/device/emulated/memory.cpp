@@ -146,8 +146,7 @@ int gpu_count() {
     static const int count = [] {
         const auto asked = static_cast<int>(from_environment("TANDEM_EMULATED_GPUS", 0, kMaxGpus));
         if (asked > 0)
-            spdlog::warn("{} emulated GPU(s): a test device that runs on the CPU (TANDEM_EMULATED_GPUS)",
-                         asked);
+            log_warn("{} emulated GPU(s): a test device that runs on the CPU (TANDEM_EMULATED_GPUS)", asked);
         return asked;
     }();
     return count;

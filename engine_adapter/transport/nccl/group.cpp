@@ -56,7 +56,7 @@ NcclGroup::~NcclGroup() {
         handle_.reset();
         for (const auto& [e, request] : told) engines_[e].connection->wait(request, "leave", deadline);
     } catch (const std::exception& error) {
-        spdlog::warn("the end of the NCCL group: {}", error.what());
+        log_warn("the end of the NCCL group: {}", error.what());
         if (handle_) give_up(error.what());
     }
 }
@@ -259,14 +259,14 @@ void NcclGroup::give_up(const std::string& reason) noexcept {
     gathering_.reset();
     in_flight_.clear();
     if (!handle_) return;
-    spdlog::warn("the NCCL group of the weights ends: {}", reason);
+    log_warn("the NCCL group of the weights ends: {}", reason);
     reason_ = reason;
     handle_->abort();
     handle_.reset();
     try {
         stream_->synchronize();  // nothing reads the regions any more
     } catch (const std::exception& error) {
-        spdlog::warn("{}", error.what());
+        log_warn("{}", error.what());
     }
 }
 

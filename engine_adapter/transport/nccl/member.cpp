@@ -73,7 +73,7 @@ void NcclMember::drop() noexcept {
     try {
         stream_->synchronize();  // nothing writes to the rooms any more
     } catch (const std::exception& error) {
-        spdlog::warn("receiver: {}", error.what());
+        log_warn("receiver: {}", error.what());
     }
 }
 

@@ -1,6 +1,6 @@
 // Attention at head_dim 64, 9 heads on 3 kv heads (SmolLM2-135M), against the matrix-product rate of the same
 // run. FLOPs: forward 4 S² D H / 2 (causal), backward 2.5 times that.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // oneDNN's rate at 1024^3, then linear layers of SmolLM2-135M at decode and training row counts.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

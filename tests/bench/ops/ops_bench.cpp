@@ -1,6 +1,6 @@
 // ops_bench [--json]: rates of the CPU ops, each verified first, with the machine's own rates measured in the
 // same run.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <time.h>
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 // written, verified and read, over rank processes; beside what the disk and the memory of the same run give.
 // Each figure is the slowest rank's; memory is what a rank's peak grew by meanwhile.
 //   checkpoint_bench --model DIR --out DIR [--ranks 2]
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <array>

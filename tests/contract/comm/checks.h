@@ -3,7 +3,7 @@
 // may be processes.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <memory>
 #include <stdexcept>

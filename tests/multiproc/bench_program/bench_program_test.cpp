@@ -1,6 +1,6 @@
 // `tandem-sync bench` as a user runs it: what it tells in each mode, what it refuses, what it writes, and
 // what is left when a part of it is killed.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <signal.h>
 

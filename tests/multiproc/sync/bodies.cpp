@@ -64,7 +64,7 @@ class Rounds {
     Rounds()
         : board_(setting("TEST_BOARD")),
           mine_(board_->ranks.at(static_cast<std::size_t>(rank_.world().rank()))) {
-        spdlog::set_level(spdlog::level::err);
+        set_log_level(LogLevel::error);
     }
 
     int run() {

@@ -44,7 +44,7 @@ inline std::string check_weights(const engine::TestTarget& target, DType source,
 inline int run_engine(const std::string& source, const std::string& held) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     set_up_logging("engine");  // to standard error; standard output is for answers
-    spdlog::set_level(spdlog::level::err);
+    set_log_level(LogLevel::error);
     engine::TestTarget target(process_tensors(dtype_from_name(held)));
     const engine::Receiver receiver(target, {.copy_threads = 2});
     std::cout << receiver.address() << std::endl;

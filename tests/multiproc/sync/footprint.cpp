@@ -1,6 +1,6 @@
 #include "tests/multiproc/sync/footprint.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 
 #include <filesystem>

@@ -2,7 +2,7 @@
 // a time. Shares nothing with common/dtensor but the names of the placements.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstring>
 #include <functional>

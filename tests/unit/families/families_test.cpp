@@ -1,6 +1,6 @@
 // Every family against Hugging Face transformers (tests/golden/make_families.py): logits, gradients, ten
 // AdamW steps, the error of bf16, a greedy continuation; and the engine's numbers are the trainer's.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

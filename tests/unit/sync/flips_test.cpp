@@ -93,8 +93,7 @@ struct Case {
 // `flips` pushes that must each fail by the tensor's name; with delta, a good push before each, so that the
 // failing one carries changes and not everything.
 void expect_all_noticed(const Case& test) {
-    const auto level = spdlog::get_level();
-    spdlog::set_level(spdlog::level::off);
+    const LogLevel level = set_log_level(LogLevel::off);
     auto shared = std::make_shared<FlippingEngine::Shared>();
     TestTarget target(test_tensors(DType::bfloat16));
     SessionOptions options;
@@ -139,7 +138,7 @@ void expect_all_noticed(const Case& test) {
     EXPECT_EQ(shared->transfers_hit, test.flips);
     EXPECT_EQ(noticed, test.flips);
     EXPECT_EQ(named, test.flips) << unnamed;
-    spdlog::set_level(level);
+    set_log_level(level);
 }
 
 TEST(Flips, FourThousandInGather) {

@@ -2,7 +2,7 @@
 // hold it.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "sync/plan/engine_layout.h"
 #include "sync/plan/reshard.h"

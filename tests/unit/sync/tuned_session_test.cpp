@@ -1,0 +1,89 @@
+// What a session makes of the cost model: buckets are chosen once, and kept.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "sync/cost/tune.h"
+#include "tests/unit/sync/session_rig.h"
+
+namespace tandem::sync {
+namespace {
+
+std::vector<TensorInfo> small_tensors() {
+    return {{"a", {300, 7}, DType::bfloat16, {}}};
+}
+std::vector<TensorInfo> large_tensors() {
+    return {{"a", {4096, 2100}, DType::float32, {}}};
+}
+
+class TunedSession : public ::testing::Test {
+  protected:
+    TunedSession()
+        : folder_(std::filesystem::temp_directory_path() / ("tandem-tuned-" + std::to_string(::getpid()))) {
+        ::setenv("TANDEM_CACHE_DIR", folder_.c_str(), 1);
+    }
+    ~TunedSession() override {
+        ::unsetenv("TANDEM_CACHE_DIR");
+        std::filesystem::remove_all(folder_);
+    }
+    // What rank 1's session says after a push that arrived.
+    nlohmann::json tuning(const std::vector<TensorInfo>& tensors, const SessionOptions& options) {
+        TestTarget target(tensors);
+        nlohmann::json result;
+        with_session({{2}, {Shard(0)}}, target, DType::bfloat16, options,
+                     [&](comm::Communicator& world, Session& session, TestSource&) {
+                         const SyncReport report = session.push(1);
+                         EXPECT_TRUE(session.weights_match().match);
+                         if (world.rank() != 1) return;
+                         result = to_json(session.tuning());
+                         result["bucket_bytes"] = report.bucket_bytes;
+                         result["depth"] = report.depth;
+                         EXPECT_EQ(report.predicted_ms, result.value("predicted_ms", 0.0));
+                     });
+        return result;
+    }
+    std::filesystem::path folder_;
+};
+
+TEST_F(TunedSession, MeasuresOnceAndChooses) {
+    const nlohmann::json first = tuning(large_tensors(), {});
+    EXPECT_EQ(first.at("chosen_by"), "cost model");
+    EXPECT_GT(first.at("predicted_ms").get<double>(), 0.1);
+    EXPECT_EQ(first.at("calibration").at("age_s"), 0);
+    EXPECT_GE(first.at("depth").get<int>(), 2);
+
+    SessionOptions wish;
+    wish.bucket_bytes = 3u << 20;
+    nlohmann::json second = tuning(large_tensors(), wish);
+    EXPECT_EQ(second.at("chosen_by"), "cost model") << "of the depth";
+    EXPECT_LE(second.at("bucket_bytes").get<std::size_t>(), 3u << 20);
+    EXPECT_GE(second.at("calibration").at("age_s").get<int>(), 1);
+    EXPECT_EQ(second.at("calibration").at("fill"), first.at("calibration").at("fill"));
+
+    wish.depth = 5;
+    second = tuning(large_tensors(), wish);
+    EXPECT_EQ(second.at("chosen_by"), "user");
+    EXPECT_EQ(second.at("depth"), 5);
+    EXPECT_TRUE(second.contains("predicted_ms"));
+
+    wish.mode = Mode::direct;
+    EXPECT_TRUE(tuning(large_tensors(), wish).contains("predicted_ms"));
+    wish.calibrate = true;
+    EXPECT_EQ(tuning(large_tensors(), wish).at("calibration").at("age_s"), 0);
+}
+
+TEST_F(TunedSession, LeavesSmallModelsAndOtherModesAlone) {
+    EXPECT_EQ(tuning(small_tensors(), {}).at("chosen_by"), "default");
+    SessionOptions options;
+    options.mode = Mode::delta;
+    const nlohmann::json delta = tuning(large_tensors(), options);
+    EXPECT_EQ(delta.at("chosen_by"), "default");
+    EXPECT_FALSE(delta.contains("predicted_ms"));
+    EXPECT_FALSE(std::filesystem::exists(folder_));
+}
+
+}  // namespace
+}  // namespace tandem::sync
