@@ -15,7 +15,7 @@ set(TANDEM_SANITIZE "" CACHE STRING "address, thread or empty")
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
-set(CMAKE_CXX_FLAGS_RELEASE "-O3 -g1")
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")  # -O3: what loops over elements (common/ops, common/comm/reduce.cpp)
 
 add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wsign-conversion>")
 if(TANDEM_WERROR)
