@@ -1,4 +1,4 @@
-// See checks.h: the ops whose CPU functions look themselves.
+// See checks.h: products and attention.
 #include "common/ops/checks.h"
 #include "common/ops/cpu/attention_pack.h"
 #include "common/ops/cpu/check.h"

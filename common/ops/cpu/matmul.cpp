@@ -10,10 +10,10 @@
 
 #include <atomic>
 #include <cstring>
-#include <string_view>
 #include <vector>
 
 #include "common/ops/backends.h"
+#include "common/ops/checks.h"
 #include "common/ops/cpu/check.h"
 #include "common/ops/cpu/matmul_primitive.h"
 #include "common/ops/cpu/rows.h"
@@ -109,41 +109,21 @@ void run(MatmulProblem p, const Tensor& a, const Tensor& b, std::byte* packed, c
     detail::narrow(wide_c.data(), c.data<bfloat16>(), c.numel());
 }
 
-void product(std::string_view op, Stream& stream, const Tensor& a, bool transpose_a, const Tensor& b,
+void product(const char* op, Stream& stream, const Tensor& a, bool transpose_a, const Tensor& b,
              bool transpose_b, const Tensor& bias, const Tensor& c, bool accumulate,
              std::byte* packed_b = nullptr) {
-    for (const auto& [name, tensor] :
-         {std::pair<std::string_view, const Tensor&>{"a", a}, {"b", b}, {"c", c}}) {
-        detail::check_floating(op, name, tensor);
-        detail::check_ndim(op, name, tensor, 2);
-    }
-    MatmulProblem p{.m = transpose_a ? a.dim(1) : a.dim(0),
-                    .n = transpose_b ? b.dim(0) : b.dim(1),
-                    .k = transpose_a ? a.dim(0) : a.dim(1),
-                    .transpose_a = transpose_a,
-                    .b = transpose_b ? WeightLayout::columns : WeightLayout::rows,
-                    .accumulate = accumulate,
-                    .bias = bias.defined(),
-                    .input = a.dtype(),
-                    .output = c.dtype(),
-                    .threads = 1};
-    // Messages only where they are thrown: this runs a few hundred times for a token.
-    const auto operand = [](const Tensor& tensor, bool transposed) {
-        return fmt::format("{} {}{}", dtype_name(tensor.dtype()), to_string(tensor.shape()),
-                           transposed ? "^T" : "");
-    };
-    const bool dtypes_fit =
-        a.dtype() == b.dtype() && (c.dtype() == DType::float32 || a.dtype() == DType::bfloat16);
-    if (p.k != (transpose_b ? b.dim(1) : b.dim(0)) || c.shape() != Shape{p.m, p.n} || !dtypes_fit) {
-        throw InvalidArgument(fmt::format("{}: {} times {} does not give {}", op, operand(a, transpose_a),
-                                          operand(b, transpose_b), operand(c, false)));
-    }
-    if (p.bias) {
-        detail::check_shape(op, "bias", bias, {p.n});
-        detail::check_dtype(op, "bias", bias, a.dtype());
-        require(p.k > 0, "{}: a bias for a product over no columns", op);
-    }
-    stream.enqueue([p, a, b, packed_b, bias, c]() mutable {
+    checks::product(op, a, transpose_a, b, transpose_b, bias, c);
+    const MatmulProblem problem{.m = transpose_a ? a.dim(1) : a.dim(0),
+                                .n = transpose_b ? b.dim(0) : b.dim(1),
+                                .k = transpose_a ? a.dim(0) : a.dim(1),
+                                .transpose_a = transpose_a,
+                                .b = transpose_b ? WeightLayout::columns : WeightLayout::rows,
+                                .accumulate = accumulate,
+                                .bias = bias.defined(),
+                                .input = a.dtype(),
+                                .output = c.dtype(),
+                                .threads = 1};
+    stream.enqueue([p = problem, a, b, packed_b, bias, c]() mutable {
         if (p.m == 0 || p.n == 0) return;
         if (p.k == 0) {
             if (!p.accumulate) std::memset(c.raw(), 0, c.bytes());
