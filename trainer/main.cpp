@@ -113,7 +113,7 @@ std::unique_ptr<engine::Engine> connect_engine(const std::string& url, const Pol
                                                const RunConfig& config, Deadline deadline) {
     if (config.sync.transport != "nccl") return engine::connect_tandem(url, deadline);
     engine::NcclOptions options{.device = policy.device()};
-    spdlog::info("weights go from {} to the engine over NCCL", to_string(policy.device()));
+    log_info("weights go from {} to the engine over NCCL", to_string(policy.device()));
     if (config.sync.nccl_form != "auto") {
         options.form = config.sync.nccl_form == "send" ? engine::NcclForm::send : engine::NcclForm::broadcast;
     }

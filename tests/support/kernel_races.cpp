@@ -1,6 +1,6 @@
 #include "tests/support/kernel_races.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -66,7 +66,7 @@ void NcclMember::drop() noexcept {
     try {  // so that no receive is still to start when NCCL frees what it would use
         for (const Room& room : rooms_) room.read.wait(Deadline::after(kCopies));
     } catch (const std::exception& error) {
-        spdlog::warn("receiver: {}", error.what());
+        log_warn("receiver: {}", error.what());
     }
     handle_->abort();
     handle_.reset();
