@@ -198,8 +198,7 @@ config::Schema schema_of(RunConfig& c) {
         "engine on a GPU of its own; auto: cuda_ipc from a GPU where that works, else shm.");
     s.choice("sync.nccl_form", c.sync.nccl_form, {"auto", "broadcast", "send"},
              "How a bucket leaves over nccl: one broadcast, or a send to each engine rank; auto: a broadcast "
-             "where "
-             "several want the same bytes.");
+             "where several want the same bytes.");
     s.integer("sync.bucket_mib", c.sync.bucket_mib, 0, 1 << 16, "Size of a bucket in MiB; 0: chosen.");
     s.integer("sync.depth", c.sync.depth, 0, 64, "Buckets in flight; 0: chosen.");
     s.real("sync.deadline_s", c.sync.deadline_s, 0.1, 86400,
