@@ -8,6 +8,8 @@
 // an op together are several times the L2. A time is the median of seven runs of some 20 ms of calls back to
 // back, so launches and what a call copies to or from the host are in it; copies are measured before and
 // after the ops, and the better one counts.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
