@@ -3,11 +3,10 @@
 #include <stdlib.h>
 
 #include "common/comm/launch.h"
-#include "common/device/devices.h"
-#include "common/device/export.h"
 #include "common/device/memory.h"
 #include "tests/contract/comm/checks.h"
 #include "tests/contract/comm/on_gpu.h"
+#include "tests/support/free_bytes.h"
 
 namespace tandem::comm {
 namespace {
@@ -33,19 +32,9 @@ TEST_P(IpcOnEmulatedGpu, Holds) {
 INSTANTIATE_TEST_SUITE_P(Contract, IpcOnEmulatedGpu, ::testing::ValuesIn(contract::cases(kSizes)),
                          [](const auto& info) { return info.param.name(); });
 
-// What the emulated GPU has left, by what it says when asked for too much.
-std::uint64_t free_bytes() {
-    try {
-        ExportArena::create(kGpu, device_info(kGpu).total_bytes + 1);
-    } catch (const OutOfMemory& error) {
-        return error.free_bytes();
-    }
-    return 0;
-}
-
 TEST(IpcOnEmulatedGpuMemory, WhatNobodyHoldsGoesBackToTheGpu) {
     constexpr std::size_t kBytes = std::size_t{80} << 20;
-    const std::uint64_t at_first = free_bytes();
+    const std::uint64_t at_first = tests::free_bytes(kGpu);
     run_threads(2, [&](const std::shared_ptr<Communicator>& world) {
         Stream compute = Stream::make_compute(kGpu);
         Stream stream = Stream::make(kGpu, "work");
@@ -60,18 +49,18 @@ TEST(IpcOnEmulatedGpuMemory, WhatNobodyHoldsGoesBackToTheGpu) {
         }
         world->barrier();
         if (world->rank() == 0) {  // two arenas a rank
-            EXPECT_LE(free_bytes(), at_first - 2 * (kBytes + (std::size_t{64} << 20)));
+            EXPECT_LE(tests::free_bytes(kGpu), at_first - 2 * (kBytes + (std::size_t{64} << 20)));
         }
         world->barrier();
         const Buffer kept(4096, "test", world->memory(kGpu));
         EXPECT_GE(world->trim_memory(kGpu), kBytes);
         world->barrier();
         if (world->rank() == 0) {  // the arena of `kept` stays
-            EXPECT_LE(at_first - free_bytes(), 2 * (std::size_t{64} << 20));
+            EXPECT_LE(at_first - tests::free_bytes(kGpu), 2 * (std::size_t{64} << 20));
         }
         world->barrier();
     });
-    EXPECT_EQ(free_bytes(), at_first);
+    EXPECT_EQ(tests::free_bytes(kGpu), at_first);
 }
 
 }  // namespace

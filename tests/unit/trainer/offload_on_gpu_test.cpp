@@ -5,10 +5,8 @@
 #include <cstdlib>
 
 #include "common/comm/launch.h"
-#include "common/device/devices.h"
-#include "common/device/export.h"
 #include "common/device/memory.h"
-#include "common/error.h"
+#include "tests/support/free_bytes.h"
 #include "trainer/offload/in_chunks.h"
 
 #include "policy_run.h"
@@ -25,16 +23,6 @@ constexpr Device kGpu{DeviceType::cuda, 0};
 std::vector<float> host_values(const Tensor& tensor) {
     Stream stream = Stream::make(kGpu, "test");
     return tensor.to_host(stream).to_vector<float>();
-}
-
-// What the GPU has left, by what it says when asked for too much.
-std::uint64_t free_bytes() {
-    try {
-        ExportArena::create(kGpu, device_info(kGpu).total_bytes + 1);
-    } catch (const OutOfMemory& error) {
-        return error.free_bytes();
-    }
-    return 0;
 }
 
 std::vector<float> counting(std::int64_t numel) {
@@ -129,7 +117,7 @@ TEST(OffloadOnGpu, APolicyWakesAtTheSameAddresses) {
 
 // What the ranks show each other, too: buffers of the passes, and what calls were staged through.
 TEST(OffloadOnGpu, AFullSleepLeavesNoArena) {
-    const auto before = free_bytes();
+    const auto before = tests::free_bytes(kGpu);
     const auto samples = random_samples({17, 9, 30, 5}, tiny_config().vocab_size, 3);
     comm::run_threads(2, [&](const std::shared_ptr<comm::Communicator>& world) {
         PolicyOptions options;
@@ -142,11 +130,11 @@ TEST(OffloadOnGpu, AFullSleepLeavesNoArena) {
             policy.apply(1e-3);
             EXPECT_GT(loss, 0);
             world->barrier();
-            const auto awake = free_bytes();
+            const auto awake = tests::free_bytes(kGpu);
             world->barrier();
             policy.sleep(Sleep::all);
             world->barrier();
-            const auto asleep = free_bytes();
+            const auto asleep = tests::free_bytes(kGpu);
             EXPECT_GE(asleep, awake + 2 * (std::uint64_t{64} << 20));  // an arena a rank, at least
             if (is_emulated(kGpu)) {                                   // a real one holds its kernels too
                 EXPECT_LE(before - asleep, std::uint64_t{1} << 20) << "of " << before - awake << " awake";
