@@ -6,6 +6,7 @@
 
 #include "common/comm/launch.h"
 #include "common/device/memory.h"
+#include "common/error.h"
 #include "tests/support/free_bytes.h"
 #include "trainer/offload/in_chunks.h"
 
