@@ -32,10 +32,7 @@ class Refusal : public testing::Test {
         const auto start = std::chrono::steady_clock::now();
         EXPECT_EQ(program.wait(kDeadline + std::chrono::seconds(10)), 1);
         EXPECT_LT(std::chrono::steady_clock::now() - start, kDeadline);
-        for (const auto& [name, pid] : children) {
-            EXPECT_TRUE(eventually([pid = pid] { return !alive(pid); }, std::chrono::seconds(5)))
-                << name << " is left";
-        }
+        expect_all_end(children);
         EXPECT_FALSE(std::filesystem::exists(folder / "tiny"));
         return program.err();
     }

@@ -79,18 +79,12 @@ class Failure : public testing::Test {
         std::vector<std::string> values = {"sft.steps=1", "grpo.steps=100000"};
         values.insert(values.end(), more.begin(), more.end());
         program = std::make_unique<Program>(tiny_run(folder.path(), values));
-        ASSERT_TRUE(eventually([this] {
-            return read_file(folder / "tiny.partial/metrics.jsonl").find("\"grpo\",\"step\":3") !=
-                   std::string::npos;
-        })) << program->err();
+        ASSERT_TRUE(reinforces(folder)) << program->err();
         children = program->children();
         ASSERT_EQ(children.size(), 5u);  // four ranks and the engine
     }
     void expect_nothing_left() {
-        for (const auto& [name, pid] : children) {
-            EXPECT_TRUE(eventually([pid = pid] { return !alive(pid); }, std::chrono::seconds(5)))
-                << name << " is left";
-        }
+        expect_all_end(children);
         for (const auto& entry : fs::directory_iterator("/dev/shm")) {
             EXPECT_EQ(entry.path().filename().string().find("tandem"), std::string::npos) << entry.path();
         }
@@ -145,10 +139,7 @@ TEST_F(Failure, NothingOutlivesTheParent) {
     ASSERT_NO_FATAL_FAILURE(start());
     program->kill(SIGKILL);
     EXPECT_EQ(program->wait(), -SIGKILL);
-    for (const auto& [name, pid] : children) {
-        EXPECT_TRUE(eventually([pid = pid] { return !alive(pid); }, std::chrono::seconds(10)))
-            << name << " is left";
-    }
+    expect_all_end(children, std::chrono::seconds(10));
     // The next run of this name takes over what the dead one left.
     Program next(tiny_run(folder.path(), {"sft.steps=1", "grpo.steps=1"}));
     EXPECT_EQ(next.wait(), 0) << next.err();

@@ -99,10 +99,7 @@ class NcclFailure : public NcclRun {
                   {"sft.steps=1", "grpo.steps=100000", "mesh.dp=2", "device=cuda", "sync.transport=nccl",
                    "run.deadline_s=15", "engine.deadline_s=" + deadline_s, "sync.deadline_s=" + deadline_s},
                   2);
-        ASSERT_TRUE(eventually([this] {
-            return read_file(folder / "tiny.partial/metrics.jsonl").find("\"grpo\",\"step\":3") !=
-                   std::string::npos;
-        })) << program->err();
+        ASSERT_TRUE(reinforces(folder)) << program->err();
         children = program->children();
         ASSERT_EQ(children.size(), 3U);  // two ranks and the engine
     }
@@ -110,10 +107,7 @@ class NcclFailure : public NcclRun {
     std::string end_of(const std::string& child, int signal) {
         EXPECT_EQ(::kill(children.at(child), signal), 0);
         EXPECT_EQ(program->wait(std::chrono::seconds(25)), 1);
-        for (const auto& [name, pid] : children) {
-            EXPECT_TRUE(eventually([pid = pid] { return !alive(pid); }, std::chrono::seconds(5)))
-                << name << " is left";
-        }
+        expect_all_end(children);
         EXPECT_FALSE(fs::exists(folder / "tiny"));
         return program->err();
     }

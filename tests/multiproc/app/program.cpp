@@ -124,6 +124,19 @@ bool eventually(const std::function<bool()>& condition, std::chrono::seconds lim
     return true;
 }
 
+bool reinforces(const Folder& folder) {
+    return eventually([&] {
+        const std::string metrics = read_file(folder / "tiny.partial/metrics.jsonl");
+        return metrics.find("\"grpo\",\"step\":3") != std::string::npos;
+    });
+}
+
+void expect_all_end(const std::map<std::string, pid_t>& processes, std::chrono::seconds limit) {
+    for (const auto& [name, pid] : processes) {
+        EXPECT_TRUE(eventually([pid = pid] { return !alive(pid); }, limit)) << name << " is left";
+    }
+}
+
 std::vector<std::string> tiny_run(const std::string& output, const std::vector<std::string>& more) {
     std::vector<std::string> command = {"tandem-train",
                                         TANDEM_SOURCE_DIR "/examples/quickstart/quickstart.toml"};

@@ -9,15 +9,13 @@
 #include <set>
 #include <thread>
 
-#include "common/comm/launch.h"
-#include "common/comm/nccl/communicator.h"
 #include "common/device/devices.h"
 #include "common/device/memory.h"
 #include "common/error.h"
 #include "tests/contract/comm/checks.h"
 #include "tests/contract/comm/on_gpu.h"
 #include "tests/support/error_of.h"
-#include "tests/unit/comm/fake_nccl.h"
+#include "tests/unit/comm/nccl_rig.h"
 
 namespace tandem::comm::nccl {
 namespace {
@@ -25,17 +23,6 @@ namespace {
 using test::error_of;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using World = std::shared_ptr<Communicator>;
-
-[[maybe_unused]] const int kEmulate = ::setenv("TANDEM_EMULATED_GPUS", "1", 1);
-const Device kGpu{DeviceType::cuda, 0};
-
-void run(int size, const std::function<void(const World& world)>& body) {
-    run_threads(size, [&](const World& host) {
-        const Stream compute = Stream::make_compute(kGpu);
-        body(make_world(host, kGpu, fake::api()));
-    });
-}
 
 // What NCCL cannot keep, and which test below holds what it does instead.
 struct NotKept {
@@ -80,12 +67,6 @@ std::vector<contract::Case> kept_cases() {
     return cases;
 }
 
-class Nccl : public ::testing::Test {
-  protected:
-    void SetUp() override { fake::reset(); }
-    void TearDown() override { EXPECT_EQ(fake::alive(), 0); }
-};
-
 class Contract : public Nccl, public ::testing::WithParamInterface<contract::Case> {};
 
 TEST_P(Contract, Holds) {
@@ -127,78 +108,6 @@ TEST_F(Nccl, ABatchIsOneLaunch) {
         world->all_gather(items, stream).wait(Deadline::after_ms(5000));
     });
     EXPECT_EQ(fake::count("group 5"), 1);
-}
-
-// While it lives, NCCL registers memory.
-struct Registering {
-    Registering() { ::setenv("TANDEM_NCCL_REGISTER", "1", 1); }
-    ~Registering() { ::unsetenv("TANDEM_NCCL_REGISTER"); }
-};
-
-// One rank's call may be with memory of the pool and another's not, and NCCL wants all or none registered.
-TEST_F(Nccl, NothingIsRegisteredUnasked) {
-    const auto sum = [] {
-        run(2, [](const World& world) {
-            Stream stream = Stream::make(kGpu, "work");
-            MemoryPool& pool = world->rank() == 0 ? world->memory(kGpu) : device_pool(kGpu);
-            const Buffer memory(4096, "test", pool);
-            world->all_reduce(memory.span(), DType::float32, ReduceOp::sum, stream);
-            stream.synchronize();
-        });
-    };
-    sum();
-    EXPECT_EQ(fake::count("register 67108864"), 0);
-    ::setenv("TANDEM_NCCL_REGISTER", "yes", 1);
-    EXPECT_THAT(error_of(sum), HasSubstr("'yes' is not 0 or 1"));
-    ::unsetenv("TANDEM_NCCL_REGISTER");
-}
-
-TEST_F(Nccl, MemoryOfThePoolIsRegisteredOnce) {
-    const Registering asked;
-    run(1, [](const World& world) {
-        Stream stream = Stream::make(kGpu, "work");
-        const Buffer ours(4096, "test", world->memory(kGpu));
-        const Buffer others(4096, "test", device_pool(kGpu));
-        for (int i = 0; i < 3; ++i) {
-            world->all_reduce(ours.span(), DType::float32, ReduceOp::sum, stream);
-            world->all_reduce(others.span(), DType::float32, ReduceOp::sum, stream);
-        }
-        stream.synchronize();
-    });
-    EXPECT_EQ(fake::count("register 67108864"), 1);
-    EXPECT_EQ(fake::count("deregister"), 1);
-}
-
-TEST_F(Nccl, ARefusedRegistrationIsNoFailure) {
-    fake::Behaviour behaviour;
-    behaviour.registration = Result::unhandled_cuda_error;
-    fake::reset(behaviour);
-    const Registering asked;
-    run(1, [](const World& world) {
-        Stream stream = Stream::make(kGpu, "work");
-        const Buffer ours(4096, "test", world->memory(kGpu));
-        for (int i = 0; i < 3; ++i) world->all_reduce(ours.span(), DType::float32, ReduceOp::sum, stream);
-        stream.synchronize();
-    });
-    EXPECT_EQ(fake::count("register 67108864"), 1);
-    EXPECT_EQ(fake::count("deregister"), 0);
-}
-
-TEST_F(Nccl, TrimmedMemoryIsRegisteredNoMore) {
-    const Registering asked;
-    run(1, [](const World& world) {
-        Stream stream = Stream::make(kGpu, "work");
-        for (int i = 1; i <= 2; ++i) {
-            {
-                const Buffer memory(4096, "test", world->memory(kGpu));
-                world->all_reduce(memory.span(), DType::float32, ReduceOp::sum, stream);
-                stream.synchronize();
-            }
-            EXPECT_EQ(world->trim_memory(kGpu), std::size_t{64} << 20);
-            EXPECT_EQ(fake::count("register 67108864"), i);
-            EXPECT_EQ(fake::count("deregister"), i);
-        }
-    });
 }
 
 TEST_F(Nccl, ARefusedInitNamesTheReason) {
