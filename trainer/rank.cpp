@@ -177,8 +177,8 @@ void run_rank(const RunConfig& c, const config::Schema& schema,
                              &policy.config(), product_rate, checkpoint},
                             start);
         } catch (const std::exception& error) {
-            world->abort(
-                error.what());  // now: letting go of a GPU's memory may wait for an engine that hangs
+            // Now: letting go of a GPU's memory may wait for an engine that hangs.
+            world->abort(error.what());
             throw;
         }
     };
