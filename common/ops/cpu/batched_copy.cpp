@@ -113,21 +113,16 @@ class Copy {
         const std::size_t from_size = dtype_size(item_.from_dtype);
         const std::byte* from = item_.from.data + row * item_.from_stride + in_row / to_size * from_size;
         const auto count = static_cast<std::int64_t>(bytes / to_size);
-        if (item_.rows > 1) prefetch(from, in_row / to_size * from_size, bytes / to_size * from_size);
+        // One long row the machine foresees by itself.
+        if (item_.rows > 1) {
+            kernels_.prefetch_rows(from, in_row / to_size * from_size, bytes / to_size * from_size, ahead_);
+        }
         if (item_.from_dtype == item_.to_dtype) {
             std::memcpy(block, from, bytes);
         } else if (item_.to_dtype == DType::bfloat16) {
             kernels_.narrow(from, block, count);
         } else {
             kernels_.widen(from, block, count);
-        }
-    }
-
-    // The rows that follow; one long row the machine foresees by itself.
-    void prefetch(const std::byte* from, std::size_t in_row, std::size_t bytes) const {
-        for (std::size_t at = 0; at < bytes; at += 64) {
-            const bool within = in_row + at < ahead_.within;
-            __builtin_prefetch(from + at + (within ? detail::Ahead::kBytes : ahead_.beyond), 0, 0);
         }
     }
 

@@ -23,15 +23,6 @@ inline __attribute__((always_inline)) void store_fence() {
 
 }  // namespace
 
-const CopyKernels kCopyAvx512{hash_begin,
-                              hash_update,
-                              hash_end,
-                              hash_lines<Write::none>,
-                              hash_lines<Write::store>,
-                              hash_lines<Write::stream>,
-                              stream_copy,
-                              narrow_block,
-                              widen_block,
-                              store_fence};
+const CopyKernelSet kCopyAvx512 = kKernels;
 
 }  // namespace tandem::ops::detail

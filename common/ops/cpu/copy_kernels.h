@@ -21,6 +21,14 @@ struct CopyLines {
     std::size_t bytes;
 };
 
+// Where a line is fetched to before its use. Which is fastest is the processor's affair: what is fetched past
+// the caches ties up the few buffers between core and L2 while it is under way.
+enum class Prefetch : std::uint8_t {
+    non_temporal,  // prefetchnta: to L1, past the other caches
+    far,           // prefetcht2: to L2 or L3
+    near,          // prefetcht0: to all caches
+};
+
 // What is prefetched: so many bytes ahead in the rows, gaps left out: kBytes while that is the same row,
 // `beyond` at its end; both are distances in memory.
 struct Ahead {
@@ -44,6 +52,8 @@ struct CopyKernels {
     void (*hash_lines)(HashState&, const CopyLines&);
     void (*hash_store_lines)(HashState&, const CopyLines&);
     void (*hash_stream_lines)(HashState&, const CopyLines&);
+    // Ahead of rows that are read some other way: `bytes` from `from` on, which is byte in_row of its row.
+    void (*prefetch_rows)(const std::byte* from, std::size_t in_row, std::size_t bytes, const Ahead& ahead);
     // Writes past the cache; needs a fence() before another thread may read. Ranges must not overlap.
     void (*stream_copy)(const std::byte* from, std::byte* to, std::size_t bytes);
     void (*narrow)(const std::byte* from, std::byte* to, std::int64_t count);  // float32 -> bfloat16
@@ -51,10 +61,20 @@ struct CopyKernels {
     void (*fence)();
 };
 
+// The same kernels with each way of prefetching; the bits are the same.
+struct CopyKernelSet {
+    CopyKernels non_temporal, far, near;
+    const CopyKernels& with(Prefetch prefetch) const {
+        return prefetch == Prefetch::non_temporal ? non_temporal : prefetch == Prefetch::far ? far : near;
+    }
+};
+
+// For this machine: the widest instruction set, and the way of prefetching that copy_prefetch.h finds
+// fastest. The first call may measure it (some 20 ms).
 const CopyKernels& copy_kernels();
 
-extern const CopyKernels kCopyBaseline;
-extern const CopyKernels kCopyAvx2;
-extern const CopyKernels kCopyAvx512;
+extern const CopyKernelSet kCopyBaseline;
+extern const CopyKernelSet kCopyAvx2;
+extern const CopyKernelSet kCopyAvx512;
 
 }  // namespace tandem::ops::detail

@@ -52,6 +52,12 @@ static_assert(XXH_STRIPE_LEN == 64 && XXH_SECRET_CONSUME_RATE == 8);
 
 enum class Write { none, store, stream };
 
+template <Prefetch prefetch>
+inline __attribute__((always_inline)) void prefetch_line(const std::byte* at) {
+    constexpr int kLocality = prefetch == Prefetch::non_temporal ? 0 : prefetch == Prefetch::far ? 1 : 3;
+    __builtin_prefetch(at, 0, kLocality);
+}
+
 template <Write write>
 inline __attribute__((always_inline)) void write_line(const std::byte* from, std::byte* to) {
     if constexpr (write == Write::stream) stream_line(from, to);
@@ -59,7 +65,7 @@ inline __attribute__((always_inline)) void write_line(const std::byte* from, std
 }
 
 // Hashes `count` stripes and writes the 64 bytes at `head` behind each. Sums and seen: the state of the hash.
-template <Write write>
+template <Write write, Prefetch prefetch>
 inline __attribute__((always_inline)) void hash_run(xxh_u64* sums, std::size_t& seen, const std::byte* from,
                                                     std::byte* to, std::size_t head, std::size_t count,
                                                     std::size_t ahead) {
@@ -69,7 +75,7 @@ inline __attribute__((always_inline)) void hash_run(xxh_u64* sums, std::size_t& 
         const std::size_t run = whole ? kStripes : (kStripes - seen < count ? kStripes - seen : count);
         const unsigned char* secret = XXH3_kSecret + 8 * seen;
         const auto stripe = [&](std::size_t i) __attribute__((always_inline)) {
-            __builtin_prefetch(from + 64 * i + ahead, 0, 0);
+            prefetch_line<prefetch>(from + 64 * i + ahead);
             XXH3_accumulate_512(sums, from + 64 * i, secret + 8 * i);
             if constexpr (write != Write::none) write_line<write>(from + 64 * i + head, to + 64 * i + head);
         };
@@ -102,7 +108,7 @@ void hash_short(XXH3_state_t* hash, const CopyLines& lines) {
     }
 }
 
-template <Write write>
+template <Write write, Prefetch prefetch>
 void hash_lines(HashState& state, const CopyLines& lines) {
     XXH3_state_t* hash = state_of(state);
     const std::size_t bytes = static_cast<std::size_t>(lines.rows) * lines.bytes;
@@ -111,7 +117,7 @@ void hash_lines(HashState& state, const CopyLines& lines) {
     __builtin_memcpy(sums, hash->acc, 64);
     std::size_t seen = hash->nbStripesSoFar;
     const auto* held = reinterpret_cast<const std::byte*>(hash->buffer);
-    hash_run<Write::none>(sums, seen, held, nullptr, 0, hash->bufferedSize / 64, 0);
+    hash_run<Write::none, prefetch>(sums, seen, held, nullptr, 0, hash->bufferedSize / 64, 0);
 
     const std::byte* from = lines.from;
     std::byte* to = lines.to;
@@ -122,15 +128,16 @@ void hash_lines(HashState& state, const CopyLines& lines) {
         if (head > 0) __builtin_memcpy(to, from, head);
         const std::size_t count = lines.bytes / 64 - (head > 0 || last_row ? 1 : 0);
         const std::size_t within = ahead.within / 64;
-        hash_run<write>(sums, seen, from, to, head, within, Ahead::kBytes);
-        hash_run<write>(sums, seen, from + 64 * within, to + (write == Write::none ? 0 : 64 * within), head,
-                        count - within, ahead.beyond);
+        hash_run<write, prefetch>(sums, seen, from, to, head, within, Ahead::kBytes);
+        hash_run<write, prefetch>(sums, seen, from + 64 * within,
+                                  to + (write == Write::none ? 0 : 64 * within), head, count - within,
+                                  ahead.beyond);
         if (head > 0 || last_row) {
             const std::byte* end = from + 64 * count;
             if (last_row) {
                 __builtin_memcpy(hash->buffer, end, 64);
             } else {
-                hash_run<Write::none>(sums, seen, end, nullptr, 0, 1, 0);
+                hash_run<Write::none, prefetch>(sums, seen, end, nullptr, 0, 1, 0);
             }
             if (head > 0) {
                 __builtin_memcpy(to + 64 * count + head, end + head, 64 - head);
@@ -166,3 +173,27 @@ void widen_block(const std::byte* from, std::byte* to, std::int64_t count) {
         __builtin_memcpy(to + 4 * i, &u, 4);
     }
 }
+
+template <Prefetch prefetch>
+void prefetch_rows(const std::byte* from, std::size_t in_row, std::size_t bytes, const Ahead& ahead) {
+    for (std::size_t at = 0; at < bytes; at += 64)
+        prefetch_line<prefetch>(from + at + (in_row + at < ahead.within ? Ahead::kBytes : ahead.beyond));
+}
+
+template <Prefetch prefetch>
+constexpr CopyKernels kernels_with() {
+    return {hash_begin,
+            hash_update,
+            hash_end,
+            hash_lines<Write::none, prefetch>,
+            hash_lines<Write::store, prefetch>,
+            hash_lines<Write::stream, prefetch>,
+            prefetch_rows<prefetch>,
+            stream_copy,
+            narrow_block,
+            widen_block,
+            store_fence};
+}
+
+constexpr CopyKernelSet kKernels{kernels_with<Prefetch::non_temporal>(), kernels_with<Prefetch::far>(),
+                                 kernels_with<Prefetch::near>()};

@@ -9,7 +9,7 @@
 
 #include "common/error.h"
 #include "common/ops/batched_copy.h"
-#include "common/ops/cpu/copy_kernels.h"
+#include "tests/unit/ops/copy_kernels_here.h"
 
 namespace tandem {
 namespace {
@@ -61,10 +61,10 @@ struct Case {
 };
 
 void run_case(const Case& c, std::mt19937& generator) {
-    SCOPED_TRACE(testing::Message() << c.rows << " rows of " << c.count << " " << dtype_name(c.from_dtype)
-                                    << " to " << dtype_name(c.to_dtype) << ", gaps " << c.from_gap << " "
-                                    << c.to_gap << ", shift " << c.shift
-                                    << (c.non_temporal ? ", streamed" : ""));
+    SCOPED_TRACE(::testing::Message()
+                 << c.rows << " rows of " << c.count << " " << dtype_name(c.from_dtype) << " to "
+                 << dtype_name(c.to_dtype) << ", gaps " << c.from_gap << " " << c.to_gap << ", shift "
+                 << c.shift << (c.non_temporal ? ", streamed" : ""));
     const std::size_t from_size = dtype_size(c.from_dtype), to_size = dtype_size(c.to_dtype);
     const std::size_t from_stride = (c.count + c.from_gap) * from_size;
     const std::size_t to_stride = (c.count + c.to_gap) * to_size;
@@ -188,9 +188,7 @@ TEST(CopyRows, CachedCopiesDownwardsAndInPlace) {
 }
 
 TEST(CopyKernels, EverySetHashesLinesLikeTheLibrary) {
-    std::vector<const ops::detail::CopyKernels*> all = {&ops::detail::kCopyBaseline};
-    if (__builtin_cpu_supports("x86-64-v3")) all.push_back(&ops::detail::kCopyAvx2);
-    if (__builtin_cpu_supports("x86-64-v4")) all.push_back(&ops::detail::kCopyAvx512);
+    const auto all = testing::copy_kernels_here();
     std::mt19937 generator(4);
     for (const auto* kernels : all) {
         // Every number of stripes over more than two blocks, and what follows them.

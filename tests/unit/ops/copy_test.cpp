@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/ops/cpu/copy_kernels.h"
 #include "common/tensor/dtype.h"
+#include "tests/unit/ops/copy_kernels_here.h"
 
 namespace tandem {
 namespace {
@@ -152,9 +152,7 @@ TEST(Checksum, TextAndLists) {
 
 // The kernels of older machines, on this one.
 TEST(CopyKernels, EverySetDoesTheSame) {
-    std::vector<const ops::detail::CopyKernels*> all = {&ops::detail::kCopyBaseline};
-    if (__builtin_cpu_supports("x86-64-v3")) all.push_back(&ops::detail::kCopyAvx2);
-    if (__builtin_cpu_supports("x86-64-v4")) all.push_back(&ops::detail::kCopyAvx512);
+    const auto all = testing::copy_kernels_here();
     std::mt19937 generator(5);
     for (const std::size_t size : kSizes) {
         const auto from = random_bytes(generator, size);
