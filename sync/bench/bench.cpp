@@ -303,18 +303,26 @@ nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
         one.measure();
         return one.result();
     };
+    const auto number = [](const nlohmann::json& json, const char* key) {
+        return json.at(key).get<double>();
+    };
     nlohmann::json result = run(static_cast<std::size_t>(options.bucket_mib * 1048576.0), options.depth);
     if (options.sweep) {
         for (const int depth : {2, 3, 4}) {
             for (const std::size_t mib : {1u, 2u, 4u, 8u, 16u, 32u, 64u, 128u}) {
                 const nlohmann::json one = run(mib << 20, depth);
                 result["verified"] = result["verified"].get<bool>() && one["verified"].get<bool>();
-                result["sweep"].push_back({{"bucket_bytes", mib << 20},
-                                           {"depth", depth},
-                                           {"median_ms", one["median_ms"]},
-                                           {"speed_of_light_ratio", one["speed_of_light_ratio"]}});
-                if (one.contains("predicted_ms"))
-                    result["sweep"].back()["predicted_ms"] = one["predicted_ms"];
+                result["sweep"].push_back(
+                    {{"bucket_bytes", mib << 20},
+                     {"depth", depth},
+                     {"median_ms", one["median_ms"]},
+                     {"speed_of_light_ratio", one["speed_of_light_ratio"]},
+                     {"push_ms", number(one, "median_ms") + number(one["phase_ms"], "prepare")},
+                     {"push_ratio", one["prepared_ratio"]}});
+                if (one.contains("predicted_ms")) {
+                    result["sweep"].back()["predicted_push_ms"] =
+                        number(one, "predicted_ms") + number(one, "predicted_prepare_ms");
+                }
             }
         }
     }

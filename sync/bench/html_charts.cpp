@@ -25,7 +25,8 @@ Series level(const std::string& label, int color, double from, double to, double
 }
 
 chart::Chart sweep_lines(const SweepGrid& grid) {
-    chart::Chart lines{"Ratio over bucket size", "", "bucket", "time ÷ speed of light", {}};
+    chart::Chart lines{
+        "Ratio over bucket size", "", "bucket", "prepare and pause to resume ÷ speed of light", {}};
     lines.x_log2 = lines.x_bytes = true;
     for (std::size_t i = 0; i < grid.depths().size(); ++i) {
         const int color = static_cast<int>(i % 5);
@@ -50,16 +51,16 @@ chart::Cell heat_cell(const SweepGrid& grid, const SweepPoint* point) {
     if (point == nullptr) return {"–"};
     const double span = std::log(grid.worst().ratio / grid.best().ratio);
     const double heat = span > 0 ? std::log(point->ratio / grid.best().ratio) / span : 0;
-    return {fmt::format("{:.2f} × · {}", point->ratio, ms(point->median_ms)), heat, point == &grid.best()};
+    return {fmt::format("{:.2f} × · {}", point->ratio, ms(point->push_ms)), heat, point == &grid.best()};
 }
 
 chart::Table sweep_heat(const SweepGrid& grid) {
     const SweepPoint& best = grid.best();
-    chart::Table table{
-        "Sweep",
-        fmt::format("ratio and median; best: {}, depth {}", chart::bytes_text(best.bucket_bytes), best.depth),
-        {"bucket"},
-        {}};
+    chart::Table table{"Sweep",
+                       fmt::format("prepare and pause to resume: ratio and median; best: {}, depth {}",
+                                   chart::bytes_text(best.bucket_bytes), best.depth),
+                       {"bucket"},
+                       {}};
     for (const int depth : grid.depths()) table.header.push_back(fmt::format("depth {}", depth));
     for (const double bytes : grid.bucket_bytes()) {
         std::vector<chart::Cell> row{{chart::bytes_text(bytes)}};

@@ -14,8 +14,8 @@ bool faster(const std::pair<const std::pair<double, int>, SweepPoint>& a,
 }  // namespace
 
 std::optional<double> SweepPoint::predicted_ratio() const {
-    if (!predicted_ms || median_ms <= 0) return std::nullopt;
-    return *predicted_ms * ratio / median_ms;
+    if (!predicted_ms || push_ms <= 0) return std::nullopt;
+    return *predicted_ms * ratio / push_ms;
 }
 
 SweepGrid::SweepGrid(const nlohmann::json& result) {
@@ -23,10 +23,13 @@ SweepGrid::SweepGrid(const nlohmann::json& result) {
     std::set<double> sizes;
     std::set<int> depths;
     for (const nlohmann::json& one : result.at("sweep")) {
-        SweepPoint point{one.at("bucket_bytes").get<double>(), one.at("depth").get<int>(),
-                         one.at("median_ms").get<double>(), one.at("speed_of_light_ratio").get<double>(),
+        SweepPoint point{one.at("bucket_bytes").get<double>(),
+                         one.at("depth").get<int>(),
+                         one.at("push_ms").get<double>(),
+                         one.at("push_ratio").get<double>(),
+                         one.at("speed_of_light_ratio").get<double>(),
                          std::nullopt};
-        if (one.contains("predicted_ms")) point.predicted_ms = one.at("predicted_ms").get<double>();
+        if (one.contains("predicted_push_ms")) point.predicted_ms = one.at("predicted_push_ms").get<double>();
         sizes.insert(point.bucket_bytes);
         depths.insert(point.depth);
         points_[{point.bucket_bytes, point.depth}] = point;

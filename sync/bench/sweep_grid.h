@@ -12,9 +12,10 @@ namespace tandem::sync {
 struct SweepPoint {
     double bucket_bytes = 0;
     int depth = 0;
-    double median_ms = 0;
-    double ratio = 0;                    // to the speed of light
-    std::optional<double> predicted_ms;  // by the cost model
+    double push_ms = 0;                  // median of the whole push: prepare, and pause to resume
+    double ratio = 0;                    // of push_ms to the speed of light
+    double pause_ratio = 0;              // pause to resume alone
+    std::optional<double> predicted_ms;  // of the whole push, by the cost model
     // The predicted time to the same speed of light.
     std::optional<double> predicted_ratio() const;
 };

@@ -32,19 +32,29 @@ std::string block(const SweepGrid& grid, std::size_t first) {
     return text;
 }
 
+std::string point_text(const SweepPoint& point) {
+    return fmt::format("{}, depth {}: {:.2f} x, {:.2f} ms", chart::bytes_text(point.bucket_bytes),
+                       point.depth, point.ratio, point.push_ms);
+}
+
 }  // namespace
 
 std::string sweep_table(const nlohmann::json& result) {
     const SweepGrid grid(result);
     if (grid.empty()) return "";
-    std::string text = "pause to resume over the speed of light\n\n";
+    std::string text = "whole pushes (prepare, and pause to resume) over the speed of light\n\n";
     for (std::size_t first = 0; first < grid.depths().size(); first += kDepthsAcross)
         text += block(grid, first) + "\n";
     const SweepPoint& best = grid.best();
-    text += fmt::format("* best: {}, depth {}: {:.2f} x, {:.2f} ms", chart::bytes_text(best.bucket_bytes),
-                        best.depth, best.ratio, best.median_ms);
+    text += fmt::format("* best: {}, pause to resume {:.2f} x", point_text(best), best.pause_ratio);
     if (best.predicted_ms) text += fmt::format("; predicted {:.2f} ms", *best.predicted_ms);
-    return text + "\n";
+    text += "\n";
+    if (result.value("chosen_by", "") != "cost model") return text;
+    const SweepPoint* chosen =
+        grid.at(result.at("chosen_bucket_bytes").get<double>(), result.at("depth").get<int>());
+    if (chosen == nullptr) return text;
+    return text + fmt::format("  cost model's choice: {}, {:.2f} of the best\n", point_text(*chosen),
+                              chosen->ratio / best.ratio);
 }
 
 }  // namespace tandem::sync

@@ -38,8 +38,9 @@ double undisturbed(std::vector<double> values) {
 // One size of bucket, measured again and again.
 struct Point {
     std::size_t bytes = 0;
-    int buckets = 0;                       // in one round
-    std::vector<double> fill, load, both;  // milliseconds of one bucket, a value a round
+    bool past_cache = false;
+    int buckets = 0;                                                     // in one round
+    std::vector<double> fill = {}, load = {}, both = {}, lockstep = {};  // ms of one bucket, a value a round
 };
 
 class Calibration {
@@ -62,15 +63,15 @@ class Calibration {
         make_source();
         attach();
         agree(world_, health_, "sync set-up");
-        run(true, true, points_.back().bytes, kSlots + 1);  // first touch
+        run(true, true, points_.back());  // first touch
         const auto measuring = Clock::now();
         for (int round = 0; round < kRoundsAtMost; ++round) {
             for (Point& point : points_) {
-                point.fill.push_back(run(true, false, point.bytes, point.buckets));
-                point.load.push_back(run(false, true, point.bytes, point.buckets));
-                point.both.push_back(run(true, true, point.bytes, point.buckets));
+                point.fill.push_back(run(true, false, point));
+                point.load.push_back(run(false, true, point));
+                point.both.push_back(run(true, true, point));
+                point.lockstep.push_back(run(true, true, point, 2));
             }
-            lockstep_.push_back(run(true, true, points_[1].bytes, points_[1].buckets, 2));
             hash_.push_back(hash());
             // Rank 0's clock decides for all.
             exchange_.run(health_, 0, world_.rank() == 0 && ms_since(measuring) < budget_ms());
@@ -82,7 +83,7 @@ class Calibration {
         costs.fill = fit(&Point::fill);
         costs.load = fit(&Point::load);
         costs.both = fit(&Point::both);
-        costs.lockstep = std::max(1.0, undisturbed(lockstep_) / undisturbed(points_[1].both));
+        costs.lockstep = fit(&Point::lockstep);
         costs.hash_gbps = static_cast<double>(hashed_bytes() * ranks()) / undisturbed(hash_) * 1e-6;
         costs.fixed_ms = fixed;
         costs.cache_bytes = cache_;
@@ -92,13 +93,11 @@ class Calibration {
     }
 
   private:
-    // Staging of the first two stays in half of the cache, that of the last lies beyond it.
+    // Staging of all of them would stay in half of the cache; the first two are written past it all the same.
     static std::vector<Point> make_points(std::size_t cache) {
-        std::size_t middle = 64u << 10;
-        while (middle * 2 * static_cast<std::size_t>(kSlots) <= cache / 2 && middle < 16 * kMebibyte)
-            middle *= 2;
-        const std::size_t large = std::clamp(cache / 2, 16 * kMebibyte, 64 * kMebibyte);
-        return {{middle / 8, 24, {}, {}, {}}, {middle, 10, {}, {}, {}}, {large, 7, {}, {}, {}}};
+        std::size_t large = 64u << 10;
+        while (large * 2 * static_cast<std::size_t>(kSlots) <= cache / 2 && large < 8 * kMebibyte) large *= 2;
+        return {{large / 8, true, 16}, {large, true, 9}, {large, false, 9}};
     }
 
     std::size_t ranks() const { return static_cast<std::size_t>(world_.size()); }
@@ -143,15 +142,16 @@ class Calibration {
 
     // Milliseconds of one of `count` buckets that pass through the slots as in a push: in the steady state
     // where both sides work. Every rank meets the others equally often, whatever failed.
-    double run(bool fill, bool load, std::size_t bytes, int count, int slots = kSlots) {
+    double run(bool fill, bool load, const Point& point, int slots = kSlots) {
         world_.barrier();
-        const bool past_cache = static_cast<std::size_t>(slots) * bytes > cache_ / 2;
+        const std::size_t bytes = point.bytes;
+        const int count = point.buckets;
         std::vector<Event> loaded(static_cast<std::size_t>(count) * workers_.size());
         auto start = Clock::now();
         for (int b = 0; b < count; ++b) {
             const std::size_t at = static_cast<std::size_t>(b % slots) * bytes;
             if (fill) {
-                const std::size_t pieces = fill_lane(at, bytes, past_cache);
+                const std::size_t pieces = fill_lane(at, bytes, point.past_cache);
                 if (load && b + 1 >= slots) wait(loaded, b + 1 - slots);
                 exchange_.run(health_, pieces);
                 // The pipeline is full: what comes before it counts neither side whole.
@@ -259,7 +259,7 @@ class Calibration {
     std::size_t position_ = 0;  // in source_
     Exchange<ops::Checksum> exchange_;
     Health health_;
-    std::vector<double> hash_, lockstep_;
+    std::vector<double> hash_;
     std::vector<Stream> workers_;  // [engine]; last: drained before what they use goes away
 };
 

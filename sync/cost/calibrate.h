@@ -12,7 +12,7 @@ namespace tandem::sync {
 struct CalibrationOptions {
     DType from = DType::bfloat16;           // as the trainer holds it
     DType to = DType::bfloat16;             // as the engine does
-    std::chrono::milliseconds budget{350};  // of the measuring, set-up excluded; one round is always made
+    std::chrono::milliseconds budget{500};  // of the measuring, set-up excluded; one round is always made
     std::chrono::milliseconds deadline{30'000};  // of each request to an engine
 };
 

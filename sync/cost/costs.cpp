@@ -34,20 +34,22 @@ Stage stage_from_json(const nlohmann::json& costs, const char* key) {
 
 }  // namespace
 
-Stage fit_stage(const StagePoint& small, const StagePoint& middle, const StagePoint& large) {
-    const double slope = std::max(0.0, (middle.ms - small.ms) / (middle.bytes - small.bytes));
+Stage fit_stage(const StagePoint& small, const StagePoint& large, const StagePoint& cached) {
+    const double slope = std::max(0.0, (large.ms - small.ms) / (large.bytes - small.bytes));
     Stage stage;
-    // Measured unevenly, the small bucket may look dearer than the middle one.
-    stage.overhead_ms = std::clamp(small.ms - slope * small.bytes, 0.0, 0.9 * std::min(small.ms, middle.ms));
-    stage.cached_gbps = middle.bytes / std::max(kLeastMs, middle.ms - stage.overhead_ms) * 1e-6;
-    stage.streamed_gbps =
-        large.bytes / std::max(0.1 * large.ms + kLeastMs, large.ms - stage.overhead_ms) * 1e-6;
+    // Measured unevenly, the small bucket may look dearer than the large one.
+    stage.overhead_ms = std::clamp(small.ms - slope * small.bytes, 0.0, 0.9 * std::min(small.ms, large.ms));
+    const auto rate = [&](const StagePoint& point) {
+        return point.bytes / std::max(0.1 * point.ms + kLeastMs, point.ms - stage.overhead_ms) * 1e-6;
+    };
+    stage.cached_gbps = rate(cached);
+    stage.streamed_gbps = rate(large);
     return stage;
 }
 
 nlohmann::json to_json(const Costs& costs) {
     return {{"fill", stage_json(costs.fill)},   {"load", stage_json(costs.load)},
-            {"both", stage_json(costs.both)},   {"lockstep", costs.lockstep},
+            {"both", stage_json(costs.both)},   {"lockstep", stage_json(costs.lockstep)},
             {"hash_gbps", costs.hash_gbps},     {"fixed_ms", costs.fixed_ms},
             {"cache_bytes", costs.cache_bytes}, {"took_ms", costs.took_ms},
             {"measured_at", costs.measured_at}};
@@ -59,7 +61,7 @@ Costs costs_from_json(const nlohmann::json& json) {
     costs.fill = stage_from_json(json, "fill");
     costs.load = stage_from_json(json, "load");
     costs.both = stage_from_json(json, "both");
-    costs.lockstep = number(json, "lockstep", 1);
+    costs.lockstep = stage_from_json(json, "lockstep");
     costs.hash_gbps = number(json, "hash_gbps", 1e-6);
     costs.fixed_ms = number(json, "fixed_ms", 0);
     costs.cache_bytes = static_cast<std::size_t>(number(json, "cache_bytes", 0));

@@ -9,8 +9,9 @@
 
 namespace tandem::sync {
 
-// Time of one bucket: a part that every bucket costs, and one that grows with its bytes; these are cheaper
-// while all of staging stays in the last-level cache. All ranks (or engines) work on one bucket together.
+// Time of one bucket: a part that every bucket costs, and one that grows with its bytes, at one rate where
+// all of staging stays in the last-level cache and is written through it, and at another where it is written
+// past it. Which is higher is the machine's affair. All ranks (or engines) work on one bucket together.
 struct Stage {
     double overhead_ms = 0;
     double cached_gbps = 0;
@@ -22,14 +23,14 @@ struct Stage {
 };
 
 struct Costs {
-    Stage fill;                   // the ranks writing a bucket and meeting, engines idle
-    Stage load;                   // the engines taking a bucket, ranks idle
-    Stage both;                   // fill of one and load of another at once: one step of the pipeline
-    double lockstep = 1;          // how much longer such a step is at depth 2, where each waits for the other
-    double hash_gbps = 0;         // all ranks checksumming their shards
-    double fixed_ms = 0;          // of a version without buckets: opened, committed
-    std::size_t cache_bytes = 0;  // last-level cache; half of it may be staging
-    double took_ms = 0;           // to measure
+    Stage fill;                    // the ranks writing a bucket and meeting, engines idle
+    Stage load;                    // the engines taking a bucket, ranks idle
+    Stage both;                    // fill of one and load of another at once: one step of the pipeline
+    Stage lockstep;                // such a step at depth 2, where each waits for the other
+    double hash_gbps = 0;          // all ranks checksumming their shards
+    double fixed_ms = 0;           // of a version without buckets: opened, committed
+    std::size_t cache_bytes = 0;   // last-level cache; half of it may be staging
+    double took_ms = 0;            // to measure
     std::int64_t measured_at = 0;  // seconds since 1970
 };
 
@@ -38,8 +39,8 @@ struct StagePoint {
     double bytes = 0;
     double ms = 0;
 };
-// `small` and `middle` in the cache, `large` beyond it.
-Stage fit_stage(const StagePoint& small, const StagePoint& middle, const StagePoint& large);
+// `small` and `large` written past the cache, `cached` through it.
+Stage fit_stage(const StagePoint& small, const StagePoint& large, const StagePoint& cached);
 
 nlohmann::json to_json(const Costs& costs);
 // Throws InvalidArgument: a field is missing, or a rate is not positive.

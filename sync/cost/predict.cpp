@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 #include <vector>
 
 namespace tandem::sync {
@@ -12,13 +13,13 @@ constexpr double kTie = 1.05;
 // One push by gather: how far filling and loading are.
 class Pipeline {
   public:
-    Pipeline(const Costs& costs, std::size_t bytes, std::size_t bucket_bytes, int depth)
+    Pipeline(const Costs& costs, std::size_t bytes, std::size_t bucket_bytes, int depth, bool past_cache)
         : costs_(costs),
           bytes_(static_cast<double>(bytes)),
           bucket_(static_cast<double>(std::min(bytes, bucket_bytes))),
           buckets_(bytes == 0 ? 0 : (bytes + bucket_bytes - 1) / bucket_bytes),
           depth_(static_cast<std::size_t>(depth)),
-          cached_(bucket_ * depth <= static_cast<double>(costs.cache_bytes) / 2) {}
+          cached_(!past_cache && bucket_ * depth <= static_cast<double>(costs.cache_bytes) / 2) {}
 
     Prediction play() {
         Prediction result;
@@ -40,7 +41,10 @@ class Pipeline {
     double load_ms(std::size_t b) const { return costs_.load.ms(bytes_of(b), cached_); }
     void start_fill() { fill_left_ = filled_ < buckets_ ? fill_ms(filled_) : 0; }
 
-    double step_ms() const { return costs_.both.ms(bucket_, cached_) * (depth_ == 2 ? costs_.lockstep : 1); }
+    double step_ms() const {
+        const double step = costs_.both.ms(bucket_, cached_);
+        return depth_ == 2 ? std::max(step, costs_.lockstep.ms(bucket_, cached_)) : step;
+    }
     // Of each side while both work: fill and load of a full bucket, begun together, end after both.ms. The
     // longer goes on alone once the shorter is done.
     double speed_together() const {
@@ -91,8 +95,9 @@ class Pipeline {
 
 }  // namespace
 
-Prediction predict_gather(const Costs& costs, std::size_t bytes, std::size_t bucket_bytes, int depth) {
-    return Pipeline(costs, bytes, bucket_bytes, depth).play();
+Prediction predict_gather(const Costs& costs, std::size_t bytes, std::size_t bucket_bytes, int depth,
+                          bool past_cache) {
+    return Pipeline(costs, bytes, bucket_bytes, depth, past_cache).play();
 }
 
 Prediction predict_direct(const Costs& costs, std::size_t bytes, std::size_t bucket_bytes) {
@@ -111,17 +116,23 @@ Buckets choose_buckets(const Costs& costs, std::size_t bytes, const Buckets& wis
     double best = std::numeric_limits<double>::infinity();
     for (int depth = 2; depth <= 4; ++depth) {
         for (std::size_t mib = 1; mib <= 128; mib *= 2) {
-            const Buckets one{wish.bytes > 0 ? wish.bytes : mib << 20, wish.depth > 0 ? wish.depth : depth};
-            const Prediction push = predict_gather(costs, bytes, one.bytes, one.depth);
-            candidates.push_back({one, push.prepare_ms + push.total_ms});
-            best = std::min(best, candidates.back().ms);
+            for (const bool past_cache : {false, true}) {
+                const Buckets one{wish.bytes > 0 ? wish.bytes : mib << 20,
+                                  wish.depth > 0 ? wish.depth : depth, past_cache};
+                const Prediction push = predict_gather(costs, bytes, one.bytes, one.depth, past_cache);
+                candidates.push_back({one, push.prepare_ms + push.total_ms});
+                best = std::min(best, candidates.back().ms);
+            }
         }
     }
-    const auto staging = [](const Buckets& b) { return b.bytes * static_cast<std::size_t>(b.depth); };
+    const auto staging = [](const Candidate& c) {
+        return c.buckets.bytes * static_cast<std::size_t>(c.buckets.depth);
+    };
     const Candidate* choice = nullptr;
     for (const Candidate& one : candidates) {
         if (one.ms > best * kTie) continue;
-        if (choice == nullptr || staging(one.buckets) < staging(choice->buckets)) choice = &one;
+        if (choice == nullptr || std::pair(staging(one), one.ms) < std::pair(staging(*choice), choice->ms))
+            choice = &one;
     }
     return choice->buckets;
 }

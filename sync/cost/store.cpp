@@ -12,7 +12,7 @@
 namespace tandem::sync {
 namespace {
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 
 std::string environment(const char* name) {
     const char* value = std::getenv(name);

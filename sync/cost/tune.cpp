@@ -76,7 +76,7 @@ void find_costs(comm::Communicator& world, const ReshardPlan& plan, const Engine
 }  // namespace
 
 nlohmann::json to_json(const Tuning& tuning) {
-    nlohmann::json json{{"chosen_by", tuning.chosen_by}};
+    nlohmann::json json{{"chosen_by", tuning.chosen_by}, {"chosen_bucket_bytes", tuning.bucket_bytes}};
     if (tuning.prediction) {
         json["predicted_ms"] = tuning.prediction->total_ms;
         json["predicted_prepare_ms"] = tuning.prediction->prepare_ms;
@@ -94,22 +94,26 @@ Tuning tune(comm::Communicator& world, const ReshardPlan& plan, const Engines& e
     const bool staged = options.mode == Mode::gather;
     const bool by_user = wish.bucket_bytes > 0 && (wish.depth > 0 || !staged);
     if (by_user) tuning.chosen_by = "user";
+    tuning.bucket_bytes = options.bucket_bytes;
     if (plan.bytes() < kLeastTunedBytes || (!staged && options.mode != Mode::direct)) return tuning;
     find_costs(world, plan, engines, wish, tuning);
-    if (staged && !by_user) {
+    if (staged) {
         const Buckets buckets = choose_buckets(*tuning.costs, plan.bytes(), {wish.bucket_bytes, wish.depth});
-        options.bucket_bytes = buckets.bytes;
+        tuning.bucket_bytes = options.bucket_bytes = buckets.bytes;
         options.depth = buckets.depth;
-        tuning.chosen_by = "cost model";
+        options.past_cache = wish.past_cache.value_or(buckets.past_cache);
+        if (!by_user) tuning.chosen_by = "cost model";
     }
-    tuning.prediction = staged
-                            ? predict_gather(*tuning.costs, plan.bytes(), options.bucket_bytes, options.depth)
-                            : predict_direct(*tuning.costs, plan.bytes(), options.bucket_bytes);
+    tuning.prediction = staged ? predict_gather(*tuning.costs, plan.bytes(), options.bucket_bytes,
+                                                options.depth, *options.past_cache)
+                               : predict_direct(*tuning.costs, plan.bytes(), options.bucket_bytes);
     if (world.rank() != 0) return tuning;
     const std::string origin = tuning.age_s == 0
                                    ? fmt::format("calibrated in {:.1f} s", tuning.costs->took_ms * 1e-3)
                                    : fmt::format("calibrated {} ago", age_text(tuning.age_s));
-    const std::string depth = staged ? fmt::format(", depth {}", options.depth) : "";
+    const std::string depth =
+        staged ? fmt::format(", depth {}{}", options.depth, *options.past_cache ? ", past the cache" : "")
+               : "";
     log_info("sync: buckets of {}{}, by {}: predicted {:.1f} ms ({})", size_text(options.bucket_bytes), depth,
              tuning.chosen_by, tuning.prediction->total_ms, origin);
     return tuning;

@@ -19,6 +19,7 @@ constexpr std::size_t kLeastTunedBytes = std::size_t{32} << 20;
 
 struct Tuning {
     std::string chosen_by = "default";  // "user", "cost model"
+    std::size_t bucket_bytes = 0;       // as chosen; slots are no larger than what is used of them
     std::optional<Costs> costs;
     std::int64_t age_s = 0;  // of the costs; 0: measured for this session
     std::optional<Prediction> prediction;

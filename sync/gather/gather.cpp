@@ -42,9 +42,10 @@ class Gather final : public Way {
           exchange_(wiring.world, buckets_.max_pieces),
           ledger_(wiring.plan, buckets_),
           slots_(static_cast<std::size_t>(wiring.options.depth)),
-          // A staging arena that stays in the last-level cache is written through it, so that the engine
-          // reads it from there; a larger one past it.
-          non_temporal_(staging_.memory().bytes > last_level_cache_bytes() / 2) {
+          // A staging arena that stays in the last-level cache may be written through it, so that the engine
+          // reads it from there; a larger one is written past it.
+          non_temporal_(
+              wiring.options.past_cache.value_or(staging_.memory().bytes > last_level_cache_bytes() / 2)) {
         Health health;
         engine::Region region = staging_.region();
         region.written = filler_.share_event(wiring_.world);

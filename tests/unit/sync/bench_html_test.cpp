@@ -44,11 +44,13 @@ json whole() {
             const double bucket = std::exp2(20 + i);
             const double ratio =
                 1.9 + 1.1 / std::exp2(i) + 0.06 * (i > 3 ? (i - 3) * (i - 3) : 0) - 0.1 * depth;
-            result["sweep"].push_back({{"bucket_bytes", bucket},
-                                       {"depth", depth},
-                                       {"median_ms", ratio * 55},
-                                       {"speed_of_light_ratio", ratio},
-                                       {"predicted_ms", 55 * (1.8 + 1.4 / std::exp2(i) - 0.08 * depth)}});
+            result["sweep"].push_back(
+                {{"bucket_bytes", bucket},
+                 {"depth", depth},
+                 {"push_ms", ratio * 55},
+                 {"push_ratio", ratio},
+                 {"speed_of_light_ratio", ratio - 0.1},
+                 {"predicted_push_ms", 55 * (1.8 + 1.4 / std::exp2(i) - 0.08 * depth)}});
         }
     }
     return result;
@@ -139,22 +141,29 @@ TEST(SweepTable, MarksTheBestCell) {
     const auto add = [&](double bytes, int depth, double ratio) {
         result["sweep"].push_back({{"bucket_bytes", bytes},
                                    {"depth", depth},
-                                   {"median_ms", 10 * ratio},
-                                   {"speed_of_light_ratio", ratio}});
+                                   {"push_ms", 10 * ratio},
+                                   {"push_ratio", ratio},
+                                   {"speed_of_light_ratio", ratio / 2}});
     };
     add(1 << 20, 2, 2.104);
     add(16 << 20, 4, 1.5);
     add(16 << 20, 2, 1.25);
     EXPECT_EQ(sweep_table(result),
-              "pause to resume over the speed of light\n"
+              "whole pushes (prepare, and pause to resume) over the speed of light\n"
               "\n"
               "  bucket       depth 2   depth 4\n"
               "  1 MiB           2.10         -\n"
               "  16 MiB         *1.25      1.50\n"
               "\n"
-              "* best: 16 MiB, depth 2: 1.25 x, 12.50 ms\n");
-    result["sweep"][2]["predicted_ms"] = 11;
-    EXPECT_THAT(sweep_table(result), testing::EndsWith("12.50 ms; predicted 11.00 ms\n"));
+              "* best: 16 MiB, depth 2: 1.25 x, 12.50 ms, pause to resume 0.62 x\n");
+    result["sweep"][2]["predicted_push_ms"] = 11;
+    EXPECT_THAT(sweep_table(result), testing::EndsWith("0.62 x; predicted 11.00 ms\n"));
+    result["chosen_bucket_bytes"] = 16 << 20;
+    result["depth"] = 4;
+    result["chosen_by"] = "cost model";
+    EXPECT_THAT(
+        sweep_table(result),
+        testing::EndsWith("  cost model's choice: 16 MiB, depth 4: 1.50 x, 15.00 ms, 1.20 of the best\n"));
 }
 
 TEST(SweepTable, FitsTheTerminal) {
@@ -162,8 +171,9 @@ TEST(SweepTable, FitsTheTerminal) {
     for (int depth = 2; depth <= 20; ++depth) {
         result["sweep"].push_back({{"bucket_bytes", 1536e6},
                                    {"depth", depth},
-                                   {"median_ms", 1e5},
-                                   {"speed_of_light_ratio", 1234.5 + depth}});
+                                   {"push_ms", 1e5},
+                                   {"push_ratio", 1234.5 + depth},
+                                   {"speed_of_light_ratio", 1234.5}});
     }
     std::istringstream lines(sweep_table(result));
     std::string all;
