@@ -3,6 +3,7 @@
 
 #include <array>
 #include <mutex>
+#include <vector>
 
 #include "common/device/cpu/stream.h"
 #include "common/device/cuda/stream.h"
@@ -15,17 +16,42 @@ namespace tandem {
 namespace {
 
 constexpr std::size_t kMaxGpus = 64;
-using ByGpu = std::array<std::weak_ptr<detail::StreamBackend>, kMaxGpus>;
+using Backend = std::shared_ptr<detail::StreamBackend>;
 
-thread_local ByGpu t_compute;
+// Streams in the order in which they came. A stream leaves by ending, on whatever thread, and what it had
+// pushed aside counts again: a temporary one takes nothing away.
+class Streams {
+  public:
+    void add(const Backend& stream) {
+        std::erase_if(streams_, [&](const auto& one) {
+            return one.expired() || (!one.owner_before(stream) && !stream.owner_before(one));
+        });
+        streams_.push_back(stream);
+    }
+    Backend first() const { return first_alive(streams_.begin(), streams_.end()); }
+    Backend last() const { return first_alive(streams_.rbegin(), streams_.rend()); }
 
-struct First {  // the first stream of the process on each GPU
-    std::mutex mutex;
-    ByGpu streams;
+  private:
+    template <typename Iterator>
+    static Backend first_alive(Iterator from, Iterator to) {
+        for (; from != to; ++from) {
+            if (Backend alive = from->lock()) return alive;
+        }
+        return nullptr;
+    }
+    std::vector<std::weak_ptr<detail::StreamBackend>> streams_;
 };
 
-First& first() {
-    static First* instance = new First;
+thread_local std::array<Streams, kMaxGpus> t_compute;
+
+struct OfProcess {
+    std::mutex mutex;
+    std::array<Streams, kMaxGpus> compute;
+    std::array<Streams, kMaxGpus> all;
+};
+
+OfProcess& of_process() {
+    static OfProcess* instance = new OfProcess;
     return *instance;
 }
 
@@ -33,10 +59,9 @@ std::shared_ptr<detail::StreamBackend> make_on_gpu(Device device, std::string na
     require_device(device);
     auto backend = is_emulated(device) ? detail::make_emulated_stream(device, std::move(name))
                                        : detail::make_cuda_stream(device, std::move(name));
-    First& f = first();
-    const std::lock_guard lock(f.mutex);
-    auto& slot = f.streams[static_cast<std::size_t>(device.index)];
-    if (slot.expired()) slot = backend;
+    OfProcess& process = of_process();
+    const std::lock_guard lock(process.mutex);
+    process.all[static_cast<std::size_t>(device.index)].add(backend);
     return backend;
 }
 
@@ -65,10 +90,11 @@ void StreamBackend::replay(const std::shared_ptr<RecordedWork>&) {
 
 std::shared_ptr<StreamBackend> compute_stream(Device device) {
     const auto index = static_cast<std::size_t>(device.index);
-    if (auto own = t_compute[index].lock()) return own;
-    First& f = first();
-    const std::lock_guard lock(f.mutex);
-    return f.streams[index].lock();
+    if (auto own = t_compute[index].last()) return own;
+    OfProcess& process = of_process();
+    const std::lock_guard lock(process.mutex);
+    auto computes = process.compute[index].first();
+    return computes ? computes : process.all[index].first();
 }
 
 }  // namespace detail
@@ -103,6 +129,9 @@ Stream Stream::make_compute(Device device) {
     if (device.type == DeviceType::cpu) return make_inline();
     Stream stream(make_on_gpu(device, "compute"));
     stream.use_for_allocations();
+    OfProcess& process = of_process();
+    const std::lock_guard lock(process.mutex);
+    process.compute[static_cast<std::size_t>(device.index)].add(stream.backend_);
     return stream;
 }
 
@@ -139,7 +168,7 @@ void Stream::synchronize() {
 }
 
 void Stream::use_for_allocations() {
-    if (device().type == DeviceType::cuda) t_compute[static_cast<std::size_t>(device().index)] = backend_;
+    if (device().type == DeviceType::cuda) t_compute[static_cast<std::size_t>(device().index)].add(backend_);
 }
 
 void copy(Stream& stream, ConstSpan from, Span to) {

@@ -43,8 +43,8 @@ class Stream {
     static Stream make_worker(std::string name);
     // For work beside the computation: a worker on the CPU. Throws DeviceUnavailable.
     static Stream make(Device device, std::string name);
-    // For the computation: inline on the CPU. On a GPU it also becomes the stream whose order device_pool()
-    // follows for the calling thread (threads without one follow the first of the process).
+    // For the computation: inline on the CPU. On a GPU device_pool() follows its order for the calling thread
+    // until it ends, then that of the thread's one before; a thread without one follows the process's first.
     static Stream make_compute(Device device);
 
     Stream(Stream&&) noexcept;
@@ -66,7 +66,7 @@ class Stream {
     void wait(const Event& event);
     void synchronize();  // blocks until the queue is empty; rethrows the stream's error
 
-    // From now on device_pool(device()) follows this stream for the calling thread.
+    // From now on device_pool(device()) follows this stream for the calling thread, as after make_compute.
     void use_for_allocations();
 
     detail::StreamBackend& backend() const { return *backend_; }  // for common/device only

@@ -49,8 +49,9 @@ class StreamBackend {
     virtual void* native() { return nullptr; }  // the CUDA stream, its device made current
 };
 
-// The stream that orders device_pool(device)'s memory for the calling thread: its own compute stream, else
-// the first that the process has there. Null when there is none.
+// The stream that orders device_pool(device)'s memory for the calling thread: its own latest compute stream
+// that is alive, else the process's first one, else the first stream that the process has there. Null when
+// there is none.
 std::shared_ptr<StreamBackend> compute_stream(Device device);
 
 }  // namespace tandem::detail

@@ -225,6 +225,49 @@ TEST(EmulatedGpu, FreedMemoryComesBackInStreamOrderAndPoisoned) {
     EXPECT_TRUE(std::isnan(again.to_host(stream).to_vector<float>()[5]));
 }
 
+// Whether a block that `stream` still reads when the host gives it back stays whole until it is read.
+// `others` are every other stream there is: a block that goes back in their order is poisoned too early.
+bool read_before_it_goes_back(Stream& stream, const std::vector<Stream*>& others) {
+    std::promise<void> gate;
+    float seen = NAN;
+    {
+        const Tensor there = Tensor::zeros(stream, {1024}, DType::float32, "on_devices");
+        emulated::launch(stream, [alias = host_alias(there), open = gate.get_future().share(), &seen] {
+            open.wait();
+            seen = alias.values<float>()[5];
+        });
+    }
+    for (Stream* other : others) other->synchronize();
+    gate.set_value();
+    stream.synchronize();
+    return seen == 0.0F;
+}
+
+TEST(EmulatedGpu, ATemporaryComputeStreamGivesTheThreadItsOwnBack) {
+    Stream nccl = Stream::make(kGpu, "nccl");  // the first of the process, and none that computes
+    Stream compute = Stream::make_compute(kGpu);
+    EXPECT_TRUE(read_before_it_goes_back(compute, {&nccl}));
+    {
+        Stream temporary = Stream::make_compute(kGpu);
+        EXPECT_TRUE(read_before_it_goes_back(temporary, {&nccl, &compute}));
+        {
+            const Stream inner = Stream::make_compute(kGpu);
+            compute.use_for_allocations();  // registered twice: still one
+        }
+        EXPECT_TRUE(read_before_it_goes_back(compute, {&nccl, &temporary}));
+        temporary.use_for_allocations();
+    }
+    EXPECT_TRUE(read_before_it_goes_back(compute, {&nccl}));
+    std::thread([stream = Stream::make_compute(kGpu)] {}).join();  // ends on another thread
+    EXPECT_TRUE(read_before_it_goes_back(compute, {&nccl}));
+}
+
+TEST(EmulatedGpu, AThreadWithoutAComputeStreamFollowsTheProcesss) {
+    Stream nccl = Stream::make(kGpu, "nccl");
+    Stream compute = Stream::make_compute(kGpu);
+    std::thread([&] { EXPECT_TRUE(read_before_it_goes_back(compute, {&nccl})); }).join();
+}
+
 TEST(EmulatedGpu, OutOfMemoryNamesTagAskedAndFree) {
     MemoryPool& pool = device_pool(kGpu);
     const std::size_t total = device_info(kGpu).total_bytes;
