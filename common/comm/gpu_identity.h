@@ -7,7 +7,8 @@
 
 namespace tandem::comm {
 
-// "gpu 3": counted before CUDA_VISIBLE_DEVICES renumbers; an emulated GPU by its own number.
+// "GPU-8a3f0c12-…", the GPU's own name, whatever CUDA_VISIBLE_DEVICES says in each process and however it
+// says it; an emulated GPU "gpu 3", by its number. Throws DeviceUnavailable.
 std::string gpu_identity(Device device);
 
 }  // namespace tandem::comm

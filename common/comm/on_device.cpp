@@ -34,6 +34,7 @@ std::shared_ptr<Communicator> for_device(std::shared_ptr<Communicator> world, De
     require_device(device);
     const char* variable = std::getenv("TANDEM_COMM");
     const std::string wanted = variable == nullptr ? "" : variable;
+    if (world->size() == 1 && wanted != "nccl") return world;  // nobody to speak to, over NCCL or otherwise
     Seat own;
     put(own.host, host_identity());
     put(own.gpu, gpu_identity(device));

@@ -19,6 +19,11 @@ std::uint64_t host_bytes() {
            static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
+std::uint64_t available_host_bytes() {
+    return static_cast<std::uint64_t>(::sysconf(_SC_AVPHYS_PAGES)) *
+           static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
 const std::vector<cuda::Gpu>& real_gpus() {
     return cuda::gpus().all;
 }
@@ -56,11 +61,11 @@ bool is_emulated(Device device) {
 }
 
 DeviceInfo device_info(Device device) {
-    if (device.type == DeviceType::cpu) return {"CPU", host_bytes(), 0, false};
+    if (device.type == DeviceType::cpu) return {"CPU", host_bytes(), 0, false, ""};
     require_device(device);
     if (!is_emulated(device)) return real_gpus()[static_cast<std::size_t>(device.index)].info;
     return {fmt::format("emulated GPU {} (a test device, no GPU)", device.index), emulated::total_bytes(), 0,
-            true};
+            true, fmt::format("gpu {}", device.index)};
 }
 
 Device device_from_name(const std::string& name) {
@@ -95,6 +100,12 @@ void trim_device_pool(Device device) {
     }
     require_device(device);
     if (!is_emulated(device)) cuda::trim_pool(device);
+}
+
+std::uint64_t free_bytes(Device device) {
+    if (device.type == DeviceType::cpu) return available_host_bytes();
+    require_device(device);
+    return is_emulated(device) ? emulated::free_bytes(device) : cuda::free_bytes(device);
 }
 
 bool can_access_peer(Device from, Device memory) {

@@ -21,6 +21,9 @@ struct DeviceInfo {
     std::uint64_t total_bytes = 0;
     int capability = 0;  // 90: compute capability 9.0; 0 where there is none
     bool emulated = false;
+    // A GPU by a name that is the same in every process of the host: "GPU-8a3f0c12-…" as nvidia-smi -L prints
+    // it, "gpu 0" of an emulated one; empty: the CPU.
+    std::string identity;
 };
 
 // The CPU, then every GPU that Tandem can use. Never throws for a missing or unusable one.
@@ -28,6 +31,10 @@ std::vector<Device> available_devices();
 void require_device(Device device);  // throws DeviceUnavailable
 DeviceInfo device_info(Device device);
 bool is_emulated(Device device);
+// What the device has left: of a GPU as its driver counts, all processes together (blocks that device_pool()
+// keeps for later are not free); of an emulated one what this process has left; of the CPU what the system
+// says is available. Throws DeviceUnavailable.
+std::uint64_t free_bytes(Device device);
 // Whether a GPU reaches another one's memory directly. Throws DeviceUnavailable.
 bool can_access_peer(Device from, Device memory);
 

@@ -39,6 +39,10 @@ void enable_peer_access(Device, Device) {
     throw DeviceUnavailable(kReason);
 }
 
+std::uint64_t free_bytes(Device) {
+    throw DeviceUnavailable(kReason);
+}
+
 MemoryPool& pinned_pool() {
     return cpu_pool();
 }

@@ -23,6 +23,18 @@ std::string visible() {
     return list == nullptr ? "" : fmt::format(" (CUDA_VISIBLE_DEVICES is '{}')", list);
 }
 
+// As nvidia-smi -L prints it.
+std::string identity(const Driver& d, CUdevice device) {
+    CUuuid uuid{};
+    check(d.cuDeviceGetUuid(&uuid, device), "cuDeviceGetUuid");
+    std::string text = "GPU";
+    for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
+        const bool group = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+        text += fmt::format("{}{:02x}", group ? "-" : "", static_cast<unsigned char>(uuid.bytes[i]));
+    }
+    return text;
+}
+
 Gpu ask(const Driver& d, int index) {
     CUdevice device = 0;
     check(d.cuDeviceGet(&device, index), "cuDeviceGet");
@@ -36,7 +48,7 @@ Gpu ask(const Driver& d, int index) {
           "cuDeviceGetAttribute");
     check(d.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device),
           "cuDeviceGetAttribute");
-    Gpu gpu{{name, bytes, major * 10 + minor, false}, ""};
+    Gpu gpu{{name, bytes, major * 10 + minor, false, identity(d, device)}, ""};
     if (gpu.info.capability < kNeededCapability) {
         gpu.refusal = fmt::format("{} has compute capability {}.{}, and Tandem needs 8.0 (A100) or newer",
                                   name, major, minor);

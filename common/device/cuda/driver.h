@@ -19,6 +19,7 @@
     X(cuDeviceGet)                    \
     X(cuDeviceGetName)                \
     X(cuDeviceTotalMem)               \
+    X(cuDeviceGetUuid)                \
     X(cuDeviceGetAttribute)           \
     X(cuDeviceCanAccessPeer)          \
     X(cuDevicePrimaryCtxRetain)       \

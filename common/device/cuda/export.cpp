@@ -68,7 +68,8 @@ class Arena final : public ExportArena::Impl {
             trim_pool(device);
             result = driver().cuMemAlloc(&data, rounded);
         }
-        if (result == CUDA_ERROR_OUT_OF_MEMORY) throw OutOfMemory(device, rounded, free_bytes(device), tag);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY)
+            throw OutOfMemory(device, rounded, cuda::free_bytes(device), tag);
         check(result, "cuMemAlloc");
         data_ = reinterpret_cast<std::byte*>(data);
         if (tag_ >= 0) detail::count_allocation(tag_, bytes_);

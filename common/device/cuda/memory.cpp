@@ -53,7 +53,7 @@ class Pool final : public MemoryPool {
             trim();
             result = take(data, bytes, stream);
         }
-        if (result == CUDA_ERROR_OUT_OF_MEMORY) throw OutOfMemory(device_, bytes, free_bytes(device_));
+        if (result == CUDA_ERROR_OUT_OF_MEMORY) throw OutOfMemory(device_, bytes, cuda::free_bytes(device_));
         check(result, "cuMemAllocFromPoolAsync");
         if (!home && pool_ != nullptr) check(driver().cuStreamSynchronize(own_), "cuStreamSynchronize");
         auto* address = reinterpret_cast<std::byte*>(data);

@@ -92,7 +92,7 @@ class Arena final : public VirtualArena::Impl {
             result = driver().cuMemCreate(&pages_, reserved_, &properties, 0);
         }
         if (result == CUDA_ERROR_OUT_OF_MEMORY)
-            throw OutOfMemory(device_, reserved_, free_bytes(device_), tag_name_);
+            throw OutOfMemory(device_, reserved_, cuda::free_bytes(device_), tag_name_);
         check(result, "cuMemCreate");
         result = map_pages();
         if (result != CUDA_SUCCESS) (void)driver().cuMemRelease(pages_);

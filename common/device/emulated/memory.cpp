@@ -195,6 +195,10 @@ void give_back(Device device, std::size_t bytes) noexcept {
     used()[static_cast<std::size_t>(device.index)].fetch_sub(bytes);
 }
 
+std::uint64_t free_bytes(Device device) {
+    return total_bytes() - used()[static_cast<std::size_t>(device.index)].load();
+}
+
 std::byte* map(int fd, std::size_t bytes) {
     require(!detail::recording_here(), "{} bytes are mapped while this thread records a graph", bytes);
     std::byte* data = addresses().free->allocate(granules(bytes));

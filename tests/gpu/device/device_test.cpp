@@ -40,6 +40,8 @@ TEST(Gpu, IsThereAndNamed) {
     const DeviceInfo info = device_info(kGpu);
     EXPECT_GE(info.capability, 80);
     EXPECT_GT(info.total_bytes, std::uint64_t{8} << 30);
+    EXPECT_THAT(info.identity, ::testing::MatchesRegex("GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"));
+    EXPECT_LE(free_bytes(kGpu), info.total_bytes);
     RecordProperty("gpu", info.name);
 }
 

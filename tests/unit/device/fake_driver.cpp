@@ -58,6 +58,11 @@ void fill_devices(cuda::Driver& t) {
         *bytes = fake().gpus[static_cast<std::size_t>(device)].bytes;
         return CUDA_SUCCESS;
     };
+    t.cuDeviceGetUuid = [](CUuuid* uuid, CUdevice device) {
+        *uuid = {};
+        uuid->bytes[0] = static_cast<char>(fake().gpus[static_cast<std::size_t>(device)].uuid);
+        return CUDA_SUCCESS;
+    };
     t.cuDeviceGetAttribute = [](int* value, CUdevice_attribute what, CUdevice device) {
         const FakeGpu& gpu = fake().gpus[static_cast<std::size_t>(device)];
         if (what == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) *value = gpu.major;

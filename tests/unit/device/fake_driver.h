@@ -22,6 +22,7 @@ struct FakeGpu {
     int major = 9;
     int minor = 0;
     std::size_t bytes = std::size_t{1} << 30;
+    unsigned char uuid = 0;  // its first byte; the others are 0
 };
 
 struct FakeStream {
