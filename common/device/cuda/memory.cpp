@@ -1,6 +1,7 @@
 // The stream-ordered pool of each GPU, and the pool of pinned host memory.
 #include "common/device/cuda/memory.h"
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 #include <unordered_map>
@@ -14,6 +15,19 @@
 
 namespace tandem::cuda {
 namespace {
+
+// The calling thread's context is what it was, or none again. To ask cudart would make GPU 0's on a thread
+// that has none.
+class KeepCurrent {
+  public:
+    KeepCurrent() { check(driver().cuCtxGetCurrent(&before_), "cuCtxGetCurrent"); }
+    ~KeepCurrent() { (void)driver().cuCtxSetCurrent(before_); }
+    KeepCurrent(const KeepCurrent&) = delete;
+    KeepCurrent& operator=(const KeepCurrent&) = delete;
+
+  private:
+    CUcontext before_ = nullptr;
+};
 
 CUstream native(detail::StreamBackend& stream) {
     return static_cast<CUstream>(stream.native());
@@ -161,6 +175,30 @@ void trim_pool(Device device) {
 MemoryPool& pinned_pool() {
     static auto* instance = new detail::CachingPool({allocate_pinned, free_pinned});
     return *instance;
+}
+
+std::byte* allocate_lasting(Device device, std::size_t bytes, std::string_view tag) {
+    const KeepCurrent scope;
+    make_current(device);
+    CUdeviceptr data = 0;
+    const CUresult result = driver().cuMemAlloc(&data, std::max<std::size_t>(bytes, 1));
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) throw OutOfMemory(device, bytes, cuda::free_bytes(device), tag);
+    check(result, "cuMemAlloc");
+    return reinterpret_cast<std::byte*>(data);
+}
+
+void free_lasting(Device device, std::byte* data) noexcept {
+    try {
+        const KeepCurrent scope;
+        try {
+            synchronize_context(device);  // that cuMemFree waits is nowhere promised
+        } catch (const CudaError&) {      // NOLINT: of a GPU that failed there is nothing to wait for
+        }
+        make_current(device);
+        check(driver().cuMemFree(reinterpret_cast<CUdeviceptr>(data)), "cuMemFree");
+    } catch (const std::exception& error) {  // the process is ending, as a rule
+        log_debug("memory of {} was not given back: {}", to_string(device), error.what());
+    }
 }
 
 std::uint64_t free_bytes(Device device) {

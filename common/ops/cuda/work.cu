@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "common/device/cuda/capture.h"
+#include "common/device/cuda/memory.h"
 #include "common/device/cuda/native.h"
 #include "common/device/memory.h"
 #include "common/ops/cuda/check.cuh"
@@ -98,31 +98,12 @@ void Work::launch_raw(const void* kernel, std::int64_t blocks, int threads, std:
                            arguments, shared_bytes, native_));
 }
 
-DeviceMemory::DeviceMemory(Stream& stream, std::size_t bytes) : device_(stream.device().index) {
-    ::tandem::cuda::native(stream);  // makes the device current
-    void* memory = nullptr;
-    const cudaError_t code = cudaMalloc(&memory, bytes);
-    if (code == cudaErrorMemoryAllocation) {
-        cudaGetLastError();
-        std::size_t free = 0, total = 0;
-        cudaMemGetInfo(&free, &total);
-        throw OutOfMemory(stream.device(), bytes, free, "ops tables");
-    }
-    check("ops tables", "cudaMalloc", code);
-    data_ = static_cast<std::byte*>(memory);
-}
+DeviceMemory::DeviceMemory(Stream& stream, std::size_t bytes)
+    : device_(stream.device().index),
+      data_(::tandem::cuda::allocate_lasting(stream.device(), bytes, "ops tables")) {}
 
 DeviceMemory::~DeviceMemory() {
-    int before = 0;
-    if (cudaGetDevice(&before) != cudaSuccess) return;  // the process is ending
-    try {
-        // That cudaFree waits is nowhere promised.
-        ::tandem::cuda::synchronize_context({DeviceType::cuda, device_});
-    } catch (const std::exception&) {  // NOLINT: of a GPU that failed there is nothing to wait for
-    }
-    cudaSetDevice(device_);
-    cudaFree(data_);
-    cudaSetDevice(before);
+    ::tandem::cuda::free_lasting({DeviceType::cuda, device_}, data_);
 }
 
 int device_key(Stream& stream) {

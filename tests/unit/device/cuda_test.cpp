@@ -4,9 +4,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <thread>
 #include <vector>
 
 #include "common/device/cuda/driver.h"
+#include "common/device/cuda/memory.h"
 #include "common/device/cuda/native.h"
 #include "common/device/devices.h"
 #include "common/device/export.h"
@@ -163,6 +165,35 @@ TEST_F(Cuda, OutOfMemoryTriesOnceMoreAndNamesTagAskedAndFree) {
             EXPECT_THAT(fake.calls, Contains("cuDeviceGraphMemTrim"));
         }
     }
+}
+
+// On a thread that has used no GPU: its end may not begin GPU 0 for it.
+TEST_F(Cuda, LastingMemoryEndsOnAnyThreadAndTouchesItsOwnGpuOnly) {
+    fake.gpus = {FakeGpu{}, FakeGpu{}};
+    again();
+    const Device second{DeviceType::cuda, 1};
+    std::byte* data = cuda::allocate_lasting(second, 1000, "cuda_test");
+    EXPECT_EQ(fake.used, 1000U);
+    std::thread([&] {
+        cuda::free_lasting(second, data);
+        EXPECT_EQ(testing::current_context(), nullptr);
+    }).join();
+    EXPECT_EQ(fake.used, 0U);
+    EXPECT_EQ(fake.contexts.size(), 1U);
+    EXPECT_THAT(message<OutOfMemory>([&] { cuda::allocate_lasting(second, std::size_t{2} << 30, "tables"); }),
+                HasSubstr("for 'tables'"));
+    data = cuda::allocate_lasting(second, 1000, "cuda_test");
+    fake.sticky = CUDA_ERROR_LAUNCH_FAILED;  // a GPU that failed gives its memory back all the same
+    cuda::free_lasting(second, data);
+    fake.sticky = CUDA_SUCCESS;
+    EXPECT_EQ(fake.used, 0U);
+}
+
+TEST_F(Cuda, FreeBytesAreTheDrivers) {
+    const std::uint64_t before = free_bytes(kGpu);
+    EXPECT_EQ(before, fake.gpus[0].bytes);
+    const ExportArena arena = ExportArena::create(kGpu, std::size_t{4} << 20, "arena_test");
+    EXPECT_EQ(free_bytes(kGpu), before - (std::size_t{4} << 20));
 }
 
 TEST_F(Cuda, WhoOpensAnArenaNeverFreesIt) {
