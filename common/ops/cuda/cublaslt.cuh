@@ -25,6 +25,7 @@ struct CublasLt {
 };
 
 const CublasLt& cublaslt();                    // throws CudaError when there is none
+void replace_cublaslt(const CublasLt* table);  // for tests: takes the library's place
 cublasLtHandle_t cublaslt_handle(int device);  // of the current device; one a device, kept
 void check(std::string_view op, std::string_view call, cublasStatus_t status);
 

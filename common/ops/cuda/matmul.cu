@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "common/device/cuda/native.h"
+#include "common/log.h"
 #include "common/ops/cuda/backend.cuh"
 #include "common/ops/cuda/bias_rows.cuh"
 #include "common/ops/cuda/cublaslt.cuh"
@@ -27,7 +28,8 @@ struct Product {
     std::int64_t m, n, k;
     bool transpose_a, transpose_b, accumulate, bias;
     DType input, output;
-    std::uint32_t alignment;  // bytes, of all operands
+    std::uint32_t alignment;        // bytes, of all operands; 16 count as any more
+    const void* bias_at = nullptr;  // where p.bias
 
     auto key(int device, std::int64_t rows) const {
         return std::tuple(device, rows, n, k, transpose_a, transpose_b, accumulate, bias, input, output,
@@ -63,7 +65,9 @@ struct Problem {
               cublaslt().description_create(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F));
         set(p.op, CUBLASLT_MATMUL_DESC_TRANSA, layout.first.transpose ? CUBLAS_OP_T : CUBLAS_OP_N);
         set(p.op, CUBLASLT_MATMUL_DESC_TRANSB, layout.second.transpose ? CUBLAS_OP_T : CUBLAS_OP_N);
-        if (p.bias) set(p.op, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+        if (!p.bias) return;
+        set(p.op, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+        set(p.op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias_at);
     }
     ~Problem() { cublaslt().description_destroy(description); }
     Problem(const Problem&) = delete;
@@ -119,19 +123,44 @@ std::int64_t chosen_rows(const Product& p) {
     return p.m <= kFewRows ? kFewRows : kManyRows;
 }
 
+// The algorithm of m's class as this m takes it: with the workspace that it needs here. An m that it does not
+// take gets one of its own.
+cublasLtMatmulHeuristicResult_t fitted(const Product& p, cublasLtMatmulHeuristicResult_t of_class,
+                                       int device) {
+    const Problem problem(p);
+    cublasLtMatmulHeuristicResult_t here{};
+    const cublasStatus_t status = cublaslt().algorithm_check(
+        cublaslt_handle(device), problem.description, problem.first.handle, problem.second.handle,
+        problem.product.handle, problem.product.handle, &of_class.algo, &here);
+    if (status == CUBLAS_STATUS_SUCCESS && here.workspaceSize <= kWorkspaceBytes) {
+        of_class.workspaceSize = here.workspaceSize;
+        return of_class;
+    }
+    log_info(
+        "{}: the algorithm for {} rows does not take [{}, {}] times [{}, {}], which gets one of its own: "
+        "bits may differ from other numbers of rows",
+        p.op, chosen_rows(p), p.m, p.k, p.k, p.n);
+    return choose(p, device);
+}
+
 cublasLtMatmulHeuristicResult_t algorithm(const Product& p, int device) {
     static std::mutex mutex;
     static std::map<decltype(p.key(0, 0)), cublasLtMatmulHeuristicResult_t> chosen;
     const std::lock_guard lock(mutex);
+    const auto known = chosen.find(p.key(device, p.m));
+    if (known != chosen.end()) return known->second;
     Product asked = p;
     asked.m = chosen_rows(p);
-    const auto found = chosen.find(asked.key(device, asked.m));
-    if (found != chosen.end()) return found->second;
-    return chosen.emplace(asked.key(device, asked.m), choose(asked, device)).first->second;
+    auto of_class = chosen.find(asked.key(device, asked.m));
+    if (of_class == chosen.end())
+        of_class = chosen.emplace(asked.key(device, asked.m), choose(asked, device)).first;
+    if (asked.m == p.m) return of_class->second;
+    return chosen.emplace(p.key(device, p.m), fitted(p, of_class->second, device)).first->second;
 }
 
+// No kernel reads more than 16 bytes at once: memory of any allocator has the same algorithm.
 std::uint32_t alignment_of(std::initializer_list<const void*> pointers) {
-    std::uintptr_t bits = 256;
+    std::uintptr_t bits = 16;
     for (const void* pointer : pointers) bits |= reinterpret_cast<std::uintptr_t>(pointer);
     return static_cast<std::uint32_t>(bits & (~bits + 1));  // the lowest bit that is set
 }
@@ -146,11 +175,11 @@ void run(Stream& stream, Product p, const Tensor& a, const Tensor& b, const Tens
     // The epilogue takes a bias of c's dtype only.
     const bool apart = p.bias && p.input != p.output;
     p.bias = p.bias && !apart;
-    p.alignment = alignment_of({a.raw(), b.raw(), c.raw(), p.bias ? bias.raw() : nullptr});
+    p.bias_at = p.bias ? bias.raw() : nullptr;
+    p.alignment = alignment_of({a.raw(), b.raw(), c.raw(), p.bias_at});
     const int device = stream.device().index;
     const cublasLtMatmulHeuristicResult_t chosen = algorithm(p, device);
-    Problem problem(p);
-    if (p.bias) problem.set(p.op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(bias.raw()));
+    const Problem problem(p);
     const float alpha = 1.0f;
     const float beta = p.accumulate ? 1.0f : 0.0f;
     std::byte* const workspace = work.scratch(chosen.workspaceSize);

@@ -17,12 +17,13 @@ struct StagingBlock {
     StagingBlock& operator=(const StagingBlock&) = delete;
 
     int device;
+    cudaStream_t stream = nullptr;  // that uses it now, or did last
     Buffer memory;
     cudaEvent_t used = nullptr;  // done when the GPU has read the block
 };
 
-// A block of at least `bytes` that nobody uses. Thread-safe, as is give_back.
-std::unique_ptr<StagingBlock> take_staging(int device, std::size_t bytes);
+// A block of at least `bytes` that nobody uses, for `stream`. Thread-safe, as is give_back.
+std::unique_ptr<StagingBlock> take_staging(int device, cudaStream_t stream, std::size_t bytes);
 // For another one to take when block->used is done.
 void give_back(std::unique_ptr<StagingBlock> block);
 

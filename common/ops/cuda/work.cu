@@ -50,7 +50,7 @@ std::byte* Work::scratch(std::size_t bytes) {
 void Work::upload(const void* from, void* to, std::size_t bytes) {
     if (bytes == 0) return;
     refuse_capture(op_, native_);
-    std::unique_ptr<StagingBlock> block = take_staging(stream_.device().index, bytes);
+    std::unique_ptr<StagingBlock> block = take_staging(stream_.device().index, native_, bytes);
     std::memcpy(block->memory.data(), from, bytes);
     check(op_, "cudaMemcpyAsync",
           cudaMemcpyAsync(to, block->memory.data(), bytes, cudaMemcpyHostToDevice, native_));
@@ -64,7 +64,7 @@ void Work::download(const void* from, std::size_t bytes, std::function<void(cons
     // The block goes back when the host has read it too, or will not: where a callback of the stream ends, in
     // which CUDA may not be called, so it is never destroyed there.
     const std::shared_ptr<StagingBlock> block(
-        take_staging(stream_.device().index, bytes).release(),
+        take_staging(stream_.device().index, native_, bytes).release(),
         [](StagingBlock* done) { give_back(std::unique_ptr<StagingBlock>(done)); });
     std::byte* const host = block->memory.data();
     check(op_, "cudaMemcpyAsync", cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, native_));
