@@ -9,6 +9,9 @@
 namespace tandem::comm::nccl {
 namespace {
 
+// NCCL launches within some ten microseconds, and a sleep takes longer than it says: the thread that waits
+// here is the one that launches the computation.
+constexpr std::chrono::microseconds kSpin{100};
 constexpr std::chrono::microseconds kFirstPause{20};
 constexpr std::chrono::microseconds kLongestPause{1000};
 constexpr std::chrono::seconds kFinalize{5};
@@ -57,7 +60,8 @@ Handle::~Handle() {
 }
 
 void Handle::settle(Result result, const std::string& phase, Deadline deadline, const Check& check) {
-    for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    const auto spin_until = Deadline::Clock::now() + kSpin;
+    for (auto pause = kFirstPause;;) {
         if (result != Result::success && result != Result::in_progress)
             fail(api_, result, phase, last_error());
         {
@@ -72,7 +76,9 @@ void Handle::settle(Result result, const std::string& phase, Deadline deadline, 
         if (check) check();
         if (deadline.passed())
             throw DeadlineExceeded("a peer", phase, "NCCL is still in progress at the deadline");
+        if (Deadline::Clock::now() < spin_until) continue;
         std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, deadline.left()));
+        pause = std::min(2 * pause, kLongestPause);
     }
 }
 
