@@ -2,11 +2,44 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
+#include <vector>
 
+#include "common/device/devices.h"
+#include "common/ops/elementwise.h"
 #include "common/ops/matmul.h"
 #include "common/tensor/tensor.h"
+#include "trainer/data/random.h"
 
 namespace tandem::trainer {
+namespace {
+
+constexpr const char* kTag = "product rate";
+constexpr std::int64_t kMostRandom = std::int64_t{1} << 20;  // values; a matrix repeats them
+
+// Of [-1, 1): a GPU multiplies zeros at a higher clock.
+Tensor random_values(std::int64_t most, DType dtype) {
+    Random random(0, Purpose::product_rate);
+    std::vector<float> values(static_cast<std::size_t>(std::min(most, kMostRandom)));
+    for (float& value : values) value = static_cast<float>(2 * random.uniform() - 1);
+    const Shape shape{static_cast<std::int64_t>(values.size())};
+    Stream here = Stream::make_inline();
+    const Tensor result = Tensor::empty(shape, dtype, kTag);
+    ops::cast(here, Tensor::from<float>(values, shape), result);
+    return result;
+}
+
+// `some` must live until the stream is past it.
+Tensor filled(Stream& stream, Shape shape, const Tensor& some) {
+    const Tensor result = Tensor::empty(stream, std::move(shape), some.dtype(), kTag);
+    for (std::size_t done = 0; done < result.bytes(); done += some.bytes()) {
+        const std::size_t bytes = std::min(some.bytes(), result.bytes() - done);
+        copy(stream, some.span().subspan(0, bytes), result.span().subspan(done, bytes));
+    }
+    return result;
+}
+
+}  // namespace
 
 double training_flops(const model::ModelConfig& c, std::span<const std::int64_t> lengths) {
     std::int64_t weights = c.parameter_count();
@@ -20,24 +53,32 @@ double training_flops(const model::ModelConfig& c, std::span<const std::int64_t>
     return flops;
 }
 
+RateProduct rate_product(Device device, DType dtype) {
+    if (device.type == DeviceType::cpu || is_emulated(device)) return {256, 1536, 576, 4};
+    std::int64_t edge = 8192;
+    const auto bytes = [&] { return 3 * static_cast<std::uint64_t>(edge * edge) * dtype_size(dtype); };
+    for (const std::uint64_t most = free_bytes(device) / 8; edge > 256 && bytes() > most;) edge /= 2;
+    return {edge, edge, edge, 6};
+}
+
 double measure_product_rate(comm::Communicator& world, Device device, DType dtype) {
-    constexpr std::int64_t m = 256, k = 576, n = 1536;
-    constexpr int kTries = 4;  // the first warms up
     using Clock = std::chrono::steady_clock;
+    const auto [m, n, k, tries] = rate_product(device, dtype);
     Stream stream = Stream::make_compute(device);
-    const Tensor a = Tensor::zeros(stream, {m, k}, dtype, "product rate");
-    const Tensor b = Tensor::zeros(stream, {n, k}, dtype, "product rate");
-    const Tensor c = Tensor::zeros(stream, {m, n}, dtype, "product rate");
+    const Tensor some = random_values(std::min(m, n) * k, dtype);
+    const Tensor a = filled(stream, {m, k}, some);
+    const Tensor b = filled(stream, {n, k}, some);
+    const Tensor c = Tensor::zeros(stream, {m, n}, dtype, kTag);
     stream.synchronize();
     world.barrier();
     double best = 1e9;
-    for (int i = 0; i < kTries; ++i) {
+    for (int i = 0; i < tries; ++i) {
         const auto start = Clock::now();
         ops::linear(stream, a, b, c);
         stream.synchronize();
         if (i > 0) best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
     }
-    auto rate = static_cast<float>(2.0 * m * k * n / best);
+    auto rate = static_cast<float>(2.0 * static_cast<double>(m * n) * static_cast<double>(k) / best);
     world.all_reduce({reinterpret_cast<std::byte*>(&rate), sizeof(rate)}, DType::float32);
     return static_cast<double>(rate);
 }

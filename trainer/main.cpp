@@ -11,6 +11,7 @@
 
 #include "common/comm/host_identity.h"
 #include "common/comm/launch.h"
+#include "common/device/devices.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "engine_adapter/receiver/client.h"
@@ -87,7 +88,9 @@ std::string detour(comm::Communicator& world, const Policy& policy, const engine
 
 // The best of a few copies of as many bytes as a sync moves. Collective.
 double speed_of_light_ms(comm::Communicator& world, std::size_t bytes, Device device) {
-    sync::SpeedOfLight light(world, bytes, device, kSpeedOfLightBytes);
+    const bool on_gpu = device.type == DeviceType::cuda;
+    sync::SpeedOfLight light(world, bytes, device,
+                             speed_of_light_bytes(on_gpu, on_gpu ? free_bytes(device) : 0));
     double best = light.measure_ms();
     for (int i = 0; i < 4; ++i) best = std::min(best, light.measure_ms());
     return best;

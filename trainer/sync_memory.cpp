@@ -1,6 +1,7 @@
 #include "trainer/sync_memory.h"
 
 #include <algorithm>
+#include <limits>
 #include <thread>
 
 namespace tandem::trainer {
@@ -17,7 +18,9 @@ std::map<std::string, std::int64_t> sync_memory(const RunConfig& c, const model:
     if (c.world_size() > 1) result["comm_staging"] = 4 << 20;
     const auto cores = static_cast<std::int64_t>(std::max(1u, std::thread::hardware_concurrency()));
     const std::int64_t copied = on_gpu ? weights : weights / std::min(c.world_size(), cores);
-    result["speed of light"] = 2 * std::min(copied, static_cast<std::int64_t>(kSpeedOfLightBytes));
+    // On a GPU that has room.
+    const std::size_t most = speed_of_light_bytes(on_gpu, std::numeric_limits<std::uint64_t>::max());
+    result["speed of light"] = 2 * std::min(copied, static_cast<std::int64_t>(most));
     if (c.sync.mode == "gather") result["staging"] = depth * std::min(weights, bucket);
     if (c.sync.mode == "alias") result["alias arena"] = 2 * weights;
     if (c.sync.mode == "delta") {

@@ -1,6 +1,8 @@
 // What a sync holds in memory beside the shards, before any session exists: for the prediction of a run.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -10,8 +12,12 @@
 
 namespace tandem::trainer {
 
-// Most of what the measurement of the speed of light copies a side and rank.
-constexpr std::size_t kSpeedOfLightBytes = std::size_t{64} << 20;
+// Most of what the measurement of the speed of light copies a side and rank: on a GPU far more than its cache
+// holds (an eighth of what is free there, at most 1 GiB).
+constexpr std::size_t speed_of_light_bytes(bool on_gpu, std::uint64_t free_bytes) {
+    constexpr std::uint64_t kLeast = std::uint64_t{64} << 20, kMost = std::uint64_t{1} << 30;
+    return on_gpu ? std::clamp(free_bytes / 8, kLeast, kMost) : kLeast;
+}
 
 // Bytes by tag on rank 0, which holds the staging: `depth` slots of a bucket, as the session will choose
 // them.

@@ -15,7 +15,8 @@ enum class Purpose : std::uint64_t {
     rollout_seeds = 4,
     halves = 5,
     evaluation = 6,
-    epoch = 7
+    epoch = 7,
+    product_rate = 8
 };
 
 class Random {

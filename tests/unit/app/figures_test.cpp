@@ -6,6 +6,7 @@
 #include "common/model/parameters.h"
 #include "trainer/flops.h"
 #include "trainer/rollout/statistics.h"
+#include "trainer/sync_memory.h"
 
 namespace tandem::trainer {
 namespace {
@@ -76,6 +77,14 @@ TEST(Flops, AreThoseOfTheProducts) {
     }
     const std::vector<std::int64_t> two = {10, 20}, first = {10}, second = {20};
     EXPECT_EQ(training_flops(c, two), training_flops(c, first) + training_flops(c, second));
+}
+
+TEST(Flops, TheSpeedOfLightOfAGpuIsNotItsCaches) {
+    constexpr std::uint64_t kGib = std::uint64_t{1} << 30, kMib = std::uint64_t{1} << 20;
+    EXPECT_EQ(speed_of_light_bytes(false, 0), 64 * kMib);
+    EXPECT_EQ(speed_of_light_bytes(true, 100 * kGib), kGib);
+    EXPECT_EQ(speed_of_light_bytes(true, 4 * kGib), kGib / 2);
+    EXPECT_EQ(speed_of_light_bytes(true, 0), 64 * kMib);
 }
 
 TEST(Flops, TheProductRateIsTheSameOnEveryRank) {
