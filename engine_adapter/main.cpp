@@ -31,9 +31,16 @@ void add_serve(CLI::App& app, tandem::engine::ServeOptions& options) {
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 60))
         ->capture_default_str();
     serve
-        ->add_option("--kv-tokens", options.kv_tokens,
-                     "Tokens that the KV cache holds; 0: up to 1 GiB of them")
+        ->add_option(
+            "--kv-tokens", options.kv_tokens,
+            "Tokens that the KV cache holds; 0: up to 1 GiB of them, on a GPU --kv-fraction of its free "
+            "memory")
         ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 34))
+        ->capture_default_str();
+    serve
+        ->add_option("--kv-fraction", options.kv_fraction,
+                     "On a GPU: what share of the memory that the weights leave free is the KV cache's")
+        ->check(CLI::Range(0.001, 0.95))
         ->capture_default_str();
     serve->add_option("--max-running", options.max_running, "Samples decoded at the same time")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))

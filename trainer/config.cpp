@@ -184,6 +184,10 @@ config::Schema schema_of(RunConfig& c) {
            "memory, the same tokens.");
     s.flag("engine.disable_cuda_graph", c.engine.disable_cuda_graph,
            "The started engine launches the kernels of a decode step one by one: slower, less memory.");
+    s.real(
+        "engine.kv_fraction", c.engine.kv_fraction, 0.001, 0.95,
+        "On a GPU: the share of the memory that its weights leave free, before the ranks take theirs, that "
+        "the started engine's cache takes; at most what its samples can fill.");
     s.integer("engine.batch", c.engine.batch, 1, 1 << 16, "Samples that one request asks for.");
     s.real("engine.deadline_s", c.engine.deadline_s, 0.1, 86400,
            "Seconds until an engine that does not answer a request, of engine.batch samples, ends the job.");

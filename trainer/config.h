@@ -144,6 +144,7 @@ struct RunConfig {
         std::int64_t threads = 1;
         bool packed_weights = true;
         bool disable_cuda_graph = false;
+        double kv_fraction = 0.2;
         std::int64_t batch = 512;
         double deadline_s = 45;
     } engine;

@@ -86,6 +86,7 @@ Stage make_stage(const RunConfig& c, const config::Schema& schema, const std::st
                                         "dummy",
                                         "--die-with-parent"};
     if (!c.engine.packed_weights) command.emplace_back("--no-packed-weights");
+    command.insert(command.end(), {"--kv-fraction", std::to_string(c.engine.kv_fraction)});
     if (c.engine.disable_cuda_graph) command.emplace_back("--disable-cuda-graph");
     const auto patience = std::chrono::milliseconds(static_cast<std::int64_t>(c.engine.deadline_s * 1e3));
     stage.engine = std::make_unique<EngineProcess>(command, stage.directory->path() + "/engine.log",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/device/devices.h"
 #include "common/error.h"
 #include "common/log.h"
 
@@ -14,18 +15,21 @@ constexpr auto kGonePoll = std::chrono::milliseconds(100);
 constexpr auto kBeginPatience =
     std::chrono::seconds(60);  // for the step or work that runs when an update begins
 
+// When the weights have their memory.
 std::int64_t decide_kv_tokens(const model::ModelConfig& config, const EmbeddedOptions& options) {
     std::int64_t tokens = options.kv_tokens;
     if (tokens <= 0) {
-        const auto fits = (std::size_t{1} << 30) / KvCache::bytes_per_token(config, options.dtype);
-        tokens = std::clamp<std::int64_t>(static_cast<std::int64_t>(fits), options.page_size, 65536);
+        double bytes = std::size_t{1} << 30;
+        std::int64_t most = 65536;
+        if (options.device.type == DeviceType::cuda) {
+            bytes = options.kv_fraction * static_cast<double>(free_bytes(options.device));
+            most = options.max_running * config.max_position_embeddings;  // nobody could fill more
+        }
+        const auto of_one = static_cast<double>(KvCache::bytes_per_token(config, options.dtype));
+        tokens = std::clamp(static_cast<std::int64_t>(bytes / of_one), options.page_size,
+                            std::max(most, options.page_size));
     }
     return (tokens + options.page_size - 1) / options.page_size * options.page_size;
-}
-
-EmbeddedOptions decided(const model::ModelConfig& config, EmbeddedOptions options) {
-    options.kv_tokens = decide_kv_tokens(config, options);
-    return options;
 }
 
 SchedulerOptions scheduler_options(const model::ModelConfig& config, const EmbeddedOptions& options) {
@@ -46,15 +50,19 @@ std::uint64_t mix(std::uint64_t value) {
 
 EmbeddedEngine::EmbeddedEngine(const model::ModelConfig& config, const EmbeddedOptions& options)
     : config_(config),
-      options_(decided(config, options)),
+      options_(options),
       stream_(Stream::make_compute(options.device)),
       weights_(config, options.dtype, stream_),
-      cache_(config, options.dtype, options_.kv_tokens, options.page_size, options.device),
+      cache_(config, options.dtype, options_.kv_tokens = decide_kv_tokens(config, options), options.page_size,
+             options.device),
       decoder_(config_, weights_, cache_, stream_, options.packed_weights, !options.disable_cuda_graph),
       scheduler_(scheduler_options(config, options), decoder_, cache_),
       pages_total_(cache_.pool().total()),
       pages_free_(pages_total_) {
     stream_.synchronize();  // a receiver may write to the weights from here on
+    log_info("the KV cache holds {} tokens in {:.2f} GiB", options_.kv_tokens,
+             static_cast<double>(options_.kv_tokens) *
+                 static_cast<double>(KvCache::bytes_per_token(config, options.dtype)) / 0x1p30);
 }
 
 EmbeddedEngine::~EmbeddedEngine() {

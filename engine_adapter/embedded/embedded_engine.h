@@ -30,7 +30,10 @@ struct EmbeddedOptions {
     DType dtype = DType::float32;
     bool packed_weights = true;       // a copy of the matrices that products read faster (packed_weights.h)
     bool disable_cuda_graph = false;  // on a GPU: decode steps are launched kernel by kernel (decode_steps.h)
-    std::int64_t kv_tokens = 0;       // 0: as many as fit in 1 GiB, at most 65536
+    // 0: on the CPU as many as fit in 1 GiB, at most 65536; on a GPU as many as fit in kv_fraction of what is
+    // free when the weights have their memory, at most what max_running samples of full length hold.
+    std::int64_t kv_tokens = 0;
+    double kv_fraction = 0.8;
     std::int64_t page_size = 16;
     std::int64_t max_running = 256;
     std::int64_t prefill_tokens = 4096;

@@ -96,6 +96,7 @@ void serve(const ServeOptions& options) {
     engine_options.packed_weights = options.packed_weights;
     engine_options.disable_cuda_graph = options.disable_cuda_graph;
     engine_options.kv_tokens = options.kv_tokens;
+    engine_options.kv_fraction = options.kv_fraction;
     engine_options.max_running = options.max_running;
     engine_options.random_seed = options.random_seed;
     engine_options.request_timeout =

@@ -14,6 +14,7 @@ struct ServeOptions {
     std::string load_format = "auto";  // dummy: no weights until the first sync
     std::int64_t weight_version = 1;   // of the weights in the directory
     std::int64_t kv_tokens = 0;
+    double kv_fraction = 0.8;
     std::int64_t max_running = 256;
     bool packed_weights = true;
     bool disable_cuda_graph = false;

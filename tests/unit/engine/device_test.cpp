@@ -17,6 +17,32 @@ namespace {
 [[maybe_unused]] const int kEmulate = ::setenv("TANDEM_EMULATED_GPUS", "1", 1);
 constexpr Device kGpu{DeviceType::cuda, 0};
 
+// What the weights leave free is shared out by kv_fraction; nobody gets more than the samples could fill.
+TEST(OnGpu, TheKvCacheTakesItsShareOfTheFreeMemory) {
+    model::ModelConfig config = tiny_config();
+    EmbeddedOptions options;
+    options.device = kGpu;
+    options.kv_fraction = 0.25;
+    const auto per_token = static_cast<std::int64_t>(KvCache::bytes_per_token(config, options.dtype));
+    const auto total = static_cast<std::int64_t>(device_info(kGpu).total_bytes);
+    const auto tokens = [&] { return EmbeddedEngine(config, options).options().kv_tokens; };
+    EXPECT_EQ(tokens(), options.max_running * config.max_position_embeddings);  // of 2 GiB, all of 24,576
+    config.max_position_embeddings = 1 << 20;
+    const std::int64_t share = tokens();
+    EXPECT_LE(share * per_token, total / 4 + options.page_size * per_token);
+    EXPECT_GT(share * per_token, total / 5);
+    {
+        const Buffer half(static_cast<std::size_t>(total) / 2, "device_test", device_pool(kGpu));
+        EXPECT_NEAR(static_cast<double>(tokens()), static_cast<double>(share) / 2,
+                    0.05 * static_cast<double>(share));
+    }
+    options.kv_tokens = 100;
+    EXPECT_EQ(tokens(), 112);  // whole pages
+    options.kv_tokens = 0;
+    options.device = {};
+    EXPECT_EQ(tokens(), 65536);
+}
+
 // Weights, cache and decoder on one device; the weights are those of `seed` everywhere.
 struct Rig {
     Rig(const TinyOptions& options, DType dtype, Device device)
