@@ -137,7 +137,7 @@ Prediction predict(const model::ModelConfig& model, const PolicyOptions& options
     Passes passes(model, options, decoder, ledger, shards);
 
     const std::int64_t flat = layout.numel() * 4;
-    const std::int64_t chunk = std::min(kChunkElements, layout.numel()) * 4;
+    const std::int64_t chunk = std::min(chunk_elements(options.device), layout.numel()) * 4;
     const std::int64_t streamed = (offload.optimizer ? 2 : 0) + (offload.parameters ? 1 : 0);
     if (!offload.parameters) ledger.grow("shards", flat);
     ledger.grow("gradients", rank.replicas > 1 ? 2 * flat : flat);

@@ -34,8 +34,9 @@ void AdamW::step(Stream& stream, FlatState& params, const Tensor& grads, double 
         step_part(stream, 0, params.tensor(), grads, exp_avg_.tensor(), exp_avg_sq_.tensor());
     } else {
         const std::array states{&params, &exp_avg_, &exp_avg_sq_};
-        if (!io_) io_ = std::make_unique<Stream>(Stream::make(stream.device(), "offload"));
-        in_chunks(*io_, stream, states, [&](std::int64_t first, const std::vector<Tensor>& parts) {
+        if (!in_) in_ = std::make_unique<Stream>(Stream::make(stream.device(), "offload in"));
+        if (!out_) out_ = std::make_unique<Stream>(Stream::make(stream.device(), "offload out"));
+        in_chunks(*in_, *out_, stream, states, [&](std::int64_t first, const std::vector<Tensor>& parts) {
             step_part(stream, first, parts[0], grads.rows(first, parts[0].numel()), parts[1], parts[2]);
         });
     }

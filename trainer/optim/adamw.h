@@ -40,7 +40,7 @@ class AdamW {
     double tail_factor_ = 1;
     FlatState exp_avg_;
     FlatState exp_avg_sq_;
-    std::unique_ptr<Stream> io_;  // from the first step that streams
+    std::unique_ptr<Stream> in_, out_;  // from the first step that streams
 };
 
 }  // namespace tandem::trainer

@@ -2,9 +2,12 @@
 // or (TANDEM_TEST_DEVICE=cuda without TANDEM_EMULATED_GPUS) on the real one.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <future>
 
 #include "common/comm/launch.h"
+#include "common/device/emulated.h"
 #include "common/device/memory.h"
 #include "common/error.h"
 #include "tests/support/free_bytes.h"
@@ -20,6 +23,7 @@ using Sleep = Policy::Sleep;
 [[maybe_unused]] const int kEmulate =
     std::getenv("TANDEM_TEST_DEVICE") == nullptr ? ::setenv("TANDEM_EMULATED_GPUS", "1", 1) : 0;
 constexpr Device kGpu{DeviceType::cuda, 0};
+constexpr std::int64_t kChunk = chunk_elements(kGpu);
 
 std::vector<float> host_values(const Tensor& tensor) {
     Stream stream = Stream::make(kGpu, "test");
@@ -76,8 +80,9 @@ TEST(OffloadOnGpu, PagesThatStaySayThatTheyDo) {
 
 TEST(OffloadOnGpu, ChunksStreamThroughAFewBuffers) {
     Stream compute = Stream::make_compute(kGpu);
-    Stream io = Stream::make(kGpu, "io");
-    const std::int64_t numel = 4 * kChunkElements + 1000;
+    Stream in = Stream::make(kGpu, "in");
+    Stream out = Stream::make(kGpu, "out");
+    const std::int64_t numel = 3 * kChunk + 1000;
     FlatState parked =
         FlatState::parked_zeros(numel, DType::float32, "gpu_chunk_test", device_pool(kGpu), "");
     FlatState resident(compute, numel, DType::float32, "gpu_chunk_test", device_pool(kGpu));
@@ -85,13 +90,37 @@ TEST(OffloadOnGpu, ChunksStreamThroughAFewBuffers) {
     set(resident.tensor(), counting(numel));
     reset_memory_peaks();
     const std::vector<FlatState*> states{&resident, &parked};
-    in_chunks(io, compute, states, [&](std::int64_t, const std::vector<Tensor>& parts) {
+    in_chunks(in, out, compute, states, [&](std::int64_t, const std::vector<Tensor>& parts) {
         copy(compute, parts[0].span(), parts[1].span());
     });
-    EXPECT_EQ(memory_stats("offload_chunks").peak_bytes,
-              3U * 4U * static_cast<std::uint64_t>(kChunkElements));
+    EXPECT_EQ(memory_stats("offload_chunks").peak_bytes, 3U * 4U * static_cast<std::uint64_t>(kChunk));
     parked.fetch();
     EXPECT_EQ(host_values(parked.tensor()), counting(numel));
+}
+
+// The bus carries both ways at once: the third chunk arrives while the first is still on its way back. On the
+// emulated GPU, whose streams a test can hold.
+TEST(OffloadOnGpu, ReadsDoNotQueueBehindWrites) {
+    if (!is_emulated(kGpu)) return;
+    Stream compute = Stream::make_compute(kGpu);
+    Stream in = Stream::make(kGpu, "in");
+    Stream out = Stream::make(kGpu, "out");
+    const std::int64_t numel = 3 * kChunk;
+    FlatState parked =
+        FlatState::parked_zeros(numel, DType::float32, "gpu_chunk_test", device_pool(kGpu), "");
+    std::promise<void> third_is_there;
+    std::future_status seen = std::future_status::timeout;
+    FlatState* const states[] = {&parked};
+    in_chunks(in, out, compute, states, [&](std::int64_t first, const std::vector<Tensor>&) {
+        if (first == 0) {
+            emulated::launch(out, [&, there = third_is_there.get_future().share()] {
+                seen = there.wait_for(std::chrono::seconds(10));
+            });
+        } else if (first == 2 * kChunk) {
+            emulated::launch(compute, [&] { third_is_there.set_value(); });
+        }
+    });
+    EXPECT_EQ(seen, std::future_status::ready);
 }
 
 TEST(OffloadOnGpu, APolicyWakesAtTheSameAddresses) {

@@ -160,19 +160,21 @@ TEST(FlatState, KeepsItsValuesAndItsAddress) {
 
 // Three chunks at most are in memory, whatever the size; each element is seen once, in order.
 TEST(InChunks, StreamsOverParkedStates) {
-    const std::int64_t numel = 5 * kChunkElements + 77;
+    constexpr std::int64_t kChunk = chunk_elements(Device{});
+    const std::int64_t numel = 5 * kChunk + 77;
     auto parked =
         FlatState::parked_zeros(numel, DType::float32, "chunk_test", cpu_pool(), ::testing::TempDir());
     Stream here = Stream::make_inline();
     FlatState resident(here, numel, DType::float32, "chunk_test", cpu_pool());
-    Stream io = Stream::make_worker("io");
+    Stream in = Stream::make_worker("in");
+    Stream out = Stream::make_worker("out");
     Stream compute = Stream::make_inline();
     reset_memory_peaks();
     std::int64_t next = 0;
     for (int pass = 0; pass < 2; ++pass) {
         next = 0;
         const std::array states{&parked, &resident};
-        in_chunks(io, compute, states, [&](std::int64_t first, const std::vector<Tensor>& parts) {
+        in_chunks(in, out, compute, states, [&](std::int64_t first, const std::vector<Tensor>& parts) {
             EXPECT_EQ(first, next);
             next += parts[0].numel();
             for (std::int64_t i = 0; i < parts[0].numel(); i += 1001) {
@@ -182,12 +184,11 @@ TEST(InChunks, StreamsOverParkedStates) {
         });
     }
     EXPECT_EQ(next, numel);
-    EXPECT_EQ(memory_stats("offload_chunks").peak_bytes,
-              3U * 4U * static_cast<std::uint64_t>(kChunkElements));
+    EXPECT_EQ(memory_stats("offload_chunks").peak_bytes, 3U * 4U * static_cast<std::uint64_t>(kChunk));
     parked.fetch();
     EXPECT_EQ(parked.tensor().to_vector<float>(), resident.tensor().to_vector<float>());
-    EXPECT_EQ(parked.tensor().values<float>()[static_cast<std::size_t>(4 * kChunkElements)],
-              2 * static_cast<float>(4 * kChunkElements));
+    EXPECT_EQ(parked.tensor().values<float>()[static_cast<std::size_t>(4 * kChunk)],
+              2 * static_cast<float>(4 * kChunk));
 }
 
 TEST(Tier, FaultsNameTheFolderAndTheReason) {
