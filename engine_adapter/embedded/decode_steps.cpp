@@ -12,6 +12,8 @@ namespace {
 
 constexpr const char* kTag = "engine.steps";
 constexpr std::int64_t kFirstWidth = 16;  // pages: shorter sequences are one shape
+// Mode alias turns between two memories, one version in each: a third place forgets the one used longest ago.
+constexpr std::size_t kPlaces = 2;
 constexpr auto kCopyPatience = std::chrono::minutes(1);
 
 std::int64_t power_of_two(std::int64_t at_least) {
@@ -33,11 +35,11 @@ Tensor DecodeSteps::run(const DecodeBatch& batch, const Body& body) {
     const std::int64_t rows = power_of_two(count);
     const std::int32_t longest = *std::max_element(batch.lengths.begin(), batch.lengths.end());
     const std::int64_t width = power_of_two(std::max(kFirstWidth, cache_.pages_for(longest)));
-    forget_moved();
+    follow_weights();
     make_room(rows, width);
     const StepTables tables = send(batch, rows, width);
     const Tensor logits = logits_.rows(0, rows);
-    Recorded& step = steps_[{rows, width}];
+    Recorded& step = recent_.front().steps[{rows, width}];
     if (step.graph.recorded() || record(step, tables, logits, body)) {
         step.graph.launch(stream_);
         ++counts_.replayed;
@@ -49,7 +51,7 @@ Tensor DecodeSteps::run(const DecodeBatch& batch, const Body& body) {
 }
 
 void DecodeSteps::release() {
-    steps_.clear();
+    forget_all();
     tables_ = logits_ = Tensor();
     copied_.wait(Deadline::after(kCopyPatience));
     host_ = {};
@@ -59,7 +61,7 @@ void DecodeSteps::release() {
 void DecodeSteps::make_room(std::int64_t rows, std::int64_t width) {
     const std::int64_t ints = ints_of(rows, width);
     if (!tables_.defined() || tables_.numel() < ints) {
-        steps_.clear();
+        forget_all();
         tables_ = Tensor();
         tables_ = Tensor::empty(stream_, {power_of_two(ints)}, DType::int32, kTag);
         copied_.wait(Deadline::after(kCopyPatience));
@@ -67,20 +69,30 @@ void DecodeSteps::make_room(std::int64_t rows, std::int64_t width) {
         host_ = Buffer(tables_.bytes(), kTag, pinned_pool());
     }
     if (!logits_.defined() || logits_.dim(0) < rows) {
-        steps_.clear();
+        forget_all();
         logits_ = Tensor();
         logits_ = Tensor::empty(stream_, {rows, vocab_}, DType::float32, kTag);
     }
 }
 
 // A new version in the same memory changes nothing for the graphs. The cache never moves.
-void DecodeSteps::forget_moved() {
+void DecodeSteps::follow_weights() {
     if (weights_.contents() == contents_) return;
+    contents_ = weights_.contents();
     std::vector<const std::byte*> addresses;
     for (const WeightSlot& slot : weights_.current()) addresses.push_back(slot.memory.data);
-    if (addresses != addresses_) steps_.clear();
-    addresses_ = std::move(addresses);
-    contents_ = weights_.contents();
+    const auto known = std::find_if(recent_.begin(), recent_.end(),
+                                    [&](const OfWeights& one) { return one.addresses == addresses; });
+    if (known != recent_.end()) {
+        recent_.splice(recent_.begin(), recent_, known);
+        return;
+    }
+    recent_.push_front({std::move(addresses), {}});
+    if (recent_.size() > kPlaces) recent_.pop_back();
+}
+
+void DecodeSteps::forget_all() {
+    for (OfWeights& one : recent_) one.steps.clear();
 }
 
 StepTables DecodeSteps::send(const DecodeBatch& batch, std::int64_t rows, std::int64_t width) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <span>
@@ -61,9 +62,14 @@ class DecodeSteps {
         Graph graph;
         std::shared_ptr<const ops::RopeTable::Rows> rope;  // which the graph reads
     };
+    struct OfWeights {
+        std::vector<const std::byte*> addresses;  // of the weights, which the graphs hold
+        std::map<std::pair<std::int64_t, std::int64_t>, Recorded> steps;  // by rows and width
+    };
 
     void make_room(std::int64_t rows, std::int64_t width);
-    void forget_moved();
+    void follow_weights();
+    void forget_all();
     StepTables send(const DecodeBatch& batch, std::int64_t rows, std::int64_t width);
     bool record(Recorded& step, const StepTables& tables, const Tensor& logits, const Body& body);
 
@@ -74,13 +80,12 @@ class DecodeSteps {
     std::int64_t vocab_;
     bool graphs_;
     GraphCounts counts_;
-    Buffer host_;                                                      // pinned; what the copy reads
-    Event copied_;                                                     // the last copy has read it
-    Tensor tables_;                                                    // [ints]
-    Tensor logits_;                                                    // [rows, vocab]
-    std::map<std::pair<std::int64_t, std::int64_t>, Recorded> steps_;  // by rows and width
-    std::uint64_t contents_ = 0;                                       // of the weights, as last looked at
-    std::vector<const std::byte*> addresses_;  // of the weights, which the graphs hold
+    Buffer host_;                  // pinned; what the copy reads
+    Event copied_;                 // the last copy has read it
+    Tensor tables_;                // [ints]
+    Tensor logits_;                // [rows, vocab]
+    std::uint64_t contents_ = 0;   // of the weights, as last looked at
+    std::list<OfWeights> recent_;  // first: where the weights lie now
 };
 
 }  // namespace tandem::engine

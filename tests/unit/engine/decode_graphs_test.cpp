@@ -97,6 +97,23 @@ struct Pair {
         plain.write(seed);
         gpu.write(seed);
     }
+    // The GPU's next version in other memory, as mode alias lays it there; what it leaves behind is zeroed.
+    void turn(const std::vector<Tensor>& to, std::uint64_t seed) {
+        gpu.stream.use_for_allocations();
+        const std::vector<WeightSlot> before = gpu.weights.current();
+        std::vector<Span> spans;
+        for (const Tensor& tensor : to) spans.push_back(tensor.span());
+        gpu.weights.point(spans, nullptr);
+        write(seed);
+        for (const WeightSlot& slot : before) fill_zero(gpu.stream, slot.memory);
+    }
+    std::vector<Tensor> room() {
+        gpu.stream.use_for_allocations();
+        std::vector<Tensor> result;
+        for (const WeightSlot& slot : gpu.weights.slots())
+            result.push_back(Tensor::empty(gpu.stream, slot.info.shape, slot.info.dtype, "test"));
+        return result;
+    }
     std::int32_t take() { return plain.cache.pool().take(); }  // the GPU's cache has the same pages
     GraphCounts graphs() { return gpu.decoder.graphs(); }
 
@@ -147,19 +164,34 @@ TEST(DecodeGraphs, TheNextTokenSeesNewWeightsWhereverTheyLie) {
     EXPECT_EQ(pair.graphs().recorded, 1U);
     EXPECT_EQ(pair.graphs().replayed, 4U);
 
-    pair.gpu.stream.use_for_allocations();
-    std::vector<Tensor> elsewhere;
-    std::vector<Span> spans;
-    for (const WeightSlot& slot : pair.gpu.weights.slots()) {
-        elsewhere.push_back(Tensor::empty(pair.gpu.stream, slot.info.shape, slot.info.dtype, "test"));
-        spans.push_back(elsewhere.back().span());
-    }
-    pair.gpu.weights.point(spans, nullptr);
-    pair.write(3);
-    for (const WeightSlot& slot : pair.gpu.weights.slots()) fill_zero(pair.gpu.stream, slot.memory);
+    pair.turn(pair.room(), 3);
     pair.steps(3);  // moved: recorded anew, after one step as it is
     EXPECT_EQ(pair.graphs().recorded, 2U);
     EXPECT_EQ(pair.graphs().replayed, 6U);
+}
+
+// Mode alias: each version in the other of two memories. Each records once; a third memory takes the place of
+// the one used longest ago.
+TEST(DecodeGraphs, TwoMemoriesInTurnsAreRecordedOnceEach) {
+    Pair pair;
+    pair.arrive(3);
+    const std::vector<Tensor> memories[] = {pair.room(), pair.room(), pair.room()};
+    std::uint64_t version = 1;
+    const auto turn = [&](int to) {
+        pair.turn(memories[to], ++version);
+        pair.steps(2);
+        return pair.graphs().recorded;
+    };
+    turn(0);
+    EXPECT_EQ(turn(1), 2U);
+    for (int i = 0; i < 3; ++i) {
+        turn(0);
+        EXPECT_EQ(turn(1), 2U);
+    }
+    EXPECT_EQ(pair.graphs().replayed, 14U);  // all steps but the first of each memory
+    EXPECT_EQ(turn(2), 3U);
+    EXPECT_EQ(turn(1), 3U);
+    EXPECT_EQ(turn(0), 4U);
 }
 
 TEST(DecodeGraphs, TheirMemoryAndTheCachesGoAndComeBack) {
