@@ -1,6 +1,6 @@
 // Matrix products through cuBLASLt. The algorithm of a product is chosen once for (n, k, dtypes, operations,
-// alignment) and one of two classes of m, never with split-K: within a class a row of c is the same bit for
-// bit whatever m is.
+// alignment) and a class of m (shared::rows_class), never with split-K: within a class a row of c is the same
+// bit for bit whatever m is.
 #include <cublasLt.h>
 
 #include <map>
@@ -19,8 +19,6 @@
 namespace tandem::ops::cuda {
 namespace {
 
-constexpr std::int64_t kFewRows = 128;    // up to here the class of decode
-constexpr std::int64_t kManyRows = 4096;  // what the other class is tuned for
 constexpr std::size_t kWorkspaceBytes = 32 << 20;
 
 struct Product {
@@ -120,7 +118,7 @@ cublasLtMatmulHeuristicResult_t choose(const Product& p, int device) {
 // counts, and is a gradient of a weight: there every m is a shape of its own.
 std::int64_t chosen_rows(const Product& p) {
     if (p.transpose_a) return p.m;
-    return p.m <= kFewRows ? kFewRows : kManyRows;
+    return shared::rows_class(p.m);
 }
 
 // The algorithm of m's class as this m takes it: with the workspace that it needs here. An m that it does not

@@ -219,6 +219,21 @@ TEST(SharedGemmLayout, NamesTheSameProduct) {
     }
 }
 
+// A class is never tuned for fewer rows than it has, nor (but for decode and the largest) for twice as many.
+TEST(SharedGemm, ClassesOfRowsFitTheirRows) {
+    for (std::int64_t m = 1; m <= 20'000; ++m) {
+        const std::int64_t tuned = rows_class(m);
+        if (m <= 128) {
+            ASSERT_EQ(tuned, 128) << m;
+        } else if (m <= 4096) {
+            ASSERT_TRUE(tuned >= m && tuned < 2 * m) << m;
+        } else {
+            ASSERT_EQ(tuned, 4096) << m;
+        }
+        ASSERT_EQ(rows_class(tuned), tuned) << m;
+    }
+}
+
 Checksum in_blocks(const std::vector<std::uint8_t>& bytes) {
     const Xxh3Secret secret = xxh3_secret();
     const auto word = [&](std::uint64_t at) {
