@@ -57,8 +57,10 @@ class Stream {
     bool is_inline() const;
     const std::string& name() const;
     void enqueue(std::function<void()> work);
-    // Runs `work` on a thread of the stream's when the stream gets there (inline: now). It may not touch the
-    // GPU, nor wait for it; on the CPU this is enqueue().
+    // Runs `work` on the host after the stream's work so far: it has run when a synchronize() called from
+    // here on returns, which throws what it threw. A GPU does not stop for it: there that synchronize()
+    // itself runs it, or nobody. It may not touch the GPU, nor wait for it; on the CPU this is enqueue()
+    // (inline: now).
     void call_host(std::function<void()> work);
     Event record();  // an event that is done when all work enqueued so far is done
     // Later work of this stream starts after `event`. Blocks the caller of an inline stream; and of a GPU's

@@ -44,7 +44,6 @@
     X(cuStreamDestroy)                \
     X(cuStreamSynchronize)            \
     X(cuStreamWaitEvent)              \
-    X(cuLaunchHostFunc)               \
     X(cuEventCreate)                  \
     X(cuEventDestroy)                 \
     X(cuEventRecord)                  \

@@ -1,10 +1,12 @@
 // CUDA streams and events behind Stream and Event.
 #include "common/device/cuda/stream.h"
 
+#include <cstdint>
+#include <deque>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 #include "common/device/cuda/capture.h"
 #include "common/device/cuda/driver.h"
@@ -21,22 +23,55 @@ using cuda::driver;
 
 constexpr auto kSpin = std::chrono::microseconds(200);  // before a waiting thread sleeps between two looks
 
-// What host calls leave behind for the stream: the first exception.
-struct HostError {
-    std::mutex mutex;
-    std::exception_ptr first;
-
-    std::exception_ptr get() {
-        const std::lock_guard lock(mutex);
-        return first;
+// What the host does once it has waited for the stream, which itself never stops for it: a host function of
+// CUDA's would keep the GPU idle until a thread of the driver's has woken and run it.
+class HostCalls {
+  public:
+    void add(std::function<void()> call) {
+        const std::lock_guard lock(mutex_);
+        calls_.push_back(std::move(call));
+        ++added_;
     }
+    std::uint64_t added() {
+        const std::lock_guard lock(mutex_);
+        return added_;
+    }
+    // The first `until` of all, in order, those that have not run. Whoever comes meanwhile waits until they
+    // have. The first exception sticks, and the calls behind it are dropped.
+    void run(std::uint64_t until) {
+        const std::lock_guard alone(running_);
+        while (ran_ < until) {
+            const std::function<void()> call = take();
+            if (error_) continue;
+            try {
+                call();
+            } catch (...) {
+                error_ = std::current_exception();
+            }
+        }
+        if (error_) std::rethrow_exception(error_);
+    }
+
+  private:
+    std::function<void()> take() {
+        const std::lock_guard lock(mutex_);
+        std::function<void()> call = std::move(calls_.front());
+        calls_.pop_front();
+        ++ran_;
+        return call;
+    }
+    std::mutex running_;  // and for ran_ and error_
+    std::uint64_t ran_ = 0;
+    std::exception_ptr error_;
+    std::mutex mutex_;
+    std::deque<std::function<void()>> calls_;
+    std::uint64_t added_ = 0;
 };
 
 // One mark, and the CUDA event that carries it.
 class CudaEvent final : public EventState {
   public:
-    CudaEvent(Device device, std::string stream, std::shared_ptr<HostError> host_error)
-        : device_(device), stream_(std::move(stream)), host_error_(std::move(host_error)) {
+    CudaEvent(Device device, std::string stream) : device_(device), stream_(std::move(stream)) {
         check(driver().cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
     }
     ~CudaEvent() override {
@@ -55,7 +90,7 @@ class CudaEvent final : public EventState {
     Poll poll() override {
         const CUresult result = query();
         if (result == CUDA_ERROR_NOT_READY) return Poll::pending;
-        return result == CUDA_SUCCESS && !host_error_->get() ? Poll::done : Poll::failed;
+        return result == CUDA_SUCCESS ? Poll::done : Poll::failed;
     }
 
     void wait(Deadline deadline) override {
@@ -76,56 +111,26 @@ class CudaEvent final : public EventState {
     }
 
   private:
-    void finish(CUresult result) const {
-        check(result, ("work on stream '" + stream_ + "'").c_str());
-        if (const auto error = host_error_->get()) std::rethrow_exception(error);
-    }
+    void finish(CUresult result) const { check(result, ("work on stream '" + stream_ + "'").c_str()); }
     CUresult query() const {
         cuda::make_current(device_);
         return driver().cuEventQuery(event_);
     }
     Device device_;
     std::string stream_;
-    std::shared_ptr<HostError> host_error_;
     CUevent event_ = nullptr;
 };
-
-struct HostCall {
-    std::function<void()> work;
-    std::shared_ptr<HostError> error;
-};
-
-void run(HostCall& call) {
-    if (call.error->get()) return;
-    try {
-        call.work();
-    } catch (...) {
-        const std::lock_guard lock(call.error->mutex);
-        call.error->first = std::current_exception();
-    }
-}
-
-void CUDA_CB run_once(void* data) {
-    const std::unique_ptr<HostCall> call(static_cast<HostCall*>(data));
-    run(*call);
-}
-
-void CUDA_CB run_again(void* data) {  // of a graph, which owns it
-    run(*static_cast<HostCall*>(data));
-}
 
 // A graph, ready to be launched.
 class CudaGraph final : public RecordedWork {
   public:
-    CudaGraph(Device device, CUgraph graph, std::vector<std::unique_ptr<HostCall>> calls)
-        : device_(device), calls_(std::move(calls)) {
+    CudaGraph(Device device, CUgraph graph) : device_(device) {
         const CUresult result = driver().cuGraphInstantiateWithFlags(&graph_, graph, 0);
         (void)driver().cuGraphDestroy(graph);
         check(result, "cuGraphInstantiateWithFlags");
     }
     ~CudaGraph() override {
         try {
-            if (!calls_.empty()) cuda::synchronize_context(device_);  // a launch may use them
             cuda::make_current(device_);
             check(driver().cuGraphExecDestroy(graph_), "cuGraphExecDestroy");
         } catch (const std::exception& error) {
@@ -139,7 +144,6 @@ class CudaGraph final : public RecordedWork {
 
   private:
     Device device_;
-    std::vector<std::unique_ptr<HostCall>> calls_;
     CUgraphExec graph_ = nullptr;
 };
 
@@ -151,7 +155,7 @@ class CudaStream final : public StreamBackend {
     }
     ~CudaStream() override {
         try {
-            synchronize();
+            drain();  // host calls that nobody waited for are dropped: what they would write may be gone
         } catch (const std::exception& error) {
             log_debug("stream '{}' ended with a pending error: {}", name_, error.what());
         }
@@ -175,20 +179,13 @@ class CudaStream final : public StreamBackend {
     }
 
     void call_host(std::function<void()> work) override {
-        cuda::make_current(device_);
-        auto call = std::make_unique<HostCall>(HostCall{std::move(work), host_error_});
-        check(driver().cuLaunchHostFunc(stream_, recording_ ? run_again : run_once, call.get()),
-              "cuLaunchHostFunc");
-        if (recording_) {
-            recorded_calls_.push_back(std::move(call));
-        } else {
-            (void)call.release();  // run_once's now
-        }
+        require(!recording_, "stream '{}' records a graph, which takes no work of the host's", name_);
+        host_calls_.add(std::move(work));
     }
 
     std::shared_ptr<EventState> record() override {
         cuda::make_current(device_);
-        auto event = std::make_shared<CudaEvent>(device_, name_, host_error_);
+        auto event = std::make_shared<CudaEvent>(device_, name_);
         check(driver().cuEventRecord(event->native(), stream_), "cuEventRecord");
         return event;
     }
@@ -205,9 +202,9 @@ class CudaStream final : public StreamBackend {
     }
 
     void synchronize() override {
-        cuda::make_current(device_);
-        check(driver().cuStreamSynchronize(stream_), ("work on stream '" + name_ + "'").c_str());
-        if (const auto error = host_error_->get()) std::rethrow_exception(error);
+        const std::uint64_t until = host_calls_.added();
+        drain();
+        host_calls_.run(until);
     }
 
     void copy(ConstSpan from, Span to) override {
@@ -230,7 +227,6 @@ class CudaStream final : public StreamBackend {
         check(driver().cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
               "cuStreamBeginCapture");
         CUgraph graph = nullptr;
-        recorded_calls_.clear();
         recording_ = true;
         try {
             record();
@@ -244,7 +240,7 @@ class CudaStream final : public StreamBackend {
         recording_ = false;
         cuda::make_current(device_);
         check(driver().cuStreamEndCapture(stream_, &graph), "cuStreamEndCapture");
-        return std::make_shared<CudaGraph>(device_, graph, std::move(recorded_calls_));
+        return std::make_shared<CudaGraph>(device_, graph);
     }
 
     void replay(const std::shared_ptr<RecordedWork>& work) override {
@@ -259,12 +255,16 @@ class CudaStream final : public StreamBackend {
     }
 
   private:
+    void drain() {
+        cuda::make_current(device_);
+        check(driver().cuStreamSynchronize(stream_), ("work on stream '" + name_ + "'").c_str());
+    }
+
     Device device_;
     std::string name_;
     CUstream stream_ = nullptr;
     bool recording_ = false;
-    std::vector<std::unique_ptr<HostCall>> recorded_calls_;
-    std::shared_ptr<HostError> host_error_ = std::make_shared<HostError>();
+    HostCalls host_calls_;
 };
 
 }  // namespace

@@ -61,8 +61,7 @@ void Work::upload(const void* from, void* to, std::size_t bytes) {
 void Work::download(const void* from, std::size_t bytes, std::function<void(const std::byte*)> take) {
     if (bytes == 0) return;
     refuse_capture(op_, native_);
-    // The block goes back when the host has read it too, or will not: where a callback of the stream ends, in
-    // which CUDA may not be called, so it is never destroyed there.
+    // The block goes back when the host has read it too, or will not.
     const std::shared_ptr<StagingBlock> block(
         take_staging(stream_.device().index, native_, bytes).release(),
         [](StagingBlock* done) { give_back(std::unique_ptr<StagingBlock>(done)); });

@@ -83,15 +83,15 @@ class Work {
     T* upload(const std::vector<T>& values) {
         return upload(std::span<const T>(values));
     }
-    // The span is written when the stream has come so far.
+    // The span is written when the stream is synchronized past this, and must be there until then.
     template <typename T>
     void download(const T* from, std::span<T> to) {
         download(from, to.size_bytes(), [to](const std::byte* bytes) {
             if (!to.empty()) std::memcpy(to.data(), bytes, to.size_bytes());
         });
     }
-    // Calls `take` with a copy in host memory once the stream has come so far, on a thread that must not call
-    // CUDA.
+    // Calls `take` with a copy in host memory when the stream is synchronized past this, on the thread that waits
+    // (Stream::call_host). `take` must not call CUDA.
     void download(const void* from, std::size_t bytes, std::function<void(const std::byte*)> take);
 
     void clear(void* data, std::size_t bytes);

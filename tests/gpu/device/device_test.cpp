@@ -73,6 +73,7 @@ TEST(Gpu, EventsPollAndHostCallsComeInOrder) {
     const Event event = stream.record();
     event.wait(Deadline::after_ms(10'000));
     EXPECT_EQ(event.poll(), Poll::done);
+    stream.synchronize();
     EXPECT_EQ(order.size(), 50U);
     EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
     stream.call_host([] { throw Error("the host's part failed"); });

@@ -1,4 +1,4 @@
-// What CUDA forbids: the wrong context, work and waits beside a capture, calls from a stream's callbacks. The
+// What CUDA forbids: the wrong context, work and waits beside a capture. The
 // fake driver refuses them as CUDA does.
 #include <gmock/gmock.h>
 
@@ -105,12 +105,6 @@ TEST_F(CudaRules, OtherThreadsWaitForACapturesEnd) {
     }
     EXPECT_FALSE(early);
     EXPECT_EQ(fake.used, 0U);
-}
-
-TEST_F(CudaRules, CallbacksOfAStreamMayNotCallTheDriver) {
-    Stream stream = Stream::make_compute(kGpu);
-    stream.call_host([&] { (void)stream.record(); });
-    EXPECT_THROW(stream.synchronize(), CudaError);
 }
 
 }  // namespace

@@ -251,10 +251,6 @@ void fill_streams(cuda::Driver& t) {
         fake().calls.emplace_back("cuStreamWaitEvent");
         return CUDA_SUCCESS;
     };
-    t.cuLaunchHostFunc = [](CUstream stream, CUhostFn work, void* data) {
-        fake().push(stream, [=] { in_callback([=] { work(data); }); });
-        return CUDA_SUCCESS;
-    };
     t.cuEventCreate = [](CUevent* event, unsigned) {
         auto* made = new FakeEvent;
         made->context = t_current;

@@ -14,12 +14,10 @@ enum Rule : unsigned {
 };
 
 thread_local bool t_capturing = false;
-thread_local bool t_in_callback = false;
 std::atomic<int> g_captures{0};
 std::atomic<bool> g_spoilt{false};
 
 CUresult refusal(unsigned rules) {
-    if (t_in_callback) return CUDA_ERROR_NOT_PERMITTED;
     if ((rules & kContext) != 0 && current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     if ((rules & kUnsafe) != 0 && t_capturing) return spoil_captures();
     if ((rules & kWholeContext) != 0 && g_captures.load() > 0) return spoil_captures();
@@ -55,7 +53,7 @@ cuda::Driver with_rules(const cuda::Driver& plain) {
     guard<kContext, &D::cuStreamCreate, &D::cuStreamDestroy, &D::cuMemGetInfo, &D::cuMemGetAddressRange,
           &D::cuMemcpyAsync, &D::cuMemsetD8Async, &D::cuMemAllocFromPoolAsync, &D::cuMemFreeAsync,
           &D::cuStreamWaitEvent, &D::cuStreamSynchronize, &D::cuEventCreate, &D::cuEventDestroy,
-          &D::cuEventRecord, &D::cuLaunchHostFunc, &D::cuStreamBeginCapture, &D::cuStreamEndCapture,
+          &D::cuEventRecord, &D::cuStreamBeginCapture, &D::cuStreamEndCapture,
           &D::cuGraphInstantiateWithFlags, &D::cuGraphLaunch, &D::cuGraphExecDestroy, &D::cuIpcGetMemHandle,
           &D::cuIpcGetEventHandle>(table);
     guard<kContext | kUnsafe, &D::cuMemAlloc, &D::cuMemFree, &D::cuMemHostAlloc, &D::cuMemFreeHost,
@@ -81,12 +79,6 @@ bool end_capture() {
 CUresult spoil_captures() {
     g_spoilt = true;
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-}
-
-void in_callback(const std::function<void()>& work) {
-    t_in_callback = true;
-    work();
-    t_in_callback = false;
 }
 
 }  // namespace tandem::testing

@@ -1,8 +1,6 @@
-// What CUDA refuses, whatever the call's own answer would be: calls without a context, calls from a callback
-// of a stream, and what may not be called while a stream is captured (CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).
+// What CUDA refuses, whatever the call's own answer would be: calls without a context, and
+// what may not be called while a stream is captured (CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).
 #pragma once
-
-#include <functional>
 
 #include "common/device/cuda/driver.h"
 
@@ -14,6 +12,5 @@ cuda::Driver with_rules(const cuda::Driver& plain);
 void begin_capture();  // by this thread
 bool end_capture();    // whether it was spoilt
 CUresult spoil_captures();
-void in_callback(const std::function<void()>& work);
 
 }  // namespace tandem::testing
