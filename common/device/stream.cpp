@@ -167,6 +167,10 @@ void Stream::synchronize() {
     backend_->synchronize();
 }
 
+std::shared_ptr<void>& Stream::kept_by_ops() {
+    return backend_->kept_by_ops;
+}
+
 void Stream::use_for_allocations() {
     if (device().type == DeviceType::cuda) t_compute[static_cast<std::size_t>(device().index)].add(backend_);
 }

@@ -71,6 +71,9 @@ class Stream {
     // From now on device_pool(device()) follows this stream for the calling thread, as after make_compute.
     void use_for_allocations();
 
+    // For common/ops: what its ops keep with the stream. It goes when the stream has drained.
+    std::shared_ptr<void>& kept_by_ops();
+
     detail::StreamBackend& backend() const { return *backend_; }  // for common/device only
 
   private:

@@ -47,6 +47,8 @@ class StreamBackend {
     virtual std::shared_ptr<RecordedWork> capture(const std::function<void()>& record);
     virtual void replay(const std::shared_ptr<RecordedWork>& work);
     virtual void* native() { return nullptr; }  // the CUDA stream, its device made current
+
+    std::shared_ptr<void> kept_by_ops;  // goes when all work is done, while the stream can still free it
 };
 
 // The stream that orders device_pool(device)'s memory for the calling thread: its own latest compute stream

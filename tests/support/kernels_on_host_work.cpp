@@ -8,6 +8,7 @@
 #include "common/ops/cuda/work.cuh"
 #include "tests/support/guarded_memory.h"
 #include "tests/support/kernel_races.h"
+#include "tests/support/kernels_on_host_work.h"
 
 namespace tandem::ops::on_host {
 namespace {
@@ -17,7 +18,13 @@ void read_by_host(const char* op, const void* from, std::size_t bytes) {
     if (!found.empty()) throw Error(fmt::format("{}: {}", op, found));
 }
 
+std::uint64_t uploaded = 0;
+
 }  // namespace
+
+std::uint64_t uploads() {
+    return uploaded;
+}
 
 Work::Work(Stream& stream, const char* op) : stream_(stream), op_(op) {}
 
@@ -35,8 +42,26 @@ std::byte* Work::scratch(std::size_t bytes) {
 }
 
 void Work::upload(const void* from, void* to, std::size_t bytes) {
+    if (bytes > 0) ++uploaded;
     if (bytes > 0) std::memcpy(to, from, bytes);
     fibers::races::host_writes(to, bytes);
+}
+
+// Not scratch to the initcheck: the host writes all of a table, and a stream may keep it to the program's
+// end.
+std::byte* Work::allocate(std::size_t bytes) {
+    return tests::guarded_allocate(bytes);
+}
+
+const std::byte* Work::kept(std::span<const std::byte> table) {
+    if (table.empty()) return nullptr;
+    tables_.push_back(KeptTables::of(stream_).find(table, [&] {
+        std::byte* const memory = allocate(table.size());
+        upload(table.data(), memory, table.size());
+        return KeptTables::Memory(
+            memory, [](const std::byte* done) { tests::guarded_free(const_cast<std::byte*>(done)); });
+    }));
+    return tables_.back().get();
 }
 
 void Work::download(const void* from, std::size_t bytes, std::function<void(const std::byte*)> take) {

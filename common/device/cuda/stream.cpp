@@ -161,6 +161,7 @@ class CudaStream final : public StreamBackend {
         }
         try {
             cuda::make_current(device_);
+            kept_by_ops.reset();
             check(driver().cuStreamDestroy(stream_), "cuStreamDestroy");
         } catch (const std::exception& error) {
             log_debug("stream '{}': {}", name_, error.what());

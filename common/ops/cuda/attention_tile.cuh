@@ -21,7 +21,7 @@ inline constexpr std::size_t kMostSharedBytes = 163 << 10;  // of a block on an 
 
 struct DeviceSegment {
     std::int64_t q_begin, q_len, k_begin, k_len;
-    bool causal;
+    std::int64_t causal;  // or 0; no padding, so that equal segments are equal bytes
 };
 
 struct AttentionInputs {
@@ -141,8 +141,8 @@ struct Tiling {
     }
     std::int64_t tiles() const { return starts.back(); }
     void upload(Work& work, AttentionInputs& in) const {
-        in.segments = work.upload(segments);
-        in.starts = work.upload(starts);
+        in.segments = work.table(segments);
+        in.starts = work.table(starts);
         in.segment_count = static_cast<std::int64_t>(segments.size());
     }
 };

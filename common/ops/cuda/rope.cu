@@ -99,7 +99,7 @@ void run(const char* op, Stream& stream, const Tensor& x, std::span<const std::i
     for (const std::int32_t position : positions) last = std::max<std::int64_t>(last, position);
     Work work(stream, op);
     const HeldRopeRows held = rope_rows(stream, table, last + 1);
-    run(work, x, work.upload(positions), held.rows, sign);
+    run(work, x, work.table(positions), held.rows, sign);
 }
 
 }  // namespace

@@ -32,8 +32,7 @@ Work::~Work() {
     for (std::byte* memory : scratch_) cudaFreeAsync(memory, native_);
 }
 
-std::byte* Work::scratch(std::size_t bytes) {
-    if (bytes == 0) return nullptr;
+std::byte* Work::allocate(std::size_t bytes) {
     void* memory = nullptr;
     const cudaError_t code = cudaMallocAsync(&memory, bytes, native_);
     if (code == cudaErrorMemoryAllocation) {
@@ -43,7 +42,12 @@ std::byte* Work::scratch(std::size_t bytes) {
         throw OutOfMemory(stream_.device(), bytes, free, op_);
     }
     check(op_, "cudaMallocAsync", code);
-    scratch_.push_back(static_cast<std::byte*>(memory));
+    return static_cast<std::byte*>(memory);
+}
+
+std::byte* Work::scratch(std::size_t bytes) {
+    if (bytes == 0) return nullptr;
+    scratch_.push_back(allocate(bytes));
     return scratch_.back();
 }
 
@@ -56,6 +60,20 @@ void Work::upload(const void* from, void* to, std::size_t bytes) {
           cudaMemcpyAsync(to, block->memory.data(), bytes, cudaMemcpyHostToDevice, native_));
     check(op_, "cudaEventRecord", cudaEventRecord(block->used, native_));
     give_back(std::move(block));
+}
+
+const std::byte* Work::kept(std::span<const std::byte> table) {
+    if (table.empty()) return nullptr;
+    refuse_capture(op_, native_);
+    tables_.push_back(KeptTables::of(stream_).find(table, [&]() -> KeptTables::Memory {
+        std::byte* const memory = allocate(table.size());
+        KeptTables::Memory result(memory, [native = native_](const std::byte* done) {
+            cudaFreeAsync(const_cast<std::byte*>(done), native);
+        });
+        upload(table.data(), memory, table.size());
+        return result;
+    }));
+    return tables_.back().get();
 }
 
 void Work::download(const void* from, std::size_t bytes, std::function<void(const std::byte*)> take) {

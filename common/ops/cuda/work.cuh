@@ -7,10 +7,12 @@
 #include <functional>
 #include <span>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "common/device/stream.h"
+#include "common/ops/cuda/kept_tables.h"
 #include "common/ops/cuda/portable.cuh"
 
 namespace tandem::ops::TANDEM_KERNELS {
@@ -83,6 +85,17 @@ class Work {
     T* upload(const std::vector<T>& values) {
         return upload(std::span<const T>(values));
     }
+    // The same for a table that ops to come are likely to bring again, as all layers of a pass do: uploaded once
+    // while the stream keeps it (kept_tables.h). Good for this Work's launches.
+    template <typename T>
+    const T* table(std::span<const T> values) {
+        static_assert(std::has_unique_object_representations_v<T>, "equal tables must be equal bytes");
+        return reinterpret_cast<const T*>(kept(std::as_bytes(values)));
+    }
+    template <typename T>
+    const T* table(const std::vector<T>& values) {
+        return table(std::span<const T>(values));
+    }
     // The span is written when the stream is synchronized past this, and must be there until then.
     template <typename T>
     void download(const T* from, std::span<T> to) {
@@ -101,6 +114,8 @@ class Work {
     void upload(const void* from, void* to, std::size_t bytes);
 
   private:
+    std::byte* allocate(std::size_t bytes);  // in the stream's order
+    const std::byte* kept(std::span<const std::byte> table);
     void launch_raw(const void* kernel, std::int64_t blocks, int threads, std::size_t shared_bytes,
                     void** arguments);
 
@@ -110,6 +125,7 @@ class Work {
     cudaStream_t native_;
 #endif
     std::vector<std::byte*> scratch_;
+    std::vector<KeptTables::Memory> tables_;
 };
 
 }  // namespace tandem::ops::TANDEM_KERNELS
