@@ -1,9 +1,7 @@
 #include "common/ops/packed_weight.h"
 
-#include <omp.h>
-
 #include "common/ops/cpu/check.h"
-#include "common/ops/cpu/matmul_primitive.h"
+#include "common/ops/cpu/packed_products.h"
 #include "common/ops/matmul.h"
 
 namespace tandem::ops {
@@ -16,11 +14,10 @@ void PackedWeight::pack(const Tensor& weight, std::string_view tag) {
     weight_ = weight;
     if (!as_before) packed_ = Buffer();
     if (weight.numel() == 0 || weight.device().type != DeviceType::cpu) return;
-    omp_set_num_threads(compute_threads());
-    const auto layout = detail::packed_layout(weight.dim(0), weight.dim(1), weight.dtype());
-    if (layout.get_size() == 0) return;
-    if (packed_.bytes() == 0) packed_ = Buffer(layout.get_size(), tag);
-    detail::pack_weight(weight.dim(0), weight.dim(1), weight.dtype(), weight.raw(), packed_.data());
+    const std::size_t bytes = cpu::packed_bytes(weight);
+    if (bytes == 0) return;
+    if (packed_.bytes() == 0) packed_ = Buffer(bytes, tag);
+    cpu::pack(weight, packed_.data());
 }
 
 void PackedWeight::point(const Tensor& weight) {

@@ -12,8 +12,7 @@ namespace tandem::ops::detail {
 // Calls body(item) for item in [0, count), each exactly once; items must not share what they write, so the
 // split over threads changes no bit of the result. An exception is rethrown here.
 template <typename Body>
-void parallel_for(std::int64_t count, const Body& body) {
-    const int threads = compute_threads();
+void parallel_for(std::int64_t count, int threads, const Body& body) {
     if (threads == 1 || count <= 1) {
         for (std::int64_t item = 0; item < count; ++item) body(item);
         return;
@@ -29,6 +28,11 @@ void parallel_for(std::int64_t count, const Body& body) {
         }
     }
     if (error) std::rethrow_exception(error);
+}
+
+template <typename Body>
+void parallel_for(std::int64_t count, const Body& body) {
+    parallel_for(count, compute_threads(), body);
 }
 
 // Calls body(begin, count) for the blocks of [0, total), on several threads where that is worth waking them.

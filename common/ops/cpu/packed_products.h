@@ -1,0 +1,19 @@
+// Products with a copy of the weight in the layout that the CPU's kernels read: what PackedWeight is made of.
+#pragma once
+
+#include "common/device/memory.h"
+#include "common/device/stream.h"
+#include "common/tensor/tensor.h"
+
+namespace tandem::ops::cpu {
+
+// Of the copy of a weight [out, in]; 0: this machine has no better layout.
+std::size_t packed_bytes(const Tensor& weight);
+// Blocking; on this process's compute threads.
+void pack(const Tensor& weight, std::byte* to);
+
+// linear with a copy that pack made, which must live until the stream is past it.
+void linear_packed(Stream& stream, const Tensor& x, const Tensor& weight, Span packed, const Tensor& bias,
+                   Tensor y);
+
+}  // namespace tandem::ops::cpu

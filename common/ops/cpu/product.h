@@ -1,0 +1,32 @@
+// Products with a plain left operand, cut so that a row of c depends on its row of a and on b alone: columns
+// of b in chunks that (n, k, dtype) fix and a core's cache holds, rows in blocks (row_blocks.h), every kernel
+// on one thread. Threads share the pieces out, which changes no bit; nor does it whether b was packed before.
+#pragma once
+
+#include "common/ops/cpu/product_library.h"
+
+namespace tandem::ops::detail {
+
+// c[m, n] = a[m, k] · b[k, n] (+ bias[n]), or += with accumulate. All contiguous; no dim is 0.
+struct PlainProduct {
+    std::int64_t m, n, k;
+    DType input, output;   // of a, b, bias; of c
+    const std::byte* a;
+    const std::byte* b;    // null where `packed` is not
+    WeightLayout layout;   // of b as it is stored: rows or columns
+    const std::byte* packed;  // b as pack_columns wrote it; null: none
+    const std::byte* bias;    // null: none
+    std::byte* c;
+    bool accumulate;
+    int threads;
+};
+
+// False, with c untouched, where the library has no kernels for the dtype.
+bool multiply(const ProductLibrary& library, const PlainProduct& product);
+
+// Of a weight stored as [n, k]; 0: products read it as it is.
+std::size_t packed_columns_bytes(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype);
+void pack_columns(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype,
+                  const std::byte* from, std::byte* to);
+
+}  // namespace tandem::ops::detail

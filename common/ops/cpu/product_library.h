@@ -1,0 +1,62 @@
+// The seam to the library that multiplies matrices on this machine: what Tandem asks of it, as a table of
+// functions. onednn.cpp fills one in for oneDNN 2 and 3; tests hand in their own. What a library may sum in
+// which order is its own affair: row_blocks.h makes rows independent of it.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "common/tensor/dtype.h"
+
+namespace tandem::ops::detail {
+
+// How a right-hand side [k, n] lies in memory.
+enum class WeightLayout : std::uint8_t {
+    rows,     // [k, n]
+    columns,  // [n, k]: a weight [out, in] as it is stored
+    packed,   // in the library's own layout for (n, k, dtype)
+};
+
+struct RightSide {
+    std::int64_t n, k;
+    DType dtype;
+    WeightLayout layout;
+    auto operator<=>(const RightSide&) const = default;
+};
+
+// c[m, n] = op(a)[m, k] · b[k, n], or += with accumulate. All are contiguous, a of b's dtype.
+struct Product {
+    std::int64_t m;
+    bool transpose_a;
+    RightSide b;
+    bool accumulate;
+    DType output;
+    int threads;  // that it may use: part of a library's plan
+    auto operator<=>(const Product&) const = default;
+};
+
+// Made for one product; for one thread at a time.
+class ProductKernel {
+  public:
+    virtual ~ProductKernel() = default;
+    virtual void run(const std::byte* a, const std::byte* b, std::byte* c) = 0;
+};
+
+struct ProductLibrary {
+    // Null where the library has no fast kernel for it. float32 with a layout of rows or columns: never null.
+    std::unique_ptr<ProductKernel> (*make)(const Product& product);
+    // Of [k, n] in the packed layout; 0: it has none.
+    std::size_t (*packed_bytes)(std::int64_t n, std::int64_t k, DType dtype);
+    // `from` lies as side.layout says (rows or columns), each `stride` elements after the one before.
+    void (*pack)(const RightSide& side, std::int64_t stride, const std::byte* from, std::byte* to);
+};
+
+const ProductLibrary& onednn();
+
+// This thread's kernel for the product, made at its first use; null as `make` says. Valid until the thread
+// asks for the next one.
+ProductKernel* product_kernel(const ProductLibrary& library, const Product& product);
+
+}  // namespace tandem::ops::detail

@@ -1,0 +1,69 @@
+#include "common/ops/cpu/product_plan.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace tandem::ops::detail {
+namespace {
+
+constexpr std::int64_t kChunkBytes = 512 << 10;  // of b: fits a core's second-level cache beside a and c
+constexpr std::int64_t kMostColumns = 512;       // or a block of c would not
+constexpr std::int64_t kColumns = 64;            // a chunk is a multiple of: what the kernels take at a time
+
+std::int64_t rounded_up(std::int64_t value, std::int64_t to) {
+    return (value + to - 1) / to * to;
+}
+
+// Chunks of about one width.
+std::int64_t chunk_width(std::int64_t n, std::int64_t k, DType dtype) {
+    const std::int64_t fit = kChunkBytes / (k * static_cast<std::int64_t>(dtype_size(dtype)));
+    const std::int64_t most = std::clamp(fit / kColumns * kColumns, kColumns, kMostColumns);
+    const std::int64_t count = (n + most - 1) / most;
+    return std::min(n, rounded_up((n + count - 1) / count, kColumns));
+}
+
+ProductPlan make_plan(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype,
+                      WeightLayout layout) {
+    ProductPlan plan{.n = n, .k = k, .dtype = dtype, .layout = layout};
+    plan.width = chunk_width(n, k, dtype);
+    const auto last_width = [&] { return n - (n - 1) / plan.width * plan.width; };
+    const std::size_t packed = library.packed_bytes(plan.width, k, dtype);
+    const bool packs = packed > 0 && library.packed_bytes(last_width(), k, dtype) > 0;
+    if (packs) plan.packed_bytes = (packed + 63) / 64 * 64;
+    // Unpacked chunks of [k, n] would not be contiguous.
+    if (!packs && layout == WeightLayout::rows) plan.width = n;
+    plan.chunks = (n + plan.width - 1) / plan.width;
+    const WeightLayout used = packs ? WeightLayout::packed : layout;
+    plan.whole = std::make_unique<RowBlocks>(library, RightSide{plan.width, k, dtype, used});
+    if (last_width() != plan.width)
+        plan.last = std::make_unique<RowBlocks>(library, RightSide{last_width(), k, dtype, used});
+    return plan;
+}
+
+}  // namespace
+
+std::size_t ProductPlan::offset(std::int64_t chunk) const {
+    const std::int64_t elements = begin(chunk) * (layout == WeightLayout::columns ? k : 1);
+    return static_cast<std::size_t>(elements) * dtype_size(dtype);
+}
+
+void ProductPlan::pack(const ProductLibrary& library, std::int64_t chunk, const std::byte* b,
+                       std::byte* to) const {
+    const std::int64_t stride = layout == WeightLayout::columns ? k : n;
+    library.pack({columns(chunk), k, dtype, layout}, stride, b + offset(chunk), to);
+}
+
+const ProductPlan& product_plan(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype,
+                                WeightLayout layout) {
+    static std::mutex mutex;
+    static std::map<std::tuple<const ProductLibrary*, std::int64_t, std::int64_t, DType, WeightLayout>,
+                    ProductPlan>
+        plans;
+    const std::lock_guard lock(mutex);
+    const std::tuple key(&library, n, k, dtype, layout);
+    const auto found = plans.find(key);
+    if (found != plans.end()) return found->second;
+    return plans.emplace(key, make_plan(library, n, k, dtype, layout)).first->second;
+}
+
+}  // namespace tandem::ops::detail

@@ -1,0 +1,34 @@
+// How a product's right-hand side is cut into chunks of columns, and their row blocks. Depends on the library
+// and (n, k, dtype, layout) alone.
+#pragma once
+
+#include <memory>
+
+#include "common/ops/cpu/row_blocks.h"
+
+namespace tandem::ops::detail {
+
+struct ProductPlan {
+    std::int64_t n, k;
+    DType dtype;
+    WeightLayout layout;       // of b as it is stored
+    std::int64_t width = 0;  // columns of every chunk but the last
+    std::int64_t chunks = 0;
+    std::size_t packed_bytes = 0;  // of a chunk, and from one to the next; 0: chunks are not packed
+    std::unique_ptr<RowBlocks> whole = nullptr, last = nullptr;  // null `last`: it is as wide as the others
+
+    std::int64_t begin(std::int64_t chunk) const { return chunk * width; }
+    std::int64_t columns(std::int64_t chunk) const { return chunk + 1 < chunks ? width : n - begin(chunk); }
+    RowBlocks& blocks(std::int64_t chunk) const { return last && chunk + 1 == chunks ? *last : *whole; }
+    bool supported() const { return whole->base() > 0 && (!last || last->base() > 0); }
+    // Where the chunk begins in b as it is stored.
+    std::size_t offset(std::int64_t chunk) const;
+    // Of a plan whose chunks are packed.
+    void pack(const ProductLibrary& library, std::int64_t chunk, const std::byte* b, std::byte* to) const;
+};
+
+// Made at the first call, for the life of the process. Thread-safe.
+const ProductPlan& product_plan(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype,
+                                WeightLayout layout);
+
+}  // namespace tandem::ops::detail
