@@ -1,4 +1,4 @@
-// oneDNN's matmul primitive behind product_library.h; versions 2 and 3 differ in describe() alone.
+// oneDNN's matmul primitive behind product_library.h; onednn_versions.h has what differs between 2 and 3.
 #include <dnnl.h>
 #include <omp.h>
 
@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/ops/cpu/onednn_versions.h"
+#include "common/ops/cpu/pack_tiles.h"
 #include "common/ops/cpu/product_library.h"
 
 namespace tandem::ops::detail {
@@ -51,16 +53,6 @@ memory::desc dense(std::int64_t rows, std::int64_t columns, DType dtype) {
     return plain(rows, columns, dtype, false, columns);
 }
 
-// Empty where oneDNN knows no way.
-dnnl::matmul::primitive_desc describe(const memory::desc& a, const memory::desc& b, const memory::desc& c,
-                                      const dnnl::primitive_attr& attributes) {
-#if DNNL_VERSION_MAJOR >= 3
-    return {engine(), a, b, c, attributes, true};
-#else
-    return {dnnl::matmul::desc(a, b, c), attributes, engine(), true};
-#endif
-}
-
 // One of oneDNN's own blocked kernels, not its GEMM nor its plain loops.
 bool is_blocked(const dnnl::matmul::primitive_desc& description) {
     return std::string_view(description.impl_info_str()).starts_with("brg");
@@ -71,7 +63,7 @@ bool is_blocked(const dnnl::matmul::primitive_desc& description) {
 memory::desc packed_layout(std::int64_t n, std::int64_t k, DType dtype) {
     omp_set_num_threads(1);
     const memory::desc any({k, n}, to_dnnl(dtype), memory::format_tag::any);
-    const auto description = describe(dense(kUsualRows, k, dtype), any, dense(kUsualRows, n, DType::float32),
+    const auto description = describe(engine(), dense(kUsualRows, k, dtype), any, dense(kUsualRows, n, DType::float32),
                                       dnnl::primitive_attr());
     return description && is_blocked(description) ? description.weights_desc() : memory::desc();
 }
@@ -136,7 +128,7 @@ std::unique_ptr<ProductKernel> make(const Product& p) {
         sum.append_sum(1.0f);
         attributes.set_post_ops(sum);
     }
-    const auto description = describe(a, b, dense(p.m, p.b.n, p.output), attributes);
+    const auto description = describe(engine(), a, b, dense(p.m, p.b.n, p.output), attributes);
     // The plain loops for bfloat16 would be far slower than widening to float32.
     const bool fast = description && (is_blocked(description) ||
                                       (p.b.dtype == DType::float32 && p.b.layout != WeightLayout::packed));
@@ -149,16 +141,39 @@ std::size_t packed_bytes(std::int64_t n, std::int64_t k, DType dtype) {
     return packed_layout(n, k, dtype).get_size();
 }
 
+// Columns of a block where the layout is pack_tiles' one, 0 where it is another.
+std::int64_t tile_columns(const memory::desc& layout, const RightSide& side) {
+    const std::int64_t unit = 4 / static_cast<std::int64_t>(dtype_size(side.dtype));  // elements
+    const Blocking blocking = blocking_of(layout);
+    const memory::dims& inner = blocking.inner_blocks;
+    if (inner.size() < 2 || inner[1] % kTileUnits != 0) return 0;
+    const std::int64_t columns = inner[1];
+    const std::int64_t depth = kTileUnits * unit;
+    const std::int64_t padded_k = (side.k + depth - 1) / depth * depth;
+    const bool one = unit == 1 && inner == memory::dims{kTileUnits, columns} &&
+                     blocking.inner_dims == memory::dims{0, 1};
+    const bool two = unit == 2 && inner == memory::dims{kTileUnits, columns, 2} &&
+                     blocking.inner_dims == memory::dims{0, 1, 0};
+    const bool dense_blocks = blocking.strides[0] == depth * columns &&
+                              (side.n <= columns || blocking.strides[1] == padded_k * columns);
+    return (one || two) && dense_blocks ? columns : 0;
+}
+
 struct Packer {
+    std::int64_t columns;  // of pack_tiles; 0: reorder
     memory from, to;
     dnnl::reorder reorder;
 };
 
 Packer make_packer(const RightSide& side, std::int64_t stride) {
     const std::lock_guard lock(making());
-    const bool columns = side.layout == WeightLayout::columns;
-    Packer result{memory(plain(side.k, side.n, side.dtype, columns, stride), engine(), nullptr),
-                  memory(packed_layout(side.n, side.k, side.dtype), engine(), nullptr),
+    const memory::desc layout = packed_layout(side.n, side.k, side.dtype);
+    const std::int64_t columns = tile_columns(layout, side);
+    if (columns > 0) return {columns, {}, {}, {}};
+    const bool by_columns = side.layout == WeightLayout::columns;
+    Packer result{0,
+                  memory(plain(side.k, side.n, side.dtype, by_columns, stride), engine(), nullptr),
+                  memory(layout, engine(), nullptr),
                   {}};
     result.reorder = dnnl::reorder(result.from, result.to);
     return result;
@@ -173,6 +188,7 @@ void pack(const RightSide& side, std::int64_t stride, const std::byte* from, std
         found = packers.emplace(key, make_packer(side, stride)).first;
     }
     Packer& packer = found->second;
+    if (packer.columns > 0) return pack_tiles(side, stride, packer.columns, from, to);
     omp_set_num_threads(1);
     packer.from.set_data_handle(const_cast<std::byte*>(from));
     packer.to.set_data_handle(to);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "common/ops/matmul.h"
+#include "common/ops/packed_weight.h"
 #include "tests/bench/ops/bench.h"
 
 namespace tandem::bench {
@@ -14,12 +15,17 @@ double value_at(const Tensor& tensor, std::int64_t index) {
                                             : static_cast<double>(float(tensor.data<bfloat16>()[index]));
 }
 
-double measure(Table& table, std::int64_t m, std::int64_t n, std::int64_t k, DType dtype, double against) {
+enum class Weight { plain, packed };
+
+double measure(Table& table, std::int64_t m, std::int64_t n, std::int64_t k, DType dtype, double against,
+               Weight form = Weight::plain) {
     Stream stream = Stream::make_inline();
     const Tensor x = random_tensor({m, k}, dtype, 1);
     const Tensor weight = random_tensor({n, k}, dtype, 2);
     const Tensor y = Tensor::zeros({m, n}, DType::float32, "bench");
-    const auto body = [&] { ops::linear(stream, x, weight, y); };
+    ops::PackedWeight packed;
+    form == Weight::packed ? packed.pack(weight, "bench") : packed.point(weight);
+    const auto body = [&] { ops::linear(stream, x, packed, {}, y); };
     body();
     for (const std::int64_t column : {std::int64_t{0}, n / 2, n - 1}) {
         double wanted = 0.0;
@@ -32,8 +38,9 @@ double measure(Table& table, std::int64_t m, std::int64_t n, std::int64_t k, DTy
     }
     const double ms = median_ms(body);
     const double rate = 2.0 * static_cast<double>(m * n * k) / ms * 1e-6;
-    table.rows.push_back({fmt::format("linear {} [{}, {}] x [{}, {}]^T", dtype_name(dtype), m, k, n, k), ms,
-                          rate, "GFLOP/s", against > 0 ? rate / against : 0, against > 0 ? "1024^3" : ""});
+    const char* const how = form == Weight::packed ? " packed" : "";
+    table.rows.push_back({fmt::format("linear {} [{}, {}] x [{}, {}]^T{}", dtype_name(dtype), m, k, n, k, how),
+                          ms, rate, "GFLOP/s", against > 0 ? rate / against : 0, against > 0 ? "1024^3" : ""});
     return rate;
 }
 
@@ -47,7 +54,9 @@ void matmul_rows(Table& table) {
         const double against = dtype == DType::float32 ? table.fp32_rate : table.bf16_rate;
         for (const auto& [n, k] : shapes) {
             for (const std::int64_t m : {1, 32, 512}) {
-                if (n * m < 20'000'000) measure(table, m, n, k, dtype, against);
+                if (n * m >= 20'000'000) continue;
+                measure(table, m, n, k, dtype, against);
+                if (m < 512) measure(table, m, n, k, dtype, against, Weight::packed);
             }
         }
     }

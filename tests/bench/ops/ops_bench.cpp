@@ -1,5 +1,5 @@
-// ops_bench [--json]: rates of the CPU ops, each verified first, with the machine's own rates measured in the
-// same run.
+// ops_bench [--json] [--products]: rates of the CPU ops (of products alone), each verified first, with the
+// machine's own rates measured in the same run.
 #include <fmt/core.h>
 #include <time.h>
 
@@ -90,19 +90,22 @@ void print(const Table& table, bool json) {
 }  // namespace tandem::bench
 
 int main(int argc, char** argv) {
-    bool json = false;
+    bool json = false, products = false;
     for (int i = 1; i < argc; ++i) {
-        if (std::string_view(argv[i]) != "--json") {
-            fmt::print(stderr, "usage: ops_bench [--json]\n");
+        const std::string_view argument = argv[i];
+        if (argument != "--json" && argument != "--products") {
+            fmt::print(stderr, "usage: ops_bench [--json] [--products]\n");
             return 2;
         }
-        json = true;
+        (argument == "--json" ? json : products) = true;
     }
     tandem::bench::Table table;
     tandem::bench::matmul_rows(table);
-    tandem::bench::attention_rows(table);
-    tandem::bench::copy_rows(table);
-    tandem::bench::encode_rows(table);
+    if (!products) {
+        tandem::bench::attention_rows(table);
+        tandem::bench::copy_rows(table);
+        tandem::bench::encode_rows(table);
+    }
     tandem::bench::print(table, json);
     return 0;
 }
