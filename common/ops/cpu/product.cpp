@@ -21,6 +21,7 @@ std::size_t bytes_of(std::int64_t elements, DType dtype) {
 // A thread's memory between its products.
 struct Scratch {
     Lines chunk, sums, wide, bias;
+    Lines padded, padded_last;  // of the thread that shares the pieces out
 };
 
 Scratch& scratch() {
@@ -30,19 +31,22 @@ Scratch& scratch() {
 
 // The blocks of all rows for the chunks of one width, and the last block's rows of a, padded with zero rows.
 struct RowCut {
-    RowCut(RowBlocks& row_blocks, const PlainProduct& p) : sizes(row_blocks), blocks(row_blocks.cut(p.m)) {
+    RowCut(RowBlocks& row_blocks, const PlainProduct& p, Lines& room)
+        : sizes(row_blocks), blocks(row_blocks.cut(p.m)) {
         const RowBlock& end = blocks.back();
         if (end.used == end.rows) return;
-        padded = Lines(bytes_of(end.rows * p.k, p.input));
-        std::memcpy(padded.data(), p.a + bytes_of(end.begin * p.k, p.input),
-                    bytes_of(end.used * p.k, p.input));
+        const std::size_t all = bytes_of(end.rows * p.k, p.input), used = bytes_of(end.used * p.k, p.input);
+        room.reserve(all);
+        std::memcpy(room.data(), p.a + bytes_of(end.begin * p.k, p.input), used);
+        std::memset(room.data() + used, 0, all - used);
+        padded = room.data();
     }
     const std::byte* a(const RowBlock& block, const PlainProduct& p) const {
-        return block.used < block.rows ? padded.data() : p.a + bytes_of(block.begin * p.k, p.input);
+        return block.used < block.rows ? padded : p.a + bytes_of(block.begin * p.k, p.input);
     }
     RowBlocks& sizes;
     std::vector<RowBlock> blocks;
-    Lines padded;
+    const std::byte* padded = nullptr;
 };
 
 TANDEM_CLONES void add_into(float* sums, const float* more, std::int64_t count) {
@@ -104,14 +108,15 @@ void run_piece(const ProductLibrary& library, const ProductPlan& plan, const Pla
     auto* const wide = reinterpret_cast<float*>(own.wide.data());
     const bool in_place =
         count == p.n && p.output == DType::float32 && !p.accumulate && bias == nullptr;
+    ProductKernel* kernel = nullptr;
     for (std::size_t i = first_block; i < end_block; ++i) {
         const RowBlock& block = cut.blocks[i];
-        ProductKernel& kernel = cut.sizes.kernel(block.rows);
+        if (i == first_block || block.rows != cut.blocks[i - 1].rows) kernel = &cut.sizes.kernel(block.rows);
         if (in_place && block.used == block.rows) {
-            kernel.run(cut.a(block, p), b, p.c + bytes_of(block.begin * p.n, p.output));
+            kernel->run(cut.a(block, p), b, p.c + bytes_of(block.begin * p.n, p.output));
             continue;
         }
-        kernel.run(cut.a(block, p), b, own.sums.data());
+        kernel->run(cut.a(block, p), b, own.sums.data());
         for (std::int64_t row = 0; row < block.used; ++row)
             finish(p, block.begin + row, first, count, sums + row * count, bias, wide);
     }
@@ -128,9 +133,9 @@ std::int64_t row_groups(const ProductPlan& plan, std::int64_t blocks, int thread
 bool multiply(const ProductLibrary& library, const PlainProduct& p) {
     const ProductPlan& plan = product_plan(library, p.n, p.k, p.input, p.layout);
     if (!plan.supported()) return false;
-    const RowCut whole(*plan.whole, p);
+    const RowCut whole(*plan.whole, p, scratch().padded);
     std::optional<RowCut> last;
-    if (plan.last) last.emplace(*plan.last, p);
+    if (plan.last) last.emplace(*plan.last, p, scratch().padded_last);
     const auto most_blocks =
         static_cast<std::int64_t>(std::max(whole.blocks.size(), last ? last->blocks.size() : 0));
     const std::int64_t groups = row_groups(plan, most_blocks, p.threads);

@@ -12,7 +12,7 @@ struct PlainProduct {
     std::int64_t m, n, k;
     DType input, output;   // of a, b, bias; of c
     const std::byte* a;
-    const std::byte* b;    // null where `packed` is not
+    const std::byte* b;
     WeightLayout layout;   // of b as it is stored: rows or columns
     const std::byte* packed;  // b as pack_columns wrote it; null: none
     const std::byte* bias;    // null: none

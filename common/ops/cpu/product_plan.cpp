@@ -6,9 +6,9 @@
 namespace tandem::ops::detail {
 namespace {
 
-constexpr std::int64_t kChunkBytes = 512 << 10;  // of b: fits a core's second-level cache beside a and c
-constexpr std::int64_t kMostColumns = 512;       // or a block of c would not
-constexpr std::int64_t kColumns = 64;            // a chunk is a multiple of: what the kernels take at a time
+constexpr std::int64_t kChunkBytes = 1 << 20;  // of b: it stays in a core's cache while rows pass
+constexpr std::int64_t kMostColumns = 1024;    // or a block of c would not fit beside it
+constexpr std::int64_t kColumns = 64;          // a chunk is a multiple of: what the kernels take at a time
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t to) {
     return (value + to - 1) / to * to;
