@@ -63,16 +63,19 @@ bool is_blocked(const dnnl::matmul::primitive_desc& description) {
 memory::desc packed_layout(std::int64_t n, std::int64_t k, DType dtype) {
     omp_set_num_threads(1);
     const memory::desc any({k, n}, to_dnnl(dtype), memory::format_tag::any);
-    const auto description = describe(engine(), dense(kUsualRows, k, dtype), any, dense(kUsualRows, n, DType::float32),
-                                      dnnl::primitive_attr());
+    const auto description = describe(engine(), dense(kUsualRows, k, dtype), any,
+                                      dense(kUsualRows, n, DType::float32), dnnl::primitive_attr());
     return description && is_blocked(description) ? description.weights_desc() : memory::desc();
 }
 
 memory::desc layout_of(const RightSide& b) {
     switch (b.layout) {
-        case WeightLayout::rows: return plain(b.k, b.n, b.dtype, false, b.n);
-        case WeightLayout::columns: return plain(b.k, b.n, b.dtype, true, b.k);
-        case WeightLayout::packed: break;
+        case WeightLayout::rows:
+            return plain(b.k, b.n, b.dtype, false, b.n);
+        case WeightLayout::columns:
+            return plain(b.k, b.n, b.dtype, true, b.k);
+        case WeightLayout::packed:
+            break;
     }
     return packed_layout(b.n, b.k, b.dtype);
 }
@@ -98,9 +101,8 @@ class MatmulKernel : public ProductKernel {
         b_.set_data_handle(const_cast<std::byte*>(b));
         c_.set_data_handle(c);
         // The C call: the C++ one builds a map and a vector each time.
-        const dnnl_status_t status =
-            dnnl_primitive_execute(primitive_.get(), stream().get(), static_cast<int>(arguments_.size()),
-                                   arguments_.data());
+        const dnnl_status_t status = dnnl_primitive_execute(
+            primitive_.get(), stream().get(), static_cast<int>(arguments_.size()), arguments_.data());
         if (status != dnnl_success)
             throw Error(fmt::format("oneDNN could not run a product: status {}", static_cast<int>(status)));
         stream().wait();
@@ -150,8 +152,8 @@ std::int64_t tile_columns(const memory::desc& layout, const RightSide& side) {
     const std::int64_t columns = inner[1];
     const std::int64_t depth = kTileUnits * unit;
     const std::int64_t padded_k = (side.k + depth - 1) / depth * depth;
-    const bool one = unit == 1 && inner == memory::dims{kTileUnits, columns} &&
-                     blocking.inner_dims == memory::dims{0, 1};
+    const bool one =
+        unit == 1 && inner == memory::dims{kTileUnits, columns} && blocking.inner_dims == memory::dims{0, 1};
     const bool two = unit == 2 && inner == memory::dims{kTileUnits, columns, 2} &&
                      blocking.inner_dims == memory::dims{0, 1, 0};
     const bool dense_blocks = blocking.strides[0] == depth * columns &&

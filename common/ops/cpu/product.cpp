@@ -106,8 +106,7 @@ void run_piece(const ProductLibrary& library, const ProductPlan& plan, const Pla
     own.wide.reserve(bytes_of(count, DType::float32));
     auto* const sums = reinterpret_cast<float*>(own.sums.data());
     auto* const wide = reinterpret_cast<float*>(own.wide.data());
-    const bool in_place =
-        count == p.n && p.output == DType::float32 && !p.accumulate && bias == nullptr;
+    const bool in_place = count == p.n && p.output == DType::float32 && !p.accumulate && bias == nullptr;
     ProductKernel* kernel = nullptr;
     for (std::size_t i = first_block; i < end_block; ++i) {
         const RowBlock& block = cut.blocks[i];
@@ -151,8 +150,7 @@ bool multiply(const ProductLibrary& library, const PlainProduct& p) {
     return true;
 }
 
-std::size_t packed_columns_bytes(const ProductLibrary& library, std::int64_t n, std::int64_t k,
-                                 DType dtype) {
+std::size_t packed_columns_bytes(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype) {
     const ProductPlan& plan = product_plan(library, n, k, dtype, WeightLayout::columns);
     return plan.supported() ? plan.packed_bytes * static_cast<std::size_t>(plan.chunks) : 0;
 }

@@ -10,10 +10,10 @@ namespace tandem::ops::detail {
 // c[m, n] = a[m, k] · b[k, n] (+ bias[n]), or += with accumulate. All contiguous; no dim is 0.
 struct PlainProduct {
     std::int64_t m, n, k;
-    DType input, output;   // of a, b, bias; of c
+    DType input, output;  // of a, b, bias; of c
     const std::byte* a;
     const std::byte* b;
-    WeightLayout layout;   // of b as it is stored: rows or columns
+    WeightLayout layout;      // of b as it is stored: rows or columns
     const std::byte* packed;  // b as pack_columns wrote it; null: none
     const std::byte* bias;    // null: none
     std::byte* c;

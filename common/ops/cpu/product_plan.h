@@ -11,7 +11,7 @@ namespace tandem::ops::detail {
 struct ProductPlan {
     std::int64_t n, k;
     DType dtype;
-    WeightLayout layout;       // of b as it is stored
+    WeightLayout layout;     // of b as it is stored
     std::int64_t width = 0;  // columns of every chunk but the last
     std::int64_t chunks = 0;
     std::size_t packed_bytes = 0;  // of a chunk, and from one to the next; 0: chunks are not packed

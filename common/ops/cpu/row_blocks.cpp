@@ -4,7 +4,6 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
 #include <string_view>
 
 #include "common/error.h"
@@ -16,6 +15,8 @@ namespace {
 
 constexpr std::int64_t kLargestBase = 16;
 constexpr std::int64_t kTinyRow = 8;  // one row in so many has products that are subnormal
+constexpr std::int64_t kOutputs =
+    64;  // of a row that are compared at least: one alone may round alike by chance
 
 // Numbers whose sums round at nearly every step, so that another order shows.
 class Numbers {
@@ -53,8 +54,8 @@ class Numbers {
 
 // The same numbers for every kernel of a side.
 struct Trial {
-    Trial(const ProductLibrary& library, const RightSide& s, std::int64_t rows) : side(s), a_rows(rows) {
-        Numbers numbers;
+    Trial(const ProductLibrary& library, const RightSide& s, std::int64_t rows, Numbers& numbers)
+        : side(s), a_rows(rows) {
         b = numbers.matrix(side.n, side.k, side.dtype, false);
         a = numbers.matrix(a_rows, side.k, side.dtype, true);
         if (side.layout != WeightLayout::packed) return;
@@ -76,6 +77,10 @@ struct Trial {
     const std::int64_t a_rows;
     Lines a, b;
 };
+
+std::int64_t trials_of(const RightSide& side) {
+    return (kOutputs + side.n - 1) / side.n;
+}
 
 // A row is not treated apart for its place: one place further up it has the same bits. (True of one row.)
 bool places_agree(const Trial& trial, ProductKernel& kernel, std::int64_t rows) {
@@ -111,13 +116,14 @@ ProductKernel& RowBlocks::kernel(std::int64_t rows) const {
 }
 
 std::int64_t RowBlocks::find_base() const {
-    std::optional<Trial> trial;
     for (const std::int64_t rows : kSizes) {
-        if (rows > kLargestBase) continue;
-        ProductKernel* const candidate = find_kernel(rows);
+        ProductKernel* const candidate = rows <= kLargestBase ? find_kernel(rows) : nullptr;
         if (candidate == nullptr) continue;
-        if (!trial) trial.emplace(library_, side_, kLargestBase + 1);
-        if (places_agree(*trial, *candidate, rows)) return rows;
+        Numbers numbers;
+        bool agree = true;
+        for (std::int64_t i = 0; agree && i < trials_of(side_); ++i)
+            agree = places_agree({library_, side_, rows + 1, numbers}, *candidate, rows);
+        if (agree) return rows;
     }
     return 0;
 }
@@ -129,13 +135,23 @@ bool RowBlocks::agrees(std::int64_t rows) {
     const std::lock_guard lock(mutex_);
     const auto known = agreement_.find(rows);
     if (known != agreement_.end()) return known->second;
-    bool& agree = agreement_[rows];
-    if (find_kernel(rows) == nullptr) return agree;
+    return agreement_.emplace(rows, look(rows)).first->second;
+}
+
+// Every row of such a kernel, in its place, against the base's, whose rows are alike in every place.
+bool RowBlocks::look(std::int64_t rows) const {
+    ProductKernel* const candidate = find_kernel(rows);
+    if (candidate == nullptr) return false;
     const std::int64_t compared = std::max(rows, base_);
-    const Trial trial(library_, side_, compared);
-    const Lines of_base = trial.run(kernel(base_), base_, 0, compared);
-    const Lines of_rows = trial.run(kernel(rows), rows, 0, compared);
-    return agree = std::memcmp(of_base.data(), of_rows.data(), of_base.bytes()) == 0;
+    Numbers numbers;
+    bool agree = true;
+    for (std::int64_t i = 0; agree && i < trials_of(side_); ++i) {
+        const Trial trial(library_, side_, compared, numbers);
+        const Lines of_base = trial.run(kernel(base_), base_, 0, compared);
+        const Lines of_rows = trial.run(*candidate, rows, 0, compared);
+        agree = std::memcmp(of_base.data(), of_rows.data(), of_base.bytes()) == 0;
+    }
+    return agree;
 }
 
 std::vector<RowBlock> RowBlocks::cut(std::int64_t rows) {

@@ -2,10 +2,10 @@
 //
 // A library may sum in an order of its own for every number of rows. A kernel made for a fixed number of rows
 // has one order, if each of its rows has the same: the base is such a kernel, of 16 rows where the library
-// allows. Kernels of other sizes are faster for many rows or for few; they are used where they give the base's
-// bits. Both are looked at and not assumed: at the first use of a size for a right-hand side, the very kernels
-// multiply the same numbers (a millisecond), and every bit is compared. So the bits that come out do not
-// depend on which sizes are used, and processes need not agree on them.
+// allows. Kernels of other sizes are faster for many rows or for few; they are used where they give the
+// base's bits. Both are looked at and not assumed: at the first use of a size for a right-hand side, the very
+// kernels multiply the same numbers (a millisecond), and every bit is compared. So the bits that come out do
+// not depend on which sizes are used, and processes need not agree on them.
 #pragma once
 
 #include <array>
@@ -40,6 +40,7 @@ class RowBlocks {
   private:
     ProductKernel* find_kernel(std::int64_t rows) const;
     std::int64_t find_base() const;
+    bool look(std::int64_t rows) const;
 
     const ProductLibrary& library_;
     const RightSide side_;

@@ -39,8 +39,9 @@ double measure(Table& table, std::int64_t m, std::int64_t n, std::int64_t k, DTy
     const double ms = median_ms(body);
     const double rate = 2.0 * static_cast<double>(m * n * k) / ms * 1e-6;
     const char* const how = form == Weight::packed ? " packed" : "";
-    table.rows.push_back({fmt::format("linear {} [{}, {}] x [{}, {}]^T{}", dtype_name(dtype), m, k, n, k, how),
-                          ms, rate, "GFLOP/s", against > 0 ? rate / against : 0, against > 0 ? "1024^3" : ""});
+    table.rows.push_back(
+        {fmt::format("linear {} [{}, {}] x [{}, {}]^T{}", dtype_name(dtype), m, k, n, k, how), ms, rate,
+         "GFLOP/s", against > 0 ? rate / against : 0, against > 0 ? "1024^3" : ""});
     return rate;
 }
 
