@@ -1,4 +1,4 @@
-// Matrix products through oneDNN.
+// Matrix products: through oneDNN on the CPU, cuBLASLt on a GPU.
 #pragma once
 
 #include "common/device/stream.h"
@@ -10,8 +10,10 @@ enum class Transpose { no, yes };
 
 // c[m, n] = op(a)[m, k] · op(b)[k, n], or += with accumulate. a and b: both float32 or both bfloat16; c:
 // float32, or bfloat16 when the inputs are. Sums are fp32. With a not transposed, a row of c depends only on
-// its row of a and on op(b): the same values bit for bit whatever m is (batch invariance), which is what lets
-// engine and trainer agree.
+// its row of a and on op(b): the same values bit for bit whatever m is, on any number of threads, from a
+// plain or a packed weight (batch invariance), which is what lets engine and trainer agree. It is so by how
+// products are cut (cpu/product.h), not by what a library happens to choose. TANDEM_PRODUCTS=base in the
+// environment leaves the kernels away that are there for speed alone; it changes no bit of these products.
 void matmul(Stream& stream, const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
             Tensor c, bool accumulate = false);
 

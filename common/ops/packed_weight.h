@@ -1,6 +1,6 @@
-// A weight beside a copy of it that products read faster: oneDNN's kernels pack a weight as it is stored,
-// [out, in], anew for every product, which for a few rows is most of the time. The values are the same bit
-// for bit.
+// A weight beside a copy of it that products read faster: kernels read a weight in tiles, and one as it is
+// stored, [out, in], is packed anew for every product, which for a few rows is most of the time. The values
+// are the same bit for bit.
 #pragma once
 
 #include <string_view>

@@ -1,9 +1,11 @@
-// Matrix products against fp64, and batch invariance bit for bit. ctest runs this binary a second time with
-// oneDNN held to AVX2, where it has no kernels of its own and no bfloat16.
+// Matrix products against fp64, and batch invariance bit for bit. ctest runs this binary again with oneDNN
+// held to fewer instruction sets (with AVX2 it has no kernels of its own and no bfloat16), and with the
+// base's blocks alone.
 #include "common/ops/matmul.h"
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 
 #include "common/ops/packed_weight.h"
@@ -173,6 +175,52 @@ INSTANTIATE_TEST_SUITE_P(SmolLm2, BatchInvariance,
 INSTANTIATE_TEST_SUITE_P(Large, BatchInvariance,
                          ::testing::Values(LinearShape{256, 4096}, LinearShape{1000, 1000},
                                            LinearShape{49152, 192}));
+
+// Shapes that nobody thought of: any rows of them, plain and packed, with a bias, added to what is there, of
+// a weight as it is stored and of one to be transposed, on one thread and on two.
+TEST(BatchInvarianceOfAnyShape, RowsDoNotDependOnTheirNumber) {
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(8);
+    const auto up_to = [&](std::int64_t most) {
+        return 1 + static_cast<std::int64_t>(generator() % static_cast<std::uint64_t>(most));
+    };
+    for (int shape = 0; shape < 24; ++shape) {
+        const std::int64_t n = up_to(shape % 3 == 0 ? 40 : 1200), k = up_to(shape % 4 == 0 ? 40 : 2000);
+        const std::int64_t rows = up_to(200);
+        const DType in = shape % 2 == 0 ? DType::bfloat16 : DType::float32;
+        const DType out = shape % 4 == 0 ? DType::bfloat16 : DType::float32;
+        const Tensor weight = random_tensor(generator, {n, k}, in), bias = random_tensor(generator, {n}, in);
+        const Tensor transposed = random_tensor(generator, {k, n}, in);
+        const Tensor x = random_tensor(generator, {rows, k}, in),
+                     before = random_tensor(generator, {rows, n}, out);
+        ops::PackedWeight packed;
+        packed.pack(weight, "test");
+        const auto products = [&](std::int64_t begin, std::int64_t count, int threads) {
+            ops::set_compute_threads(threads);
+            std::array<Tensor, 3> c = {zeros({count, n}, out), zeros({count, n}, out),
+                                       before.rows(begin, count).clone("test")};
+            const Tensor part = x.rows(begin, count);
+            ops::linear(stream, part, packed, {}, c[0]);
+            ops::linear(stream, part, weight, bias, c[1]);
+            ops::linear_backward_input(stream, part, transposed, c[2], true);
+            const Tensor plain = zeros({count, n}, out);
+            ops::linear(stream, part, weight, plain);
+            testing::expect_same_bits(c[0], plain, "packed and plain");
+            ops::set_compute_threads(1);
+            return c;
+        };
+        const auto whole = products(0, rows, 1);
+        for (int i = 0; i < 6; ++i) {
+            const std::int64_t count = i == 0 ? 1 : up_to(rows);
+            const std::int64_t begin = up_to(rows - count + 1) - 1;
+            const auto part = products(begin, count, 1 + i % 2);
+            for (std::size_t j = 0; j < part.size(); ++j)
+                testing::expect_same_bits(part[j], whole[j].rows(begin, count), "some of the rows");
+            if (HasNonfatalFailure() || HasFatalFailure())
+                FAIL() << "n " << n << " k " << k << " rows " << begin << " + " << count << " of " << rows;
+        }
+    }
+}
 
 TEST(Matmul, ThreadsDoNotChangeTheRows) {
     Stream stream = Stream::make_inline();
