@@ -11,7 +11,12 @@ case "${1:-}" in
     exit 0
     ;;
 esac
+step() { printf '== %s (%s s)\n' "$1" "$SECONDS"; }
+
+step "packages"
 scripts/install.sh
+step "build"
 [ -f build/release/build.ninja ] || cmake --preset release >/dev/null
 cmake --build --preset release
+step "run"
 exec build/release/bin/tandem-train examples/quickstart/quickstart.toml "$@"
