@@ -36,9 +36,9 @@ std::vector<JsonField> JsonField::items() const {
     return items;
 }
 
-const std::string& JsonField::text() const {
+std::string JsonField::text() const {
     if (!value_->is_string()) fail("must be a string");
-    return value_->get_ref<const std::string&>();
+    return value_->get<std::string>();
 }
 
 bool JsonField::flag() const {
@@ -61,10 +61,11 @@ std::int64_t JsonField::integer(std::int64_t least, std::int64_t most) const {
 }
 
 char32_t JsonField::character() const {
+    const std::string characters = text();
     std::size_t at = 0;
-    if (!text().empty()) {
-        const char32_t only = next_code_point(text(), at);
-        if (at == text().size()) return only;
+    if (!characters.empty()) {
+        const char32_t only = next_code_point(characters, at);
+        if (at == characters.size()) return only;
     }
     fail("must be one character");
 }

@@ -23,7 +23,7 @@ class JsonField {
     std::optional<JsonField> find(const std::string& key) const;  // nullopt: missing or null
     std::vector<JsonField> items() const;                         // of a list
 
-    const std::string& text() const;
+    std::string text() const;  // a copy: fields are often temporaries
     bool flag() const;
     std::int64_t integer(std::int64_t least, std::int64_t most) const;
     bool flag(const std::string& key, bool otherwise) const;

@@ -1,6 +1,7 @@
 // Python's ways with strings: what counts as white space, escapes of literals, characters instead of bytes.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
