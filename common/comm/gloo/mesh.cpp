@@ -20,6 +20,7 @@ constexpr std::uint64_t kControlSlot = 1;  // no group's: theirs are hashes
 constexpr std::chrono::milliseconds kGoodbye{3000};
 constexpr std::chrono::milliseconds kLastWords{1000};
 constexpr std::chrono::milliseconds kNewsOfAbort{300};
+constexpr std::chrono::milliseconds kAnswers{1000};
 
 // Gloo writes to sockets without asking for no signal: a peer that has gone would end this process.
 void survive_broken_pipes() {
@@ -31,6 +32,12 @@ std::string address_key(int rank) {
     return "tandem/gloo/" + std::to_string(rank);
 }
 
+struct Counted {
+    explicit Counted(std::atomic<int>& what) : count(what) { ++count; }
+    ~Counted() { --count; }
+    std::atomic<int>& count;
+};
+
 std::string names(const std::vector<int>& ranks) {
     std::string text;
     for (const int rank : ranks) text += (text.empty() ? "" : ", ") + Mesh::rank_name(rank);
@@ -40,7 +47,8 @@ std::string names(const std::vector<int>& ranks) {
 }  // namespace
 
 struct Mesh::Message {
-    enum class Kind : std::uint32_t { none, abort, goodbye } kind = Kind::none;
+    // A rank that is asked answers from its listening thread: it waits itself, or it does not.
+    enum class Kind : std::uint32_t { none, abort, goodbye, ask, waits, does_not_wait } kind = Kind::none;
     char who[64] = "";
     char reason[1024] = "";
 
@@ -48,7 +56,10 @@ struct Mesh::Message {
 };
 
 Mesh::Mesh(Store& store, int rank, int size, const ListenAddress& address, Deadline deadline)
-    : rank_(rank), size_(size), left_(static_cast<std::size_t>(size)) {
+    : rank_(rank),
+      size_(size),
+      left_(static_cast<std::size_t>(size)),
+      held_up_(static_cast<std::size_t>(size)) {
     survive_broken_pipes();
     try {
         ::gloo::transport::tcp::attr attributes;
@@ -161,7 +172,15 @@ void Mesh::listen_to_peers() {
 void Mesh::note(const Message& message, int from) {
     {
         const std::lock_guard lock(mutex_);
-        if (message.kind == Message::Kind::goodbye) left_[static_cast<std::size_t>(from)] = true;
+        const auto peer = static_cast<std::size_t>(from);
+        if (message.kind == Message::Kind::goodbye) left_[peer] = true;
+        if (message.kind == Message::Kind::waits) held_up_[peer] = true;
+        if (message.kind == Message::Kind::does_not_wait) held_up_[peer] = false;
+        if (message.kind == Message::Kind::ask) {
+            Message answer;
+            answer.kind = waiting_ > 0 ? Message::Kind::waits : Message::Kind::does_not_wait;
+            tell(from, answer);
+        }
         if (message.kind == Message::Kind::abort && !aborted_) {
             aborted_ = true;
             abort_who_.assign(message.who, ::strnlen(message.who, sizeof(message.who)));
@@ -179,13 +198,17 @@ void Mesh::note(const Message& message, int from) {
 void Mesh::tell_all(const Message& message) noexcept {
     const std::lock_guard lock(mutex_);
     for (int peer = 0; peer < size_; ++peer) {
-        if (peer == rank_) continue;
-        try {
-            sent_.push_back(std::make_unique<Message>(message));
-            telling_.push_back(Transfer::send(*context_, sent_.back()->span(), peer, kControlSlot));
-        } catch (const std::exception&) {
-            // A peer that cannot be told has gone, and its own connections tell it.
-        }
+        if (peer != rank_) tell(peer, message);
+    }
+}
+
+bool Mesh::tell(int peer, const Message& message) noexcept {
+    try {
+        sent_.push_back(std::make_unique<Message>(message));
+        telling_.push_back(Transfer::send(*context_, sent_.back()->span(), peer, kControlSlot));
+        return true;
+    } catch (const std::exception&) {
+        return false;  // it has gone, and its own connections tell it
     }
 }
 
@@ -256,6 +279,7 @@ bool Mesh::is_late(Transfer& transfer, std::string_view phase, Deadline deadline
 }
 
 void Mesh::wait(std::span<Transfer> transfers, std::string_view phase, Deadline deadline) {
+    const Counted counted(waiting_);
     std::vector<int> late;
     for (Transfer& transfer : transfers) {
         if (is_late(transfer, phase, deadline)) late.push_back(transfer.peer());
@@ -264,6 +288,7 @@ void Mesh::wait(std::span<Transfer> transfers, std::string_view phase, Deadline 
 }
 
 void Mesh::wait_first(std::span<Transfer> transfers, std::string_view phase, Deadline deadline) {
+    const Counted counted(waiting_);
     if (is_late(transfers[0], phase, deadline)) wait(transfers, phase, deadline);
 }
 
@@ -279,9 +304,37 @@ void Mesh::wait_for_abort(std::string_view phase, Deadline deadline) {
 void Mesh::fail_late(std::vector<int> late, std::string_view phase) {
     std::sort(late.begin(), late.end());
     late.erase(std::unique(late.begin(), late.end()), late.end());
+    late = without_held_up(late, phase);
     const std::string after = fmt::format("not there after {} s", double(timeout_ms.load()) / 1000);
     abort(fmt::format("{} with {}: {}", phase, names(late), after));
     throw DeadlineExceeded(names(late), std::string(phase), after);
+}
+
+// A rank in the middle of a collective is late for those who are a step ahead of it, while it waits for
+// another that is not there at all: that one is to be named. Where all wait for each other, all are.
+std::vector<int> Mesh::without_held_up(const std::vector<int>& late, std::string_view phase) {
+    const auto answer_of = [&](int peer) -> std::optional<bool>& {
+        return held_up_[static_cast<std::size_t>(peer)];
+    };
+    Message ask;
+    ask.kind = Message::Kind::ask;
+    std::unique_lock lock(mutex_);
+    for (const int peer : late) {
+        answer_of(peer).reset();
+        if (peer == rank_ || !tell(peer, ask)) answer_of(peer) = false;
+    }
+    const auto answered = [&](int peer) { return answer_of(peer).has_value(); };
+    changed_.wait_for(lock, kAnswers,
+                      [&] { return aborted_ || std::all_of(late.begin(), late.end(), answered); });
+    std::vector<int> missing;
+    for (const int peer : late) {
+        if (!answer_of(peer).value_or(false)) missing.push_back(peer);
+    }
+    const bool aborted = aborted_;
+    lock.unlock();
+    // Who was faster has asked the same: a peer that it has told does not wait any more.
+    if (aborted) throw_if_aborted(phase);
+    return missing.empty() ? late : missing;
 }
 
 // The peer may have ended because of an abort: its words are then on their way here.

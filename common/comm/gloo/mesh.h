@@ -43,7 +43,9 @@ class Mesh {
     // Begin a transfer. Messages of one slot between two ranks keep their order. Throw TransportError.
     Transfer send(ConstSpan memory, int peer, std::uint64_t slot, std::string_view phase);
     Transfer recv(Span memory, int peer, std::uint64_t slot, std::string_view phase);
-    // Waits for all of them. Past the deadline: aborts, throws DeadlineExceeded naming every late peer.
+    // Waits for all of them. Past the deadline: aborts, throws DeadlineExceeded naming every late peer, but
+    // not those that are held up themselves, by others. A peer that does not even say so costs up to a second
+    // more.
     void wait(std::span<Transfer> transfers, std::string_view phase, Deadline deadline);
     // Waits for the first of them only; past the deadline the others are looked at too.
     void wait_first(std::span<Transfer> transfers, std::string_view phase, Deadline deadline);
@@ -66,9 +68,11 @@ class Mesh {
     void listen_to_peers();
     void note(const Message& message, int from);
     void tell_all(const Message& message) noexcept;
+    bool tell(int peer, const Message& message) noexcept;  // the mutex is held
     void abort_as(const std::string& who, const std::string& reason) noexcept;
     bool is_late(Transfer& transfer, std::string_view phase, Deadline deadline);
     [[noreturn]] void fail_late(std::vector<int> late, std::string_view phase);
+    std::vector<int> without_held_up(const std::vector<int>& late, std::string_view phase);
     [[noreturn]] void fail_closed(int peer, std::string_view phase);
 
     const int rank_;
@@ -84,6 +88,8 @@ class Mesh {
     std::string abort_reason_;
     std::map<std::pair<std::string, std::vector<int>>, std::uint32_t> splits_;
     std::vector<bool> left_;                      // peers that said goodbye
+    std::atomic<int> waiting_{0};                 // threads of this rank inside wait()
+    std::vector<std::optional<bool>> held_up_;    // what each peer that was asked answered
     std::vector<std::unique_ptr<Message>> sent_;  // kept until their transfers are done
     std::vector<Transfer> telling_;
     Waits listener_waits_;
