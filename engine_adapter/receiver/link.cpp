@@ -12,14 +12,15 @@ constexpr auto kSlack = std::chrono::microseconds(200);
 
 void Link::take(std::size_t bytes) {
     if (bytes_per_s_ <= 0 || bytes == 0) return;
+    std::this_thread::sleep_until(book(bytes, Clock::now()));
+}
+
+Link::Clock::time_point Link::book(std::size_t bytes, Clock::time_point now) {
     const auto duration = std::chrono::duration_cast<Clock::duration>(
         std::chrono::duration<double>(static_cast<double>(bytes) / bytes_per_s_));
-    Clock::time_point end;
-    {
-        const std::lock_guard lock(mutex_);
-        free_at_ = end = std::max(free_at_, Clock::now() - kSlack) + duration;
-    }
-    std::this_thread::sleep_until(end);
+    const std::lock_guard lock(mutex_);
+    free_at_ = std::max(free_at_, now - kSlack) + duration;
+    return free_at_;
 }
 
 }  // namespace tandem::engine

@@ -2,6 +2,7 @@
 // name, and nothing is started or written.
 #include <gmock/gmock.h>
 
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>

@@ -4,7 +4,9 @@
 
 #include <csignal>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "tests/multiproc/app/program.h"
 

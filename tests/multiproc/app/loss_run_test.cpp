@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
 
 #include "tests/multiproc/app/program.h"
 

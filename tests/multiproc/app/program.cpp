@@ -11,6 +11,7 @@
 #include <iterator>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 extern char** environ;
 

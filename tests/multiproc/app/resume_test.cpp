@@ -2,7 +2,9 @@
 // what --resume refuses.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <thread>

@@ -2,6 +2,7 @@
 // and a reward server, good and gone.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <nlohmann/json.hpp>

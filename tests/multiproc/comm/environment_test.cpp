@@ -69,7 +69,7 @@ TEST(Environment, RankThatIsGone) {
     const pid_t second = start_rank(1, variables, "exits_with_7");
     EXPECT_EQ(exit_code_of(second), 7);
     EXPECT_EQ(exit_code_of(first), 1);
-    EXPECT_LT(Deadline::Clock::now() - start, std::chrono::seconds(10));
+    EXPECT_LT(Deadline::Clock::now() - start, std::chrono::seconds(40));  // it is 60 s
 }
 
 }  // namespace

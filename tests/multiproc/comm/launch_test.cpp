@@ -23,6 +23,9 @@ namespace {
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
+// The communicator's deadline is 60 s: what ends before it ended for another reason, on a busy machine too.
+constexpr auto kLongBeforeTheDeadline = std::chrono::seconds(40);
+
 // Open memfds of this process, by name.
 std::vector<std::string> open_memfds() {
     std::vector<std::string> found;
@@ -84,7 +87,7 @@ TEST_F(Launch, KilledRankEndsTheJobNamingIt) {
         pgid = ranks.pids().at(0);
         result = ranks.wait();
     }
-    EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
+    EXPECT_LT(Clock::now() - start, kLongBeforeTheDeadline);
     EXPECT_EQ(result.message, "rank 2 was killed by signal 9 (Killed)");
     EXPECT_EQ(result.exit_code, 1);
     ASSERT_EQ(result.ranks.size(), 4U);
@@ -116,7 +119,7 @@ TEST_F(Launch, GraceThenTermThenKill) {
     EXPECT_EQ(result.ranks[0].signal, SIGKILL);  // was deaf
     EXPECT_EQ(result.ranks[2].signal, SIGTERM);
     EXPECT_GT(took, std::chrono::milliseconds(3500));  // grace 1.5 s, then 2 s
-    EXPECT_LT(took, std::chrono::milliseconds(15'000));
+    EXPECT_LT(took, kLongBeforeTheDeadline);
 }
 
 TEST_F(Launch, NothingOfTheGroupStays) {
@@ -154,7 +157,7 @@ TEST_F(Launch, DestructionEndsTheRanks) {
         pgid = ranks.pids().at(0);
     }
     EXPECT_FALSE(group_exists(pgid));
-    EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
+    EXPECT_LT(Clock::now() - start, kLongBeforeTheDeadline);
 }
 
 TEST_F(Launch, LateRankIsNamed) {
@@ -168,7 +171,7 @@ TEST_F(Launch, RankThatLeavesEarlyIsNamed) {
     const LaunchResult result = RankProcesses(self_launch(3, "leaves_early")).wait();
     EXPECT_THAT(result.message, HasSubstr("rank 1 aborted: its process has ended"));
     EXPECT_EQ(result.ranks[1].exit_code, 0);
-    EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
+    EXPECT_LT(Clock::now() - start, kLongBeforeTheDeadline);
 }
 
 TEST_F(Launch, ARankIsTakenOnce) {

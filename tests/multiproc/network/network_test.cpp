@@ -8,6 +8,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <thread>
 
@@ -129,7 +130,7 @@ TEST_F(Network, AHostIsCutOffInTheMiddle) {
     hosts_->cut();
     const auto start = std::chrono::steady_clock::now();
     for (const pid_t pid : pids) EXPECT_EQ(exit_code_of(pid), 1);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(8));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));  // TCP's own: minutes
     for (const int rank : {0, 1}) {
         EXPECT_THAT(told(rank), HasSubstr("not there after 2 s"));
         EXPECT_THAT(told(rank), AnyOf(HasSubstr("with rank 2"), HasSubstr("with rank 3")));

@@ -1,6 +1,7 @@
 #include "tests/multiproc/sync/bodies.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <thread>
 
 #include "common/comm/launch.h"

@@ -1,4 +1,6 @@
 // The sync with every part in its own process: what lands, and what a corrupted bucket does.
+#include <tuple>
+
 #include "tests/multiproc/sync/bodies.h"
 #include "tests/multiproc/sync/job.h"
 

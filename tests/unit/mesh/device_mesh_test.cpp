@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 
-#include <chrono>
 #include <numeric>
 
 #include "common/error.h"
@@ -124,8 +123,8 @@ TEST(DeviceMesh, AxisOfOneNeedsNoWorld) {
     EXPECT_EQ(mesh.groups_made(), 0);
 }
 
-TEST(DeviceMesh, SixteenThousandRanksAreCheap) {
-    const auto start = std::chrono::steady_clock::now();
+// How long it takes: mesh_bench.
+TEST(DeviceMesh, SixteenThousandRanks) {
     const DeviceMesh mesh = DeviceMesh::abstract({8, 16, 16, 8}, {"pp", "dp", "cp", "tp"}, 12345);
     std::size_t ranks = 0;
     for (const auto& name : mesh.names()) {
@@ -133,8 +132,6 @@ TEST(DeviceMesh, SixteenThousandRanksAreCheap) {
     }
     for (int rank = 0; rank < mesh.size(); ++rank) ASSERT_EQ(mesh.coordinates_of(rank)[3], rank % 8);
     EXPECT_EQ(ranks, 4u * 16384u);
-    const auto took = std::chrono::steady_clock::now() - start;
-    EXPECT_LT(std::chrono::duration_cast<std::chrono::milliseconds>(took).count(), 100);
 }
 
 }  // namespace

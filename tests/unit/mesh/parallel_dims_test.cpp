@@ -4,7 +4,6 @@
 
 #include <gmock/gmock.h>
 
-#include <chrono>
 #include <map>
 
 #include "common/comm/launch.h"
@@ -232,16 +231,14 @@ TEST(ParallelDims, TrainMeshWithItsFlattenedAxes) {
     EXPECT_THAT(mesh.slice({"dp_replicate", "dp_shard_cp"}).sizes(), ElementsAre(2, 4));
 }
 
-TEST(ParallelDims, SixteenThousandRanksAreCheap) {
-    const auto start = std::chrono::steady_clock::now();
+// How long it takes: mesh_bench.
+TEST(ParallelDims, SixteenThousandRanks) {
     const ParallelDims d = dims(4, 16, 4, 8, 8, 16, 8, 16384, 777);
     std::size_t ranks = 0;
     for (const auto& [axis, groups] : all_groups(d)) {
         for (const auto& group : groups) ranks += group.size();
     }
     EXPECT_EQ(ranks, 10u * 16384u);
-    const auto took = std::chrono::steady_clock::now() - start;
-    EXPECT_LT(std::chrono::duration_cast<std::chrono::milliseconds>(took).count(), 100);
 }
 
 }  // namespace

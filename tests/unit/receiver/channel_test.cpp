@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <future>
 #include <optional>

@@ -1,5 +1,4 @@
 // Versions pulled with strides and casts out of several regions, and plans of very many transfers.
-#include <chrono>
 #include <random>
 
 #include "common/tensor/dtype.h"
@@ -85,9 +84,7 @@ TEST(LargePlan, AHundredThousandTransfersAreAttachedAndLoaded) {
     }
     for (const Transfer& t : plan.transfers) all.push_back(ops::checksum({arena.data() + t.from, kPiece}));
     const auto engine = connect_receiver(receiver.address(), soon());
-    const auto start = std::chrono::steady_clock::now();
     engine->attach({{arena.span(), arena.fd()}}, plan, soon());
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(4));
     engine->begin(1, soon());
     const std::size_t each = kTransfers / kBuckets;
     for (std::size_t b = 0; b < kBuckets; ++b)

@@ -2,6 +2,7 @@
 // transport and sync.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <mutex>
