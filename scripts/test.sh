@@ -40,6 +40,7 @@ if ! unshare --net true 2>/dev/null; then
     left_out+=(netns)
     not_run+=("tests between hosts (label netns): no right to make network namespaces; run as root, in a container with --privileged")
 fi
+command -v clang-format-14 >/dev/null || not_run+=("lint.format: it speaks for clang-format 14, which is not here")
 labels=$(IFS='|' && echo "${left_out[*]}")
 ctest --test-dir "build/$build" --output-on-failure -j "$cores" ${labels:+-LE "$labels"}
 
