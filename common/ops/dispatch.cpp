@@ -1,5 +1,7 @@
 // The public functions: checks that hold on every device, then the backend of the stream's device. The
 // emulated GPU runs the CPU's functions, later, on the memory behind its addresses.
+#include <tuple>
+
 #include "common/device/devices.h"
 #include "common/device/emulated.h"
 #include "common/ops/backends.h"

@@ -1,5 +1,6 @@
 #include "common/tensor/paged_tensor.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/device/devices.h"

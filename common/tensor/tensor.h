@@ -2,6 +2,7 @@
 // are cheap and alias the same elements; the memory goes back to its pool with the last of them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>

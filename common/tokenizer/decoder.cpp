@@ -135,7 +135,7 @@ class Sequence : public TokenDecoder {
 
 std::unique_ptr<TokenDecoder> make_decoder(const JsonField& field, int depth) {
     if (depth > kDeepestSequence) field.fail("sequences are nested too deep");
-    const std::string& type = field.at("type").text();
+    const std::string type = field.at("type").text();
     if (type == "ByteLevel") return std::make_unique<ByteLevel>();
     if (type == "Metaspace") return std::make_unique<Metaspace>(read_metaspace(field));
     if (type == "ByteFallback") return std::make_unique<ByteFallback>();

@@ -152,7 +152,7 @@ class Sequence : public Normalizer {
 
 std::unique_ptr<Normalizer> make_normalizer(const JsonField& field, int depth) {
     if (depth > kDeepestSequence) field.fail("sequences are nested too deep");
-    const std::string& type = field.at("type").text();
+    const std::string type = field.at("type").text();
     if (type == "NFC") return std::make_unique<Unicode>("nfc", UNORM2_COMPOSE);
     if (type == "NFD") return std::make_unique<Unicode>("nfc", UNORM2_DECOMPOSE);
     if (type == "NFKC") return std::make_unique<Unicode>("nfkc", UNORM2_COMPOSE);

@@ -27,7 +27,7 @@ PostProcessor::PostProcessor(const JsonField& field) {
 
 void PostProcessor::add(const JsonField& field, int depth) {
     if (depth > kDeepestSequence) field.fail("sequences are nested too deep");
-    const std::string& type = field.at("type").text();
+    const std::string type = field.at("type").text();
     if (type == "ByteLevel") return;  // concerns offsets only
     if (type == "TemplateProcessing") {
         templates_.push_back(read_template(field));

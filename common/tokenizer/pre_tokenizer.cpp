@@ -163,7 +163,7 @@ MetaspaceOptions read_metaspace(const JsonField& field) {
     options.split = field.flag("split", true);
     const auto scheme = field.find("prepend_scheme");
     if (scheme) {
-        const std::string& name = scheme->text();
+        const std::string name = scheme->text();
         if (name == "first") {
             options.prepend = Prepend::first;
         } else if (name == "never") {
@@ -181,7 +181,7 @@ MetaspaceOptions read_metaspace(const JsonField& field) {
 
 std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonField& field, int depth) {
     if (depth > kDeepestSequence) field.fail("sequences are nested too deep");
-    const std::string& type = field.at("type").text();
+    const std::string type = field.at("type").text();
     if (type == "ByteLevel") {
         return std::make_unique<ByteLevel>(field.flag("add_prefix_space", true),
                                            field.flag("use_regex", true));

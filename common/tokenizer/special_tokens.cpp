@@ -16,7 +16,7 @@ void read_roles(const JsonField& config, SpecialTokens& special) {
     for (const char* role : kRoles) {
         const auto field = config.find(role);
         if (!field) continue;
-        const std::string& content = field->value().is_object() ? field->at("content").text() : field->text();
+        const std::string content = field->value().is_object() ? field->at("content").text() : field->text();
         special.by_role.emplace(role, content);
     }
 }

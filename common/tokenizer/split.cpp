@@ -1,6 +1,7 @@
 #include "common/tokenizer/split.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/tokenizer/utf8.h"
 
@@ -90,7 +91,7 @@ void match_characters(std::string_view text, bool (*wanted)(char32_t), std::vect
 }
 
 Behavior read_behavior(const JsonField& field) {
-    const std::string& name = field.text();
+    const std::string name = field.text();
     if (name == "Removed") return Behavior::removed;
     if (name == "Isolated") return Behavior::isolated;
     if (name == "MergedWithPrevious") return Behavior::merged_previous;

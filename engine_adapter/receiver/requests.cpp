@@ -1,5 +1,6 @@
 #include "engine_adapter/receiver/requests.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/device/shared_arena.h"

@@ -1,5 +1,6 @@
 #include "sync/session/state.h"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 

@@ -1,5 +1,6 @@
 #include "trainer/offload/flat_state.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/ops/elementwise.h"

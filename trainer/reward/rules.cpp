@@ -1,5 +1,6 @@
 #include "trainer/reward/rules.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 

@@ -3,6 +3,7 @@
 #include <gloo/common/error.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace tandem::comm::gloo {

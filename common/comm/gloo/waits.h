@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "common/deadline.h"
 #include "common/device/device.h"

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <new>
 
 #include "common/comm/ipc/futex.h"

@@ -1,6 +1,7 @@
 // value | filter. Those that chat templates use, as jinja2 and (tojson) transformers define them.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,5 @@
 #include <charconv>
+#include <cstdlib>
 
 #include "common/error.h"
 #include "common/tokenizer/jinja/builtins.h"

@@ -1,5 +1,6 @@
 #include "engine_adapter/transport/nccl/wire.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "engine_adapter/transport/shm/channel.h"

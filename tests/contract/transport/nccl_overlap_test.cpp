@@ -3,6 +3,7 @@
 // the test holds up.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstring>
 #include <future>
 

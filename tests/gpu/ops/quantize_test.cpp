@@ -1,4 +1,5 @@
 // Quantised boxes of a weight: scales, bytes and digests are the CPU's.
+#include <array>
 #include <limits>
 
 #include "common/ops/quantize.h"

@@ -1,6 +1,8 @@
 // Figures of a run: rollout statistics, pass@k, model FLOPs.
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "common/comm/launch.h"
 #include "common/error.h"
 #include "common/model/parameters.h"

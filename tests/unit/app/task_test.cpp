@@ -2,6 +2,7 @@
 // them.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <set>
 
 #include "common/error.h"

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <thread>
+#include <vector>
 
 #include "common/comm/store.h"
 #include "common/error.h"

@@ -1,6 +1,7 @@
 // The configuration schema: what it reads, and what it says about what it refuses.
 #include <gmock/gmock.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "common/config.h"

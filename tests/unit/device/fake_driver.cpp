@@ -1,6 +1,7 @@
 #include "tests/unit/device/fake_driver.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "tests/unit/device/fake_rules.h"
 

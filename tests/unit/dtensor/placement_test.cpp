@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "common/dtensor/layout.h"
 #include "common/error.h"
 #include "tests/unit/dtensor/oracle.h"

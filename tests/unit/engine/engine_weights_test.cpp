@@ -1,5 +1,6 @@
 // What an engine's weights are made of and when they change: in place or its own, one whole version a sample,
 // given back and brought again.
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <vector>
 
 #include "common/error.h"
 #include "common/http/server.h"

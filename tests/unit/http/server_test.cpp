@@ -7,6 +7,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <vector>
 
 #include "common/error.h"
 #include "tests/unit/http/raw_connection.h"

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <numeric>
+#include <tuple>
 
 #include "common/ops/attention.h"
 #include "tests/unit/ops/oracle.h"

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "tests/gpu/ops/rig.h"

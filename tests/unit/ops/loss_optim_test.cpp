@@ -1,6 +1,7 @@
 // Token log-probabilities and AdamW against fp64.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <optional>
+#include <tuple>
 
 #include "common/error.h"
 #include "trainer/reward/number.h"

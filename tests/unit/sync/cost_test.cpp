@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <vector>
 
 #include "common/error.h"
 #include "sync/cost/predict.h"

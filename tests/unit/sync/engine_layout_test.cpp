@@ -15,10 +15,10 @@ using engine::TensorInfo;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const TensorInfo& named(const std::vector<TensorInfo>& tensors, const std::string& name) {
+const TensorInfo& named(const std::vector<TensorInfo>& tensors, std::string_view name) {
     for (const TensorInfo& tensor : tensors)
         if (tensor.name == name) return tensor;
-    throw InvalidArgument("no tensor " + name);
+    throw InvalidArgument("no tensor " + std::string(name));
 }
 
 constexpr const char* kLayer = "model.layers.0.";

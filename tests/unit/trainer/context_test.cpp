@@ -2,6 +2,7 @@
 // rows that come from every rank, with sequences that straddle rank borders and lengths that do not divide.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <mutex>
 #include <random>

@@ -1,5 +1,7 @@
 // Hybrid sharding over every choice of axes gives the gradient of one rank, and the same bits twice; bad
 // choices are refused.
+#include <memory>
+
 #include "common/error.h"
 #include "hsdp_cases.h"
 
