@@ -1,23 +1,74 @@
 #!/usr/bin/env bash
 # Collects the libraries that Tandem builds with as .deb files, for a machine with a GPU and no network (gpu_check.sh).
-# Debian 12 only; about 40 MB. The compiler, CMake, Ninja and the CUDA toolkit must be on that machine.
+# Debian 12 only; about 45 MB. The compiler, CMake, Ninja and the CUDA toolkit must be on that machine.
 #   scripts/gpu_deps.sh FOLDER        then, over there: TANDEM_DEPS=FOLDER scripts/gpu_check.sh
+#   scripts/gpu_deps.sh --prove FOLDER [PROGRAM…]
+#
+# The first ends with the second: the proof that the package is whole. What a program or a carried library needs at run
+# time must be in FOLDER (.deb files, or an unpacked prefix) or be what any machine with g++ has; all else is named, with
+# who needs it. Without PROGRAM: those of build/gpu/bin and build/cuda/bin, as far as they are built, and what CMake
+# links. Exit code 0: whole, 1: not, 2: bad usage.
 set -euo pipefail
+export LC_ALL=C
+here=$(cd "$(dirname "$0")" && pwd)
+limit_mib=50 # with the sources less than the 64 MiB that a borrowed machine takes
 
 case "${1:-}" in
 -h | --help | "")
-    sed -n '2,4s/^# \{0,1\}//p' "$0"
+    sed -n '2,10s/^# \{0,1\}//p' "$0"
     [ -n "${1:-}" ] && exit 0 || exit 2
     ;;
 esac
+
+# Of the C and C++ run-time libraries, which come with the compiler.
+on_every_machine='^(lib(c|m|dl|rt|pthread)\.so\.[0-9]+|ld-linux-x86-64\.so\.2|lib(stdc\+\+|gcc_s|gomp)\.so\.[0-9]+)$'
+prove() { # FOLDER [PROGRAM…]
+    local prefix=$1 file name missing=0
+    shift
+    if ls "$prefix"/*.deb >/dev/null 2>&1; then
+        unpacked=$(mktemp -d)
+        trap 'rm -rf "$unpacked"' EXIT
+        for file in "$prefix"/*.deb; do dpkg-deb -x "$file" "$unpacked"; done
+        prefix=$unpacked
+    fi
+    local -A carried=()
+    while read -r file; do
+        [ -e "$file" ] && carried[${file##*/}]=1 # not a link to what was left behind
+    done < <(find "$prefix" -name '*.so' -o -name '*.so.*' -o -name '*.a')
+    if [ $# -eq 0 ]; then
+        for file in "$here"/../build/{gpu,cuda}/bin/*; do [ -f "$file" ] && set -- "$@" "$file"; done
+        # By the names that the linker asks for: those that CMake looks for, and those that it finds as packages.
+        for name in $(grep -ohE 'find_library\([A-Z0-9_]+ +[a-z0-9-]+' "$here/cmake/TandemDependencies.cmake" | sed 's/.* //') \
+            fmt spdlog icuuc gtest gmock benchmark; do
+            [ -n "${carried[lib$name.so]:-}${carried[lib$name.a]:-}" ] && continue
+            echo "scripts/gpu_deps.sh: lib$name.so: linked by CMake, and not in the package" >&2
+            missing=1
+        done
+    fi
+    local programs=$#
+    while read -r file; do set -- "$@" "$file"; done < <(find "$prefix" -type f -name '*.so*')
+    for file in "$@"; do
+        for name in $(readelf -d "$file" 2>/dev/null | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
+            [ -n "${carried[$name]:-}" ] || [[ "$name" =~ $on_every_machine ]] && continue
+            echo "scripts/gpu_deps.sh: $name: needed by ${file##*/}, and neither in the package nor on every machine with g++" >&2
+            missing=1
+        done
+    done
+    [ $missing -eq 0 ] && echo "whole: what $programs programs and $(($# - programs)) carried libraries need is there"
+    return $missing
+}
+if [ "$1" = --prove ]; then
+    [ $# -ge 2 ] && [ -d "$2" ] || { echo "scripts/gpu_deps.sh: --prove needs a folder" >&2 && exit 2; }
+    shift
+    prove "$@"
+    exit
+fi
 folder=$1
-here=$(cd "$(dirname "$0")" && pwd)
-limit_mib=64
 
 # The packages of install.sh, less the programs.
 roots=$(sed -n '/^needed=/,/^\[/p' "$here/install.sh" | grep -oE '[a-z0-9.+-]+:/usr/include' | cut -d: -f1)
 # What every machine with a compiler has. (No pipe may end in grep -q: apt-cache would be cut off.)
-base='^(libc6|libc-|libc[0-9]|linux-|gcc|g\+\+|cpp|lib(gcc|stdc|asan|tsan|ubsan|lsan|itm|atomic|quadmath|gomp|cc1)|libcrypt|libnsl|libtirpc|libnss|libcom|libkeyutils|libk(rb)?5|libgssapi|libkrb|perl|python|debconf|cdebconf|dpkg|tar|passwd|adduser|lib(pam|audit|semanage|sepol|selinux|slang|newt|debian|textwrap|tinfo|readline|db5|acl|attr|bz2|lzma|md|zstd|cap|gdbm|gpm|mount)|zlib|install-info|readline|icu-devtools|rpcsvc|ocl-icd|catch2|login|libmount)'
+base='^(libc6|libc-|libc[0-9]|linux-|gcc|g\+\+|cpp|lib(gcc|stdc|asan|tsan|ubsan|lsan|itm|atomic|quadmath|gomp|cc1)|libcrypt|libnsl|libtirpc|libnss|libcom|libkeyutils|libk(rb)?5|libgssapi|libkrb|perl|python|debconf|cdebconf|dpkg|tar|passwd|adduser|lib(pam|audit|semanage|sepol|selinux|slang|newt|debian|textwrap|tinfo|readline|db5|acl|attr|bz2|lzma|md|zstd|cap|gdbm|gpm|mount)|zlib|install-info|readline|icu-devtools|rpcsvc|ocl-icd-(opencl-)?dev|opencl-(c|clhpp)-headers|catch2|login|libmount)'
 closure=$(apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces \
     --no-enhances $roots | grep -E '^[a-z0-9]' | sort -u | grep -vE "$base")
 wanted=$(printf '%s\n' $roots $closure | sort -u)
@@ -34,3 +85,4 @@ if [ "$mib" -gt "$limit_mib" ]; then
     find "$folder" -name '*.deb' -size +2M -printf '%s %f\n' | sort -rn | head -5 >&2
     exit 1
 fi
+prove "$folder"
