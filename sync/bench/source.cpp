@@ -1,8 +1,10 @@
 #include "sync/bench/source.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <thread>
 
 namespace tandem::sync {
 namespace {
@@ -35,14 +37,16 @@ void put(const Tensor& tensor, std::int64_t index, std::uint64_t bits) {
     }
 }
 
-// Other values: one bit of each mantissa turned.
-void turn_all(const Tensor& tensor) {
-    const std::uint32_t bit = tensor.dtype() == DType::bfloat16 ? 0x00100010u : 0x00100000u;
-    auto* word = reinterpret_cast<std::uint32_t*>(tensor.raw());
-    const std::size_t words = tensor.bytes() / sizeof(*word);
+// Other values for the elements from `begin`, an even number: one bit of each mantissa turned.
+void turn_all(const Tensor& tensor, std::int64_t begin, std::int64_t end) {
+    const bool narrow = tensor.dtype() == DType::bfloat16;
+    const std::uint32_t bit = narrow ? 0x00100010u : 0x00100000u;
+    const std::size_t width = dtype_size(tensor.dtype());
+    auto* word = reinterpret_cast<std::uint32_t*>(tensor.raw() + static_cast<std::size_t>(begin) * width);
+    const std::size_t words = static_cast<std::size_t>(end - begin) * width / sizeof(*word);
     for (std::size_t i = 0; i < words; ++i) word[i] ^= bit;
-    if (tensor.bytes() % sizeof(*word) != 0)  // the last of an odd number of bfloat16
-        reinterpret_cast<bfloat16*>(tensor.raw())[tensor.numel() - 1].bits ^= 0x10;
+    if (narrow && (end - begin) % 2 != 0)  // the last of an odd number
+        reinterpret_cast<bfloat16*>(tensor.raw())[end - 1].bits ^= 0x10;
 }
 void turn(const Tensor& tensor, std::int64_t index) {
     if (tensor.dtype() == DType::bfloat16) {
@@ -53,11 +57,37 @@ void turn(const Tensor& tensor, std::int64_t index) {
     }
 }
 
+constexpr std::int64_t kBlock = 1 << 20;  // elements that one thread makes at a time
+
 }  // namespace
+
+template <typename Work>
+void SyntheticSource::each_block(const Work& work) {
+    struct Block {
+        std::size_t tensor;
+        std::int64_t begin;
+    };
+    std::vector<Block> blocks;
+    for (std::size_t t = 0; t < host_.size(); ++t) {
+        for (std::int64_t at = 0; at < host_[t].numel(); at += kBlock) blocks.push_back({t, at});
+    }
+    std::atomic<std::size_t> next{0};
+    const auto run = [&] {
+        for (std::size_t b = next++; b < blocks.size(); b = next++) {
+            const auto [t, begin] = blocks[b];
+            work(host_[t], begin, std::min(begin + kBlock, host_[t].numel()),
+                 seeds_[t] ^ static_cast<std::uint64_t>(begin) * 0xd6e8feb86659fd93ull);
+        }
+    };
+    std::vector<std::jthread> others;
+    for (std::size_t i = 1; i < std::min(threads_, blocks.size()); ++i) others.emplace_back(run);
+    run();
+}
 
 SyntheticSource::SyntheticSource(const std::vector<engine::TensorInfo>& tensors, const DeviceMesh& mesh,
                                  DType dtype, bool shard_all, Device device)
-    : device_(device) {
+    : device_(device),
+      threads_(std::max(1u, std::thread::hardware_concurrency() / static_cast<unsigned>(mesh.size()))) {
     Placements placements{Shard(0)};
     for (int axis = 1; axis < mesh.ndim(); ++axis) placements.push_back(shard_all ? Shard(0) : Replicate());
     for (const engine::TensorInfo& info : tensors) {
@@ -69,9 +99,11 @@ SyntheticSource::SyntheticSource(const std::vector<engine::TensorInfo>& tensors,
         tensors_.push_back({info.name, DTensor::from_local(local, mesh, placements, info.shape)});
         const std::int64_t first_row = layout.offsets.empty() ? 0 : layout.offsets.front();
         seeds_.push_back(tensors_.size() * 0x9e3779b97f4a7c15ull + static_cast<std::uint64_t>(first_row));
-        Random random(seeds_.back());
-        for (std::int64_t i = 0; i < local.numel(); ++i) put(local, i, random.next());
     }
+    each_block([](const Tensor& tensor, std::int64_t begin, std::int64_t end, std::uint64_t seed) {
+        Random random(seed);
+        for (std::int64_t i = begin; i < end; ++i) put(tensor, i, random.next());
+    });
     if (device.type == DeviceType::cuda) put_on_gpu();
 }
 
@@ -101,18 +133,14 @@ void SyntheticSource::upload() {
 void SyntheticSource::change(double part) {
     ++step_;
     if (part <= 0) return;
-    if (part >= 1) {
-        for (const Tensor& host : host_) turn_all(host);
-        return upload();
-    }
-    const double scale = 1 / std::log1p(-part);
-    for (std::size_t t = 0; t < tensors_.size(); ++t) {
-        const Tensor& local = host_[t];
-        Random random(seeds_[t] ^ (step_ * 0xbf58476d1ce4e5b9u));
+    const double scale = part >= 1 ? 0 : 1 / std::log1p(-part);
+    each_block([&](const Tensor& tensor, std::int64_t begin, std::int64_t end, std::uint64_t seed) {
+        if (part >= 1) return turn_all(tensor, begin, end);
+        Random random(seed ^ (step_ * 0xbf58476d1ce4e5b9u));
         // The distance to the next change is geometric: each element changes with the same chance.
         const auto gap = [&] { return static_cast<std::int64_t>(std::log(random.unit()) * scale); };
-        for (std::int64_t i = gap(); i < local.numel(); i += 1 + gap()) turn(local, i);
-    }
+        for (std::int64_t i = begin + gap(); i < end; i += 1 + gap()) turn(tensor, i);
+    });
     upload();
 }
 

@@ -28,10 +28,15 @@ class SyntheticSource final : public WeightSource {
     Event ready() const override { return {}; }
 
   private:
+    // Calls work(tensor, begin, end, seed) for blocks of all tensors' elements, by this rank's share of the
+    // machine's cores. The seed depends on the block alone: values are the same however many threads work.
+    template <typename Work>
+    void each_block(const Work& work);
     void put_on_gpu();
     void upload();
 
     Device device_;
+    std::size_t threads_;
     std::vector<Tensor> host_;  // [tensor]: where values are made; on the CPU the weights themselves
     ExportArena arena_;
     std::optional<Stream> stream_;  // of the GPU

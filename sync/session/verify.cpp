@@ -73,16 +73,20 @@ class Expected {
     void add(const std::string& name, const Tensor& full) {
         for (const User& user : users_[name]) {
             const engine::TensorInfo& info = plan_.engine()[user.engine][user.tensor];
-            Partial& partial = partial_[user.engine << 32 | user.tensor];
-            if (!partial.tensor.defined())
-                partial.tensor = Tensor::empty(info.shape, info.dtype, "sync verify");
-            if (info.parts.empty()) {
-                cast_elements(full.raw(), full.dtype(), partial.tensor.raw(), info.dtype, full.numel());
-            } else {
-                place_part(full, info.parts[user.part], info.dtype, partial.tensor.raw());
+            Tensor whole = full;  // where the engine holds just that
+            if (!info.parts.empty() || info.dtype != full.dtype()) {
+                Partial& partial = partial_[user.engine << 32 | user.tensor];
+                if (!partial.tensor.defined())
+                    partial.tensor = Tensor::empty(info.shape, info.dtype, "sync verify");
+                if (info.parts.empty()) {
+                    cast_elements(full.raw(), full.dtype(), partial.tensor.raw(), info.dtype, full.numel());
+                } else {
+                    place_part(full, info.parts[user.part], info.dtype, partial.tensor.raw());
+                }
+                if (++partial.parts < info.parts.size()) continue;
+                whole = partial.tensor;
             }
-            if (++partial.parts < info.parts.size()) continue;
-            const bool same = held_[user.engine][user.tensor] == ops::checksum(partial.tensor.span());
+            const bool same = held_[user.engine][user.tensor] == ops::checksum(whole.span());
             if (!same && first_mismatch_.empty()) first_mismatch_ = info.name;
             partial_.erase(user.engine << 32 | user.tensor);
         }
