@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <string>
@@ -25,18 +26,28 @@ void find(void* library, const char* name, F& function) {
     if (function == nullptr) throw CudaError("cuBLASLt", "no entry point", name);
 }
 
-CublasLt open() {
-    void* library = nullptr;
+// The file that TANDEM_CUBLASLT names and no other, or what the loader finds, or the toolkit's usual place.
+void* load() {
+    const char* named = std::getenv("TANDEM_CUBLASLT");
+    if (named != nullptr && *named != '\0') {
+        void* library = dlopen(named, RTLD_NOW | RTLD_LOCAL);
+        if (library == nullptr)
+            throw CudaError("cuBLASLt", "not found", fmt::format("TANDEM_CUBLASLT names it: {}", dlerror()));
+        return library;
+    }
     std::string reason;
     for (const char* name : kNames) {
-        library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-        if (library != nullptr) break;
+        if (void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;
         if (reason.empty()) reason = dlerror();
     }
-    if (library == nullptr) {
-        throw CudaError("cuBLASLt", "not found",
-                        reason + "; it comes with the CUDA toolkit: put its folder on LD_LIBRARY_PATH");
-    }
+    throw CudaError("cuBLASLt", "not found",
+                    reason +
+                        "; it comes with the CUDA toolkit: put its folder on LD_LIBRARY_PATH, or name the "
+                        "file in TANDEM_CUBLASLT");
+}
+
+CublasLt open() {
+    void* library = load();
     CublasLt t{};
     find(library, "cublasLtCreate", t.create);
     find(library, "cublasLtMatmul", t.matmul);
