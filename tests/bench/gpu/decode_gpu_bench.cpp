@@ -1,8 +1,8 @@
 // Decode of the embedded engine on the first GPU, with and without CUDA graphs: a step of the decoder, and a
 // step with its tokens sampled, at the shapes of SmolLM2-135M and Qwen3-4B in bfloat16, random weights.
 // Beside each the time that reading every weight once would take at the rate of a plain copy of the same run.
-//   decode_gpu_bench [--out FILE.json]
-// Without a GPU it says so and ends with 2.
+//   decode_gpu_bench [--small] [--out FILE.json]
+// Without a GPU it says so and ends with 2. --small: a rehearsal, also on the emulated GPU (gpu_bench.h).
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -27,6 +27,17 @@ constexpr std::int64_t kPageSize = 16;
 
 model::ModelConfig shapes(const std::string& name) {
     model::ModelConfig config;
+    if (name == "tiny") {
+        config.vocab_size = 512;
+        config.hidden_size = 64;
+        config.intermediate_size = 192;
+        config.num_hidden_layers = 2;
+        config.num_attention_heads = 4;
+        config.num_key_value_heads = 2;
+        config.head_dim = 16;
+        config.max_position_embeddings = 512;
+        return config;
+    }
     const bool small = name == "SmolLM2-135M";
     config.vocab_size = small ? 49152 : 151936;
     config.hidden_size = small ? 576 : 2560;
@@ -55,8 +66,8 @@ double seconds_of(Stream& stream, int runs, const std::function<void()>& body) {
 }
 
 // Bytes read a second by a copy on the device, which writes as many.
-double copy_rate(Stream& stream) {
-    const std::int64_t bytes = std::int64_t{1} << 30;
+double copy_rate(Stream& stream, bool small) {
+    const std::int64_t bytes = std::int64_t{1} << (small ? 20 : 30);
     const Tensor from = Tensor::zeros(stream, {bytes}, DType::uint8, "bench");
     const Tensor to = Tensor::zeros(stream, {bytes}, DType::uint8, "bench");
     return 2.0 * static_cast<double>(bytes) / seconds_of(stream, 7, [&] { copy(stream, from, to); });
@@ -142,14 +153,15 @@ json measure(const std::string& name, Stream& stream, double rate) {
     return rows;
 }
 
-json run(Device gpu, const DeviceInfo& info) {
-    Stream stream = Stream::make_compute(gpu);
-    const double rate = copy_rate(stream);
+json run(const GpuBench& on) {
+    Stream stream = Stream::make_compute(on.gpu);
+    const double rate = copy_rate(stream, on.small);
     json result = {
-        {"gpu", info.name}, {"capability", info.capability}, {"copy_bytes_per_s", rate}, {"rows", {}}};
-    fmt::print("{}\n{:14} {:>6} {:>7} {:>11} {:>11} {:>11} {:>14}\n", info.name, "shapes", "batch", "graphs",
-               "decode ms", "+ sample", "+ top-p", "weights once");
-    for (const char* name : {"SmolLM2-135M", "Qwen3-4B"}) {
+        {"gpu", on.info.name}, {"capability", on.info.capability}, {"copy_bytes_per_s", rate}, {"rows", {}}};
+    fmt::print("{}\n{:14} {:>6} {:>7} {:>11} {:>11} {:>11} {:>14}\n", on.info.name, "shapes", "batch",
+               "graphs", "decode ms", "+ sample", "+ top-p", "weights once");
+    const std::vector<std::string> models = {"SmolLM2-135M", "Qwen3-4B"};
+    for (const std::string& name : on.small ? std::vector<std::string>{"tiny"} : models) {
         for (json& row : measure(name, stream, rate)) {
             const auto ms = [&](const char* key) { return row[key].get<double>() * 1e3; };
             fmt::print("{:14} {:>6} {:>7} {:11.3f} {:11.3f} {:11.3f} {:14.3f}\n", name, row["batch"].dump(),

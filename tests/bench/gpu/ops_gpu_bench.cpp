@@ -1,8 +1,8 @@
 // The ops on the first GPU: what each memory-bound one reads and writes a second, beside the rate of a plain
 // copy on the device in the same run (the bar is 85% of it), and matrix products beside the best rate of a
 // large one.
-//   ops_gpu_bench [--out FILE.json]
-// Without a GPU it says so and ends with 2.
+//   ops_gpu_bench [--small] [--out FILE.json]
+// Without a GPU it says so and ends with 2. --small: a rehearsal, also on the emulated GPU (gpu_bench.h).
 //
 // Bytes are the fewest that the op must move: each input read once, each output written once. All tensors of
 // an op together are several times the L2. A time is the median of seven runs of some 20 ms of calls back to
@@ -27,8 +27,16 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kTokens = 16384, kHidden = 4096, kVocab = 151936, kHeads = 32, kHeadDim = 128;
+constexpr std::int64_t kHeadDim = 128;
 constexpr double kBar = 0.85;
+
+struct Sizes {
+    std::int64_t tokens = 16384, hidden = 4096, vocab = 151936, rows = 1024, context = 4096;
+    std::int64_t elements = 1 << 28, side = 32768;  // of what is flat, of a square weight
+    std::int64_t part = 1;                          // of each side of a product
+    std::int64_t heads() const { return hidden / kHeadDim; }
+};
+constexpr Sizes kSmall{256, 1024, 4096, 16, 64, 1 << 22, 512, 32};
 
 struct Row {
     std::string name;
@@ -46,8 +54,9 @@ struct Row {
 
 class Bench {
   public:
-    explicit Bench(Device device) : stream_(Stream::make_compute(device)) {}
+    Bench(Device device, const Sizes& sizes) : stream_(Stream::make_compute(device)), sizes_(sizes) {}
 
+    const Sizes& sizes() const { return sizes_; }
     Stream& stream() { return stream_; }
     Tensor random(Shape shape, DType dtype) {
         std::mt19937 engine(static_cast<unsigned>(++seed_));
@@ -84,7 +93,8 @@ class Bench {
     }
     const std::vector<Row>& rows() const { return rows_; }
     void add_copy() {
-        const Tensor from = random({1 << 28}, DType::float32), to = zeros({1 << 28}, DType::float32);
+        const Tensor from = random({sizes_.elements}, DType::float32);
+        const Tensor to = zeros(from.shape(), DType::float32);
         add("copy", 2.0 * static_cast<double>(from.bytes()), 0, [&] {
             copy(stream_, from.span(), to.span());
         }).barred = false;
@@ -99,6 +109,7 @@ class Bench {
         return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / calls;
     }
     Stream stream_;
+    const Sizes sizes_;
     std::vector<Row> rows_;
     int seed_ = 0;
 };
@@ -111,19 +122,21 @@ double bytes_of(std::initializer_list<Tensor> tensors) {
 
 void rows_of_tokens(Bench& bench) {
     Stream& s = bench.stream();
+    const Sizes& n = bench.sizes();
     const DType b = DType::bfloat16, f = DType::float32;
-    const Tensor x = bench.random({kTokens, kHidden}, b), y = bench.random({kTokens, kHidden}, b);
-    const Tensor z = bench.random({kTokens, kHidden}, b), weight = bench.random({kHidden}, b);
-    const Tensor wide = bench.random({kTokens, kHidden}, f);
-    Tensor rstd = bench.zeros({kTokens}, f), dweight = bench.zeros({kHidden}, f),
-           out = bench.zeros({kTokens, kHidden}, b);
-    Tensor out2 = bench.zeros({kTokens, kHidden}, b);
+    const Tensor x = bench.random({n.tokens, n.hidden}, b), y = bench.random({n.tokens, n.hidden}, b);
+    const Tensor z = bench.random({n.tokens, n.hidden}, b), weight = bench.random({n.hidden}, b);
+    const Tensor wide = bench.random({n.tokens, n.hidden}, f);
+    Tensor rstd = bench.zeros({n.tokens}, f), dweight = bench.zeros({n.hidden}, f),
+           out = bench.zeros({n.tokens, n.hidden}, b);
+    Tensor out2 = bench.zeros({n.tokens, n.hidden}, b);
     bench.add("cast float32 to bfloat16", bytes_of({wide, out}), 0, [&] { ops::cast(s, wide, out); });
     bench.add("add bfloat16", bytes_of({out, x, out}), 0, [&] { ops::add(s, out, x); });
     bench.add("rms_norm", bytes_of({x, out}), 0, [&] { ops::rms_norm(s, x, weight, 1e-6f, out, rstd); });
     bench.add("rms_norm_backward", bytes_of({x, y, out}), 0,
               [&] { ops::rms_norm_backward(s, y, x, weight, rstd, out, dweight); });
-    const Tensor heads = x.reshape({kTokens, kHeads, kHeadDim}), head_weight = bench.random({kHeadDim}, b);
+    const Tensor heads = x.reshape({n.tokens, n.heads(), kHeadDim}),
+                 head_weight = bench.random({kHeadDim}, b);
     bench.add("rms_norm of heads", bytes_of({x, out}), 0,
               [&] { ops::rms_norm(s, heads, head_weight, 1e-6f, out.reshape(heads.shape()), {}); });
     bench.add("swiglu", bytes_of({x, y, out}), 0, [&] { ops::swiglu(s, x, y, out); });
@@ -133,13 +146,14 @@ void rows_of_tokens(Bench& bench) {
     for (int i = 0; i < kHeadDim / 2; ++i)
         frequencies.push_back(std::pow(1e6f, -static_cast<float>(i) / 64.0f));
     const ops::RopeTable table(frequencies);
-    std::vector<std::int32_t> positions(kTokens), ids(kTokens);
+    std::vector<std::int32_t> positions(static_cast<std::size_t>(n.tokens)), ids(positions.size());
     for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<std::int32_t>(i % 4096);
     bench.add("rope", bytes_of({x, x}), 0, [&] { ops::rope(s, heads, positions, table); });
-    const Tensor bias = bench.zeros({kHidden}, f);
+    const Tensor bias = bench.zeros({n.hidden}, f);
     bench.add("linear_backward_bias", bytes_of({x}), 0, [&] { ops::linear_backward_bias(s, x, bias); });
-    const Tensor embeddings = bench.random({kVocab, kHidden}, b);
-    for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * 7919 % kVocab);
+    const Tensor embeddings = bench.random({n.vocab, n.hidden}, b);
+    for (std::size_t i = 0; i < ids.size(); ++i)
+        ids[i] = static_cast<std::int32_t>(i * 7919 % static_cast<std::size_t>(n.vocab));
     bench.add("embedding", bytes_of({out, out}), 0, [&] { ops::embedding(s, embeddings, ids, out); });
 }
 
@@ -147,7 +161,8 @@ void rows_of_tokens(Bench& bench) {
 // over it: see common/ops/README.md.
 void weights(Bench& bench) {
     Stream& s = bench.stream();
-    const std::int64_t side = 32768;
+    const Sizes& n = bench.sizes();
+    const std::int64_t side = n.side;
     const Tensor weight = bench.random({side, side}, DType::bfloat16);
     const ops::ScaleGrid grid{ops::Quantization::fp8_block, side, side};
     const ops::WeightBox box{weight.raw(), static_cast<std::size_t>(side) * 2, DType::bfloat16, 0, 0, side,
@@ -161,7 +176,7 @@ void weights(Bench& bench) {
               [&] { ops::quantize(s, box, grid, scales, eight.span()); });
 
     // Two versions take turns: one element of a hundred differs, once the first has been overwritten.
-    const std::int64_t count = 1 << 28;
+    const std::int64_t count = n.elements;
     const Tensor first = bench.random({count}, DType::bfloat16),
                  second = bench.random({count}, DType::bfloat16);
     copy(s, first.span(), second.span());
@@ -201,10 +216,11 @@ void weights(Bench& bench) {
 
 void losses_and_optimizer(Bench& bench) {
     Stream& s = bench.stream();
-    const std::int64_t rows = 1024;
-    const Tensor logits = bench.random({rows, kVocab}, DType::float32);
-    std::vector<std::int32_t> targets(rows, 5);
-    std::vector<float> logprobs(rows), lse(rows), entropies(rows);
+    const Sizes& n = bench.sizes();
+    const std::int64_t rows = n.rows;
+    const Tensor logits = bench.random({rows, n.vocab}, DType::float32);
+    std::vector<std::int32_t> targets(static_cast<std::size_t>(rows), 5);
+    std::vector<float> logprobs(targets.size()), lse(targets.size()), entropies(targets.size());
     bench.add("token_logprobs", bytes_of({logits}), 0,
               [&] { ops::token_logprobs(s, logits, targets, 1.0f, logprobs, lse, entropies); });
     for (const auto& [name, how] : {std::pair<const char*, ops::Sampling>{"greedy", {.temperature = 0.0f}},
@@ -216,7 +232,7 @@ void losses_and_optimizer(Bench& bench) {
             std::vector<std::int32_t> tokens(all.size());
             bench
                 .add(fmt::format("sample_tokens {}, {} rows", name, samples),
-                     static_cast<double>(samples * kVocab) * 4.0, 0,
+                     static_cast<double>(samples * n.vocab) * 4.0, 0,
                      [&] { ops::sample_tokens(s, logits, all, tokens, {}); })
                 .barred = samples > 1;  // one row is one block
             s.synchronize();
@@ -225,7 +241,7 @@ void losses_and_optimizer(Bench& bench) {
     s.synchronize();
     bench.add("token_logprobs_backward", bytes_of({logits, logits}), 0,
               [&] { ops::token_logprobs_backward(s, logits, targets, 1.0f, lse, logprobs); });
-    const std::int64_t count = 1 << 28;
+    const std::int64_t count = n.elements;
     const Tensor p = bench.random({count}, DType::float32), g = bench.random({count}, DType::float32);
     const Tensor m = bench.zeros({count}, DType::float32), v = bench.zeros({count}, DType::float32);
     bench.add("adamw", bytes_of({p, g, m, v, p, m, v}), 0, [&] { ops::adamw(s, p, g, m, v, {}); });
@@ -276,8 +292,9 @@ void losses_and_optimizer(Bench& bench) {
 
 void decode(Bench& bench) {
     Stream& s = bench.stream();
-    const std::int64_t batch = 64, length = 4096, page = 16, kv_heads = 8;
-    const Tensor q = bench.random({batch, kHeads, kHeadDim}, DType::bfloat16);
+    const Sizes& n = bench.sizes();
+    const std::int64_t batch = 64, length = n.context, page = 16, kv_heads = 8;
+    const Tensor q = bench.random({batch, n.heads(), kHeadDim}, DType::bfloat16);
     const Tensor k = bench.random({batch * length / page, page, kv_heads, kHeadDim}, DType::bfloat16);
     const Tensor v = bench.random(k.shape(), DType::bfloat16);
     const Tensor out = bench.zeros(q.shape(), DType::bfloat16);
@@ -287,14 +304,16 @@ void decode(Bench& bench) {
         tables.emplace_back();
         for (std::int64_t n = 0; n < length / page; ++n) tables.back().push_back(next++);
     }
-    const std::vector<std::int32_t> lengths(batch, length);
+    const std::vector<std::int32_t> lengths(batch, static_cast<std::int32_t>(length));
     bench.add("paged_attention_decode", bytes_of({k, v}), 0,
               [&] { ops::paged_attention_decode(s, q, k, v, tables, lengths, 0.09f, out); });
 }
 
 void products(Bench& bench) {
     Stream& s = bench.stream();
+    const std::int64_t part = bench.sizes().part;
     const auto product = [&](const char* name, std::int64_t m, std::int64_t n, std::int64_t k, DType dtype) {
+        for (std::int64_t* side : {&m, &n, &k}) *side = std::max<std::int64_t>(*side / part, 16);
         const Tensor x = bench.random({m, k}, dtype), weight = bench.random({n, k}, dtype),
                      y = bench.zeros({m, n}, dtype);
         bench.add(fmt::format("{} {}×{}×{}", name, m, n, k), bytes_of({x, weight, y}),
@@ -310,17 +329,18 @@ void products(Bench& bench) {
 
 void attention(Bench& bench) {
     Stream& s = bench.stream();
-    const std::int64_t length = 4096;
-    const Tensor q = bench.random({length, kHeads, kHeadDim}, DType::bfloat16);
+    const Sizes& n = bench.sizes();
+    const std::int64_t length = n.context;
+    const Tensor q = bench.random({length, n.heads(), kHeadDim}, DType::bfloat16);
     const Tensor k = bench.random({length, 8, kHeadDim}, DType::bfloat16),
                  v = bench.random(k.shape(), DType::bfloat16);
     const Tensor out = bench.zeros(q.shape(), DType::bfloat16),
-                 lse = bench.zeros({kHeads, length}, DType::float32);
+                 lse = bench.zeros({n.heads(), length}, DType::float32);
     const Tensor delta = bench.zeros(lse.shape(), DType::float32),
                  dq = bench.zeros(q.shape(), DType::float32);
     const Tensor dk = bench.zeros(k.shape(), DType::float32), dv = bench.zeros(k.shape(), DType::float32);
     const double flops =
-        2.0 * 2.0 * kHeads * kHeadDim * static_cast<double>(length) * static_cast<double>(length) / 2;
+        2.0 * 2.0 * n.heads() * kHeadDim * static_cast<double>(length) * static_cast<double>(length) / 2;
     const std::vector<ops::AttentionSegment> all = {{0, length, 0, length, true}};
     bench.add("attention_forward", 0, flops,
               [&] { ops::attention_forward(s, q, k, v, all, 0.09f, out, lse); });
@@ -329,8 +349,9 @@ void attention(Bench& bench) {
               [&] { ops::attention_backward(s, q, q, k, v, lse, delta, all, 0.09f, dq, dk, dv); });
 }
 
-json run(Device gpu, const DeviceInfo& info) {
-    Bench bench(gpu);
+json run(const GpuBench& on) {
+    const DeviceInfo& info = on.info;
+    Bench bench(on.gpu, on.small ? kSmall : Sizes{});
     bench.add_copy();
     rows_of_tokens(bench);
     losses_and_optimizer(bench);
