@@ -200,6 +200,7 @@ TEST(DecodeGraphs, TheirMemoryAndTheCachesGoAndComeBack) {
     pair.steps(3);
     EXPECT_GT(memory_stats("engine.steps").live_bytes, 0U);
     pair.gpu.decoder.release_graphs();
+    pair.plain.decoder.release_graphs();  // a reference on a GPU has tables there too
     EXPECT_EQ(memory_stats("engine.steps").live_bytes, 0U);
     pair.gpu.stream.synchronize();
     pair.gpu.cache.release();
@@ -218,6 +219,7 @@ TEST(DecodeGraphs, WithoutThem) {
     EXPECT_EQ(pair.graphs().replayed, 0U);
 }
 
+#if !defined(TANDEM_REAL_GPU)
 // A driver that spoils a recording, after all of it was kept: steps then run as they are, and give the same.
 TEST(DecodeGraphs, WhereTheyAreRefusedStepsRunPlain) {
     ::setenv("TANDEM_EMULATED_GRAPHS", "refused", 1);
@@ -230,6 +232,7 @@ TEST(DecodeGraphs, WhereTheyAreRefusedStepsRunPlain) {
     EXPECT_EQ(pair.graphs().recorded, 0U);
     EXPECT_EQ(pair.graphs().replayed, 0U);
 }
+#endif
 
 // What an op takes from the host would be replayed as it was.
 TEST(DecodeGraphs, OpsRefuseTheHostsTables) {
