@@ -29,7 +29,11 @@ endif()
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)
+# Debian 12's CMake (3.25) sets a property of nvToolsExt, which CUDA 13 no longer has, for projects that ask for 3.25.
+set(minimum_required ${CMAKE_MINIMUM_REQUIRED_VERSION})
+set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24)
 find_package(CUDAToolkit 13.0 REQUIRED)
+set(CMAKE_MINIMUM_REQUIRED_VERSION ${minimum_required})
 set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -lineinfo")
 set(CMAKE_CUDA_FLAGS_RELWITHDEBINFO "-O2 -lineinfo")
 # constexpr functions of the host headers run in kernels too; the two architectures compile side by side. fmt 9
