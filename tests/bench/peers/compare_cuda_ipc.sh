@@ -3,8 +3,10 @@
 # one run, so that both meet the same machine.
 #
 #   tests/bench/peers/compare_cuda_ipc.sh [--bin PATH/tandem-sync] [--shapes NAME] [--bucket-mib N] [--iterations N]
-#                                         [--out FILE.json]
+#                                         [--measured FOLDER] [--out FILE.json]
 #
+# With --measured Tandem's side is not run again: FOLDER holds its JSON (sync_bench_direct.json, …_gather, …_alias) from
+# the same machine, and PyTorch runs once.
 # TORCH_PYTHON is a Python whose PyTorch sees the GPU (default python3). Writes one JSON object with both sides' medians,
 # each side's ratio to its own speed of light, and how many times faster Tandem is (pause to resume; and with what it
 # prepares before the pause). Exit code 0: done, 1: a side failed or its bytes were not verified, 2: bad usage,
@@ -12,7 +14,7 @@
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bin=${TANDEM_BIN:-$here/../../../build/cuda/bin}/tandem-sync
-shapes=Qwen3-4B bucket_mib=512 iterations=10 out=""
+shapes=Qwen3-4B bucket_mib=512 iterations=10 out="" measured=""
 while [ $# -gt 0 ]; do
     [ $# -ge 2 ] || { echo "$1 needs a value; usage: see the head of $0" >&2; exit 2; }
     case "$1" in
@@ -21,6 +23,7 @@ while [ $# -gt 0 ]; do
     --bucket-mib) bucket_mib=$2 ;;
     --iterations) iterations=$2 ;;
     --out) out=$2 ;;
+    --measured) measured=$2 ;;
     *) echo "unknown option $1; usage: see the head of $0" >&2; exit 2 ;;
     esac
     shift 2
@@ -43,13 +46,18 @@ command -v "$python" >/dev/null || skip "there is no Python named '$python' (TOR
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
 common=(--shapes "$shapes" --iterations "$iterations" --json)
-# The peer first and last: a machine that slows down meanwhile is then no one's advantage.
+peer() { "$python" "$here/torch_cuda_ipc.py" "${common[@]}" --bucket-mib "$bucket_mib" >"$results/torch.$1.json" || failed=1; }
 failed=0
-"$python" "$here/torch_cuda_ipc.py" "${common[@]}" --bucket-mib "$bucket_mib" >"$results/torch.1.json" || failed=1
+# The peer first and last: a machine that slows down meanwhile is then no one's advantage.
+peer 1
 for mode in direct gather alias; do
-    "$bin" bench "${common[@]}" --mesh 1 --mode "$mode" --device cuda >"$results/$mode.json" || failed=1
+    if [ -n "$measured" ]; then
+        cp "$measured/sync_bench_$mode.json" "$results/$mode.json" || failed=1
+    else
+        "$bin" bench "${common[@]}" --mesh 1 --mode "$mode" --device cuda >"$results/$mode.json" || failed=1
+    fi
 done
-"$python" "$here/torch_cuda_ipc.py" "${common[@]}" --bucket-mib "$bucket_mib" >"$results/torch.2.json" || failed=1
+[ -n "$measured" ] || peer 2
 
 "$python" - "$results" >"$results/all.json" <<'PYTHON' || failed=1
 import json
@@ -60,13 +68,14 @@ folder = pathlib.Path(sys.argv[1])
 
 
 def load(name):
-    text = (folder / f"{name}.json").read_text()
+    file = folder / f"{name}.json"
+    text = file.read_text() if file.exists() else ""
     if not text.strip():
         sys.exit(f"compare_cuda_ipc: {name} failed; its message is above")
     return json.loads(text)
 
 
-peers = [load("torch.1"), load("torch.2")]
+peers = [load(file.stem) for file in sorted(folder.glob("torch.*.json"))]
 peer = min(peers, key=lambda one: one["median_ms"])
 result = {
     "shapes": peer["shapes"], "bytes": peer["bytes"], "hardware": peer["hardware"], "torch": peer["torch"],
@@ -75,8 +84,9 @@ result = {
 }
 for mode in ("direct", "gather", "alias"):
     ours = load(mode)
-    if ours["bytes"] != peer["bytes"]:
-        sys.exit(f"compare_cuda_ipc: Tandem's {mode} pushed {ours['bytes']} bytes, PyTorch {peer['bytes']}")
+    if ours["shapes"] != peer["shapes"] or ours["bytes"] != peer["bytes"]:
+        sys.exit(f"compare_cuda_ipc: Tandem's {mode} pushed {ours['bytes']} bytes of {ours['shapes']}, "
+                 f"PyTorch {peer['bytes']} of {peer['shapes']}")
     whole = ours["median_ms"] + ours["phase_ms"]["prepare"]
     result["verified"] = result["verified"] and ours["verified"]
     result["tandem"][mode] = {
