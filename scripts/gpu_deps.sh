@@ -2,12 +2,13 @@
 # Collects the libraries that Tandem builds with as .deb files, for a machine with a GPU and no network (gpu_check.sh).
 # Debian 12 only; about 45 MB. The compiler, CMake, Ninja and the CUDA toolkit must be on that machine.
 #   scripts/gpu_deps.sh FOLDER        then, over there: TANDEM_DEPS=FOLDER scripts/gpu_check.sh
-#   scripts/gpu_deps.sh --prove FOLDER [PROGRAM…]
+#   scripts/gpu_deps.sh --prove FOLDER [--here] [PROGRAM…]
 #
 # The first ends with the second: the proof that the package is whole. What a program or a carried library needs at run
 # time must be in FOLDER (.deb files, or an unpacked prefix) or be what any machine with g++ has; all else is named, with
 # who needs it. Without PROGRAM: those of build/gpu/bin and build/cuda/bin, as far as they are built, and what CMake
-# links. Exit code 0: whole, 1: not, 2: bad usage.
+# links. With --here what this machine's linker and loader find is as good as carried. Exit code 0: whole, 1: not, 2: bad
+# usage.
 set -euo pipefail
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
@@ -15,15 +16,24 @@ limit_mib=50 # with the sources less than the 64 MiB that a borrowed machine tak
 
 case "${1:-}" in
 -h | --help | "")
-    sed -n '2,10s/^# \{0,1\}//p' "$0"
+    sed -n '2,11s/^# \{0,1\}//p' "$0"
     [ -n "${1:-}" ] && exit 0 || exit 2
     ;;
 esac
 
 # Of the C and C++ run-time libraries, which come with the compiler.
 on_every_machine='^(lib(c|m|dl|rt|pthread)\.so\.[0-9]+|ld-linux-x86-64\.so\.2|lib(stdc\+\+|gcc_s|gomp)\.so\.[0-9]+)$'
+declare -A carried=()
+here_too=0
+complain() { echo "scripts/gpu_deps.sh: $1" >&2 && whole=0; }
+there() { # SONAME: at run time
+    [ -n "${carried[$1]:-}" ] || [[ "$1" =~ $on_every_machine ]]
+}
+links() { # NAME: by -lNAME
+    [ -n "${carried[lib$1.so]:-}${carried[lib$1.a]:-}" ] || { [ $here_too = 1 ] && [[ $(g++ -print-file-name="lib$1.so")$(g++ -print-file-name="lib$1.a") == */* ]]; }
+}
 prove() { # FOLDER [PROGRAM…]
-    local prefix=$1 file name missing=0
+    local prefix=$1 file name programs whole=1 where="in the package nor on every machine with g++"
     shift
     if ls "$prefix"/*.deb >/dev/null 2>&1; then
         unpacked=$(mktemp -d)
@@ -31,36 +41,37 @@ prove() { # FOLDER [PROGRAM…]
         for file in "$prefix"/*.deb; do dpkg-deb -x "$file" "$unpacked"; done
         prefix=$unpacked
     fi
-    local -A carried=()
     while read -r file; do
         [ -e "$file" ] && carried[${file##*/}]=1 # not a link to what was left behind
     done < <(find "$prefix" -name '*.so' -o -name '*.so.*' -o -name '*.a')
+    if [ $here_too = 1 ]; then
+        where="in the package nor found by this machine's loader"
+        for name in $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p | awk 'NR > 1 {print $1}'); do carried[$name]=1; done
+    fi
     if [ $# -eq 0 ]; then
         for file in "$here"/../build/{gpu,cuda}/bin/*; do [ -f "$file" ] && set -- "$@" "$file"; done
         # By the names that the linker asks for: those that CMake looks for, and those that it finds as packages.
         for name in $(grep -ohE 'find_library\([A-Z0-9_]+ +[a-z0-9-]+' "$here/cmake/TandemDependencies.cmake" | sed 's/.* //') \
             fmt spdlog icuuc gtest gmock benchmark; do
-            [ -n "${carried[lib$name.so]:-}${carried[lib$name.a]:-}" ] && continue
-            echo "scripts/gpu_deps.sh: lib$name.so: linked by CMake, and not in the package" >&2
-            missing=1
+            links "$name" || complain "lib$name.so: linked by CMake, and not there"
         done
     fi
-    local programs=$#
+    programs=$#
     while read -r file; do set -- "$@" "$file"; done < <(find "$prefix" -type f -name '*.so*')
     for file in "$@"; do
         for name in $(readelf -d "$file" 2>/dev/null | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
-            [ -n "${carried[$name]:-}" ] || [[ "$name" =~ $on_every_machine ]] && continue
-            echo "scripts/gpu_deps.sh: $name: needed by ${file##*/}, and neither in the package nor on every machine with g++" >&2
-            missing=1
+            there "$name" || complain "$name: needed by ${file##*/}, and neither $where"
         done
     done
-    [ $missing -eq 0 ] && echo "whole: what $programs programs and $(($# - programs)) carried libraries need is there"
-    return $missing
+    [ $whole = 1 ] || return 1
+    echo "whole: what $programs programs and $(($# - programs)) carried libraries need is there"
 }
 if [ "$1" = --prove ]; then
     [ $# -ge 2 ] && [ -d "$2" ] || { echo "scripts/gpu_deps.sh: --prove needs a folder" >&2 && exit 2; }
-    shift
-    prove "$@"
+    folder=$2
+    shift 2
+    [ "${1:-}" = --here ] && here_too=1 && shift
+    prove "$folder" "$@"
     exit
 fi
 folder=$1
