@@ -164,7 +164,8 @@ TEST(DecodeGraphs, TheNextTokenSeesNewWeightsWhereverTheyLie) {
     EXPECT_EQ(pair.graphs().recorded, 1U);
     EXPECT_EQ(pair.graphs().replayed, 4U);
 
-    pair.turn(pair.room(), 3);
+    const std::vector<Tensor> elsewhere = pair.room();
+    pair.turn(elsewhere, 3);
     pair.steps(3);  // moved: recorded anew, after one step as it is
     EXPECT_EQ(pair.graphs().recorded, 2U);
     EXPECT_EQ(pair.graphs().replayed, 6U);

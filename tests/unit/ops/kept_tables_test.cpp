@@ -22,10 +22,10 @@ struct Layers {
     std::vector<std::int32_t> positions;
     std::vector<ops::AttentionSegment> segments;
     ops::RopeTable rope{{1.0f, 0.3f, 0.05f, 0.002f}};
-    Tensor q = to_tested(random({20, 2, 8}, 1)), k = to_tested(random({20, 2, 8}, 2)),
-           v = to_tested(random({20, 2, 8}, 3)), out = to_tested(zeros({20, 2, 8})),
-           lse = to_tested(zeros({2, 20})), dq = to_tested(zeros({20, 2, 8})),
-           dk = to_tested(zeros({20, 2, 8})), dv = to_tested(zeros({20, 2, 8}));
+    Tensor q = to_tested(random({20, 1, 8}, 1)), k = to_tested(random({20, 1, 8}, 2)),
+           v = to_tested(random({20, 1, 8}, 3)), out = to_tested(zeros({20, 1, 8})),
+           lse = to_tested(zeros({1, 20})), dq = to_tested(zeros({20, 1, 8})),
+           dk = to_tested(zeros({20, 1, 8})), dv = to_tested(zeros({20, 1, 8}));
 
     explicit Layers(std::int32_t cut) : segments(ops::packed_segments({0, cut, 20})) {
         for (std::int32_t i = 0; i < 20; ++i) positions.push_back(i < cut ? i : i - cut);
@@ -49,11 +49,12 @@ struct Layers {
 };
 
 TEST(KeptTables, UploadsOfAPassDoNotGrowWithItsLayers) {
+    Layers(10).pass(1);  // what does not depend on the cut
     const std::uint64_t one = Layers(7).pass(1);
     EXPECT_GT(one, 0U);
     Layers other(11);
-    EXPECT_EQ(other.pass(5), one);
-    EXPECT_EQ(other.pass(5), 0U);  // the same micro-batch again
+    EXPECT_EQ(other.pass(3), one);
+    EXPECT_EQ(other.pass(1), 0U);  // the same micro-batch again
 }
 
 KeptTables::Memory made_of(const std::string& text) {
