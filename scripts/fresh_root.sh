@@ -97,6 +97,7 @@ fi
 # 2. What a newcomer's machine has of its network, and the tree.
 cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
 cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
+echo 'Acquire::Check-Valid-Until "false";' >"$root/etc/apt/apt.conf.d/90mirror" # mirrors may lag behind
 tree=$PWD
 mkdir -p "$root$tree"
 find "$root$tree" -mindepth 1 -maxdepth 1 ! -name build ! -name runs -exec rm -rf {} +
