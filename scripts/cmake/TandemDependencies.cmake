@@ -17,6 +17,9 @@ find_package(CLI11 REQUIRED)
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(tomlplusplus REQUIRED)
+if(POLICY CMP0167)
+  cmake_policy(SET CMP0167 NEW)  # Boost's own CMake file: newer releases of CMake have none for it
+endif()
 find_package(Boost 1.74 REQUIRED)  # headers: Asio, Beast
 
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
