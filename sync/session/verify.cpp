@@ -3,6 +3,8 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "common/device/memory.h"
+#include "common/device/stream.h"
 #include "common/error.h"
 #include "sync/codec/naive.h"
 
@@ -122,19 +124,23 @@ std::vector<Role> roles_of(const Setup& setup) {
     return roles;
 }
 
-// Shards of a GPU are gathered on the host, apart from every way of syncing.
-DTensor on_host(const DTensor& tensor) {
-    const Device device = tensor.local().device();
-    if (device.type == DeviceType::cpu) return tensor;
-    Stream stream = Stream::make(device, "sync verify");
-    return DTensor::from_local(tensor.local().to_host(stream, "sync verify"), tensor.mesh(),
-                               tensor.placements(), tensor.shape());
+// Shards of a GPU are gathered on the host, apart from every way of syncing: each through the same pinned
+// buffer, which holds it until the next. (Fresh pages for each would take most of the comparison's time.)
+DTensor on_host(const DTensor& tensor, Buffer& buffer) {
+    const Tensor& local = tensor.local();
+    if (local.device().type == DeviceType::cpu) return tensor;
+    Stream stream = Stream::make(local.device(), "sync verify");
+    if (buffer.bytes() < local.bytes()) buffer = Buffer(local.bytes(), "sync verify", pinned_pool());
+    const Tensor host = Tensor::borrow(buffer.span().subspan(0, local.bytes()), local.shape(), local.dtype());
+    copy(stream, local, host);
+    stream.synchronize();
+    return DTensor::from_local(host, tensor.mesh(), tensor.placements(), tensor.shape());
 }
 
 // The whole tensor on rank 0, which may hold nothing of it. Collective.
 Tensor full_on_rank_0(comm::Communicator& world, const SourceTensor& info, const SourceGroup& group,
-                      const NamedTensor* mine) {
-    Tensor full = mine != nullptr ? on_host(mine->tensor).full_tensor() : Tensor();
+                      const NamedTensor* mine, Buffer& buffer) {
+    Tensor full = mine != nullptr ? on_host(mine->tensor, buffer).full_tensor() : Tensor();
     const int holder = group.ranks.front();
     for (const int rank : group.ranks) {
         if (rank == 0) return full;
@@ -164,6 +170,7 @@ WeightsMatch compare_weights(comm::Communicator& world, const WeightSource& sour
     Expected expected(setup.plan, held);
     const SourceLayout& layout = setup.plan.source();
     const auto roles = roles_of(setup);
+    Buffer buffer;  // of a GPU's shards
     for (std::size_t t = 0; t < layout.tensors.size(); ++t) {
         if (roles[t].made) continue;  // with the weight that it belongs to
         SourceTensor tensor = layout.tensors[t];
@@ -171,7 +178,8 @@ WeightsMatch compare_weights(comm::Communicator& world, const WeightSource& sour
         if (quantized != nullptr) tensor.dtype = quantized->held;
         const auto here = mine.find(tensor.name);
         const SourceGroup& group = layout.groups[static_cast<std::size_t>(tensor.groups.front())];
-        const Tensor full = full_on_rank_0(world, tensor, group, here == mine.end() ? nullptr : here->second);
+        const Tensor full =
+            full_on_rank_0(world, tensor, group, here == mine.end() ? nullptr : here->second, buffer);
         if (engines.empty()) continue;
         if (quantized == nullptr) {
             expected.add(tensor.name, full);
