@@ -64,7 +64,7 @@ if [ -n "$deps" ] && ls "$deps"/*.deb >/dev/null 2>&1; then
 fi
 if [ -n "$deps" ]; then
     deps=$(cd "$deps" && pwd) || bad "TANDEM_DEPS: no folder '$deps'"
-    libraries=$deps/usr/lib/x86_64-linux-gnu:$deps/usr/lib
+    libraries=$(scripts/gpu_deps.sh --folders "$deps")
     export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi
 
@@ -87,7 +87,7 @@ architecture=$capability
 # Sources joined into one for each target: half the work.
 configure=(-DCMAKE_BUILD_TYPE=Release -DTANDEM_CUDA=ON -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 "-DCMAKE_CUDA_COMPILER=$nvcc"
     "-DCMAKE_CUDA_ARCHITECTURES=$architecture")
-[ -n "$deps" ] && configure+=("-DCMAKE_PREFIX_PATH=$deps/usr" "-DCMAKE_EXE_LINKER_FLAGS=-Wl,-rpath-link,${libraries/:/ -Wl,-rpath-link,}")
+[ -n "$deps" ] && configure+=("-DCMAKE_PREFIX_PATH=$deps/usr" "-DCMAKE_EXE_LINKER_FLAGS=-Wl,-rpath-link,$libraries")
 if part build; then
     step configure 60 cmake -S . -B "$build" -G Ninja "${configure[@]}" || finish
     step build 360 cmake --build "$build" --target tandem_gpu_tests tandem_gpu_checks || finish

@@ -3,6 +3,7 @@
 # Debian 12 only; about 45 MB. The compiler, CMake, Ninja and the CUDA toolkit must be on that machine.
 #   scripts/gpu_deps.sh FOLDER        then, over there: TANDEM_DEPS=FOLDER scripts/gpu_check.sh
 #   scripts/gpu_deps.sh --prove FOLDER [--here] [PROGRAM…]
+#   scripts/gpu_deps.sh --folders PREFIX        where in an unpacked package libraries lie, for LD_LIBRARY_PATH
 #
 # The first ends with the second: the proof that the package is whole. What a program or a carried library needs at run
 # time must be in FOLDER (.deb files, or an unpacked prefix) or be what any machine with g++ has; all else is named, with
@@ -16,13 +17,14 @@ limit_mib=50 # with the sources less than the 64 MiB that a borrowed machine tak
 
 case "${1:-}" in
 -h | --help | "")
-    sed -n '2,11s/^# \{0,1\}//p' "$0"
+    sed -n '2,12s/^# \{0,1\}//p' "$0"
     [ -n "${1:-}" ] && exit 0 || exit 2
     ;;
 esac
 
 # Of the C and C++ run-time libraries, which come with the compiler.
 on_every_machine='^(lib(c|m|dl|rt|pthread)\.so\.[0-9]+|ld-linux-x86-64\.so\.2|lib(stdc\+\+|gcc_s|gomp)\.so\.[0-9]+)$'
+folders() { printf '%s' "$1/usr/lib/x86_64-linux-gnu:$1/lib/x86_64-linux-gnu:$1/usr/lib"; }
 declare -A carried=()
 here_too=0
 complain() { echo "scripts/gpu_deps.sh: $1" >&2 && whole=0; }
@@ -43,7 +45,7 @@ prove() { # FOLDER [PROGRAM…]
     fi
     while read -r file; do
         [ -e "$file" ] && carried[${file##*/}]=1 # not a link to what was left behind
-    done < <(find "$prefix" -name '*.so' -o -name '*.so.*' -o -name '*.a')
+    done < <(IFS=: && find $(folders "$prefix") -maxdepth 1 -name '*.so' -o -name '*.so.*' -o -name '*.a' 2>/dev/null)
     if [ $here_too = 1 ]; then
         where="in the package nor found by this machine's loader"
         for name in $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p | awk 'NR > 1 {print $1}'); do carried[$name]=1; done
@@ -66,6 +68,10 @@ prove() { # FOLDER [PROGRAM…]
     [ $whole = 1 ] || return 1
     echo "whole: what $programs programs and $(($# - programs)) carried libraries need is there"
 }
+if [ "$1" = --folders ]; then
+    folders "${2:?a prefix}"
+    exit
+fi
 if [ "$1" = --prove ]; then
     [ $# -ge 2 ] && [ -d "$2" ] || { echo "scripts/gpu_deps.sh: --prove needs a folder" >&2 && exit 2; }
     folder=$2

@@ -67,9 +67,9 @@ scripts/gpu_check.sh --out $out --only build --minutes 600 || fail "the build fa
 scripts/gpu_deps.sh --prove /mnt/deps build/gpu/bin/* || fail "the programs need more than the package holds"
 
 part "every program prints its help"
-deps_lib=$PWD/build/gpu.deps/usr/lib
+libraries=$(scripts/gpu_deps.sh --folders "$PWD/build/gpu.deps")
 for program in build/gpu/bin/*; do
-    lines=$(LD_LIBRARY_PATH=$deps_lib/x86_64-linux-gnu:$deps_lib timeout 60 "$program" --help | wc -l) && [ "$lines" -gt 0 ] || fail "$program --help"
+    lines=$(LD_LIBRARY_PATH=$libraries timeout 60 "$program" --help | wc -l) && [ "$lines" -gt 0 ] || fail "$program --help"
     printf '%s ' "${program##*/} ($lines lines)"
 done
 

@@ -61,10 +61,15 @@ start_mps() {
     [ -n "$mps_control" ] && [ -z "$mps_folder" ] || return 0
     mps_folder=$(mktemp -d /tmp/tandem_mps.XXXXXX) # a socket's path is short
     export CUDA_MPS_PIPE_DIRECTORY=$mps_folder CUDA_MPS_LOG_DIRECTORY=$mps_folder
-    timeout 10 "$mps_control" -d >"$out/mps.log" 2>&1 && return 0
-    echo "MPS did not start (mps.log): ranks that share the GPU take turns"
+    timeout 10 "$mps_control" -d >"$out/mps.log" 2>&1 && takes_clients && return 0
+    echo "MPS does not run (mps.log): ranks that share the GPU take turns"
     stop_mps
     mps_control=""
+}
+# A daemon that starts and then refuses its clients would fail every line: the smallest program of ours is asked first.
+takes_clients() {
+    local program=$TANDEM_BIN/device_gpu_bench
+    [ ! -x "$program" ] || timeout 30 "$program" --benchmark_filter=event --benchmark_min_time=0.01 >>"$out/mps.log" 2>&1
 }
 stop_mps() {
     [ -n "$mps_folder" ] || return 0

@@ -98,4 +98,8 @@ for pid in $(cat pids); do
     for ((i = 0; i < 30; ++i)); do alive "$pid" && sleep 0.1 || break; done
     if alive "$pid"; then fail "process $pid is left: $(tr '\0' ' ' <"/proc/$pid/cmdline")"; fi
 done
+# A daemon that refuses its clients is not used.
+printf '#!/bin/sh\ntest -z "$CUDA_MPS_PIPE_DIRECTORY"\n' >build/bin/device_gpu_bench && chmod +x build/bin/device_gpu_bench
+echo 'together 5 run,mps test -z "${CUDA_MPS_PIPE_DIRECTORY:-}"' >plan
+run 0 && says 'MPS does not run'
 echo passed
