@@ -43,7 +43,10 @@ if [ $inside -eq 0 ]; then
     TANDEM_COMMIT=${TANDEM_COMMIT:-$(git describe --always --dirty)}
     scripts/fresh_root.sh --no-network --include g++,cmake,ninja-build,python3-minimal --bind "$toolkit:/usr/local/cuda" \
         --bind "$(realpath "$deps"):/mnt/deps" "${passed_on[@]}" "$suite" \
-        env "TANDEM_COMMIT=$TANDEM_COMMIT" scripts/gpu_rehearsal.sh --inside | tee "$results/log.txt"
+        env "TANDEM_COMMIT=$TANDEM_COMMIT" scripts/gpu_rehearsal.sh --inside > >(tee "$results/log.txt") &
+    child=$!
+    trap 'kill $child; wait $child; exit 143' INT TERM HUP
+    wait $child
     exit
 fi
 
