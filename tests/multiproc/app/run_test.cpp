@@ -101,6 +101,19 @@ TEST(Run, EveryWayOfSyncingTrainsTheSameModel) {
     }
 }
 
+// One rank of cp: a ring of several adds attention up in another order than the engine does.
+TEST(Run, EngineAndTrainerAgreeToTheBit) {
+    Folder folder;
+    for (const std::string dtype : {"fp32", "bf16"}) {
+        SCOPED_TRACE(dtype);
+        Program program(tiny_run(folder.path(), {"name=" + dtype, "mesh.dp=2", "mesh.cp=1",
+                                                 "train.compute_dtype=" + dtype}));
+        ASSERT_EQ(program.wait(), 0) << program.err();
+        const json summary = json::parse(read_file(folder / (dtype + "/summary.json")));
+        EXPECT_EQ(summary["logprob_max_abs_diff"], 0.0);
+    }
+}
+
 TEST(Run, TheCheckpointIsAModelToGoOnFrom) {
     Folder folder;
     Program first(tiny_run(folder.path(), {"sft.steps=60"}));
