@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "common/ops/cpu/product.h"
 #include "tests/unit/ops/fake_products.h"
