@@ -106,8 +106,8 @@ TEST(Run, EngineAndTrainerAgreeToTheBit) {
     Folder folder;
     for (const std::string dtype : {"fp32", "bf16"}) {
         SCOPED_TRACE(dtype);
-        Program program(tiny_run(
-            folder.path(), {"name=" + dtype, "mesh.dp=2", "mesh.cp=1", "train.compute_dtype=" + dtype}));
+        Program program(tiny_run(folder.path(), {"name=" + dtype, "mesh.dp=2", "mesh.cp=1",
+                                                 "train.compute_dtype=" + dtype, "engine.dtype=" + dtype}));
         ASSERT_EQ(program.wait(), 0) << program.err();
         const json summary = json::parse(read_file(folder / (dtype + "/summary.json")));
         EXPECT_EQ(summary["logprob_max_abs_diff"], 0.0);
