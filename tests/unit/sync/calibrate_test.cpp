@@ -46,11 +46,11 @@ TEST(Calibrate, GivesAllRanksTheSameCostsAndLeavesNothing) {
         });
         for (const Costs& costs : found) EXPECT_EQ(to_json(costs), to_json(found.front()));
         const Costs& costs = found.front();
-        for (const Stage& stage : {costs.fill, costs.load, costs.both}) {
-            EXPECT_GT(stage.streamed_gbps, 0.01);
+        for (const Stage& stage : {costs.fill, costs.load, costs.both, costs.lockstep}) {
+            EXPECT_GT(stage.streamed_gbps, 1e-4);  // under a sanitizer, beside others, 0.01 was seen
             EXPECT_LT(stage.streamed_gbps, 10'000);
         }
-        EXPECT_GT(costs.hash_gbps, 0.01);
+        EXPECT_GT(costs.hash_gbps, 1e-4);
         EXPECT_GT(costs.fixed_ms, 0);
         EXPECT_GE(costs.took_ms, costs.fixed_ms);
         EXPECT_LE(std::abs(seconds_since_1970() - costs.measured_at), 60);
@@ -68,9 +68,9 @@ TEST(Calibrate, SeesALink) {
     with_ranks(1, receivers, [&](comm::Communicator& world, const Engines& engines) {
         costs = calibrate(world, engines, one_round());
     });
-    // No bucket is faster than the link, however unevenly this machine ran: the costs of the largest bucket
-    // that was measured (at least this one) are what it took.
-    constexpr double kBytes = 16 << 20;
+    // No bucket is faster than the link, however unevenly this machine ran: the largest one that was measured
+    // costs what it took, and up to there (at least this far) costs grow evenly from something above nothing.
+    constexpr double kBytes = 64 << 10;
     constexpr double kLinkMs = kBytes / 0.5e9 * 1e3;
     EXPECT_GT(costs.load.ms(kBytes, false), 0.9 * kLinkMs);
     EXPECT_GT(costs.both.ms(kBytes, false), 0.9 * kLinkMs);
