@@ -33,6 +33,12 @@ void with_ranks(int ranks, const Receivers& receivers, const Check& check) {
     });
 }
 
+#ifdef TANDEM_SANITIZE_thread
+constexpr double kLeastGbps = 1e-4;  // hashing runs at 0.01 there beside other work
+#else
+constexpr double kLeastGbps = 0.01;
+#endif
+
 TEST(Calibrate, GivesAllRanksTheSameCostsAndLeavesNothing) {
     reset_memory_peaks();
     for (const int ranks : {1, 2}) {
@@ -47,10 +53,10 @@ TEST(Calibrate, GivesAllRanksTheSameCostsAndLeavesNothing) {
         for (const Costs& costs : found) EXPECT_EQ(to_json(costs), to_json(found.front()));
         const Costs& costs = found.front();
         for (const Stage& stage : {costs.fill, costs.load, costs.both, costs.lockstep}) {
-            EXPECT_GT(stage.streamed_gbps, 1e-4);  // under a sanitizer, beside others, 0.01 was seen
+            EXPECT_GT(stage.streamed_gbps, kLeastGbps);
             EXPECT_LT(stage.streamed_gbps, 10'000);
         }
-        EXPECT_GT(costs.hash_gbps, 1e-4);
+        EXPECT_GT(costs.hash_gbps, kLeastGbps);
         EXPECT_GT(costs.fixed_ms, 0);
         EXPECT_GE(costs.took_ms, costs.fixed_ms);
         EXPECT_LE(std::abs(seconds_since_1970() - costs.measured_at), 60);
