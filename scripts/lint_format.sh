@@ -9,5 +9,5 @@ if ! command -v clang-format-14 >/dev/null; then
     echo "lint.format speaks for clang-format 14, which is not here: nothing was compared"
     exit 77
 fi
-find common engine_adapter sync trainer tests examples \( -name '*.h' -o -name '*.cpp' -o -name '*.inl' -o -name '*.cu' \) -print0 |
+find common engine_adapter sync trainer tests examples \( -name '*.h' -o -name '*.cpp' -o -name '*.inl' -o -name '*.cu' -o -name '*.cuh' \) -print0 |
     xargs -0 clang-format-14 "${mode[@]}"
