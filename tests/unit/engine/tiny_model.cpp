@@ -131,12 +131,12 @@ struct Oracle {
             const double largest = *std::max_element(scores.begin(), scores.end());
             double total = 0;
             for (double& score : scores) total += score = std::exp(score - largest);
-            Row mixed(q[h].size(), 0.0);
+            const std::size_t begin = out.size();
+            out.resize(begin + q[h].size(), 0.0);
             for (std::size_t j = 0; j < scores.size(); ++j) {
                 const Row value = head(values[j], h / group);
-                for (std::size_t d = 0; d < mixed.size(); ++d) mixed[d] += scores[j] / total * value[d];
+                for (std::size_t d = 0; d < value.size(); ++d) out[begin + d] += scores[j] / total * value[d];
             }
-            out.insert(out.end(), mixed.begin(), mixed.end());
         }
         return out;
     }
