@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes sure that what Tandem builds with is here: asks apt for what is missing, or names the packages when it may not.
 # Never removes a package of the user's (Boost's -dev versions would evict each other).
-#   scripts/install.sh [--tests]        --tests: also what only the tests need
+#   scripts/install.sh [--tests]        --tests: also what only the tests need (Python: for scripts that compare with PyTorch)
 set -euo pipefail
 
 # package:a file that it brings. A file that is there some other way is as good as the package.
@@ -12,7 +12,7 @@ needed="g++:/usr/bin/g++ cmake:/usr/bin/cmake ninja-build:/usr/bin/ninja libdnnl
   libpcre2-dev:/usr/include/pcre2.h libicu-dev:/usr/include/unicode/unorm2.h
   libgloo-dev:/usr/include/gloo/config.h"
 for_tests="libgtest-dev:/usr/include/gtest/gtest.h libgmock-dev:/usr/include/gmock/gmock.h
-  libbenchmark-dev:/usr/include/benchmark/benchmark.h iproute2:/usr/sbin/ip"
+  libbenchmark-dev:/usr/include/benchmark/benchmark.h iproute2:/usr/sbin/ip python3:/usr/bin/python3"
 # The formatter that lint.format speaks for; later releases do not have it, and it says so there.
 grep -qs '^VERSION_ID="12"' /etc/os-release && for_tests="$for_tests clang-format-14:/usr/bin/clang-format-14"
 [ "${1:-}" = "--tests" ] && needed="$needed $for_tests"
