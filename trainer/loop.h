@@ -12,8 +12,8 @@
 #include "common/comm/communicator.h"
 #include "trainer/config.h"
 #include "trainer/data/task.h"
-#include "trainer/learner.h"
 #include "trainer/loop_state.h"
+#include "trainer/policy/learner.h"
 #include "trainer/report/recorder.h"
 #include "trainer/rollout/rollouts.h"
 

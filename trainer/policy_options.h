@@ -2,7 +2,7 @@
 #pragma once
 
 #include "trainer/config.h"
-#include "trainer/policy.h"
+#include "trainer/policy/policy.h"
 
 namespace tandem::trainer {
 

@@ -10,7 +10,7 @@
 #include "common/comm/communicator.h"
 #include "trainer/config.h"
 #include "trainer/loop.h"
-#include "trainer/policy.h"
+#include "trainer/policy/policy.h"
 
 namespace tandem::trainer {
 

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "trainer/config.h"
-#include "trainer/learner.h"
+#include "trainer/policy/learner.h"
 #include "trainer/rollout/rollout.h"
 
 namespace tandem::trainer {

@@ -10,7 +10,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/data/micro_batch.h"
 #include "trainer/nn/decoder.h"
-#include "trainer/policy.h"
+#include "trainer/policy/policy.h"
 
 namespace tandem::testing {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "common/comm/communicator.h"
-#include "trainer/policy.h"
+#include "trainer/policy/policy.h"
 
 namespace tandem::trainer {
 

@@ -5,7 +5,7 @@
 #include "trainer/data/micro_batch.h"
 #include "trainer/data/prompt_order.h"
 #include "trainer/loss_config.h"
-#include "trainer/pack_plan.h"
+#include "trainer/policy/pack_plan.h"
 
 namespace tandem::trainer::memory {
 namespace {

@@ -17,7 +17,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/files.h"
 #include "trainer/checkpoint/training.h"
-#include "trainer/policy.h"
+#include "trainer/policy/policy.h"
 
 namespace tandem::trainer {
 namespace {

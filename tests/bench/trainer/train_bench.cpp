@@ -19,7 +19,7 @@
 #include "common/comm/launch.h"
 #include "common/error.h"
 #include "common/ops/matmul.h"
-#include "trainer/policy.h"
+#include "trainer/policy/policy.h"
 
 namespace tandem::trainer {
 namespace {

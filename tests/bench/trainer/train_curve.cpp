@@ -14,7 +14,7 @@
 #include "common/error.h"
 #include "common/ops/matmul.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/policy.h"
+#include "trainer/policy/policy.h"
 
 namespace tandem::trainer {
 namespace {

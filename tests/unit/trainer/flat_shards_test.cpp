@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "common/error.h"
-#include "trainer/initial_weights.h"
+#include "trainer/policy/initial_weights.h"
 
 namespace tandem::trainer {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/comm/communicator.h"
-#include "trainer/policy.h"
+#include "trainer/policy/policy.h"
 
 namespace tandem::trainer::testing {
 

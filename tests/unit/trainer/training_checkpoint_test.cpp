@@ -10,7 +10,7 @@
 #include "common/error.h"
 #include "policy_run.h"
 #include "tests/unit/model/temporary_directory.h"
-#include "trainer/policy.h"
+#include "trainer/policy/policy.h"
 
 namespace tandem::trainer::testing {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "common/ops/elementwise.h"
 #include "common/tensor/host_access.h"
-#include "trainer/initial_weights.h"
-#include "trainer/policy_impl.h"
+#include "trainer/policy/initial_weights.h"
+#include "trainer/policy/policy_impl.h"
 
 namespace tandem::trainer {
 

@@ -1,4 +1,4 @@
-#include "trainer/token_buffer.h"
+#include "trainer/policy/token_buffer.h"
 
 namespace tandem::trainer {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "trainer/data/packing.h"
-#include "trainer/policy.h"
+#include "trainer/policy/policy.h"
 
 namespace tandem::trainer {
 

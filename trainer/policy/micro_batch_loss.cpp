@@ -1,4 +1,4 @@
-#include "trainer/micro_batch_loss.h"
+#include "trainer/policy/micro_batch_loss.h"
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
 // Ties the training core together: the model (nn), its shards (fsdp) and the optimizer. The passes are in
 // policy_passes.cpp, what lies where in policy_state.cpp.
-#include "trainer/policy.h"
+#include "trainer/policy/policy.h"
 
-#include "trainer/policy_impl.h"
+#include "trainer/policy/policy_impl.h"
 
 namespace tandem::trainer {
 namespace {

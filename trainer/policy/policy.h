@@ -17,8 +17,8 @@
 #include "trainer/fsdp/reshard_after_forward.h"
 #include "trainer/loss/loss_options.h"
 #include "trainer/nn/checkpointing.h"
-#include "trainer/scores.h"
-#include "trainer/step_stats.h"
+#include "trainer/policy/scores.h"
+#include "trainer/policy/step_stats.h"
 
 namespace tandem::trainer {
 

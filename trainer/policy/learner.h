@@ -1,12 +1,12 @@
-// What the loop asks of a policy (trainer/policy.h). All calls are collective.
+// What the loop asks of a policy (trainer/policy/policy.h). All calls are collective.
 #pragma once
 
 #include <vector>
 
 #include "trainer/data/sample.h"
 #include "trainer/loss/loss_options.h"
-#include "trainer/scores.h"
-#include "trainer/step_stats.h"
+#include "trainer/policy/scores.h"
+#include "trainer/policy/step_stats.h"
 
 namespace tandem::trainer {
 

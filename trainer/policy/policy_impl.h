@@ -15,7 +15,7 @@
 #include "trainer/fsdp/shard_mesh.h"
 #include "trainer/nn/decoder.h"
 #include "trainer/optim/adamw.h"
-#include "trainer/policy.h"
+#include "trainer/policy/policy.h"
 
 namespace tandem::trainer {
 

@@ -7,7 +7,7 @@
 #include "common/comm/communicator.h"
 #include "common/tensor/tensor.h"
 #include "trainer/data/micro_batch.h"
-#include "trainer/scores.h"
+#include "trainer/policy/scores.h"
 
 namespace tandem::trainer {
 

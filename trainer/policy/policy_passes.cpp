@@ -4,11 +4,11 @@
 #include "common/ops/elementwise.h"
 #include "common/trace.h"
 #include "trainer/fsdp/reduce_sums.h"
-#include "trainer/micro_batch_loss.h"
 #include "trainer/optim/grad_norm.h"
-#include "trainer/pack_plan.h"
-#include "trainer/policy_impl.h"
-#include "trainer/token_buffer.h"
+#include "trainer/policy/micro_batch_loss.h"
+#include "trainer/policy/pack_plan.h"
+#include "trainer/policy/policy_impl.h"
+#include "trainer/policy/token_buffer.h"
 
 namespace tandem::trainer {
 

@@ -1,4 +1,4 @@
-#include "trainer/initial_weights.h"
+#include "trainer/policy/initial_weights.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "trainer/pack_plan.h"
+#include "trainer/policy/pack_plan.h"
 
 #include "trainer/context/sequence_layout.h"
 
