@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/device/device.h"
-#include "trainer/config.h"
+#include "trainer/config/config.h"
 
 namespace tandem::trainer {
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "trainer/config.h"
+#include "trainer/config/config.h"
 #include "trainer/engine_process.h"
 #include "trainer/run_directory.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/comm/communicator.h"
-#include "trainer/config.h"
+#include "trainer/config/config.h"
 #include "trainer/data/task.h"
 #include "trainer/loop_state.h"
 #include "trainer/policy/learner.h"

@@ -18,10 +18,11 @@
 #include "sync/bench/speed_of_light.h"
 #include "sync/session/session.h"
 #include "sync/session/setup.h"
+#include "trainer/config/check.h"
+#include "trainer/data/make_task.h"
 #include "trainer/device_choice.h"
 #include "trainer/inspect/command.h"
 #include "trainer/job.h"
-#include "trainer/make_task.h"
 #include "trainer/memory/report.h"
 #include "trainer/rank.h"
 #include "trainer/report/html.h"
@@ -264,12 +265,14 @@ int run(int argc, char** argv) {
     app.footer(
         "Examples:\n"
         "  tandem-train examples/quickstart/quickstart.toml\n"
-        "  tandem-train examples/quickstart/quickstart.toml --set seed=3 --set mesh.dp=4 --set mesh.cp=1\n"
+        "  tandem-train examples/quickstart/quickstart.toml --set seed=3 --set mesh.dp=4 --set "
+        "mesh.cp=1\n"
         "  tandem-train examples/quickstart/quickstart.toml --set checkpoint.every=50 --resume\n"
         "  torchrun --no-python --nproc-per-node 4 tandem-train examples/quickstart/quickstart.toml\n"
         "  tandem-train explain mesh\n"
         "  tandem-train inspect mesh --world-size 8 --cp 2\n\n"
-        "Results: runs/NAME with report.html, summary.json, metrics.jsonl, trace.json and the checkpoint.\n"
+        "Results: runs/NAME with report.html, summary.json, metrics.jsonl, trace.json and the "
+        "checkpoint.\n"
         "Exit codes: 0 done, 1 failed, 2 bad usage or input.");
     app.add_option("config", arguments.config_file, "TOML file; every key: tandem-train explain")
         ->type_name("CONFIG.toml");

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "common/comm/communicator.h"
-#include "trainer/config.h"
+#include "trainer/config/config.h"
 #include "trainer/loop.h"
 #include "trainer/policy/policy.h"
 

@@ -7,7 +7,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "trainer/checkpoint/training.h"
-#include "trainer/make_task.h"
+#include "trainer/data/make_task.h"
 
 namespace tandem::trainer {
 namespace {

@@ -4,7 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "trainer/config.h"
+#include "trainer/config/config.h"
 
 namespace tandem::trainer {
 

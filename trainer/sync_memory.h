@@ -8,7 +8,7 @@
 #include <string>
 
 #include "common/model/model_config.h"
-#include "trainer/config.h"
+#include "trainer/config/config.h"
 
 namespace tandem::trainer {
 

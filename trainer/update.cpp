@@ -8,7 +8,7 @@
 #include "common/trace.h"
 #include "trainer/data/random.h"
 #include "trainer/loss/batch_advantages.h"
-#include "trainer/loss_config.h"
+#include "trainer/loss/config.h"
 #include "trainer/optim/schedule.h"
 
 namespace tandem::trainer {

@@ -6,7 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 
-#include "trainer/config.h"
+#include "trainer/config/config.h"
 #include "trainer/policy/learner.h"
 #include "trainer/rollout/rollout.h"
 

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "trainer/config/policy_options.h"
 #include "trainer/memory/workload.h"
-#include "trainer/policy_options.h"
 
 namespace tandem::trainer::memory {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/config.h"
+#include "trainer/config/config.h"
 #include "trainer/data/task.h"
 #include "trainer/memory/predict.h"
 

@@ -4,7 +4,7 @@
 
 #include "trainer/data/micro_batch.h"
 #include "trainer/data/prompt_order.h"
-#include "trainer/loss_config.h"
+#include "trainer/loss/config.h"
 #include "trainer/policy/pack_plan.h"
 
 namespace tandem::trainer::memory {

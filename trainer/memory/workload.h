@@ -2,7 +2,7 @@
 // draws and packs them, with answers as long as they may become.
 #pragma once
 
-#include "trainer/config.h"
+#include "trainer/config/config.h"
 #include "trainer/data/task.h"
 #include "trainer/memory/predict.h"
 

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "common/error.h"
-#include "trainer/loss_config.h"
+#include "trainer/loss/config.h"
 
 namespace tandem::trainer {
 namespace {

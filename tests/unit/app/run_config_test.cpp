@@ -8,7 +8,7 @@
 #include "common/error.h"
 #include "common/model/parameters.h"
 #include "common/model/safetensors.h"
-#include "trainer/config.h"
+#include "trainer/config/check.h"
 #include "trainer/data/sum4.h"
 
 namespace tandem::trainer {

@@ -1,6 +1,6 @@
-#include "trainer/policy_options.h"
+#include "trainer/config/policy_options.h"
 
-#include "trainer/loss_config.h"
+#include "trainer/loss/config.h"
 
 namespace tandem::trainer {
 

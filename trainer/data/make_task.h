@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "trainer/config.h"
+#include "trainer/config/config.h"
 #include "trainer/data/task.h"
 
 namespace tandem::trainer {

@@ -1,4 +1,4 @@
-#include "trainer/loss_config.h"
+#include "trainer/loss/config.h"
 
 #include <fmt/core.h>
 

@@ -1,7 +1,7 @@
 // [loss]: its keys, what they make together, and which combinations make no sense.
 #pragma once
 
-#include "trainer/config.h"
+#include "trainer/config/config.h"
 #include "trainer/loss/batch_advantages.h"
 #include "trainer/loss/loss_options.h"
 

@@ -1,7 +1,7 @@
-// The keys of a run. Checks across them are config_check.cpp.
-#include "trainer/config.h"
+// The keys of a run. Checks across them are check.cpp's.
+#include "trainer/config/config.h"
 
-#include "trainer/loss_config.h"
+#include "trainer/loss/config.h"
 
 namespace tandem::trainer {
 

@@ -1,5 +1,5 @@
-// What tandem-train can be told: every key, its default and its range, and the checks across keys. Nothing is
-// started and nothing is written before a configuration has passed all of them.
+// What tandem-train can be told: every key, its default and its range. Nothing is started and nothing is
+// written before a configuration has passed these and the checks across keys (check.h).
 #pragma once
 
 #include <cstdint>
@@ -112,7 +112,7 @@ struct RunConfig {
         double value_coef = 1;
         double value_clip = 0.2;
         double value_lr = 0;
-    } loss;  // see loss_config.h
+    } loss;  // see trainer/loss/config.h
     struct {
         std::string task = "auto";
         std::int64_t held_out = 1024;
@@ -178,9 +178,5 @@ config::Schema schema_of(RunConfig& config);
 
 // The architecture that the configuration asks for: config.json of model.path, or the sizes under [model].
 model::ModelConfig model_config(const RunConfig& config, const config::Schema& schema, const Task& task);
-
-// Everything that can be known to be wrong before a process is started: ConfigError naming file:line and key.
-// environment_world_size: WORLD_SIZE when a launcher set it, else 0.
-void check(const RunConfig& config, const config::Schema& schema, int environment_world_size);
 
 }  // namespace tandem::trainer

@@ -1,5 +1,4 @@
-#include "trainer/memory_check.h"
-
+// [memory] against the machine.
 #include <fmt/core.h>
 #include <sys/statvfs.h>
 
@@ -10,6 +9,7 @@
 
 #include "common/device/tier.h"
 #include "common/error.h"
+#include "trainer/config/check.h"
 
 namespace tandem::trainer {
 namespace {

@@ -1,7 +1,7 @@
 // The policy's options as a run's configuration gives them.
 #pragma once
 
-#include "trainer/config.h"
+#include "trainer/config/config.h"
 #include "trainer/policy/policy.h"
 
 namespace tandem::trainer {

@@ -1,4 +1,4 @@
-#include "trainer/make_task.h"
+#include "trainer/data/make_task.h"
 
 #include <fmt/core.h>
 
