@@ -20,13 +20,13 @@
 #include "sync/session/setup.h"
 #include "trainer/config/check.h"
 #include "trainer/data/make_task.h"
-#include "trainer/device_choice.h"
 #include "trainer/inspect/command.h"
-#include "trainer/job.h"
 #include "trainer/memory/report.h"
-#include "trainer/rank.h"
 #include "trainer/report/html.h"
-#include "trainer/resume.h"
+#include "trainer/run/device_choice.h"
+#include "trainer/run/job.h"
+#include "trainer/run/rank.h"
+#include "trainer/run/resume.h"
 #include "trainer/sync_memory.h"
 
 namespace tandem::trainer {

@@ -1,7 +1,7 @@
 // Which GPU of a host ranks and engine take, on three emulated ones.
 #include <gtest/gtest.h>
 
-#include "trainer/device_choice.h"
+#include "trainer/run/device_choice.h"
 
 namespace tandem::trainer {
 namespace {

@@ -6,7 +6,7 @@
 #include "common/comm/launch.h"
 #include "common/error.h"
 #include "common/model/parameters.h"
-#include "trainer/flops.h"
+#include "trainer/loop/flops.h"
 #include "trainer/rollout/statistics.h"
 #include "trainer/sync_memory.h"
 

@@ -12,8 +12,8 @@
 #include "common/error.h"
 #include "common/http/server.h"
 #include "trainer/data/sum4.h"
-#include "trainer/loop.h"
-#include "trainer/summary.h"
+#include "trainer/loop/loop.h"
+#include "trainer/run/summary.h"
 
 namespace tandem::trainer {
 namespace {

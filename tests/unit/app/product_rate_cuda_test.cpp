@@ -1,6 +1,6 @@
 // What the product rate of a GPU is measured with, over a driver that is not there.
 #include "tests/unit/device/cuda_rig.h"
-#include "trainer/flops.h"
+#include "trainer/loop/flops.h"
 
 namespace tandem::trainer {
 namespace {

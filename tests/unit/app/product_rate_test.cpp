@@ -8,7 +8,7 @@
 #include "common/comm/launch.h"
 #include "common/device/emulated.h"
 #include "common/tensor/tensor.h"
-#include "trainer/flops.h"
+#include "trainer/loop/flops.h"
 
 namespace tandem::trainer {
 namespace {

@@ -1,5 +1,5 @@
 // The learning part of a step with a learner that is pretended: what it is asked for and what it is handed.
-#include "trainer/update.h"
+#include "trainer/loop/update.h"
 
 #include <gmock/gmock.h>
 

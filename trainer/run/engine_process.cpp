@@ -1,4 +1,4 @@
-#include "trainer/engine_process.h"
+#include "trainer/run/engine_process.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>

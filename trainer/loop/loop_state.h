@@ -1,8 +1,11 @@
-// What a run has come to: counted by the loop, kept by checkpoints (loop_state.cpp lists every field), told
-// by summary.json.
+// The results of a run so far, which summary.json sums up, and the state that a checkpoint keeps of the loop:
+// all that it needs to go on as if it had never stopped. Prompts, seeds and schedules are functions of the
+// step, so there is nothing else to remember.
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 #include "trainer/rollout/evaluation.h"
@@ -16,6 +19,7 @@ struct SyncTimes {
     double speed_of_light = 0;
 };
 
+// A field here has a line in loop_state.cpp, or a resumed run forgets it.
 struct LoopResult {
     std::string task;  // its name
     std::int64_t sft_steps = 0;
@@ -34,5 +38,17 @@ struct LoopResult {
     double product_rate = 0;
     double seconds = 0;
 };
+
+struct LoopState {
+    enum class Phase { sft, grpo } phase = Phase::sft;
+    std::int64_t step = 0;  // done in this phase
+    LoopResult result;      // so far; `seconds` too
+
+    std::int64_t total_steps() const { return step + (phase == Phase::grpo ? result.sft_steps : 0); }
+};
+
+nlohmann::ordered_json to_json(const LoopState& state);
+// Throws nlohmann's exceptions on what to_json has not written.
+LoopState loop_state_from_json(const nlohmann::ordered_json& json);
 
 }  // namespace tandem::trainer

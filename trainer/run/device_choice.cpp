@@ -1,4 +1,4 @@
-#include "trainer/device_choice.h"
+#include "trainer/run/device_choice.h"
 
 #include <fmt/core.h>
 

@@ -9,7 +9,7 @@
 
 #include "common/comm/communicator.h"
 #include "trainer/config/config.h"
-#include "trainer/loop.h"
+#include "trainer/loop/loop.h"
 #include "trainer/policy/policy.h"
 
 namespace tandem::trainer {

@@ -1,4 +1,4 @@
-#include "trainer/loop_state.h"
+#include "trainer/loop/loop_state.h"
 
 #include <nlohmann/json.hpp>
 

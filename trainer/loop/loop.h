@@ -12,7 +12,7 @@
 #include "common/comm/communicator.h"
 #include "trainer/config/config.h"
 #include "trainer/data/task.h"
-#include "trainer/loop_state.h"
+#include "trainer/loop/loop_state.h"
 #include "trainer/policy/learner.h"
 #include "trainer/report/recorder.h"
 #include "trainer/rollout/rollouts.h"

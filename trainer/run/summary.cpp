@@ -1,4 +1,4 @@
-#include "trainer/summary.h"
+#include "trainer/run/summary.h"
 
 #include <fmt/core.h>
 

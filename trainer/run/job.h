@@ -7,8 +7,8 @@
 #include <string>
 
 #include "trainer/config/config.h"
-#include "trainer/engine_process.h"
-#include "trainer/run_directory.h"
+#include "trainer/run/engine_process.h"
+#include "trainer/run/run_directory.h"
 
 namespace tandem::trainer {
 

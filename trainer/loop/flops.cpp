@@ -1,4 +1,4 @@
-#include "trainer/flops.h"
+#include "trainer/loop/flops.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "trainer/loop.h"
+#include "trainer/loop/loop.h"
 
 #include <algorithm>
 #include <chrono>
@@ -10,15 +10,14 @@
 #include "common/error.h"
 #include "common/trace.h"
 #include "trainer/data/prompt_order.h"
-#include "trainer/flops.h"
+#include "trainer/loop/flops.h"
+#include "trainer/loop/metrics.h"
+#include "trainer/loop/update.h"
 #include "trainer/loss/loss_options.h"
-#include "trainer/metrics.h"
 #include "trainer/optim/schedule.h"
-#include "trainer/readable.h"
 #include "trainer/rollout/evaluation.h"
 #include "trainer/rollout/rollout.h"
 #include "trainer/rollout/statistics.h"
-#include "trainer/update.h"
 
 namespace tandem::trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/run_directory.h"
+#include "trainer/run/run_directory.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>

@@ -1,4 +1,4 @@
-#include "trainer/rank.h"
+#include "trainer/run/rank.h"
 
 #include <fmt/core.h>
 
@@ -19,16 +19,16 @@
 #include "trainer/checkpoint/training.h"
 #include "trainer/config/policy_options.h"
 #include "trainer/data/make_task.h"
-#include "trainer/device_choice.h"
-#include "trainer/flops.h"
+#include "trainer/loop/flops.h"
 #include "trainer/loss/config.h"
 #include "trainer/memory/measured.h"
 #include "trainer/memory/report.h"
 #include "trainer/report/recorder.h"
 #include "trainer/report/trace_files.h"
-#include "trainer/resume.h"
 #include "trainer/rollout/engine_memory.h"
-#include "trainer/summary.h"
+#include "trainer/run/device_choice.h"
+#include "trainer/run/resume.h"
+#include "trainer/run/summary.h"
 
 namespace tandem::trainer {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "trainer/loop.h"
+#include "trainer/loop/loop.h"
 
 namespace tandem::trainer {
 

@@ -1,4 +1,4 @@
-#include "trainer/job.h"
+#include "trainer/run/job.h"
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -13,10 +13,10 @@
 #include "common/progress.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/data/make_task.h"
-#include "trainer/device_choice.h"
 #include "trainer/report/html.h"
 #include "trainer/report/trace_files.h"
-#include "trainer/resume.h"
+#include "trainer/run/device_choice.h"
+#include "trainer/run/resume.h"
 
 namespace tandem::trainer {
 namespace {

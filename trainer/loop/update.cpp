@@ -1,4 +1,4 @@
-#include "trainer/update.h"
+#include "trainer/loop/update.h"
 
 #include <algorithm>
 #include <cmath>
