@@ -165,10 +165,6 @@ struct RunConfig {
 
     std::int64_t world_size() const { return mesh.dp * mesh.cp; }
     std::int64_t dp_shard() const { return mesh.dp / mesh.dp_replicate; }
-    // Whether the weights of trainer ranks on a GPU stay there on their way to the engine.
-    bool syncs_from_gpu() const {
-        return run.device == "cuda" && sync.mode != "delta" && sync.transport != "shm";
-    }
     // mesh.shard_axes as axes of (dp_replicate, dp_shard, cp), and how many ranks those are.
     std::vector<std::string> shard_axes() const;
     std::int64_t shard_ranks() const;

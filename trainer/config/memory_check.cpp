@@ -51,13 +51,6 @@ void check_host_memory(const config::Schema& s, double needed) {
 void check_memory(const RunConfig& c, const config::Schema& s, const model::ModelConfig& model) {
     const std::string& offload = c.memory.offload;
     const std::string& sleep = c.memory.trainer_sleep;
-    if (c.memory.engine_sleep == "all" && (c.sync.mode == "alias" || c.sync.mode == "delta")) {
-        s.refuse("memory.engine_sleep",
-                 fmt::format(
-                     "all needs a sync that brings every byte; in mode {} the engine reads or changes what "
-                     "it has: use kv_cache, or mode gather or direct",
-                     c.sync.mode));
-    }
     if (offload == "none" && sleep == "none") return;
     const bool optimizer = offload == "optimizer" || offload == "all" || sleep != "none";
     const bool parameters = offload == "parameters" || offload == "all" || sleep == "all";

@@ -1,6 +1,8 @@
 // Which device of its host a rank and the engine take when run.device = "cuda".
 #pragma once
 
+#include <cstdint>
+
 #include "common/device/device.h"
 #include "trainer/config/config.h"
 
@@ -12,8 +14,12 @@ namespace tandem::trainer {
 Device device_of_rank(const RunConfig& config, int rank, int local_rank);
 Device device_of_engine(const RunConfig& config);
 
-// Throws ConfigError, naming run.device, when there is no GPU that can be used, or the key that the device
-// does not know (sync.mode, sync.transport).
+bool engine_has_own_gpu(const RunConfig& config);
+
+// GPUs of this host. Throws DeviceUnavailable, saying why, when there is none.
+std::int64_t gpu_count();
+
+// Throws ConfigError, naming run.device, when there is no GPU that can be used.
 void check_device(const RunConfig& config, const config::Schema& schema);
 
 }  // namespace tandem::trainer

@@ -8,7 +8,7 @@
 #include "common/model/parameters.h"
 #include "trainer/loop/flops.h"
 #include "trainer/rollout/statistics.h"
-#include "trainer/sync_memory.h"
+#include "trainer/main/sync_memory.h"
 
 namespace tandem::trainer {
 namespace {

@@ -1,8 +1,10 @@
-#include "trainer/sync_memory.h"
+#include "trainer/main/sync_memory.h"
 
 #include <algorithm>
 #include <limits>
 #include <thread>
+
+#include "trainer/main/sync_checks.h"
 
 namespace tandem::trainer {
 
@@ -11,7 +13,7 @@ std::map<std::string, std::int64_t> sync_memory(const RunConfig& c, const model:
     const auto element = static_cast<std::int64_t>(dtype_size(dtype_from_name(c.engine.dtype)));
     const std::int64_t weights = model.parameter_count() * element;
     const auto bucket = static_cast<std::int64_t>(bucket_bytes);
-    const bool on_gpu = c.syncs_from_gpu();
+    const bool on_gpu = syncs_from_gpu(c);
 
     std::map<std::string, std::int64_t> result;
     // Rank 0 broadcasts from private memory, which goes through two windows of 2 MiB.

@@ -1,0 +1,26 @@
+// The commands of tandem-train that need a configuration.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tandem::trainer {
+
+struct Arguments {
+    std::string config_file;
+    std::vector<std::string> overrides;
+    bool resume = false;
+    bool json = false;
+    std::string key;            // explain
+    std::string run_directory;  // rank, report
+    std::string engine_url;     // rank
+};
+
+// Each returns the exit code.
+int train(const Arguments& arguments);
+// One of the ranks that train() starts; the folder's config.toml has been checked already.
+int rank(const Arguments& arguments);
+int inspect_memory(const Arguments& arguments);
+int explain(const Arguments& arguments);
+
+}  // namespace tandem::trainer

@@ -1,0 +1,21 @@
+// tandem-train. This folder is the one place that joins trainer, sync and engine_adapter.
+// Exit codes: 0 ok, 1 failed, 2 bad usage.
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "trainer/main/command_line.h"
+
+int main(int argc, char** argv) {
+    tandem::set_up_logging("train");
+    try {
+        return tandem::trainer::run_command_line(argc, argv);
+    } catch (const std::exception& error) {
+        const auto status = tandem::to_status(error);
+        fmt::print(stderr, "tandem-train: {}\n", status.message);
+        return tandem::exit_code(status.code);
+    }
+}

@@ -1,0 +1,29 @@
+#include "trainer/main/weight_source.h"
+
+#include <cstddef>
+
+namespace tandem::trainer {
+
+PolicySource::PolicySource(const Policy& policy, MemoryPool* mirrors) : policy_(policy) {
+    if (mirrors != nullptr) stream_ = std::make_unique<Stream>(Stream::make(policy.device(), "sync mirror"));
+    for (const auto& [name, tensor] : policy.parameters()) {
+        if (mirrors == nullptr) {
+            tensors_.push_back({name, tensor});
+            continue;
+        }
+        const Tensor& local = tensor.local();
+        const Tensor mirror = Tensor::empty(local.shape(), local.dtype(), "sync mirror", *mirrors);
+        tensors_.push_back(
+            {name, DTensor::from_local(mirror, tensor.mesh(), tensor.placements(), tensor.shape())});
+    }
+    refresh();
+}
+
+void PolicySource::refresh() {
+    if (!stream_) return;
+    for (std::size_t i = 0; i < tensors_.size(); ++i)
+        copy(*stream_, policy_.parameters()[i].second.local(), tensors_[i].tensor.local());
+    stream_->synchronize();
+}
+
+}  // namespace tandem::trainer
