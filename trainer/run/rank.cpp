@@ -7,7 +7,9 @@
 #include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "common/comm/launch.h"
 #include "common/device/memory.h"
@@ -33,6 +35,7 @@
 namespace tandem::trainer {
 namespace {
 
+// The policy, for a loop that runs while the engine may hold the memory that a step needs.
 class PolicyLearner final : public Learner {
   public:
     PolicyLearner(Policy& policy, EngineMemory& engine_memory)
@@ -76,7 +79,7 @@ Manifest manifest_of(const RunConfig& c, const config::Schema& schema, const Pol
     return manifest;
 }
 
-// The policy as it was saved; where the loop then goes on.
+// Brings the policy to the state of a training checkpoint; returns where the loop goes on.
 LoopState restore(Policy& policy, const std::string& directory) {
     const Manifest manifest = read_manifest(directory);
     const auto reference = manifest.tensors.lower_bound("reference/");
@@ -91,7 +94,7 @@ std::chrono::nanoseconds seconds(double value) {
     return std::chrono::nanoseconds(static_cast<std::int64_t>(value * 1e9));
 }
 
-// Ranks that fight for cores are slow: a core each, or several where there are more cores than ranks.
+// One core for each rank, or several where there are more cores than ranks: ranks that share a core are slow.
 int threads_per_rank(int ranks) {
     return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks);
 }
@@ -102,101 +105,170 @@ void write_summary(const std::string& directory, const nlohmann::ordered_json& s
     if (!out.flush()) throw SystemError("write " + directory + "/summary.json", errno);
 }
 
+class RankRun {
+  public:
+    RankRun(const RunConfig& config, const config::Schema& schema, std::shared_ptr<comm::Communicator> world,
+            const std::string& directory, const std::string& engine_url);
+
+    void build();                                   // the task, and the policy on its mesh
+    void connect(const ConnectSync& connect_sync);  // the policy's weights; the way to the engine
+    void train();                                   // the loop
+    void finish();                                  // checkpoint, summary, trace
+
+  private:
+    bool first() const { return world_->rank() == 0; }
+    bool resumed() const { return !config_.run.resume.empty(); }
+    std::string metrics_file() const { return directory_ + "/metrics.jsonl"; }
+    void load_weights();
+    SyncTimes publish(std::int64_t version);
+    bool weights_match();
+    void write_checkpoint(const LoopState& state);
+
+    const RunConfig& config_;
+    const config::Schema& schema_;
+    const std::shared_ptr<comm::Communicator> world_;
+    const std::string& directory_;
+    const std::string& engine_url_;
+
+    std::unique_ptr<Task> task_;
+    PolicyOptions options_;
+    std::optional<Policy> policy_;
+    SyncPort sync_;
+    LoopState start_;
+    EngineMemory engine_memory_;
+    LoopResult result_;
+};
+
+RankRun::RankRun(const RunConfig& config, const config::Schema& schema,
+                 std::shared_ptr<comm::Communicator> world, const std::string& directory,
+                 const std::string& engine_url)
+    : config_(config),
+      schema_(schema),
+      world_(std::move(world)),
+      directory_(directory),
+      engine_url_(engine_url) {
+    trace::enable(fmt::format("rank {}", world_->rank()), world_->rank());
+    ops::set_compute_threads(threads_per_rank(world_->size()));
+    world_->set_timeout(
+        std::chrono::duration_cast<std::chrono::milliseconds>(seconds(config.run.deadline_s)));
+}
+
+void RankRun::build() {
+    const int local_rank = comm::launched_as_rank() ? comm::rank_environment().local_rank : 0;
+    const Device device = device_of_rank(config_, world_->rank(), local_rank);
+    const auto mesh =
+        DeviceMesh::create(comm::for_device(world_, device),
+                           {static_cast<int>(config_.mesh.dp_replicate), static_cast<int>(config_.dp_shard()),
+                            static_cast<int>(config_.mesh.cp)},
+                           {"dp_replicate", "dp_shard", "cp"});
+    task_ = make_task(config_, schema_);
+    options_ = policy_options(config_);
+    options_.device = device;
+    if (options_.offload.directory.empty()) options_.offload.directory = directory_;
+    policy_.emplace(mesh, model_config(config_, schema_, *task_), options_);
+}
+
+void RankRun::connect(const ConnectSync& connect_sync) {
+    {
+        const Policy::Residence resident(*policy_, /*optimizer=*/resumed());
+        load_weights();
+        sync_ = connect_sync(world_, *policy_, engine_url_, config_);
+    }
+    if (first())
+        engine_memory_ =
+            EngineMemory(engine_url_, config_.memory.engine_sleep, seconds(config_.engine.deadline_s));
+}
+
+void RankRun::load_weights() {
+    if (!config_.model.path.empty() && !resumed()) load_checkpoint(*policy_, config_.model.path);
+    if (resumed()) start_ = restore(*policy_, config_.run.resume);
+    if (!config_.loss.reference.empty() && !policy_->has_reference())  // a checkpoint brings its own
+        policy_->set_reference([&] { load_checkpoint(*policy_, config_.loss.reference); });
+}
+
+void RankRun::train() {
+    PolicyLearner learner(*policy_, engine_memory_);
+    Rollouts rollouts(
+        *world_, first() ? std::make_unique<RolloutClient>(engine_url_, seconds(config_.engine.deadline_s),
+                                                           config_.engine.batch)
+                         : nullptr);
+    Recorder recorder = first() ? Recorder(metrics_file(), resumed()) : Recorder();
+    const LoopParts parts{.world = *world_,
+                          .task = *task_,
+                          .learner = learner,
+                          .rollouts = rollouts,
+                          .publish = [this](std::int64_t version) { return publish(version); },
+                          .weights_match = [this] { return weights_match(); },
+                          .recorder = recorder,
+                          .model = &policy_->config(),
+                          .product_rate = measure_product_rate(*world_, options_.device,
+                                                               dtype_from_name(config_.train.compute_dtype)),
+                          .checkpoint = [this](const LoopState& state) { write_checkpoint(state); }};
+    try {
+        result_ = run_loop(config_, parts, start_);
+    } catch (const std::exception& error) {
+        // Now, because freeing a GPU's memory may wait for an engine that hangs.
+        world_->abort(error.what());
+        throw;
+    }
+}
+
+SyncTimes RankRun::publish(std::int64_t version) {
+    const MemoryPhase phase("sync");
+    engine_memory_.before_sync();
+    SyncTimes times;
+    {
+        const Policy::Residence resident(*policy_);
+        times = sync_.publish(version);
+    }
+    policy_->sleep(options_.deepest_sleep);  // a step wakes what it needs
+    engine_memory_.after_sync();
+    return times;
+}
+
+bool RankRun::weights_match() {
+    const Policy::Residence resident(*policy_);
+    return sync_.weights_match();
+}
+
+void RankRun::write_checkpoint(const LoopState& state) {
+    const MemoryPhase phase("checkpoint");
+    const Policy::Residence resident(*policy_, /*optimizer=*/true);
+    write_training_checkpoint(policy_->training_state(), *world_,
+                              {directory_ + "/checkpoints",
+                               {metrics_file(), directory_ + "/samples.jsonl"},
+                               config_.checkpoint.keep,
+                               manifest_of(config_, schema_, *policy_, state)});
+}
+
+void RankRun::finish() {
+    {
+        const MemoryPhase phase("checkpoint");
+        const Policy::Residence resident(*policy_);
+        save_checkpoint(*policy_, *world_, directory_ + "/checkpoint", save_options(config_));
+    }
+    const auto prediction = memory::report_of(config_, schema_, *task_, sync_.memory).prediction;
+    const auto memory = memory::measured(*world_, prediction);
+    if (first()) {
+        nlohmann::ordered_json summary = summary_of(config_, result_);
+        summary["memory"] = memory;
+        write_summary(directory_, summary);
+    }
+    write_trace_part(directory_, fmt::format("rank{}", world_->rank()));
+    world_->barrier();  // everything is in the folder
+    if (!result_.weights_match) throw Error("the engine's weights are not the trainer's; see the log above");
+}
+
 }  // namespace
 
-void run_rank(const RunConfig& c, const config::Schema& schema,
+void run_rank(const RunConfig& config, const config::Schema& schema,
               const std::shared_ptr<comm::Communicator>& world, const std::string& run_directory,
               const std::string& engine_url, const ConnectSync& connect_sync) {
-    const bool first = world->rank() == 0;
-    trace::enable(fmt::format("rank {}", world->rank()), world->rank());
-    ops::set_compute_threads(threads_per_rank(world->size()));
-    world->set_timeout(std::chrono::duration_cast<std::chrono::milliseconds>(seconds(c.run.deadline_s)));
-
-    const int local_rank = comm::launched_as_rank() ? comm::rank_environment().local_rank : 0;
-    const Device device = device_of_rank(c, world->rank(), local_rank);
-    const auto mesh = DeviceMesh::create(
-        comm::for_device(world, device),
-        {static_cast<int>(c.mesh.dp_replicate), static_cast<int>(c.dp_shard()), static_cast<int>(c.mesh.cp)},
-        {"dp_replicate", "dp_shard", "cp"});
-    const auto task = make_task(c, schema);
-    PolicyOptions options = policy_options(c);
-    options.device = device;
-    if (options.offload.directory.empty()) options.offload.directory = run_directory;
-    Policy policy(mesh, model_config(c, schema, *task), options);
-    SyncPort sync;
-    LoopState start;
-    {
-        const Policy::Residence there(policy, /*optimizer=*/!c.run.resume.empty());
-        if (!c.model.path.empty() && c.run.resume.empty()) load_checkpoint(policy, c.model.path);
-        if (!c.run.resume.empty()) start = restore(policy, c.run.resume);
-        if (!c.loss.reference.empty() && !policy.has_reference())  // a checkpoint brings its own
-            policy.set_reference([&] { load_checkpoint(policy, c.loss.reference); });
-        sync = connect_sync(world, policy, engine_url, c);
-    }
-    EngineMemory engine_memory =
-        first ? EngineMemory(engine_url, c.memory.engine_sleep, seconds(c.engine.deadline_s))
-              : EngineMemory();
-    PolicyLearner learner(policy, engine_memory);
-    Rollouts rollouts(*world, first ? std::make_unique<RolloutClient>(
-                                          engine_url, seconds(c.engine.deadline_s), c.engine.batch)
-                                    : nullptr);
-    const std::string metrics = run_directory + "/metrics.jsonl";
-    Recorder recorder = first ? Recorder(metrics, !c.run.resume.empty()) : Recorder();
-
-    const auto checkpoint = [&](const LoopState& state) {
-        const MemoryPhase phase("checkpoint");
-        const Policy::Residence there(policy, /*optimizer=*/true);
-        write_training_checkpoint(policy.training_state(), *world,
-                                  {run_directory + "/checkpoints",
-                                   {metrics, run_directory + "/samples.jsonl"},
-                                   c.checkpoint.keep,
-                                   manifest_of(c, schema, policy, state)});
-    };
-    const auto publish = [&](std::int64_t version) {
-        const MemoryPhase phase("sync");
-        engine_memory.before_sync();
-        SyncTimes times;
-        {
-            const Policy::Residence there(policy);
-            times = sync.publish(version);
-        }
-        policy.sleep(options.deepest_sleep);  // a step wakes what it needs
-        engine_memory.after_sync();
-        return times;
-    };
-    const auto weights_match = [&] {
-        const Policy::Residence there(policy);
-        return sync.weights_match();
-    };
-    const double product_rate =
-        measure_product_rate(*world, options.device, dtype_from_name(c.train.compute_dtype));
-    const auto loop = [&] {
-        try {
-            return run_loop(c,
-                            {*world, *task, learner, rollouts, publish, weights_match, recorder,
-                             &policy.config(), product_rate, checkpoint},
-                            start);
-        } catch (const std::exception& error) {
-            // Now: letting go of a GPU's memory may wait for an engine that hangs.
-            world->abort(error.what());
-            throw;
-        }
-    };
-    const LoopResult result = loop();
-    {
-        const MemoryPhase phase("checkpoint");
-        const Policy::Residence there(policy);
-        save_checkpoint(policy, *world, run_directory + "/checkpoint", save_options(c));
-    }
-    const auto memory = memory::measured(*world, memory::report_of(c, schema, *task, sync.memory).prediction);
-    if (first) {
-        nlohmann::ordered_json summary = summary_of(c, result);
-        summary["memory"] = memory;
-        write_summary(run_directory, summary);
-    }
-    write_trace_part(run_directory, fmt::format("rank{}", world->rank()));
-    world->barrier();  // everything is in the folder
-    if (!result.weights_match) throw Error("the engine's weights are not the trainer's; see the log above");
+    RankRun run(config, schema, world, run_directory, engine_url);
+    run.build();
+    run.connect(connect_sync);
+    run.train();
+    run.finish();
 }
 
 }  // namespace tandem::trainer
