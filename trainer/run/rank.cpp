@@ -14,7 +14,7 @@
 #include "common/comm/launch.h"
 #include "common/device/memory.h"
 #include "common/error.h"
-#include "common/mesh/device_mesh.h"
+#include "common/mesh/parallel_dims.h"
 #include "common/ops/matmul.h"
 #include "common/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -156,16 +156,16 @@ RankRun::RankRun(const RunConfig& config, const config::Schema& schema,
 void RankRun::build() {
     const int local_rank = comm::launched_as_rank() ? comm::rank_environment().local_rank : 0;
     const Device device = device_of_rank(config_, world_->rank(), local_rank);
-    const auto mesh =
-        DeviceMesh::create(comm::for_device(world_, device),
-                           {static_cast<int>(config_.mesh.dp_replicate), static_cast<int>(config_.dp_shard()),
-                            static_cast<int>(config_.mesh.cp)},
-                           {"dp_replicate", "dp_shard", "cp"});
+    const ParallelDims dims({.dp_replicate = static_cast<int>(config_.mesh.dp_replicate),
+                             .dp_shard = static_cast<int>(config_.dp_shard()),
+                             .cp = static_cast<int>(config_.mesh.cp)},
+                            comm::for_device(world_, device));
     task_ = make_task(config_, schema_);
     options_ = policy_options(config_);
     options_.device = device;
     if (options_.offload.directory.empty()) options_.offload.directory = directory_;
-    policy_.emplace(mesh, model_config(config_, schema_, *task_), options_);
+    policy_.emplace(dims.train_mesh().slice({"dp_replicate", "dp_shard", "cp"}),
+                    model_config(config_, schema_, *task_), options_);
 }
 
 void RankRun::connect(const ConnectSync& connect_sync) {
