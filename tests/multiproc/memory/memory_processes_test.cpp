@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "common/comm/launch.h"
-#include "tests/unit/trainer/memory_cases.h"
+#include "tests/unit/trainer/memory/memory_cases.h"
 
 namespace tandem::trainer::testing {
 namespace {

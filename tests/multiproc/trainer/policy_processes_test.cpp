@@ -9,7 +9,7 @@
 
 #include "common/comm/launch.h"
 #include "common/model/safetensors.h"
-#include "tests/unit/trainer/policy_run.h"
+#include "tests/unit/trainer/policy/policy_run.h"
 
 namespace tandem::trainer::testing {
 namespace {
