@@ -27,7 +27,7 @@ while IFS=: read -r file line text; do
         [ "$header" = engine_adapter/engine.h ] || complain "$file" "$line" "$header" "sync knows only engine_adapter/engine.h" ;;
     *) complain "$file" "$line" "$header" "$floor may not know $target" ;;
     esac
-done < <(grep -rnE '^#include "' common engine_adapter sync trainer --include='*.h' --include='*.cpp' --include='*.inl' --include='*.cu')
+done < <(grep -rnE '^#include "' common engine_adapter sync trainer --include='*.h' --include='*.cpp' --include='*.inl' --include='*.cu' --include='*.cuh')
 
 for folder in $(find common engine_adapter sync trainer -type d); do
     case "$(basename "$folder")" in utils | core | helpers | misc)

@@ -108,7 +108,8 @@ function(tandem_kernels_on_host name)
   list(TRANSFORM support PREPEND ${CMAKE_SOURCE_DIR}/tests/support/)
   tandem_test(${name} SOURCES ${support} ${ARG_SOURCES} ${ARG_KERNELS} SEPARATE ${ARG_SEPARATE} DEPS ${ARG_DEPS}
               LABELS ${ARG_LABELS} TIMEOUT ${ARG_TIMEOUT})
-  target_compile_definitions(${name} PRIVATE TANDEM_KERNELS_ON_HOST)
+  # What common/ops/cuda/portable.cuh includes in the place of CUDA's header.
+  target_compile_definitions(${name} PRIVATE TANDEM_KERNELS_ON_HOST="tests/support/kernels_on_host.h")
 endfunction()
 
 # tandem_bench(NAME SOURCES … DEPS …): a benchmark program; built with the tests, never run by ctest.

@@ -114,3 +114,5 @@ inline float __fdiv_rn(float a, float b) {
 inline int __popc(unsigned bits) {
     return __builtin_popcount(bits);
 }
+
+#include "tests/support/kernels_on_host_mma.h"

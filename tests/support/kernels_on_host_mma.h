@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "tests/support/kernels_on_host.h"
+#include "tests/support/kernels_on_host.h"  // which includes this at its end
 
 namespace fibers {
 

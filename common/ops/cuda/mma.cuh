@@ -10,10 +10,6 @@
 
 #include "common/ops/cuda/portable.cuh"
 
-#if defined(TANDEM_KERNELS_ON_HOST)
-#include "tests/support/kernels_on_host_mma.h"
-#endif
-
 namespace tandem::ops::TANDEM_KERNELS {
 
 // c += a b. Volatile: all lanes are in it, so it must not move to where only some of them come.

@@ -1,10 +1,10 @@
-// What the kernels are written in: CUDA, or, in tests, C++ with the threads of a block as fibers of the host
-// (tests/support/kernels_on_host.h), which runs the very same sources where there is no GPU. Each way has its
-// namespace, so that a program can hold both.
+// The language of the kernels: CUDA or, in tests, C++ with the threads of a block as fibers of the host, which
+// runs the very same sources where there is no GPU. A test's build names the header that makes C++ of them in
+// TANDEM_KERNELS_ON_HOST. Each way has its namespace, so that a program can hold both.
 #pragma once
 
 #if defined(TANDEM_KERNELS_ON_HOST)
-#include "tests/support/kernels_on_host.h"
+#include TANDEM_KERNELS_ON_HOST
 #define TANDEM_KERNELS on_host
 #else
 #include <cuda_runtime.h>
