@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "common/ops/cpu/check.h"
+#include "common/ops/check.h"
 
 namespace tandem::ops::checks {
 namespace {

@@ -1,7 +1,7 @@
 // The checks of ops whose ids, positions and pages lie in tensors.
+#include "common/ops/check.h"
 #include "common/ops/checks.h"
 #include "common/ops/cpu/attention_pack.h"
-#include "common/ops/cpu/check.h"
 
 namespace tandem::ops::checks {
 namespace {

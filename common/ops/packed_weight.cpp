@@ -1,6 +1,6 @@
 #include "common/ops/packed_weight.h"
 
-#include "common/ops/cpu/check.h"
+#include "common/ops/check.h"
 #include "common/ops/cpu/packed_products.h"
 #include "common/ops/matmul.h"
 

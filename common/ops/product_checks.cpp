@@ -1,7 +1,7 @@
 // See checks.h: products and attention.
+#include "common/ops/check.h"
 #include "common/ops/checks.h"
 #include "common/ops/cpu/attention_pack.h"
-#include "common/ops/cpu/check.h"
 
 namespace tandem::ops::checks {
 

@@ -10,8 +10,8 @@
 #include <limits>
 
 #include "common/ops/backends.h"
+#include "common/ops/check.h"
 #include "common/ops/cpu/attention_pack.h"
-#include "common/ops/cpu/check.h"
 #include "common/ops/cpu/parallel.h"
 #include "common/ops/cpu/rows.h"
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "common/ops/cpu/check.h"
+#include "common/ops/check.h"
 #include "common/ops/cpu/rows.h"
 
 namespace tandem::ops::detail {

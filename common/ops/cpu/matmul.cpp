@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "common/ops/backends.h"
+#include "common/ops/check.h"
 #include "common/ops/checks.h"
-#include "common/ops/cpu/check.h"
 #include "common/ops/cpu/packed_products.h"
 #include "common/ops/cpu/product.h"
 #include "common/ops/cpu/rows.h"
