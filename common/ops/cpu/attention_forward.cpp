@@ -1,19 +1,19 @@
-// Attention on the CPU: checks, packing and the walk over tiles. The arithmetic is in attention_kernels.inl.
+// attention_forward on the CPU: checks, packing and the walk over tiles. The arithmetic is in
+// attention_kernels.inl.
 //
 // Key tiles always start at the segment's first key, so a query meets the same tiles whoever asks:
 // attention_forward of a whole sequence, of a prefix, or paged_attention_decode of its last token.
 #include "common/ops/attention.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "common/ops/backends.h"
 #include "common/ops/check.h"
 #include "common/ops/cpu/attention_pack.h"
+#include "common/ops/cpu/attention_tile.h"
 #include "common/ops/cpu/parallel.h"
-#include "common/ops/cpu/rows.h"
 
 namespace tandem::ops {
 
@@ -36,45 +36,10 @@ namespace {
 using detail::AttentionShape;
 using detail::kKeyTile;
 using detail::kQueryTile;
+using detail::QueryTile;
 using detail::Scratch;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-// The running softmax of one tile of queries.
-struct QueryTile {
-    float* q;
-    float* acc;
-    float* scores;
-    float max[kQueryTile];
-    float sum[kQueryTile];
-};
-
-QueryTile make_tile(std::int64_t width) {
-    thread_local Scratch scratch;
-    float* memory = scratch.floats(kQueryTile * (2 * width + kKeyTile));
-    return {memory, memory + kQueryTile * width, memory + 2 * kQueryTile * width, {}, {}};
-}
-
-void start_tile(QueryTile& tile, std::int64_t rows, std::int64_t width) {
-    std::fill_n(tile.acc, rows * width, 0.0f);
-    std::fill_n(tile.max, rows, -kInfinity);
-    std::fill_n(tile.sum, rows, 0.0f);
-}
-
-// Writes row `row` of the tile: out = acc / sum. Returns the log-sum-exp.
-float finish_row(const QueryTile& tile, std::int64_t row, std::int64_t width, const Tensor& out,
-                 std::int64_t offset, std::int64_t head_dim) {
-    const float sum = tile.sum[row];
-    float* acc = tile.acc + row * width;
-    const float factor = sum > 0.0f ? 1.0f / sum : (sum == 0.0f ? 0.0f : sum);  // NaN stays NaN
-    for (std::int64_t d = 0; d < head_dim; ++d) acc[d] *= factor;
-    if (out.dtype() == DType::float32) {
-        std::copy_n(acc, head_dim, out.data<float>() + offset);
-    } else {
-        detail::narrow(acc, out.data<bfloat16>() + offset, head_dim);
-    }
-    return sum == 0.0f ? -kInfinity : tile.max[row] + std::log(sum);
-}
 
 struct Inputs {
     Tensor q, k, v;
@@ -86,12 +51,12 @@ void forward_head(const Inputs& in, const AttentionSegment& segment, std::int64_
                   const detail::PackedKeys& keys, const Tensor& out, const Tensor& lse) {
     const AttentionShape& s = in.shape;
     const detail::AttentionKernels& kernels = detail::attention_kernels();
-    QueryTile tile = make_tile(s.width);
+    QueryTile tile = detail::make_tile(s.width);
     for (std::int64_t first = 0; first < segment.q_len; first += kQueryTile) {
         const std::int64_t rows = std::min(kQueryTile, segment.q_len - first);
         const std::int64_t begin = segment.q_begin + first;
         detail::pack_rows(in.q, begin, rows, head, s.heads, s, in.scale, tile.q);
-        start_tile(tile, rows, s.width);
+        detail::start_tile(tile, rows, s.width);
         // Row r sees keys [0, seen + r).
         const std::int64_t seen = segment.causal ? first + segment.k_len - segment.q_len + 1 : segment.k_len;
         const std::int64_t step = segment.causal ? 1 : 0;
@@ -114,8 +79,8 @@ void forward_head(const Inputs& in, const AttentionSegment& segment, std::int64_
         }
         for (std::int64_t row = 0; row < rows; ++row) {
             const std::int64_t at = begin + row;
-            const float value =
-                finish_row(tile, row, s.width, out, (at * s.heads + head) * s.head_dim, s.head_dim);
+            const float value = detail::finish_tile_row(tile, row, s.width, out,
+                                                        (at * s.heads + head) * s.head_dim, s.head_dim);
             lse.data<float>()[head * s.q_rows + at] = value;
         }
     }
@@ -158,60 +123,6 @@ void attention_forward(Stream& stream, const Tensor& q, const Tensor& k, const T
             const detail::PackedKeys keys(in.k, in.v, segment.k_begin, segment.k_len, kv_head, s, scratch);
             for (std::int64_t g = 0; g < s.group; ++g) {
                 forward_head(in, segment, kv_head * s.group + g, keys, out, lse);
-            }
-        });
-    });
-}
-
-void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
-                            const std::vector<std::vector<std::int32_t>>& block_tables,
-                            const std::vector<std::int32_t>& lengths, float scale, Tensor out) {
-    constexpr const char* kOp = "paged_attention_decode";
-    const AttentionShape shape = detail::paged_shape(kOp, q, k_cache, v_cache, block_tables, lengths);
-    detail::check_shape(kOp, "out", out, q.shape());
-    require(out.dtype() == q.dtype() || out.dtype() == DType::float32, "{}: out is {} for q {}", kOp,
-            dtype_name(out.dtype()), dtype_name(q.dtype()));
-    stream.enqueue([=] {
-        const AttentionShape& s = shape;
-        const detail::AttentionKernels& kernels = detail::attention_kernels();
-        detail::parallel_for(s.q_rows * s.kv_heads, [&](std::int64_t item) {
-            const std::int64_t sequence = item / s.kv_heads;
-            const std::int64_t kv_head = item % s.kv_heads;
-            const std::int64_t length = lengths[static_cast<std::size_t>(sequence)];
-            const auto& pages = block_tables[static_cast<std::size_t>(sequence)];
-            thread_local Scratch scratch;
-            detail::PackedPage page(s, scratch);
-            QueryTile tile = make_tile(s.width);
-            // The heads of a group share their keys: they are the rows of one tile (several, if there are
-            // many).
-            for (std::int64_t first = 0; first < s.group; first += kQueryTile) {
-                const std::int64_t rows = std::min(kQueryTile, s.group - first);
-                const std::int64_t head = kv_head * s.group + first;
-                for (std::int64_t row = 0; row < rows; ++row) {
-                    detail::pack_rows(q, sequence, 1, head + row, s.heads, s, scale, tile.q + row * s.width);
-                }
-                start_tile(tile, rows, s.width);
-                for (std::int64_t key = 0; key < length; key += kKeyTile) {
-                    const std::int64_t count = std::min(kKeyTile, length - key);
-                    page.load(k_cache, v_cache, pages, key, count, kv_head);
-                    kernels.forward_tile({.q = tile.q,
-                                          .k_t = page.k_t(),
-                                          .v = page.v(),
-                                          .acc = tile.acc,
-                                          .max = tile.max,
-                                          .sum = tile.sum,
-                                          .scores = tile.scores,
-                                          .rows = rows,
-                                          .head_dim = s.head_dim,
-                                          .width = s.width,
-                                          .visible = count,
-                                          .visible_step = 0,
-                                          .keys = count});
-                }
-                for (std::int64_t row = 0; row < rows; ++row) {
-                    finish_row(tile, row, s.width, out, (sequence * s.heads + head + row) * s.head_dim,
-                               s.head_dim);
-                }
             }
         });
     });

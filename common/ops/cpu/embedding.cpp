@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/ops/backends.h"
+#include "common/ops/checks.h"
 #include "common/ops/cpu/rows.h"
 #include "common/ops/cpu/simd.h"
 
@@ -24,6 +25,14 @@ void embedding(Stream& stream, const Tensor& table, std::span<const std::int32_t
             std::memcpy(y.raw() + i * row_bytes, table.raw() + static_cast<std::size_t>(rows[i]) * row_bytes,
                         row_bytes);
         }
+    });
+}
+
+void embedding(Stream& stream, const Tensor& table, const Tensor& ids, Tensor y) {
+    stream.enqueue([=] {
+        Stream here = Stream::make_inline();
+        checks::embedding(table, ids.values<std::int32_t>(), y);
+        cpu::embedding(here, table, ids.values<std::int32_t>(), y);
     });
 }
 

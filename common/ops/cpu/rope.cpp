@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/ops/backends.h"
+#include "common/ops/checks.h"
 #include "common/ops/cpu/rows.h"
 #include "common/ops/cpu/simd.h"
 #include "common/ops/rope_table.h"
@@ -49,6 +50,16 @@ void rotate(Stream& stream, const Tensor& x, std::span<const std::int32_t> posit
 
 void rope(Stream& stream, Tensor x, std::span<const std::int32_t> positions, const RopeTable& table) {
     rotate(stream, x, positions, table, 1.0f);
+}
+
+void rope(Stream& stream, Tensor x, const Tensor& positions, std::int64_t limit, const RopeTable& table) {
+    stream.enqueue([=] {
+        for (const std::int32_t position : positions.values<std::int32_t>())
+            require(position < limit, "rope: position {} is not below {}", position, limit);
+        Stream here = Stream::make_inline();
+        checks::rope("rope", x, positions.values<std::int32_t>(), table);
+        cpu::rope(here, x, positions.values<std::int32_t>(), table);
+    });
 }
 
 void rope_backward(Stream& stream, Tensor dx, std::span<const std::int32_t> positions,

@@ -1,0 +1,98 @@
+// Attention of one token a sequence over a paged cache, on the CPU: a sequence meets the key tiles that
+// attention_forward cuts, so its values are the same.
+#include <algorithm>
+
+#include "common/ops/attention.h"
+#include "common/ops/backends.h"
+#include "common/ops/check.h"
+#include "common/ops/cpu/attention_pack.h"
+#include "common/ops/cpu/attention_tile.h"
+#include "common/ops/cpu/parallel.h"
+
+namespace tandem::ops::cpu {
+namespace {
+
+using detail::AttentionShape;
+using detail::kKeyTile;
+using detail::kQueryTile;
+using detail::QueryTile;
+using detail::Scratch;
+
+std::vector<std::vector<std::int32_t>> tables_of(const Tensor& pages) {
+    std::vector<std::vector<std::int32_t>> result;
+    const auto all = pages.values<std::int32_t>();
+    const auto width = static_cast<std::size_t>(pages.dim(1));
+    for (std::size_t at = 0; at < all.size(); at += width)
+        result.emplace_back(all.begin() + static_cast<std::ptrdiff_t>(at),
+                            all.begin() + static_cast<std::ptrdiff_t>(at + width));
+    result.resize(static_cast<std::size_t>(pages.dim(0)));
+    return result;
+}
+
+}  // namespace
+
+void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                            const std::vector<std::vector<std::int32_t>>& block_tables,
+                            const std::vector<std::int32_t>& lengths, float scale, Tensor out) {
+    constexpr const char* kOp = "paged_attention_decode";
+    const AttentionShape shape = detail::paged_shape(kOp, q, k_cache, v_cache, block_tables, lengths);
+    detail::check_shape(kOp, "out", out, q.shape());
+    require(out.dtype() == q.dtype() || out.dtype() == DType::float32, "{}: out is {} for q {}", kOp,
+            dtype_name(out.dtype()), dtype_name(q.dtype()));
+    stream.enqueue([=] {
+        const AttentionShape& s = shape;
+        const detail::AttentionKernels& kernels = detail::attention_kernels();
+        detail::parallel_for(s.q_rows * s.kv_heads, [&](std::int64_t item) {
+            const std::int64_t sequence = item / s.kv_heads;
+            const std::int64_t kv_head = item % s.kv_heads;
+            const std::int64_t length = lengths[static_cast<std::size_t>(sequence)];
+            const auto& pages = block_tables[static_cast<std::size_t>(sequence)];
+            thread_local Scratch scratch;
+            detail::PackedPage page(s, scratch);
+            QueryTile tile = detail::make_tile(s.width);
+            // The heads of a group share their keys: they are the rows of one tile (several, if there are
+            // many).
+            for (std::int64_t first = 0; first < s.group; first += kQueryTile) {
+                const std::int64_t rows = std::min(kQueryTile, s.group - first);
+                const std::int64_t head = kv_head * s.group + first;
+                for (std::int64_t row = 0; row < rows; ++row) {
+                    detail::pack_rows(q, sequence, 1, head + row, s.heads, s, scale, tile.q + row * s.width);
+                }
+                detail::start_tile(tile, rows, s.width);
+                for (std::int64_t key = 0; key < length; key += kKeyTile) {
+                    const std::int64_t count = std::min(kKeyTile, length - key);
+                    page.load(k_cache, v_cache, pages, key, count, kv_head);
+                    kernels.forward_tile({.q = tile.q,
+                                          .k_t = page.k_t(),
+                                          .v = page.v(),
+                                          .acc = tile.acc,
+                                          .max = tile.max,
+                                          .sum = tile.sum,
+                                          .scores = tile.scores,
+                                          .rows = rows,
+                                          .head_dim = s.head_dim,
+                                          .width = s.width,
+                                          .visible = count,
+                                          .visible_step = 0,
+                                          .keys = count});
+                }
+                for (std::int64_t row = 0; row < rows; ++row) {
+                    detail::finish_tile_row(tile, row, s.width, out,
+                                            (sequence * s.heads + head + row) * s.head_dim, s.head_dim);
+                }
+            }
+        });
+    });
+}
+
+// The tables are read when the stream gets there.
+void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                            const Tensor& pages, const Tensor& lengths, float scale, Tensor out) {
+    stream.enqueue([=] {
+        Stream here = Stream::make_inline();
+        cpu::paged_attention_decode(here, q, k_cache, v_cache, tables_of(pages),
+                                    lengths.to_vector<std::int32_t>(), scale, out);
+    });
+}
+
+}  // namespace tandem::ops::cpu

@@ -1,0 +1,42 @@
+#include "common/ops/cpu/attention_tile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "common/ops/cpu/rows.h"
+
+namespace tandem::ops::detail {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+}  // namespace
+
+QueryTile make_tile(std::int64_t width) {
+    thread_local Scratch scratch;
+    float* memory = scratch.floats(kQueryTile * (2 * width + kKeyTile));
+    return {memory, memory + kQueryTile * width, memory + 2 * kQueryTile * width, {}, {}};
+}
+
+void start_tile(QueryTile& tile, std::int64_t rows, std::int64_t width) {
+    std::fill_n(tile.acc, rows * width, 0.0f);
+    std::fill_n(tile.max, rows, -kInfinity);
+    std::fill_n(tile.sum, rows, 0.0f);
+}
+
+float finish_tile_row(const QueryTile& tile, std::int64_t row, std::int64_t width, const Tensor& out,
+                      std::int64_t offset, std::int64_t head_dim) {
+    const float sum = tile.sum[row];
+    float* acc = tile.acc + row * width;
+    const float factor = sum > 0.0f ? 1.0f / sum : (sum == 0.0f ? 0.0f : sum);  // NaN stays NaN
+    for (std::int64_t d = 0; d < head_dim; ++d) acc[d] *= factor;
+    if (out.dtype() == DType::float32) {
+        std::copy_n(acc, head_dim, out.data<float>() + offset);
+    } else {
+        narrow(acc, out.data<bfloat16>() + offset, head_dim);
+    }
+    return sum == 0.0f ? -kInfinity : tile.max[row] + std::log(sum);
+}
+
+}  // namespace tandem::ops::detail
