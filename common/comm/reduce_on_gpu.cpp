@@ -3,8 +3,7 @@
 #include <vector>
 
 #include "common/comm/reduce.h"
-#include "common/device/devices.h"
-#include "common/device/emulated.h"
+#include "common/device/cpu_kernels.h"
 #include "common/error.h"
 
 namespace tandem::comm {
@@ -15,12 +14,12 @@ void reduce_on_gpu(Stream& stream, std::span<const std::byte* const> sources, st
             to_string(stream.device()));
     require_reducible(dtype, op);
     if (bytes == 0) return;
-    if (!is_emulated(stream.device()))
+    if (!computes_on_cpu(stream.device()))
         return cuda::reduce(stream, sources, out, bytes, dtype, op, accumulate);
     std::vector<const std::byte*> aliases;
-    for (const std::byte* source : sources) aliases.push_back(emulated::host_alias(source));
-    emulated::launch(stream, [aliases = std::move(aliases), out = emulated::host_alias(out), bytes, dtype, op,
-                              accumulate] { reduce(aliases, out, bytes, dtype, op, accumulate); });
+    for (const std::byte* source : sources) aliases.push_back(host_alias(source));
+    launch_on_cpu(stream, [aliases = std::move(aliases), out = host_alias(out), bytes, dtype, op,
+                           accumulate] { reduce(aliases, out, bytes, dtype, op, accumulate); });
 }
 
 }  // namespace tandem::comm

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "common/device/emulated.h"
+#include "common/device/cpu_kernels.h"
 
 namespace tandem {
 
@@ -116,7 +116,7 @@ void copy(Stream& stream, const Tensor& from, const Tensor& to) {
 
 Tensor host_alias(const Tensor& tensor) {
     if (!tensor.defined() || tensor.device().type == DeviceType::cpu) return tensor;
-    return Tensor::borrow(emulated::host_alias(tensor.span()), tensor.shape(), tensor.dtype());
+    return Tensor::borrow(tandem::host_alias(tensor.span()), tensor.shape(), tensor.dtype());
 }
 
 void Tensor::check_host() const {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "common/device/cpu_kernels.h"
 #include "common/device/devices.h"
 #include "common/device/memory.h"
 #include "common/error.h"
@@ -331,7 +332,7 @@ nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
     result["shapes"] = options.shapes;
     result["mode"] = options.mode;
     result["device"] = to_string(options.where());
-    result["emulated"] = options.where().type == DeviceType::cuda && is_emulated(options.where());
+    result["emulated"] = options.where().type == DeviceType::cuda && computes_on_cpu(options.where());
     result["transport"] = options.transport == "nccl"                ? "nccl"
                           : options.where().type == DeviceType::cuda ? "cuda_ipc"
                                                                      : "shm";

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/device/cpu_kernels.h"
 #include "common/device/devices.h"
 #include "common/ops/elementwise.h"
 #include "common/ops/matmul.h"
@@ -54,7 +55,7 @@ double training_flops(const model::ModelConfig& c, std::span<const std::int64_t>
 }
 
 RateProduct rate_product(Device device, DType dtype) {
-    if (device.type == DeviceType::cpu || is_emulated(device)) return {256, 1536, 576, 4};
+    if (computes_on_cpu(device)) return {256, 1536, 576, 4};
     std::int64_t edge = 8192;
     const auto bytes = [&] { return 3 * static_cast<std::uint64_t>(edge * edge) * dtype_size(dtype); };
     for (const std::uint64_t most = free_bytes(device) / 8; edge > 256 && bytes() > most;) edge /= 2;

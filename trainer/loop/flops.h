@@ -20,7 +20,7 @@ struct RateProduct {
     std::int64_t m, n, k;
     int tries;
 };
-// On the CPU and on an emulated GPU of a feed-forward layer's size (SmolLM2-135M's). On a GPU 8192 each way,
+// Where the CPU computes, of a feed-forward layer's size (SmolLM2-135M's). On a GPU 8192 each way,
 // beside which a launch is nothing (1.1 TFLOP); half, and half again, where that is more than an eighth of
 // what is free.
 RateProduct rate_product(Device device, DType dtype);
