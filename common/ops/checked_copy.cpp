@@ -1,10 +1,10 @@
-// One list, three devices: the CPU's loops, the same on an emulated GPU's worker, a GPU's kernels.
+// One list, three devices: the CPU's loops, the same launched on a GPU that computes there, a GPU's kernels.
 #include "common/ops/checked_copy.h"
 
 #include <vector>
 
+#include "common/device/cpu_kernels.h"
 #include "common/device/devices.h"
-#include "common/device/emulated.h"
 #include "common/ops/backends.h"
 #include "common/ops/checks.h"
 
@@ -35,12 +35,12 @@ void checked_copy(Stream& stream, std::span<const CopyItem> items) {
         stream.enqueue([list = std::move(list)] { run_all(list); });
         return;
     }
-    if (is_emulated(stream.device())) {
+    if (computes_on_cpu(stream.device())) {
         for (CopyItem& item : list) {
-            item.from = emulated::host_alias(item.from);
-            if (item.to.data != nullptr) item.to = emulated::host_alias(item.to);
+            item.from = host_alias(item.from);
+            if (item.to.data != nullptr) item.to = host_alias(item.to);
         }
-        emulated::launch(stream, [list = std::move(list)] { run_all(list); });
+        launch_on_cpu(stream, [list = std::move(list)] { run_all(list); });
         return;
     }
 #if TANDEM_WITH_CUDA

@@ -1,9 +1,9 @@
-// The public functions: checks that hold on every device, then the backend of the stream's device. The
-// emulated GPU runs the CPU's functions, later, on the memory behind its addresses.
+// The public functions: checks that hold on every device, then the backend of the stream's device. A GPU that
+// computes on the CPU (common/device/cpu_kernels.h) runs the CPU's functions, later, on its memory's aliases.
 #include <tuple>
 
+#include "common/device/cpu_kernels.h"
 #include "common/device/devices.h"
-#include "common/device/emulated.h"
 #include "common/ops/backends.h"
 #include "common/ops/checks.h"
 
@@ -20,7 +20,7 @@ void check_device(const char* op, Device device, const Tensor& tensor) {
     });
 }
 
-// What the emulated GPU keeps of an argument until its stream is there. As on a GPU, no tensor is kept alive.
+// What a GPU that computes on the CPU keeps of an argument until its stream is there. As on a GPU, no tensor is kept alive.
 template <typename T>
 T held(const T& argument) {
     return argument;
@@ -38,8 +38,8 @@ std::vector<T> held(const std::span<const T>& values) {
 std::vector<CopyItem> held(const std::span<const CopyItem>& items) {
     std::vector<CopyItem> result(items.begin(), items.end());
     for (CopyItem& item : result) {
-        item.from = emulated::host_alias(item.from);
-        item.to = emulated::host_alias(item.to);
+        item.from = host_alias(item.from);
+        item.to = host_alias(item.to);
     }
     return result;
 }
@@ -67,7 +67,7 @@ bool elsewhere(const Stream& stream) {
 
 #if TANDEM_WITH_CUDA
 bool on_gpu(const Stream& stream) {
-    return stream.device().type == DeviceType::cuda && !is_emulated(stream.device());
+    return !computes_on_cpu(stream.device());
 }
 #endif
 
@@ -77,10 +77,10 @@ void route(const char* op, Stream& stream, const OnCpu& on_cpu, const OnCuda& on
     (check_device(op, device, args), ...);
     if (device.type == DeviceType::cpu) {
         on_cpu(stream, args...);
-    } else if (is_emulated(device)) {
-        require(!emulated::recording(stream) || !(of_host(args) || ...),
+    } else if (computes_on_cpu(device)) {
+        require(!recording(stream) || !(of_host(args) || ...),
                 "{}: host values in a stream that is being captured; give it tensors on the device", op);
-        emulated::launch(stream, [on_cpu, arguments = std::tuple(held(args)...)] {
+        launch_on_cpu(stream, [on_cpu, arguments = std::tuple(held(args)...)] {
             Stream here = Stream::make_inline();
             std::apply([&](const auto&... argument) { on_cpu(here, argument...); }, arguments);
         });
@@ -225,8 +225,8 @@ DeltaResult delta_encode(Stream& stream, const DeltaSource& source, Span base, S
     if (on_gpu(stream)) return cuda::delta_encode(stream, source, base, to);
 #endif
     DeltaSource there = source;
-    there.data = emulated::host_alias(source.data);
-    return cpu::delta_encode(stream, there, emulated::host_alias(base), emulated::host_alias(to));
+    there.data = host_alias(source.data);
+    return cpu::delta_encode(stream, there, host_alias(base), host_alias(to));
 }
 
 void delta_apply(Stream& stream, DeltaCodec codec, ConstSpan encoded, std::size_t width, std::int64_t rows,
@@ -236,8 +236,7 @@ void delta_apply(Stream& stream, DeltaCodec codec, ConstSpan encoded, std::size_
     if (on_gpu(stream))
         return cuda::delta_apply(stream, codec, encoded, width, rows, row_elements, to, stride);
 #endif
-    cpu::delta_apply(stream, codec, emulated::host_alias(encoded), width, rows, row_elements,
-                     emulated::host_alias(to), stride);
+    cpu::delta_apply(stream, codec, host_alias(encoded), width, rows, row_elements, host_alias(to), stride);
 }
 
 void embedding(Stream& stream, const Tensor& table, const Tensor& ids, Tensor y) {
@@ -293,7 +292,7 @@ void linear_backward_bias(Stream& stream, const Tensor& dy, Tensor dbias) {
 namespace {
 
 WeightBox aliased(WeightBox box) {
-    box.data = emulated::host_alias(box.data);
+    box.data = host_alias(box.data);
     return box;
 }
 
@@ -315,7 +314,7 @@ Checksum quantize(Stream& stream, const WeightBox& box, const ScaleGrid& grid, s
 #if TANDEM_WITH_CUDA
     if (on_gpu(stream)) return cuda::quantize(stream, box, grid, scales, to);
 #endif
-    return cpu::quantize(stream, aliased(box), grid, scales, emulated::host_alias(to));
+    return cpu::quantize(stream, aliased(box), grid, scales, host_alias(to));
 }
 
 void rms_norm(Stream& stream, const Tensor& x, const Tensor& weight, float eps, Tensor y, Tensor rstd) {
