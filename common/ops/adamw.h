@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "common/device/stream.h"
+#include "common/ops/backends.h"
 #include "common/tensor/tensor.h"
 
 namespace tandem::ops {
@@ -32,5 +33,8 @@ void adamw(Stream& stream, Tensor param, const Tensor& grad, Tensor exp_avg, Ten
 // Sum of squares in fp64, in a fixed order. Waits for the stream.
 double sum_of_squares(Stream& stream, const Tensor& values);
 double sum_of_squares(const Tensor& values);  // in host memory
+
+TANDEM_BACKENDS(adamw)
+TANDEM_BACKENDS(sum_of_squares)
 
 }  // namespace tandem::ops

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/device/stream.h"
+#include "common/ops/backends.h"
 #include "common/tensor/tensor.h"
 
 namespace tandem::ops {
@@ -63,5 +64,14 @@ void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cac
 // nowhere for length 0. Tables as above.
 void write_pages(Stream& stream, const Tensor& k, const Tensor& v, const Tensor& pages, const Tensor& lengths,
                  Tensor k_cache, Tensor v_cache);
+
+TANDEM_BACKENDS(attention_forward)
+TANDEM_BACKENDS(attention_delta)
+TANDEM_BACKENDS(attention_backward)
+TANDEM_BACKENDS(attention_merge)
+TANDEM_BACKENDS(paged_attention_decode, const Tensor&, const Tensor&, const Tensor&,
+                const std::vector<std::vector<std::int32_t>>&)
+TANDEM_BACKENDS(paged_attention_decode, const Tensor&, const Tensor&, const Tensor&, const Tensor&)
+TANDEM_BACKENDS(write_pages)
 
 }  // namespace tandem::ops

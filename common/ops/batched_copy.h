@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/device/stream.h"
+#include "common/ops/backends.h"
 #include "common/tensor/dtype.h"
 
 namespace tandem::ops {
@@ -48,5 +49,8 @@ Checksum copy_checksum(const CopyItem& item);
 // The same of memory on the stream's device, after the stream's work so far.
 Checksum copy_checksum(Stream& stream, const CopyItem& item);
 Checksum checksum(Stream& stream, ConstSpan bytes);
+
+TANDEM_BACKENDS(batched_copy)
+TANDEM_BACKENDS(copy_checksum)
 
 }  // namespace tandem::ops

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "common/device/stream.h"
+#include "common/ops/backends.h"
 #include "common/tensor/tensor.h"
 
 namespace tandem::ops {
@@ -25,5 +26,8 @@ void token_logprobs(Stream& stream, const Tensor& logits, std::span<const std::i
 void token_logprobs_backward(Stream& stream, Tensor logits, std::span<const std::int32_t> targets,
                              float temperature, std::span<const float> lse, std::span<const float> dlogprobs,
                              std::span<const float> entropies = {}, std::span<const float> dentropies = {});
+
+TANDEM_BACKENDS(token_logprobs)
+TANDEM_BACKENDS(token_logprobs_backward)
 
 }  // namespace tandem::ops

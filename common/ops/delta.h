@@ -15,6 +15,7 @@
 
 #include "common/device/device.h"
 #include "common/device/stream.h"
+#include "common/ops/backends.h"
 #include "common/ops/batched_copy.h"
 
 namespace tandem::ops {
@@ -57,5 +58,8 @@ void delta_apply(DeltaCodec codec, ConstSpan encoded, std::size_t width, std::in
 // The same where both lie on the stream's device, after the stream's work so far. Synchronous.
 void delta_apply(Stream& stream, DeltaCodec codec, ConstSpan encoded, std::size_t width, std::int64_t rows,
                  std::int64_t row_elements, std::byte* to, std::size_t stride);
+
+TANDEM_BACKENDS(delta_encode)
+TANDEM_BACKENDS(delta_apply)
 
 }  // namespace tandem::ops

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/device/stream.h"
+#include "common/ops/backends.h"
 #include "common/tensor/tensor.h"
 
 namespace tandem::ops {
@@ -13,5 +14,10 @@ void cast(Stream& stream, const Tensor& from, Tensor to);
 void add(Stream& stream, Tensor a, const Tensor& b);
 void scale(Stream& stream, Tensor a, float factor);  // float32
 void fill_zero(Stream& stream, Tensor a);
+
+TANDEM_BACKENDS(cast)
+TANDEM_BACKENDS(add)
+TANDEM_BACKENDS(scale)
+TANDEM_BACKENDS(fill_zero)
 
 }  // namespace tandem::ops

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "common/device/stream.h"
+#include "common/ops/backends.h"
 #include "common/tensor/tensor.h"
 
 namespace tandem::ops {
@@ -17,5 +18,9 @@ void embedding(Stream& stream, const Tensor& table, std::span<const std::int32_t
 void embedding(Stream& stream, const Tensor& table, const Tensor& ids, Tensor y);
 // dtable[ids[i]] += dy[i], in order of i; dtable float32.
 void embedding_backward(Stream& stream, const Tensor& dy, std::span<const std::int32_t> ids, Tensor dtable);
+
+TANDEM_BACKENDS(embedding, const Tensor&, std::span<const std::int32_t>)
+TANDEM_BACKENDS(embedding, const Tensor&, const Tensor&)
+TANDEM_BACKENDS(embedding_backward)
 
 }  // namespace tandem::ops

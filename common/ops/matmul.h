@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/device/stream.h"
+#include "common/ops/backends.h"
 #include "common/tensor/tensor.h"
 
 namespace tandem::ops {
@@ -32,5 +33,11 @@ void linear_backward_bias(Stream& stream, const Tensor& dy, Tensor dbias);
 // Threads that this process's products may use. Default 1.
 void set_compute_threads(int threads);
 int compute_threads();
+
+TANDEM_BACKENDS(matmul)
+TANDEM_BACKENDS(linear, const Tensor&, const Tensor&, const Tensor&)
+TANDEM_BACKENDS(linear_backward_input)
+TANDEM_BACKENDS(linear_backward_weight)
+TANDEM_BACKENDS(linear_backward_bias)
 
 }  // namespace tandem::ops

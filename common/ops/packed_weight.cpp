@@ -2,7 +2,6 @@
 
 #include "common/ops/check.h"
 #include "common/ops/cpu/packed_products.h"
-#include "common/ops/matmul.h"
 
 namespace tandem::ops {
 
@@ -23,11 +22,6 @@ void PackedWeight::pack(const Tensor& weight, std::string_view tag) {
 void PackedWeight::point(const Tensor& weight) {
     weight_ = weight;
     packed_ = Buffer();
-}
-
-void linear(Stream& stream, const Tensor& x, const PackedWeight& weight, const Tensor& bias, Tensor y) {
-    if (weight.packed().bytes == 0) return linear(stream, x, weight.weight(), bias, std::move(y));
-    cpu::linear_packed(stream, x, weight.weight(), weight.packed(), bias, std::move(y));
 }
 
 }  // namespace tandem::ops

@@ -17,6 +17,7 @@
 
 #include "common/device/device.h"
 #include "common/device/stream.h"
+#include "common/ops/backends.h"
 #include "common/ops/batched_copy.h"
 
 namespace tandem::ops {
@@ -63,5 +64,8 @@ float dequantize(std::uint8_t bits, Quantization kind, float scale);
 // e4m3fn: round to nearest even, saturating at ±448, NaN stays NaN; and back. There are no infinities.
 std::uint8_t float_to_e4m3(float value);
 float e4m3_to_float(std::uint8_t bits);
+
+TANDEM_BACKENDS(accumulate_amax)
+TANDEM_BACKENDS(quantize)
 
 }  // namespace tandem::ops

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/device/stream.h"
+#include "common/ops/backends.h"
 #include "common/tensor/tensor.h"
 
 namespace tandem::ops {
@@ -13,5 +14,8 @@ void rms_norm(Stream& stream, const Tensor& x, const Tensor& weight, float eps, 
 // dx = or += ; dweight [dim] float32 +=. rstd is what forward left.
 void rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& weight,
                        const Tensor& rstd, Tensor dx, Tensor dweight, bool accumulate_dx = false);
+
+TANDEM_BACKENDS(rms_norm)
+TANDEM_BACKENDS(rms_norm_backward)
 
 }  // namespace tandem::ops

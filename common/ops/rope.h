@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/device/stream.h"
+#include "common/ops/backends.h"
 #include "common/tensor/tensor.h"
 
 namespace tandem::ops {
@@ -39,5 +40,9 @@ void rope(Stream& stream, Tensor x, const Tensor& positions, std::int64_t limit,
 // The transposed rotation, in place.
 void rope_backward(Stream& stream, Tensor dx, std::span<const std::int32_t> positions,
                    const RopeTable& table);
+
+TANDEM_BACKENDS(rope, Tensor, std::span<const std::int32_t>)
+TANDEM_BACKENDS(rope, Tensor, const Tensor&)
+TANDEM_BACKENDS(rope_backward)
 
 }  // namespace tandem::ops

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "common/device/stream.h"
+#include "common/ops/backends.h"
 #include "common/tensor/tensor.h"
 
 namespace tandem::ops {
@@ -43,5 +44,7 @@ std::int32_t sample_token(std::span<const float> logits, const Sampling& samplin
 // `uniform`.
 void sample_tokens(Stream& stream, const Tensor& logits, std::span<const Sampling> samples,
                    std::span<std::int32_t> tokens, std::span<float> logprobs);
+
+TANDEM_BACKENDS(sample_tokens)
 
 }  // namespace tandem::ops

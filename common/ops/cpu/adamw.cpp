@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 
-#include "common/ops/backends.h"
 #include "common/ops/cpu/rows.h"
 #include "common/ops/cpu/simd.h"
 #include "common/ops/shared/adamw_step.h"
@@ -66,10 +65,8 @@ void adamw(Stream& stream, Tensor param, const Tensor& grad, Tensor exp_avg, Ten
 }
 
 double sum_of_squares(Stream& stream, const Tensor& values) {
-    double sum = 0.0;
-    stream.enqueue([&sum, values] { sum = square_sum_loop(values.data<float>(), values.numel()); });
     stream.synchronize();
-    return sum;
+    return square_sum_loop(values.data<float>(), values.numel());
 }
 
 }  // namespace tandem::ops::cpu

@@ -2,8 +2,6 @@
 #include <algorithm>
 
 #include "common/ops/attention.h"
-#include "common/ops/backends.h"
-#include "common/ops/checks.h"
 #include "common/ops/cpu/attention_pack.h"
 #include "common/ops/cpu/parallel.h"
 
@@ -104,8 +102,7 @@ void backward_kv_head(const Backward& b, const std::vector<AttentionSegment>& se
 void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& lse, const Tensor& delta, const std::vector<AttentionSegment>& segments,
                         float scale, Tensor dq, Tensor dk, Tensor dv) {
-    checks::attention_backward(dout, q, k, v, lse, delta, segments, dq, dk, dv);
-    const AttentionShape shape = detail::attention_shape("attention_backward", q, k, v, segments);
+    const AttentionShape shape = detail::attention_shape(q, k);
     stream.enqueue([b = Backward{dout, q, k, v, lse, delta, shape, scale, dq, dk, dv}, segments] {
         detail::parallel_for(b.shape.kv_heads,
                              [&](std::int64_t kv_head) { backward_kv_head(b, segments, kv_head); });

@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "common/ops/attention.h"
-#include "common/ops/backends.h"
-#include "common/ops/check.h"
 #include "common/ops/cpu/attention_pack.h"
 #include "common/ops/cpu/attention_tile.h"
 #include "common/ops/cpu/parallel.h"
@@ -34,11 +32,7 @@ std::vector<std::vector<std::int32_t>> tables_of(const Tensor& pages) {
 void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
                             const std::vector<std::vector<std::int32_t>>& block_tables,
                             const std::vector<std::int32_t>& lengths, float scale, Tensor out) {
-    constexpr const char* kOp = "paged_attention_decode";
-    const AttentionShape shape = detail::paged_shape(kOp, q, k_cache, v_cache, block_tables, lengths);
-    detail::check_shape(kOp, "out", out, q.shape());
-    require(out.dtype() == q.dtype() || out.dtype() == DType::float32, "{}: out is {} for q {}", kOp,
-            dtype_name(out.dtype()), dtype_name(q.dtype()));
+    const AttentionShape shape = detail::attention_shape(q, k_cache);
     stream.enqueue([=] {
         const AttentionShape& s = shape;
         const detail::AttentionKernels& kernels = detail::attention_kernels();
@@ -85,12 +79,12 @@ void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cac
     });
 }
 
-// The tables are read when the stream gets there.
+// The tables are read, and checked, when the stream gets there.
 void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
                             const Tensor& pages, const Tensor& lengths, float scale, Tensor out) {
     stream.enqueue([=] {
         Stream here = Stream::make_inline();
-        cpu::paged_attention_decode(here, q, k_cache, v_cache, tables_of(pages),
+        ops::paged_attention_decode(here, q, k_cache, v_cache, tables_of(pages),
                                     lengths.to_vector<std::int32_t>(), scale, out);
     });
 }

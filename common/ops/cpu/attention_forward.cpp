@@ -1,5 +1,4 @@
-// attention_forward on the CPU: checks, packing and the walk over tiles. The arithmetic is in
-// attention_kernels.inl.
+// attention_forward on the CPU: packing and the walk over tiles. The arithmetic is in attention_kernels.inl.
 //
 // Key tiles always start at the segment's first key, so a query meets the same tiles whoever asks:
 // attention_forward of a whole sequence, of a prefix, or paged_attention_decode of its last token.
@@ -9,28 +8,11 @@
 #include <cstring>
 #include <limits>
 
-#include "common/ops/backends.h"
-#include "common/ops/check.h"
 #include "common/ops/cpu/attention_pack.h"
 #include "common/ops/cpu/attention_tile.h"
 #include "common/ops/cpu/parallel.h"
 
-namespace tandem::ops {
-
-std::vector<AttentionSegment> packed_segments(const std::vector<std::int32_t>& cu_seqlens, bool causal) {
-    std::vector<AttentionSegment> result;
-    for (std::size_t i = 0; i + 1 < cu_seqlens.size(); ++i) {
-        const std::int64_t begin = cu_seqlens[i];
-        const std::int64_t length = cu_seqlens[i + 1] - begin;
-        require(begin >= 0 && length >= 0,
-                "packed_segments: cu_seqlens must not fall, but entry {} is {} after {}", i + 1,
-                cu_seqlens[i + 1], begin);
-        result.push_back({begin, length, begin, length, causal});
-    }
-    return result;
-}
-
-namespace cpu {
+namespace tandem::ops::cpu {
 namespace {
 
 using detail::AttentionShape;
@@ -106,12 +88,7 @@ void clear_uncovered(const std::vector<AttentionSegment>& segments, const Attent
 
 void attention_forward(Stream& stream, const Tensor& q, const Tensor& k, const Tensor& v,
                        const std::vector<AttentionSegment>& segments, float scale, Tensor out, Tensor lse) {
-    const AttentionShape shape = detail::attention_shape("attention_forward", q, k, v, segments);
-    detail::check_shape("attention_forward", "out", out, q.shape());
-    require(out.dtype() == q.dtype() || out.dtype() == DType::float32,
-            "attention_forward: out is {} for q {}", dtype_name(out.dtype()), dtype_name(q.dtype()));
-    detail::check_shape("attention_forward", "lse", lse, {shape.heads, shape.q_rows});
-    detail::check_dtype("attention_forward", "lse", lse, DType::float32);
+    const AttentionShape shape = detail::attention_shape(q, k);
     stream.enqueue([in = Inputs{q, k, v, shape, scale}, segments, out, lse] {
         const AttentionShape& s = in.shape;
         clear_uncovered(segments, s, out, lse);
@@ -128,5 +105,4 @@ void attention_forward(Stream& stream, const Tensor& q, const Tensor& k, const T
     });
 }
 
-}  // namespace cpu
-}  // namespace tandem::ops
+}  // namespace tandem::ops::cpu

@@ -5,14 +5,11 @@
 #include <vector>
 
 #include "common/ops/attention.h"
-#include "common/ops/backends.h"
-#include "common/ops/checks.h"
 #include "common/ops/cpu/rows.h"
 
 namespace tandem::ops::cpu {
 
 void attention_delta(Stream& stream, const Tensor& dout, const Tensor& out, Tensor delta) {
-    checks::attention_delta(dout, out, delta);
     stream.enqueue([=] {
         const std::int64_t rows = out.dim(0);
         const std::int64_t heads = out.dim(1);
@@ -33,7 +30,6 @@ void attention_delta(Stream& stream, const Tensor& dout, const Tensor& out, Tens
 
 void attention_merge(Stream& stream, const Tensor& block_out, const Tensor& block_lse, std::int64_t row_begin,
                      Tensor out, Tensor lse) {
-    checks::attention_merge(block_out, block_lse, row_begin, out, lse);
     stream.enqueue([=] {
         const std::int64_t rows = block_out.dim(0);
         const std::int64_t heads = out.dim(1);

@@ -1,36 +1,11 @@
-// Checks and packing of attention's operands; see attention_pack.h.
 #include "common/ops/cpu/attention_pack.h"
 
 #include <algorithm>
 
-#include "common/ops/check.h"
 #include "common/ops/cpu/rows.h"
 
 namespace tandem::ops::detail {
 namespace {
-
-AttentionShape base_shape(const char* op, const Tensor& q, const Tensor& k, const Tensor& v) {
-    check_floating(op, "q", q);
-    check_ndim(op, "q", q, 3);
-    check_dtype(op, "k", k, q.dtype());
-    check_dtype(op, "v", v, q.dtype());
-    require(k.ndim() >= 3, [&] { return fmt::format("{}: k has shape {}", op, to_string(k.shape())); });
-    check_shape(op, "v", v, k.shape());
-    AttentionShape s;
-    s.q_rows = q.dim(0);
-    s.heads = q.dim(1);
-    s.head_dim = q.dim(2);
-    s.kv_heads = k.dim(-2);
-    require(s.head_dim > 0 && k.dim(-1) == s.head_dim, [&] {
-        return fmt::format("{}: head_dim of q {} and k {} differ", op, to_string(q.shape()),
-                           to_string(k.shape()));
-    });
-    require(s.kv_heads > 0 && s.heads % s.kv_heads == 0, "{}: {} heads do not divide over {} kv heads", op,
-            s.heads, s.kv_heads);
-    s.group = s.heads / s.kv_heads;
-    s.width = (s.head_dim + 15) / 16 * 16;
-    return s;
-}
 
 // Rows that are `stride` elements apart, from element `offset` on.
 void pack(const Tensor& tensor, std::int64_t offset, std::int64_t stride, std::int64_t rows,
@@ -69,58 +44,14 @@ const AttentionKernels& attention_kernels() {
     return chosen;
 }
 
-AttentionShape attention_shape(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
-                               const std::vector<AttentionSegment>& segments) {
-    check_ndim(op, "k", k, 3);
-    const AttentionShape s = base_shape(op, q, k, v);
-    const std::int64_t k_rows = k.dim(0);
-    std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
-    for (const AttentionSegment& segment : segments) {
-        require(segment.q_begin >= 0 && segment.q_len >= 0 && segment.q_len <= s.q_rows - segment.q_begin,
-                [&] {
-                    return fmt::format("{}: segment of q rows {} + {} is outside q {}", op, segment.q_begin,
-                                       segment.q_len, to_string(q.shape()));
-                });
-        require(segment.k_begin >= 0 && segment.k_len >= 0 && segment.k_len <= k_rows - segment.k_begin, [&] {
-            return fmt::format("{}: segment of k rows {} + {} is outside k {}", op, segment.k_begin,
-                               segment.k_len, to_string(k.shape()));
-        });
-        if (segment.q_len > 0) ranges.emplace_back(segment.q_begin, segment.q_begin + segment.q_len);
-    }
-    std::sort(ranges.begin(), ranges.end());
-    for (std::size_t i = 1; i < ranges.size(); ++i) {
-        require(ranges[i].first >= ranges[i - 1].second, "{}: two segments share q row {}", op,
-                ranges[i].first);
-    }
-    return s;
-}
-
-AttentionShape paged_shape(const char* op, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
-                           const std::vector<std::vector<std::int32_t>>& block_tables,
-                           const std::vector<std::int32_t>& lengths) {
-    check_ndim(op, "k_cache", k_cache, 4);
-    const AttentionShape s = base_shape(op, q, k_cache, v_cache);
-    const std::int64_t pages = k_cache.dim(0);
-    const std::int64_t page_size = k_cache.dim(1);
-    const auto batch = static_cast<std::size_t>(s.q_rows);
-    require(page_size > 0, [&] {
-        return fmt::format("{}: k_cache {} has pages of no size", op, to_string(k_cache.shape()));
-    });
-    require(block_tables.size() == batch && lengths.size() == batch, [&] {
-        return fmt::format("{}: {} block tables and {} lengths for q {}", op, block_tables.size(),
-                           lengths.size(), to_string(q.shape()));
-    });
-    for (std::size_t b = 0; b < batch; ++b) {
-        const std::int64_t needed = (lengths[b] + page_size - 1) / page_size;
-        require(lengths[b] >= 0 && needed <= static_cast<std::int64_t>(block_tables[b].size()),
-                "{}: sequence {} has length {} but {} pages of {}", op, b, lengths[b], block_tables[b].size(),
-                page_size);
-        for (std::int64_t i = 0; i < needed; ++i) {
-            const std::int32_t page = block_tables[b][static_cast<std::size_t>(i)];
-            require(page >= 0 && page < pages, "{}: page {} of sequence {} is outside the {} pages", op, page,
-                    b, pages);
-        }
-    }
+AttentionShape attention_shape(const Tensor& q, const Tensor& k) {
+    AttentionShape s;
+    s.q_rows = q.dim(0);
+    s.heads = q.dim(1);
+    s.head_dim = q.dim(2);
+    s.kv_heads = k.dim(-2);
+    s.group = s.heads / s.kv_heads;
+    s.width = (s.head_dim + 15) / 16 * 16;
     return s;
 }
 

@@ -1,4 +1,4 @@
-// Attention's operands, checked and packed for the kernels: one kv head at a time, fp32, contiguous, padded.
+// Attention's operands, packed for the kernels: one kv head at a time, fp32, contiguous, padded.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,8 @@ struct AttentionShape {
     std::int64_t width = 0;  // head_dim rounded up to a multiple of 16
 };
 
-// Throw InvalidArgument unless everything fits together and every index is in range.
-AttentionShape attention_shape(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
-                               const std::vector<AttentionSegment>& segments);
-AttentionShape paged_shape(const char* op, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
-                           const std::vector<std::vector<std::int32_t>>& block_tables,
-                           const std::vector<std::int32_t>& lengths);
+// k: [..., kv_heads, head_dim], keys or a cache of them.
+AttentionShape attention_shape(const Tensor& q, const Tensor& k);
 
 // Memory that a thread keeps between calls, 64-byte aligned.
 class Scratch {

@@ -7,12 +7,10 @@
 #include <cstring>
 #include <vector>
 
-#include "common/ops/backends.h"
-#include "common/ops/checks.h"
 #include "common/ops/cpu/copy_kernels.h"
 #include "common/ops/cpu/rows.h"
 
-namespace tandem::ops {
+namespace tandem::ops::cpu {
 namespace {
 
 // Of the target: what is cast or gathered at a time. It should stay in L1 with its source.
@@ -137,15 +135,6 @@ class Copy {
 
 }  // namespace
 
-Checksum copy_checksum(const CopyItem& item) {
-    checks::copy_item(item, false);
-    Copy copy(detail::copy_kernels(), item, Write::none, true);
-    copy.run();
-    return copy.digest();
-}
-
-namespace cpu {
-
 void batched_copy(Stream& stream, std::span<const CopyItem> items) {
     stream.enqueue([list = std::vector<CopyItem>(items.begin(), items.end())] {
         const detail::CopyKernels& kernels = detail::copy_kernels();
@@ -161,8 +150,9 @@ void batched_copy(Stream& stream, std::span<const CopyItem> items) {
 
 Checksum copy_checksum(Stream& stream, const CopyItem& item) {
     stream.synchronize();
-    return ops::copy_checksum(item);
+    Copy copy(detail::copy_kernels(), item, Write::none, true);
+    copy.run();
+    return copy.digest();
 }
 
-}  // namespace cpu
-}  // namespace tandem::ops
+}  // namespace tandem::ops::cpu

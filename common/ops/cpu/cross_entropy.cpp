@@ -4,7 +4,6 @@
 #include <cmath>
 #include <vector>
 
-#include "common/ops/backends.h"
 #include "common/ops/cpu/simd.h"
 #include "common/ops/cpu/token_logprob.h"
 

@@ -2,11 +2,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/ops/backends.h"
-#include "common/ops/checks.h"
 #include "common/ops/delta_checks.h"
 
-namespace tandem::ops {
+namespace tandem::ops::cpu {
 namespace {
 
 using std::size_t;
@@ -117,9 +115,9 @@ void apply(DeltaCodec codec, ConstSpan encoded, size_t elements, Target<T> to) {
 
 }  // namespace
 
-void delta_apply(DeltaCodec codec, ConstSpan encoded, size_t width, std::int64_t rows,
+void delta_apply(Stream& stream, DeltaCodec codec, ConstSpan encoded, size_t width, std::int64_t rows,
                  std::int64_t row_elements, std::byte* to, size_t stride) {
-    checks::delta_apply(width, rows, row_elements, stride);
+    stream.synchronize();
     const auto row_size = static_cast<size_t>(row_elements);
     const size_t elements = static_cast<size_t>(rows) * row_size;
     if (!checks::delta_is_plain(codec, encoded.bytes, width, elements)) {
@@ -131,13 +129,4 @@ void delta_apply(DeltaCodec codec, ConstSpan encoded, size_t width, std::int64_t
         std::memcpy(to + row * stride, encoded.data + row * row_size * width, row_size * width);
 }
 
-namespace cpu {
-
-void delta_apply(Stream& stream, DeltaCodec codec, ConstSpan encoded, size_t width, std::int64_t rows,
-                 std::int64_t row_elements, std::byte* to, size_t stride) {
-    stream.synchronize();
-    ops::delta_apply(codec, encoded, width, rows, row_elements, to, stride);
-}
-
-}  // namespace cpu
-}  // namespace tandem::ops
+}  // namespace tandem::ops::cpu

@@ -5,13 +5,11 @@
 #include <cstring>
 
 #include "common/error.h"
-#include "common/ops/backends.h"
-#include "common/ops/checks.h"
 #include "common/ops/cpu/copy_kernels.h"
 #include "common/ops/cpu/delta_writer.h"
 #include "common/ops/delta.h"
 
-namespace tandem::ops {
+namespace tandem::ops::cpu {
 namespace {
 
 constexpr std::size_t kBlockBytes = 2 << 10;  // of new elements
@@ -68,12 +66,8 @@ class Fresh {
 
 }  // namespace
 
-std::size_t delta_capacity(std::int64_t elements, std::size_t width) {
-    return static_cast<std::size_t>(elements) * width;
-}
-
-DeltaResult delta_encode(const DeltaSource& source, Span base, Span to) {
-    checks::delta_encode(source, base, to);
+DeltaResult delta_encode(Stream& stream, const DeltaSource& source, Span base, Span to) {
+    stream.synchronize();
     const std::size_t width = dtype_size(source.to_dtype);
     const auto elements = static_cast<std::size_t>(source.rows * source.row_elements);
     const detail::CopyKernels& copy = detail::copy_kernels();
@@ -110,12 +104,4 @@ DeltaResult delta_encode(const DeltaSource& source, Span base, Span to) {
     return result;
 }
 
-namespace cpu {
-
-DeltaResult delta_encode(Stream& stream, const DeltaSource& source, Span base, Span to) {
-    stream.synchronize();
-    return ops::delta_encode(source, base, to);
-}
-
-}  // namespace cpu
-}  // namespace tandem::ops
+}  // namespace tandem::ops::cpu

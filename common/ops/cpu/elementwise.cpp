@@ -5,7 +5,6 @@
 #include <array>
 #include <cstring>
 
-#include "common/ops/backends.h"
 #include "common/ops/cpu/rows.h"
 #include "common/ops/cpu/simd.h"
 

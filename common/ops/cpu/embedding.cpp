@@ -4,8 +4,6 @@
 #include <cstring>
 #include <vector>
 
-#include "common/ops/backends.h"
-#include "common/ops/checks.h"
 #include "common/ops/cpu/rows.h"
 #include "common/ops/cpu/simd.h"
 
@@ -31,8 +29,7 @@ void embedding(Stream& stream, const Tensor& table, std::span<const std::int32_t
 void embedding(Stream& stream, const Tensor& table, const Tensor& ids, Tensor y) {
     stream.enqueue([=] {
         Stream here = Stream::make_inline();
-        checks::embedding(table, ids.values<std::int32_t>(), y);
-        cpu::embedding(here, table, ids.values<std::int32_t>(), y);
+        ops::embedding(here, table, ids.values<std::int32_t>(), y);
     });
 }
 

@@ -2,7 +2,6 @@
 // with their number; columns are independent.
 #include <algorithm>
 
-#include "common/ops/backends.h"
 #include "common/ops/cpu/parallel.h"
 #include "common/ops/cpu/rows.h"
 #include "common/ops/cpu/simd.h"

@@ -6,9 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "common/ops/backends.h"
-#include "common/ops/check.h"
-#include "common/ops/checks.h"
+#include "common/error.h"
 #include "common/ops/cpu/packed_products.h"
 #include "common/ops/cpu/product.h"
 #include "common/ops/cpu/rows.h"
@@ -85,10 +83,8 @@ void run_widened(PlainProduct p, bool transpose_a, const Tensor& a, const Tensor
     if (c.dtype() == DType::bfloat16) detail::narrow(wide_c.data(), c.data<bfloat16>(), c.numel());
 }
 
-void product(const char* op, Stream& stream, const Tensor& a, bool transpose_a, const Tensor& b,
-             bool transpose_b, const Tensor& bias, const Tensor& c, bool accumulate,
-             const std::byte* packed_b = nullptr) {
-    checks::product(op, a, transpose_a, b, transpose_b, bias, c);
+void product(Stream& stream, const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b,
+             const Tensor& bias, const Tensor& c, bool accumulate, const std::byte* packed_b = nullptr) {
     const PlainProduct problem{.m = transpose_a ? a.dim(1) : a.dim(0),
                                .n = transpose_b ? b.dim(0) : b.dim(1),
                                .k = transpose_a ? a.dim(0) : a.dim(1),
@@ -125,27 +121,25 @@ void pack(const Tensor& weight, std::byte* to) {
 
 void matmul(Stream& stream, const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
             Tensor c, bool accumulate) {
-    product("matmul", stream, a, transpose_a == Transpose::yes, b, transpose_b == Transpose::yes, {}, c,
-            accumulate);
+    product(stream, a, transpose_a == Transpose::yes, b, transpose_b == Transpose::yes, {}, c, accumulate);
 }
 
 void linear(Stream& stream, const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor y) {
-    product("linear", stream, x, false, weight, true, bias, y, false);
+    product(stream, x, false, weight, true, bias, y, false);
 }
 
 void linear_packed(Stream& stream, const Tensor& x, const Tensor& weight, Span packed, const Tensor& bias,
                    Tensor y) {
-    product("linear", stream, x, false, weight, true, bias, y, false, packed.data);
+    product(stream, x, false, weight, true, bias, y, false, packed.data);
 }
 
 void linear_backward_input(Stream& stream, const Tensor& dy, const Tensor& weight, Tensor dx,
                            bool accumulate) {
-    product("linear_backward_input", stream, dy, false, weight, false, {}, dx, accumulate);
+    product(stream, dy, false, weight, false, {}, dx, accumulate);
 }
 
 void linear_backward_weight(Stream& stream, const Tensor& dy, const Tensor& x, Tensor dweight) {
-    detail::check_dtype("linear_backward_weight", "dweight", dweight, DType::float32);
-    product("linear_backward_weight", stream, dy, true, x, false, {}, dweight, true);
+    product(stream, dy, true, x, false, {}, dweight, true);
 }
 
 }  // namespace cpu

@@ -7,13 +7,11 @@
 #include <limits>
 
 #include "common/error.h"
-#include "common/ops/backends.h"
-#include "common/ops/checks.h"
 #include "common/ops/cpu/copy_kernels.h"
 #include "common/ops/cpu/simd.h"
 #include "common/ops/shared/e4m3.h"
 
-namespace tandem::ops {
+namespace tandem::ops::cpu {
 namespace {
 
 using std::size_t;
@@ -77,16 +75,8 @@ void convert(const std::byte* from, DType dtype, size_t count, Quantization kind
 
 }  // namespace
 
-std::int64_t ScaleGrid::scale_rows() const {
-    return kind == Quantization::fp8_block ? (rows + kScaleBlock - 1) / kScaleBlock : rows;
-}
-
-std::int64_t ScaleGrid::scale_columns() const {
-    return kind == Quantization::fp8_block ? (columns + kScaleBlock - 1) / kScaleBlock : 1;
-}
-
-void accumulate_amax(const WeightBox& box, const ScaleGrid& grid, std::span<float> amax) {
-    checks::weight_box("accumulate_amax", box, grid, amax.size());
+void accumulate_amax(Stream& stream, const WeightBox& box, const ScaleGrid& grid, std::span<float> amax) {
+    stream.synchronize();
     for (std::int64_t row = 0; row < box.rows; ++row) {
         for_pieces(box, grid, row, [&](const std::byte* from, size_t count, size_t scale) {
             auto most = std::bit_cast<std::uint32_t>(amax[scale]);
@@ -100,20 +90,9 @@ void accumulate_amax(const WeightBox& box, const ScaleGrid& grid, std::span<floa
     }
 }
 
-void amax_to_scale(const ScaleGrid& grid, std::span<float> values) {
-    require(static_cast<std::int64_t>(values.size()) == grid.scale_rows() * grid.scale_columns(),
-            "amax_to_scale: {} values, expected {}×{}", values.size(), grid.scale_rows(),
-            grid.scale_columns());
-    const float most = grid.kind == Quantization::fp8_block ? 448.0f : 127.0f;
-    for (float& value : values) {
-        value = value == 0.0f ? 1.0f : std::max(value / most, std::numeric_limits<float>::min());
-    }
-}
-
-Checksum quantize(const WeightBox& box, const ScaleGrid& grid, std::span<const float> scales, Span to) {
-    checks::weight_box("quantize", box, grid, scales.size());
-    require(to.bytes == static_cast<size_t>(box.rows * box.columns), "quantize: {} bytes for {}×{} elements",
-            to.bytes, box.rows, box.columns);
+Checksum quantize(Stream& stream, const WeightBox& box, const ScaleGrid& grid, std::span<const float> scales,
+                  Span to) {
+    stream.synchronize();
     const detail::CopyKernels& kernels = detail::copy_kernels();
     detail::HashState hash;
     kernels.hash_begin(hash);
@@ -135,36 +114,4 @@ Checksum quantize(const WeightBox& box, const ScaleGrid& grid, std::span<const f
     return result;
 }
 
-float dequantize(std::uint8_t bits, Quantization kind, float scale) {
-    if (kind == Quantization::fp8_block) return e4m3_to_float(bits) * scale;
-    return static_cast<float>(static_cast<std::int8_t>(bits)) * scale;
-}
-
-std::uint8_t float_to_e4m3(float value) {
-    return static_cast<std::uint8_t>(shared::e4m3_bits(value));
-}
-
-float e4m3_to_float(std::uint8_t bits) {
-    const std::uint32_t exponent = (bits >> 3) & 15u;
-    const std::uint32_t mantissa = bits & 7u;
-    float magnitude = static_cast<float>(mantissa) * 0x1p-9f;
-    if (exponent > 0) magnitude = std::bit_cast<float>(((exponent + 120u) << 23) | (mantissa << 20));
-    if ((bits & 0x7fu) == 0x7fu) magnitude = std::numeric_limits<float>::quiet_NaN();
-    return (bits & 0x80u) != 0 ? -magnitude : magnitude;
-}
-
-namespace cpu {
-
-void accumulate_amax(Stream& stream, const WeightBox& box, const ScaleGrid& grid, std::span<float> amax) {
-    stream.synchronize();
-    ops::accumulate_amax(box, grid, amax);
-}
-
-Checksum quantize(Stream& stream, const WeightBox& box, const ScaleGrid& grid, std::span<const float> scales,
-                  Span to) {
-    stream.synchronize();
-    return ops::quantize(box, grid, scales, to);
-}
-
-}  // namespace cpu
-}  // namespace tandem::ops
+}  // namespace tandem::ops::cpu

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "common/ops/backends.h"
-#include "common/ops/checks.h"
 #include "common/ops/cpu/rows.h"
 #include "common/ops/cpu/simd.h"
 #include "common/ops/rope_table.h"
@@ -57,8 +55,7 @@ void rope(Stream& stream, Tensor x, const Tensor& positions, std::int64_t limit,
         for (const std::int32_t position : positions.values<std::int32_t>())
             require(position < limit, "rope: position {} is not below {}", position, limit);
         Stream here = Stream::make_inline();
-        checks::rope("rope", x, positions.values<std::int32_t>(), table);
-        cpu::rope(here, x, positions.values<std::int32_t>(), table);
+        ops::rope(here, x, positions.values<std::int32_t>(), table);
     });
 }
 

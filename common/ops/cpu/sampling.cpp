@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/ops/backends.h"
 #include "common/ops/cpu/token_logprob.h"
 
 namespace tandem::ops {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 
-#include "common/ops/backends.h"
 #include "common/ops/cpu/parallel.h"
 #include "common/ops/cpu/rows.h"
 #include "common/ops/cpu/simd.h"

@@ -2,7 +2,6 @@
 #include <cstring>
 
 #include "common/ops/attention.h"
-#include "common/ops/backends.h"
 
 namespace tandem::ops::cpu {
 

@@ -1,5 +1,5 @@
 // AdamW over a flat shard, and the sum of squares that clipping needs.
-#include "common/ops/cuda/backend.cuh"
+#include "common/ops/adamw.h"
 #include "common/ops/cuda/eights.cuh"
 #include "common/ops/cuda/reduce.cuh"
 #include "common/ops/cuda/work.cuh"

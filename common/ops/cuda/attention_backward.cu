@@ -3,8 +3,8 @@
 // again.
 //   p = exp(scale q·k - lse)   dv += p dout   dp = dout·v   ds = p (dp - delta)   dq += scale ds k   dk +=
 //   scale ds q
+#include "common/ops/attention.h"
 #include "common/ops/cuda/attention_tile.cuh"
-#include "common/ops/cuda/backend.cuh"
 #include "common/ops/shared/exp.h"
 
 namespace tandem::ops::TANDEM_KERNELS {

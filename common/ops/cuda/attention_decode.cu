@@ -3,9 +3,9 @@
 // values do not depend on its neighbours; a second kernel merges the parts in order.
 #include <cmath>
 
+#include "common/ops/attention.h"
 #include "common/ops/cuda/attention_decode_mma.cuh"
 #include "common/ops/cuda/attention_tile.cuh"
-#include "common/ops/cuda/backend.cuh"
 #include "common/ops/cuda/reduce.cuh"
 #include "common/ops/shared/exp.h"
 

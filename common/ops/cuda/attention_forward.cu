@@ -3,8 +3,8 @@
 // so a row's values do not depend on what else is in the call.
 #include <cmath>
 
+#include "common/ops/attention.h"
 #include "common/ops/cuda/attention_tile.cuh"
-#include "common/ops/cuda/backend.cuh"
 #include "common/ops/cuda/reduce.cuh"
 #include "common/ops/shared/exp.h"
 

@@ -1,7 +1,7 @@
 // The two small ops of ring attention: a warp has a row of a head.
 #include <cmath>
 
-#include "common/ops/cuda/backend.cuh"
+#include "common/ops/attention.h"
 #include "common/ops/cuda/elements.cuh"
 #include "common/ops/cuda/reduce.cuh"
 #include "common/ops/cuda/work.cuh"

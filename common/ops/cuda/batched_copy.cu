@@ -1,7 +1,7 @@
 // Copies, casts and XXH3-128 in one pass over the source: a warp takes a block of 1024 bytes, writes it and
 // leaves the block's sums; a second kernel runs the chain over the sums of each item, and the host makes the
 // digests. Items must not overlap, and both sides must be memory that the GPU reaches.
-#include "common/ops/cuda/backend.cuh"
+#include "common/ops/batched_copy.h"
 #include "common/ops/cuda/copy_items.cuh"
 #include "common/ops/cuda/reduce.cuh"
 #include "common/ops/cuda/work.cuh"

@@ -1,9 +1,9 @@
 // Column sums, the gradient of a bias, and a bias added by itself.
 #include "common/ops/cuda/column_sums.cuh"
 
-#include "common/ops/cuda/backend.cuh"
 #include "common/ops/cuda/bias_rows.cuh"
 #include "common/ops/cuda/elements.cuh"
+#include "common/ops/matmul.h"
 
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {

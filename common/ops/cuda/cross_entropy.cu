@@ -2,7 +2,7 @@
 // common/ops/shared/softmax.h; the gradient is written over the logits.
 #include <cmath>
 
-#include "common/ops/cuda/backend.cuh"
+#include "common/ops/cross_entropy.h"
 #include "common/ops/cuda/elements.cuh"
 #include "common/ops/cuda/logits_walk.cuh"
 #include "common/ops/cuda/logprob_rows.cuh"

@@ -1,9 +1,9 @@
 // delta_apply: the encoding, which is from outside, is counted on the device and judged on the host; then
 // each thread writes what its piece of the gaps or of the bitmap names. Where its first element and value are
 // follows from the counts of the tiles before it.
-#include "common/ops/cuda/backend.cuh"
 #include "common/ops/cuda/reduce.cuh"
 #include "common/ops/cuda/work.cuh"
+#include "common/ops/delta.h"
 #include "common/ops/delta_checks.h"
 
 namespace tandem::ops::TANDEM_KERNELS {

@@ -2,10 +2,10 @@
 // word of the bitmap. A scan over tiles says where each tile's values and gaps go, the host chooses the
 // encoding, and a second pass writes it. The choice and the bytes are those of the CPU.
 #include "common/error.h"
-#include "common/ops/cuda/backend.cuh"
 #include "common/ops/cuda/elements.cuh"
 #include "common/ops/cuda/reduce.cuh"
 #include "common/ops/cuda/work.cuh"
+#include "common/ops/delta.h"
 #include "common/ops/shared/delta_codec.h"
 #include "common/ops/shared/divider.h"
 

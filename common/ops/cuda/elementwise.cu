@@ -1,7 +1,7 @@
 // Casts, sums and fills: a thread takes eight elements, then the eight that lie a grid further.
-#include "common/ops/cuda/backend.cuh"
 #include "common/ops/cuda/eights.cuh"
 #include "common/ops/cuda/work.cuh"
+#include "common/ops/elementwise.h"
 
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {

@@ -2,9 +2,9 @@
 // on the host, and one thread sums eight columns of one row.
 #include <numeric>
 
-#include "common/ops/cuda/backend.cuh"
 #include "common/ops/cuda/elements.cuh"
 #include "common/ops/cuda/work.cuh"
+#include "common/ops/embedding.h"
 #include "common/ops/shared/divider.h"
 
 namespace tandem::ops::TANDEM_KERNELS {

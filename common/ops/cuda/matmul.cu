@@ -10,10 +10,10 @@
 
 #include "common/device/cuda/native.h"
 #include "common/log.h"
-#include "common/ops/cuda/backend.cuh"
 #include "common/ops/cuda/bias_rows.cuh"
 #include "common/ops/cuda/cublaslt.cuh"
 #include "common/ops/cuda/work.cuh"
+#include "common/ops/matmul.h"
 #include "common/ops/shared/gemm_layout.h"
 
 namespace tandem::ops::cuda {

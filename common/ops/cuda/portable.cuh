@@ -3,12 +3,13 @@
 // TANDEM_KERNELS_ON_HOST. Each way has its namespace, so that a program can hold both.
 #pragma once
 
+#include "common/ops/backends.h"  // TANDEM_KERNELS, the namespace
+
 #if defined(TANDEM_KERNELS_ON_HOST)
 #include TANDEM_KERNELS_ON_HOST
-#define TANDEM_KERNELS on_host
 #else
 #include <cuda_runtime.h>
-#define TANDEM_KERNELS cuda
+
 // The block's dynamic shared memory.
 #define TANDEM_DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
 #endif

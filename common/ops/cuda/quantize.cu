@@ -1,10 +1,10 @@
 // Quantisation: the largest magnitude under each scale by a block of threads, then eight elements a thread.
 // The scales are made on the host, where ranks agree on them.
 #include "common/error.h"
-#include "common/ops/cuda/backend.cuh"
 #include "common/ops/cuda/elements.cuh"
 #include "common/ops/cuda/reduce.cuh"
 #include "common/ops/cuda/work.cuh"
+#include "common/ops/quantize.h"
 #include "common/ops/shared/divider.h"
 #include "common/ops/shared/e4m3.h"
 

@@ -1,11 +1,11 @@
 // RMSNorm. Rows that fit a block's registers and whole accesses: rms_norm_rows.cuh. The kernels here take any
 // rows: a warp a row where they are short, a block where they are long.
-#include "common/ops/cuda/backend.cuh"
 #include "common/ops/cuda/column_sums.cuh"
 #include "common/ops/cuda/elements.cuh"
 #include "common/ops/cuda/reduce.cuh"
 #include "common/ops/cuda/rms_norm_rows.cuh"
 #include "common/ops/cuda/work.cuh"
+#include "common/ops/rms_norm.h"
 
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {

@@ -1,9 +1,9 @@
 // Rotary embedding. The table lies on the device, kept by the rows of the host's table, which grow with the
 // positions met; past the largest table cosines and sines are computed where they are used.
-#include "common/ops/cuda/backend.cuh"
 #include "common/ops/cuda/elements.cuh"
 #include "common/ops/cuda/rope_rows.cuh"
 #include "common/ops/cuda/work.cuh"
+#include "common/ops/rope.h"
 #include "common/ops/shared/divider.h"
 #include "common/ops/shared/rotation.h"
 

@@ -3,12 +3,12 @@
 // add integers: every run gives the same.
 #include <cmath>
 
-#include "common/ops/cuda/backend.cuh"
 #include "common/ops/cuda/elements.cuh"
 #include "common/ops/cuda/logits_walk.cuh"
 #include "common/ops/cuda/logprob_rows.cuh"
 #include "common/ops/cuda/reduce.cuh"
 #include "common/ops/cuda/work.cuh"
+#include "common/ops/sampling.h"
 #include "common/ops/shared/sampling.h"
 
 namespace tandem::ops::TANDEM_KERNELS {

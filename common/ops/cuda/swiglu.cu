@@ -1,8 +1,8 @@
 // SwiGLU: eight elements a thread and turn.
-#include "common/ops/cuda/backend.cuh"
 #include "common/ops/cuda/eights.cuh"
 #include "common/ops/cuda/work.cuh"
 #include "common/ops/shared/exp.h"
+#include "common/ops/swiglu.h"
 
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {

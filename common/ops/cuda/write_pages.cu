@@ -1,6 +1,6 @@
 // A decode step's keys and values into their pages, whose numbers are on the device. Rows move as bits, 16
 // bytes at a time where they allow that.
-#include "common/ops/cuda/backend.cuh"
+#include "common/ops/attention.h"
 #include "common/ops/cuda/elements.cuh"
 #include "common/ops/cuda/work.cuh"
 

@@ -9,11 +9,22 @@
 #include <random>
 #include <vector>
 
-#include "common/ops/backends.h"
+#include "common/ops/adamw.h"
+#include "common/ops/attention.h"
+#include "common/ops/batched_copy.h"
+#include "common/ops/cross_entropy.h"
+#include "common/ops/delta.h"
+#include "common/ops/elementwise.h"
+#include "common/ops/embedding.h"
+#include "common/ops/matmul.h"
+#include "common/ops/quantize.h"
+#include "common/ops/rms_norm.h"
+#include "common/ops/rope.h"
+#include "common/ops/sampling.h"
+#include "common/ops/swiglu.h"
 #include "common/tensor/tensor.h"
 
 #if defined(TANDEM_KERNELS_ON_HOST)
-#include "common/ops/cuda/backend.cuh"
 namespace tested = tandem::ops::on_host;
 #else
 namespace tested = tandem::ops;
