@@ -4,10 +4,10 @@
 
 #include "common/error.h"
 #include "common/http/client.h"
+#include "engine_adapter/channel/messages.h"
 #include "engine_adapter/transport/cuda_ipc/transport.h"
 #include "engine_adapter/transport/nccl/transport.h"
 #include "engine_adapter/transport/shm/transport.h"
-#include "engine_adapter/transport/shm/wire.h"
 
 namespace tandem::engine {
 namespace {

@@ -13,8 +13,8 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "engine_adapter/channel/messages.h"
 #include "engine_adapter/receiver/requests.h"
-#include "engine_adapter/transport/shm/wire.h"
 
 namespace tandem::engine {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "common/device/shared_arena.h"
 #include "common/error.h"
-#include "engine_adapter/transport/cuda_ipc/wire.h"
-#include "engine_adapter/transport/shm/wire.h"
+#include "engine_adapter/channel/messages.h"
+#include "engine_adapter/transport/cuda_ipc/messages.h"
 
 namespace tandem::engine {
 namespace {

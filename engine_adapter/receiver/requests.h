@@ -1,4 +1,4 @@
-// A trainer's message (transport/shm/wire.h) turned into a call of the updater, and its result into a reply.
+// A trainer's message (channel/messages.h) turned into a call of the updater, and its result into a reply.
 #pragma once
 
 #include <deque>
@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "engine_adapter/channel/channel.h"
 #include "engine_adapter/receiver/updater.h"
 #include "engine_adapter/transport/nccl/member.h"
-#include "engine_adapter/transport/shm/channel.h"
 
 namespace tandem::engine {
 

@@ -1,6 +1,6 @@
 #include "engine_adapter/transport/bucket_requests.h"
 
-#include "engine_adapter/transport/shm/wire.h"
+#include "engine_adapter/channel/messages.h"
 
 namespace tandem::engine {
 

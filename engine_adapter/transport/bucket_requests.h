@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine_adapter/transport/shm/connection.h"
+#include "engine_adapter/channel/connection.h"
 #include "engine_adapter/transport/transport.h"
 
 namespace tandem::engine {

@@ -1,6 +1,6 @@
 #include "engine_adapter/transport/cuda_ipc/transport.h"
 
-#include "engine_adapter/transport/cuda_ipc/wire.h"
+#include "engine_adapter/transport/cuda_ipc/messages.h"
 
 namespace tandem::engine {
 

@@ -8,7 +8,7 @@
 #include "common/comm/nccl/emulated.h"
 #include "common/error.h"
 #include "common/log.h"
-#include "engine_adapter/transport/shm/wire.h"
+#include "engine_adapter/channel/messages.h"
 
 namespace tandem::engine {
 namespace {

@@ -15,9 +15,9 @@
 
 #include "common/comm/nccl/handle.h"
 #include "common/device/stream.h"
+#include "engine_adapter/channel/connection.h"
+#include "engine_adapter/transport/nccl/messages.h"
 #include "engine_adapter/transport/nccl/runs.h"
-#include "engine_adapter/transport/nccl/wire.h"
-#include "engine_adapter/transport/shm/connection.h"
 
 namespace tandem::engine {
 

@@ -13,8 +13,8 @@
 
 #include "common/comm/nccl/handle.h"
 #include "common/device/export.h"
+#include "engine_adapter/transport/nccl/messages.h"
 #include "engine_adapter/transport/nccl/runs.h"
-#include "engine_adapter/transport/nccl/wire.h"
 
 namespace tandem::engine {
 

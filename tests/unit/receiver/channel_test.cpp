@@ -1,5 +1,5 @@
 // Frames over a socket pair: descriptors beside them, sizes, peers that stop in the middle.
-#include "engine_adapter/transport/shm/channel.h"
+#include "engine_adapter/channel/channel.h"
 
 #include <gmock/gmock.h>
 #include <sys/socket.h>

@@ -9,11 +9,11 @@
 #include <thread>
 
 #include "common/device/shared_arena.h"
+#include "engine_adapter/channel/address.h"
+#include "engine_adapter/channel/channel.h"
+#include "engine_adapter/channel/messages.h"
 #include "engine_adapter/receiver/client.h"
 #include "engine_adapter/receiver/receiver.h"
-#include "engine_adapter/transport/shm/address.h"
-#include "engine_adapter/transport/shm/channel.h"
-#include "engine_adapter/transport/shm/wire.h"
 #include "tests/unit/receiver/soon.h"
 #include "tests/unit/receiver/test_target.h"
 

@@ -7,10 +7,10 @@
 
 #include "common/device/shared_arena.h"
 #include "common/error.h"
+#include "engine_adapter/channel/channel.h"
+#include "engine_adapter/channel/messages.h"
 #include "engine_adapter/receiver/client.h"
 #include "engine_adapter/receiver/receiver.h"
-#include "engine_adapter/transport/shm/channel.h"
-#include "engine_adapter/transport/shm/wire.h"
 #include "tests/unit/receiver/soon.h"
 #include "tests/unit/receiver/test_target.h"
 

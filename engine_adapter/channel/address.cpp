@@ -1,4 +1,4 @@
-#include "engine_adapter/transport/shm/address.h"
+#include "engine_adapter/channel/address.h"
 
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <random>
 
-#include "engine_adapter/transport/shm/channel.h"
+#include "engine_adapter/channel/channel.h"
 
 namespace tandem::engine {
 

@@ -7,7 +7,7 @@
 //   attach        regions [bytes],     transfers × 64 B,    (the regions are mapped, the plan is checked)
 //                 transfers, buckets   (buckets + 1) × 8 B
 //                 + one fd a region    (first of each)        or, of a GPU's memory, gpu [{…}]
-//                                                           (cuda_ipc/wire.h) and no fds, or nccl: true and
+//                                                           (cuda_ipc/messages.h) and no fds, or nccl: true and
 //                                                           neither (nothing is mapped)
 //   seat                                                    seat: which GPU of which host
 //   join          unique_id, rank,                          (this rank is in that NCCL group)

@@ -1,6 +1,6 @@
-#include "engine_adapter/transport/shm/connection.h"
+#include "engine_adapter/channel/connection.h"
 
-#include "engine_adapter/transport/shm/wire.h"
+#include "engine_adapter/channel/messages.h"
 
 namespace tandem::engine {
 

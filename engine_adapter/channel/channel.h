@@ -5,7 +5,7 @@
 //   4       length of the header, little endian, at most kMaxHeaderBytes
 //   4       length of the payload, at most kMaxPayloadBytes
 //   …       header: one JSON object
-//   …       payload: packed binary, meaning given by the header (wire.h)
+//   …       payload: packed binary, meaning given by the header (messages.h)
 // Up to kMaxDescriptors file descriptors may travel with the first byte of a frame (SCM_RIGHTS). Anything
 // else is malformed: receive throws MalformedMessage and the connection is of no more use.
 #pragma once
@@ -19,7 +19,7 @@
 #include "common/deadline.h"
 #include "common/device/device.h"
 #include "common/error.h"
-#include "engine_adapter/transport/shm/file_descriptor.h"
+#include "engine_adapter/channel/file_descriptor.h"
 
 namespace tandem::engine {
 

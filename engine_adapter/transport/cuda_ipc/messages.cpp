@@ -1,9 +1,9 @@
-#include "engine_adapter/transport/cuda_ipc/wire.h"
+#include "engine_adapter/transport/cuda_ipc/messages.h"
 
 #include <charconv>
 
-#include "engine_adapter/transport/shm/channel.h"
-#include "engine_adapter/transport/shm/wire.h"
+#include "engine_adapter/channel/channel.h"
+#include "engine_adapter/channel/messages.h"
 
 namespace tandem::engine::wire {
 namespace {

@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "engine_adapter/transport/shm/channel.h"
+#include "engine_adapter/channel/channel.h"
 
 namespace tandem::engine {
 

@@ -1,4 +1,4 @@
-#include "engine_adapter/transport/shm/wire.h"
+#include "engine_adapter/channel/messages.h"
 
 #include <array>
 #include <cstring>
@@ -6,7 +6,7 @@
 
 #include "common/device/devices.h"
 #include "common/error.h"
-#include "engine_adapter/transport/shm/channel.h"
+#include "engine_adapter/channel/channel.h"
 
 namespace tandem::engine::wire {
 

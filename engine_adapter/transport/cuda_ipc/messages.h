@@ -1,4 +1,4 @@
-// A region of a GPU's memory in an attach message (shm/wire.h): {"handle": 128 hexadecimal digits, "offset",
+// A region of a GPU's memory in an attach message (channel/messages.h): {"handle": 128 hexadecimal digits, "offset",
 // "allocation_bytes", "pid", "address", "written": [{"handle", "pid"}]}.
 #pragma once
 

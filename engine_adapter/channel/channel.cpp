@@ -1,4 +1,4 @@
-#include "engine_adapter/transport/shm/channel.h"
+#include "engine_adapter/channel/channel.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -12,7 +12,7 @@
 #include <cstring>
 #include <thread>
 
-#include "engine_adapter/transport/shm/address.h"
+#include "engine_adapter/channel/address.h"
 
 namespace tandem::engine {
 namespace {

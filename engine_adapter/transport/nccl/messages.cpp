@@ -1,10 +1,10 @@
-#include "engine_adapter/transport/nccl/wire.h"
+#include "engine_adapter/transport/nccl/messages.h"
 
 #include <algorithm>
 #include <charconv>
 
-#include "engine_adapter/transport/shm/channel.h"
-#include "engine_adapter/transport/shm/wire.h"
+#include "engine_adapter/channel/channel.h"
+#include "engine_adapter/channel/messages.h"
 
 namespace tandem::engine::wire {
 

@@ -1,4 +1,4 @@
-// What the nccl transport says beside shm/wire.h, in a receiver's channel.
+// What the nccl transport says beside channel/messages.h, in a receiver's channel.
 #pragma once
 
 #include <chrono>
