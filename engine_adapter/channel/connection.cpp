@@ -19,9 +19,9 @@ std::int64_t Connection::post(nlohmann::json header, ConstSpan payload, std::spa
 
 void Connection::read_one(const std::string& phase, Deadline deadline) {
     Message reply = channel_.receive(phase, deadline);
-    const std::int64_t id = wire::integer_field(reply.header, "id", 0);
+    const std::int64_t id = messages::integer_field(reply.header, "id", 0);
     // Id 0: said before any request was understood; whoever waits hears of it.
-    if (id == 0) wire::throw_if_failed(reply.header, peer(), phase);
+    if (id == 0) messages::throw_if_failed(reply.header, peer(), phase);
     replies_[id] = std::move(reply);
 }
 
@@ -30,7 +30,7 @@ Message Connection::wait(std::int64_t id, const std::string& phase, Deadline dea
         if (found != replies_.end()) {
             Message reply = std::move(found->second);
             replies_.erase(found);
-            wire::throw_if_failed(reply.header, peer(), phase);
+            messages::throw_if_failed(reply.header, peer(), phase);
             return reply;
         }
         read_one(phase, deadline);

@@ -19,7 +19,7 @@ class Connection {
     // Sends header + {"id"}; returns the id.
     std::int64_t post(nlohmann::json header, ConstSpan payload, std::span<const int> fds,
                       const std::string& phase, Deadline deadline);
-    // The reply to `id`. Throws the error that it tells of (wire::throw_if_failed).
+    // The reply to `id`. Throws the error that it tells of (messages::throw_if_failed).
     Message wait(std::int64_t id, const std::string& phase, Deadline deadline);
     // Reads what is there without blocking for more; true when the reply to `id` is among it (or an error is
     // certain).

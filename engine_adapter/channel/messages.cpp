@@ -8,7 +8,7 @@
 #include "common/error.h"
 #include "engine_adapter/channel/channel.h"
 
-namespace tandem::engine::wire {
+namespace tandem::engine::messages {
 
 template <typename T>
 std::vector<T> from_bytes(ConstSpan payload, std::size_t count) {
@@ -198,4 +198,4 @@ void throw_if_failed(const nlohmann::json& reply, const std::string& peer, const
     }
 }
 
-}  // namespace tandem::engine::wire
+}  // namespace tandem::engine::messages

@@ -42,7 +42,7 @@
 
 #include "engine_adapter/engine.h"
 
-namespace tandem::engine::wire {
+namespace tandem::engine::messages {
 
 inline constexpr int kProtocol = 4;
 
@@ -90,4 +90,4 @@ nlohmann::json error_reply(std::int64_t id, const std::exception& error);
 // Throws the typed error that a failed reply tells of; returns when the reply is ok.
 void throw_if_failed(const nlohmann::json& reply, const std::string& peer, const std::string& phase);
 
-}  // namespace tandem::engine::wire
+}  // namespace tandem::engine::messages

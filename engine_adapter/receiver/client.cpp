@@ -32,8 +32,8 @@ class ReceiverClient final : public Engine {
   public:
     ReceiverClient(Channel channel, std::unique_ptr<GenerationControl> control, Deadline deadline)
         : connection_(std::make_shared<Connection>(std::move(channel))), control_(std::move(control)) {
-        capabilities_ = wire::capabilities_from_json(
-            request({{"op", "hello"}, {"protocol", wire::kProtocol}}, "hello", deadline).header);
+        capabilities_ = messages::capabilities_from_json(
+            request({{"op", "hello"}, {"protocol", messages::kProtocol}}, "hello", deadline).header);
         transport_ = make_transport(device_);
     }
 
@@ -68,12 +68,12 @@ class ReceiverClient final : public Engine {
                  Deadline deadline) override {
         const nlohmann::json header = {
             {"op", "probe"}, {"offset", offset}, {"bytes", bytes}, {"piece_bytes", piece_bytes}};
-        return wire::number_field(request(header, "probe", deadline).header, "ms");
+        return messages::number_field(request(header, "probe", deadline).header, "ms");
     }
     Held held(Deadline deadline) override {
         const nlohmann::json reply = request({{"op", "held"}}, "held", deadline).header;
-        return {wire::integer_field(reply, "version", 0),
-                ops::checksum_from_hex(wire::string_field(reply, "manifest"))};
+        return {messages::integer_field(reply, "version", 0),
+                ops::checksum_from_hex(messages::string_field(reply, "manifest"))};
     }
 
     void begin(std::int64_t version, Deadline deadline) override {
@@ -88,7 +88,7 @@ class ReceiverClient final : public Engine {
     double wait_loaded(int bucket, Deadline deadline) override { return transport_->wait(bucket, deadline); }
     double verify(std::span<const ops::Checksum> checksums, Deadline deadline) override {
         const Message reply = request_all({{"op", "verify"}}, checksums, "verify", deadline);
-        return wire::number_field(reply.header, "ms");
+        return messages::number_field(reply.header, "ms");
     }
     void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums, Deadline deadline) override {
         request_all({{"op", "adopt"}, {"shift", shift}}, checksums, "adopt", deadline);
@@ -110,8 +110,8 @@ class ReceiverClient final : public Engine {
 
     std::vector<ops::Checksum> checksums(Deadline deadline) override {
         const Message reply = request({{"op", "checksums"}}, "checksums", deadline);
-        return wire::from_bytes<ops::Checksum>({reply.payload.data(), reply.payload.size()},
-                                               capabilities_.tensors.size());
+        return messages::from_bytes<ops::Checksum>({reply.payload.data(), reply.payload.size()},
+                                                   capabilities_.tensors.size());
     }
 
   private:
@@ -129,7 +129,7 @@ class ReceiverClient final : public Engine {
         require(checksums.size() == transport_->transfers(), "{}: {} checksums for {} transfers", phase,
                 checksums.size(), transport_->transfers());
         header["checksums"] = checksums.size();
-        return connection_->request(std::move(header), wire::as_bytes(checksums), {}, phase, deadline);
+        return connection_->request(std::move(header), messages::as_bytes(checksums), {}, phase, deadline);
     }
 
     std::shared_ptr<Connection> connection_;

@@ -28,7 +28,7 @@ int default_copy_threads() {
 
 // Whoever says this does not wait for the bytes of a bucket any more.
 bool moves_on(const nlohmann::json& request) {
-    const std::string& op = wire::string_field(request, "op");
+    const std::string& op = messages::string_field(request, "op");
     return op == "abort" || op == "begin" || op == "attach" || op == "release" || op == "join" ||
            op == "leave";
 }
@@ -89,7 +89,7 @@ class Receiver::Impl {
             if (trainer_ && trainer_->hung_up()) drop_trainer("the trainer closed the connection");
             if (trainer_) {
                 const TransportError busy("the receiver", "connect", "another trainer is connected", true);
-                channel.send(wire::error_reply(0, busy), {}, {}, "refuse", Deadline::after_ms(100));
+                channel.send(messages::error_reply(0, busy), {}, {}, "refuse", Deadline::after_ms(100));
                 return;
             }
             trainer_.emplace(std::move(channel));
@@ -114,7 +114,7 @@ class Receiver::Impl {
     void serve(Message& message) {
         std::int64_t id = 0;
         try {
-            id = wire::integer_field(message.header, "id", 1);
+            id = messages::integer_field(message.header, "id", 1);
             std::vector<std::byte> payload;
             nlohmann::json reply;
             try {
@@ -126,7 +126,7 @@ class Receiver::Impl {
             } catch (const std::exception& error) {
                 if (lost_) throw;
                 payload.clear();
-                reply = wire::error_reply(id, error);
+                reply = messages::error_reply(id, error);
             }
             send(reply, {payload.data(), payload.size()});
         } catch (const MalformedMessage& error) {
@@ -145,8 +145,8 @@ class Receiver::Impl {
         if (::poll(&stopping, 1, 0) > 0) throw TransportError("the trainer", "request", "stopping");
         while (ahead_.size() < kMaxAhead && trainer_->readable()) {
             Message message = trainer_->receive("request", Deadline::after(kFrameDeadline));
-            if (wire::string_field(message.header, "op") == "here") {
-                send({{"id", wire::integer_field(message.header, "id", 1)},
+            if (messages::string_field(message.header, "op") == "here") {
+                send({{"id", messages::integer_field(message.header, "id", 1)},
                       {"ok", true},
                       {"busy", !requests_.waits_for_bytes()}},
                      {});
@@ -163,7 +163,7 @@ class Receiver::Impl {
     // What was sent is no message: says so, and ends the connection.
     void refuse(std::int64_t id, const MalformedMessage& error) {
         try {
-            send(wire::error_reply(id, error), {});
+            send(messages::error_reply(id, error), {});
         } catch (const std::exception&) {  // it does not even listen
         }
         drop_trainer(error.what());

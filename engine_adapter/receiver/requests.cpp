@@ -18,9 +18,9 @@ constexpr std::int64_t kMaxBuckets = std::int64_t{1} << 30;
 
 template <typename T>
 std::vector<T> list_of(const Message& message, const char* count) {
-    const std::int64_t items = wire::integer_field(message.header, count, 0);
-    return wire::from_bytes<T>({message.payload.data(), message.payload.size()},
-                               static_cast<std::size_t>(items));
+    const std::int64_t items = messages::integer_field(message.header, count, 0);
+    return messages::from_bytes<T>({message.payload.data(), message.payload.size()},
+                                   static_cast<std::size_t>(items));
 }
 
 std::vector<ops::Checksum> checksums_of(const Message& message) {
@@ -32,9 +32,10 @@ json milliseconds(double ms) {
 }
 
 Announced announced_by(const json& header) {
-    return {wire::integer_field(header, "id", 1),
-            static_cast<int>(std::min<std::int64_t>(wire::integer_field(header, "index", 0), kMaxBuckets)),
-            wire::form_from_name(wire::string_field(header, "form")), wire::deadline_field(header)};
+    return {
+        messages::integer_field(header, "id", 1),
+        static_cast<int>(std::min<std::int64_t>(messages::integer_field(header, "index", 0), kMaxBuckets)),
+        messages::form_from_name(messages::string_field(header, "form")), messages::deadline_field(header)};
 }
 
 class OverNccl final : public Incoming {
@@ -66,11 +67,11 @@ class OverNccl final : public Incoming {
 
 json Requests::answer(Message& message, std::vector<std::byte>& payload) {
     const json& header = message.header;
-    const std::string& op = wire::string_field(header, "op");
+    const std::string& op = messages::string_field(header, "op");
     if (op == "bucket") return bucket(message);
     if (op == "delta") {
-        return milliseconds(
-            updater_.delta(wire::integer_field(header, "index", 0), list_of<DeltaEntry>(message, "entries")));
+        return milliseconds(updater_.delta(messages::integer_field(header, "index", 0),
+                                           list_of<DeltaEntry>(message, "entries")));
     }
     if (op == "verify") return milliseconds(updater_.verify(checksums_of(message)));
     if (op == "probe") return probe(header);
@@ -85,15 +86,15 @@ json Requests::answer(Message& message, std::vector<std::byte>& payload) {
         updater_.release();
         member_.forget();
     } else if (op == "begin") {
-        updater_.begin(wire::integer_field(header, "version", 1));
+        updater_.begin(messages::integer_field(header, "version", 1));
     } else if (op == "adopt") {
-        const std::int64_t shift = wire::integer_field(header, "shift", 0);
+        const std::int64_t shift = messages::integer_field(header, "shift", 0);
         updater_.adopt(static_cast<std::uint64_t>(shift), checksums_of(message));
     } else if (op == "commit") {
-        const std::int64_t version = wire::integer_field(header, "version", 1);
-        updater_.commit(version, ops::checksum_from_hex(wire::string_field(header, "manifest")));
+        const std::int64_t version = messages::integer_field(header, "version", 1);
+        updater_.commit(version, ops::checksum_from_hex(messages::string_field(header, "manifest")));
     } else if (op == "abort") {
-        updater_.abort(wire::string_field(header, "reason"));
+        updater_.abort(messages::string_field(header, "reason"));
     } else if (op == "seat") {
         return {{"seat", member_.seat()}};
     } else if (op == "join") {
@@ -104,7 +105,7 @@ json Requests::answer(Message& message, std::vector<std::byte>& payload) {
         return {{"busy", false}};
     } else if (op == "checksums") {
         const std::vector<ops::Checksum> all = updater_.checksums();
-        const ConstSpan bytes = wire::as_bytes(std::span<const ops::Checksum>(all));
+        const ConstSpan bytes = messages::as_bytes(std::span<const ops::Checksum>(all));
         payload.assign(bytes.data, bytes.data + bytes.bytes);
     } else {
         throw MalformedMessage("unknown request '" + op + "'");
@@ -113,16 +114,16 @@ json Requests::answer(Message& message, std::vector<std::byte>& payload) {
 }
 
 json Requests::hello(const json& header) const {
-    if (const std::int64_t protocol = wire::integer_field(header, "protocol", 0);
-        protocol != wire::kProtocol) {
+    if (const std::int64_t protocol = messages::integer_field(header, "protocol", 0);
+        protocol != messages::kProtocol) {
         throw ProtocolError(
-            fmt::format("the trainer speaks protocol {}, this engine {}", protocol, wire::kProtocol));
+            fmt::format("the trainer speaks protocol {}, this engine {}", protocol, messages::kProtocol));
     }
-    return wire::capabilities_to_json(updater_.capabilities(engine_, depth_));
+    return messages::capabilities_to_json(updater_.capabilities(engine_, depth_));
 }
 
 void Requests::attach(Message& message) {
-    const std::vector<std::int64_t> sizes = wire::integers_field(message.header, "regions", 1);
+    const std::vector<std::int64_t> sizes = messages::integers_field(message.header, "regions", 1);
     for (const std::int64_t bytes : sizes) {
         if (bytes > kMaxRegionBytes)
             throw MalformedMessage(fmt::format("attach of a region of {} bytes", bytes));
@@ -133,10 +134,10 @@ void Requests::attach(Message& message) {
         throw MalformedMessage(
             fmt::format("attach of {} regions with {} file descriptors", sizes.size(), message.fds.size()));
     }
-    const auto transfers = static_cast<std::size_t>(wire::integer_field(message.header, "transfers", 0));
-    const auto buckets = static_cast<std::size_t>(wire::integer_field(message.header, "buckets", 0));
+    const auto transfers = static_cast<std::size_t>(messages::integer_field(message.header, "transfers", 0));
+    const auto buckets = static_cast<std::size_t>(messages::integer_field(message.header, "buckets", 0));
     TransferPlan plan =
-        wire::unpack_plan({message.payload.data(), message.payload.size()}, transfers, buckets);
+        messages::unpack_plan({message.payload.data(), message.payload.size()}, transfers, buckets);
     if (over_nccl) {
         member_.seat();  // there is a GPU
         std::vector<MappedRegion> regions;
@@ -154,16 +155,16 @@ void Requests::attach(Message& message) {
 
 void Requests::join(const json& header) {
     constexpr std::int64_t kMaxRanks = 1 << 16;
-    const std::int64_t size = wire::integer_field(header, "size", 2);
-    const std::int64_t rank = wire::integer_field(header, "rank", 1);
+    const std::int64_t size = messages::integer_field(header, "size", 2);
+    const std::int64_t rank = messages::integer_field(header, "rank", 1);
     if (size > kMaxRanks || rank >= size)
         throw MalformedMessage(fmt::format("rank {} of {} in an NCCL group", rank, size));
-    member_.join(wire::id_from_hex(wire::string_field(header, "unique_id")), static_cast<int>(rank),
-                 static_cast<int>(size), wire::deadline_field(header), look_);
+    member_.join(messages::id_from_hex(messages::string_field(header, "unique_id")), static_cast<int>(rank),
+                 static_cast<int>(size), messages::deadline_field(header), look_);
 }
 
 json Requests::bucket(const Message& message) {
-    const std::int64_t index = wire::integer_field(message.header, "index", 0);
+    const std::int64_t index = messages::integer_field(message.header, "index", 0);
     const std::vector<ops::Checksum> checksums = checksums_of(message);
     if (!over_nccl_) return milliseconds(updater_.bucket(index, checksums));
     try {
@@ -180,7 +181,7 @@ void Requests::foresee(const std::deque<Message>& next) {
     for (const Message& message : next) {
         Announced announced;
         try {
-            if (wire::string_field(message.header, "op") != "bucket") return;
+            if (messages::string_field(message.header, "op") != "bucket") return;
             announced = announced_by(message.header);
         } catch (const MalformedMessage&) {
             return;  // to be refused in its turn
@@ -217,16 +218,16 @@ std::vector<MappedRegion> Requests::map_on_gpu(const json& header, const std::ve
         throw MalformedMessage(fmt::format("attach of {} regions with other handles", sizes.size()));
     std::vector<MappedRegion> regions;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-        regions.push_back(updater_.map(wire::region_handle_from_json(handles[i]),
+        regions.push_back(updater_.map(messages::region_handle_from_json(handles[i]),
                                        static_cast<std::size_t>(sizes[i]),
-                                       wire::region_events_from_json(handles[i])));
+                                       messages::region_events_from_json(handles[i])));
     }
     return regions;
 }
 
 json Requests::probe(const json& header) {
     const auto field = [&](const char* name, std::int64_t minimum) {
-        return static_cast<std::uint64_t>(wire::integer_field(header, name, minimum));
+        return static_cast<std::uint64_t>(messages::integer_field(header, name, minimum));
     };
     return milliseconds(updater_.probe(field("offset", 0), field("bytes", 1), field("piece_bytes", 1)));
 }

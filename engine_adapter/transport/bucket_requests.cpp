@@ -15,7 +15,7 @@ void BucketRequests::require_stageable(const TransferPlan& plan) const {
 
 void BucketRequests::attach(nlohmann::json header, std::span<const int> fds, const TransferPlan& plan,
                             Deadline deadline) {
-    const std::vector<std::byte> payload = wire::pack_plan(plan);
+    const std::vector<std::byte> payload = messages::pack_plan(plan);
     header["op"] = "attach";
     header["transfers"] = plan.transfers.size();
     header["buckets"] = plan.buckets();
@@ -42,7 +42,7 @@ std::int64_t BucketRequests::post_request(nlohmann::json header, int bucket,
     header["index"] = bucket;
     header["checksums"] = checksums.size();
     const std::int64_t request =
-        connection_->post(std::move(header), wire::as_bytes(checksums), {}, phase_of(bucket), deadline);
+        connection_->post(std::move(header), messages::as_bytes(checksums), {}, phase_of(bucket), deadline);
     in_flight_[bucket] = request;
     return request;
 }
@@ -56,7 +56,7 @@ void BucketRequests::post_delta(int bucket, std::span<const DeltaEntry> entries,
     require_free(bucket);
     require(bucket >= 0, "bucket {}", bucket);
     in_flight_[bucket] = connection_->post({{"op", "delta"}, {"index", bucket}, {"entries", entries.size()}},
-                                           wire::as_bytes(entries), {}, phase_of(bucket), deadline);
+                                           messages::as_bytes(entries), {}, phase_of(bucket), deadline);
 }
 
 std::int64_t BucketRequests::request_of(int bucket) const {
@@ -77,7 +77,7 @@ Poll BucketRequests::poll(int bucket) {
 double BucketRequests::wait(int bucket, Deadline deadline) {
     const std::int64_t request = request_of(bucket);
     in_flight_.erase(bucket);
-    return wire::number_field(connection_->wait(request, phase_of(bucket), deadline).header, "ms");
+    return messages::number_field(connection_->wait(request, phase_of(bucket), deadline).header, "ms");
 }
 
 void BucketRequests::drop(int bucket) {

@@ -5,7 +5,7 @@
 #include "engine_adapter/channel/channel.h"
 #include "engine_adapter/channel/messages.h"
 
-namespace tandem::engine::wire {
+namespace tandem::engine::messages {
 namespace {
 
 std::string to_hex(const IpcHandle& handle) {
@@ -64,4 +64,4 @@ std::vector<RegionEvent> region_events_from_json(const nlohmann::json& json) {
     return events;
 }
 
-}  // namespace tandem::engine::wire
+}  // namespace tandem::engine::messages

@@ -6,11 +6,11 @@
 
 #include "engine_adapter/region.h"
 
-namespace tandem::engine::wire {
+namespace tandem::engine::messages {
 
 nlohmann::json to_json(const RegionHandle& handle, const std::vector<RegionEvent>& written = {});
 // Throw MalformedMessage.
 RegionHandle region_handle_from_json(const nlohmann::json& json);
 std::vector<RegionEvent> region_events_from_json(const nlohmann::json& json);
 
-}  // namespace tandem::engine::wire
+}  // namespace tandem::engine::messages

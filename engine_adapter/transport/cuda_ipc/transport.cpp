@@ -13,7 +13,7 @@ void CudaIpcTransport::stage(const std::vector<Region>& regions, const TransferP
         require(region.device.type == DeviceType::cuda,
                 "{}: the cuda_ipc transport needs regions on a GPU, not on the CPU", peer());
         sizes.push_back(region.memory.bytes);
-        handles.push_back(wire::to_json(
+        handles.push_back(messages::to_json(
             region.handle ? *region.handle : region_handle(region.device, region.memory), region.written));
     }
     attach({{"regions", std::move(sizes)}, {"gpu", std::move(handles)}}, {}, plan, deadline);

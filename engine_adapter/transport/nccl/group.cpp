@@ -73,7 +73,7 @@ void NcclGroup::require_own_seats(const std::string& phase, Deadline deadline) {
     std::vector<std::string> names{"the trainer's rank 0"};
     for (const Member& member : engines_) {
         const Message reply = member.connection->request({{"op", "seat"}}, {}, {}, phase, deadline);
-        const std::string& seat = wire::string_field(reply.header, "seat");
+        const std::string& seat = messages::string_field(reply.header, "seat");
         const auto same = std::find(seats.begin(), seats.end(), seat);
         if (same != seats.end()) {
             throw ProtocolError(fmt::format(
@@ -93,10 +93,10 @@ std::vector<std::int64_t> NcclGroup::call_in(const comm::nccl::UniqueId& id, con
     std::vector<std::int64_t> requests;
     for (std::size_t e = 0; e < engines_.size(); ++e) {
         requests.push_back(engines_[e].connection->post({{"op", "join"},
-                                                         {"unique_id", wire::id_to_hex(id)},
+                                                         {"unique_id", messages::id_to_hex(id)},
                                                          {"rank", e + 1},
                                                          {"size", engines_.size() + 1},
-                                                         {"patience_ms", wire::patience_ms(deadline)}},
+                                                         {"patience_ms", messages::patience_ms(deadline)}},
                                                         {}, {}, phase, deadline));
     }
     return requests;

@@ -6,7 +6,7 @@
 #include "engine_adapter/channel/channel.h"
 #include "engine_adapter/channel/messages.h"
 
-namespace tandem::engine::wire {
+namespace tandem::engine::messages {
 
 constexpr std::int64_t kMaxPatienceMs = 24LL * 3600 * 1000;
 
@@ -50,4 +50,4 @@ Deadline deadline_field(const nlohmann::json& header) {
     return Deadline::after_ms(std::min(integer_field(header, "patience_ms", 0), kMaxPatienceMs));
 }
 
-}  // namespace tandem::engine::wire
+}  // namespace tandem::engine::messages

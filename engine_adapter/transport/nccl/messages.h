@@ -15,7 +15,7 @@ namespace tandem::engine {
 // How a bucket leaves trainer rank 0: the same bytes to every engine rank, or to each its own.
 enum class NcclForm { broadcast, send };
 
-namespace wire {
+namespace messages {
 
 std::string id_to_hex(const comm::nccl::UniqueId& id);
 // These throw MalformedMessage.
@@ -26,5 +26,5 @@ NcclForm form_from_name(const std::string& name);
 std::int64_t patience_ms(Deadline deadline);
 Deadline deadline_field(const nlohmann::json& header);
 
-}  // namespace wire
+}  // namespace messages
 }  // namespace tandem::engine

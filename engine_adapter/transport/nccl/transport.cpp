@@ -34,9 +34,9 @@ void NcclTransport::post(int bucket, std::span<const ops::Checksum> checksums, D
     group_->form(phase, deadline);
     const NcclForm form = group_->admit(engine_, bucket);
     try {
-        const std::int64_t request =
-            post_request({{"form", wire::form_name(form)}, {"patience_ms", wire::patience_ms(deadline)}},
-                         bucket, checksums, deadline);
+        const std::int64_t request = post_request(
+            {{"form", messages::form_name(form)}, {"patience_ms", messages::patience_ms(deadline)}}, bucket,
+            checksums, deadline);
         group_->launch(engine_, bucket, request, phase, deadline);
     } catch (const std::exception& error) {
         group_->give_up(error.what());

@@ -19,7 +19,7 @@ std::vector<Backend> backends() {
     std::vector<Backend> list;
     if (gpus() < 2) return list;
     for (const NcclForm form : {NcclForm::broadcast, NcclForm::send}) {
-        list.push_back({std::string(wire::form_name(form)),
+        list.push_back({std::string(messages::form_name(form)),
                         [form] {
                             return std::make_unique<NcclRig<EngineProcess, &EngineProcess::kill>>(
                                 std::make_unique<EngineProcess>(), NcclOptions{kTrainerGpu, form, nullptr});

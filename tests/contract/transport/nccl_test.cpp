@@ -10,7 +10,7 @@ namespace {
 [[maybe_unused]] const int kEmulate = ::setenv("TANDEM_EMULATED_GPUS", "3", 1);
 
 Backend backend(NcclForm form) {
-    return {std::string(wire::form_name(form)),
+    return {std::string(messages::form_name(form)),
             [form] {
                 ReceiverOptions options;
                 options.nccl = &comm::nccl::fake::api();

@@ -134,7 +134,7 @@ TEST_F(MalformedTest, AManifestThatIsNoChecksumIsAnErrorOfTheRequest) {
     };
     const SharedArena arena = SharedArena::create("malformed", 256);
     const TransferPlan plan{{{0, 0, 0, DType::float32, 1, 64, 0, 0, 0, 0}}, {0, 1}};
-    const std::vector<std::byte> packed = wire::pack_plan(plan);
+    const std::vector<std::byte> packed = messages::pack_plan(plan);
     const int fd = arena.fd();
     channel.send({{"id", 9}, {"op", "attach"}, {"regions", {256}}, {"transfers", 1}, {"buckets", 1}},
                  {packed.data(), packed.size()}, {&fd, 1}, "attach", soon());
@@ -188,7 +188,7 @@ TEST_F(MalformedTest, RandomPlansAreRefusedOrHarmless) {
         TransferPlan plan{{{0, 0, 0, DType::float32, 1, 32, 0, 0, 0, 0},
                            {0, 0, 0, DType::float32, 4, 8, 1024, 32, 128, 32}},
                           {0, 2}};
-        std::vector<std::byte> bytes = wire::pack_plan(plan);
+        std::vector<std::byte> bytes = messages::pack_plan(plan);
         for (std::size_t n = random() % 3; n > 0; --n) {
             // A small value, a large one, or one byte.
             const std::size_t at = random() % (bytes.size() / 8) * 8;
@@ -196,7 +196,7 @@ TEST_F(MalformedTest, RandomPlansAreRefusedOrHarmless) {
             std::memcpy(bytes.data() + at, &values[random() % 3], 1 + random() % 8);
         }
         try {
-            plan = wire::unpack_plan({bytes.data(), bytes.size()}, 2, 1);
+            plan = messages::unpack_plan({bytes.data(), bytes.size()}, 2, 1);
         } catch (const MalformedMessage&) {
             continue;
         }

@@ -22,7 +22,7 @@ TEST(Recovery, ATrainerThatHungUpWithMuchUnreadMakesRoomAtOnce) {
     const Receiver receiver(target, {.copy_threads = 1});
     for (int round = 0; round < 5; ++round) {
         Channel gone = Channel::connect(receiver.address(), soon());
-        gone.send({{"op", "hello"}, {"id", 1}, {"protocol", wire::kProtocol}}, {}, {}, "hello", soon());
+        gone.send({{"op", "hello"}, {"id", 1}, {"protocol", messages::kProtocol}}, {}, {}, "hello", soon());
         // Each takes milliseconds: most are unread when the next trainer comes.
         for (int id = 2; id < 30; ++id)
             gone.send({{"op", "checksums"}, {"id", id}}, {}, {}, "checksums", soon());
@@ -43,7 +43,7 @@ void serve_silently(const Listener& listener) {
             if (op == "bucket" || op == "abort") continue;
             nlohmann::json reply = nlohmann::json::object();
             if (op == "hello")
-                reply = wire::capabilities_to_json({"silent", {{"a", {64}, DType::uint8}}, 0, 4, false});
+                reply = messages::capabilities_to_json({"silent", {{"a", {64}, DType::uint8}}, 0, 4, false});
             reply["id"] = message.header.at("id");
             reply["ok"] = true;
             channel.send(reply, {}, {}, "reply", soon());
