@@ -1,11 +1,16 @@
 // The port: what sync asks of any engine. One engine process (one tensor-parallel rank of an engine) is one
-// Engine; the embedded one, SGLang and vLLM each implement it. Nothing here says how bytes travel; a
-// Transport (transport/transport.h) does.
+// Engine. Each kind of engine implements it in a folder of its own; today there is one, tandem/engine.h, for
+// engines that run our receiver. connect.h makes an Engine from a name. How bytes travel is the engine's
+// choice (ours: transport/transport.h).
 //
-//   state of a version, seen from here          allowed next
-//   idle (engine serves version v or none)      pause, attach, probe, begin, release
-//   open (between begin and commit)             load, load_delta, verify, adopt, commit, abort
-// begin on an open version, load or commit on an idle one: ProtocolError.
+//   version                       call                             version after it
+//   idle (serves one, or none)    attach, release, probe           idle
+//                                 begin                            open
+//   open (begun, not committed)   load, load_delta, verify, adopt  open; idle (aborted) when it throws
+//                                 commit                           idle; aborted when it throws
+//                                 abort                            idle
+// Each of these in the other state is a ProtocolError, but abort, which then does nothing. The rest may be
+// called at any time.
 #pragma once
 
 #include <cstdint>

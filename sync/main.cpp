@@ -22,7 +22,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/trace.h"
-#include "engine_adapter/receiver/client.h"
+#include "engine_adapter/connect.h"
 #include "engine_adapter/receiver/receiver.h"
 #include "sync/bench/bench.h"
 #include "sync/bench/html.h"
@@ -134,10 +134,10 @@ int run_rank(const sync::BenchOptions& options) {
         const std::vector<std::string> addresses{std::istream_iterator<std::string>(list), {}};
         const Deadline deadline = Deadline::after_ms(30'000);
         if (options.transport == "nccl")
-            return engine::connect_over_nccl(addresses, {.device = options.where()}, deadline);
+            return engine::connect_ranks(addresses, deadline,
+                                         {.nccl = engine::NcclOptions{.device = options.where()}});
         sync::Engines engines;
-        for (const std::string& address : addresses)
-            engines.push_back(engine::connect_receiver(address, deadline));
+        for (const std::string& address : addresses) engines.push_back(engine::connect(address, deadline));
         return engines;
     };
     const nlohmann::json result = sync::run_bench(world, connect, options);

@@ -40,7 +40,7 @@ class Receiver {
     Receiver& operator=(const Receiver&) = delete;
 
     // "unix-abstract:tandem-PID-RANDOM": what GET /model_info answers under "tandem": {"receiver": …}, and
-    // what connect_receiver (receiver/client.h) takes. The name vanishes with the process.
+    // what connect (engine_adapter/connect.h) takes. The name vanishes with the process.
     const std::string& address() const;
 
   private:

@@ -13,7 +13,7 @@
 #include "common/device/devices.h"
 #include "common/error.h"
 #include "common/log.h"
-#include "engine_adapter/receiver/client.h"
+#include "engine_adapter/connect.h"
 #include "sync/bench/speed_of_light.h"
 #include "sync/session/session.h"
 #include "sync/session/setup.h"
@@ -66,13 +66,13 @@ sync::SessionOptions session_options(const RunConfig& config) {
 
 std::unique_ptr<engine::Engine> connect_engine(const std::string& url, const Policy& policy,
                                                const RunConfig& config, Deadline deadline) {
-    if (config.sync.transport != "nccl") return engine::connect_tandem(url, deadline);
+    if (config.sync.transport != "nccl") return engine::connect(url, deadline);
     engine::NcclOptions options{.device = policy.device()};
     log_info("weights go from {} to the engine over NCCL", to_string(policy.device()));
     if (config.sync.nccl_form != "auto") {
         options.form = config.sync.nccl_form == "send" ? engine::NcclForm::send : engine::NcclForm::broadcast;
     }
-    return engine::connect_tandem_over_nccl(url, options, deadline);
+    return engine::connect(url, deadline, {.nccl = options});
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 // fails. Nothing here may hang: every wait has a deadline.
 #include <chrono>
 
-#include "engine_adapter/receiver/client.h"
+#include "engine_adapter/connect.h"
 #include "tests/contract/transport/gpu_engine.h"
 #include "tests/contract/transport/nccl_rig.h"
 #include "tests/support/error_of.h"
@@ -60,8 +60,8 @@ class NcclEngines : public testing::Test {
         connect();
     }
     void connect() {
-        clients_ = connect_over_nccl({engines_[0]->address(), engines_[1]->address()},
-                                     {kTrainerGpu, {}, &fake::api()}, soon());
+        clients_ = connect_ranks({engines_[0]->address(), engines_[1]->address()}, soon(),
+                                 {.nccl = NcclOptions{kTrainerGpu, {}, &fake::api()}});
     }
     void attach(std::uint64_t shift_of_the_second = 0) {
         for (std::size_t e = 0; e < 2; ++e) {

@@ -36,8 +36,8 @@ INSTANTIATE_TEST_SUITE_P(nccl, TransportContract, testing::ValuesIn(backends()))
 
 TEST(NcclOnOneGpu, IsRefusedAndSaysWhatToDo) {
     const GpuEngine engine(0);
-    const auto clients =
-        connect_over_nccl({engine.address()}, {.device = kTrainerGpu}, Deadline::after_ms(20'000));
+    const auto clients = connect_ranks({engine.address()}, Deadline::after_ms(20'000),
+                                       {.nccl = NcclOptions{.device = kTrainerGpu}});
     const ExportArena arena = ExportArena::create(kTrainerGpu, TransportRig::kRegionBytes);
     try {
         clients[0]->attach({{arena.span(), -1, kTrainerGpu}}, {}, Deadline::after_ms(20'000));

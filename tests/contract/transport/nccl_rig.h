@@ -1,7 +1,7 @@
 // The trainer's end of the nccl transport on GPU 0, whatever engine rank is at the other.
 #pragma once
 
-#include "engine_adapter/receiver/client.h"
+#include "engine_adapter/connect.h"
 #include "engine_adapter/transport/nccl/transport.h"
 #include "tests/contract/transport/contract.h"
 #include "tests/support/device_bytes.h"

@@ -11,7 +11,7 @@
 #include "common/comm/launch.h"
 #include "common/error.h"
 #include "common/http/client.h"
-#include "engine_adapter/receiver/client.h"
+#include "engine_adapter/connect.h"
 #include "sync/session/session.h"
 #include "tests/multiproc/e2e/rig.h"
 #include "tests/multiproc/engine/program.h"
@@ -45,7 +45,7 @@ class EndToEnd : public testing::Test {
         comm::run_threads(kRanks, [&](const std::shared_ptr<comm::Communicator>& world) {
             ShardedSet source(sets, DeviceMesh::create(world, {kRanks}, {"dp"}));
             std::unique_ptr<engine::Engine> port;
-            if (world->rank() == 0) port = engine::connect_tandem(url, Deadline::after_ms(10'000));
+            if (world->rank() == 0) port = engine::connect(url, Deadline::after_ms(10'000));
             sync::SessionOptions options;
             options.bucket_bytes = 4096;
             options.before_load = before_load;

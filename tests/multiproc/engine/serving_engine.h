@@ -11,7 +11,7 @@
 
 #include "common/error.h"
 #include "common/http/client.h"
-#include "engine_adapter/receiver/client.h"
+#include "engine_adapter/connect.h"
 #include "tests/multiproc/engine/program.h"
 #include "tests/unit/engine/tiny_model.h"
 #include "tests/unit/model/temporary_directory.h"
@@ -43,7 +43,7 @@ class ServingEngine : public testing::Test {
     std::unique_ptr<Engine> connect() {
         for (int i = 0;; ++i) {
             try {
-                return connect_tandem(url_, soon());
+                return engine::connect(url_, soon());
             } catch (const TransportError&) {
                 if (i == 500) throw;
                 std::this_thread::sleep_for(std::chrono::milliseconds(5));

@@ -5,7 +5,7 @@
 
 #include "common/comm/launch.h"
 #include "common/error.h"
-#include "engine_adapter/receiver/client.h"
+#include "engine_adapter/connect.h"
 
 namespace tandem::sync {
 
@@ -36,7 +36,7 @@ void Rank::connect(const std::string& engine, SessionOptions options, Mode mode)
     session_.reset();
     const std::chrono::milliseconds patience(std::stoi(setting("TEST_PATIENCE")));
     std::unique_ptr<engine::Engine> handle;
-    if (world_->rank() == 0) handle = engine::connect_receiver(engine, Deadline::after(patience));
+    if (world_->rank() == 0) handle = engine::connect(engine, Deadline::after(patience));
     options.mode = mode;
     options.bucket_bytes = std::stoul(setting("TEST_BUCKET"));
     options.depth = 2;

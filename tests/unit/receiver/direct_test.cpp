@@ -48,7 +48,7 @@ TEST_F(DirectTest, StridedPiecesOfTwoRegionsAreCastOnTheWay) {
     const std::vector<ops::Checksum> all{half_of_a(0), half_of_a(8),
                                          ops::checksum({reinterpret_cast<const std::byte*>(b.data()), 100})};
 
-    const auto engine = connect_receiver(receiver_->address(), soon());
+    const auto engine = engine::connect(receiver_->address(), soon());
     engine->attach({{arena_.span(), arena_.fd()}, {second.span(), second.fd()}}, plan_, soon());
     engine->begin(1, soon());
     for (const int bucket : {1, 0}) load(*engine, bucket, all);
@@ -59,7 +59,7 @@ TEST_F(DirectTest, StridedPiecesOfTwoRegionsAreCastOnTheWay) {
 }
 
 TEST_F(DirectTest, ARegionThatCannotBeMappedSoLargeLeavesNothingBehind) {
-    const auto engine = connect_receiver(receiver_->address(), soon());
+    const auto engine = engine::connect(receiver_->address(), soon());
     std::vector<Region> two{{arena_.span(), arena_.fd()}, {arena_.span(), arena_.fd()}};
     two[1].memory.bytes = kRegion * 2;
     EXPECT_THROW(engine->attach(two, plan_, soon()), InvalidArgument);
@@ -83,7 +83,7 @@ TEST(LargePlan, AHundredThousandTransfersAreAttachedAndLoaded) {
         if ((i + 1) % (kTransfers / kBuckets) == 0) plan.first.push_back(i + 1);
     }
     for (const Transfer& t : plan.transfers) all.push_back(ops::checksum({arena.data() + t.from, kPiece}));
-    const auto engine = connect_receiver(receiver.address(), soon());
+    const auto engine = engine::connect(receiver.address(), soon());
     engine->attach({{arena.span(), arena.fd()}}, plan, soon());
     engine->begin(1, soon());
     const std::size_t each = kTransfers / kBuckets;

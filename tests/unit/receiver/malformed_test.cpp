@@ -12,7 +12,7 @@
 #include "engine_adapter/channel/address.h"
 #include "engine_adapter/channel/channel.h"
 #include "engine_adapter/channel/messages.h"
-#include "engine_adapter/receiver/client.h"
+#include "engine_adapter/connect.h"
 #include "engine_adapter/receiver/receiver.h"
 #include "tests/unit/receiver/soon.h"
 #include "tests/unit/receiver/test_target.h"
@@ -54,7 +54,7 @@ class MalformedTest : public testing::Test {
     void expect_alive() {
         for (int i = 0; i < 500; ++i) {
             try {
-                EXPECT_EQ(connect_receiver(receiver_.address(), soon())->capabilities().tensors.size(), 1u);
+                EXPECT_EQ(engine::connect(receiver_.address(), soon())->capabilities().tensors.size(), 1u);
                 return;
             } catch (const TransportError&) {
                 std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -182,7 +182,7 @@ TEST_F(MalformedTest, RandomBytesAndTornFramesDoNotHurtIt) {
 TEST_F(MalformedTest, RandomPlansAreRefusedOrHarmless) {
     std::mt19937_64 random(29);
     const SharedArena arena = SharedArena::create("malformed", 4096);
-    const auto engine = connect_receiver(receiver_.address(), soon());
+    const auto engine = engine::connect(receiver_.address(), soon());
     int attached = 0;
     for (int round = 0; round < 2000; ++round) {
         TransferPlan plan{{{0, 0, 0, DType::float32, 1, 32, 0, 0, 0, 0},

@@ -49,7 +49,7 @@ TEST_F(ProbeTest, BucketsAndChangesPassTheLinkToo) {
         all.push_back(ops::checksum({arena_.data() + t.from, 1 << 16}));
         entries.push_back({static_cast<std::uint32_t>(all.size() - 1), 3, t.from, 1 << 16, all.back()});
     }
-    const auto engine = connect_receiver(receiver.address(), soon());
+    const auto engine = engine::connect(receiver.address(), soon());
     engine->attach(regions(), plan, soon());
     engine->begin(1, soon());
     engine->load_async(0, all, soon());

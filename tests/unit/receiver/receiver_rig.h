@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/device/shared_arena.h"
-#include "engine_adapter/receiver/client.h"
+#include "engine_adapter/connect.h"
 #include "engine_adapter/receiver/receiver.h"
 #include "tests/unit/receiver/soon.h"
 #include "tests/unit/receiver/test_target.h"
@@ -60,7 +60,7 @@ class ReceiverRig : public testing::Test {
     std::vector<Region> regions() const { return {{arena_.span(), arena_.fd()}}; }
 
     std::unique_ptr<Engine> connect() {
-        auto engine = connect_receiver(receiver_->address(), soon());
+        auto engine = engine::connect(receiver_->address(), soon());
         engine->attach(regions(), plan_, soon());
         return engine;
     }

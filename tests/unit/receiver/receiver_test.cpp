@@ -29,7 +29,7 @@ TEST_F(ReceiverTest, TellsWhichPartsATensorIsMadeOf) {
                                   {"k_proj", {2, 0}, {2, 4}, 32, {-4, 1}}};
     TestTarget target({{"qkv", {10, 4}, DType::bfloat16, parts}}, false);
     const Receiver receiver(target);
-    const Capabilities capabilities = connect_receiver(receiver.address(), soon())->capabilities();
+    const Capabilities capabilities = engine::connect(receiver.address(), soon())->capabilities();
     EXPECT_EQ(capabilities.tensors.at(0).parts, parts);
     EXPECT_FALSE(capabilities.alias);
 }
@@ -151,7 +151,7 @@ TEST_F(ReceiverTest, CommitWantsEveryBucketAndTheSameManifest) {
 }
 
 TEST_F(ReceiverTest, StatesAreHeld) {
-    const auto fresh = connect_receiver(receiver_->address(), soon());
+    const auto fresh = engine::connect(receiver_->address(), soon());
     EXPECT_THAT(message_of<ProtocolError>([&] { fresh->begin(1, soon()); }), HasSubstr("before attach"));
     EXPECT_THAT(message_of<ProtocolError>([&] { fresh->probe(0, 8, 8, soon()); }),
                 HasSubstr("before attach"));
@@ -245,8 +245,8 @@ TEST_F(ReceiverTest, AnEngineThatStopsIsATransportError) {
     EXPECT_EQ(target_.aborts(), 1);
     EXPECT_THAT(message_of<TransportError>([&] { engine->commit(1, {}, soon()); }),
                 HasSubstr("commit with engine"));
-    EXPECT_THROW(connect_receiver("unix-abstract:tandem-nobody", soon()), TransportError);
-    EXPECT_THROW(connect_receiver("/tmp/socket", soon()), InvalidArgument);
+    EXPECT_THROW(engine::connect("unix-abstract:tandem-nobody", soon()), TransportError);
+    EXPECT_THROW(engine::connect("/tmp/socket", soon()), InvalidArgument);
 }
 
 TEST_F(ReceiverTest, OneTrainerAtATime) {
@@ -259,7 +259,7 @@ TEST_F(ReceiverTest, OneTrainerAtATime) {
 }
 
 TEST_F(ReceiverTest, ARegionThatIsShorterThanAnnouncedIsRefused) {
-    const auto engine = connect_receiver(receiver_->address(), soon());
+    const auto engine = engine::connect(receiver_->address(), soon());
     std::vector<Region> lie = regions();
     lie[0].memory.bytes = kRegion + 1;
     EXPECT_THAT(message_of<InvalidArgument>([&] { engine->attach(lie, plan_, soon()); }),

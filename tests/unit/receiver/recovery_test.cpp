@@ -9,7 +9,7 @@
 #include "common/error.h"
 #include "engine_adapter/channel/channel.h"
 #include "engine_adapter/channel/messages.h"
-#include "engine_adapter/receiver/client.h"
+#include "engine_adapter/connect.h"
 #include "engine_adapter/receiver/receiver.h"
 #include "tests/unit/receiver/soon.h"
 #include "tests/unit/receiver/test_target.h"
@@ -27,7 +27,7 @@ TEST(Recovery, ATrainerThatHungUpWithMuchUnreadMakesRoomAtOnce) {
         for (int id = 2; id < 30; ++id)
             gone.send({{"op", "checksums"}, {"id", id}}, {}, {}, "checksums", soon());
         ::shutdown(gone.fd(), SHUT_WR);
-        EXPECT_NO_THROW(connect_receiver(receiver.address(), soon())) << "round " << round;
+        EXPECT_NO_THROW(engine::connect(receiver.address(), soon())) << "round " << round;
     }
 }
 
@@ -56,7 +56,7 @@ TEST(Recovery, AnAbortWithoutAnAnswerLeavesNoBucketInFlight) {
     const Listener listener = listen_abstract();
     std::thread engine_thread([&] { serve_silently(listener); });
     {
-        const auto engine = connect_receiver(listener.address, soon());
+        const auto engine = engine::connect(listener.address, soon());
         const SharedArena arena = SharedArena::create("test", 4096);
         TransferPlan plan;
         plan.transfers = {{0, 0, 0, DType::uint8, 1, 64, 0, 64, 0, 64}};

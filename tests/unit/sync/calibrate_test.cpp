@@ -27,7 +27,7 @@ void with_ranks(int ranks, const Receivers& receivers, const Check& check) {
         Engines engines;
         if (world->rank() == 0) {
             for (const auto& receiver : receivers)
-                engines.push_back(engine::connect_receiver(receiver->address(), soon()));
+                engines.push_back(engine::connect(receiver->address(), soon()));
         }
         check(*world, engines);
     });

@@ -112,7 +112,7 @@ TEST(Modes, DirectWantsShardsThatAnEngineCanMap) {
         TestSource source({{"w", {64, 8}, DType::float32, {}}}, mesh, {{Shard(0)}}, DType::float32);
         if (world->rank() == 1) source.move_to(0, Tensor::zeros({32, 8}, DType::float32, "elsewhere"));
         std::unique_ptr<engine::Engine> engine;
-        if (world->rank() == 0) engine = engine::connect_receiver(receiver.address(), soon());
+        if (world->rank() == 0) engine = engine::connect(receiver.address(), soon());
         try {
             const Session session(world, source, std::move(engine), options_for(Mode::direct));
             ADD_FAILURE() << "private memory was taken";

@@ -34,7 +34,9 @@ void with_session_over_nccl(const std::vector<std::vector<TensorInfo>>& held,
         std::vector<std::string> addresses;
         for (const auto& receiver : receivers) addresses.push_back(receiver->address());
         Engines engines;
-        if (world->rank() == 0) engines = engine::connect_over_nccl(addresses, {kGpu, {}, nullptr}, soon());
+        if (world->rank() == 0)
+            engines =
+                engine::connect_ranks(addresses, soon(), {.nccl = engine::NcclOptions{kGpu, {}, nullptr}});
         Session session(world, source, std::move(engines), options);
         body(*world, session, source, pointers);
     });

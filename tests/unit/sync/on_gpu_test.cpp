@@ -194,7 +194,7 @@ TEST(SyncOnGpu, DirectWantsShardsThatCanBeExported) {
         if (world->rank() == 1)
             source.move_to(0, Tensor::empty({32, 8}, DType::float32, "elsewhere", device_pool(kGpu)));
         std::unique_ptr<engine::Engine> engine;
-        if (world->rank() == 0) engine = engine::connect_receiver(receiver.address(), soon());
+        if (world->rank() == 0) engine = engine::connect(receiver.address(), soon());
         try {
             const Session session(world, source, std::move(engine), options_for(Mode::direct));
             ADD_FAILURE() << "memory of a pool was taken";

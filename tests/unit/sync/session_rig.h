@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/comm/launch.h"
-#include "engine_adapter/receiver/client.h"
+#include "engine_adapter/connect.h"
 #include "engine_adapter/receiver/receiver.h"
 #include "sync/session/session.h"
 #include "tests/unit/receiver/test_target.h"
@@ -87,7 +87,7 @@ inline void with_receivers(const Layout& layout, const Receivers& receivers,
         Engines engines;
         for (const auto& receiver : receivers) {
             if (world->rank() != 0) continue;
-            engines.push_back(engine::connect_receiver(receiver->address(), soon()));
+            engines.push_back(engine::connect(receiver->address(), soon()));
             if (wrap) engines.back() = wrap(std::move(engines.back()));
         }
         Session session(world, source, std::move(engines), options);

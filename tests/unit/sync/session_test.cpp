@@ -176,7 +176,7 @@ TEST(Session, SetUpRefusesTensorsThatDoNotMatchOnEveryRank) {
             const DeviceMesh mesh = make_mesh(world, {2});
             TestSource source(offered, mesh, std::vector<Placements>(offered.size(), layout), DType::float32);
             std::unique_ptr<engine::Engine> engine;
-            if (world->rank() == 0) engine = engine::connect_receiver(receiver.address(), soon());
+            if (world->rank() == 0) engine = engine::connect(receiver.address(), soon());
             SessionOptions options;
             options.bucket_bytes = bucket;
             options.depth = depth;

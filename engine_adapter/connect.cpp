@@ -1,0 +1,52 @@
+#include "engine_adapter/connect.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "common/error.h"
+#include "engine_adapter/tandem/engine.h"
+
+namespace tandem::engine {
+namespace {
+
+struct Kind {
+    std::string_view prefix;  // of its names
+    std::vector<std::unique_ptr<Engine>> (*connect)(const std::vector<std::string>& names,
+                                                    const ConnectOptions& options, Deadline deadline);
+};
+
+constexpr std::array kKinds{
+    Kind{"http://", connect_tandem},
+    Kind{"unix-abstract:", connect_tandem},
+};
+
+const Kind& kind_of(const std::string& name) {
+    const auto* found = std::find_if(kKinds.begin(), kKinds.end(),
+                                     [&](const Kind& kind) { return name.starts_with(kind.prefix); });
+    if (found == kKinds.end()) {
+        std::string known;
+        for (const Kind& kind : kKinds)
+            known += fmt::format("{}{}…", known.empty() ? "" : " or ", kind.prefix);
+        throw InvalidArgument(fmt::format("'{}' names no engine: {}", name, known));
+    }
+    return *found;
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> connect(const std::string& name, Deadline deadline, const ConnectOptions& options) {
+    return std::move(connect_ranks({name}, deadline, options).front());
+}
+
+std::vector<std::unique_ptr<Engine>> connect_ranks(const std::vector<std::string>& names, Deadline deadline,
+                                                   const ConnectOptions& options) {
+    require(!names.empty(), "an engine without ranks");
+    const Kind& kind = kind_of(names.front());
+    for (const std::string& name : names)
+        require(kind_of(name).connect == kind.connect, "'{}' and '{}' are not ranks of one engine",
+                names.front(), name);
+    return kind.connect(names, options, deadline);
+}
+
+}  // namespace tandem::engine

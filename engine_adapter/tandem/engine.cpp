@@ -1,0 +1,158 @@
+#include "engine_adapter/tandem/engine.h"
+
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "common/error.h"
+#include "engine_adapter/channel/messages.h"
+#include "engine_adapter/transport/cuda_ipc/transport.h"
+#include "engine_adapter/transport/nccl/transport.h"
+#include "engine_adapter/transport/shm/transport.h"
+
+namespace tandem::engine {
+
+TandemEngine::TandemEngine(Channel channel, std::unique_ptr<http::Client> http, Deadline deadline)
+    : connection_(std::make_shared<Connection>(std::move(channel))), http_(std::move(http)) {
+    capabilities_ = messages::capabilities_from_json(
+        request({{"op", "hello"}, {"protocol", messages::kProtocol}}, "hello", deadline).header);
+    transport_ = make_transport(device_);
+}
+
+void TandemEngine::join(const std::shared_ptr<NcclGroup>& group, int rank) {
+    transport_ = std::make_unique<NcclTransport>(connection_, group, rank);
+    over_nccl_ = true;
+    capabilities_.alias = false;
+}
+
+// retract: running requests go back to the queue and restart on the new weights.
+void TandemEngine::pause(Deadline deadline) {
+    if (http_) http_->post_json("/pause_generation", {{"mode", "retract"}}, deadline);
+}
+
+void TandemEngine::resume(Deadline deadline) {
+    if (http_) http_->post_json("/continue_generation", nlohmann::json::object(), deadline);
+}
+
+void TandemEngine::attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) {
+    const Device from = regions.empty() ? Device{} : regions.front().device;
+    if (over_nccl_ || from.type == device_.type) return transport_->stage(regions, plan, deadline);
+    auto transport = make_transport(from);
+    transport->stage(regions, plan, deadline);
+    transport_ = std::move(transport);
+    device_ = from;
+}
+
+void TandemEngine::release(Deadline deadline) {
+    request({{"op", "release"}}, "release", deadline);
+}
+
+double TandemEngine::probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes,
+                           Deadline deadline) {
+    const nlohmann::json header = {
+        {"op", "probe"}, {"offset", offset}, {"bytes", bytes}, {"piece_bytes", piece_bytes}};
+    return messages::number_field(request(header, "probe", deadline).header, "ms");
+}
+
+Held TandemEngine::held(Deadline deadline) {
+    const nlohmann::json reply = request({{"op", "held"}}, "held", deadline).header;
+    return {messages::integer_field(reply, "version", 0),
+            ops::checksum_from_hex(messages::string_field(reply, "manifest"))};
+}
+
+void TandemEngine::begin(std::int64_t version, Deadline deadline) {
+    request({{"op", "begin"}, {"version", version}}, "begin", deadline);
+}
+
+void TandemEngine::load_async(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
+    transport_->post(bucket, checksums, deadline);
+}
+
+void TandemEngine::load_delta_async(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) {
+    transport_->post_delta(bucket, entries, deadline);
+}
+
+double TandemEngine::wait_loaded(int bucket, Deadline deadline) {
+    return transport_->wait(bucket, deadline);
+}
+
+double TandemEngine::verify(std::span<const ops::Checksum> checksums, Deadline deadline) {
+    const Message reply = request_all({{"op", "verify"}}, checksums, "verify", deadline);
+    return messages::number_field(reply.header, "ms");
+}
+
+void TandemEngine::adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums, Deadline deadline) {
+    request_all({{"op", "adopt"}, {"shift", shift}}, checksums, "adopt", deadline);
+}
+
+void TandemEngine::commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) {
+    request({{"op", "commit"}, {"version", version}, {"manifest", ops::to_hex(manifest)}}, "commit",
+            deadline);
+}
+
+void TandemEngine::abort(const std::string& reason, Deadline deadline) {
+    // What was in flight is worth nothing any more, also when the engine does not answer.
+    try {
+        request({{"op", "abort"}, {"reason", reason}}, "abort", deadline);
+    } catch (const std::exception&) {
+        transport_->release();
+        throw;
+    }
+    transport_->release();
+}
+
+std::vector<ops::Checksum> TandemEngine::checksums(Deadline deadline) {
+    const Message reply = request({{"op", "checksums"}}, "checksums", deadline);
+    return messages::from_bytes<ops::Checksum>({reply.payload.data(), reply.payload.size()},
+                                               capabilities_.tensors.size());
+}
+
+std::unique_ptr<BucketRequests> TandemEngine::make_transport(Device regions) const {
+    if (regions.type == DeviceType::cuda) return std::make_unique<CudaIpcTransport>(connection_);
+    return std::make_unique<ShmTransport>(connection_);
+}
+
+Message TandemEngine::request(nlohmann::json header, const char* phase, Deadline deadline) {
+    return connection_->request(std::move(header), {}, {}, phase, deadline);
+}
+
+Message TandemEngine::request_all(nlohmann::json header, std::span<const ops::Checksum> checksums,
+                                  const char* phase, Deadline deadline) {
+    require(checksums.size() == transport_->transfers(), "{}: {} checksums for {} transfers", phase,
+            checksums.size(), transport_->transfers());
+    header["checksums"] = checksums.size();
+    return connection_->request(std::move(header), messages::as_bytes(checksums), {}, phase, deadline);
+}
+
+namespace {
+
+std::unique_ptr<TandemEngine> connect_rank(const std::string& name, Deadline deadline) {
+    if (!name.starts_with("http://"))
+        return std::make_unique<TandemEngine>(Channel::connect(name, deadline), nullptr, deadline);
+    auto http = std::make_unique<http::Client>(name);
+    const nlohmann::json info = http->get_json("/model_info", deadline);
+    const auto tandem = info.find("tandem");
+    if (tandem == info.end() || !tandem->is_object() || !tandem->contains("receiver") ||
+        !tandem->at("receiver").is_string()) {
+        throw TransportError("engine " + name, "connect",
+                             "/model_info names no \"tandem\": {\"receiver\"}: not tandem-engine");
+    }
+    return std::make_unique<TandemEngine>(
+        Channel::connect(tandem->at("receiver").get<std::string>(), deadline), std::move(http), deadline);
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Engine>> connect_tandem(const std::vector<std::string>& names,
+                                                    const ConnectOptions& options, Deadline deadline) {
+    std::vector<std::unique_ptr<TandemEngine>> ranks;
+    for (const std::string& name : names) ranks.push_back(connect_rank(name, deadline));
+    if (options.nccl) {
+        std::vector<std::shared_ptr<Connection>> connections;
+        for (const auto& rank : ranks) connections.push_back(rank->connection());
+        const auto group = std::make_shared<NcclGroup>(std::move(connections), *options.nccl);
+        for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i]->join(group, static_cast<int>(i));
+    }
+    return {std::make_move_iterator(ranks.begin()), std::make_move_iterator(ranks.end())};
+}
+
+}  // namespace tandem::engine

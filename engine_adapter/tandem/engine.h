@@ -1,0 +1,67 @@
+// An engine of ours as sync sees it: a Receiver (receiver/receiver.h) at the other end of a channel, and the
+// HTTP routes of the tandem-engine that runs it, which stop generation and let it go on.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/http/client.h"
+#include "engine_adapter/connect.h"
+#include "engine_adapter/engine.h"
+#include "engine_adapter/transport/bucket_requests.h"
+#include "engine_adapter/transport/nccl/group.h"
+
+namespace tandem::engine {
+
+// The ranks of one engine: each "http://HOST:PORT" of a tandem-engine, whose GET /model_info names its
+// receiver, or "unix-abstract:NAME" of a receiver alone, which is never paused. Throws TransportError when
+// nothing answers or no receiver runs there.
+std::vector<std::unique_ptr<Engine>> connect_tandem(const std::vector<std::string>& names,
+                                                    const ConnectOptions& options, Deadline deadline);
+
+class TandemEngine final : public Engine {
+  public:
+    // `http` pauses and resumes; null: both do nothing.
+    TandemEngine(Channel channel, std::unique_ptr<http::Client> http, Deadline deadline);
+
+    const std::shared_ptr<Connection>& connection() const { return connection_; }
+    // From now on buckets go through this group, as its engine rank `rank`.
+    void join(const std::shared_ptr<NcclGroup>& group, int rank);
+
+    const Capabilities& capabilities() const override { return capabilities_; }
+    std::string peer() const override { return connection_->peer(); }
+    void pause(Deadline deadline) override;
+    void resume(Deadline deadline) override;
+    void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override;
+    void release(Deadline deadline) override;
+    double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes,
+                 Deadline deadline) override;
+    Held held(Deadline deadline) override;
+    void begin(std::int64_t version, Deadline deadline) override;
+    void load_async(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override;
+    void load_delta_async(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) override;
+    double wait_loaded(int bucket, Deadline deadline) override;
+    double verify(std::span<const ops::Checksum> checksums, Deadline deadline) override;
+    void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums, Deadline deadline) override;
+    void commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) override;
+    void abort(const std::string& reason, Deadline deadline) override;
+    std::vector<ops::Checksum> checksums(Deadline deadline) override;
+
+  private:
+    // Where the regions lie says how the engine comes to them.
+    std::unique_ptr<BucketRequests> make_transport(Device regions) const;
+    Message request(nlohmann::json header, const char* phase, Deadline deadline);
+    // With a checksum for each transfer of the plan.
+    Message request_all(nlohmann::json header, std::span<const ops::Checksum> checksums, const char* phase,
+                        Deadline deadline);
+
+    std::shared_ptr<Connection> connection_;
+    std::unique_ptr<http::Client> http_;
+    Capabilities capabilities_;
+    Device device_;  // of the regions that are attached
+    bool over_nccl_ = false;
+    std::unique_ptr<BucketRequests> transport_;
+};
+
+}  // namespace tandem::engine
