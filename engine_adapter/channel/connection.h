@@ -23,7 +23,7 @@ class Connection {
     Message wait(std::int64_t id, const std::string& phase, Deadline deadline);
     // Reads what is there without blocking for more; true when the reply to `id` is among it (or an error is
     // certain).
-    bool answered(std::int64_t id, const std::string& phase = "poll");
+    bool answered(std::int64_t id, const std::string& phase);
     bool refused(std::int64_t id, const std::string& phase);  // the same, and the reply tells of an error
     bool hung_up() const { return channel_.hung_up(); }
     // Until there is something to read, or the time has passed.

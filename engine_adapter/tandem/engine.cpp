@@ -94,10 +94,10 @@ void TandemEngine::abort(const std::string& reason, Deadline deadline) {
     try {
         request({{"op", "abort"}, {"reason", reason}}, "abort", deadline);
     } catch (const std::exception&) {
-        transport_->release();
+        transport_->forget_in_flight();
         throw;
     }
-    transport_->release();
+    transport_->forget_in_flight();
 }
 
 std::vector<ops::Checksum> TandemEngine::checksums(Deadline deadline) {
@@ -106,7 +106,7 @@ std::vector<ops::Checksum> TandemEngine::checksums(Deadline deadline) {
                                                capabilities_.tensors.size());
 }
 
-std::unique_ptr<BucketRequests> TandemEngine::make_transport(Device regions) const {
+std::unique_ptr<Transport> TandemEngine::make_transport(Device regions) const {
     if (regions.type == DeviceType::cuda) return std::make_unique<CudaIpcTransport>(connection_);
     return std::make_unique<ShmTransport>(connection_);
 }

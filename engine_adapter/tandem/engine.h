@@ -9,8 +9,8 @@
 #include "common/http/client.h"
 #include "engine_adapter/connect.h"
 #include "engine_adapter/engine.h"
-#include "engine_adapter/transport/bucket_requests.h"
 #include "engine_adapter/transport/nccl/group.h"
+#include "engine_adapter/transport/transport.h"
 
 namespace tandem::engine {
 
@@ -50,7 +50,7 @@ class TandemEngine final : public Engine {
 
   private:
     // Where the regions lie says how the engine comes to them.
-    std::unique_ptr<BucketRequests> make_transport(Device regions) const;
+    std::unique_ptr<Transport> make_transport(Device regions) const;
     Message request(nlohmann::json header, const char* phase, Deadline deadline);
     // With a checksum for each transfer of the plan.
     Message request_all(nlohmann::json header, std::span<const ops::Checksum> checksums, const char* phase,
@@ -61,7 +61,7 @@ class TandemEngine final : public Engine {
     Capabilities capabilities_;
     Device device_;  // of the regions that are attached
     bool over_nccl_ = false;
-    std::unique_ptr<BucketRequests> transport_;
+    std::unique_ptr<Transport> transport_;
 };
 
 }  // namespace tandem::engine

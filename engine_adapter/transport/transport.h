@@ -1,14 +1,17 @@
-// The data path to one engine at bucket granularity: stage memory and plan once, then post → poll or wait for
-// each bucket. Control (begin, verify, adopt, commit, abort) is the Engine's; a transport only moves bytes
-// and says when their memory may be written again.
+// The data path to one engine at bucket granularity: stage memory and plan once, then post and wait for each
+// bucket. A message over the engine's channel says which bucket is ready, the reply that its memory may be
+// written again. Transports differ in how the engine comes to the bytes. Control (begin, verify, adopt,
+// commit, abort) is the Engine's.
 #pragma once
 
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "common/deadline.h"
-#include "common/device/stream.h"
+#include "engine_adapter/channel/connection.h"
 #include "engine_adapter/engine.h"
 
 namespace tandem::engine {
@@ -16,27 +19,53 @@ namespace tandem::engine {
 // Used by one thread at a time.
 class Transport {
   public:
+    explicit Transport(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
     virtual ~Transport() = default;
-    virtual const std::string& peer() const = 0;
+    Transport(const Transport&) = delete;
+    Transport& operator=(const Transport&) = delete;
+
+    const std::string& peer() const { return connection_->peer(); }
 
     // The engine can reach the regions from here on, and knows which bytes of them make each bucket, until
     // another stage() or the transport's end. Throws ProtocolError naming the tensor when the plan does not
-    // fit the engine or the regions.
+    // fit the engine or the regions, InvalidArgument when buckets are in flight.
     virtual void stage(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) = 0;
     // A bucket of the plan lies ready; `checksums` belong to its transfers. Returns without waiting for the
     // engine. The number is free again after its wait. Throws TransportError (peer gone), InvalidArgument (no
     // such bucket, wrong number of checksums, number in flight).
-    virtual void post(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) = 0;
+    virtual void post(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline);
     // The same for encoded changes in region 0; `bucket` is any number not in flight.
-    virtual void post_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) = 0;
-    // failed: wait will throw.
-    virtual Poll poll(int bucket) = 0;
+    void post_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline);
     // Returns the engine's milliseconds of copying when its bytes lie verified in the engine's weights; after
     // that, or after a throw, the memory is the trainer's again. ProtocolError: refused or corrupted, names
     // tensor, rank and bucket.
-    virtual double wait(int bucket, Deadline deadline) = 0;
-    // Forgets what is still in flight, after an abort that the engine has acknowledged.
-    virtual void release() = 0;
+    virtual double wait(int bucket, Deadline deadline);
+    // After an abort that the engine has acknowledged.
+    virtual void forget_in_flight();
+
+    std::size_t transfers() const { return first_.back(); }  // of the staged plan
+
+  protected:
+    // Throws InvalidArgument when buckets are in flight.
+    void require_stageable(const TransferPlan& plan) const;
+    // Tells the engine of the plan, and of the regions as `header` and `fds` name them.
+    void attach(nlohmann::json header, std::span<const int> fds, const TransferPlan& plan, Deadline deadline);
+
+    // The parts of post and wait, for a transport that does more in between.
+    void require_postable(int bucket, std::span<const ops::Checksum> checksums) const;
+    std::int64_t post_request(nlohmann::json header, int bucket, std::span<const ops::Checksum> checksums,
+                              Deadline deadline);  // `header`: fields beside a bucket's own
+    std::int64_t request_of(int bucket) const;     // throws InvalidArgument: not in flight
+    void drop(int bucket);                         // forgets what is in flight under that number
+    bool any_in_flight() const { return !in_flight_.empty(); }
+    static std::string phase_of(int bucket);
+
+  private:
+    void require_free(int bucket) const;
+
+    std::shared_ptr<Connection> connection_;
+    std::vector<std::uint64_t> first_{0};    // of the staged plan
+    std::map<int, std::int64_t> in_flight_;  // bucket -> request
 };
 
 }  // namespace tandem::engine

@@ -6,13 +6,13 @@
 // is past the bucket.
 #pragma once
 
-#include "engine_adapter/transport/bucket_requests.h"
+#include "engine_adapter/transport/transport.h"
 
 namespace tandem::engine {
 
-class CudaIpcTransport final : public BucketRequests {
+class CudaIpcTransport final : public Transport {
   public:
-    using BucketRequests::BucketRequests;
+    using Transport::Transport;
     // Also throws IpcRefused, here or (through the reply) by the engine: what cannot be shared, and why.
     void stage(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override;
 };

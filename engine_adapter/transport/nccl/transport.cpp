@@ -45,16 +45,11 @@ void NcclTransport::post(int bucket, std::span<const ops::Checksum> checksums, D
     }
 }
 
-Poll NcclTransport::poll(int bucket) {
-    const Poll state = BucketRequests::poll(bucket);
-    return state == Poll::pending && group_->broken() ? Poll::failed : state;
-}
-
 double NcclTransport::wait(int bucket, Deadline deadline) {
     const std::int64_t request = request_of(bucket);
     try {
         group_->attend(engine_, request, phase_of(bucket), deadline);
-        const double ms = BucketRequests::wait(bucket, deadline);
+        const double ms = Transport::wait(bucket, deadline);
         group_->finished(engine_, bucket, deadline);
         return ms;
     } catch (const DeadlineExceeded& error) {
@@ -69,9 +64,9 @@ double NcclTransport::wait(int bucket, Deadline deadline) {
     }
 }
 
-void NcclTransport::release() {
+void NcclTransport::forget_in_flight() {
     if (any_in_flight()) group_->give_up("the update was aborted");
-    BucketRequests::release();
+    Transport::forget_in_flight();
 }
 
 }  // namespace tandem::engine

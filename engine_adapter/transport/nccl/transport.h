@@ -6,27 +6,24 @@
 // a reply says that the engine has copied and verified them, so no event crosses between the processes.
 #pragma once
 
-#include "engine_adapter/transport/bucket_requests.h"
 #include "engine_adapter/transport/nccl/group.h"
+#include "engine_adapter/transport/transport.h"
 
 namespace tandem::engine {
 
 // To engine rank `engine` of the group, which the transports of all engine ranks share. A throw of wait or
 // launch ends the group; the next post forms a new one.
-class NcclTransport final : public BucketRequests {
+class NcclTransport final : public Transport {
   public:
     NcclTransport(std::shared_ptr<Connection> connection, std::shared_ptr<NcclGroup> group, int engine)
-        : BucketRequests(std::move(connection)), group_(std::move(group)), engine_(engine) {}
+        : Transport(std::move(connection)), group_(std::move(group)), engine_(engine) {}
     ~NcclTransport() override;
-    NcclTransport(const NcclTransport&) = delete;
-    NcclTransport& operator=(const NcclTransport&) = delete;
 
     // Regions: of this process, on the group's GPU.
     void stage(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override;
     void post(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override;
-    Poll poll(int bucket) override;
     double wait(int bucket, Deadline deadline) override;
-    void release() override;
+    void forget_in_flight() override;
 
   private:
     std::shared_ptr<NcclGroup> group_;

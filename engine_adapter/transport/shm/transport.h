@@ -1,13 +1,13 @@
 // Buckets through shared memory: the engine maps the regions by the file descriptors that travel with attach.
 #pragma once
 
-#include "engine_adapter/transport/bucket_requests.h"
+#include "engine_adapter/transport/transport.h"
 
 namespace tandem::engine {
 
-class ShmTransport final : public BucketRequests {
+class ShmTransport final : public Transport {
   public:
-    using BucketRequests::BucketRequests;
+    using Transport::Transport;
     void stage(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override;
 };
 

@@ -1,20 +1,20 @@
-#include "engine_adapter/transport/bucket_requests.h"
+#include "engine_adapter/transport/transport.h"
 
 #include "engine_adapter/channel/messages.h"
 
 namespace tandem::engine {
 
-std::string BucketRequests::phase_of(int bucket) {
+std::string Transport::phase_of(int bucket) {
     return "load bucket " + std::to_string(bucket);
 }
 
-void BucketRequests::require_stageable(const TransferPlan& plan) const {
+void Transport::require_stageable(const TransferPlan& plan) const {
     require(!plan.first.empty(), "a plan without the start of its first bucket");
     require(in_flight_.empty(), "{} buckets are in flight", in_flight_.size());
 }
 
-void BucketRequests::attach(nlohmann::json header, std::span<const int> fds, const TransferPlan& plan,
-                            Deadline deadline) {
+void Transport::attach(nlohmann::json header, std::span<const int> fds, const TransferPlan& plan,
+                       Deadline deadline) {
     const std::vector<std::byte> payload = messages::pack_plan(plan);
     header["op"] = "attach";
     header["transfers"] = plan.transfers.size();
@@ -23,11 +23,11 @@ void BucketRequests::attach(nlohmann::json header, std::span<const int> fds, con
     first_ = plan.first;
 }
 
-void BucketRequests::require_free(int bucket) const {
+void Transport::require_free(int bucket) const {
     require(!in_flight_.contains(bucket), "bucket {} is in flight already", bucket);
 }
 
-void BucketRequests::require_postable(int bucket, std::span<const ops::Checksum> checksums) const {
+void Transport::require_postable(int bucket, std::span<const ops::Checksum> checksums) const {
     require_free(bucket);
     require(bucket >= 0 && static_cast<std::size_t>(bucket) + 1 < first_.size(), "bucket {} of {}", bucket,
             first_.size() - 1);
@@ -36,8 +36,8 @@ void BucketRequests::require_postable(int bucket, std::span<const ops::Checksum>
             checksums.size(), first_[at + 1] - first_[at], bucket);
 }
 
-std::int64_t BucketRequests::post_request(nlohmann::json header, int bucket,
-                                          std::span<const ops::Checksum> checksums, Deadline deadline) {
+std::int64_t Transport::post_request(nlohmann::json header, int bucket,
+                                     std::span<const ops::Checksum> checksums, Deadline deadline) {
     header["op"] = "bucket";
     header["index"] = bucket;
     header["checksums"] = checksums.size();
@@ -47,47 +47,38 @@ std::int64_t BucketRequests::post_request(nlohmann::json header, int bucket,
     return request;
 }
 
-void BucketRequests::post(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
+void Transport::post(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
     require_postable(bucket, checksums);
     post_request(nlohmann::json::object(), bucket, checksums, deadline);
 }
 
-void BucketRequests::post_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) {
+void Transport::post_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) {
     require_free(bucket);
     require(bucket >= 0, "bucket {}", bucket);
     in_flight_[bucket] = connection_->post({{"op", "delta"}, {"index", bucket}, {"entries", entries.size()}},
                                            messages::as_bytes(entries), {}, phase_of(bucket), deadline);
 }
 
-std::int64_t BucketRequests::request_of(int bucket) const {
+std::int64_t Transport::request_of(int bucket) const {
     const auto found = in_flight_.find(bucket);
     require(found != in_flight_.end(), "bucket {} is not in flight", bucket);
     return found->second;
 }
 
-Poll BucketRequests::poll(int bucket) {
-    const std::int64_t request = request_of(bucket);
-    try {
-        return connection_->answered(request) ? Poll::done : Poll::pending;
-    } catch (const Error&) {
-        return Poll::failed;
-    }
-}
-
-double BucketRequests::wait(int bucket, Deadline deadline) {
+double Transport::wait(int bucket, Deadline deadline) {
     const std::int64_t request = request_of(bucket);
     in_flight_.erase(bucket);
     return messages::number_field(connection_->wait(request, phase_of(bucket), deadline).header, "ms");
 }
 
-void BucketRequests::drop(int bucket) {
+void Transport::drop(int bucket) {
     const auto found = in_flight_.find(bucket);
     if (found == in_flight_.end()) return;
     connection_->forget(found->second);
     in_flight_.erase(found);
 }
 
-void BucketRequests::release() {
+void Transport::forget_in_flight() {
     for (const auto& [bucket, request] : in_flight_) connection_->forget(request);
     in_flight_.clear();
 }
