@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "common/deadline.h"
@@ -55,14 +56,23 @@ struct Capabilities {
     Device device = {};               // where the weights lie, as the engine's process counts its devices
 };
 
+// A DType in the four bytes of its number. Of a peer's plan any number may be there until it is checked.
+struct PackedDType {
+    std::uint32_t number = 0;
+    constexpr PackedDType(DType dtype) : number(static_cast<std::uint32_t>(dtype)) {}
+    constexpr PackedDType() = default;
+    constexpr operator DType() const { return static_cast<DType>(number); }
+};
+
 // Where a run of one tensor lies in a region and where it goes: `rows` rows of row_elements, at `from` +
 // row·from_stride in the region, to `to` + row·to_stride in the engine's tensor. All in bytes, of from_dtype
-// there and of the tensor's dtype here; the engine casts float32 ↔ bfloat16 on the way.
+// there and of the tensor's dtype here; the engine casts float32 ↔ bfloat16 on the way. Plain bytes; travels
+// as it is (channel/messages.h).
 struct Transfer {
     std::uint32_t tensor = 0;       // index in Capabilities::tensors
     std::uint32_t source_rank = 0;  // the trainer rank that wrote it, for messages
     std::uint32_t region = 0;
-    DType from_dtype = DType::float32;
+    PackedDType from_dtype = DType::float32;
     std::uint64_t rows = 0;
     std::uint64_t row_elements = 0;
     std::uint64_t from = 0;
@@ -70,6 +80,7 @@ struct Transfer {
     std::uint64_t to = 0;
     std::uint64_t to_stride = 0;
 };
+static_assert(sizeof(Transfer) == 64 && std::has_unique_object_representations_v<Transfer>);
 
 // All transfers of a version, the same for every version: each byte of each tensor exactly once. Bucket b is
 // the transfers [first[b], first[b + 1]).
@@ -80,6 +91,7 @@ struct TransferPlan {
 };
 
 // How the new elements of a transfer are written, relative to what the engine holds (common/ops/delta.h).
+// Plain bytes; travels as it is.
 struct DeltaEntry {
     std::uint32_t transfer = 0;
     std::uint32_t codec = 0;   // ops::DeltaCodec
@@ -87,6 +99,7 @@ struct DeltaEntry {
     std::uint64_t bytes = 0;   // encoded
     ops::Checksum checksum;    // of the encoded bytes
 };
+static_assert(sizeof(DeltaEntry) == 40 && std::has_unique_object_representations_v<DeltaEntry>);
 
 // What an engine holds now: delta is relative to it.
 struct Held {

@@ -24,13 +24,7 @@ template std::vector<ops::Checksum> from_bytes(ConstSpan, std::size_t);
 template std::vector<DeltaEntry> from_bytes(ConstSpan, std::size_t);
 
 std::vector<std::byte> pack_plan(const TransferPlan& plan) {
-    std::vector<PackedTransfer> packed;
-    packed.reserve(plan.transfers.size());
-    for (const Transfer& t : plan.transfers) {
-        packed.push_back({t.tensor, t.source_rank, t.region, static_cast<std::uint32_t>(t.from_dtype), t.rows,
-                          t.row_elements, t.from, t.from_stride, t.to, t.to_stride});
-    }
-    const ConstSpan transfers = as_bytes(std::span<const PackedTransfer>(packed));
+    const ConstSpan transfers = as_bytes(std::span<const Transfer>(plan.transfers));
     const ConstSpan first = as_bytes(std::span<const std::uint64_t>(plan.first));
     std::vector<std::byte> payload(transfers.bytes + first.bytes);
     if (transfers.bytes > 0) std::memcpy(payload.data(), transfers.data, transfers.bytes);
@@ -40,20 +34,17 @@ std::vector<std::byte> pack_plan(const TransferPlan& plan) {
 
 TransferPlan unpack_plan(ConstSpan payload, std::size_t transfers, std::size_t buckets) {
     // Each is bounded by the payload first, so that nothing below overflows.
-    if (transfers > payload.bytes / sizeof(PackedTransfer) || buckets > payload.bytes / 8) {
+    if (transfers > payload.bytes / sizeof(Transfer) || buckets > payload.bytes / 8) {
         throw MalformedMessage(fmt::format("a plan of {} transfers in {} buckets in a payload of {} bytes",
                                            transfers, buckets, payload.bytes));
     }
-    const std::size_t split = transfers * sizeof(PackedTransfer);
+    const std::size_t split = transfers * sizeof(Transfer);
     TransferPlan plan;
     plan.first = from_bytes<std::uint64_t>(payload.subspan(split, payload.bytes - split), buckets + 1);
-    plan.transfers.reserve(transfers);
-    for (const PackedTransfer& t : from_bytes<PackedTransfer>(payload.subspan(0, split), transfers)) {
-        if (t.from_dtype > static_cast<std::uint32_t>(DType::int8)) {
-            throw MalformedMessage(fmt::format("a transfer of dtype number {}", t.from_dtype));
-        }
-        plan.transfers.push_back({t.tensor, t.source_rank, t.region, static_cast<DType>(t.from_dtype), t.rows,
-                                  t.row_elements, t.from, t.from_stride, t.to, t.to_stride});
+    plan.transfers = from_bytes<Transfer>(payload.subspan(0, split), transfers);
+    for (const Transfer& t : plan.transfers) {
+        if (t.from_dtype.number > static_cast<std::uint32_t>(DType::int8))
+            throw MalformedMessage(fmt::format("a transfer of dtype number {}", t.from_dtype.number));
     }
     return plan;
 }

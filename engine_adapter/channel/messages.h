@@ -31,7 +31,7 @@
 //   abort         reason                                    (idempotent)
 //   checksums                                               payload: 16 B for each tensor
 // A reply to a request that failed: {"id", "ok": false, "code", "message"}; codes are common/error.h's table.
-// Packed values are little endian: PackedTransfer, u64, ops::Checksum (low, high), DeltaEntry.
+// Packed values are little endian: Transfer, u64, ops::Checksum (low, high), DeltaEntry.
 #pragma once
 
 #include <cstddef>
@@ -46,20 +46,6 @@ namespace tandem::engine::messages {
 
 inline constexpr int kProtocol = 4;
 
-struct PackedTransfer {
-    std::uint32_t tensor = 0;
-    std::uint32_t source_rank = 0;
-    std::uint32_t region = 0;
-    std::uint32_t from_dtype = 0;  // DType's number
-    std::uint64_t rows = 0;
-    std::uint64_t row_elements = 0;
-    std::uint64_t from = 0;
-    std::uint64_t from_stride = 0;
-    std::uint64_t to = 0;
-    std::uint64_t to_stride = 0;
-};
-static_assert(sizeof(PackedTransfer) == 64);
-static_assert(sizeof(DeltaEntry) == 40);
 static_assert(sizeof(ops::Checksum) == 16);
 
 template <typename T>
