@@ -135,10 +135,10 @@ class Engine {
     virtual void begin(std::int64_t version, Deadline deadline) = 0;
     // A bucket lies ready in its regions; `checksums` belong to its transfers, of the bytes as the engine
     // will hold them. Returns at once; the engine verifies and copies it meanwhile.
-    virtual void load_async(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) = 0;
+    virtual void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) = 0;
     // The same for changes against the version that the engine holds; `bucket` is any number not in flight.
     // After the last one verify must follow.
-    virtual void load_delta_async(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) = 0;
+    virtual void load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) = 0;
     // Waits until the engine is done with a bucket, so that its memory may be written again. Throws
     // ProtocolError naming tensor, rank and bucket when a checksum did not match; the version can then only
     // be aborted. Returns the milliseconds that the engine spent copying and verifying the bucket.

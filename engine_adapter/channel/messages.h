@@ -20,10 +20,10 @@
 //                 piece_bytes
 //   held                                                    version, manifest (hex)
 //   begin         version                                   (weights may be overwritten from here on)
-//   bucket        index, checksums     checksums × 16 B     ms; sent when it is copied and verified
+//   load          index, checksums     checksums × 16 B     ms; sent when it is copied and verified
 //                 (nccl: form,
 //                 patience_ms)
-//   delta         index, entries       entries × 40 B       ms; sent when it is verified and applied
+//   load_delta    index, entries       entries × 40 B       ms; sent when it is verified and applied
 //   verify        checksums            checksums × 16 B     ms
 //   adopt         shift, checksums     checksums × 16 B     (the target changes at commit)
 //   commit        version, manifest                         (samples carry the version from here on)
@@ -44,7 +44,7 @@
 
 namespace tandem::engine::messages {
 
-inline constexpr int kProtocol = 4;
+inline constexpr int kProtocol = 5;
 
 static_assert(sizeof(ops::Checksum) == 16);
 

@@ -68,10 +68,10 @@ class OverNccl final : public Incoming {
 json Requests::answer(Message& message, std::vector<std::byte>& payload) {
     const json& header = message.header;
     const std::string& op = messages::string_field(header, "op");
-    if (op == "bucket") return bucket(message);
-    if (op == "delta") {
-        return milliseconds(updater_.delta(messages::integer_field(header, "index", 0),
-                                           list_of<DeltaEntry>(message, "entries")));
+    if (op == "load") return load(message);
+    if (op == "load_delta") {
+        return milliseconds(updater_.load_delta(messages::integer_field(header, "index", 0),
+                                                list_of<DeltaEntry>(message, "entries")));
     }
     if (op == "verify") return milliseconds(updater_.verify(checksums_of(message)));
     if (op == "probe") return probe(header);
@@ -163,13 +163,13 @@ void Requests::join(const json& header) {
                  static_cast<int>(size), messages::deadline_field(header), look_);
 }
 
-json Requests::bucket(const Message& message) {
+json Requests::load(const Message& message) {
     const std::int64_t index = messages::integer_field(message.header, "index", 0);
     const std::vector<ops::Checksum> checksums = checksums_of(message);
-    if (!over_nccl_) return milliseconds(updater_.bucket(index, checksums));
+    if (!over_nccl_) return milliseconds(updater_.load(index, checksums));
     try {
         OverNccl incoming(member_, announced_by(message.header), look_, waits_for_bytes_);
-        return milliseconds(updater_.bucket(index, checksums, &incoming));
+        return milliseconds(updater_.load(index, checksums, &incoming));
     } catch (...) {
         member_.drop();  // the trainer ends the group when it hears of this; what else is on its way is lost
         throw;
@@ -181,7 +181,7 @@ void Requests::foresee(const std::deque<Message>& next) {
     for (const Message& message : next) {
         Announced announced;
         try {
-            if (messages::string_field(message.header, "op") != "bucket") return;
+            if (messages::string_field(message.header, "op") != "load") return;
             announced = announced_by(message.header);
         } catch (const MalformedMessage&) {
             return;  // to be refused in its turn

@@ -41,7 +41,7 @@ class Requests {
                                          const std::vector<std::int64_t>& sizes) const;
     std::vector<MappedRegion> map_on_gpu(const nlohmann::json& header,
                                          const std::vector<std::int64_t>& sizes);
-    nlohmann::json bucket(const Message& message);
+    nlohmann::json load(const Message& message);
     void join(const nlohmann::json& header);
     nlohmann::json probe(const nlohmann::json& header);
 

@@ -148,22 +148,22 @@ void Updater::begin(std::int64_t version) {
     probe_memory_ = {};
 }
 
-double Updater::bucket(std::int64_t index, std::span<const ops::Checksum> checksums, Incoming* incoming) {
+double Updater::load(std::int64_t index, std::span<const ops::Checksum> checksums, Incoming* incoming) {
     require_open("a bucket");
     return attempt([&] {
         update_->admit(index, checksums);
-        copy_verified(index, checksums, incoming);
+        copy_and_verify(index, checksums, incoming);
     });
 }
 
-double Updater::delta(std::int64_t index, std::span<const DeltaEntry> entries) {
+double Updater::load_delta(std::int64_t index, std::span<const DeltaEntry> entries) {
     require_open("a delta");
     return attempt([&] {
         require(attached_->device().type == DeviceType::cpu,
                 "changes are read by the CPU, and the regions are on {}", to_string(attached_->device()));
         for (const DeltaEntry& entry : entries) check_delta(index, entry);
         update_->admit_changes(index, entries);
-        apply_verified(index, entries);
+        apply_and_verify(index, entries);
     });
 }
 

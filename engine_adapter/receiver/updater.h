@@ -55,8 +55,8 @@ class Updater {
 
     void begin(std::int64_t version);
     // `incoming`: brings the bytes, where regions are not mapped.
-    double bucket(std::int64_t index, std::span<const ops::Checksum> checksums, Incoming* incoming = nullptr);
-    double delta(std::int64_t index, std::span<const DeltaEntry> entries);
+    double load(std::int64_t index, std::span<const ops::Checksum> checksums, Incoming* incoming = nullptr);
+    double load_delta(std::int64_t index, std::span<const DeltaEntry> entries);
     double verify(std::span<const ops::Checksum> checksums);
     void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums);
     void commit(std::int64_t version, const ops::Checksum& manifest);
@@ -74,8 +74,8 @@ class Updater {
     template <typename Work>
     double attempt(Work&& work);
 
-    void copy_verified(std::int64_t index, std::span<const ops::Checksum> checksums, Incoming* incoming);
-    void apply_verified(std::int64_t index, std::span<const DeltaEntry> entries);
+    void copy_and_verify(std::int64_t index, std::span<const ops::Checksum> checksums, Incoming* incoming);
+    void apply_and_verify(std::int64_t index, std::span<const DeltaEntry> entries);
     void check_delta(std::int64_t index, const DeltaEntry& entry) const;
     void compare_own(std::span<const ops::Checksum> checksums);
 

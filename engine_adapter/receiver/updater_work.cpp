@@ -17,8 +17,8 @@ constexpr std::uint64_t kMaxProbePiece = 256u << 20;
 
 }  // namespace
 
-void Updater::copy_verified(std::int64_t index, std::span<const ops::Checksum> checksums,
-                            Incoming* incoming) {
+void Updater::copy_and_verify(std::int64_t index, std::span<const ops::Checksum> checksums,
+                              Incoming* incoming) {
     const trace::Scope scope("copy bucket " + std::to_string(index), "copy");
     const std::span<const Transfer> transfers = attached_->bucket(static_cast<int>(index));
     if (transfers.empty()) return;
@@ -64,7 +64,7 @@ void Updater::check_delta(std::int64_t index, const DeltaEntry& entry) const {
 }
 
 // The whole bucket is verified before any of it is applied: a bucket that is corrupted leaves no trace.
-void Updater::apply_verified(std::int64_t index, std::span<const DeltaEntry> entries) {
+void Updater::apply_and_verify(std::int64_t index, std::span<const DeltaEntry> entries) {
     const trace::Scope scope("apply bucket " + std::to_string(index), "copy");
     if (entries.empty()) return;
     std::vector<ops::Checksum> found(entries.size());

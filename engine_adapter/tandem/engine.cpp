@@ -35,9 +35,9 @@ void TandemEngine::resume(Deadline deadline) {
 
 void TandemEngine::attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) {
     const Device from = regions.empty() ? Device{} : regions.front().device;
-    if (over_nccl_ || from.type == device_.type) return transport_->stage(regions, plan, deadline);
+    if (over_nccl_ || from.type == device_.type) return transport_->attach(regions, plan, deadline);
     auto transport = make_transport(from);
-    transport->stage(regions, plan, deadline);
+    transport->attach(regions, plan, deadline);
     transport_ = std::move(transport);
     device_ = from;
 }
@@ -63,16 +63,16 @@ void TandemEngine::begin(std::int64_t version, Deadline deadline) {
     request({{"op", "begin"}, {"version", version}}, "begin", deadline);
 }
 
-void TandemEngine::load_async(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
-    transport_->post(bucket, checksums, deadline);
+void TandemEngine::load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
+    transport_->load(bucket, checksums, deadline);
 }
 
-void TandemEngine::load_delta_async(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) {
-    transport_->post_delta(bucket, entries, deadline);
+void TandemEngine::load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) {
+    transport_->load_delta(bucket, entries, deadline);
 }
 
 double TandemEngine::wait_loaded(int bucket, Deadline deadline) {
-    return transport_->wait(bucket, deadline);
+    return transport_->wait_loaded(bucket, deadline);
 }
 
 double TandemEngine::verify(std::span<const ops::Checksum> checksums, Deadline deadline) {

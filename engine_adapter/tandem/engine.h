@@ -39,8 +39,8 @@ class TandemEngine final : public Engine {
                  Deadline deadline) override;
     Held held(Deadline deadline) override;
     void begin(std::int64_t version, Deadline deadline) override;
-    void load_async(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override;
-    void load_delta_async(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) override;
+    void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override;
+    void load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) override;
     double wait_loaded(int bucket, Deadline deadline) override;
     double verify(std::span<const ops::Checksum> checksums, Deadline deadline) override;
     void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums, Deadline deadline) override;

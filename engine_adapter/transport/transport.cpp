@@ -8,13 +8,13 @@ std::string Transport::phase_of(int bucket) {
     return "load bucket " + std::to_string(bucket);
 }
 
-void Transport::require_stageable(const TransferPlan& plan) const {
+void Transport::require_attachable(const TransferPlan& plan) const {
     require(!plan.first.empty(), "a plan without the start of its first bucket");
     require(in_flight_.empty(), "{} buckets are in flight", in_flight_.size());
 }
 
-void Transport::attach(nlohmann::json header, std::span<const int> fds, const TransferPlan& plan,
-                       Deadline deadline) {
+void Transport::announce(nlohmann::json header, std::span<const int> fds, const TransferPlan& plan,
+                         Deadline deadline) {
     const std::vector<std::byte> payload = messages::pack_plan(plan);
     header["op"] = "attach";
     header["transfers"] = plan.transfers.size();
@@ -27,7 +27,7 @@ void Transport::require_free(int bucket) const {
     require(!in_flight_.contains(bucket), "bucket {} is in flight already", bucket);
 }
 
-void Transport::require_postable(int bucket, std::span<const ops::Checksum> checksums) const {
+void Transport::require_loadable(int bucket, std::span<const ops::Checksum> checksums) const {
     require_free(bucket);
     require(bucket >= 0 && static_cast<std::size_t>(bucket) + 1 < first_.size(), "bucket {} of {}", bucket,
             first_.size() - 1);
@@ -36,9 +36,9 @@ void Transport::require_postable(int bucket, std::span<const ops::Checksum> chec
             checksums.size(), first_[at + 1] - first_[at], bucket);
 }
 
-std::int64_t Transport::post_request(nlohmann::json header, int bucket,
+std::int64_t Transport::request_load(nlohmann::json header, int bucket,
                                      std::span<const ops::Checksum> checksums, Deadline deadline) {
-    header["op"] = "bucket";
+    header["op"] = "load";
     header["index"] = bucket;
     header["checksums"] = checksums.size();
     const std::int64_t request =
@@ -47,16 +47,17 @@ std::int64_t Transport::post_request(nlohmann::json header, int bucket,
     return request;
 }
 
-void Transport::post(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
-    require_postable(bucket, checksums);
-    post_request(nlohmann::json::object(), bucket, checksums, deadline);
+void Transport::load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
+    require_loadable(bucket, checksums);
+    request_load(nlohmann::json::object(), bucket, checksums, deadline);
 }
 
-void Transport::post_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) {
+void Transport::load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) {
     require_free(bucket);
     require(bucket >= 0, "bucket {}", bucket);
-    in_flight_[bucket] = connection_->post({{"op", "delta"}, {"index", bucket}, {"entries", entries.size()}},
-                                           messages::as_bytes(entries), {}, phase_of(bucket), deadline);
+    in_flight_[bucket] =
+        connection_->post({{"op", "load_delta"}, {"index", bucket}, {"entries", entries.size()}},
+                          messages::as_bytes(entries), {}, phase_of(bucket), deadline);
 }
 
 std::int64_t Transport::request_of(int bucket) const {
@@ -65,7 +66,7 @@ std::int64_t Transport::request_of(int bucket) const {
     return found->second;
 }
 
-double Transport::wait(int bucket, Deadline deadline) {
+double Transport::wait_loaded(int bucket, Deadline deadline) {
     const std::int64_t request = request_of(bucket);
     in_flight_.erase(bucket);
     return messages::number_field(connection_->wait(request, phase_of(bucket), deadline).header, "ms");

@@ -1,4 +1,4 @@
-// The data path to one engine at bucket granularity: stage memory and plan once, then post and wait for each
+// The data path to one engine at bucket granularity: attach memory and plan once, then load and wait for each
 // bucket. A message over the engine's channel says which bucket is ready, the reply that its memory may be
 // written again. Transports differ in how the engine comes to the bytes. Control (begin, verify, adopt,
 // commit, abort) is the Engine's.
@@ -27,33 +27,34 @@ class Transport {
     const std::string& peer() const { return connection_->peer(); }
 
     // The engine can reach the regions from here on, and knows which bytes of them make each bucket, until
-    // another stage() or the transport's end. Throws ProtocolError naming the tensor when the plan does not
+    // another attach() or the transport's end. Throws ProtocolError naming the tensor when the plan does not
     // fit the engine or the regions, InvalidArgument when buckets are in flight.
-    virtual void stage(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) = 0;
+    virtual void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) = 0;
     // A bucket of the plan lies ready; `checksums` belong to its transfers. Returns without waiting for the
     // engine. The number is free again after its wait. Throws TransportError (peer gone), InvalidArgument (no
     // such bucket, wrong number of checksums, number in flight).
-    virtual void post(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline);
+    virtual void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline);
     // The same for encoded changes in region 0; `bucket` is any number not in flight.
-    void post_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline);
+    void load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline);
     // Returns the engine's milliseconds of copying when its bytes lie verified in the engine's weights; after
     // that, or after a throw, the memory is the trainer's again. ProtocolError: refused or corrupted, names
     // tensor, rank and bucket.
-    virtual double wait(int bucket, Deadline deadline);
+    virtual double wait_loaded(int bucket, Deadline deadline);
     // After an abort that the engine has acknowledged.
     virtual void forget_in_flight();
 
-    std::size_t transfers() const { return first_.back(); }  // of the staged plan
+    std::size_t transfers() const { return first_.back(); }  // of the attached plan
 
   protected:
     // Throws InvalidArgument when buckets are in flight.
-    void require_stageable(const TransferPlan& plan) const;
+    void require_attachable(const TransferPlan& plan) const;
     // Tells the engine of the plan, and of the regions as `header` and `fds` name them.
-    void attach(nlohmann::json header, std::span<const int> fds, const TransferPlan& plan, Deadline deadline);
+    void announce(nlohmann::json header, std::span<const int> fds, const TransferPlan& plan,
+                  Deadline deadline);
 
-    // The parts of post and wait, for a transport that does more in between.
-    void require_postable(int bucket, std::span<const ops::Checksum> checksums) const;
-    std::int64_t post_request(nlohmann::json header, int bucket, std::span<const ops::Checksum> checksums,
+    // The parts of load and wait_loaded, for a transport that does more in between.
+    void require_loadable(int bucket, std::span<const ops::Checksum> checksums) const;
+    std::int64_t request_load(nlohmann::json header, int bucket, std::span<const ops::Checksum> checksums,
                               Deadline deadline);  // `header`: fields beside a bucket's own
     std::int64_t request_of(int bucket) const;     // throws InvalidArgument: not in flight
     void drop(int bucket);                         // forgets what is in flight under that number
@@ -64,7 +65,7 @@ class Transport {
     void require_free(int bucket) const;
 
     std::shared_ptr<Connection> connection_;
-    std::vector<std::uint64_t> first_{0};    // of the staged plan
+    std::vector<std::uint64_t> first_{0};    // of the attached plan
     std::map<int, std::int64_t> in_flight_;  // bucket -> request
 };
 

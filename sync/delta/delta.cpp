@@ -240,7 +240,7 @@ class Delta final : public Way {
         if (!wiring_.engines.empty() && !health.failed && wiring_.options.before_load)
             wiring_.options.before_load(bucket, slot(b));
         each_engine(wiring_.engines, health, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
-            engine.load_delta_async(bucket, filled_[b][e], Deadline::after(wiring_.options.deadlines.load));
+            engine.load_delta(bucket, filled_[b][e], Deadline::after(wiring_.options.deadlines.load));
         });
     }
 

@@ -90,7 +90,7 @@ class Direct final : public Way {
             if (!wiring_.engines.empty() && !health.failed && wiring_.options.before_load)
                 wiring_.options.before_load(bucket, {});
             each_engine(wiring_.engines, health, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
-                engine.load_async(bucket, ledger_.of(e, b), Deadline::after(wiring_.options.deadlines.load));
+                engine.load(bucket, ledger_.of(e, b), Deadline::after(wiring_.options.deadlines.load));
             });
         }
         times.load += std::chrono::duration<double, std::milli>(Clock::now() - start).count();

@@ -168,7 +168,7 @@ class Gather final : public Way {
         if (!wiring_.engines.empty() && !health.failed && wiring_.options.before_load)
             wiring_.options.before_load(bucket, slot(b));
         each_engine(wiring_.engines, health, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
-            engine.load_async(bucket, ledger_.of(e, b), Deadline::after(wiring_.options.deadlines.load));
+            engine.load(bucket, ledger_.of(e, b), Deadline::after(wiring_.options.deadlines.load));
         });
     }
 

@@ -4,9 +4,9 @@
 
 namespace tandem::engine {
 
-void CudaIpcTransport::stage(const std::vector<Region>& regions, const TransferPlan& plan,
-                             Deadline deadline) {
-    require_stageable(plan);
+void CudaIpcTransport::attach(const std::vector<Region>& regions, const TransferPlan& plan,
+                              Deadline deadline) {
+    require_attachable(plan);
     nlohmann::json sizes = nlohmann::json::array();
     nlohmann::json handles = nlohmann::json::array();
     for (const Region& region : regions) {
@@ -16,7 +16,7 @@ void CudaIpcTransport::stage(const std::vector<Region>& regions, const TransferP
         handles.push_back(messages::to_json(
             region.handle ? *region.handle : region_handle(region.device, region.memory), region.written));
     }
-    attach({{"regions", std::move(sizes)}, {"gpu", std::move(handles)}}, {}, plan, deadline);
+    announce({{"regions", std::move(sizes)}, {"gpu", std::move(handles)}}, {}, plan, deadline);
 }
 
 }  // namespace tandem::engine

@@ -14,7 +14,7 @@ class CudaIpcTransport final : public Transport {
   public:
     using Transport::Transport;
     // Also throws IpcRefused, here or (through the reply) by the engine: what cannot be shared, and why.
-    void stage(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override;
+    void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override;
 };
 
 }  // namespace tandem::engine

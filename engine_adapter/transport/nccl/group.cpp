@@ -133,7 +133,7 @@ void NcclGroup::form(const std::string& phase, Deadline deadline) {
     }
 }
 
-void NcclGroup::stage(int engine, const std::vector<Span>& regions, const TransferPlan& plan) {
+void NcclGroup::attach(int engine, const std::vector<Span>& regions, const TransferPlan& plan) {
     auto& buckets = engines_[static_cast<std::size_t>(engine)].buckets;
     buckets.clear();
     for (std::size_t b = 0; b < plan.buckets(); ++b) {

@@ -43,7 +43,7 @@ class NcclGroup {
     // that), DeadlineExceeded naming who did not come, TransportError, what an engine answers.
     void form(const std::string& phase, Deadline deadline);
     // What engine rank `engine` takes from now on. `regions` are this process's.
-    void stage(int engine, const std::vector<Span>& regions, const TransferPlan& plan);
+    void attach(int engine, const std::vector<Span>& regions, const TransferPlan& plan);
 
     // A bucket leaves in two steps, the engine's message between them. admit says how it leaves; throws
     // InvalidArgument when engine ranks were told of buckets in different orders.

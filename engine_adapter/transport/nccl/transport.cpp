@@ -8,8 +8,8 @@ NcclTransport::~NcclTransport() {
     if (any_in_flight()) group_->give_up("a transport ended with buckets in flight");
 }
 
-void NcclTransport::stage(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) {
-    require_stageable(plan);
+void NcclTransport::attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) {
+    require_attachable(plan);
     nlohmann::json sizes = nlohmann::json::array();
     std::vector<Span> memory;
     for (const Region& region : regions) {
@@ -24,17 +24,17 @@ void NcclTransport::stage(const std::vector<Region>& regions, const TransferPlan
         memory.push_back(region.memory);
     }
     group_->form("attach", deadline);
-    attach({{"regions", std::move(sizes)}, {"nccl", true}}, {}, plan, deadline);
-    group_->stage(engine_, memory, plan);
+    announce({{"regions", std::move(sizes)}, {"nccl", true}}, {}, plan, deadline);
+    group_->attach(engine_, memory, plan);
 }
 
-void NcclTransport::post(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
-    require_postable(bucket, checksums);
+void NcclTransport::load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
+    require_loadable(bucket, checksums);
     const std::string phase = phase_of(bucket);
     group_->form(phase, deadline);
     const NcclForm form = group_->admit(engine_, bucket);
     try {
-        const std::int64_t request = post_request(
+        const std::int64_t request = request_load(
             {{"form", messages::form_name(form)}, {"patience_ms", messages::patience_ms(deadline)}}, bucket,
             checksums, deadline);
         group_->launch(engine_, bucket, request, phase, deadline);
@@ -45,11 +45,11 @@ void NcclTransport::post(int bucket, std::span<const ops::Checksum> checksums, D
     }
 }
 
-double NcclTransport::wait(int bucket, Deadline deadline) {
+double NcclTransport::wait_loaded(int bucket, Deadline deadline) {
     const std::int64_t request = request_of(bucket);
     try {
         group_->attend(engine_, request, phase_of(bucket), deadline);
-        const double ms = Transport::wait(bucket, deadline);
+        const double ms = Transport::wait_loaded(bucket, deadline);
         group_->finished(engine_, bucket, deadline);
         return ms;
     } catch (const DeadlineExceeded& error) {

@@ -20,9 +20,9 @@ class NcclTransport final : public Transport {
     ~NcclTransport() override;
 
     // Regions: of this process, on the group's GPU.
-    void stage(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override;
-    void post(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override;
-    double wait(int bucket, Deadline deadline) override;
+    void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override;
+    void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override;
+    double wait_loaded(int bucket, Deadline deadline) override;
     void forget_in_flight() override;
 
   private:

@@ -2,8 +2,8 @@
 
 namespace tandem::engine {
 
-void ShmTransport::stage(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) {
-    require_stageable(plan);
+void ShmTransport::attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) {
+    require_attachable(plan);
     nlohmann::json sizes = nlohmann::json::array();
     std::vector<int> fds;
     for (const Region& region : regions) {
@@ -12,7 +12,7 @@ void ShmTransport::stage(const std::vector<Region>& regions, const TransferPlan&
         sizes.push_back(region.memory.bytes);
         fds.push_back(region.fd);
     }
-    attach({{"regions", std::move(sizes)}}, fds, plan, deadline);
+    announce({{"regions", std::move(sizes)}}, fds, plan, deadline);
 }
 
 }  // namespace tandem::engine

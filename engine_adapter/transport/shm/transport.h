@@ -8,7 +8,7 @@ namespace tandem::engine {
 class ShmTransport final : public Transport {
   public:
     using Transport::Transport;
-    void stage(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override;
+    void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override;
 };
 
 }  // namespace tandem::engine

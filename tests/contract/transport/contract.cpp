@@ -7,39 +7,39 @@ using testing::HasSubstr;
 
 constexpr int kLast = 64;  // the bucket with tensor "b"
 
-TEST_P(TransportContract, APostedBucketLiesInTheWeightsAfterItsWait) {
-    stage_and_open();
+TEST_P(TransportContract, ALoadedBucketLiesInTheWeightsAfterItsWait) {
+    attach_and_open();
     for (const int bucket : {3, kLast}) {
-        post(bucket);
-        EXPECT_GE(transport_.wait(bucket, soon()), 0.0);
+        load(bucket);
+        EXPECT_GE(transport_.wait_loaded(bucket, soon()), 0.0);
         expect_bucket(bucket);
     }
 }
 
 TEST_P(TransportContract, AnAnswerThatCameBeforeItsWaitIsKept) {
-    stage_and_open();
-    post(7);
-    post(8);
-    transport_.wait(8, soon());  // answers come in order
-    EXPECT_GE(transport_.wait(7, soon()), 0.0);
+    attach_and_open();
+    load(7);
+    load(8);
+    transport_.wait_loaded(8, soon());  // answers come in order
+    EXPECT_GE(transport_.wait_loaded(7, soon()), 0.0);
     expect_bucket(7);
 }
 
 TEST_P(TransportContract, SeveralBucketsInFlight) {
-    stage_and_open();
+    attach_and_open();
     constexpr int kDepth = 3;
     for (int n = 0; n <= kLast; ++n) {
-        if (n >= kDepth) transport_.wait(n - kDepth, soon());
-        post(n);
+        if (n >= kDepth) transport_.wait_loaded(n - kDepth, soon());
+        load(n);
     }
-    for (int n = kLast - kDepth + 1; n <= kLast; ++n) transport_.wait(n, soon());
+    for (int n = kLast - kDepth + 1; n <= kLast; ++n) transport_.wait_loaded(n, soon());
     for (int n = 0; n <= kLast; ++n) expect_bucket(n);
 }
 
 TEST_P(TransportContract, WaitsMayComeInAnyOrder) {
-    stage_and_open();
-    for (const int n : {0, 1, 2}) post(n);
-    for (const int n : {2, 0, 1}) transport_.wait(n, soon());
+    attach_and_open();
+    for (const int n : {0, 1, 2}) load(n);
+    for (const int n : {2, 0, 1}) transport_.wait_loaded(n, soon());
     for (const int n : {0, 1, 2}) expect_bucket(n);
 }
 
@@ -49,7 +49,7 @@ TEST_P(TransportContract, AValueIsCastOnTheWay) {
         t.from_dtype = DType::bfloat16;
         t.from_stride = 512;
     }
-    stage_and_open();
+    attach_and_open();
     std::vector<ops::Checksum> checksums;
     std::vector<std::vector<float>> rows;
     for (std::size_t i = 64; i < 68; ++i) {
@@ -63,8 +63,8 @@ TEST_P(TransportContract, AValueIsCastOnTheWay) {
         checksums.push_back(
             ops::checksum({reinterpret_cast<const std::byte*>(values.data()), values.size() * 4}));
     }
-    transport_.post(kLast, checksums, soon());
-    transport_.wait(kLast, soon());
+    transport_.load(kLast, checksums, soon());
+    transport_.wait_loaded(kLast, soon());
     const std::vector<std::byte> weights = rig_->weights(1);
     for (std::size_t i = 0; i < 4; ++i) {
         const Transfer& t = plan_.transfers[64 + i];
@@ -76,14 +76,14 @@ TEST_P(TransportContract, AValueIsCastOnTheWay) {
 }
 
 TEST_P(TransportContract, ChangesLieInTheWeightsAfterTheirWaitOrAreRefused) {
-    stage_and_open();
+    attach_and_open();
     if (!GetParam().takes_changes) {
         const std::vector<DeltaEntry> entries{{5, 3, plan_.transfers[5].from, 64, {}}};
-        transport_.post_delta(1000, entries, soon());
-        EXPECT_THROW(transport_.wait(1000, soon()), InvalidArgument);
+        transport_.load_delta(1000, entries, soon());
+        EXPECT_THROW(transport_.wait_loaded(1000, soon()), InvalidArgument);
         rig_->open(3);  // and it goes on
-        post(5);
-        transport_.wait(5, soon());
+        load(5);
+        transport_.wait_loaded(5, soon());
         expect_bucket(5);
         return;
     }
@@ -93,14 +93,14 @@ TEST_P(TransportContract, ChangesLieInTheWeightsAfterTheirWaitOrAreRefused) {
     const std::vector<DeltaEntry> entries{
         {5, 3, t.from, bytes.size(), ops::checksum({bytes.data(), bytes.size()})},
         {64, 0, 0, 0, ops::checksum({})}};
-    transport_.post_delta(1000, entries, soon());
-    EXPECT_GE(transport_.wait(1000, soon()), 0.0);
+    transport_.load_delta(1000, entries, soon());
+    EXPECT_GE(transport_.wait_loaded(1000, soon()), 0.0);
     expect_transfer(t);
     EXPECT_EQ(rig_->weights(0)[plan_.transfers[6].to], std::byte{0});
     std::vector<DeltaEntry> wrong{{{7, 3, 0, bytes.size(), {}}}};
-    transport_.post_delta(3, wrong, soon());
+    transport_.load_delta(3, wrong, soon());
     try {
-        transport_.wait(3, soon());
+        transport_.wait_loaded(3, soon());
         FAIL() << "corrupted changes passed";
     } catch (const ProtocolError& error) {
         EXPECT_THAT(error.what(), AllOf(HasSubstr("bucket 3"), HasSubstr("'a'"), HasSubstr("rank 5")));
@@ -109,13 +109,13 @@ TEST_P(TransportContract, ChangesLieInTheWeightsAfterTheirWaitOrAreRefused) {
 }
 
 TEST_P(TransportContract, AWrongChecksumIsAProtocolErrorThatNamesTensorRankAndBucket) {
-    stage_and_open();
+    attach_and_open();
     const auto checksums = checksums_of(kLast);
     const Transfer& t = plan_.transfers[66];
     flip(1, t.from + t.from_stride * 255 + 1023);  // its last byte
-    transport_.post(kLast, checksums, soon());
+    transport_.load(kLast, checksums, soon());
     try {
-        transport_.wait(kLast, soon());
+        transport_.wait_loaded(kLast, soon());
         FAIL() << "a corrupted bucket passed";
     } catch (const ProtocolError& error) {
         EXPECT_THAT(error.what(), AllOf(HasSubstr("bucket 64"), HasSubstr("'b'"), HasSubstr("rank 2")));
@@ -124,56 +124,56 @@ TEST_P(TransportContract, AWrongChecksumIsAProtocolErrorThatNamesTensorRankAndBu
 }
 
 TEST_P(TransportContract, AFailedBucketCanBeForgotten) {
-    stage_and_open();
+    attach_and_open();
     auto checksums = checksums_of(2);
     checksums[0].low ^= 1;
-    transport_.post(2, checksums, soon());
-    post(3);
-    EXPECT_THROW(transport_.wait(3, soon()), Error);  // the version was aborted
+    transport_.load(2, checksums, soon());
+    load(3);
+    EXPECT_THROW(transport_.wait_loaded(3, soon()), Error);  // the version was aborted
     transport_.forget_in_flight();
-    EXPECT_THROW(transport_.wait(2, soon()), InvalidArgument);
+    EXPECT_THROW(transport_.wait_loaded(2, soon()), InvalidArgument);
     rig_->open(3);
-    post(2);
-    transport_.wait(2, soon());
+    load(2);
+    transport_.wait_loaded(2, soon());
     expect_bucket(2);
 }
 
 TEST_P(TransportContract, APlanThatMissesAByteNamesItsTensor) {
     plan_.transfers[67].rows = 255;
     try {
-        transport_.stage(regions_, plan_, soon());
+        transport_.attach(regions_, plan_, soon());
         FAIL() << "a plan with a hole passed";
     } catch (const ProtocolError& error) {
         EXPECT_THAT(error.what(), HasSubstr("1047552 of the 1048576 bytes of tensor 'b'"));
     }
     plan_ = plan();
-    stage_and_open();  // the next one counts
-    post(kLast);
-    transport_.wait(kLast, soon());
+    attach_and_open();  // the next one counts
+    load(kLast);
+    transport_.wait_loaded(kLast, soon());
     expect_bucket(kLast);
 }
 
 TEST_P(TransportContract, MisuseIsRefusedHere) {
-    EXPECT_THROW(transport_.post(0, {}, soon()), InvalidArgument);  // nothing is staged
-    stage_and_open();
-    EXPECT_THROW(transport_.post(65, {}, soon()), InvalidArgument);
-    EXPECT_THROW(transport_.post(-1, {}, soon()), InvalidArgument);
-    EXPECT_THROW(transport_.post(0, {}, soon()), InvalidArgument);
-    EXPECT_THROW(transport_.post(0, checksums_of(kLast), soon()), InvalidArgument);
-    EXPECT_THROW(transport_.wait(3, soon()), InvalidArgument);
-    post(1);
-    EXPECT_THROW(post(1), InvalidArgument);
-    EXPECT_THROW(transport_.post_delta(1, {}, soon()), InvalidArgument);
-    EXPECT_THROW(transport_.stage(regions_, plan_, soon()), InvalidArgument);
-    transport_.wait(1, soon());
+    EXPECT_THROW(transport_.load(0, {}, soon()), InvalidArgument);  // nothing is attached
+    attach_and_open();
+    EXPECT_THROW(transport_.load(65, {}, soon()), InvalidArgument);
+    EXPECT_THROW(transport_.load(-1, {}, soon()), InvalidArgument);
+    EXPECT_THROW(transport_.load(0, {}, soon()), InvalidArgument);
+    EXPECT_THROW(transport_.load(0, checksums_of(kLast), soon()), InvalidArgument);
+    EXPECT_THROW(transport_.wait_loaded(3, soon()), InvalidArgument);
+    load(1);
+    EXPECT_THROW(load(1), InvalidArgument);
+    EXPECT_THROW(transport_.load_delta(1, {}, soon()), InvalidArgument);
+    EXPECT_THROW(transport_.attach(regions_, plan_, soon()), InvalidArgument);
+    transport_.wait_loaded(1, soon());
 }
 
 TEST_P(TransportContract, AnEngineThatIsGoneIsATransportErrorThatNamesIt) {
-    stage_and_open();
+    attach_and_open();
     rig_->stop_engine();
     try {
-        post(0);
-        transport_.wait(0, soon());
+        load(0);
+        transport_.wait_loaded(0, soon());
         FAIL() << "nobody answered, and that was well";
     } catch (const TransportError& error) {
         EXPECT_EQ(error.peer(), transport_.peer());

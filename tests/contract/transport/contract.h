@@ -16,7 +16,7 @@
 namespace tandem::engine {
 
 // One end to end set-up. The engine at the other end holds TransportRig::tensors() and a whole version of
-// them (all bytes zero); nothing is staged.
+// them (all bytes zero); nothing is attached.
 class TransportRig {
   public:
     static constexpr std::size_t kBytes = 1 << 20;
@@ -31,7 +31,7 @@ class TransportRig {
     // From the host into a region; the bytes are there when it returns. And what a tensor holds now.
     virtual void write(std::size_t region, std::size_t offset, ConstSpan bytes) = 0;
     virtual std::vector<std::byte> weights(int tensor) = 0;
-    virtual void open(std::int64_t version) = 0;  // begin, after stage
+    virtual void open(std::int64_t version) = 0;  // begin, after attach
     virtual void stop_engine() = 0;
 };
 
@@ -39,7 +39,7 @@ using RigFactory = std::function<std::unique_ptr<TransportRig>()>;
 struct Backend {
     std::string name;
     RigFactory make;
-    bool takes_changes = true;  // post_delta
+    bool takes_changes = true;  // load_delta
 };
 inline void PrintTo(const Backend& backend, std::ostream* out) {
     *out << backend.name;
@@ -98,7 +98,7 @@ class TransportContract : public testing::TestWithParam<Backend> {
         }
         return result;
     }
-    void post(int bucket) { transport_.post(bucket, checksums_of(bucket), soon()); }
+    void load(int bucket) { transport_.load(bucket, checksums_of(bucket), soon()); }
     void expect_transfer(const Transfer& t) const {
         const auto bytes = bytes_of(t);
         const std::size_t row = bytes.size() / t.rows;
@@ -116,8 +116,8 @@ class TransportContract : public testing::TestWithParam<Backend> {
         images_[region][offset] ^= std::byte{1};
         rig_->write(region, offset, {images_[region].data() + offset, 1});
     }
-    void stage_and_open() {
-        transport_.stage(regions_, plan_, soon());
+    void attach_and_open() {
+        transport_.attach(regions_, plan_, soon());
         rig_->open(2);
     }
 

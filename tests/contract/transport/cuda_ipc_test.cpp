@@ -73,7 +73,7 @@ class Refusals : public testing::Test {
         TransferPlan plan;
         plan.first = {0};
         try {
-            rig_.transport().stage({region}, plan, Deadline::after_ms(5000));
+            rig_.transport().attach({region}, plan, Deadline::after_ms(5000));
         } catch (const Error& error) {
             return error.what();
         }

@@ -79,7 +79,7 @@ class NcclEngines : public testing::Test {
     }
     void load(std::size_t engine, int bucket, Deadline deadline = soon()) {
         const ops::Checksum checksum = checksum_of(engine, bucket);
-        clients_[engine]->load_async(bucket, {&checksum, 1}, deadline);
+        clients_[engine]->load(bucket, {&checksum, 1}, deadline);
     }
     void push(std::int64_t version) {
         begin(version);
@@ -270,7 +270,7 @@ TEST_F(NcclEngines, AnEngineWhoseBytesDoNotComeHasADeadline) {
     attach();
     begin(2);
     const ops::Checksum any{};
-    clients_[0]->load_async(0, {&any, 1}, Deadline::after_ms(200));
+    clients_[0]->load(0, {&any, 1}, Deadline::after_ms(200));
     EXPECT_THAT(error_of([&] { clients_[0]->wait_loaded(0, soon()); }),
                 HasSubstr("load bucket 0 with trainer rank 0: its bytes did not come over NCCL"));
     abort_both();

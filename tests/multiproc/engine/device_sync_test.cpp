@@ -55,7 +55,7 @@ struct GpuWeights {
         if (in_place) {
             engine.adopt(0, checksums, soon());
         } else {
-            engine.load_async(0, checksums, soon());
+            engine.load(0, checksums, soon());
             engine.wait_loaded(0, soon());
         }
         engine.commit(version, manifest_checksum(version, engine.capabilities().tensors, plan, checksums),
@@ -139,7 +139,7 @@ TEST_F(TrainerBesideAGpuEngine, CopiesComeBehindTheTrainersEvent) {
             emulated::launch(stream, [] { std::this_thread::sleep_for(std::chrono::milliseconds(300)); });
         copy(stream, {weights.host.data(), weights.host.size()}, weights.arena.span());
         written.record(stream);
-        engine->load_async(0, weights.checksums, soon());
+        engine->load(0, weights.checksums, soon());
         engine->wait_loaded(0, soon());
         engine->commit(
             2, manifest_checksum(2, engine->capabilities().tensors, weights.plan, weights.checksums), soon());

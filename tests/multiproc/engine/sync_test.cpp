@@ -37,7 +37,7 @@ struct Weights {
     void attach(Engine& engine) const { engine.attach({{arena.span(), arena.fd()}}, plan, soon()); }
     void load(Engine& engine, std::size_t buckets) const {
         for (std::size_t b = 0; b < buckets; ++b)
-            engine.load_async(static_cast<int>(b), {&checksums[b], 1}, soon());
+            engine.load(static_cast<int>(b), {&checksums[b], 1}, soon());
         for (std::size_t b = 0; b < buckets; ++b) engine.wait_loaded(static_cast<int>(b), soon());
     }
     void commit(Engine& engine, std::int64_t version) const {

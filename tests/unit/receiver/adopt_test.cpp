@@ -66,7 +66,7 @@ TEST_F(AdoptTest, TheEngineReadsTheTrainersMemoryAndNothingMoves) {
     EXPECT_EQ(engine->held(soon()).version, 2);
     EXPECT_EQ(engine->held(soon()).manifest, ops::Checksum{});
     engine->begin(3, soon());
-    engine->load_delta_async(0, std::vector{DeltaEntry{}}, soon());
+    engine->load_delta(0, std::vector{DeltaEntry{}}, soon());
     EXPECT_THAT(message_of<ProtocolError>([&] { engine->wait_loaded(0, soon()); }),
                 HasSubstr("reads its weights in a trainer's memory"));
     engine->begin(3, soon());

@@ -45,7 +45,7 @@ class DeltaTest : public ReceiverRig {
         return *reinterpret_cast<T*>(arena_.data() + offset);
     }
     void send(Engine& engine, int number, const std::vector<DeltaEntry>& entries) {
-        engine.load_delta_async(number, entries, soon());
+        engine.load_delta(number, entries, soon());
         engine.wait_loaded(number, soon());
     }
     std::string refused(Engine& engine, std::int64_t version, const DeltaEntry& entry) {
@@ -77,8 +77,8 @@ TEST_F(DeltaTest, ChangesAreAppliedVerifiedAndCommitted) {
     for (std::size_t i = 0; i < 50; ++i) staged<bfloat16>(512 + 2 * i) = bfloat16(static_cast<float>(i));
     const auto all = checksums();
     engine->begin(2, soon());
-    engine->load_delta_async(0, std::vector{put(0, 1, one_change(2 * 8 + 3, 7.5f))}, soon());
-    engine->load_delta_async(
+    engine->load_delta(0, std::vector{put(0, 1, one_change(2 * 8 + 3, 7.5f))}, soon());
+    engine->load_delta(
         41, std::vector{put(1, 0, {}), put(2, 3, bytes_of(values_at<bfloat16>(arena_.data() + 512, 50)))},
         soon());
     EXPECT_GE(engine->wait_loaded(41, soon()), 0.0);

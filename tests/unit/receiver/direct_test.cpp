@@ -88,7 +88,7 @@ TEST(LargePlan, AHundredThousandTransfersAreAttachedAndLoaded) {
     engine->begin(1, soon());
     const std::size_t each = kTransfers / kBuckets;
     for (std::size_t b = 0; b < kBuckets; ++b)
-        engine->load_async(static_cast<int>(b), std::span(all).subspan(b * each, each), soon());
+        engine->load(static_cast<int>(b), std::span(all).subspan(b * each, each), soon());
     for (std::size_t b = 0; b < kBuckets; ++b) engine->wait_loaded(static_cast<int>(b), soon());
     engine->commit(1, manifest_checksum(1, engine->capabilities().tensors, plan, all), soon());
     for (std::size_t i = 0; i < kTransfers; ++i) {

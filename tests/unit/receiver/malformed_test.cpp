@@ -103,12 +103,12 @@ TEST_F(MalformedTest, WhatIsNoMessageGetsAnErrorAndEndsTheConnection) {
               std::string(72, 'x')),
         frame(R"({"id": 1, "op": "attach", "regions": [], "transfers": 0, "buckets": 9223372036854775807})",
               std::string(8, 'x')),
-        frame(R"({"id": 1, "op": "bucket", "index": 0, "checksums": 2})", std::string(31, 'x')),
-        frame(R"({"id": 1, "op": "bucket", "index": -1, "checksums": 0})"),
-        frame(R"({"id": 1, "op": "bucket", "index": 0, "checksums": 1152921504606846977})",
+        frame(R"({"id": 1, "op": "load", "index": 0, "checksums": 2})", std::string(31, 'x')),
+        frame(R"({"id": 1, "op": "load", "index": -1, "checksums": 0})"),
+        frame(R"({"id": 1, "op": "load", "index": 0, "checksums": 1152921504606846977})",
               std::string(16, 'x')),
-        frame(R"({"id": 1, "op": "delta", "index": 0, "entries": 1})", std::string(39, 'x')),
-        frame(R"({"id": 1, "op": "delta", "index": 0})"),
+        frame(R"({"id": 1, "op": "load_delta", "index": 0, "entries": 1})", std::string(39, 'x')),
+        frame(R"({"id": 1, "op": "load_delta", "index": 0})"),
         frame(R"({"id": 1, "op": "verify", "checksums": 1})"),
         frame(R"({"id": 1, "op": "adopt", "checksums": 0})"),
         frame(R"({"id": 1, "op": "adopt", "shift": -8, "checksums": 0})"),
@@ -150,8 +150,8 @@ TEST_F(MalformedTest, RandomBytesAndTornFramesDoNotHurtIt) {
     const std::vector<std::string> good{
         frame(R"({"id": 1, "op": "hello", "protocol": 3})"),
         frame(R"({"id": 2, "op": "begin", "version": 4})"),
-        frame(R"({"id": 3, "op": "bucket", "index": 0, "checksums": 1})", std::string(16, '\1')),
-        frame(R"({"id": 3, "op": "delta", "index": 0, "entries": 1})", std::string(40, '\1')),
+        frame(R"({"id": 3, "op": "load", "index": 0, "checksums": 1})", std::string(16, '\1')),
+        frame(R"({"id": 3, "op": "load_delta", "index": 0, "entries": 1})", std::string(40, '\1')),
         frame(R"({"id": 3, "op": "verify", "checksums": 1})", std::string(16, '\1')),
         frame(R"({"id": 3, "op": "adopt", "shift": 0, "checksums": 1})", std::string(16, '\1')),
         frame(R"({"id": 3, "op": "attach", "regions": [], "transfers": 1, "buckets": 1})",
@@ -208,7 +208,7 @@ TEST_F(MalformedTest, RandomPlansAreRefusedOrHarmless) {
         ++attached;
         engine->begin(round + 1, soon());
         const std::vector<ops::Checksum> wrong(plan.first[1]);
-        engine->load_async(0, wrong, soon());
+        engine->load(0, wrong, soon());
         EXPECT_THROW(engine->wait_loaded(0, soon()), ProtocolError);
     }
     EXPECT_GT(attached, 500);

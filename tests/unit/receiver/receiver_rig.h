@@ -100,7 +100,7 @@ class ReceiverRig : public testing::Test {
     void load(Engine& engine, int bucket, const std::vector<ops::Checksum>& all) {
         const std::size_t first = plan_.first[static_cast<std::size_t>(bucket)];
         const std::size_t last = plan_.first[static_cast<std::size_t>(bucket) + 1];
-        engine.load_async(bucket, std::span(all).subspan(first, last - first), soon());
+        engine.load(bucket, std::span(all).subspan(first, last - first), soon());
     }
     // A whole version of the bytes that lie in the arena.
     void push_staged(Engine& engine, std::int64_t version) {

@@ -164,7 +164,7 @@ TEST_F(ReceiverTest, StatesAreHeld) {
     EXPECT_THAT(message_of<ProtocolError>([&] { engine->adopt(0, all, soon()); }), without("adopt"));
     load(*engine, 0, all);
     EXPECT_THAT(message_of<ProtocolError>([&] { engine->wait_loaded(0, soon()); }), without("a bucket"));
-    engine->load_delta_async(0, {}, soon());
+    engine->load_delta(0, {}, soon());
     EXPECT_THAT(message_of<ProtocolError>([&] { engine->wait_loaded(0, soon()); }), without("a delta"));
     engine->begin(1, soon());
     EXPECT_THAT(message_of<ProtocolError>([&] { engine->begin(2, soon()); }),

@@ -40,7 +40,7 @@ void serve_silently(const Listener& listener) {
         for (;;) {
             const Message message = channel.receive("request", Deadline::after_ms(10'000));
             const std::string op = message.header.at("op");
-            if (op == "bucket" || op == "abort") continue;
+            if (op == "load" || op == "abort") continue;
             nlohmann::json reply = nlohmann::json::object();
             if (op == "hello")
                 reply = messages::capabilities_to_json({"silent", {{"a", {64}, DType::uint8}}, 0, 4, false});
@@ -64,10 +64,10 @@ TEST(Recovery, AnAbortWithoutAnAnswerLeavesNoBucketInFlight) {
         engine->attach({{arena.span(), arena.fd()}}, plan, soon());
         engine->begin(1, soon());
         const ops::Checksum checksum;
-        engine->load_async(0, {&checksum, 1}, soon());
+        engine->load(0, {&checksum, 1}, soon());
         EXPECT_THROW(engine->abort("enough", Deadline::after_ms(50)), DeadlineExceeded);
         engine->begin(2, soon());
-        EXPECT_NO_THROW(engine->load_async(0, {&checksum, 1}, soon()));
+        EXPECT_NO_THROW(engine->load(0, {&checksum, 1}, soon()));
     }
     engine_thread.join();
 }

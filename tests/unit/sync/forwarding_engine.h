@@ -27,12 +27,11 @@ class ForwardingEngine : public engine::Engine {
     }
     engine::Held held(Deadline deadline) override { return engine_->held(deadline); }
     void begin(std::int64_t version, Deadline deadline) override { engine_->begin(version, deadline); }
-    void load_async(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override {
-        engine_->load_async(bucket, checksums, deadline);
+    void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override {
+        engine_->load(bucket, checksums, deadline);
     }
-    void load_delta_async(int bucket, std::span<const engine::DeltaEntry> entries,
-                          Deadline deadline) override {
-        engine_->load_delta_async(bucket, entries, deadline);
+    void load_delta(int bucket, std::span<const engine::DeltaEntry> entries, Deadline deadline) override {
+        engine_->load_delta(bucket, entries, deadline);
     }
     double wait_loaded(int bucket, Deadline deadline) override {
         return engine_->wait_loaded(bucket, deadline);
