@@ -64,8 +64,6 @@ class Alias final : public Way {
         engine::Region region = arena_.region();
         region.written = filler_.share_event(wiring_.world);
         each_engine(wiring_.engines, health, "attach", -1, [&](engine::Engine& engine, std::size_t e) {
-            require(engine.capabilities().alias, "{} cannot read weights in place: use mode direct",
-                    engine.peer());
             const auto place = [this](std::size_t, const Piece& piece) {
                 const engine::TensorInfo& target = target_of(wiring_.plan, piece.move);
                 return Place{0, target.dtype, offset_of(piece), row_distance(piece)};

@@ -19,6 +19,7 @@
 #include "sync/codec/scales.h"
 #include "sync/cost/host.h"
 #include "sync/plan/engine_layout.h"
+#include "sync/session/modes.h"
 #include "sync/session/session.h"
 
 namespace tandem::sync {
@@ -56,6 +57,19 @@ nlohmann::json phase_medians(const std::vector<SyncReport>& reports) {
             {"load", median(&PhaseTimes::load)},       {"resume", median(&PhaseTimes::resume)}};
 }
 
+const char* option_of(Refusal::About choice) {
+    switch (choice) {
+        case Refusal::About::transport:
+            return "--transport";
+        case Refusal::About::device:
+            return "--device";
+        case Refusal::About::dtype:
+            return "--engine-dtype";
+        default:
+            return "--mode";
+    }
+}
+
 }  // namespace
 
 Device BenchOptions::where() const {
@@ -86,17 +100,18 @@ void BenchOptions::validate() const {
         }
     };
     accepted("--device", [&] { require_device(device_from_name(device)); });
+    accepted("--mode", [&] { mode_from_name(mode); });
+    accepted("--engine-dtype", [&] { dtype_from_name(engine_dtype); });
+    const Mode kind = mode_from_name(mode);
     const bool on_gpu = where().type == DeviceType::cuda;
+    const bool quantized = is_quantized(dtype_from_name(engine_dtype));
     const bool nccl = transport == "nccl";
     const bool known = transport == "auto" || transport == "shm" || transport == "cuda_ipc" || nccl;
     check(known, "--transport",
           fmt::format("no transport '{}'; there are auto, shm, cuda_ipc, nccl", transport));
-    check(transport == "auto" || on_gpu == (transport != "shm"), "--transport",
-          fmt::format("{} does not reach memory of {}: shm is for the CPU, cuda_ipc and nccl for GPUs",
-                      transport, device));
-    check(!nccl || mode == "gather", "--mode",
-          "over nccl trainer rank 0 sends from its own memory, which only gather fills: use gather, or "
-          "another transport");
+    if (const auto refused =
+            refusal(kind, {.weights = where(), .transport = transport, .quantised = quantized}))
+        throw ConfigError("command line", option_of(refused->about), refused->sentence());
     const auto devices = available_devices();
     const auto gpus = std::count_if(devices.begin(), devices.end(),
                                     [](Device one) { return one.type == DeviceType::cuda; });
@@ -105,29 +120,22 @@ void BenchOptions::validate() const {
         fmt::format("NCCL refuses two ranks on one GPU: {} and each of the {} engine ranks need one of their "
                     "own, and {} is there; use cuda_ipc, which shares a GPU",
                     device, engine_tp, gpus));
-    check(!on_gpu || mode != "delta", "--mode",
-          "delta compares on the CPU: on a GPU use gather, direct or alias");
-    check(!on_gpu || !is_quantized(dtype_from_name(engine_dtype)), "--engine-dtype",
-          "weights are quantised on the CPU: on a GPU use bfloat16 or float32");
     check(!mesh.empty() && mesh.size() <= 2 &&
               std::all_of(mesh.begin(), mesh.end(), [](int n) { return n >= 1; }) && world_size() <= 64,
           "--mesh", "one or two positive sizes, at most 64 ranks: dp,cp");
-    accepted("--mode", [&] { mode_from_name(mode); });
     check(engine_tp >= 1 && engine_tp <= 64, "--engine-tp", "must be from 1 to 64");
     check(changed >= 0 && changed <= 1, "--changed", "must be from 0 to 1");
     check(bucket_mib >= 0 && bucket_mib <= 65536, "--bucket-mib", "must be from 0 to 65536");
     check(depth == 0 || (depth >= 2 && depth <= 64), "--depth", "must be 0 or from 2 to 64");
     check(iterations >= 1 && iterations <= 100'000, "--iterations", "must be from 1 to 100000");
     check(link_gbps >= 0 && link_gbps <= 10'000, "--link-gbps", "must be from 0 to 10000");
-    check(!sweep || mode == "gather" || mode == "delta", "--sweep", "modes gather and delta have buckets");
+    check(!sweep || traits(kind).staged, "--sweep",
+          fmt::format("modes {} have buckets", mode_names(" and ", &ModeTraits::staged)));
     accepted("--source-dtype", [&] { dtype_from_name(source_dtype); });
-    accepted("--engine-dtype", [&] { dtype_from_name(engine_dtype); });
     const auto floating = [](DType dtype) { return dtype == DType::float32 || dtype == DType::bfloat16; };
     check(floating(dtype_from_name(source_dtype)), "--source-dtype", "must be float32 or bfloat16");
-    const bool quantized = is_quantized(dtype_from_name(engine_dtype));
     check(floating(dtype_from_name(engine_dtype)) || quantized, "--engine-dtype",
           "must be float32, bfloat16, fp8 or int8");
-    check(!quantized || mode != "delta", "--mode", "delta cannot bring quantised tensors over: use gather");
     accepted("--shapes", [&] { model_tensors(shapes); });
     std::size_t held = 0;  // by all engine ranks
     accepted("--engine-tp", [&] {
@@ -136,7 +144,8 @@ void BenchOptions::validate() const {
                 held += engine::tensor_bytes(tensor);
         }
     });
-    const double needed = static_cast<double>(held_bytes() + held * (mode == "alias" ? 3 : 1)) / kGibibyte;
+    const auto copies = static_cast<std::size_t>(traits(kind).arena_copies);
+    const double needed = static_cast<double>(held_bytes() + held * (1 + copies)) / kGibibyte;
     // On a GPU the host holds the trainer's weights a second time: they are made there.
     const double free =
         on_gpu ? static_cast<double>(device_info(where()).total_bytes) / kGibibyte : available_gibibytes();
@@ -152,8 +161,8 @@ std::size_t BenchOptions::held_bytes() const {
     std::size_t elements = 0;
     for (const ModelTensor& tensor : model_tensors(shapes))
         elements += static_cast<std::size_t>(numel(tensor.shape));
-    // Delta keeps what was pushed last, too.
-    const std::size_t base = mode == "delta" ? dtype_size(dtype_from_name(engine_dtype)) : 0;
+    const std::size_t base =
+        traits(mode_from_name(mode)).keeps_base ? dtype_size(dtype_from_name(engine_dtype)) : 0;
     return elements * (copies * dtype_size(dtype_from_name(source_dtype)) + base);
 }
 

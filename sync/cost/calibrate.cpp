@@ -51,7 +51,7 @@ class Calibration {
           options_(options),
           cache_(last_level_cache_bytes()),
           points_(make_points(cache_)),
-          staging_(Staging::share(world, {}, kSlots, points_.back().bytes, kTag, Staging::Hosts::several)),
+          staging_(Staging::share(world, {}, kSlots, points_.back().bytes, kTag)),
           exchange_(world, points_.back().bytes / Staging::piece_bytes(points_.back().bytes) + 16) {
         for (std::size_t e = 0; e < engines_.size(); ++e)
             workers_.push_back(Stream::make_worker("calibrate engine " + std::to_string(e)));

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "sync/cost/costs.h"
 
 namespace tandem::sync {
+
+enum class CostModel : std::uint8_t { none, gather, direct };  // of a mode
 
 struct Prediction {
     double prepare_ms = 0;

@@ -88,14 +88,14 @@ nlohmann::json to_json(const Tuning& tuning) {
     return json;
 }
 
-Tuning tune(comm::Communicator& world, const ReshardPlan& plan, const Engines& engines,
+Tuning tune(comm::Communicator& world, const ReshardPlan& plan, const Engines& engines, CostModel model,
             const SessionOptions& wish, SessionOptions& options) {
     Tuning tuning;
-    const bool staged = options.mode == Mode::gather;
+    const bool staged = model == CostModel::gather;
     const bool by_user = wish.bucket_bytes > 0 && (wish.depth > 0 || !staged);
     if (by_user) tuning.chosen_by = "user";
     tuning.bucket_bytes = options.bucket_bytes;
-    if (plan.bytes() < kLeastTunedBytes || (!staged && options.mode != Mode::direct)) return tuning;
+    if (plan.bytes() < kLeastTunedBytes || model == CostModel::none) return tuning;
     find_costs(world, plan, engines, wish, tuning);
     if (staged) {
         const Buckets buckets = choose_buckets(*tuning.costs, plan.bytes(), {wish.bucket_bytes, wish.depth});

@@ -28,8 +28,8 @@ nlohmann::json to_json(const Tuning& tuning);  // {chosen_by, predicted_ms, …,
 
 // Collective; the same on every rank. `options` have defaults where `wish` has zeros; what the cost model
 // finds better replaces those. Costs come from costs_file() (store.h), else are measured and kept there. Only
-// gather is tuned; gather and direct are predicted; quantised weights are neither.
-Tuning tune(comm::Communicator& world, const ReshardPlan& plan, const Engines& engines,
+// gather's model chooses buckets, gather's and direct's predict; for quantised weights there is none.
+Tuning tune(comm::Communicator& world, const ReshardPlan& plan, const Engines& engines, CostModel model,
             const SessionOptions& wish, SessionOptions& options);
 
 }  // namespace tandem::sync

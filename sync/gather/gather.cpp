@@ -37,7 +37,7 @@ class Gather final : public Way {
               wiring.plan, {wiring.options.bucket_bytes, Staging::piece_bytes(wiring.options.bucket_bytes)})),
           staging_(Staging::share(wiring.world, wiring.device, wiring.options.depth,
                                   Staging::slot_bytes(buckets_.bucket_bytes, wiring.options.bucket_bytes),
-                                  "staging", Staging::Hosts::several)),
+                                  "staging")),
           filler_(wiring, buckets_),
           exchange_(wiring.world, buckets_.max_pieces),
           ledger_(wiring.plan, buckets_),

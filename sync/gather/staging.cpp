@@ -79,23 +79,13 @@ void Staging::map(Device device, const std::string& address, std::size_t bytes) 
 }
 
 Staging Staging::share(comm::Communicator& world, Device device, int slots, std::size_t slot_bytes,
-                       std::string_view tag, Hosts hosts) {
+                       std::string_view tag) {
     const std::size_t bytes = static_cast<std::size_t>(slots) * slot_bytes;
     Staging staging;
     std::string address;
     Health health;
     std::vector<int> away = ranks_away_from_rank_0(world);
     const bool distant = std::find(away.begin(), away.end(), world.rank()) != away.end();
-    if (hosts == Hosts::one && !away.empty()) {
-        health.fail(
-            "staging", fmt::format("rank {}", away.front()), -1,
-            "it is on another host than rank 0, and this mode needs all ranks on one: use mode gather");
-    }
-    if (device.type == DeviceType::cuda && !away.empty()) {
-        health.fail("staging", fmt::format("rank {}", away.front()), -1,
-                    "it is on another host than rank 0, and weights on a GPU need all ranks on one");
-    }
-    agree(world, health, "sync set-up");
     try {
         if (world.rank() == 0 || distant) {
             require(slots > 0 && slot_bytes > 0, "staging of {} slots of {} bytes", slots, slot_bytes);

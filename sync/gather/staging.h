@@ -17,10 +17,9 @@ namespace tandem::sync {
 
 class Staging {
   public:
-    enum class Hosts { one, several };  // whether ranks may be on other hosts
     // Collective. Throws SyncError on every rank alike.
     static Staging share(comm::Communicator& world, Device device, int slots, std::size_t slot_bytes,
-                         std::string_view tag = "staging", Hosts hosts = Hosts::one);
+                         std::string_view tag = "staging");
     // How large a slot is for buckets of at most `used` bytes: whole pages, but never above the bucket size
     // that was asked for.
     static std::size_t slot_bytes(std::size_t used, std::size_t asked);

@@ -7,15 +7,12 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "common/device/device.h"
 
 namespace tandem::sync {
 
-enum class Mode : std::uint8_t { gather, direct, alias, delta };
-std::string_view mode_name(Mode mode);
-Mode mode_from_name(std::string_view name);  // throws InvalidArgument listing the names
+enum class Mode : std::uint8_t { gather, direct, alias, delta };  // session/modes.h has their traits
 
 // How long each phase may take. Ranks wait for each other no longer than the world communicator's own
 // timeout, which must be longer than each of these but the transfer, and what it takes to give up: abort and

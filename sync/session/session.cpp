@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/trace.h"
 #include "sync/push/way.h"
+#include "sync/session/modes.h"
 #include "sync/session/setup.h"
 #include "sync/session/verify.h"
 
@@ -33,16 +34,7 @@ Device shard_device(const WeightSource& source) {
 }
 
 std::unique_ptr<Way> make_way(const Wiring& wiring) try {
-    switch (wiring.options.mode) {
-        case Mode::direct:
-            return make_direct(wiring);
-        case Mode::alias:
-            return make_alias(wiring);
-        case Mode::delta:
-            return make_delta(wiring);
-        default:
-            return make_gather(wiring);
-    }
+    return traits(wiring.options.mode).make(wiring);
 } catch (const InvalidArgument& error) {
     // What cannot be planned cannot be planned on any rank: all plan the same.
     throw SyncError(fmt::format("sync set-up failed in phase plan: {}", error.what()), 0, "plan", -1);
@@ -60,9 +52,10 @@ class Session::Impl {
           device_(shard_device(source)),
           options_(choose(options, device_)),
           setup_(make_setup(*world_, source_, engines_, options_)),
-          tuning_(setup_.quantized.empty() && device_.type == DeviceType::cpu
-                      ? tune(*world_, setup_.plan, engines_, options, options_)
-                      : Tuning{}),
+          tuning_(
+              setup_.quantized.empty() && device_.type == DeviceType::cpu
+                  ? tune(*world_, setup_.plan, engines_, traits(options.mode).cost_model, options, options_)
+                  : Tuning{}),
           quantizer_(*world_, source_, setup_.quantized, setup_.local),
           way_(make_way(
               {*world_, source_, setup_.plan, setup_.local, engines_, options_, quantizer_, device_})),
@@ -218,7 +211,7 @@ class Session::Impl {
 
     // What the engine reads in place it takes home first, for which it must be paused.
     void let_go(engine::Engine& engine) {
-        const bool reads_here = options_.mode == Mode::alias;
+        const bool reads_here = traits(options_.mode).in_place;
         try {
             if (reads_here) engine.pause(Deadline::after(options_.deadlines.pause));
             engine.release(Deadline::after(options_.deadlines.commit));

@@ -5,10 +5,12 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "common/comm/host_identity.h"
 #include "common/error.h"
 #include "sync/gather/cache.h"
 #include "sync/plan/plan_cache.h"
 #include "sync/session/announce.h"
+#include "sync/session/modes.h"
 
 namespace tandem::sync {
 namespace {
@@ -48,45 +50,65 @@ void check_names(const SourceLayout& source, const EngineLayout& engines) {
                 tensor.name);
 }
 
-bool on_gpu(const WeightSource& source) {
-    return device_of(source).type == DeviceType::cuda;
-}
+// What a rank tells the others of where its weights are.
+struct Whereabouts {
+    std::string kind;  // "a GPU", "the CPU"; empty: this rank holds nothing
+    std::string host;
+};
 
-// Trainer and engines hold their weights on the same kind of device.
-void check_devices(comm::Communicator& world, const WeightSource& source, const Engines& engines, Mode mode) {
-    Health health;
-    std::string mine;
+std::vector<Whereabouts> share_whereabouts(comm::Communicator& world, const WeightSource& source,
+                                           Health& health) {
+    std::string kind;
     try {
-        mine = on_gpu(source) ? "a GPU" : "the CPU";
-        if (source.tensors().empty()) mine.clear();  // this rank has no say
+        if (!source.tensors().empty())
+            kind = device_of(source).type == DeviceType::cuda ? "a GPU" : "the CPU";
     } catch (const std::exception& error) {
         health.fail("plan", "", -1, error.what());
     }
-    const std::vector<std::string> all = gather_texts(world, mine);
+    std::vector<Whereabouts> all;
+    for (const std::string& text : gather_texts(world, kind + '\n' + comm::host_identity())) {
+        const std::size_t end = text.find('\n');
+        all.push_back({text.substr(0, end), text.substr(end + 1)});
+    }
+    return all;
+}
+
+// Empty: it works.
+std::string refusal_text(Mode mode, const Setting& setting) {
+    const auto refused = refusal(mode, setting);
+    if (!refused) return "";
+    return (refused->about == Refusal::About::mode ? "mode " : "") + refused->sentence();
+}
+
+// Collective. Whether the mode works between these ranks and these engines, as far as that is known before
+// their tensors are; returns what is known. Throws SyncError.
+Setting check_setting(comm::Communicator& world, const WeightSource& source, const Engines& engines,
+                      Mode mode) {
+    Health health;
+    const std::vector<Whereabouts> all = share_whereabouts(world, source, health);
     std::size_t first = 0;
-    while (first + 1 < all.size() && all[first].empty()) ++first;
-    for (std::size_t rank = first; rank < all.size(); ++rank) {
-        if (all[rank] == all[first] || all[rank].empty()) continue;
+    while (first + 1 < all.size() && all[first].kind.empty()) ++first;
+    Setting setting;
+    if (all[first].kind == "a GPU") setting.weights = {DeviceType::cuda, 0};
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+        setting.several_hosts = setting.several_hosts || all[rank].host != all[0].host;
+        if (rank < first || all[rank].kind == all[first].kind || all[rank].kind.empty()) continue;
         health.fail("plan", "", -1,
-                    fmt::format("the weights of rank {} are on {}, those of rank {} on {}", first, all[first],
-                                rank, all[rank]));
+                    fmt::format("the weights of rank {} are on {}, those of rank {} on {}", first,
+                                all[first].kind, rank, all[rank].kind));
     }
-    const bool gpu = all[first] == "a GPU";
+    const auto note_refusal = [&](const std::string& peer) {
+        const std::string why = refusal_text(mode, setting);
+        if (!why.empty()) health.fail("plan", peer, -1, why);
+    };
+    note_refusal("");
     for (const auto& engine : engines) {
-        const Device there = engine->capabilities().device;
-        const bool reaches =
-            gpu ? there.type == DeviceType::cuda : there.type == DeviceType::cpu || mode != Mode::alias;
-        if (reaches) continue;
-        health.fail("plan", engine->peer(), -1,
-                    fmt::format("the trainer's weights are on {}, the engine's on {}: run both with the same "
-                                "device",
-                                gpu ? "a GPU" : "the CPU", to_string(there)));
+        setting.engine = engine->capabilities().device;
+        setting.engine_reads_in_place = engine->capabilities().alias;
+        note_refusal(engine->peer());
     }
-    if (mode == Mode::delta && gpu)
-        health.fail(
-            "plan", "", -1,
-            "mode delta compares on the CPU, and the weights are on a GPU: use gather, direct or alias");
     agree(world, health, "sync set-up");
+    return setting;
 }
 
 }  // namespace
@@ -105,14 +127,9 @@ Device device_of(const WeightSource& source) {
 }
 
 SessionOptions choose(SessionOptions options, Device device) {
-    // Direct has no staging: its buckets only divide the work. Delta's should hold all changes of a push, so
-    // that they are found before the pause.
-    constexpr std::size_t kMebibyte = std::size_t{1} << 20;
-    // On a GPU a bucket must be large beside what a message and a launch cost.
-    if (options.bucket_bytes == 0 && device.type == DeviceType::cuda)
-        options.bucket_bytes = (options.mode == Mode::direct ? 4096 : 512) * kMebibyte;
-    if (options.bucket_bytes == 0 && options.mode == Mode::direct) options.bucket_bytes = 256 * kMebibyte;
-    if (options.bucket_bytes == 0 && options.mode == Mode::delta) options.bucket_bytes = 64 * kMebibyte;
+    const ModeTraits& mode = traits(options.mode);
+    if (options.bucket_bytes == 0)
+        options.bucket_bytes = device.type == DeviceType::cuda ? mode.gpu_bucket_bytes : mode.bucket_bytes;
     if (options.bucket_bytes == 0) options.bucket_bytes = default_bucket_bytes();
     if (options.depth == 0) options.depth = kDefaultDepth;
     return options;
@@ -126,7 +143,7 @@ Setup make_setup(comm::Communicator& world, const WeightSource& source, const En
     if (world.rank() == 0 && no_engine) health.fail("connect", "", -1, "rank 0 was given no engine");
     agree(world, health, "sync set-up");
 
-    check_devices(world, source, engines, options.mode);
+    Setting setting = check_setting(world, source, engines, options.mode);
     EngineLayout wanted;
     for (const auto& engine : engines) wanted.push_back(engine->capabilities().tensors);
     std::string layouts = broadcast_text(world, to_text(wanted));
@@ -141,14 +158,12 @@ Setup make_setup(comm::Communicator& world, const WeightSource& source, const En
                 "a depth of {}: one bucket is filled while another is loaded, so at least 2", options.depth);
         SourceLayout layout = join_sources(announced);
         quantized = add_quantized(layout, wanted);
-        require(
-            quantized.empty() || !on_gpu(source),
-            "the engine wants '{}' quantised, which is done on the CPU: keep the trainer's weights there, or "
-            "the engine's in bfloat16",
-            quantized.empty() ? "" : layout.tensors[static_cast<std::size_t>(quantized[0].values)].name);
-        require(quantized.empty() || options.mode != Mode::delta,
-                "mode {} cannot bring quantised tensors over, like '{}': use gather", mode_name(options.mode),
-                quantized.empty() ? "" : layout.tensors[static_cast<std::size_t>(quantized[0].values)].name);
+        if (!quantized.empty()) {
+            setting.quantised = true;
+            setting.quantised_tensor = layout.tensors[static_cast<std::size_t>(quantized[0].values)].name;
+            const std::string why = refusal_text(options.mode, setting);
+            require(why.empty(), "{}", why);
+        }
         check_names(layout, wanted);
         std::unordered_map<std::string, int> mine;
         for (const NamedTensor& tensor : source.tensors())

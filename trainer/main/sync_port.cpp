@@ -15,6 +15,7 @@
 #include "common/log.h"
 #include "engine_adapter/connect.h"
 #include "sync/bench/speed_of_light.h"
+#include "sync/session/modes.h"
 #include "sync/session/session.h"
 #include "sync/session/setup.h"
 #include "trainer/main/sync_checks.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/comm/launch.h"
-#include "sync/push/options.h"
+#include "sync/session/modes.h"
 #include "tests/multiproc/sync/board.h"
 #include "tests/multiproc/sync/engine_process.h"
 

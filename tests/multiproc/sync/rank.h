@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/comm/communicator.h"
+#include "sync/session/modes.h"
 #include "sync/session/session.h"
 #include "tests/multiproc/sync/process_source.h"
 

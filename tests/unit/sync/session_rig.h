@@ -13,6 +13,7 @@
 #include "common/comm/launch.h"
 #include "engine_adapter/connect.h"
 #include "engine_adapter/receiver/receiver.h"
+#include "sync/session/modes.h"
 #include "sync/session/session.h"
 #include "tests/unit/receiver/test_target.h"
 #include "tests/unit/sync/test_source.h"
