@@ -69,9 +69,9 @@ int train(const Arguments& arguments) {
     if (arguments.resume) schema.read_override("run.resume='newest'");
     const bool launched = comm::launched_as_rank();
     check(config, schema, launched ? comm::rank_environment().world_size : 0);
-    check_sync(config, schema);
+    check_sync_memory(config, schema);
     check_device(config, schema);
-    check_sync_devices(config, schema);
+    check_sync(config, schema);
     if (launched) return train_as_launched_rank(config, schema, arguments);
     resolve_resume(config, schema);
 
@@ -96,7 +96,7 @@ int inspect_memory(const Arguments& arguments) {
     config::Schema schema = schema_of(config);
     read(schema, arguments);
     check(config, schema, 0);
-    check_sync(config, schema);
+    check_sync_memory(config, schema);
     const auto task = make_task(config, schema);
     const auto report =
         memory::report_of(config, schema, *task, memory_of_sync(config, model_config(config, schema, *task)));

@@ -2,76 +2,109 @@
 
 #include <fmt/core.h>
 
-#include <string>
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <vector>
 
+#include "common/comm/host_identity.h"
 #include "trainer/run/device_choice.h"
 
 namespace tandem::trainer {
 namespace {
 
-void check_nccl(const RunConfig& c, const config::Schema& s) {
-    if (c.sync.mode != "gather") {
-        s.refuse(
-            "sync.mode",
-            fmt::format("over nccl trainer rank 0 sends from its own memory, which only gather fills: use "
-                        "gather instead of {}, or sync.transport = auto",
-                        c.sync.mode));
-    }
-    if (engine_has_own_gpu(c) && gpu_count() < 2) {
-        s.refuse("sync.transport",
-                 "NCCL refuses two ranks on one GPU: trainer rank 0 and the engine need a GPU each, and 1 is "
-                 "there; use cuda_ipc, which shares a GPU");
-    }
+constexpr Device kGpu{DeviceType::cuda, 0};
+
+sync::Setting setting_of(const RunConfig& c) {
+    sync::Setting setting;
+    if (c.run.device == "cuda") setting.weights = kGpu;
+    setting.transport = c.sync.transport;
+    return setting;
 }
 
-void check_transport(const RunConfig& c, const config::Schema& s) {
-    const std::string& transport = c.sync.transport;
-    if (c.sync.nccl_form != "auto" && transport != "nccl")
-        s.refuse("sync.nccl_form", "has no meaning unless sync.transport is nccl");
-    if (c.run.device == "cpu" && (transport == "cuda_ipc" || transport == "nccl")) {
+// On a GPU: the sync that is asked for goes from there, or may go through the host's memory instead.
+void check_gpu(const RunConfig& c, const config::Schema& s) {
+    sync::Setting setting = setting_of(c);
+    const auto refused = refusal(sync_mode(c), setting);
+    if (!refused) return;
+    if (setting.transport == "nccl") s.refuse("sync.mode", refused->sentence());
+    if (setting.transport == "cuda_ipc")
+        s.refuse("sync.transport", refused->why + ": use shm, through the host's memory");
+    setting.engine = setting.weights;
+    setting.weights = {};
+    if (const auto from_host = refusal(sync_mode(c), setting)) {
         s.refuse("sync.transport",
-                 fmt::format("{} moves memory of GPUs, and run.device is cpu: use shm, or device = cuda",
-                             transport));
-    }
-    if (transport == "nccl") return check_nccl(c, s);
-    if (transport == "cuda_ipc" && c.sync.mode == "delta") {
-        s.refuse("sync.transport",
-                 "mode delta compares on the CPU, so that what it sends lies in the host's memory: use shm");
-    }
-    if (transport == "shm" && c.run.device == "cuda" && c.sync.mode == "alias") {
-        s.refuse("sync.transport",
-                 "in mode alias the engine reads its weights where they lie, and it computes on a GPU: use "
-                 "cuda_ipc");
+                 fmt::format("through the host's memory {}, which mode {} cannot bring over: use "
+                             "cuda_ipc",
+                             from_host->why, c.sync.mode));
     }
 }
 
 }  // namespace
 
-bool syncs_from_gpu(const RunConfig& c) {
-    return c.run.device == "cuda" && c.sync.mode != "delta" && c.sync.transport != "shm";
+sync::Mode sync_mode(const RunConfig& config) {
+    return sync::mode_from_name(config.sync.mode);
+}
+
+bool syncs_from_gpu(const RunConfig& config) {
+    return config.run.device == "cuda" && !refusal(sync_mode(config), setting_of(config));
+}
+
+void check_sync_memory(const RunConfig& c, const config::Schema& s) {
+    sync::Setting setting;
+    setting.engine_drops_weights = c.memory.engine_sleep == "all";
+    if (const auto refused = refusal(sync_mode(c), setting)) {
+        s.refuse("memory.engine_sleep",
+                 fmt::format(
+                     "all needs a sync that brings every byte; in mode {}: use kv_cache, or as the mode {}",
+                     refused->why, refused->advice));
+    }
 }
 
 void check_sync(const RunConfig& c, const config::Schema& s) {
-    if (c.memory.engine_sleep == "all" && (c.sync.mode == "alias" || c.sync.mode == "delta")) {
-        s.refuse("memory.engine_sleep",
-                 fmt::format(
-                     "all needs a sync that brings every byte; in mode {} the engine reads or changes what "
-                     "it has: use kv_cache, or mode gather or direct",
-                     c.sync.mode));
+    if (c.run.device == "cuda") {
+        check_gpu(c, s);
+    } else if (const auto refused = refusal(sync_mode(c), setting_of(c))) {
+        s.refuse("sync.transport", refused->sentence() + "; run.device is cpu");
+    }
+    if (c.sync.nccl_form != "auto" && c.sync.transport != "nccl")
+        s.refuse("sync.nccl_form", "has no meaning unless sync.transport is nccl");
+    if (c.run.device == "cuda" && engine_has_own_gpu(c) && gpu_count() < 2) {
+        s.refuse("sync.transport",
+                 "NCCL refuses two ranks on one GPU: trainer rank 0 and the engine need a GPU each, and 1 is "
+                 "there; use cuda_ipc, which shares a GPU");
+    }
+    if (!syncs_from_gpu(c)) return;
+    sync::Setting setting = setting_of(c);
+    setting.shards_leave =
+        c.memory.trainer_sleep == "all" || c.memory.offload == "parameters" || c.memory.offload == "all";
+    if (const auto refused = refusal(sync_mode(c), setting)) {
+        s.refuse("sync.mode",
+                 fmt::format("{} (memory.offload = parameters or all, memory.trainer_sleep = all): {}",
+                             refused->why, refused->advice));
     }
 }
 
-void check_sync_devices(const RunConfig& c, const config::Schema& s) {
-    check_transport(c, s);
-    if (c.run.device == "cpu") return;
-    const bool shards_leave =
-        c.memory.trainer_sleep == "all" || c.memory.offload == "parameters" || c.memory.offload == "all";
-    if (c.sync.mode == "direct" && shards_leave && syncs_from_gpu(c)) {
-        s.refuse("sync.mode",
-                 "direct lets the engine open the shards' memory, and a GPU's memory that is given back "
-                 "(memory.offload = parameters or all, memory.trainer_sleep = all) cannot be opened: use "
-                 "gather or alias");
-    }
+std::string detour(comm::Communicator& world, Device weights, const engine::Engine* engine,
+                   const RunConfig& config) {
+    if (weights.type == DeviceType::cpu) return {};
+    struct Whereabouts {
+        std::uint64_t host = 0;
+        std::uint64_t engine_on_cpu = 0;
+    };
+    const Whereabouts mine{
+        std::hash<std::string>()(comm::host_identity()),
+        engine != nullptr && engine->capabilities().device.type == DeviceType::cpu ? 1U : 0U};
+    std::vector<Whereabouts> all(static_cast<std::size_t>(world.size()));
+    world.all_gather({reinterpret_cast<const std::byte*>(&mine), sizeof(mine)},
+                     {reinterpret_cast<std::byte*>(all.data()), sizeof(mine) * all.size()});
+    sync::Setting setting = setting_of(config);
+    setting.engine = all[0].engine_on_cpu != 0 ? Device{} : kGpu;
+    setting.several_hosts =
+        std::any_of(all.begin(), all.end(), [&](const Whereabouts& one) { return one.host != all[0].host; });
+    const auto refused = refusal(sync_mode(config), setting);
+    return refused ? refused->why : "";
 }
 
 }  // namespace tandem::trainer

@@ -4,16 +4,14 @@
 #include <limits>
 #include <thread>
 
-#include "trainer/main/sync_checks.h"
-
 namespace tandem::trainer {
 
 std::map<std::string, std::int64_t> sync_memory(const RunConfig& c, const model::ModelConfig& model,
-                                                std::size_t bucket_bytes, int depth) {
+                                                const SyncNeeds& needs) {
     const auto element = static_cast<std::int64_t>(dtype_size(dtype_from_name(c.engine.dtype)));
     const std::int64_t weights = model.parameter_count() * element;
-    const auto bucket = static_cast<std::int64_t>(bucket_bytes);
-    const bool on_gpu = syncs_from_gpu(c);
+    const auto bucket = static_cast<std::int64_t>(needs.bucket_bytes);
+    const bool on_gpu = needs.from_gpu;
 
     std::map<std::string, std::int64_t> result;
     // Rank 0 broadcasts from private memory, which goes through two windows of 2 MiB.
@@ -23,12 +21,9 @@ std::map<std::string, std::int64_t> sync_memory(const RunConfig& c, const model:
     // On a GPU that has room.
     const std::size_t most = speed_of_light_bytes(on_gpu, std::numeric_limits<std::uint64_t>::max());
     result["speed of light"] = 2 * std::min(copied, static_cast<std::int64_t>(most));
-    if (c.sync.mode == "gather") result["staging"] = depth * std::min(weights, bucket);
-    if (c.sync.mode == "alias") result["alias arena"] = 2 * weights;
-    if (c.sync.mode == "delta") {
-        result["staging"] = depth * std::min(weights, bucket);
-        result["delta base"] = weights / c.world_size();
-    }
+    if (needs.slots > 0) result["staging"] = needs.slots * std::min(weights, bucket);
+    if (needs.arena_copies > 0) result["alias arena"] = needs.arena_copies * weights;
+    if (needs.keeps_base) result["delta base"] = weights / c.world_size();
     if (c.run.device == "cuda" && !on_gpu)
         result["sync mirror"] = model.parameter_count() * 4 / c.shard_ranks();
     return result;

@@ -19,9 +19,17 @@ constexpr std::size_t speed_of_light_bytes(bool on_gpu, std::uint64_t free_bytes
     return on_gpu ? std::clamp(free_bytes / 8, kLeast, kMost) : kLeast;
 }
 
-// Bytes by tag on rank 0, which holds the staging: `depth` slots of a bucket, as the session will choose
-// them.
+// What the sync's mode takes, as the session will choose it.
+struct SyncNeeds {
+    bool from_gpu = false;  // the weights stay on the GPU on their way
+    int slots = 0;          // of staging, on rank 0
+    std::size_t bucket_bytes = 0;
+    int arena_copies = 0;     // of the engine's weights, on rank 0
+    bool keeps_base = false;  // each rank keeps what it pushed last
+};
+
+// Bytes by tag on rank 0.
 std::map<std::string, std::int64_t> sync_memory(const RunConfig& config, const model::ModelConfig& model,
-                                                std::size_t bucket_bytes, int depth);
+                                                const SyncNeeds& needs);
 
 }  // namespace tandem::trainer

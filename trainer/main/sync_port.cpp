@@ -5,11 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <functional>
 #include <utility>
-#include <vector>
 
-#include "common/comm/host_identity.h"
 #include "common/device/devices.h"
 #include "common/error.h"
 #include "common/log.h"
@@ -25,28 +22,6 @@
 namespace tandem::trainer {
 namespace {
 
-// Why a GPU's weights go to the engine through the host's memory; empty where they stay on the GPU. `engine` is
-// rank 0's, null on the other ranks. Collective.
-std::string detour(comm::Communicator& world, const Policy& policy, const engine::Engine* engine,
-                   const RunConfig& config) {
-    if (policy.device().type == DeviceType::cpu) return {};
-    if (config.sync.mode == "delta") return "mode delta compares on the CPU";
-    if (config.sync.transport == "shm") return "sync.transport is shm";
-    struct Rank {
-        std::uint64_t host, engine_on_cpu;
-    };
-    const auto host = static_cast<std::uint64_t>(std::hash<std::string>()(comm::host_identity()));
-    const bool on_cpu = engine != nullptr && engine->capabilities().device.type == DeviceType::cpu;
-    const Rank mine{host, on_cpu ? 1U : 0U};
-    std::vector<Rank> ranks(static_cast<std::size_t>(world.size()));
-    world.all_gather({reinterpret_cast<const std::byte*>(&mine), sizeof(mine)},
-                     {reinterpret_cast<std::byte*>(ranks.data()), sizeof(mine) * ranks.size()});
-    if (ranks[0].engine_on_cpu != 0) return "the engine's weights are on the CPU";
-    const bool one_host =
-        std::all_of(ranks.begin(), ranks.end(), [&](const Rank& rank) { return rank.host == ranks[0].host; });
-    return one_host ? "" : "the ranks are on several hosts";
-}
-
 // The fastest of five copies of as many bytes as a sync moves. Collective.
 double speed_of_light_ms(comm::Communicator& world, std::size_t bytes, Device device) {
     const bool on_gpu = device.type == DeviceType::cuda;
@@ -59,7 +34,7 @@ double speed_of_light_ms(comm::Communicator& world, std::size_t bytes, Device de
 
 sync::SessionOptions session_options(const RunConfig& config) {
     sync::SessionOptions options;
-    options.mode = sync::mode_from_name(config.sync.mode);
+    options.mode = sync_mode(config);
     options.bucket_bytes = static_cast<std::size_t>(config.sync.bucket_mib) << 20;
     options.depth = static_cast<int>(config.sync.depth);
     return options;
@@ -82,7 +57,13 @@ std::map<std::string, std::int64_t> memory_of_sync(const RunConfig& config, cons
     const bool on_gpu = syncs_from_gpu(config);
     const sync::SessionOptions options =
         sync::choose(session_options(config), on_gpu ? Device{DeviceType::cuda, 0} : Device{});
-    return sync_memory(config, model, options.bucket_bytes, options.depth);
+    const sync::ModeTraits& mode = sync::traits(options.mode);
+    return sync_memory(config, model,
+                       {.from_gpu = on_gpu,
+                        .slots = mode.staged ? options.depth : 0,
+                        .bucket_bytes = options.bucket_bytes,
+                        .arena_copies = mode.arena_copies,
+                        .keeps_base = mode.keeps_base});
 }
 
 SyncPort connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& policy,
@@ -98,7 +79,7 @@ SyncPort connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& p
     };
     std::unique_ptr<engine::Engine> engine;
     if (world->rank() == 0) engine = connect_engine(engine_url, policy, config, Deadline::after(timeout));
-    const std::string why = detour(*world, policy, engine.get(), config);
+    const std::string why = detour(*world, policy.device(), engine.get(), config);
     if (!why.empty() && syncs_from_gpu(config) && config.sync.transport != "auto") {
         throw Error(fmt::format("sync.transport: {} cannot take the weights from {}: {}; use auto",
                                 config.sync.transport, to_string(policy.device()), why));
