@@ -26,7 +26,7 @@
 #include "engine_adapter/receiver/receiver.h"
 #include "sync/bench/bench.h"
 #include "sync/bench/html.h"
-#include "sync/bench/plan_command.h"
+#include "sync/bench/plan_report.h"
 #include "sync/bench/shapes.h"
 #include "sync/bench/sweep_table.h"
 
@@ -243,7 +243,7 @@ void add_options(CLI::App& app, sync::BenchOptions& options, Output& output) {
 }
 
 struct PlanArguments {
-    sync::PlanCommandOptions options;
+    sync::PlanReportOptions options;
     std::string source_dtype = "bfloat16";
     std::string engine_dtype = "bfloat16";
     bool json = false;

@@ -4,7 +4,7 @@
 #include <benchmark/benchmark.h>
 
 #include "common/error.h"
-#include "sync/bench/plan_command.h"
+#include "sync/bench/plan_report.h"
 #include "sync/bench/shapes.h"
 #include "sync/plan/reshard.h"
 
@@ -15,8 +15,8 @@ using namespace tandem::sync;
 
 enum Trainer { all_shards, expert_mesh, replicas_of_shards };
 
-PlanCommandOptions options_of(std::int64_t trainer) {
-    PlanCommandOptions options;
+PlanReportOptions options_of(std::int64_t trainer) {
+    PlanReportOptions options;
     options.shapes = TANDEM_SOURCE_DIR "/examples/shapes/moe-1t-61x384.json";
     options.mesh = trainer == replicas_of_shards ? std::vector<int>{2, 128} : std::vector<int>{256};
     if (trainer == expert_mesh) options.expert_mesh = {64, 4};
@@ -31,7 +31,7 @@ struct Layouts {
 };
 
 Layouts layouts_of(std::int64_t trainer) {
-    const PlanCommandOptions options = options_of(trainer);
+    const PlanReportOptions options = options_of(trainer);
     const auto model = model_tensors(options.shapes);
     return {trainer_layout(model, options), engine_layout(model, options.engine, options.engine_dtype)};
 }

@@ -5,7 +5,7 @@
 
 #include "common/error.h"
 #include "common/model/parameters.h"
-#include "sync/bench/plan_command.h"
+#include "sync/bench/plan_report.h"
 #include "sync/bench/shapes.h"
 
 namespace tandem::sync {
@@ -48,7 +48,7 @@ TEST(Shapes, MixtureOfExpertsThatFitsOneMachine) {
 
 TEST(Shapes, AllNamedModelsReshard) {
     for (const std::string& name : shape_names()) {
-        PlanCommandOptions options;
+        PlanReportOptions options;
         options.shapes = name;
         options.mesh = {2, 2};
         const auto report = plan_report(options);
@@ -132,8 +132,8 @@ TEST(Shapes, ErrorsNameFileAndKey) {
 
 // ------------------------------------------------------------------------------------------- a trillion
 
-PlanCommandOptions trillion() {
-    PlanCommandOptions options;
+PlanReportOptions trillion() {
+    PlanReportOptions options;
     options.shapes = kTrillion;
     options.mesh = {256};
     options.engine = {8, 128, true};
@@ -181,7 +181,7 @@ TEST(ReshardTrillion, ReplicasOfShards) {
 
 TEST(PlanCommand, RefusesBadOptions) {
     const auto refuse = [](auto change, const char* option) {
-        PlanCommandOptions options;
+        PlanReportOptions options;
         change(options);
         try {
             options.validate();
@@ -202,7 +202,7 @@ TEST(PlanCommand, RefusesBadOptions) {
 }
 
 TEST(PlanCommand, TableFitsATerminal) {
-    PlanCommandOptions options;
+    PlanReportOptions options;
     options.shapes = "Qwen3-MoE-1B";
     options.mesh = {2, 4};
     options.expert_mesh = {4, 2};

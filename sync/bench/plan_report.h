@@ -10,7 +10,7 @@
 
 namespace tandem::sync {
 
-struct PlanCommandOptions {
+struct PlanReportOptions {
     std::string shapes = "Qwen3-0.6B";  // a name or a file (shapes.h)
     std::vector<int> mesh{4};           // of the trainer's ranks, row-major
     std::string placements;             // one for each axis; empty: R on all axes but the last, S(0) on that
@@ -27,13 +27,13 @@ struct PlanCommandOptions {
 };
 
 // Placements of a dim that a tensor lacks cut its dim 0.
-SourceLayout trainer_layout(const std::vector<ModelTensor>& model, const PlanCommandOptions& options);
+SourceLayout trainer_layout(const std::vector<ModelTensor>& model, const PlanReportOptions& options);
 
 // {shapes, tensors, parameters, mesh, placements, expert_mesh, engine_tp, engine_ep, fused, source_dtype,
 // engine_dtype, source_ranks, engine_ranks, plan_ms, expand_ms (the moves of engine rank 0 written out),
 // moves, patterns, bytes, bytes_from {min, max, mean}, bytes_to {min, max, mean}, balance (max / mean of
 // bytes_from)}.
-nlohmann::json plan_report(const PlanCommandOptions& options);
+nlohmann::json plan_report(const PlanReportOptions& options);
 std::string plan_table(const nlohmann::json& report);
 
 }  // namespace tandem::sync

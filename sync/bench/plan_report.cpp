@@ -1,4 +1,4 @@
-#include "sync/bench/plan_command.h"
+#include "sync/bench/plan_report.h"
 
 #include <fmt/core.h>
 
@@ -29,7 +29,7 @@ void check_mesh(const char* option, const std::vector<int>& sizes) {
         throw ConfigError("command line", option, fmt::format("at most {} ranks", kMostRanks));
 }
 
-Placements placements_of(const PlanCommandOptions& options) {
+Placements placements_of(const PlanReportOptions& options) {
     if (!options.placements.empty()) return parse_placements(options.placements);
     Placements result(options.mesh.size(), Replicate());
     result.back() = Shard(0);
@@ -44,7 +44,7 @@ int expert_number(const std::string& name) {
 }
 
 // The groups of the experts' mesh, [which of ep]: as many of each as there are replicas.
-std::vector<std::vector<int>> add_expert_groups(const PlanCommandOptions& options, SourceLayout& source) {
+std::vector<std::vector<int>> add_expert_groups(const PlanReportOptions& options, SourceLayout& source) {
     const int ep = options.expert_mesh[0];
     const int fsdp = options.expert_mesh[1];
     std::vector<std::vector<int>> groups(static_cast<std::size_t>(ep));
@@ -90,11 +90,11 @@ std::string bytes_text(double bytes) {
 
 }  // namespace
 
-int PlanCommandOptions::world_size() const {
+int PlanReportOptions::world_size() const {
     return static_cast<int>(product(mesh));
 }
 
-void PlanCommandOptions::validate() const {
+void PlanReportOptions::validate() const {
     if (mesh.empty()) throw ConfigError("command line", "--mesh", "needs at least one size");
     check_mesh("--mesh", mesh);
     try {
@@ -117,7 +117,7 @@ void PlanCommandOptions::validate() const {
     check_mesh("--engine-tp, --engine-ep", {ranks});
 }
 
-SourceLayout trainer_layout(const std::vector<ModelTensor>& model, const PlanCommandOptions& options) {
+SourceLayout trainer_layout(const std::vector<ModelTensor>& model, const PlanReportOptions& options) {
     SourceLayout source;
     source.world_size = options.world_size();
     SourceGroup all{std::vector<int>(static_cast<std::size_t>(source.world_size)), options.mesh,
@@ -153,7 +153,7 @@ SourceLayout trainer_layout(const std::vector<ModelTensor>& model, const PlanCom
     return source;
 }
 
-nlohmann::json plan_report(const PlanCommandOptions& options) {
+nlohmann::json plan_report(const PlanReportOptions& options) {
     options.validate();
     const std::vector<ModelTensor> model = model_tensors(options.shapes);
     std::int64_t parameters = 0;
