@@ -25,7 +25,7 @@ class Attachment {
     }                                                   // of all regions
     std::span<const Transfer> bucket(int index) const;  // of the plan; index must exist
     // Whether the regions are memory that this process reaches; else a bucket's bytes are brought
-    // (incoming.h).
+    // (bucket_receiver.h).
     bool mapped() const;
     // Bytes of a region. Throws ProtocolError when they are not inside it, or not mapped.
     ConstSpan bytes_of(std::size_t region, std::uint64_t offset, std::uint64_t bytes) const;

@@ -19,7 +19,7 @@ std::size_t source_bytes(const ops::CopyItem& item) {
 }  // namespace
 
 Copier::Copier(Device weights, int threads, double link_bytes_per_s)
-    : device_(weights), access_(weights), team_(threads), link_(link_bytes_per_s) {
+    : device_(weights), access_(weights), workers_(threads), link_(link_bytes_per_s) {
     if (weights.type == DeviceType::cuda) stream_.emplace(Stream::make(weights, "receiver"));
 }
 
@@ -29,10 +29,10 @@ void Copier::wait_for(const std::vector<SharedEvent>& events) {
 }
 
 const std::vector<ops::Checksum>& Copier::copy(Device from, std::size_t count, const Items& item,
-                                               Incoming* incoming) {
-    if (from.type == DeviceType::cuda) return run_on_gpu(count, item, true, incoming);
+                                               BucketReceiver* receiver) {
+    if (from.type == DeviceType::cuda) return run_on_gpu(count, item, true, receiver);
     found_.resize(count);
-    team_.run(count, [&](std::size_t i) {
+    workers_.run(count, [&](std::size_t i) {
         ops::CopyItem one = item(i);
         one.checksum = &found_[i];
         link_.take(source_bytes(one));
@@ -44,12 +44,12 @@ const std::vector<ops::Checksum>& Copier::copy(Device from, std::size_t count, c
 const std::vector<ops::Checksum>& Copier::read(std::size_t count, const Items& item) {
     if (stream_) return run_on_gpu(count, item, false);
     found_.resize(count);
-    team_.run(count, [&](std::size_t i) { found_[i] = access_.checksum(item(i)); });
+    workers_.run(count, [&](std::size_t i) { found_[i] = access_.checksum(item(i)); });
     return found_;
 }
 
 const std::vector<ops::Checksum>& Copier::run_on_gpu(std::size_t count, const Items& item, bool linked,
-                                                     Incoming* incoming) {
+                                                     BucketReceiver* receiver) {
     found_.resize(count);
     items_.clear();
     std::size_t bytes = 0;
@@ -58,18 +58,18 @@ const std::vector<ops::Checksum>& Copier::run_on_gpu(std::size_t count, const It
         items_.back().checksum = &found_[i];
         bytes += source_bytes(items_.back());
     }
-    if (linked) take(bytes, incoming);
-    if (incoming != nullptr) stream_->wait(incoming->arrived());
+    if (linked) take(bytes, receiver);
+    if (receiver != nullptr) stream_->wait(receiver->arrived());
     ops::checked_copy(*stream_, items_);
-    if (incoming != nullptr) finish(*incoming);
+    if (receiver != nullptr) finish(*receiver);
     stream_->synchronize();
     return found_;
 }
 
 // A slow link lets a bucket that comes over another one look after it, too.
-void Copier::take(std::size_t bytes, Incoming* incoming) {
-    if (incoming == nullptr || !link_.limited()) return link_.take(bytes);
-    for (std::size_t left = bytes; left > 0; incoming->meanwhile()) {
+void Copier::take(std::size_t bytes, BucketReceiver* receiver) {
+    if (receiver == nullptr || !link_.limited()) return link_.take(bytes);
+    for (std::size_t left = bytes; left > 0; receiver->meanwhile()) {
         const std::size_t piece = std::min(left, kLinkPiece);
         link_.take(piece);
         left -= piece;
@@ -77,12 +77,12 @@ void Copier::take(std::size_t bytes, Incoming* incoming) {
 }
 
 // What the copies read is not let go of before they are over, whatever is thrown meanwhile.
-void Copier::finish(Incoming& incoming) {
+void Copier::finish(BucketReceiver& receiver) {
     try {
         const Event done = stream_->record();
-        incoming.reading(done);
+        receiver.reading(done);
         while (done.poll() == Poll::pending) {
-            incoming.meanwhile();
+            receiver.meanwhile();
             std::this_thread::sleep_for(kPause);
         }
     } catch (...) {

@@ -8,10 +8,10 @@
 
 #include "common/device/export.h"
 #include "common/ops/batched_copy.h"
-#include "engine_adapter/receiver/incoming.h"
+#include "engine_adapter/receiver/bucket_receiver.h"
 #include "engine_adapter/receiver/link.h"
-#include "engine_adapter/receiver/team.h"
 #include "engine_adapter/receiver/weight_access.h"
+#include "engine_adapter/receiver/worker_pool.h"
 
 namespace tandem::engine {
 
@@ -25,29 +25,29 @@ class Copier {
     void wait_for(const std::vector<SharedEvent>& events);
     using Items = std::function<ops::CopyItem(std::size_t)>;
     // All return when everything is done. The checksums are valid until the next call.
-    // From memory on the CPU, or on the weights' GPU, into the weights. `incoming`: where they come from on
+    // From memory on the CPU, or on the weights' GPU, into the weights. `receiver`: where they come from on
     // the GPU, if not from mapped regions.
     const std::vector<ops::Checksum>& copy(Device from, std::size_t count, const Items& item,
-                                           Incoming* incoming = nullptr);
+                                           BucketReceiver* receiver = nullptr);
     // Checksums of memory on the weights' device; writes nothing (`to.data` is null).
     const std::vector<ops::Checksum>& read(std::size_t count, const Items& item);
     // From memory on the weights' GPU into the weights, past the link.
     void take_home(std::size_t count, const Items& item) { run_on_gpu(count, item, false); }
 
     // Jobs of the CPU's threads.
-    void share(std::size_t count, const std::function<void(std::size_t)>& job) { team_.run(count, job); }
+    void share(std::size_t count, const std::function<void(std::size_t)>& job) { workers_.run(count, job); }
     WeightAccess& access() { return access_; }
     Link& link() { return link_; }
 
   private:
     const std::vector<ops::Checksum>& run_on_gpu(std::size_t count, const Items& item, bool linked,
-                                                 Incoming* incoming = nullptr);
-    void take(std::size_t bytes, Incoming* incoming);  // over the link
-    void finish(Incoming& incoming);
+                                                 BucketReceiver* receiver = nullptr);
+    void take(std::size_t bytes, BucketReceiver* receiver);  // over the link
+    void finish(BucketReceiver& receiver);
 
     Device device_;
     WeightAccess access_;
-    Team team_;
+    WorkerPool workers_;
     Link link_;
     std::optional<Stream> stream_;      // of the weights' GPU
     std::vector<ops::CopyItem> items_;  // scratch

@@ -38,9 +38,9 @@ bool moves_on(const nlohmann::json& request) {
 class Receiver::Impl {
   public:
     Impl(WeightTarget& target, const ReceiverOptions& options)
-        : updater_(target, options.copy_threads > 0 ? options.copy_threads : default_copy_threads(),
-                   options.link_bytes_per_s),
-          requests_(updater_, options.engine, options.depth, options.nccl, [this] { look_ahead(); }),
+        : update_(target, options.copy_threads > 0 ? options.copy_threads : default_copy_threads(),
+                  options.link_bytes_per_s),
+          requests_(update_, options.engine, options.depth, options.nccl, [this] { look_ahead(); }),
           listener_(listen_abstract()),
           stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
         if (!stop_) throw SystemError("eventfd", errno);
@@ -180,7 +180,7 @@ class Receiver::Impl {
         trainer_.reset();
     }
 
-    Updater updater_;
+    VersionUpdate update_;
     Requests requests_;
     Listener listener_;
     FileDescriptor stop_;

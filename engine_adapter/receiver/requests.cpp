@@ -38,13 +38,14 @@ Announced announced_by(const json& header) {
         messages::form_from_name(messages::string_field(header, "form")), messages::deadline_field(header)};
 }
 
-class OverNccl final : public Incoming {
+class NcclBucketReceiver final : public BucketReceiver {
   public:
-    OverNccl(NcclMember& member, const Announced& announced, const std::function<void()>& look, bool& waits)
+    NcclBucketReceiver(NcclMember& member, const Announced& announced, const std::function<void()>& look,
+                       bool& waits)
         : member_(member), announced_(announced), look_(look), waits_(waits) {}
-    ~OverNccl() override { waits_ = false; }
-    OverNccl(const OverNccl&) = delete;
-    OverNccl& operator=(const OverNccl&) = delete;
+    ~NcclBucketReceiver() override { waits_ = false; }
+    NcclBucketReceiver(const NcclBucketReceiver&) = delete;
+    NcclBucketReceiver& operator=(const NcclBucketReceiver&) = delete;
     void bring(int) override {
         waits_ = true;
         member_.bring(announced_, look_);
@@ -70,31 +71,31 @@ json Requests::answer(Message& message, std::vector<std::byte>& payload) {
     const std::string& op = messages::string_field(header, "op");
     if (op == "load") return load(message);
     if (op == "load_delta") {
-        return milliseconds(updater_.load_delta(messages::integer_field(header, "index", 0),
-                                                list_of<DeltaEntry>(message, "entries")));
+        return milliseconds(update_.load_delta(messages::integer_field(header, "index", 0),
+                                               list_of<DeltaEntry>(message, "entries")));
     }
-    if (op == "verify") return milliseconds(updater_.verify(checksums_of(message)));
+    if (op == "verify") return milliseconds(update_.verify(checksums_of(message)));
     if (op == "probe") return probe(header);
     if (op == "hello") return hello(header);
     if (op == "held") {
-        const Held held = updater_.held();
+        const Held held = update_.held();
         return {{"version", held.version}, {"manifest", ops::to_hex(held.manifest)}};
     }
     if (op == "attach") {
         attach(message);
     } else if (op == "release") {
-        updater_.release();
+        update_.release();
         member_.forget();
     } else if (op == "begin") {
-        updater_.begin(messages::integer_field(header, "version", 1));
+        update_.begin(messages::integer_field(header, "version", 1));
     } else if (op == "adopt") {
         const std::int64_t shift = messages::integer_field(header, "shift", 0);
-        updater_.adopt(static_cast<std::uint64_t>(shift), checksums_of(message));
+        update_.adopt(static_cast<std::uint64_t>(shift), checksums_of(message));
     } else if (op == "commit") {
         const std::int64_t version = messages::integer_field(header, "version", 1);
-        updater_.commit(version, ops::checksum_from_hex(messages::string_field(header, "manifest")));
+        update_.commit(version, ops::checksum_from_hex(messages::string_field(header, "manifest")));
     } else if (op == "abort") {
-        updater_.abort(messages::string_field(header, "reason"));
+        update_.abort(messages::string_field(header, "reason"));
     } else if (op == "seat") {
         return {{"seat", member_.seat()}};
     } else if (op == "join") {
@@ -104,7 +105,7 @@ json Requests::answer(Message& message, std::vector<std::byte>& payload) {
     } else if (op == "here") {
         return {{"busy", false}};
     } else if (op == "checksums") {
-        const std::vector<ops::Checksum> all = updater_.checksums();
+        const std::vector<ops::Checksum> all = update_.checksums();
         const ConstSpan bytes = messages::as_bytes(std::span<const ops::Checksum>(all));
         payload.assign(bytes.data, bytes.data + bytes.bytes);
     } else {
@@ -119,7 +120,7 @@ json Requests::hello(const json& header) const {
         throw ProtocolError(
             fmt::format("the trainer speaks protocol {}, this engine {}", protocol, messages::kProtocol));
     }
-    return messages::capabilities_to_json(updater_.capabilities(engine_, depth_));
+    return messages::capabilities_to_json(update_.capabilities(engine_, depth_));
 }
 
 void Requests::attach(Message& message) {
@@ -142,13 +143,13 @@ void Requests::attach(Message& message) {
         member_.seat();  // there is a GPU
         std::vector<MappedRegion> regions;
         for (const std::int64_t bytes : sizes)
-            regions.push_back({{nullptr, static_cast<std::size_t>(bytes)}, updater_.device(), nullptr});
-        updater_.attach(std::move(regions), std::move(plan));
+            regions.push_back({{nullptr, static_cast<std::size_t>(bytes)}, update_.device(), nullptr});
+        update_.attach(std::move(regions), std::move(plan));
         over_nccl_ = true;
-        return member_.prepare(updater_.plan());
+        return member_.prepare(update_.plan());
     }
-    updater_.attach(on_gpu ? map_on_gpu(message.header, sizes) : map_on_cpu(message.fds, sizes),
-                    std::move(plan));
+    update_.attach(on_gpu ? map_on_gpu(message.header, sizes) : map_on_cpu(message.fds, sizes),
+                   std::move(plan));
     over_nccl_ = false;
     member_.forget();
 }
@@ -166,10 +167,10 @@ void Requests::join(const json& header) {
 json Requests::load(const Message& message) {
     const std::int64_t index = messages::integer_field(message.header, "index", 0);
     const std::vector<ops::Checksum> checksums = checksums_of(message);
-    if (!over_nccl_) return milliseconds(updater_.load(index, checksums));
+    if (!over_nccl_) return milliseconds(update_.load(index, checksums));
     try {
-        OverNccl incoming(member_, announced_by(message.header), look_, waits_for_bytes_);
-        return milliseconds(updater_.load(index, checksums, &incoming));
+        NcclBucketReceiver receiver(member_, announced_by(message.header), look_, waits_for_bytes_);
+        return milliseconds(update_.load(index, checksums, &receiver));
     } catch (...) {
         member_.drop();  // the trainer ends the group when it hears of this; what else is on its way is lost
         throw;
@@ -186,7 +187,7 @@ void Requests::foresee(const std::deque<Message>& next) {
         } catch (const MalformedMessage&) {
             return;  // to be refused in its turn
         }
-        if (static_cast<std::size_t>(announced.bucket) >= updater_.plan().buckets()) return;  // likewise
+        if (static_cast<std::size_t>(announced.bucket) >= update_.plan().buckets()) return;  // likewise
         const bool waited = std::exchange(waits_for_bytes_, true);  // the launch may wait for the trainer's
         const bool started = member_.start(announced, look_);
         waits_for_bytes_ = waited;
@@ -195,7 +196,7 @@ void Requests::foresee(const std::deque<Message>& next) {
 }
 
 void Requests::lose_trainer(const std::string& reason) {
-    updater_.lose_trainer(reason);
+    update_.lose_trainer(reason);
     member_.drop();
     member_.forget();
     over_nccl_ = false;
@@ -218,9 +219,9 @@ std::vector<MappedRegion> Requests::map_on_gpu(const json& header, const std::ve
         throw MalformedMessage(fmt::format("attach of {} regions with other handles", sizes.size()));
     std::vector<MappedRegion> regions;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-        regions.push_back(updater_.map(messages::region_handle_from_json(handles[i]),
-                                       static_cast<std::size_t>(sizes[i]),
-                                       messages::region_events_from_json(handles[i])));
+        regions.push_back(update_.map(messages::region_handle_from_json(handles[i]),
+                                      static_cast<std::size_t>(sizes[i]),
+                                      messages::region_events_from_json(handles[i])));
     }
     return regions;
 }
@@ -229,7 +230,7 @@ json Requests::probe(const json& header) {
     const auto field = [&](const char* name, std::int64_t minimum) {
         return static_cast<std::uint64_t>(messages::integer_field(header, name, minimum));
     };
-    return milliseconds(updater_.probe(field("offset", 0), field("bytes", 1), field("piece_bytes", 1)));
+    return milliseconds(update_.probe(field("offset", 0), field("bytes", 1), field("piece_bytes", 1)));
 }
 
 }  // namespace tandem::engine

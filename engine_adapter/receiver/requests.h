@@ -1,4 +1,4 @@
-// A trainer's message (channel/messages.h) turned into a call of the updater, and its result into a reply.
+// A trainer's message (channel/messages.h) turned into a call of VersionUpdate, and its result into a reply.
 #pragma once
 
 #include <deque>
@@ -8,25 +8,25 @@
 #include <vector>
 
 #include "engine_adapter/channel/channel.h"
-#include "engine_adapter/receiver/updater.h"
+#include "engine_adapter/receiver/version_update.h"
 #include "engine_adapter/transport/nccl/member.h"
 
 namespace tandem::engine {
 
 class Requests {
   public:
-    // `updater` is borrowed. engine, depth: what hello tells. nccl: its functions, null: as they are found.
+    // `update` is borrowed. engine, depth: what hello tells. nccl: its functions, null: as they are found.
     // look: called while a request waits for bytes that the channel does not carry; ends it by throwing.
-    Requests(Updater& updater, std::string engine, int depth, const comm::nccl::Api* nccl,
+    Requests(VersionUpdate& update, std::string engine, int depth, const comm::nccl::Api* nccl,
              std::function<void()> look)
-        : updater_(updater),
+        : update_(update),
           engine_(std::move(engine)),
           depth_(depth),
           look_(std::move(look)),
-          member_(updater.device(), nccl) {}
+          member_(update.device(), nccl) {}
 
     // The reply's fields; fills its payload. Throws MalformedMessage when the message makes no sense, and
-    // whatever the updater throws.
+    // whatever VersionUpdate throws.
     nlohmann::json answer(Message& message, std::vector<std::byte>& payload);
     // While answer() waits: what the trainer has said since, in order. Buckets at its head that come over
     // NCCL are taken into rooms that are free. Throws when that fails.
@@ -45,7 +45,7 @@ class Requests {
     void join(const nlohmann::json& header);
     nlohmann::json probe(const nlohmann::json& header);
 
-    Updater& updater_;
+    VersionUpdate& update_;
     const std::string engine_;
     const int depth_;
     const std::function<void()> look_;

@@ -1,4 +1,4 @@
-#include "engine_adapter/receiver/update.h"
+#include "engine_adapter/receiver/version_progress.h"
 
 #include <algorithm>
 
@@ -6,14 +6,14 @@
 
 namespace tandem::engine {
 
-Update::Update(const std::vector<TensorInfo>& tensors, const TransferPlan& plan)
+VersionProgress::VersionProgress(const std::vector<TensorInfo>& tensors, const TransferPlan& plan)
     : tensors_(tensors),
       plan_(plan),
       arrived_(plan.buckets()),
       changed_(plan.transfers.size()),
       checksums_(plan.transfers.size()) {}
 
-void Update::start(std::int64_t version) {
+void VersionProgress::start(std::int64_t version) {
     version_ = version;
     content_ = Content::nothing;
     buckets_arrived_ = 0;
@@ -21,14 +21,14 @@ void Update::start(std::int64_t version) {
     std::fill(changed_.begin(), changed_.end(), std::uint8_t{0});
 }
 
-void Update::require_not_closed(const char* what) const {
+void VersionProgress::require_not_closed(const char* what) const {
     if (content_ == Content::all) {
         throw ProtocolError(
             fmt::format("{} after version {} was verified or adopted as a whole", what, version_));
     }
 }
 
-void Update::admit(std::int64_t bucket, std::span<const ops::Checksum> checksums) {
+void VersionProgress::add_bucket(std::int64_t bucket, std::span<const ops::Checksum> checksums) {
     require_not_closed("a bucket");
     if (bucket < 0 || static_cast<std::size_t>(bucket) >= arrived_.size()) {
         throw ProtocolError(fmt::format("bucket {} of {}", bucket, arrived_.size()));
@@ -49,7 +49,7 @@ void Update::admit(std::int64_t bucket, std::span<const ops::Checksum> checksums
               checksums_.begin() + static_cast<std::ptrdiff_t>(plan_.first[at]));
 }
 
-void Update::admit_changes(std::int64_t bucket, std::span<const DeltaEntry> entries) {
+void VersionProgress::add_changes(std::int64_t bucket, std::span<const DeltaEntry> entries) {
     require_not_closed("changes");
     for (const DeltaEntry& entry : entries) {
         if (entry.transfer >= changed_.size()) {
@@ -66,7 +66,7 @@ void Update::admit_changes(std::int64_t bucket, std::span<const DeltaEntry> entr
     content_ = Content::changes;
 }
 
-void Update::admit_all(const char* what, std::span<const ops::Checksum> checksums) {
+void VersionProgress::add_all(const char* what, std::span<const ops::Checksum> checksums) {
     require_not_closed(what);
     if (checksums.size() != checksums_.size()) {
         throw ProtocolError(
@@ -76,7 +76,7 @@ void Update::admit_all(const char* what, std::span<const ops::Checksum> checksum
     std::copy(checksums.begin(), checksums.end(), checksums_.begin());
 }
 
-void Update::require_whole() const {
+void VersionProgress::require_whole() const {
     if (content_ == Content::all) return;
     if (content_ == Content::changes) {
         throw ProtocolError(fmt::format("version {} is not whole: its changes were not verified", version_));
@@ -93,7 +93,7 @@ void Update::require_whole() const {
         fmt::format("version {} is not whole: bucket {}{} has not arrived", version_, missing, tensor));
 }
 
-ops::Checksum Update::manifest() const {
+ops::Checksum VersionProgress::manifest() const {
     return manifest_checksum(version_, tensors_, plan_, checksums_);
 }
 

@@ -1,5 +1,5 @@
 // The bookkeeping of a version, and what a manifest covers.
-#include "engine_adapter/receiver/update.h"
+#include "engine_adapter/receiver/version_progress.h"
 
 #include <gmock/gmock.h>
 
@@ -25,9 +25,9 @@ std::string refusal(const std::function<void()>& call) {
 }
 
 // Two tensors in three buckets of 2, 0 and 3 transfers.
-class UpdateTest : public testing::Test {
+class VersionProgressTest : public testing::Test {
   protected:
-    UpdateTest() : update_(tensors_, plan_) {
+    VersionProgressTest() : progress_(tensors_, plan_) {
         for (std::uint64_t i = 0; i < 5; ++i) checksums_.push_back({i + 1, 100 - i});
     }
     std::span<const ops::Checksum> of_bucket(std::size_t b) const {
@@ -41,68 +41,68 @@ class UpdateTest : public testing::Test {
     const TransferPlan plan_{{piece(1, 8), piece(0, 0), piece(0, 16), piece(1, 0), piece(0, 8)},
                              {0, 2, 2, 5}};
     std::vector<ops::Checksum> checksums_;
-    Update update_;
+    VersionProgress progress_;
 };
 
-TEST_F(UpdateTest, BucketsInAnyOrderMakeAVersionWhole) {
+TEST_F(VersionProgressTest, BucketsInAnyOrderMakeAVersionWhole) {
     std::vector<std::size_t> order{0, 1, 2};
     const ops::Checksum a[] = {checksums_[1], checksums_[2], checksums_[4]};  // in the plan's order
     const ops::Checksum b[] = {checksums_[0], checksums_[3]};
     for (std::int64_t version = 1; std::next_permutation(order.begin(), order.end()); ++version) {
-        update_.start(version);
-        EXPECT_FALSE(update_.started());
+        progress_.start(version);
+        EXPECT_FALSE(progress_.started());
         for (const std::size_t bucket : order) {
-            EXPECT_THAT(refusal([&] { update_.require_whole(); }), HasSubstr("is not whole: bucket "));
-            update_.admit(static_cast<int>(bucket), of_bucket(bucket));
+            EXPECT_THAT(refusal([&] { progress_.require_whole(); }), HasSubstr("is not whole: bucket "));
+            progress_.add_bucket(static_cast<int>(bucket), of_bucket(bucket));
         }
-        update_.require_whole();
-        EXPECT_EQ(update_.manifest(),
+        progress_.require_whole();
+        EXPECT_EQ(progress_.manifest(),
                   manifest_checksum(version, tensors_, {ops::combine(a), ops::combine(b)}));
     }
 }
 
-TEST_F(UpdateTest, ABucketOnceAndWithAllItsChecksums) {
-    update_.start(3);
-    update_.admit(0, of_bucket(0));
-    EXPECT_THAT(refusal([&] { update_.admit(0, of_bucket(0)); }),
+TEST_F(VersionProgressTest, ABucketOnceAndWithAllItsChecksums) {
+    progress_.start(3);
+    progress_.add_bucket(0, of_bucket(0));
+    EXPECT_THAT(refusal([&] { progress_.add_bucket(0, of_bucket(0)); }),
                 HasSubstr("bucket 0 arrived before in version 3"));
-    EXPECT_THAT(refusal([&] { update_.admit(2, of_bucket(0)); }),
+    EXPECT_THAT(refusal([&] { progress_.add_bucket(2, of_bucket(0)); }),
                 HasSubstr("bucket 2: 2 checksums for 3 transfers"));
-    EXPECT_THAT(refusal([&] { update_.admit(1, of_bucket(0)); }),
+    EXPECT_THAT(refusal([&] { progress_.add_bucket(1, of_bucket(0)); }),
                 HasSubstr("bucket 1: 2 checksums for 0 transfers"));
-    EXPECT_THAT(refusal([&] { update_.admit(3, of_bucket(0)); }), HasSubstr("bucket 3 of 3"));
-    EXPECT_THAT(refusal([&] { update_.admit(-1, of_bucket(0)); }), HasSubstr("bucket -1 of 3"));
-    EXPECT_THAT(refusal([&] { update_.admit(std::int64_t{1} << 40, {}); }), HasSubstr("of 3"));
-    update_.admit(1, of_bucket(1));
-    EXPECT_THAT(refusal([&] { update_.require_whole(); }),
+    EXPECT_THAT(refusal([&] { progress_.add_bucket(3, of_bucket(0)); }), HasSubstr("bucket 3 of 3"));
+    EXPECT_THAT(refusal([&] { progress_.add_bucket(-1, of_bucket(0)); }), HasSubstr("bucket -1 of 3"));
+    EXPECT_THAT(refusal([&] { progress_.add_bucket(std::int64_t{1} << 40, {}); }), HasSubstr("of 3"));
+    progress_.add_bucket(1, of_bucket(1));
+    EXPECT_THAT(refusal([&] { progress_.require_whole(); }),
                 HasSubstr("version 3 is not whole: bucket 2 (tensor 'a' and what follows) has not arrived"));
-    update_.start(4);
-    update_.admit(0, of_bucket(0));  // a new version knows nothing of the last one
+    progress_.start(4);
+    progress_.add_bucket(0, of_bucket(0));  // a new version knows nothing of the last one
 }
 
-TEST_F(UpdateTest, ChangesMustBeVerifiedAndComeOnce) {
-    update_.start(3);
+TEST_F(VersionProgressTest, ChangesMustBeVerifiedAndComeOnce) {
+    progress_.start(3);
     const DeltaEntry entries[] = {{0, 0, 0, 0, {}}, {4, 0, 0, 0, {}}};
-    update_.admit_changes(0, entries);
+    progress_.add_changes(0, entries);
     EXPECT_THAT(refusal([&] {
-                    update_.admit_changes(7, {entries + 1, 1});
+                    progress_.add_changes(7, {entries + 1, 1});
                 }),
                 HasSubstr("bucket 7: transfer 4 of tensor 'a' changes twice"));
-    EXPECT_THAT(refusal([&] { update_.require_whole(); }), HasSubstr("its changes were not verified"));
+    EXPECT_THAT(refusal([&] { progress_.require_whole(); }), HasSubstr("its changes were not verified"));
     const DeltaEntry unknown{5, 0, 0, 0, {}};
-    EXPECT_THAT(refusal([&] { update_.admit_changes(1, {&unknown, 1}); }), HasSubstr("transfer 5 of 5"));
-    EXPECT_THAT(refusal([&] { update_.admit_all("verify", of_bucket(2)); }),
+    EXPECT_THAT(refusal([&] { progress_.add_changes(1, {&unknown, 1}); }), HasSubstr("transfer 5 of 5"));
+    EXPECT_THAT(refusal([&] { progress_.add_all("verify", of_bucket(2)); }),
                 HasSubstr("verify: 3 checksums for 5 transfers"));
-    update_.admit_all("verify", checksums_);
-    update_.require_whole();
-    EXPECT_EQ(update_.manifest(), manifest_checksum(3, tensors_, plan_, checksums_));
+    progress_.add_all("verify", checksums_);
+    progress_.require_whole();
+    EXPECT_EQ(progress_.manifest(), manifest_checksum(3, tensors_, plan_, checksums_));
     for (const auto& late : std::vector<std::function<void()>>{
-             [&] { update_.admit(0, of_bucket(0)); }, [&] { update_.admit_changes(0, entries); },
-             [&] { update_.admit_all("adopt", checksums_); }}) {
+             [&] { progress_.add_bucket(0, of_bucket(0)); }, [&] { progress_.add_changes(0, entries); },
+             [&] { progress_.add_all("adopt", checksums_); }}) {
         EXPECT_THAT(refusal(late), HasSubstr("after version 3 was verified or adopted as a whole"));
     }
-    update_.start(4);
-    update_.admit_changes(0, entries);
+    progress_.start(4);
+    progress_.add_changes(0, entries);
 }
 
 // The manifest of a plan against one made naively: for each tensor, its transfers in order.

@@ -1,5 +1,5 @@
 // Carries out what the trainer asks, one request at a time. Knows the state machine and the weights, not the
-// socket. updater.cpp holds the states, updater_work.cpp what moves or hashes bytes.
+// socket.
 //
 //   state   attach, probe,  begin   bucket, delta   verify, adopt   commit          abort   lost
 //           release
@@ -21,19 +21,19 @@
 #include <string>
 #include <vector>
 
-#include "common/device/memory.h"
 #include "engine_adapter/receiver/attachment.h"
+#include "engine_adapter/receiver/bucket_receiver.h"
 #include "engine_adapter/receiver/copier.h"
-#include "engine_adapter/receiver/handles.h"
-#include "engine_adapter/receiver/incoming.h"
-#include "engine_adapter/receiver/update.h"
+#include "engine_adapter/receiver/copy_probe.h"
+#include "engine_adapter/receiver/ipc_handle_cache.h"
+#include "engine_adapter/receiver/version_progress.h"
 
 namespace tandem::engine {
 
-class Updater {
+class VersionUpdate {
   public:
     // link_bytes_per_s: every byte taken from a region passes such a link; 0: no limit.
-    Updater(WeightTarget& target, int copy_threads, double link_bytes_per_s = 0);
+    VersionUpdate(WeightTarget& target, int copy_threads, double link_bytes_per_s = 0);
 
     Capabilities capabilities(const std::string& engine, int depth) const;
     Held held() const;
@@ -54,8 +54,9 @@ class Updater {
     double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes);
 
     void begin(std::int64_t version);
-    // `incoming`: brings the bytes, where regions are not mapped.
-    double load(std::int64_t index, std::span<const ops::Checksum> checksums, Incoming* incoming = nullptr);
+    // `receiver`: brings the bytes, where regions are not mapped.
+    double load(std::int64_t index, std::span<const ops::Checksum> checksums,
+                BucketReceiver* receiver = nullptr);
     double load_delta(std::int64_t index, std::span<const DeltaEntry> entries);
     double verify(std::span<const ops::Checksum> checksums);
     void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums);
@@ -74,7 +75,8 @@ class Updater {
     template <typename Work>
     double attempt(Work&& work);
 
-    void copy_and_verify(std::int64_t index, std::span<const ops::Checksum> checksums, Incoming* incoming);
+    void copy_and_verify(std::int64_t index, std::span<const ops::Checksum> checksums,
+                         BucketReceiver* receiver);
     void apply_and_verify(std::int64_t index, std::span<const DeltaEntry> entries);
     void check_delta(std::int64_t index, const DeltaEntry& entry) const;
     void compare_own(std::span<const ops::Checksum> checksums);
@@ -82,9 +84,9 @@ class Updater {
     WeightTarget& target_;
     const std::vector<TensorInfo> tensors_;
     Copier copier_;
-    Handles handles_;
+    IpcHandleCache handles_;
     std::unique_ptr<Attachment> attached_;
-    std::optional<Update> update_;  // of the attached plan
+    std::optional<VersionProgress> progress_;  // of the attached plan
     bool open_ = false;
     bool dirty_ = false;
     bool broken_ = false;          // an abort left no whole version; until the next commit
@@ -93,8 +95,7 @@ class Updater {
     std::vector<Span> elsewhere_;  // where the engine reads its weights; empty: in its own memory
     Held held_;                    // of the last commit
     std::string last_abort_;       // why there is no open version, for messages
-    Buffer probe_memory_;
-    std::uint64_t probed_ = 0;  // bytes so far
+    CopyProbe probe_;
 };
 
 }  // namespace tandem::engine

@@ -1,10 +1,10 @@
-#include "engine_adapter/receiver/handles.h"
+#include "engine_adapter/receiver/ipc_handle_cache.h"
 
 #include <unistd.h>
 
 namespace tandem::engine {
 
-MappedRegion Handles::map(Device device, const RegionHandle& handle, std::size_t bytes) {
+MappedRegion IpcHandleCache::map(Device device, const RegionHandle& handle, std::size_t bytes) {
     if (auto own = own_region(device, handle, bytes)) return *own;
     std::shared_ptr<OpenedArena>& arena = opened_[handle.handle];
     if (!arena) {
@@ -19,7 +19,7 @@ MappedRegion Handles::map(Device device, const RegionHandle& handle, std::size_t
     return {inside(*arena, handle, bytes), device, arena};
 }
 
-std::vector<SharedEvent> Handles::open(Device device, const std::vector<RegionEvent>& events) {
+std::vector<SharedEvent> IpcHandleCache::open(Device device, const std::vector<RegionEvent>& events) {
     std::vector<SharedEvent> result;
     for (const RegionEvent& event : events) {
         if (event.pid == 0 || event.pid == ::getpid()) continue;

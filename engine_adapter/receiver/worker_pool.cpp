@@ -1,4 +1,4 @@
-#include "engine_adapter/receiver/team.h"
+#include "engine_adapter/receiver/worker_pool.h"
 
 #include <atomic>
 #include <exception>
@@ -6,12 +6,12 @@
 
 namespace tandem::engine {
 
-Team::Team(int threads) {
+WorkerPool::WorkerPool(int threads) {
     for (int i = 1; i < threads; ++i)
         helpers_.push_back(Stream::make_worker("receiver copy " + std::to_string(i)));
 }
 
-void Team::run(std::size_t count, const std::function<void(std::size_t)>& job) {
+void WorkerPool::run(std::size_t count, const std::function<void(std::size_t)>& job) {
     std::atomic<std::size_t> next{0};
     std::mutex mutex;
     std::exception_ptr failure;

@@ -10,22 +10,22 @@
 
 namespace tandem::engine {
 
-class Update {
+class VersionProgress {
   public:
     // Both are borrowed; the plan has been checked.
-    Update(const std::vector<TensorInfo>& tensors, const TransferPlan& plan);
+    VersionProgress(const std::vector<TensorInfo>& tensors, const TransferPlan& plan);
 
     void start(std::int64_t version);
     std::int64_t version() const { return version_; }
 
     // A bucket of the plan that has not arrived in this version, with a checksum for each of its transfers.
     // Throws ProtocolError naming the bucket.
-    void admit(std::int64_t bucket, std::span<const ops::Checksum> checksums);
+    void add_bucket(std::int64_t bucket, std::span<const ops::Checksum> checksums);
     // Changes to transfers that this version has not changed yet. Throws ProtocolError.
-    void admit_changes(std::int64_t bucket, std::span<const DeltaEntry> entries);
+    void add_changes(std::int64_t bucket, std::span<const DeltaEntry> entries);
     // All transfers at once: checksums that the engine has verified (or, for adopt, takes as they are).
     // Nothing may follow. Throws ProtocolError when there is not one for each transfer.
-    void admit_all(const char* what, std::span<const ops::Checksum> checksums);
+    void add_all(const char* what, std::span<const ops::Checksum> checksums);
 
     bool started() const { return content_ != Content::nothing; }
     // Every byte is accounted for. Throws ProtocolError saying what is missing.

@@ -11,9 +11,9 @@
 
 namespace tandem::engine {
 
-class Incoming {
+class BucketReceiver {
   public:
-    virtual ~Incoming() = default;
+    virtual ~BucketReceiver() = default;
     // Returns when the bytes of a bucket of the plan are on the weights' device. Throws.
     virtual void bring(int bucket) = 0;
     // Where the first byte of one of its transfers lies; row strides are the plan's.

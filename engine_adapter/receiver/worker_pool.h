@@ -9,9 +9,9 @@
 
 namespace tandem::engine {
 
-class Team {
+class WorkerPool {
   public:
-    explicit Team(int threads);  // the caller counts as one
+    explicit WorkerPool(int threads);  // the caller counts as one
     // Runs job(0) … job(count - 1), each once, on whichever thread is free. Rethrows the first exception
     // after all threads have stopped.
     void run(std::size_t count, const std::function<void(std::size_t)>& job);

@@ -8,7 +8,7 @@
 
 namespace tandem::engine {
 
-class Handles {
+class IpcHandleCache {
   public:
     // Throws IpcRefused.
     MappedRegion map(Device device, const RegionHandle& handle, std::size_t bytes);

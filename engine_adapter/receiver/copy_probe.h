@@ -1,0 +1,23 @@
+// How fast this engine copies and hashes a trainer's memory, for the trainer's cost model: copies a stretch of it,
+// split in pieces, to memory that nothing reads.
+#pragma once
+
+#include <cstdint>
+
+#include "common/device/memory.h"
+#include "engine_adapter/receiver/copier.h"
+
+namespace tandem::engine {
+
+class CopyProbe {
+  public:
+    // Milliseconds. Throws InvalidArgument: no bytes, or pieces of no bytes or too many.
+    double measure_ms(ConstSpan from, std::uint64_t piece_bytes, Copier& copier);
+    void free_memory() { memory_ = {}; }
+
+  private:
+    Buffer memory_;
+    std::uint64_t copied_ = 0;  // bytes so far
+};
+
+}  // namespace tandem::engine

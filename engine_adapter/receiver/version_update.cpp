@@ -1,0 +1,364 @@
+#include "engine_adapter/receiver/version_update.h"
+
+#include <chrono>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "common/ops/delta.h"
+#include "common/trace.h"
+
+namespace tandem::engine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double milliseconds_since(Clock::time_point start) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+constexpr auto kWritten = std::chrono::seconds(10);  // for what the trainer says lies there
+
+std::vector<TensorInfo> infos_of(const std::vector<WeightSlot>& weights) {
+    std::vector<TensorInfo> infos;
+    for (const WeightSlot& weight : weights) infos.push_back(weight.info);
+    return infos;
+}
+
+}  // namespace
+
+VersionUpdate::VersionUpdate(WeightTarget& target, int copy_threads, double link_bytes_per_s)
+    : target_(target),
+      tensors_(infos_of(target.weights())),
+      copier_(target.device(), copy_threads, link_bytes_per_s) {}
+
+Capabilities VersionUpdate::capabilities(const std::string& engine, int depth) const {
+    return {engine, tensors_, target_.version(), depth, target_.can_alias(), copier_.device()};
+}
+
+Held VersionUpdate::held() const {
+    if (broken_) return {};
+    const std::int64_t version = target_.version();
+    // A manifest is told only for what lies in the engine's own memory: nothing else can be changed by a
+    // delta.
+    if (version == held_.version && elsewhere_.empty()) return held_;
+    return {version, {}};
+}
+
+MappedRegion VersionUpdate::map(const RegionHandle& handle, std::size_t bytes,
+                                const std::vector<RegionEvent>& written) {
+    if (copier_.device().type != DeviceType::cuda)
+        throw ProtocolError("the regions are on a GPU, the engine's weights on the CPU");
+    MappedRegion region = handles_.map(copier_.device(), handle, bytes);
+    region.written = handles_.open(copier_.device(), written);
+    return region;
+}
+
+void VersionUpdate::attach(std::vector<MappedRegion> regions, TransferPlan plan) {
+    require_idle("attach");
+    auto attached = std::make_unique<Attachment>(std::move(regions), std::move(plan), target_.weights());
+    progress_.emplace(tensors_, attached->plan());
+    attached_ = std::move(attached);
+}
+
+void VersionUpdate::detach() {
+    progress_.reset();
+    attached_.reset();
+    handles_.clear();
+    probe_.free_memory();
+}
+
+void VersionUpdate::lose_trainer(const std::string& reason) {
+    const auto attempt = [](const char* what, const auto& work) {
+        try {
+            work();
+        } catch (const std::exception& error) {
+            log_error("receiver: {} failed: {}", what, error.what());
+        }
+    };
+    attempt("abort", [&] { abort(reason); });
+    if (!elsewhere_.empty() && copier_.device().type == DeviceType::cuda) {
+        const std::string why =
+            fmt::format("version {} lay in the GPU memory of a trainer that is gone ({}): publish a version",
+                        target_.version(), reason);
+        log_error("{}", why);
+        broken_ = true;
+        elsewhere_.clear();
+        attempt("letting go of its memory", [&] { target_.lose_weights(why); });
+    }
+    detach();
+}
+
+void VersionUpdate::release() {
+    require_idle("release");
+    if (!elsewhere_.empty() && copier_.device().type == DeviceType::cuda) copy_home();
+    detach();
+}
+
+void VersionUpdate::require_open(const char* what) const {
+    if (open_) return;
+    throw ProtocolError(fmt::format("{} without an open version{}", what,
+                                    last_abort_.empty() ? "" : " (it was aborted: " + last_abort_ + ")"));
+}
+
+void VersionUpdate::require_idle(const char* what) const {
+    if (open_) throw ProtocolError(fmt::format("{} while version {} is open", what, progress_->version()));
+}
+
+void VersionUpdate::require_own_weights(const char* what) const {
+    if (elsewhere_.empty()) return;
+    throw ProtocolError(fmt::format(
+        "{}: the engine reads its weights in a trainer's memory and holds none of its own", what));
+}
+
+// Before the first byte of a version is written. The trainer's memory is never written: the engine turns away
+// from it, and what its own memory holds is no whole version until commit.
+void VersionUpdate::write_own_memory() {
+    dirty_ = true;
+    if (!elsewhere_.empty()) point_home();
+}
+
+void VersionUpdate::point_home() {
+    std::vector<Span> own;
+    for (const WeightSlot& weight : target_.weights()) own.push_back(weight.memory);
+    target_.point_weights(own, nullptr);
+    elsewhere_.clear();
+}
+
+// Runs a part of the open version; when it fails the version is aborted.
+template <typename Work>
+double VersionUpdate::attempt(Work&& work) {
+    const auto start = Clock::now();
+    try {
+        work();
+    } catch (const std::exception& error) {
+        abort(error.what());
+        throw;
+    }
+    return milliseconds_since(start);
+}
+
+void VersionUpdate::begin(std::int64_t version) {
+    require_idle(fmt::format("begin of version {}", version).c_str());
+    if (!attached_) throw ProtocolError(fmt::format("begin of version {} before attach", version));
+    has_base_ = held().version != 0 && elsewhere_.empty();
+    target_.begin_update(version);
+    progress_->start(version);
+    open_ = true;
+    dirty_ = false;
+    adopted_.clear();
+    last_abort_.clear();
+    probe_.free_memory();
+}
+
+double VersionUpdate::load(std::int64_t index, std::span<const ops::Checksum> checksums,
+                           BucketReceiver* receiver) {
+    require_open("a bucket");
+    return attempt([&] {
+        progress_->add_bucket(index, checksums);
+        copy_and_verify(index, checksums, receiver);
+    });
+}
+
+double VersionUpdate::load_delta(std::int64_t index, std::span<const DeltaEntry> entries) {
+    require_open("a delta");
+    return attempt([&] {
+        require(attached_->device().type == DeviceType::cpu,
+                "changes are read by the CPU, and the regions are on {}", to_string(attached_->device()));
+        for (const DeltaEntry& entry : entries) check_delta(index, entry);
+        progress_->add_changes(index, entries);
+        apply_and_verify(index, entries);
+    });
+}
+
+double VersionUpdate::verify(std::span<const ops::Checksum> checksums) {
+    require_open("verify");
+    return attempt([&] {
+        require_own_weights("verify");
+        progress_->add_all("verify", checksums);
+        compare_own(checksums);
+    });
+}
+
+void VersionUpdate::adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums) {
+    require_open("adopt");
+    attempt([&] {
+        require(target_.can_alias(), "this engine cannot read weights in place");
+        require(attached_->device() == copier_.device(),
+                "the engine's weights are on {}: it cannot read them in place on {}",
+                to_string(copier_.device()), to_string(attached_->device()));
+        if (progress_->started()) {
+            throw ProtocolError(
+                fmt::format("adopt after parts of version {} were loaded", progress_->version()));
+        }
+        progress_->add_all("adopt", checksums);
+        adopted_ = attached_->in_place(shift);
+        for (const SharedEvent& event : attached_->written()) event.wait(Deadline::after(kWritten));
+    });
+}
+
+void VersionUpdate::commit(std::int64_t version, const ops::Checksum& manifest) {
+    require_open("commit");
+    attempt([&] {
+        if (version != progress_->version()) {
+            throw ProtocolError(
+                fmt::format("commit of version {} while {} is open", version, progress_->version()));
+        }
+        progress_->require_whole();
+        if (const ops::Checksum mine = progress_->manifest(); mine != manifest) {
+            throw ProtocolError(fmt::format("the manifest of version {} is {}, the trainer's {}", version,
+                                            ops::to_hex(mine), ops::to_hex(manifest)));
+        }
+        if (!adopted_.empty()) {
+            target_.point_weights(adopted_, attached_->regions());
+            elsewhere_ = std::move(adopted_);
+            dirty_ = true;  // no way back from here
+        }
+        target_.commit_update(version);
+    });
+    open_ = broken_ = false;
+    held_ = {version, manifest};
+}
+
+void VersionUpdate::abort(const std::string& reason) {
+    if (!open_) return;
+    log_warn("update to version {} aborted: {}", progress_->version(), reason);
+    open_ = false;
+    last_abort_ = reason;
+    broken_ = broken_ || dirty_;
+    target_.abort_update(reason, dirty_);
+}
+
+void VersionUpdate::copy_and_verify(std::int64_t index, std::span<const ops::Checksum> checksums,
+                                    BucketReceiver* receiver) {
+    const trace::Scope scope("copy bucket " + std::to_string(index), "copy");
+    const std::span<const Transfer> transfers = attached_->bucket(static_cast<int>(index));
+    if (transfers.empty()) return;
+    if (receiver != nullptr) receiver->bring(static_cast<int>(index));
+    write_own_memory();
+    copier_.wait_for(attached_->written());
+    const auto copy_of = [&](std::size_t i) {
+        return attached_->copy_of(transfers[i], receiver != nullptr ? receiver->at(transfers[i]) : nullptr);
+    };
+    const auto& found = copier_.copy(attached_->device(), transfers.size(), copy_of, receiver);
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+        if (found[i] == checksums[i]) continue;
+        throw ProtocolError(
+            fmt::format("bucket {}: {} is corrupted: its checksum is {}, the rank announced {}", index,
+                        attached_->describe(transfers[i]), ops::to_hex(found[i]), ops::to_hex(checksums[i])));
+    }
+}
+
+void VersionUpdate::check_delta(std::int64_t index, const DeltaEntry& entry) const {
+    const TransferPlan& plan = attached_->plan();
+    if (entry.transfer >= plan.transfers.size()) return;  // add_changes says so
+    const Transfer& transfer = plan.transfers[entry.transfer];
+    const auto refuse = [&](const std::string& why) {
+        throw ProtocolError(fmt::format("bucket {}: {} {}", index, attached_->describe(transfer), why));
+    };
+    if (entry.codec > static_cast<std::uint32_t>(ops::DeltaCodec::dense)) {
+        refuse(fmt::format("is changed by codec number {}", entry.codec));
+    }
+    // All elements anew need nothing to be there; everything else does.
+    if (entry.codec != static_cast<std::uint32_t>(ops::DeltaCodec::dense)) {
+        require_own_weights("a delta");
+        if (!has_base_) refuse("is changed, but the engine holds no whole version");
+    }
+    const DType dtype = tensors_[transfer.tensor].dtype;
+    if (dtype != DType::float32 && dtype != DType::bfloat16) {
+        refuse(fmt::format("is {}, which a delta cannot change", dtype_name(dtype)));
+    }
+    try {
+        attached_->bytes_of(0, entry.offset, entry.bytes);
+    } catch (const ProtocolError& error) {
+        refuse(std::string("is changed by what cannot be read: ") + error.what());
+    }
+}
+
+// The whole bucket is verified before any of it is applied: a bucket that is corrupted leaves no trace.
+void VersionUpdate::apply_and_verify(std::int64_t index, std::span<const DeltaEntry> entries) {
+    const trace::Scope scope("apply bucket " + std::to_string(index), "copy");
+    if (entries.empty()) return;
+    std::vector<ops::Checksum> found(entries.size());
+    copier_.share(entries.size(), [&](std::size_t i) {
+        copier_.link().take(entries[i].bytes);
+        found[i] = ops::checksum(attached_->bytes_of(0, entries[i].offset, entries[i].bytes));
+    });
+    const auto transfer_of = [&](std::size_t i) -> const Transfer& {
+        return attached_->plan().transfers[entries[i].transfer];
+    };
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+        if (found[i] == entries[i].checksum) continue;
+        throw ProtocolError(fmt::format(
+            "bucket {}: {} is corrupted: the checksum of its changes is {}, the rank announced {}", index,
+            attached_->describe(transfer_of(i)), ops::to_hex(found[i]), ops::to_hex(entries[i].checksum)));
+    }
+    write_own_memory();
+    copier_.share(entries.size(), [&](std::size_t i) {
+        const Transfer& t = transfer_of(i);
+        const std::size_t width = dtype_size(tensors_[t.tensor].dtype);
+        const ConstSpan encoded = attached_->bytes_of(0, entries[i].offset, entries[i].bytes);
+        try {
+            copier_.access().apply(
+                static_cast<ops::DeltaCodec>(entries[i].codec), encoded,
+                {target_.weights()[t.tensor].memory.data + t.to, t.to_stride,
+                 static_cast<std::int64_t>(t.rows), static_cast<std::int64_t>(t.row_elements), width});
+        } catch (const ProtocolError& error) {
+            throw ProtocolError(
+                fmt::format("bucket {}: {}: {}", index, attached_->describe(t), error.what()));
+        }
+    });
+}
+
+void VersionUpdate::compare_own(std::span<const ops::Checksum> checksums) {
+    const trace::Scope scope("verify", "copy");
+    const std::vector<Transfer>& transfers = attached_->plan().transfers;
+    const auto& found =
+        copier_.read(transfers.size(), [&](std::size_t i) { return attached_->reading_of(transfers[i]); });
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+        if (found[i] == checksums[i]) continue;
+        throw ProtocolError(fmt::format("{} differs: the engine holds {}, the trainer {}",
+                                        attached_->describe(transfers[i]), ops::to_hex(found[i]),
+                                        ops::to_hex(checksums[i])));
+    }
+}
+
+double VersionUpdate::probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes) {
+    require_idle("probe");
+    if (!attached_) throw ProtocolError("probe before attach");
+    require(attached_->device().type == DeviceType::cpu,
+            "probe: only copies of the CPU's memory are calibrated");
+    return probe_.measure_ms(attached_->bytes_of(0, offset, bytes), piece_bytes, copier_);
+}
+
+std::vector<ops::Checksum> VersionUpdate::checksums() {
+    const auto& weights = target_.weights();
+    return copier_.read(weights.size(), [&](std::size_t i) {
+        ops::CopyItem item;
+        item.from = elsewhere_.empty() ? weights[i].memory : elsewhere_[i];
+        item.to = {nullptr, item.from.bytes};
+        return item;
+    });
+}
+
+// The version that the engine reads in a trainer's memory, into its own.
+void VersionUpdate::copy_home() {
+    const auto& weights = target_.weights();
+    const std::int64_t version = target_.version();
+    target_.begin_update(version);
+    try {
+        copier_.take_home(weights.size(), [&](std::size_t i) {
+            ops::CopyItem item;
+            item.from = elsewhere_[i];
+            item.to = weights[i].memory;
+            return item;
+        });
+        point_home();
+        target_.commit_update(version);
+    } catch (const std::exception& error) {
+        broken_ = true;
+        target_.abort_update(error.what(), true);
+        throw;
+    }
+}
+
+}  // namespace tandem::engine
