@@ -1,8 +1,6 @@
 #include "sync/bench/bench.h"
 
 #include <algorithm>
-#include <fstream>
-#include <limits>
 #include <optional>
 #include <thread>
 
@@ -11,14 +9,11 @@
 #include "common/device/memory.h"
 #include "common/error.h"
 #include "common/progress.h"
-#include "sync/bench/quantized_engine.h"
 #include "sync/bench/shapes.h"
 #include "sync/bench/source.h"
 #include "sync/bench/speed_of_light.h"
 #include "sync/bench/trace.h"
-#include "sync/codec/scales.h"
 #include "sync/cost/host.h"
-#include "sync/plan/engine_layout.h"
 #include "sync/session/modes.h"
 #include "sync/session/session.h"
 
@@ -36,16 +31,6 @@ std::uint64_t allocations() {
     return sum;
 }
 
-constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
-
-double available_gibibytes() {
-    std::ifstream file("/proc/meminfo");
-    for (std::string line; std::getline(file, line);) {
-        if (line.starts_with("MemAvailable:")) return std::stod(line.substr(13)) / (1024.0 * 1024.0);
-    }
-    return std::numeric_limits<double>::infinity();
-}
-
 nlohmann::json phase_medians(const std::vector<SyncReport>& reports) {
     const auto median = [&](double PhaseTimes::*phase) {
         std::vector<double> values;
@@ -56,130 +41,6 @@ nlohmann::json phase_medians(const std::vector<SyncReport>& reports) {
             {"gather", median(&PhaseTimes::gather)},   {"copy", median(&PhaseTimes::copy)},
             {"load", median(&PhaseTimes::load)},       {"resume", median(&PhaseTimes::resume)}};
 }
-
-const char* option_of(Refusal::About choice) {
-    switch (choice) {
-        case Refusal::About::transport:
-            return "--transport";
-        case Refusal::About::device:
-            return "--device";
-        case Refusal::About::dtype:
-            return "--engine-dtype";
-        default:
-            return "--mode";
-    }
-}
-
-}  // namespace
-
-Device BenchOptions::where() const {
-    return device_from_name(device);
-}
-
-Device BenchOptions::engine_device(int rank) const {
-    Device device = where();
-    if (transport == "nccl") device.index += 1 + rank;
-    return device;
-}
-
-int BenchOptions::world_size() const {
-    int size = 1;
-    for (const int axis : mesh) size *= axis;
-    return size;
-}
-
-void BenchOptions::validate() const {
-    const auto check = [](bool ok, const char* option, const std::string& message) {
-        if (!ok) throw ConfigError("command line", option, message);
-    };
-    const auto accepted = [](const char* option, const auto& work) {
-        try {
-            work();
-        } catch (const InvalidArgument& error) {
-            throw ConfigError("command line", option, error.what());
-        }
-    };
-    accepted("--device", [&] { require_device(device_from_name(device)); });
-    accepted("--mode", [&] { mode_from_name(mode); });
-    accepted("--engine-dtype", [&] { dtype_from_name(engine_dtype); });
-    const Mode kind = mode_from_name(mode);
-    const bool on_gpu = where().type == DeviceType::cuda;
-    const bool quantized = is_quantized(dtype_from_name(engine_dtype));
-    const bool nccl = transport == "nccl";
-    const bool known = transport == "auto" || transport == "shm" || transport == "cuda_ipc" || nccl;
-    check(known, "--transport",
-          fmt::format("no transport '{}'; there are auto, shm, cuda_ipc, nccl", transport));
-    if (const auto refused =
-            refusal(kind, {.weights = where(), .transport = transport, .quantised = quantized}))
-        throw ConfigError("command line", option_of(refused->about), refused->sentence());
-    const auto devices = available_devices();
-    const auto gpus = std::count_if(devices.begin(), devices.end(),
-                                    [](Device one) { return one.type == DeviceType::cuda; });
-    check(
-        !nccl || engine_device(engine_tp - 1).index < gpus, "--transport",
-        fmt::format("NCCL refuses two ranks on one GPU: {} and each of the {} engine ranks need one of their "
-                    "own, and {} is there; use cuda_ipc, which shares a GPU",
-                    device, engine_tp, gpus));
-    check(!mesh.empty() && mesh.size() <= 2 &&
-              std::all_of(mesh.begin(), mesh.end(), [](int n) { return n >= 1; }) && world_size() <= 64,
-          "--mesh", "one or two positive sizes, at most 64 ranks: dp,cp");
-    check(engine_tp >= 1 && engine_tp <= 64, "--engine-tp", "must be from 1 to 64");
-    check(changed >= 0 && changed <= 1, "--changed", "must be from 0 to 1");
-    check(bucket_mib >= 0 && bucket_mib <= 65536, "--bucket-mib", "must be from 0 to 65536");
-    check(depth == 0 || (depth >= 2 && depth <= 64), "--depth", "must be 0 or from 2 to 64");
-    check(iterations >= 1 && iterations <= 100'000, "--iterations", "must be from 1 to 100000");
-    check(link_gbps >= 0 && link_gbps <= 10'000, "--link-gbps", "must be from 0 to 10000");
-    check(!sweep || traits(kind).staged, "--sweep",
-          fmt::format("modes {} have buckets", mode_names(" and ", &ModeTraits::staged)));
-    accepted("--source-dtype", [&] { dtype_from_name(source_dtype); });
-    const auto floating = [](DType dtype) { return dtype == DType::float32 || dtype == DType::bfloat16; };
-    check(floating(dtype_from_name(source_dtype)), "--source-dtype", "must be float32 or bfloat16");
-    check(floating(dtype_from_name(engine_dtype)) || quantized, "--engine-dtype",
-          "must be float32, bfloat16, fp8 or int8");
-    accepted("--shapes", [&] { model_tensors(shapes); });
-    std::size_t held = 0;  // by all engine ranks
-    accepted("--engine-tp", [&] {
-        for (int rank = 0; rank < engine_tp; ++rank) {
-            for (const engine::TensorInfo& tensor : engine_tensors(rank))
-                held += engine::tensor_bytes(tensor);
-        }
-    });
-    const auto copies = static_cast<std::size_t>(traits(kind).arena_copies);
-    const double needed = static_cast<double>(held_bytes() + held * (1 + copies)) / kGibibyte;
-    // On a GPU the host holds the trainer's weights a second time: they are made there.
-    const double free =
-        on_gpu ? static_cast<double>(device_info(where()).total_bytes) / kGibibyte : available_gibibytes();
-    check(needed <= free, "--shapes",
-          fmt::format(
-              "weights of {:.1f} GiB on the trainer's and the engine's side together; {} has {:.1f} GiB of "
-              "memory",
-              needed, on_gpu ? to_string(where()) : "this machine", free));
-}
-
-std::size_t BenchOptions::held_bytes() const {
-    const auto copies = static_cast<std::size_t>(mesh.size() > 1 && !shard_all ? mesh[1] : 1);
-    std::size_t elements = 0;
-    for (const ModelTensor& tensor : model_tensors(shapes))
-        elements += static_cast<std::size_t>(numel(tensor.shape));
-    const std::size_t base =
-        traits(mode_from_name(mode)).keeps_base ? dtype_size(dtype_from_name(engine_dtype)) : 0;
-    return elements * (copies * dtype_size(dtype_from_name(source_dtype)) + base);
-}
-
-std::vector<engine::TensorInfo> BenchOptions::engine_tensors(int rank) const {
-    const DType wanted = dtype_from_name(engine_dtype);
-    const DType dtype = is_quantized(wanted) ? DType::bfloat16 : wanted;  // of what is not quantised
-    const std::vector<ModelTensor> model = model_tensors(shapes);
-    std::vector<engine::TensorInfo> tensors;
-    if (engine_tp > 1) {
-        tensors = engine_layout(model, {engine_tp, 1, true}, dtype)[static_cast<std::size_t>(rank)];
-    } else {
-        for (const ModelTensor& tensor : model) tensors.push_back({tensor.name, tensor.shape, dtype, {}});
-    }
-    return wanted == dtype ? tensors : quantize_linear(tensors, model, wanted);
-}
-
-namespace {
 
 // One session, verified on its first and last push, timed on the ones between.
 class Run {

@@ -1,0 +1,47 @@
+// What `tandem-sync bench` measures: options, flags, and what goes with what.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "common/device/device.h"
+#include "engine_adapter/engine.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tandem::sync {
+
+struct BenchOptions {
+    std::string shapes = "SmolLM2-135M";  // a name or a file (shapes.h)
+    std::vector<int> mesh{2, 1};          // dp, cp
+    bool shard_all = false;               // shard over cp too, instead of replicating
+    std::string mode = "gather";
+    int engine_tp = 1;
+    double changed = 1.0;   // the part of the elements that changes between syncs
+    double bucket_mib = 0;  // 0: chosen
+    int depth = 0;          // 0: chosen
+    int iterations = 15;
+    double link_gbps = 0;  // GB/s between trainer and engine; 0: as fast as memory
+    bool sweep = false;
+    bool calibrate = false;  // measure the cost model's figures anew
+    std::string trace;       // a file
+    std::string source_dtype = "bfloat16";
+    std::string engine_dtype = "bfloat16";
+    std::string device = "cpu";      // of trainer ranks and engine ranks alike: cpu, cuda, cuda:1
+    std::string transport = "auto";  // shm, cuda_ipc, nccl; auto: what the device has, nccl aside
+
+    Device where() const;                  // of the trainer ranks
+    Device engine_device(int rank) const;  // over nccl the GPUs after the trainer's, one each
+    int world_size() const;
+    std::size_t held_bytes() const;  // by all trainer ranks
+    void validate() const;           // throws ConfigError naming the option
+    // What engine rank `rank` holds.
+    std::vector<engine::TensorInfo> engine_tensors(int rank) const;
+};
+
+void add_options(CLI::App& app, BenchOptions& options);  // a flag for each field
+
+}  // namespace tandem::sync

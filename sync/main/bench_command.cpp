@@ -1,0 +1,161 @@
+#include "sync/main/bench_command.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <sstream>
+#include <utility>
+
+#include "common/comm/launch.h"
+#include "common/comm/piped_child.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "common/trace.h"
+#include "engine_adapter/connect.h"
+#include "sync/bench/bench.h"
+#include "sync/bench/html.h"
+#include "sync/bench/sweep_table.h"
+
+namespace tandem::sync {
+namespace {
+
+using Command = std::vector<std::string>;
+
+// Memory without a name in which rank 0 leaves the result: "/proc/PID/fd/FD".
+class ResultFile {
+  public:
+    ResultFile() : fd_(::memfd_create("tandem:result", MFD_CLOEXEC)) {
+        if (fd_ < 0) throw SystemError("memfd_create", errno);
+    }
+    ~ResultFile() { ::close(fd_); }
+    ResultFile(const ResultFile&) = delete;
+    ResultFile& operator=(const ResultFile&) = delete;
+    std::string path() const { return fmt::format("/proc/{}/fd/{}", ::getpid(), fd_); }
+
+  private:
+    int fd_;
+};
+
+Command self_as(Command command_line, const std::string& subcommand) {
+    command_line.at(1) = subcommand;  // tandem-sync bench …
+    return command_line;
+}
+
+void write_file(const std::string& path, const std::string& text) {
+    std::ofstream file(path);
+    file << text;
+    file.close();
+    if (!file) throw Error(fmt::format("cannot write {}", path));
+}
+
+// Asked before anything is started, not after minutes of measuring.
+void require_writable(const char* option, const std::string& file) {
+    if (file.empty()) return;
+    const auto refuse = [&](const char* why) {
+        throw ConfigError("command line", option, fmt::format("{} cannot be written: {}", file, why));
+    };
+    if (std::filesystem::is_directory(file)) refuse(std::strerror(EISDIR));
+    const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
+    if (::access(folder.c_str(), W_OK) != 0) refuse(std::strerror(errno));
+}
+
+using Children = std::vector<std::unique_ptr<comm::PipedChild>>;
+
+// A process for each engine rank; `addresses`: where their receivers listen.
+Children start_engines(const BenchOptions& options, const Command& command_line, std::string& addresses) {
+    Children engines;
+    for (int rank = 0; rank < options.engine_tp; ++rank) {
+        Command command = self_as(command_line, "bench-engine");
+        command.insert(command.end(), {"--engine-rank", std::to_string(rank)});
+        engines.push_back(std::make_unique<comm::PipedChild>(std::move(command)));
+    }
+    for (auto& engine : engines) {
+        const std::string address = engine->read_line();
+        if (address.empty()) throw Error("an engine-side process did not start");
+        addresses += address + " ";
+    }
+    return engines;
+}
+
+// The trainer ranks, from their start to their end.
+comm::LaunchResult run_ranks(const BenchOptions& options, const Command& command_line,
+                             const Children& engines, std::vector<std::string> environment) {
+    comm::LaunchOptions launch;
+    launch.world_size = options.world_size();
+    launch.command = self_as(command_line, "bench-rank");
+    launch.command[0] = std::filesystem::read_symlink("/proc/self/exe").string();
+    launch.environment = std::move(environment);
+    comm::RankProcesses ranks(launch);
+    return ranks.wait([&] {
+        for (const auto& engine : engines) {
+            if (!engine->running()) return std::string("an engine-side process ended");
+        }
+        return std::string();
+    });
+}
+
+}  // namespace
+
+void add_options(CLI::App& app, BenchArguments& arguments) {
+    add_options(app, arguments.options);
+    app.add_option("--html", arguments.html, "a page with charts, to this file");
+    app.add_flag("--json", arguments.json, "one JSON object instead of a table");
+}
+
+int bench_command(const BenchArguments& arguments, const std::vector<std::string>& command_line) {
+    const BenchOptions& options = arguments.options;
+    options.validate();
+    require_writable("--trace", options.trace);
+    require_writable("--html", arguments.html);
+    std::string addresses;
+    const Children engines = start_engines(options, command_line, addresses);
+    const ResultFile result_file;
+    const comm::LaunchResult end =
+        run_ranks(options, command_line, engines,
+                  {"TANDEM_BENCH_ENGINES=" + addresses, "TANDEM_BENCH_RESULT=" + result_file.path()});
+    if (end.exit_code != 0) {
+        std::cerr << "tandem-sync bench: " << end.message << "\n";
+        return 1;
+    }
+    const nlohmann::json result = nlohmann::json::parse(std::ifstream(result_file.path()));
+    if (!arguments.html.empty()) write_file(arguments.html, bench_html(result));
+    if (arguments.json) {
+        std::cout << result.dump(2) << "\n";
+    } else {
+        std::cout << bench_table(result) << sweep_table(result);
+    }
+    if (result.at("verified").get<bool>()) return 0;
+    std::cerr << "tandem-sync bench: the engine does not hold what the trainer holds\n";
+    return 1;
+}
+
+int bench_rank(const BenchOptions& options) {
+    set_up_logging("rank " + std::to_string(comm::rank_environment().rank));
+    const auto world = comm::connect_from_environment(Deadline::after_ms(30'000));
+    if (!options.trace.empty()) trace::enable(fmt::format("rank {}", world->rank()), world->rank());
+    const auto connect = [&options] {
+        std::istringstream list(std::getenv("TANDEM_BENCH_ENGINES"));
+        const std::vector<std::string> addresses{std::istream_iterator<std::string>(list), {}};
+        const Deadline deadline = Deadline::after_ms(30'000);
+        if (options.transport == "nccl")
+            return engine::connect_ranks(addresses, deadline,
+                                         {.nccl = engine::NcclOptions{.device = options.where()}});
+        Engines engines;
+        for (const std::string& address : addresses) engines.push_back(engine::connect(address, deadline));
+        return engines;
+    };
+    const nlohmann::json result = run_bench(world, connect, options);
+    if (!result.is_null()) std::ofstream(std::getenv("TANDEM_BENCH_RESULT")) << result.dump();
+    return 0;
+}
+
+}  // namespace tandem::sync

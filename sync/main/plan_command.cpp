@@ -1,0 +1,48 @@
+#include "sync/main/plan_command.h"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "common/error.h"
+
+namespace tandem::sync {
+namespace {
+
+DType dtype_option(const char* option, const std::string& name) {
+    try {
+        return dtype_from_name(name);
+    } catch (const InvalidArgument& error) {
+        throw ConfigError("command line", option, error.what());
+    }
+}
+
+}  // namespace
+
+void add_options(CLI::App& app, PlanArguments& plan) {
+    const auto option = [&app](const char* name, auto& value, const std::string& help) {
+        return app.add_option(name, value, help)->capture_default_str();
+    };
+    option("--shapes", plan.options.shapes, "model: a JSON file or a name, as for bench");
+    option("--mesh", plan.options.mesh, "sizes of the trainer's mesh")->delimiter(',');
+    option("--placements", plan.options.placements,
+           "one for each axis, like S(0),R; default: sharded along dim 0 over the last axis");
+    option("--expert-mesh", plan.options.expert_mesh, "ep,fsdp: each expert lies on fsdp ranks")
+        ->delimiter(',');
+    option("--engine-tp", plan.options.engine.tp, "tensor-parallel engine ranks");
+    option("--engine-ep", plan.options.engine.ep, "expert-parallel engine ranks");
+    app.add_flag("!--unfused", plan.options.engine.fused, "q, k, v, gate and up as tensors of their own");
+    option("--source-dtype", plan.source_dtype, "as the trainer holds it");
+    option("--engine-dtype", plan.engine_dtype, "as the engine holds it");
+    app.add_flag("--json", plan.json, "one JSON object instead of a table");
+}
+
+int plan_command(PlanArguments plan) {
+    plan.options.source_dtype = dtype_option("--source-dtype", plan.source_dtype);
+    plan.options.engine_dtype = dtype_option("--engine-dtype", plan.engine_dtype);
+    plan.options.validate();
+    const nlohmann::json report = plan_report(plan.options);
+    std::cout << (plan.json ? report.dump(2) + "\n" : plan_table(report));
+    return 0;
+}
+
+}  // namespace tandem::sync
