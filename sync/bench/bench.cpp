@@ -11,9 +11,9 @@
 #include "common/progress.h"
 #include "sync/bench/shapes.h"
 #include "sync/bench/source.h"
-#include "sync/bench/speed_of_light.h"
 #include "sync/bench/trace.h"
 #include "sync/cost/host.h"
+#include "sync/cost/speed_of_light.h"
 #include "sync/session/modes.h"
 #include "sync/session/session.h"
 

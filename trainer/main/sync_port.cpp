@@ -11,7 +11,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "engine_adapter/connect.h"
-#include "sync/bench/speed_of_light.h"
+#include "sync/cost/speed_of_light.h"
 #include "sync/session/modes.h"
 #include "sync/session/session.h"
 #include "sync/session/setup.h"

@@ -1,4 +1,4 @@
-#include "sync/bench/speed_of_light.h"
+#include "sync/cost/speed_of_light.h"
 
 #include <algorithm>
 #include <chrono>
