@@ -9,7 +9,7 @@
 
 #include "common/comm/communicator.h"
 #include "sync/bench/bench_options.h"
-#include "sync/push/engines.h"
+#include "sync/strategy/engines.h"
 
 namespace tandem::sync {
 

@@ -12,8 +12,8 @@
 #include "sync/cost/store.h"
 #include "sync/gather/cache.h"
 #include "sync/gather/staging.h"
-#include "sync/push/agree.h"
-#include "sync/push/exchange.h"
+#include "sync/strategy/agree.h"
+#include "sync/strategy/exchange.h"
 
 namespace tandem::sync {
 namespace {

@@ -5,7 +5,7 @@
 #include "common/comm/communicator.h"
 #include "common/tensor/dtype.h"
 #include "sync/cost/costs.h"
-#include "sync/push/engines.h"
+#include "sync/strategy/engines.h"
 
 namespace tandem::sync {
 

@@ -9,8 +9,8 @@
 #include "common/comm/communicator.h"
 #include "sync/cost/predict.h"
 #include "sync/plan/reshard.h"
-#include "sync/push/engines.h"
-#include "sync/push/options.h"
+#include "sync/strategy/engines.h"
+#include "sync/strategy/options.h"
 
 namespace tandem::sync {
 

@@ -11,11 +11,11 @@
 #include "common/ops/delta.h"
 #include "common/trace.h"
 #include "sync/gather/staging.h"
-#include "sync/push/agree.h"
-#include "sync/push/exchange.h"
-#include "sync/push/filler.h"
-#include "sync/push/ledger.h"
-#include "sync/push/way.h"
+#include "sync/strategy/agree.h"
+#include "sync/strategy/exchange.h"
+#include "sync/strategy/filler.h"
+#include "sync/strategy/ledger.h"
+#include "sync/strategy/way.h"
 
 namespace tandem::sync {
 namespace {

@@ -8,11 +8,11 @@
 #include "common/error.h"
 #include "common/trace.h"
 #include "sync/direct/places.h"
-#include "sync/push/agree.h"
-#include "sync/push/exchange.h"
-#include "sync/push/filler.h"
-#include "sync/push/ledger.h"
-#include "sync/push/way.h"
+#include "sync/strategy/agree.h"
+#include "sync/strategy/exchange.h"
+#include "sync/strategy/filler.h"
+#include "sync/strategy/ledger.h"
+#include "sync/strategy/way.h"
 
 namespace tandem::sync {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "common/error.h"
-#include "sync/push/agree.h"
+#include "sync/strategy/agree.h"
 
 namespace tandem::sync {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "common/comm/host_identity.h"
 #include "common/error.h"
-#include "sync/push/agree.h"
+#include "sync/strategy/agree.h"
 
 namespace tandem::sync {
 namespace {

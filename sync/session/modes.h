@@ -11,8 +11,8 @@
 
 #include "common/device/device.h"
 #include "sync/cost/predict.h"
-#include "sync/push/options.h"
-#include "sync/push/way.h"
+#include "sync/strategy/options.h"
+#include "sync/strategy/way.h"
 
 namespace tandem::sync {
 

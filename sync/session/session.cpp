@@ -5,10 +5,10 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/trace.h"
-#include "sync/push/way.h"
 #include "sync/session/modes.h"
 #include "sync/session/setup.h"
 #include "sync/session/verify.h"
+#include "sync/strategy/way.h"
 
 namespace tandem::sync {
 namespace {

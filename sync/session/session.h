@@ -20,11 +20,11 @@
 #include "common/comm/communicator.h"
 #include "engine_adapter/engine.h"
 #include "sync/cost/tune.h"
-#include "sync/push/agree.h"
-#include "sync/push/engines.h"
-#include "sync/push/options.h"
-#include "sync/push/report.h"
 #include "sync/session/state.h"
+#include "sync/strategy/agree.h"
+#include "sync/strategy/engines.h"
+#include "sync/strategy/options.h"
+#include "sync/strategy/report.h"
 #include "sync/weight_source.h"
 
 namespace tandem::sync {

@@ -6,9 +6,9 @@
 
 #include "sync/codec/scales.h"
 #include "sync/plan/reshard.h"
-#include "sync/push/agree.h"
-#include "sync/push/engines.h"
-#include "sync/push/options.h"
+#include "sync/strategy/agree.h"
+#include "sync/strategy/engines.h"
+#include "sync/strategy/options.h"
 #include "sync/weight_source.h"
 
 namespace tandem::sync {

@@ -1,4 +1,4 @@
-#include "sync/push/ledger.h"
+#include "sync/strategy/ledger.h"
 
 namespace tandem::sync {
 

@@ -9,7 +9,7 @@
 
 #include "common/ops/batched_copy.h"
 #include "sync/plan/buckets.h"
-#include "sync/push/way.h"
+#include "sync/strategy/way.h"
 
 namespace tandem::sync {
 

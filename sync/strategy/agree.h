@@ -7,7 +7,7 @@
 
 #include "common/comm/communicator.h"
 #include "common/error.h"
-#include "sync/push/health.h"
+#include "sync/strategy/health.h"
 
 namespace tandem::sync {
 

@@ -9,7 +9,7 @@
 
 #include "common/trace.h"
 #include "engine_adapter/engine.h"
-#include "sync/push/health.h"
+#include "sync/strategy/health.h"
 
 namespace tandem::sync {
 

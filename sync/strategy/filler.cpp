@@ -1,4 +1,4 @@
-#include "sync/push/filler.h"
+#include "sync/strategy/filler.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "sync/push/agree.h"
+#include "sync/strategy/agree.h"
 
 #include <algorithm>
 #include <array>

@@ -8,9 +8,9 @@
 #include "common/comm/communicator.h"
 #include "sync/codec/quantizer.h"
 #include "sync/plan/reshard.h"
-#include "sync/push/engines.h"
-#include "sync/push/options.h"
-#include "sync/push/report.h"
+#include "sync/strategy/engines.h"
+#include "sync/strategy/options.h"
+#include "sync/strategy/report.h"
 #include "sync/weight_source.h"
 
 namespace tandem::sync {
