@@ -75,7 +75,7 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
     }
     partial_ = own_partial_ ? own_partial_->tensor() : gradients_.tensor();
     if (options.offload && compute.device().type != DeviceType::cpu)
-        fetches_.emplace(Stream::make(compute.device(), "offload"));
+        onloads_.emplace(Stream::make(compute.device(), "offload"));
     for (const std::vector<int>& members : groups) {
         Group& group = groups_.emplace_back();
         group.members = members;
@@ -157,12 +157,12 @@ Tensor FullyShard::own_shard(Group& group, int index) {
     const FlatShards::Range& range = layout_.group_range(index);
     const Tensor& flat = source_->tensor();
     if (source_->resident()) return flat.rows(range.offset, range.numel);
-    Stream& reader = fetches_ ? *fetches_ : transfer_;
-    group.fetched = staging_buffers_.take(range.numel, flat.dtype(), reader);
+    Stream& reader = onloads_ ? *onloads_ : transfer_;
+    group.onloaded = staging_buffers_.take(range.numel, flat.dtype(), reader);
     reader.wait(compute_.record());
-    source_->read(reader, range.offset, group.fetched);
-    if (fetches_) transfer_.wait(fetches_->record());
-    return group.fetched;
+    source_->read(reader, range.offset, group.onloaded);
+    if (onloads_) transfer_.wait(onloads_->record());
+    return group.onloaded;
 }
 
 // Whether peers read this rank's part where it is. Memory whose pages go is none that they reach.
@@ -171,7 +171,7 @@ bool FullyShard::sent_in_place(const Tensor& own) const {
 }
 
 void FullyShard::drop_staging(Group& group) {
-    for (Tensor* buffer : {&group.fetched, &group.staging}) {
+    for (Tensor* buffer : {&group.onloaded, &group.staging}) {
         if (buffer->defined()) staging_buffers_.give_back(std::move(*buffer), group.ready);
         *buffer = {};
     }

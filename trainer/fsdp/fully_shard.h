@@ -23,7 +23,7 @@ bool transfer_overlaps(const FlatShards& layout, std::size_t groups, DType dtype
 struct FullyShardOptions {
     DType compute_dtype = DType::float32;
     ReshardAfterForward reshard_after_forward = true;
-    bool offload = false;  // the shards may be parked while passes run
+    bool offload = false;  // the shards may be offloaded while passes run
     // Of a GPU's memory, whether its pages may go between passes; peers and engines then do not reach it.
     Pages shard_pages = Pages::stay;
     Pages gradient_pages = Pages::stay;
@@ -49,7 +49,7 @@ class FullyShard final : public GroupHooks {
 
     // Ends a pass or several: waits for all communication and frees every unsharded parameter.
     void finish();
-    // The flat shard that passes from here on read, in memory or parked: state(), or another one of its
+    // The flat shard that passes from here on read, in memory or offloaded: state(), or another one of its
     // layout in the compute dtype. Between passes only.
     void gather_from(FlatState& flat) { source_ = &flat; }
     // Ends the backward passes since the last call: gradients() is then the average over all ranks, added to
@@ -79,10 +79,10 @@ class FullyShard final : public GroupHooks {
     struct Group {
         std::vector<int> members;
         State state = State::sharded;
-        Tensor values;   // full, padded, compute dtype
-        Tensor fetched;  // this rank's shard from the tier, while it is gathered
-        Tensor staging;  // this rank's shard cast to the compute dtype, while it is gathered
-        Tensor slice;    // what this rank keeps of values between forward and backward
+        Tensor values;    // full, padded, compute dtype
+        Tensor onloaded;  // this rank's shard from the tier, while it is gathered
+        Tensor staging;   // this rank's shard cast to the compute dtype, while it is gathered
+        Tensor slice;     // what this rank keeps of values between forward and backward
         Event ready;
         Tensor grads;                        // full, padded, fp32
         BufferCycle* grads_owner = nullptr;  // where grads goes back to
@@ -122,7 +122,7 @@ class FullyShard final : public GroupHooks {
     BufferCycle gradient_buffers_;
     BufferCycle unreduced_buffers_;  // gradients that stay for later micro-batches: of every group at once
     Stream transfer_;                // last: drained before the buffers go
-    std::optional<Stream> fetches_;  // of a GPU: reads from the tier, beside what the others do
+    std::optional<Stream> onloads_;  // of a GPU: reads from the tier, beside what the others do
 };
 
 }  // namespace tandem::trainer

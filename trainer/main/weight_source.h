@@ -16,7 +16,7 @@ namespace tandem::trainer {
 class PolicySource final : public sync::WeightSource {
   public:
     PolicySource(const Policy& policy, MemoryPool* mirrors);
-    // Brings the copies up to date; the policy's Residence is held.
+    // Brings the copies up to date. Needs a Policy::OnloadScope.
     void refresh();
     const std::vector<sync::NamedTensor>& tensors() const override { return tensors_; }
     Event ready() const override { return {}; }

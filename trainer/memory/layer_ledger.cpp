@@ -86,7 +86,7 @@ Block LayerLedger::forward(const Block& x, Saved& saved) {
     return mlp(h1, saved);
 }
 
-void LayerLedger::shed(Saved& saved, Checkpointing checkpointing) const {
+void LayerLedger::drop(Saved& saved, Checkpointing checkpointing) const {
     if (checkpointing == Checkpointing::none) return;
     saved.mlp_x = saved.gate = saved.up = {};
     if (checkpointing == Checkpointing::full) {
@@ -98,7 +98,7 @@ void LayerLedger::shed(Saved& saved, Checkpointing checkpointing) const {
     if (qk_norm_) saved.attention.q = saved.attention.k = {};
 }
 
-void LayerLedger::restore(Saved& saved, Checkpointing checkpointing) {
+void LayerLedger::recompute(Saved& saved, Checkpointing checkpointing) {
     if (checkpointing == Checkpointing::none) return;
     const Block h = norm(rows_, rows_ * hidden_, saved.input_norm.x, saved.input_norm);
     if (checkpointing == Checkpointing::full) {

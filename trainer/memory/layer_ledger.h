@@ -38,8 +38,8 @@ class LayerLedger {
 
     Block hidden() { return compute(rows_ * hidden_); }  // [rows, hidden]
     Block forward(const Block& x, Saved& saved);
-    void shed(Saved& saved, Checkpointing checkpointing) const;
-    void restore(Saved& saved, Checkpointing checkpointing);
+    void drop(Saved& saved, Checkpointing checkpointing) const;
+    void recompute(Saved& saved, Checkpointing checkpointing);
     void backward(Saved saved);
     Block norm(std::int64_t rows, std::int64_t numel, const Block& x, NormSaved& saved);  // y
     Block compute(std::int64_t numel) { return block(numel * element_); }

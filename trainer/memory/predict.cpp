@@ -45,7 +45,7 @@ class Passes {
             shards_.unshard(i + 1, i > 0 ? i : GroupHooks::kNone);
             shards_.begin_gradients(i + 1);
             auto& of_layer = saved[static_cast<std::size_t>(i)];
-            layer.restore(of_layer, options_.checkpointing);
+            layer.recompute(of_layer, options_.checkpointing);
             layer.backward(std::move(of_layer));
             of_layer = {};
             shards_.after_backward(i + 1);
@@ -70,7 +70,7 @@ class Passes {
             LayerLedger::Saved of_layer;
             x = layer.forward(x, of_layer);
             if (training) {
-                layer.shed(of_layer, options_.checkpointing);
+                layer.drop(of_layer, options_.checkpointing);
                 saved[static_cast<std::size_t>(i)] = std::move(of_layer);
             }
             if (!last || !training) shards_.after_forward(i + 1);
@@ -106,10 +106,10 @@ class Passes {
     ShardLedger& shards_;
 };
 
-// fetched: of offloaded shards, which are there as long as it lasts.
-void sync(Ledger& ledger, const Workload& work, std::int64_t fetched, bool first) {
+// onloaded: bytes of offloaded shards, which are in memory for as long as it lasts.
+void sync(Ledger& ledger, const Workload& work, std::int64_t onloaded, bool first) {
     ledger.enter("sync");
-    const Block shards = ledger.take("shards", fetched);
+    const Block shards = ledger.take("shards", onloaded);
     std::vector<Block> passing;
     for (const auto& [tag, bytes] : work.sync) {
         if (tag == kPassing) {

@@ -60,13 +60,13 @@ Tensor Attention::forward(const Compute& compute, const Tensor& x, Saved& saved)
     return o_proj_.forward(compute, context.out.reshape({rows, heads_ * head_dim_}));
 }
 
-void Attention::shed(Saved& saved) const {
+void Attention::drop(Saved& saved) const {
     saved.x = {};
     if (q_norm_) saved.context.q = {};
     if (k_norm_) saved.context.k = {};
 }
 
-void Attention::restore(const Compute& compute, const Tensor& x, Saved& saved) const {
+void Attention::recompute(const Compute& compute, const Tensor& x, Saved& saved) const {
     saved.x = x;
     RmsNorm::Saved same;
     if (q_norm_) {

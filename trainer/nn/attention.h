@@ -34,10 +34,10 @@ class Attention {
     Tensor forward(const Compute& compute, const Tensor& x, Saved& saved) const;
     Tensor backward(const Compute& compute, const Tensor& dy, const Saved& saved) const;  // dx
 
-    // Drops what restore can bring back without a projection or the attention: the input, and queries and
+    // Drops what recompute() can make again without a projection or the attention: the input, and queries and
     // keys where they are cheap to make from what the norms keep.
-    void shed(Saved& saved) const;
-    void restore(const Compute& compute, const Tensor& x, Saved& saved) const;
+    void drop(Saved& saved) const;
+    void recompute(const Compute& compute, const Tensor& x, Saved& saved) const;
 
   private:
     // Gradient of one rotated (and normed) projection, float32 from attention, back to the projection's

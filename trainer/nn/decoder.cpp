@@ -83,7 +83,7 @@ Tensor Decoder::forward_layers(const Compute& compute, std::span<const std::int3
         hooks.unshard(layer_group(layer), next);
         if (pass == Pass::training) {
             x = layers_[layer].forward(compute, x, saved[layer]);
-            layers_[layer].shed(saved[layer], checkpointing_);
+            layers_[layer].drop(saved[layer], checkpointing_);
         } else {
             DecoderLayer::Saved dropped;
             x = layers_[layer].forward(compute, x, dropped);
@@ -122,7 +122,7 @@ void Decoder::loss(const Compute& compute, std::span<const std::int32_t> tokens,
     for (std::size_t layer = layers_.size(); layer-- > 0;) {
         hooks.unshard(layer_group(layer), layer > 0 ? layer_group(layer - 1) : GroupHooks::kNone);
         hooks.begin_gradients(layer_group(layer));
-        layers_[layer].restore(compute, saved[layer], checkpointing_);
+        layers_[layer].recompute(compute, saved[layer], checkpointing_);
         dx = layers_[layer].backward(compute, dx, std::move(saved[layer]));
         hooks.after_backward(layer_group(layer));
     }

@@ -22,20 +22,20 @@ Tensor DecoderLayer::forward(const Compute& compute, const Tensor& x, Saved& sav
     return x2;
 }
 
-void DecoderLayer::shed(Saved& saved, Checkpointing checkpointing) const {
+void DecoderLayer::drop(Saved& saved, Checkpointing checkpointing) const {
     if (checkpointing == Checkpointing::none) return;
     saved.mlp = {};
-    if (checkpointing == Checkpointing::selective) return attention_.shed(saved.attention);
+    if (checkpointing == Checkpointing::selective) return attention_.drop(saved.attention);
     saved.attention = {};
     saved.post_attention_norm = {};
 }
 
-void DecoderLayer::restore(const Compute& compute, Saved& saved, Checkpointing checkpointing) const {
+void DecoderLayer::recompute(const Compute& compute, Saved& saved, Checkpointing checkpointing) const {
     if (checkpointing == Checkpointing::none) return;
     const Tensor x = saved.input_norm.x;
     const Tensor h = input_norm_.forward(compute, x, saved.input_norm);
     if (checkpointing == Checkpointing::selective) {
-        attention_.restore(compute, h, saved.attention);
+        attention_.recompute(compute, h, saved.attention);
     } else {
         saved.post_attention_norm.x = attention_.forward(compute, h, saved.attention);
         ops::add(compute.stream, saved.post_attention_norm.x, x);

@@ -20,9 +20,9 @@ class DecoderLayer {
     DecoderLayer(RmsNorm input_norm, Attention attention, RmsNorm post_attention_norm, Mlp mlp);
 
     Tensor forward(const Compute& compute, const Tensor& x, Saved& saved) const;
-    // Between forward and backward: drops what restore computes again. Collective where attention is.
-    void shed(Saved& saved, Checkpointing checkpointing) const;
-    void restore(const Compute& compute, Saved& saved, Checkpointing checkpointing) const;
+    // Between forward and backward: drops what recompute() makes again. Collective where attention is.
+    void drop(Saved& saved, Checkpointing checkpointing) const;
+    void recompute(const Compute& compute, Saved& saved, Checkpointing checkpointing) const;
     // Takes dy's memory and returns dx in it. What was saved goes as soon as it has been used.
     Tensor backward(const Compute& compute, Tensor dy, Saved saved) const;
 

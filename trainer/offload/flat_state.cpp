@@ -13,8 +13,8 @@ FlatState::FlatState(Stream& stream, std::int64_t numel, DType dtype, std::strin
     fill_zero(stream, tensor().span());
 }
 
-FlatState FlatState::parked_zeros(std::int64_t numel, DType dtype, std::string tag, MemoryPool& pool,
-                                  const std::string& directory) {
+FlatState FlatState::offloaded_zeros(std::int64_t numel, DType dtype, std::string tag, MemoryPool& pool,
+                                     const std::string& directory) {
     FlatState state(PagedTensor({numel}, dtype, std::move(tag), pool, Pages::absent));
     state.make_tier(directory);
     return state;
@@ -22,7 +22,7 @@ FlatState FlatState::parked_zeros(std::int64_t numel, DType dtype, std::string t
 
 void FlatState::make_tier(const std::string& directory) {
     if (tier_) return;
-    // Not counted, as a file's bytes are not: what is offloaded shall not look as if it were still there.
+    // Not counted, as a file's bytes are not: offloaded state must not look as if it were still in memory.
     tier_ = on_gpu() ? make_pinned_tier(tensor().bytes(), "") : make_file_tier(directory, tensor().bytes());
 }
 
@@ -31,7 +31,7 @@ Stream& FlatState::copies() {
     return *copies_;
 }
 
-void FlatState::park(const std::string& directory) {
+void FlatState::offload(const std::string& directory) {
     if (!resident()) return;
     make_tier(directory);
     if (on_gpu()) {
@@ -43,7 +43,7 @@ void FlatState::park(const std::string& directory) {
     memory_.release();
 }
 
-void FlatState::fetch() {
+void FlatState::onload() {
     if (resident()) return;
     memory_.restore();
     if (on_gpu()) {
@@ -56,7 +56,7 @@ void FlatState::fetch() {
 
 void FlatState::zero(Stream& stream) {
     if (resident()) return ops::fill_zero(stream, tensor());
-    // Chunks of zeros: a hole in a file would lose the room that was reserved.
+    // Chunks of zeros: a hole in a file would lose the space that was reserved.
     constexpr std::int64_t kChunk = 1 << 20;
     const Tensor zeros =
         Tensor::zeros(stream, {std::min(kChunk, numel())}, tensor().dtype(), "offload_chunks");

@@ -1,6 +1,6 @@
-// One pass over flat states of which some are parked, chunk by chunk: while a chunk is computed the next one
+// One pass over flat states of which some are offloaded, chunk by chunk: while a chunk is computed the next one
 // is read and the one before is written back, each on a stream of its own: a bus carries both ways at once.
-// No more than kChunksAlive chunks of a parked state are in memory.
+// No more than kChunksAlive chunks of an offloaded state are in memory.
 #pragma once
 
 #include <functional>

@@ -11,7 +11,7 @@ namespace {
 FlatState moments(Stream& stream, std::int64_t numel, const std::string& directory, Pages pages) {
     MemoryPool& pool = device_pool(stream.device());
     if (directory.empty()) return {stream, numel, DType::float32, "optimizer", pool, pages};
-    return FlatState::parked_zeros(numel, DType::float32, "optimizer", pool, directory);
+    return FlatState::offloaded_zeros(numel, DType::float32, "optimizer", pool, directory);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // AdamW with fp32 state over one rank's flat shard. Padding inside the shard has zero weight and zero
-// gradient, and stays zero. The moments may be parked, from the start or between steps: a step then streams
+// gradient, and stays zero. The moments may be offloaded, from the start or between steps: a step then streams
 // over them, with the same bits.
 #pragma once
 
@@ -15,8 +15,8 @@ namespace tandem::trainer {
 
 class AdamW {
   public:
-    // offload_directory: where moments that are parked from the start have their files (a GPU's: none);
-    // empty: in memory, which can be parked later where its pages go.
+    // offload_directory: where moments that are offloaded from the start have their files (a GPU's: none);
+    // empty: in memory, which can be offloaded later where its pages go.
     AdamW(Stream& stream, std::int64_t numel, float beta1, float beta2, float eps, float weight_decay,
           const std::string& offload_directory = "", Pages pages = Pages::stay);
 

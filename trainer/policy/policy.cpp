@@ -1,7 +1,10 @@
 // Ties the training core together: the model (nn), its shards (fsdp) and the optimizer. The passes are in
-// policy_passes.cpp, what lies where in policy_state.cpp.
+// policy_passes.cpp, the places of its state in policy_state.cpp.
 #include "trainer/policy/policy.h"
 
+#include <exception>
+
+#include "common/log.h"
 #include "trainer/policy/policy_impl.h"
 
 namespace tandem::trainer {
@@ -48,7 +51,7 @@ Policy::Impl::Impl(DeviceMesh mesh_in, model::ModelConfig config_in, PolicyOptio
     initialise();
     parameters = as_dtensors(fsdp.shards(), 0, model_parameters());
     extra_parameters = as_dtensors(fsdp.shards(), model_parameters(), decoder.parameters().size());
-    settle();
+    place_states();
 }
 
 Policy::Policy(DeviceMesh mesh, model::ModelConfig config, PolicyOptions options)
@@ -68,12 +71,18 @@ void Policy::set_requires_gradient_sync(bool sync) {
 double Policy::apply(double lr) {
     return impl_->apply(lr);
 }
-struct Policy::Residence::Held {
-    Impl::Hold hold;
-};
-Policy::Residence::Residence(Policy& policy, bool optimizer)
-    : held_(new Held{Impl::Hold(*policy.impl_, optimizer)}) {}
-Policy::Residence::~Residence() = default;
+Policy::OnloadScope::OnloadScope(Policy& policy, bool optimizer) : OnloadScope(*policy.impl_, optimizer) {}
+Policy::OnloadScope::OnloadScope(Impl& impl, bool optimizer) : impl_(impl), optimizer_(optimizer) {
+    impl_.count_scope(+1, optimizer_);
+    impl_.compute.synchronize();
+}
+Policy::OnloadScope::~OnloadScope() {
+    try {
+        impl_.count_scope(-1, optimizer_);
+    } catch (const std::exception& error) {
+        log_error("state stays in memory: {}", error.what());
+    }
+}
 void Policy::sleep(Sleep level) {
     impl_->sleep(level);
 }

@@ -50,15 +50,17 @@ struct PolicyOptions {
         bool optimizer = false;
         bool parameters = false;  // with the reference model
         std::string directory = ".";
-    } offload;  // what lives in the tier below memory while it is not used
-    // How deep the policy may be asked to sleep: a GPU's memory must be made so that its pages can go. On the
-    // CPU all of it can.
+    } offload;  // state that is in the tier below memory while it is not used
+    // How deep the policy may be asked to sleep: a GPU's memory must be allocated so that its pages can go. The
+    // CPU's always can.
     enum class Sleep : std::uint8_t { none, optimizer, all } deepest_sleep = Sleep::none;
     bool value_head = false;     // value_head.weight [1, hidden], zero at first, over the last hidden state
     double value_lr_factor = 1;  // its learning rate over that of the others
 };
 
 class Policy {
+    struct Impl;
+
   public:
     // mesh has the axes (dp, cp) or, for hybrid sharding, (dp_replicate, dp_shard, cp).
     Policy(DeviceMesh mesh, model::ModelConfig config, PolicyOptions options);
@@ -73,23 +75,26 @@ class Policy {
     // false: accumulate() keeps each rank's unsharded fp32 gradients; the next call under true reduces them
     // with its own. Until then there are no gradients() to read or apply().
     void set_requires_gradient_sync(bool sync);
-    // Waits for what runs. While one lives, state that is offloaded or asleep is in memory and may be read
-    // and written through parameters(), extra_parameters() and reference_parameters(), with `optimizer` also
-    // the moments.
-    class Residence {
+    // While one lives, state that is offloaded or asleep is in memory and may be read and written through
+    // parameters(), extra_parameters() and reference_parameters(), with `optimizer` also the moments. Its
+    // constructor waits for running work.
+    class OnloadScope {
       public:
-        explicit Residence(Policy& policy, bool optimizer = false);
-        ~Residence();
-        Residence(const Residence&) = delete;
-        Residence& operator=(const Residence&) = delete;
+        explicit OnloadScope(Policy& policy, bool optimizer = false);
+        ~OnloadScope();
+        OnloadScope(const OnloadScope&) = delete;
+        OnloadScope& operator=(const OnloadScope&) = delete;
 
       private:
-        struct Held;
-        std::unique_ptr<Held> held_;
+        friend class Policy;
+        OnloadScope(Impl& impl, bool optimizer);
+
+        Impl& impl_;
+        bool optimizer_;
     };
-    // From here on the optimizer's state, or all that a step needs, is in the tier and its memory with the
-    // system, until the next accumulate(), score() or apply() that needs it or wake(). Between calls only. On
-    // a GPU at most options.deepest_sleep: throws InvalidArgument.
+    // Moves the optimizer's state, or all that a step needs, to the tier and its memory to the system, until
+    // wake() or the next accumulate(), score() or apply() that needs it. Between calls only. On a GPU at most
+    // options.deepest_sleep: throws InvalidArgument.
     using Sleep = PolicyOptions::Sleep;
     void sleep(Sleep level);
     void wake();
@@ -110,7 +115,7 @@ class Policy {
     const DeviceMesh& mesh() const;
     Device device() const;
     // Parameters (fp32) and gradients as sharded DTensors in the order of model::parameter_specs. They alias
-    // the live shards, which must be in memory whenever they are used: see Residence.
+    // the live shards, which must be in memory whenever they are used: see OnloadScope.
     const std::vector<std::pair<std::string, DTensor>>& parameters() const;
     std::vector<std::pair<std::string, DTensor>> gradients() const;
     // What is trained beside the model: the value head. Of training checkpoints, not of the model's.
@@ -128,7 +133,6 @@ class Policy {
     void load_parameter(const std::string& name, const Tensor& full);
 
   private:
-    struct Impl;
     std::unique_ptr<Impl> impl_;
 };
 

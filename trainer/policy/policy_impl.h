@@ -1,4 +1,4 @@
-// What is behind Policy: the parts, and where its state is between calls. For policy*.cpp only.
+// Policy's implementation: its parts, and where its state is between calls. For policy*.cpp only.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "common/device/tier.h"
-#include "common/log.h"
 #include "trainer/data/micro_batch.h"
 #include "trainer/fsdp/fully_shard.h"
 #include "trainer/fsdp/shard_mesh.h"
@@ -24,14 +23,17 @@ struct Policy::Impl {
 
     Impl(DeviceMesh mesh_in, model::ModelConfig config_in, PolicyOptions options_in);
 
-    // --- what is where between calls
+    // --- where the state is between calls
 
-    void park(FlatState& state) { state.park(options.offload.directory); }
-
-    // Everything where it belongs when nobody holds it: offloaded or asleep in the tier, else in memory.
-    void settle();
-    void place(FlatState& state, bool parked) { parked ? park(state) : state.fetch(); }
-    // Of a GPU: what may be asked to leave memory has pages that go.
+    // Moves every state to its place: to the tier what is offloaded or asleep and in no OnloadScope, else to
+    // memory.
+    void place_states();
+    void place(FlatState& state, bool offloaded) {
+        offloaded ? state.offload(options.offload.directory) : state.onload();
+    }
+    // Counts an OnloadScope that begins (+1) or ends (-1).
+    void count_scope(int change, bool with_optimizer);
+    // On a GPU, state that may be asked to leave memory needs pages that go.
     static Pages pages_of(bool may_leave) { return may_leave ? Pages::go : Pages::stay; }
     bool parameters_may_leave() const {
         return options.offload.parameters || options.deepest_sleep == Sleep::all;
@@ -39,33 +41,9 @@ struct Policy::Impl {
 
     void sleep(Sleep wanted);
 
-    // Keeps what is offloaded or asleep in memory while it lives.
-    class Hold {
-      public:
-        Hold(Impl& impl, bool optimizer) : impl_(impl), optimizer_(optimizer) {
-            impl_.hold(+1, optimizer_);
-            impl_.compute.synchronize();
-        }
-        ~Hold() {
-            try {
-                impl_.hold(-1, optimizer_);
-            } catch (const std::exception& error) {
-                log_error("state stays in memory: {}", error.what());
-            }
-        }
-        Hold(const Hold&) = delete;
-        Hold& operator=(const Hold&) = delete;
-
-      private:
-        Impl& impl_;
-        bool optimizer_;
-    };
-
     void check_resident() {
-        require(fsdp.state().resident(), "the parameters are in the tier: hold a Policy::Residence");
+        require(fsdp.state().resident(), "the parameters are offloaded: they need a Policy::OnloadScope");
     }
-
-    void hold(int change, bool with_optimizer);
 
     std::size_t model_parameters() const {
         return decoder.parameters().size() - (options.value_head ? 1 : 0);
@@ -89,7 +67,7 @@ struct Policy::Impl {
 
     void set_reference(const std::function<void()>& load);
 
-    // At most this much may sleep from here on.
+    // Wakes whatever sleeps more deeply than `most`.
     void wake_for(Sleep most) {
         if (level > most) sleep(most);
     }
@@ -110,11 +88,10 @@ struct Policy::Impl {
     AdamW optimizer;
     Stream ring;
     bool sync = true;
-    std::optional<FlatState>
-        reference;  // flat, like fsdp.state(), in the compute dtype; from when it is asked for
+    std::optional<FlatState> reference;  // laid out like fsdp.state(), in the compute dtype; once asked for
     Sleep level = Sleep::none;
-    int holders = 0;  // Residences; of them with the optimizer
-    int optimizer_holders = 0;
+    int scopes = 0;                 // OnloadScopes that live
+    int optimizer_scopes = 0;       // those of them with the optimizer
     bool gradients_in_use = false;  // accumulated and not applied
     bool gradients_released = false;
     std::vector<std::pair<std::string, DTensor>> parameters;

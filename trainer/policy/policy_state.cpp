@@ -1,4 +1,4 @@
-// The state of a policy: where it lies between calls, how it starts, and how others see it.
+// The state of a policy: where it is between calls, how it starts, and how others see it.
 #include <algorithm>
 
 #include "common/ops/elementwise.h"
@@ -8,13 +8,13 @@
 
 namespace tandem::trainer {
 
-void Policy::Impl::settle() {
-    if (options.device != Device{}) compute.synchronize();  // what is parked is no longer written
+void Policy::Impl::place_states() {
+    if (options.device != Device{}) compute.synchronize();  // nothing still writes what is to be offloaded
     const bool asleep = level == Sleep::all;
-    place(fsdp.state(), holders == 0 && (asleep || options.offload.parameters));
-    if (reference) place(*reference, holders == 0 && (asleep || options.offload.parameters));
+    place(fsdp.state(), scopes == 0 && (asleep || options.offload.parameters));
+    if (reference) place(*reference, scopes == 0 && (asleep || options.offload.parameters));
     for (FlatState* moment : {&optimizer.exp_avg(), &optimizer.exp_avg_sq()})
-        place(*moment, optimizer_holders == 0 && (level != Sleep::none || options.offload.optimizer));
+        place(*moment, optimizer_scopes == 0 && (level != Sleep::none || options.offload.optimizer));
 }
 
 void Policy::Impl::sleep(Sleep wanted) {
@@ -24,7 +24,7 @@ void Policy::Impl::sleep(Sleep wanted) {
             "the policy on {} was made to sleep less deeply: PolicyOptions::deepest_sleep",
             to_string(options.device));
     level = wanted;
-    settle();
+    place_states();
     if (level == Sleep::all) {
         require(!gradients_in_use, "gradients that were not applied cannot sleep");
         fsdp.free_buffers();
@@ -37,14 +37,14 @@ void Policy::Impl::sleep(Sleep wanted) {
     trim_cpu_pool();
     if (!on_gpu) return;
     trim_device_pool(options.device);
-    // Of the arenas that peers read a full sleep leaves nothing in use.
+    // A full sleep leaves nothing in use of the arenas that peers read.
     if (level == Sleep::all) shard_mesh.world->trim_memory(options.device);
 }
 
-void Policy::Impl::hold(int change, bool with_optimizer) {
-    holders += change;
-    if (with_optimizer) optimizer_holders += change;
-    settle();
+void Policy::Impl::count_scope(int change, bool with_optimizer) {
+    scopes += change;
+    if (with_optimizer) optimizer_scopes += change;
+    place_states();
 }
 
 void Policy::Impl::initialise() {
@@ -81,7 +81,7 @@ void Policy::Impl::set_reference(const std::function<void()>& load) {
         reference.emplace(compute, fsdp.layout().numel(), options.compute_dtype, "reference", fsdp.memory(),
                           pages_of(parameters_may_leave()));
     }
-    const Hold held(*this, false);
+    const OnloadScope onloaded(*this, false);
     Tensor own;
     if (load) {
         own = Tensor::empty(compute, {fsdp.layout().numel()}, DType::float32, "reference");
@@ -103,7 +103,7 @@ void Policy::Impl::load_parameter(const std::string& name, const Tensor& full) {
             to_string(full.shape()));
     const auto index = static_cast<int>(found - all.begin());
     const FlatShards::Entry& entry = fsdp.layout().entry(index);
-    const Hold held(*this, false);
+    const OnloadScope onloaded(*this, false);
     Tensor own = full.rows(entry.first_row, entry.local_rows);
     if (own.device() != options.device) own = own.to(compute, options.device, "load_parameter");
     ops::cast(compute, own, fsdp.layout().local(fsdp.shards(), index));
@@ -114,7 +114,7 @@ std::vector<std::pair<std::string, DTensor>> Policy::training_state() const {
     impl_->check_resident();
     AdamW& optimizer = impl_->optimizer;
     require(optimizer.exp_avg().resident(),
-            "the moments are in the tier: hold a Policy::Residence with them");
+            "the moments are offloaded: they need a Policy::OnloadScope with the optimizer");
     const std::pair<const char*, const Tensor*> parts[] = {{"weights/", &impl_->fsdp.shards()},
                                                            {"exp_avg/", &optimizer.exp_avg().tensor()},
                                                            {"exp_avg_sq/", &optimizer.exp_avg_sq().tensor()}};

@@ -27,18 +27,18 @@ void EngineMemory::ask(const char* target, const char* tag) {
     }
 }
 
-void EngineMemory::before_training() {
+void EngineMemory::sleep() {
     if (!client_ || asleep_) return;
     ask(kRelease, "kv_cache");
     if (weights_) ask(kRelease, "weights");
     asleep_ = true;
 }
 
-void EngineMemory::before_sync() {
+void EngineMemory::wake_weights() {
     if (client_ && asleep_ && weights_) ask(kResume, "weights");
 }
 
-void EngineMemory::after_sync() {
+void EngineMemory::wake_cache() {
     if (client_ && asleep_) ask(kResume, "kv_cache");
     asleep_ = false;
 }

@@ -1,5 +1,5 @@
-// The engine's memory around the phases: what `level` says is given back when the trainer begins to compute,
-// the weights come back before a sync and the cache after it. Rank 0 asks; the others do nothing.
+// Puts the engine's memory to sleep while the trainer computes, and wakes its weights before a sync and its cache
+// after it. Rank 0 asks the engine; the other ranks do nothing.
 #pragma once
 
 #include <chrono>
@@ -12,14 +12,14 @@ namespace tandem::trainer {
 
 class EngineMemory {
   public:
-    EngineMemory() = default;  // asks nobody
-    // level: "none", "kv_cache" or "all". Throws InvalidArgument for a URL that is none.
+    EngineMemory() = default;  // of the other ranks
+    // level: "none", "kv_cache" or "all". Throws InvalidArgument for a malformed URL.
     EngineMemory(const std::string& url, const std::string& level, std::chrono::nanoseconds deadline);
 
     // Throw TransportError or DeadlineExceeded naming the engine, with its reason when it refuses.
-    void before_training();
-    void before_sync();
-    void after_sync();
+    void sleep();         // before the trainer computes
+    void wake_weights();  // before a sync
+    void wake_cache();    // after a sync
 
   private:
     void ask(const char* target, const char* tag);

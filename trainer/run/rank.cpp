@@ -41,11 +41,11 @@ class PolicyLearner final : public Learner {
     PolicyLearner(Policy& policy, EngineMemory& engine_memory)
         : policy_(policy), engine_memory_(engine_memory) {}
     Scores score(const std::vector<Sample>& samples, const ScoreOptions& options) override {
-        engine_memory_.before_training();
+        engine_memory_.sleep();
         return policy_.score(samples, options);
     }
     StepStats accumulate(const std::vector<Sample>& samples, const LossOptions& loss) override {
-        engine_memory_.before_training();
+        engine_memory_.sleep();
         return policy_.accumulate(samples, loss);
     }
     double apply(double lr) override { return policy_.apply(lr); }
@@ -170,7 +170,7 @@ void RankRun::build() {
 
 void RankRun::connect(const ConnectSync& connect_sync) {
     {
-        const Policy::Residence resident(*policy_, /*optimizer=*/resumed());
+        const Policy::OnloadScope onloaded(*policy_, /*optimizer=*/resumed());
         load_weights();
         sync_ = connect_sync(world_, *policy_, engine_url_, config_);
     }
@@ -215,25 +215,25 @@ void RankRun::train() {
 
 SyncTimes RankRun::publish(std::int64_t version) {
     const MemoryPhase phase("sync");
-    engine_memory_.before_sync();
+    engine_memory_.wake_weights();
     SyncTimes times;
     {
-        const Policy::Residence resident(*policy_);
+        const Policy::OnloadScope onloaded(*policy_);
         times = sync_.publish(version);
     }
     policy_->sleep(options_.deepest_sleep);  // a step wakes what it needs
-    engine_memory_.after_sync();
+    engine_memory_.wake_cache();
     return times;
 }
 
 bool RankRun::weights_match() {
-    const Policy::Residence resident(*policy_);
+    const Policy::OnloadScope onloaded(*policy_);
     return sync_.weights_match();
 }
 
 void RankRun::write_checkpoint(const LoopState& state) {
     const MemoryPhase phase("checkpoint");
-    const Policy::Residence resident(*policy_, /*optimizer=*/true);
+    const Policy::OnloadScope onloaded(*policy_, /*optimizer=*/true);
     write_training_checkpoint(policy_->training_state(), *world_,
                               {directory_ + "/checkpoints",
                                {metrics_file(), directory_ + "/samples.jsonl"},
@@ -244,7 +244,7 @@ void RankRun::write_checkpoint(const LoopState& state) {
 void RankRun::finish() {
     {
         const MemoryPhase phase("checkpoint");
-        const Policy::Residence resident(*policy_);
+        const Policy::OnloadScope onloaded(*policy_);
         save_checkpoint(*policy_, *world_, directory_ + "/checkpoint", save_options(config_));
     }
     const auto prediction = memory::report_of(config_, schema_, *task_, sync_.memory).prediction;

@@ -48,7 +48,7 @@ TEST(OffloadOnGpu, AFlatStateKeepsItsValuesAndItsAddress) {
     compute.synchronize();
     set(state.tensor(), counting(100'000));
     const std::byte* address = state.tensor().raw();
-    state.park("");
+    state.offload("");
     EXPECT_FALSE(state.resident());
     EXPECT_EQ(memory_stats("gpu_flat_state").live_bytes, 0U);
     const Tensor part = Tensor::zeros(compute, {3}, DType::float32, "test");
@@ -57,16 +57,16 @@ TEST(OffloadOnGpu, AFlatStateKeepsItsValuesAndItsAddress) {
     EXPECT_EQ(host_values(part), (std::vector<float>{4472, 4473, 4474}));
     state.write(compute, 0, part);
     compute.synchronize();
-    state.fetch();
+    state.onload();
     EXPECT_EQ(state.tensor().raw(), address);
     auto expected = counting(100'000);
     expected[0] = 4472;
     expected[1] = 4473;
     expected[2] = 4474;
     EXPECT_EQ(host_values(state.tensor()), expected);
-    state.park("");
+    state.offload("");
     state.zero(compute);
-    state.fetch();
+    state.onload();
     EXPECT_EQ(host_values(state.tensor()), std::vector<float>(100'000, 0));
 }
 
@@ -74,7 +74,7 @@ TEST(OffloadOnGpu, PagesThatStaySayThatTheyDo) {
     Stream compute = Stream::make_compute(kGpu);
     FlatState state(compute, 10, DType::float32, "gpu_flat_state", device_pool(kGpu));
     compute.synchronize();
-    EXPECT_THROW(state.park(""), InvalidArgument);
+    EXPECT_THROW(state.offload(""), InvalidArgument);
     EXPECT_TRUE(state.resident());
 }
 
@@ -83,19 +83,19 @@ TEST(OffloadOnGpu, ChunksStreamThroughAFewBuffers) {
     Stream in = Stream::make(kGpu, "in");
     Stream out = Stream::make(kGpu, "out");
     const std::int64_t numel = 3 * kChunk + 1000;
-    FlatState parked =
-        FlatState::parked_zeros(numel, DType::float32, "gpu_chunk_test", device_pool(kGpu), "");
+    FlatState offloaded =
+        FlatState::offloaded_zeros(numel, DType::float32, "gpu_chunk_test", device_pool(kGpu), "");
     FlatState resident(compute, numel, DType::float32, "gpu_chunk_test", device_pool(kGpu));
     compute.synchronize();
     set(resident.tensor(), counting(numel));
     reset_memory_peaks();
-    const std::vector<FlatState*> states{&resident, &parked};
+    const std::vector<FlatState*> states{&resident, &offloaded};
     in_chunks(in, out, compute, states, [&](std::int64_t, const std::vector<Tensor>& parts) {
         copy(compute, parts[0].span(), parts[1].span());
     });
     EXPECT_EQ(memory_stats("offload_chunks").peak_bytes, 3U * 4U * static_cast<std::uint64_t>(kChunk));
-    parked.fetch();
-    EXPECT_EQ(host_values(parked.tensor()), counting(numel));
+    offloaded.onload();
+    EXPECT_EQ(host_values(offloaded.tensor()), counting(numel));
 }
 
 // The bus carries both ways at once: the third chunk arrives while the first is still on its way back. On the
@@ -106,11 +106,11 @@ TEST(OffloadOnGpu, ReadsDoNotQueueBehindWrites) {
     Stream in = Stream::make(kGpu, "in");
     Stream out = Stream::make(kGpu, "out");
     const std::int64_t numel = 3 * kChunk;
-    FlatState parked =
-        FlatState::parked_zeros(numel, DType::float32, "gpu_chunk_test", device_pool(kGpu), "");
+    FlatState offloaded =
+        FlatState::offloaded_zeros(numel, DType::float32, "gpu_chunk_test", device_pool(kGpu), "");
     std::promise<void> third_is_there;
     std::future_status seen = std::future_status::timeout;
-    FlatState* const states[] = {&parked};
+    FlatState* const states[] = {&offloaded};
     in_chunks(in, out, compute, states, [&](std::int64_t first, const std::vector<Tensor>&) {
         if (first == 0) {
             emulated::launch(out, [&, there = third_is_there.get_future().share()] {

@@ -56,7 +56,7 @@ Values trained(MeshSizes sizes, bool large, PolicyOptions options, Sleep sleep, 
             policy.apply(1e-2);
             policy.sleep(sleep);
         }
-        const Policy::Residence there(policy);
+        const Policy::OnloadScope onloaded(policy);
         for (auto& [name, full] : full_values(policy.parameters())) values[name] = full;
         const std::lock_guard lock(mutex);
         if (first) result = values;
@@ -104,7 +104,7 @@ TEST(Offload, ParametersAreNotReadWhileTheyAreAway) {
     Policy policy(make_mesh(comm::solo(), {1, 1}), tiny_config(), options);
     EXPECT_THROW(policy.parameters(), InvalidArgument);
     {
-        const Policy::Residence there(policy);
+        const Policy::OnloadScope onloaded(policy);
         EXPECT_GT(policy.parameters().size(), 0U);
     }
     EXPECT_THROW(policy.parameters(), InvalidArgument);
@@ -142,7 +142,7 @@ TEST(FlatState, KeepsItsValuesAndItsAddress) {
     FlatState state(here, 100'000, DType::float32, "flat_state_test", cpu_pool());
     for (std::size_t i = 0; i < 100'000; ++i) state.tensor().values<float>()[i] = static_cast<float>(i);
     const std::byte* address = state.tensor().raw();
-    state.park(::testing::TempDir());
+    state.offload(::testing::TempDir());
     EXPECT_FALSE(state.resident());
     EXPECT_EQ(memory_stats("flat_state_test").live_bytes, 0U);
     Stream stream = Stream::make_inline();
@@ -151,7 +151,7 @@ TEST(FlatState, KeepsItsValuesAndItsAddress) {
     EXPECT_EQ(part.to_vector<float>(), (std::vector<float>{70'000, 70'001, 70'002}));
     part.values<float>()[1] = -1;
     state.write(stream, 70'000, part);
-    state.fetch();
+    state.onload();
     EXPECT_EQ(state.tensor().raw(), address);
     EXPECT_EQ(state.tensor().values<float>()[70'001], -1.0f);
     EXPECT_EQ(state.tensor().values<float>()[99'999], 99'999.0f);
@@ -163,8 +163,8 @@ TEST(FlatState, KeepsItsValuesAndItsAddress) {
 TEST(InChunks, StreamsOverParkedStates) {
     constexpr std::int64_t kChunk = chunk_elements(Device{});
     const std::int64_t numel = 5 * kChunk + 77;
-    auto parked =
-        FlatState::parked_zeros(numel, DType::float32, "chunk_test", cpu_pool(), ::testing::TempDir());
+    auto offloaded =
+        FlatState::offloaded_zeros(numel, DType::float32, "chunk_test", cpu_pool(), ::testing::TempDir());
     Stream here = Stream::make_inline();
     FlatState resident(here, numel, DType::float32, "chunk_test", cpu_pool());
     Stream in = Stream::make_worker("in");
@@ -174,7 +174,7 @@ TEST(InChunks, StreamsOverParkedStates) {
     std::int64_t next = 0;
     for (int pass = 0; pass < 2; ++pass) {
         next = 0;
-        const std::array states{&parked, &resident};
+        const std::array states{&offloaded, &resident};
         in_chunks(in, out, compute, states, [&](std::int64_t first, const std::vector<Tensor>& parts) {
             EXPECT_EQ(first, next);
             next += parts[0].numel();
@@ -186,9 +186,9 @@ TEST(InChunks, StreamsOverParkedStates) {
     }
     EXPECT_EQ(next, numel);
     EXPECT_EQ(memory_stats("offload_chunks").peak_bytes, 3U * 4U * static_cast<std::uint64_t>(kChunk));
-    parked.fetch();
-    EXPECT_EQ(parked.tensor().to_vector<float>(), resident.tensor().to_vector<float>());
-    EXPECT_EQ(parked.tensor().values<float>()[static_cast<std::size_t>(4 * kChunk)],
+    offloaded.onload();
+    EXPECT_EQ(offloaded.tensor().to_vector<float>(), resident.tensor().to_vector<float>());
+    EXPECT_EQ(offloaded.tensor().values<float>()[static_cast<std::size_t>(4 * kChunk)],
               2 * static_cast<float>(4 * kChunk));
 }
 

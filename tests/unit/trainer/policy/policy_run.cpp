@@ -80,12 +80,12 @@ Outcome run_rank(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, con
     outcome.logprobs = policy.logprobs(samples);
     outcome.stats = policy.accumulate(samples, loss);
     {
-        const Policy::Residence there(policy);
+        const Policy::OnloadScope onloaded(policy);
         outcome.gradients = full_values(policy.gradients());
         outcome.gradients.merge(full_values(policy.extra_gradients()));
     }
     outcome.stats.grad_norm = policy.apply(1e-3);
-    const Policy::Residence there(policy);
+    const Policy::OnloadScope onloaded(policy);
     outcome.parameters = full_values(policy.parameters());
     outcome.parameters.merge(full_values(policy.extra_parameters()));
     return outcome;

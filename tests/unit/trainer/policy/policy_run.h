@@ -32,7 +32,7 @@ model::ModelConfig tiny_config();
 // log-probs.
 std::vector<Sample> random_samples(const std::vector<int>& lengths, std::int64_t vocab, unsigned seed);
 
-// Full tensors by name; collective. Hold a Policy::Residence.
+// Full tensors by name; collective. Needs a Policy::OnloadScope.
 std::map<std::string, std::vector<float>> full_values(
     const std::vector<std::pair<std::string, DTensor>>& tensors);
 
