@@ -43,20 +43,20 @@ std::shared_ptr<comm::Communicator> connect(const RunConfig& config) {
 int train_as_launched_rank(RunConfig& config, config::Schema& schema, const Arguments& arguments) {
     const auto world = connect(config);
     set_up_logging(fmt::format("rank {}", world->rank()));
-    Stage stage;
+    RunSetup setup;
     std::array<char, 4096> message{};  // run folder, engine URL
     if (world->rank() == 0) {
         resolve_resume(config, schema);
-        stage = make_stage(config, schema, std::filesystem::path(own_program()).parent_path());
-        fmt::format_to_n(message.data(), message.size() - 2, "{}\n{}", stage.directory->path(),
-                         stage.engine_url);
+        setup = set_up_run(config, schema, std::filesystem::path(own_program()).parent_path());
+        fmt::format_to_n(message.data(), message.size() - 2, "{}\n{}", setup.directory->path(),
+                         setup.engine_url);
     }
     world->broadcast({reinterpret_cast<std::byte*>(message.data()), message.size()}, 0);
     const std::string text = message.data();
     const std::size_t cut = text.find('\n');
     schema.read_file(text.substr(0, cut) + "/config.toml");  // with the checkpoint that rank 0 found
     run_rank(config, schema, world, text.substr(0, cut), text.substr(cut + 1), connect_sync);
-    if (world->rank() == 0) finish(stage, arguments.json);
+    if (world->rank() == 0) finish(setup, arguments.json);
     return 0;
 }
 
@@ -75,9 +75,9 @@ int train(const Arguments& arguments) {
     if (launched) return train_as_launched_rank(config, schema, arguments);
     resolve_resume(config, schema);
 
-    Stage stage = make_stage(config, schema, std::filesystem::path(own_program()).parent_path());
-    const int code = run_ranks(config, stage, {own_program(), "rank"});
-    if (code == 0) finish(stage, arguments.json);
+    RunSetup setup = set_up_run(config, schema, std::filesystem::path(own_program()).parent_path());
+    const int code = run_ranks(config, setup, {own_program(), "rank"});
+    if (code == 0) finish(setup, arguments.json);
     return code;
 }
 

@@ -48,28 +48,28 @@ class SignalWatch {
 
 }  // namespace
 
-Stage make_stage(const RunConfig& c, const config::Schema& schema, const std::string& program_directory) {
+RunSetup set_up_run(const RunConfig& c, const config::Schema& schema, const std::string& program_directory) {
     const std::string program = program_directory + "/tandem-engine";
     if (c.engine.url.empty() && ::access(program.c_str(), X_OK) != 0) {
         throw ConfigError(program, "", "is missing; build it, or give engine.url");
     }
-    Stage stage;
+    RunSetup setup;
     using Earlier = RunDirectory::Earlier;
-    stage.directory = std::make_unique<RunDirectory>(
+    setup.directory = std::make_unique<RunDirectory>(
         c.run.output, c.run.name, resumes_in_place(c) ? Earlier::keep_checkpoints : Earlier::remove);
-    stage.directory->write("config.toml", schema.to_toml());
+    setup.directory->write("config.toml", schema.to_toml());
     if (!c.run.resume.empty()) {
         for (const std::string& name : log_files(read_manifest(c.run.resume)))
-            fs::copy_file(c.run.resume + "/" + name, stage.directory->path() + "/" + name);
+            fs::copy_file(c.run.resume + "/" + name, setup.directory->path() + "/" + name);
     }
-    stage.engine_url = c.engine.url;
-    if (!c.engine.url.empty()) return stage;
+    setup.engine_url = c.engine.url;
+    if (!c.engine.url.empty()) return setup;
 
     // The engine learns the architecture now and the weights from the first sync.
     const auto task = make_task(c, schema);
-    const std::string folder = stage.directory->path() + "/engine";
+    const std::string folder = setup.directory->path() + "/engine";
     fs::create_directory(folder);
-    stage.directory->write("engine/config.json", model::to_json(model_config(c, schema, *task)));
+    setup.directory->write("engine/config.json", model::to_json(model_config(c, schema, *task)));
     std::vector<std::string> command = {program,
                                         "serve",
                                         "--model",
@@ -89,17 +89,17 @@ Stage make_stage(const RunConfig& c, const config::Schema& schema, const std::st
     command.insert(command.end(), {"--kv-fraction", std::to_string(c.engine.kv_fraction)});
     if (c.engine.disable_cuda_graph) command.emplace_back("--disable-cuda-graph");
     const auto patience = std::chrono::milliseconds(static_cast<std::int64_t>(c.engine.deadline_s * 1e3));
-    stage.engine = std::make_unique<EngineProcess>(command, stage.directory->path() + "/engine.log",
+    setup.engine = std::make_unique<EngineProcess>(command, setup.directory->path() + "/engine.log",
                                                    Deadline::after(patience));
-    stage.engine_url = stage.engine->url();
-    return stage;
+    setup.engine_url = setup.engine->url();
+    return setup;
 }
 
-int run_ranks(const RunConfig& c, Stage& stage, const std::vector<std::string>& rank_command) {
+int run_ranks(const RunConfig& c, RunSetup& setup, const std::vector<std::string>& rank_command) {
     comm::LaunchOptions options;
     options.world_size = static_cast<int>(c.world_size());
     options.command = rank_command;
-    options.command.insert(options.command.end(), {stage.directory->path(), stage.engine_url});
+    options.command.insert(options.command.end(), {setup.directory->path(), setup.engine_url});
 
     std::signal(SIGINT, SIG_IGN);  // inherited by the ranks: Ctrl-C is for this process to handle
     comm::RankProcesses ranks(options);
@@ -107,20 +107,20 @@ int run_ranks(const RunConfig& c, Stage& stage, const std::vector<std::string>& 
     std::string reason;
     const comm::LaunchResult result = ranks.wait([&] {
         reason = signals.reason();
-        if (reason.empty() && stage.engine) reason = stage.engine->ended();
+        if (reason.empty() && setup.engine) reason = setup.engine->ended();
         return reason;
     });
     if (result.exit_code == 0 && reason.empty()) return 0;
     // A rank may notice the engine's end before we do, and then ends too: the engine is what to name.
-    if (reason.empty() && stage.engine) reason = stage.engine->ended();
+    if (reason.empty() && setup.engine) reason = setup.engine->ended();
     fmt::print(stderr, "tandem-train: {}; what there is lies in {}\n",
-               reason.empty() ? result.message : reason, stage.directory->path());
+               reason.empty() ? result.message : reason, setup.directory->path());
     return 1;
 }
 
-void finish(Stage& stage, bool json) {
-    RunDirectory& directory = *stage.directory;
-    stage.engine.reset();
+void finish(RunSetup& setup, bool json) {
+    RunDirectory& directory = *setup.directory;
+    setup.engine.reset();
     fs::remove_all(directory.path() + "/engine");
     merge_trace_parts(directory.path());
     write_report(directory.path());

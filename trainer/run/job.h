@@ -12,23 +12,24 @@
 
 namespace tandem::trainer {
 
-// What must stand before the first rank computes. Made once a job: by the parent of the ranks, or by rank 0
-// under torchrun.
-struct Stage {
+// The folder and the engine of a run, which exist before its first rank. Made once a run: by the parent of the
+// ranks, or by rank 0 under torchrun.
+struct RunSetup {
     std::unique_ptr<RunDirectory> directory;
     std::unique_ptr<EngineProcess> engine;  // null when engine.url is given
     std::string engine_url;
 };
 // `program_directory` holds tandem-engine. Throws ConfigError when it is missing or the run cannot begin,
 // before anything is written.
-Stage make_stage(const RunConfig& config, const config::Schema& schema, const std::string& program_directory);
+RunSetup set_up_run(const RunConfig& config, const config::Schema& schema,
+                    const std::string& program_directory);
 
 // Starts the ranks as `rank_command` + (run folder, engine URL) and waits for them. Returns 0, or 1 after
 // saying on stderr who failed. Ctrl-C and SIGTERM end the job in order.
-int run_ranks(const RunConfig& config, Stage& stage, const std::vector<std::string>& rank_command);
+int run_ranks(const RunConfig& config, RunSetup& setup, const std::vector<std::string>& rank_command);
 
 // Ends the engine, merges the trace, writes the report, gives the folder its name, and prints what came out
 // (the summary itself when `json`).
-void finish(Stage& stage, bool json);
+void finish(RunSetup& setup, bool json);
 
 }  // namespace tandem::trainer
