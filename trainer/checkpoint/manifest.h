@@ -1,14 +1,12 @@
-// What a training checkpoint says of itself: manifest.json, written last. A folder without one, or one whose
-// files are not what it says, is not a checkpoint.
+// manifest.json of a training checkpoint, written last. A folder without one, or whose files differ from what it
+// says, is not a checkpoint.
 //
 //   RUN/checkpoints/step-N/
-//     rank-00000.safetensors …  each rank's rows of every tensor: weights/NAME, exp_avg/NAME,
-//     exp_avg_sq/NAME,
-//                               and reference/NAME where there is a reference model
-//     metrics.jsonl, samples.jsonl   the run's lines up to this step
-//     manifest.json             configuration, model, loop, mesh; of every tensor its dtype, shape and who
-//     has
-//                               which rows; of every other file its size and XXH3-128
+//     rank-00000.safetensors …         each rank's rows of every tensor: weights/NAME, exp_avg/NAME,
+//                                      exp_avg_sq/NAME, and reference/NAME if there is a reference model
+//     metrics.jsonl, samples.jsonl     the run's lines up to this step
+//     manifest.json                    configuration, model, loop, mesh; dtype, shape and the owners of the
+//                                      rows of every tensor; size and XXH3-128 of every other file
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,11 @@
 // Ring flash attention over zigzag chunks. In step s a rank holds the keys and values of rank (r - s) mod P.
-// Of them it needs, per sequence, with "first" and "second" the two chunks of a rank:
-//   s == 0        all of its own, causal
-//   s <= r        the first chunk, for all of its queries       (the other rank's second chunk lies behind
-//   them) s >  r        both chunks, for its second chunk of queries  (its first chunk lies before them)
+// It needs these of them, in each sequence, of which every rank has a first and a second chunk:
+//
+//   step     keys              queries             why the others are not needed
+//   s == 0   both chunks       both, causal        (its own)
+//   s <= r   the first chunk   both                the other rank's second chunk is behind all of them
+//   s >  r   both chunks       the second chunk    its first chunk is before all of them
+//
 // The next step's keys travel while this step's block is computed. In the backward the gradients of keys and
 // values travel behind the keys in float32, each rank adding its part, and reach their owner after P sends.
 #include <array>

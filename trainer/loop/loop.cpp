@@ -114,8 +114,7 @@ void Loop::step_done() {
     parts_.checkpoint(state_);
 }
 
-// --- supervised warm start
-// ---------------------------------------------------------------------------------------
+// --- supervised warm start -------------------------------------------------------------------------------
 
 void Loop::warm_start() {
     while (state_.step < config_.sft.steps) {
@@ -150,8 +149,7 @@ void Loop::warm_start_step(std::int64_t step) {
                           {"ms", watch.ms()}});
 }
 
-// --- reinforcement
-// -----------------------------------------------------------------------------------------------
+// --- reinforcement ---------------------------------------------------------------------------------------
 
 void Loop::reinforce() {
     if (config_.grpo.steps > 0) updater_.begin();
@@ -245,8 +243,7 @@ SyncTimes Loop::sync() {
     return times;
 }
 
-// --- evaluation
-// --------------------------------------------------------------------------------------------------
+// --- evaluation ------------------------------------------------------------------------------------------
 
 HeldOutResult Loop::evaluation(std::int64_t step) {
     const trace::Scope scope("evaluate", "rollout");
