@@ -3,8 +3,8 @@
 #include <fmt/core.h>
 
 #include "common/error.h"
-#include "trainer/data/stop_tokens.h"
 #include "trainer/data/sum4.h"
+#include "trainer/data/text_codec.h"
 #include "trainer/data/text_task.h"
 
 namespace tandem::trainer {

@@ -1,5 +1,4 @@
-#include "trainer/memory/measured.h"
-
+// The peak that a run really had.
 #include <array>
 #include <nlohmann/json.hpp>
 #include <vector>

@@ -7,7 +7,6 @@
 #include <set>
 
 #include "trainer/config/policy_options.h"
-#include "trainer/memory/workload.h"
 
 namespace tandem::trainer::memory {
 namespace {

@@ -1,10 +1,13 @@
-// What the prediction of a run looks like: a table that fits a terminal, and JSON.
+// Peak memory of a configured run: the prediction, as a table that fits a terminal and as JSON, and what a run
+// measured beside it.
 #pragma once
 
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "common/comm/communicator.h"
 #include "trainer/config/config.h"
 #include "trainer/data/task.h"
 #include "trainer/memory/predict.h"
@@ -26,12 +29,23 @@ struct Report {
     std::vector<Choice> choices;
 };
 
-// `sync`: what a sync holds on rank 0 beside the shards, by tag; the trainer does not know it.
+// What the ranks of a run will hold at once (workload.cpp): the first batches are drawn and packed as the loop
+// draws and packs them, with answers as long as they may become.
+RankShape rank_shape(const RunConfig& config);
+Workload workload_of(const RunConfig& config, const Task& task, const PolicyOptions& options);
+
+// `sync`: what a sync holds on rank 0 beside the shards, by tag, which the trainer cannot know.
 Report report_of(const RunConfig& config, const config::Schema& schema, const Task& task,
                  const std::map<std::string, std::int64_t>& sync);
 
 std::string to_text(const RunConfig& config, const Report& report);
 nlohmann::ordered_json to_json(const Report& report);
 nlohmann::ordered_json to_json(const Prediction& prediction);
+
+// What every process counted since its start, beside the prediction (measured.cpp). Collective; complete on
+// rank 0. {predicted {peak_bytes, phase, by_tag, phases}, measured {the same, of rank 0}, ratio, ranks
+// [{peak_bytes, peak_resident_bytes, shared_resident_bytes}]}. Resident: as the kernel counts, with libraries
+// and with pages of other ranks that were read in place.
+nlohmann::ordered_json measured(comm::Communicator& world, const Prediction& prediction);
 
 }  // namespace tandem::trainer::memory

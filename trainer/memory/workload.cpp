@@ -1,10 +1,10 @@
-#include "trainer/memory/workload.h"
-
+// The batches of a configured run, for its prediction.
 #include <algorithm>
 
 #include "trainer/data/micro_batch.h"
 #include "trainer/data/prompt_order.h"
 #include "trainer/loss/config.h"
+#include "trainer/memory/report.h"
 #include "trainer/policy/pack_plan.h"
 
 namespace tandem::trainer::memory {

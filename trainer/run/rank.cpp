@@ -23,7 +23,6 @@
 #include "trainer/data/make_task.h"
 #include "trainer/loop/flops.h"
 #include "trainer/loss/config.h"
-#include "trainer/memory/measured.h"
 #include "trainer/memory/report.h"
 #include "trainer/report/recorder.h"
 #include "trainer/report/trace_files.h"

@@ -11,7 +11,7 @@
 
 #include "common/error.h"
 #include "trainer/data/prompt_order.h"
-#include "trainer/data/stop_tokens.h"
+#include "trainer/data/text_codec.h"
 
 namespace tandem::trainer {
 namespace {
