@@ -5,7 +5,7 @@
 #include "engine_adapter/receiver/receiver.h"
 #include "engine_adapter/transport/shm/transport.h"
 #include "tests/contract/transport/contract.h"
-#include "tests/unit/receiver/test_target.h"
+#include "tests/unit/engine_adapter/receiver/test_target.h"
 
 namespace tandem::engine {
 namespace {

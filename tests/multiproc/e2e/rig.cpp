@@ -11,7 +11,7 @@
 #include "common/error.h"
 #include "common/http/client.h"
 #include "common/ops/cross_entropy.h"
-#include "tests/unit/engine/tiny_model.h"
+#include "tests/unit/engine_adapter/embedded/tiny_model.h"
 
 namespace tandem::e2e {
 

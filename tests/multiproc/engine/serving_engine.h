@@ -13,7 +13,7 @@
 #include "common/http/client.h"
 #include "engine_adapter/connect.h"
 #include "tests/multiproc/engine/program.h"
-#include "tests/unit/engine/tiny_model.h"
+#include "tests/unit/engine_adapter/embedded/tiny_model.h"
 #include "tests/unit/model/temporary_directory.h"
 
 namespace tandem::engine {

@@ -17,7 +17,7 @@
 #include "common/log.h"
 #include "engine_adapter/receiver/receiver.h"
 #include "tests/multiproc/sync/process_source.h"
-#include "tests/unit/receiver/test_target.h"
+#include "tests/unit/engine_adapter/receiver/test_target.h"
 
 namespace tandem::sync {
 

@@ -15,7 +15,7 @@
 #include "engine_adapter/receiver/receiver.h"
 #include "sync/session/modes.h"
 #include "sync/session/session.h"
-#include "tests/unit/receiver/test_target.h"
+#include "tests/unit/engine_adapter/receiver/test_target.h"
 #include "tests/unit/sync/test_source.h"
 
 namespace tandem::sync {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "tests/unit/engine/engine_fixture.h"
+#include "tests/unit/engine_adapter/embedded/engine_fixture.h"
 
 namespace tandem::engine {
 namespace {

@@ -9,7 +9,7 @@
 #include <random>
 
 #include "common/error.h"
-#include "tests/unit/engine/tiny_model.h"
+#include "tests/unit/engine_adapter/embedded/tiny_model.h"
 
 namespace tandem::engine {
 namespace {

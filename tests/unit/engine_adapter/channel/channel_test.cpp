@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "common/device/shared_arena.h"
-#include "tests/unit/receiver/soon.h"
+#include "tests/unit/engine_adapter/receiver/soon.h"
 
 namespace tandem::engine {
 namespace {

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "common/tensor/dtype.h"
-#include "tests/unit/receiver/receiver_rig.h"
+#include "tests/unit/engine_adapter/receiver/receiver_rig.h"
 
 namespace tandem::engine {
 namespace {

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "common/tensor/dtype.h"
-#include "tests/unit/receiver/receiver_rig.h"
+#include "tests/unit/engine_adapter/receiver/receiver_rig.h"
 
 namespace tandem::engine {
 namespace {

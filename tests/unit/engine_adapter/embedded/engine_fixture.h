@@ -10,7 +10,7 @@
 
 #include "common/error.h"
 #include "engine_adapter/embedded/embedded_engine.h"
-#include "tests/unit/engine/tiny_model.h"
+#include "tests/unit/engine_adapter/embedded/tiny_model.h"
 
 namespace tandem::engine {
 

@@ -9,7 +9,7 @@
 #include "common/error.h"
 #include "common/ops/embedding.h"
 #include "engine_adapter/embedded/decoder.h"
-#include "tests/unit/engine/engine_fixture.h"
+#include "tests/unit/engine_adapter/embedded/engine_fixture.h"
 
 namespace tandem::engine {
 namespace {

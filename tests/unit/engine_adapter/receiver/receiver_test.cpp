@@ -1,7 +1,7 @@
 // A receiver and its client in one process: the life of a version, and everything that must not pass.
 #include <filesystem>
 
-#include "tests/unit/receiver/receiver_rig.h"
+#include "tests/unit/engine_adapter/receiver/receiver_rig.h"
 
 namespace tandem::engine {
 namespace {

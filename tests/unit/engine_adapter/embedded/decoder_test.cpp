@@ -11,7 +11,7 @@
 
 #include "common/ops/cross_entropy.h"
 #include "common/ops/packed_weight.h"
-#include "tests/unit/engine/tiny_model.h"
+#include "tests/unit/engine_adapter/embedded/tiny_model.h"
 
 namespace tandem::engine {
 namespace {

@@ -14,8 +14,8 @@
 #include "engine_adapter/channel/messages.h"
 #include "engine_adapter/connect.h"
 #include "engine_adapter/receiver/receiver.h"
-#include "tests/unit/receiver/soon.h"
-#include "tests/unit/receiver/test_target.h"
+#include "tests/unit/engine_adapter/receiver/soon.h"
+#include "tests/unit/engine_adapter/receiver/test_target.h"
 
 namespace tandem::engine {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/unit/engine/tiny_model.h"
+#include "tests/unit/engine_adapter/embedded/tiny_model.h"
 
 #include <algorithm>
 #include <cmath>

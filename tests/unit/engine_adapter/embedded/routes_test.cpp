@@ -9,7 +9,7 @@
 #include "common/error.h"
 #include "common/http/client.h"
 #include "common/ops/batched_copy.h"
-#include "tests/unit/engine/tiny_model.h"
+#include "tests/unit/engine_adapter/embedded/tiny_model.h"
 
 namespace tandem::engine {
 namespace {

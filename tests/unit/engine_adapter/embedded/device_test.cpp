@@ -8,7 +8,7 @@
 #include "common/device/devices.h"
 #include "common/error.h"
 #include "engine_adapter/receiver/weight_access.h"
-#include "tests/unit/engine/engine_fixture.h"
+#include "tests/unit/engine_adapter/embedded/engine_fixture.h"
 #include "tests/unit/model/temporary_directory.h"
 
 namespace tandem::engine {
