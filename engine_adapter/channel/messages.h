@@ -1,36 +1,34 @@
 // What trainer rank 0 and a receiver say to each other: one request, one reply with the same id, in order.
 //
-//   request "op"  fields               payload              reply beyond {"id", "ok": true}
-//   hello         protocol                                  engine, version, depth, alias, device, tensors
-//                                                           [{name, shape, dtype, parts [{name, start, size,
-//                                                           offset, stride}]}]
-//   attach        regions [bytes],     transfers × 64 B,    (the regions are mapped, the plan is checked)
-//                 transfers, buckets   (buckets + 1) × 8 B
-//                 + one fd a region    (first of each)        or, of a GPU's memory, gpu [{…}]
-//                                                           (cuda_ipc/messages.h) and no fds, or nccl: true and
-//                                                           neither (nothing is mapped)
-//   seat                                                    seat: which GPU of which host
-//   join          unique_id, rank,                          (this rank is in that NCCL group)
-//                 size, patience_ms
-//   leave                                                   (and out of it)
-//   here                                                    busy: with an earlier request, and not in
-//                                                           waiting for bytes (answered meanwhile)
-//   release                                                 (the regions are let go)
-//   probe         offset, bytes,                            ms
-//                 piece_bytes
-//   held                                                    version, manifest (hex)
-//   begin         version                                   (weights may be overwritten from here on)
-//   load          index, checksums     checksums × 16 B     ms; sent when it is copied and verified
-//                 (nccl: form,
-//                 patience_ms)
-//   load_delta    index, entries       entries × 40 B       ms; sent when it is verified and applied
-//   verify        checksums            checksums × 16 B     ms
-//   adopt         shift, checksums     checksums × 16 B     (the target changes at commit)
-//   commit        version, manifest                         (samples carry the version from here on)
-//                 (hex)
-//   abort         reason                                    (idempotent)
-//   checksums                                               payload: 16 B for each tensor
-// A reply to a request that failed: {"id", "ok": false, "code", "message"}; codes are common/error.h's table.
+//   op          fields                         payload               reply, beyond {"id", "ok": true}
+//   hello       protocol                                             what the engine is (1)
+//   attach      regions [bytes], transfers,    plan (2); a memfd a
+//               buckets, perhaps gpu or nccl   region, unless (3)
+//   gpu_id                                                           gpu_id: which GPU of which host
+//   join        unique_id, rank, size,                               when this rank is in the NCCL group
+//               timeout_ms
+//   leave                                                            when it is out of it
+//   ping                                                             busy: with a load, its bytes here (4)
+//   release                                                          when nothing reads the regions any more
+//   probe       offset, bytes, piece_bytes                           ms
+//   held                                                             version, manifest (hex)
+//   begin       version                                              from here on weights may be overwritten
+//   load        index, checksums               checksums × 16 B      ms, when it is copied and verified
+//               over NCCL: form, timeout_ms
+//   load_delta  index, entries                 entries × 40 B        ms, when they are verified and applied
+//   verify      checksums                      checksums × 16 B      ms
+//   adopt       shift, checksums               checksums × 16 B      weights are read in place from commit on
+//   commit      version, manifest (hex)                              from here on samples carry the version
+//   abort       reason                                               idempotent
+//   checksums                                                        payload: 16 B for each tensor
+//
+// (1) engine, version, depth, alias, device, tensors [{name, shape, dtype, parts [{name, start, size, offset,
+//     stride}]}]
+// (2) transfers × 64 B, then (buckets + 1) × 8 B: the first transfer of each bucket, and the end
+// (3) gpu: [{…}] (transport/cuda_ipc/messages.h) names a GPU's memory; nccl: true, and nothing is mapped
+// (4) answered at once while a load over NCCL is being served
+//
+// A request that failed is answered {"id", "ok": false, "code", "message"}; codes are common/error.h's table.
 // Packed values are little endian: Transfer, u64, ops::Checksum (low, high), DeltaEntry.
 #pragma once
 

@@ -12,7 +12,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kGonePoll = std::chrono::milliseconds(100);
-constexpr auto kBeginPatience =
+constexpr auto kBeginTimeout =
     std::chrono::seconds(60);  // for the step or work that runs when an update begins
 
 // When the weights have their memory.
@@ -141,7 +141,7 @@ void EmbeddedEngine::begin_update(std::int64_t version) {
     require(state_ != WeightState::updating, "version {} cannot begin: version {} is being written", version,
             next_version_);
     require(!weights_.released(), "version {} cannot begin: the weights' memory is released", version);
-    const bool quiet = changed_.wait_for(lock, kBeginPatience, [this] { return !busy_; });
+    const bool quiet = changed_.wait_for(lock, kBeginTimeout, [this] { return !busy_; });
     require(quiet && paused_ && state_ != WeightState::updating,
             "version {} cannot begin: the engine did not come to rest", version);
     state_ = WeightState::updating;
@@ -163,7 +163,7 @@ void EmbeddedEngine::lose_weights(const std::string& reason) {
     version_ = 0;
     reason_ = reason;
     changed_.notify_all();
-    if (!changed_.wait_for(lock, kBeginPatience, [this] { return !busy_; })) {
+    if (!changed_.wait_for(lock, kBeginTimeout, [this] { return !busy_; })) {
         log_error("the step that reads the lost weights does not end: they stay mapped");
         return;
     }

@@ -69,7 +69,7 @@ const std::vector<ops::Checksum>& Copier::run_on_gpu(std::size_t count, const It
 // A slow link lets a bucket that comes over another one look after it, too.
 void Copier::take(std::size_t bytes, BucketReceiver* receiver) {
     if (receiver == nullptr || !link_.limited()) return link_.take(bytes);
-    for (std::size_t left = bytes; left > 0; receiver->meanwhile()) {
+    for (std::size_t left = bytes; left > 0; receiver->check()) {
         const std::size_t piece = std::min(left, kLinkPiece);
         link_.take(piece);
         left -= piece;
@@ -80,9 +80,9 @@ void Copier::take(std::size_t bytes, BucketReceiver* receiver) {
 void Copier::finish(BucketReceiver& receiver) {
     try {
         const Event done = stream_->record();
-        receiver.reading(done);
+        receiver.release_after(done);
         while (done.poll() == Poll::pending) {
-            receiver.meanwhile();
+            receiver.check();
             std::this_thread::sleep_for(kPause);
         }
     } catch (...) {

@@ -1,5 +1,5 @@
-// How fast this engine copies and hashes a trainer's memory, for the trainer's cost model: copies a stretch of it,
-// split in pieces, to memory that nothing reads.
+// How fast this engine copies and hashes a trainer's memory, for the trainer's cost model: copies a stretch
+// of it, split in pieces, to memory that nothing reads.
 #pragma once
 
 #include <cstdint>

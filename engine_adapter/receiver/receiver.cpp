@@ -26,8 +26,8 @@ int default_copy_threads() {
     return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 4u));
 }
 
-// Whoever says this does not wait for the bytes of a bucket any more.
-bool moves_on(const nlohmann::json& request) {
+// The trainer has given up the bucket whose bytes are being waited for.
+bool ends_wait(const nlohmann::json& request) {
     const std::string& op = messages::string_field(request, "op");
     return op == "abort" || op == "begin" || op == "attach" || op == "release" || op == "join" ||
            op == "leave";
@@ -40,7 +40,7 @@ class Receiver::Impl {
     Impl(WeightTarget& target, const ReceiverOptions& options)
         : update_(target, options.copy_threads > 0 ? options.copy_threads : default_copy_threads(),
                   options.link_bytes_per_s),
-          requests_(update_, options.engine, options.depth, options.nccl, [this] { look_ahead(); }),
+          requests_(update_, options.engine, options.depth, options.nccl, [this] { read_ahead(); }),
           listener_(listen_abstract()),
           stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
         if (!stop_) throw SystemError("eventfd", errno);
@@ -55,7 +55,7 @@ class Receiver::Impl {
     const std::string& address() const { return listener_.address; }
 
   private:
-    // Sleeps until somebody connects, the trainer says something, or the receiver is to stop.
+    // Sleeps until a trainer connects or says something, or the receiver is to stop.
     void run() {
         for (;;) {
             while (!ahead_.empty()) {
@@ -85,7 +85,7 @@ class Receiver::Impl {
             require_same_user(socket.get(), "trainer");
             Channel channel(std::move(socket), "trainer");
             channel.interrupt_with(stop_.get());
-            // One that has hung up makes room at once, whatever it said last.
+            // A trainer that has hung up frees its place at once, whatever it said last.
             if (trainer_ && trainer_->hung_up()) drop_trainer("the trainer closed the connection");
             if (trainer_) {
                 const TransportError busy("the receiver", "connect", "another trainer is connected", true);
@@ -98,7 +98,7 @@ class Receiver::Impl {
         }
     }
 
-    // One message of the trainer. An error of the request goes back to it; a message that is none ends the
+    // Serves one message of the trainer. An error of the request is answered; a malformed message ends the
     // connection.
     void serve_one() {
         try {
@@ -136,16 +136,16 @@ class Receiver::Impl {
         }
     }
 
-    // What the trainer says while its last request waits for bytes that come by another way. Throws when they
-    // are not waited for any more: it has gone on, or away, or the receiver is to stop.
-    void look_ahead() {
+    // Reads what the trainer says while a request of its waits for bytes that come over NCCL. Throws when the
+    // wait is pointless: the trainer has given the bucket up or is gone, or the receiver is to stop.
+    void read_ahead() {
         constexpr std::size_t kMaxAhead = 256;
-        lost_ = true;  // what is thrown here says so, but for the last
+        lost_ = true;  // assume that the connection is lost unless all of it was read
         pollfd stopping{stop_.get(), POLLIN, 0};
         if (::poll(&stopping, 1, 0) > 0) throw TransportError("the trainer", "request", "stopping");
         while (ahead_.size() < kMaxAhead && trainer_->readable()) {
             Message message = trainer_->receive("request", Deadline::after(kFrameDeadline));
-            if (messages::string_field(message.header, "op") == "here") {
+            if (messages::string_field(message.header, "op") == "ping") {
                 send({{"id", messages::integer_field(message.header, "id", 1)},
                       {"ok", true},
                       {"busy", !requests_.waits_for_bytes()}},
@@ -155,16 +155,16 @@ class Receiver::Impl {
             }
         }
         lost_ = false;
-        if (std::any_of(ahead_.begin(), ahead_.end(), [](const Message& m) { return moves_on(m.header); }))
+        if (std::any_of(ahead_.begin(), ahead_.end(), [](const Message& m) { return ends_wait(m.header); }))
             throw Error("the trainer gave up what it had announced");
-        requests_.foresee(ahead_);
+        requests_.start_receives_ahead(ahead_);
     }
 
-    // What was sent is no message: says so, and ends the connection.
+    // Answers a malformed message with its error and ends the connection.
     void refuse(std::int64_t id, const MalformedMessage& error) {
         try {
             send(messages::error_reply(id, error), {});
-        } catch (const std::exception&) {  // it does not even listen
+        } catch (const std::exception&) {  // the peer does not listen either
         }
         drop_trainer(error.what());
     }

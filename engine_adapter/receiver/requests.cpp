@@ -40,27 +40,27 @@ Announced announced_by(const json& header) {
 
 class NcclBucketReceiver final : public BucketReceiver {
   public:
-    NcclBucketReceiver(NcclMember& member, const Announced& announced, const std::function<void()>& look,
+    NcclBucketReceiver(NcclMember& member, const Announced& announced, const std::function<void()>& check,
                        bool& waits)
-        : member_(member), announced_(announced), look_(look), waits_(waits) {}
+        : member_(member), announced_(announced), check_(check), waits_(waits) {}
     ~NcclBucketReceiver() override { waits_ = false; }
     NcclBucketReceiver(const NcclBucketReceiver&) = delete;
     NcclBucketReceiver& operator=(const NcclBucketReceiver&) = delete;
-    void bring(int) override {
+    void receive(int) override {
         waits_ = true;
-        member_.bring(announced_, look_);
+        member_.receive(announced_, check_);
         waits_ = false;
-        look_();  // what comes next is on its way before this one is copied
+        check_();  // starts the next receive before this bucket is copied
     }
     const std::byte* at(const Transfer& t) const override { return member_.at(t.region, t.from); }
     Event arrived() const override { return member_.arrived(); }
-    void reading(const Event& done) override { member_.reading(done); }
-    void meanwhile() override { look_(); }
+    void release_after(const Event& done) override { member_.release_after(done); }
+    void check() override { check_(); }
 
   private:
     NcclMember& member_;
     const Announced announced_;
-    const std::function<void()>& look_;
+    const std::function<void()>& check_;
     bool& waits_;
 };
 
@@ -96,13 +96,13 @@ json Requests::answer(Message& message, std::vector<std::byte>& payload) {
         update_.commit(version, ops::checksum_from_hex(messages::string_field(header, "manifest")));
     } else if (op == "abort") {
         update_.abort(messages::string_field(header, "reason"));
-    } else if (op == "seat") {
-        return {{"seat", member_.seat()}};
+    } else if (op == "gpu_id") {
+        return {{"gpu_id", member_.gpu_id()}};
     } else if (op == "join") {
         join(header);
     } else if (op == "leave") {
         member_.leave();
-    } else if (op == "here") {
+    } else if (op == "ping") {
         return {{"busy", false}};
     } else if (op == "checksums") {
         const std::vector<ops::Checksum> all = update_.checksums();
@@ -140,7 +140,7 @@ void Requests::attach(Message& message) {
     TransferPlan plan =
         messages::unpack_plan({message.payload.data(), message.payload.size()}, transfers, buckets);
     if (over_nccl) {
-        member_.seat();  // there is a GPU
+        member_.gpu_id();  // there is a GPU
         std::vector<MappedRegion> regions;
         for (const std::int64_t bytes : sizes)
             regions.push_back({{nullptr, static_cast<std::size_t>(bytes)}, update_.device(), nullptr});
@@ -161,7 +161,7 @@ void Requests::join(const json& header) {
     if (size > kMaxRanks || rank >= size)
         throw MalformedMessage(fmt::format("rank {} of {} in an NCCL group", rank, size));
     member_.join(messages::id_from_hex(messages::string_field(header, "unique_id")), static_cast<int>(rank),
-                 static_cast<int>(size), messages::deadline_field(header), look_);
+                 static_cast<int>(size), messages::deadline_field(header), check_);
 }
 
 json Requests::load(const Message& message) {
@@ -169,27 +169,27 @@ json Requests::load(const Message& message) {
     const std::vector<ops::Checksum> checksums = checksums_of(message);
     if (!over_nccl_) return milliseconds(update_.load(index, checksums));
     try {
-        NcclBucketReceiver receiver(member_, announced_by(message.header), look_, waits_for_bytes_);
+        NcclBucketReceiver receiver(member_, announced_by(message.header), check_, waits_for_bytes_);
         return milliseconds(update_.load(index, checksums, &receiver));
     } catch (...) {
-        member_.drop();  // the trainer ends the group when it hears of this; what else is on its way is lost
+        member_.drop();  // the trainer ends the group when it hears of this: all receives under way are lost
         throw;
     }
 }
 
-void Requests::foresee(const std::deque<Message>& next) {
+void Requests::start_receives_ahead(const std::deque<Message>& queued) {
     if (!over_nccl_ || !member_.joined()) return;
-    for (const Message& message : next) {
+    for (const Message& message : queued) {
         Announced announced;
         try {
             if (messages::string_field(message.header, "op") != "load") return;
             announced = announced_by(message.header);
         } catch (const MalformedMessage&) {
-            return;  // to be refused in its turn
+            return;  // refused in its turn
         }
         if (static_cast<std::size_t>(announced.bucket) >= update_.plan().buckets()) return;  // likewise
-        const bool waited = std::exchange(waits_for_bytes_, true);  // the launch may wait for the trainer's
-        const bool started = member_.start(announced, look_);
+        const bool waited = std::exchange(waits_for_bytes_, true);  // a launch may wait for the trainer's
+        const bool started = member_.start_receive(announced, check_);
         waits_for_bytes_ = waited;
         if (!started) return;
     }

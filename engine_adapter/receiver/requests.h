@@ -15,22 +15,22 @@ namespace tandem::engine {
 
 class Requests {
   public:
-    // `update` is borrowed. engine, depth: what hello tells. nccl: its functions, null: as they are found.
-    // look: called while a request waits for bytes that the channel does not carry; ends it by throwing.
+    // `update` is borrowed. engine, depth: the answer to hello. nccl: its functions; null: found at run time.
+    // check: called while a request waits for bytes over NCCL; throws to end the wait.
     Requests(VersionUpdate& update, std::string engine, int depth, const comm::nccl::Api* nccl,
-             std::function<void()> look)
+             std::function<void()> check)
         : update_(update),
           engine_(std::move(engine)),
           depth_(depth),
-          look_(std::move(look)),
+          check_(std::move(check)),
           member_(update.device(), nccl) {}
 
     // The reply's fields; fills its payload. Throws MalformedMessage when the message makes no sense, and
     // whatever VersionUpdate throws.
     nlohmann::json answer(Message& message, std::vector<std::byte>& payload);
-    // While answer() waits: what the trainer has said since, in order. Buckets at its head that come over
-    // NCCL are taken into rooms that are free. Throws when that fails.
-    void foresee(const std::deque<Message>& next);
+    // While answer() waits: starts to receive the buckets at the head of `queued` (what the trainer has said
+    // since, in order) into the slots that are free. Throws when that fails.
+    void start_receives_ahead(const std::deque<Message>& queued);
     bool waits_for_bytes() const { return waits_for_bytes_; }
     void lose_trainer(const std::string& reason);  // what belongs to it ends
 
@@ -48,7 +48,7 @@ class Requests {
     VersionUpdate& update_;
     const std::string engine_;
     const int depth_;
-    const std::function<void()> look_;
+    const std::function<void()> check_;
     NcclMember member_;
     bool over_nccl_ = false;  // what is attached
     bool waits_for_bytes_ = false;

@@ -233,7 +233,7 @@ void VersionUpdate::copy_and_verify(std::int64_t index, std::span<const ops::Che
     const trace::Scope scope("copy bucket " + std::to_string(index), "copy");
     const std::span<const Transfer> transfers = attached_->bucket(static_cast<int>(index));
     if (transfers.empty()) return;
-    if (receiver != nullptr) receiver->bring(static_cast<int>(index));
+    if (receiver != nullptr) receiver->receive(static_cast<int>(index));
     write_own_memory();
     copier_.wait_for(attached_->written());
     const auto copy_of = [&](std::size_t i) {

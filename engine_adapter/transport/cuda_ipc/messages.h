@@ -1,5 +1,7 @@
-// A region of a GPU's memory in an attach message (channel/messages.h): {"handle": 128 hexadecimal digits, "offset",
-// "allocation_bytes", "pid", "address", "written": [{"handle", "pid"}]}.
+// A region of a GPU's memory in an attach message (channel/messages.h):
+//
+//   {"handle": 128 hexadecimal digits, "offset", "allocation_bytes", "pid", "address",
+//    "written": [{"handle", "pid"}]}
 #pragma once
 
 #include <nlohmann/json.hpp>

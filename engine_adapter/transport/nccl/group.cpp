@@ -19,8 +19,8 @@ using comm::nccl::Handle;
 using comm::nccl::Result;
 using comm::nccl::Type;
 
-constexpr std::chrono::milliseconds kLook{20};  // at NCCL's state, while an answer is waited for
-constexpr std::chrono::milliseconds kRollCall{1000};
+constexpr std::chrono::milliseconds kCheckEvery{20};  // NCCL's state, while waiting for an answer
+constexpr std::chrono::milliseconds kPingTimeout{1000};
 constexpr std::chrono::seconds kLeave{6};
 
 // An engine rank refused its bytes while they were about to leave; its answer says why.
@@ -43,10 +43,10 @@ NcclGroup::NcclGroup(std::vector<std::shared_ptr<Connection>> engines, NcclOptio
 NcclGroup::~NcclGroup() {
     if (!handle_) return;
     if (!in_flight_.empty() || std::uncaught_exceptions() > 0) {
-        give_up("the trainer ended");
+        abort("the trainer ended");
         return;
     }
-    // The end is collective: all are told before anybody waits.
+    // The end is collective: tell all engine ranks before waiting for one.
     std::vector<std::pair<std::size_t, std::int64_t>> told;
     const Deadline deadline = Deadline::after(kLeave);
     try {
@@ -57,7 +57,7 @@ NcclGroup::~NcclGroup() {
         for (const auto& [e, request] : told) engines_[e].connection->wait(request, "leave", deadline);
     } catch (const std::exception& error) {
         log_warn("the end of the NCCL group: {}", error.what());
-        if (handle_) give_up(error.what());
+        if (handle_) abort(error.what());
     }
 }
 
@@ -67,36 +67,36 @@ const Api& NcclGroup::api() {
 }
 
 // NCCL 2.28 refuses two ranks on one GPU, in words that do not say what to do.
-void NcclGroup::require_own_seats(const std::string& phase, Deadline deadline) {
-    if (seats_checked_) return;
-    std::vector<std::string> seats{comm::host_identity() + " " + comm::gpu_identity(options_.device)};
+void NcclGroup::require_own_gpus(const std::string& phase, Deadline deadline) {
+    if (gpus_checked_) return;
+    std::vector<std::string> gpu_ids{comm::host_identity() + " " + comm::gpu_identity(options_.device)};
     std::vector<std::string> names{"the trainer's rank 0"};
     for (const Member& member : engines_) {
-        const Message reply = member.connection->request({{"op", "seat"}}, {}, {}, phase, deadline);
-        const std::string& seat = messages::string_field(reply.header, "seat");
-        const auto same = std::find(seats.begin(), seats.end(), seat);
-        if (same != seats.end()) {
+        const Message reply = member.connection->request({{"op", "gpu_id"}}, {}, {}, phase, deadline);
+        const std::string& gpu_id = messages::string_field(reply.header, "gpu_id");
+        const auto same = std::find(gpu_ids.begin(), gpu_ids.end(), gpu_id);
+        if (same != gpu_ids.end()) {
             throw ProtocolError(fmt::format(
                 "{} and {} are both on {}: NCCL refuses two ranks on one GPU; use the transport cuda_ipc, "
                 "or give each a GPU of its own",
-                names[static_cast<std::size_t>(same - seats.begin())], member.connection->peer(),
-                seat.substr(seat.find(' ') + 1)));
+                names[static_cast<std::size_t>(same - gpu_ids.begin())], member.connection->peer(),
+                gpu_id.substr(gpu_id.find(' ') + 1)));
         }
-        seats.push_back(seat);
+        gpu_ids.push_back(gpu_id);
         names.push_back(member.connection->peer());
     }
-    seats_checked_ = true;
+    gpus_checked_ = true;
 }
 
-std::vector<std::int64_t> NcclGroup::call_in(const comm::nccl::UniqueId& id, const std::string& phase,
-                                             Deadline deadline) {
+std::vector<std::int64_t> NcclGroup::send_joins(const comm::nccl::UniqueId& id, const std::string& phase,
+                                                Deadline deadline) {
     std::vector<std::int64_t> requests;
     for (std::size_t e = 0; e < engines_.size(); ++e) {
         requests.push_back(engines_[e].connection->post({{"op", "join"},
                                                          {"unique_id", messages::id_to_hex(id)},
                                                          {"rank", e + 1},
                                                          {"size", engines_.size() + 1},
-                                                         {"patience_ms", messages::patience_ms(deadline)}},
+                                                         {"timeout_ms", messages::timeout_ms(deadline)}},
                                                         {}, {}, phase, deadline));
     }
     return requests;
@@ -104,14 +104,14 @@ std::vector<std::int64_t> NcclGroup::call_in(const comm::nccl::UniqueId& id, con
 
 void NcclGroup::form(const std::string& phase, Deadline deadline) {
     if (handle_) return;
-    require_own_seats(phase, deadline);
+    require_own_gpus(phase, deadline);
     if (!stream_) stream_.emplace(Stream::make(options_.device, "nccl push"));
     api().native_stream(*stream_);  // makes the device current
     comm::nccl::UniqueId id{};
     if (const Result result = api().get_unique_id(&id); result != Result::success)
         Handle::fail(api(), result, phase, "no unique id");
     reason_.clear();
-    const std::vector<std::int64_t> requests = call_in(id, phase, deadline);
+    const std::vector<std::int64_t> requests = send_joins(id, phase, deadline);
     std::vector<bool> heard(engines_.size());
     const auto hear = [&] {
         for (std::size_t e = 0; e < engines_.size(); ++e) {
@@ -126,9 +126,9 @@ void NcclGroup::form(const std::string& phase, Deadline deadline) {
             if (!heard[e]) engines_[e].connection->wait(requests[e], phase, deadline);
         }
     } catch (const DeadlineExceeded&) {
-        late("an engine rank", phase);
+        throw_late("an engine rank", phase);
     } catch (const std::exception& error) {
-        give_up(error.what());
+        abort(error.what());
         throw;
     }
 }
@@ -161,12 +161,12 @@ bool NcclGroup::same_for_all(int bucket) const {
     });
 }
 
-NcclForm NcclGroup::admit(int engine, int bucket) {
-    if (gathering_) {
-        require(gathering_->bucket == bucket && !gathering_->told.contains(engine),
+NcclForm NcclGroup::choose_form(int engine, int bucket) {
+    if (broadcast_) {
+        require(broadcast_->bucket == bucket && !broadcast_->told.contains(engine),
                 "bucket {} for engine rank {} before every engine rank was told of bucket {}, which all get "
                 "at once",
-                bucket, engine, gathering_->bucket);
+                bucket, engine, broadcast_->bucket);
         return NcclForm::broadcast;
     }
     const bool same = same_for_all(bucket);
@@ -174,17 +174,17 @@ NcclForm NcclGroup::admit(int engine, int bucket) {
         options_.form.value_or(same && engines_.size() > 1 ? NcclForm::broadcast : NcclForm::send);
     require(form == NcclForm::send || same,
             "bucket {} is not the same for every engine rank, so it cannot be broadcast", bucket);
-    if (form == NcclForm::broadcast) gathering_ = Broadcast{bucket, {}};
+    if (form == NcclForm::broadcast) broadcast_ = Broadcast{bucket, {}};
     return form;
 }
 
 void NcclGroup::launch(int engine, int bucket, std::int64_t request, const std::string& phase,
                        Deadline deadline) {
     in_flight_[{engine, bucket}] = {request};
-    if (!gathering_) return send(NcclForm::send, bucket, {{engine, request}}, phase, deadline);
-    gathering_->told.insert(engine);
-    if (gathering_->told.size() < engines_.size()) return;
-    gathering_.reset();
+    if (!broadcast_) return send(NcclForm::send, bucket, {{engine, request}}, phase, deadline);
+    broadcast_->told.insert(engine);
+    if (broadcast_->told.size() < engines_.size()) return;
+    broadcast_.reset();
     std::vector<Sending> all;
     for (int e = 0; e < engines(); ++e) all.push_back({e, in_flight_.at({e, bucket}).request});
     send(NcclForm::broadcast, bucket, all, phase, deadline);
@@ -193,7 +193,7 @@ void NcclGroup::launch(int engine, int bucket, std::int64_t request, const std::
 void NcclGroup::send(NcclForm form, int bucket, const std::vector<Sending>& to, const std::string& phase,
                      Deadline deadline) {
     const std::vector<Span>& bytes = pieces(to.front().engine, bucket);
-    if (bytes.empty() || !handle_) return;  // of a group that has ended the answers will tell
+    if (bytes.empty() || !handle_) return;  // a group that has ended: the answers say so
     const auto refused = [&] {
         for (const Sending& one : to) {
             if (connection(one.engine).refused(one.request, phase)) throw Refused{};
@@ -218,16 +218,16 @@ void NcclGroup::send(NcclForm form, int bucket, const std::vector<Sending>& to, 
         const Event sent = stream_->record();
         for (const Sending& one : to) in_flight_.at({one.engine, bucket}).sent = sent;
     } catch (const Refused&) {
-        give_up(phase + " was refused");
+        abort(phase + " was refused");
     } catch (const DeadlineExceeded&) {
-        late(connection(to.front().engine).peer(), phase);
+        throw_late(connection(to.front().engine).peer(), phase);
     } catch (const std::exception& error) {
-        give_up(error.what());
+        abort(error.what());
         throw;
     }
 }
 
-void NcclGroup::attend(int engine, std::int64_t request, const std::string& phase, Deadline deadline) {
+void NcclGroup::wait_answered(int engine, std::int64_t request, const std::string& phase, Deadline deadline) {
     Connection& channel = connection(engine);
     while (!channel.answered(request, phase)) {
         if (broken())
@@ -240,23 +240,23 @@ void NcclGroup::attend(int engine, std::int64_t request, const std::string& phas
         if (failed(state)) {
             const std::string words =
                 fmt::format("NCCL reports error {}: {}", static_cast<int>(state), handle_->last_error());
-            give_up(words);
+            abort(words);
             throw TransportError(channel.peer(), phase, words, true);
         }
-        if (deadline.passed()) late(channel.peer(), phase);
-        channel.wait_readable(std::min<std::chrono::nanoseconds>(kLook, deadline.left()));
+        if (deadline.passed()) throw_late(channel.peer(), phase);
+        channel.wait_readable(std::min<std::chrono::nanoseconds>(kCheckEvery, deadline.left()));
     }
 }
 
-void NcclGroup::finished(int engine, int bucket, Deadline deadline) {
+void NcclGroup::wait_sent(int engine, int bucket, Deadline deadline) {
     const auto found = in_flight_.find({engine, bucket});
     if (found == in_flight_.end()) return;
     found->second.sent.wait(deadline);
     in_flight_.erase(found);
 }
 
-void NcclGroup::give_up(const std::string& reason) noexcept {
-    gathering_.reset();
+void NcclGroup::abort(const std::string& reason) noexcept {
+    broadcast_.reset();
     in_flight_.clear();
     if (!handle_) return;
     log_warn("the NCCL group of the weights ends: {}", reason);
@@ -270,48 +270,48 @@ void NcclGroup::give_up(const std::string& reason) noexcept {
     }
 }
 
-void NcclGroup::blame_late(const std::string& phase, const std::string& reason) {
-    const RollCall call = roll_call();
-    give_up(reason);
-    const bool silent = !call.silent.empty();
-    const std::vector<std::string>& names = silent ? call.silent : call.busy;
+void NcclGroup::throw_naming_late_ranks(const std::string& phase, const std::string& reason) {
+    const Pings pings = ping_all();
+    abort(reason);
+    const bool silent = !pings.silent.empty();
+    const std::vector<std::string>& names = silent ? pings.silent : pings.busy;
     if (names.empty()) return;
     std::string who = names.front();
     for (std::size_t i = 1; i < names.size(); ++i) who += ", " + names[i];
     throw DeadlineExceeded(who, phase,
-                           silent ? "no answer within the deadline, nor to a roll call"
+                           silent ? "no answer within the deadline, nor to a ping"
                                   : "still at work on what came before at the deadline",
                            true);
 }
 
-void NcclGroup::late(const std::string& waited_for, const std::string& phase) {
-    blame_late(phase, phase + " is late");
+void NcclGroup::throw_late(const std::string& waited_for, const std::string& phase) {
+    throw_naming_late_ranks(phase, phase + " is late");
     throw DeadlineExceeded(waited_for, phase,
                            "no answer within the deadline; every engine rank still listens", true);
 }
 
 // NCCL does not say who is missing. An engine rank answers this also while it waits for bytes or copies them.
-NcclGroup::RollCall NcclGroup::roll_call() {
-    const Deadline deadline = Deadline::after(kRollCall);
+NcclGroup::Pings NcclGroup::ping_all() {
+    const Deadline deadline = Deadline::after(kPingTimeout);
     std::vector<std::int64_t> requests(engines_.size(), -1);
-    RollCall call;
+    Pings result;
     for (std::size_t e = 0; e < engines_.size(); ++e) {
         try {
-            requests[e] = engines_[e].connection->post({{"op", "here"}}, {}, {}, "roll call", deadline);
-        } catch (const std::exception&) {  // counts as silent below
+            requests[e] = engines_[e].connection->post({{"op", "ping"}}, {}, {}, "ping", deadline);
+        } catch (const std::exception&) {  // silent, see below
         }
     }
     for (std::size_t e = 0; e < engines_.size(); ++e) {
         Connection& one = *engines_[e].connection;
         try {
-            if (requests[e] < 0) throw TransportError(one.peer(), "roll call", "gone");
-            const Message reply = one.wait(requests[e], "roll call", deadline);
-            if (reply.header.value("busy", false)) call.busy.push_back(one.peer());
+            if (requests[e] < 0) throw TransportError(one.peer(), "ping", "gone");
+            const Message reply = one.wait(requests[e], "ping", deadline);
+            if (reply.header.value("busy", false)) result.busy.push_back(one.peer());
         } catch (const std::exception&) {
-            call.silent.push_back(one.peer());
+            result.silent.push_back(one.peer());
         }
     }
-    return call;
+    return result;
 }
 
 }  // namespace tandem::engine

@@ -1,9 +1,9 @@
-// The trainer's end of one NCCL group: trainer rank 0 is its rank 0, engine rank i its rank 1 + i, as
-// SGLang's /init_weights_update_group and vLLM's count them. The id and everything that is said travel over
-// the engines' channels; NCCL carries bytes only.
+// The trainer's end of one NCCL group: trainer rank 0 is its rank 0, engine rank i its rank 1 + i, as in
+// SGLang's /init_weights_update_group and in vLLM. The id and all messages travel over the engines' channels;
+// NCCL carries bytes only.
 //
-// A group that something failed in is ended (NCCL has no way back), and the next use forms a new one. So no
-// side waits for what will not come: an engine rank looks at its channel while it waits for bytes.
+// A failure anywhere ends the group (NCCL cannot recover it), and the next use forms a new one. No side waits
+// in vain: an engine rank reads its channel while it waits for bytes.
 #pragma once
 
 #include <map>
@@ -39,32 +39,31 @@ class NcclGroup {
     Device device() const { return options_.device; }
     int engines() const { return static_cast<int>(engines_.size()); }
 
-    // Joins all engine ranks unless they are. Throws ProtocolError when two ranks share a GPU (NCCL refuses
-    // that), DeadlineExceeded naming who did not come, TransportError, what an engine answers.
+    // Forms the group unless it exists. Throws ProtocolError when two ranks share a GPU (NCCL refuses that),
+    // DeadlineExceeded naming the ranks that did not join, TransportError, and what an engine answers.
     void form(const std::string& phase, Deadline deadline);
-    // What engine rank `engine` takes from now on. `regions` are this process's.
+    // What to send to engine rank `engine` from now on. `regions` are this process's.
     void attach(int engine, const std::vector<Span>& regions, const TransferPlan& plan);
 
-    // A bucket leaves in two steps, the engine's message between them. admit says how it leaves; throws
-    // InvalidArgument when engine ranks were told of buckets in different orders.
-    NcclForm admit(int engine, int bucket);
-    // The engine rank knows (its answer is `request`). A broadcast starts when all do. Throws
-    // DeadlineExceeded, TransportError, CudaError; the group has then ended.
+    // A bucket is sent in two steps, with the message to the engine between them. Throws InvalidArgument when
+    // engine ranks are told of buckets in different orders.
+    NcclForm choose_form(int engine, int bucket);
+    // The engine rank has been told (its answer will be that of `request`). A broadcast starts when all ranks
+    // have. Throws DeadlineExceeded, TransportError, CudaError; the group has then ended.
     void launch(int engine, int bucket, std::int64_t request, const std::string& phase, Deadline deadline);
 
     // Returns when `request` is answered. Throws DeadlineExceeded naming who is late, TransportError when
     // NCCL failed, the group has ended, or any engine rank is gone.
-    void attend(int engine, std::int64_t request, const std::string& phase, Deadline deadline);
-    // An engine rank's deadline has passed: throws DeadlineExceeded with the names of those who do not
-    // answer, or else of those who are busy with what came before, if there are any; else returns. The group
-    // has then ended.
-    void blame_late(const std::string& phase, const std::string& reason);
-    // The bucket has been taken; returns when NCCL has done with its memory, which is the caller's again.
+    void wait_answered(int engine, std::int64_t request, const std::string& phase, Deadline deadline);
+    // An engine rank's deadline has passed: ends the group, then throws DeadlineExceeded naming the ranks
+    // that do not answer a ping, or else those busy with an earlier bucket. Returns when there are none.
+    void throw_naming_late_ranks(const std::string& phase, const std::string& reason);
+    // After the answer: returns when NCCL has read the bucket's memory, which is then the caller's again.
     // Throws DeadlineExceeded.
-    void finished(int engine, int bucket, Deadline deadline);
+    void wait_sent(int engine, int bucket, Deadline deadline);
 
     // Ends the group: the memory of what was in flight is the caller's again. Idempotent.
-    void give_up(const std::string& reason) noexcept;
+    void abort(const std::string& reason) noexcept;
     bool broken() const { return !reason_.empty(); }
 
   private:
@@ -72,13 +71,13 @@ class NcclGroup {
         std::shared_ptr<Connection> connection;
         std::vector<std::vector<Span>> buckets;  // what travels, of this process's memory
     };
-    struct Broadcast {  // that not all engine ranks know of yet
+    struct Broadcast {  // that not all engine ranks have been told of yet
         int bucket;
         std::set<int> told;
     };
     struct InFlight {
         std::int64_t request;
-        Event sent = {};  // what it left for NCCL to read has been read
+        Event sent = {};  // NCCL has read the bucket's memory
     };
     struct Sending {
         int engine;
@@ -89,25 +88,24 @@ class NcclGroup {
     Connection& connection(int engine) { return *engines_[static_cast<std::size_t>(engine)].connection; }
     const std::vector<Span>& pieces(int engine, int bucket) const;
     bool same_for_all(int bucket) const;
-    void require_own_seats(const std::string& phase, Deadline deadline);
-    std::vector<std::int64_t> call_in(const comm::nccl::UniqueId& id, const std::string& phase,
-                                      Deadline deadline);
+    void require_own_gpus(const std::string& phase, Deadline deadline);
+    std::vector<std::int64_t> send_joins(const comm::nccl::UniqueId& id, const std::string& phase,
+                                         Deadline deadline);
     void send(NcclForm form, int bucket, const std::vector<Sending>& to, const std::string& phase,
               Deadline deadline);
-    // Ends the group, then throws DeadlineExceeded with the names of those who do not answer at all, or else
-    // of `waited_for`.
-    [[noreturn]] void late(const std::string& waited_for, const std::string& phase);
-    struct RollCall {  // names of engine ranks
+    // throw_naming_late_ranks, and when there are none DeadlineExceeded naming `waited_for`.
+    [[noreturn]] void throw_late(const std::string& waited_for, const std::string& phase);
+    struct Pings {  // names of engine ranks
         std::vector<std::string> silent, busy;
     };
-    RollCall roll_call();
+    Pings ping_all();
 
     NcclOptions options_;
     std::vector<Member> engines_;
-    bool seats_checked_ = false;
+    bool gpus_checked_ = false;
     std::optional<Stream> stream_;
     std::optional<comm::nccl::Handle> handle_;
-    std::optional<Broadcast> gathering_;
+    std::optional<Broadcast> broadcast_;
     std::map<std::pair<int, int>, InFlight> in_flight_;  // by engine and bucket
     std::string reason_;                                 // why the last group ended, until the next
 };

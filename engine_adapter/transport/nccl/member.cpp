@@ -20,9 +20,9 @@ using comm::nccl::Result;
 
 constexpr std::chrono::microseconds kFirstPause{10};
 constexpr std::chrono::microseconds kLongestPause{200};
-constexpr std::chrono::milliseconds kLook{10};  // at the channel and at NCCL's state
-constexpr std::size_t kRooms = 2;
-constexpr std::chrono::seconds kCopies{2};  // of a bucket, at most: they wait for nobody
+constexpr std::chrono::milliseconds kCheckEvery{10};  // the channel and NCCL's state
+constexpr std::size_t kSlots = 2;
+constexpr std::chrono::seconds kCopies{2};  // at most, for a bucket's: they depend on no peer
 constexpr int kTrainer = 0;                 // its rank
 constexpr const char* kPeer = "trainer rank 0";
 
@@ -32,7 +32,7 @@ std::string phase_of(const Announced& announced) {
 
 }  // namespace
 
-std::string NcclMember::seat() const {
+std::string NcclMember::gpu_id() const {
     if (device_.type != DeviceType::cuda)
         throw ProtocolError("NCCL moves memory of GPUs, and this engine's weights are on the CPU");
     return comm::host_identity() + " " + comm::gpu_identity(device_);
@@ -46,7 +46,7 @@ const Api& NcclMember::api() {
 void NcclMember::join(const comm::nccl::UniqueId& id, int rank, int size, Deadline deadline,
                       const Check& check) {
     drop();
-    seat();  // there is a GPU
+    gpu_id();  // there is a GPU
     if (!stream_) stream_.emplace(Stream::make(device_, "receiver nccl"));
     api().native_stream(*stream_);  // makes the device current
     handle_.emplace(api(), id, rank, size, "weights", deadline, check);
@@ -54,24 +54,24 @@ void NcclMember::join(const comm::nccl::UniqueId& id, int rank, int size, Deadli
 
 void NcclMember::leave() {
     if (!handle_) return;
-    if (!coming_.empty()) return drop();  // it would wait for what the trainer will not send
+    if (!receiving_.empty()) return drop();  // it would wait for what the trainer will not send
     api().native_stream(*stream_);
     handle_.reset();
 }
 
 void NcclMember::drop() noexcept {
-    coming_.clear();
-    here_ = {};
+    receiving_.clear();
+    received_ = {};
     if (!handle_) return;
     try {  // so that no receive is still to start when NCCL frees what it would use
-        for (const Room& room : rooms_) room.read.wait(Deadline::after(kCopies));
+        for (const Slot& slot : slots_) slot.read.wait(Deadline::after(kCopies));
     } catch (const std::exception& error) {
         log_warn("receiver: {}", error.what());
     }
     handle_->abort();
     handle_.reset();
     try {
-        stream_->synchronize();  // nothing writes to the rooms any more
+        stream_->synchronize();  // nothing writes to the slots any more
     } catch (const std::exception& error) {
         log_warn("receiver: {}", error.what());
     }
@@ -86,20 +86,20 @@ void NcclMember::prepare(const TransferPlan& plan) {
             runs_of(std::span(plan.transfers).subspan(plan.first[b], plan.first[b + 1] - plan.first[b])));
         largest = std::max(largest, buckets.back().bytes);
     }
-    std::vector<Room> rooms(std::min(kRooms, std::max<std::size_t>(buckets.size(), 1)));
-    for (Room& room : rooms) {
-        if (largest > 0) room.memory = ExportArena::create(device_, largest, "receiver.nccl");
+    std::vector<Slot> slots(std::min(kSlots, std::max<std::size_t>(buckets.size(), 1)));
+    for (Slot& slot : slots) {
+        if (largest > 0) slot.memory = ExportArena::create(device_, largest, "receiver.nccl");
     }
     buckets_ = std::move(buckets);
-    rooms_ = std::move(rooms);
+    slots_ = std::move(slots);
 }
 
 void NcclMember::forget() {
-    if (!coming_.empty()) drop();  // nothing writes to memory that goes
-    here_ = {};
+    if (!receiving_.empty()) drop();  // nothing writes to memory that goes
+    received_ = {};
     buckets_.clear();
-    rooms_.clear();
-    next_room_ = 0;
+    slots_.clear();
+    next_slot_ = 0;
 }
 
 const Runs& NcclMember::runs_of_bucket(int bucket) const {
@@ -108,36 +108,36 @@ const Runs& NcclMember::runs_of_bucket(int bucket) const {
     return buckets_[static_cast<std::size_t>(bucket)];
 }
 
-bool NcclMember::start(const Announced& next, const Check& check) {
+bool NcclMember::start_receive(const Announced& next, const Check& check) {
     if (!handle_) throw ProtocolError(phase_of(next) + " over NCCL before a group was joined");
-    const auto known = [&](const Coming& one) { return one.announced.request == next.request; };
-    if (std::any_of(coming_.begin(), coming_.end(), known) || runs_of_bucket(next.bucket).list.empty())
+    const auto known = [&](const Receiving& one) { return one.announced.request == next.request; };
+    if (std::any_of(receiving_.begin(), receiving_.end(), known) || runs_of_bucket(next.bucket).list.empty())
         return true;
     if (launching_) return false;  // `check` asks while NCCL is about to launch
-    if (coming_.size() + (here_.runs != nullptr ? 1 : 0) >= rooms_.size()) return false;
-    Room& room = rooms_[next_room_];
+    if (receiving_.size() + (received_.runs != nullptr ? 1 : 0) >= slots_.size()) return false;
+    Slot& slot = slots_[next_slot_];
     launching_ = true;
     try {
-        stream_->wait(room.read);
-        receive(next, room, check);
-        coming_.push_back({next, next_room_, stream_->record()});
+        stream_->wait(slot.read);
+        launch_receive(next, slot, check);
+        receiving_.push_back({next, next_slot_, stream_->record()});
         launching_ = false;
     } catch (...) {
         launching_ = false;
         drop();
         throw;
     }
-    next_room_ = (next_room_ + 1) % rooms_.size();
+    next_slot_ = (next_slot_ + 1) % slots_.size();
     return true;
 }
 
-void NcclMember::receive(const Announced& next, const Room& room, const Check& check) {
+void NcclMember::launch_receive(const Announced& next, const Slot& slot, const Check& check) {
     const auto native = api().native_stream(*stream_);
     handle_->launch(
         phase_of(next), next.deadline,
         [&](const Api& api, Comm comm) {
             for (const Run& run : runs_of_bucket(next.bucket).list) {
-                std::byte* to = room.memory.data() + run.packed;
+                std::byte* to = slot.memory.data() + run.packed;
                 const Result result =
                     next.form == NcclForm::broadcast
                         ? api.broadcast(to, to, run.bytes, comm::nccl::Type::uint8, kTrainer, comm, native)
@@ -149,40 +149,40 @@ void NcclMember::receive(const Announced& next, const Room& room, const Check& c
         check);
 }
 
-void NcclMember::bring(const Announced& next, const Check& check) {
+void NcclMember::receive(const Announced& next, const Check& check) {
     const trace::Scope scope("receive bucket " + std::to_string(next.bucket), "copy");
-    here_ = {};
-    const bool started = start(next, check);
-    require(started && !coming_.empty() && coming_.front().announced.request == next.request,
+    received_ = {};
+    const bool started = start_receive(next, check);
+    require(started && !receiving_.empty() && receiving_.front().announced.request == next.request,
             "{}: another bucket was announced first", phase_of(next));
-    const Coming coming = coming_.front();
+    const Receiving receiving = receiving_.front();
     try {
-        await(coming, check);
+        await(receiving, check);
     } catch (...) {
         drop();
         throw;
     }
-    coming_.pop_front();
-    here_ = {&runs_of_bucket(next.bucket), coming.room, coming.arrived};
+    receiving_.pop_front();
+    received_ = {&runs_of_bucket(next.bucket), receiving.slot, receiving.arrived};
 }
 
-void NcclMember::await(const Coming& coming, const Check& check) {
-    const std::string phase = phase_of(coming.announced);
-    const Event& done = coming.arrived;
-    const Deadline deadline = coming.announced.deadline;
+void NcclMember::await(const Receiving& receiving, const Check& check) {
+    const std::string phase = phase_of(receiving.announced);
+    const Event& done = receiving.arrived;
+    const Deadline deadline = receiving.announced.deadline;
     const auto require_well = [&] {
         const Result state = handle_->state();
         if (state != Result::success && state != Result::in_progress)
             Handle::fail(api(), state, phase, handle_->last_error());
     };
-    auto look = std::chrono::steady_clock::now() + kLook;
+    auto next_check = std::chrono::steady_clock::now() + kCheckEvery;
     for (auto pause = kFirstPause; done.poll() == Poll::pending; pause = std::min(2 * pause, kLongestPause)) {
-        if (std::chrono::steady_clock::now() >= look) {
+        if (std::chrono::steady_clock::now() >= next_check) {
             check();
             require_well();
             if (deadline.passed())
                 throw DeadlineExceeded(kPeer, phase, "its bytes did not come over NCCL within the deadline");
-            look = std::chrono::steady_clock::now() + kLook;
+            next_check = std::chrono::steady_clock::now() + kCheckEvery;
         }
         std::this_thread::sleep_for(pause);
     }
@@ -191,14 +191,14 @@ void NcclMember::await(const Coming& coming, const Check& check) {
 }
 
 const std::byte* NcclMember::at(std::uint32_t region, std::uint64_t offset) const {
-    require(here_.runs != nullptr, "no bucket has been brought");
-    return rooms_[here_.room].memory.data() + here_.runs->packed(region, offset);
+    require(received_.runs != nullptr, "no bucket has been received");
+    return slots_[received_.slot].memory.data() + received_.runs->packed(region, offset);
 }
 
-void NcclMember::reading(const Event& done) {
-    require(here_.runs != nullptr, "no bucket has been brought");
-    rooms_[here_.room].read = done;
-    here_ = {};
+void NcclMember::release_after(const Event& done) {
+    require(received_.runs != nullptr, "no bucket has been received");
+    slots_[received_.slot].read = done;
+    received_ = {};
 }
 
 }  // namespace tandem::engine

@@ -1,9 +1,9 @@
-// An engine rank in the NCCL group of a trainer: takes its buckets' bytes into memory on its own GPU, from
-// where they are copied into the weights. The trainer says over the channel when to join and what comes.
+// An engine rank in the NCCL group of a trainer: receives buckets into memory on its own GPU, from where they
+// are copied into the weights. The trainer says over the channel when to join and which bucket comes.
 //
-// Two rooms take turns. The receive of a bucket is launched behind the copies that read what lay in its room
-// (an event on NCCL's stream), and the copies behind the receive, so that one bucket comes while the one
-// before is copied and neither overtakes the other.
+// Two slots take turns. The receive of a bucket is launched behind the copies that read its slot before (an
+// event on NCCL's stream), and its copies behind the receive, so that one bucket arrives while the one before
+// is copied and neither overtakes the other.
 #pragma once
 
 #include <deque>
@@ -40,7 +40,7 @@ class NcclMember {
 
     // Which GPU of which host: two ranks of a group may not share one. Throws ProtocolError when the weights
     // are on the CPU.
-    std::string seat() const;
+    std::string gpu_id() const;
     // Collective over the group; ends a former one. Throws DeadlineExceeded, TransportError, CudaError,
     // DeviceUnavailable.
     void join(const comm::nccl::UniqueId& id, int rank, int size, Deadline deadline, const Check& check);
@@ -49,52 +49,52 @@ class NcclMember {
     void leave();
     void drop() noexcept;
 
-    // A plan that has been checked; makes room for its largest bucket, twice where there are several. Throws
+    // For a plan that has been checked: allocates slots of the largest bucket's size. Throws
     // OutOfMemory, ProtocolError.
     void prepare(const TransferPlan& plan);
-    void forget();  // the plan, and the rooms
+    void forget();  // the plan, and the slots
 
-    // Launches the receive of the bucket that is announced next, unless it has been. False: not now, no room
-    // is free.
-    bool start(const Announced& next, const Check& check);
-    // Returns when the bytes of the bucket that was announced first are here.
-    void bring(const Announced& next, const Check& check);
-    // Where a byte of the bucket brought last lies, behind arrived() on a stream, until reading().
+    // Launches the receive of the bucket that is announced next, unless that was done. False: no slot is
+    // free.
+    bool start_receive(const Announced& next, const Check& check);
+    // Returns when the bytes of the bucket that was announced first have arrived.
+    void receive(const Announced& next, const Check& check);
+    // Where a byte of the bucket received last lies, behind arrived() on a stream, until release_after().
     const std::byte* at(std::uint32_t region, std::uint64_t offset) const;
-    const Event& arrived() const { return here_.arrived; }
-    // What reads it is over at `done`: its room takes another bucket from then on.
-    void reading(const Event& done);
+    const Event& arrived() const { return received_.arrived; }
+    // Whatever reads it ends at `done`: its slot is free for another bucket behind that.
+    void release_after(const Event& done);
 
   private:
-    struct Room {
+    struct Slot {
         ExportArena memory;  // plain device memory
-        Event read;          // by the copies of what lay there
+        Event read;          // the copies of what it held have ended
     };
-    struct Coming {
+    struct Receiving {
         Announced announced;
-        std::size_t room = 0;
+        std::size_t slot = 0;
         Event arrived;
     };
-    struct Here {
+    struct Received {
         const Runs* runs = nullptr;
-        std::size_t room = 0;
+        std::size_t slot = 0;
         Event arrived = {};
     };
     const comm::nccl::Api& api();
     const Runs& runs_of_bucket(int bucket) const;
-    void receive(const Announced& next, const Room& room, const Check& check);
-    void await(const Coming& coming, const Check& check);
+    void launch_receive(const Announced& next, const Slot& slot, const Check& check);
+    void await(const Receiving& receiving, const Check& check);
 
     const Device device_;
     const comm::nccl::Api* api_;
     std::optional<Stream> stream_;
     std::optional<comm::nccl::Handle> handle_;
     std::vector<Runs> buckets_;
-    std::vector<Room> rooms_;
-    std::size_t next_room_ = 0;
+    std::vector<Slot> slots_;
+    std::size_t next_slot_ = 0;
     bool launching_ = false;
-    std::deque<Coming> coming_;  // launched, in the order of their announcements
-    Here here_;                  // brought, and not yet read
+    std::deque<Receiving> receiving_;  // launched, in the order of their announcements
+    Received received_;                // the last one, until release_after()
 };
 
 }  // namespace tandem::engine

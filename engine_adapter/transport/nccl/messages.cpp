@@ -8,7 +8,7 @@
 
 namespace tandem::engine::messages {
 
-constexpr std::int64_t kMaxPatienceMs = 24LL * 3600 * 1000;
+constexpr std::int64_t kMaxTimeoutMs = 24LL * 3600 * 1000;
 
 std::string id_to_hex(const comm::nccl::UniqueId& id) {
     std::string text;
@@ -42,12 +42,12 @@ NcclForm form_from_name(const std::string& name) {
     throw MalformedMessage("no form '" + name + "' of a bucket");
 }
 
-std::int64_t patience_ms(Deadline deadline) {
+std::int64_t timeout_ms(Deadline deadline) {
     return std::chrono::ceil<std::chrono::milliseconds>(deadline.left()).count();
 }
 
 Deadline deadline_field(const nlohmann::json& header) {
-    return Deadline::after_ms(std::min(integer_field(header, "patience_ms", 0), kMaxPatienceMs));
+    return Deadline::after_ms(std::min(integer_field(header, "timeout_ms", 0), kMaxTimeoutMs));
 }
 
 }  // namespace tandem::engine::messages

@@ -23,7 +23,7 @@ comm::nccl::UniqueId id_from_hex(const std::string& text);
 std::string_view form_name(NcclForm form);
 NcclForm form_from_name(const std::string& name);
 // A deadline travels as the milliseconds that are left: two processes need not agree on a clock.
-std::int64_t patience_ms(Deadline deadline);
+std::int64_t timeout_ms(Deadline deadline);
 Deadline deadline_field(const nlohmann::json& header);
 
 }  // namespace messages

@@ -5,7 +5,7 @@
 namespace tandem::engine {
 
 NcclTransport::~NcclTransport() {
-    if (any_in_flight()) group_->give_up("a transport ended with buckets in flight");
+    if (any_in_flight()) group_->abort("a transport ended with buckets in flight");
 }
 
 void NcclTransport::attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) {
@@ -32,14 +32,14 @@ void NcclTransport::load(int bucket, std::span<const ops::Checksum> checksums, D
     require_loadable(bucket, checksums);
     const std::string phase = phase_of(bucket);
     group_->form(phase, deadline);
-    const NcclForm form = group_->admit(engine_, bucket);
+    const NcclForm form = group_->choose_form(engine_, bucket);
     try {
         const std::int64_t request = request_load(
-            {{"form", messages::form_name(form)}, {"patience_ms", messages::patience_ms(deadline)}}, bucket,
+            {{"form", messages::form_name(form)}, {"timeout_ms", messages::timeout_ms(deadline)}}, bucket,
             checksums, deadline);
         group_->launch(engine_, bucket, request, phase, deadline);
     } catch (const std::exception& error) {
-        group_->give_up(error.what());
+        group_->abort(error.what());
         drop(bucket);
         throw;
     }
@@ -48,24 +48,24 @@ void NcclTransport::load(int bucket, std::span<const ops::Checksum> checksums, D
 double NcclTransport::wait_loaded(int bucket, Deadline deadline) {
     const std::int64_t request = request_of(bucket);
     try {
-        group_->attend(engine_, request, phase_of(bucket), deadline);
+        group_->wait_answered(engine_, request, phase_of(bucket), deadline);
         const double ms = Transport::wait_loaded(bucket, deadline);
-        group_->finished(engine_, bucket, deadline);
+        group_->wait_sent(engine_, bucket, deadline);
         return ms;
     } catch (const DeadlineExceeded& error) {
         drop(bucket);
         // Of bytes that did not come an engine knows only that; another one may have held them up.
-        if (!group_->broken()) group_->blame_late(phase_of(bucket), error.what());
+        if (!group_->broken()) group_->throw_naming_late_ranks(phase_of(bucket), error.what());
         throw;
     } catch (const std::exception& error) {
-        group_->give_up(error.what());
+        group_->abort(error.what());
         drop(bucket);
         throw;
     }
 }
 
 void NcclTransport::forget_in_flight() {
-    if (any_in_flight()) group_->give_up("the update was aborted");
+    if (any_in_flight()) group_->abort("the update was aborted");
     Transport::forget_in_flight();
 }
 

@@ -1,5 +1,5 @@
-// An engine rank's two rooms: the next bucket comes over NCCL while the copies still read this one, and no
-// room takes a bucket before what lay there was read. Over an NCCL of ours between two threads, whose copies
+// An engine rank's two slots: the next bucket comes over NCCL while the copies still read this one, and no
+// slot takes a bucket before what lay there was read. Over an NCCL of ours between two threads, whose copies
 // the test holds up.
 #include <gmock/gmock.h>
 
@@ -59,9 +59,9 @@ class NcclRooms : public testing::Test {
         member_.prepare(plan);
     }
     static Announced announced(int bucket) { return {bucket + 1, bucket, NcclForm::send, soon()}; }
-    bool start(int bucket) { return member_.start(announced(bucket), {}); }
-    const std::byte* bring(int bucket) {
-        member_.bring(announced(bucket), {});
+    bool start(int bucket) { return member_.start_receive(announced(bucket), {}); }
+    const std::byte* receive(int bucket) {
+        member_.receive(announced(bucket), {});
         return member_.at(0, static_cast<std::uint64_t>(bucket) * kBytes);
     }
     Event send(int bucket) {
@@ -71,7 +71,8 @@ class NcclRooms : public testing::Test {
         });
         return sends_.record();
     }
-    // A copy of the bucket brought last, on the engine's stream: reads nothing before open(), then all of it.
+    // A copy of the bucket received last, on the engine's stream: reads nothing before open(), then all of
+    // it.
     Event copy_held_up(const std::byte* from) {
         copies_.wait(member_.arrived());
         emulated::launch(copies_, [this, from = emulated::host_alias(from)] {
@@ -79,7 +80,7 @@ class NcclRooms : public testing::Test {
             read_.assign(from, from + kBytes);
         });
         const Event done = copies_.record();
-        member_.reading(done);
+        member_.release_after(done);
         return done;
     }
     void open() {
@@ -90,7 +91,7 @@ class NcclRooms : public testing::Test {
         return std::all_of(data, data + kBytes,
                            [&](std::byte b) { return b == static_cast<std::byte>(value); });
     }
-    bool holds(const std::byte* room, char value) const { return all(emulated::host_alias(room), value); }
+    bool holds(const std::byte* slot, char value) const { return all(emulated::host_alias(slot), value); }
 
     const ExportArena region_ = ExportArena::create(kTrainerGpu, 8 * kBytes);
     std::promise<void> gate_;
@@ -106,10 +107,10 @@ TEST_F(NcclRooms, TheNextBucketComesWhileThisOneIsRead) {
     prepare(3);
     EXPECT_TRUE(start(0));
     EXPECT_TRUE(start(1));
-    EXPECT_FALSE(start(2));  // two rooms, and nothing was read
+    EXPECT_FALSE(start(2));  // two slots, and nothing was read
     for (const int bucket : {0, 1, 2}) send(bucket);
-    const Event copied = copy_held_up(bring(0));
-    EXPECT_TRUE(holds(bring(1), 'b'));  // all of it, and in a room of its own
+    const Event copied = copy_held_up(receive(0));
+    EXPECT_TRUE(holds(receive(1), 'b'));  // all of it, and in a slot of its own
     EXPECT_EQ(copied.poll(), Poll::pending);
     open();
     copied.wait(soon());
@@ -120,24 +121,24 @@ TEST_F(NcclRooms, ARoomTakesNothingBeforeItWasRead) {
     prepare(4);
     start(0);
     send(0);
-    const std::byte* const room = bring(0);
-    const Event copied = copy_held_up(room);
+    const std::byte* const slot = receive(0);
+    const Event copied = copy_held_up(slot);
     // Both may be launched now, the second one behind the copies.
     EXPECT_TRUE(start(1));
     EXPECT_TRUE(start(2));
     EXPECT_FALSE(start(3));
     send(1);
     const Event sent = send(2);
-    EXPECT_TRUE(holds(bring(1), 'b'));
-    member_.reading({});
+    EXPECT_TRUE(holds(receive(1), 'b'));
+    member_.release_after({});
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     EXPECT_EQ(sent.poll(), Poll::pending);  // nobody takes it
-    EXPECT_TRUE(holds(room, 'a'));
+    EXPECT_TRUE(holds(slot, 'a'));
     open();
     copied.wait(soon());
     EXPECT_TRUE(all(read_.data(), 'a'));
-    EXPECT_EQ(bring(2), room);
-    EXPECT_TRUE(holds(room, 'c'));
+    EXPECT_EQ(receive(2), slot);
+    EXPECT_TRUE(holds(slot, 'c'));
     sent.wait(soon());
 }
 
@@ -145,7 +146,7 @@ TEST_F(NcclRooms, OneBucketHasOneRoom) {
     prepare(1);
     start(0);
     send(0);
-    EXPECT_TRUE(holds(bring(0), 'a'));
+    EXPECT_TRUE(holds(receive(0), 'a'));
     EXPECT_EQ(memory_stats("receiver.nccl").live_bytes, kBytes);
     prepare(3);
     EXPECT_EQ(memory_stats("receiver.nccl").live_bytes, 2 * kBytes);
@@ -164,7 +165,7 @@ TEST_F(NcclRooms, WhatIsOnItsWayEndsWithTheGroup) {
 TEST_F(NcclRooms, AnotherOrderThanTheTrainersIsRefused) {
     prepare(3);
     start(0);
-    EXPECT_THAT(error_of([&] { bring(1); }), HasSubstr("another bucket was announced first"));
+    EXPECT_THAT(error_of([&] { receive(1); }), HasSubstr("another bucket was announced first"));
 }
 
 }  // namespace
