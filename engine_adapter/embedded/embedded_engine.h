@@ -1,11 +1,15 @@
 // The engine that ships: owns weights, cache and decoder, runs the scheduler in a thread of its own, and
-// keeps the versions honest. Every public call is thread-safe.
+// refuses to generate from mixed weights. Every public call is thread-safe.
 //
-//   weights are     generate requests                       left by
-//   none            are refused with the reason             begin_update
-//   whole           run (wait while paused)                 begin_update
-//   updating        wait                                    commit_update -> whole; abort_update -> as
-//   before, or broken broken          are refused with the reason             begin_update
+//   weights    what they hold                   generate requests         left by
+//   none       no version, or memory released   refused with the reason   begin_update
+//   whole      one version                      run, wait while paused    begin_update
+//                                                                         lose_weights → broken
+//                                                                         release_memory → none
+//   updating   mixed: parts of two versions     wait                      commit_update → whole
+//                                                                         abort_update → as before; dirty: broken
+//   broken     mixed: an update failed          refused with the reason   begin_update
+//              half-way; or lost
 //
 // A forward pass only ever runs on whole weights and while not paused. commit_update makes every unfinished
 // sample start again from its prompt, so no sample holds tokens of two versions.

@@ -1,17 +1,22 @@
-// The engine's side of a sync: listens for one trainer at a time, takes each version's bytes out of the
-// trainer's memory, verifies every checksum on the way, and commits a version whole or aborts it. Runs in a
-// thread of its own; copies with a few more. It never pauses generation itself: the trainer does that over
-// the engine's HTTP routes first.
+// The engine's side of a sync: listens for one trainer at a time, copies each version's bytes out of the
+// trainer's memory, verifies every checksum on the way, and commits a version whole or aborts it: mixed
+// weights are never served. Runs in a thread of its own; copies with a few more. It never pauses generation
+// itself: the trainer does that over the engine's HTTP routes first.
 //
-//   the trainer ...                          and the receiver ...
-//   attaches regions and a plan              maps them read-only, checks the plan once; an error goes back
-//   begins a version                         target.begin_update; errors of the target go back to the trainer
-//   sends what cannot be (twice, unknown)    answers an error; the update is aborted
-//   sends a wrong checksum                   answers an error naming tensor, rank, bucket; the update is
-//   aborted commits, all there, manifest ok          target.commit_update (after adopt: target.point_weights
-//   first) goes away in the middle                  the update is aborted sends what no message looks like
-//   answers an error, closes the connection, aborts an open update
-// An abort is target.abort_update(.., dirty): dirty when anything was written to the engine's memory.
+//   the trainer                                   the receiver
+//   attaches regions and a plan                   maps them read-only; checks the plan once
+//   begins a version                              target.begin_update
+//   loads a bucket                                copies it and compares checksums
+//   loads one with a wrong checksum               answers an error naming tensor, rank and bucket; aborts
+//   loads one twice, or of an unknown number      answers an error; aborts
+//   commits, all buckets there, manifest equal    target.commit_update (after adopt: first point_weights)
+//   commits otherwise                             answers an error; aborts
+//   asks for what the state does not allow        answers an error
+//   closes the connection                         aborts an open version, unmaps the regions
+//   sends bytes that are no message               answers an error, closes the connection, aborts
+//
+// To abort is target.abort_update(reason, dirty): dirty when anything was written to the engine's memory.
+// Errors of the target go back to the trainer too.
 #pragma once
 
 #include <memory>

@@ -1,18 +1,19 @@
 // Carries out what the trainer asks, one request at a time. Knows the state machine and the weights, not the
 // socket.
 //
-//   state   attach, probe,  begin   bucket, delta   verify, adopt   commit          abort   lost
-//           release
-//   idle    idle            open    error           error           error           idle    idle
-//   open    error           error   open | idle*    open | idle*    idle (| idle*)  idle*   idle*
-// idle*: with target.abort_update(reason, dirty), dirty when the engine's own memory was written. Errors are
-// ProtocolErrors, except the target's own.
+//   state   attach, probe,   begin   load,          verify,        commit           abort   trainer
+//           release                  load_delta     adopt                                   lost
+//   idle    idle             open    error          error          error            idle    idle
+//   open    error            error   open | idle*   open | idle*   idle | idle*     idle*   idle*
+//
+// idle*: with target.abort_update(reason, dirty), dirty when the engine's own memory was written; after the
+// bar: when the request fails. Errors are ProtocolErrors, except the target's own.
 //
 // After a commit that followed adopt the engine reads its weights in the trainer's memory. On the CPU that
-// stays mapped for as long, also when that trainer is gone. A GPU's goes with the process that made it: a
-// trainer that says goodbye (release) gives the engine time to copy it home; one that is lost does not, and
-// the engine then refuses until the next version. The first bucket of a later version turns it back to its
-// own memory.
+// stays mapped for as long, even when the trainer is gone. A GPU's memory goes with the process that
+// allocated it: a trainer that leaves in order (release) lets the engine copy its weights to its own memory
+// first; after one that is lost the engine refuses until the next version. The first bucket of a later
+// version turns the engine back to its own memory.
 #pragma once
 
 #include <memory>
