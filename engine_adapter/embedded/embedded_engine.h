@@ -7,7 +7,7 @@
 //                                                                         lose_weights → broken
 //                                                                         release_memory → none
 //   updating   mixed: parts of two versions     wait                      commit_update → whole
-//                                                                         abort_update → as before; dirty: broken
+//                                                                         abort_update → as before, or broken
 //   broken     mixed: an update failed          refused with the reason   begin_update
 //              half-way; or lost
 //

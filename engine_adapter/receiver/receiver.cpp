@@ -115,20 +115,18 @@ class Receiver::Impl {
         std::int64_t id = 0;
         try {
             id = messages::integer_field(message.header, "id", 1);
-            std::vector<std::byte> payload;
-            nlohmann::json reply;
+            Reply reply;
             try {
-                reply = requests_.answer(message, payload);
-                reply["id"] = id;
-                reply["ok"] = true;
+                reply = requests_.answer(message);
+                reply.header["id"] = id;
+                reply.header["ok"] = true;
             } catch (const MalformedMessage&) {
                 throw;
             } catch (const std::exception& error) {
                 if (lost_) throw;
-                payload.clear();
-                reply = messages::error_reply(id, error);
+                reply = {messages::error_reply(id, error)};
             }
-            send(reply, {payload.data(), payload.size()});
+            send(reply.header, {reply.payload.data(), reply.payload.size()});
         } catch (const MalformedMessage& error) {
             refuse(id, error);
         } catch (const std::exception& error) {

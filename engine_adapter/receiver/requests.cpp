@@ -1,6 +1,8 @@
 #include "engine_adapter/receiver/requests.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 #include "common/device/shared_arena.h"
@@ -27,8 +29,8 @@ std::vector<ops::Checksum> checksums_of(const Message& message) {
     return list_of<ops::Checksum>(message, "checksums");
 }
 
-json milliseconds(double ms) {
-    return {{"ms", ms}};
+Reply milliseconds(double ms) {
+    return {json::object({{"ms", ms}})};
 }
 
 Announced announced_by(const json& header) {
@@ -66,64 +68,44 @@ class NcclBucketReceiver final : public BucketReceiver {
 
 }  // namespace
 
-json Requests::answer(Message& message, std::vector<std::byte>& payload) {
-    const json& header = message.header;
-    const std::string& op = messages::string_field(header, "op");
-    if (op == "load") return load(message);
-    if (op == "load_delta") {
-        return milliseconds(update_.load_delta(messages::integer_field(header, "index", 0),
-                                               list_of<DeltaEntry>(message, "entries")));
+Reply Requests::answer(Message& message) {
+    using Handler = Reply (Requests::*)(Message&);
+    static constexpr std::array<std::pair<std::string_view, Handler>, 17> kHandlers{{
+        {"hello", &Requests::hello},
+        {"attach", &Requests::attach},
+        {"gpu_id", &Requests::gpu_id},
+        {"join", &Requests::join},
+        {"leave", &Requests::leave},
+        {"ping", &Requests::ping},
+        {"release", &Requests::release},
+        {"probe", &Requests::probe},
+        {"held", &Requests::held},
+        {"begin", &Requests::begin},
+        {"load", &Requests::load},
+        {"load_delta", &Requests::load_delta},
+        {"verify", &Requests::verify},
+        {"adopt", &Requests::adopt},
+        {"commit", &Requests::commit},
+        {"abort", &Requests::abort},
+        {"checksums", &Requests::checksums},
+    }};
+    const std::string& op = messages::string_field(message.header, "op");
+    for (const auto& [name, handler] : kHandlers) {
+        if (op == name) return (this->*handler)(message);
     }
-    if (op == "verify") return milliseconds(update_.verify(checksums_of(message)));
-    if (op == "probe") return probe(header);
-    if (op == "hello") return hello(header);
-    if (op == "held") {
-        const Held held = update_.held();
-        return {{"version", held.version}, {"manifest", ops::to_hex(held.manifest)}};
-    }
-    if (op == "attach") {
-        attach(message);
-    } else if (op == "release") {
-        update_.release();
-        member_.forget();
-    } else if (op == "begin") {
-        update_.begin(messages::integer_field(header, "version", 1));
-    } else if (op == "adopt") {
-        const std::int64_t shift = messages::integer_field(header, "shift", 0);
-        update_.adopt(static_cast<std::uint64_t>(shift), checksums_of(message));
-    } else if (op == "commit") {
-        const std::int64_t version = messages::integer_field(header, "version", 1);
-        update_.commit(version, ops::checksum_from_hex(messages::string_field(header, "manifest")));
-    } else if (op == "abort") {
-        update_.abort(messages::string_field(header, "reason"));
-    } else if (op == "gpu_id") {
-        return {{"gpu_id", member_.gpu_id()}};
-    } else if (op == "join") {
-        join(header);
-    } else if (op == "leave") {
-        member_.leave();
-    } else if (op == "ping") {
-        return {{"busy", false}};
-    } else if (op == "checksums") {
-        const std::vector<ops::Checksum> all = update_.checksums();
-        const ConstSpan bytes = messages::as_bytes(std::span<const ops::Checksum>(all));
-        payload.assign(bytes.data, bytes.data + bytes.bytes);
-    } else {
-        throw MalformedMessage("unknown request '" + op + "'");
-    }
-    return json::object();
+    throw MalformedMessage("unknown request '" + op + "'");
 }
 
-json Requests::hello(const json& header) const {
-    if (const std::int64_t protocol = messages::integer_field(header, "protocol", 0);
+Reply Requests::hello(Message& message) {
+    if (const std::int64_t protocol = messages::integer_field(message.header, "protocol", 0);
         protocol != messages::kProtocol) {
         throw ProtocolError(
             fmt::format("the trainer speaks protocol {}, this engine {}", protocol, messages::kProtocol));
     }
-    return messages::capabilities_to_json(update_.capabilities(engine_, depth_));
+    return {messages::capabilities_to_json(update_.capabilities(engine_, depth_))};
 }
 
-void Requests::attach(Message& message) {
+Reply Requests::attach(Message& message) {
     const std::vector<std::int64_t> sizes = messages::integers_field(message.header, "regions", 1);
     for (const std::int64_t bytes : sizes) {
         if (bytes > kMaxRegionBytes)
@@ -146,15 +128,22 @@ void Requests::attach(Message& message) {
             regions.push_back({{nullptr, static_cast<std::size_t>(bytes)}, update_.device(), nullptr});
         update_.attach(std::move(regions), std::move(plan));
         over_nccl_ = true;
-        return member_.prepare(update_.plan());
+        member_.prepare(update_.plan());
+        return {};
     }
     update_.attach(on_gpu ? map_on_gpu(message.header, sizes) : map_on_cpu(message.fds, sizes),
                    std::move(plan));
     over_nccl_ = false;
     member_.forget();
+    return {};
 }
 
-void Requests::join(const json& header) {
+Reply Requests::gpu_id(Message&) {
+    return {json::object({{"gpu_id", member_.gpu_id()}})};
+}
+
+Reply Requests::join(Message& message) {
+    const json& header = message.header;
     constexpr std::int64_t kMaxRanks = 1 << 16;
     const std::int64_t size = messages::integer_field(header, "size", 2);
     const std::int64_t rank = messages::integer_field(header, "rank", 1);
@@ -162,9 +151,36 @@ void Requests::join(const json& header) {
         throw MalformedMessage(fmt::format("rank {} of {} in an NCCL group", rank, size));
     member_.join(messages::id_from_hex(messages::string_field(header, "unique_id")), static_cast<int>(rank),
                  static_cast<int>(size), messages::deadline_field(header), check_);
+    return {};
 }
 
-json Requests::load(const Message& message) {
+Reply Requests::leave(Message&) {
+    member_.leave();
+    return {};
+}
+
+// receiver.cpp answers it while a load over NCCL is being served.
+Reply Requests::ping(Message&) {
+    return {json::object({{"busy", false}})};
+}
+
+Reply Requests::release(Message&) {
+    update_.release();
+    member_.forget();
+    return {};
+}
+
+Reply Requests::held(Message&) {
+    const Held held = update_.held();
+    return {json::object({{"version", held.version}, {"manifest", ops::to_hex(held.manifest)}})};
+}
+
+Reply Requests::begin(Message& message) {
+    update_.begin(messages::integer_field(message.header, "version", 1));
+    return {};
+}
+
+Reply Requests::load(Message& message) {
     const std::int64_t index = messages::integer_field(message.header, "index", 0);
     const std::vector<ops::Checksum> checksums = checksums_of(message);
     if (!over_nccl_) return milliseconds(update_.load(index, checksums));
@@ -175,6 +191,38 @@ json Requests::load(const Message& message) {
         member_.drop();  // the trainer ends the group when it hears of this: all receives under way are lost
         throw;
     }
+}
+
+Reply Requests::load_delta(Message& message) {
+    return milliseconds(update_.load_delta(messages::integer_field(message.header, "index", 0),
+                                           list_of<DeltaEntry>(message, "entries")));
+}
+
+Reply Requests::verify(Message& message) {
+    return milliseconds(update_.verify(checksums_of(message)));
+}
+
+Reply Requests::adopt(Message& message) {
+    const std::int64_t shift = messages::integer_field(message.header, "shift", 0);
+    update_.adopt(static_cast<std::uint64_t>(shift), checksums_of(message));
+    return {};
+}
+
+Reply Requests::commit(Message& message) {
+    const std::int64_t version = messages::integer_field(message.header, "version", 1);
+    update_.commit(version, ops::checksum_from_hex(messages::string_field(message.header, "manifest")));
+    return {};
+}
+
+Reply Requests::abort(Message& message) {
+    update_.abort(messages::string_field(message.header, "reason"));
+    return {};
+}
+
+Reply Requests::checksums(Message&) {
+    const std::vector<ops::Checksum> all = update_.checksums();
+    const ConstSpan bytes = messages::as_bytes(std::span<const ops::Checksum>(all));
+    return {json::object(), {bytes.data, bytes.data + bytes.bytes}};
 }
 
 void Requests::start_receives_ahead(const std::deque<Message>& queued) {
@@ -226,9 +274,9 @@ std::vector<MappedRegion> Requests::map_on_gpu(const json& header, const std::ve
     return regions;
 }
 
-json Requests::probe(const json& header) {
+Reply Requests::probe(Message& message) {
     const auto field = [&](const char* name, std::int64_t minimum) {
-        return static_cast<std::uint64_t>(messages::integer_field(header, name, minimum));
+        return static_cast<std::uint64_t>(messages::integer_field(message.header, name, minimum));
     };
     return milliseconds(update_.probe(field("offset", 0), field("bytes", 1), field("piece_bytes", 1)));
 }

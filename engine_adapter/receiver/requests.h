@@ -13,6 +13,11 @@
 
 namespace tandem::engine {
 
+struct Reply {
+    nlohmann::json header = nlohmann::json::object();  // beyond id and ok
+    std::vector<std::byte> payload = {};
+};
+
 class Requests {
   public:
     // `update` is borrowed. engine, depth: the answer to hello. nccl: its functions; null: found at run time.
@@ -25,9 +30,8 @@ class Requests {
           check_(std::move(check)),
           member_(update.device(), nccl) {}
 
-    // The reply's fields; fills its payload. Throws MalformedMessage when the message makes no sense, and
-    // whatever VersionUpdate throws.
-    nlohmann::json answer(Message& message, std::vector<std::byte>& payload);
+    // Throws MalformedMessage when the message makes no sense, and whatever VersionUpdate throws.
+    Reply answer(Message& message);
     // While answer() waits: starts to receive the buckets at the head of `queued` (what the trainer has said
     // since, in order) into the slots that are free. Throws when that fails.
     void start_receives_ahead(const std::deque<Message>& queued);
@@ -35,15 +39,29 @@ class Requests {
     void lose_trainer(const std::string& reason);  // what belongs to it ends
 
   private:
-    nlohmann::json hello(const nlohmann::json& header) const;
-    void attach(Message& message);
+    // One a request (channel/messages.h).
+    Reply hello(Message& message);
+    Reply attach(Message& message);
+    Reply gpu_id(Message& message);
+    Reply join(Message& message);
+    Reply leave(Message& message);
+    Reply ping(Message& message);
+    Reply release(Message& message);
+    Reply probe(Message& message);
+    Reply held(Message& message);
+    Reply begin(Message& message);
+    Reply load(Message& message);
+    Reply load_delta(Message& message);
+    Reply verify(Message& message);
+    Reply adopt(Message& message);
+    Reply commit(Message& message);
+    Reply abort(Message& message);
+    Reply checksums(Message& message);
+
     std::vector<MappedRegion> map_on_cpu(std::vector<FileDescriptor>& fds,
                                          const std::vector<std::int64_t>& sizes) const;
     std::vector<MappedRegion> map_on_gpu(const nlohmann::json& header,
                                          const std::vector<std::int64_t>& sizes);
-    nlohmann::json load(const Message& message);
-    void join(const nlohmann::json& header);
-    nlohmann::json probe(const nlohmann::json& header);
 
     VersionUpdate& update_;
     const std::string engine_;
