@@ -12,11 +12,11 @@
 
 #include "common/error.h"
 #include "common/trace.h"
-#include "sync/gather/staging.h"
 #include "sync/strategy/agree.h"
 #include "sync/strategy/exchange.h"
 #include "sync/strategy/filler.h"
 #include "sync/strategy/ledger.h"
+#include "sync/strategy/staging.h"
 #include "sync/strategy/way.h"
 
 namespace tandem::sync {

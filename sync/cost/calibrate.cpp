@@ -10,10 +10,10 @@
 #include "common/ops/batched_copy.h"
 #include "common/trace.h"
 #include "sync/cost/store.h"
-#include "sync/gather/cache.h"
-#include "sync/gather/staging.h"
 #include "sync/strategy/agree.h"
 #include "sync/strategy/exchange.h"
+#include "sync/strategy/last_level_cache.h"
+#include "sync/strategy/staging.h"
 
 namespace tandem::sync {
 namespace {

@@ -13,12 +13,12 @@
 
 #include "common/error.h"
 #include "common/trace.h"
-#include "sync/gather/cache.h"
-#include "sync/gather/staging.h"
 #include "sync/strategy/agree.h"
 #include "sync/strategy/exchange.h"
 #include "sync/strategy/filler.h"
+#include "sync/strategy/last_level_cache.h"
 #include "sync/strategy/ledger.h"
+#include "sync/strategy/staging.h"
 #include "sync/strategy/way.h"
 
 namespace tandem::sync {

@@ -7,10 +7,10 @@
 
 #include "common/comm/host_identity.h"
 #include "common/error.h"
-#include "sync/gather/cache.h"
 #include "sync/plan/plan_cache.h"
 #include "sync/session/announce.h"
 #include "sync/session/modes.h"
+#include "sync/strategy/last_level_cache.h"
 
 namespace tandem::sync {
 namespace {

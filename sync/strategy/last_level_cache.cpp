@@ -1,4 +1,4 @@
-#include "sync/gather/cache.h"
+#include "sync/strategy/last_level_cache.h"
 
 #include <fstream>
 #include <string>

@@ -1,4 +1,4 @@
-#include "sync/gather/staging.h"
+#include "sync/strategy/staging.h"
 
 #include <fcntl.h>
 #include <unistd.h>
