@@ -17,7 +17,7 @@
 #include "sync/strategy/filler.h"
 #include "sync/strategy/ledger.h"
 #include "sync/strategy/staging.h"
-#include "sync/strategy/way.h"
+#include "sync/strategy/strategy.h"
 
 namespace tandem::sync {
 namespace {
@@ -50,7 +50,7 @@ HalfLayout lay_out(const EngineLayout& engines, Device device) {
     return layout;
 }
 
-class Alias final : public Way {
+class Alias final : public SyncStrategy {
   public:
     explicit Alias(const Wiring& wiring)
         : wiring_(wiring),
@@ -192,7 +192,7 @@ class Alias final : public Way {
 
 }  // namespace
 
-std::unique_ptr<Way> make_alias(const Wiring& wiring) {
+std::unique_ptr<SyncStrategy> make_alias(const Wiring& wiring) {
     return std::make_unique<Alias>(wiring);
 }
 

@@ -15,7 +15,7 @@
 #include "sync/strategy/filler.h"
 #include "sync/strategy/ledger.h"
 #include "sync/strategy/staging.h"
-#include "sync/strategy/way.h"
+#include "sync/strategy/strategy.h"
 
 namespace tandem::sync {
 namespace {
@@ -43,7 +43,7 @@ struct Record {
     ops::Checksum content;
 };
 
-class Delta final : public Way {
+class Delta final : public SyncStrategy {
   public:
     explicit Delta(const Wiring& wiring)
         : wiring_(wiring),
@@ -270,7 +270,7 @@ class Delta final : public Way {
 
 }  // namespace
 
-std::unique_ptr<Way> make_delta(const Wiring& wiring) {
+std::unique_ptr<SyncStrategy> make_delta(const Wiring& wiring) {
     return std::make_unique<Delta>(wiring);
 }
 

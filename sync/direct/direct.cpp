@@ -12,7 +12,7 @@
 #include "sync/strategy/exchange.h"
 #include "sync/strategy/filler.h"
 #include "sync/strategy/ledger.h"
-#include "sync/strategy/way.h"
+#include "sync/strategy/strategy.h"
 
 namespace tandem::sync {
 namespace {
@@ -22,7 +22,7 @@ constexpr std::size_t kPieceBytes = 1024u << 10;
 constexpr std::size_t kSmallest = 64;
 constexpr std::size_t kInFlight = 4;  // buckets: enough that an engine never waits for the next
 
-class Direct final : public Way {
+class Direct final : public SyncStrategy {
   public:
     explicit Direct(const Wiring& wiring)
         : wiring_(wiring),
@@ -189,7 +189,7 @@ class Direct final : public Way {
 
 }  // namespace
 
-std::unique_ptr<Way> make_direct(const Wiring& wiring) {
+std::unique_ptr<SyncStrategy> make_direct(const Wiring& wiring) {
     return std::make_unique<Direct>(wiring);
 }
 

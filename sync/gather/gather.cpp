@@ -19,7 +19,7 @@
 #include "sync/strategy/last_level_cache.h"
 #include "sync/strategy/ledger.h"
 #include "sync/strategy/staging.h"
-#include "sync/strategy/way.h"
+#include "sync/strategy/strategy.h"
 
 namespace tandem::sync {
 namespace {
@@ -29,7 +29,7 @@ double ms_since(Clock::time_point start) {
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-class Gather final : public Way {
+class Gather final : public SyncStrategy {
   public:
     explicit Gather(const Wiring& wiring)
         : wiring_(wiring),
@@ -190,7 +190,7 @@ class Gather final : public Way {
 
 }  // namespace
 
-std::unique_ptr<Way> make_gather(const Wiring& wiring) {
+std::unique_ptr<SyncStrategy> make_gather(const Wiring& wiring) {
     return std::make_unique<Gather>(wiring);
 }
 

@@ -12,13 +12,13 @@
 #include "common/device/device.h"
 #include "sync/cost/predict.h"
 #include "sync/strategy/options.h"
-#include "sync/strategy/way.h"
+#include "sync/strategy/strategy.h"
 
 namespace tandem::sync {
 
 struct ModeTraits {
     std::string_view name;
-    std::unique_ptr<Way> (*make)(const Wiring&) = nullptr;
+    std::unique_ptr<SyncStrategy> (*make)(const Wiring&) = nullptr;
     // Where it works:
     bool from_gpu = false;           // the trainer's weights may lie on a GPU
     std::string_view cpu_work = {};  // what it does with them on the CPU, where they may not

@@ -8,7 +8,7 @@
 #include "sync/session/modes.h"
 #include "sync/session/setup.h"
 #include "sync/session/verify.h"
-#include "sync/strategy/way.h"
+#include "sync/strategy/strategy.h"
 
 namespace tandem::sync {
 namespace {
@@ -33,7 +33,7 @@ Device shard_device(const WeightSource& source) {
     }
 }
 
-std::unique_ptr<Way> make_way(const Wiring& wiring) try {
+std::unique_ptr<SyncStrategy> make_strategy(const Wiring& wiring) try {
     return traits(wiring.options.mode).make(wiring);
 } catch (const InvalidArgument& error) {
     // What cannot be planned cannot be planned on any rank: all plan the same.
@@ -57,7 +57,7 @@ class Session::Impl {
                   ? tune(*world_, setup_.plan, engines_, traits(options.mode).cost_model, options, options_)
                   : Tuning{}),
           quantizer_(*world_, source_, setup_.quantized, setup_.local),
-          way_(make_way(
+          strategy_(make_strategy(
               {*world_, source_, setup_.plan, setup_.local, engines_, options_, quantizer_, device_})),
           stream_(Stream::make_worker("sync")) {}
 
@@ -81,7 +81,7 @@ class Session::Impl {
             transfer(version, health, what, report);
         } catch (const SyncError&) {
             state_.abort();
-            way_->finish(version, false);
+            strategy_->finish(version, false);
             throw;
         } catch (const std::exception& error) {  // the ranks cannot agree any more
             state_.lose();
@@ -92,8 +92,8 @@ class Session::Impl {
             throw;
         }
         state_.commit();
-        way_->finish(version, true);
-        way_->describe(report);
+        strategy_->finish(version, true);
+        strategy_->describe(report);
         if (tuning_.prediction) {
             report.predicted_ms = tuning_.prediction->total_ms;
             report.predicted_prepare_ms = tuning_.prediction->prepare_ms;
@@ -108,7 +108,7 @@ class Session::Impl {
     Tensor writable(std::size_t index) {
         const auto found = std::find(setup_.local.begin(), setup_.local.end(), static_cast<int>(index));
         require(found != setup_.local.end(), "the source has no tensor number {}", index);
-        return way_->writable(static_cast<int>(found - setup_.local.begin()));
+        return strategy_->writable(static_cast<int>(found - setup_.local.begin()));
     }
 
     const Tuning& tuning() const { return tuning_; }
@@ -128,7 +128,7 @@ class Session::Impl {
                 health.fail("prepare", fmt::format("rank {}", world_->rank()), -1, error.what());
             }
             if (!quantizer_.empty()) quantizer_.agree_on_scales(*world_);
-            way_->prepare(health);
+            strategy_->prepare(health);
         });
         agree(*world_, health, what);
         report.phase_ms.prepare = ms_since(start);
@@ -150,11 +150,11 @@ class Session::Impl {
 
     // transfer → commit → resume, or abort → resume; then every rank hears how it went.
     void transfer(std::int64_t version, Health& health, const std::string& what, SyncReport& report) {
-        if (way_->ranks_transfer()) {
+        if (strategy_->ranks_transfer()) {
             on_stream("transfer", options_.deadlines.transfer,
-                      [&] { way_->transfer(health, report.phase_ms); });
+                      [&] { strategy_->transfer(health, report.phase_ms); });
         } else {
-            way_->transfer(health, report.phase_ms);
+            strategy_->transfer(health, report.phase_ms);
         }
         const std::size_t committed = commit(version, health, report.phase_ms);
         if (health.failed) {
@@ -193,7 +193,8 @@ class Session::Impl {
         const auto start = Clock::now();
         std::size_t committed = 0;
         each_engine(engines_, health, "commit", -1, [&](engine::Engine& engine, std::size_t e) {
-            engine.commit(version, way_->manifest(version, e), Deadline::after(options_.deadlines.commit));
+            engine.commit(version, strategy_->manifest(version, e),
+                          Deadline::after(options_.deadlines.commit));
             ++committed;
         });
         times.load += ms_since(start);
@@ -244,7 +245,7 @@ class Session::Impl {
     Setup setup_;
     Tuning tuning_;
     Quantizer quantizer_;
-    std::unique_ptr<Way> way_;
+    std::unique_ptr<SyncStrategy> strategy_;
     VersionState state_;
     Clock::time_point paused_at_;
     Stream stream_;  // last: drained before what its work uses goes away

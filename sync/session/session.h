@@ -52,7 +52,7 @@ class Session {
     SyncReport push(std::int64_t version);
 
     // Compares what the engines really hold with what the trainer really holds: full tensors, gathered one by
-    // one apart from the sync's own way and brought to the engine's dtype and layout, by XXH3-128. The same
+    // one apart from the strategy and brought to the engine's dtype and layout, by XXH3-128. The same
     // answer on every rank.
     WeightsMatch weights_match();
 

@@ -124,7 +124,7 @@ std::vector<Role> roles_of(const Setup& setup) {
     return roles;
 }
 
-// Shards of a GPU are gathered on the host, apart from every way of syncing: each through the same pinned
+// Shards of a GPU are gathered on the host, apart from every strategy: each through the same pinned
 // buffer, which holds it until the next. (Fresh pages for each would take most of the comparison's time.)
 DTensor on_host(const DTensor& tensor, Buffer& buffer) {
     const Tensor& local = tensor.local();

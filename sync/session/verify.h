@@ -1,4 +1,4 @@
-// weights_match: what the engines hold against what the trainer holds, apart from the sync's own way.
+// weights_match: what the engines hold against what the trainer holds, apart from the strategy's own path.
 #pragma once
 
 #include "sync/session/session.h"

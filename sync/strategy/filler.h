@@ -1,4 +1,4 @@
-// This rank's pieces, read from the source's shards (of the CPU or of a GPU): copied to wherever a way of
+// This rank's pieces, read from the source's shards (of the CPU or of a GPU): copied to wherever a mode of
 // syncing wants them, or only checksummed. Cast or quantisation and checksum are fused into the copy; rows
 // that lie apart are brought together.
 #pragma once
@@ -9,7 +9,7 @@
 
 #include "common/ops/batched_copy.h"
 #include "sync/plan/buckets.h"
-#include "sync/strategy/way.h"
+#include "sync/strategy/strategy.h"
 
 namespace tandem::sync {
 

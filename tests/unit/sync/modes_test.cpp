@@ -1,4 +1,4 @@
-// What each way of syncing promises beyond bytes that land: exact bytes to every engine rank, memory that
+// What each mode promises beyond bytes that land: exact bytes to every engine rank, memory that
 // only one side may write, deltas that notice what an engine lacks, nothing allocated once it runs.
 #include <gmock/gmock.h>
 #include <sys/wait.h>

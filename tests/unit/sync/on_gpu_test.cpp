@@ -1,4 +1,4 @@
-// Every way of syncing from a GPU's memory into a GPU's memory, on the emulated one: whoever reads it from
+// Every mode from a GPU's memory into a GPU's memory, on the emulated one: whoever reads it from
 // the host crashes, whoever does not wait reads too early.
 #include <gmock/gmock.h>
 

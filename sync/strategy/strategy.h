@@ -1,4 +1,4 @@
-// One way of bringing a version into the engines; session.h names them. A session asks for the steps in this
+// One strategy of bringing a version into the engines, behind each mode. A session asks for the steps in this
 // order, on every rank alike. A step notes its failure in `health` and still takes part in the step's
 // collectives, so that the ranks stay in step; it throws only what ends the job.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace tandem::sync {
 
-// What every way works with. Borrowed from the session.
+// What every strategy works with. Borrowed from the session.
 struct Wiring {
     comm::Communicator& world;
     const WeightSource& source;
@@ -27,9 +27,9 @@ struct Wiring {
     Device device = {};  // of this rank's shards, all of them
 };
 
-class Way {
+class SyncStrategy {
   public:
-    virtual ~Way() = default;
+    virtual ~SyncStrategy() = default;
     // The source's values are ready, scales agreed on; the engines still generate. What can be done before
     // the pause is done here.
     virtual void prepare(Health& health) = 0;
@@ -42,15 +42,15 @@ class Way {
     // How the push ended, on every rank.
     virtual void finish(std::int64_t, bool /*committed*/) {}
     // Where this rank may write the shard of source tensor t for the next push, so that it need not be
-    // copied; undefined where a way has no such place.
+    // copied; undefined where a strategy has no such place.
     virtual Tensor writable(int /*source_tensor*/) { return {}; }
     // Buckets, bytes, staging.
     virtual void describe(SyncReport& report) const = 0;
 };
 
-std::unique_ptr<Way> make_gather(const Wiring& wiring);
-std::unique_ptr<Way> make_direct(const Wiring& wiring);
-std::unique_ptr<Way> make_alias(const Wiring& wiring);
-std::unique_ptr<Way> make_delta(const Wiring& wiring);
+std::unique_ptr<SyncStrategy> make_gather(const Wiring& wiring);
+std::unique_ptr<SyncStrategy> make_direct(const Wiring& wiring);
+std::unique_ptr<SyncStrategy> make_alias(const Wiring& wiring);
+std::unique_ptr<SyncStrategy> make_delta(const Wiring& wiring);
 
 }  // namespace tandem::sync
