@@ -14,8 +14,8 @@
 #include "common/trace.h"
 #include "sync/strategy/agree.h"
 #include "sync/strategy/exchange.h"
-#include "sync/strategy/filler.h"
 #include "sync/strategy/ledger.h"
+#include "sync/strategy/shard_reader.h"
 #include "sync/strategy/staging.h"
 #include "sync/strategy/strategy.h"
 
@@ -57,12 +57,12 @@ class Alias final : public SyncStrategy {
           layout_(lay_out(wiring.plan.engine(), wiring.device)),
           buckets_(make_grouped(wiring.plan, {wiring.plan.bytes() + 1, kPieceBytes})),
           arena_(Staging::share(wiring.world, wiring.device, 2, layout_.bytes, "alias arena")),
-          filler_(wiring, buckets_),
+          reader_(wiring, buckets_),
           exchange_(wiring.world, buckets_.max_pieces),
           ledger_(wiring.plan, buckets_) {
         Health health;
         engine::Region region = arena_.region();
-        region.written = filler_.share_event(wiring_.world);
+        region.written = reader_.share_event(wiring_.world);
         each_engine(wiring_.engines, health, "attach", -1, [&](engine::Engine& engine, std::size_t e) {
             const auto place = [this](std::size_t, const Piece& piece) {
                 const engine::TensorInfo& target = target_of(wiring_.plan, piece.move);
@@ -78,7 +78,7 @@ class Alias final : public SyncStrategy {
         const trace::Scope scope("fill the free half", "prepare");
         std::size_t count = 0;
         try {
-            filler_.locate();
+            reader_.locate();
             protect(free_, PROT_READ | PROT_WRITE);
             count = run_pieces(false);
             protect(free_, PROT_READ);
@@ -111,10 +111,10 @@ class Alias final : public SyncStrategy {
 
     Tensor writable(int source_tensor) override {
         // This rank's shard as one run of the free half, when the plan makes one of it.
-        const Tensor& local = filler_.tensor(source_tensor);
+        const Tensor& local = reader_.tensor(source_tensor);
         const std::byte* begin = nullptr;
         std::int64_t next = 0;
-        for (std::size_t i = first(); i < filler_.end(0); ++i) {
+        for (std::size_t i = first(); i < reader_.end(0); ++i) {
             const Piece& piece = buckets_.pieces[i];
             if (piece.move.source_tensor != source_tensor) continue;
             std::byte* to = arena_.memory().data + free_ * layout_.bytes + offset_of(piece);
@@ -148,12 +148,12 @@ class Alias final : public SyncStrategy {
         return static_cast<std::size_t>(piece.move.target_stride) *
                dtype_size(target_of(wiring_.plan, piece.move).dtype);
     }
-    std::size_t first() const { return filler_.begin(0); }
+    std::size_t first() const { return reader_.begin(0); }
 
     template <typename Work>
     void for_my_pieces(const Work& work) {
         if (buckets_.buckets() == 0) return;
-        for (std::size_t i = first(); i < filler_.end(0); ++i)
+        for (std::size_t i = first(); i < reader_.end(0); ++i)
             work(i, arena_.memory().data + free_ * layout_.bytes + offset_of(buckets_.pieces[i]));
     }
 
@@ -162,11 +162,11 @@ class Alias final : public SyncStrategy {
     std::size_t run_pieces(bool in_place) {
         orders_.clear();
         for_my_pieces([&](std::size_t i, std::byte* to) {
-            if ((filler_.address(i) == to) != in_place) return;
+            if ((reader_.address(i) == to) != in_place) return;
             orders_.push_back({i, in_place ? nullptr : to, row_distance(buckets_.pieces[i])});
         });
         found_.resize(orders_.size());
-        filler_.run(orders_, true, found_.data());
+        reader_.run(orders_, true, found_.data());
         for (std::size_t k = 0; k < orders_.size(); ++k)
             exchange_.mine()[orders_[k].index - first()] = found_[k];
         return orders_.size();
@@ -182,11 +182,11 @@ class Alias final : public SyncStrategy {
     HalfLayout layout_;
     BucketPlan buckets_;
     Staging arena_;
-    Filler filler_;
+    ShardReader reader_;
     Exchange<ops::Checksum> exchange_;
     Ledger ledger_;
-    std::size_t free_ = 0;               // the half that no engine reads
-    std::vector<Filler::Order> orders_;  // scratch
+    std::size_t free_ = 0;                    // the half that no engine reads
+    std::vector<ShardReader::Order> orders_;  // scratch
     std::vector<ops::Checksum> found_;
 };
 

@@ -12,8 +12,8 @@
 #include "common/trace.h"
 #include "sync/strategy/agree.h"
 #include "sync/strategy/exchange.h"
-#include "sync/strategy/filler.h"
 #include "sync/strategy/ledger.h"
+#include "sync/strategy/shard_reader.h"
 #include "sync/strategy/staging.h"
 #include "sync/strategy/strategy.h"
 
@@ -50,7 +50,7 @@ class Delta final : public SyncStrategy {
           lane_bytes_(lane_bytes(wiring)),
           buckets_(make_grouped(wiring.plan, {wiring.plan.bytes() + 1, std::min(kPieceBytes, lane_bytes_)})),
           staging_(Staging::share(wiring.world, {}, wiring.options.depth, lane_bytes_ * ranks())),
-          filler_(wiring, buckets_),
+          reader_(wiring, buckets_),
           exchange_(wiring.world, std::clamp<std::size_t>(buckets_.max_pieces, 1, kMaxRecords)),
           ledger_(wiring.plan, buckets_),
           slots_(static_cast<std::size_t>(wiring.options.depth)) {
@@ -77,7 +77,7 @@ class Delta final : public SyncStrategy {
 
     void prepare(Health& health) override {
         try {
-            filler_.locate();
+            reader_.locate();
         } catch (const std::exception& error) {
             health.fail("prepare", fmt::format("rank {}", wiring_.world.rank()), -1, error.what());
         }
@@ -151,8 +151,8 @@ class Delta final : public SyncStrategy {
 
     std::size_t ranks() const { return static_cast<std::size_t>(wiring_.world.size()); }
     std::size_t rank() const { return static_cast<std::size_t>(wiring_.world.rank()); }
-    std::size_t first() const { return buckets_.pieces.empty() ? 0 : filler_.begin(0); }
-    std::size_t last() const { return buckets_.pieces.empty() ? 0 : filler_.end(0); }
+    std::size_t first() const { return buckets_.pieces.empty() ? 0 : reader_.begin(0); }
+    std::size_t last() const { return buckets_.pieces.empty() ? 0 : reader_.end(0); }
     Span slot(std::size_t bucket) const {
         return staging_.memory().subspan(bucket % slots_ * lane_bytes_ * ranks(), lane_bytes_ * ranks());
     }
@@ -199,14 +199,14 @@ class Delta final : public SyncStrategy {
         const Piece& piece = buckets_.pieces[index];
         const Span base = base_.span().subspan(base_offset_[index - first()], piece.bytes);
         if (dense_) {
-            const ops::Checksum content = filler_.copy(index, to.data, filler_.row_bytes(index), false);
+            const ops::Checksum content = reader_.copy(index, to.data, reader_.row_bytes(index), false);
             std::memcpy(base.data, to.data, piece.bytes);
             return {index,   0,      piece.bytes, static_cast<std::uint64_t>(ops::DeltaCodec::dense),
                     content, content};
         }
         ops::DeltaSource source;
-        source.data = filler_.address(index);
-        source.stride = filler_.stride(index);
+        source.data = reader_.address(index);
+        source.stride = reader_.stride(index);
         source.rows = piece.move.rows;
         source.row_elements = piece.move.row_elements;
         source.from_dtype = source_dtype(wiring_.plan, piece.move);
@@ -252,7 +252,7 @@ class Delta final : public SyncStrategy {
     std::size_t lane_bytes_;
     BucketPlan buckets_;  // one bucket of all pieces; what shares a slot depends on the changes
     Staging staging_;
-    Filler filler_;
+    ShardReader reader_;
     Exchange<Record> exchange_;
     Ledger ledger_;
     std::size_t slots_;

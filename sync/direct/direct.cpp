@@ -10,8 +10,8 @@
 #include "sync/direct/places.h"
 #include "sync/strategy/agree.h"
 #include "sync/strategy/exchange.h"
-#include "sync/strategy/filler.h"
 #include "sync/strategy/ledger.h"
+#include "sync/strategy/shard_reader.h"
 #include "sync/strategy/strategy.h"
 
 namespace tandem::sync {
@@ -29,14 +29,14 @@ class Direct final : public SyncStrategy {
           buckets_(
               make_grouped(wiring.plan, {wiring.options.bucket_bytes,
                                          std::clamp(wiring.options.bucket_bytes, kSmallest, kPieceBytes)})),
-          filler_(wiring, buckets_),
+          reader_(wiring, buckets_),
           exchange_(wiring.world, pieces_of_busiest_rank()),
           ledger_(wiring.plan, buckets_),
           tensors_(wiring.plan.source().tensors.size()),
           places_(wiring.world, wiring.device) {
         make_room();
         Health health;
-        places_.set_events(filler_.share_event(wiring_.world));
+        places_.set_events(reader_.share_event(wiring_.world));
         places_.note(offer(), health);
         agree(wiring_.world, health, "sync set-up");
         attach(health);
@@ -48,13 +48,13 @@ class Direct final : public SyncStrategy {
         std::size_t count = 0;
         bool moved = false;
         try {
-            filler_.locate();
+            reader_.locate();
             moved = places_.changed(offer());
             orders_.clear();
             for (std::size_t b = 0; b < buckets_.buckets(); ++b) {
-                for (std::size_t i = filler_.begin(b); i < filler_.end(b); ++i) orders_.push_back(order(i));
+                for (std::size_t i = reader_.begin(b); i < reader_.end(b); ++i) orders_.push_back(order(i));
             }
-            filler_.run(orders_, false, exchange_.mine());
+            reader_.run(orders_, false, exchange_.mine());
             count = orders_.size();
         } catch (const std::exception& error) {
             health.fail("prepare", fmt::format("rank {}", wiring_.world.rank()), -1, error.what());
@@ -124,14 +124,14 @@ class Direct final : public SyncStrategy {
         for (std::size_t t = 0; t < tensors_; ++t) {
             if (wiring_.local[t] < 0 || !wiring_.quantizer.quantizes(static_cast<int>(t))) continue;
             quantized_at_[t] = bytes;
-            const auto elements = static_cast<std::size_t>(filler_.tensor(static_cast<int>(t)).numel());
+            const auto elements = static_cast<std::size_t>(reader_.tensor(static_cast<int>(t)).numel());
             bytes += (elements + 63) / 64 * 64;
         }
         if (bytes > 0) quantized_ = Buffer(bytes, "quantised shards", wiring_.world.memory());
     }
 
     // What makes piece i ready for the engines: its checksum, and its bytes where they are quantised first.
-    Filler::Order order(std::size_t i) const {
+    ShardReader::Order order(std::size_t i) const {
         const Move& move = buckets_.pieces[i].move;
         if (!wiring_.quantizer.quantizes(move.source_tensor)) return {i, nullptr, 0};
         return {i,
@@ -142,7 +142,7 @@ class Direct final : public SyncStrategy {
 
     // What the engines read of a tensor: the shard, or the quantised one.
     ConstSpan offered(std::size_t t) const {
-        const Tensor& local = filler_.tensor(static_cast<int>(t));
+        const Tensor& local = reader_.tensor(static_cast<int>(t));
         if (!wiring_.quantizer.quantizes(static_cast<int>(t))) return local.span();
         return quantized_.span().subspan(quantized_at_[t], static_cast<std::size_t>(local.numel()));
     }
@@ -177,14 +177,14 @@ class Direct final : public SyncStrategy {
 
     Wiring wiring_;
     BucketPlan buckets_;
-    Filler filler_;
+    ShardReader reader_;
     Exchange<ops::Checksum> exchange_;
     Ledger ledger_;
     std::size_t tensors_;
     Buffer quantized_;
     std::vector<std::size_t> quantized_at_;  // [source tensor]
     Places places_;
-    std::vector<Filler::Order> orders_;  // scratch
+    std::vector<ShardReader::Order> orders_;  // scratch
 };
 
 }  // namespace

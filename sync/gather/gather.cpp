@@ -15,9 +15,9 @@
 #include "common/trace.h"
 #include "sync/strategy/agree.h"
 #include "sync/strategy/exchange.h"
-#include "sync/strategy/filler.h"
 #include "sync/strategy/last_level_cache.h"
 #include "sync/strategy/ledger.h"
+#include "sync/strategy/shard_reader.h"
 #include "sync/strategy/staging.h"
 #include "sync/strategy/strategy.h"
 
@@ -38,7 +38,7 @@ class Gather final : public SyncStrategy {
           staging_(Staging::share(wiring.world, wiring.device, wiring.options.depth,
                                   Staging::slot_bytes(buckets_.bucket_bytes, wiring.options.bucket_bytes),
                                   "staging")),
-          filler_(wiring, buckets_),
+          reader_(wiring, buckets_),
           exchange_(wiring.world, buckets_.max_pieces),
           ledger_(wiring.plan, buckets_),
           slots_(static_cast<std::size_t>(wiring.options.depth)),
@@ -48,7 +48,7 @@ class Gather final : public SyncStrategy {
               wiring.options.past_cache.value_or(staging_.memory().bytes > last_level_cache_bytes() / 2)) {
         Health health;
         engine::Region region = staging_.region();
-        region.written = filler_.share_event(wiring_.world);
+        region.written = reader_.share_event(wiring_.world);
         each_engine(wiring_.engines, health, "attach", -1, [&](engine::Engine& engine, std::size_t e) {
             const auto place = [this](std::size_t index, const Piece& piece) {
                 return place_of(bucket_of(index), piece);
@@ -62,7 +62,7 @@ class Gather final : public SyncStrategy {
     void prepare(Health& health) override {
         prepared_ = std::min(slots_ - 1, buckets_.buckets());
         try {
-            filler_.locate();
+            reader_.locate();
         } catch (const std::exception& error) {
             health.fail("prepare", fmt::format("rank {}", wiring_.world.rank()), -1, error.what());
         }
@@ -149,13 +149,13 @@ class Gather final : public SyncStrategy {
 
     std::size_t fill(std::size_t b, Health& health) {
         const trace::Scope scope("gather bucket " + std::to_string(b), "gather");
-        const std::size_t first = filler_.begin(b);
+        const std::size_t first = reader_.begin(b);
         try {
             orders_.clear();
-            for (std::size_t i = first; i < filler_.end(b); ++i)
-                orders_.push_back({i, slot(b).data + buckets_.pieces[i].bucket_offset, filler_.row_bytes(i)});
-            filler_.run(orders_, non_temporal_, exchange_.mine());
-            return filler_.end(b) - first;
+            for (std::size_t i = first; i < reader_.end(b); ++i)
+                orders_.push_back({i, slot(b).data + buckets_.pieces[i].bucket_offset, reader_.row_bytes(i)});
+            reader_.run(orders_, non_temporal_, exchange_.mine());
+            return reader_.end(b) - first;
         } catch (const std::exception& error) {
             health.fail("gather", fmt::format("rank {}", wiring_.world.rank()), static_cast<int>(b),
                         error.what());
@@ -179,13 +179,13 @@ class Gather final : public SyncStrategy {
     Wiring wiring_;
     BucketPlan buckets_;
     Staging staging_;
-    Filler filler_;
+    ShardReader reader_;
     Exchange<ops::Checksum> exchange_;
     Ledger ledger_;
     std::size_t slots_;
     bool non_temporal_;
     std::size_t prepared_ = 0;
-    std::vector<Filler::Order> orders_;  // scratch
+    std::vector<ShardReader::Order> orders_;  // scratch
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "sync/strategy/filler.h"
+#include "sync/strategy/shard_reader.h"
 
 #include <unistd.h>
 
@@ -8,7 +8,7 @@
 
 namespace tandem::sync {
 
-Filler::Filler(const Wiring& wiring, const BucketPlan& buckets)
+ShardReader::ShardReader(const Wiring& wiring, const BucketPlan& buckets)
     : plan_(wiring.plan),
       buckets_(buckets),
       source_(wiring.source),
@@ -18,7 +18,7 @@ Filler::Filler(const Wiring& wiring, const BucketPlan& buckets)
     if (wiring.device.type == DeviceType::cuda) stream_.emplace(Stream::make(wiring.device, "sync copies"));
 }
 
-std::vector<engine::RegionEvent> Filler::share_event(comm::Communicator& world) {
+std::vector<engine::RegionEvent> ShardReader::share_event(comm::Communicator& world) {
     if (!stream_) return {};
     engine::RegionEvent mine;
     try {
@@ -34,13 +34,13 @@ std::vector<engine::RegionEvent> Filler::share_event(comm::Communicator& world) 
     return all;
 }
 
-const Tensor& Filler::tensor(int source_tensor) const {
+const Tensor& ShardReader::tensor(int source_tensor) const {
     if (const Tensor* scales = quantizer_.scales(source_tensor)) return *scales;
     const int index = local_[static_cast<std::size_t>(source_tensor)];
     return source_.tensors()[static_cast<std::size_t>(index)].tensor.local();
 }
 
-void Filler::locate() {
+void ShardReader::locate() {
     const Device device = stream_ ? stream_->device() : Device{};
     for (std::size_t b = 0; b < buckets_.buckets(); ++b) {
         for (std::size_t i = begin(b); i < end(b); ++i) {
@@ -58,23 +58,23 @@ void Filler::locate() {
     }
 }
 
-const std::byte* Filler::address(std::size_t index) const {
+const std::byte* ShardReader::address(std::size_t index) const {
     const Move& move = buckets_.pieces[index].move;
     const Tensor& local = tensor(move.source_tensor);
     return local.raw() + static_cast<std::size_t>(move.source_offset) * dtype_size(local.dtype());
 }
 
-std::size_t Filler::stride(std::size_t index) const {
+std::size_t ShardReader::stride(std::size_t index) const {
     const Move& move = buckets_.pieces[index].move;
     return static_cast<std::size_t>(move.source_stride) * dtype_size(tensor(move.source_tensor).dtype());
 }
 
-std::size_t Filler::row_bytes(std::size_t index) const {
+std::size_t ShardReader::row_bytes(std::size_t index) const {
     const Move& move = buckets_.pieces[index].move;
     return static_cast<std::size_t>(move.row_elements) * dtype_size(target_of(plan_, move).dtype);
 }
 
-ops::CopyItem Filler::item(std::size_t index) const {
+ops::CopyItem ShardReader::item(std::size_t index) const {
     const Move& move = buckets_.pieces[index].move;
     const DType from = source_dtype(plan_, move);
     const DType to = target_of(plan_, move).dtype;
@@ -91,7 +91,8 @@ ops::CopyItem Filler::item(std::size_t index) const {
     return item;
 }
 
-ops::Checksum Filler::copy(std::size_t index, std::byte* to, std::size_t to_stride, bool non_temporal) const {
+ops::Checksum ShardReader::copy(std::size_t index, std::byte* to, std::size_t to_stride,
+                                bool non_temporal) const {
     const Move& move = buckets_.pieces[index].move;
     if (quantizer_.quantizes(move.source_tensor)) return quantizer_.copy(move, to, to_stride);
     ops::Checksum checksum;
@@ -101,8 +102,8 @@ ops::Checksum Filler::copy(std::size_t index, std::byte* to, std::size_t to_stri
     return checksum;
 }
 
-ops::CopyItem Filler::item(std::size_t index, std::byte* to, std::size_t to_stride, bool non_temporal,
-                           ops::Checksum* checksum) const {
+ops::CopyItem ShardReader::item(std::size_t index, std::byte* to, std::size_t to_stride, bool non_temporal,
+                                ops::Checksum* checksum) const {
     ops::CopyItem item = this->item(index);
     item.to.data = to;
     item.to_stride = to_stride;
@@ -111,7 +112,7 @@ ops::CopyItem Filler::item(std::size_t index, std::byte* to, std::size_t to_stri
     return item;
 }
 
-void Filler::run(std::span<const Order> orders, bool non_temporal, ops::Checksum* checksums) const {
+void ShardReader::run(std::span<const Order> orders, bool non_temporal, ops::Checksum* checksums) const {
     if (!stream_) {
         for (std::size_t i = 0; i < orders.size(); ++i) {
             const auto& [index, to, to_stride] = orders[i];
@@ -127,7 +128,7 @@ void Filler::run(std::span<const Order> orders, bool non_temporal, ops::Checksum
     stream_->synchronize();
 }
 
-ops::Checksum Filler::checksum(std::size_t index) const {
+ops::Checksum ShardReader::checksum(std::size_t index) const {
     require(!quantizer_.quantizes(buckets_.pieces[index].move.source_tensor),
             "what is quantised has no checksum before it is copied");
     return ops::copy_checksum(item(index));

@@ -13,10 +13,10 @@
 
 namespace tandem::sync {
 
-class Filler {
+class ShardReader {
   public:
     // What the wiring borrows, and `buckets`, are borrowed.
-    Filler(const Wiring& wiring, const BucketPlan& buckets);
+    ShardReader(const Wiring& wiring, const BucketPlan& buckets);
 
     // On GPUs, collective: the event that every rank records behind what its run() writes, by rank, for the
     // regions that engines read. Empty on the CPU; an event that cannot be shared is none (run() waits too).
