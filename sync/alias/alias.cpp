@@ -60,10 +60,10 @@ class Alias final : public SyncStrategy {
           reader_(wiring, buckets_),
           exchange_(wiring.world, buckets_.max_pieces),
           ledger_(wiring.plan, buckets_) {
-        Health health;
+        PushStatus status;
         engine::Region region = arena_.region();
         region.written = reader_.share_event(wiring_.world);
-        each_engine(wiring_.engines, health, "attach", -1, [&](engine::Engine& engine, std::size_t e) {
+        each_engine(wiring_.engines, status, "attach", -1, [&](engine::Engine& engine, std::size_t e) {
             const auto place = [this](std::size_t, const Piece& piece) {
                 const engine::TensorInfo& target = target_of(wiring_.plan, piece.move);
                 return Place{0, target.dtype, offset_of(piece), row_distance(piece)};
@@ -71,10 +71,10 @@ class Alias final : public SyncStrategy {
             engine.attach({region}, transfer_plan(wiring_.plan, buckets_, static_cast<int>(e), place),
                           Deadline::after(wiring_.options.deadlines.begin));
         });
-        agree(wiring_.world, health, "sync set-up");
+        agree(wiring_.world, status, "sync set-up");
     }
 
-    void prepare(Health& health) override {
+    void prepare(PushStatus& status) override {
         const trace::Scope scope("fill the free half", "prepare");
         std::size_t count = 0;
         try {
@@ -84,15 +84,15 @@ class Alias final : public SyncStrategy {
             protect(free_, PROT_READ);
             count += run_pieces(true);
         } catch (const std::exception& error) {
-            health.fail("prepare", fmt::format("rank {}", wiring_.world.rank()), -1, error.what());
+            status.fail("prepare", fmt::format("rank {}", wiring_.world.rank()), -1, error.what());
         }
-        exchange_.run(health, health.failed ? 0 : count);
-        if (wiring_.engines.empty() || health.failed) return;
+        exchange_.run(status, status.failed ? 0 : count);
+        if (wiring_.engines.empty() || status.failed) return;
         for (int rank = 0; rank < wiring_.world.size(); ++rank) ledger_.note(0, rank, exchange_.of(rank));
     }
 
-    void transfer(Health& health, PhaseTimes&) override {
-        each_engine(wiring_.engines, health, "adopt", -1, [this](engine::Engine& engine, std::size_t e) {
+    void transfer(PushStatus& status, PhaseTimes&) override {
+        each_engine(wiring_.engines, status, "adopt", -1, [this](engine::Engine& engine, std::size_t e) {
             engine.adopt(free_ * layout_.bytes, ledger_.of(e),
                          Deadline::after(wiring_.options.deadlines.load));
         });

@@ -62,7 +62,7 @@ class Calibration {
         const auto start = Clock::now();
         make_source();
         attach();
-        agree(world_, health_, "sync set-up");
+        agree(world_, status_, "sync set-up");
         run(true, true, points_.back());  // first touch
         const auto measuring = Clock::now();
         for (int round = 0; round < kRoundsAtMost; ++round) {
@@ -74,11 +74,11 @@ class Calibration {
             }
             hash_.push_back(hash());
             // Rank 0's clock decides for all.
-            exchange_.run(health_, 0, world_.rank() == 0 && ms_since(measuring) < budget_ms());
-            if (health_.failed || !exchange_.more()) break;
+            exchange_.run(status_, 0, world_.rank() == 0 && ms_since(measuring) < budget_ms());
+            if (status_.failed || !exchange_.more()) break;
         }
         const double fixed = 2 * request_ms();  // begin, commit
-        agree(world_, health_, "sync set-up");
+        agree(world_, status_, "sync set-up");
         Costs costs;
         costs.fill = fit(&Point::fill);
         costs.load = fit(&Point::load);
@@ -117,13 +117,13 @@ class Calibration {
             source_ = SharedArena::create(kTag, std::max(bytes, 4 * kMebibyte), kTag);
             source_.touch();
         } catch (const std::exception& error) {
-            health_.fail("calibrate", "", -1, error.what());
+            status_.fail("calibrate", "", -1, error.what());
         }
     }
 
     // A plan is a part of every attachment; nothing will be loaded by this one.
     void attach() {
-        each_engine(engines_, health_, "calibrate", -1, [this](engine::Engine& engine, std::size_t) {
+        each_engine(engines_, status_, "calibrate", -1, [this](engine::Engine& engine, std::size_t) {
             engine::TransferPlan plan;
             const auto& tensors = engine.capabilities().tensors;
             for (std::size_t t = 0; t < tensors.size(); ++t) {
@@ -153,7 +153,7 @@ class Calibration {
             if (fill) {
                 const std::size_t pieces = fill_lane(at, bytes, point.past_cache);
                 if (load && b + 1 >= slots) wait(loaded, b + 1 - slots);
-                exchange_.run(health_, pieces);
+                exchange_.run(status_, pieces);
                 // The pipeline is full: what comes before it counts neither side whole.
                 if (load && b + 1 == slots) start = Clock::now();
             }
@@ -171,7 +171,7 @@ class Calibration {
         const std::size_t piece = Staging::piece_bytes(bucket_bytes);
         std::size_t pieces = 0;
         Stream here = Stream::make_inline();
-        for (std::size_t done = 0; done < lane && !health_.failed; done += piece, ++pieces) {
+        for (std::size_t done = 0; done < lane && !status_.failed; done += piece, ++pieces) {
             const std::size_t bytes = std::min(piece, lane - done);
             ops::CopyItem item = next_source(bytes);
             item.to =
@@ -202,7 +202,7 @@ class Calibration {
 
     // Each engine takes its share of the bucket; they work at once, each its buckets in order.
     void post(std::vector<Event>& loaded, int bucket, std::size_t at, std::size_t bytes) {
-        if (health_.failed) return;
+        if (status_.failed) return;
         const std::size_t share = std::max<std::size_t>(1, bytes / std::max<std::size_t>(1, workers_.size()));
         for (std::size_t e = 0; e < workers_.size(); ++e) {
             workers_[e].enqueue([this, e, at, share, bytes] {
@@ -218,7 +218,7 @@ class Calibration {
                 loaded[static_cast<std::size_t>(bucket) * workers_.size() + e].wait(
                     Deadline::after(options_.deadline));
             } catch (const std::exception& error) {
-                health_.fail("calibrate", engines_[e]->peer(), bucket, error.what());
+                status_.fail("calibrate", engines_[e]->peer(), bucket, error.what());
             }
         }
     }
@@ -241,7 +241,7 @@ class Calibration {
         std::vector<double> times;
         for (int i = 0; i < 9; ++i) {
             const auto start = Clock::now();
-            each_engine(engines_, health_, "calibrate", -1, [this](engine::Engine& engine, std::size_t) {
+            each_engine(engines_, status_, "calibrate", -1, [this](engine::Engine& engine, std::size_t) {
                 engine.held(Deadline::after(options_.deadline));
             });
             times.push_back(ms_since(start));
@@ -258,7 +258,7 @@ class Calibration {
     SharedArena source_;
     std::size_t position_ = 0;  // in source_
     Exchange<ops::Checksum> exchange_;
-    Health health_;
+    PushStatus status_;
     std::vector<double> hash_;
     std::vector<Stream> workers_;  // [engine]; last: drained before what they use goes away
 };

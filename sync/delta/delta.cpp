@@ -61,8 +61,8 @@ class Delta final : public SyncStrategy {
         }
         base_ = Buffer(std::max<std::size_t>(bytes, 1), "delta base");
         base_manifest_.resize(wiring_.engines.size());
-        Health health;
-        each_engine(wiring_.engines, health, "attach", -1, [this](engine::Engine& engine, std::size_t e) {
+        PushStatus status;
+        each_engine(wiring_.engines, status, "attach", -1, [this](engine::Engine& engine, std::size_t e) {
             const auto place = [this](std::size_t, const Piece& piece) {
                 const engine::TensorInfo& target = target_of(wiring_.plan, piece.move);
                 return Place{0, target.dtype, 0,
@@ -72,43 +72,43 @@ class Delta final : public SyncStrategy {
                           transfer_plan(wiring_.plan, buckets_, static_cast<int>(e), place),
                           Deadline::after(wiring_.options.deadlines.begin));
         });
-        agree(wiring_.world, health, "sync set-up");
+        agree(wiring_.world, status, "sync set-up");
     }
 
-    void prepare(Health& health) override {
+    void prepare(PushStatus& status) override {
         try {
             reader_.locate();
         } catch (const std::exception& error) {
-            health.fail("prepare", fmt::format("rank {}", wiring_.world.rank()), -1, error.what());
+            status.fail("prepare", fmt::format("rank {}", wiring_.world.rank()), -1, error.what());
         }
         bool lacks_base = base_version_ == 0;
-        each_engine(wiring_.engines, health, "prepare", -1, [&](engine::Engine& engine, std::size_t e) {
+        each_engine(wiring_.engines, status, "prepare", -1, [&](engine::Engine& engine, std::size_t e) {
             const engine::Held held = engine.held(Deadline::after(wiring_.options.deadlines.prepare));
             lacks_base = lacks_base || held.version != base_version_ || held.manifest != base_manifest_[e];
         });
-        exchange_.run(health, 0, lacks_base);
+        exchange_.run(status, 0, lacks_base);
         dense_ = exchange_.more();
         next_ = first();
         bytes_moved_ = 0;
         more_ = true;
         filled_.clear();
-        while (filled_.size() + 1 < slots_ && more_ && !health.failed) fill_and_exchange(health, nullptr);
+        while (filled_.size() + 1 < slots_ && more_ && !status.failed) fill_and_exchange(status, nullptr);
     }
 
-    void transfer(Health& health, PhaseTimes& times) override {
+    void transfer(PushStatus& status, PhaseTimes& times) override {
         const auto start = Clock::now();
-        for (std::size_t b = 0; b < filled_.size(); ++b) load(b, health);
+        for (std::size_t b = 0; b < filled_.size(); ++b) load(b, status);
         // A load that failed on rank 0 is known to it alone until the next exchange: the end is what that
         // says.
         while (more_) {
-            fill_and_exchange(health, &times);
-            if (health.failed) break;
-            load(filled_.size() - 1, health);
+            fill_and_exchange(status, &times);
+            if (status.failed) break;
+            load(filled_.size() - 1, status);
         }
         const std::size_t count = filled_.size();
-        for (std::size_t b = count - std::min(count, slots_ - 1); b < count; ++b) wait(b, health, times);
+        for (std::size_t b = count - std::min(count, slots_ - 1); b < count; ++b) wait(b, status, times);
         const trace::Scope scope("verify", "load");
-        each_engine(wiring_.engines, health, "verify", -1, [&](engine::Engine& engine, std::size_t e) {
+        each_engine(wiring_.engines, status, "verify", -1, [&](engine::Engine& engine, std::size_t e) {
             times.copy += engine.verify(ledger_.of(e), Deadline::after(wiring_.options.deadlines.commit));
         });
         times.load += std::max(0.0, ms_since(start) - times.gather);
@@ -157,19 +157,19 @@ class Delta final : public SyncStrategy {
         return staging_.memory().subspan(bucket % slots_ * lane_bytes_ * ranks(), lane_bytes_ * ranks());
     }
 
-    void fill_and_exchange(Health& health, PhaseTimes* times) {
+    void fill_and_exchange(PushStatus& status, PhaseTimes* times) {
         const std::size_t b = filled_.size();
         auto start = Clock::now();
         std::size_t count = 0;
         try {
             count = fill(b);
         } catch (const std::exception& error) {
-            health.fail("gather", fmt::format("rank {}", rank()), static_cast<int>(b), error.what());
+            status.fail("gather", fmt::format("rank {}", rank()), static_cast<int>(b), error.what());
         }
         double gathering = ms_since(start);
-        if (times != nullptr && b + 1 >= slots_) wait(b + 1 - slots_, health, *times);
+        if (times != nullptr && b + 1 >= slots_) wait(b + 1 - slots_, status, *times);
         start = Clock::now();
-        exchange_.run(health, count, next_ < last());
+        exchange_.run(status, count, next_ < last());
         more_ = exchange_.more();
         note();
         gathering += ms_since(start);
@@ -235,17 +235,17 @@ class Delta final : public SyncStrategy {
         filled_.push_back(std::move(entries));
     }
 
-    void load(std::size_t b, Health& health) {
+    void load(std::size_t b, PushStatus& status) {
         const int bucket = static_cast<int>(b);
-        if (!wiring_.engines.empty() && !health.failed && wiring_.options.before_load)
+        if (!wiring_.engines.empty() && !status.failed && wiring_.options.before_load)
             wiring_.options.before_load(bucket, slot(b));
-        each_engine(wiring_.engines, health, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
+        each_engine(wiring_.engines, status, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
             engine.load_delta(bucket, filled_[b][e], Deadline::after(wiring_.options.deadlines.load));
         });
     }
 
-    void wait(std::size_t b, Health& health, PhaseTimes& times) {
-        times.copy += wait_loaded(wiring_.engines, health, b, wiring_.options.deadlines.load);
+    void wait(std::size_t b, PushStatus& status, PhaseTimes& times) {
+        times.copy += wait_loaded(wiring_.engines, status, b, wiring_.options.deadlines.load);
     }
 
     Wiring wiring_;

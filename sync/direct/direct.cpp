@@ -35,15 +35,15 @@ class Direct final : public SyncStrategy {
           tensors_(wiring.plan.source().tensors.size()),
           places_(wiring.world, wiring.device) {
         make_room();
-        Health health;
+        PushStatus status;
         places_.set_events(reader_.share_event(wiring_.world));
-        places_.note(offer(), health);
-        agree(wiring_.world, health, "sync set-up");
-        attach(health);
-        agree(wiring_.world, health, "sync set-up");
+        places_.note(offer(), status);
+        agree(wiring_.world, status, "sync set-up");
+        attach(status);
+        agree(wiring_.world, status, "sync set-up");
     }
 
-    void prepare(Health& health) override {
+    void prepare(PushStatus& status) override {
         const trace::Scope scope("hash shards", "prepare");
         std::size_t count = 0;
         bool moved = false;
@@ -57,14 +57,14 @@ class Direct final : public SyncStrategy {
             reader_.run(orders_, false, exchange_.mine());
             count = orders_.size();
         } catch (const std::exception& error) {
-            health.fail("prepare", fmt::format("rank {}", wiring_.world.rank()), -1, error.what());
+            status.fail("prepare", fmt::format("rank {}", wiring_.world.rank()), -1, error.what());
             count = 0;
         }
-        exchange_.run(health, count, moved);
-        if (health.failed) return;
+        exchange_.run(status, count, moved);
+        if (status.failed) return;
         if (exchange_.more()) {  // some rank's shards lie elsewhere than last time
-            places_.note(offer(), health);
-            attach(health);
+            places_.note(offer(), status);
+            attach(status);
         }
         if (wiring_.engines.empty()) return;
         std::vector<std::size_t> at(static_cast<std::size_t>(wiring_.world.size()), 0);
@@ -78,18 +78,18 @@ class Direct final : public SyncStrategy {
         }
     }
 
-    void transfer(Health& health, PhaseTimes& times) override {
+    void transfer(PushStatus& status, PhaseTimes& times) override {
         const auto start = Clock::now();
         for (std::size_t b = 0; b < buckets_.buckets() + kInFlight; ++b) {
             if (b >= kInFlight) {
                 times.copy +=
-                    wait_loaded(wiring_.engines, health, b - kInFlight, wiring_.options.deadlines.load);
+                    wait_loaded(wiring_.engines, status, b - kInFlight, wiring_.options.deadlines.load);
             }
             if (b >= buckets_.buckets()) continue;
             const int bucket = static_cast<int>(b);
-            if (!wiring_.engines.empty() && !health.failed && wiring_.options.before_load)
+            if (!wiring_.engines.empty() && !status.failed && wiring_.options.before_load)
                 wiring_.options.before_load(bucket, {});
-            each_engine(wiring_.engines, health, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
+            each_engine(wiring_.engines, status, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
                 engine.load(bucket, ledger_.of(e, b), Deadline::after(wiring_.options.deadlines.load));
             });
         }
@@ -158,8 +158,8 @@ class Direct final : public SyncStrategy {
         return offer;
     }
 
-    void attach(Health& health) {
-        each_engine(wiring_.engines, health, "attach", -1, [&](engine::Engine& engine, std::size_t e) {
+    void attach(PushStatus& status) {
+        each_engine(wiring_.engines, status, "attach", -1, [&](engine::Engine& engine, std::size_t e) {
             const auto place = [this](std::size_t, const Piece& piece) {
                 const Move& move = piece.move;
                 const DType dtype = source_dtype(wiring_.plan, move);

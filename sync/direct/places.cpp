@@ -76,12 +76,12 @@ Places::Mine Places::find_on_gpu(const Offer& offer) const {
     return mine;
 }
 
-void Places::note(const Offer& offer, Health& health) {
+void Places::note(const Offer& offer, PushStatus& status) {
     Mine mine;
     try {
         mine = device_.type == DeviceType::cpu ? find_on_cpu(offer) : find_on_gpu(offer);
     } catch (const std::exception& error) {
-        health.fail("plan", fmt::format("rank {}", world_.rank()), -1, error.what());
+        status.fail("plan", fmt::format("rank {}", world_.rank()), -1, error.what());
         mine = {{}, std::vector<At>(offer.shards.size())};
     }
     tensors_ = offer.shards.size();

@@ -7,7 +7,7 @@
 
 #include "common/comm/communicator.h"
 #include "engine_adapter/engine.h"
-#include "sync/strategy/health.h"
+#include "sync/strategy/push_status.h"
 
 namespace tandem::sync {
 
@@ -25,9 +25,9 @@ class Places {
     void set_events(std::vector<engine::RegionEvent> events) { events_ = std::move(events); }
     // Whether this rank's shards lie elsewhere than when they were noted.
     bool changed(const Offer& offer) const;
-    // Collective: every rank learns where every shard lies. Notes in `health` which tensor no engine could
+    // Collective: every rank learns where every shard lies. Notes in `status` which tensor no engine could
     // reach.
-    void note(const Offer& offer, Health& health);
+    void note(const Offer& offer, PushStatus& status);
 
     struct At {
         std::uint32_t region = 0;

@@ -46,41 +46,41 @@ class Gather final : public SyncStrategy {
           // reads it from there; a larger one is written past it.
           non_temporal_(
               wiring.options.past_cache.value_or(staging_.memory().bytes > last_level_cache_bytes() / 2)) {
-        Health health;
+        PushStatus status;
         engine::Region region = staging_.region();
         region.written = reader_.share_event(wiring_.world);
-        each_engine(wiring_.engines, health, "attach", -1, [&](engine::Engine& engine, std::size_t e) {
+        each_engine(wiring_.engines, status, "attach", -1, [&](engine::Engine& engine, std::size_t e) {
             const auto place = [this](std::size_t index, const Piece& piece) {
                 return place_of(bucket_of(index), piece);
             };
             engine.attach({region}, transfer_plan(wiring_.plan, buckets_, static_cast<int>(e), place),
                           Deadline::after(wiring_.options.deadlines.begin));
         });
-        agree(wiring_.world, health, "sync set-up");
+        agree(wiring_.world, status, "sync set-up");
     }
 
-    void prepare(Health& health) override {
+    void prepare(PushStatus& status) override {
         prepared_ = std::min(slots_ - 1, buckets_.buckets());
         try {
             reader_.locate();
         } catch (const std::exception& error) {
-            health.fail("prepare", fmt::format("rank {}", wiring_.world.rank()), -1, error.what());
+            status.fail("prepare", fmt::format("rank {}", wiring_.world.rank()), -1, error.what());
         }
-        for (std::size_t b = 0; b < prepared_; ++b) fill_and_exchange(b, health, nullptr);
+        for (std::size_t b = 0; b < prepared_; ++b) fill_and_exchange(b, status, nullptr);
     }
 
-    void transfer(Health& health, PhaseTimes& times) override {
+    void transfer(PushStatus& status, PhaseTimes& times) override {
         const auto start = Clock::now();
-        for (std::size_t b = 0; b < prepared_; ++b) load(b, health);
+        for (std::size_t b = 0; b < prepared_; ++b) load(b, status);
         // The end must be the same on every rank, so it is what the exchange says: a load that failed on rank
         // 0 is known to it alone until the next one.
         for (std::size_t b = prepared_; b < buckets_.buckets(); ++b) {
-            fill_and_exchange(b, health, &times);
-            if (health.failed) break;
-            load(b, health);
+            fill_and_exchange(b, status, &times);
+            if (status.failed) break;
+            load(b, status);
         }
         const std::size_t last = buckets_.buckets();
-        for (std::size_t b = last - std::min(last, slots_ - 1); b < last; ++b) wait(b, health, times);
+        for (std::size_t b = last - std::min(last, slots_ - 1); b < last; ++b) wait(b, status, times);
         times.load += std::max(0.0, ms_since(start) - times.gather);
     }
 
@@ -112,18 +112,18 @@ class Gather final : public SyncStrategy {
                 static_cast<std::uint64_t>(piece.move.row_elements) * dtype_size(target.dtype)};
     }
 
-    void fill_and_exchange(std::size_t b, Health& health, PhaseTimes* times) {
+    void fill_and_exchange(std::size_t b, PushStatus& status, PhaseTimes* times) {
         auto start = Clock::now();
         std::size_t count = 0;
-        if (!health.failed) count = fill(b, health);
+        if (!status.failed) count = fill(b, status);
         double gathering = ms_since(start);
-        if (times != nullptr && b + 1 >= slots_) wait(b + 1 - slots_, health, *times);
+        if (times != nullptr && b + 1 >= slots_) wait(b + 1 - slots_, status, *times);
         start = Clock::now();
         bring_from_other_hosts(b);
-        exchange_.run(health, count);
+        exchange_.run(status, count);
         gathering += ms_since(start);
         if (times != nullptr) times->gather += gathering;
-        if (wiring_.engines.empty() || health.failed) return;
+        if (wiring_.engines.empty() || status.failed) return;
         for (int rank = 0; rank < wiring_.world.size(); ++rank) ledger_.note(b, rank, exchange_.of(rank));
     }
 
@@ -147,7 +147,7 @@ class Gather final : public SyncStrategy {
         wiring_.world.p2p(ops, stream);
     }
 
-    std::size_t fill(std::size_t b, Health& health) {
+    std::size_t fill(std::size_t b, PushStatus& status) {
         const trace::Scope scope("gather bucket " + std::to_string(b), "gather");
         const std::size_t first = reader_.begin(b);
         try {
@@ -157,23 +157,23 @@ class Gather final : public SyncStrategy {
             reader_.run(orders_, non_temporal_, exchange_.mine());
             return reader_.end(b) - first;
         } catch (const std::exception& error) {
-            health.fail("gather", fmt::format("rank {}", wiring_.world.rank()), static_cast<int>(b),
+            status.fail("gather", fmt::format("rank {}", wiring_.world.rank()), static_cast<int>(b),
                         error.what());
             return 0;
         }
     }
 
-    void load(std::size_t b, Health& health) {
+    void load(std::size_t b, PushStatus& status) {
         const int bucket = static_cast<int>(b);
-        if (!wiring_.engines.empty() && !health.failed && wiring_.options.before_load)
+        if (!wiring_.engines.empty() && !status.failed && wiring_.options.before_load)
             wiring_.options.before_load(bucket, slot(b));
-        each_engine(wiring_.engines, health, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
+        each_engine(wiring_.engines, status, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
             engine.load(bucket, ledger_.of(e, b), Deadline::after(wiring_.options.deadlines.load));
         });
     }
 
-    void wait(std::size_t b, Health& health, PhaseTimes& times) {
-        times.copy += wait_loaded(wiring_.engines, health, b, wiring_.options.deadlines.load);
+    void wait(std::size_t b, PushStatus& status, PhaseTimes& times) {
+        times.copy += wait_loaded(wiring_.engines, status, b, wiring_.options.deadlines.load);
     }
 
     Wiring wiring_;

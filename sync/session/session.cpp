@@ -76,9 +76,9 @@ class Session::Impl {
         const std::string what = fmt::format("sync of version {}", version);
         try {
             prepare(what, report);
-            Health health;
-            open(version, health, report.phase_ms);
-            transfer(version, health, what, report);
+            PushStatus status;
+            open(version, status, report.phase_ms);
+            transfer(version, status, what, report);
         } catch (const SyncError&) {
             state_.abort();
             strategy_->finish(version, false);
@@ -117,7 +117,7 @@ class Session::Impl {
   private:
     // The engines generate on meanwhile.
     void prepare(const std::string& what, SyncReport& report) {
-        Health health;
+        PushStatus status;
         const auto start = Clock::now();
         const trace::Scope scope("prepare", "sync");
         on_stream("prepare", options_.deadlines.prepare, [&] {
@@ -125,49 +125,49 @@ class Session::Impl {
                 source_.ready().wait(Deadline::after(options_.deadlines.prepare));
                 if (!quantizer_.empty()) quantizer_.scan();
             } catch (const std::exception& error) {
-                health.fail("prepare", fmt::format("rank {}", world_->rank()), -1, error.what());
+                status.fail("prepare", fmt::format("rank {}", world_->rank()), -1, error.what());
             }
             if (!quantizer_.empty()) quantizer_.agree_on_scales(*world_);
-            strategy_->prepare(health);
+            strategy_->prepare(status);
         });
-        agree(*world_, health, what);
+        agree(*world_, status, what);
         report.phase_ms.prepare = ms_since(start);
     }
 
     // pause → begin. What fails here fails the transfer, in which all ranks hear of it: no rendezvous of its
     // own while the engines wait.
-    void open(std::int64_t version, Health& health, PhaseTimes& times) {
+    void open(std::int64_t version, PushStatus& status, PhaseTimes& times) {
         const trace::Scope scope("pause", "sync");
         paused_at_ = Clock::now();
-        each_engine(engines_, health, "pause", -1, [&](engine::Engine& engine, std::size_t) {
+        each_engine(engines_, status, "pause", -1, [&](engine::Engine& engine, std::size_t) {
             engine.pause(Deadline::after(options_.deadlines.pause));
         });
-        each_engine(engines_, health, "begin", -1, [&](engine::Engine& engine, std::size_t) {
+        each_engine(engines_, status, "begin", -1, [&](engine::Engine& engine, std::size_t) {
             engine.begin(version, Deadline::after(options_.deadlines.begin));
         });
         times.pause = ms_since(paused_at_);
     }
 
     // transfer → commit → resume, or abort → resume; then every rank hears how it went.
-    void transfer(std::int64_t version, Health& health, const std::string& what, SyncReport& report) {
+    void transfer(std::int64_t version, PushStatus& status, const std::string& what, SyncReport& report) {
         if (strategy_->ranks_transfer()) {
             on_stream("transfer", options_.deadlines.transfer,
-                      [&] { strategy_->transfer(health, report.phase_ms); });
+                      [&] { strategy_->transfer(status, report.phase_ms); });
         } else {
-            strategy_->transfer(health, report.phase_ms);
+            strategy_->transfer(status, report.phase_ms);
         }
-        const std::size_t committed = commit(version, health, report.phase_ms);
-        if (health.failed) {
+        const std::size_t committed = commit(version, status, report.phase_ms);
+        if (status.failed) {
             // An engine rank that has not begun takes no notice of an abort. One that has committed already
             // stays paused until a push succeeds: it must not serve what the others do not have.
-            const std::string reason = health.failed_here ? health.message : "another trainer rank failed";
+            const std::string reason = status.failed_here ? status.message : "another trainer rank failed";
             for (std::size_t e = committed; e < engines_.size(); ++e) try_abort(*engines_[e], reason);
             for (std::size_t e = committed; e < engines_.size(); ++e) try_resume(*engines_[e]);
         } else {
-            resume(health, report.phase_ms);
+            resume(status, report.phase_ms);
         }
         report.total_ms = ms_since(paused_at_);
-        agree(*world_, health, what);
+        agree(*world_, status, what);
     }
 
     // Runs work on the session's stream, so that a deadline holds whatever the work waits for. It is later by
@@ -188,11 +188,11 @@ class Session::Impl {
     }
 
     // Returns how many engine ranks have committed: all, or those before the first that refused.
-    std::size_t commit(std::int64_t version, Health& health, PhaseTimes& times) {
+    std::size_t commit(std::int64_t version, PushStatus& status, PhaseTimes& times) {
         const trace::Scope scope("commit", "load");
         const auto start = Clock::now();
         std::size_t committed = 0;
-        each_engine(engines_, health, "commit", -1, [&](engine::Engine& engine, std::size_t e) {
+        each_engine(engines_, status, "commit", -1, [&](engine::Engine& engine, std::size_t e) {
             engine.commit(version, strategy_->manifest(version, e),
                           Deadline::after(options_.deadlines.commit));
             ++committed;
@@ -201,10 +201,10 @@ class Session::Impl {
         return committed;
     }
 
-    void resume(Health& health, PhaseTimes& times) {
+    void resume(PushStatus& status, PhaseTimes& times) {
         const trace::Scope scope("resume", "sync");
         const auto start = Clock::now();
-        each_engine(engines_, health, "resume", -1, [&](engine::Engine& engine, std::size_t) {
+        each_engine(engines_, status, "resume", -1, [&](engine::Engine& engine, std::size_t) {
             engine.resume(Deadline::after(options_.deadlines.resume));
         });
         times.resume = ms_since(start);

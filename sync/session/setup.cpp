@@ -57,13 +57,13 @@ struct Whereabouts {
 };
 
 std::vector<Whereabouts> share_whereabouts(comm::Communicator& world, const WeightSource& source,
-                                           Health& health) {
+                                           PushStatus& status) {
     std::string kind;
     try {
         if (!source.tensors().empty())
             kind = device_of(source).type == DeviceType::cuda ? "a GPU" : "the CPU";
     } catch (const std::exception& error) {
-        health.fail("plan", "", -1, error.what());
+        status.fail("plan", "", -1, error.what());
     }
     std::vector<Whereabouts> all;
     for (const std::string& text : gather_texts(world, kind + '\n' + comm::host_identity())) {
@@ -84,8 +84,8 @@ std::string refusal_text(Mode mode, const Setting& setting) {
 // their tensors are; returns what is known. Throws SyncError.
 Setting check_setting(comm::Communicator& world, const WeightSource& source, const Engines& engines,
                       Mode mode) {
-    Health health;
-    const std::vector<Whereabouts> all = share_whereabouts(world, source, health);
+    PushStatus status;
+    const std::vector<Whereabouts> all = share_whereabouts(world, source, status);
     std::size_t first = 0;
     while (first + 1 < all.size() && all[first].kind.empty()) ++first;
     Setting setting;
@@ -93,13 +93,13 @@ Setting check_setting(comm::Communicator& world, const WeightSource& source, con
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
         setting.several_hosts = setting.several_hosts || all[rank].host != all[0].host;
         if (rank < first || all[rank].kind == all[first].kind || all[rank].kind.empty()) continue;
-        health.fail("plan", "", -1,
+        status.fail("plan", "", -1,
                     fmt::format("the weights of rank {} are on {}, those of rank {} on {}", first,
                                 all[first].kind, rank, all[rank].kind));
     }
     const auto note_refusal = [&](const std::string& peer) {
         const std::string why = refusal_text(mode, setting);
-        if (!why.empty()) health.fail("plan", peer, -1, why);
+        if (!why.empty()) status.fail("plan", peer, -1, why);
     };
     note_refusal("");
     for (const auto& engine : engines) {
@@ -107,7 +107,7 @@ Setting check_setting(comm::Communicator& world, const WeightSource& source, con
         setting.engine_reads_in_place = engine->capabilities().alias;
         note_refusal(engine->peer());
     }
-    agree(world, health, "sync set-up");
+    agree(world, status, "sync set-up");
     return setting;
 }
 
@@ -137,11 +137,11 @@ SessionOptions choose(SessionOptions options, Device device) {
 
 Setup make_setup(comm::Communicator& world, const WeightSource& source, const Engines& engines,
                  const SessionOptions& options) {
-    Health health;
+    PushStatus status;
     const bool no_engine =
         engines.empty() || std::any_of(engines.begin(), engines.end(), [](const auto& e) { return !e; });
-    if (world.rank() == 0 && no_engine) health.fail("connect", "", -1, "rank 0 was given no engine");
-    agree(world, health, "sync set-up");
+    if (world.rank() == 0 && no_engine) status.fail("connect", "", -1, "rank 0 was given no engine");
+    agree(world, status, "sync set-up");
 
     Setting setting = check_setting(world, source, engines, options.mode);
     EngineLayout wanted;
@@ -175,9 +175,9 @@ Setup make_setup(comm::Communicator& world, const WeightSource& source, const En
         plan = plan_cache().get(layouts,
                                 [&] { return ReshardPlan::make(std::move(layout), std::move(wanted)); });
     } catch (const std::exception& error) {
-        health.fail("plan", "", -1, error.what());
+        status.fail("plan", "", -1, error.what());
     }
-    agree(world, health, "sync set-up");
+    agree(world, status, "sync set-up");
     return {std::move(*plan), std::move(local), std::move(quantized)};
 }
 

@@ -154,17 +154,17 @@ Tensor full_on_rank_0(comm::Communicator& world, const SourceTensor& info, const
 
 WeightsMatch compare_weights(comm::Communicator& world, const WeightSource& source, const Setup& setup,
                              const Engines& engines, std::chrono::milliseconds deadline) {
-    Health health;
+    PushStatus status;
     std::vector<std::vector<ops::Checksum>> held;
     try {
         source.ready().wait(Deadline::after(deadline));
     } catch (const std::exception& error) {
-        health.fail("prepare", fmt::format("rank {}", world.rank()), -1, error.what());
+        status.fail("prepare", fmt::format("rank {}", world.rank()), -1, error.what());
     }
-    each_engine(engines, health, "checksums", -1, [&](engine::Engine& engine, std::size_t) {
+    each_engine(engines, status, "checksums", -1, [&](engine::Engine& engine, std::size_t) {
         held.push_back(engine.checksums(Deadline::after(deadline)));
     });
-    agree(world, health, "comparing weights");
+    agree(world, status, "comparing weights");
     std::unordered_map<std::string, const NamedTensor*> mine;
     for (const NamedTensor& tensor : source.tensors()) mine[tensor.name] = &tensor;
     Expected expected(setup.plan, held);

@@ -59,7 +59,7 @@ std::vector<std::string> gather_texts(comm::Communicator& world, const std::stri
     return texts;
 }
 
-void agree(comm::Communicator& world, const Health& mine, const std::string& what) {
+void agree(comm::Communicator& world, const PushStatus& mine, const std::string& what) {
     Outcome own;
     own.failed = mine.failed_here ? 1 : 0;
     own.bucket = mine.bucket;

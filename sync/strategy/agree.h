@@ -7,7 +7,7 @@
 
 #include "common/comm/communicator.h"
 #include "common/error.h"
-#include "sync/strategy/health.h"
+#include "sync/strategy/push_status.h"
 
 namespace tandem::sync {
 
@@ -33,6 +33,6 @@ std::vector<std::string> gather_texts(comm::Communicator& world, const std::stri
 
 // Throws the same SyncError on every rank when any rank's `mine` says that it failed there; `what` opens the
 // message.
-void agree(comm::Communicator& world, const Health& mine, const std::string& what);
+void agree(comm::Communicator& world, const PushStatus& mine, const std::string& what);
 
 }  // namespace tandem::sync

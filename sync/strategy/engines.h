@@ -9,32 +9,33 @@
 
 #include "common/trace.h"
 #include "engine_adapter/engine.h"
-#include "sync/strategy/health.h"
+#include "sync/strategy/push_status.h"
 
 namespace tandem::sync {
 
 using Engines = std::vector<std::unique_ptr<engine::Engine>>;
 
-// Calls work(engine, index) for one engine after the other until one fails; a failure goes into `health` with
+// Calls work(engine, index) for one engine after the other until one fails; a failure goes into `status` with
 // phase, engine and bucket.
 template <typename Work>
-void each_engine(const Engines& engines, Health& health, const char* phase, int bucket, const Work& work) {
-    for (std::size_t e = 0; e < engines.size() && !health.failed; ++e) {
+void each_engine(const Engines& engines, PushStatus& status, const char* phase, int bucket,
+                 const Work& work) {
+    for (std::size_t e = 0; e < engines.size() && !status.failed; ++e) {
         try {
             work(*engines[e], e);
         } catch (const std::exception& error) {
-            health.fail(phase, engines[e]->peer(), bucket, error.what());
+            status.fail(phase, engines[e]->peer(), bucket, error.what());
         }
     }
 }
 
 // Waits until every engine is done with a bucket; returns the milliseconds of the slowest.
-inline double wait_loaded(const Engines& engines, Health& health, std::size_t bucket,
+inline double wait_loaded(const Engines& engines, PushStatus& status, std::size_t bucket,
                           std::chrono::milliseconds patience) {
     const trace::Scope scope("wait for bucket " + std::to_string(bucket), "load");
     const int number = static_cast<int>(bucket);
     double slowest = 0;
-    each_engine(engines, health, "load", number, [&](engine::Engine& engine, std::size_t) {
+    each_engine(engines, status, "load", number, [&](engine::Engine& engine, std::size_t) {
         slowest = std::max(slowest, engine.wait_loaded(number, Deadline::after(patience)));
     });
     return slowest;

@@ -7,7 +7,7 @@
 
 #include "common/comm/communicator.h"
 #include "common/device/memory.h"
-#include "sync/strategy/health.h"
+#include "sync/strategy/push_status.h"
 
 namespace tandem::sync {
 
@@ -22,16 +22,16 @@ class Exchange {
     std::size_t max_records() const { return max_records_; }
     // This rank's; valid until run, which sends the first `count` of them.
     Record* mine() const { return records(world_.rank()); }
-    // Collective, also after a failure here: sets health.failed on every rank when any has failed. Throws
+    // Collective, also after a failure here: sets status.failed on every rank when any has failed. Throws
     // what the communicator throws.
-    void run(Health& health, std::size_t count = 0, bool more = false) {
-        header(world_.rank()) = {health.failed ? 1u : 0u, more ? 1u : 0u, count};
+    void run(PushStatus& status, std::size_t count = 0, bool more = false) {
+        header(world_.rank()) = {status.failed ? 1u : 0u, more ? 1u : 0u, count};
         const comm::GatherItem item{record(world_.rank()), buffer_.span()};
         Stream here = Stream::make_inline();
         world_.all_gather({&item, 1}, here);
         more_ = false;
         for (int rank = 0; rank < world_.size(); ++rank) {
-            health.failed = health.failed || header(rank).failed != 0;
+            status.failed = status.failed || header(rank).failed != 0;
             more_ = more_ || header(rank).more != 0;
         }
     }

@@ -83,7 +83,7 @@ Staging Staging::share(comm::Communicator& world, Device device, int slots, std:
     const std::size_t bytes = static_cast<std::size_t>(slots) * slot_bytes;
     Staging staging;
     std::string address;
-    Health health;
+    PushStatus status;
     std::vector<int> away = ranks_away_from_rank_0(world);
     const bool distant = std::find(away.begin(), away.end(), world.rank()) != away.end();
     try {
@@ -92,15 +92,15 @@ Staging Staging::share(comm::Communicator& world, Device device, int slots, std:
             address = staging.make(device, bytes, tag);
         }
     } catch (const std::exception& error) {
-        health.fail("staging", "", -1, error.what());
+        status.fail("staging", "", -1, error.what());
     }
     address = broadcast_text(world, address);
     try {
         if (world.rank() != 0 && !distant && !address.empty()) staging.map(device, address, bytes);
     } catch (const std::exception& error) {
-        health.fail("staging", "rank 0", -1, error.what());
+        status.fail("staging", "rank 0", -1, error.what());
     }
-    agree(world, health, "sync set-up");
+    agree(world, status, "sync set-up");
     staging.distant_ = std::move(away);
     return staging;
 }

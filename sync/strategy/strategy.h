@@ -1,5 +1,5 @@
 // One strategy of bringing a version into the engines, behind each mode. A session asks for the steps in this
-// order, on every rank alike. A step notes its failure in `health` and still takes part in the step's
+// order, on every rank alike. A step notes its failure in `status` and still takes part in the step's
 // collectives, so that the ranks stay in step; it throws only what ends the job.
 #pragma once
 
@@ -32,10 +32,10 @@ class SyncStrategy {
     virtual ~SyncStrategy() = default;
     // The source's values are ready, scales agreed on; the engines still generate. What can be done before
     // the pause is done here.
-    virtual void prepare(Health& health) = 0;
-    // The engines are paused and the version is open, or `health` says on rank 0 that they are not:
+    virtual void prepare(PushStatus& status) = 0;
+    // The engines are paused and the version is open, or `status` says on rank 0 that they are not:
     // afterwards commit may be called. Fills times.gather, copy and load.
-    virtual void transfer(Health& health, PhaseTimes& times) = 0;
+    virtual void transfer(PushStatus& status, PhaseTimes& times) = 0;
     // Whether ranks other than 0 do anything in transfer.
     virtual bool ranks_transfer() const { return true; }
     virtual ops::Checksum manifest(std::int64_t version, std::size_t engine) const = 0;  // rank 0

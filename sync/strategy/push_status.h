@@ -6,7 +6,7 @@
 
 namespace tandem::sync {
 
-struct Health {
+struct PushStatus {
     bool failed = false;  // here or, after an exchange, on any rank
     bool failed_here = false;
     std::string phase;  // of the failure here
