@@ -12,7 +12,7 @@
 
 #include "common/error.h"
 #include "common/trace.h"
-#include "sync/strategy/agree.h"
+#include "sync/strategy/collectives.h"
 #include "sync/strategy/exchange.h"
 #include "sync/strategy/ledger.h"
 #include "sync/strategy/shard_reader.h"
@@ -71,7 +71,7 @@ class Alias final : public SyncStrategy {
             engine.attach({region}, transfer_plan(wiring_.plan, buckets_, static_cast<int>(e), place),
                           Deadline::after(wiring_.options.deadlines.begin));
         });
-        agree(wiring_.world, status, "sync set-up");
+        throw_on_any_failure(wiring_.world, status, "sync set-up");
     }
 
     void prepare(PushStatus& status) override {

@@ -10,7 +10,7 @@
 #include "common/ops/batched_copy.h"
 #include "common/trace.h"
 #include "sync/cost/store.h"
-#include "sync/strategy/agree.h"
+#include "sync/strategy/collectives.h"
 #include "sync/strategy/exchange.h"
 #include "sync/strategy/last_level_cache.h"
 #include "sync/strategy/staging.h"
@@ -62,7 +62,7 @@ class Calibration {
         const auto start = Clock::now();
         make_source();
         attach();
-        agree(world_, status_, "sync set-up");
+        throw_on_any_failure(world_, status_, "sync set-up");
         run(true, true, points_.back());  // first touch
         const auto measuring = Clock::now();
         for (int round = 0; round < kRoundsAtMost; ++round) {
@@ -78,7 +78,7 @@ class Calibration {
             if (status_.failed || !exchange_.more()) break;
         }
         const double fixed = 2 * request_ms();  // begin, commit
-        agree(world_, status_, "sync set-up");
+        throw_on_any_failure(world_, status_, "sync set-up");
         Costs costs;
         costs.fill = fit(&Point::fill);
         costs.load = fit(&Point::load);

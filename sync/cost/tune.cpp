@@ -9,7 +9,7 @@
 #include "sync/cost/calibrate.h"
 #include "sync/cost/host.h"
 #include "sync/cost/store.h"
-#include "sync/strategy/agree.h"
+#include "sync/strategy/collectives.h"
 
 namespace tandem::sync {
 namespace {

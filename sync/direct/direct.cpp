@@ -8,7 +8,7 @@
 #include "common/error.h"
 #include "common/trace.h"
 #include "sync/direct/places.h"
-#include "sync/strategy/agree.h"
+#include "sync/strategy/collectives.h"
 #include "sync/strategy/exchange.h"
 #include "sync/strategy/ledger.h"
 #include "sync/strategy/shard_reader.h"
@@ -38,9 +38,9 @@ class Direct final : public SyncStrategy {
         PushStatus status;
         places_.set_events(reader_.share_event(wiring_.world));
         places_.note(offer(), status);
-        agree(wiring_.world, status, "sync set-up");
+        throw_on_any_failure(wiring_.world, status, "sync set-up");
         attach(status);
-        agree(wiring_.world, status, "sync set-up");
+        throw_on_any_failure(wiring_.world, status, "sync set-up");
     }
 
     void prepare(PushStatus& status) override {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "common/error.h"
-#include "sync/strategy/agree.h"
+#include "sync/strategy/collectives.h"
 
 namespace tandem::sync {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "common/error.h"
 #include "common/trace.h"
-#include "sync/strategy/agree.h"
+#include "sync/strategy/collectives.h"
 #include "sync/strategy/exchange.h"
 #include "sync/strategy/last_level_cache.h"
 #include "sync/strategy/ledger.h"
@@ -56,7 +56,7 @@ class Gather final : public SyncStrategy {
             engine.attach({region}, transfer_plan(wiring_.plan, buckets_, static_cast<int>(e), place),
                           Deadline::after(wiring_.options.deadlines.begin));
         });
-        agree(wiring_.world, status, "sync set-up");
+        throw_on_any_failure(wiring_.world, status, "sync set-up");
     }
 
     void prepare(PushStatus& status) override {

@@ -130,7 +130,7 @@ class Session::Impl {
             if (!quantizer_.empty()) quantizer_.agree_on_scales(*world_);
             strategy_->prepare(status);
         });
-        agree(*world_, status, what);
+        throw_on_any_failure(*world_, status, what);
         report.phase_ms.prepare = ms_since(start);
     }
 
@@ -167,7 +167,7 @@ class Session::Impl {
             resume(status, report.phase_ms);
         }
         report.total_ms = ms_since(paused_at_);
-        agree(*world_, status, what);
+        throw_on_any_failure(*world_, status, what);
     }
 
     // Runs work on the session's stream, so that a deadline holds whatever the work waits for. It is later by

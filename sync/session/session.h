@@ -21,7 +21,7 @@
 #include "engine_adapter/engine.h"
 #include "sync/cost/tune.h"
 #include "sync/session/state.h"
-#include "sync/strategy/agree.h"
+#include "sync/strategy/collectives.h"
 #include "sync/strategy/engines.h"
 #include "sync/strategy/options.h"
 #include "sync/strategy/report.h"

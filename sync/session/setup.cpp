@@ -107,7 +107,7 @@ Setting check_setting(comm::Communicator& world, const WeightSource& source, con
         setting.engine_reads_in_place = engine->capabilities().alias;
         note_refusal(engine->peer());
     }
-    agree(world, status, "sync set-up");
+    throw_on_any_failure(world, status, "sync set-up");
     return setting;
 }
 
@@ -141,7 +141,7 @@ Setup make_setup(comm::Communicator& world, const WeightSource& source, const En
     const bool no_engine =
         engines.empty() || std::any_of(engines.begin(), engines.end(), [](const auto& e) { return !e; });
     if (world.rank() == 0 && no_engine) status.fail("connect", "", -1, "rank 0 was given no engine");
-    agree(world, status, "sync set-up");
+    throw_on_any_failure(world, status, "sync set-up");
 
     Setting setting = check_setting(world, source, engines, options.mode);
     EngineLayout wanted;
@@ -177,7 +177,7 @@ Setup make_setup(comm::Communicator& world, const WeightSource& source, const En
     } catch (const std::exception& error) {
         status.fail("plan", "", -1, error.what());
     }
-    agree(world, status, "sync set-up");
+    throw_on_any_failure(world, status, "sync set-up");
     return {std::move(*plan), std::move(local), std::move(quantized)};
 }
 

@@ -6,7 +6,7 @@
 
 #include "sync/codec/scales.h"
 #include "sync/plan/reshard.h"
-#include "sync/strategy/agree.h"
+#include "sync/strategy/collectives.h"
 #include "sync/strategy/engines.h"
 #include "sync/strategy/options.h"
 #include "sync/weight_source.h"

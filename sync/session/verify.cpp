@@ -164,7 +164,7 @@ WeightsMatch compare_weights(comm::Communicator& world, const WeightSource& sour
     each_engine(engines, status, "checksums", -1, [&](engine::Engine& engine, std::size_t) {
         held.push_back(engine.checksums(Deadline::after(deadline)));
     });
-    agree(world, status, "comparing weights");
+    throw_on_any_failure(world, status, "comparing weights");
     std::unordered_map<std::string, const NamedTensor*> mine;
     for (const NamedTensor& tensor : source.tensors()) mine[tensor.name] = &tensor;
     Expected expected(setup.plan, held);

@@ -10,7 +10,7 @@
 
 #include "common/comm/host_identity.h"
 #include "common/error.h"
-#include "sync/strategy/agree.h"
+#include "sync/strategy/collectives.h"
 
 namespace tandem::sync {
 namespace {
@@ -100,7 +100,7 @@ Staging Staging::share(comm::Communicator& world, Device device, int slots, std:
     } catch (const std::exception& error) {
         status.fail("staging", "rank 0", -1, error.what());
     }
-    agree(world, status, "sync set-up");
+    throw_on_any_failure(world, status, "sync set-up");
     staging.distant_ = std::move(away);
     return staging;
 }

@@ -1,4 +1,4 @@
-#include "sync/strategy/agree.h"
+#include "sync/strategy/collectives.h"
 
 #include <algorithm>
 #include <array>
@@ -59,7 +59,7 @@ std::vector<std::string> gather_texts(comm::Communicator& world, const std::stri
     return texts;
 }
 
-void agree(comm::Communicator& world, const PushStatus& mine, const std::string& what) {
+void throw_on_any_failure(comm::Communicator& world, const PushStatus& mine, const std::string& what) {
     Outcome own;
     own.failed = mine.failed_here ? 1 : 0;
     own.bucket = mine.bucket;

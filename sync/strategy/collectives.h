@@ -33,6 +33,6 @@ std::vector<std::string> gather_texts(comm::Communicator& world, const std::stri
 
 // Throws the same SyncError on every rank when any rank's `mine` says that it failed there; `what` opens the
 // message.
-void agree(comm::Communicator& world, const PushStatus& mine, const std::string& what);
+void throw_on_any_failure(comm::Communicator& world, const PushStatus& mine, const std::string& what);
 
 }  // namespace tandem::sync
