@@ -52,26 +52,26 @@ HalfLayout lay_out(const EngineLayout& engines, Device device) {
 
 class Alias final : public SyncStrategy {
   public:
-    explicit Alias(const Wiring& wiring)
-        : wiring_(wiring),
-          layout_(lay_out(wiring.plan.engine(), wiring.device)),
-          buckets_(make_grouped(wiring.plan, {wiring.plan.bytes() + 1, kPieceBytes})),
-          arena_(Staging::share(wiring.world, wiring.device, 2, layout_.bytes, "alias arena")),
-          reader_(wiring, buckets_),
-          exchange_(wiring.world, buckets_.max_pieces),
-          ledger_(wiring.plan, buckets_) {
+    explicit Alias(const SyncContext& context)
+        : context_(context),
+          layout_(lay_out(context.plan.engine(), context.device)),
+          buckets_(make_grouped(context.plan, {context.plan.bytes() + 1, kPieceBytes})),
+          arena_(Staging::share(context.world, context.device, 2, layout_.bytes, "alias arena")),
+          reader_(context, buckets_),
+          exchange_(context.world, buckets_.max_pieces),
+          ledger_(context.plan, buckets_) {
         PushStatus status;
         engine::Region region = arena_.region();
-        region.written = reader_.share_event(wiring_.world);
-        each_engine(wiring_.engines, status, "attach", -1, [&](engine::Engine& engine, std::size_t e) {
+        region.written = reader_.share_event(context_.world);
+        each_engine(context_.engines, status, "attach", -1, [&](engine::Engine& engine, std::size_t e) {
             const auto place = [this](std::size_t, const Piece& piece) {
-                const engine::TensorInfo& target = target_of(wiring_.plan, piece.move);
+                const engine::TensorInfo& target = target_of(context_.plan, piece.move);
                 return Place{0, target.dtype, offset_of(piece), row_distance(piece)};
             };
-            engine.attach({region}, transfer_plan(wiring_.plan, buckets_, static_cast<int>(e), place),
-                          Deadline::after(wiring_.options.deadlines.begin));
+            engine.attach({region}, transfer_plan(context_.plan, buckets_, static_cast<int>(e), place),
+                          Deadline::after(context_.options.deadlines.begin));
         });
-        throw_on_any_failure(wiring_.world, status, "sync set-up");
+        throw_on_any_failure(context_.world, status, "sync set-up");
     }
 
     void prepare(PushStatus& status) override {
@@ -84,17 +84,17 @@ class Alias final : public SyncStrategy {
             protect(free_, PROT_READ);
             count += run_pieces(true);
         } catch (const std::exception& error) {
-            status.fail("prepare", fmt::format("rank {}", wiring_.world.rank()), -1, error.what());
+            status.fail("prepare", fmt::format("rank {}", context_.world.rank()), -1, error.what());
         }
         exchange_.run(status, status.failed ? 0 : count);
-        if (wiring_.engines.empty() || status.failed) return;
-        for (int rank = 0; rank < wiring_.world.size(); ++rank) ledger_.note(0, rank, exchange_.of(rank));
+        if (context_.engines.empty() || status.failed) return;
+        for (int rank = 0; rank < context_.world.size(); ++rank) ledger_.note(0, rank, exchange_.of(rank));
     }
 
     void transfer(PushStatus& status, PhaseTimes&) override {
-        each_engine(wiring_.engines, status, "adopt", -1, [this](engine::Engine& engine, std::size_t e) {
+        each_engine(context_.engines, status, "adopt", -1, [this](engine::Engine& engine, std::size_t e) {
             engine.adopt(free_ * layout_.bytes, ledger_.of(e),
-                         Deadline::after(wiring_.options.deadlines.load));
+                         Deadline::after(context_.options.deadlines.load));
         });
     }
 
@@ -118,16 +118,16 @@ class Alias final : public SyncStrategy {
             const Piece& piece = buckets_.pieces[i];
             if (piece.move.source_tensor != source_tensor) continue;
             std::byte* to = arena_.memory().data + free_ * layout_.bytes + offset_of(piece);
-            const std::size_t width = dtype_size(target_of(wiring_.plan, piece.move).dtype);
+            const std::size_t width = dtype_size(target_of(context_.plan, piece.move).dtype);
             if (next == 0) begin = to;
             const bool continues = piece.move.source_offset == next && piece.move.rows == 1 &&
                                    begin + static_cast<std::size_t>(next) * width == to;
-            if (!continues || local.dtype() != target_of(wiring_.plan, piece.move).dtype) return {};
+            if (!continues || local.dtype() != target_of(context_.plan, piece.move).dtype) return {};
             next += piece.move.row_elements;
         }
         if (next == 0 || next != local.numel()) return {};
         return Tensor::borrow({const_cast<std::byte*>(begin), local.bytes()}, local.shape(), local.dtype(),
-                              wiring_.device);
+                              context_.device);
     }
 
     void describe(SyncReport& report) const override {
@@ -139,14 +139,14 @@ class Alias final : public SyncStrategy {
 
   private:
     std::size_t offset_of(const Piece& piece) const {
-        const auto width = dtype_size(target_of(wiring_.plan, piece.move).dtype);
+        const auto width = dtype_size(target_of(context_.plan, piece.move).dtype);
         return layout_.base[static_cast<std::size_t>(piece.move.engine_rank)]
                            [static_cast<std::size_t>(piece.move.engine_tensor)] +
                static_cast<std::size_t>(piece.move.target_offset) * width;
     }
     std::size_t row_distance(const Piece& piece) const {
         return static_cast<std::size_t>(piece.move.target_stride) *
-               dtype_size(target_of(wiring_.plan, piece.move).dtype);
+               dtype_size(target_of(context_.plan, piece.move).dtype);
     }
     std::size_t first() const { return reader_.begin(0); }
 
@@ -173,12 +173,12 @@ class Alias final : public SyncStrategy {
     }
 
     void protect(std::size_t half, int access) {
-        if (wiring_.device.type == DeviceType::cuda) return;  // a GPU's memory cannot be
+        if (context_.device.type == DeviceType::cuda) return;  // a GPU's memory cannot be
         if (::mprotect(arena_.memory().data + half * layout_.bytes, layout_.bytes, access) != 0)
             throw SystemError("mprotect of the alias arena", errno);
     }
 
-    Wiring wiring_;
+    SyncContext context_;
     HalfLayout layout_;
     BucketPlan buckets_;
     Staging arena_;
@@ -192,8 +192,8 @@ class Alias final : public SyncStrategy {
 
 }  // namespace
 
-std::unique_ptr<SyncStrategy> make_alias(const Wiring& wiring) {
-    return std::make_unique<Alias>(wiring);
+std::unique_ptr<SyncStrategy> make_alias(const SyncContext& context) {
+    return std::make_unique<Alias>(context);
 }
 
 }  // namespace tandem::sync

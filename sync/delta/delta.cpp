@@ -45,45 +45,46 @@ struct Record {
 
 class Delta final : public SyncStrategy {
   public:
-    explicit Delta(const Wiring& wiring)
-        : wiring_(wiring),
-          lane_bytes_(lane_bytes(wiring)),
-          buckets_(make_grouped(wiring.plan, {wiring.plan.bytes() + 1, std::min(kPieceBytes, lane_bytes_)})),
-          staging_(Staging::share(wiring.world, {}, wiring.options.depth, lane_bytes_ * ranks())),
-          reader_(wiring, buckets_),
-          exchange_(wiring.world, std::clamp<std::size_t>(buckets_.max_pieces, 1, kMaxRecords)),
-          ledger_(wiring.plan, buckets_),
-          slots_(static_cast<std::size_t>(wiring.options.depth)) {
+    explicit Delta(const SyncContext& context)
+        : context_(context),
+          lane_bytes_(lane_bytes(context)),
+          buckets_(
+              make_grouped(context.plan, {context.plan.bytes() + 1, std::min(kPieceBytes, lane_bytes_)})),
+          staging_(Staging::share(context.world, {}, context.options.depth, lane_bytes_ * ranks())),
+          reader_(context, buckets_),
+          exchange_(context.world, std::clamp<std::size_t>(buckets_.max_pieces, 1, kMaxRecords)),
+          ledger_(context.plan, buckets_),
+          slots_(static_cast<std::size_t>(context.options.depth)) {
         std::size_t bytes = 0;
         for (std::size_t i = first(); i < last(); ++i) {
             base_offset_.push_back(bytes);
             bytes += align_up(buckets_.pieces[i].bytes);
         }
         base_ = Buffer(std::max<std::size_t>(bytes, 1), "delta base");
-        base_manifest_.resize(wiring_.engines.size());
+        base_manifest_.resize(context_.engines.size());
         PushStatus status;
-        each_engine(wiring_.engines, status, "attach", -1, [this](engine::Engine& engine, std::size_t e) {
+        each_engine(context_.engines, status, "attach", -1, [this](engine::Engine& engine, std::size_t e) {
             const auto place = [this](std::size_t, const Piece& piece) {
-                const engine::TensorInfo& target = target_of(wiring_.plan, piece.move);
+                const engine::TensorInfo& target = target_of(context_.plan, piece.move);
                 return Place{0, target.dtype, 0,
                              static_cast<std::uint64_t>(piece.move.row_elements) * dtype_size(target.dtype)};
             };
             engine.attach({staging_.region()},
-                          transfer_plan(wiring_.plan, buckets_, static_cast<int>(e), place),
-                          Deadline::after(wiring_.options.deadlines.begin));
+                          transfer_plan(context_.plan, buckets_, static_cast<int>(e), place),
+                          Deadline::after(context_.options.deadlines.begin));
         });
-        throw_on_any_failure(wiring_.world, status, "sync set-up");
+        throw_on_any_failure(context_.world, status, "sync set-up");
     }
 
     void prepare(PushStatus& status) override {
         try {
             reader_.locate();
         } catch (const std::exception& error) {
-            status.fail("prepare", fmt::format("rank {}", wiring_.world.rank()), -1, error.what());
+            status.fail("prepare", fmt::format("rank {}", context_.world.rank()), -1, error.what());
         }
         bool lacks_base = base_version_ == 0;
-        each_engine(wiring_.engines, status, "prepare", -1, [&](engine::Engine& engine, std::size_t e) {
-            const engine::Held held = engine.held(Deadline::after(wiring_.options.deadlines.prepare));
+        each_engine(context_.engines, status, "prepare", -1, [&](engine::Engine& engine, std::size_t e) {
+            const engine::Held held = engine.held(Deadline::after(context_.options.deadlines.prepare));
             lacks_base = lacks_base || held.version != base_version_ || held.manifest != base_manifest_[e];
         });
         exchange_.run(status, 0, lacks_base);
@@ -108,8 +109,8 @@ class Delta final : public SyncStrategy {
         const std::size_t count = filled_.size();
         for (std::size_t b = count - std::min(count, slots_ - 1); b < count; ++b) wait(b, status, times);
         const trace::Scope scope("verify", "load");
-        each_engine(wiring_.engines, status, "verify", -1, [&](engine::Engine& engine, std::size_t e) {
-            times.copy += engine.verify(ledger_.of(e), Deadline::after(wiring_.options.deadlines.commit));
+        each_engine(context_.engines, status, "verify", -1, [&](engine::Engine& engine, std::size_t e) {
+            times.copy += engine.verify(ledger_.of(e), Deadline::after(context_.options.deadlines.commit));
         });
         times.load += std::max(0.0, ms_since(start) - times.gather);
     }
@@ -139,18 +140,18 @@ class Delta final : public SyncStrategy {
     using Entries = std::vector<std::vector<engine::DeltaEntry>>;  // [engine]
 
     // A lane of each slot for each rank: its share of the bucket, but no more than all of its bytes.
-    static std::size_t lane_bytes(const Wiring& wiring) {
+    static std::size_t lane_bytes(const SyncContext& context) {
         const std::size_t share =
-            wiring.options.bucket_bytes / static_cast<std::size_t>(wiring.world.size()) / kAlign * kAlign;
+            context.options.bucket_bytes / static_cast<std::size_t>(context.world.size()) / kAlign * kAlign;
         require(share >= kAlign, "a bucket of {} bytes is too small for {} ranks",
-                wiring.options.bucket_bytes, wiring.world.size());
-        const auto& bytes = wiring.plan.bytes_from();
+                context.options.bucket_bytes, context.world.size());
+        const auto& bytes = context.plan.bytes_from();
         const std::size_t most = *std::max_element(bytes.begin(), bytes.end());
         return std::min(share, align_up(std::max<std::size_t>(most, 1)) + kAlign);
     }
 
-    std::size_t ranks() const { return static_cast<std::size_t>(wiring_.world.size()); }
-    std::size_t rank() const { return static_cast<std::size_t>(wiring_.world.rank()); }
+    std::size_t ranks() const { return static_cast<std::size_t>(context_.world.size()); }
+    std::size_t rank() const { return static_cast<std::size_t>(context_.world.rank()); }
     std::size_t first() const { return buckets_.pieces.empty() ? 0 : reader_.begin(0); }
     std::size_t last() const { return buckets_.pieces.empty() ? 0 : reader_.end(0); }
     Span slot(std::size_t bucket) const {
@@ -185,7 +186,7 @@ class Delta final : public SyncStrategy {
         for (; next_ < last() && count < exchange_.max_records(); ++next_, ++count) {
             const Piece& piece = buckets_.pieces[next_];
             const std::size_t room = lane.bytes - used;
-            const std::size_t width = dtype_size(target_of(wiring_.plan, piece.move).dtype);
+            const std::size_t width = dtype_size(target_of(context_.plan, piece.move).dtype);
             if (ops::delta_capacity(piece.move.rows * piece.move.row_elements, width) > room) break;
             Record& record = exchange_.mine()[count];
             record = encode(next_, lane.subspan(used, room));
@@ -209,8 +210,8 @@ class Delta final : public SyncStrategy {
         source.stride = reader_.stride(index);
         source.rows = piece.move.rows;
         source.row_elements = piece.move.row_elements;
-        source.from_dtype = source_dtype(wiring_.plan, piece.move);
-        source.to_dtype = target_of(wiring_.plan, piece.move).dtype;
+        source.from_dtype = source_dtype(context_.plan, piece.move);
+        source.to_dtype = target_of(context_.plan, piece.move).dtype;
         const ops::DeltaResult result = ops::delta_encode(source, base, to);
         return {index,         0, result.bytes, static_cast<std::uint64_t>(result.codec), result.encoded,
                 result.content};
@@ -218,11 +219,11 @@ class Delta final : public SyncStrategy {
 
     // Rank 0 writes down what each engine will be told of the bucket; all ranks add up its bytes.
     void note() {
-        Entries entries(wiring_.engines.size());
-        for (int rank = 0; rank < wiring_.world.size(); ++rank) {
+        Entries entries(context_.engines.size());
+        for (int rank = 0; rank < context_.world.size(); ++rank) {
             for (const Record& record : exchange_.of(rank)) {
                 bytes_moved_ += record.bytes;
-                if (wiring_.engines.empty()) continue;
+                if (context_.engines.empty()) continue;
                 const Piece& piece = buckets_.pieces[record.piece];
                 ledger_.set(record.piece, record.content);
                 if (record.codec == static_cast<std::uint64_t>(ops::DeltaCodec::none)) continue;
@@ -237,18 +238,18 @@ class Delta final : public SyncStrategy {
 
     void load(std::size_t b, PushStatus& status) {
         const int bucket = static_cast<int>(b);
-        if (!wiring_.engines.empty() && !status.failed && wiring_.options.before_load)
-            wiring_.options.before_load(bucket, slot(b));
-        each_engine(wiring_.engines, status, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
-            engine.load_delta(bucket, filled_[b][e], Deadline::after(wiring_.options.deadlines.load));
+        if (!context_.engines.empty() && !status.failed && context_.options.before_load)
+            context_.options.before_load(bucket, slot(b));
+        each_engine(context_.engines, status, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
+            engine.load_delta(bucket, filled_[b][e], Deadline::after(context_.options.deadlines.load));
         });
     }
 
     void wait(std::size_t b, PushStatus& status, PhaseTimes& times) {
-        times.copy += wait_loaded(wiring_.engines, status, b, wiring_.options.deadlines.load);
+        times.copy += wait_loaded(context_.engines, status, b, context_.options.deadlines.load);
     }
 
-    Wiring wiring_;
+    SyncContext context_;
     std::size_t lane_bytes_;
     BucketPlan buckets_;  // one bucket of all pieces; what shares a slot depends on the changes
     Staging staging_;
@@ -270,8 +271,8 @@ class Delta final : public SyncStrategy {
 
 }  // namespace
 
-std::unique_ptr<SyncStrategy> make_delta(const Wiring& wiring) {
-    return std::make_unique<Delta>(wiring);
+std::unique_ptr<SyncStrategy> make_delta(const SyncContext& context) {
+    return std::make_unique<Delta>(context);
 }
 
 }  // namespace tandem::sync

@@ -24,23 +24,23 @@ constexpr std::size_t kInFlight = 4;  // buckets: enough that an engine never wa
 
 class Direct final : public SyncStrategy {
   public:
-    explicit Direct(const Wiring& wiring)
-        : wiring_(wiring),
+    explicit Direct(const SyncContext& context)
+        : context_(context),
           buckets_(
-              make_grouped(wiring.plan, {wiring.options.bucket_bytes,
-                                         std::clamp(wiring.options.bucket_bytes, kSmallest, kPieceBytes)})),
-          reader_(wiring, buckets_),
-          exchange_(wiring.world, pieces_of_busiest_rank()),
-          ledger_(wiring.plan, buckets_),
-          tensors_(wiring.plan.source().tensors.size()),
-          places_(wiring.world, wiring.device) {
+              make_grouped(context.plan, {context.options.bucket_bytes,
+                                          std::clamp(context.options.bucket_bytes, kSmallest, kPieceBytes)})),
+          reader_(context, buckets_),
+          exchange_(context.world, pieces_of_busiest_rank()),
+          ledger_(context.plan, buckets_),
+          tensors_(context.plan.source().tensors.size()),
+          places_(context.world, context.device) {
         make_room();
         PushStatus status;
-        places_.set_events(reader_.share_event(wiring_.world));
+        places_.set_events(reader_.share_event(context_.world));
         places_.note(offer(), status);
-        throw_on_any_failure(wiring_.world, status, "sync set-up");
+        throw_on_any_failure(context_.world, status, "sync set-up");
         attach(status);
-        throw_on_any_failure(wiring_.world, status, "sync set-up");
+        throw_on_any_failure(context_.world, status, "sync set-up");
     }
 
     void prepare(PushStatus& status) override {
@@ -57,7 +57,7 @@ class Direct final : public SyncStrategy {
             reader_.run(orders_, false, exchange_.mine());
             count = orders_.size();
         } catch (const std::exception& error) {
-            status.fail("prepare", fmt::format("rank {}", wiring_.world.rank()), -1, error.what());
+            status.fail("prepare", fmt::format("rank {}", context_.world.rank()), -1, error.what());
             count = 0;
         }
         exchange_.run(status, count, moved);
@@ -66,8 +66,8 @@ class Direct final : public SyncStrategy {
             places_.note(offer(), status);
             attach(status);
         }
-        if (wiring_.engines.empty()) return;
-        std::vector<std::size_t> at(static_cast<std::size_t>(wiring_.world.size()), 0);
+        if (context_.engines.empty()) return;
+        std::vector<std::size_t> at(static_cast<std::size_t>(context_.world.size()), 0);
         for (std::size_t b = 0; b < buckets_.buckets(); ++b) {
             for (std::size_t rank = 0; rank < at.size(); ++rank) {
                 const std::size_t pieces = buckets_.end(b, rank) - buckets_.begin(b, rank);
@@ -83,14 +83,14 @@ class Direct final : public SyncStrategy {
         for (std::size_t b = 0; b < buckets_.buckets() + kInFlight; ++b) {
             if (b >= kInFlight) {
                 times.copy +=
-                    wait_loaded(wiring_.engines, status, b - kInFlight, wiring_.options.deadlines.load);
+                    wait_loaded(context_.engines, status, b - kInFlight, context_.options.deadlines.load);
             }
             if (b >= buckets_.buckets()) continue;
             const int bucket = static_cast<int>(b);
-            if (!wiring_.engines.empty() && !status.failed && wiring_.options.before_load)
-                wiring_.options.before_load(bucket, {});
-            each_engine(wiring_.engines, status, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
-                engine.load(bucket, ledger_.of(e, b), Deadline::after(wiring_.options.deadlines.load));
+            if (!context_.engines.empty() && !status.failed && context_.options.before_load)
+                context_.options.before_load(bucket, {});
+            each_engine(context_.engines, status, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
+                engine.load(bucket, ledger_.of(e, b), Deadline::after(context_.options.deadlines.load));
             });
         }
         times.load += std::chrono::duration<double, std::milli>(Clock::now() - start).count();
@@ -105,7 +105,7 @@ class Direct final : public SyncStrategy {
     void describe(SyncReport& report) const override {
         report.bytes = report.bytes_moved = buckets_.bytes;
         report.buckets = static_cast<int>(buckets_.buckets());
-        report.bucket_bytes = std::min(buckets_.bytes, wiring_.options.bucket_bytes);
+        report.bucket_bytes = std::min(buckets_.bytes, context_.options.bucket_bytes);
         report.depth = static_cast<int>(kInFlight);
         report.staging_bytes = 0;
     }
@@ -122,18 +122,18 @@ class Direct final : public SyncStrategy {
         std::size_t bytes = 0;
         quantized_at_.assign(tensors_, 0);
         for (std::size_t t = 0; t < tensors_; ++t) {
-            if (wiring_.local[t] < 0 || !wiring_.quantizer.quantizes(static_cast<int>(t))) continue;
+            if (context_.local[t] < 0 || !context_.quantizer.quantizes(static_cast<int>(t))) continue;
             quantized_at_[t] = bytes;
             const auto elements = static_cast<std::size_t>(reader_.tensor(static_cast<int>(t)).numel());
             bytes += (elements + 63) / 64 * 64;
         }
-        if (bytes > 0) quantized_ = Buffer(bytes, "quantised shards", wiring_.world.memory());
+        if (bytes > 0) quantized_ = Buffer(bytes, "quantised shards", context_.world.memory());
     }
 
     // What makes piece i ready for the engines: its checksum, and its bytes where they are quantised first.
     ShardReader::Order order(std::size_t i) const {
         const Move& move = buckets_.pieces[i].move;
-        if (!wiring_.quantizer.quantizes(move.source_tensor)) return {i, nullptr, 0};
+        if (!context_.quantizer.quantizes(move.source_tensor)) return {i, nullptr, 0};
         return {i,
                 quantized_.data() + quantized_at_[static_cast<std::size_t>(move.source_tensor)] +
                     static_cast<std::size_t>(move.source_offset),
@@ -143,7 +143,7 @@ class Direct final : public SyncStrategy {
     // What the engines read of a tensor: the shard, or the quantised one.
     ConstSpan offered(std::size_t t) const {
         const Tensor& local = reader_.tensor(static_cast<int>(t));
-        if (!wiring_.quantizer.quantizes(static_cast<int>(t))) return local.span();
+        if (!context_.quantizer.quantizes(static_cast<int>(t))) return local.span();
         return quantized_.span().subspan(quantized_at_[t], static_cast<std::size_t>(local.numel()));
     }
 
@@ -151,18 +151,18 @@ class Direct final : public SyncStrategy {
         Places::Offer offer;
         for (std::size_t t = 0; t < tensors_; ++t) {
             const bool here =
-                wiring_.local[t] >= 0 || wiring_.quantizer.scales(static_cast<int>(t)) != nullptr;
+                context_.local[t] >= 0 || context_.quantizer.scales(static_cast<int>(t)) != nullptr;
             offer.shards.push_back(here ? offered(t) : ConstSpan{});
-            offer.names.push_back(wiring_.plan.source().tensors[t].name);
+            offer.names.push_back(context_.plan.source().tensors[t].name);
         }
         return offer;
     }
 
     void attach(PushStatus& status) {
-        each_engine(wiring_.engines, status, "attach", -1, [&](engine::Engine& engine, std::size_t e) {
+        each_engine(context_.engines, status, "attach", -1, [&](engine::Engine& engine, std::size_t e) {
             const auto place = [this](std::size_t, const Piece& piece) {
                 const Move& move = piece.move;
-                const DType dtype = source_dtype(wiring_.plan, move);
+                const DType dtype = source_dtype(context_.plan, move);
                 const Places::At at =
                     places_.of(move.source_rank, static_cast<std::size_t>(move.source_tensor));
                 return Place{at.region, dtype,
@@ -170,12 +170,12 @@ class Direct final : public SyncStrategy {
                              static_cast<std::uint64_t>(move.source_stride) * dtype_size(dtype)};
             };
             engine.attach(places_.regions(),
-                          transfer_plan(wiring_.plan, buckets_, static_cast<int>(e), place),
-                          Deadline::after(wiring_.options.deadlines.begin));
+                          transfer_plan(context_.plan, buckets_, static_cast<int>(e), place),
+                          Deadline::after(context_.options.deadlines.begin));
         });
     }
 
-    Wiring wiring_;
+    SyncContext context_;
     BucketPlan buckets_;
     ShardReader reader_;
     Exchange<ops::Checksum> exchange_;
@@ -189,8 +189,8 @@ class Direct final : public SyncStrategy {
 
 }  // namespace
 
-std::unique_ptr<SyncStrategy> make_direct(const Wiring& wiring) {
-    return std::make_unique<Direct>(wiring);
+std::unique_ptr<SyncStrategy> make_direct(const SyncContext& context) {
+    return std::make_unique<Direct>(context);
 }
 
 }  // namespace tandem::sync

@@ -31,32 +31,32 @@ double ms_since(Clock::time_point start) {
 
 class Gather final : public SyncStrategy {
   public:
-    explicit Gather(const Wiring& wiring)
-        : wiring_(wiring),
-          buckets_(make_staged(
-              wiring.plan, {wiring.options.bucket_bytes, Staging::piece_bytes(wiring.options.bucket_bytes)})),
-          staging_(Staging::share(wiring.world, wiring.device, wiring.options.depth,
-                                  Staging::slot_bytes(buckets_.bucket_bytes, wiring.options.bucket_bytes),
+    explicit Gather(const SyncContext& context)
+        : context_(context),
+          buckets_(make_staged(context.plan, {context.options.bucket_bytes,
+                                              Staging::piece_bytes(context.options.bucket_bytes)})),
+          staging_(Staging::share(context.world, context.device, context.options.depth,
+                                  Staging::slot_bytes(buckets_.bucket_bytes, context.options.bucket_bytes),
                                   "staging")),
-          reader_(wiring, buckets_),
-          exchange_(wiring.world, buckets_.max_pieces),
-          ledger_(wiring.plan, buckets_),
-          slots_(static_cast<std::size_t>(wiring.options.depth)),
+          reader_(context, buckets_),
+          exchange_(context.world, buckets_.max_pieces),
+          ledger_(context.plan, buckets_),
+          slots_(static_cast<std::size_t>(context.options.depth)),
           // A staging arena that stays in the last-level cache may be written through it, so that the engine
           // reads it from there; a larger one is written past it.
           non_temporal_(
-              wiring.options.past_cache.value_or(staging_.memory().bytes > last_level_cache_bytes() / 2)) {
+              context.options.past_cache.value_or(staging_.memory().bytes > last_level_cache_bytes() / 2)) {
         PushStatus status;
         engine::Region region = staging_.region();
-        region.written = reader_.share_event(wiring_.world);
-        each_engine(wiring_.engines, status, "attach", -1, [&](engine::Engine& engine, std::size_t e) {
+        region.written = reader_.share_event(context_.world);
+        each_engine(context_.engines, status, "attach", -1, [&](engine::Engine& engine, std::size_t e) {
             const auto place = [this](std::size_t index, const Piece& piece) {
                 return place_of(bucket_of(index), piece);
             };
-            engine.attach({region}, transfer_plan(wiring_.plan, buckets_, static_cast<int>(e), place),
-                          Deadline::after(wiring_.options.deadlines.begin));
+            engine.attach({region}, transfer_plan(context_.plan, buckets_, static_cast<int>(e), place),
+                          Deadline::after(context_.options.deadlines.begin));
         });
-        throw_on_any_failure(wiring_.world, status, "sync set-up");
+        throw_on_any_failure(context_.world, status, "sync set-up");
     }
 
     void prepare(PushStatus& status) override {
@@ -64,7 +64,7 @@ class Gather final : public SyncStrategy {
         try {
             reader_.locate();
         } catch (const std::exception& error) {
-            status.fail("prepare", fmt::format("rank {}", wiring_.world.rank()), -1, error.what());
+            status.fail("prepare", fmt::format("rank {}", context_.world.rank()), -1, error.what());
         }
         for (std::size_t b = 0; b < prepared_; ++b) fill_and_exchange(b, status, nullptr);
     }
@@ -106,7 +106,7 @@ class Gather final : public SyncStrategy {
         return staging_.memory().subspan(bucket % slots_ * bytes, bytes);
     }
     Place place_of(std::size_t bucket, const Piece& piece) const {
-        const engine::TensorInfo& target = target_of(wiring_.plan, piece.move);
+        const engine::TensorInfo& target = target_of(context_.plan, piece.move);
         const auto offset = static_cast<std::size_t>(slot(bucket).data - staging_.memory().data);
         return {0, target.dtype, offset + piece.bucket_offset,
                 static_cast<std::uint64_t>(piece.move.row_elements) * dtype_size(target.dtype)};
@@ -123,8 +123,8 @@ class Gather final : public SyncStrategy {
         exchange_.run(status, count);
         gathering += ms_since(start);
         if (times != nullptr) times->gather += gathering;
-        if (wiring_.engines.empty() || status.failed) return;
-        for (int rank = 0; rank < wiring_.world.size(); ++rank) ledger_.note(b, rank, exchange_.of(rank));
+        if (context_.engines.empty() || status.failed) return;
+        for (int rank = 0; rank < context_.world.size(); ++rank) ledger_.note(b, rank, exchange_.of(rank));
     }
 
     // Ranks on other hosts send their lanes of the bucket to rank 0, where the engines read. Whatever a rank
@@ -134,17 +134,17 @@ class Gather final : public SyncStrategy {
         for (const int rank : staging_.distant()) {
             const std::size_t begin = buckets_.begin(b, static_cast<std::size_t>(rank));
             const std::size_t end = buckets_.end(b, static_cast<std::size_t>(rank));
-            if (begin == end || (wiring_.world.rank() != 0 && wiring_.world.rank() != rank)) continue;
+            if (begin == end || (context_.world.rank() != 0 && context_.world.rank() != rank)) continue;
             const Piece& last = buckets_.pieces[end - 1];
             const std::size_t from = buckets_.pieces[begin].bucket_offset;
             const Span lane = slot(b).subspan(from, last.bucket_offset + last.bytes - from);
-            const bool here = wiring_.world.rank() == rank;
+            const bool here = context_.world.rank() == rank;
             ops.push_back({here ? comm::P2POp::Kind::send : comm::P2POp::Kind::recv, here ? 0 : rank, lane});
         }
         if (ops.empty()) return;
         const trace::Scope scope("bring bucket " + std::to_string(b), "gather");
         Stream stream = Stream::make_inline();
-        wiring_.world.p2p(ops, stream);
+        context_.world.p2p(ops, stream);
     }
 
     std::size_t fill(std::size_t b, PushStatus& status) {
@@ -157,7 +157,7 @@ class Gather final : public SyncStrategy {
             reader_.run(orders_, non_temporal_, exchange_.mine());
             return reader_.end(b) - first;
         } catch (const std::exception& error) {
-            status.fail("gather", fmt::format("rank {}", wiring_.world.rank()), static_cast<int>(b),
+            status.fail("gather", fmt::format("rank {}", context_.world.rank()), static_cast<int>(b),
                         error.what());
             return 0;
         }
@@ -165,18 +165,18 @@ class Gather final : public SyncStrategy {
 
     void load(std::size_t b, PushStatus& status) {
         const int bucket = static_cast<int>(b);
-        if (!wiring_.engines.empty() && !status.failed && wiring_.options.before_load)
-            wiring_.options.before_load(bucket, slot(b));
-        each_engine(wiring_.engines, status, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
-            engine.load(bucket, ledger_.of(e, b), Deadline::after(wiring_.options.deadlines.load));
+        if (!context_.engines.empty() && !status.failed && context_.options.before_load)
+            context_.options.before_load(bucket, slot(b));
+        each_engine(context_.engines, status, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
+            engine.load(bucket, ledger_.of(e, b), Deadline::after(context_.options.deadlines.load));
         });
     }
 
     void wait(std::size_t b, PushStatus& status, PhaseTimes& times) {
-        times.copy += wait_loaded(wiring_.engines, status, b, wiring_.options.deadlines.load);
+        times.copy += wait_loaded(context_.engines, status, b, context_.options.deadlines.load);
     }
 
-    Wiring wiring_;
+    SyncContext context_;
     BucketPlan buckets_;
     Staging staging_;
     ShardReader reader_;
@@ -190,8 +190,8 @@ class Gather final : public SyncStrategy {
 
 }  // namespace
 
-std::unique_ptr<SyncStrategy> make_gather(const Wiring& wiring) {
-    return std::make_unique<Gather>(wiring);
+std::unique_ptr<SyncStrategy> make_gather(const SyncContext& context) {
+    return std::make_unique<Gather>(context);
 }
 
 }  // namespace tandem::sync

@@ -18,7 +18,7 @@ namespace tandem::sync {
 
 struct ModeTraits {
     std::string_view name;
-    std::unique_ptr<SyncStrategy> (*make)(const Wiring&) = nullptr;
+    std::unique_ptr<SyncStrategy> (*make)(const SyncContext&) = nullptr;
     // Where it works:
     bool from_gpu = false;           // the trainer's weights may lie on a GPU
     std::string_view cpu_work = {};  // what it does with them on the CPU, where they may not

@@ -33,8 +33,8 @@ Device shard_device(const WeightSource& source) {
     }
 }
 
-std::unique_ptr<SyncStrategy> make_strategy(const Wiring& wiring) try {
-    return traits(wiring.options.mode).make(wiring);
+std::unique_ptr<SyncStrategy> make_strategy(const SyncContext& context) try {
+    return traits(context.options.mode).make(context);
 } catch (const InvalidArgument& error) {
     // What cannot be planned cannot be planned on any rank: all plan the same.
     throw SyncError(fmt::format("sync set-up failed in phase plan: {}", error.what()), 0, "plan", -1);

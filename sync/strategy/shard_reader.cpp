@@ -8,14 +8,14 @@
 
 namespace tandem::sync {
 
-ShardReader::ShardReader(const Wiring& wiring, const BucketPlan& buckets)
-    : plan_(wiring.plan),
+ShardReader::ShardReader(const SyncContext& context, const BucketPlan& buckets)
+    : plan_(context.plan),
       buckets_(buckets),
-      source_(wiring.source),
-      quantizer_(wiring.quantizer),
-      local_(wiring.local),
-      rank_(static_cast<std::size_t>(wiring.world.rank())) {
-    if (wiring.device.type == DeviceType::cuda) stream_.emplace(Stream::make(wiring.device, "sync copies"));
+      source_(context.source),
+      quantizer_(context.quantizer),
+      local_(context.local),
+      rank_(static_cast<std::size_t>(context.world.rank())) {
+    if (context.device.type == DeviceType::cuda) stream_.emplace(Stream::make(context.device, "sync copies"));
 }
 
 std::vector<engine::RegionEvent> ShardReader::share_event(comm::Communicator& world) {

@@ -15,8 +15,8 @@ namespace tandem::sync {
 
 class ShardReader {
   public:
-    // What the wiring borrows, and `buckets`, are borrowed.
-    ShardReader(const Wiring& wiring, const BucketPlan& buckets);
+    // What the context refers to, and `buckets`, are borrowed.
+    ShardReader(const SyncContext& context, const BucketPlan& buckets);
 
     // On GPUs, collective: the event that every rank records behind what its run() writes, by rank, for the
     // regions that engines read. Empty on the CPU; an event that cannot be shared is none (run() waits too).

@@ -16,7 +16,7 @@
 namespace tandem::sync {
 
 // What every strategy works with. Borrowed from the session.
-struct Wiring {
+struct SyncContext {
     comm::Communicator& world;
     const WeightSource& source;
     const ReshardPlan& plan;
@@ -48,9 +48,9 @@ class SyncStrategy {
     virtual void describe(SyncReport& report) const = 0;
 };
 
-std::unique_ptr<SyncStrategy> make_gather(const Wiring& wiring);
-std::unique_ptr<SyncStrategy> make_direct(const Wiring& wiring);
-std::unique_ptr<SyncStrategy> make_alias(const Wiring& wiring);
-std::unique_ptr<SyncStrategy> make_delta(const Wiring& wiring);
+std::unique_ptr<SyncStrategy> make_gather(const SyncContext& context);
+std::unique_ptr<SyncStrategy> make_direct(const SyncContext& context);
+std::unique_ptr<SyncStrategy> make_alias(const SyncContext& context);
+std::unique_ptr<SyncStrategy> make_delta(const SyncContext& context);
 
 }  // namespace tandem::sync
