@@ -7,7 +7,7 @@
 
 #include "common/error.h"
 #include "common/trace.h"
-#include "sync/direct/places.h"
+#include "sync/direct/shard_regions.h"
 #include "sync/strategy/collectives.h"
 #include "sync/strategy/exchange.h"
 #include "sync/strategy/ledger.h"
@@ -33,11 +33,11 @@ class Direct final : public SyncStrategy {
           exchange_(context.world, pieces_of_busiest_rank()),
           ledger_(context.plan, buckets_),
           tensors_(context.plan.source().tensors.size()),
-          places_(context.world, context.device) {
+          regions_(context.world, context.device) {
         make_room();
         PushStatus status;
-        places_.set_events(reader_.share_event(context_.world));
-        places_.note(offer(), status);
+        regions_.set_events(reader_.share_event(context_.world));
+        regions_.note(offer(), status);
         throw_on_any_failure(context_.world, status, "sync set-up");
         attach(status);
         throw_on_any_failure(context_.world, status, "sync set-up");
@@ -49,7 +49,7 @@ class Direct final : public SyncStrategy {
         bool moved = false;
         try {
             reader_.locate();
-            moved = places_.changed(offer());
+            moved = regions_.changed(offer());
             orders_.clear();
             for (std::size_t b = 0; b < buckets_.buckets(); ++b) {
                 for (std::size_t i = reader_.begin(b); i < reader_.end(b); ++i) orders_.push_back(order(i));
@@ -63,7 +63,7 @@ class Direct final : public SyncStrategy {
         exchange_.run(status, count, moved);
         if (status.failed) return;
         if (exchange_.more()) {  // some rank's shards lie elsewhere than last time
-            places_.note(offer(), status);
+            regions_.note(offer(), status);
             attach(status);
         }
         if (context_.engines.empty()) return;
@@ -147,8 +147,8 @@ class Direct final : public SyncStrategy {
         return quantized_.span().subspan(quantized_at_[t], static_cast<std::size_t>(local.numel()));
     }
 
-    Places::Offer offer() const {
-        Places::Offer offer;
+    ShardRegions::Offer offer() const {
+        ShardRegions::Offer offer;
         for (std::size_t t = 0; t < tensors_; ++t) {
             const bool here =
                 context_.local[t] >= 0 || context_.quantizer.scales(static_cast<int>(t)) != nullptr;
@@ -163,13 +163,13 @@ class Direct final : public SyncStrategy {
             const auto place = [this](std::size_t, const Piece& piece) {
                 const Move& move = piece.move;
                 const DType dtype = source_dtype(context_.plan, move);
-                const Places::At at =
-                    places_.of(move.source_rank, static_cast<std::size_t>(move.source_tensor));
+                const ShardRegions::At at =
+                    regions_.of(move.source_rank, static_cast<std::size_t>(move.source_tensor));
                 return Place{at.region, dtype,
                              at.offset + static_cast<std::uint64_t>(move.source_offset) * dtype_size(dtype),
                              static_cast<std::uint64_t>(move.source_stride) * dtype_size(dtype)};
             };
-            engine.attach(places_.regions(),
+            engine.attach(regions_.regions(),
                           transfer_plan(context_.plan, buckets_, static_cast<int>(e), place),
                           Deadline::after(context_.options.deadlines.begin));
         });
@@ -183,7 +183,7 @@ class Direct final : public SyncStrategy {
     std::size_t tensors_;
     Buffer quantized_;
     std::vector<std::size_t> quantized_at_;  // [source tensor]
-    Places places_;
+    ShardRegions regions_;
     std::vector<ShardReader::Order> orders_;  // scratch
 };
 

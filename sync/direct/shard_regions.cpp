@@ -1,4 +1,4 @@
-#include "sync/direct/places.h"
+#include "sync/direct/shard_regions.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,7 +9,7 @@
 namespace tandem::sync {
 namespace {
 
-std::vector<const std::byte*> addresses(const Places::Offer& offer) {
+std::vector<const std::byte*> addresses(const ShardRegions::Offer& offer) {
     std::vector<const std::byte*> result;
     for (const ConstSpan& shard : offer.shards) result.push_back(shard.bytes > 0 ? shard.data : nullptr);
     return result;
@@ -29,11 +29,11 @@ std::vector<T> unpacked(const std::string& bytes) {
 
 }  // namespace
 
-bool Places::changed(const Offer& offer) const {
+bool ShardRegions::changed(const Offer& offer) const {
     return addresses(offer) != noted_;
 }
 
-Places::Mine Places::find_on_cpu(const Offer& offer) const {
+ShardRegions::Mine ShardRegions::find_on_cpu(const Offer& offer) const {
     Mine mine;
     const Span shared = world_.shared_memory().memory;
     for (std::size_t t = 0; t < offer.shards.size(); ++t) {
@@ -51,7 +51,7 @@ Places::Mine Places::find_on_cpu(const Offer& offer) const {
     return mine;
 }
 
-Places::Mine Places::find_on_gpu(const Offer& offer) const {
+ShardRegions::Mine ShardRegions::find_on_gpu(const Offer& offer) const {
     Mine mine;
     for (std::size_t t = 0; t < offer.shards.size(); ++t) {
         const ConstSpan& shard = offer.shards[t];
@@ -76,7 +76,7 @@ Places::Mine Places::find_on_gpu(const Offer& offer) const {
     return mine;
 }
 
-void Places::note(const Offer& offer, PushStatus& status) {
+void ShardRegions::note(const Offer& offer, PushStatus& status) {
     Mine mine;
     try {
         mine = device_.type == DeviceType::cpu ? find_on_cpu(offer) : find_on_gpu(offer);
@@ -88,11 +88,11 @@ void Places::note(const Offer& offer, PushStatus& status) {
     noted_ = addresses(offer);
     at_.clear();
     regions_.clear();
-    const auto places = gather_texts(world_, packed(mine.at));
+    const auto offsets = gather_texts(world_, packed(mine.at));
     const auto allocations = gather_texts(world_, packed(mine.allocations));
-    for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    for (std::size_t rank = 0; rank < offsets.size(); ++rank) {
         const auto first = static_cast<std::uint32_t>(regions_.size());
-        for (At at : unpacked<At>(places[rank])) {
+        for (At at : unpacked<At>(offsets[rank])) {
             at.region += first;
             at_.push_back(at);
         }

@@ -11,7 +11,7 @@
 
 namespace tandem::sync {
 
-class Places {
+class ShardRegions {
   public:
     // The shard of each tensor that this rank offers; empty where it has none. `names` are for messages.
     struct Offer {
@@ -19,7 +19,7 @@ class Places {
         std::vector<std::string> names;
     };
 
-    Places(comm::Communicator& world, Device device) : world_(world), device_(device) {}
+    ShardRegions(comm::Communicator& world, Device device) : world_(world), device_(device) {}
 
     // What each rank records behind what it does to its shards; before note().
     void set_events(std::vector<engine::RegionEvent> events) { events_ = std::move(events); }
