@@ -185,11 +185,11 @@ class Delta final : public SyncStrategy {
         std::size_t count = 0;
         for (; next_ < last() && count < exchange_.max_records(); ++next_, ++count) {
             const Piece& piece = buckets_.pieces[next_];
-            const std::size_t room = lane.bytes - used;
+            const std::size_t space = lane.bytes - used;
             const std::size_t width = dtype_size(target_of(context_.plan, piece.move).dtype);
-            if (ops::delta_capacity(piece.move.rows * piece.move.row_elements, width) > room) break;
+            if (ops::delta_capacity(piece.move.rows * piece.move.row_elements, width) > space) break;
             Record& record = exchange_.mine()[count];
-            record = encode(next_, lane.subspan(used, room));
+            record = encode(next_, lane.subspan(used, space));
             record.offset = static_cast<std::uint64_t>(lane.data + used - staging_.memory().data);
             used = std::min(lane.bytes, align_up(used + record.bytes));
         }

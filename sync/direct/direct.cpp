@@ -34,7 +34,7 @@ class Direct final : public SyncStrategy {
           ledger_(context.plan, buckets_),
           tensors_(context.plan.source().tensors.size()),
           regions_(context.world, context.device) {
-        make_room();
+        make_quantised_memory();
         PushStatus status;
         regions_.set_events(reader_.share_event(context_.world));
         regions_.note(offer(), status);
@@ -118,7 +118,7 @@ class Direct final : public SyncStrategy {
     }
 
     // Memory for this rank's quantised shards, in the shards' layout.
-    void make_room() {
+    void make_quantised_memory() {
         std::size_t bytes = 0;
         quantized_at_.assign(tensors_, 0);
         for (std::size_t t = 0; t < tensors_; ++t) {

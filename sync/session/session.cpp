@@ -61,10 +61,10 @@ class Session::Impl {
               {*world_, source_, setup_.plan, setup_.local, engines_, options_, quantizer_, device_})),
           stream_(Stream::make_worker("sync")) {}
 
-    // A GPU's memory that another process has mapped may be freed only when that lets go of it.
+    // A GPU's memory that another process has mapped may be freed only after that process has closed it.
     ~Impl() {
         if (device_.type == DeviceType::cpu) return;
-        for (const auto& engine : engines_) let_go(*engine);
+        for (const auto& engine : engines_) release_memory(*engine);
     }
     Impl(const Impl&) = delete;
     Impl& operator=(const Impl&) = delete;
@@ -75,10 +75,10 @@ class Session::Impl {
         report.version = version;
         const std::string what = fmt::format("sync of version {}", version);
         try {
-            prepare(what, report);
+            prepare_ahead(what, report);
             PushStatus status;
-            open(version, status, report.phase_ms);
-            transfer(version, status, what, report);
+            pause_engines(version, status, report.phase_ms);
+            update_engines(version, status, what, report);
         } catch (const SyncError&) {
             state_.abort();
             strategy_->finish(version, false);
@@ -115,8 +115,8 @@ class Session::Impl {
     const VersionState& state() const { return state_; }
 
   private:
-    // The engines generate on meanwhile.
-    void prepare(const std::string& what, SyncReport& report) {
+    // What can be done while the engines still generate.
+    void prepare_ahead(const std::string& what, SyncReport& report) {
         PushStatus status;
         const auto start = Clock::now();
         const trace::Scope scope("prepare", "sync");
@@ -136,7 +136,7 @@ class Session::Impl {
 
     // pause → begin. What fails here fails the transfer, in which all ranks hear of it: no rendezvous of its
     // own while the engines wait.
-    void open(std::int64_t version, PushStatus& status, PhaseTimes& times) {
+    void pause_engines(std::int64_t version, PushStatus& status, PhaseTimes& times) {
         const trace::Scope scope("pause", "sync");
         paused_at_ = Clock::now();
         each_engine(engines_, status, "pause", -1, [&](engine::Engine& engine, std::size_t) {
@@ -149,14 +149,15 @@ class Session::Impl {
     }
 
     // transfer → commit → resume, or abort → resume; then every rank hears how it went.
-    void transfer(std::int64_t version, PushStatus& status, const std::string& what, SyncReport& report) {
+    void update_engines(std::int64_t version, PushStatus& status, const std::string& what,
+                        SyncReport& report) {
         if (strategy_->ranks_transfer()) {
             on_stream("transfer", options_.deadlines.transfer,
                       [&] { strategy_->transfer(status, report.phase_ms); });
         } else {
             strategy_->transfer(status, report.phase_ms);
         }
-        const std::size_t committed = commit(version, status, report.phase_ms);
+        const std::size_t committed = commit_engines(version, status, report.phase_ms);
         if (status.failed) {
             // An engine rank that has not begun takes no notice of an abort. One that has committed already
             // stays paused until a push succeeds: it must not serve what the others do not have.
@@ -164,7 +165,7 @@ class Session::Impl {
             for (std::size_t e = committed; e < engines_.size(); ++e) try_abort(*engines_[e], reason);
             for (std::size_t e = committed; e < engines_.size(); ++e) try_resume(*engines_[e]);
         } else {
-            resume(status, report.phase_ms);
+            resume_engines(status, report.phase_ms);
         }
         report.total_ms = ms_since(paused_at_);
         throw_on_any_failure(*world_, status, what);
@@ -172,10 +173,10 @@ class Session::Impl {
 
     // Runs work on the session's stream, so that a deadline holds whatever the work waits for. It is later by
     // the ranks' own timeout, so that what waits for an engine or a rank can say for which.
-    void on_stream(const char* phase, std::chrono::milliseconds patience, std::function<void()> work) {
+    void on_stream(const char* phase, std::chrono::milliseconds timeout, std::function<void()> work) {
         stream_.enqueue(std::move(work));
         try {
-            stream_.record().wait(Deadline::after(patience + world_->timeout()));
+            stream_.record().wait(Deadline::after(timeout + world_->timeout()));
         } catch (const std::exception& error) {
             // Ends what the stream still waits for, before what its work uses goes away.
             world_->abort(fmt::format("{}: {}", phase, error.what()));
@@ -188,7 +189,7 @@ class Session::Impl {
     }
 
     // Returns how many engine ranks have committed: all, or those before the first that refused.
-    std::size_t commit(std::int64_t version, PushStatus& status, PhaseTimes& times) {
+    std::size_t commit_engines(std::int64_t version, PushStatus& status, PhaseTimes& times) {
         const trace::Scope scope("commit", "load");
         const auto start = Clock::now();
         std::size_t committed = 0;
@@ -201,7 +202,7 @@ class Session::Impl {
         return committed;
     }
 
-    void resume(PushStatus& status, PhaseTimes& times) {
+    void resume_engines(PushStatus& status, PhaseTimes& times) {
         const trace::Scope scope("resume", "sync");
         const auto start = Clock::now();
         each_engine(engines_, status, "resume", -1, [&](engine::Engine& engine, std::size_t) {
@@ -210,16 +211,16 @@ class Session::Impl {
         times.resume = ms_since(start);
     }
 
-    // What the engine reads in place it takes home first, for which it must be paused.
-    void let_go(engine::Engine& engine) {
-        const bool reads_here = traits(options_.mode).in_place;
+    // An engine that reads in place copies its weights to memory of its own first, and must be paused for it.
+    void release_memory(engine::Engine& engine) {
+        const bool in_place = traits(options_.mode).in_place;
         try {
-            if (reads_here) engine.pause(Deadline::after(options_.deadlines.pause));
+            if (in_place) engine.pause(Deadline::after(options_.deadlines.pause));
             engine.release(Deadline::after(options_.deadlines.commit));
         } catch (const std::exception& error) {
             log_warn("the engine may still have the trainer's memory mapped: {}", error.what());
         }
-        if (reads_here) try_resume(engine);
+        if (in_place) try_resume(engine);
     }
 
     void try_abort(engine::Engine& engine, const std::string& reason) {

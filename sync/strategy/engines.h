@@ -31,12 +31,12 @@ void each_engine(const Engines& engines, PushStatus& status, const char* phase, 
 
 // Waits until every engine is done with a bucket; returns the milliseconds of the slowest.
 inline double wait_loaded(const Engines& engines, PushStatus& status, std::size_t bucket,
-                          std::chrono::milliseconds patience) {
+                          std::chrono::milliseconds timeout) {
     const trace::Scope scope("wait for bucket " + std::to_string(bucket), "load");
     const int number = static_cast<int>(bucket);
     double slowest = 0;
     each_engine(engines, status, "load", number, [&](engine::Engine& engine, std::size_t) {
-        slowest = std::max(slowest, engine.wait_loaded(number, Deadline::after(patience)));
+        slowest = std::max(slowest, engine.wait_loaded(number, Deadline::after(timeout)));
     });
     return slowest;
 }
