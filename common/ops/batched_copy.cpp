@@ -1,14 +1,12 @@
 // The checks that hold on every device, then the way to the backend.
 #include "common/ops/batched_copy.h"
 
-#include <vector>
-
-#include "common/ops/checked_copy.h"
 #include "common/ops/dispatch.h"
 
 namespace tandem::ops {
 namespace {
 
+// An item that does not write only wants its checksum.
 void check_item(const CopyItem& item, bool writes) {
     const std::size_t from_size = dtype_size(item.from_dtype);
     const std::size_t to_size = dtype_size(item.to_dtype);
@@ -30,19 +28,7 @@ void check_item(const CopyItem& item, bool writes) {
                 item.to_stride);
     }
     const bool none = item.to.bytes == 0 || item.rows == 0;
-    require(none || (item.from.data != nullptr && (!writes || item.to.data != nullptr)),
-            "batched_copy: {} bytes from or to a null pointer", item.to.bytes);
-}
-
-void run_all(const std::vector<CopyItem>& items) {
-    Stream here = Stream::make_inline();
-    for (const CopyItem& item : items) {
-        if (item.to.data != nullptr) {
-            cpu::batched_copy(here, {&item, 1});
-        } else if (item.checksum != nullptr) {
-            *item.checksum = copy_checksum(item);
-        }
-    }
+    require(none || item.from.data != nullptr, "batched_copy: {} bytes from a null pointer", item.to.bytes);
 }
 
 }  // namespace
@@ -55,34 +41,12 @@ static CopyItem aliased(CopyItem item) {
 }
 
 void batched_copy(Stream& stream, std::span<const CopyItem> items) {
-    for (const CopyItem& item : items) check_item(item, true);
+    for (const CopyItem& item : items) {
+        check_item(item, item.to.data != nullptr);
+        require(item.to.data != nullptr || item.checksum != nullptr || item.to.bytes == 0 || item.rows == 0,
+                "batched_copy: {} bytes to a null pointer, and no checksum of them", item.to.bytes);
+    }
     TANDEM_ROUTE(batched_copy, items);
-}
-
-void checked_copy(Stream& stream, std::span<const CopyItem> items) {
-    std::vector<CopyItem> list(items.begin(), items.end());
-    for (CopyItem& item : list) {
-        const bool writes = item.to.data != nullptr;
-        check_item(item, writes);
-        if (!writes) item.to_stride = item.to.bytes;  // the rows of what would be written
-    }
-    if (stream.device().type == DeviceType::cpu) {
-        stream.enqueue([list = std::move(list)] { run_all(list); });
-        return;
-    }
-    if (computes_on_cpu(stream.device())) {
-        for (CopyItem& item : list) {
-            item.from = host_alias(item.from);
-            if (item.to.data != nullptr) item.to = host_alias(item.to);
-        }
-        launch_on_cpu(stream, [list = std::move(list)] { run_all(list); });
-        return;
-    }
-#if TANDEM_WITH_CUDA
-    cuda::batched_copy(stream, list);  // what has no target is only read
-#else
-    throw DeviceUnavailable("checked_copy: this build has no CUDA");
-#endif
 }
 
 Checksum copy_checksum(Stream& stream, const CopyItem& item) {

@@ -27,26 +27,26 @@ Checksum combine(std::span<const Checksum> parts);
 struct CopyItem {
     ConstSpan from;
     Span to;
-    DType from_dtype =
-        DType::uint8;  // equal dtypes copy bytes; float32 -> bfloat16 rounds, bfloat16 -> float32 widens
+    // Equal dtypes copy bytes; float32 -> bfloat16 rounds, bfloat16 -> float32 widens.
+    DType from_dtype = DType::uint8;
     DType to_dtype = DType::uint8;
     Checksum* checksum = nullptr;  // when set: of the bytes written to `to`, in row order
     bool non_temporal = true;      // then `from` and `to` must not overlap
-    // More than one row: `from` and `to` are then the first row, the others follow at these distances
-    // (bytes).
+    // More than one row: `from` and `to` are the first row, the others follow at these distances (bytes).
     std::int64_t rows = 1;
     std::size_t from_stride = 0;
     std::size_t to_stride = 0;
 };
 
-// Runs the items in order on the stream. The checksums are written before the stream's next work starts; on a
-// GPU when the stream is synchronized past it. There items must not overlap, nor an item itself, unless
-// source and target are the same, and both sides must be the GPU's or pinned memory.
+// Runs the items in order on the stream. An item whose `to.data` is null writes nothing and only gives its
+// checksum; `to.bytes` still says how many bytes a row has. The memory and the checksums stay the caller's
+// until the stream is past the call. The checksums are written before the stream's next work starts; on a GPU
+// when the stream is synchronized past it. There items must not overlap, nor an item itself, unless source and
+// target are the same, and both sides must be the GPU's or pinned memory.
 void batched_copy(Stream& stream, std::span<const CopyItem> items);
-// The checksum that batched_copy would give, without writing: item.to says how many bytes a row has and may
-// point nowhere. Synchronous.
+// The checksum that batched_copy would give, without writing: item.to.data is not looked at. Synchronous.
 Checksum copy_checksum(const CopyItem& item);
-// The same of memory on the stream's device, after the stream's work so far.
+// The same for memory on the stream's device, after the stream's work so far.
 Checksum copy_checksum(Stream& stream, const CopyItem& item);
 Checksum checksum(Stream& stream, ConstSpan bytes);
 

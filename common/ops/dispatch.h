@@ -1,9 +1,9 @@
-// Sends an op, whose arguments have been checked, to the backend of its stream's device. For the NAME.cpp of this
-// folder:
+// Sends an op, whose arguments have been checked, to the backend of its stream's device. For the NAME.cpp of
+// this folder:
 //   TANDEM_ROUTE(NAME, arguments…)       work of the stream
 //   TANDEM_ROUTE_NOW(NAME, arguments…)   the op waits for the stream and returns a result
-// A GPU that computes on the CPU (common/device/cpu_kernels.h) runs the CPU's function on its memory's aliases;
-// TANDEM_ROUTE launches it in the order of the stream.
+// A GPU that computes on the CPU (common/device/cpu_kernels.h) runs the CPU's function on the aliases of its
+// memory; TANDEM_ROUTE launches it in the order of the stream.
 #pragma once
 
 #include <span>
@@ -21,8 +21,8 @@ template <typename T>
 void check_device(const char*, Device, const T&) {}
 void check_device(const char* op, Device device, const Tensor& tensor);
 
-// An argument as a CPU function finds it: addresses become aliases. For a struct that holds addresses its op has
-// an overload in namespace ops. As on a GPU, no tensor is kept alive.
+// An argument as a CPU function finds it: addresses become aliases. For a struct that holds addresses its op
+// has an overload in namespace ops. As on a GPU, no tensor is kept alive.
 template <typename T>
 T aliased(const T& argument) {
     return argument;

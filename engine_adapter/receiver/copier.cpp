@@ -4,7 +4,7 @@
 #include <chrono>
 #include <thread>
 
-#include "common/ops/checked_copy.h"
+#include "common/ops/batched_copy.h"
 
 namespace tandem::engine {
 namespace {
@@ -60,7 +60,7 @@ const std::vector<ops::Checksum>& Copier::run_on_gpu(std::size_t count, const It
     }
     if (linked) take(bytes, receiver);
     if (receiver != nullptr) stream_->wait(receiver->arrived());
-    ops::checked_copy(*stream_, items_);
+    ops::batched_copy(*stream_, items_);
     if (receiver != nullptr) finish(*receiver);
     stream_->synchronize();
     return found_;

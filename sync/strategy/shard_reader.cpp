@@ -4,7 +4,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
-#include "common/ops/checked_copy.h"
+#include "common/ops/batched_copy.h"
 
 namespace tandem::sync {
 
@@ -113,25 +113,22 @@ ops::CopyItem ShardReader::item(std::size_t index, std::byte* to, std::size_t to
 }
 
 void ShardReader::run(std::span<const Order> orders, bool non_temporal, ops::Checksum* checksums) const {
-    if (!stream_) {
-        for (std::size_t i = 0; i < orders.size(); ++i) {
-            const auto& [index, to, to_stride] = orders[i];
-            checksums[i] = to == nullptr ? checksum(index) : copy(index, to, to_stride, non_temporal);
-        }
-        return;
-    }
     list_.clear();
-    for (const auto& [index, to, to_stride] : orders)
-        list_.push_back(item(index, to, to_stride, non_temporal, &checksums[list_.size()]));
-    ops::checked_copy(*stream_, list_);
-    if (written_) written_->record(*stream_);
-    stream_->synchronize();
-}
-
-ops::Checksum ShardReader::checksum(std::size_t index) const {
-    require(!quantizer_.quantizes(buckets_.pieces[index].move.source_tensor),
-            "what is quantised has no checksum before it is copied");
-    return ops::copy_checksum(item(index));
+    for (std::size_t i = 0; i < orders.size(); ++i) {
+        const auto& [index, to, to_stride] = orders[i];
+        const Move& move = buckets_.pieces[index].move;
+        if (!quantizer_.quantizes(move.source_tensor)) {
+            list_.push_back(item(index, to, to_stride, non_temporal, &checksums[i]));
+        } else {
+            require(to != nullptr, "what is quantised has no checksum before it is copied");
+            checksums[i] = quantizer_.copy(move, to, to_stride);
+        }
+    }
+    Stream here = Stream::make_inline();
+    Stream& stream = stream_ ? *stream_ : here;
+    ops::batched_copy(stream, list_);
+    if (written_) written_->record(stream);
+    stream.synchronize();
 }
 
 }  // namespace tandem::sync

@@ -27,13 +27,11 @@ class ShardReader {
     // Piece `index` of the plan, which must be this rank's: its elements in the engine's dtype, rows
     // to_stride bytes apart. Returns the checksum of what it wrote.
     ops::Checksum copy(std::size_t index, std::byte* to, std::size_t to_stride, bool non_temporal) const;
-    // Of what copy would write. Not for what is quantised: only copying makes those bytes.
-    ops::Checksum checksum(std::size_t index) const;
 
-    // The same for a list, wherever the shards are: on a GPU as one launch, over when it returns.
+    // The same for a list, as one batch on the shards' device, over when it returns.
     struct Order {
         std::size_t index = 0;
-        std::byte* to = nullptr;  // null: only the checksum
+        std::byte* to = nullptr;  // null: only the checksum, which nothing quantised has before it is copied
         std::size_t to_stride = 0;
     };
     void run(std::span<const Order> orders, bool non_temporal, ops::Checksum* checksums) const;

@@ -139,8 +139,10 @@ void batched_copy(Stream& stream, std::span<const CopyItem> items) {
     stream.enqueue([list = std::vector<CopyItem>(items.begin(), items.end())] {
         const detail::CopyKernels& kernels = detail::copy_kernels();
         for (const CopyItem& item : list) {
-            Copy copy(kernels, item, item.non_temporal ? Write::stream : Write::store,
-                      item.checksum != nullptr);
+            const Write write = item.to.data == nullptr ? Write::none
+                                : item.non_temporal     ? Write::stream
+                                                        : Write::store;
+            Copy copy(kernels, item, write, item.checksum != nullptr);
             copy.run();
             if (item.checksum != nullptr) *item.checksum = copy.digest();
         }

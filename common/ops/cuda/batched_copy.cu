@@ -178,10 +178,11 @@ __global__ void __launch_bounds__(32) chain_kernel(const DeviceItem* items, shar
     if (lane < 8) reinterpret_cast<std::uint64_t*>(record)[lane] = sum;
 }
 
-DeviceItem device_item(const CopyItem& item, bool writes) {
+DeviceItem device_item(const CopyItem& item) {
+    const bool writes = item.to.data != nullptr;
     DeviceItem d;
     d.from = item.from.data;
-    d.to = writes ? item.to.data : nullptr;
+    d.to = item.to.data;
     const bool one = item.rows == 1;
     d.from_stride = one ? 0 : item.from_stride;
     d.to_stride = one || !writes ? 0 : item.to_stride;
@@ -208,14 +209,14 @@ DeviceItem device_item(const CopyItem& item, bool writes) {
     return d;
 }
 
-void run(Work& work, std::span<const CopyItem> items, bool writes, std::span<Checksum* const> checksums) {
+void run(Work& work, std::span<const CopyItem> items) {
     std::vector<DeviceItem> list;
     std::vector<std::int64_t> starts{0};
     std::uint64_t blocks = 0;
     bool hashes = false;
     for (std::size_t i = 0; i < items.size(); ++i) {
-        DeviceItem item = device_item(items[i], writes);
-        item.hashed = checksums[i] != nullptr;
+        DeviceItem item = device_item(items[i]);
+        item.hashed = items[i].checksum != nullptr;
         item.first_block = blocks;
         if (item.hashed) {
             hashes = true;
@@ -235,26 +236,27 @@ void run(Work& work, std::span<const CopyItem> items, bool writes, std::span<Che
     std::byte* const records = work.scratch(bytes);
     work.clear(records, bytes);  // the download reads all of it, the kernel writes what a digest needs
     work.launch(chain_kernel, count, 32, 0, there, secret, static_cast<const std::uint64_t*>(sums), records);
-    work.download(records, bytes,
-                  [list, secret,
-                   to = std::vector<Checksum*>(checksums.begin(), checksums.end())](const std::byte* all) {
-                      for (std::size_t i = 0; i < list.size(); ++i) {
-                          if (to[i] == nullptr) continue;
-                          const std::byte* const record = all + i * kRecordBytes;
-                          if (list[i].bytes <= shared::kXxh3Long) {
-                              *to[i] = checksum({record, list[i].bytes});
-                              continue;
-                          }
-                          shared::Xxh3Sums found;
-                          std::memcpy(&found, record, sizeof found);
-                          shared::xxh3_digest(found, secret, list[i].bytes, to[i]->low, to[i]->high);
-                      }
-                  });
+    std::vector<Checksum*> checksums;
+    for (const CopyItem& item : items) checksums.push_back(item.checksum);
+    work.download(records, bytes, [list, secret, to = std::move(checksums)](const std::byte* all) {
+        for (std::size_t i = 0; i < list.size(); ++i) {
+            if (to[i] == nullptr) continue;
+            const std::byte* const record = all + i * kRecordBytes;
+            if (list[i].bytes <= shared::kXxh3Long) {
+                *to[i] = checksum({record, list[i].bytes});
+                continue;
+            }
+            shared::Xxh3Sums found;
+            std::memcpy(&found, record, sizeof found);
+            shared::xxh3_digest(found, secret, list[i].bytes, to[i]->low, to[i]->high);
+        }
+    });
 }
 
+}  // namespace
+
 // In groups whose sums fit what may be used for them.
-void run_groups(Stream& stream, std::span<const CopyItem> items, bool writes,
-                std::span<Checksum* const> checksums) {
+void batched_copy(Stream& stream, std::span<const CopyItem> items) {
     constexpr std::uint64_t kBytesOfGroup = kSumsBytes * (shared::kXxh3Block / 64);
     for (std::size_t begin = 0; begin < items.size();) {
         std::size_t end = begin;
@@ -264,23 +266,17 @@ void run_groups(Stream& stream, std::span<const CopyItem> items, bool writes,
             ++end;
         }
         Work work(stream, "batched_copy");
-        run(work, items.subspan(begin, end - begin), writes, checksums.subspan(begin, end - begin));
+        run(work, items.subspan(begin, end - begin));
         begin = end;
     }
 }
 
-}  // namespace
-
-void batched_copy(Stream& stream, std::span<const CopyItem> items) {
-    std::vector<Checksum*> checksums;
-    for (const CopyItem& item : items) checksums.push_back(item.checksum);
-    run_groups(stream, items, true, checksums);
-}
-
 Checksum copy_checksum(Stream& stream, const CopyItem& item) {
     Checksum result;
-    Checksum* const to = &result;
-    run_groups(stream, {&item, 1}, false, {&to, 1});
+    CopyItem read = item;
+    read.to.data = nullptr;
+    read.checksum = &result;
+    batched_copy(stream, {&read, 1});
     stream.synchronize();
     return result;
 }

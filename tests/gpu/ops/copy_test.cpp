@@ -110,6 +110,27 @@ TEST(GpuCopy, InPlace) {
     expect_close(to_host(there), values, 0.0);
 }
 
+TEST(GpuCopy, AnItemWithoutTargetOnlyGivesItsChecksum) {
+    const Tensor read = random({6, 700}, 2), copied = random({5000}, 3);
+    Tensor packed = Tensor::empty({6, 500}, DType::uint8, "test");  // the first 500 bytes of each row
+    for (std::size_t row = 0; row < 6; ++row)
+        std::memcpy(packed.raw() + row * 500, read.raw() + row * 2800, 500);
+    const Tensor read_there = to_tested(read), from = to_tested(copied), to = to_tested(zeros({5000}));
+    Checksum of_read, of_copied;
+    const std::vector<CopyItem> items = {{.from = {read_there.raw(), 500},
+                                          .to = {nullptr, 500},
+                                          .checksum = &of_read,
+                                          .rows = 6,
+                                          .from_stride = 2800},
+                                         {.from = from.span(), .to = to.span(), .checksum = &of_copied}};
+    tested::batched_copy(tested_stream(), items);
+    tested_stream().synchronize();
+    EXPECT_EQ(of_read, ops::checksum(packed.span()));
+    EXPECT_EQ(of_copied, ops::checksum(copied.span()));
+    expect_close(to_host(read_there), read, 0.0);
+    expect_close(to_host(to), copied, 0.0);
+}
+
 TEST(GpuCopy, NoItems) {
     tested::batched_copy(tested_stream(), {});
     tested_stream().synchronize();

@@ -97,6 +97,10 @@ void run_case(const Case& c, std::mt19937& generator) {
     item.to.data = nullptr;
     item.to_stride = 0;
     ASSERT_EQ(ops::copy_checksum(item), reference(packed));
+    item.checksum = &sum;
+    sum = {};
+    ops::batched_copy(stream, std::span(&item, 1));
+    ASSERT_EQ(sum, reference(packed));
 }
 
 TEST(CopyRows, EveryKindOfRow) {
@@ -166,6 +170,9 @@ TEST(CopyRows, RefusesRowsThatOverlap) {
     EXPECT_THROW(run(2, 16, 18), InvalidArgument);
     const CopyItem unread{.from = {nullptr, 16}, .to = {nullptr, 16}};
     EXPECT_THROW(ops::copy_checksum(unread), InvalidArgument);
+    const CopyItem unwanted{.from = {from.data(), 16},
+                            .to = {nullptr, 16}};  // neither a target nor a checksum
+    EXPECT_THROW(ops::batched_copy(stream, std::span(&unwanted, 1)), InvalidArgument);
 }
 
 // Cached copies may move data down over itself, or hash it where it lies.
