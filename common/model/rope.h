@@ -11,16 +11,17 @@ namespace tandem::model {
 
 // How the frequencies theta^(-2i / head_dim) are changed for longer contexts.
 //
-//   type      inverse frequency f'                                               needs
-//   standard  f                                                                  (config.json: "default")
-//   linear    f / factor                                                         factor
-//   llama3    f / factor for wavelengths over original / low_freq_factor, f      factor, low and
-//   high_freq_factor,
-//             for those under original / high_freq_factor, smooth between        original
-//   yarn      f / factor below beta_slow rotations in the original context,      factor, original; the rest
-//   has
-//             f above beta_fast, a ramp between; cos and sin times               defaults
-//             the attention factor
+//   type      inverse frequency f'                                         config.json must give
+//   standard  f                                                            nothing (its word is "default")
+//   linear    f / factor                                                   factor
+//   llama3    f / factor for wavelengths over original / low_freq_factor,  factor, low_freq_factor,
+//             f for those under original / high_freq_factor,               high_freq_factor
+//             smooth between
+//   yarn      f / factor below beta_slow rotations in the original         factor (null: context / original)
+//             context, f above beta_fast, a ramp between; cosines and
+//             sines times the attention factor
+//
+// original: original_max_position_embeddings; the model's context where config.json does not give it.
 struct RopeScaling {
     enum class Type : std::uint8_t { standard, linear, llama3, yarn };
     Type type = Type::standard;

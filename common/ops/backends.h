@@ -1,8 +1,8 @@
 // Declares an op's functions of the backends from its public function: behind the declaration of ops::NAME,
 //   TANDEM_BACKENDS(NAME)
 // declares cpu::NAME and cuda::NAME of the same type, which cpu/NAME.cpp and cuda/NAME.cu define. Where
-// several functions NAME take a stream, the types of the first arguments behind it say which one is meant. For
-// this folder only: all other code calls the public function, which chooses by the stream's device.
+// several functions NAME take a stream, the types of the first arguments behind it say which one is meant.
+// For this folder only: all other code calls the public function, which chooses by the stream's device.
 #pragma once
 
 #include <type_traits>

@@ -41,8 +41,8 @@ struct CopyItem {
 // Runs the items in order on the stream. An item whose `to.data` is null writes nothing and only gives its
 // checksum; `to.bytes` still says how many bytes a row has. The memory and the checksums stay the caller's
 // until the stream is past the call. The checksums are written before the stream's next work starts; on a GPU
-// when the stream is synchronized past it. There items must not overlap, nor an item itself, unless source and
-// target are the same, and both sides must be the GPU's or pinned memory.
+// when the stream is synchronized past it. There items must not overlap, nor an item itself, unless source
+// and target are the same, and both sides must be the GPU's or pinned memory.
 void batched_copy(Stream& stream, std::span<const CopyItem> items);
 // The checksum that batched_copy would give, without writing: item.to.data is not looked at. Synchronous.
 Checksum copy_checksum(const CopyItem& item);

@@ -19,8 +19,8 @@ void token_logprobs(Stream& stream, const Tensor& logits, std::span<const std::i
                     std::span<float> entropies = {});
 
 // In place: logits := dloss/dlogits. With p = softmax(logits[i] / temperature) and H its entropy,
-//   dlogits[j] = (dlogprobs[i] (onehot(targets[i])[j] - p[j]) - dentropies[i] p[j] (log p[j] + H)) /
-//   temperature
+//   dlogits[j] = (  dlogprobs[i] (onehot(targets[i])[j] - p[j])
+//                 - dentropies[i] p[j] (log p[j] + H)           ) / temperature
 // (dH/dlogit_j = -p_j (log p_j + H) / temperature). entropies, dentropies: of every row, or empty. A row
 // without a target gets zeros.
 void token_logprobs_backward(Stream& stream, Tensor logits, std::span<const std::int32_t> targets,

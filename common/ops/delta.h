@@ -2,13 +2,13 @@
 // comparing two copies in one dtype, carried as an encoding, and laid over the old copy. Elements are 2 or 4
 // bytes wide (bfloat16, float32) and compared as bits: -0 and NaNs are what they are.
 //
-//   codec     what the encoding holds                                    smallest for
-//   none      nothing: no element changed
-//   gaps      u32 count · count values · gaps, a byte each: how many     few changes
-//             unchanged elements come before the next changed one;
-//             255 says 255 unchanged ones and no change
-//   bitmap    a bit for each element, low bit first · the changed values some
-//   dense     all elements                                               most changed
+//   codec   what the encoding holds                                           smallest for
+//   none    nothing                                                           no change
+//   gaps    u32 count · count values · gaps, a byte each: how many            few changes
+//           unchanged elements come before the next changed one; 255:
+//           255 unchanged ones, and no change behind them
+//   bitmap  a bit for each element, low bit first · the changed values        some changes
+//   dense   all elements                                                      most elements changed
 #pragma once
 
 #include <cstdint>

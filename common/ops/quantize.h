@@ -1,15 +1,14 @@
 // Weights in eight bits, quantised on the way of a copy.
 //
-//   fp8 block     float8_e4m3fn, one float32 scale for each 128×128 block (DeepSeek's weight_scale_inv):
-//                 scale = amax / 448, q = e4m3(w / scale), w' = q · scale
-//   int8 channel  int8, one float32 scale for each row: scale = amax / 127, q = round(w / scale), w' = q ·
-//   scale
-// |w - w'| is at most scale times half an ulp of the format there, and what fp32 loses in w / scale and
-// q · scale (2^-22 of |w|): for fp8 |w| / 16 or, where that is larger, scale / 1024; nowhere more than
-// 16 · scale = amax / 28. For int8 scale / 2 = amax / 254.
-// A block or row of zeros has scale 1; no other scale is below 2^-126, the smallest normal one. Ranks that
-// hold parts of a block agree on amax first (a max over ranks), so the result does not depend on the
-// sharding.
+//   kind          an element q                    scale, a float32  of each
+//   fp8 block     float8_e4m3fn, e4m3(w / scale)  amax / 448        128×128 block (DeepSeek's weight_scale_inv)
+//   int8 channel  int8, round(w / scale)          amax / 127        row
+//
+// An engine reads w' = q · scale. |w - w'| is at most scale times half an ulp of the format there, and what
+// fp32 loses in w / scale and q · scale (2^-22 of |w|): for fp8 |w| / 16 or, where that is larger,
+// scale / 1024, and nowhere more than 16 · scale = amax / 28; for int8 scale / 2 = amax / 254.
+// A block or row of zeros has scale 1; no other scale is below 2^-126, the smallest normal number. Ranks that
+// hold parts of a block agree on amax first (a max over ranks): the result does not depend on the sharding.
 #pragma once
 
 #include <cstdint>

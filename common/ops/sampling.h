@@ -22,8 +22,9 @@ struct Sampling {
     float top_p = 1.0f;
     float min_p = 0.0f;    // in [0, 1]; tokens less likely than min_p times the likeliest are out
     double uniform = 0.0;  // in [0, 1)
-    bool logprob =
-        false;  // of softmax(logits / temperature) over the whole vocabulary; greedy: temperature 1
+    // Whether the log-probability is wanted: of softmax(logits / temperature) over the whole vocabulary; of a
+    // greedy choice with temperature 1.
+    bool logprob = false;
 
     bool zero_temperature() const { return temperature < 1e-6f; }
     bool greedy() const { return zero_temperature() || top_k == 1; }

@@ -1,5 +1,5 @@
-// One tile of queries of one head, and its running softmax: the state of attention_forward and of decode, which
-// walk over key tiles with it.
+// One tile of queries of one head, and its running softmax: the state with which attention_forward and decode
+// walk over key tiles.
 #pragma once
 
 #include <cstdint>

@@ -61,8 +61,8 @@ TANDEM_CLONES void entropy_backward_loop(float* x, float inverse_temperature, fl
     for (std::int64_t i = 0; i < count; ++i) {
         const float logp = x[i] * inverse_temperature - lse;
         const float p = detail::fast_exp(logp);
-        x[i] =
-            p > 0.0f ? -p * (factor + dentropy * (logp + entropy)) : 0.0f;  // a logit of -inf has no weight
+        // A logit of -inf has no weight.
+        x[i] = p > 0.0f ? -p * (factor + dentropy * (logp + entropy)) : 0.0f;
     }
 }
 

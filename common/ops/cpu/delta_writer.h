@@ -1,9 +1,10 @@
-// Grows an encoding block by block in a target of the dense size: as gaps while changes are few, as a
-// bitmap after a block with many, and not at all once only the dense encoding is left. In the end the
-// smallest.
+// Grows an encoding block by block in a target of the dense size: as gaps while changes are few, as a bitmap
+// after a block with many, and not at all once only the dense encoding is left. The result is the smallest.
 //
-//   gaps     count (at the end) · values →          free          gaps, in the target's last bytes, moved up
-//   at the end bitmap   bitmap → · values →                    free
+//   codec   the target meanwhile                        finish()
+//   gaps    room for the count, values →, free, gaps →  writes the count, moves the gaps behind the values
+//   bitmap  bitmap →, values →, free                    makes gaps of it if those are smaller
+//   dense   nothing of use                              leaves it to the caller to copy all elements
 #pragma once
 
 #include <cstdint>

@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::int64_t kLargestBase = 16;
 constexpr std::int64_t kTinyRow = 8;  // one row in so many has products that are subnormal
-constexpr std::int64_t kOutputs =
-    64;  // of a row that are compared at least: one alone may round alike by chance
+// Of a row that are compared at least: one alone may round alike by chance.
+constexpr std::int64_t kOutputs = 64;
 
 // Numbers whose sums round at nearly every step, so that another order shows.
 class Numbers {

@@ -1,8 +1,12 @@
 // Flash attention, backward, without atomics: one kernel sums the gradients of a tile of keys over the
-// queries that see it, another one those of a tile of queries over its keys; both make the probabilities
-// again.
-//   p = exp(scale q·k - lse)   dv += p dout   dp = dout·v   ds = p (dp - delta)   dq += scale ds k   dk +=
-//   scale ds q
+// queries that see it, another one those of a tile of queries over its keys; both compute the probabilities
+// anew:
+//   p   = exp(scale q·k - lse)
+//   dp  = dout·v
+//   ds  = p (dp - delta)
+//   dv += p dout
+//   dq += scale ds k
+//   dk += scale ds q
 #include "common/ops/attention.h"
 #include "common/ops/cuda/attention_tile.cuh"
 #include "common/ops/shared/exp.h"

@@ -1,4 +1,5 @@
-// New elements against a base, for delta_encode: what has changed as bits, and the new elements written over it.
+// New elements against a base, for delta_encode: a bit for each that has changed, and it is written over the
+// base.
 #pragma once
 
 #include <cstdint>

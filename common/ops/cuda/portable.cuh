@@ -1,5 +1,5 @@
 // The language of the kernels: CUDA or, in tests, C++ with the threads of a block as fibers of the host, which
-// runs the very same sources where there is no GPU. A test's build names the header that makes C++ of them in
+// runs the same sources where there is no GPU. A test's build names the header that makes C++ of them in
 // TANDEM_KERNELS_ON_HOST. Each way has its namespace, so that a program can hold both.
 #pragma once
 

@@ -140,8 +140,7 @@ __global__ void __launch_bounds__(kThreads)
     std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     for (; item < box.rows * vectors; item += step) {
         const std::int64_t row = item / vectors;
-        const std::int64_t whole =
-            item % vectors * kVector - lead;  // of the first eight, some may be missing
+        const std::int64_t whole = item % vectors * kVector - lead;  // some of the first eight may be missing
         const std::int64_t at = whole < 0 ? 0 : whole;
         const std::int64_t end = whole + kVector < box.columns ? whole + kVector : box.columns;
         const std::int64_t scale_at =

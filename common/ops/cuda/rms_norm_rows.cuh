@@ -25,8 +25,8 @@ struct RowShape {
     // Backward: what an SM has at once, and how many blocks there are at most, each with sums of its own.
     // Both an H200 (132 SMs) and an A100 (108) run all of them at once. A constant: no sum depends on the
     // GPU.
-    static constexpr int kStages =
-        kThreads > 256 ? 1 : 2;  // rows on their way, where a block has one at a time
+    // Rows on their way to shared memory, in a block that computes one at a time.
+    static constexpr int kStages = kThreads > 256 ? 1 : 2;
     static constexpr int kBlocksOfSm = 512 / kThreads;
     static constexpr std::int64_t kPartials = 108 * kBlocksOfSm;
 

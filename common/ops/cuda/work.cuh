@@ -85,8 +85,8 @@ class Work {
     T* upload(const std::vector<T>& values) {
         return upload(std::span<const T>(values));
     }
-    // The same for a table that ops to come are likely to bring again, as all layers of a pass do: uploaded once
-    // while the stream keeps it (kept_tables.h). Good for this Work's launches.
+    // The same for a table that later ops are likely to bring again, as all layers of a pass do: uploaded once
+    // while the stream keeps it (kept_tables.h). Valid for this Work's launches.
     template <typename T>
     const T* table(std::span<const T> values) {
         static_assert(std::has_unique_object_representations_v<T>, "equal tables must be equal bytes");
@@ -103,8 +103,8 @@ class Work {
             if (!to.empty()) std::memcpy(to.data(), bytes, to.size_bytes());
         });
     }
-    // Calls `take` with a copy in host memory when the stream is synchronized past this, on the thread that waits
-    // (Stream::call_host). `take` must not call CUDA.
+    // Calls `take` with a copy in host memory when the stream is synchronized past this, on the thread that
+    // waits (Stream::call_host). `take` must not call CUDA.
     void download(const void* from, std::size_t bytes, std::function<void(const std::byte*)> take);
 
     void clear(void* data, std::size_t bytes);
