@@ -1,8 +1,18 @@
-// A part of a sequence's keys for up to eight query heads that share them, by tensor cores: what a key costs
-// in instructions is little, so that reading the cache is what bounds it. A warp takes sixteen keys at a
-// time, whose keys and values are all on their way before the first product; lanes load 16 bytes in the order
-// in which the products want them, so nothing passes through shared memory. Weights are two numbers of
-// bfloat16 each, a large and a small one: as exact as float32 against values in bfloat16.
+// A part of a sequence's keys for up to eight query heads that share them, by tensor cores: a key costs few
+// instructions, so that reading the cache bounds the kernel. A warp takes sixteen keys K with their values V
+// at a time. What it computes, and which part its lane 4 g + t holds (mma.cuh):
+//
+//   1  K, from the cache               keys g, g + 8; of every 32 dimensions the eight from 8 t on
+//   2  V, from the cache               keys 2t, 2t + 1, 2t + 8, 2t + 9; of every 64 the eight from 8 g on
+//   3  scores [keys, heads] = K · Q^T  keys g, g + 8; heads 2t, 2t + 1
+//   4  weights = exp(scores - max)     the same
+//   5  weights, transposed             keys as in 2; head g
+//   6  acc [dimensions, heads] +=      dimensions as in 2; heads 2t, 2t + 1
+//      V^T · weights
+//
+// 1 and 2 are loads of 16 bytes, all on their way before 3, in the order in which the products want them:
+// nothing passes through shared memory. A weight is the sum of two bfloat16 numbers, a large and a small one:
+// as exact as float32 against values in bfloat16.
 #pragma once
 
 #include "common/ops/cuda/attention_decode_parts.cuh"
@@ -36,7 +46,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 3)
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
     const int g = lane / 4, t = lane % 4;
 
-    // b of keys × queries: head g, dimensions 32 i + 8 t and the seven after it.
+    // Q, b of product 3: head g, dimensions 32 i + 8 t and the seven after it.
     Words query[kChunks];
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
@@ -45,8 +55,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 3)
             query[i] =
                 load16(q.data + 2 * ((item.sequence * c.heads + item.head + g) * kDim + 32 * i + 8 * t));
     }
-    // c of values × weights: tile i has dimensions 64 (i / 4) + 8 g + 2 (i % 4) and the next, heads 2t and 2t
-    // + 1.
+    // c of product 6: tile i has dimensions 64 (i / 4) + 8 g + 2 (i % 4) and the next; heads 2t and 2t + 1.
     float acc[4 * kHalves][4] = {};
     float max[2] = {kLowest, kLowest}, sum[2] = {0.0f, 0.0f};  // of heads 2t and 2t + 1; a lane's own keys
     const std::int64_t stride = c.kv_heads * kDim;
@@ -58,6 +67,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 3)
     int first = item.begin + warp * kMmaKeys;
     int next = row_of(first);
     for (; first < item.end; first += step) {
+        // 1: K.
         const int rows = next;
         Words key[2][kChunks], value[4][kHalves];
 #pragma unroll
@@ -70,6 +80,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 3)
                 if (row >= 0) key[n][i] = load16(from + 64 * i);
             }
         }
+        // 2: V.
 #pragma unroll
         for (int n = 0; n < 4; ++n) {
             const int row = __shfl_sync(kAllLanes, rows, 2 * t + n % 2 + 8 * (n / 2));
@@ -80,9 +91,10 @@ __global__ void __launch_bounds__(kDecodeThreads, 3)
                 if (row >= 0) value[n][i] = load16(from + 128 * i);
             }
         }
-        next = row_of(first + step);
+        next = row_of(first + step);  // the rows of the next turn, so that no load waits for its address
 
-        float scores[4] = {};  // keys g (0, 1) and g + 8; heads 2t (0, 2) and 2t + 1
+        // 3: scores, of keys g (0, 1) and g + 8, heads 2t (0, 2) and 2t + 1.
+        float scores[4] = {};
 #pragma unroll
         for (int i = 0; i < kChunks; ++i) {
 #pragma unroll
@@ -93,6 +105,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 3)
                 multiply(scores, a, b);
             }
         }
+        // 4: the running softmax of heads 2t and 2t + 1; max is the same in all lanes of a head.
         float shrink[2];
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
@@ -107,7 +120,8 @@ __global__ void __launch_bounds__(kDecodeThreads, 3)
             scores[2 + h] = first + g + 8 < item.end ? shared::fast_exp(scores[2 + h] - most) : 0.0f;
             sum[h] = sum[h] * shrink[h] + scores[h] + scores[2 + h];
         }
-        std::uint32_t large[2], small[2];  // b of values × weights
+        // 5: the weights as b of product 6, split and transposed.
+        std::uint32_t large[2], small[2];
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
             const std::uint32_t pair = bfloat16_pair(scores[2 * n], scores[2 * n + 1]);
@@ -116,6 +130,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 3)
             large[n] = transpose(pair);
             small[n] = transpose(bfloat16_pair(low, high));
         }
+        // 6: what was summed so far shrinks to the new max, and the values are added.
 #pragma unroll
         for (int i = 0; i < 4 * kHalves; ++i) {
 #pragma unroll
@@ -129,6 +144,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 3)
             multiply(acc[i], a, small);
         }
     }
+    // What this warp found goes to shared memory, where the block merges its warps.
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
         sum[h] = over_keys(sum[h], [](float a, float b) { return a + b; });

@@ -60,6 +60,7 @@ struct NormRows {
     int dim;
 };
 
+// y = x · rstd · weight with rstd = 1 / sqrt(mean(x²) + eps).
 template <typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads) norm_rows_kernel(NormRows in, std::byte* y, float* rstd) {
     constexpr int kHeld = Shape::kHeld, kRows = Shape::kRows, kPer = Shape::kPer;
@@ -71,12 +72,14 @@ __global__ void __launch_bounds__(Shape::kThreads) norm_rows_kernel(NormRows in,
     // All threads of a block make the same number of turns: they meet in the sums.
     for (std::int64_t begin = blockIdx.x * Shape::kBlockRows; begin < in.rows; begin += step) {
         const std::int64_t first = begin + Shape::group() * kRows;
+        // The thread's pieces of its rows, all on their way.
         Words held[kRows][kHeld];
 #pragma unroll
         for (int r = 0; r < kRows; ++r) Shape::load(in.x, first + r, in.rows, in.dim, held[r]);
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
             const std::int64_t row = first + r;
+            // rstd of the row
             float sum = 0.0f;
 #pragma unroll
             for (int n = 0; n < kHeld; ++n) {
@@ -87,6 +90,7 @@ __global__ void __launch_bounds__(Shape::kThreads) norm_rows_kernel(NormRows in,
             }
             const float scale = rsqrtf(Shape::sum(sum, room, turn++) * in.inverse_dim + in.eps);
             if (row >= in.rows) continue;
+            // What is kept of it, and y
             if (rstd != nullptr && Shape::thread() == 0) rstd[row] = scale;
 #pragma unroll
             for (int n = 0; n < kHeld; ++n) {
@@ -102,7 +106,11 @@ __global__ void __launch_bounds__(Shape::kThreads) norm_rows_kernel(NormRows in,
     }
 }
 
-// See rms_norm.cu. Group g of threads leaves row g of `partial`.
+// With n = x · rstd:
+//   dx      = rstd · (dy · weight - n · mean(dy · weight · n))
+//   dweight = sum over rows of dy · n
+// A group of threads sums dweight over the rows that it takes; group g of the grid leaves row g of `partial`,
+// and add_column_sums sums those. backward_kernel of rms_norm.cu is the plain form.
 template <typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksOfSm)
     norm_rows_backward_kernel(NormRows in, const std::byte* dy, const float* rstd, std::byte* dx,
@@ -111,10 +119,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksOfSm)
     __shared__ float room[2 * Shape::kThreads / 32];
     Words weight[kHeld];
     Shape::load(in.weight, 0, 1, in.dim, weight);
-    float sums[kHeld][kPer] = {};
+    float sums[kHeld][kPer] = {};  // dweight of this thread's columns, over its rows
     const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * Shape::kBlockRows;
-    // Registers hold two blocks of an SM at most: too few loads to keep the memory busy through the sums. So
-    // the rows after this one are on their way to shared memory, each thread's own pieces.
+    // Loads ahead. Registers hold two blocks of an SM at most: too few loads to keep the memory busy through
+    // the sums. So later rows are on their way to shared memory, each thread's own pieces.
     constexpr bool kAhead = kRows == 1 && Shape::kGroups == 1;
     constexpr int kStages = Shape::kStages;
     __shared__ Words ahead[kAhead ? kStages : 1][kAhead ? 2 * kHeld : 1][kAhead ? Shape::kThreads : 1];
@@ -134,6 +142,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksOfSm)
     int turn = 0;
     for (std::int64_t begin = blockIdx.x * Shape::kBlockRows; begin < in.rows; begin += step) {
         const std::int64_t first = begin + Shape::group() * kRows;
+        // The rows: rstd, and the thread's pieces of dy and x.
         Words gradient[kRows][kHeld], value[kRows][kHeld];
         float scale[kRows];
 #pragma unroll
@@ -156,6 +165,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksOfSm)
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
             const std::int64_t row = first + r;
+            // dy · weight · x, summed over the row; and dweight
             float dot = 0.0f;
 #pragma unroll
             for (int n = 0; n < kHeld; ++n) {
@@ -169,10 +179,12 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksOfSm)
                     sums[n][i] += d[i] * (v[i] * scale[r]);
                 }
             }
+            // rstd² · mean: what n · mean(dy · weight · n) is for x
             const int stage = turn % kStages;
             const float factor = scale[r] * scale[r] * (Shape::sum(dot, room, turn++) * in.inverse_dim);
-            // Past the sum's barrier: what lay there has been read.
+            // Past the barrier of the sum what lay in the stage has been read: it takes a later row.
             if constexpr (kAhead) send(begin + kStages * step, stage);
+            // dx
             Words before[kHeld];
             if (accumulate) Shape::load(dx, row, in.rows, in.dim, before);
 #pragma unroll
@@ -193,7 +205,9 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksOfSm)
             }
         }
     }
-    if constexpr (kAhead) wait_ahead<0>();  // nothing is under way to the memory of a block that has ended
+    // No copy may be under way to the shared memory of a block that has ended.
+    if constexpr (kAhead) wait_ahead<0>();
+    // dweight of the group's rows
     float* const mine =
         partial + (blockIdx.x * static_cast<std::int64_t>(Shape::kGroups) + Shape::group()) * in.dim;
 #pragma unroll
