@@ -8,7 +8,7 @@
 namespace tandem::comm {
 
 // "GPU-8a3f0c12-…", the GPU's own name, whatever CUDA_VISIBLE_DEVICES says in each process and however it
-// says it; an emulated GPU "gpu 3", by its number. Throws DeviceUnavailable.
+// says it. Throws DeviceUnavailable.
 std::string gpu_identity(Device device);
 
 }  // namespace tandem::comm

@@ -19,8 +19,8 @@ namespace {
 struct Seat {  // of one rank
     std::array<char, 160> host{};
     std::array<char, 80> gpu{};
-    bool emulated = false;
-    bool nccl = false;  // NCCL can be loaded there
+    bool served = false;  // NCCL knows this kind of GPU
+    bool nccl = false;    // and can be loaded there
 };
 
 void put(auto& to, const std::string& text) {
@@ -38,11 +38,11 @@ std::shared_ptr<Communicator> for_device(std::shared_ptr<Communicator> world, De
     Seat own;
     put(own.host, host_identity());
     put(own.gpu, gpu_identity(device));
-    own.emulated = is_emulated(device);
-    std::string why_not;
+    std::string why_not = device_info(device).no_nccl;
+    own.served = why_not.empty();
     try {
-        if (!own.emulated && wanted != "ipc") nccl::loaded();
-        own.nccl = !own.emulated;
+        if (own.served && wanted != "ipc") nccl::loaded();
+        own.nccl = own.served;
     } catch (const DeviceUnavailable& error) {
         why_not = error.what();
     }
@@ -51,7 +51,7 @@ std::shared_ptr<Communicator> for_device(std::shared_ptr<Communicator> world, De
                       {reinterpret_cast<std::byte*>(seats.data()), sizeof(own) * seats.size()});
     std::map<std::string, int> hosts;
     std::map<std::string, int> gpus;  // and the rank that has it
-    bool emulated = false;
+    bool served = true;
     bool everywhere = true;
     std::string shared;
     for (int rank = 0; rank < world->size(); ++rank) {
@@ -61,15 +61,15 @@ std::shared_ptr<Communicator> for_device(std::shared_ptr<Communicator> world, De
             gpus.emplace(fmt::format("{} {}", seat.host.data(), seat.gpu.data()), rank);
         if (!fresh && shared.empty())
             shared = fmt::format("ranks {} and {} share {}", found->second, rank, seat.gpu.data());
-        emulated = emulated || seat.emulated;
+        served = served && seat.served;
         everywhere = everywhere && seat.nccl;
     }
-    const bool possible = everywhere && shared.empty() && !emulated;
+    const bool possible = everywhere && shared.empty();
     if (possible && wanted != "ipc") return nccl::make_world(std::move(world), device);
-    const std::string reason = emulated          ? "an emulated GPU has none"
-                               : !shared.empty() ? shared + ", which NCCL refuses"
-                               : why_not.empty() ? "another rank cannot load it"
-                                                 : why_not;
+    const std::string reason = !served && !why_not.empty() ? why_not
+                               : !shared.empty()           ? shared + ", which NCCL refuses"
+                               : why_not.empty()           ? "another rank cannot load it"
+                                                           : why_not;
     if (wanted == "nccl")
         throw ConfigError("environment", "TANDEM_COMM", "'nccl' is not possible here: " + reason);
     if (hosts.size() > 1) {

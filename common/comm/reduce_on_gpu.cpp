@@ -4,6 +4,7 @@
 
 #include "common/comm/reduce.h"
 #include "common/device/cpu_kernels.h"
+#include "common/device/devices.h"
 #include "common/error.h"
 
 namespace tandem::comm {
@@ -14,8 +15,14 @@ void reduce_on_gpu(Stream& stream, std::span<const std::byte* const> sources, st
             to_string(stream.device()));
     require_reducible(dtype, op);
     if (bytes == 0) return;
-    if (!computes_on_cpu(stream.device()))
-        return cuda::reduce(stream, sources, out, bytes, dtype, op, accumulate);
+    if (!computes_on_cpu(stream.device())) {
+#if TANDEM_WITH_CUDA
+        cuda::reduce(stream, sources, out, bytes, dtype, op, accumulate);
+        return;
+#else
+        throw DeviceUnavailable("reduce: this build has no CUDA");
+#endif
+    }
     std::vector<const std::byte*> aliases;
     for (const std::byte* source : sources) aliases.push_back(host_alias(source));
     launch_on_cpu(stream, [aliases = std::move(aliases), out = host_alias(out), bytes, dtype, op,

@@ -17,12 +17,12 @@ class DeviceUnavailable : public InvalidArgument {
 };
 
 struct DeviceInfo {
-    std::string name;  // "CPU", "NVIDIA H200", "emulated GPU 0 (a test device, no GPU)"
+    std::string name;  // "CPU", "NVIDIA H200", "NVIDIA A100-SXM4-80GB"
     std::uint64_t total_bytes = 0;
-    int capability = 0;  // 90: compute capability 9.0; 0 where there is none
-    bool emulated = false;
+    int capability = 0;   // 90: compute capability 9.0; 0 where there is none
+    std::string no_nccl;  // why NCCL joins no ranks on it; empty: it may
     // A GPU by a name that is the same in every process of the host: "GPU-8a3f0c12-…" as nvidia-smi -L prints
-    // it, "gpu 0" of an emulated one; empty: the CPU.
+    // it. Empty: the CPU.
     std::string identity;
 };
 
@@ -30,10 +30,8 @@ struct DeviceInfo {
 std::vector<Device> available_devices();
 void require_device(Device device);  // throws DeviceUnavailable
 DeviceInfo device_info(Device device);
-bool is_emulated(Device device);
 // What the device has left: of a GPU as its driver counts, all processes together (blocks that device_pool()
-// keeps for later are not free); of an emulated one what this process has left; of the CPU what the system
-// says is available. Throws DeviceUnavailable.
+// keeps for later are not free); of the CPU what the system says is available. Throws DeviceUnavailable.
 std::uint64_t free_bytes(Device device);
 // Whether a GPU reaches another one's memory directly. Throws DeviceUnavailable.
 bool can_access_peer(Device from, Device memory);

@@ -1,16 +1,15 @@
-// Which kind of GPU answers.
+// Asks the kind of GPU.
 #include "common/device/export.h"
 
-#include "common/device/devices.h"
-#include "common/device/export_backend.h"
+#include "common/device/device_backend.h"
 
 namespace tandem {
 namespace {
 
-bool emulated_gpu(Device device) {
+const detail::DeviceBackend& backend_for_sharing(Device device) {
     require(device.type == DeviceType::cuda, "memory of the CPU has no GPU handle: use SharedArena");
     require_device(device);
-    return is_emulated(device);
+    return detail::gpu_backend();
 }
 
 }  // namespace
@@ -18,8 +17,7 @@ bool emulated_gpu(Device device) {
 ExportArena ExportArena::create(Device device, std::size_t bytes, std::string_view tag) {
     require(bytes > 0, "an export arena of zero bytes on {}", to_string(device));
     ExportArena arena;
-    arena.impl_ = emulated_gpu(device) ? emulated::make_export_arena(device, bytes, tag)
-                                       : cuda::make_export_arena(device, bytes, tag);
+    arena.impl_ = backend_for_sharing(device).make_export_arena(device, bytes, tag);
     return arena;
 }
 
@@ -35,8 +33,7 @@ IpcHandle ExportArena::handle() const {
 
 OpenedArena OpenedArena::open(Device device, const IpcHandle& handle, std::size_t bytes) {
     OpenedArena arena;
-    arena.impl_ = emulated_gpu(device) ? emulated::open_arena(device, handle, bytes)
-                                       : cuda::open_arena(device, handle, bytes);
+    arena.impl_ = backend_for_sharing(device).open_arena(device, handle, bytes);
     return arena;
 }
 
@@ -48,20 +45,18 @@ Span OpenedArena::span() const {
 }
 
 ExportedRange export_range(Device device, ConstSpan range) {
-    return emulated_gpu(device) ? emulated::export_range(device, range) : cuda::export_range(device, range);
+    return backend_for_sharing(device).export_range(device, range);
 }
 
 SharedEvent SharedEvent::create(Device device) {
     SharedEvent event;
-    event.impl_ =
-        emulated_gpu(device) ? emulated::make_shared_event(device) : cuda::make_shared_event(device);
+    event.impl_ = backend_for_sharing(device).make_shared_event(device);
     return event;
 }
 
 SharedEvent SharedEvent::open(Device device, const IpcHandle& handle) {
     SharedEvent event;
-    event.impl_ = emulated_gpu(device) ? emulated::open_shared_event(device, handle)
-                                       : cuda::open_shared_event(device, handle);
+    event.impl_ = backend_for_sharing(device).open_shared_event(device, handle);
     return event;
 }
 

@@ -1,6 +1,5 @@
 // GPU memory and events that another process opens by a handle of 64 raw bytes. The exporter owns and frees
-// the memory; who opened it only unmaps. Made of plain cuMemAlloc memory (pool memory cannot be exported); on
-// an emulated GPU a memfd plays its part, so that two processes can be tested on a CPU.
+// the memory; who opened it only unmaps. Made of plain cuMemAlloc memory (pool memory cannot be exported).
 //
 // As with CUDA: a process cannot open its own handle, the exporter must live while a handle is being opened,
 // and both run as the same user. Of the CPU's memory: SharedArena.

@@ -6,10 +6,8 @@
 #include <vector>
 
 #include "common/device/cpu/stream.h"
-#include "common/device/cuda/stream.h"
-#include "common/device/devices.h"
-#include "common/device/emulated/stream.h"
-#include "common/device/stream_backend.h"
+#include "common/device/cuda/native.h"
+#include "common/device/device_backend.h"
 #include "common/error.h"
 
 namespace tandem {
@@ -57,8 +55,7 @@ OfProcess& of_process() {
 
 std::shared_ptr<detail::StreamBackend> make_on_gpu(Device device, std::string name) {
     require_device(device);
-    auto backend = is_emulated(device) ? detail::make_emulated_stream(device, std::move(name))
-                                       : detail::make_cuda_stream(device, std::move(name));
+    auto backend = detail::gpu_backend().make_stream(device, std::move(name));
     OfProcess& process = of_process();
     const std::lock_guard lock(process.mutex);
     process.all[static_cast<std::size_t>(device.index)].add(backend);
@@ -68,17 +65,6 @@ std::shared_ptr<detail::StreamBackend> make_on_gpu(Device device, std::string na
 }  // namespace
 
 namespace detail {
-
-void StreamBackend::launch_emulated(std::function<void()>) {
-    throw InvalidArgument("stream '" + name() + "' is on " + to_string(device()) +
-                          ", not on an emulated GPU");
-}
-
-void StreamBackend::took_emulated(const std::byte*) {}
-
-void StreamBackend::hand_back_emulated(const std::byte*, std::function<void()> work) {
-    launch_emulated(std::move(work));
-}
 
 std::shared_ptr<RecordedWork> StreamBackend::capture(const std::function<void()>&) {
     throw InvalidArgument("stream '" + name() + "' is on the CPU, which has no graphs: run the work itself");
@@ -173,6 +159,13 @@ std::shared_ptr<void>& Stream::kept_by_ops() {
 
 void Stream::use_for_allocations() {
     if (device().type == DeviceType::cuda) t_compute[static_cast<std::size_t>(device().index)].add(backend_);
+}
+
+cudaStream_t cuda::native(Stream& stream) {
+    void* native = stream.backend().native();
+    require(native != nullptr, "stream '{}' is on {}, which has no CUDA stream", stream.name(),
+            to_string(stream.device()));
+    return static_cast<cudaStream_t>(native);
 }
 
 void copy(Stream& stream, ConstSpan from, Span to) {

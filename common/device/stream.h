@@ -1,7 +1,7 @@
 // Streams and events. A Stream runs work in order; an Event marks a point in it. On the CPU a stream is an
 // in-order queue with its own worker thread, or `inline`: work runs at once on the calling thread, which is
-// what compute uses. On a GPU it is a CUDA stream, or the worker thread of an emulated GPU: enqueue() then
-// runs its function at once on the calling thread, and that launches what the GPU does later.
+// what compute uses. On a GPU it is a CUDA stream: enqueue() then runs its function at once on the
+// calling thread, and that launches what the GPU does later.
 //
 // An exception thrown by work on a worker stream sticks to the stream: later work is skipped, and
 // synchronize() and the events recorded after it rethrow it. A GPU's asynchronous error sticks likewise.

@@ -1,5 +1,5 @@
-// What a kind of stream implements: inline and worker (cpu/), CUDA (cuda/), emulated GPU (emulated/). Only
-// this folder includes it; everyone else speaks to Stream and Event.
+// What a kind of stream implements: inline and worker (cpu/), CUDA (cuda/). Everyone else speaks to Stream and
+// Event.
 #pragma once
 
 #include <functional>
@@ -36,13 +36,6 @@ class StreamBackend {
     virtual void synchronize() = 0;
     virtual void copy(ConstSpan from, Span to) = 0;  // equal sizes
     virtual void fill_zero(Span memory) = 0;
-    virtual void launch_emulated(std::function<void()> work);  // throws on every other kind
-    // Whether this thread records a graph of the stream's work.
-    virtual bool recording() const { return false; }
-    // Memory of the emulated GPU, taken and given back when the stream gets there; while it records, `block`
-    // is the recording's from the first to its end.
-    virtual void took_emulated(const std::byte* block);
-    virtual void hand_back_emulated(const std::byte* block, std::function<void()> work);
     // Of graph.h; throw InvalidArgument on the CPU.
     virtual std::shared_ptr<RecordedWork> capture(const std::function<void()>& record);
     virtual void replay(const std::shared_ptr<RecordedWork>& work);

@@ -1,15 +1,15 @@
-// Which kind of GPU answers.
+// Asks the kind of GPU.
 #include "common/device/virtual_arena.h"
 
-#include "common/device/devices.h"
+#include "common/device/device_backend.h"
 
 namespace tandem {
 namespace {
 
-bool emulated_gpu(Device device) {
+const detail::DeviceBackend& backend_for_arena(Device device) {
     require(device.type == DeviceType::cuda, "virtual arenas are a GPU's; on the CPU: ReleasedPages");
     require_device(device);
-    return is_emulated(device);
+    return detail::gpu_backend();
 }
 
 }  // namespace
@@ -17,16 +17,14 @@ bool emulated_gpu(Device device) {
 VirtualArena VirtualArena::create(Device device, std::size_t bytes, std::string_view tag, bool pages) {
     require(bytes > 0, "a virtual arena of zero bytes on {}", to_string(device));
     VirtualArena arena;
-    arena.impl_ = emulated_gpu(device) ? emulated::make_virtual_arena(device, bytes, tag, pages)
-                                       : cuda::make_virtual_arena(device, bytes, tag, pages);
+    arena.impl_ = backend_for_arena(device).make_virtual_arena(device, bytes, tag, pages);
     return arena;
 }
 
 VirtualArena VirtualArena::open(Device device, int fd, std::size_t bytes) {
     require(bytes > 0, "a virtual arena of zero bytes on {}", to_string(device));
     VirtualArena arena;
-    arena.impl_ = emulated_gpu(device) ? emulated::open_virtual_arena(device, fd, bytes)
-                                       : cuda::open_virtual_arena(device, fd, bytes);
+    arena.impl_ = backend_for_arena(device).open_virtual_arena(device, fd, bytes);
     return arena;
 }
 

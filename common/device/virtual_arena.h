@@ -47,16 +47,4 @@ class VirtualArena {
     std::shared_ptr<Impl> impl_;
 };
 
-namespace emulated {
-std::shared_ptr<VirtualArena::Impl> make_virtual_arena(Device device, std::size_t bytes, std::string_view tag,
-                                                       bool pages);
-std::shared_ptr<VirtualArena::Impl> open_virtual_arena(Device device, int fd, std::size_t bytes);
-}  // namespace emulated
-
-namespace cuda {
-std::shared_ptr<VirtualArena::Impl> make_virtual_arena(Device device, std::size_t bytes, std::string_view tag,
-                                                       bool pages);
-std::shared_ptr<VirtualArena::Impl> open_virtual_arena(Device device, int fd, std::size_t bytes);
-}  // namespace cuda
-
 }  // namespace tandem

@@ -1,11 +1,11 @@
 # tandem_library(NAME SOURCES a.cpp … [SEPARATE b.cpp …] DEPS …): one static library a folder, explicit source lists.
-# CUDA_SOURCES (.cu and .cpp) and CUDA_DEPS count with TANDEM_CUDA, NO_CUDA_SOURCES without; a library that names
-# any of them sees TANDEM_WITH_CUDA as 1 or 0.
+# CUDA_SOURCES (.cu and .cpp) and CUDA_DEPS count with TANDEM_CUDA; a library that names any of them sees
+# TANDEM_WITH_CUDA as 1 or 0.
 # CI joins the sources of a target into one where it can (CMAKE_UNITY_BUILD; tests: TANDEM_UNITY_TESTS), which halves its
 # time. SEPARATE, and those for CUDA, are sources that stay alone: their unnamed namespaces have a name in common with a
 # neighbour's.
 function(tandem_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;SEPARATE;DEPS;PRIVATE_DEPS;CUDA_SOURCES;CUDA_DEPS;NO_CUDA_SOURCES" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;SEPARATE;DEPS;PRIVATE_DEPS;CUDA_SOURCES;CUDA_DEPS" ${ARGN})
   set(with_cuda 0)
   if(TANDEM_CUDA)
     set(with_cuda 1)
@@ -14,12 +14,10 @@ function(tandem_library name)
     if(ARG_CUDA_SOURCES)
       list(APPEND ARG_PRIVATE_DEPS CUDA::cudart_static)
     endif()
-  else()
-    list(APPEND ARG_SOURCES ${ARG_NO_CUDA_SOURCES})
   endif()
   add_library(${name} STATIC ${ARG_SOURCES} ${ARG_SEPARATE})
   set_source_files_properties(${ARG_SEPARATE} ${ARG_CUDA_SOURCES} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  if(ARG_CUDA_SOURCES OR ARG_NO_CUDA_SOURCES)
+  if(ARG_CUDA_SOURCES)
     target_compile_definitions(${name} PRIVATE TANDEM_WITH_CUDA=${with_cuda})
   endif()
   target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})

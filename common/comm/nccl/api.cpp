@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "common/device/cpu_kernels.h"
 #include "common/device/cuda/native.h"
 #include "common/device/devices.h"
 #include "common/error.h"
@@ -14,6 +15,8 @@ namespace tandem::comm::nccl {
 namespace {
 
 constexpr int kOldest = 21800;
+
+const Api& (*g_registered)() = nullptr;
 
 std::string version_text(int version) {
     return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
@@ -78,6 +81,14 @@ Api load() {
 const Api& loaded() {
     static const Api api = load();  // again at the next call when it throws
     return api;
+}
+
+const Api& api_for(Device device) {
+    return g_registered != nullptr && computes_on_cpu(device) ? g_registered() : loaded();
+}
+
+void register_api(const Api& (*api)()) {
+    g_registered = api;
 }
 
 }  // namespace tandem::comm::nccl

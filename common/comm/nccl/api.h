@@ -78,4 +78,10 @@ struct Api {
 // missing, older than 2.18.
 const Api& loaded();
 
+// The table for `device`: the library's, or the registered one where the CPU computes. Throws DeviceUnavailable.
+const Api& api_for(Device device);
+
+// Before main(), by a kind of GPU that libnccl does not know (common/device/device_backend.h).
+void register_api(const Api& (*api)());
+
 }  // namespace tandem::comm::nccl

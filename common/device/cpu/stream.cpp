@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "common/device/emulated.h"
+#include "common/device/cpu_kernels.h"
 #include "common/error.h"
 #include "common/log.h"
 
@@ -53,7 +53,7 @@ struct WorkerEvent final : EventState {
 };
 
 void require_host(const std::string& name, const std::byte* data) {
-    require(!emulated::owns(data),
+    require(host_alias(data) == data,
             "stream '{}' is on the CPU and cannot touch a GPU's memory: use a stream of "
             "that GPU",
             name);

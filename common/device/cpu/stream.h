@@ -1,4 +1,4 @@
-// Inline and worker streams; the emulated GPU's streams are workers too.
+// Inline and worker streams.
 #pragma once
 
 #include <condition_variable>

@@ -12,6 +12,9 @@
 namespace tandem::cuda {
 namespace {
 
+using detail::Gpu;
+using detail::Gpus;
+
 constexpr int kNeededCapability = 80;
 
 std::string version(int number) {
@@ -48,7 +51,7 @@ Gpu ask(const Driver& d, int index) {
           "cuDeviceGetAttribute");
     check(d.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device),
           "cuDeviceGetAttribute");
-    Gpu gpu{{name, bytes, major * 10 + minor, false, identity(d, device)}, ""};
+    Gpu gpu{{name, bytes, major * 10 + minor, "", identity(d, device)}, ""};
     if (gpu.info.capability < kNeededCapability) {
         gpu.refusal = fmt::format("{} has compute capability {}.{}, and Tandem needs 8.0 (A100) or newer",
                                   name, major, minor);
@@ -99,14 +102,6 @@ const Gpus& gpus() {
         generation = driver_generation();
     }
     return *found;
-}
-
-void say_when_absent() {
-    static const bool said = [] {
-        if (gpus().all.empty()) log_info("no GPU: {}; everything runs on the CPU", gpus().reason);
-        return true;
-    }();
-    (void)said;
 }
 
 bool can_access_peer(Device from, Device memory) {

@@ -1,4 +1,6 @@
 // CUDA IPC: plain cuMemAlloc memory and events under handles of 64 bytes.
+#include "common/device/cuda/export.h"
+
 #include <algorithm>
 #include <cstring>
 #include <thread>
@@ -7,7 +9,6 @@
 #include "common/device/cuda/driver.h"
 #include "common/device/cuda/memory.h"
 #include "common/device/cuda/native.h"
-#include "common/device/export_backend.h"
 #include "common/device/ipc_refusal.h"
 #include "common/device/memory_stats.h"
 #include "common/log.h"

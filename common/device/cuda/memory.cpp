@@ -8,6 +8,7 @@
 
 #include "common/device/cpu/caching_pool.h"
 #include "common/device/cuda/capture.h"
+#include "common/device/cuda/devices.h"
 #include "common/device/cuda/driver.h"
 #include "common/device/devices.h"
 #include "common/device/stream_backend.h"
@@ -162,6 +163,15 @@ void free_pinned(std::byte* data) {
     }
 }
 
+// For who goes on without a GPU. Who asked for one hears it from the refusal.
+void say_when_absent() {
+    static const bool said = [] {
+        if (gpus().all.empty()) log_info("no GPU: {}; everything runs on the CPU", gpus().reason);
+        return true;
+    }();
+    (void)said;
+}
+
 }  // namespace
 
 MemoryPool& pool(Device device) {
@@ -173,6 +183,10 @@ void trim_pool(Device device) {
 }
 
 MemoryPool& pinned_pool() {
+    if (gpus().all.empty()) {
+        say_when_absent();
+        return cpu_pool();
+    }
     static auto* instance = new detail::CachingPool({allocate_pinned, free_pinned});
     return *instance;
 }

@@ -9,7 +9,7 @@ namespace tandem::cuda {
 
 MemoryPool& pool(Device device);
 void trim_pool(Device device);
-MemoryPool& pinned_pool();
+MemoryPool& pinned_pool();  // with no GPU: cpu_pool(), and the log says why, once
 // Memory that no stream orders. Freeing it waits for the device's work. Both leave the calling thread's
 // current device as it was, and use no GPU beside `device`. Throws OutOfMemory, CudaError.
 std::byte* allocate_lasting(Device device, std::size_t bytes, std::string_view tag);

@@ -10,7 +10,6 @@
 
 #include "common/device/cuda/capture.h"
 #include "common/device/cuda/driver.h"
-#include "common/device/cuda/native.h"
 #include "common/error.h"
 #include "common/log.h"
 
@@ -270,17 +269,10 @@ class CudaStream final : public StreamBackend {
 
 }  // namespace
 
-std::shared_ptr<StreamBackend> make_cuda_stream(Device device, std::string name) {
-    return std::make_shared<CudaStream>(device, std::move(name));
-}
-
 }  // namespace detail
 
-cudaStream_t cuda::native(Stream& stream) {
-    void* native = stream.backend().native();
-    require(native != nullptr, "stream '{}' is on {}, which has no CUDA stream", stream.name(),
-            to_string(stream.device()));
-    return static_cast<cudaStream_t>(native);
+std::shared_ptr<detail::StreamBackend> cuda::make_stream(Device device, std::string name) {
+    return std::make_shared<detail::CudaStream>(device, std::move(name));
 }
 
 }  // namespace tandem

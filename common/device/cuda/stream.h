@@ -6,8 +6,8 @@
 
 #include "common/device/stream_backend.h"
 
-namespace tandem::detail {
+namespace tandem::cuda {
 
-std::shared_ptr<StreamBackend> make_cuda_stream(Device device, std::string name);
+std::shared_ptr<detail::StreamBackend> make_stream(Device device, std::string name);
 
-}  // namespace tandem::detail
+}  // namespace tandem::cuda

@@ -5,7 +5,7 @@
 
 #include "common/comm/gpu_identity.h"
 #include "common/comm/host_identity.h"
-#include "common/comm/nccl/emulated.h"
+#include "common/comm/nccl/api.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/trace.h"

@@ -9,6 +9,7 @@
 
 #include "common/device/devices.h"
 #include "common/error.h"
+#include "tests/emulated_gpu/emulated.h"
 
 namespace tandem {
 
@@ -42,7 +43,7 @@ inline int run_gpu_bench(const std::string& name, int count, char** arguments,
         const Device gpu{DeviceType::cuda, 0};
         require_device(gpu);
         const DeviceInfo info = device_info(gpu);
-        if (info.emulated && !small)
+        if (is_emulated(gpu) && !small)
             throw DeviceUnavailable(
                 "the first GPU is emulated (TANDEM_EMULATED_GPUS): nothing to measure (--small rehearses)");
         const nlohmann::json result = measure({gpu, info, small});

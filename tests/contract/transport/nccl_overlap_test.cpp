@@ -7,10 +7,10 @@
 #include <cstring>
 #include <future>
 
-#include "common/device/emulated.h"
 #include "engine_adapter/transport/nccl/member.h"
 #include "tests/contract/transport/gpu_engine.h"
 #include "tests/contract/transport/nccl_rig.h"
+#include "tests/emulated_gpu/emulated.h"
 #include "tests/support/error_of.h"
 #include "tests/unit/comm/fake_nccl.h"
 

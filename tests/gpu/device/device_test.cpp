@@ -21,6 +21,7 @@
 #include "common/device/tier.h"
 #include "common/device/virtual_arena.h"
 #include "common/tensor/tensor.h"
+#include "tests/emulated_gpu/emulated.h"
 
 namespace tandem {
 namespace {

@@ -16,6 +16,7 @@
 #include "common/device/export.h"
 #include "common/device/memory.h"
 #include "common/tensor/tensor.h"
+#include "tests/emulated_gpu/emulated.h"
 
 namespace tandem {
 namespace {

@@ -13,8 +13,8 @@
 #include <thread>
 
 #include "common/device/devices.h"
-#include "common/device/emulated.h"
 #include "common/device/export.h"
+#include "tests/emulated_gpu/emulated.h"
 #include "tests/multiproc/engine/serving_engine.h"
 #include "tests/support/device_bytes.h"
 

@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "common/comm/reduce.h"
-#include "common/device/emulated.h"
+#include "tests/emulated_gpu/emulated.h"
 
 namespace tandem::comm::nccl::fake {
 namespace {

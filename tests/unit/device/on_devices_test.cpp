@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "common/device/devices.h"
-#include "common/device/emulated.h"
 #include "common/device/export.h"
 #include "common/device/graph.h"
 #include "common/device/memory.h"
@@ -20,6 +19,7 @@
 #include "common/device/tier.h"
 #include "common/device/virtual_arena.h"
 #include "common/tensor/tensor.h"
+#include "tests/emulated_gpu/emulated.h"
 
 namespace tandem {
 namespace {

@@ -2,9 +2,9 @@
 // trainer rank 0.
 #include <gmock/gmock.h>
 
-#include "common/device/emulated.h"
 #include "sync/bench/shapes.h"
 #include "sync/plan/engine_layout.h"
+#include "tests/emulated_gpu/emulated.h"
 #include "tests/unit/sync/session_rig.h"
 
 namespace tandem::sync {

@@ -2,10 +2,10 @@
 // the host crashes, whoever does not wait reads too early.
 #include <gmock/gmock.h>
 
-#include "common/device/emulated.h"
 #include "common/device/memory.h"
 #include "sync/bench/shapes.h"
 #include "sync/plan/engine_layout.h"
+#include "tests/emulated_gpu/emulated.h"
 #include "tests/unit/sync/forwarding_engine.h"
 #include "tests/unit/sync/session_rig.h"
 

@@ -6,8 +6,8 @@
 #include <future>
 
 #include "common/comm/launch.h"
-#include "common/device/emulated.h"
 #include "common/tensor/tensor.h"
+#include "tests/emulated_gpu/emulated.h"
 #include "trainer/loop/flops.h"
 
 namespace tandem::trainer {

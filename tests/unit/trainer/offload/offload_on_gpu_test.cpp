@@ -7,9 +7,9 @@
 #include <future>
 
 #include "common/comm/launch.h"
-#include "common/device/emulated.h"
 #include "common/device/memory.h"
 #include "common/error.h"
+#include "tests/emulated_gpu/emulated.h"
 #include "tests/support/free_bytes.h"
 #include "trainer/offload/in_chunks.h"
 

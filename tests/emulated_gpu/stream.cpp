@@ -1,5 +1,5 @@
 // Streams of the emulated GPU: workers that reach device memory through its alias.
-#include "common/device/emulated/stream.h"
+#include "tests/emulated_gpu/stream.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -8,12 +8,16 @@
 #include <string_view>
 #include <vector>
 
-#include "common/device/emulated.h"
 #include "common/error.h"
+#include "tests/emulated_gpu/emulated.h"
 
-namespace tandem {
-namespace detail {
+namespace tandem::emulated {
 namespace {
+
+using detail::EventState;
+using detail::RecordedWork;
+using detail::StreamBackend;
+using detail::WorkerStream;
 
 class EmulatedStream;
 
@@ -41,7 +45,7 @@ Live& live() {
 struct Recording final : RecordedWork {
     explicit Recording(Device on) : device(on) {}
     ~Recording() override {
-        drain_emulated_streams(device);
+        drain_streams(device);
         for (const auto& work : given_back) work();
     }
     Recording(const Recording&) = delete;
@@ -78,12 +82,12 @@ class EmulatedStream final : public WorkerStream {
 
     Device device() const override { return device_; }
     void enqueue(std::function<void()> work) override { work(); }
-    void launch_emulated(std::function<void()> work) override { keep_or_launch(std::move(work)); }
-    bool recording() const override { return t_recording == this; }
-    void took_emulated(const std::byte* block) override {
+    void launch_kernel(std::function<void()> work) { keep_or_launch(std::move(work)); }
+    bool recording() const { return t_recording == this; }
+    void took(const std::byte* block) {
         if (recording()) recording_->taken.insert(block);
     }
-    void hand_back_emulated(const std::byte* block, std::function<void()> work) override {
+    void hand_back(const std::byte* block, std::function<void()> work) {
         if (!recording()) {
             launch(std::move(work));
         } else if (recording_->taken.erase(block) > 0) {
@@ -101,15 +105,13 @@ class EmulatedStream final : public WorkerStream {
         });
     }
     void copy(ConstSpan from, Span to) override {
-        if (!emulated::owns(from.data) || !emulated::owns(to.data))
+        if (!owns(from.data) || !owns(to.data))
             require_no_recording("host memory is copied, which may have changed at the replay");
-        keep_or_launch([from = emulated::host_alias(from), to = emulated::host_alias(to)] {
-            std::memcpy(to.data, from.data, from.bytes);
-        });
+        keep_or_launch(
+            [from = host_alias(from), to = host_alias(to)] { std::memcpy(to.data, from.data, from.bytes); });
     }
     void fill_zero(Span memory) override {
-        keep_or_launch(
-            [memory = emulated::host_alias(memory)] { std::memset(memory.data, 0, memory.bytes); });
+        keep_or_launch([memory = host_alias(memory)] { std::memset(memory.data, 0, memory.bytes); });
     }
     std::shared_ptr<EventState> record() override {
         require_no_recording("an event is recorded");
@@ -181,13 +183,28 @@ class EmulatedStream final : public WorkerStream {
     Device device_;
 };
 
+EmulatedStream& emulated_stream(StreamBackend& stream) {
+    auto* emulated = dynamic_cast<EmulatedStream*>(&stream);
+    require(emulated != nullptr, "stream '{}' is on {}, not on an emulated GPU", stream.name(),
+            to_string(stream.device()));
+    return *emulated;
+}
+
 }  // namespace
 
-std::shared_ptr<StreamBackend> make_emulated_stream(Device device, std::string name) {
+std::shared_ptr<StreamBackend> make_stream(Device device, std::string name) {
     return std::make_shared<EmulatedStream>(device, std::move(name));
 }
 
-void drain_emulated_streams(Device device) noexcept {
+void took(StreamBackend& stream, const std::byte* block) {
+    emulated_stream(stream).took(block);
+}
+
+void hand_back(StreamBackend& stream, const std::byte* block, std::function<void()> work) {
+    emulated_stream(stream).hand_back(block, std::move(work));
+}
+
+void drain_streams(Device device) noexcept {
     const std::lock_guard lock(live().mutex);
     for (EmulatedStream* stream : live().streams) {
         if (stream->device() != device || stream->on_worker()) continue;
@@ -202,14 +219,13 @@ bool recording_here() {
     return t_recording != nullptr;
 }
 
-}  // namespace detail
-
-bool emulated::recording(Stream& stream) {
-    return stream.backend().recording();
+bool recording(Stream& stream) {
+    const auto* emulated = dynamic_cast<const EmulatedStream*>(&stream.backend());
+    return emulated != nullptr && emulated->recording();
 }
 
-void emulated::launch(Stream& stream, std::function<void()> work) {
-    stream.backend().launch_emulated(std::move(work));
+void launch(Stream& stream, std::function<void()> work) {
+    emulated_stream(stream.backend()).launch_kernel(std::move(work));
 }
 
-}  // namespace tandem
+}  // namespace tandem::emulated

@@ -1,6 +1,6 @@
 // Rank r of a communicator listens at an abstract address made of the id and r, and connects to the ranks
 // below it: one connection a pair. A message is its length and its bytes; both sides know the order.
-#include "common/comm/nccl/emulated.h"
+#include "tests/emulated_gpu/nccl.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -17,8 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/device/devices.h"
-#include "common/device/emulated.h"
+#include "tests/emulated_gpu/emulated.h"
 
 namespace tandem::comm::nccl {
 namespace {
@@ -255,15 +254,13 @@ Api make() {
     return api;
 }
 
+[[maybe_unused]] const bool kRegistered = (register_api(emulated_api), true);
+
 }  // namespace
 
 const Api& emulated_api() {
     static const Api api = make();
     return api;
-}
-
-const Api& api_for(Device device) {
-    return is_emulated(device) ? emulated_api() : loaded();
 }
 
 }  // namespace tandem::comm::nccl

@@ -12,12 +12,12 @@
 #include <mutex>
 #include <thread>
 
-#include "common/device/emulated.h"
-#include "common/device/emulated/memory.h"
-#include "common/device/emulated/stream.h"
-#include "common/device/export_backend.h"
 #include "common/device/ipc_refusal.h"
 #include "common/device/memory_stats.h"
+#include "tests/emulated_gpu/emulated.h"
+#include "tests/emulated_gpu/export.h"
+#include "tests/emulated_gpu/memory.h"
+#include "tests/emulated_gpu/stream.h"
 
 namespace tandem::emulated {
 namespace {
@@ -149,7 +149,7 @@ class Arena final : public ExportArena::Impl {
             const std::lock_guard lock(arenas().mutex);
             arenas().by_address.erase(data_);
         }
-        detail::drain_emulated_streams(device_);
+        drain_streams(device_);
         unmap(data_, file_.bytes());
         emulated::give_back(device_, file_.bytes());
         if (tag_ >= 0) detail::count_release(tag_, file_.bytes());
@@ -176,7 +176,7 @@ class Opened final : public OpenedArena::Impl {
     Opened(Device device, const IpcHandle& handle, std::size_t bytes)
         : device_(device), file_(handle, Kind::memory, bytes), data_(map(file_.fd(), bytes)) {}
     ~Opened() override {
-        detail::drain_emulated_streams(device_);
+        drain_streams(device_);
         unmap(data_, file_.bytes());
     }
     Opened(const Opened&) = delete;

@@ -1,6 +1,4 @@
 // Virtual arenas of the emulated GPU: a memfd behind the alias, another one after each restore.
-#include "common/device/virtual_arena.h"
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -8,12 +6,12 @@
 
 #include <cerrno>
 
-#include "common/device/emulated.h"
-#include "common/device/emulated/memory.h"
-#include "common/device/emulated/stream.h"
-#include "common/device/export.h"
 #include "common/device/memory_stats.h"
 #include "common/error.h"
+#include "tests/emulated_gpu/emulated.h"
+#include "tests/emulated_gpu/export.h"
+#include "tests/emulated_gpu/memory.h"
+#include "tests/emulated_gpu/stream.h"
 
 namespace tandem::emulated {
 namespace {
@@ -81,7 +79,7 @@ class Arena final : public VirtualArena::Impl {
 
   private:
     void drop() noexcept {
-        detail::drain_emulated_streams(device_);
+        drain_streams(device_);
         ::close(fd_);
         fd_ = -1;
         if (tag_ < 0) return;

@@ -1,6 +1,6 @@
-// The emulated GPU: TANDEM_EMULATED_GPUS=N in the environment makes cuda:0 … cuda:N-1 available in every
-// build, so that all that surrounds kernels is tested without hardware. It is a test device and never called
-// a GPU.
+// The emulated GPU: TANDEM_EMULATED_GPUS=N in the environment makes cuda:0 … cuda:N-1 available in every program of a
+// build with tests, so that all that surrounds kernels is tested without hardware. It is a test device and never
+// called a GPU.
 //
 // Its memory carries addresses that the host may not touch (a crash says who forgot); the same bytes lie,
 // accessible, at the alias of the address, for the "kernels". Its streams are worker threads.
@@ -12,16 +12,22 @@
 #include "common/device/device.h"
 #include "common/device/stream.h"
 
-namespace tandem::emulated {
+namespace tandem {
+
+bool is_emulated(Device device);
+
+namespace emulated {
 
 int gpu_count();  // TANDEM_EMULATED_GPUS, read once; 0: none
 
 // Whether the address is an emulated GPU's. Cheap; false for an alias.
 bool owns(const void* address);
 
-// Where an op's CPU twin finds the bytes. Host memory is its own alias.
+// Where a CPU function finds the bytes. Host memory is its own alias.
 std::byte* host_alias(std::byte* data);
-const std::byte* host_alias(const std::byte* data);
+inline const std::byte* host_alias(const std::byte* data) {
+    return host_alias(const_cast<std::byte*>(data));
+}
 inline Span host_alias(Span span) {
     return {host_alias(span.data), span.bytes};
 }
@@ -37,4 +43,5 @@ bool recording(Stream& stream);
 // a stream runs its function at once, as on a GPU. Throws InvalidArgument on any other stream.
 void launch(Stream& stream, std::function<void()> work);
 
-}  // namespace tandem::emulated
+}  // namespace emulated
+}  // namespace tandem

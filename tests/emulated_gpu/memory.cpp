@@ -1,4 +1,4 @@
-#include "common/device/emulated/memory.h"
+#include "tests/emulated_gpu/memory.h"
 
 #include <sys/mman.h>
 
@@ -13,10 +13,10 @@
 #include <unordered_map>
 
 #include "common/device/devices.h"
-#include "common/device/emulated.h"
-#include "common/device/emulated/stream.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "tests/emulated_gpu/emulated.h"
+#include "tests/emulated_gpu/stream.h"
 
 namespace tandem::emulated {
 namespace {
@@ -90,7 +90,7 @@ class Pool final : public MemoryPool {
             std::byte* data = block(bytes);
             const std::lock_guard lock(mutex_);
             const auto home = detail::compute_stream(device_);
-            if (home) home->took_emulated(data);
+            if (home) took(*home, data);
             homes_[data] = home;
             return data;
         } catch (...) {
@@ -114,12 +114,12 @@ class Pool final : public MemoryPool {
         };
         if (home) {
             try {
-                home->hand_back_emulated(data, finish);
+                hand_back(*home, data, finish);
                 return;
             } catch (...) {  // NOLINT: no memory for the queue's entry; the slow way does
             }
         }
-        detail::drain_emulated_streams(device_);
+        drain_streams(device_);
         finish();
     }
 
@@ -128,7 +128,7 @@ class Pool final : public MemoryPool {
         try {
             return blocks_->allocate(bytes);
         } catch (const OutOfMemory&) {
-            detail::drain_emulated_streams(device_);  // what was released may not have come back yet
+            drain_streams(device_);  // what was released may not have come back yet
             return blocks_->allocate(bytes);
         }
     }
@@ -169,10 +169,6 @@ std::byte* host_alias(std::byte* data) {
     return owns(data) ? data + kReach : data;
 }
 
-const std::byte* host_alias(const std::byte* data) {
-    return owns(data) ? data + kReach : data;
-}
-
 MemoryPool& pool(Device device) {
     static std::array<Pool*, kMaxGpus> pools{};
     static std::mutex mutex;
@@ -200,7 +196,7 @@ std::uint64_t free_bytes(Device device) {
 }
 
 std::byte* map(int fd, std::size_t bytes) {
-    require(!detail::recording_here(), "{} bytes are mapped while this thread records a graph", bytes);
+    require(!recording_here(), "{} bytes are mapped while this thread records a graph", bytes);
     std::byte* data = addresses().free->allocate(granules(bytes));
     const int flags = MAP_FIXED | MAP_NORESERVE | (fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED);
     if (::mmap(data + kReach, bytes, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED) {
