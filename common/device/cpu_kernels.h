@@ -1,5 +1,6 @@
-// Devices whose kernels are the CPU's functions: the CPU itself, and GPUs that have none of their own (a test's).
-// On such a GPU they are launched in the order of its streams and find the bytes of its memory at an alias.
+// Devices whose kernels are the CPU's functions: the CPU itself, and GPUs that have none of their own (a
+// test's). On such a GPU they are launched in the order of its streams and find the bytes of its memory at an
+// alias.
 #pragma once
 
 #include <functional>
@@ -21,8 +22,9 @@ inline ConstSpan host_alias(ConstSpan span) {
     return {host_alias(span.data), span.bytes};
 }
 
-// Launches `work` on a GPU that computes on the CPU, in the stream's order. It sees memory through host_alias(),
-// and what it captures must live until the stream is past it. Throws InvalidArgument on any other stream.
+// Launches `work` on a GPU that computes on the CPU, in the stream's order. It sees memory through
+// host_alias(), and what it captures must live until the stream is past it. Throws InvalidArgument on any
+// other stream.
 void launch_on_cpu(Stream& stream, std::function<void()> work);
 
 // Whether the stream, one of a GPU that computes on the CPU, keeps its launches for a graph.

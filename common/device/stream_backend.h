@@ -1,5 +1,5 @@
-// What a kind of stream implements: inline and worker (cpu/), CUDA (cuda/). Everyone else speaks to Stream and
-// Event.
+// What a kind of stream implements: inline and worker (cpu/), CUDA (cuda/). Everyone else speaks to Stream
+// and Event.
 #pragma once
 
 #include <functional>

@@ -85,8 +85,8 @@ class Tensor {
 // Copies the elements (same shape and dtype) in the stream's order, between any two devices.
 void copy(Stream& stream, const Tensor& from, const Tensor& to);
 
-// The tensor as the CPU's functions see it (common/device/cpu_kernels.h): host tensors and undefined ones as they
-// are. Does not keep the memory alive.
+// The tensor as the CPU's functions see it (common/device/cpu_kernels.h): host tensors and undefined ones as
+// they are. Does not keep the memory alive.
 Tensor host_alias(const Tensor& tensor);
 
 template <typename T>

@@ -1,6 +1,6 @@
-// The emulated GPU: TANDEM_EMULATED_GPUS=N in the environment makes cuda:0 … cuda:N-1 available in every program of a
-// build with tests, so that all that surrounds kernels is tested without hardware. It is a test device and never
-// called a GPU.
+// The emulated GPU: TANDEM_EMULATED_GPUS=N in the environment makes cuda:0 … cuda:N-1 available in every
+// program of a build with tests, so that all that surrounds kernels is tested without hardware. It is a test
+// device and never called a GPU.
 //
 // Its memory carries addresses that the host may not touch (a crash says who forgot); the same bytes lie,
 // accessible, at the alias of the address, for the "kernels". Its streams are worker threads.

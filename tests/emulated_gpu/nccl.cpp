@@ -1,144 +1,23 @@
-// Rank r of a communicator listens at an abstract address made of the id and r, and connects to the ranks
-// below it: one connection a pair. A message is its length and its bytes; both sides know the order.
 #include "tests/emulated_gpu/nccl.h"
 
-#include <poll.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <map>
-#include <memory>
 #include <random>
-#include <thread>
-#include <vector>
+#include <utility>
 
+#include "common/error.h"
 #include "tests/emulated_gpu/emulated.h"
 
-namespace tandem::comm::nccl {
+namespace tandem::comm::nccl::stand_in {
 namespace {
 
-constexpr int kLookMs = 5;  // at the abort flag
+thread_local std::vector<Call> t_calls;
+thread_local int t_depth = 0;
 
-// What outlives the communicator on streams that are not past it yet.
-struct Mesh {
-    ~Mesh() {
-        for (const auto& [peer, fd] : sockets) ::close(fd);
-        if (listener >= 0) ::close(listener);
-    }
-    int listener = -1;
-    std::map<int, int> sockets;  // peer -> connection
-    std::atomic<bool> aborted{false};
-    std::atomic<bool> joined{false};
-};
-
-}  // namespace
-}  // namespace tandem::comm::nccl
-
-struct ncclComm {
-    int rank = 0;
-    int size = 0;
-    std::string id;
-    std::shared_ptr<tandem::comm::nccl::Mesh> mesh = std::make_shared<tandem::comm::nccl::Mesh>();
-    std::thread joining;
-};
-
-namespace tandem::comm::nccl {
-namespace {
-
-sockaddr_un address_of(const std::string& id, int rank, socklen_t& length) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    const int used =
-        std::snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, "%s.%d", id.c_str(), rank);
-    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(used));
-    return address;
-}
-
-// Moves all of it; false when the communicator was aborted or the peer is gone.
-bool transfer(Mesh& mesh, int fd, std::byte* data, std::size_t bytes, bool sending) {
-    while (bytes > 0) {
-        if (mesh.aborted) return false;
-        const ssize_t n = sending ? ::send(fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT)
-                                  : ::recv(fd, data, bytes, MSG_DONTWAIT);
-        if (n > 0) {
-            data += n;
-            bytes -= static_cast<std::size_t>(n);
-        } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-            return false;
-        } else {
-            pollfd one{fd, static_cast<short>(sending ? POLLOUT : POLLIN), 0};
-            ::poll(&one, 1, kLookMs);
-        }
-    }
-    return true;
-}
-
-// As over NVLink, a lost peer is not noticed: who waits for it waits until an abort.
-void wait_for_abort(const Mesh& mesh) {
-    while (!mesh.aborted) std::this_thread::sleep_for(std::chrono::milliseconds(kLookMs));
-}
-
-void exchange(Mesh& mesh, int peer, std::byte* data, std::size_t bytes, bool sending) {
-    if (!transfer(mesh, mesh.sockets.at(peer), data, bytes, sending)) wait_for_abort(mesh);
-}
-
-int connect_to(const ncclComm& comm, int peer) {
-    socklen_t length = 0;
-    const sockaddr_un address = address_of(comm.id, peer, length);
-    while (!comm.mesh->aborted) {
-        const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
-            ::send(fd, &comm.rank, sizeof(comm.rank), MSG_NOSIGNAL) == sizeof(comm.rank))
-            return fd;
-        ::close(fd);
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return -1;
-}
-
-void join(ncclComm& comm) {
-    Mesh& mesh = *comm.mesh;
-    for (int peer = 0; peer < comm.rank; ++peer) {
-        const int fd = connect_to(comm, peer);
-        if (fd < 0) return;
-        mesh.sockets[peer] = fd;
-    }
-    while (static_cast<int>(mesh.sockets.size()) < comm.size - 1) {
-        if (mesh.aborted) return;
-        pollfd one{mesh.listener, POLLIN, 0};
-        if (::poll(&one, 1, kLookMs) <= 0) continue;
-        const int fd = ::accept4(mesh.listener, nullptr, nullptr, SOCK_CLOEXEC);
-        int peer = -1;
-        if (fd < 0) continue;
-        if (::recv(fd, &peer, sizeof(peer), MSG_WAITALL) == sizeof(peer) && peer > comm.rank &&
-            peer < comm.size) {
-            mesh.sockets[peer] = fd;
-        } else {
-            ::close(fd);
-        }
-    }
-    mesh.joined = true;
-}
-
-Result init(Comm* comm, int size, UniqueId id, int rank, Config*) {
-    auto made = std::make_unique<ncclComm>();
-    made->rank = rank;
-    made->size = size;
-    made->id = std::string(id.bytes, ::strnlen(id.bytes, 80));
-    made->mesh->listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    socklen_t length = 0;
-    const sockaddr_un address = address_of(made->id, rank, length);
-    if (::bind(made->mesh->listener, reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-        ::listen(made->mesh->listener, size) != 0)
-        return Result::system_error;
-    made->joining = std::thread([pointer = made.get()] { join(*pointer); });
-    *comm = made.release();
-    return Result::in_progress;
+std::byte* bytes_at(const void* memory) {
+    return tandem::emulated::host_alias(static_cast<std::byte*>(const_cast<void*>(memory)));
 }
 
 Result unique_id(UniqueId* id) {
@@ -148,71 +27,73 @@ Result unique_id(UniqueId* id) {
     return Result::success;
 }
 
+Result init(Comm* comm, int size, UniqueId id, int rank, Config*) {
+    auto made = std::make_unique<ncclComm>();
+    made->rank = rank;
+    made->size = size;
+    try {
+        made->carrier = over_sockets(text_of(id), rank, size);
+    } catch (const SystemError&) {
+        return Result::system_error;
+    }
+    *comm = made.release();
+    return Result::in_progress;
+}
+
 Result end(Comm comm) {
-    comm->mesh->aborted = true;
-    comm->joining.join();
+    comm->carrier->abort();
     delete comm;
     return Result::success;
 }
 
 Result async_error(Comm comm, Result* state) {
-    *state = comm->mesh->joined ? Result::success : Result::in_progress;
+    *state = comm->carrier->joined() ? Result::success : Result::in_progress;
     return Result::success;
 }
 
-struct Call {
-    std::shared_ptr<Mesh> mesh;
-    Stream* stream;
-    int peer;
-    std::byte* data;
-    std::size_t bytes;
-    bool sending;
-};
-thread_local std::vector<Call> t_calls;
-thread_local int t_depth = 0;
-
-// A launch's calls on one connection follow each other; connections go on side by side, so that no order of
-// sends and receives holds up another.
-void run(const std::vector<Call>& calls) {
-    std::map<std::pair<int, bool>, std::vector<const Call*>> lanes;
-    for (const Call& call : calls) lanes[{call.peer, call.sending}].push_back(&call);
-    std::vector<std::thread> threads;
-    for (const auto& [key, lane] : lanes) {
-        threads.emplace_back([&lane] {
-            for (const Call* call : lane)
-                exchange(*call->mesh, call->peer, emulated::host_alias(call->data), call->bytes,
-                         call->sending);
-        });
+// All calls of a launch are of one communicator.
+void run(const std::vector<Call>& calls, Carrier& carrier) {
+    std::vector<Transfer> all;
+    for (const Call& call : calls) all.insert(all.end(), call.transfers.begin(), call.transfers.end());
+    if (!carrier.move(all)) return;
+    for (const Call& call : calls) {
+        if (call.finish) call.finish();
     }
-    for (std::thread& thread : threads) thread.join();
+}
+
+Result group_start() {
+    if (t_depth++ == 0) t_calls.clear();
+    return Result::success;
 }
 
 Result group_end() {
     if (--t_depth > 0 || t_calls.empty()) return Result::success;
-    Stream& stream = *t_calls.front().stream;
-    emulated::launch(stream, [calls = std::move(t_calls)] { run(calls); });
-    t_calls = {};
+    for (const Call& call : t_calls) {
+        if (call.comm != t_calls.front().comm) return Result::invalid_usage;
+    }
+    const std::vector<Call> calls = std::exchange(t_calls, {});
+    Stream& stream = *calls.front().stream;
+    tandem::emulated::launch(stream,
+                             [calls, carrier = calls.front().comm->carrier] { run(calls, *carrier); });
     return Result::success;
 }
 
-Result add(Comm comm, NativeStream stream, int peer, const void* data, std::size_t bytes, bool sending) {
-    if (peer < 0 || peer >= comm->size || peer == comm->rank) return Result::invalid_argument;
-    auto* memory = static_cast<std::byte*>(const_cast<void*>(data));
-    t_calls.push_back({comm->mesh, static_cast<Stream*>(stream), peer, memory, bytes, sending});
-    if (t_depth > 0) return Result::success;
-    ++t_depth;  // outside of a group a call is a launch of its own
-    return group_end();
+Result one(Comm comm, NativeStream stream, int peer, const void* data, std::size_t bytes, Type type,
+           bool sending) {
+    if (type != Type::uint8) return Result::invalid_usage;
+    if (peer < 0 || peer >= comm->size) return Result::invalid_argument;
+    return add({comm, static_cast<Stream*>(stream), {{peer, bytes_at(data), bytes, sending}}});
 }
 
 Result broadcast(const void* send, void* recv, std::size_t bytes, Type type, int root, Comm comm,
                  NativeStream stream) {
     if (type != Type::uint8 || send != recv) return Result::invalid_usage;
-    if (comm->rank != root) return add(comm, stream, root, recv, bytes, false);
-    Result result = Result::success;
-    for (int peer = 0; peer < comm->size && result == Result::success; ++peer) {
-        if (peer != root) result = add(comm, stream, peer, send, bytes, true);
+    if (comm->rank != root) return one(comm, stream, root, recv, bytes, type, false);
+    Call call{comm, static_cast<Stream*>(stream), {}};
+    for (int peer = 0; peer < comm->size; ++peer) {
+        if (peer != root) call.transfers.push_back({peer, bytes_at(send), bytes, true});
     }
-    return result;
+    return add(std::move(call));
 }
 
 Api make() {
@@ -229,10 +110,7 @@ Api make() {
     api.comm_get_async_error = async_error;
     api.get_error_string = [](Result) { return "the emulated NCCL refused the call"; };
     api.get_last_error = [](Comm) { return "it has broadcast in place, send and recv, of bytes"; };
-    api.group_start = [] {
-        if (t_depth++ == 0) t_calls.clear();
-        return Result::success;
-    };
+    api.group_start = group_start;
     api.group_end = group_end;
     api.all_gather = [](const void*, void*, std::size_t, Type, Comm, NativeStream) {
         return Result::invalid_usage;
@@ -245,22 +123,37 @@ Api make() {
     };
     api.broadcast = broadcast;
     api.send = [](const void* data, std::size_t bytes, Type type, int peer, Comm comm, NativeStream stream) {
-        return type == Type::uint8 ? add(comm, stream, peer, data, bytes, true) : Result::invalid_usage;
+        return one(comm, stream, peer, data, bytes, type, true);
     };
     api.recv = [](void* data, std::size_t bytes, Type type, int peer, Comm comm, NativeStream stream) {
-        return type == Type::uint8 ? add(comm, stream, peer, data, bytes, false) : Result::invalid_usage;
+        return one(comm, stream, peer, data, bytes, type, false);
     };
     api.native_stream = [](Stream& stream) -> NativeStream { return &stream; };
     return api;
 }
 
-[[maybe_unused]] const bool kRegistered = (register_api(emulated_api), true);
+[[maybe_unused]] const bool kRegistered = (register_api(api), true);
 
 }  // namespace
 
-const Api& emulated_api() {
-    static const Api api = make();
-    return api;
+const Api& api() {
+    static const Api table = make();
+    return table;
 }
 
-}  // namespace tandem::comm::nccl
+std::string text_of(const UniqueId& id) {
+    return std::string(id.bytes, ::strnlen(id.bytes, 80));
+}
+
+Result add(Call call) {
+    t_calls.push_back(std::move(call));
+    if (t_depth > 0) return Result::success;
+    ++t_depth;
+    return group_end();
+}
+
+const std::vector<Call>& pending() {
+    return t_calls;
+}
+
+}  // namespace tandem::comm::nccl::stand_in

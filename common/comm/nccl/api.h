@@ -78,7 +78,8 @@ struct Api {
 // missing, older than 2.18.
 const Api& loaded();
 
-// The table for `device`: the library's, or the registered one where the CPU computes. Throws DeviceUnavailable.
+// The table for `device`: the library's, or the registered one where the CPU computes. Throws
+// DeviceUnavailable.
 const Api& api_for(Device device);
 
 // Before main(), by a kind of GPU that libnccl does not know (common/device/device_backend.h).

@@ -2,48 +2,22 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
-#include <cstdio>
 #include <cstring>
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
+#include <utility>
 
 #include "common/comm/reduce.h"
 #include "tests/emulated_gpu/emulated.h"
+#include "tests/emulated_gpu/nccl.h"
 
 namespace tandem::comm::nccl::fake {
 namespace {
-
-struct Message {
-    const std::byte* from;
-    std::size_t bytes;
-    bool taken = false;
-};
-
-// The ranks that have one id. A collective is met by its number in the order of the calls.
-struct Group {
-    struct Meeting {
-        std::vector<const std::byte*> sends;
-        int came = 0;
-        int left = 0;
-    };
-    explicit Group(int size_in) : size(size_in) {}
-    const int size;
-    std::mutex mutex;
-    std::condition_variable changed;
-    int joined = 0;
-    std::map<int, Meeting> meetings;
-    std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> mail;
-};
 
 struct State {
     std::mutex mutex;
     Behaviour behaviour;
     std::vector<std::string> log;
-    std::map<std::string, std::shared_ptr<Group>> groups;
-    int next_id = 0;
     int alive = 0;
 };
 
@@ -62,75 +36,48 @@ Behaviour behaviour() {
     return state().behaviour;
 }
 
-}  // namespace
-}  // namespace tandem::comm::nccl::fake
-
-struct ncclComm {
-    std::shared_ptr<tandem::comm::nccl::fake::Group> group;
-    int rank = 0;
-    int calls = 0;
+struct FakeComm final : ncclComm {
+    int collectives = 0;
     std::atomic<int> polls{0};
     std::atomic<std::chrono::steady_clock::time_point> launched{};
-    std::shared_ptr<std::atomic<bool>> aborted = std::make_shared<std::atomic<bool>>(false);
 };
 
-namespace tandem::comm::nccl::fake {
-namespace {
-
-// What one call does on its stream. Waits for peers end with the abort.
-struct Call {
-    Comm comm;
-    Stream* stream;
-    std::function<void()> begin;  // of all calls of the launch, before any ends
-    std::function<void()> end;
-    std::function<void()> leave;  // of all calls of the launch, when all have ended
-};
-
-thread_local std::vector<Call> t_calls;
-
-template <typename Ready>
-bool wait(Group& group, const std::atomic<bool>& aborted, const Ready& ready) {
-    std::unique_lock lock(group.mutex);
-    while (!ready() && !aborted) group.changed.wait_for(lock, std::chrono::milliseconds(5));
-    return !aborted;
+FakeComm& fake_of(Comm comm) {
+    return static_cast<FakeComm&>(*comm);
 }
 
-Result add(Comm comm, NativeStream stream, std::function<void()> begin, std::function<void()> end) {
-    t_calls.push_back({comm, static_cast<Stream*>(stream), std::move(begin), std::move(end), [] {}});
-    return Result::success;
+std::byte* alias(const void* memory) {
+    return emulated::host_alias(static_cast<std::byte*>(const_cast<void*>(memory)));
 }
 
-// A collective: everybody shows its send; when all have, `work` runs with them; nobody goes on before all are
-// done.
-Result meet(Comm comm, NativeStream stream, const void* send,
+// A collective: each rank shows `bytes` of its memory to every other; when all have, `work` runs with them by
+// rank.
+Result meet(Comm comm, NativeStream stream, const void* send, const std::vector<std::size_t>& bytes,
             const std::function<void(const std::vector<const std::byte*>&)>& work) {
-    const int number = comm->calls++;
-    const auto group = comm->group;
-    const auto aborted = comm->aborted;
-    const auto* bytes = emulated::host_alias(static_cast<const std::byte*>(send));
-    const auto begin = [=, rank = static_cast<std::size_t>(comm->rank)] {
-        const std::lock_guard lock(group->mutex);
-        auto& meeting = group->meetings[number];
-        meeting.sends.resize(static_cast<std::size_t>(group->size));
-        meeting.sends[rank] = bytes;
-        ++meeting.came;
-        group->changed.notify_all();
+    const int number = ++fake_of(comm).collectives;
+    const auto own = static_cast<std::size_t>(comm->rank);
+    const auto shown = std::make_shared<std::vector<std::vector<std::byte>>>(bytes.size());
+    stand_in::Call call{comm, static_cast<Stream*>(stream), {}};
+    for (std::size_t peer = 0; peer < bytes.size(); ++peer) {
+        if (peer == own) continue;
+        std::vector<std::byte>& copy = (*shown)[peer];
+        copy.resize(bytes[peer]);
+        call.transfers.push_back({static_cast<int>(peer), alias(send), bytes[own], true, number});
+        call.transfers.push_back({static_cast<int>(peer), copy.data(), copy.size(), false, number});
+    }
+    call.finish = [shown, own, mine = alias(send), work] {
+        std::vector<const std::byte*> sends;
+        for (const auto& copy : *shown) sends.push_back(copy.data());
+        sends[own] = mine;
+        work(sends);
     };
-    const auto end = [=] {
-        auto& meeting = [&]() -> Group::Meeting& {
-            const std::lock_guard lock(group->mutex);
-            return group->meetings[number];
-        }();
-        if (!wait(*group, *aborted, [&] { return meeting.came == group->size; })) return;
-        work(meeting.sends);
-        {
-            const std::lock_guard lock(group->mutex);
-            ++meeting.left;
-            group->changed.notify_all();
-        }
-        wait(*group, *aborted, [&] { return meeting.left == group->size; });
-    };
-    return add(comm, stream, begin, end);
+    return stand_in::add(std::move(call));
+}
+
+Result meet(Comm comm, NativeStream stream, const void* send, std::size_t bytes,
+            const std::function<void(const std::vector<const std::byte*>&)>& work) {
+    return meet(comm, stream, send, std::vector<std::size_t>(static_cast<std::size_t>(comm->size), bytes),
+                work);
 }
 
 DType dtype_of_type(Type type) {
@@ -142,32 +89,17 @@ ReduceOp op_of(Op op) {
            : op == Op::min ? ReduceOp::min
                            : ReduceOp::sum;
 }
-std::byte* alias(void* memory) {
-    return emulated::host_alias(static_cast<std::byte*>(memory));
-}
-
-Result get_unique_id(UniqueId* id) {
-    const std::lock_guard lock(state().mutex);
-    std::memset(id->bytes, 0, sizeof(id->bytes));
-    std::snprintf(id->bytes, sizeof(id->bytes), "fake %d", state().next_id++);
-    return Result::success;
-}
 
 Result init(Comm* comm, int size, UniqueId id, int rank, Config* config) {
     note(config->blocking == 0 ? "init" : "blocking init");
     const Result result = behaviour().init;
     *comm = nullptr;
     if (result != Result::success && result != Result::in_progress) return result;
-    auto made = std::make_unique<ncclComm>();
+    auto made = std::make_unique<FakeComm>();
     made->rank = rank;
+    made->size = size;
+    made->carrier = stand_in::over_threads(stand_in::text_of(id), rank, size);
     const std::lock_guard lock(state().mutex);
-    auto& group = state().groups[id.bytes];
-    if (!group) group = std::make_shared<Group>(size);
-    made->group = group;
-    {
-        const std::lock_guard in_group(group->mutex);
-        ++group->joined;
-    }
     ++state().alive;
     *comm = made.release();
     return result;
@@ -176,20 +108,17 @@ Result init(Comm* comm, int size, UniqueId id, int rank, Config* config) {
 // As NCCL's init, ready only when all ranks have come.
 Result get_async_error(Comm comm, Result* answer) {
     const Behaviour now = behaviour();
-    bool all_joined = true;
-    {
-        const std::lock_guard lock(comm->group->mutex);
-        all_joined = comm->group->joined == comm->group->size;
-    }
+    FakeComm& fake = fake_of(comm);
     *answer = now.asynchronous;
     if (now.launch_takes.count() > 0) {
         note("look");
-        if (std::chrono::steady_clock::now() - comm->launched.load() < now.launch_takes)
+        if (std::chrono::steady_clock::now() - fake.launched.load() < now.launch_takes)
             *answer = Result::in_progress;
         return Result::success;
     }
     if (now.asynchronous != Result::success) return Result::success;
-    if (now.never_ready || !all_joined || comm->polls++ % (now.polls_in_progress + 1) < now.polls_in_progress)
+    if (now.never_ready || !comm->carrier->joined() ||
+        fake.polls++ % (now.polls_in_progress + 1) < now.polls_in_progress)
         *answer = Result::in_progress;
     return Result::success;
 }
@@ -203,32 +132,21 @@ Result end_comm(Comm comm, const char* how) {
 }
 
 Result abort_comm(Comm comm) {
-    *comm->aborted = true;
-    comm->group->changed.notify_all();
+    comm->carrier->abort();
     return end_comm(comm, "abort");
 }
 
 Result group_end() {
-    note("group " + std::to_string(t_calls.size()));
-    if (t_calls.empty()) return Result::success;
-    Stream& stream = *t_calls.front().stream;
-    for (const Call& call : t_calls) call.comm->launched = std::chrono::steady_clock::now();
-    emulated::launch(stream, [calls = std::move(t_calls)] {
-        for (const Call& call : calls) call.begin();
-        for (const Call& call : calls) call.end();
-        for (const Call& call : calls) call.leave();
-    });
-    t_calls.clear();
-    return Result::in_progress;
+    note("group " + std::to_string(stand_in::pending().size()));
+    if (stand_in::pending().empty()) return stand_in::api().group_end();
+    for (const stand_in::Call& call : stand_in::pending())
+        fake_of(call.comm).launched = std::chrono::steady_clock::now();
+    const Result result = stand_in::api().group_end();
+    return result == Result::success ? Result::in_progress : result;
 }
 
 Api make_api() {
-    Api api;
-    api.get_version = [](int* version) {
-        *version = 22809;
-        return Result::success;
-    };
-    api.get_unique_id = get_unique_id;
+    Api api = stand_in::api();
     api.comm_init_rank_config = init;
     api.comm_finalize = [](Comm) {
         note("finalize");
@@ -250,16 +168,12 @@ Api make_api() {
         return result == Result::remote_error ? "remote process exited" : "unhandled thing";
     };
     api.get_last_error = [](Comm) { return "the last error's words"; };
-    api.group_start = [] {
-        t_calls.clear();
-        return Result::success;
-    };
     api.group_end = group_end;
     api.all_gather = [](const void* send, void* recv, std::size_t bytes, Type, Comm comm,
                         NativeStream stream) {
         const Result result = behaviour().all_gather;
         if (result != Result::success && result != Result::in_progress) return result;
-        return meet(comm, stream, send, [to = alias(recv), bytes](const auto& sends) {
+        return meet(comm, stream, send, bytes, [to = alias(recv), bytes](const auto& sends) {
             for (std::size_t r = 0; r < sends.size(); ++r) {
                 if (to + r * bytes != sends[r]) std::memcpy(to + r * bytes, sends[r], bytes);
             }
@@ -270,71 +184,38 @@ Api make_api() {
         const DType dtype = dtype_of_type(type);
         const std::size_t bytes = count * dtype_size(dtype);
         const auto rank = static_cast<std::size_t>(comm->rank);
-        return meet(comm, stream, send, [=, to = alias(recv)](const auto& sends) {
+        const std::size_t whole = bytes * static_cast<std::size_t>(comm->size);
+        return meet(comm, stream, send, whole, [=, to = alias(recv)](const auto& sends) {
             auto pieces = sends;
             for (auto& piece : pieces) piece += rank * bytes;
             reduce(pieces, to, bytes, dtype, op_of(op));
         });
     };
-    // In place: the results lie beside the inputs until all have read them.
+    // Often in place: what is reduced is copied after.
     api.all_reduce = [](const void* send, void* recv, std::size_t count, Type type, Op op, Comm comm,
                         NativeStream stream) {
         const DType dtype = dtype_of_type(type);
         const std::size_t bytes = count * dtype_size(dtype);
-        const auto result = std::make_shared<std::vector<std::byte>>(bytes);
-        const Result first = meet(comm, stream, send, [=](const auto& sends) {
-            reduce(sends, result->data(), bytes, dtype, op_of(op));
+        return meet(comm, stream, send, bytes, [=, to = alias(recv)](const auto& sends) {
+            std::vector<std::byte> result(bytes);
+            reduce(sends, result.data(), bytes, dtype, op_of(op));
+            std::memcpy(to, result.data(), bytes);
         });
-        t_calls.back().end = [end = t_calls.back().end, result, to = alias(recv), bytes] {
-            end();
-            std::memcpy(to, result->data(), bytes);
-        };
-        return first;
     };
     api.broadcast = [](const void* send, void* recv, std::size_t bytes, Type, int root, Comm comm,
                        NativeStream stream) {
         note("broadcast");
-        return meet(comm, stream, send, [=, to = alias(recv)](const auto& sends) {
-            const std::byte* from = sends[static_cast<std::size_t>(root)];
-            if (to != from) std::memcpy(to, from, bytes);
+        const auto from = static_cast<std::size_t>(root);
+        std::vector<std::size_t> shown(static_cast<std::size_t>(comm->size));
+        shown[from] = bytes;
+        return meet(comm, stream, send, shown, [=, to = alias(recv)](const auto& sends) {
+            if (to != sends[from]) std::memcpy(to, sends[from], bytes);
         });
     };
-    api.send = [](const void* from, std::size_t bytes, Type, int peer, Comm comm, NativeStream stream) {
+    api.send = [](const void* from, std::size_t bytes, Type type, int peer, Comm comm, NativeStream stream) {
         note("send");
-        const auto message = std::make_shared<Message>();
-        message->from = emulated::host_alias(static_cast<const std::byte*>(from));
-        message->bytes = bytes;
-        const auto group = comm->group;
-        const auto begin = [=, rank = comm->rank] {
-            const std::lock_guard lock(group->mutex);
-            group->mail[{rank, peer}].push_back(message);
-            group->changed.notify_all();
-        };
-        const auto leave = [=, aborted = comm->aborted] {
-            wait(*group, *aborted, [&] { return message->taken; });
-        };
-        t_calls.push_back({comm, static_cast<Stream*>(stream), begin, [] {}, leave});
-        return Result::success;
+        return stand_in::api().send(from, bytes, type, peer, comm, stream);
     };
-    api.recv = [](void* to, std::size_t bytes, Type, int peer, Comm comm, NativeStream stream) {
-        const auto group = comm->group;
-        const auto aborted = comm->aborted;
-        const auto end = [=, rank = comm->rank, to = alias(to)] {
-            auto& queue = [&]() -> std::deque<std::shared_ptr<Message>>& {
-                const std::lock_guard lock(group->mutex);
-                return group->mail[{peer, rank}];
-            }();
-            if (!wait(*group, *aborted, [&] { return !queue.empty(); })) return;
-            const std::lock_guard lock(group->mutex);
-            std::memcpy(to, queue.front()->from, bytes);
-            queue.front()->taken = true;
-            queue.pop_front();
-            group->changed.notify_all();
-        };
-        return add(
-            comm, stream, [] {}, end);
-    };
-    api.native_stream = [](Stream& stream) -> NativeStream { return &stream; };
     return api;
 }
 
@@ -349,7 +230,6 @@ void reset(const Behaviour& now) {
     const std::lock_guard lock(state().mutex);
     state().behaviour = now;
     state().log.clear();
-    state().groups.clear();
 }
 
 const Api& api() {

@@ -1,7 +1,5 @@
-// NCCL without NCCL: a table whose communicators join the threads of one process on the emulated GPU. It does
-// what the library does, in its order: calls are collected from group start to group end, then launched on
-// their streams, and wait there for the peers' until the communicator is aborted. What it was asked is
-// written down.
+// The emulated GPUs' NCCL (tests/emulated_gpu/nccl.h) between threads of one process, with all collectives of
+// the library, answers as a test wants them, and a record of what it was asked.
 #pragma once
 
 #include <chrono>
