@@ -5,16 +5,13 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/ops/delta.h"
+#include "common/stopwatch.h"
 #include "common/trace.h"
 
 namespace tandem::engine {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double milliseconds_since(Clock::time_point start) {
-    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 constexpr auto kWritten = std::chrono::seconds(10);  // for what the trainer says lies there
 
@@ -134,7 +131,7 @@ double VersionUpdate::attempt(Work&& work) {
         abort(error.what());
         throw;
     }
-    return milliseconds_since(start);
+    return ms_since(start);
 }
 
 void VersionUpdate::begin(std::int64_t version) {

@@ -3,11 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <numeric>
 
 #include "common/error.h"
+#include "common/stopwatch.h"
 #include "sync/bench/shapes.h"
 #include "sync/plan/reshard.h"
 
@@ -62,16 +62,6 @@ nlohmann::json spread(const std::vector<std::uint64_t>& values) {
     const double sum = std::accumulate(values.begin(), values.end(), 0.0);
     return {{"min", *least}, {"max", *most}, {"mean", sum / static_cast<double>(values.size())}};
 }
-
-class Stopwatch {
-  public:
-    double ms() const {
-        return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
-    }
-
-  private:
-    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 std::string sizes_text(const nlohmann::json& sizes) {
     std::string text;

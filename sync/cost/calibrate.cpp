@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/ops/batched_copy.h"
+#include "common/stopwatch.h"
 #include "common/trace.h"
 #include "sync/cost/store.h"
 #include "sync/strategy/collectives.h"
@@ -23,10 +24,6 @@ constexpr std::size_t kMebibyte = std::size_t{1} << 20;
 constexpr int kSlots = 3;
 constexpr int kRoundsAtMost = 15;
 constexpr const char* kTag = "calibration";
-
-double ms_since(Clock::time_point start) {
-    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 // What a machine does when nobody disturbs it: others only ever make it slower.
 double undisturbed(std::vector<double> values) {

@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "common/ops/delta.h"
+#include "common/stopwatch.h"
 #include "common/trace.h"
 #include "sync/strategy/collectives.h"
 #include "sync/strategy/exchange.h"
@@ -21,9 +22,6 @@ namespace tandem::sync {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double ms_since(Clock::time_point start) {
-    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 constexpr std::size_t kAlign = 64;
 constexpr std::size_t kPieceBytes = 256u << 10;

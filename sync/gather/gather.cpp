@@ -12,6 +12,7 @@
 #include <chrono>
 
 #include "common/error.h"
+#include "common/stopwatch.h"
 #include "common/trace.h"
 #include "sync/strategy/collectives.h"
 #include "sync/strategy/exchange.h"
@@ -25,9 +26,6 @@ namespace tandem::sync {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double ms_since(Clock::time_point start) {
-    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 class Gather final : public SyncStrategy {
   public:

@@ -4,6 +4,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/stopwatch.h"
 #include "common/trace.h"
 #include "sync/session/modes.h"
 #include "sync/session/setup.h"
@@ -14,9 +15,6 @@ namespace tandem::sync {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double ms_since(Clock::time_point start) {
-    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 Engines one(std::unique_ptr<engine::Engine> engine) {
     Engines engines;

@@ -1,13 +1,13 @@
 #include "trainer/loop/loop.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <span>
 
 #include "common/device/memory.h"
 #include "common/error.h"
+#include "common/stopwatch.h"
 #include "common/trace.h"
 #include "trainer/data/prompt_order.h"
 #include "trainer/loop/flops.h"
@@ -23,16 +23,6 @@ namespace tandem::trainer {
 namespace {
 
 using nlohmann::ordered_json;
-
-class Stopwatch {
-  public:
-    double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
-    double ms() const { return seconds() * 1e3; }
-
-  private:
-    using Clock = std::chrono::steady_clock;
-    Clock::time_point start_ = Clock::now();
-};
 
 ordered_json memory_peaks() {
     auto result = ordered_json::object();

@@ -4,16 +4,13 @@
 #include <cmath>
 
 #include "common/error.h"
+#include "common/stopwatch.h"
 #include "common/trace.h"
 
 namespace tandem::trainer {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 std::vector<float> judge(const Task& task, const Rollout& rollout) {
     std::vector<Attempt> attempts;
