@@ -5,6 +5,7 @@
 #include "common/device/devices.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/mix.h"
 
 namespace tandem::engine {
 namespace {
@@ -36,14 +37,6 @@ SchedulerOptions scheduler_options(const model::ModelConfig& config, const Embed
     SchedulerOptions result{options.max_running, options.prefill_tokens, config.more_eos_token_ids};
     if (config.eos_token_id >= 0) result.eos_token_ids.push_back(config.eos_token_id);
     return result;
-}
-
-// splitmix64: seeds of consecutive requests have nothing in common.
-std::uint64_t mix(std::uint64_t value) {
-    value += 0x9e3779b97f4a7c15u;
-    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
-    value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
-    return value ^ (value >> 31);
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/mix.h"
+
 namespace tandem::trainer {
 
 enum class Purpose : std::uint64_t {
@@ -41,14 +43,6 @@ class Random {
     }
 
   private:
-    // The finaliser of splitmix64: a bijection with full avalanche.
-    static std::uint64_t mix(std::uint64_t x) {
-        x += 0x9e3779b97f4a7c15u;
-        x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-        x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-        return x ^ (x >> 31);
-    }
-
     std::uint64_t key_;
     std::uint64_t counter_ = 0;
 };

@@ -5,16 +5,10 @@
 #include <cmath>
 #include <numbers>
 
+#include "common/mix.h"
+
 namespace tandem::trainer {
 namespace {
-
-// splitmix64's finaliser: a bijection that spreads every input bit.
-std::uint64_t mix(std::uint64_t x) {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
 
 std::uint64_t hash(const std::string& text) {  // FNV-1a
     std::uint64_t value = 0xcbf29ce484222325u;
