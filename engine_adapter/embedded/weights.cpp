@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "common/align.h"
 #include "common/device/devices.h"
 #include "common/error.h"
 #include "common/log.h"
@@ -16,7 +17,7 @@ namespace {
 constexpr std::int64_t kAlignElements = 128;  // 256 bytes of bfloat16
 
 std::int64_t room_for(const Shape& shape) {
-    return (numel(shape) + kAlignElements - 1) / kAlignElements * kAlignElements;
+    return round_up(numel(shape), kAlignElements);
 }
 
 // Of all parameters.

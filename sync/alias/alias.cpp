@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <limits>
 
+#include "common/align.h"
 #include "common/error.h"
 #include "common/trace.h"
 #include "sync/strategy/collectives.h"
@@ -25,10 +26,6 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kPieceBytes = 1u << 20;
 
-std::size_t align_up(std::size_t bytes, std::size_t to) {
-    return (bytes + to - 1) / to * to;
-}
-
 // Where each engine's tensors begin in a half.
 struct HalfLayout {
     std::vector<std::vector<std::size_t>> base;  // [engine][tensor]
@@ -43,10 +40,10 @@ HalfLayout lay_out(const EngineLayout& engines, Device device) {
         auto& bases = layout.base.emplace_back();
         for (const engine::TensorInfo& tensor : tensors) {
             bases.push_back(layout.bytes);
-            layout.bytes = align_up(layout.bytes + engine::tensor_bytes(tensor), alignment);
+            layout.bytes = round_up(layout.bytes + engine::tensor_bytes(tensor), alignment);
         }
     }
-    layout.bytes = align_up(std::max<std::size_t>(layout.bytes, 1), kPage);
+    layout.bytes = round_up(std::max<std::size_t>(layout.bytes, 1), kPage);
     return layout;
 }
 

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <thread>
 
+#include "common/align.h"
+
 namespace tandem::sync {
 namespace {
 
@@ -110,7 +112,7 @@ SyntheticSource::SyntheticSource(const std::vector<engine::TensorInfo>& tensors,
 void SyntheticSource::put_on_gpu() {
     constexpr std::size_t kAlign = 256;
     std::size_t bytes = 0;
-    for (const Tensor& host : host_) bytes += (host.bytes() + kAlign - 1) / kAlign * kAlign;
+    for (const Tensor& host : host_) bytes += round_up(host.bytes(), kAlign);
     stream_.emplace(Stream::make(device_, "synthetic weights"));
     arena_ = ExportArena::create(device_, std::max<std::size_t>(bytes, 1), "synthetic weights");
     std::size_t at = 0;
@@ -119,7 +121,7 @@ void SyntheticSource::put_on_gpu() {
         const Tensor local = Tensor::borrow(arena_.span().subspan(at, host_[t].bytes()), host_[t].shape(),
                                             host_[t].dtype(), device_);
         tensors_[t].tensor = DTensor::from_local(local, now.mesh(), now.placements(), now.shape());
-        at += (host_[t].bytes() + kAlign - 1) / kAlign * kAlign;
+        at += round_up(host_[t].bytes(), kAlign);
     }
     upload();
 }

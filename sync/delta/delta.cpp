@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "common/align.h"
 #include "common/error.h"
 #include "common/ops/delta.h"
 #include "common/stopwatch.h"
@@ -26,10 +27,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kAlign = 64;
 constexpr std::size_t kPieceBytes = 256u << 10;
 constexpr std::size_t kMaxRecords = 4096;  // pieces of one rank in one bucket
-
-std::size_t align_up(std::size_t bytes) {
-    return (bytes + kAlign - 1) / kAlign * kAlign;
-}
 
 // How one piece travels; what its rank tells rank 0.
 struct Record {
@@ -56,7 +53,7 @@ class Delta final : public SyncStrategy {
         std::size_t bytes = 0;
         for (std::size_t i = first(); i < last(); ++i) {
             base_offset_.push_back(bytes);
-            bytes += align_up(buckets_.pieces[i].bytes);
+            bytes += round_up(buckets_.pieces[i].bytes, kAlign);
         }
         base_ = Buffer(std::max<std::size_t>(bytes, 1), "delta base");
         base_manifest_.resize(context_.engines.size());
@@ -145,7 +142,7 @@ class Delta final : public SyncStrategy {
                 context.options.bucket_bytes, context.world.size());
         const auto& bytes = context.plan.bytes_from();
         const std::size_t most = *std::max_element(bytes.begin(), bytes.end());
-        return std::min(share, align_up(std::max<std::size_t>(most, 1)) + kAlign);
+        return std::min(share, round_up(std::max<std::size_t>(most, 1), kAlign) + kAlign);
     }
 
     std::size_t ranks() const { return static_cast<std::size_t>(context_.world.size()); }
@@ -189,7 +186,7 @@ class Delta final : public SyncStrategy {
             Record& record = exchange_.mine()[count];
             record = encode(next_, lane.subspan(used, space));
             record.offset = static_cast<std::uint64_t>(lane.data + used - staging_.memory().data);
-            used = std::min(lane.bytes, align_up(used + record.bytes));
+            used = std::min(lane.bytes, round_up(used + record.bytes, kAlign));
         }
         return count;
     }

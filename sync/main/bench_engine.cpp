@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "common/align.h"
 #include "common/device/export.h"
 #include "common/device/memory.h"
 #include "common/log.h"
@@ -48,7 +49,7 @@ class BareWeights final : public engine::WeightTarget {
     void put_on_gpu(const std::vector<engine::TensorInfo>& tensors) {
         constexpr std::size_t kAlign = 256;
         const auto aligned = [](const engine::TensorInfo& tensor) {
-            return (engine::tensor_bytes(tensor) + kAlign - 1) / kAlign * kAlign;
+            return align_up(engine::tensor_bytes(tensor), kAlign);
         };
         std::size_t bytes = 0;
         for (const auto& tensor : tensors) bytes += aligned(tensor);

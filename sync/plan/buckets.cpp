@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/align.h"
 #include "common/error.h"
 
 namespace tandem::sync {
@@ -9,9 +10,6 @@ namespace {
 
 constexpr std::size_t kAlign = 64;  // where a piece starts in its bucket: whole cache lines
 
-std::size_t align_up(std::size_t bytes) {
-    return (bytes + kAlign - 1) / kAlign * kAlign;
-}
 std::size_t align_down(std::size_t bytes) {
     return bytes / kAlign * kAlign;
 }
@@ -135,7 +133,7 @@ void compact(std::vector<Buckets>& of_rank, const std::vector<Lane>& lanes) {
         for (auto& bucket : of_rank[rank]) {
             for (Piece& piece : bucket) {
                 const std::size_t in_lane = piece.bucket_offset - lanes[rank].offset;
-                used = std::max(used, align_up(in_lane + piece.bytes));
+                used = std::max(used, round_up(in_lane + piece.bytes, kAlign));
                 piece.bucket_offset = offset + in_lane;
             }
         }
@@ -171,7 +169,7 @@ BucketPlan make_staged(const ReshardPlan& plan, const BucketOptions& options) {
                     continue;
                 }
                 piece.bucket_offset = lane.offset + used;
-                used = std::min(lane.bytes, align_up(used + piece.bytes));
+                used = std::min(lane.bytes, round_up(used + piece.bytes, kAlign));
                 of_rank[rank].back().push_back(piece);
             }
         }

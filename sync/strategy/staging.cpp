@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/align.h"
 #include "common/comm/host_identity.h"
 #include "common/error.h"
 #include "sync/strategy/collectives.h"
@@ -46,7 +47,7 @@ std::vector<int> ranks_away_from_rank_0(comm::Communicator& world) {
 }  // namespace
 
 std::size_t Staging::slot_bytes(std::size_t used, std::size_t asked) {
-    return std::min((std::max<std::size_t>(used, 1) + kPage - 1) / kPage * kPage, asked);
+    return std::min(round_up(std::max<std::size_t>(used, 1), kPage), asked);
 }
 
 std::size_t Staging::piece_bytes(std::size_t bucket_bytes) {

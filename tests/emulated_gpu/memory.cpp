@@ -12,6 +12,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "common/align.h"
 #include "common/device/devices.h"
 #include "common/error.h"
 #include "common/log.h"
@@ -27,7 +28,7 @@ constexpr std::size_t kPoison = std::size_t{1} << 20;  // of a freed block, at m
 constexpr int kMaxGpus = 8;
 
 std::size_t granules(std::size_t bytes) {
-    return (std::max<std::size_t>(bytes, 1) + kGranule - 1) / kGranule * kGranule;
+    return round_up(std::max<std::size_t>(bytes, 1), kGranule);
 }
 
 long long from_environment(const char* name, long long otherwise, long long most) {
@@ -52,7 +53,7 @@ struct Addresses {
         if (data == MAP_FAILED) throw SystemError("reserve the emulated GPU's addresses", errno);
         ::madvise(data, 2 * kReach + kGranule, MADV_DONTDUMP);
         const auto at = reinterpret_cast<std::uintptr_t>(data);
-        base = reinterpret_cast<std::byte*>((at + kGranule - 1) / kGranule * kGranule);
+        base = reinterpret_cast<std::byte*>(round_up(at, kGranule));
         free = make_range_pool({base, kReach}, "addresses of the emulated GPU");
     }
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "common/align.h"
 #include "common/error.h"
 
 namespace tandem::trainer {
@@ -28,10 +29,6 @@ void close_layout(SequenceLayout& layout, const std::vector<std::int64_t>& padde
 }
 
 }  // namespace
-
-std::int64_t round_up(std::int64_t length, std::int64_t multiple) {
-    return (length + multiple - 1) / multiple * multiple;
-}
 
 SequenceLayout packed_layout(std::span<const std::int64_t> lengths, int cp, int rank) {
     SequenceLayout layout = start_layout(lengths, cp, rank);

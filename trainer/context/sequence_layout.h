@@ -39,9 +39,6 @@ SequenceLayout packed_layout(std::span<const std::int64_t> lengths, int cp, int 
 // `rank` and 2 cp - 1 - rank of every sequence, so that causal work is the same on all ranks.
 SequenceLayout zigzag_layout(std::span<const std::int64_t> lengths, int cp, int rank);
 
-// length rounded up to a multiple.
-std::int64_t round_up(std::int64_t length, std::int64_t multiple);
-
 // What rank `rank` of a contiguous cut attends to (ring-flash-attention's llama3 rule, causal): its pieces of
 // sequences as queries, cu_q, and for each the keys from the sequence's start on, cu_k, inside rows [k_begin,
 // k_end) of the whole pack.

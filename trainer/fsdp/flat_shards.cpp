@@ -1,15 +1,12 @@
 #include "trainer/fsdp/flat_shards.h"
 
+#include "common/align.h"
 #include "common/dtensor/placement.h"
 
 namespace tandem::trainer {
 namespace {
 
 constexpr std::int64_t kAlignElements = 32;  // a cache line of bfloat16
-
-std::int64_t align(std::int64_t numel) {
-    return (numel + kAlignElements - 1) / kAlignElements * kAlignElements;
-}
 
 }  // namespace
 
@@ -31,7 +28,7 @@ FlatShards::FlatShards(std::span<const Parameter> parameters, const std::vector<
             entry.local_rows = range.size;
             entry.first_row = range.offset;
             entry.offset = numel_;
-            numel_ += align(entry.padded_numel());
+            numel_ += round_up(entry.padded_numel(), kAlignElements);
         }
         ranges_.push_back({begin, numel_ - begin});
     }

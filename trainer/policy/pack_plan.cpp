@@ -1,5 +1,6 @@
 #include "trainer/policy/pack_plan.h"
 
+#include "common/align.h"
 #include "trainer/context/sequence_layout.h"
 
 namespace tandem::trainer {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "common/align.h"
 #include "common/comm/ipc/rank.h"
 #include "common/error.h"
 
@@ -12,10 +13,6 @@ namespace {
 
 constexpr std::size_t kHeaderBytes = 128;
 static_assert(sizeof(PostHeader) <= kHeaderBytes);
-
-std::uint64_t aligned(std::uint64_t bytes) {
-    return (bytes + 63) / 64 * 64;
-}
 
 }  // namespace
 
@@ -31,7 +28,7 @@ Exchange::Exchange(Group& group, Scratch& scratch, PostHeader header)
 void Exchange::add(std::uint64_t bytes, const std::byte* send, std::uint64_t extra) {
     items_.push_back({.bytes = bytes, .offset = kNowhere, .linear = linear_, .extra = extra});
     sends_.push_back(send);
-    linear_ += aligned(bytes);
+    linear_ += round_up(bytes, 64);
 }
 
 void Exchange::place(bool in_slot) {
@@ -63,7 +60,7 @@ void Exchange::publish() {
     std::byte* slot = group_.block().slot(group_.index(), operation_);
     header_.items = static_cast<std::uint32_t>(items_.size());
     header_.linear_bytes = linear_;
-    const std::size_t table_bytes = aligned(items_.size() * sizeof(PostItem));
+    const std::size_t table_bytes = round_up(items_.size() * sizeof(PostItem), 64);
     const bool table_fits = kHeaderBytes + table_bytes <= kSlotBytes;
     std::byte* table = slot + kHeaderBytes;
     if (!table_fits) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/align.h"
 #include "common/comm/ipc/collectives.h"
 #include "common/comm/ipc/rank.h"
 #include "common/comm/reduce_on_gpu.h"
@@ -14,9 +15,6 @@ constexpr std::size_t kWindow = std::size_t{32} << 20;
 
 std::size_t count(int n) {
     return static_cast<std::size_t>(n);
-}
-std::uint64_t aligned(std::uint64_t bytes) {
-    return (bytes + 255) / 256 * 256;
 }
 
 template <typename T>
@@ -45,7 +43,7 @@ class GpuCall {
     void add(std::uint64_t bytes, const std::byte* send, std::uint64_t extra = 0) {
         exchange_.add(bytes, nullptr, extra);
         shown_.push_back({bytes, linear_, bytes == 0 ? nullptr : send, {}, false});
-        linear_ += aligned(bytes);
+        linear_ += round_up(bytes, 256);
     }
 
     void post() {

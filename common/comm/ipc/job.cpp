@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/align.h"
 #include "common/comm/ipc/group.h"
 #include "common/error.h"
 
@@ -20,10 +21,6 @@ namespace {
 constexpr std::uint64_t kMagic = 0x316d6f4a646e6154;  // "TandJom1"
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHeapAlignment = std::size_t{2} << 20;
-
-std::size_t round_up(std::size_t bytes, std::size_t to) {
-    return (bytes + to - 1) / to * to;
-}
 
 std::size_t world_offset(int world_size) {
     return round_up(offsetof(JobControl, ranks) + static_cast<std::size_t>(world_size) * sizeof(RankSlot),

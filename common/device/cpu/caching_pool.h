@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/align.h"
 #include "common/device/memory.h"
 
 namespace tandem::detail {
@@ -70,7 +71,7 @@ class CachingPool final : public MemoryPool {
         constexpr std::size_t kAlignment = 64;
         const std::size_t wanted = std::max(bytes, kAlignment);
         const std::size_t step = std::max(kAlignment, std::bit_floor(wanted) / 8);
-        return (wanted + step - 1) / step * step;
+        return round_up(wanted, step);
     }
 
     Source source_;

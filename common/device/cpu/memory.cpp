@@ -1,5 +1,6 @@
 // The process's pool of private CPU memory, and pools over a fixed range.
 #include "common/device/memory.h"
+#include "common/align.h"
 
 #include <malloc.h>
 #include <unistd.h>
@@ -83,7 +84,7 @@ class RangePool final : public MemoryPool {
 
   private:
     static std::size_t rounded(std::size_t bytes) {
-        return (std::max(bytes, kAlignment) + kAlignment - 1) / kAlignment * kAlignment;
+        return round_up(std::max(bytes, kAlignment), kAlignment);
     }
     std::mutex mutex_;
     Span range_;

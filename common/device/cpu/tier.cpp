@@ -1,5 +1,6 @@
 // The tier below the CPU's memory: a file that has no name, so that nothing is left behind by a crash.
 #include "common/device/tier.h"
+#include "common/align.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -107,8 +108,8 @@ std::unique_ptr<Tier> make_file_tier(const std::string& directory, std::uint64_t
 
 ReleasedPages::ReleasedPages(Span range, std::string_view tag)
     : range_(range), tag_(detail::memory_tag(tag)) {
-    auto* const begin = reinterpret_cast<std::byte*>(
-        (reinterpret_cast<std::uintptr_t>(range.data) + kPage - 1) / kPage * kPage);
+    auto* const begin =
+        reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::uintptr_t>(range.data), kPage));
     auto* const end = reinterpret_cast<std::byte*>(
         reinterpret_cast<std::uintptr_t>(range.data + range.bytes) / kPage * kPage);
     detail::count_release(tag_, range_.bytes);

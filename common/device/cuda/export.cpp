@@ -5,6 +5,7 @@
 #include <cstring>
 #include <thread>
 
+#include "common/align.h"
 #include "common/device/cuda/capture.h"
 #include "common/device/cuda/driver.h"
 #include "common/device/cuda/memory.h"
@@ -62,7 +63,7 @@ class Arena final : public ExportArena::Impl {
     Arena(Device device, std::size_t bytes, std::string_view tag)
         : device_(device), bytes_(bytes), tag_(tag.empty() ? -1 : detail::memory_tag(tag)) {
         make_current(device);
-        const std::size_t rounded = (bytes + kGranule - 1) / kGranule * kGranule;
+        const std::size_t rounded = round_up(bytes, kGranule);
         CUdeviceptr data = 0;
         CUresult result = driver().cuMemAlloc(&data, rounded);
         if (result == CUDA_ERROR_OUT_OF_MEMORY) {

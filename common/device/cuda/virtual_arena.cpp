@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "common/align.h"
 #include "common/device/cuda/capture.h"
 #include "common/device/cuda/driver.h"
 #include "common/device/cuda/memory.h"
@@ -135,7 +136,7 @@ class Arena final : public VirtualArena::Impl {
         check(driver().cuMemGetAllocationGranularity(&granule, &properties,
                                                      CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
               "cuMemGetAllocationGranularity");
-        reserved_ = (bytes_ + granule - 1) / granule * granule;
+        reserved_ = round_up(bytes_, granule);
         check(driver().cuMemAddressReserve(&address_, reserved_, 0, 0, 0), "cuMemAddressReserve");
     }
 

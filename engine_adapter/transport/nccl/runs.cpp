@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/align.h"
 #include "common/error.h"
 
 namespace tandem::engine {
@@ -54,7 +55,7 @@ Runs runs_of(std::span<const Transfer> bucket) {
     }
     // As far from an aligned address on arrival as at home, so that copies stay as wide.
     for (Run& run : runs.list) {
-        run.packed = (runs.bytes + kAlign - 1) / kAlign * kAlign + run.offset % kAlign;
+        run.packed = round_up(runs.bytes, kAlign) + run.offset % kAlign;
         runs.bytes = run.packed + run.bytes;
     }
     return runs;
