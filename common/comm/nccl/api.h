@@ -28,6 +28,11 @@ enum class Result : int {
     remote_error = 6,
     in_progress = 7
 };
+// Neither success nor in progress: a list of calls ends at the first such result.
+inline bool failed(Result result) {
+    return result != Result::success && result != Result::in_progress;
+}
+
 enum class Type : int { uint8 = 1, int64 = 4, float32 = 7, bfloat16 = 9 };
 enum class Op : int { sum = 0, max = 2, min = 3, avg = 4 };
 

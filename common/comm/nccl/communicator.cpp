@@ -33,11 +33,6 @@ Op op_of(ReduceOp op) {
     return kOps[static_cast<int>(op)];
 }
 
-// The first result that is neither success nor in progress ends a list of calls.
-bool refused(Result result) {
-    return result != Result::success && result != Result::in_progress;
-}
-
 // NCCL: "if any rank in a communicator passes registered buffers to a NCCL communication function, all other
 // ranks in the same communicator must pass their registered buffers" (user guide, User Buffer Registration).
 // A communicator of ours takes any memory from any rank, and no rank knows what the others pass: whoever
@@ -135,7 +130,7 @@ class NcclCommunicator final : public Communicator {
                 if (item.send.bytes == 0) continue;
                 const Result result = api.all_gather(item.send.data, item.recv.data, item.send.bytes,
                                                      Type::uint8, comm, native);
-                if (refused(result)) return result;
+                if (failed(result)) return result;
             }
             return Result::success;
         });
@@ -172,7 +167,7 @@ class NcclCommunicator final : public Communicator {
                     const Result result =
                         api.reduce_scatter(items[i].send.data, into[i].data, count, type_of(items[i].dtype),
                                            op_of(op), comm, native);
-                    if (refused(result)) return result;
+                    if (failed(result)) return result;
                 }
                 return Result::success;
             },
@@ -296,7 +291,7 @@ class NcclCommunicator final : public Communicator {
                     op.kind == P2POp::Kind::send
                         ? api.send(op.memory.data, op.memory.bytes, Type::uint8, op.peer, comm, native)
                         : api.recv(op.memory.data, op.memory.bytes, Type::uint8, op.peer, comm, native);
-                if (refused(result)) return result;
+                if (failed(result)) return result;
             }
             return Result::success;
         });

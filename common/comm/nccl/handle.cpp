@@ -62,8 +62,7 @@ Handle::~Handle() {
 void Handle::settle(Result result, const std::string& phase, Deadline deadline, const Check& check) {
     const auto spin_until = Deadline::Clock::now() + kSpin;
     for (auto pause = kFirstPause;;) {
-        if (result != Result::success && result != Result::in_progress)
-            fail(api_, result, phase, last_error());
+        if (failed(result)) fail(api_, result, phase, last_error());
         {
             const std::lock_guard lock(mutex_);
             if (aborted()) throw TransportError("this rank", phase, "the communicator was aborted");
@@ -92,8 +91,7 @@ void Handle::launch(const std::string& phase, Deadline deadline,
         if (begun != Result::success) fail(api_, begun, phase, "");
         const Result called = calls(api_, comm_);
         const Result ended = api_.group_end();  // also after a refused call: the group must be closed
-        const bool refused = called != Result::success && called != Result::in_progress;
-        result = refused ? called : ended;
+        result = failed(called) ? called : ended;
     }
     settle(result, phase, deadline, check);
 }

@@ -78,7 +78,7 @@ bool Watch::look() {
     }
     for (const Pending& one : pending) {
         const Result state = one.handle->state();
-        if (state != Result::success && state != Result::in_progress) {
+        if (failed(state)) {
             abort(fmt::format("{}: NCCL reports error {}: {}", one.phase, static_cast<int>(state),
                               one.handle->last_error()));
             return false;

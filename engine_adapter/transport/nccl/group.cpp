@@ -26,10 +26,6 @@ constexpr std::chrono::seconds kLeave{6};
 // An engine rank refused its bytes while they were about to leave; its answer says why.
 struct Refused {};
 
-bool failed(Result result) {
-    return result != Result::success && result != Result::in_progress;
-}
-
 }  // namespace
 
 NcclGroup::NcclGroup(std::vector<std::shared_ptr<Connection>> engines, NcclOptions options)

@@ -142,7 +142,7 @@ void NcclMember::launch_receive(const Announced& next, const Slot& slot, const C
                     next.form == NcclForm::broadcast
                         ? api.broadcast(to, to, run.bytes, comm::nccl::Type::uint8, kTrainer, comm, native)
                         : api.recv(to, run.bytes, comm::nccl::Type::uint8, kTrainer, comm, native);
-                if (result != Result::success && result != Result::in_progress) return result;
+                if (failed(result)) return result;
             }
             return Result::success;
         },
@@ -172,8 +172,7 @@ void NcclMember::await(const Receiving& receiving, const Check& check) {
     const Deadline deadline = receiving.announced.deadline;
     const auto require_well = [&] {
         const Result state = handle_->state();
-        if (state != Result::success && state != Result::in_progress)
-            Handle::fail(api(), state, phase, handle_->last_error());
+        if (failed(state)) Handle::fail(api(), state, phase, handle_->last_error());
     };
     auto next_check = std::chrono::steady_clock::now() + kCheckEvery;
     for (auto pause = kFirstPause; done.poll() == Poll::pending; pause = std::min(2 * pause, kLongestPause)) {

@@ -94,7 +94,7 @@ Result init(Comm* comm, int size, UniqueId id, int rank, Config* config) {
     note(config->blocking == 0 ? "init" : "blocking init");
     const Result result = behaviour().init;
     *comm = nullptr;
-    if (result != Result::success && result != Result::in_progress) return result;
+    if (failed(result)) return result;
     auto made = std::make_unique<FakeComm>();
     made->rank = rank;
     made->size = size;
@@ -172,7 +172,7 @@ Api make_api() {
     api.all_gather = [](const void* send, void* recv, std::size_t bytes, Type, Comm comm,
                         NativeStream stream) {
         const Result result = behaviour().all_gather;
-        if (result != Result::success && result != Result::in_progress) return result;
+        if (failed(result)) return result;
         return meet(comm, stream, send, bytes, [to = alias(recv), bytes](const auto& sends) {
             for (std::size_t r = 0; r < sends.size(); ++r) {
                 if (to + r * bytes != sends[r]) std::memcpy(to + r * bytes, sends[r], bytes);
