@@ -58,7 +58,7 @@ int exit_code(Code code) {
 
 Status to_status(const std::exception& error) {
     if (dynamic_cast<const ConfigError*>(&error) != nullptr) return {Code::invalid, error.what()};
-    if (dynamic_cast<const InvalidArgument*>(&error) != nullptr) return {Code::invalid, error.what()};
+    if (dynamic_cast<const BadInput*>(&error) != nullptr) return {Code::invalid, error.what()};
     if (dynamic_cast<const DeadlineExceeded*>(&error) != nullptr) return {Code::deadline, error.what()};
     if (dynamic_cast<const TransportError*>(&error) != nullptr) return {Code::unavailable, error.what()};
     if (dynamic_cast<const ProtocolError*>(&error) != nullptr) return {Code::corrupt, error.what()};

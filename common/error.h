@@ -19,11 +19,18 @@ class Error : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// The caller broke a contract: wrong shape, dtype, rank, axis name. A bug in the calling code, or bad user
-// input that the caller should have refused earlier.
+// The caller broke a contract: wrong shape, dtype, rank, axis name. A bug in the calling code: at a process
+// border an internal error.
 class InvalidArgument : public Error {
   public:
     using Error::Error;
+};
+
+// The same of a value that came from outside the program (a request, a name, a peer's plan), which is
+// refused: the fault is the sender's.
+class BadInput : public InvalidArgument {
+  public:
+    using InvalidArgument::InvalidArgument;
 };
 
 // A user's file or option is wrong. Programs print it and exit with code 2.
@@ -117,7 +124,8 @@ int http_status(Code code);               // 200, 400, 404, 409, 503, 504, 422, 
 int exit_code(Code code);                 // 0 ok, 2 invalid (bad usage or input), 1 everything else
 Status to_status(const std::exception&);  // the one conversion from exception to Status
 
-// Throws InvalidArgument with a formatted message unless `condition` holds.
+// Throws InvalidArgument with a formatted message unless `condition` holds: for the contracts of our own
+// code.
 template <typename... Args>
 void require(bool condition, fmt::format_string<Args...> format, Args&&... args) {
     if (!condition) throw InvalidArgument(fmt::format(format, std::forward<Args>(args)...));
@@ -128,6 +136,18 @@ template <typename Message>
 requires std::is_invocable_r_v<std::string, const Message&>
 void require(bool condition, const Message& message) {
     if (!condition) throw InvalidArgument(message());
+}
+
+// Throws BadInput: for what came from outside the program.
+template <typename... Args>
+void enforce(bool condition, fmt::format_string<Args...> format, Args&&... args) {
+    if (!condition) throw BadInput(fmt::format(format, std::forward<Args>(args)...));
+}
+
+template <typename Message>
+requires std::is_invocable_r_v<std::string, const Message&>
+void enforce(bool condition, const Message& message) {
+    if (!condition) throw BadInput(message());
 }
 
 }  // namespace tandem

@@ -90,7 +90,7 @@ std::shared_ptr<Communicator> connect_from_environment(Deadline deadline) {
                               "starts itself are on one host and use ipc");
         }
         auto job = inherited_job();
-        require(job->world_size() == self.world_size, "WORLD_SIZE is {}, the job was made for {} ranks",
+        enforce(job->world_size() == self.world_size, "WORLD_SIZE is {}, the job was made for {} ranks",
                 self.world_size, job->world_size());
         return ipc::make_world(std::move(job), self.rank);
     }

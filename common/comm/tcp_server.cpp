@@ -105,7 +105,7 @@ struct TcpStoreServer::Impl {
         error_code error;
         const auto found = tcp::resolver(context).resolve(host, std::to_string(port), error);
         if (error || found.empty()) {
-            throw InvalidArgument(fmt::format("store: cannot resolve host '{}': {}", host, error.message()));
+            throw BadInput(fmt::format("store: cannot resolve host '{}': {}", host, error.message()));
         }
         const tcp::endpoint endpoint = found.begin()->endpoint();
         acceptor.open(endpoint.protocol());

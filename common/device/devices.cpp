@@ -64,7 +64,7 @@ Device device_from_name(const std::string& name) {
         const auto [at, error] = std::from_chars(name.data() + kPrefix.size(), end, index);
         if (error == std::errc() && at == end && index >= 0) return {DeviceType::cuda, index};
     }
-    throw InvalidArgument(fmt::format("unknown device '{}'; known: cpu, cuda (the first GPU), cuda:N", name));
+    throw BadInput(fmt::format("unknown device '{}'; known: cpu, cuda (the first GPU), cuda:N", name));
 }
 
 MemoryPool& device_pool(Device device) {

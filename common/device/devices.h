@@ -11,9 +11,9 @@
 namespace tandem {
 
 // A device that was asked for and cannot be used: what is missing, where, what to do.
-class DeviceUnavailable : public InvalidArgument {
+class DeviceUnavailable : public BadInput {
   public:
-    using InvalidArgument::InvalidArgument;
+    using BadInput::BadInput;
 };
 
 struct DeviceInfo {
@@ -36,7 +36,7 @@ std::uint64_t free_bytes(Device device);
 // Whether a GPU reaches another one's memory directly. Throws DeviceUnavailable.
 bool can_access_peer(Device from, Device memory);
 
-// "cpu", "cuda" (its first GPU) or "cuda:1". Throws InvalidArgument. Does not ask whether it is there.
+// "cpu", "cuda" (its first GPU) or "cuda:1". Throws BadInput. Does not ask whether it is there.
 Device device_from_name(const std::string& name);
 
 }  // namespace tandem

@@ -23,7 +23,7 @@ std::string without_spaces(std::string_view text) {
 int parse_int(std::string_view digits, std::string_view word) {
     int value = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    require(error == std::errc() && end == digits.data() + digits.size(),
+    enforce(error == std::errc() && end == digits.data() + digits.size(),
             "placement '{}': '{}' is not a number", word, digits);
     return value;
 }
@@ -33,7 +33,7 @@ Placement parse_placement(std::string_view word) {
     const std::string_view name = word.substr(0, open);
     std::string_view inside;
     if (open != std::string_view::npos) {
-        require(word.back() == ')', "placement '{}' lacks its ')'; write one of {}", word, kPlacementForms);
+        enforce(word.back() == ')', "placement '{}' lacks its ')'; write one of {}", word, kPlacementForms);
         inside = word.substr(open + 1, word.size() - open - 2);
     }
     if (name == "R" && inside.empty()) return Replicate();
@@ -50,7 +50,7 @@ Placement parse_placement(std::string_view word) {
             return Partial(static_cast<comm::ReduceOp>(found - std::begin(kReduceNames)));
         }
     }
-    throw InvalidArgument(fmt::format("unknown placement '{}'; write one of {}", word, kPlacementForms));
+    throw BadInput(fmt::format("unknown placement '{}'; write one of {}", word, kPlacementForms));
 }
 
 }  // namespace
@@ -83,7 +83,7 @@ Placements parse_placements(std::string_view text) {
     int depth = 0;
     for (const char c : flat + ",") {
         if (c == ',' && depth == 0) {
-            require(!word.empty(), "empty placement in '{}'; write one of {}", text, kPlacementForms);
+            enforce(!word.empty(), "empty placement in '{}'; write one of {}", text, kPlacementForms);
             result.push_back(parse_placement(word));
             word.clear();
             continue;
@@ -91,7 +91,7 @@ Placements parse_placements(std::string_view text) {
         depth += c == '(' ? 1 : c == ')' ? -1 : 0;
         word += c;
     }
-    require(word.empty(), "unbalanced parentheses in placements '{}'", text);
+    enforce(word.empty(), "unbalanced parentheses in placements '{}'", text);
     return result;
 }
 

@@ -46,7 +46,7 @@ inline Placement Partial(comm::ReduceOp op = comm::ReduceOp::sum) {
 using Placements = std::vector<Placement>;
 std::string to_string(const Placement& placement);    // "S(0)", "SS(0, 2)", "R", "P(sum)"
 std::string to_string(const Placements& placements);  // "[S(0), R]"
-// Reads what to_string writes, brackets and spaces optional: "S(0),SS(0,2),R,P". Throws InvalidArgument
+// Reads what to_string writes, brackets and spaces optional: "S(0),SS(0,2),R,P". Throws BadInput
 // naming the word.
 Placements parse_placements(std::string_view text);
 

@@ -16,7 +16,7 @@ struct Url {
     std::string port;
     std::string prefix;  // path without a trailing slash, usually empty
 };
-Url parse_url(const std::string& url);  // "http://HOST[:PORT][/PREFIX]"; throws InvalidArgument
+Url parse_url(const std::string& url);  // "http://HOST[:PORT][/PREFIX]"; throws BadInput
 
 struct Response {
     int status = 0;
@@ -26,7 +26,7 @@ struct Response {
 
 class Client {
   public:
-    explicit Client(const std::string& url);  // connects on the first request; throws InvalidArgument
+    explicit Client(const std::string& url);  // connects on the first request; throws BadInput
     ~Client();
     Client(Client&&) noexcept;
     Client& operator=(Client&&) noexcept;

@@ -15,7 +15,7 @@ bool is_port(const std::string& text) {
 
 Url parse_url(const std::string& url) {
     const std::string scheme = "http://";
-    require(url.rfind(scheme, 0) == 0, "URL \"{}\" must start with http://", url);
+    enforce(url.rfind(scheme, 0) == 0, "URL \"{}\" must start with http://", url);
     const std::string rest = url.substr(scheme.size());
     const auto slash = rest.find('/');
     Url result;
@@ -26,9 +26,9 @@ Url parse_url(const std::string& url) {
     if (const auto colon = result.host.rfind(':'); colon != std::string::npos) {
         result.port = result.host.substr(colon + 1);
         result.host.resize(colon);
-        require(is_port(result.port) && result.port != "0", "URL \"{}\" has no valid port", url);
+        enforce(is_port(result.port) && result.port != "0", "URL \"{}\" has no valid port", url);
     }
-    require(!result.host.empty(), "URL \"{}\" names no host", url);
+    enforce(!result.host.empty(), "URL \"{}\" names no host", url);
     return result;
 }
 

@@ -50,10 +50,10 @@ std::int64_t checked_product(const std::vector<int>& sizes) {
     constexpr std::int64_t kMostRanks = std::int64_t{1} << 30;
     std::int64_t product = 1;
     for (const int size : sizes) {
-        require(size >= 1, "mesh axis of size {} in ({}): every size must be at least 1", size,
+        enforce(size >= 1, "mesh axis of size {} in ({}): every size must be at least 1", size,
                 joined(sizes));
         product *= size;
-        require(product <= kMostRanks, "mesh ({}) has more than {} ranks", joined(sizes), kMostRanks);
+        enforce(product <= kMostRanks, "mesh ({}) has more than {} ranks", joined(sizes), kMostRanks);
     }
     return product;
 }
@@ -98,7 +98,7 @@ DeviceMesh DeviceMesh::create(std::shared_ptr<comm::Communicator> world, std::ve
     require(world != nullptr, "a mesh needs a world communicator; DeviceMesh::abstract does without");
     check_names(sizes, names);
     const std::int64_t product = checked_product(sizes);
-    require(product == world->size(),
+    enforce(product == world->size(),
             "mesh ({}) has {} ranks, but there are {}: the sizes must multiply to {}", joined(sizes), product,
             world->size(), world->size());
     const int position = world->rank();

@@ -32,33 +32,33 @@ ParallelDegrees validated(ParallelDegrees d, int world_size) {
                                                         {"pp", d.pp},
                                                         {"ep", d.ep},
                                                         {"etp", d.etp}};
-    require(world_size >= 1, "world_size({}) must be at least 1", world_size);
+    enforce(world_size >= 1, "world_size({}) must be at least 1", world_size);
     for (const auto& [name, degree] : at_least_one) {
-        require(degree >= 1, "{}({}): a parallelism degree must be at least 1 (only dp_shard may be -1)",
+        enforce(degree >= 1, "{}({}): a parallelism degree must be at least 1 (only dp_shard may be -1)",
                 name, degree);
     }
-    require(d.dp_shard == -1 || d.dp_shard >= 1, "dp_shard({}) must be at least 1, or -1 to infer it",
+    enforce(d.dp_shard == -1 || d.dp_shard >= 1, "dp_shard({}) must be at least 1, or -1 to infer it",
             d.dp_shard);
     if (d.dp_shard == -1) {
         const std::int64_t others = product({d.dp_replicate, d.cp, d.tp, d.pp});
-        require(others <= world_size,
+        enforce(others <= world_size,
                 "dp_shard cannot be inferred: dp_replicate({}) * cp({}) * tp({}) * pp({}) = {} is more than "
                 "world_size({})",
                 d.dp_replicate, d.cp, d.tp, d.pp, others, world_size);
         d.dp_shard = static_cast<int>(world_size / others);
     }
     const std::int64_t ranks = product({d.dp_replicate, d.dp_shard, d.cp, d.tp, d.pp});
-    require(ranks == world_size,
+    enforce(ranks == world_size,
             "invalid parallel dims: dp_replicate({}) * dp_shard({}) * cp({}) * tp({}) * pp({}) = {} != "
             "world_size({}); these degrees need {} ranks",
             d.dp_replicate, d.dp_shard, d.cp, d.tp, d.pp, ranks, world_size, ranks);
-    require(d.ep == 1 || d.etp == d.tp || d.etp == 1, "etp({}) must be tp({}) or 1 when ep({}) is above 1",
+    enforce(d.ep == 1 || d.etp == d.tp || d.etp == 1, "etp({}) must be tp({}) or 1 when ep({}) is above 1",
             d.etp, d.tp, d.ep);
     // The sparse mesh cuts the same ranks as (fsdp, tp) into (efsdp, ep, etp): both degrees must fit in
     // together.
     const std::int64_t sparse = product({d.dp_shard, d.cp, d.tp});
     const std::int64_t experts = product({d.ep, d.etp});
-    require(sparse % experts == 0,
+    enforce(sparse % experts == 0,
             "ep({}) * etp({}) = {} does not divide dp_shard({}) * cp({}) * tp({}) = {}: the experts' ranks "
             "must be whole groups",
             d.ep, d.etp, experts, d.dp_shard, d.cp, d.tp, sparse);
@@ -103,7 +103,7 @@ int ParallelDims::axis_size(const std::string& axis) const {
     if (axis == "ep") return d.ep;
     if (axis == "efsdp") return d.dp_shard * d.cp * d.tp / (d.ep * d.etp);
     if (axis == "etp") return d.etp;
-    throw InvalidArgument(
+    throw BadInput(
         fmt::format("Invalid mesh dim: '{}'. Valid dimensions are: [{}]", axis, joined(axis_names())));
 }
 
@@ -161,7 +161,7 @@ std::optional<DeviceMesh> ParallelDims::get_optional_mesh(const std::vector<std:
             return mesh.slice(axes);
         }
     }
-    throw InvalidArgument(
+    throw BadInput(
         fmt::format("Invalid mesh name combinations [{}]: no mesh has all of them; there are "
                     "(pp, batch, cp, tp), (pp, dp_replicate, fsdp, tp), (pp, dp_replicate, efsdp, ep, etp)",
                     joined(axes)));
@@ -171,12 +171,12 @@ DeviceMesh ParallelDims::get_mesh(const std::vector<std::string>& axes) const {
     const std::optional<DeviceMesh> mesh = get_optional_mesh(axes);
     if (mesh) return *mesh;
     if (axes.size() == 1) {
-        throw InvalidArgument(
+        throw BadInput(
             fmt::format("Mesh '{}' is not available. Ensure the corresponding parallelism dimension is "
                         "enabled (size > 1).",
                         axes[0]));
     }
-    throw InvalidArgument(
+    throw BadInput(
         fmt::format("Mesh [{}] is not available. Ensure the corresponding parallelism dimensions are all "
                     "enabled (size > 1).",
                     joined(axes)));

@@ -57,7 +57,7 @@ DType dtype_from_name(std::string_view name) {
     if (name == "float8_e4m3fn" || name == "fp8" || name == "F8_E4M3") return DType::float8_e4m3fn;
     if (name == "int8" || name == "I8") return DType::int8;
     if (name == "float16" || name == "fp16" || name == "F16") return DType::float16;
-    throw InvalidArgument(
+    throw BadInput(
         fmt::format("unknown dtype '{}'; known: float32 (fp32), bfloat16 (bf16), int32, int64, uint8, "
                     "float8_e4m3fn (fp8), int8, float16 (fp16)",
                     name));

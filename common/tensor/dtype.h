@@ -49,7 +49,7 @@ enum class DType : std::uint8_t { float32, bfloat16, int32, int64, uint8, float8
 
 std::size_t dtype_size(DType dtype);
 std::string_view dtype_name(DType dtype);  // torch's words: "float32", "bfloat16", …
-// Also "fp32", "bf16", "fp8", "fp16". Throws InvalidArgument listing the names.
+// Also "fp32", "bf16", "fp8", "fp16". Throws BadInput listing the names.
 DType dtype_from_name(std::string_view name);
 std::string_view safetensors_dtype_name(DType dtype);  // "F32", "BF16", "I64", "F8_E4M3", …
 

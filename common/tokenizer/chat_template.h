@@ -20,7 +20,7 @@ class ChatTemplate {
     const std::set<std::string>& roles() const { return roles_; }
 
     // messages: a list of objects; options: an object with tools and whatever else the template reads.
-    // Throws InvalidArgument where the template refuses the conversation, ConfigError where it fails.
+    // Throws BadInput where the template refuses the conversation, ConfigError where it fails.
     std::string render(const nlohmann::ordered_json& messages, bool add_generation_prompt,
                        const nlohmann::ordered_json& options) const;
 

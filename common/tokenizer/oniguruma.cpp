@@ -31,7 +31,7 @@ class Translator {
         while (!done()) {
             if (!quantifier()) atom();
         }
-        require(groups_.empty(), "an open group: {}", in_);
+        enforce(groups_.empty(), "an open group: {}", in_);
         return std::move(out_);
     }
 
@@ -44,7 +44,7 @@ class Translator {
         return true;
     }
     [[noreturn]] void refuse(std::string_view what) const {
-        throw InvalidArgument(
+        throw BadInput(
             fmt::format("{} at character {} is not supported in a regular expression: {}", what, at_, in_));
     }
 

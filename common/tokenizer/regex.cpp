@@ -63,7 +63,7 @@ Regex::Regex(const std::string& oniguruma_pattern) {
     code->compiled = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
                                    &offset, context.get());
-    require(code->compiled != nullptr, "not a regular expression, at character {}: {}: {}", offset,
+    enforce(code->compiled != nullptr, "not a regular expression, at character {}: {}: {}", offset,
             message_of(error), oniguruma_pattern);
     pcre2_jit_compile(code->compiled, PCRE2_JIT_COMPLETE);  // where there is no JIT, matching interprets
     code_ = std::move(code);

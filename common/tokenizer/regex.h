@@ -18,7 +18,7 @@ struct Match {
 
 class Regex {
   public:
-    // Throws InvalidArgument: not a regular expression, or one that PCRE2 would read differently.
+    // Throws BadInput: not a regular expression, or one that PCRE2 would read differently.
     explicit Regex(const std::string& oniguruma_pattern);
     static Regex literal(std::string_view text);
 
@@ -31,7 +31,7 @@ class Regex {
     std::shared_ptr<const Code> code_;
 };
 
-// The same expression in PCRE2's words. Throws InvalidArgument naming what has none.
+// The same expression in PCRE2's words. Throws BadInput naming what has none.
 std::string to_pcre2(std::string_view oniguruma_pattern);
 
 }  // namespace tandem::tokenizer

@@ -48,7 +48,7 @@ class Tokenizer {
     // (bos_token, eos_token, …) that the tokenizer lacks: what apply_chat_template would find later.
     void check_chat_template() const;
     // The conversation as the model's template writes it; encode it with add_special_tokens = false. Throws
-    // as check_chat_template does, and InvalidArgument where the template refuses the conversation.
+    // as check_chat_template does, and BadInput where the template refuses the conversation.
     std::string apply_chat_template(const std::vector<Message>& messages, bool add_generation_prompt) const;
     // messages: a list of objects with role, content and whatever else the template reads (tool_calls);
     // options: an object whose entries the template sees (tools, enable_thinking).

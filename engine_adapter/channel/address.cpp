@@ -17,10 +17,10 @@ constexpr std::string_view kPrefix = "unix-abstract:";
 
 AbstractAddress parse_abstract_address(const std::string& address) {
     AbstractAddress result;
-    require(address.starts_with(kPrefix) && address.size() > kPrefix.size(),
+    enforce(address.starts_with(kPrefix) && address.size() > kPrefix.size(),
             "'{}' is not a receiver's address (unix-abstract:NAME)", address);
     const std::string name = address.substr(kPrefix.size());
-    require(name.size() < sizeof(result.address.sun_path), "the receiver's name '{}' is too long", name);
+    enforce(name.size() < sizeof(result.address.sun_path), "the receiver's name '{}' is too long", name);
     result.address.sun_family = AF_UNIX;
     std::memcpy(result.address.sun_path + 1, name.data(), name.size());  // a leading zero byte: abstract
     result.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());

@@ -176,7 +176,7 @@ void throw_if_failed(const nlohmann::json& reply, const std::string& peer, const
     const std::string text = fmt::format("{}, {}: {}", peer, phase, message);
     switch (found) {
         case Code::invalid:
-            throw InvalidArgument(text);
+            throw BadInput(text);
         case Code::unavailable:
             throw TransportError(peer, phase, message, true);
         case Code::deadline:

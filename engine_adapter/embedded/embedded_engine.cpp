@@ -130,12 +130,12 @@ std::int64_t EmbeddedEngine::version() const {
 
 void EmbeddedEngine::begin_update(std::int64_t version) {
     std::unique_lock lock(mutex_);
-    require(paused_, "version {} cannot begin: generation is not paused", version);
-    require(state_ != WeightState::updating, "version {} cannot begin: version {} is being written", version,
+    enforce(paused_, "version {} cannot begin: generation is not paused", version);
+    enforce(state_ != WeightState::updating, "version {} cannot begin: version {} is being written", version,
             next_version_);
-    require(!weights_.released(), "version {} cannot begin: the weights' memory is released", version);
+    enforce(!weights_.released(), "version {} cannot begin: the weights' memory is released", version);
     const bool quiet = changed_.wait_for(lock, kBeginTimeout, [this] { return !busy_; });
-    require(quiet && paused_ && state_ != WeightState::updating,
+    enforce(quiet && paused_ && state_ != WeightState::updating,
             "version {} cannot begin: the engine did not come to rest", version);
     state_ = WeightState::updating;
     next_version_ = version;
@@ -145,7 +145,7 @@ void EmbeddedEngine::begin_update(std::int64_t version) {
 // While an update is open nothing is generated (begin_update waited for that), so nobody reads the weights.
 void EmbeddedEngine::point_weights(const std::vector<Span>& memory, std::shared_ptr<const void> owner) {
     const std::lock_guard lock(mutex_);
-    require(state_ == WeightState::updating, "the weights can only be moved while an update is open");
+    enforce(state_ == WeightState::updating, "the weights can only be moved while an update is open");
     weights_.point(memory, std::move(owner));
 }
 
@@ -167,7 +167,7 @@ void EmbeddedEngine::lose_weights(const std::string& reason) {
 
 void EmbeddedEngine::commit_update(std::int64_t version) {
     const std::lock_guard lock(mutex_);
-    require(state_ == WeightState::updating && version == next_version_,
+    enforce(state_ == WeightState::updating && version == next_version_,
             "version {} cannot be committed: it was not begun", version);
     weights_.changed();
     state_ = WeightState::whole;
@@ -179,7 +179,7 @@ void EmbeddedEngine::commit_update(std::int64_t version) {
 
 void EmbeddedEngine::abort_update(const std::string& reason, bool dirty) {
     const std::lock_guard lock(mutex_);
-    require(state_ == WeightState::updating, "there is no update to abort: {}", reason);
+    enforce(state_ == WeightState::updating, "there is no update to abort: {}", reason);
     if (dirty) {
         state_ = WeightState::broken;
         version_ = 0;

@@ -7,10 +7,10 @@ namespace tandem::engine {
 
 void EmbeddedEngine::release_memory(bool kv_cache, bool weights) {
     const std::lock_guard lock(mutex_);
-    require(live_.empty(), "{} requests are there: memory is released of an idle engine only", live_.size());
+    enforce(live_.empty(), "{} requests are there: memory is released of an idle engine only", live_.size());
     decoder_.release_graphs();
     if (weights && !weights_.released()) {
-        require(state_ != WeightState::updating,
+        enforce(state_ != WeightState::updating,
                 "the weights cannot be released: version {} is being written", next_version_);
         weights_.release();
         decoder_.release_packed();

@@ -16,15 +16,15 @@ constexpr std::int64_t kMostSamples = 65536;  // of one request
 constexpr int kDeepest = 32;
 
 std::vector<std::int32_t> parse_tokens(const json& list, const RequestLimits& limits) {
-    require(list.is_array(), "input_ids must be a list of token ids, or a list of such lists");
-    require(!list.empty(), "input_ids is empty: a prompt needs at least one token");
+    enforce(list.is_array(), "input_ids must be a list of token ids, or a list of such lists");
+    enforce(!list.empty(), "input_ids is empty: a prompt needs at least one token");
     std::vector<std::int32_t> tokens;
     tokens.reserve(list.size());
     for (const json& id : list) {
-        require(id.is_number_integer(), "input_ids must hold integers, found {}", id.dump());
+        enforce(id.is_number_integer(), "input_ids must hold integers, found {}", id.dump());
         const bool inside = (id.is_number_unsigned() || id.get<std::int64_t>() >= 0) &&
                             id.get<std::uint64_t>() < static_cast<std::uint64_t>(limits.vocab_size);
-        require(inside, "token id {} is outside the vocabulary of {}", id.dump(), limits.vocab_size);
+        enforce(inside, "token id {} is outside the vocabulary of {}", id.dump(), limits.vocab_size);
         tokens.push_back(id.get<std::int32_t>());
     }
     return tokens;
@@ -32,11 +32,11 @@ std::vector<std::int32_t> parse_tokens(const json& list, const RequestLimits& li
 
 // A prompt in words, with the special tokens that the tokenizer puts around a text.
 std::vector<std::int32_t> parse_text(const json& text, const RequestLimits& limits) {
-    require(text.is_string(), "text must be a string or a list of strings");
+    enforce(text.is_string(), "text must be a string or a list of strings");
     std::vector<std::int32_t> tokens = limits.tokenizer->encode(text.get_ref<const std::string&>(), true);
-    require(!tokens.empty(), "text is empty: a prompt needs at least one token");
+    enforce(!tokens.empty(), "text is empty: a prompt needs at least one token");
     for (const std::int32_t id : tokens) {
-        require(id < limits.vocab_size, "the tokenizer gives token id {}, the model's vocabulary ends at {}",
+        enforce(id < limits.vocab_size, "the tokenizer gives token id {}, the model's vocabulary ends at {}",
                 id, limits.vocab_size);
     }
     return tokens;
@@ -47,19 +47,19 @@ void check_fields(const json& body, const RequestLimits& limits) {
         const json value = body.value(key, json());
         return !value.is_null() && value != false && value != 0 && value != json::array();
     };
-    require(!asks("text") || !asks("input_ids") || limits.tokenizer == nullptr,
+    enforce(!asks("text") || !asks("input_ids") || limits.tokenizer == nullptr,
             "text and input_ids name the prompt twice: send one of them");
     if (asks("text") && !asks("input_ids") && limits.tokenizer == nullptr) {
-        throw InvalidArgument("this model has no tokenizer files: send input_ids instead of text");
+        throw BadInput("this model has no tokenizer files: send input_ids instead of text");
     }
-    require(!asks("stream"), "stream = true is not supported");
+    enforce(!asks("stream"), "stream = true is not supported");
     for (const char* key :
          {"input_embeds", "image_data", "audio_data", "video_data", "lora_path", "session_params",
           "top_logprobs_num", "token_ids_logprob", "return_hidden_states", "custom_logit_processor"}) {
-        require(!asks(key), "{} is not supported by this engine", key);
+        enforce(!asks(key), "{} is not supported by this engine", key);
     }
     if (const json start = body.value("logprob_start_len", json()); !start.is_null()) {
-        require(start == -1 || start == json::array(),
+        enforce(start == -1 || start == json::array(),
                 "logprob_start_len: log-probs of the prompt are not supported");
     }
 }
@@ -70,7 +70,7 @@ bool parse_return_logprob(const json& body) {
     if (value.is_null()) return false;
     const bool list = value.is_array() &&
                       std::all_of(value.begin(), value.end(), [](const json& v) { return v.is_boolean(); });
-    require(list, "return_logprob must be true or false");
+    enforce(list, "return_logprob must be true or false");
     return std::any_of(value.begin(), value.end(), [](const json& v) { return v.get<bool>(); });
 }
 
@@ -78,16 +78,16 @@ bool parse_return_logprob(const json& body) {
 void assign_ids(const json& body, GenerateRequest& request, std::uint64_t request_number) {
     const json rid = body.value("rid", json());
     if (rid.is_array()) {
-        require(rid.size() == request.prompts.size(), "rid lists {} ids for {} prompts", rid.size(),
+        enforce(rid.size() == request.prompts.size(), "rid lists {} ids for {} prompts", rid.size(),
                 request.prompts.size());
         for (std::size_t i = 0; i < rid.size(); ++i) {
-            require(rid[i].is_string(), "rid must be a string or a list of strings");
+            enforce(rid[i].is_string(), "rid must be a string or a list of strings");
             request.prompts[i].id = rid[i].get<std::string>();
         }
         request.id = request.prompts.front().id;
         return;
     }
-    require(rid.is_null() || rid.is_string(), "rid must be a string or a list of strings");
+    enforce(rid.is_null() || rid.is_string(), "rid must be a string or a list of strings");
     request.id = rid.is_null() ? fmt::format("tandem-{}", request_number) : rid.get<std::string>();
     for (std::size_t i = 0; i < request.prompts.size(); ++i) {
         request.prompts[i].id = request.as_list ? fmt::format("{}-{}", request.id, i) : request.id;
@@ -96,7 +96,7 @@ void assign_ids(const json& body, GenerateRequest& request, std::uint64_t reques
 
 void check_lengths(Prompt& prompt, bool has_max_new_tokens, const RequestLimits& limits) {
     const auto length = static_cast<std::int64_t>(prompt.tokens.size());
-    require(length < limits.context_length,
+    enforce(length < limits.context_length,
             "the prompt has {} tokens, the model's context holds {} with the answer", length,
             limits.context_length);
     if (!has_max_new_tokens) {
@@ -104,10 +104,10 @@ void check_lengths(Prompt& prompt, bool has_max_new_tokens, const RequestLimits&
         prompt.params.max_new_tokens = std::clamp<std::int64_t>(room, 1, prompt.params.max_new_tokens);
     }
     const std::int64_t total = length + prompt.params.max_new_tokens;
-    require(total <= limits.context_length,
+    enforce(total <= limits.context_length,
             "{} prompt tokens and {} new ones are more than the model's context of {}", length,
             prompt.params.max_new_tokens, limits.context_length);
-    require(total <= limits.kv_tokens,
+    enforce(total <= limits.kv_tokens,
             "{} prompt tokens and {} new ones are more than the cache of {} (--kv-tokens)", length,
             prompt.params.max_new_tokens, limits.kv_tokens);
 }
@@ -157,10 +157,10 @@ std::string text_of(const SampleOutput& sample, const Prompt& prompt, const toke
 
 json parse_body(const std::string& body) {
     if (body.empty()) return json::object();
-    require(nesting_depth(body) <= kDeepest, "the body is nested deeper than {} levels", kDeepest);
+    enforce(nesting_depth(body) <= kDeepest, "the body is nested deeper than {} levels", kDeepest);
     json parsed = json::parse(body, nullptr, false);
-    require(!parsed.is_discarded(), "the body is not valid JSON");
-    require(parsed.is_object(), "the body must be a JSON object");
+    enforce(!parsed.is_discarded(), "the body is not valid JSON");
+    enforce(parsed.is_object(), "the body must be a JSON object");
     return parsed;
 }
 
@@ -171,10 +171,10 @@ GenerateRequest parse_generate(const std::string& text, const RequestLimits& lim
     const json ids = body.value("input_ids", json()), text_prompts = body.value("text", json());
     const bool words = ids.is_null() && !text_prompts.is_null() && limits.tokenizer != nullptr;
     if (!words) {
-        require(ids.is_array(), "input_ids is missing: a list of token ids, or a list of such lists");
-        require(!ids.empty(), "input_ids is empty: a prompt needs at least one token");
+        enforce(ids.is_array(), "input_ids is missing: a list of token ids, or a list of such lists");
+        enforce(!ids.empty(), "input_ids is empty: a prompt needs at least one token");
     }
-    require(!words || !text_prompts.is_array() || !text_prompts.empty(), "text is an empty list");
+    enforce(!words || !text_prompts.is_array() || !text_prompts.empty(), "text is an empty list");
 
     GenerateRequest request;
     request.as_list = words ? text_prompts.is_array() : ids[0].is_array();
@@ -183,7 +183,7 @@ GenerateRequest parse_generate(const std::string& text, const RequestLimits& lim
     const auto count = request.as_list ? prompts.size() : std::size_t{1};
     const json params = body.value("sampling_params", json());
     const bool own_params = params.is_array();
-    require(!own_params || params.size() == count, "sampling_params lists {} objects for {} prompts",
+    enforce(!own_params || params.size() == count, "sampling_params lists {} objects for {} prompts",
             params.size(), count);
 
     std::uint64_t next_stream = 0;
@@ -199,7 +199,7 @@ GenerateRequest parse_generate(const std::string& text, const RequestLimits& lim
         const bool explicit_seed = own_params && prompt.params.seed.has_value();
         prompt.first_stream = explicit_seed ? 0 : next_stream;
         next_stream += static_cast<std::uint64_t>(prompt.params.n);
-        require(next_stream <= static_cast<std::uint64_t>(kMostSamples),
+        enforce(next_stream <= static_cast<std::uint64_t>(kMostSamples),
                 "more than {} samples in one request", kMostSamples);
         check_lengths(prompt, sampling.has_max_new_tokens, limits);
         request.prompts.push_back(std::move(prompt));

@@ -58,7 +58,7 @@ void pause(EmbeddedEngine& engine, const Request& request, const Responder& resp
     } else if (mode == "in_place") {
         wanted = PauseMode::in_place;
     } else {
-        require(mode == "abort", "mode must be \"abort\", \"retract\" or \"in_place\", is {}", mode.dump());
+        enforce(mode == "abort", "mode must be \"abort\", \"retract\" or \"in_place\", is {}", mode.dump());
     }
     engine.pause(wanted, [responder] {
         responder.send(200, {{"status", "ok"}, {"message", "Generation paused"}});
@@ -89,11 +89,11 @@ void flush_cache(EmbeddedEngine& engine, const Responder& responder) {
 void memory_occupation(EmbeddedEngine& engine, const Request& request, const Responder& responder,
                        bool release) {
     const json tags = parse_body(request.body).value("tags", json());
-    require(tags.is_null() || tags.is_array(), "tags must be a list of \"kv_cache\" and \"weights\"");
+    enforce(tags.is_null() || tags.is_array(), "tags must be a list of \"kv_cache\" and \"weights\"");
     bool kv_cache = tags.empty();
     bool weights = tags.empty();
     for (const json& tag : tags) {
-        require(tag == "kv_cache" || tag == "weights" || tag == "cuda_graph", "no memory has the tag {}",
+        enforce(tag == "kv_cache" || tag == "weights" || tag == "cuda_graph", "no memory has the tag {}",
                 tag.dump());
         kv_cache = kv_cache || tag == "kv_cache";
         weights = weights || tag == "weights";
@@ -112,8 +112,8 @@ void abort_request(EmbeddedEngine& engine, const Request& request, const Respond
     const json body = parse_body(request.body);
     const json all = body.value("abort_all", json(false));
     const json rid = body.value("rid", json());
-    require(all.is_boolean(), "abort_all must be true or false");
-    require(all == true || (rid.is_string() && rid != ""), "rid (a string) or abort_all = true is needed");
+    enforce(all.is_boolean(), "abort_all must be true or false");
+    enforce(all == true || (rid.is_string() && rid != ""), "rid (a string) or abort_all = true is needed");
     engine.abort(all == true ? "" : rid.get<std::string>());
     responder.send(200, json::object());
 }
@@ -188,7 +188,7 @@ void health_generate(EmbeddedEngine& engine, const Responder& responder) {
 
 void weights_checker(EmbeddedEngine& engine, const Request& request, const Responder& responder) {
     const json action = parse_body(request.body).value("action", json("checksum"));
-    require(action == "checksum", "action must be \"checksum\", is {}", action.dump());
+    enforce(action == "checksum", "action must be \"checksum\", is {}", action.dump());
     engine.between_steps([&engine, responder] {
         if (engine.state().weights == WeightState::updating) {
             return responder.fail({Code::unavailable, "new weights are being written"});

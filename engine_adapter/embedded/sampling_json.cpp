@@ -15,27 +15,27 @@ using nlohmann::json;
 constexpr std::int64_t kMostSamples = 65536;
 
 std::int64_t integer(const json& value, const std::string& key, std::int64_t least, std::int64_t most) {
-    require(value.is_number_integer(), "sampling_params.{} must be an integer", key);
+    enforce(value.is_number_integer(), "sampling_params.{} must be an integer", key);
     const bool fits =
         !value.is_number_unsigned() || value.get<std::uint64_t>() <= static_cast<std::uint64_t>(most);
-    require(fits && value.get<std::int64_t>() >= least && value.get<std::int64_t>() <= most,
+    enforce(fits && value.get<std::int64_t>() >= least && value.get<std::int64_t>() <= most,
             "sampling_params.{} must be from {} to {}, is {}", key, least, most, value.dump());
     return value.get<std::int64_t>();
 }
 
 float number(const json& value, const std::string& key) {
-    require(value.is_number(), "sampling_params.{} must be a number", key);
+    enforce(value.is_number(), "sampling_params.{} must be a number", key);
     return value.get<float>();
 }
 
 std::uint64_t seed_of(const json& value, const std::string& key) {
-    require(value.is_number_integer(), "sampling_params.{} must be an integer", key);
+    enforce(value.is_number_integer(), "sampling_params.{} must be an integer", key);
     return value.is_number_unsigned() ? value.get<std::uint64_t>()
                                       : static_cast<std::uint64_t>(value.get<std::int64_t>());
 }
 
 std::vector<std::int32_t> stop_ids(const json& value, std::int64_t vocab_size) {
-    require(value.is_array(), "sampling_params.stop_token_ids must be a list of token ids");
+    enforce(value.is_array(), "sampling_params.stop_token_ids must be a list of token ids");
     std::vector<std::int32_t> ids;
     for (const json& id : value)
         ids.push_back(static_cast<std::int32_t>(integer(id, "stop_token_ids", 0, vocab_size - 1)));
@@ -49,25 +49,25 @@ const std::map<std::string, Setter>& setters() {
         {"temperature",
          [](ParsedSampling& out, const json& value, std::int64_t) {
              out.params.temperature = number(value, "temperature");
-             require(out.params.temperature >= 0 && std::isfinite(out.params.temperature),
+             enforce(out.params.temperature >= 0 && std::isfinite(out.params.temperature),
                      "sampling_params.temperature must be 0 (greedy) or positive, is {}", value.dump());
          }},
         {"top_k",
          [](ParsedSampling& out, const json& value, std::int64_t) {
              const std::int64_t k = integer(value, "top_k", -1, std::int64_t{1} << 30);
-             require(k != 0, "sampling_params.top_k must be -1 (off) or at least 1");
+             enforce(k != 0, "sampling_params.top_k must be -1 (off) or at least 1");
              out.params.top_k = static_cast<std::int32_t>(k);
          }},
         {"top_p",
          [](ParsedSampling& out, const json& value, std::int64_t) {
              out.params.top_p = number(value, "top_p");
-             require(out.params.top_p > 0 && out.params.top_p <= 1,
+             enforce(out.params.top_p > 0 && out.params.top_p <= 1,
                      "sampling_params.top_p must be in (0, 1], is {}", value.dump());
          }},
         {"min_p",
          [](ParsedSampling& out, const json& value, std::int64_t) {
              out.params.min_p = number(value, "min_p");
-             require(out.params.min_p >= 0 && out.params.min_p <= 1,
+             enforce(out.params.min_p >= 0 && out.params.min_p <= 1,
                      "sampling_params.min_p must be in [0, 1], is {}", value.dump());
          }},
         {"max_new_tokens",
@@ -85,12 +85,12 @@ const std::map<std::string, Setter>& setters() {
                               std::int64_t vocab) { out.params.stop_token_ids = stop_ids(value, vocab); }},
         {"ignore_eos",
          [](ParsedSampling& out, const json& value, std::int64_t) {
-             require(value.is_boolean(), "sampling_params.ignore_eos must be true or false");
+             enforce(value.is_boolean(), "sampling_params.ignore_eos must be true or false");
              out.params.ignore_eos = value.get<bool>();
          }},
         {"skip_special_tokens",
          [](ParsedSampling& out, const json& value, std::int64_t) {
-             require(value.is_boolean(), "sampling_params.skip_special_tokens must be true or false");
+             enforce(value.is_boolean(), "sampling_params.skip_special_tokens must be true or false");
              out.skip_special_tokens = value.get<bool>();
          }},
     };
@@ -122,7 +122,7 @@ bool concerns_text_only(const std::string& key) {
 }  // namespace
 
 ParsedSampling parse_sampling(const json& object, std::int64_t vocab_size) {
-    require(object.is_object(), "sampling_params must be an object");
+    enforce(object.is_object(), "sampling_params must be an object");
     ParsedSampling result;
     for (const auto& [key, value] : object.items()) {
         if (value.is_null() || concerns_text_only(key)) continue;
@@ -134,9 +134,9 @@ ParsedSampling parse_sampling(const json& object, std::int64_t vocab_size) {
         if (neutral == neutral_values().end()) {
             std::string known;
             for (const auto& [name, unused] : setters()) known += (known.empty() ? "" : ", ") + name;
-            throw InvalidArgument("sampling_params." + key + " is not known; known: " + known);
+            throw BadInput("sampling_params." + key + " is not known; known: " + known);
         }
-        require(value == neutral->second, "sampling_params.{} = {} is not supported by this engine", key,
+        enforce(value == neutral->second, "sampling_params.{} = {} is not supported by this engine", key,
                 value.dump());
     }
     return result;

@@ -73,12 +73,12 @@ Tensor& ModelWeights::place_of(const std::string& suffix, int layer) {
     if (layer >= 0) return layers_[static_cast<std::size_t>(layer)].*kMembers.at(suffix);
     if (suffix == "model.embed_tokens.weight") return embedding_;
     if (suffix == "model.norm.weight") return norm_;
-    require(suffix == "lm_head.weight", "a parameter that the engine does not know: {}", suffix);
+    enforce(suffix == "lm_head.weight", "a parameter that the engine does not know: {}", suffix);
     return head_;
 }
 
 void ModelWeights::point(const std::vector<Span>& memory, std::shared_ptr<const void> owner) {
-    require(memory.size() == slots_.size(), "{} places for {} tensors", memory.size(), slots_.size());
+    enforce(memory.size() == slots_.size(), "{} places for {} tensors", memory.size(), slots_.size());
     std::vector<Tensor> there;
     for (std::size_t i = 0; i < slots_.size(); ++i) {
         const bool own = memory[i].data == slots_[i].memory.data;
@@ -92,7 +92,7 @@ void ModelWeights::point(const std::vector<Span>& memory, std::shared_ptr<const 
 
 void ModelWeights::release() {
     for (std::size_t i = 0; i < slots_.size(); ++i) {
-        require(places_[i]->raw() == slots_[i].memory.data,
+        enforce(places_[i]->raw() == slots_[i].memory.data,
                 "the weights cannot be released: the engine reads them in memory that is not its own");
     }
     memory_.release();

@@ -19,7 +19,7 @@ constexpr std::uint64_t kMaxProbePiece = 256u << 20;
 
 double CopyProbe::measure_ms(ConstSpan from, std::uint64_t piece_bytes, Copier& copier) {
     const std::uint64_t bytes = from.bytes;
-    require(bytes > 0 && piece_bytes > 0 && piece_bytes <= kMaxProbePiece,
+    enforce(bytes > 0 && piece_bytes > 0 && piece_bytes <= kMaxProbePiece,
             "probe of {} bytes in pieces of {}", bytes, piece_bytes);
     const std::uint64_t piece = std::min(piece_bytes, bytes);
     const std::uint64_t size = std::max(piece, kProbeMemory / piece * piece);

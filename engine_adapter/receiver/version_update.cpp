@@ -159,7 +159,7 @@ double VersionUpdate::load(std::int64_t index, std::span<const ops::Checksum> ch
 double VersionUpdate::load_delta(std::int64_t index, std::span<const DeltaEntry> entries) {
     require_open("a delta");
     return attempt([&] {
-        require(attached_->device().type == DeviceType::cpu,
+        enforce(attached_->device().type == DeviceType::cpu,
                 "changes are read by the CPU, and the regions are on {}", to_string(attached_->device()));
         for (const DeltaEntry& entry : entries) check_delta(index, entry);
         progress_->add_changes(index, entries);
@@ -179,8 +179,8 @@ double VersionUpdate::verify(std::span<const ops::Checksum> checksums) {
 void VersionUpdate::adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums) {
     require_open("adopt");
     attempt([&] {
-        require(target_.can_alias(), "this engine cannot read weights in place");
-        require(attached_->device() == copier_.device(),
+        enforce(target_.can_alias(), "this engine cannot read weights in place");
+        enforce(attached_->device() == copier_.device(),
                 "the engine's weights are on {}: it cannot read them in place on {}",
                 to_string(copier_.device()), to_string(attached_->device()));
         if (progress_->started()) {
@@ -322,7 +322,7 @@ void VersionUpdate::compare_own(std::span<const ops::Checksum> checksums) {
 double VersionUpdate::probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes) {
     require_idle("probe");
     if (!attached_) throw ProtocolError("probe before attach");
-    require(attached_->device().type == DeviceType::cpu,
+    enforce(attached_->device().type == DeviceType::cpu,
             "probe: only copies of the CPU's memory are calibrated");
     return probe_.measure_ms(attached_->bytes_of(0, offset, bytes), piece_bytes, copier_);
 }

@@ -43,14 +43,14 @@ class WeightTarget {
     virtual void point_weights(const std::vector<Span>& memory, std::shared_ptr<const void> owner) {
         (void)memory;
         (void)owner;
-        throw InvalidArgument("this engine cannot read weights in place");
+        throw BadInput("this engine cannot read weights in place");
     }
     // The memory that the engine reads its weights in is going away, unasked: nothing reads it any more when
     // this returns, and the engine refuses, saying `reason`, until a later commit. Not while an update is
     // open.
     virtual void lose_weights(const std::string& reason) {
         (void)reason;
-        throw InvalidArgument("this engine reads no weights in place");
+        throw BadInput("this engine reads no weights in place");
     }
 };
 

@@ -39,7 +39,7 @@ Placements placements_of(const PlanReportOptions& options) {
 // N of ".experts.N."; the tensor is known to be an expert's.
 int expert_number(const std::string& name) {
     const std::size_t at = name.find(".experts.");
-    require(at != std::string::npos, "tensor '{}': no '.experts.N.' in the name of an expert's tensor", name);
+    enforce(at != std::string::npos, "tensor '{}': no '.experts.N.' in the name of an expert's tensor", name);
     return std::atoi(name.c_str() + at + 9);
 }
 
@@ -89,7 +89,7 @@ void PlanReportOptions::validate() const {
     check_mesh("--mesh", mesh);
     try {
         const Placements parsed = placements_of(*this);
-        require(parsed.size() == mesh.size(), "{} placements for a mesh with {} axes", parsed.size(),
+        enforce(parsed.size() == mesh.size(), "{} placements for a mesh with {} axes", parsed.size(),
                 mesh.size());
     } catch (const InvalidArgument& error) {
         throw ConfigError("command line", "--placements", error.what());
@@ -132,7 +132,7 @@ SourceLayout trainer_layout(const std::vector<ModelTensor>& model, const PlanRep
             experts = std::max(experts, expert_number(tensor.name) + 1);
     }
     const int ways = std::max<int>(1, static_cast<int>(expert_groups.size()));
-    require(experts % ways == 0, "{} experts do not divide by the {} of the experts' mesh", experts, ways);
+    enforce(experts % ways == 0, "{} experts do not divide by the {} of the experts' mesh", experts, ways);
     for (const ModelTensor& tensor : model) {
         std::vector<int> groups{static_cast<int>(tensor.shape.size())};
         if (tensor.parallel == TensorParallel::expert && !expert_groups.empty()) {

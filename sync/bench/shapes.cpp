@@ -158,8 +158,8 @@ std::vector<std::string> shape_names() {
 
 model::ModelConfig model_by_name(const std::string& name) {
     const Row* row = row_named(name);
-    require(row != nullptr, "no shapes '{}'; there are {}", name, all_names());
-    require(row->experts == 0, "'{}' is a mixture of experts; a dense model is needed here", name);
+    enforce(row != nullptr, "no shapes '{}'; there are {}", name, all_names());
+    enforce(row->experts == 0, "'{}' is a mixture of experts; a dense model is needed here", name);
     model::ModelConfig config;
     config.vocab_size = row->vocab;
     config.hidden_size = row->hidden;
@@ -196,7 +196,7 @@ std::vector<ModelTensor> model_tensors(const std::string& name_or_file) {
         shapes.moe_intermediate_size = row->expert_ffn;
         return model_tensors(shapes);
     }
-    require(std::filesystem::exists(name_or_file), "no shapes and no file '{}'; there are {}", name_or_file,
+    enforce(std::filesystem::exists(name_or_file), "no shapes and no file '{}'; there are {}", name_or_file,
             all_names());
     std::ifstream in(name_or_file);
     std::stringstream text;

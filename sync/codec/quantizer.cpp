@@ -127,7 +127,7 @@ void Quantizer::scan() {
         if (weight.local < 0) continue;
         const Tensor& shard = this->shard(weight);
         const std::string& name = source_.tensors()[static_cast<std::size_t>(weight.local)].name;
-        require(shard.dtype() == weight.info.held && shard.shape() == weight.layout.shape,
+        enforce(shard.dtype() == weight.info.held && shard.shape() == weight.layout.shape,
                 "tensor '{}' changed its dtype or layout since the session began", name);
         WeightBox part;
         part.row = weight.first_row;
@@ -138,7 +138,7 @@ void Quantizer::scan() {
                 ops::accumulate_amax(box, weight.info.grid, values_of(weight));
             });
         } catch (const InvalidArgument& error) {
-            throw InvalidArgument(fmt::format("tensor '{}' cannot be quantised: {}", name, error.what()));
+            throw BadInput(fmt::format("tensor '{}' cannot be quantised: {}", name, error.what()));
         }
     }
 }

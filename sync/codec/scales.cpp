@@ -32,13 +32,13 @@ struct ScaleBox {
 };
 
 ScaleBox scale_box(const TensorInfo& tensor, const Part& part, const Shape& whole) {
-    require(whole.size() == 2 && part.start.size() == 2 && part.size.size() == 2,
+    enforce(whole.size() == 2 && part.start.size() == 2 && part.size.size() == 2,
             "tensor '{}': '{}' {} is not a matrix and cannot be quantised", tensor.name, part.name,
             to_string(whole));
     if (tensor.dtype == DType::int8) return {{part.start[0], 0}, {part.size[0], 1}};
     ScaleBox box;
     for (std::size_t d = 0; d < 2; ++d) {
-        require(along_blocks(part.start[d], part.size[d], whole[d]),
+        enforce(along_blocks(part.start[d], part.size[d], whole[d]),
                 "tensor '{}': the box {} at {} of '{}' {} does not lie along blocks of {}×{}", tensor.name,
                 to_string(part.size), to_string(part.start), part.name, to_string(whole), ops::kScaleBlock,
                 ops::kScaleBlock);
@@ -67,7 +67,7 @@ void check_companion(const TensorInfo& weight, const Part& part, const Shape& wh
     const ScaleBox box = scale_box(weight, part, whole);
     const std::string companion = scale_name(weight.name, weight.dtype);
     const auto found = held.find(companion);
-    require(found != held.end() && found->second->dtype == DType::float32,
+    enforce(found != held.end() && found->second->dtype == DType::float32,
             "the engine's tensor '{}' is {} but has no float32 tensor '{}' beside it", weight.name,
             dtype_name(weight.dtype), companion);
     const std::string name = scale_name(part.name, weight.dtype);
@@ -77,7 +77,7 @@ void check_companion(const TensorInfo& weight, const Part& part, const Shape& wh
                               : std::any_of(scales.parts.begin(), scales.parts.end(), [&](const Part& one) {
                                     return one.name == name && contains(one, box);
                                 });
-    require(has_them, "the engine's tensor '{}' does not hold the scales {} at {} of '{}'", companion,
+    enforce(has_them, "the engine's tensor '{}' does not hold the scales {} at {} of '{}'", companion,
             to_string(box.size), to_string(box.start), name);
 }
 
@@ -108,7 +108,7 @@ ops::ScaleGrid scale_grid(DType dtype, const Shape& weight) {
 
 TensorInfo scales_of(const TensorInfo& weight, const std::function<Shape(const std::string&)>& shape_of) {
     const Shape& shape = weight.shape;
-    require(is_quantized(weight.dtype) && shape.size() >= 2, "tensor '{}' {} {} has no scales", weight.name,
+    enforce(is_quantized(weight.dtype) && shape.size() >= 2, "tensor '{}' {} {} has no scales", weight.name,
             dtype_name(weight.dtype), to_string(shape));
     const std::int64_t block = weight.dtype == DType::int8 ? 1 : ops::kScaleBlock;
     const std::int64_t rows = shape[shape.size() - 2];
@@ -127,7 +127,7 @@ TensorInfo scales_of(const TensorInfo& weight, const std::function<Shape(const s
                               (weight.dtype == DType::int8 ? column == 0
                                                            : along_blocks(row, part.size[0], rows) &&
                                                                  along_blocks(column, part.size[1], columns));
-        require(in_place, "tensor '{}' {}: part '{}' {} at element {} shares blocks of scales with others",
+        enforce(in_place, "tensor '{}' {}: part '{}' {} at element {} shares blocks of scales with others",
                 weight.name, to_string(shape), part.name, to_string(part.size), part.offset);
         scales.parts.push_back({scale_name(part.name, weight.dtype),
                                 std::move(box.start),
@@ -150,7 +150,7 @@ std::vector<QuantizedTensor> add_quantized(SourceLayout& source, const EngineLay
         const SourceTensor& from = source.tensors[static_cast<std::size_t>(found->second)];
         if (!is_float(from.dtype)) return;  // bytes as the trainer made them
         const DType before = first_use.emplace(found->second, tensor.dtype).first->second;
-        require(before == tensor.dtype || (!is_quantized(before) && !is_quantized(tensor.dtype)),
+        enforce(before == tensor.dtype || (!is_quantized(before) && !is_quantized(tensor.dtype)),
                 "tensor '{}' is wanted as {} and as {}: one tensor is quantised in one way or not at all",
                 name, dtype_name(before), dtype_name(tensor.dtype));
         if (!is_quantized(tensor.dtype)) return;

@@ -19,15 +19,15 @@ nlohmann::json stage_json(const Stage& stage) {
 
 double number(const nlohmann::json& json, const char* key, double least) {
     const auto found = json.find(key);
-    require(found != json.end() && found->is_number(), "costs without {}", key);
+    enforce(found != json.end() && found->is_number(), "costs without {}", key);
     const double value = found->get<double>();
-    require(std::isfinite(value) && value >= least, "costs with {} {}", key, value);
+    enforce(std::isfinite(value) && value >= least, "costs with {} {}", key, value);
     return value;
 }
 
 Stage stage_from_json(const nlohmann::json& costs, const char* key) {
     const auto found = costs.find(key);
-    require(found != costs.end() && found->is_object(), "costs without {}", key);
+    enforce(found != costs.end() && found->is_object(), "costs without {}", key);
     return {number(*found, "overhead_ms", 0), number(*found, "cached_gbps", 1e-6),
             number(*found, "streamed_gbps", 1e-6)};
 }
@@ -56,7 +56,7 @@ nlohmann::json to_json(const Costs& costs) {
 }
 
 Costs costs_from_json(const nlohmann::json& json) {
-    require(json.is_object(), "costs that are no object");
+    enforce(json.is_object(), "costs that are no object");
     Costs costs;
     costs.fill = stage_from_json(json, "fill");
     costs.load = stage_from_json(json, "load");

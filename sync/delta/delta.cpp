@@ -138,7 +138,7 @@ class Delta final : public SyncStrategy {
     static std::size_t lane_bytes(const SyncContext& context) {
         const std::size_t share =
             context.options.bucket_bytes / static_cast<std::size_t>(context.world.size()) / kAlign * kAlign;
-        require(share >= kAlign, "a bucket of {} bytes is too small for {} ranks",
+        enforce(share >= kAlign, "a bucket of {} bytes is too small for {} ranks",
                 context.options.bucket_bytes, context.world.size());
         const auto& bytes = context.plan.bytes_from();
         const std::size_t most = *std::max_element(bytes.begin(), bytes.end());

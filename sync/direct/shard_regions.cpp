@@ -42,7 +42,7 @@ ShardRegions::Mine ShardRegions::find_on_cpu(const Offer& offer) const {
         if (shard.bytes == 0) continue;
         const bool inside = shared.bytes > 0 && shard.data >= shared.data &&
                             shard.data + shard.bytes <= shared.data + shared.bytes;
-        require(inside,
+        enforce(inside,
                 "tensor '{}' of rank {} does not lie in memory that an engine can map: allocate it from "
                 "the communicator's memory(), or use mode gather",
                 offer.names[t], world_.rank());

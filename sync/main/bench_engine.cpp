@@ -49,7 +49,7 @@ class BareWeights final : public engine::WeightTarget {
     void put_on_gpu(const std::vector<engine::TensorInfo>& tensors) {
         constexpr std::size_t kAlign = 256;
         const auto aligned = [](const engine::TensorInfo& tensor) {
-            return align_up(engine::tensor_bytes(tensor), kAlign);
+            return round_up(engine::tensor_bytes(tensor), kAlign);
         };
         std::size_t bytes = 0;
         for (const auto& tensor : tensors) bytes += aligned(tensor);

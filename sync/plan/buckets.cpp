@@ -27,7 +27,7 @@ std::vector<Lane> make_lanes(const std::vector<std::uint64_t>& bytes_of_rank, st
         total += bytes;
         active += bytes > 0 ? 1 : 0;
     }
-    require(align_down(bucket_bytes) >= active * kAlign, "a bucket of {} bytes is too small for {} ranks",
+    enforce(align_down(bucket_bytes) >= active * kAlign, "a bucket of {} bytes is too small for {} ranks",
             bucket_bytes, active);
     const std::size_t free_bytes = align_down(bucket_bytes) - active * kAlign;
     std::vector<Lane> lanes(bytes_of_rank.size());
@@ -152,7 +152,7 @@ const engine::TensorInfo& target_of(const ReshardPlan& plan, const Move& move) {
 }
 
 BucketPlan make_staged(const ReshardPlan& plan, const BucketOptions& options) {
-    require(options.max_piece_bytes >= kAlign, "pieces of at most {} bytes are smaller than a cache line",
+    enforce(options.max_piece_bytes >= kAlign, "pieces of at most {} bytes are smaller than a cache line",
             options.max_piece_bytes);
     const std::vector<Lane> lanes = make_lanes(plan.bytes_from(), options.bucket_bytes);
     std::vector<Buckets> of_rank(lanes.size());
@@ -193,7 +193,7 @@ BucketPlan make_grouped(const ReshardPlan& plan, const BucketOptions& options) {
                     of_rank[rank].emplace_back();
                     used = 0;
                 }
-                require(cutter.take(options.max_piece_bytes, options.max_piece_bytes, piece),
+                enforce(cutter.take(options.max_piece_bytes, options.max_piece_bytes, piece),
                         "pieces of at most {} bytes are too small", options.max_piece_bytes);
                 used += piece.bytes;
                 of_rank[rank].back().push_back(piece);

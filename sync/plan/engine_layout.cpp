@@ -40,20 +40,20 @@ bool has_shared_heads(std::string_view name) {
 }
 
 Slice even_slice(const ModelTensor& tensor, int dim, int ways, int rank) {
-    require(dim < static_cast<int>(tensor.shape.size()), "tensor '{}' {}: cannot be cut along dim {}",
+    enforce(dim < static_cast<int>(tensor.shape.size()), "tensor '{}' {}: cannot be cut along dim {}",
             tensor.name, to_string(tensor.shape), dim);
     const std::int64_t n = tensor.shape[static_cast<std::size_t>(dim)];
-    require(n % ways == 0, "tensor '{}' {}: dim {} does not divide by tensor parallelism {}", tensor.name,
+    enforce(n % ways == 0, "tensor '{}' {}: dim {} does not divide by tensor parallelism {}", tensor.name,
             to_string(tensor.shape), dim, ways);
     return {dim, n / ways * rank, n / ways};
 }
 
 Slice head_slice(const ModelTensor& tensor, const Place& place) {
-    require(!tensor.shape.empty() && tensor.shape[0] % tensor.heads == 0, "tensor '{}' {}: has not {} heads",
+    enforce(!tensor.shape.empty() && tensor.shape[0] % tensor.heads == 0, "tensor '{}' {}: has not {} heads",
             tensor.name, to_string(tensor.shape), tensor.heads);
     const std::int64_t head = tensor.shape[0] / tensor.heads;
     if (tensor.heads % place.tp == 0) return even_slice(tensor, 0, place.tp, place.tp_rank);
-    require(has_shared_heads(tensor.name) && place.tp % tensor.heads == 0,
+    enforce(has_shared_heads(tensor.name) && place.tp % tensor.heads == 0,
             "tensor '{}': {} heads do not divide by tensor parallelism {}", tensor.name, tensor.heads,
             place.tp);
     return {0, place.tp_rank / (place.tp / tensor.heads) * head, head};
@@ -69,12 +69,12 @@ struct Expert {
 Expert expert_named(const std::string& name) {
     constexpr std::string_view kWord = ".experts.";
     const std::size_t at = name.find(kWord);
-    require(at != std::string::npos, "tensor '{}': no '.experts.N.' in the name of an expert's tensor", name);
+    enforce(at != std::string::npos, "tensor '{}': no '.experts.N.' in the name of an expert's tensor", name);
     const char* begin = name.data() + at + kWord.size();
     const char* end = name.data() + name.size();
     Expert expert{name.substr(0, at + kWord.size()), 0, 0};
     const auto [stop, error] = std::from_chars(begin, end, expert.number);
-    require(error == std::errc() && stop != end && *stop == '.' && expert.number >= 0,
+    enforce(error == std::errc() && stop != end && *stop == '.' && expert.number >= 0,
             "tensor '{}': no expert's number in its name", name);
     return expert;
 }
@@ -85,7 +85,7 @@ std::vector<Expert> experts_of(const std::vector<ModelTensor>& model) {
     std::map<std::string, std::int64_t> counts;
     for (std::size_t i = 0; i < model.size(); ++i) {
         if (model[i].parallel != TensorParallel::expert) continue;
-        require(model[i].shape.size() == 2, "tensor '{}' {}: is not an expert's matrix", model[i].name,
+        enforce(model[i].shape.size() == 2, "tensor '{}' {}: is not an expert's matrix", model[i].name,
                 to_string(model[i].shape));
         experts[i] = expert_named(model[i].name);
         std::int64_t& count = counts[experts[i].prefix];
@@ -179,13 +179,13 @@ class RankLayout {
         Part part = part_of(tensor, slice);
         const auto [at, fresh] = by_name_.try_emplace(name, tensors_.size());
         if (fresh) {
-            require(member == fusion.members[0], "tensor '{}': its '{}' has to come first", tensor.name,
+            enforce(member == fusion.members[0], "tensor '{}': its '{}' has to come first", tensor.name,
                     fusion.members[0]);
             tensors_.push_back({name, part.size, dtype_, {std::move(part)}});
             return;
         }
         TensorInfo& info = tensors_[at->second];
-        require(info.shape.size() == part.size.size() &&
+        enforce(info.shape.size() == part.size.size() &&
                     std::equal(info.shape.begin() + 1, info.shape.end(), part.size.begin() + 1),
                 "tensor '{}' {}: does not fit into '{}' {}", tensor.name, to_string(part.size), name,
                 to_string(info.shape));
@@ -196,7 +196,7 @@ class RankLayout {
 
     // w13: each expert's gate above its up; w2: its down. Experts come in any order, each at its place.
     void add_expert(const ModelTensor& tensor, const Expert& expert) {
-        require(expert.of % place_.ep == 0, "tensor '{}': {} experts do not divide by expert parallelism {}",
+        enforce(expert.of % place_.ep == 0, "tensor '{}': {} experts do not divide by expert parallelism {}",
                 tensor.name, expert.of, place_.ep);
         const std::int64_t local = expert.of / place_.ep;
         const std::int64_t slot = expert.number - local * place_.ep_rank;
@@ -205,7 +205,7 @@ class RankLayout {
         if (!fused_) return add_alone(tensor, slice);
         const bool down = is_down(tensor.name);
         const bool up = tensor.name.ends_with(".up_proj.weight");
-        require(down || up || tensor.name.ends_with(".gate_proj.weight"),
+        enforce(down || up || tensor.name.ends_with(".gate_proj.weight"),
                 "tensor '{}': is no gate_proj, up_proj or down_proj", tensor.name);
         Part part = part_of(tensor, slice);
         const std::string name = expert.prefix + (down ? "w2_weight" : "w13_weight");
@@ -228,7 +228,7 @@ class RankLayout {
 EngineLayout engine_layout(const std::vector<ModelTensor>& model, const EngineParallel& parallel,
                            DType dtype) {
     const int ranks = std::max(parallel.tp, parallel.ep);
-    require(parallel.tp >= 1 && parallel.ep >= 1 && ranks % parallel.tp == 0 && ranks % parallel.ep == 0,
+    enforce(parallel.tp >= 1 && parallel.ep >= 1 && ranks % parallel.tp == 0 && ranks % parallel.ep == 0,
             "an engine of tensor parallelism {} and expert parallelism {}: one must divide the other",
             parallel.tp, parallel.ep);
     const std::vector<Expert> experts = experts_of(model);

@@ -109,7 +109,7 @@ class Matcher {
         : source_(source), classes_(classify(source)), patterns_(patterns), element_bytes_(element_bytes) {
         for (std::size_t i = 0; i < source.tensors.size(); ++i) {
             const std::string& name = source.tensors[i].name;
-            require(by_name_.emplace(name, static_cast<int>(i)).second, "the trainer has two tensors '{}'",
+            enforce(by_name_.emplace(name, static_cast<int>(i)).second, "the trainer has two tensors '{}'",
                     name);
         }
     }
@@ -118,7 +118,7 @@ class Matcher {
         if (tensor.parts.empty()) {
             const int found = find(tensor.name, tensor, engine_rank);
             const Shape& shape = source_.tensors[static_cast<std::size_t>(found)].shape;
-            require(shape == tensor.shape, "engine rank {}, tensor '{}' {}: the trainer's is {}", engine_rank,
+            enforce(shape == tensor.shape, "engine rank {}, tensor '{}' {}: the trainer's is {}", engine_rank,
                     tensor.name, to_string(tensor.shape), to_string(shape));
             add({Shape(shape.size(), 0), shape, row_major(shape)}, 0, found, tensor.dtype, index, out);
             return;
@@ -137,10 +137,10 @@ class Matcher {
   private:
     int find(const std::string& name, const engine::TensorInfo& tensor, int engine_rank) const {
         const auto found = by_name_.find(name);
-        require(found != by_name_.end(), "engine rank {}, tensor '{}': the trainer has no tensor '{}'",
+        enforce(found != by_name_.end(), "engine rank {}, tensor '{}': the trainer has no tensor '{}'",
                 engine_rank, tensor.name, name);
         const DType from = source_.tensors[static_cast<std::size_t>(found->second)].dtype;
-        require(copy_casts(from, tensor.dtype),
+        enforce(copy_casts(from, tensor.dtype),
                 "engine rank {}, tensor '{}': the copy does not cast {} to {}", engine_rank, tensor.name,
                 dtype_name(from), dtype_name(tensor.dtype));
         return found->second;
@@ -152,7 +152,7 @@ class Matcher {
         for (std::size_t d = 0; inside && d < shape.size(); ++d) {
             inside = part.start[d] >= 0 && part.size[d] >= 0 && part.start[d] + part.size[d] <= shape[d];
         }
-        require(inside, "engine rank {}, tensor '{}': the box {} at {} leaves '{}' {}", engine_rank,
+        enforce(inside, "engine rank {}, tensor '{}': the box {} at {} leaves '{}' {}", engine_rank,
                 tensor.name, to_string(part.size), to_string(part.start), part.name, to_string(shape));
     }
 
@@ -204,7 +204,7 @@ ReshardPlan ReshardPlan::make(SourceLayout source, EngineLayout engine, const Re
     auto impl = std::make_shared<Impl>();
     impl->source = std::move(source);
     impl->engine = std::move(engine);
-    require(impl->source.world_size >= 1, "a trainer of {} ranks", impl->source.world_size);
+    enforce(impl->source.world_size >= 1, "a trainer of {} ranks", impl->source.world_size);
     std::vector<std::size_t> element_bytes;
     Matcher matcher(impl->source, impl->patterns, element_bytes);
     for (std::size_t rank = 0; rank < impl->engine.size(); ++rank) {
@@ -228,7 +228,7 @@ ReshardPlan ReshardPlan::make(SourceLayout source, EngineLayout engine, const Re
 }
 
 std::vector<Move> ReshardPlan::moves_to(int engine_rank) const {
-    require(engine_rank >= 0 && engine_rank < static_cast<int>(impl_->engine.size()), "engine rank {} of {}",
+    enforce(engine_rank >= 0 && engine_rank < static_cast<int>(impl_->engine.size()), "engine rank {} of {}",
             engine_rank, impl_->engine.size());
     std::vector<Move> moves;
     const auto rank = static_cast<std::size_t>(engine_rank);
@@ -241,7 +241,7 @@ std::vector<Move> ReshardPlan::moves_to(int engine_rank) const {
 }
 
 std::vector<Move> ReshardPlan::moves_from(int source_rank) const {
-    require(source_rank >= 0 && source_rank < impl_->source.world_size, "source rank {} of {}", source_rank,
+    enforce(source_rank >= 0 && source_rank < impl_->source.world_size, "source rank {} of {}", source_rank,
             impl_->source.world_size);
     std::vector<Move> moves;
     std::vector<std::size_t> at(impl_->first.begin(), impl_->first.end() - 1);

@@ -116,30 +116,30 @@ void coalesce(Cell& cell) {
 
 void add_group(const SourceLayout& source, const SourceTensor& tensor, int index,
                std::vector<RankPiece>& pieces) {
-    require(index >= 0 && index < static_cast<int>(source.groups.size()),
+    enforce(index >= 0 && index < static_cast<int>(source.groups.size()),
             "tensor '{}' lies on group {} of {}", tensor.name, index, source.groups.size());
     const SourceGroup& group = source.groups[static_cast<std::size_t>(index)];
     std::size_t size = 1;
     for (const int n : group.mesh_sizes) {
-        require(n >= 1, "tensor '{}', group {}: a mesh axis of size {}", tensor.name, index, n);
+        enforce(n >= 1, "tensor '{}', group {}: a mesh axis of size {}", tensor.name, index, n);
         size *= static_cast<std::size_t>(n);
     }
-    require(size == group.ranks.size(), "tensor '{}', group {}: {} ranks on a mesh for {}", tensor.name,
+    enforce(size == group.ranks.size(), "tensor '{}', group {}: {} ranks on a mesh for {}", tensor.name,
             index, group.ranks.size(), size);
     Placements placements;
     try {
         placements = checked_placements(group.placements, static_cast<int>(group.mesh_sizes.size()),
                                         static_cast<int>(tensor.shape.size()));
     } catch (const InvalidArgument& error) {
-        throw InvalidArgument(fmt::format("tensor '{}': {}", tensor.name, error.what()));
+        throw BadInput(fmt::format("tensor '{}': {}", tensor.name, error.what()));
     }
     for (const Placement& placement : placements) {
-        require(!placement.is_partial(), "tensor '{}' is a partial sum ({}): reduce it before it is sent",
+        enforce(!placement.is_partial(), "tensor '{}' is a partial sum ({}): reduce it before it is sent",
                 tensor.name, to_string(placements));
     }
     std::vector<int> coordinates(group.mesh_sizes.size(), 0);
     for (const int rank : group.ranks) {
-        require(rank >= 0 && rank < source.world_size, "tensor '{}', group {}: rank {} of {}", tensor.name,
+        enforce(rank >= 0 && rank < source.world_size, "tensor '{}', group {}: rank {} of {}", tensor.name,
                 index, rank, source.world_size);
         pieces.push_back({rank, local_layout(tensor.shape, group.mesh_sizes, placements, coordinates)});
         for (std::size_t axis = coordinates.size(); axis-- > 0;) {
@@ -164,13 +164,13 @@ bool Cell::has_run() const {
 }
 
 std::vector<RankPiece> rank_pieces(const SourceLayout& source, const SourceTensor& tensor) {
-    require(!tensor.groups.empty(), "no rank holds tensor '{}': it lies on no group", tensor.name);
+    enforce(!tensor.groups.empty(), "no rank holds tensor '{}': it lies on no group", tensor.name);
     std::vector<RankPiece> pieces;
     for (const int index : tensor.groups) add_group(source, tensor, index, pieces);
     std::sort(pieces.begin(), pieces.end(),
               [](const RankPiece& a, const RankPiece& b) { return a.rank < b.rank; });
     for (std::size_t i = 1; i < pieces.size(); ++i) {
-        require(pieces[i - 1].rank != pieces[i].rank, "tensor '{}': rank {} is twice in its groups",
+        enforce(pieces[i - 1].rank != pieces[i].rank, "tensor '{}': rank {} is twice in its groups",
                 tensor.name, pieces[i].rank);
     }
     return pieces;

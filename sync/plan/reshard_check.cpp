@@ -29,12 +29,12 @@ Footprint footprint(const TensorInfo& tensor, const Part& part, int engine_rank)
     std::int64_t last = part.offset;
     for (std::size_t d = 0; d < part.size.size(); ++d) {
         if (part.size[d] == 1) continue;
-        require(part.stride[d] >= 1, "engine rank {}, tensor '{}': part '{}' has stride {}", engine_rank,
+        enforce(part.stride[d] >= 1, "engine rank {}, tensor '{}': part '{}' has stride {}", engine_rank,
                 tensor.name, part.name, to_string(part.stride));
         last += (part.size[d] - 1) * part.stride[d];
         result.dims.push_back({part.size[d], part.stride[d]});
     }
-    require(part.offset >= 0 && last < numel(tensor.shape),
+    enforce(part.offset >= 0 && last < numel(tensor.shape),
             "engine rank {}, tensor '{}': part '{}' reaches elements {} to {} of {}", engine_rank,
             tensor.name, part.name, part.offset, last, numel(tensor.shape));
     auto& dims = result.dims;
@@ -49,14 +49,14 @@ Footprint footprint(const TensorInfo& tensor, const Part& part, int engine_rank)
 
 [[noreturn]] void refuse_gap(const TensorInfo& tensor, int engine_rank, std::int64_t start,
                              std::int64_t stop) {
-    throw InvalidArgument(fmt::format("engine rank {}, tensor '{}' {}: no part covers its elements [{}, {})",
-                                      engine_rank, tensor.name, to_string(tensor.shape), start, stop));
+    throw BadInput(fmt::format("engine rank {}, tensor '{}' {}: no part covers its elements [{}, {})",
+                               engine_rank, tensor.name, to_string(tensor.shape), start, stop));
 }
 
 [[noreturn]] void refuse_overlap(const TensorInfo& tensor, int engine_rank, const Part& part,
                                  std::int64_t element) {
-    throw InvalidArgument(fmt::format("engine rank {}, tensor '{}' {}: part '{}' covers element {} again",
-                                      engine_rank, tensor.name, to_string(tensor.shape), part.name, element));
+    throw BadInput(fmt::format("engine rank {}, tensor '{}' {}: part '{}' covers element {} again",
+                               engine_rank, tensor.name, to_string(tensor.shape), part.name, element));
 }
 
 void check_runs(const TensorInfo& tensor, int engine_rank, std::vector<Footprint>& parts) {
@@ -126,7 +126,7 @@ void check_coverage(const TensorInfo& tensor, int engine_rank) {
     std::vector<Footprint> parts;
     bool runs = true;
     for (const Part& part : tensor.parts) {
-        require(part.stride.size() == part.size.size(),
+        enforce(part.stride.size() == part.size.size(),
                 "engine rank {}, tensor '{}': part '{}' has {} dims and {} strides", engine_rank, tensor.name,
                 part.name, part.size.size(), part.stride.size());
         if (numel(part.size) == 0) continue;

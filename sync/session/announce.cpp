@@ -75,7 +75,7 @@ SourceLayout join_sources(const std::vector<std::string>& texts) {
             const auto [at, is_new] = known.emplace(tensor.name, layout.tensors.size());
             if (is_new) layout.tensors.push_back(tensor);
             SourceTensor& joined = layout.tensors[at->second];
-            require(joined.shape == tensor.shape && joined.dtype == tensor.dtype,
+            enforce(joined.shape == tensor.shape && joined.dtype == tensor.dtype,
                     "tensor '{}' is {} {} on rank {} and {} {} on another", tensor.name,
                     dtype_name(tensor.dtype), to_string(tensor.shape), rank, dtype_name(joined.dtype),
                     to_string(joined.shape));

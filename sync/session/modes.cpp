@@ -150,7 +150,7 @@ Mode mode_from_name(std::string_view name) {
     for (std::size_t i = 0; i < kModes.size(); ++i) {
         if (name == kModes[i].name) return static_cast<Mode>(i);
     }
-    throw InvalidArgument(fmt::format("no mode '{}'; there are {}", name, mode_names(", ")));
+    throw BadInput(fmt::format("no mode '{}'; there are {}", name, mode_names(", ")));
 }
 
 std::string mode_names(std::string_view last_joint, bool ModeTraits::*trait) {

@@ -40,7 +40,7 @@ struct ModeTraits {
 
 const ModeTraits& traits(Mode mode);
 std::string_view mode_name(Mode mode);
-Mode mode_from_name(std::string_view name);  // throws InvalidArgument listing the names
+Mode mode_from_name(std::string_view name);  // throws BadInput listing the names
 // "gather, direct or alias": all modes, or those with a trait.
 std::string mode_names(std::string_view last_joint = " or ", bool ModeTraits::*trait = nullptr);
 

@@ -105,7 +105,7 @@ class Session::Impl {
 
     Tensor writable(std::size_t index) {
         const auto found = std::find(setup_.local.begin(), setup_.local.end(), static_cast<int>(index));
-        require(found != setup_.local.end(), "the source has no tensor number {}", index);
+        enforce(found != setup_.local.end(), "the source has no tensor number {}", index);
         return strategy_->writable(static_cast<int>(found - setup_.local.begin()));
     }
 

@@ -30,23 +30,23 @@ void check_names(const SourceLayout& source, const EngineLayout& engines) {
     for (const auto& tensors : engines) {
         for (const engine::TensorInfo& tensor : tensors) {
             for (const engine::Part& part : tensor.parts) {
-                require(offered.contains(part.name),
+                enforce(offered.contains(part.name),
                         "the engine's tensor '{}' is made of '{}', which the trainer does not hold",
                         tensor.name, part.name);
                 wanted.insert(part.name);
             }
             if (!tensor.parts.empty()) continue;
             const auto found = offered.find(tensor.name);
-            require(found != offered.end(), "the engine holds tensor '{}', the trainer does not",
+            enforce(found != offered.end(), "the engine holds tensor '{}', the trainer does not",
                     tensor.name);
-            require(found->second->shape == tensor.shape,
+            enforce(found->second->shape == tensor.shape,
                     "tensor '{}' is {} in the trainer and {} in the engine", tensor.name,
                     to_string(found->second->shape), to_string(tensor.shape));
             wanted.insert(tensor.name);
         }
     }
     for (const SourceTensor& tensor : source.tensors)
-        require(wanted.contains(tensor.name), "the trainer holds tensor '{}', the engine does not",
+        enforce(wanted.contains(tensor.name), "the trainer holds tensor '{}', the engine does not",
                 tensor.name);
 }
 
@@ -120,7 +120,7 @@ Device device_of(const WeightSource& source) {
         if (first == nullptr) first = &tensor;
         const Device here = tensor.tensor.local().device();
         const Device there = first->tensor.local().device();
-        require(here == there, "tensor '{}' is on {} and tensor '{}' on {}: all must be on one device",
+        enforce(here == there, "tensor '{}' is on {} and tensor '{}' on {}: all must be on one device",
                 first->name, to_string(there), tensor.name, to_string(here));
     }
     return first == nullptr ? Device{} : first->tensor.local().device();
@@ -154,7 +154,7 @@ Setup make_setup(comm::Communicator& world, const WeightSource& source, const En
     std::vector<int> local;
     std::vector<QuantizedTensor> quantized;
     try {
-        require(options.depth >= 2,
+        enforce(options.depth >= 2,
                 "a depth of {}: one bucket is filled while another is loaded, so at least 2", options.depth);
         SourceLayout layout = join_sources(announced);
         quantized = add_quantized(layout, wanted);
@@ -162,7 +162,7 @@ Setup make_setup(comm::Communicator& world, const WeightSource& source, const En
             setting.quantised = true;
             setting.quantised_tensor = layout.tensors[static_cast<std::size_t>(quantized[0].values)].name;
             const std::string why = refusal_text(options.mode, setting);
-            require(why.empty(), "{}", why);
+            enforce(why.empty(), "{}", why);
         }
         check_names(layout, wanted);
         std::unordered_map<std::string, int> mine;

@@ -39,7 +39,7 @@ State next_state(State state, Transition transition) {
 }
 
 void VersionState::push(std::int64_t version) {
-    require(version > version_ && version > pushing_, "version {} is not above {}", version,
+    enforce(version > version_ && version > pushing_, "version {} is not above {}", version,
             std::max(version_, pushing_));
     state_ = next_state(state_, Transition::pushing);
     pushing_ = version;

@@ -20,7 +20,7 @@ void cast_elements(const std::byte* from, DType from_dtype, std::byte* to, DType
         for (std::int64_t i = 0; i < count; ++i)
             reinterpret_cast<bfloat16*>(to)[i] = bfloat16(reinterpret_cast<const float*>(from)[i]);
     } else {
-        require(from_dtype == DType::bfloat16 && to_dtype == DType::float32, "no cast from {} to {}",
+        enforce(from_dtype == DType::bfloat16 && to_dtype == DType::float32, "no cast from {} to {}",
                 dtype_name(from_dtype), dtype_name(to_dtype));
         for (std::int64_t i = 0; i < count; ++i) {
             reinterpret_cast<float*>(to)[i] = static_cast<float>(reinterpret_cast<const bfloat16*>(from)[i]);

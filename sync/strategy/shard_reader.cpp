@@ -50,7 +50,7 @@ void ShardReader::locate() {
                 move.source_offset + (move.rows - 1) * move.source_stride + move.row_elements;
             const bool quantized = quantizer_.quantizes(move.source_tensor);
             const DType held = quantized ? quantizer_.held(move.source_tensor) : source_dtype(plan_, move);
-            require(local.dtype() == held && last <= local.numel() &&
+            enforce(local.dtype() == held && last <= local.numel() &&
                         (local.numel() == 0 || local.device() == device),
                     "tensor '{}' changed its dtype, layout or device since the session began",
                     plan_.source().tensors[static_cast<std::size_t>(move.source_tensor)].name);
@@ -120,7 +120,7 @@ void ShardReader::run(std::span<const Order> orders, bool non_temporal, ops::Che
         if (!quantizer_.quantizes(move.source_tensor)) {
             list_.push_back(item(index, to, to_stride, non_temporal, &checksums[i]));
         } else {
-            require(to != nullptr, "what is quantised has no checksum before it is copied");
+            enforce(to != nullptr, "what is quantised has no checksum before it is copied");
             checksums[i] = quantizer_.copy(move, to, to_stride);
         }
     }

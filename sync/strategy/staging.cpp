@@ -89,7 +89,7 @@ Staging Staging::share(comm::Communicator& world, Device device, int slots, std:
     const bool distant = std::find(away.begin(), away.end(), world.rank()) != away.end();
     try {
         if (world.rank() == 0 || distant) {
-            require(slots > 0 && slot_bytes > 0, "staging of {} slots of {} bytes", slots, slot_bytes);
+            enforce(slots > 0 && slot_bytes > 0, "staging of {} slots of {} bytes", slots, slot_bytes);
             address = staging.make(device, bytes, tag);
         }
     } catch (const std::exception& error) {

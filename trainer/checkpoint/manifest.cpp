@@ -41,7 +41,7 @@ Manifest from_json(const json& j) {
         m.tensors[name] = std::move(tensor);
     }
     for (const auto& [name, entry] : j.at("files").items()) {
-        require(name.find('/') == std::string::npos, "{} is not a name of a file in this folder", name);
+        enforce(name.find('/') == std::string::npos, "{} is not a name of a file in this folder", name);
         m.files[name] = {entry.at("bytes").get<std::size_t>(),
                          ops::checksum_from_hex(entry.at("xxh3_128").get<std::string>())};
     }

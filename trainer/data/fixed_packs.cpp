@@ -21,7 +21,7 @@ std::vector<std::vector<int>> deal(const std::vector<int>& items, std::size_t ha
 
 std::vector<std::vector<Pack>> plan_fixed_packs(std::span<const std::int64_t> lengths, int dp,
                                                 std::int64_t samples_per_pack, std::int64_t capacity) {
-    require(dp > 0 && samples_per_pack > 0, "packs of {} samples over {} ranks", samples_per_pack, dp);
+    enforce(dp > 0 && samples_per_pack > 0, "packs of {} samples over {} ranks", samples_per_pack, dp);
     check_pack_lengths(lengths, capacity);
     const auto length = [&](int i) { return lengths[static_cast<std::size_t>(i)]; };
     std::vector<int> order(lengths.size());
@@ -40,7 +40,7 @@ std::vector<std::vector<Pack>> plan_fixed_packs(std::span<const std::int64_t> le
             for (const int sample : samples) pack.tokens += length(sample);
             std::sort(samples.begin(), samples.end());
             pack.samples = std::move(samples);
-            require(
+            enforce(
                 pack.tokens <= capacity,
                 "{} samples of {} tokens are more than the {} of a pack (max_tokens_per_rank x cp); lower "
                 "train.micro_batch or raise train.max_tokens_per_rank",

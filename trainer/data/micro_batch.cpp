@@ -12,18 +12,18 @@ void check_samples(std::span<const Sample> samples, std::int64_t vocab) {
         const Sample& sample = samples[i];
         const std::size_t length = sample.tokens.size();
         const auto fits = [&](std::size_t size) { return size == length || size == 0; };
-        require(sample.target_mask.size() == length, "sample {}: a target mask of {} for {} tokens", i,
+        enforce(sample.target_mask.size() == length, "sample {}: a target mask of {} for {} tokens", i,
                 sample.target_mask.size(), length);
         for (const auto& [values, what] :
              {std::pair(&sample.advantages, "advantages"), std::pair(&sample.old_logprobs, "old log-probs"),
               std::pair(&sample.rollout_logprobs, "rollout log-probs"),
               std::pair(&sample.reference_logprobs, "reference log-probs"),
               std::pair(&sample.values, "values"), std::pair(&sample.returns, "returns")}) {
-            require(fits(values->size()), "sample {}: {} {} for {} tokens", i, values->size(), what, length);
+            enforce(fits(values->size()), "sample {}: {} {} for {} tokens", i, values->size(), what, length);
         }
         const auto outside = std::find_if(sample.tokens.begin(), sample.tokens.end(),
                                           [&](std::int32_t token) { return token < 0 || token >= vocab; });
-        require(outside == sample.tokens.end(), "sample {}: token {} is not in the vocabulary of {}", i,
+        enforce(outside == sample.tokens.end(), "sample {}: token {} is not in the vocabulary of {}", i,
                 outside == sample.tokens.end() ? 0 : *outside, vocab);
     }
 }

@@ -66,7 +66,7 @@ std::vector<std::vector<int>> fill_bins(std::span<const std::int64_t> sizes, std
 }  // namespace
 
 std::vector<std::vector<int>> karmarkar_karp(std::span<const std::int64_t> sizes, int parts) {
-    require(parts > 0, "a partition into {} parts", parts);
+    enforce(parts > 0, "a partition into {} parts", parts);
     std::priority_queue<Sets, std::vector<Sets>, NarrowerFirst> queue;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
         Sets sets(static_cast<std::size_t>(parts));
@@ -104,7 +104,7 @@ std::vector<std::vector<int>> first_fit_decreasing(std::span<const std::int64_t>
     std::vector<std::vector<int>> bins;
     std::vector<std::int64_t> room;
     for (const int item : order) {
-        require(size(item) <= capacity, "an item of {} does not fit into {}", size(item), capacity);
+        enforce(size(item) <= capacity, "an item of {} does not fit into {}", size(item), capacity);
         const auto found =
             std::find_if(room.begin(), room.end(), [&](std::int64_t r) { return r >= size(item); });
         const auto bin = static_cast<std::size_t>(found - room.begin());
@@ -121,8 +121,8 @@ std::vector<std::vector<int>> first_fit_decreasing(std::span<const std::int64_t>
 
 void check_pack_lengths(std::span<const std::int64_t> lengths, std::int64_t capacity) {
     for (std::size_t i = 0; i < lengths.size(); ++i) {
-        require(lengths[i] > 0, "sample {} has no tokens", i);
-        require(lengths[i] <= capacity,
+        enforce(lengths[i] > 0, "sample {} has no tokens", i);
+        enforce(lengths[i] <= capacity,
                 "sample {} needs {} tokens, more than the {} of a pack (max_tokens_per_rank x cp); raise "
                 "train.max_tokens_per_rank or shorten the sample",
                 i, lengths[i], capacity);

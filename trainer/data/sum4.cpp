@@ -28,7 +28,7 @@ Sum4::Sum4(std::int64_t held_out, double teacher_noise)
     : held_out_(held_out),
       teacher_noise_(teacher_noise),
       order_(Random(0, Purpose::hold_out).permutation(kPrompts)) {
-    require(held_out >= 0 && held_out <= kPrompts, "sum4 has {} prompts; {} cannot be held out", kPrompts,
+    enforce(held_out >= 0 && held_out <= kPrompts, "sum4 has {} prompts; {} cannot be held out", kPrompts,
             held_out);
 }
 

@@ -10,7 +10,7 @@ class ReshardAfterForward {
   public:
     ReshardAfterForward(bool reshard) : ranks_(reshard ? kAll : 1) {}
     ReshardAfterForward(int ranks) : ranks_(ranks) {
-        require(ranks >= 1, "reshard_after_forward is {}: it must be a number of ranks, or true or false",
+        enforce(ranks >= 1, "reshard_after_forward is {}: it must be a number of ranks, or true or false",
                 ranks);
     }
 
@@ -18,7 +18,7 @@ class ReshardAfterForward {
     // the number is not a factor of `shards`.
     int ranks(int shards) const {
         if (ranks_ == kAll) return shards;
-        require(
+        enforce(
             shards % ranks_ == 0,
             "reshard_after_forward is {}: it must be a factor of the {} ranks that parameters are sharded "
             "over",

@@ -32,7 +32,7 @@ std::shared_ptr<comm::Communicator> own_group(const DeviceMesh& axis, const std:
 }
 
 const DeviceMesh& checked(const DeviceMesh& mesh) {
-    require(mesh.names() == Names{"dp", "cp"} || mesh.names() == Names{"dp_replicate", "dp_shard", "cp"},
+    enforce(mesh.names() == Names{"dp", "cp"} || mesh.names() == Names{"dp_replicate", "dp_shard", "cp"},
             "a policy's mesh has the axes (dp, cp) or (dp_replicate, dp_shard, cp), not ({})",
             text(mesh.names(), ", "));
     return mesh;
@@ -43,7 +43,7 @@ const DeviceMesh& checked(const DeviceMesh& mesh) {
 ShardMesh::ShardMesh(const DeviceMesh& data, const Names& shard_axes) : mesh(checked(data)) {
     const Names& names = data.names();
     const auto first = std::search(names.begin(), names.end(), shard_axes.begin(), shard_axes.end());
-    require(!shard_axes.empty() && first != names.end(),
+    enforce(!shard_axes.empty() && first != names.end(),
             "shard_axes ({}) are not neighbours, in this order, among the mesh axes ({})",
             text(shard_axes, ", "), text(names, ", "));
     const auto last = first + static_cast<std::ptrdiff_t>(shard_axes.size());

@@ -17,7 +17,7 @@ Placements placements_of(const std::string& option, const std::string& text) {
     constexpr int kMostChunks = 1 << 16;
     const Placements placements = parse_placements(text);
     for (const Placement& placement : placements) {
-        require(placement.split_factor <= kMostChunks, "{} {}: the split factor of {} must be at most {}",
+        enforce(placement.split_factor <= kMostChunks, "{} {}: the split factor of {} must be at most {}",
                 option, text, to_string(placement), kMostChunks);
     }
     return placements;
@@ -121,7 +121,7 @@ bool Command::parsed() const {
     return options_->inspect->parsed();
 }
 
-std::string Command::run() const {
+std::string Command::run() const try {
     const Options& o = *options_;
     if (o.mesh_command->parsed()) return o.print(inspect_mesh(o.degrees, o.world_size, o.axes));
     const Shape shape = parse_shape("--shape", o.shape);
@@ -130,6 +130,8 @@ std::string Command::run() const {
         return o.print(inspect_shard(shape, mesh, placements_of("--placements", o.placements)));
     return o.print(inspect_redistribute(shape, dtype_from_name(o.dtype), mesh,
                                         placements_of("--from", o.from), placements_of("--to", o.to)));
+} catch (const InvalidArgument& error) {
+    throw BadInput(error.what());
 }
 
 }  // namespace tandem::inspect

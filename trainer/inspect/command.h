@@ -16,7 +16,8 @@ class Command {
     explicit Command(CLI::App& program);  // adds `inspect mesh|shard|redistribute`
     ~Command();
     bool parsed() const;
-    // What the command line asks for, as a table or as JSON. Throws InvalidArgument on bad input.
+    // What the command line asks for, as a table or as JSON. Throws BadInput: nobody else passes
+    // arguments here, so whatever the library refuses was asked for.
     std::string run() const;
 
   private:

@@ -9,7 +9,7 @@ namespace tandem::inspect {
 
 MeshReport inspect_mesh(const ParallelDegrees& degrees, int world_size,
                         const std::vector<std::string>& axes) {
-    require(world_size <= kMostRanks, "world_size({}) must be at most {}", world_size, kMostRanks);
+    enforce(world_size <= kMostRanks, "world_size({}) must be at most {}", world_size, kMostRanks);
     const ParallelDims dims(degrees, world_size);
     MeshReport report;
     report.world_size = world_size;

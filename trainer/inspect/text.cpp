@@ -25,7 +25,7 @@ std::vector<std::int64_t> parse_numbers(const std::string& option, const std::st
         std::int64_t number = 0;
         const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
         const bool whole = error == std::errc() && end == word.data() + word.size();
-        require(whole && number >= least && number <= most,
+        enforce(whole && number >= least && number <= most,
                 "{} {}: '{}' must be a number from {} to {}; write the list as in {} 4,2", option, text, word,
                 least, most, option);
         numbers.push_back(number);
@@ -39,7 +39,7 @@ void check_product(const std::string& option, const std::string& text,
                    const std::vector<std::int64_t>& numbers, std::int64_t most, const char* unit) {
     std::int64_t room = most;
     for (const std::int64_t number : numbers) room /= std::max<std::int64_t>(1, number);
-    require(room >= 1, "{} {}: more than {} {}; choose smaller sizes", option, text, most, unit);
+    enforce(room >= 1, "{} {}: more than {} {}; choose smaller sizes", option, text, most, unit);
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ Shape parse_shape(const std::string& option, const std::string& text) {
 
 std::vector<int> parse_mesh(const std::string& option, const std::string& text) {
     const auto numbers = parse_numbers(option, text, 1, kMostRanks);
-    require(!numbers.empty(), "{}: a mesh needs at least one axis, as in {} 2,2", option, option);
+    enforce(!numbers.empty(), "{}: a mesh needs at least one axis, as in {} 2,2", option, option);
     check_product(option, text, numbers, kMostRanks, "ranks");
     return {numbers.begin(), numbers.end()};
 }

@@ -24,7 +24,7 @@ KlForm kl_form_from_name(const std::string& name) {
     if (name == "k1") return KlForm::k1;
     if (name == "k2") return KlForm::k2;
     if (name == "k3") return KlForm::k3;
-    require(name == "low_var", "unknown KL estimator '{}': k1, k2, k3 or low_var", name);
+    enforce(name == "low_var", "unknown KL estimator '{}': k1, k2, k3 or low_var", name);
     return KlForm::low_var;
 }
 

@@ -8,7 +8,7 @@ std::unique_ptr<Reward> make_reward(const RewardOptions& o) {
     if (o.rule == "exact") return std::make_unique<ExactReward>(o.ignore_case);
     if (o.rule == "numeric") return std::make_unique<NumericReward>(o.tolerance);
     if (o.rule == "regex") return std::make_unique<PatternReward>(o.pattern, o.ignore_case);
-    require(o.rule.starts_with("http://"), "'{}' is not exact, numeric, regex or http://host:port/path",
+    enforce(o.rule.starts_with("http://"), "'{}' is not exact, numeric, regex or http://host:port/path",
             o.rule);
     return std::make_unique<HttpReward>(o);
 }

@@ -35,7 +35,7 @@ struct Pattern::Impl {
 };
 
 Pattern::Pattern(const std::string& pattern, bool ignore_case) : impl_(std::make_unique<Impl>()) {
-    require(!pattern.empty(), "is empty; reward regex needs a pattern");
+    enforce(!pattern.empty(), "is empty; reward regex needs a pattern");
     int error = 0;
     std::size_t place = 0;
     const std::uint32_t options = PCRE2_UTF | PCRE2_MATCH_INVALID_UTF | (ignore_case ? PCRE2_CASELESS : 0);
@@ -43,8 +43,8 @@ Pattern::Pattern(const std::string& pattern, bool ignore_case) : impl_(std::make
     if (impl_->code == nullptr) {
         unsigned char message[256];
         pcre2_get_error_message(error, message, sizeof(message));
-        throw InvalidArgument(fmt::format("'{}' is not a regular expression: {} at offset {}", pattern,
-                                          reinterpret_cast<const char*>(message), place));
+        throw BadInput(fmt::format("'{}' is not a regular expression: {} at offset {}", pattern,
+                                   reinterpret_cast<const char*>(message), place));
     }
     pcre2_pattern_info(impl_->code.get(), PCRE2_INFO_CAPTURECOUNT, &impl_->groups);
     impl_->data.reset(pcre2_match_data_create_from_pattern(impl_->code.get(), nullptr));

@@ -62,7 +62,7 @@ void Job::lay_out(int world_size, std::size_t heap_bytes, std::size_t total_byte
 }
 
 std::shared_ptr<Job> Job::create(int world_size, std::size_t heap_bytes) {
-    require(world_size >= 1 && world_size <= kMaxRanks, "a job of {} ranks; 1 to {} are possible", world_size,
+    enforce(world_size >= 1 && world_size <= kMaxRanks, "a job of {} ranks; 1 to {} are possible", world_size,
             kMaxRanks);
     const std::size_t heap = round_up(heap_bytes == 0 ? default_heap_bytes() : heap_bytes, kHeapAlignment);
     const std::size_t total = control_bytes(world_size) + heap * static_cast<std::size_t>(world_size);

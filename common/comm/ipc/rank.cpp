@@ -24,10 +24,10 @@ int usable_cores() {
 
 Rank::Rank(std::shared_ptr<Job> job_in, int rank_in)
     : job(std::move(job_in)), index(rank_in), may_spin(job->world_size() <= usable_cores()) {
-    require(index >= 0 && index < job->world_size(), "rank {} of a job of {} ranks", index,
+    enforce(index >= 0 && index < job->world_size(), "rank {} of a job of {} ranks", index,
             job->world_size());
     RankSlot& slot = job->slot(index);
-    require(slot.attached.exchange(1) == 0, "rank {} of this job is taken already, by process {}", index,
+    enforce(slot.attached.exchange(1) == 0, "rank {} of this job is taken already, by process {}", index,
             slot.pid.load());
     slot.pid.store(::getpid());
     if (job->is_solo()) {

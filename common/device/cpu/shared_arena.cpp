@@ -62,7 +62,7 @@ SharedArena SharedArena::open(int fd, std::size_t bytes, int protection) {
     }
     if (bytes == 0 || static_cast<std::size_t>(info.st_size) < bytes) {
         ::close(fd);
-        throw InvalidArgument(fmt::format("shared arena has {} bytes, {} announced", info.st_size, bytes));
+        throw BadInput(fmt::format("shared arena has {} bytes, {} announced", info.st_size, bytes));
     }
     SharedArena arena;
     arena.data_ = map(fd, bytes, protection);

@@ -62,8 +62,8 @@ void add_functions(Runtime& runtime) {
     runtime.set_global("strftime_now", Function([](const Arguments& a) -> Value { return strftime_now(a); }));
     runtime.set_global("raise_exception", Function([](const Arguments& a) -> Value {
                            const Value* message = a.find(0, "message");
-                           throw InvalidArgument("the chat template refuses: " +
-                                                 (message == nullptr ? std::string() : message->str()));
+                           throw BadInput("the chat template refuses: " +
+                                          (message == nullptr ? std::string() : message->str()));
                        }));
 }
 

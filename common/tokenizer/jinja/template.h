@@ -23,7 +23,7 @@ class Template {
     Template(Template&&) noexcept;
     Template& operator=(Template&&) noexcept;
 
-    // Thread-safe. Throws Error with the line; InvalidArgument where the template itself raised an exception.
+    // Thread-safe. Throws Error with the line; BadInput where the template itself raised an exception.
     std::string render(const Entries& variables, const Limits& limits = {}) const;
     // Variables without which it cannot do.
     const std::set<std::string>& names_needed() const { return names_needed_; }

@@ -10,7 +10,7 @@ void CudaIpcTransport::attach(const std::vector<Region>& regions, const Transfer
     nlohmann::json sizes = nlohmann::json::array();
     nlohmann::json handles = nlohmann::json::array();
     for (const Region& region : regions) {
-        require(region.device.type == DeviceType::cuda,
+        enforce(region.device.type == DeviceType::cuda,
                 "{}: the cuda_ipc transport needs regions on a GPU, not on the CPU", peer());
         sizes.push_back(region.memory.bytes);
         handles.push_back(messages::to_json(

@@ -13,10 +13,10 @@ void NcclTransport::attach(const std::vector<Region>& regions, const TransferPla
     nlohmann::json sizes = nlohmann::json::array();
     std::vector<Span> memory;
     for (const Region& region : regions) {
-        require(region.device == group_->device(),
+        enforce(region.device == group_->device(),
                 "{}: the nccl transport sends from {}, and a region is on {}", peer(),
                 to_string(group_->device()), to_string(region.device));
-        require(region.memory.data != nullptr && (!region.handle || region.handle->pid == ::getpid()),
+        enforce(region.memory.data != nullptr && (!region.handle || region.handle->pid == ::getpid()),
                 "{}: the nccl transport sends this process's memory, and a region is another rank's: use "
                 "mode gather",
                 peer());

@@ -7,7 +7,7 @@ void ShmTransport::attach(const std::vector<Region>& regions, const TransferPlan
     nlohmann::json sizes = nlohmann::json::array();
     std::vector<int> fds;
     for (const Region& region : regions) {
-        require(region.fd >= 0, "{}: the shm transport needs regions with a file descriptor, not one of {}",
+        enforce(region.fd >= 0, "{}: the shm transport needs regions with a file descriptor, not one of {}",
                 peer(), to_string(region.device));
         sizes.push_back(region.memory.bytes);
         fds.push_back(region.fd);

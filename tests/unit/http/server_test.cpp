@@ -27,8 +27,9 @@ class HttpServer : public testing::Test {
                       [](const Request& r, Responder out) { out.send(200, r.body, "text/plain"); });
         server->route("GET", "/query",
                       [](const Request& r, Responder out) { out.send(200, r.query, "text/plain"); });
-        server->route("GET", "/invalid",
-                      [](const Request&, Responder) { throw InvalidArgument("bad thing"); });
+        server->route("GET", "/invalid", [](const Request&, Responder) { throw BadInput("bad thing"); });
+        server->route("GET", "/bug",
+                      [](const Request&, Responder) { throw InvalidArgument("not the sender's fault"); });
         server->route("GET", "/crash", [](const Request&, Responder) { throw std::runtime_error("broken"); });
         server->route("GET", "/drop", [](const Request&, Responder) {});
         server->route("GET", "/late", [this](const Request&, Responder out) {
@@ -94,6 +95,7 @@ TEST_F(HttpServer, ErrorsOfRouting) {
     EXPECT_THAT(wrong, StartsWith("HTTP/1.1 405"));
     EXPECT_THAT(wrong, HasSubstr("Allow: POST"));
     EXPECT_THAT(once(get("/invalid")), StartsWith("HTTP/1.1 400"));
+    EXPECT_THAT(once(get("/bug")), StartsWith("HTTP/1.1 500"));
     EXPECT_THAT(once(get("/crash")), StartsWith("HTTP/1.1 500"));
     EXPECT_THAT(once(get("/drop")), StartsWith("HTTP/1.1 500"));
 }
