@@ -13,6 +13,7 @@
 #include "common/align.h"
 #include "common/error.h"
 #include "common/trace.h"
+#include "sync/strategy/bucket_sizes.h"
 #include "sync/strategy/collectives.h"
 #include "sync/strategy/exchange.h"
 #include "sync/strategy/ledger.h"
@@ -24,7 +25,6 @@ namespace tandem::sync {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kPieceBytes = 1u << 20;
 
 // Where each engine's tensors begin in a half.
 struct HalfLayout {
@@ -52,7 +52,7 @@ class Alias final : public SyncStrategy {
     explicit Alias(const SyncContext& context)
         : context_(context),
           layout_(lay_out(context.plan.engine(), context.device)),
-          buckets_(make_grouped(context.plan, {context.plan.bytes() + 1, kPieceBytes})),
+          buckets_(make_grouped(context.plan, {context.plan.bytes() + 1, kLargestPieceBytes})),
           arena_(Staging::share(context.world, context.device, 2, layout_.bytes, "alias arena")),
           reader_(context, buckets_),
           exchange_(context.world, buckets_.max_pieces),

@@ -11,6 +11,7 @@
 #include "common/stopwatch.h"
 #include "common/trace.h"
 #include "sync/cost/store.h"
+#include "sync/strategy/bucket_sizes.h"
 #include "sync/strategy/collectives.h"
 #include "sync/strategy/exchange.h"
 #include "sync/strategy/last_level_cache.h"
@@ -49,7 +50,7 @@ class Calibration {
           cache_(last_level_cache_bytes()),
           points_(make_points(cache_)),
           staging_(Staging::share(world, {}, kSlots, points_.back().bytes, kTag)),
-          exchange_(world, points_.back().bytes / Staging::piece_bytes(points_.back().bytes) + 16) {
+          exchange_(world, points_.back().bytes / staged_piece_bytes(points_.back().bytes) + 16) {
         for (std::size_t e = 0; e < engines_.size(); ++e)
             workers_.push_back(Stream::make_worker("calibrate engine " + std::to_string(e)));
     }
@@ -165,7 +166,7 @@ class Calibration {
     // This rank's share of a bucket, in pieces; returns their number.
     std::size_t fill_lane(std::size_t at, std::size_t bucket_bytes, bool past_cache) {
         const std::size_t lane = bucket_bytes / ranks() / 64 * 64;
-        const std::size_t piece = Staging::piece_bytes(bucket_bytes);
+        const std::size_t piece = staged_piece_bytes(bucket_bytes);
         std::size_t pieces = 0;
         Stream here = Stream::make_inline();
         for (std::size_t done = 0; done < lane && !status_.failed; done += piece, ++pieces) {
@@ -203,7 +204,7 @@ class Calibration {
         const std::size_t share = std::max<std::size_t>(1, bytes / std::max<std::size_t>(1, workers_.size()));
         for (std::size_t e = 0; e < workers_.size(); ++e) {
             workers_[e].enqueue([this, e, at, share, bytes] {
-                engines_[e]->probe(at + e * share, share, Staging::piece_bytes(bytes),
+                engines_[e]->probe(at + e * share, share, staged_piece_bytes(bytes),
                                    Deadline::after(options_.deadline));
             });
             loaded[static_cast<std::size_t>(bucket) * workers_.size() + e] = workers_[e].record();

@@ -12,6 +12,7 @@
 #include "common/ops/delta.h"
 #include "common/stopwatch.h"
 #include "common/trace.h"
+#include "sync/strategy/bucket_sizes.h"
 #include "sync/strategy/collectives.h"
 #include "sync/strategy/exchange.h"
 #include "sync/strategy/ledger.h"
@@ -25,7 +26,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kAlign = 64;
-constexpr std::size_t kPieceBytes = 256u << 10;
 constexpr std::size_t kMaxRecords = 4096;  // pieces of one rank in one bucket
 
 // How one piece travels; what its rank tells rank 0.
@@ -43,8 +43,8 @@ class Delta final : public SyncStrategy {
     explicit Delta(const SyncContext& context)
         : context_(context),
           lane_bytes_(lane_bytes(context)),
-          buckets_(
-              make_grouped(context.plan, {context.plan.bytes() + 1, std::min(kPieceBytes, lane_bytes_)})),
+          buckets_(make_grouped(context.plan,
+                                {context.plan.bytes() + 1, std::min(kLargestDeltaPieceBytes, lane_bytes_)})),
           staging_(Staging::share(context.world, {}, context.options.depth, lane_bytes_ * ranks())),
           reader_(context, buckets_),
           exchange_(context.world, std::clamp<std::size_t>(buckets_.max_pieces, 1, kMaxRecords)),

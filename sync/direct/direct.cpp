@@ -8,6 +8,7 @@
 #include "common/error.h"
 #include "common/trace.h"
 #include "sync/direct/shard_regions.h"
+#include "sync/strategy/bucket_sizes.h"
 #include "sync/strategy/collectives.h"
 #include "sync/strategy/exchange.h"
 #include "sync/strategy/ledger.h"
@@ -18,17 +19,14 @@ namespace tandem::sync {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::size_t kPieceBytes = 1024u << 10;
-constexpr std::size_t kSmallest = 64;
 constexpr std::size_t kInFlight = 4;  // buckets: enough that an engine never waits for the next
 
 class Direct final : public SyncStrategy {
   public:
     explicit Direct(const SyncContext& context)
         : context_(context),
-          buckets_(
-              make_grouped(context.plan, {context.options.bucket_bytes,
-                                          std::clamp(context.options.bucket_bytes, kSmallest, kPieceBytes)})),
+          buckets_(make_grouped(context.plan, {context.options.bucket_bytes,
+                                               direct_piece_bytes(context.options.bucket_bytes)})),
           reader_(context, buckets_),
           exchange_(context.world, pieces_of_busiest_rank()),
           ledger_(context.plan, buckets_),

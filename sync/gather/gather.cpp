@@ -14,6 +14,7 @@
 #include "common/error.h"
 #include "common/stopwatch.h"
 #include "common/trace.h"
+#include "sync/strategy/bucket_sizes.h"
 #include "sync/strategy/collectives.h"
 #include "sync/strategy/exchange.h"
 #include "sync/strategy/last_level_cache.h"
@@ -32,9 +33,9 @@ class Gather final : public SyncStrategy {
     explicit Gather(const SyncContext& context)
         : context_(context),
           buckets_(make_staged(context.plan, {context.options.bucket_bytes,
-                                              Staging::piece_bytes(context.options.bucket_bytes)})),
+                                              staged_piece_bytes(context.options.bucket_bytes)})),
           staging_(Staging::share(context.world, context.device, context.options.depth,
-                                  Staging::slot_bytes(buckets_.bucket_bytes, context.options.bucket_bytes),
+                                  slot_bytes(buckets_.bucket_bytes, context.options.bucket_bytes),
                                   "staging")),
           reader_(context, buckets_),
           exchange_(context.world, buckets_.max_pieces),

@@ -10,17 +10,10 @@
 #include "sync/plan/plan_cache.h"
 #include "sync/session/announce.h"
 #include "sync/session/modes.h"
-#include "sync/strategy/last_level_cache.h"
+#include "sync/strategy/bucket_sizes.h"
 
 namespace tandem::sync {
 namespace {
-
-// Staging that stays in the last-level cache makes the engine's read and the next fill cheap, so all slots
-// together get three eighths of it. Smaller buckets than a mebibyte cost more in handing over than they save.
-constexpr int kDefaultDepth = 3;
-std::size_t default_bucket_bytes() {
-    return std::clamp(last_level_cache_bytes() / 8, std::size_t{1} << 20, std::size_t{64} << 20);
-}
 
 // Engine and trainer hold the same tensors, of the same shapes. (The planner checks parts against shapes.)
 void check_names(const SourceLayout& source, const EngineLayout& engines) {

@@ -16,8 +16,6 @@
 namespace tandem::sync {
 namespace {
 
-constexpr std::size_t kPage = 4096;
-
 // "/proc/PID/fd/FD": how a process of the same user reaches rank 0's memory.
 std::string address_of(const SharedArena& arena) {
     return fmt::format("/proc/{}/fd/{}", ::getpid(), arena.fd());
@@ -45,14 +43,6 @@ std::vector<int> ranks_away_from_rank_0(comm::Communicator& world) {
 }
 
 }  // namespace
-
-std::size_t Staging::slot_bytes(std::size_t used, std::size_t asked) {
-    return std::min(round_up(std::max<std::size_t>(used, 1), kPage), asked);
-}
-
-std::size_t Staging::piece_bytes(std::size_t bucket_bytes) {
-    return std::clamp(bucket_bytes / 8, std::size_t{64} << 10, std::size_t{1} << 20);
-}
 
 std::string Staging::make(Device device, std::size_t bytes, std::string_view tag) {
     if (device.type == DeviceType::cpu) {

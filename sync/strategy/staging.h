@@ -20,11 +20,6 @@ class Staging {
     // Collective. Throws SyncError on every rank alike.
     static Staging share(comm::Communicator& world, Device device, int slots, std::size_t slot_bytes,
                          std::string_view tag = "staging");
-    // How large a slot is for buckets of at most `used` bytes: whole pages, but never above the bucket size
-    // that was asked for.
-    static std::size_t slot_bytes(std::size_t used, std::size_t asked);
-    // What the engines' threads share a bucket by: several for each, and not so small that each costs.
-    static std::size_t piece_bytes(std::size_t bucket_bytes);
 
     Span memory() const { return region_.memory; }
     const engine::Region& region() const { return region_; }      // for engines; on rank 0
