@@ -13,7 +13,7 @@ constexpr std::size_t kMebibyte = std::size_t{1} << 20;
 // In the order of Mode. Direct has no staging: its buckets only divide the work. Delta's should hold all
 // changes of a push, so that they are found before the pause. On a GPU a bucket must be large beside what a
 // message and a launch cost.
-constexpr std::array<ModeTraits, 4> kModes{{
+constexpr auto kModes = std::to_array<ModeTraits>({
     {.name = "gather",
      .make = make_gather,
      .from_gpu = true,
@@ -46,7 +46,7 @@ constexpr std::array<ModeTraits, 4> kModes{{
      .staged = true,
      .keeps_base = true,
      .bucket_bytes = 64 * kMebibyte},
-}};
+});
 
 template <typename Wanted>
 std::string names_where(const Wanted& wanted, std::string_view last_joint) {
