@@ -1,4 +1,4 @@
-// What any trainer offers to a sync: named DTensors, a version, and an event after which they may be read.
+// The trainer's port to a sync: named DTensors, and an event after which they may be read.
 #pragma once
 
 #include <cstdint>

@@ -26,14 +26,14 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 
-// Where each engine's tensors begin in a half.
+// The offset of each engine's tensors in a half.
 struct HalfLayout {
     std::vector<std::vector<std::size_t>> base;  // [engine][tensor]
     std::size_t bytes = 0;
 };
 
 HalfLayout lay_out(const EngineLayout& engines, Device device) {
-    // On a GPU as in memory of its own: the products' algorithms, and so the bits, depend on it.
+    // On a GPU as in the engine's own memory: the matmul algorithms, and so the bits, depend on it.
     const std::size_t alignment = device.type == DeviceType::cuda ? 256 : 64;
     HalfLayout layout;
     for (const auto& tensors : engines) {
@@ -170,7 +170,7 @@ class Alias final : public SyncStrategy {
     }
 
     void protect(std::size_t half, int access) {
-        if (context_.device.type == DeviceType::cuda) return;  // a GPU's memory cannot be
+        if (context_.device.type == DeviceType::cuda) return;  // no mprotect there
         if (::mprotect(arena_.memory().data + half * layout_.bytes, layout_.bytes, access) != 0)
             throw SystemError("mprotect of the alias arena", errno);
     }

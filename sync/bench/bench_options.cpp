@@ -64,7 +64,7 @@ void add_options(CLI::App& app, BenchOptions& options) {
            "float32, bfloat16, or fp8 or int8: linear layers quantised, the rest bfloat16");
     option("--link-gbps", options.link_gbps, "GB/s of the link between trainer and engine; 0: memory");
     app.add_flag("--sweep", options.sweep, "also bucket sizes from 1 to 128 MiB at depths 2 to 4");
-    app.add_flag("--calibrate", options.calibrate, "measure anew what bucket sizes are chosen by");
+    app.add_flag("--calibrate", options.calibrate, "measure the costs again that bucket sizes are chosen by");
     app.add_option("--trace", options.trace, "a Chrome trace of every rank, to this file");
 }
 

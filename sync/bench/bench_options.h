@@ -1,4 +1,4 @@
-// What `tandem-sync bench` measures: options, flags, and what goes with what.
+// Options of `tandem-sync bench`: flags and validation.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ struct BenchOptions {
     int iterations = 15;
     double link_gbps = 0;  // GB/s between trainer and engine; 0: as fast as memory
     bool sweep = false;
-    bool calibrate = false;  // measure the cost model's figures anew
+    bool calibrate = false;  // measure the cost model's figures again
     std::string trace;       // a file
     std::string source_dtype = "bfloat16";
     std::string engine_dtype = "bfloat16";
@@ -38,7 +38,7 @@ struct BenchOptions {
     int world_size() const;
     std::size_t held_bytes() const;  // by all trainer ranks
     void validate() const;           // throws ConfigError naming the option
-    // What engine rank `rank` holds.
+    // The tensors of engine rank `rank`.
     std::vector<engine::TensorInfo> engine_tensors(int rank) const;
 };
 

@@ -96,7 +96,7 @@ std::string phase_chart(const json& r) {
     part("prepare", kPrepare, -prepare);
     part("pause", kPause, 0);
     part("gather", kTransfer, pause);
-    // What the engine does ends with the transfer.
+    // The engine's part ends with the transfer.
     part("copy", kCopy, std::max(pause, end - phase("copy")));
     part("load", kLoad, std::max(pause, end - phase("load")));
     part("resume", kResume, end);

@@ -1,5 +1,5 @@
-// What an engine with eight-bit weights holds of a model: the linear layers quantised, each with its scales
-// beside it; embeddings, lm_head, norms and routers as they are.
+// The tensors of an engine with eight-bit weights: the linear layers quantised, each with its scales beside
+// it; embeddings, lm_head, norms and routers as they are.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// What a quantised weight is, element by element from the whole tensor: what the sync's way, in pieces and
-// fused into the copy, is held against.
+// The definition of a quantised weight, element by element from the whole tensor. The quantiser, which works
+// in pieces and within the copy, is compared with it.
 #pragma once
 
 #include "common/tensor/tensor.h"

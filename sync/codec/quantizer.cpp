@@ -11,7 +11,7 @@ namespace {
 
 using ops::WeightBox;
 
-// Of the replicas of a shard in its mesh: how many there are, and which one this rank is.
+// The replicas of a shard in its mesh: how many there are, and which one this rank is.
 struct Replica {
     std::int64_t number = 0, count = 1;
 };

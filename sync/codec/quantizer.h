@@ -26,7 +26,7 @@ class Quantizer {
     // Then, collective over the world also where scan failed: magnitudes → scales, equal on every rank.
     void agree_on_scales(comm::Communicator& world);
 
-    // Of the plan's source tensors: whether it is quantised here; the scales when it is scales, else null.
+    // For a source tensor of the plan: whether it is quantised here; its scales when it is scales, else null.
     bool quantizes(int source_tensor) const { return weight_of(source_tensor) != nullptr; }
     const Tensor* scales(int source_tensor) const;
     DType held(int source_tensor) const { return weight_of(source_tensor)->info.held; }  // by the trainer

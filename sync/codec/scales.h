@@ -1,9 +1,9 @@
-// Which tensors an engine wants quantised (those of dtype float8_e4m3fn or int8) and how their scales lie
-// beside them. Pure.
+// The tensors that an engine wants quantised (those of dtype float8_e4m3fn or int8) and the layout of their
+// scales. Pure.
 //
-//   engine's tensor X.weight   its companion, float32             one scale for
+//   engine's tensor X.weight   its companion, float32                  one scale for
 //   float8_e4m3fn [N, K]       X.weight_scale_inv [⌈N/128⌉, ⌈K/128⌉]   a block of 128×128
-//   int8          [N, K]       X.weight_scale     [N, 1]          a row
+//   int8          [N, K]       X.weight_scale [N, 1]                   a row
 // The companion is made of the companions of the weight's parts. Each block belongs to one engine tensor
 // whole, so a part is cut along blocks.
 #pragma once
@@ -19,11 +19,11 @@ namespace tandem::sync {
 
 bool is_quantized(DType dtype);
 std::string scale_name(const std::string& weight, DType dtype);
-// Of a whole weight, which must have two dims.
+// The grid of a whole weight, which must have two dims.
 ops::ScaleGrid scale_grid(DType dtype, const Shape& weight);
 
-// The companion of a quantised engine tensor; `shape_of` tells the shapes of the trainer's tensors. Throws
-// InvalidArgument naming a part that is not cut, or not laid, along blocks.
+// The companion of a quantised engine tensor; `shape_of` gives the shapes of the trainer's tensors. Throws
+// InvalidArgument naming a part that is not cut, or not placed, along blocks.
 engine::TensorInfo scales_of(const engine::TensorInfo& weight,
                              const std::function<Shape(const std::string&)>& shape_of);
 

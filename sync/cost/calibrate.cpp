@@ -26,7 +26,7 @@ constexpr int kSlots = 3;
 constexpr int kRoundsAtMost = 15;
 constexpr const char* kTag = "calibration";
 
-// What a machine does when nobody disturbs it: others only ever make it slower.
+// The lower quartile, as if nothing else ran: other work only ever makes a machine slower.
 double undisturbed(std::vector<double> values) {
     const auto quarter = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 4);
     std::nth_element(values.begin(), quarter, values.end());
@@ -182,7 +182,7 @@ class Calibration {
         return pieces;
     }
 
-    // What makes `bytes` of the engine's dtype: the next part of the source, from the front again at its end.
+    // The next part of the source that makes `bytes` of the engine's dtype; wraps around at the end.
     ops::CopyItem next_source(std::size_t bytes) {
         ops::CopyItem item;
         std::size_t from = bytes;

@@ -1,5 +1,6 @@
 // Measures costs (costs.h) with the session's own ranks, engines and means: the same copies, pieces, exchange
-// and staging as a push by gather, but from memory of its own, and to where nobody reads (Engine::probe).
+// and staging as a push by gather, but from memory of its own, and to memory that is not read
+// (Engine::probe).
 #pragma once
 
 #include "common/comm/communicator.h"

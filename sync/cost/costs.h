@@ -1,5 +1,4 @@
-// What a host pair's syncs are made of, as calibrate.h measures it: enough to predict a push (predict.h).
-// Plain data, and how it is written down.
+// The costs of a push, as calibrate.h measures them and predict.h uses them. Plain data and its JSON.
 #pragma once
 
 #include <cstddef>

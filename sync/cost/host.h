@@ -1,4 +1,4 @@
-// Which machine this is.
+// Names of this machine and its processor.
 #pragma once
 
 #include <string>
@@ -6,6 +6,6 @@
 namespace tandem::sync {
 
 std::string host_name();
-std::string processor_name();  // as the kernel tells
+std::string processor_name();  // from the kernel
 
 }  // namespace tandem::sync

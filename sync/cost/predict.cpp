@@ -45,8 +45,8 @@ class Pipeline {
         const double step = costs_.both.ms(bucket_, cached_);
         return depth_ == 2 ? std::max(step, costs_.lockstep.ms(bucket_, cached_)) : step;
     }
-    // Of each side while both work: fill and load of a full bucket, begun together, end after both.ms. The
-    // longer goes on alone once the shorter is done.
+    // The speed of each side while both work: fill and load of a full bucket, begun together, end after
+    // both.ms. The longer goes on alone once the shorter is done.
     double speed_together() const {
         const double fill = costs_.fill.ms(bucket_, cached_);
         const double load = costs_.load.ms(bucket_, cached_);
@@ -107,7 +107,7 @@ Prediction predict_direct(const Costs& costs, std::size_t bytes, std::size_t buc
             costs.fixed_ms + buckets * costs.load.overhead_ms + total / costs.load.streamed_gbps * 1e-6};
 }
 
-Buckets choose_buckets(const Costs& costs, std::size_t bytes, const Buckets& wish) {
+Buckets choose_buckets(const Costs& costs, std::size_t bytes, const Buckets& requested) {
     struct Candidate {
         Buckets buckets;
         double ms;
@@ -117,8 +117,8 @@ Buckets choose_buckets(const Costs& costs, std::size_t bytes, const Buckets& wis
     for (int depth = 2; depth <= 4; ++depth) {
         for (std::size_t mib = 1; mib <= 128; mib *= 2) {
             for (const bool past_cache : {false, true}) {
-                const Buckets one{wish.bytes > 0 ? wish.bytes : mib << 20,
-                                  wish.depth > 0 ? wish.depth : depth, past_cache};
+                const Buckets one{requested.bytes > 0 ? requested.bytes : mib << 20,
+                                  requested.depth > 0 ? requested.depth : depth, past_cache};
                 const Prediction push = predict_gather(costs, bytes, one.bytes, one.depth, past_cache);
                 candidates.push_back({one, push.prepare_ms + push.total_ms});
                 best = std::min(best, candidates.back().ms);

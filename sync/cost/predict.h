@@ -1,4 +1,4 @@
-// From what was measured to what a push will take, and to the buckets that make it fastest. Pure.
+// Predicts a push from measured costs, and chooses the buckets that make it fastest. Pure.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ struct Buckets {
 
 // The fastest whole push (prepare counted: it is the trainer's time) among buckets of 1 to 128 MiB and depths
 // 2 to 4, through the cache or past it; of those within 5% of it, which is as well as one measures, the one
-// with least staging. What `wish` names is kept (0: free).
-Buckets choose_buckets(const Costs& costs, std::size_t bytes, const Buckets& wish = {});
+// with least staging. What `requested` names is kept (0: free).
+Buckets choose_buckets(const Costs& costs, std::size_t bytes, const Buckets& requested = {});
 
 }  // namespace tandem::sync

@@ -23,7 +23,8 @@ DType main_dtype(const Tensors& tensors) {
     return largest->dtype;
 }
 
-// What the costs depend on, besides the bytes. Engines are on the trainer's host: they map its memory.
+// Names all that the costs depend on besides the bytes. Engines are on the trainer's host: they map its
+// memory.
 std::string key_of(const comm::Communicator& world, const ReshardPlan& plan, const Engines& engines,
                    DType from, DType to, const std::string& link) {
     std::string key =
@@ -47,7 +48,7 @@ std::string size_text(std::size_t bytes) {
 
 // From the file of rank 0, or measured by all.
 void find_costs(comm::Communicator& world, const ReshardPlan& plan, const Engines& engines,
-                const SessionOptions& wish, Tuning& tuning) {
+                const SessionOptions& requested, Tuning& tuning) {
     const DType from = main_dtype(plan.source().tensors);
     const DType to = main_dtype(plan.engine().front());
     const std::filesystem::path file = costs_file();
@@ -55,8 +56,8 @@ void find_costs(comm::Communicator& world, const ReshardPlan& plan, const Engine
     std::string key;
     std::string known;
     if (world.rank() == 0) {
-        key = key_of(world, plan, engines, from, to, wish.link);
-        const auto stored = wish.calibrate ? std::nullopt : stored_costs(file, key, now);
+        key = key_of(world, plan, engines, from, to, requested.link);
+        const auto stored = requested.calibrate ? std::nullopt : stored_costs(file, key, now);
         if (stored) known = to_json(*stored).dump();
     }
     known = broadcast_text(world, known);
@@ -68,7 +69,7 @@ void find_costs(comm::Communicator& world, const ReshardPlan& plan, const Engine
     CalibrationOptions options;
     options.from = from;
     options.to = to;
-    options.deadline = wish.deadlines.load;
+    options.deadline = requested.deadlines.load;
     tuning.costs = calibrate(world, engines, options);
     if (world.rank() == 0) store_costs(file, key, *tuning.costs);
 }
@@ -89,19 +90,20 @@ nlohmann::json to_json(const Tuning& tuning) {
 }
 
 Tuning tune(comm::Communicator& world, const ReshardPlan& plan, const Engines& engines, CostModel model,
-            const SessionOptions& wish, SessionOptions& options) {
+            const SessionOptions& requested, SessionOptions& options) {
     Tuning tuning;
     const bool staged = model == CostModel::gather;
-    const bool by_user = wish.bucket_bytes > 0 && (wish.depth > 0 || !staged);
+    const bool by_user = requested.bucket_bytes > 0 && (requested.depth > 0 || !staged);
     if (by_user) tuning.chosen_by = "user";
     tuning.bucket_bytes = options.bucket_bytes;
     if (plan.bytes() < kLeastTunedBytes || model == CostModel::none) return tuning;
-    find_costs(world, plan, engines, wish, tuning);
+    find_costs(world, plan, engines, requested, tuning);
     if (staged) {
-        const Buckets buckets = choose_buckets(*tuning.costs, plan.bytes(), {wish.bucket_bytes, wish.depth});
+        const Buckets buckets =
+            choose_buckets(*tuning.costs, plan.bytes(), {requested.bucket_bytes, requested.depth});
         tuning.bucket_bytes = options.bucket_bytes = buckets.bytes;
         options.depth = buckets.depth;
-        options.past_cache = wish.past_cache.value_or(buckets.past_cache);
+        options.past_cache = requested.past_cache.value_or(buckets.past_cache);
         if (!by_user) tuning.chosen_by = "cost model";
     }
     tuning.prediction = staged ? predict_gather(*tuning.costs, plan.bytes(), options.bucket_bytes,

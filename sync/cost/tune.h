@@ -1,5 +1,5 @@
-// A session's buckets: as the user wished, else by the cost model, else as they are by default; and what a
-// push with them will take.
+// Chooses a session's buckets: the user's, else the cost model's, else the defaults; and predicts a push with
+// them.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -26,10 +26,11 @@ struct Tuning {
 };
 nlohmann::json to_json(const Tuning& tuning);  // {chosen_by, predicted_ms, …, calibration {…}}
 
-// Collective; the same on every rank. `options` have defaults where `wish` has zeros; what the cost model
-// finds better replaces those. Costs come from costs_file() (store.h), else are measured and kept there. Only
-// gather's model chooses buckets, gather's and direct's predict; for quantised weights there is none.
+// Collective; the same on every rank. `options` have defaults where `requested` has zeros; what the cost
+// model finds better replaces those. Costs come from costs_file() (store.h), else are measured and kept
+// there. Only gather's model chooses buckets, gather's and direct's predict; for quantised weights there is
+// none.
 Tuning tune(comm::Communicator& world, const ReshardPlan& plan, const Engines& engines, CostModel model,
-            const SessionOptions& wish, SessionOptions& options);
+            const SessionOptions& requested, SessionOptions& options);
 
 }  // namespace tandem::sync

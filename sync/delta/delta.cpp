@@ -1,6 +1,6 @@
 // Delta: only what changed since the version that the engines hold. Each rank keeps what it pushed last, in
 // the engines' dtype, compares its shards with that, and writes the changes, encoded without loss, into its
-// lane of the staging slots; an engine lays them over its weights and then verifies every byte that it holds
+// lane of the staging slots; an engine applies them to its weights and then verifies every byte that it holds
 // against the checksums of the whole new version. A piece that encodes no smaller travels as it is. Engines
 // that do not hold that very version (by number and manifest) get all pieces so, without being asked.
 #include <algorithm>
@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kAlign = 64;
 constexpr std::size_t kMaxRecords = 4096;  // pieces of one rank in one bucket
 
-// How one piece travels; what its rank tells rank 0.
+// How one piece travels, as its rank reports it to rank 0.
 struct Record {
     std::uint64_t piece = 0;   // index in BucketPlan::pieces
     std::uint64_t offset = 0;  // in the arena
@@ -94,8 +94,8 @@ class Delta final : public SyncStrategy {
     void transfer(PushStatus& status, PhaseTimes& times) override {
         const auto start = Clock::now();
         for (std::size_t b = 0; b < filled_.size(); ++b) load(b, status);
-        // A load that failed on rank 0 is known to it alone until the next exchange: the end is what that
-        // says.
+        // Only the next exchange tells the other ranks of a load that failed on rank 0: stop when that says
+        // so.
         while (more_) {
             fill_and_exchange(status, &times);
             if (status.failed) break;
@@ -114,7 +114,7 @@ class Delta final : public SyncStrategy {
         return ledger_.manifest(version, engine);
     }
 
-    // After a failure nobody knows what the engines hold: the next push is dense.
+    // After a failure it is unknown what the engines hold: the next push is dense.
     void finish(std::int64_t version, bool committed) override {
         base_version_ = committed ? version : 0;
         for (std::size_t e = 0; e < base_manifest_.size() && committed; ++e)
@@ -212,7 +212,7 @@ class Delta final : public SyncStrategy {
                 result.content};
     }
 
-    // Rank 0 writes down what each engine will be told of the bucket; all ranks add up its bytes.
+    // Rank 0 notes the entries that each engine gets of the bucket; all ranks add up its bytes.
     void note() {
         Entries entries(context_.engines.size());
         for (int rank = 0; rank < context_.world.size(); ++rank) {
@@ -254,9 +254,9 @@ class Delta final : public SyncStrategy {
     std::size_t slots_;
     Buffer base_;  // this rank's pieces as pushed last, packed, in the engines' dtype
     std::vector<std::size_t> base_offset_;      // [piece - first()]
-    std::int64_t base_version_ = 0;             // 0: base_ is worth nothing
+    std::int64_t base_version_ = 0;             // 0: base_ is invalid
     std::vector<ops::Checksum> base_manifest_;  // rank 0: [engine]
-    // Of the push in hand:
+    // The push under way:
     bool dense_ = false;
     bool more_ = false;
     std::size_t next_ = 0;  // this rank's next piece

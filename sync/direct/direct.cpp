@@ -128,7 +128,7 @@ class Direct final : public SyncStrategy {
         if (bytes > 0) quantized_ = Buffer(bytes, "quantised shards", context_.world.memory());
     }
 
-    // What makes piece i ready for the engines: its checksum, and its bytes where they are quantised first.
+    // The order that makes piece i ready for the engines: its checksum, and its bytes if they are quantised.
     ShardReader::Order order(std::size_t i) const {
         const Move& move = buckets_.pieces[i].move;
         if (!context_.quantizer.quantizes(move.source_tensor)) return {i, nullptr, 0};
@@ -138,7 +138,7 @@ class Direct final : public SyncStrategy {
                 static_cast<std::size_t>(move.source_stride)};
     }
 
-    // What the engines read of a tensor: the shard, or the quantised one.
+    // The memory that engines read of a tensor: the shard, or the quantised one.
     ConstSpan offered(std::size_t t) const {
         const Tensor& local = reader_.tensor(static_cast<int>(t));
         if (!context_.quantizer.quantizes(static_cast<int>(t))) return local.span();

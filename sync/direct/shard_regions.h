@@ -1,4 +1,4 @@
-// Where every rank's shards lie in memory that an engine can map: in the ranks' shared memory on the CPU, in
+// The regions in which every rank's shards lie, for engines to map: the ranks' shared memory on the CPU,
 // allocations that engines open by their handles on GPUs.
 #pragma once
 
@@ -21,11 +21,11 @@ class ShardRegions {
 
     ShardRegions(comm::Communicator& world, Device device) : world_(world), device_(device) {}
 
-    // What each rank records behind what it does to its shards; before note().
+    // The event that each rank records after it has changed its shards; before note().
     void set_events(std::vector<engine::RegionEvent> events) { events_ = std::move(events); }
-    // Whether this rank's shards lie elsewhere than when they were noted.
+    // True when this rank's shards have moved since they were noted.
     bool changed(const Offer& offer) const;
-    // Collective: every rank learns where every shard lies. Notes in `status` which tensor no engine could
+    // Collective: every rank learns where every shard lies. Notes in `status` the tensor that engines cannot
     // reach.
     void note(const Offer& offer, PushStatus& status);
 

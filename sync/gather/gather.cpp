@@ -41,7 +41,7 @@ class Gather final : public SyncStrategy {
           exchange_(context.world, buckets_.max_pieces),
           ledger_(context.plan, buckets_),
           slots_(static_cast<std::size_t>(context.options.depth)),
-          // A staging arena that stays in the last-level cache may be written through it, so that the engine
+          // A staging arena that stays in the last-level cache is written through it, so that the engine
           // reads it from there; a larger one is written past it.
           non_temporal_(
               context.options.past_cache.value_or(staging_.memory().bytes > last_level_cache_bytes() / 2)) {
@@ -71,8 +71,8 @@ class Gather final : public SyncStrategy {
     void transfer(PushStatus& status, PhaseTimes& times) override {
         const auto start = Clock::now();
         for (std::size_t b = 0; b < prepared_; ++b) load(b, status);
-        // The end must be the same on every rank, so it is what the exchange says: a load that failed on rank
-        // 0 is known to it alone until the next one.
+        // All ranks must stop at the same bucket, so they stop when the exchange says so: a load that failed
+        // on rank 0 is known to it alone until the next one.
         for (std::size_t b = prepared_; b < buckets_.buckets(); ++b) {
             fill_and_exchange(b, status, &times);
             if (status.failed) break;
@@ -118,7 +118,7 @@ class Gather final : public SyncStrategy {
         double gathering = ms_since(start);
         if (times != nullptr && b + 1 >= slots_) wait(b + 1 - slots_, status, *times);
         start = Clock::now();
-        bring_from_other_hosts(b);
+        fetch_from_other_hosts(b);
         exchange_.run(status, count);
         gathering += ms_since(start);
         if (times != nullptr) times->gather += gathering;
@@ -126,9 +126,9 @@ class Gather final : public SyncStrategy {
         for (int rank = 0; rank < context_.world.size(); ++rank) ledger_.note(b, rank, exchange_.of(rank));
     }
 
-    // Ranks on other hosts send their lanes of the bucket to rank 0, where the engines read. Whatever a rank
-    // knows to have failed, it takes part: the others do.
-    void bring_from_other_hosts(std::size_t b) {
+    // Ranks on other hosts send their lanes of the bucket to rank 0, where the engines read. A rank takes
+    // part also after a failure that only it knows of, since the others do.
+    void fetch_from_other_hosts(std::size_t b) {
         std::vector<comm::P2POp> ops;
         for (const int rank : staging_.distant()) {
             const std::size_t begin = buckets_.begin(b, static_cast<std::size_t>(rank));
@@ -141,7 +141,7 @@ class Gather final : public SyncStrategy {
             ops.push_back({here ? comm::P2POp::Kind::send : comm::P2POp::Kind::recv, here ? 0 : rank, lane});
         }
         if (ops.empty()) return;
-        const trace::Scope scope("bring bucket " + std::to_string(b), "gather");
+        const trace::Scope scope("fetch bucket " + std::to_string(b), "gather");
         Stream stream = Stream::make_inline();
         context_.world.p2p(ops, stream);
     }

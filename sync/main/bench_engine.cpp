@@ -38,7 +38,7 @@ class BareWeights final : public engine::WeightTarget {
     void abort_update(const std::string& reason, bool) override { log_error("update aborted: {}", reason); }
     bool can_alias() const override { return true; }
     void point_weights(const std::vector<Span>&, std::shared_ptr<const void> owner) override {
-        owner_ = std::move(owner);  // nobody computes with these weights
+        owner_ = std::move(owner);  // nothing computes with these weights
     }
     void lose_weights(const std::string&) override {
         owner_.reset();

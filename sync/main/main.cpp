@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
         return app.exit(error) == 0 ? 0 : 2;
     }
 
-    // A child never outlives whoever started it.
+    // A child never outlives its parent.
     if (*engine_side) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     set_up_logging(*engine_side ? "engine" : "tandem-sync");
     try {

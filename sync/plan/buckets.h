@@ -1,5 +1,5 @@
-// A reshard plan cut into pieces and laid into buckets: what each trainer rank writes where, and what each
-// engine rank is told. Pure; every rank computes the same.
+// A reshard plan cut into pieces and put into buckets: where each trainer rank writes, and the transfers of
+// each engine rank. Pure; every rank computes the same.
 //
 // Staged: each rank owns a lane of every bucket, as wide as its share of all bytes, and fills it in the order
 // of the engines' tensors: so every bucket keeps every rank equally busy whatever the tensors' sizes are, and
@@ -47,7 +47,7 @@ struct BucketPlan {
 BucketPlan make_staged(const ReshardPlan& plan, const BucketOptions& options);
 BucketPlan make_grouped(const ReshardPlan& plan, const BucketOptions& options);
 
-// What the engine is told: `from` says where a piece lies, in bytes of which dtype.
+// Where a piece lies for the engine that reads it, in bytes of this dtype.
 struct Place {
     std::uint32_t region = 0;
     DType dtype = DType::float32;

@@ -22,7 +22,7 @@ struct Slice {
     std::int64_t size = 0;
 };
 
-// Where an engine rank stands: among the ranks that cut attention and dense layers, among the groups that
+// The place of an engine rank: among the ranks that cut attention and dense layers, among the groups that
 // divide the experts, and among the ranks that cut an expert.
 struct Place {
     int tp = 1, tp_rank = 0;
@@ -59,7 +59,7 @@ Slice head_slice(const ModelTensor& tensor, const Place& place) {
     return {0, place.tp_rank / (place.tp / tensor.heads) * head, head};
 }
 
-// What the name of an expert's tensor says; read once, not once an engine rank.
+// An expert's number and tensor, read from the name once for all engine ranks.
 struct Expert {
     std::string prefix;  // "model.layers.3.mlp.experts."; empty: of no expert
     std::int64_t number = 0;
@@ -124,7 +124,7 @@ Part part_of(const ModelTensor& tensor, const Slice& slice) {
     return part;
 }
 
-// What fuses into what: the members in their order, by the end of their names.
+// Fused tensors: their members in order, by the end of their names.
 struct Fusion {
     std::array<std::string_view, 3> members;
     std::string_view fused;

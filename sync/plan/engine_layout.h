@@ -1,5 +1,5 @@
-// What a tensor-parallel, expert-parallel engine holds of a model: for each engine rank its tensors, fused
-// and sliced as SGLang and vLLM do, in parts of the Hugging Face tensors.
+// The tensors of a tensor-parallel, expert-parallel engine: for each rank, fused and sliced as SGLang and
+// vLLM do, in parts of the Hugging Face tensors.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace tandem::sync {
 
-// How a Hugging Face tensor is cut over tp ranks.
+// The cut of a Hugging Face tensor over tp ranks.
 enum class TensorParallel : std::uint8_t {
     replicate,  // norms, routers, the biases of o and down: whole on every rank
     column,     // rows of the weight (dim 0): q, k, v, gate, up, and their biases; also the vocabulary
@@ -24,8 +24,8 @@ struct ModelTensor {
     int heads = 0;  // column: cut at multiples of shape[0] / heads, and replicated where heads < tp (k, v)
 };
 
-// Of R = max(tp, ep) engine ranks, which both divide, rank r is number r % tp of those that cut attention and
-// dense layers, and number r / (R/ep) of those that divide the experts: number n holds experts
+// There are R = max(tp, ep) engine ranks, which both divide. Rank r is number r % tp of those that cut
+// attention and dense layers, and number r / (R/ep) of those that divide the experts: number n holds experts
 // [n·E/ep, (n+1)·E/ep). Where R > ep, R/ep neighbours hold the same experts and cut each of them.
 struct EngineParallel {
     int tp = 1;

@@ -1,5 +1,4 @@
-// Who holds what, as a planner sees it: the trainer's tensors spread over groups of ranks, and what each
-// engine rank wants of them.
+// The planner's input: the trainer's tensors spread over groups of ranks, and each engine rank's tensors.
 #pragma once
 
 #include <string>

@@ -1,9 +1,9 @@
-// Which bytes travel from which trainer rank to which engine rank: from any source layout (Shard,
+// Plans which bytes travel from which trainer rank to which engine rank: from any source layout (Shard,
 // _StridedShard, Replicate on an N-D mesh) to any engine layout (parts of tensors: column and row slices,
 // fused qkv and gate_up, replicated norms, experts). Pure: no I/O, no device; every rank computes the same
 // plan from the same input.
 //
-//  - Each element of each engine tensor is written by exactly one move: nothing is sent that nobody keeps.
+//  - Each element of each engine tensor is written by exactly one move: nothing is sent that is not kept.
 //  - Where several trainer ranks hold the same elements, the work is divided among them, with equal bytes
 //    as far as the layout allows; cuts never make runs smaller than min_split_bytes.
 //  - Runs are as long as both layouts allow: rows that lie one behind the other on both sides are one row.

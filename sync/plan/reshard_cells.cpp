@@ -15,7 +15,7 @@ struct Stretch {
     std::int64_t local = 0;
 };
 
-// What of a box a rank holds: the product of its dims' stretches.
+// The part of a box that a rank holds: the product of its dims' stretches.
 struct Share {
     int rank = 0;
     std::vector<std::vector<Stretch>> dims;

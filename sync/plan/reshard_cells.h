@@ -1,4 +1,4 @@
-// Where the elements of a box of a source tensor lie: cut into cells, each of which some ranks hold whole.
+// A box of a source tensor cut into cells, each of which some ranks hold whole.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct TargetBox {
     Shape stride;
 };
 
-// Where a rank's local tensor has a cell: its first element, and the step of each of the cell's dims.
+// A cell's place in a rank's local tensor: its first element, and the step of each of the cell's dims.
 struct Holder {
     int rank = 0;
     std::int64_t offset = 0;
@@ -31,11 +31,11 @@ struct Cell {
     std::vector<Holder> holders;  // by rank
 
     std::int64_t elements() const { return numel(size); }
-    // Whether the last dim is a run: step 1 in the target and for every holder.
+    // True when the last dim is a run: step 1 in the target and for every holder.
     bool has_run() const;
 };
 
-// What one rank of a tensor's groups holds of it.
+// One rank of a tensor's groups, with the part that it holds.
 struct RankPiece {
     int rank = 0;
     LocalLayout layout;

@@ -16,7 +16,7 @@ struct Dim {
     std::int64_t stride = 0;
 };
 
-// Where a part's elements lie: its dims, contiguous ones merged, the largest stride first.
+// The dims of a part, contiguous ones merged, the largest stride first.
 struct Footprint {
     const Part* part = nullptr;
     std::vector<Dim> dims;

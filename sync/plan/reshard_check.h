@@ -1,4 +1,4 @@
-// What a plan refuses: parts that do not make up an engine's tensor, casts that the copy does not know.
+// Checks of a plan's input: parts that do not make up an engine's tensor, casts that the copy does not know.
 #pragma once
 
 #include "engine_adapter/engine.h"
@@ -8,7 +8,7 @@ namespace tandem::sync {
 // Throws InvalidArgument naming the tensor unless its parts write every element exactly once.
 void check_coverage(const engine::TensorInfo& tensor, int engine_rank);
 
-// Whether the copy turns `from` into `to` on the way: equal, or float32 ↔ bfloat16.
+// True when the copy can turn `from` into `to`: equal, or float32 ↔ bfloat16.
 bool copy_casts(DType from, DType to);
 
 }  // namespace tandem::sync

@@ -61,7 +61,7 @@ std::vector<Move> moves_of(const Cell& cell, const Holder& holder, std::size_t d
     return moves;
 }
 
-// Whether `next`, of the same rank, goes on where `move` ends: as part of its only row, or as further rows.
+// True when `next`, of the same rank, continues `move`: as part of its only row, or as further rows.
 bool absorb(Move& move, const Move& next) {
     const std::int64_t source = next.source_offset - move.source_offset;
     const std::int64_t target = next.target_offset - move.target_offset;

@@ -8,7 +8,7 @@
 namespace tandem::sync {
 namespace {
 
-// How `amount` is divided over ranks that carry `loads` already, so that the fullest stays as low as
+// Divides `amount` over ranks that carry `loads` already, so that the fullest stays as low as
 // possible: water poured over uneven ground.
 std::vector<double> pour(double amount, const std::vector<double>& loads) {
     std::vector<double> sorted = loads;
@@ -121,12 +121,12 @@ std::int64_t dim_size(const Cell& cell, std::size_t dim) {
     return cell.size.empty() ? 1 : cell.size[dim];
 }
 
-// Of pieces that go in turns, each holder has its version: together no more than this many.
+// Each holder has its own version of pieces that go in turns: together no more than this many.
 constexpr std::int64_t kMostOptions = 4096;
 // Turns multiplies two units.
 constexpr std::uint64_t kMostUnits = std::numeric_limits<std::uint32_t>::max();
 
-// How the holders of a cell divide it when they should send in proportion to `shares`.
+// Divides a cell among its holders, which should send in proportion to `shares`.
 Division divide(const SharedCell& shared, const std::vector<double>& shares, std::size_t min_split_bytes) {
     const Cell& cell = *shared.cell;
     const Grain grain = best_grain(cell, shared.element_bytes, min_split_bytes);
@@ -178,8 +178,8 @@ std::vector<std::uint64_t> sent_bytes(const SharedCell& shared, const Division& 
     return sent;
 }
 
-// What each holder of each cell should send. Cells are poured one after the other over what all others
-// leave, again and again, which ends with the most equal loads that there are.
+// The bytes that each holder of each cell should send. Cells are poured one after the other over what all
+// others leave, again and again, which ends with the most equal loads that there are.
 class Balance {
   public:
     Balance(const std::vector<SharedCell>& cells, std::span<std::uint64_t> loads)
@@ -273,7 +273,7 @@ std::vector<Division> divide_all(const std::vector<SharedCell>& cells, std::size
         };
         return key(a) > key(b);
     });
-    // What cannot be divided as it should is made up for by the cells after it.
+    // The cells after it make up for what cannot be divided as it should be.
     Balance balance(cells, loads);
     balance.settle(shared);
     for (const std::size_t i : shared) {

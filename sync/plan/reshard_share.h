@@ -1,4 +1,4 @@
-// How the ranks that hold a cell share the work of sending it.
+// Shares the work of sending a cell among the ranks that hold it.
 //
 // A pattern occurs many times (in every layer, for every expert), so its cells are divided once for all
 // occurrences: either each occurrence is cut in the same way, a piece a holder, or, where pieces would
@@ -14,7 +14,7 @@
 
 namespace tandem::sync {
 
-// Whose turn it is: unit u of counts.sum() belongs to one of the holders, each has as many units as counts
+// Takes turns: unit u of counts.sum() belongs to one of the holders, each has as many units as counts
 // say, and neighbouring units go to different holders as far as that allows.
 class Turns {
   public:

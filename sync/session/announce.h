@@ -1,5 +1,4 @@
-// What ranks and engines tell each other before planning, as text: a source's tensors and how they are
-// spread, an engine layout.
+// Layouts as text, exchanged before planning: a source's tensors and their groups, an engine layout.
 #pragma once
 
 #include <string>

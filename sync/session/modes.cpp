@@ -86,9 +86,10 @@ std::optional<Refusal> first_refusal(const ModeTraits& mode, const Setting& s) {
                        "run both with the same device"};
     }
     if (gpu && s.quantised) {
-        return Refusal{About::dtype,
-                       "weights are quantised on the CPU, and the trainer's are on a GPU" + like,
-                       "keep them on the CPU, or the engine's in bfloat16 or float32"};
+        return Refusal{
+            About::dtype,
+            fmt::format("weights are quantised on the CPU{}, and the trainer's are on a GPU", like),
+            "keep them on the CPU, or the engine's in bfloat16 or float32"};
     }
     if (gpu && s.several_hosts) {
         return Refusal{About::device, "weights on a GPU need all trainer ranks on one host",
@@ -129,7 +130,7 @@ std::optional<Refusal> first_refusal(const ModeTraits& mode, const Setting& s) {
     if (s.engine_drops_weights && !mode.every_byte) {
         return Refusal{
             About::mode,
-            fmt::format("{} lets the engine read or change what it has, and does not bring every byte",
+            fmt::format("{} does not bring every byte, and the engine drops its weights between two pushes",
                         mode.name),
             ""};
     }

@@ -1,4 +1,4 @@
-// What goes with what: a row for each mode (modes.cpp), and one answer to whether a mode works in a setting.
+// The modes and their traits, a row each (modes.cpp), and refusal(): why a mode does not work in a setting.
 // The session, the bench and tandem-train ask here.
 #pragma once
 
@@ -44,7 +44,7 @@ Mode mode_from_name(std::string_view name);  // throws BadInput listing the name
 // "gather, direct or alias": all modes, or those with a trait.
 std::string mode_names(std::string_view last_joint = " or ", bool ModeTraits::*trait = nullptr);
 
-// What a sync is set up between, as far as it is known.
+// The two sides of a sync, as far as they are known.
 struct Setting {
     Device weights = {};                     // of the trainer, as the sync reads them
     std::optional<Device> engine = {};       // of the engine's weights; none: as the trainer's

@@ -22,7 +22,7 @@ Engines one(std::unique_ptr<engine::Engine> engine) {
     return engines;
 }
 
-// Of shards on several devices make_setup speaks, on every rank.
+// make_setup reports shards on several devices, on every rank; ignored here.
 Device shard_device(const WeightSource& source) {
     try {
         return device_of(source);
@@ -34,7 +34,7 @@ Device shard_device(const WeightSource& source) {
 std::unique_ptr<SyncStrategy> make_strategy(const SyncContext& context) try {
     return traits(context.options.mode).make(context);
 } catch (const InvalidArgument& error) {
-    // What cannot be planned cannot be planned on any rank: all plan the same.
+    // All ranks plan the same, so this one fails on all of them.
     throw SyncError(fmt::format("sync set-up failed in phase plan: {}", error.what()), 0, "plan", -1);
 }
 
@@ -113,7 +113,7 @@ class Session::Impl {
     const VersionState& state() const { return state_; }
 
   private:
-    // What can be done while the engines still generate.
+    // The engines still generate.
     void prepare_ahead(const std::string& what, SyncReport& report) {
         PushStatus status;
         const auto start = Clock::now();
@@ -132,8 +132,7 @@ class Session::Impl {
         report.phase_ms.prepare = ms_since(start);
     }
 
-    // pause → begin. What fails here fails the transfer, in which all ranks hear of it: no rendezvous of its
-    // own while the engines wait.
+    // pause → begin. A failure here is reported in the transfer: no rendezvous of its own while engines wait.
     void pause_engines(std::int64_t version, PushStatus& status, PhaseTimes& times) {
         const trace::Scope scope("pause", "sync");
         paused_at_ = Clock::now();
@@ -157,8 +156,8 @@ class Session::Impl {
         }
         const std::size_t committed = commit_engines(version, status, report.phase_ms);
         if (status.failed) {
-            // An engine rank that has not begun takes no notice of an abort. One that has committed already
-            // stays paused until a push succeeds: it must not serve what the others do not have.
+            // An engine rank that has not begun ignores an abort. One that has committed already stays paused
+            // until a push succeeds: it must not serve what the others do not have.
             const std::string reason = status.failed_here ? status.message : "another trainer rank failed";
             for (std::size_t e = committed; e < engines_.size(); ++e) try_abort(*engines_[e], reason);
             for (std::size_t e = committed; e < engines_.size(); ++e) try_resume(*engines_[e]);

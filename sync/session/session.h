@@ -1,4 +1,4 @@
-// A trainer's standing sync with one engine, of one or several ranks: planned once, then push(version) after
+// A trainer's lasting sync with one engine, of one or several ranks: planned once, then push(version) after
 // every optimizer step. All ranks of the world call every function together (except the const ones); rank 0
 // talks to the engine.
 //
@@ -38,7 +38,7 @@ class Session {
   public:
     // Plans, makes what the mode needs and attaches the engine ranks (rank 0 passes them, the others none).
     // `source` is borrowed. Throws SyncError on every rank alike: engine and source hold different tensors, a
-    // layout or a dtype that the mode cannot bring over.
+    // layout or a dtype that the mode cannot handle (modes.h).
     Session(std::shared_ptr<comm::Communicator> world, const WeightSource& source, Engines engines,
             SessionOptions options = {});
     Session(std::shared_ptr<comm::Communicator> world, const WeightSource& source,
@@ -61,7 +61,7 @@ class Session {
     // is not one run of the engine's tensor in the same dtype.
     Tensor writable(std::size_t index);
 
-    // Who chose bucket size and depth, and what pushes are predicted to take.
+    // The bucket size and depth, who chose them, and the predicted times.
     const Tuning& tuning() const;
     State state() const;
     std::int64_t version() const;  // committed last; 0: none

@@ -43,7 +43,7 @@ void check_names(const SourceLayout& source, const EngineLayout& engines) {
                 tensor.name);
 }
 
-// What a rank tells the others of where its weights are.
+// A rank's kind of device and its host.
 struct Whereabouts {
     std::string kind;  // "a GPU", "the CPU"; empty: this rank holds nothing
     std::string host;

@@ -1,5 +1,4 @@
-// What a session works out once: who holds what and who wants what, and the plan that follows from it; equal
-// on every rank.
+// The set-up of a session: layouts of source and engines, and the plan that follows; equal on every rank.
 #pragma once
 
 #include <vector>
@@ -13,10 +12,10 @@
 
 namespace tandem::sync {
 
-// Where `session` options leave the choice to the machine.
+// Fills in bucket_bytes and depth where they are 0.
 SessionOptions choose(SessionOptions options, Device device = {});
 
-// Where this rank's shards lie. Throws InvalidArgument: on several devices.
+// The device of this rank's shards. Throws InvalidArgument: they are on several.
 Device device_of(const WeightSource& source);
 
 struct Setup {

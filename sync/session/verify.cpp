@@ -11,7 +11,7 @@
 namespace tandem::sync {
 namespace {
 
-// One element at a time, on purpose: this is what the sync's fused copy is held against.
+// One element at a time, on purpose: the reference that the fused copy is compared with.
 void cast_elements(const std::byte* from, DType from_dtype, std::byte* to, DType to_dtype,
                    std::int64_t count) {
     if (from_dtype == to_dtype) {
@@ -28,7 +28,7 @@ void cast_elements(const std::byte* from, DType from_dtype, std::byte* to, DType
     }
 }
 
-// Lays a box of the full tensor into an engine's tensor, line by line.
+// Copies a box of the full tensor into an engine's tensor, line by line.
 void place_part(const Tensor& full, const engine::Part& part, DType to_dtype, std::byte* to) {
     const std::size_t dims = part.size.size();
     const std::int64_t line = dims == 0 ? 1 : part.size.back();
@@ -57,7 +57,7 @@ void place_part(const Tensor& full, const engine::Part& part, DType to_dtype, st
     }
 }
 
-// What the engines should hold, built tensor by tensor; a tensor is compared when its last part is there.
+// The tensors that engines should hold, built one by one; each is compared when its last part is there.
 class Expected {
   public:
     Expected(const ReshardPlan& plan, const std::vector<std::vector<ops::Checksum>>& held)
@@ -110,7 +110,7 @@ class Expected {
     std::string first_mismatch_;
 };
 
-// What a source tensor of the plan is in the trainer's eyes.
+// The role of a source tensor of the plan in quantisation.
 struct Role {
     const QuantizedTensor* quantized = nullptr;
     bool made = false;  // scales: the trainer does not hold them

@@ -1,4 +1,4 @@
-// weights_match: what the engines hold against what the trainer holds, apart from the strategy's own path.
+// weights_match: compares the engines' weights with the trainer's, by another path than the strategy's.
 #pragma once
 
 #include "sync/session/session.h"

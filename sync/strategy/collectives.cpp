@@ -7,7 +7,7 @@
 namespace tandem::sync {
 namespace {
 
-// What one rank says of itself; one size for all, since a gather needs that.
+// The outcome on one rank, of the same size on all, as an all-gather needs it.
 struct Outcome {
     std::int64_t failed = 0;
     std::int64_t bucket = -1;

@@ -1,12 +1,12 @@
-// The size of this machine's last-level cache: what decides whether staging may live in it.
+// The size of this machine's last-level cache, which decides whether staging may stay in it.
 #pragma once
 
 #include <cstddef>
 
 namespace tandem::sync {
 
-// Of one instance of the cache that CPU 0 uses, as the kernel tells; 32 MiB where it does not. (sysconf
-// counts all instances of some processors together.)
+// One instance of the cache that CPU 0 uses, from the kernel; 32 MiB where that says nothing. (sysconf adds
+// up all instances of some processors.)
 std::size_t last_level_cache_bytes();
 
 }  // namespace tandem::sync

@@ -1,5 +1,4 @@
-// Rank 0's book of one session: what each engine was told that it will get, and the checksums of the version
-// in flight.
+// Rank 0's record of one session: the transfers of each engine, and the checksums of the version in flight.
 #pragma once
 
 #include <span>
@@ -19,7 +18,7 @@ class Ledger {
     std::span<const ops::Checksum> of(std::size_t engine, std::size_t bucket) const;  // in transfer order
     std::span<const ops::Checksum> of(std::size_t engine) const { return checksums_[engine]; }
     void set(std::size_t piece, const ops::Checksum& checksum);  // index in BucketPlan::pieces
-    // Of the version whose checksums were noted last.
+    // The manifest of the version whose checksums were noted last.
     ops::Checksum manifest(std::int64_t version, std::size_t engine) const;
 
   private:

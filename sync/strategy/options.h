@@ -1,4 +1,4 @@
-// What a user may wish of a sync.
+// Options of a session.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ namespace tandem::sync {
 
 enum class Mode : std::uint8_t { gather, direct, alias, delta };  // session/modes.h has their traits
 
-// How long each phase may take. Ranks wait for each other no longer than the world communicator's own
+// Timeouts of the phases. Ranks wait for each other no longer than the world communicator's own
 // timeout, which must be longer than each of these but the transfer, and what it takes to give up: abort and
 // resume.
 struct Deadlines {
@@ -34,7 +34,7 @@ struct SessionOptions {
     int depth = 0;                        // slots, at least 2; 0: chosen
     std::optional<bool> past_cache = {};  // gather writes its staging past the cache; none: chosen
     // Free choices and predictions rest on measured costs (sync/cost), which are kept for later sessions.
-    bool calibrate = false;  // measure them anew
+    bool calibrate = false;  // measure them again
     std::string link = {};   // what trainer and engines are joined by, where that is not this host's memory
     Deadlines deadlines;
     // For tests: called on rank 0 with the memory of every bucket that is about to be given to the engines.

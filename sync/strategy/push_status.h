@@ -1,4 +1,4 @@
-// What a push knows of its own failure so far.
+// Whether a push has failed so far, and how.
 #pragma once
 
 #include <string>

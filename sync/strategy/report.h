@@ -1,4 +1,4 @@
-// What a push tells: how much, how long, where the time went.
+// Result of one push: sizes, durations, time per phase.
 #pragma once
 
 #include <cstddef>

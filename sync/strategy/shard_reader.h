@@ -15,14 +15,14 @@ namespace tandem::sync {
 
 class ShardReader {
   public:
-    // What the context refers to, and `buckets`, are borrowed.
+    // Borrows `buckets` and what the context refers to.
     ShardReader(const SyncContext& context, const BucketPlan& buckets);
 
-    // On GPUs, collective: the event that every rank records behind what its run() writes, by rank, for the
+    // On GPUs, collective: the event that every rank records after what its run() writes, by rank, for the
     // regions that engines read. Empty on the CPU; an event that cannot be shared is none (run() waits too).
     std::vector<engine::RegionEvent> share_event(comm::Communicator& world);
-    // Before each push: looks up where the source's shards lie now. Throws InvalidArgument when a tensor has
-    // changed its dtype or size.
+    // Before each push: finds the source's shards again, which may have moved. Throws InvalidArgument when a
+    // tensor has changed its dtype or size.
     void locate();
     // Piece `index` of the plan, which must be this rank's: its elements in the engine's dtype, rows
     // to_stride bytes apart. Returns the checksum of what it wrote.
@@ -36,7 +36,7 @@ class ShardReader {
     };
     void run(std::span<const Order> orders, bool non_temporal, ops::Checksum* checksums) const;
 
-    // Where piece `index` begins in this process, and its rows' distance in bytes.
+    // The address of piece `index` in this process, and the distance of its rows in bytes.
     const std::byte* address(std::size_t index) const;
     std::size_t stride(std::size_t index) const;
     const Tensor& tensor(int source_tensor) const;  // the local piece, as the trainer holds it

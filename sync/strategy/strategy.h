@@ -15,7 +15,7 @@
 
 namespace tandem::sync {
 
-// What every strategy works with. Borrowed from the session.
+// The session's parts that every strategy works with; borrowed.
 struct SyncContext {
     comm::Communicator& world;
     const WeightSource& source;
@@ -30,16 +30,16 @@ struct SyncContext {
 class SyncStrategy {
   public:
     virtual ~SyncStrategy() = default;
-    // The source's values are ready, scales agreed on; the engines still generate. What can be done before
-    // the pause is done here.
+    // The source's values are ready, scales agreed on; the engines still generate. Does all that can be done
+    // before the pause.
     virtual void prepare(PushStatus& status) = 0;
     // The engines are paused and the version is open, or `status` says on rank 0 that they are not:
     // afterwards commit may be called. Fills times.gather, copy and load.
     virtual void transfer(PushStatus& status, PhaseTimes& times) = 0;
-    // Whether ranks other than 0 do anything in transfer.
+    // False when only rank 0 has anything to do in transfer.
     virtual bool ranks_transfer() const { return true; }
     virtual ops::Checksum manifest(std::int64_t version, std::size_t engine) const = 0;  // rank 0
-    // How the push ended, on every rank.
+    // The push has ended, on every rank.
     virtual void finish(std::int64_t, bool /*committed*/) {}
     // Where this rank may write the shard of source tensor t for the next push, so that it need not be
     // copied; undefined where a strategy has no such place.

@@ -34,10 +34,8 @@ void check_gpu(const RunConfig& c, const config::Schema& s) {
     setting.engine = setting.weights;
     setting.weights = {};
     if (const auto from_host = refusal(sync_mode(c), setting)) {
-        s.refuse("sync.transport",
-                 fmt::format("through the host's memory {}, which mode {} cannot bring over: use "
-                             "cuda_ipc",
-                             from_host->why, c.sync.mode));
+        s.refuse("sync.transport", fmt::format("by shm {}, which mode {} cannot do: use cuda_ipc",
+                                               from_host->why, c.sync.mode));
     }
 }
 
@@ -56,9 +54,7 @@ void check_sync_memory(const RunConfig& c, const config::Schema& s) {
     setting.engine_drops_weights = c.memory.engine_sleep == "all";
     if (const auto refused = refusal(sync_mode(c), setting)) {
         s.refuse("memory.engine_sleep",
-                 fmt::format(
-                     "all needs a sync that brings every byte; in mode {}: use kv_cache, or as the mode {}",
-                     refused->why, refused->advice));
+                 fmt::format("mode {}: {}, or kv_cache here", refused->why, refused->advice));
     }
 }
 

@@ -1,4 +1,4 @@
-// What a run's configuration asks of its sync, put to sync's own table (sync/session/modes.h).
+// Checks a run's configuration of its sync against sync's table of modes (sync/session/modes.h).
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 namespace tandem::trainer {
 
 sync::Mode sync_mode(const RunConfig& config);
-// Whether the weights of trainer ranks on a GPU stay there on their way to the engine.
+// True when trainer ranks are on a GPU and their weights stay there on the way to the engine.
 bool syncs_from_gpu(const RunConfig& config);
 
 // Throw ConfigError naming the key: memory.engine_sleep; sync.mode, sync.transport and sync.nccl_form on
