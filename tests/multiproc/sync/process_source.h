@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "tests/unit/sync/test_source.h"
+#include "tests/unit/sync/session/test_source.h"
 
 namespace tandem::sync {
 

@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "common/device/memory.h"
-#include "tests/unit/sync/session_rig.h"
+#include "tests/unit/sync/session/session_rig.h"
 
 namespace tandem::sync {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "common/log.h"
 #include "sync/codec/naive.h"
-#include "tests/unit/sync/quantized_oracle.h"
+#include "tests/unit/sync/codec/quantized_oracle.h"
 
 namespace tandem::sync {
 namespace {

@@ -5,7 +5,7 @@
 #include "sync/bench/shapes.h"
 #include "sync/plan/engine_layout.h"
 #include "tests/emulated_gpu/emulated.h"
-#include "tests/unit/sync/session_rig.h"
+#include "tests/unit/sync/session/session_rig.h"
 
 namespace tandem::sync {
 namespace {

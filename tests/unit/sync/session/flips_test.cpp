@@ -5,8 +5,8 @@
 #include <random>
 
 #include "common/log.h"
-#include "tests/unit/sync/forwarding_engine.h"
-#include "tests/unit/sync/session_rig.h"
+#include "tests/unit/sync/session/forwarding_engine.h"
+#include "tests/unit/sync/session/session_rig.h"
 
 namespace tandem::sync {
 namespace {

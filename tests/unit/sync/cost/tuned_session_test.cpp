@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sync/cost/tune.h"
-#include "tests/unit/sync/session_rig.h"
+#include "tests/unit/sync/session/session_rig.h"
 
 namespace tandem::sync {
 namespace {

@@ -6,8 +6,8 @@
 #include "sync/bench/shapes.h"
 #include "sync/plan/engine_layout.h"
 #include "tests/emulated_gpu/emulated.h"
-#include "tests/unit/sync/forwarding_engine.h"
-#include "tests/unit/sync/session_rig.h"
+#include "tests/unit/sync/session/forwarding_engine.h"
+#include "tests/unit/sync/session/session_rig.h"
 
 namespace tandem::sync {
 namespace {

@@ -4,7 +4,7 @@
 #include "sync/bench/bench.h"
 #include "sync/bench/quantized_engine.h"
 #include "sync/bench/shapes.h"
-#include "tests/unit/sync/quantized_oracle.h"
+#include "tests/unit/sync/codec/quantized_oracle.h"
 
 namespace tandem::sync {
 namespace {

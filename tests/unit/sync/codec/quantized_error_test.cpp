@@ -1,7 +1,7 @@
 // What of quantised engines a session refuses when it is set up, by name.
 #include <gmock/gmock.h>
 
-#include "tests/unit/sync/quantized_oracle.h"
+#include "tests/unit/sync/codec/quantized_oracle.h"
 
 namespace tandem::sync {
 namespace {

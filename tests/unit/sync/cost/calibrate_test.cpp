@@ -5,7 +5,7 @@
 
 #include "sync/cost/calibrate.h"
 #include "sync/cost/store.h"
-#include "tests/unit/sync/session_rig.h"
+#include "tests/unit/sync/session/session_rig.h"
 
 namespace tandem::sync {
 namespace {

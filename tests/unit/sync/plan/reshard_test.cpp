@@ -4,8 +4,8 @@
 #include <random>
 
 #include "common/error.h"
-#include "tests/unit/sync/reshard_model.h"
-#include "tests/unit/sync/reshard_oracle.h"
+#include "tests/unit/sync/plan/reshard_model.h"
+#include "tests/unit/sync/plan/reshard_oracle.h"
 
 namespace tandem::sync {
 namespace {

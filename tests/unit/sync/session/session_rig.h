@@ -16,7 +16,7 @@
 #include "sync/session/modes.h"
 #include "sync/session/session.h"
 #include "tests/unit/engine_adapter/receiver/test_target.h"
-#include "tests/unit/sync/test_source.h"
+#include "tests/unit/sync/session/test_source.h"
 
 namespace tandem::sync {
 

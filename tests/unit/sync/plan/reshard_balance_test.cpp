@@ -7,8 +7,8 @@
 #include <set>
 
 #include "sync/plan/reshard_share.h"
-#include "tests/unit/sync/reshard_model.h"
-#include "tests/unit/sync/reshard_oracle.h"
+#include "tests/unit/sync/plan/reshard_model.h"
+#include "tests/unit/sync/plan/reshard_oracle.h"
 
 namespace tandem::sync {
 namespace {

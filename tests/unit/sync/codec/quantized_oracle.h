@@ -7,7 +7,7 @@
 
 #include "common/ops/quantize.h"
 #include "sync/codec/scales.h"
-#include "tests/unit/sync/session_rig.h"
+#include "tests/unit/sync/session/session_rig.h"
 
 namespace tandem::sync {
 

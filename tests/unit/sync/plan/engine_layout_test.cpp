@@ -5,7 +5,7 @@
 
 #include "common/error.h"
 #include "sync/bench/shapes.h"
-#include "tests/unit/sync/reshard_model.h"
+#include "tests/unit/sync/plan/reshard_model.h"
 
 namespace tandem::sync {
 namespace {

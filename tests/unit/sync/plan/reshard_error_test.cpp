@@ -3,7 +3,7 @@
 
 #include "common/error.h"
 #include "sync/plan/reshard_check.h"
-#include "tests/unit/sync/reshard_model.h"
+#include "tests/unit/sync/plan/reshard_model.h"
 
 namespace tandem::sync {
 namespace {
