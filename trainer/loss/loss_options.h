@@ -29,7 +29,7 @@ struct LossOptions {
     float value_coef = 0;  // 0: no value head is trained
     float value_clip = 0.2f;
 
-    // What the sum over tokens is divided by; see LossScale in batch_loss.h.
+    // What the sum over tokens is divided by; see BatchLoss (batch_loss.h).
     enum class Aggregation : std::uint8_t {
         token_mean,
         sequence_mean,
