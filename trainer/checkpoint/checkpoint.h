@@ -1,4 +1,4 @@
-// Weights from and to Hugging Face directories. Nobody gathers anything: rows of dim 0 lie side by side in a
+// Weights from and to Hugging Face directories. No rank gathers anything: rows of dim 0 are contiguous in a
 // safetensors file, so each rank reads its own rows out of the mapped files, and writes its own into place.
 #pragma once
 

@@ -31,8 +31,8 @@ class OutputFile {
 void write_durably(const std::string& file, std::string_view text);
 void sync_folder(const std::string& folder);  // its entries: what was created, renamed or removed in it
 
-// Gives `from` the name `to`, beside it, in one step; what had that name goes afterwards. (Where a file
-// system cannot swap two names, a crash in between leaves the earlier one as `to`.old.)
+// Gives `from` the name `to`, beside it, in one step; the folder that had that name is removed afterwards.
+// (Where a file system cannot swap two names, a crash in between leaves the earlier one as `to`.old.)
 void replace_folder(const std::string& from, const std::string& to);
 
 }  // namespace tandem::trainer

@@ -1,5 +1,5 @@
-// manifest.json of a training checkpoint, written last. A folder without one, or whose files differ from what it
-// says, is not a checkpoint.
+// manifest.json of a training checkpoint, written last. A folder without one, or whose files differ from what
+// it says, is not a checkpoint.
 //
 //   RUN/checkpoints/step-N/
 //     rank-00000.safetensors …         each rank's rows of every tensor: weights/NAME, exp_avg/NAME,

@@ -1,5 +1,5 @@
-// Which rows of a sharded tensor a rank has, and which of them it writes: ranks that hold the same rows share
-// the work.
+// The rows of a sharded tensor that a rank has, and those of them that it writes: ranks that hold the same
+// rows share the work.
 #pragma once
 
 #include <cstdint>

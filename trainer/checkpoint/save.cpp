@@ -22,7 +22,7 @@ using NamedTensors = std::vector<std::pair<std::string, DTensor>>;
 
 constexpr std::int64_t kStagingBytes = std::int64_t{8} << 20;
 
-// What a Hugging Face directory has beside the weights. config.json is not among them: it is rewritten.
+// Files of a Hugging Face directory beside the weights, to be copied. config.json is not: it is rewritten.
 constexpr const char* kCopied[] = {"generation_config.json",
                                    "tokenizer.json",
                                    "tokenizer_config.json",

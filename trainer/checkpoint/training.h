@@ -1,6 +1,6 @@
 // A training run on disk, so that it can go on after a crash: written by all ranks at once, each its own rows
-// in a file of its own; read back by any mesh, each rank only the rows that it needs. What lies under a
-// checkpoint's name is whole and on the disk; the one before it goes only then.
+// in a file of its own; read back by any mesh, each rank only the rows that it needs. A folder
+// with a checkpoint's name is whole and on the disk; the one before it is removed only then.
 #pragma once
 
 #include <cstdint>
@@ -31,11 +31,11 @@ struct TrainingCheckpoint {
 void write_training_checkpoint(const NamedTensors& tensors, comm::Communicator& world,
                                const TrainingCheckpoint& checkpoint);
 
-// Overwrites the tensors' local rows. Files are taken as verified. Throws ConfigError when a tensor is
-// missing or is another one.
+// Overwrites the tensors' local rows. Assumes that the files have been verified. Throws ConfigError when a
+// tensor is missing or differs in dtype or shape.
 void read_training_checkpoint(const std::string& directory, const NamedTensors& tensors);
 
-// FOLDER/step-N of every N that there is, newest first. Whether they are whole is not looked at.
+// Every FOLDER/step-N, newest first. Does not check whether they are whole.
 std::vector<std::string> training_checkpoints(const std::string& folder);
 
 // Removes what an interrupted write left in FOLDER; a checkpoint that was being replaced comes back.

@@ -64,7 +64,7 @@ void append(HashedFile& file, const Tensor& rows, HostAccess& access) {
         file.append(access.read(flat.rows(done, std::min(most, flat.numel() - done))).span());
 }
 
-// What every rank tells rank 0 of its file: size and checksum, then the rows of each tensor.
+// Each rank's report to rank 0 on its file: size and checksum, then the rows of each tensor.
 struct RankReport {
     std::uint64_t bytes = 0, low = 0, high = 0;
 };

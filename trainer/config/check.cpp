@@ -65,7 +65,7 @@ void check_mesh(const RunConfig& c, const config::Schema& s, int environment_wor
 void check_weights(const std::string& directory, const model::ModelConfig& config) {
     const auto files = model::Safetensors::open(directory);
     for (const std::string& name : model::check_weights(files, config)) {
-        log_info("{}: {} is left unused: it says nothing new", files.file(name), name);
+        log_info("{}: {} is unused: it duplicates a tied tensor", files.file(name), name);
     }
 }
 
@@ -113,7 +113,7 @@ void check_batches(const RunConfig& c, const config::Schema& s) {
         s.refuse("sft.batch", fmt::format("{} is fewer than dp {} ranks", c.sft.batch, c.mesh.dp));
 }
 
-// The other ranks wait for rank 0 while it waits for the engine: theirs must be the longer patience.
+// The other ranks wait for rank 0 while it waits for the engine, so their timeout must be the longer one.
 void check_deadlines(const RunConfig& c, const config::Schema& s) {
     const auto below = [&](const char* key, double seconds) {
         if (seconds >= c.run.deadline_s)

@@ -1,5 +1,5 @@
-// What tandem-train can be told: every key, its default and its range. Nothing is started and nothing is
-// written before a configuration has passed these and the checks across keys (check.h).
+// The configuration of a run: every key, its default and its range. Nothing is started and nothing is written
+// before a configuration has passed these and the checks across keys (check.h).
 #pragma once
 
 #include <cstdint>
@@ -118,7 +118,7 @@ struct RunConfig {
         std::int64_t held_out = 1024;
         std::int64_t held_out_samples = 1;
         double teacher_noise = 0.6;
-        // Of the task "text".
+        // For the task "text".
         std::string prompts;
         std::string held_out_file;
         std::string tokenizer;

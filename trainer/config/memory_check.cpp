@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder that is named, or where the run's own will be.
+// memory.offload_dir, or the folder in which the run's own will be made.
 fs::path folder_of(const RunConfig& c, const config::Schema& s) {
     if (!c.memory.offload_dir.empty()) {
         if (!fs::is_directory(c.memory.offload_dir))
@@ -32,7 +32,7 @@ double gib(double bytes) {
     return bytes / (1 << 30);
 }
 
-// Of a GPU: the host's memory takes what leaves it.
+// State that leaves a GPU goes to host memory.
 void check_host_memory(const config::Schema& s, double needed) {
     std::ifstream file("/proc/meminfo");
     std::string word;

@@ -15,7 +15,8 @@ namespace tandem::trainer {
 // messages costs more than their memory. Larger ones are gathered again.
 constexpr std::size_t kKeepGatheredBytes = std::size_t{1} << 20;
 
-// What the backward needs. q, k, v are set by the caller (after qk-norm and RoPE); the rest by forward.
+// The tensors that the backward needs. q, k, v are set by the caller (after qk-norm and RoPE); the rest by
+// forward.
 struct ContextSaved {
     Tensor q;       // [rows, heads, head_dim]
     Tensor k;       // [rows, kv_heads, head_dim]; best from ContextParallel::memory()
@@ -39,7 +40,7 @@ class ContextParallel {
     // Fills saved.out and saved.lse. out is in q's dtype.
     virtual void forward(ContextSaved& saved, float scale) = 0;
     virtual ContextGrads backward(const Tensor& dout, const ContextSaved& saved, float scale) = 0;
-    // Where k and v should live so that peers read them in place.
+    // The pool in which peers read k and v in place.
     virtual MemoryPool& memory() = 0;
 };
 

@@ -1,4 +1,4 @@
-// How the tokens of a pack are padded and cut over the ranks of the cp axis. Pure arithmetic: no tensors, no
+// Padding of a pack's tokens, and their cut over the ranks of the cp axis. Pure arithmetic: no tensors, no
 // ranks that talk. Padding is explicit: a row whose position is not below its sequence's length is padding;
 // nothing is inferred from token values.
 #pragma once
@@ -39,9 +39,9 @@ SequenceLayout packed_layout(std::span<const std::int64_t> lengths, int cp, int 
 // `rank` and 2 cp - 1 - rank of every sequence, so that causal work is the same on all ranks.
 SequenceLayout zigzag_layout(std::span<const std::int64_t> lengths, int cp, int rank);
 
-// What rank `rank` of a contiguous cut attends to (ring-flash-attention's llama3 rule, causal): its pieces of
-// sequences as queries, cu_q, and for each the keys from the sequence's start on, cu_k, inside rows [k_begin,
-// k_end) of the whole pack.
+// The keys that rank `rank` of a contiguous cut attends to (ring-flash-attention's llama3 rule, causal): its
+// pieces of sequences as queries, cu_q, and for each the keys from the sequence's start on, cu_k, inside rows
+// [k_begin, k_end) of the whole pack.
 struct LocalSeqlens {
     std::vector<std::int64_t> cu_q;
     std::vector<std::int64_t> cu_k;

@@ -1,4 +1,4 @@
-// Which train prompts a step takes: a pure function of seed, step and count, so that every rank and every
+// The train prompts that a step takes: a pure function of seed, step and count, so that every rank and every
 // resumed run draws the same without a word. A task says which of the two ways it wants.
 //
 //   with replacement   `count` independent draws from the stream (seed, purpose, step)

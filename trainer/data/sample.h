@@ -1,4 +1,4 @@
-// What a training batch is made of: one sequence with its targets. Plain data.
+// One sequence with its targets, of which training batches are made. Plain data.
 #pragma once
 
 #include <cstdint>

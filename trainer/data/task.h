@@ -14,7 +14,7 @@ namespace tandem::trainer {
 
 using Tokens = std::vector<std::int32_t>;
 
-// Which prompt of a task.
+// Names a prompt of a task.
 struct PromptId {
     enum class Split : std::uint8_t { train, held_out } split = Split::train;
     std::int64_t index = 0;
@@ -49,7 +49,7 @@ class Task {
     // Each train prompt once an epoch, in an order of its own; false: drawn with replacement.
     virtual bool in_epochs() const = 0;
 
-    // What the teacher answers to a train prompt, stop token included; it may be wrong.
+    // The teacher's answer to a train prompt, stop token included; it may be wrong.
     virtual Tokens teach(std::int64_t index, Random& random) const = 0;
     // A score each. Called on rank 0 only: it may ask a server.
     virtual std::vector<double> rewards(std::span<const Attempt> attempts) const = 0;

@@ -62,14 +62,14 @@ std::vector<std::int32_t> eos_of(const std::string& file, std::int64_t vocab_siz
     return result;
 }
 
-// What the template writes directly behind an assistant's words, if it is a special token.
+// The token that the template writes directly after an assistant's message, if it is a special one.
 std::optional<std::int32_t> end_of_turn(const TextCodec& codec) {
     constexpr const char* kWords = "tandem-end-of-turn";
     std::string text;
     try {
         text = codec.render({{"user", "question"}, {"assistant", kWords}}, false);
     } catch (const std::exception&) {
-        return std::nullopt;  // a template for something else than questions and answers
+        return std::nullopt;  // a template that is not for questions and answers
     }
     const std::size_t at = text.rfind(kWords);
     if (at == std::string::npos) return std::nullopt;

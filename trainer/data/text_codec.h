@@ -1,4 +1,5 @@
-// What a text task asks of a tokenizer. The real one is that of a model directory (tokenizer_codec).
+// The tokenizer interface of a text task, implemented by the tokenizer of a model directory
+// (tokenizer_codec).
 #pragma once
 
 #include <cstdint>
@@ -25,11 +26,11 @@ class TextCodec {
     virtual std::int64_t vocab_size() const = 0;
 };
 
-// Of a directory with tokenizer.json. Throws ConfigError naming file and key.
+// The codec of a directory with tokenizer.json. Throws ConfigError naming file and key.
 std::shared_ptr<const TextCodec> tokenizer_codec(const std::string& directory);
 
-// The tokens that end a completion, each once. First the one that a taught completion ends with: the end of turn
-// of the chat template, else the tokenizer's eos; then eos_token_id of DIR/generation_config.json and
+// The tokens that end a completion, each once. First the one that a taught completion ends with: the end of
+// turn of the chat template, else the tokenizer's eos; then eos_token_id of DIR/generation_config.json and
 // DIR/config.json where they are. Throws ConfigError when one of them is malformed, or when there is no such
 // token at all.
 std::vector<std::int32_t> stop_tokens_of(const std::string& directory, const TextCodec& codec);

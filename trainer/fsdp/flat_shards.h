@@ -1,4 +1,4 @@
-// Where every parameter's shard lies in one flat buffer: padded Shard(0) pieces (PyTorch's FSDP2 layout), a
+// The place of every parameter's shard in one flat buffer: padded Shard(0) pieces (PyTorch's FSDP2 layout), a
 // group's parameters side by side. The same layout serves the weights, their gradients and the optimizer's
 // moments, so that each of those is one contiguous tensor for the kernels.
 #pragma once

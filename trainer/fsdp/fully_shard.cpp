@@ -30,7 +30,7 @@ MemoryPool& memory_of(comm::Communicator& group, Stream& stream) {
     return group.memory(stream.device());
 }
 
-// Of the shards: an engine reads them there too, also where there is one rank.
+// The pool of the shards. An engine reads them there too, even when there is one rank.
 MemoryPool& shard_memory(comm::Communicator& group, Stream& stream) {
     return group.memory(stream.device());
 }
@@ -165,7 +165,7 @@ Tensor FullyShard::own_shard(Group& group, int index) {
     return group.onloaded;
 }
 
-// Whether peers read this rank's part where it is. Memory whose pages go is none that they reach.
+// True when peers read this rank's part in place. They cannot reach memory whose pages may go.
 bool FullyShard::sent_in_place(const Tensor& own) const {
     return own.dtype() == options_.compute_dtype && (source_->of_pool() || !source_->resident());
 }

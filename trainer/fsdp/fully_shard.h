@@ -16,7 +16,7 @@
 
 namespace tandem::trainer {
 
-// Whether gathers and reductions run on a thread of their own: only where the largest group is worth it.
+// True when gathers and reductions run on a thread of their own, which the largest group must be worth.
 // `offloaded`: gathers may begin with a read from the tier.
 bool transfer_overlaps(const FlatShards& layout, std::size_t groups, DType dtype, bool offloaded);
 
@@ -24,7 +24,7 @@ struct FullyShardOptions {
     DType compute_dtype = DType::float32;
     ReshardAfterForward reshard_after_forward = true;
     bool offload = false;  // the shards may be offloaded while passes run
-    // Of a GPU's memory, whether its pages may go between passes; peers and engines then do not reach it.
+    // Whether the pages of a GPU's memory may go between passes; peers and engines then cannot reach it.
     Pages shard_pages = Pages::stay;
     Pages gradient_pages = Pages::stay;
 };
@@ -56,8 +56,8 @@ class FullyShard final : public GroupHooks {
     // what it was. Nothing happens while gradients are not to be reduced.
     void finish_gradients();
 
-    // Between steps: frees the buffers that are kept for the next pass; and gives the gradients' pages back,
-    // until restore_gradients() brings zeros.
+    // Between steps: frees the buffers that are kept for the next pass; releases the gradients' pages;
+    // restores them, as zeros.
     void free_buffers();
     void release_gradients();
     void restore_gradients();
@@ -122,7 +122,7 @@ class FullyShard final : public GroupHooks {
     BufferCycle gradient_buffers_;
     BufferCycle unreduced_buffers_;  // gradients that stay for later micro-batches: of every group at once
     Stream transfer_;                // last: drained before the buffers go
-    std::optional<Stream> onloads_;  // of a GPU: reads from the tier, beside what the others do
+    std::optional<Stream> onloads_;  // on a GPU: reads from the tier, beside the other streams' work
 };
 
 }  // namespace tandem::trainer

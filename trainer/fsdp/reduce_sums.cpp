@@ -7,7 +7,7 @@ namespace tandem::trainer {
 
 namespace {
 
-// Of every rank, in rank order.
+// Every rank's values, in rank order.
 std::vector<double> gather(std::span<const double> mine, comm::Communicator& group) {
     std::vector<double> all(mine.size() * static_cast<std::size_t>(group.size()));
     const auto sent = std::as_bytes(mine);

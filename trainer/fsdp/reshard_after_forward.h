@@ -1,4 +1,4 @@
-// What happens to a group's gathered values between its forward and its backward: true frees them, false
+// The fate of a group's gathered values between its forward and its backward: true frees them, false
 // keeps them, a number n keeps 1/n of them on each rank, so that the backward gathers over n neighbours only.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Which ranks do what together: the groups that the training core talks over, and the layout of its shards.
+// The groups of ranks that the training core communicates over, and the layout of its shards.
 #pragma once
 
 #include <memory>

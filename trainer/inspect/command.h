@@ -1,5 +1,4 @@
-// The command `inspect` of tandem-train: its options, and what it prints. Pure: no rank is started, nothing
-// is connected.
+// The command `inspect` of tandem-train: its options and its output. Starts no rank and connects to nothing.
 #pragma once
 
 #include <memory>
@@ -16,8 +15,8 @@ class Command {
     explicit Command(CLI::App& program);  // adds `inspect mesh|shard|redistribute`
     ~Command();
     bool parsed() const;
-    // What the command line asks for, as a table or as JSON. Throws BadInput: nobody else passes
-    // arguments here, so whatever the library refuses was asked for.
+    // The answer to the command line, as a table or as JSON. Throws BadInput: nobody else passes arguments here,
+    // so whatever the library refuses was asked for.
     std::string run() const;
 
   private:

@@ -52,7 +52,7 @@ std::string to_text(const MeshReport& report) {
     for (const MeshReport::Axis& axis : report.axes) {
         std::vector<std::string> groups;
         for (std::size_t i = 0; i < axis.groups.size(); ++i) {
-            // What cannot be on the line any more is only counted.
+            // Entries that no longer fit the line are only counted.
             groups.push_back(i < kColumns ? list_of(axis.groups[i], kGroupColumns) : "");
         }
         text += fmt::format("{:<12} {:>7}  {:<6} {:>7}  {}\n", axis.name, axis.size,

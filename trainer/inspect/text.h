@@ -1,4 +1,4 @@
-// What the inspections share: lists of numbers from the command line, and lines that fit a terminal.
+// Shared by the inspections: lists of numbers from the command line, and lines that fit a terminal.
 #pragma once
 
 #include <fmt/core.h>

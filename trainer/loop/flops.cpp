@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kTag = "product rate";
 constexpr std::int64_t kMostRandom = std::int64_t{1} << 20;  // values; a matrix repeats them
 
-// Of [-1, 1): a GPU multiplies zeros at a higher clock.
+// Random numbers of [-1, 1): a GPU multiplies zeros at a higher clock.
 Tensor random_values(std::int64_t most, DType dtype) {
     Random random(0, Purpose::product_rate);
     std::vector<float> values(static_cast<std::size_t>(std::min(most, kMostRandom)));

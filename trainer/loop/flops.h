@@ -1,4 +1,5 @@
-// How much of the machine a training step uses: the model's FLOPs against what one matrix product reaches.
+// Model FLOPs utilisation of a training step: the model's FLOPs against the rate that one matrix product
+// reaches.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +16,14 @@ namespace tandem::trainer {
 // where it is the output head too; recomputation and passes without a backward do not count.
 double training_flops(const model::ModelConfig& config, std::span<const std::int64_t> lengths);
 
-// What measure_product_rate multiplies: [m, k] by [k, n], so many times, of which the first warms up.
+// The product of measure_product_rate: [m, k] by [k, n], `tries` times, of which the first warms up.
 struct RateProduct {
     std::int64_t m, n, k;
     int tries;
 };
-// Where the CPU computes, of a feed-forward layer's size (SmolLM2-135M's). On a GPU 8192 each way,
-// beside which a launch is nothing (1.1 TFLOP); half, and half again, where that is more than an eighth of
-// what is free.
+// Where the CPU computes, the size of a feed-forward layer (SmolLM2-135M's). On a GPU 8192 each
+// way (1.1 TFLOP, beside which a launch is negligible); half, and half again, where that takes more than an
+// eighth of the free memory.
 RateProduct rate_product(Device device, DType dtype);
 
 // FLOP/s of all ranks together, each on a product of its own (rate_product) of random numbers at the same

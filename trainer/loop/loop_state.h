@@ -12,7 +12,7 @@
 
 namespace tandem::trainer {
 
-// Where the time of one sync went, in milliseconds as rank 0 sees them.
+// Time of one sync by phase, in milliseconds on rank 0.
 struct SyncTimes {
     double total = 0;  // pause to resume
     double prepare = 0, pause = 0, gather = 0, copy = 0, load = 0, resume = 0;

@@ -1,5 +1,5 @@
-// What the loop records of rollouts and evaluations: fields of metrics.jsonl, lines of samples.jsonl. The
-// fields of an update are update.h's.
+// Records of rollouts and evaluations: fields of metrics.jsonl, lines of samples.jsonl. The fields of an
+// update are in update.h.
 #pragma once
 
 #include <cstdint>

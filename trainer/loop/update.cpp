@@ -14,7 +14,8 @@
 namespace tandem::trainer {
 namespace {
 
-// How far the engine's log-probs are from the trainer's own: says whether it really samples from this policy.
+// Largest difference between the engine's log-probs and the trainer's own: shows whether the engine samples
+// from this policy.
 double max_difference(const std::vector<Sample>& samples) {
     double difference = 0;
     for (std::size_t i = 0; i < samples.size(); ++i) {

@@ -41,7 +41,7 @@ class Updater {
     LossOptions loss_;
 };
 
-// What metrics.jsonl says of an update; a term of the loss is there when it is on.
+// Fields of metrics.jsonl for an update; a term of the loss is present when it is on.
 nlohmann::ordered_json metrics_of(const UpdateResult& result, const RunConfig& config);
 
 }  // namespace tandem::trainer

@@ -1,5 +1,5 @@
-// From a verifier's score of each completion to an advantage (and, for a critic, a return) of each target
-// token of the batch: every algorithm's way there.
+// Advantages (and, for a critic, returns) of the batch's target tokens from a verifier's score of each
+// completion, for every algorithm.
 #pragma once
 
 #include <cstdint>

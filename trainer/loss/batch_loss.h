@@ -1,7 +1,7 @@
 // The loss of one update over the global batch, token by token. Everything that a token's share depends on
 // beside its own scores (how many targets the whole batch has, how many its sequence has) is known before the
 // first forward pass, from the samples alone; so the sum over tokens is the same however they are packed, cut
-// into micro-batches and spread over ranks. Nothing here knows of ranks.
+// into micro-batches and spread over ranks. Nothing here knows about ranks.
 #pragma once
 
 #include <cstdint>

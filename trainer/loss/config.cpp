@@ -14,7 +14,7 @@ using Ratio = LossOptions::Ratio;
 using Aggregation = LossOptions::Aggregation;
 using Form = AdvantageOptions::Form;
 
-// What an algorithm is made of unless a key says otherwise.
+// The parts of an algorithm, unless a key overrides them.
 struct Algorithm {
     const char* name;
     Form form;

@@ -1,4 +1,4 @@
-// [loss]: its keys, what they make together, and which combinations make no sense.
+// [loss]: its keys, the options that they make together, and the combinations that are refused.
 #pragma once
 
 #include "trainer/config/config.h"

@@ -1,4 +1,4 @@
-// What a loss is made of, as plain data: each field's formula is where it is computed (policy_loss.h, kl.h,
+// The options of a loss, as plain data: each field's formula is where it is computed (policy_loss.h, kl.h,
 // importance.h, value_loss.h, batch_loss.h). The initial values are GRPO's.
 #pragma once
 
@@ -29,7 +29,7 @@ struct LossOptions {
     float value_coef = 0;  // 0: no value head is trained
     float value_clip = 0.2f;
 
-    // What the sum over tokens is divided by; see BatchLoss (batch_loss.h).
+    // The divisor of the sum over tokens; see BatchLoss (batch_loss.h).
     enum class Aggregation : std::uint8_t {
         token_mean,
         sequence_mean,

@@ -1,5 +1,4 @@
-// What a loss leaves behind for the metrics: sums over target tokens, of all micro-batches and ranks in the
-// end.
+// Sums over target tokens from which a loss's metrics are made; in the end, of all micro-batches and ranks.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// What a sync holds in memory beside the shards, before any session exists: for the prediction of a run.
+// Memory that a sync takes beside the shards, known before any session exists: for the prediction of a run.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ constexpr std::size_t speed_of_light_bytes(bool on_gpu, std::uint64_t free_bytes
     return on_gpu ? std::clamp(free_bytes / 8, kLeast, kMost) : kLeast;
 }
 
-// What the sync's mode takes, as the session will choose it.
+// The needs of the sync's mode, as the session will choose them.
 struct SyncNeeds {
     bool from_gpu = false;  // the weights stay on the GPU on their way
     int slots = 0;          // of staging, on rank 0

@@ -13,7 +13,7 @@
 
 namespace tandem::trainer::memory {
 
-// Who a rank shares its parameters with.
+// The ranks that a rank shares its parameters with.
 struct RankShape {
     int shards = 1;    // ranks that a parameter is sharded over
     int replicas = 1;  // ranks that hold the same shard

@@ -1,5 +1,5 @@
-// Peak memory of a configured run: the prediction, as a table that fits a terminal and as JSON, and what a run
-// measured beside it.
+// Peak memory of a configured run: the prediction, as a table that fits a terminal and as JSON, and what a
+// run measured beside it.
 #pragma once
 
 #include <map>
@@ -29,8 +29,8 @@ struct Report {
     std::vector<Choice> choices;
 };
 
-// What the ranks of a run will hold at once (workload.cpp): the first batches are drawn and packed as the loop
-// draws and packs them, with answers as long as they may become.
+// The largest passes of a run (workload.cpp): its first batches are drawn and packed as the loop will draw
+// and pack them, with answers as long as they may become.
 RankShape rank_shape(const RunConfig& config);
 Workload workload_of(const RunConfig& config, const Task& task, const PolicyOptions& options);
 
@@ -42,10 +42,10 @@ std::string to_text(const RunConfig& config, const Report& report);
 nlohmann::ordered_json to_json(const Report& report);
 nlohmann::ordered_json to_json(const Prediction& prediction);
 
-// What every process counted since its start, beside the prediction (measured.cpp). Collective; complete on
-// rank 0. {predicted {peak_bytes, phase, by_tag, phases}, measured {the same, of rank 0}, ratio, ranks
-// [{peak_bytes, peak_resident_bytes, shared_resident_bytes}]}. Resident: as the kernel counts, with libraries
-// and with pages of other ranks that were read in place.
+// The memory that every process counted since its start, beside the prediction (measured.cpp). Collective;
+// complete on rank 0. {predicted {peak_bytes, phase, by_tag, phases}, measured {the same, of rank 0}, ratio,
+// ranks [{peak_bytes, peak_resident_bytes, shared_resident_bytes}]}. Resident: as the kernel counts, with
+// libraries and with pages of other ranks that were read in place.
 nlohmann::ordered_json measured(comm::Communicator& world, const Prediction& prediction);
 
 }  // namespace tandem::trainer::memory

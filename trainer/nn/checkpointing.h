@@ -1,4 +1,4 @@
-// What a layer keeps of its forward for its backward. What it does not keep it computes again, from the same
+// The part of its forward that a layer keeps for its backward. The rest it computes again, from the same
 // bits by the same kernels, so gradients are bit-identical. Bytes and FLOPs of each: README.md.
 #pragma once
 

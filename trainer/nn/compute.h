@@ -1,4 +1,4 @@
-// What every module needs to run: the stream, the dtype of activations, and the rows' positions.
+// Arguments of every module's passes: the stream, the dtype of activations, and the rows' positions.
 #pragma once
 
 #include <cstdint>

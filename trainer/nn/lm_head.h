@@ -36,7 +36,7 @@ class LmHead {
     // dselected, and the weights' gradients. Destroys the logits.
     void backward_chunk(const Compute& compute, const Chunk& chunk, const TargetLoss& loss,
                         const Tensor& selected, const Tensor& logits, const Tensor& dselected) const;
-    // Of one linear output; accumulate: dselected is added to.
+    // Gradients of one linear output; accumulate: adds to dselected.
     void backward_linear(const Compute& compute, const Tensor& doutput, const Tensor& selected,
                          const Parameter& weight, Tensor dselected, bool accumulate) const;
 

@@ -1,5 +1,4 @@
-// A parameter as the modules see it: full tensors that are there only while somebody (fsdp) keeps them
-// unsharded.
+// A parameter as the modules see it: full tensors, which exist only while fsdp keeps them unsharded.
 #pragma once
 
 #include <string>

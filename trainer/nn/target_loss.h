@@ -1,4 +1,5 @@
-// What passes between the head and a loss, target by target. The head knows no loss, a loss knows no logits.
+// The interface between the head and a loss, target by target. The head knows no loss, a loss knows no
+// logits.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ struct Targets {
     std::span<const std::int32_t> tokens;
 };
 
-// What the model says of each target. Where it is asked for, an empty span is not wanted.
+// The model's scores of each target. As an output, an empty span is one that is not wanted.
 struct TargetScores {
     std::span<float> logprobs;   // of the token under softmax(logits / temperature)
     std::span<float> entropies;  // of that distribution

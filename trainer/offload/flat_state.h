@@ -21,18 +21,18 @@ class FlatState {
     // it can be offloaded on the CPU only.
     FlatState(Stream& stream, std::int64_t numel, DType dtype, std::string tag, MemoryPool& pool,
               Pages pages = Pages::stay);
-    // Zeros that are offloaded from the start (on the CPU, in a file of `directory`): no page is touched before
-    // onload().
+    // Zeros that are offloaded from the start (on the CPU, in a file of `directory`): no page is touched
+    // before onload().
     static FlatState offloaded_zeros(std::int64_t numel, DType dtype, std::string tag, MemoryPool& pool,
                                      const std::string& directory);
 
     const Tensor& tensor() const { return memory_.tensor(); }
     std::int64_t numel() const { return tensor().numel(); }
     bool resident() const { return memory_.has_pages(); }
-    // Whether peers reach it as they reach the pool's memory.
+    // True when peers reach it as they reach the pool's memory.
     bool of_pool() const { return memory_.of_pool(); }
-    // Moves the state to the tier, which the first call makes, or back; idempotent. Blocking; on a GPU whatever
-    // wrote the state must be done. Throw SystemError, OutOfMemory.
+    // Moves the state to the tier, which the first call makes, or back; idempotent. Blocking; on a GPU
+    // whatever wrote the state must be done. Throw SystemError, OutOfMemory.
     void offload(const std::string& directory);
     void onload();
     void zero(Stream& stream);

@@ -1,4 +1,4 @@
-// What the loop asks of a policy (trainer/policy/policy.h). All calls are collective.
+// The loop's view of a policy (trainer/policy/policy.h). All calls are collective.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,6 @@
-// A batch's loss, for the targets that this rank has of one micro-batch: says to the head whose token each
-// target is. Where a loss needs sums over sequences, the ranks of the cp axis, which share every sequence of
-// a pack, add theirs up.
+// A batch's loss, for the targets that this rank has of one micro-batch: tells the loss which token of which
+// sample each target is. Where a loss needs sums over sequences, the ranks of the cp axis, which share every
+// sequence of a pack, add theirs up.
 #pragma once
 
 #include "common/comm/communicator.h"

@@ -9,7 +9,7 @@ using Mode = PolicyOptions::ContextMode;
 
 std::vector<std::vector<Pack>> pack_plan(const PolicyOptions& options, int cp, int batch_ranks,
                                          const std::vector<Sample>& samples) {
-    // What each sample takes of a pack: with its own padding, where each sequence is padded apart.
+    // Rows that each sample takes in a pack: with its own padding, where sequences are padded one by one.
     const bool zigzag = cp > 1 && options.context == Mode::zigzag;
     std::vector<std::int64_t> lengths;
     for (const Sample& sample : samples) {

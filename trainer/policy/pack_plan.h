@@ -1,4 +1,4 @@
-// How a policy packs its samples: what a sample takes, and which form of context attention a pack gets.
+// Packing of a policy's samples, and the form of context attention that a pack gets.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tandem::trainer {
 
-// Of every one of `batch_ranks` ranks, its packs in turn.
+// The packs of each of `batch_ranks` ranks, in order.
 std::vector<std::vector<Pack>> pack_plan(const PolicyOptions& options, int cp, int batch_ranks,
                                          const std::vector<Sample>& samples);
 

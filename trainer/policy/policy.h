@@ -51,8 +51,8 @@ struct PolicyOptions {
         bool parameters = false;  // with the reference model
         std::string directory = ".";
     } offload;  // state that is in the tier below memory while it is not used
-    // How deep the policy may be asked to sleep: a GPU's memory must be allocated so that its pages can go. The
-    // CPU's always can.
+    // The deepest sleep that the policy may be asked for: a GPU's memory must be allocated so that its pages
+    // can go. The CPU's always can.
     enum class Sleep : std::uint8_t { none, optimizer, all } deepest_sleep = Sleep::none;
     bool value_head = false;     // value_head.weight [1, hidden], zero at first, over the last hidden state
     double value_lr_factor = 1;  // its learning rate over that of the others
@@ -66,11 +66,11 @@ class Policy {
     Policy(DeviceMesh mesh, model::ModelConfig config, PolicyOptions options);
     ~Policy();
 
-    // Of the target tokens of every sample of the global batch, on every rank. Forward only.
+    // Scores of the target tokens of every sample of the global batch, on every rank. Forward only.
     Scores score(const std::vector<Sample>& samples, const ScoreOptions& options);
     Scores::PerToken logprobs(const std::vector<Sample>& samples) { return score(samples, {}).logprobs; }
-    // Forward and backward over the global batch (split over dp, packed, cut over cp). Gradients are added to
-    // what is there.
+    // Forward and backward over the global batch (split over dp, packed, cut over cp). Adds to the
+    // gradients.
     StepStats accumulate(const std::vector<Sample>& samples, const LossOptions& loss);
     // false: accumulate() keeps each rank's unsharded fp32 gradients; the next call under true reduces them
     // with its own. Until then there are no gradients() to read or apply().
@@ -118,14 +118,15 @@ class Policy {
     // the live shards, which must be in memory whenever they are used: see OnloadScope.
     const std::vector<std::pair<std::string, DTensor>>& parameters() const;
     std::vector<std::pair<std::string, DTensor>> gradients() const;
-    // What is trained beside the model: the value head. Of training checkpoints, not of the model's.
+    // Parameters that are trained beside the model: the value head. Training checkpoints have them, the
+    // model's do not.
     const std::vector<std::pair<std::string, DTensor>>& extra_parameters() const;
     std::vector<std::pair<std::string, DTensor>> extra_gradients() const;
     // The reference's copies of parameters(), in the compute dtype; none before set_reference().
     std::vector<std::pair<std::string, DTensor>> reference_parameters() const;
-    // All that a training checkpoint keeps, by name and aliasing what is live: weights/NAME, exp_avg/NAME and
-    // exp_avg_sq/NAME of model and extra parameters, reference/NAME where there is a reference. Overwriting
-    // it, with optimizer_steps, makes this policy the one that was saved.
+    // The state that a training checkpoint keeps, by name and aliasing the live tensors: weights/NAME,
+    // exp_avg/NAME and exp_avg_sq/NAME of model and extra parameters, reference/NAME where there is a
+    // reference. Overwriting it, with optimizer_steps, makes this policy the one that was saved.
     std::vector<std::pair<std::string, DTensor>> training_state() const;
     std::int64_t optimizer_steps() const;
     void set_optimizer_steps(std::int64_t steps);

@@ -1,4 +1,4 @@
-// What a policy says of the target tokens of a batch, without learning from them.
+// A policy's scores of the target tokens of a batch, without learning from them.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// What one accumulate() tells of its global batch: the same on every rank.
+// Result of one accumulate() over the global batch: the same on every rank.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Per-token numbers of a batch in one buffer, so that one reduction brings them to every rank. Each target is
-// some one rank's: the sum over ranks only adds zeros.
+// Per-token numbers of a batch in one buffer, so that one reduction brings them to every rank. Each target
+// belongs to one rank: the sum over ranks only adds zeros.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,4 @@
-// report.html: one self-contained page about a run, from what the run left in its folder. No network, no
-// scripts.
+// report.html: one self-contained page about a run, from the files in its folder. No network, no scripts.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,7 +8,7 @@
 namespace tandem::trainer {
 
 // summary: summary.json. metrics, samples: the lines of metrics.jsonl and samples.jsonl. config: the run's
-// TOML. Fields that are not there are left out of the page.
+// TOML. Missing fields are left out of the page.
 std::string report_html(const nlohmann::ordered_json& summary,
                         const std::vector<nlohmann::ordered_json>& metrics,
                         const std::vector<nlohmann::ordered_json>& samples, const std::string& config);

@@ -11,7 +11,7 @@
 namespace tandem::trainer {
 namespace {
 
-// What of a step is worth a terminal line.
+// The metrics of a step that the terminal shows.
 std::string progress_text(const nlohmann::ordered_json& values) {
     const auto add = [&](std::string& text, const char* key, fmt::format_string<double> format) {
         if (values.contains(key)) text += fmt::format(format, values.at(key).get<double>());

@@ -1,5 +1,5 @@
-// What the loop tells the world: metrics.jsonl, a line a step, and the progress bar. A default-constructed
-// recorder is silent: that is what every rank but 0 has.
+// The loop's output: metrics.jsonl, one line per step, and the progress bar. A default-constructed recorder
+// is silent, as on every rank but 0.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace tandem::trainer {
 class Recorder {
   public:
     Recorder();
-    // Creates the file, and samples.jsonl in its folder; or goes on behind what a resumed run has in them.
+    // Creates the file, and samples.jsonl in its folder; or appends to those of a resumed run.
     // Throws SystemError.
     explicit Recorder(const std::string& metrics_file, bool append = false);
     ~Recorder();
@@ -26,7 +26,7 @@ class Recorder {
     void step(const std::string& phase, std::int64_t step, std::int64_t total,
               const nlohmann::ordered_json& values);
 
-    // What the model said, as lines of samples.jsonl beside the metrics: the objects, with phase and step.
+    // Completions, as lines of samples.jsonl beside the metrics: the objects, with phase and step.
     void samples(const std::string& phase, std::int64_t step,
                  const std::vector<nlohmann::ordered_json>& samples);
     bool silent() const { return file_ == nullptr; }

@@ -1,5 +1,4 @@
-// The report's part about what the model says: lengths, how much there is to learn from, and completions to
-// read.
+// The report's part about completions: their lengths, how much there is to learn from them, and some to read.
 #pragma once
 
 #include <string>

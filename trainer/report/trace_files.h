@@ -6,7 +6,7 @@
 
 namespace tandem::trainer {
 
-// Writes what common/trace.h recorded in this process so far to DIR/trace.PROCESS.json.
+// Writes the events that common/trace.h recorded in this process so far to DIR/trace.PROCESS.json.
 void write_trace_part(const std::string& directory, const std::string& process);
 
 // Merges the parts into DIR/trace.json ({"traceEvents": […]}) and removes them. A part that cannot be read is

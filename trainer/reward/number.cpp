@@ -41,7 +41,7 @@ class Reader {
         return peek() == '.' && is_digit(peek(1)) && (at_ == 0 || !is_digit(text_[at_ - 1]));
     }
 
-    // Whether a minus stands before the number that starts at `start`, over a currency sign if need be.
+    // True when a minus precedes the number that starts at `start`, with or without a currency sign between.
     bool sign_before(std::size_t start) const {
         std::string_view head = before(start);
         if (const auto rest = minus_before(head)) return is_sign(*rest);

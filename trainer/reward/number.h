@@ -6,8 +6,8 @@
 
 namespace tandem::trainer {
 
-// Where a "####" stands: the first number after the last one (none there: no number). Else the last number
-// of the text. A number is
+// If the text has a "####", the first number after the last of them (or none). Else the last number of the
+// text. A number is
 //
 //   [sign] [currency] digits [.digits] [e[sign]digits]    digits may be grouped by thousands: 1,234,567
 //   [sign] whole / whole, [sign] whole whole / whole      1/2, 1 1/2 (a mixed number); not over zero,
@@ -15,7 +15,7 @@ namespace tandem::trainer {
 //
 // A sign is '-', '+' or U+2212, directly before the digits or the currency ($ € £ ¥), and no sign where it
 // follows a digit, a letter or ')' (10-3 ends on 3). A point or comma that no digit follows belongs to the
-// sentence ("5."). What follows a number (%, units) is not looked at. Numbers beyond a double's range are
+// sentence ("5."). Whatever follows a number (%, units) is ignored. Numbers beyond a double's range are
 // passed over.
 std::optional<double> final_number(std::string_view text);
 

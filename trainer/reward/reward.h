@@ -11,7 +11,7 @@
 
 namespace tandem::trainer {
 
-// What a rule may look at. The completion has no stop token and no special tokens.
+// The input of a rule. The completion has no stop token and no special tokens.
 struct AnsweredPrompt {
     std::string prompt;  // as rendered: with the chat template's words
     std::string completion;
@@ -33,7 +33,7 @@ struct RewardOptions {
     bool ignore_case = false;    // exact, regex: of ASCII letters
     double tolerance = 1e-6;     // numeric: |a - b| <= tolerance * max(1, |b|)
     std::string pattern;         // regex
-    // Server: samples a request, requests at once, patience with one of them and with all of a call.
+    // Server: samples per request, requests at once, timeout of one of them and deadline of a call.
     std::int64_t batch = 64;
     std::int64_t connections = 4;
     std::chrono::milliseconds timeout{10'000};

@@ -31,7 +31,7 @@ class NumericReward final : public Reward {
     double tolerance_;
 };
 
-// A pattern with a capture group: what the group holds in its last match is the answer. Without: it matches
+// With a capture group in the pattern, the group's last match is the answer; without one, the pattern matches
 // somewhere.
 class PatternReward final : public Reward {
   public:

@@ -38,7 +38,7 @@ class RolloutClient {
                                      std::span<const std::uint64_t> seeds, const Sampling& sampling,
                                      std::int64_t version);
 
-    // How many prompts a request should carry.
+    // Number of prompts that a request should carry.
     std::size_t batch() const { return batch_; }
 
   private:

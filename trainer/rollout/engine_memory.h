@@ -1,5 +1,5 @@
-// Puts the engine's memory to sleep while the trainer computes, and wakes its weights before a sync and its cache
-// after it. Rank 0 asks the engine; the other ranks do nothing.
+// Puts the engine's memory to sleep while the trainer computes, and wakes its weights before a sync and its
+// cache after it. Rank 0 asks the engine; the other ranks do nothing.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// How good the policy is on prompts that it is never trained on: sampled as in training, and greedily.
+// Evaluation of the policy on prompts that it is never trained on: sampled as in training, and greedily.
 // Collective.
 #pragma once
 

@@ -1,4 +1,4 @@
-// One batch of rollouts: which prompts, what the engine answered, what the verifier says. Collective.
+// One batch of rollouts: prompts, the engine's completions, the verifier's rewards. Collective.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace tandem::trainer {
 
-// What to sample: prompts, each with a seed of its own, and the weights that must answer.
+// Prompts to sample, each with a seed of its own, and the version of the weights that must answer.
 struct RolloutRequest {
-    std::vector<PromptId> ids;  // a prompt that is sampled n times stands n times in a row
+    std::vector<PromptId> ids;  // a prompt that is sampled n times appears n times in a row
     std::vector<std::uint64_t> seeds;
     Sampling sampling;
     std::int64_t version = 0;

@@ -1,4 +1,4 @@
-// Rollouts for every rank: rank 0 asks the engine, the others receive what it got. Collective over the world.
+// Rollouts for every rank: rank 0 asks the engine, the others receive its answer. Collective over the world.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ class Rollouts {
                                      std::span<const std::uint64_t> seeds, const Sampling& sampling,
                                      std::int64_t version);
 
-    // What rank 0 computes, `count` numbers, on every rank.
+    // Runs `compute` on rank 0 and returns its `count` numbers on every rank.
     std::vector<float> on_every_rank(std::size_t count, const std::function<std::vector<float>()>& compute);
 
   private:

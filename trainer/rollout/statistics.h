@@ -1,4 +1,4 @@
-// What a batch of rollouts looks like in figures. Pure.
+// Statistics of a batch of rollouts. Pure.
 #pragma once
 
 #include <cstdint>

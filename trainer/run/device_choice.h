@@ -1,4 +1,4 @@
-// Which device of its host a rank and the engine take when run.device = "cuda".
+// The GPUs of a host that ranks and engine take when run.device = "cuda".
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 namespace tandem::trainer {
 
 // Ranks of a host take its GPUs in turn, and share them where there are fewer; the engine takes the GPU after
-// the last rank's. With sync.transport = nccl the engine that a run starts has a GPU for itself: the last
-// one, where the ranks of its host would take all.
+// the last rank's. With sync.transport = nccl the engine that a run starts has a GPU for itself: the last one
+// if the ranks of its host would otherwise take all.
 Device device_of_rank(const RunConfig& config, int rank, int local_rank);
 Device device_of_engine(const RunConfig& config);
 

@@ -1,5 +1,4 @@
-// A whole run on this host: the folder, the engine, the ranks; watching over them; and what is left when all
-// went well.
+// A whole run on this host: its folder, its engine, its ranks, the watch over them, and the results.
 #pragma once
 
 #include <functional>
@@ -12,8 +11,8 @@
 
 namespace tandem::trainer {
 
-// The folder and the engine of a run, which exist before its first rank. Made once a run: by the parent of the
-// ranks, or by rank 0 under torchrun.
+// The folder and the engine of a run, which exist before its first rank. Made once a run: by the parent of
+// the ranks, or by rank 0 under torchrun.
 struct RunSetup {
     std::unique_ptr<RunDirectory> directory;
     std::unique_ptr<EngineProcess> engine;  // null when engine.url is given
@@ -28,7 +27,7 @@ RunSetup set_up_run(const RunConfig& config, const config::Schema& schema,
 // saying on stderr who failed. Ctrl-C and SIGTERM end the job in order.
 int run_ranks(const RunConfig& config, RunSetup& setup, const std::vector<std::string>& rank_command);
 
-// Ends the engine, merges the trace, writes the report, gives the folder its name, and prints what came out
+// Ends the engine, merges the trace, writes the report, gives the folder its name, and prints the results
 // (the summary itself when `json`).
 void finish(RunSetup& setup, bool json);
 

@@ -14,11 +14,11 @@
 
 namespace tandem::trainer {
 
-// The way from the policy to the engine. The trainer does not know it; the program's main joins the two.
+// The way from the policy to the engine, which the trainer does not know: trainer/main joins the two.
 struct SyncPort {
     std::function<SyncTimes(std::int64_t version)> publish;  // collective
     std::function<bool()> weights_match;                     // collective
-    std::map<std::string, std::int64_t> memory;              // bytes by tag that it holds on rank 0
+    std::map<std::string, std::int64_t> memory;              // bytes by tag that the sync takes on rank 0
 };
 using ConnectSync = std::function<SyncPort(std::shared_ptr<comm::Communicator> world, const Policy& policy,
                                            const std::string& engine_url, const RunConfig& config)>;

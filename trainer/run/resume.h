@@ -1,4 +1,4 @@
-// Which checkpoint a run goes on from, and whether it may.
+// The checkpoint that a run resumes from, and whether it may.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,7 +8,7 @@
 
 namespace tandem::trainer {
 
-// What a checkpoint remembers of a configuration: dotted key -> value.
+// The configuration as a checkpoint keeps it: dotted key -> value.
 nlohmann::ordered_json config_json(const config::Schema& schema);
 
 // Turns run.resume, a run's folder, a checkpoint's, or "newest", into the folder of one checkpoint whose
@@ -18,8 +18,8 @@ nlohmann::ordered_json config_json(const config::Schema& schema);
 // starting would wipe out the checkpoints of a run of this name that did not end. Writes nothing.
 void resolve_resume(RunConfig& config, const config::Schema& schema);
 
-// Whether run.resume lies in the working folder that a crash left of this run: then that folder is gone on
-// in.
+// True when run.resume is in the working folder that a crash left of this run: the run then continues in that
+// folder.
 bool resumes_in_place(const RunConfig& config);
 
 }  // namespace tandem::trainer

@@ -42,8 +42,8 @@ RunDirectory::~RunDirectory() {
     ::close(lock_fd_);
 }
 
-// One process a name. The lock goes with the process, however it ends; the file is only its handle. Since a
-// finished run unlinks it, the lock counts only while the name still leads to the file that is locked.
+// One process per name. The lock ends with the process, however that ends; the file is only its handle. Since
+// a finished run unlinks it, the lock counts only while the name still leads to the file that is locked.
 void RunDirectory::lock() {
     while (true) {
         const int fd = ::open(lock_file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);

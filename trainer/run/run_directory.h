@@ -1,6 +1,6 @@
 // The folder of one run. A run works in OUTPUT/NAME.partial and takes the name OUTPUT/NAME when it has
-// succeeded, so what stands under a run's name is always whole, and a failed run never costs the results of
-// an earlier one.
+// succeeded, so a folder with a run's name is always whole, and a failed run never costs the results of an
+// earlier one.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@ namespace tandem::trainer {
 
 class RunDirectory {
   public:
-    // Creates the working folder; what an earlier, failed run left there goes, but for its whole checkpoints
-    // when they are to be resumed from. Throws ConfigError when a run of this name is in progress,
-    // SystemError when the folder cannot be made.
+    // Creates the working folder; removes what an earlier, failed run left there, but keeps its whole
+    // checkpoints when they are to be resumed from. Throws ConfigError when a run of this name is in
+    // progress, SystemError when the folder cannot be made.
     enum class Earlier { remove, keep_checkpoints };
     RunDirectory(const std::string& output, const std::string& name, Earlier earlier = Earlier::remove);
     ~RunDirectory();
