@@ -10,7 +10,7 @@ namespace tandem::trainer {
 // when a launcher set it, else 0.
 void check(const RunConfig& config, const config::Schema& schema, int environment_world_size);
 
-// check()'s part about [memory]: the folder of the tier below memory is there, can be written and has room
+// check()'s part about [memory]: the folder of the tier below memory is there, can be written and has space
 // for the state that the ranks will offload.
 void check_memory(const RunConfig& config, const config::Schema& schema, const model::ModelConfig& model);
 

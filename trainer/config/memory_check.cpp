@@ -69,11 +69,11 @@ void check_memory(const RunConfig& c, const config::Schema& s, const model::Mode
     struct statvfs disk {};
     if (::statvfs(folder.c_str(), &disk) != 0)
         s.refuse("memory.offload_dir", SystemError("statvfs of " + folder.string(), errno).what());
-    const double room = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
-    if (needed > room) {
+    const double free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
+    if (needed > free) {
         s.refuse("memory.offload_dir",
                  fmt::format("'{}' has {:.2f} GiB left, the ranks together will keep {:.2f} GiB there",
-                             folder.string(), gib(room), gib(needed)));
+                             folder.string(), gib(free), gib(needed)));
     }
 }
 

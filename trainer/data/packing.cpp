@@ -102,18 +102,18 @@ std::vector<std::vector<int>> first_fit_decreasing(std::span<const std::int64_t>
     const auto size = [&](int i) { return sizes[static_cast<std::size_t>(i)]; };
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return size(a) > size(b); });
     std::vector<std::vector<int>> bins;
-    std::vector<std::int64_t> room;
+    std::vector<std::int64_t> space;
     for (const int item : order) {
         enforce(size(item) <= capacity, "an item of {} does not fit into {}", size(item), capacity);
         const auto found =
-            std::find_if(room.begin(), room.end(), [&](std::int64_t r) { return r >= size(item); });
-        const auto bin = static_cast<std::size_t>(found - room.begin());
-        if (found == room.end()) {
+            std::find_if(space.begin(), space.end(), [&](std::int64_t r) { return r >= size(item); });
+        const auto bin = static_cast<std::size_t>(found - space.begin());
+        if (found == space.end()) {
             bins.emplace_back();
-            room.push_back(capacity);
+            space.push_back(capacity);
         }
         bins[bin].push_back(item);
-        room[bin] -= size(item);
+        space[bin] -= size(item);
     }
     for (auto& bin : bins) std::sort(bin.begin(), bin.end());
     return bins;

@@ -33,7 +33,7 @@ void check_pack_lengths(std::span<const std::int64_t> lengths, std::int64_t capa
 // Largest differencing method: indices of `sizes` in `parts` sets of nearly equal sums, each ascending.
 std::vector<std::vector<int>> karmarkar_karp(std::span<const std::int64_t> sizes, int parts);
 
-// Indices of `sizes` in bins of at most `capacity`, largest first, each into the first bin with room.
+// Indices of `sizes` in bins of at most `capacity`, largest first, each into the first bin with enough space.
 std::vector<std::vector<int>> first_fit_decreasing(std::span<const std::int64_t> sizes,
                                                    std::int64_t capacity);
 

@@ -1,5 +1,5 @@
 // The train prompts that a step takes: a pure function of seed, step and count, so that every rank and every
-// resumed run draws the same without a word. A task says which of the two ways it wants.
+// resumed run draws the same without communication. A task chooses one of two ways.
 //
 //   with replacement   `count` independent draws from the stream (seed, purpose, step)
 //   in epochs          step s takes places s·count … (s+1)·count - 1 of an endless row of permutations of the

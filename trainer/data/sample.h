@@ -17,7 +17,7 @@ struct Sample {
     std::vector<float> rollout_logprobs = {};    // by the engine that sampled
     std::vector<float> reference_logprobs = {};  // by the reference model
     std::vector<float> values = {};              // of the value head before the first update
-    std::vector<float> returns = {};             // what the value head should say
+    std::vector<float> returns = {};             // targets of the value head
 };
 
 }  // namespace tandem::trainer

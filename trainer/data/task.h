@@ -1,5 +1,5 @@
 // A task with a verifiable reward: prompts as token ids, a teacher for the supervised warm start, and a
-// verifier. Which prompts a step takes is prompt_order.h's to say.
+// verifier. prompt_order.h chooses the prompts of a step.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct PromptId {
 struct Attempt {
     PromptId prompt;
     std::span<const std::int32_t> completion;
-    bool truncated = false;  // it ended for want of room
+    bool truncated = false;  // max_new_tokens ended it
 };
 
 // Immutable after construction; the same on every rank.

@@ -11,7 +11,7 @@ namespace {
 // Below this size of the largest group a hand-over to another thread costs more than the transfer.
 constexpr std::int64_t kOverlapBytes = 1 << 20;
 
-// The `ranks` neighbours that this rank belongs to; none when that is nobody else, or everybody.
+// The group of `ranks` neighbours that this rank belongs to; null when that is this rank alone, or all ranks.
 std::shared_ptr<comm::Communicator> neighbours(comm::Communicator& group, int ranks) {
     if (ranks <= 1 || ranks == group.size()) return nullptr;
     const auto first = group.global_ranks().begin() + group.rank() / ranks * ranks;

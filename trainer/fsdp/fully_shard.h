@@ -35,7 +35,7 @@ class FullyShard final : public GroupHooks {
     static constexpr int kGradientBuffers = 2;
 
     // Shards over `shards`; ranks of `replicas` hold the same shards and get the average of their gradients.
-    // Both must serve nobody else while a pass runs. Sets value and grad of the parameters, which must
+    // No one else may use either while a pass runs. Sets value and grad of the parameters, which must
     // outlive this.
     FullyShard(std::vector<Parameter>& parameters, const std::vector<std::vector<int>>& groups,
                comm::Communicator& shards, comm::Communicator& replicas, Stream& compute,

@@ -11,7 +11,7 @@
 
 namespace tandem::trainer {
 
-// Every group is split off for this purpose alone, so that nobody else's collectives get between ours. Axes
+// Every group is split off for this purpose alone, so that no other collectives come between ours. Axes
 // of size 1 give comm::solo().
 struct ShardMesh {
     // `mesh` is (dp, cp) or (dp_replicate, dp_shard, cp), over all ranks of its root. shard_axes: neighbours

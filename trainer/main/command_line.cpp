@@ -46,7 +46,7 @@ CLI::App* add_explain(CLI::App& app, Arguments& arguments) {
 }
 
 CLI::App* add_report(CLI::App& app, Arguments& arguments) {
-    CLI::App* command = app.add_subcommand("report", "Writes report.html of a finished run anew");
+    CLI::App* command = app.add_subcommand("report", "Writes report.html of a finished run again");
     command->add_option("run", arguments.run_directory, "Folder of the run")->required()->type_name("DIR");
     command->footer("Example:\n  tandem-train report runs/quickstart");
     return command;

@@ -18,7 +18,7 @@ std::map<std::string, std::int64_t> sync_memory(const RunConfig& c, const model:
     if (c.world_size() > 1) result["comm_staging"] = 4 << 20;
     const auto cores = static_cast<std::int64_t>(std::max(1u, std::thread::hardware_concurrency()));
     const std::int64_t copied = on_gpu ? weights : weights / std::min(c.world_size(), cores);
-    // On a GPU that has room.
+    // On a GPU with enough free memory.
     const std::size_t most = speed_of_light_bytes(on_gpu, std::numeric_limits<std::uint64_t>::max());
     result["speed of light"] = 2 * std::min(copied, static_cast<std::int64_t>(most));
     if (needs.slots > 0) result["staging"] = needs.slots * std::min(weights, bucket);

@@ -25,7 +25,7 @@ class Ledger {
         grow(tag, bytes);
         return {nullptr, [this, tag, bytes](const void*) { grow(tag, -bytes); }};
     }
-    // Bytes that come and go with nobody's block.
+    // Bytes that come and go without a block.
     void grow(const std::string& tag, std::int64_t bytes) {
         live_[tag] += bytes;
         total_ += bytes;

@@ -11,7 +11,7 @@ namespace tandem::trainer::memory {
 namespace {
 
 constexpr const char* kPassing = "speed of light";  // of the first sync, and not kept
-constexpr std::int64_t kScoreKinds = 3;  // log-probs, entropies, values: policy.cpp's buffer has room for all
+constexpr std::int64_t kScoreKinds = 3;  // log-probs, entropies, values: policy_passes.cpp's buffer holds all
 
 // Decoder and LmHead on paper.
 class Passes {

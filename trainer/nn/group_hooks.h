@@ -1,4 +1,4 @@
-// The boundary between the model and whoever owns its parameters: what happens around the use of a group of
+// The boundary between the model and the owner of its parameters: calls around the use of a group of
 // them. A group's parameters are unsharded, resharded and reduced together.
 #pragma once
 

@@ -86,7 +86,7 @@ void in_chunks(Stream& in, Stream& out, Stream& compute, std::span<FlatState* co
         in.synchronize();
         out.synchronize();
     } catch (...) {
-        // The buffers must outlive what is still under way; the first error is the one to tell.
+        // The buffers must outlive outstanding copies; the first error is the one to report.
         for (Stream* io : {&in, &out}) {
             try {
                 io->synchronize();

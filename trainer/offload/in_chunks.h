@@ -21,7 +21,7 @@ constexpr int kChunksAlive = 3;
 
 // body(first, parts): parts[i] are the elements [first, first + parts[i].numel()) of states[i], float32; what
 // it writes there is kept. All states are of one size, on the streams' device. Blocking. Reads go through
-// `in`, writes through `out`, which serve nobody else meanwhile.
+// `in`, writes through `out`, which must not be used otherwise meanwhile.
 void in_chunks(Stream& in, Stream& out, Stream& compute, std::span<FlatState* const> states,
                const std::function<void(std::int64_t first, const std::vector<Tensor>& parts)>& body);
 

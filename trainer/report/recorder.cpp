@@ -43,7 +43,7 @@ Recorder::Recorder(const std::string& metrics_file, bool append)
 
 Recorder::~Recorder() = default;
 
-// Flushed at once. What a model says need not be UTF-8.
+// Flushed at once. A completion need not be UTF-8.
 void Recorder::write(const File& file, const nlohmann::ordered_json& line) const {
     const std::string text = line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
     fmt::print(file.get(), "{}\n", text);

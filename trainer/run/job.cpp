@@ -88,9 +88,9 @@ RunSetup set_up_run(const RunConfig& c, const config::Schema& schema, const std:
     if (!c.engine.packed_weights) command.emplace_back("--no-packed-weights");
     command.insert(command.end(), {"--kv-fraction", std::to_string(c.engine.kv_fraction)});
     if (c.engine.disable_cuda_graph) command.emplace_back("--disable-cuda-graph");
-    const auto patience = std::chrono::milliseconds(static_cast<std::int64_t>(c.engine.deadline_s * 1e3));
+    const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(c.engine.deadline_s * 1e3));
     setup.engine = std::make_unique<EngineProcess>(command, setup.directory->path() + "/engine.log",
-                                                   Deadline::after(patience));
+                                                   Deadline::after(timeout));
     setup.engine_url = setup.engine->url();
     return setup;
 }

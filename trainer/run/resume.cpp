@@ -17,7 +17,7 @@ using nlohmann::ordered_json;
 
 constexpr const char* kNewest = "newest";
 
-// These may be others than at the checkpoint: they say where and how fast, or how long, but not what is
+// These may differ from the checkpoint's: they say where and how fast, or how long, but not what is
 // learned. ("model." is compared as config.json.) All the rest must be equal.
 constexpr const char* kFree[] = {"run.name",
                                  "run.output",
@@ -146,7 +146,7 @@ void check_nothing_is_lost(const RunConfig& c, const config::Schema& schema) {
         schema.refuse(
             "run.name",
             fmt::format("{} holds {} of a run of this name that did not end: --resume continues it; "
-                        "to begin anew, remove that folder or choose another name",
+                        "to begin again, remove that folder or choose another name",
                         folder, fs::path(directory).filename().string()));
     }
 }
