@@ -22,8 +22,9 @@ std::int64_t RunConfig::shard_ranks() const {
     return ranks;
 }
 
-config::Schema schema_of(RunConfig& c) {
-    config::Schema s;
+namespace {
+
+void add_run_keys(config::Schema& s, RunConfig& c) {
     s.text("run.name", c.run.name, "Name of the run; its results go to OUTPUT/NAME.");
     s.text("run.output", c.run.output, "Folder that holds the runs.");
     s.integer("run.seed", c.run.seed, 0, 9007199254740991,
@@ -37,14 +38,18 @@ config::Schema schema_of(RunConfig& c) {
         "run.resume", c.run.resume,
         "Run or checkpoint to continue from; newest: this run's newest whole checkpoint (--resume); empty: a "
         "fresh start.");
+}
 
+void add_mesh_keys(config::Schema& s, RunConfig& c) {
     s.integer("mesh.dp", c.mesh.dp, 1, 1024, "Data-parallel ranks; each takes a share of the batch.");
     s.integer("mesh.dp_replicate", c.mesh.dp_replicate, 1, 1024,
               "Cuts dp into that many replicas of dp_shard ranks each, for hybrid sharding; divides dp.");
     s.integer("mesh.cp", c.mesh.cp, 1, 1024, "Context-parallel ranks; each takes a share of every sequence.");
     s.choice("mesh.shard_axes", c.mesh.shard_axes, {"dp_cp", "dp", "dp_shard_cp", "dp_shard", "cp"},
              "Axes that parameters are sharded over; ranks along the others hold replicas.");
+}
 
+void add_model_keys(config::Schema& s, RunConfig& c) {
     s.text("model.path", c.model.path,
            "Hugging Face directory to start from; empty: a fresh model of the sizes below.");
     s.integer("model.hidden_size", c.model.hidden_size, 1, 1 << 20, "Width of the residual stream.");
@@ -60,7 +65,9 @@ config::Schema schema_of(RunConfig& c) {
     s.flag("model.tie_embeddings", c.model.tie_embeddings, "Use the embedding as the output head too.");
     s.flag("model.qk_norm", c.model.qk_norm, "Normalise queries and keys per head (Qwen3).");
     s.real("model.init_std", c.model.init_std, 1e-6, 1, "Standard deviation of fresh weights.");
+}
 
+void add_train_keys(config::Schema& s, RunConfig& c) {
     s.choice("train.compute_dtype", c.train.compute_dtype, {"fp32", "bf16"},
              "Dtype of gathered weights and activations.");
     s.choice("train.reduce_dtype", c.train.reduce_dtype, {"fp32"}, "Dtype that gradients are reduced in.");
@@ -85,7 +92,9 @@ config::Schema schema_of(RunConfig& c) {
     s.real("train.beta2", c.train.beta2, 0, 0.999999, "AdamW: decay of the second moment.");
     s.real("train.eps", c.train.eps, 1e-16, 1, "AdamW: epsilon.");
     s.real("train.weight_decay", c.train.weight_decay, 0, 1, "AdamW: weight decay.");
+}
 
+void add_memory_keys(config::Schema& s, RunConfig& c) {
     s.choice("memory.activation_checkpointing", c.memory.activation_checkpointing,
              {"none", "selective", "full"},
              "What a layer computes again in the backward instead of keeping it: nothing, the cheap half of "
@@ -104,13 +113,17 @@ config::Schema schema_of(RunConfig& c) {
     s.choice("memory.engine_sleep", c.memory.engine_sleep, {"none", "kv_cache", "all"},
              "What the engine gives back while the trainer computes: nothing, its cache, or its weights too, "
              "which the next sync brings again.");
+}
 
+void add_sft_keys(config::Schema& s, RunConfig& c) {
     s.integer("sft.steps", c.sft.steps, 0, 1 << 30, "Steps of the supervised warm start; 0: none.");
     s.integer("sft.batch", c.sft.batch, 1, 1 << 20, "Examples a step.");
     s.real("sft.lr", c.sft.lr, 0, 10, "Peak learning rate of the warm start (cosine decay).");
     s.integer("sft.warmup", c.sft.warmup, 0, 1 << 30, "Steps of linear warm-up.");
     s.real("sft.floor", c.sft.floor, 0, 1, "Fraction of the peak that is left at the end.");
+}
 
+void add_grpo_keys(config::Schema& s, RunConfig& c) {
     s.integer("grpo.steps", c.grpo.steps, 0, 1 << 30, "Steps of reinforcement learning; 0: none.");
     s.integer("grpo.prompts", c.grpo.prompts, 1, 1 << 20, "Prompts a step.");
     s.integer("grpo.samples", c.grpo.samples, 1, 1 << 16,
@@ -128,9 +141,9 @@ config::Schema schema_of(RunConfig& c) {
     s.integer("grpo.max_new_tokens", c.grpo.max_new_tokens, 1, 1 << 20, "Longest answer that is sampled.");
     s.integer("grpo.evaluate_every", c.grpo.evaluate_every, 0, 1 << 30,
               "Steps between evaluations on the held-out prompts; 0: only the first and the last.");
+}
 
-    add_loss_keys(s, c);
-
+void add_data_keys(config::Schema& s, RunConfig& c) {
     s.choice(
         "data.task", c.data.task, {"auto", "sum4", "text"},
         "What is learned: sum4 adds four digits, text is data.prompts; auto: text where there are prompts.");
@@ -141,7 +154,6 @@ config::Schema schema_of(RunConfig& c) {
     s.real(
         "data.teacher_noise", c.data.teacher_noise, 0, 1,
         "How often the teacher of the warm start answers wrongly; the verifier then has something to teach.");
-
     s.text("data.prompts", c.data.prompts, "JSONL file, a JSON object with a prompt a line.");
     s.text("data.held_out_file", c.data.held_out_file,
            "JSONL file whose first held_out lines are the held-out prompts; empty: the end of data.prompts.");
@@ -175,7 +187,9 @@ config::Schema schema_of(RunConfig& c) {
               "Completions a step, and of each evaluation, that samples.jsonl keeps as text; 0: none.");
     s.real("data.pass_score", c.data.pass_score, -1e9, 1e9,
            "Reward from which on a completion counts as passed in pass@1 and pass@k.");
+}
 
+void add_engine_keys(config::Schema& s, RunConfig& c) {
     s.text("engine.url", c.engine.url, "A running engine; empty: the embedded one is started.");
     s.choice("engine.dtype", c.engine.dtype, {"fp32", "bf16"}, "Dtype of the started engine's weights.");
     s.integer("engine.threads", c.engine.threads, 1, 1024, "Compute threads of the started engine.");
@@ -191,7 +205,9 @@ config::Schema schema_of(RunConfig& c) {
     s.integer("engine.batch", c.engine.batch, 1, 1 << 16, "Samples that one request asks for.");
     s.real("engine.deadline_s", c.engine.deadline_s, 0.1, 86400,
            "Seconds until an engine that does not answer a request, of engine.batch samples, ends the job.");
+}
 
+void add_sync_keys(config::Schema& s, RunConfig& c) {
     s.choice(
         "sync.mode", c.sync.mode, {"gather", "direct", "alias", "delta"},
         "How weights reach the engine: gathered in buckets, read straight from the shards, shared memory "
@@ -207,7 +223,9 @@ config::Schema schema_of(RunConfig& c) {
     s.integer("sync.depth", c.sync.depth, 0, 64, "Buckets in flight; 0: chosen.");
     s.real("sync.deadline_s", c.sync.deadline_s, 0.1, 86400,
            "Seconds until a sync that does not end fails naming the late one.");
+}
 
+void add_checkpoint_keys(config::Schema& s, RunConfig& c) {
     s.integer("checkpoint.every", c.checkpoint.every, 0, 1 << 30,
               "Steps, of warm start and reinforcement, between checkpoints that --resume continues, and one "
               "at the end; 0: none.");
@@ -217,6 +235,24 @@ config::Schema schema_of(RunConfig& c) {
              "Dtype of the Hugging Face directory that a run leaves in NAME/checkpoint.");
     s.real("checkpoint.shard_gib", c.checkpoint.shard_gib, 1e-6, 1e6,
            "A larger model is written as several safetensors files of about that many GiB.");
+}
+
+}  // namespace
+
+config::Schema schema_of(RunConfig& c) {
+    config::Schema s;
+    add_run_keys(s, c);
+    add_mesh_keys(s, c);
+    add_model_keys(s, c);
+    add_train_keys(s, c);
+    add_memory_keys(s, c);
+    add_sft_keys(s, c);
+    add_grpo_keys(s, c);
+    add_loss_keys(s, c);
+    add_data_keys(s, c);
+    add_engine_keys(s, c);
+    add_sync_keys(s, c);
+    add_checkpoint_keys(s, c);
     return s;
 }
 
