@@ -33,7 +33,7 @@ void add_run_keys(config::Schema& s, RunConfig& c) {
              "Where trainer and engine compute: rank r of a host on its GPU r modulo the number of GPUs, the "
              "engine on the next one.");
     s.real("run.deadline_s", c.run.deadline_s, 1, 86400,
-           "Seconds that a rank waits for another one before the job ends naming it.");
+           "Seconds that a rank waits for another one before the job ends, naming that one.");
     s.text(
         "run.resume", c.run.resume,
         "Run or checkpoint to continue from; newest: this run's newest whole checkpoint (--resume); empty: a "
@@ -81,9 +81,10 @@ void add_train_keys(config::Schema& s, RunConfig& c) {
              "Attention over cp: all-gathered keys for packed short sequences, a zigzag ring for long ones.");
     s.flag("train.reshard_after_forward", c.train.reshard_after_forward,
            "Free gathered weights between forward and backward.");
-    s.integer("train.reshard_ranks", c.train.reshard_ranks, 0, 1024,
-              "Neighbours that then keep the weights among them, for a backward that gathers less far; 0: "
-              "all ranks of shard_axes.");
+    s.integer(
+        "train.reshard_ranks", c.train.reshard_ranks, 0, 1024,
+        "Neighbours that then keep the weights among them, so that the backward gathers from those only; 0: "
+        "all ranks of shard_axes.");
     s.flag("train.reduce_every_micro_batch", c.train.reduce_every_micro_batch,
            "Reduce gradients after each micro-batch; false: keep them whole and reduce once.");
     s.integer("train.logits_chunk_rows", c.train.logits_chunk_rows, 1, 1 << 24,
@@ -97,27 +98,28 @@ void add_train_keys(config::Schema& s, RunConfig& c) {
 void add_memory_keys(config::Schema& s, RunConfig& c) {
     s.choice("memory.activation_checkpointing", c.memory.activation_checkpointing,
              {"none", "selective", "full"},
-             "What a layer computes again in the backward instead of keeping it: nothing, the cheap half of "
-             "it, or all; results do not change.");
+             "Activations that a layer recomputes in the backward instead of keeping them: none, the cheap "
+             "half, or all; results do not change.");
     s.choice(
         "memory.offload", c.memory.offload, {"none", "optimizer", "parameters", "all"},
-        "What lives below memory while it is not used (in a file; of a GPU: in pinned host memory): AdamW's "
-        "moments, the fp32 shards (and the reference model's), or both; results do not change.");
+        "State that is kept below memory while it is not used (in a file; a GPU's in pinned host memory): "
+        "AdamW's moments, the fp32 shards (and the reference model's), or both; results do not change.");
     s.text("memory.offload_dir", c.memory.offload_dir,
-           "Folder on a local disk for offloaded state of the CPU; empty: the run's own.");
+           "Folder on a local disk for state that is offloaded from the CPU's memory; empty: the run's own.");
     s.choice(
         "memory.trainer_sleep", c.memory.trainer_sleep, {"none", "optimizer", "all"},
-        "What of the trainer's state leaves memory while the engine generates: nothing, AdamW's moments, or "
-        "shards, gradients and buffers too; it goes where memory.offload says and comes back for the next "
-        "step.");
-    s.choice("memory.engine_sleep", c.memory.engine_sleep, {"none", "kv_cache", "all"},
-             "What the engine gives back while the trainer computes: nothing, its cache, or its weights too, "
-             "which the next sync brings again.");
+        "State of the trainer that leaves memory while the engine generates: none, AdamW's moments, or "
+        "shards, "
+        "gradients and buffers too; it is offloaded as memory.offload does and is back for the next step.");
+    s.choice(
+        "memory.engine_sleep", c.memory.engine_sleep, {"none", "kv_cache", "all"},
+        "Memory that the engine releases while the trainer computes: none, its cache, or its weights too, "
+        "which the next sync loads again.");
 }
 
 void add_sft_keys(config::Schema& s, RunConfig& c) {
     s.integer("sft.steps", c.sft.steps, 0, 1 << 30, "Steps of the supervised warm start; 0: none.");
-    s.integer("sft.batch", c.sft.batch, 1, 1 << 20, "Examples a step.");
+    s.integer("sft.batch", c.sft.batch, 1, 1 << 20, "Examples per step.");
     s.real("sft.lr", c.sft.lr, 0, 10, "Peak learning rate of the warm start (cosine decay).");
     s.integer("sft.warmup", c.sft.warmup, 0, 1 << 30, "Steps of linear warm-up.");
     s.real("sft.floor", c.sft.floor, 0, 1, "Fraction of the peak that is left at the end.");
@@ -125,9 +127,9 @@ void add_sft_keys(config::Schema& s, RunConfig& c) {
 
 void add_grpo_keys(config::Schema& s, RunConfig& c) {
     s.integer("grpo.steps", c.grpo.steps, 0, 1 << 30, "Steps of reinforcement learning; 0: none.");
-    s.integer("grpo.prompts", c.grpo.prompts, 1, 1 << 20, "Prompts a step.");
+    s.integer("grpo.prompts", c.grpo.prompts, 1, 1 << 20, "Prompts per step.");
     s.integer("grpo.samples", c.grpo.samples, 1, 1 << 16,
-              "Samples a prompt; advantages are normalised among them.");
+              "Samples per prompt; advantages are normalised among them.");
     s.integer("grpo.updates", c.grpo.updates, 1, 1 << 10,
               "Optimizer steps per rollout batch, each on its own part of it.");
     s.integer("grpo.epochs", c.grpo.epochs, 1, 1 << 10, "Passes over a rollout batch.");
@@ -146,7 +148,7 @@ void add_grpo_keys(config::Schema& s, RunConfig& c) {
 void add_data_keys(config::Schema& s, RunConfig& c) {
     s.choice(
         "data.task", c.data.task, {"auto", "sum4", "text"},
-        "What is learned: sum4 adds four digits, text is data.prompts; auto: text where there are prompts.");
+        "The task to learn: sum4 adds four digits, text is data.prompts; auto: text if there are prompts.");
     s.integer("data.held_out", c.data.held_out, 1, 1 << 20,
               "Prompts that are never trained on and give the reward figures; of a file its last lines.");
     s.integer("data.held_out_samples", c.data.held_out_samples, 0, 1 << 10,
@@ -154,55 +156,56 @@ void add_data_keys(config::Schema& s, RunConfig& c) {
     s.real(
         "data.teacher_noise", c.data.teacher_noise, 0, 1,
         "How often the teacher of the warm start answers wrongly; the verifier then has something to teach.");
-    s.text("data.prompts", c.data.prompts, "JSONL file, a JSON object with a prompt a line.");
+    s.text("data.prompts", c.data.prompts, "JSONL file: one JSON object with a prompt per line.");
     s.text("data.held_out_file", c.data.held_out_file,
            "JSONL file whose first held_out lines are the held-out prompts; empty: the end of data.prompts.");
     s.text("data.tokenizer", c.data.tokenizer,
            "Folder with tokenizer.json and tokenizer_config.json; empty: model.path.");
     s.text("data.prompt_key", c.data.prompt_key,
-           "Where a line has its prompt: a text, or a list of messages with role and content.");
-    s.text("data.answer_key", c.data.answer_key, "Where a line has the right answer, for the reward.");
+           "Key of a line's prompt: a text, or a list of messages with role and content.");
+    s.text("data.answer_key", c.data.answer_key, "Key of a line's right answer, for the reward.");
     s.text("data.completion_key", c.data.completion_key,
-           "Where a line has what the warm start imitates; only those tokens are trained on.");
+           "Key of the completion that the warm start imitates; only its tokens are trained on.");
     s.choice("data.chat", c.data.chat, {"auto", "on", "off"},
              "Render a prompt that is a text as a user's message; auto: where the tokenizer has a template.");
     s.text("data.system", c.data.system, "System message of conversations that have none; empty: none.");
     s.text("data.reward", c.data.reward,
            "exact, numeric (the last number, GSM8K style), regex, or the URL of a reward server.");
     s.flag("data.reward_ignore_case", c.data.reward_ignore_case,
-           "Rewards exact and regex take ASCII letters of either case as equal.");
+           "Rewards exact and regex ignore the case of ASCII letters.");
     s.real("data.reward_tolerance", c.data.reward_tolerance, 0, 1,
            "Reward numeric: largest difference, relative for right answers beyond 1.");
     s.text("data.reward_pattern", c.data.reward_pattern,
            "Reward regex, as PCRE2 has it: its first group in the last match is compared with the answer; "
            "without a group a match is enough.");
-    s.integer("data.reward_batch", c.data.reward_batch, 1, 1 << 16, "Reward server: samples a request.");
+    s.integer("data.reward_batch", c.data.reward_batch, 1, 1 << 16, "Reward server: samples per request.");
     s.integer("data.reward_connections", c.data.reward_connections, 1, 64,
               "Reward server: requests at once.");
     s.real("data.reward_timeout_s", c.data.reward_timeout_s, 0.01, 86400,
-           "Reward server: seconds until a request is given up and sent again.");
+           "Reward server: seconds until a request times out and is sent again.");
     s.real("data.reward_deadline_s", c.data.reward_deadline_s, 0.01, 86400,
-           "Reward server: seconds until a batch without scores, tries included, ends the job.");
+           "Reward server: seconds until a batch without scores, retries included, ends the job.");
     s.integer("data.keep_samples", c.data.keep_samples, 0, 1 << 16,
-              "Completions a step, and of each evaluation, that samples.jsonl keeps as text; 0: none.");
+              "Completions per step and per evaluation that samples.jsonl keeps as text; 0: none.");
     s.real("data.pass_score", c.data.pass_score, -1e9, 1e9,
-           "Reward from which on a completion counts as passed in pass@1 and pass@k.");
+           "Smallest reward of a completion that counts as passed in pass@1 and pass@k.");
 }
 
 void add_engine_keys(config::Schema& s, RunConfig& c) {
     s.text("engine.url", c.engine.url, "A running engine; empty: the embedded one is started.");
     s.choice("engine.dtype", c.engine.dtype, {"fp32", "bf16"}, "Dtype of the started engine's weights.");
     s.integer("engine.threads", c.engine.threads, 1, 1024, "Compute threads of the started engine.");
-    s.flag("engine.packed_weights", c.engine.packed_weights,
-           "The started engine keeps a copy of its matrices that it decodes faster from; off: half the "
-           "memory, the same tokens.");
+    s.flag(
+        "engine.packed_weights", c.engine.packed_weights,
+        "The started engine keeps a second copy of its matrices, packed for faster decoding; off: half the "
+        "memory, the same tokens.");
     s.flag("engine.disable_cuda_graph", c.engine.disable_cuda_graph,
            "The started engine launches the kernels of a decode step one by one: slower, less memory.");
     s.real(
         "engine.kv_fraction", c.engine.kv_fraction, 0.001, 0.95,
         "On a GPU: the share of the memory that its weights leave free, before the ranks take theirs, that "
         "the started engine's cache takes; at most what its samples can fill.");
-    s.integer("engine.batch", c.engine.batch, 1, 1 << 16, "Samples that one request asks for.");
+    s.integer("engine.batch", c.engine.batch, 1, 1 << 16, "Samples per request.");
     s.real("engine.deadline_s", c.engine.deadline_s, 0.1, 86400,
            "Seconds until an engine that does not answer a request, of engine.batch samples, ends the job.");
 }
@@ -210,19 +213,19 @@ void add_engine_keys(config::Schema& s, RunConfig& c) {
 void add_sync_keys(config::Schema& s, RunConfig& c) {
     s.choice(
         "sync.mode", c.sync.mode, {"gather", "direct", "alias", "delta"},
-        "How weights reach the engine: gathered in buckets, read straight from the shards, shared memory "
-        "that the engine turns to, or only what changed.");
-    s.choice(
-        "sync.transport", c.sync.transport, {"auto", "shm", "cuda_ipc", "nccl"},
-        "What carries them: shared memory of the host, a GPU's memory that the engine opens, or NCCL to an "
-        "engine on a GPU of its own; auto: cuda_ipc from a GPU where that works, else shm.");
+        "How weights reach the engine: gathered in buckets, read straight from the shards, in shared memory "
+        "that the engine switches to, or only the changes.");
+    s.choice("sync.transport", c.sync.transport, {"auto", "shm", "cuda_ipc", "nccl"},
+             "Transport of the weights: shared memory of the host, a GPU's memory that the engine opens, or "
+             "NCCL to "
+             "an engine on a GPU of its own; auto: cuda_ipc from a GPU where that works, else shm.");
     s.choice("sync.nccl_form", c.sync.nccl_form, {"auto", "broadcast", "send"},
              "How a bucket leaves over nccl: one broadcast, or a send to each engine rank; auto: a broadcast "
              "where several want the same bytes.");
     s.integer("sync.bucket_mib", c.sync.bucket_mib, 0, 1 << 16, "Size of a bucket in MiB; 0: chosen.");
     s.integer("sync.depth", c.sync.depth, 0, 64, "Buckets in flight; 0: chosen.");
     s.real("sync.deadline_s", c.sync.deadline_s, 0.1, 86400,
-           "Seconds until a sync that does not end fails naming the late one.");
+           "Seconds until a sync that has not ended fails, naming the late peer.");
 }
 
 void add_checkpoint_keys(config::Schema& s, RunConfig& c) {
@@ -230,7 +233,7 @@ void add_checkpoint_keys(config::Schema& s, RunConfig& c) {
               "Steps, of warm start and reinforcement, between checkpoints that --resume continues, and one "
               "at the end; 0: none.");
     s.integer("checkpoint.keep", c.checkpoint.keep, 1, 1 << 20,
-              "How many of those are kept; an older one goes when a new one is whole.");
+              "Number of those that are kept; an older one is removed when a new one is whole.");
     s.choice("checkpoint.dtype", c.checkpoint.dtype, {"fp32", "bf16"},
              "Dtype of the Hugging Face directory that a run leaves in NAME/checkpoint.");
     s.real("checkpoint.shard_gib", c.checkpoint.shard_gib, 1e-6, 1e6,
