@@ -113,7 +113,7 @@ int run_ranks(const RunConfig& c, RunSetup& setup, const std::vector<std::string
     if (result.exit_code == 0 && reason.empty()) return 0;
     // A rank may notice the engine's end before we do, and then ends too: the engine is what to name.
     if (reason.empty() && setup.engine) reason = setup.engine->ended();
-    fmt::print(stderr, "tandem-train: {}; what there is lies in {}\n",
+    fmt::print(stderr, "tandem-train: {}; partial results are in {}\n",
                reason.empty() ? result.message : reason, setup.directory->path());
     return 1;
 }
