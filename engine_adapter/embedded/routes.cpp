@@ -10,7 +10,7 @@
 #include "common/error.h"
 #include "common/ops/batched_copy.h"
 #include "engine_adapter/embedded/request_json.h"
-#include "engine_adapter/receiver/weight_access.h"
+#include "engine_adapter/receiver/weight_writer.h"
 
 namespace tandem::engine {
 namespace {
@@ -194,9 +194,9 @@ void weights_checker(EmbeddedEngine& engine, const Request& request, const Respo
             return responder.fail({Code::unavailable, "new weights are being written"});
         }
         json checksums = json::object();
-        WeightAccess access(engine.device());
+        WeightWriter weights(engine.device());
         for (const WeightSlot& slot : engine.current_weights())
-            checksums[slot.info.name] = ops::to_hex(access.checksum(slot.memory));
+            checksums[slot.info.name] = ops::to_hex(weights.checksum(slot.memory));
         responder.send(200, {{"success", true},
                              {"message", "XXH3-128 of each tensor's bytes"},
                              {"ranks", json::array({{{"checksums", std::move(checksums)}}})}});

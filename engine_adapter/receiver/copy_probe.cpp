@@ -17,7 +17,7 @@ constexpr std::uint64_t kMaxProbePiece = 256u << 20;
 
 }  // namespace
 
-double CopyProbe::measure_ms(ConstSpan from, std::uint64_t piece_bytes, Copier& copier) {
+double CopyProbe::measure_ms(ConstSpan from, std::uint64_t piece_bytes, WeightWriter& writer) {
     const std::uint64_t bytes = from.bytes;
     enforce(bytes > 0 && piece_bytes > 0 && piece_bytes <= kMaxProbePiece,
             "probe of {} bytes in pieces of {}", bytes, piece_bytes);
@@ -33,13 +33,13 @@ double CopyProbe::measure_ms(ConstSpan from, std::uint64_t piece_bytes, Copier& 
     copied_ += count * piece;
     const auto start = std::chrono::steady_clock::now();
     std::vector<ops::Checksum> found(count);
-    copier.share(count, [&](std::size_t i) {
+    writer.share(count, [&](std::size_t i) {
         const std::uint64_t at = i * piece;
         ops::CopyItem item;
         item.from = from.subspan(at, std::min(piece, bytes - at));
         item.to = memory_.span().subspan((begin + at) / piece * piece % size, item.from.bytes);
         item.checksum = &found[i];
-        copier.link().take(item.from.bytes);
+        writer.link().pass(item.from.bytes);
         Stream here = Stream::make_inline();
         ops::batched_copy(here, {&item, 1});
     });

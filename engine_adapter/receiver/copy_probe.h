@@ -5,14 +5,14 @@
 #include <cstdint>
 
 #include "common/device/memory.h"
-#include "engine_adapter/receiver/copier.h"
+#include "engine_adapter/receiver/weight_writer.h"
 
 namespace tandem::engine {
 
 class CopyProbe {
   public:
     // Milliseconds. Throws InvalidArgument: no bytes, or pieces of no bytes or too many.
-    double measure_ms(ConstSpan from, std::uint64_t piece_bytes, Copier& copier);
+    double measure_ms(ConstSpan from, std::uint64_t piece_bytes, WeightWriter& writer);
     void free_memory() { memory_ = {}; }
 
   private:

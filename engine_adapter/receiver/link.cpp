@@ -10,7 +10,7 @@ namespace {
 constexpr auto kSlack = std::chrono::microseconds(200);
 }  // namespace
 
-void Link::take(std::size_t bytes) {
+void Link::pass(std::size_t bytes) {
     if (bytes_per_s_ <= 0 || bytes == 0) return;
     std::this_thread::sleep_until(book(bytes, Clock::now()));
 }

@@ -14,7 +14,7 @@ class Link {
     explicit Link(double bytes_per_s) : bytes_per_s_(bytes_per_s) {}  // 0: no limit
     bool limited() const { return bytes_per_s_ > 0; }
     // Waits until `bytes` more have passed. Thread-safe: callers take their turn in order of arrival.
-    void take(std::size_t bytes);
+    void pass(std::size_t bytes);
     // When `bytes` that are asked for at `now` have passed; they take their turn now.
     Clock::time_point book(std::size_t bytes, Clock::time_point now);
 

@@ -26,10 +26,10 @@ std::vector<TensorInfo> infos_of(const std::vector<WeightSlot>& weights) {
 VersionUpdate::VersionUpdate(WeightTarget& target, int copy_threads, double link_bytes_per_s)
     : target_(target),
       tensors_(infos_of(target.weights())),
-      copier_(target.device(), copy_threads, link_bytes_per_s) {}
+      writer_(target.device(), copy_threads, link_bytes_per_s) {}
 
 Capabilities VersionUpdate::capabilities(const std::string& engine, int depth) const {
-    return {engine, tensors_, target_.version(), depth, target_.can_alias(), copier_.device()};
+    return {engine, tensors_, target_.version(), depth, target_.can_alias(), writer_.device()};
 }
 
 Held VersionUpdate::held() const {
@@ -43,10 +43,10 @@ Held VersionUpdate::held() const {
 
 MappedRegion VersionUpdate::map(const RegionHandle& handle, std::size_t bytes,
                                 const std::vector<RegionEvent>& written) {
-    if (copier_.device().type != DeviceType::cuda)
+    if (writer_.device().type != DeviceType::cuda)
         throw ProtocolError("the regions are on a GPU, the engine's weights on the CPU");
-    MappedRegion region = handles_.map(copier_.device(), handle, bytes);
-    region.written = handles_.open(copier_.device(), written);
+    MappedRegion region = handles_.map(writer_.device(), handle, bytes);
+    region.written = handles_.open(writer_.device(), written);
     return region;
 }
 
@@ -73,7 +73,7 @@ void VersionUpdate::lose_trainer(const std::string& reason) {
         }
     };
     attempt("abort", [&] { abort(reason); });
-    if (!elsewhere_.empty() && copier_.device().type == DeviceType::cuda) {
+    if (!elsewhere_.empty() && writer_.device().type == DeviceType::cuda) {
         const std::string why =
             fmt::format("version {} lay in the GPU memory of a trainer that is gone ({}): publish a version",
                         target_.version(), reason);
@@ -87,7 +87,7 @@ void VersionUpdate::lose_trainer(const std::string& reason) {
 
 void VersionUpdate::release() {
     require_idle("release");
-    if (!elsewhere_.empty() && copier_.device().type == DeviceType::cuda) copy_home();
+    if (!elsewhere_.empty() && writer_.device().type == DeviceType::cuda) copy_to_own_memory();
     detach();
 }
 
@@ -111,10 +111,10 @@ void VersionUpdate::require_own_weights(const char* what) const {
 // from it, and what its own memory holds is no whole version until commit.
 void VersionUpdate::write_own_memory() {
     dirty_ = true;
-    if (!elsewhere_.empty()) point_home();
+    if (!elsewhere_.empty()) point_to_own_memory();
 }
 
-void VersionUpdate::point_home() {
+void VersionUpdate::point_to_own_memory() {
     std::vector<Span> own;
     for (const WeightSlot& weight : target_.weights()) own.push_back(weight.memory);
     target_.point_weights(own, nullptr);
@@ -180,9 +180,9 @@ void VersionUpdate::adopt(std::uint64_t shift, std::span<const ops::Checksum> ch
     require_open("adopt");
     attempt([&] {
         enforce(target_.can_alias(), "this engine cannot read weights in place");
-        enforce(attached_->device() == copier_.device(),
+        enforce(attached_->device() == writer_.device(),
                 "the engine's weights are on {}: it cannot read them in place on {}",
-                to_string(copier_.device()), to_string(attached_->device()));
+                to_string(writer_.device()), to_string(attached_->device()));
         if (progress_->started()) {
             throw ProtocolError(
                 fmt::format("adopt after parts of version {} were loaded", progress_->version()));
@@ -232,11 +232,11 @@ void VersionUpdate::copy_and_verify(std::int64_t index, std::span<const ops::Che
     if (transfers.empty()) return;
     if (receiver != nullptr) receiver->receive(static_cast<int>(index));
     write_own_memory();
-    copier_.wait_for(attached_->written());
+    writer_.wait_for(attached_->written());
     const auto copy_of = [&](std::size_t i) {
         return attached_->copy_of(transfers[i], receiver != nullptr ? receiver->at(transfers[i]) : nullptr);
     };
-    const auto& found = copier_.copy(attached_->device(), transfers.size(), copy_of, receiver);
+    const auto& found = writer_.write_all(attached_->device(), transfers.size(), copy_of, receiver);
     for (std::size_t i = 0; i < transfers.size(); ++i) {
         if (found[i] == checksums[i]) continue;
         throw ProtocolError(
@@ -276,8 +276,8 @@ void VersionUpdate::apply_and_verify(std::int64_t index, std::span<const DeltaEn
     const trace::Scope scope("apply bucket " + std::to_string(index), "copy");
     if (entries.empty()) return;
     std::vector<ops::Checksum> found(entries.size());
-    copier_.share(entries.size(), [&](std::size_t i) {
-        copier_.link().take(entries[i].bytes);
+    writer_.share(entries.size(), [&](std::size_t i) {
+        writer_.link().pass(entries[i].bytes);
         found[i] = ops::checksum(attached_->bytes_of(0, entries[i].offset, entries[i].bytes));
     });
     const auto transfer_of = [&](std::size_t i) -> const Transfer& {
@@ -290,12 +290,12 @@ void VersionUpdate::apply_and_verify(std::int64_t index, std::span<const DeltaEn
             attached_->describe(transfer_of(i)), ops::to_hex(found[i]), ops::to_hex(entries[i].checksum)));
     }
     write_own_memory();
-    copier_.share(entries.size(), [&](std::size_t i) {
+    writer_.share(entries.size(), [&](std::size_t i) {
         const Transfer& t = transfer_of(i);
         const std::size_t width = dtype_size(tensors_[t.tensor].dtype);
         const ConstSpan encoded = attached_->bytes_of(0, entries[i].offset, entries[i].bytes);
         try {
-            copier_.access().apply(
+            writer_.apply(
                 static_cast<ops::DeltaCodec>(entries[i].codec), encoded,
                 {target_.weights()[t.tensor].memory.data + t.to, t.to_stride,
                  static_cast<std::int64_t>(t.rows), static_cast<std::int64_t>(t.row_elements), width});
@@ -309,8 +309,8 @@ void VersionUpdate::apply_and_verify(std::int64_t index, std::span<const DeltaEn
 void VersionUpdate::compare_own(std::span<const ops::Checksum> checksums) {
     const trace::Scope scope("verify", "copy");
     const std::vector<Transfer>& transfers = attached_->plan().transfers;
-    const auto& found =
-        copier_.read(transfers.size(), [&](std::size_t i) { return attached_->reading_of(transfers[i]); });
+    const auto& found = writer_.checksums(transfers.size(),
+                                          [&](std::size_t i) { return attached_->reading_of(transfers[i]); });
     for (std::size_t i = 0; i < transfers.size(); ++i) {
         if (found[i] == checksums[i]) continue;
         throw ProtocolError(fmt::format("{} differs: the engine holds {}, the trainer {}",
@@ -324,12 +324,12 @@ double VersionUpdate::probe(std::uint64_t offset, std::uint64_t bytes, std::uint
     if (!attached_) throw ProtocolError("probe before attach");
     enforce(attached_->device().type == DeviceType::cpu,
             "probe: only copies of the CPU's memory are calibrated");
-    return probe_.measure_ms(attached_->bytes_of(0, offset, bytes), piece_bytes, copier_);
+    return probe_.measure_ms(attached_->bytes_of(0, offset, bytes), piece_bytes, writer_);
 }
 
 std::vector<ops::Checksum> VersionUpdate::checksums() {
     const auto& weights = target_.weights();
-    return copier_.read(weights.size(), [&](std::size_t i) {
+    return writer_.checksums(weights.size(), [&](std::size_t i) {
         ops::CopyItem item;
         item.from = elsewhere_.empty() ? weights[i].memory : elsewhere_[i];
         item.to = {nullptr, item.from.bytes};
@@ -338,18 +338,18 @@ std::vector<ops::Checksum> VersionUpdate::checksums() {
 }
 
 // The version that the engine reads in a trainer's memory, into its own.
-void VersionUpdate::copy_home() {
+void VersionUpdate::copy_to_own_memory() {
     const auto& weights = target_.weights();
     const std::int64_t version = target_.version();
     target_.begin_update(version);
     try {
-        copier_.take_home(weights.size(), [&](std::size_t i) {
+        writer_.copy_on_gpu(weights.size(), [&](std::size_t i) {
             ops::CopyItem item;
             item.from = elsewhere_[i];
             item.to = weights[i].memory;
             return item;
         });
-        point_home();
+        point_to_own_memory();
         target_.commit_update(version);
     } catch (const std::exception& error) {
         broken_ = true;

@@ -24,10 +24,10 @@
 
 #include "engine_adapter/receiver/attachment.h"
 #include "engine_adapter/receiver/bucket_receiver.h"
-#include "engine_adapter/receiver/copier.h"
 #include "engine_adapter/receiver/copy_probe.h"
 #include "engine_adapter/receiver/ipc_handle_cache.h"
 #include "engine_adapter/receiver/version_progress.h"
+#include "engine_adapter/receiver/weight_writer.h"
 
 namespace tandem::engine {
 
@@ -38,7 +38,7 @@ class VersionUpdate {
 
     Capabilities capabilities(const std::string& engine, int depth) const;
     Held held() const;
-    Device device() const { return copier_.device(); }  // of the weights
+    Device device() const { return writer_.device(); }  // of the weights
     // The trainer's GPU memory, on the weights' device. Throws ProtocolError (the weights are on the CPU),
     // IpcRefused.
     MappedRegion map(const RegionHandle& handle, std::size_t bytes,
@@ -70,8 +70,8 @@ class VersionUpdate {
     void require_idle(const char* what) const;
     void require_own_weights(const char* what) const;
     void write_own_memory();
-    void point_home();
-    void copy_home();
+    void point_to_own_memory();
+    void copy_to_own_memory();
     void detach();
     template <typename Work>
     double attempt(Work&& work);
@@ -84,7 +84,7 @@ class VersionUpdate {
 
     WeightTarget& target_;
     const std::vector<TensorInfo> tensors_;
-    Copier copier_;
+    WeightWriter writer_;
     IpcHandleCache handles_;
     std::unique_ptr<Attachment> attached_;
     std::optional<VersionProgress> progress_;  // of the attached plan

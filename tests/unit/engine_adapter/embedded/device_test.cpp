@@ -7,7 +7,7 @@
 
 #include "common/device/devices.h"
 #include "common/error.h"
-#include "engine_adapter/receiver/weight_access.h"
+#include "engine_adapter/receiver/weight_writer.h"
 #include "tests/unit/engine_adapter/embedded/engine_fixture.h"
 #include "tests/unit/model/temporary_directory.h"
 
@@ -178,7 +178,7 @@ TEST_F(DeviceEngineTest, SleepGivesItsPagesBackAndKeepsItsAddresses) {
 }
 
 // Rows with a cast, a checksum and a gap between them, to the device and back, against plain memory.
-TEST(WeightAccess, WritesReadsAndChangesAsInHostMemory) {
+TEST(WeightWriter, WritesReadsAndChangesAsInHostMemory) {
     Stream stream = Stream::make(kGpu, "test");
     std::vector<float> from(24);
     for (std::size_t i = 0; i < from.size(); ++i) from[i] = 0.37f * static_cast<float>(i) - 3;
@@ -187,7 +187,7 @@ TEST(WeightAccess, WritesReadsAndChangesAsInHostMemory) {
     const Tensor there = Tensor::borrow(here, {36}, DType::bfloat16).to(stream, kGpu, "test");
     stream.synchronize();
 
-    WeightAccess host({}), device(kGpu);
+    WeightWriter host({}), device(kGpu);
     std::array<ops::Checksum, 2> written;
     ops::CopyItem item;
     item.from = {reinterpret_cast<const std::byte*>(from.data()), 6 * sizeof(float)};
@@ -198,7 +198,7 @@ TEST(WeightAccess, WritesReadsAndChangesAsInHostMemory) {
     item.to_stride = 9 * sizeof(bfloat16);
     const std::vector<bfloat16> dense(10, bfloat16(0.5f));
     const ConstSpan encoded(reinterpret_cast<const std::byte*>(dense.data()), dense.size() * 2);
-    const auto drive = [&](WeightAccess& access, std::byte* to, ops::Checksum& sum) {
+    const auto drive = [&](WeightWriter& access, std::byte* to, ops::Checksum& sum) {
         item.to = {to, 6 * sizeof(bfloat16)};
         item.checksum = &sum;
         access.write(item);

@@ -19,7 +19,7 @@ double milliseconds(Link::Clock::duration duration) {
     return std::chrono::duration<double, std::milli>(duration).count();
 }
 
-// What take() would wait for, on a clock of the test's: a busy machine changes nothing.
+// What pass() would wait for, on a clock of the test's: a busy machine changes nothing.
 TEST(Link, LetsSoManyBytesPassInASecondWhateverTheirSize) {
     const Link::Clock::time_point start = Link::Clock::now();
     for (const std::size_t piece : {1000u, 100'000u, 1'000'000u}) {
@@ -39,7 +39,7 @@ TEST(Link, IsSharedByThreads) {
         std::vector<std::thread> threads;
         for (int t = 0; t < 4; ++t) {
             threads.emplace_back([&] {
-                for (int i = 0; i < 25; ++i) link.take(50'000);
+                for (int i = 0; i < 25; ++i) link.pass(50'000);
             });
         }
         for (std::thread& thread : threads) thread.join();
@@ -57,7 +57,7 @@ TEST(Link, DoesNotSaveUpWhatWasNotUsed) {
 
 TEST(Link, WithoutALimitNothingWaits) {
     Link link(0);
-    link.take(std::size_t{1} << 50);  // at 1 GB/s it would be 13 days
+    link.pass(std::size_t{1} << 50);  // at 1 GB/s it would be 13 days
 }
 
 }  // namespace
