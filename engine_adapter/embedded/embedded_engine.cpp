@@ -191,6 +191,33 @@ void EmbeddedEngine::abort_update(const std::string& reason, bool dirty) {
     changed_.notify_all();
 }
 
+void EmbeddedEngine::release_memory(bool kv_cache, bool weights) {
+    const std::lock_guard lock(mutex_);
+    enforce(live_.empty(), "{} requests are there: memory is released of an idle engine only", live_.size());
+    decoder_.release_graphs();
+    if (weights && !weights_.released()) {
+        enforce(state_ != WeightState::updating,
+                "the weights cannot be released: version {} is being written", next_version_);
+        weights_.release();
+        decoder_.release_packed();
+        state_ = WeightState::none;
+        reason_ = "the weights' memory was released: resume it and publish a version";
+    }
+    if (kv_cache) cache_.release();
+    trim_cpu_pool();
+    if (device() != Device{}) trim_device_pool(device());
+}
+
+void EmbeddedEngine::restore_memory(bool kv_cache, bool weights) {
+    const std::lock_guard lock(mutex_);
+    if (kv_cache) cache_.restore();
+    if (weights && weights_.released()) {
+        weights_.restore();
+        reason_ = "the weights' memory is back and holds no version yet: publish one";
+    }
+    changed_.notify_all();
+}
+
 // Why requests are refused now; empty when they run or wait.
 std::string EmbeddedEngine::refusal() const {
     if (cache_.released()) return "the cache's memory is released: /resume_memory_occupation brings it back";
@@ -205,7 +232,7 @@ void EmbeddedEngine::run() {
     stream_.use_for_allocations();
     std::unique_lock lock(mutex_);
     while (true) {
-        std::vector<std::function<void()>> calls = housekeeping();
+        std::vector<std::function<void()>> calls = serve_requests();
         const bool step = !stopping_ && may_step();
         if (calls.empty() && !step) {
             if (stopping_) return;

@@ -87,15 +87,15 @@ class EmbeddedEngine final : public WeightTarget {
     // resume().
     void pause(PauseMode mode, std::function<void()> paused);
     void resume();
-    // Runs `work` in the engine's thread, between two steps: nothing is generated meanwhile and no update
+    // Runs `work` in the engine's thread, between two steps: while it runs nothing is generated and no update
     // begins.
     void between_steps(std::function<void()> work);
-    // Gives the memory of the cache or of the weights back to the system, or takes it again. From
-    // between_steps, while no request is there. Requests are refused until the cache is back and, after a
-    // release of the weights, until a version has been committed: what they held is lost. Throw
-    // InvalidArgument.
+    // Release the pages of the cache or of the weights to the system, and restore them, at the same
+    // addresses. Call from between_steps, while there are no requests. Requests are refused until the cache
+    // is restored and, after a release of the weights, until a version has been committed: what they held is
+    // lost. Throw InvalidArgument.
     void release_memory(bool kv_cache, bool weights);
-    void resume_memory(bool kv_cache, bool weights);
+    void restore_memory(bool kv_cache, bool weights);
 
     EngineState state() const;
     // As the engine reads them now; of use between two steps (between_steps) or while nothing runs.
@@ -131,9 +131,9 @@ class EmbeddedEngine final : public WeightTarget {
     };
 
     void run();
-    // With the lock held and no step running: applies what was asked for, answers what is over. Returns what
-    // to call without the lock.
-    std::vector<std::function<void()>> housekeeping();
+    // With the lock held and no step running (embedded_engine_requests.cpp). Returns what to call without the
+    // lock.
+    std::vector<std::function<void()>> serve_requests();
     void apply_pause(const Pause& pause);
     void apply_aborts();
     void drop_late_and_gone();

@@ -52,10 +52,10 @@ class KvCache {
                const std::vector<Rows>& rows);
     void copy_page(Stream& stream, std::int32_t from, std::int32_t to);  // in every layer
 
-    // Gives its memory back to the system, and takes it again: what it held is lost, addresses stay. Nothing
-    // may run meanwhile.
+    // Release its pages to the system, and restore them at the same addresses: what they held is lost. No
+    // pass may run while they are released.
     void release() { memory_.release(); }
-    void resume() { memory_.restore(); }
+    void restore() { memory_.restore(); }
     bool released() const { return !memory_.has_pages(); }
 
     static std::size_t bytes_per_token(const model::ModelConfig& config, DType dtype);

@@ -100,7 +100,7 @@ void memory_occupation(EmbeddedEngine& engine, const Request& request, const Res
     }
     engine.between_steps([&engine, responder, release, kv_cache, weights] {
         try {
-            release ? engine.release_memory(kv_cache, weights) : engine.resume_memory(kv_cache, weights);
+            release ? engine.release_memory(kv_cache, weights) : engine.restore_memory(kv_cache, weights);
             responder.send(200, "", "text/plain");
         } catch (const std::exception& error) {
             responder.fail(to_status(error));

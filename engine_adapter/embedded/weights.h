@@ -47,9 +47,9 @@ class ModelWeights {
     // A number that rises with each change of what the weights are, from 1: whoever writes to them says so.
     std::uint64_t contents() const { return contents_; }
     void changed() { ++contents_; }
-    // Gives the engine's own memory back to the system, and takes it again: what it held is lost, addresses
-    // stay. Nobody may use the weights meanwhile. release() throws InvalidArgument when they are read
-    // elsewhere, or on a GPU without virtual memory management.
+    // Release the pages of the engine's own memory to the system, and restore them at the same addresses:
+    // what they held is lost, and the weights may not be used while they are released. release() throws
+    // InvalidArgument when the weights are read elsewhere, or on a GPU without virtual memory management.
     void release();
     void restore() { memory_.restore(); }
     bool released() const { return !memory_.has_pages(); }

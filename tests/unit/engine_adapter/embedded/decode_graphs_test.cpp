@@ -205,7 +205,7 @@ TEST(DecodeGraphs, TheirMemoryAndTheCachesGoAndComeBack) {
     EXPECT_EQ(memory_stats("engine.steps").live_bytes, 0U);
     pair.gpu.stream.synchronize();
     pair.gpu.cache.release();
-    pair.gpu.cache.resume();
+    pair.gpu.cache.restore();
     pair.leave(0);
     pair.arrive(6);
     pair.steps(3);

@@ -147,7 +147,7 @@ TEST_F(DeviceEngineTest, SleepGivesItsPagesBackAndKeepsItsAddresses) {
     in_the_engine([&] {
         engine->release_memory(true, false);
         EXPECT_EQ(memory_stats("engine.kv").live_bytes, 0U);
-        engine->resume_memory(true, true);
+        engine->restore_memory(true, true);
     });
     EXPECT_EQ(live(), awake);
     EXPECT_EQ(get(generate(request(13, 1, 3))).samples[0].tokens, before[0].samples[0].tokens);
@@ -159,7 +159,7 @@ TEST_F(DeviceEngineTest, SleepGivesItsPagesBackAndKeepsItsAddresses) {
     });
     engine->pause(PauseMode::retract, [] {});
     EXPECT_THROW(engine->begin_update(5), InvalidArgument);
-    in_the_engine([&] { engine->resume_memory(true, true); });
+    in_the_engine([&] { engine->restore_memory(true, true); });
     EXPECT_EQ(live(), awake);
     for (std::size_t i = 0; i < slots.size(); ++i)
         EXPECT_EQ(engine->current_weights()[i].memory.data, slots[i].memory.data);

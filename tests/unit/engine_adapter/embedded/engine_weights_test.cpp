@@ -162,7 +162,7 @@ TEST_F(EmbeddedEngineTest, ReleasedMemoryComesBackWithTheNextVersion) {
     EXPECT_EQ(between([&] { engine->release_memory(true, false); }), "");
     EXPECT_EQ(memory_stats("engine.kv").live_bytes, 0U);
     EXPECT_THAT(get(generate(request(6))).status.message, HasSubstr("cache's memory is released"));
-    EXPECT_EQ(between([&] { engine->resume_memory(true, false); }), "");
+    EXPECT_EQ(between([&] { engine->restore_memory(true, false); }), "");
     EXPECT_EQ(get(generate(request(6))).samples[0].tokens, before.samples[0].tokens);
 
     EXPECT_EQ(between([&] { engine->release_memory(true, true); }), "");
@@ -170,7 +170,7 @@ TEST_F(EmbeddedEngineTest, ReleasedMemoryComesBackWithTheNextVersion) {
     EXPECT_EQ(memory_stats("engine.packed").live_bytes, 0U);
     EXPECT_EQ(engine->version(), 0);
     EXPECT_THROW(update(2), InvalidArgument) << "into memory that is not there";
-    EXPECT_EQ(between([&] { engine->resume_memory(true, true); }), "");
+    EXPECT_EQ(between([&] { engine->restore_memory(true, true); }), "");
     const GenerateResult empty = get(generate(request(6)));
     EXPECT_EQ(empty.status.code, Code::unavailable);
     EXPECT_THAT(empty.status.message, HasSubstr("holds no version yet"));

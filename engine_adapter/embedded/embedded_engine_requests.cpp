@@ -1,5 +1,5 @@
-// What the engine's thread does between two steps, with the lock held: takes in new requests, applies pauses,
-// aborts and commits, and answers whatever is over.
+// EmbeddedEngine between two steps, with the lock held: queues new requests, applies pauses, aborts and
+// commits, and answers the requests that have ended.
 #include <algorithm>
 
 #include "common/error.h"
@@ -7,7 +7,7 @@
 
 namespace tandem::engine {
 
-std::vector<std::function<void()>> EmbeddedEngine::housekeeping() {
+std::vector<std::function<void()>> EmbeddedEngine::serve_requests() {
     if (restart_) scheduler_.restart_all();
     restart_ = false;
     for (Live& live : live_) {
