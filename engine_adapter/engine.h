@@ -56,7 +56,7 @@ struct Capabilities {
     Device device = {};               // where the weights lie, as the engine's process counts its devices
 };
 
-// A DType in the four bytes of its number. Of a peer's plan any number may be there until it is checked.
+// A DType as four bytes. In a peer's plan it may be any number until that is checked.
 struct PackedDType {
     std::uint32_t number = 0;
     constexpr PackedDType(DType dtype) : number(static_cast<std::uint32_t>(dtype)) {}
@@ -101,7 +101,7 @@ struct DeltaEntry {
 };
 static_assert(sizeof(DeltaEntry) == 40 && std::has_unique_object_representations_v<DeltaEntry>);
 
-// What an engine holds now: delta is relative to it.
+// The version that an engine holds now: deltas are relative to it.
 struct Held {
     std::int64_t version = 0;  // 0: no whole version
     ops::Checksum manifest;    // of that version
@@ -113,41 +113,42 @@ class Engine {
     virtual const Capabilities& capabilities() const = 0;
     virtual std::string peer() const = 0;  // "engine 127.0.0.1:30000", for messages
 
-    // Stops generation and returns when nothing reads the weights any more. resume lets it go on; an engine
-    // that holds no whole version resumes to refusing. Both are idempotent.
+    // Stops generation and returns when nothing reads the weights any more. resume continues it; an engine
+    // without a whole version then refuses requests. Both are idempotent.
     virtual void pause(Deadline deadline) = 0;
     virtual void resume(Deadline deadline) = 0;
 
-    // Which memory buckets will come from, and how. While idle; again replaces both. Throws ProtocolError
-    // naming the tensor when the plan misses or repeats a byte.
+    // Sets the memory that buckets will come from, and the plan that says how; a second call replaces both.
+    // Throws ProtocolError naming the tensor when the plan misses or repeats a byte.
     virtual void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) = 0;
 
-    // The trainer's side is about to free the regions: returns when the engine has let go of them. What it
-    // reads in place in a GPU's memory is copied to its own first, so generation must be paused then.
+    // Call before the trainer frees the regions: returns when the engine does not use them any more. Weights
+    // that it reads in place in a GPU's memory are copied to its own first, so generation must be paused.
     virtual void release(Deadline deadline) = 0;
 
-    // Copies [offset, offset + bytes) of region 0, split in pieces, to memory that nobody reads, checksummed
-    // as a bucket's bytes are; returns the engine's milliseconds. For calibration.
+    // Copies [offset, offset + bytes) of region 0, split in pieces, to scratch memory, and checksums it as it
+    // would a bucket; returns the engine's milliseconds. For calibration.
     virtual double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes,
                          Deadline deadline) = 0;
     virtual Held held(Deadline deadline) = 0;
 
     virtual void begin(std::int64_t version, Deadline deadline) = 0;
-    // A bucket lies ready in its regions; `checksums` belong to its transfers, of the bytes as the engine
-    // will hold them. Returns at once; the engine verifies and copies it meanwhile.
+    // A bucket is ready in its regions; `checksums` has one for each of its transfers, of the bytes as the
+    // engine will hold them. Returns at once; the engine copies and verifies it in the background.
     virtual void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) = 0;
     // The same for changes against the version that the engine holds; `bucket` is any number not in flight.
     // After the last one verify must follow.
     virtual void load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) = 0;
-    // Waits until the engine is done with a bucket, so that its memory may be written again. Throws
+    // Waits until the engine has loaded a bucket, so that its memory may be written again. Throws
     // ProtocolError naming tensor, rank and bucket when a checksum did not match; the version can then only
     // be aborted. Returns the milliseconds that the engine spent copying and verifying the bucket.
     virtual double wait_loaded(int bucket, Deadline deadline) = 0;
-    // Compares what the engine holds now with `checksums`, one for each transfer of the plan, and takes them
-    // as the version's. Throws ProtocolError naming the first tensor that differs. Returns milliseconds.
+    // Compares what the engine holds now with `checksums`, one for each transfer of the plan; they become the
+    // version's. Throws ProtocolError naming the first tensor that differs. Returns milliseconds.
     virtual double verify(std::span<const ops::Checksum> checksums, Deadline deadline) = 0;
-    // Alias: at commit the engine starts to read its weights where the plan's transfers lie, `shift` bytes
-    // further on in the region. Throws ProtocolError naming a tensor that does not lie there in one piece.
+    // Mode alias: from commit on the engine reads its weights in place, where the plan's transfers lie,
+    // `shift` bytes further on in the region. Throws ProtocolError naming a tensor that is not contiguous
+    // there.
     virtual void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums, Deadline deadline) = 0;
 
     // All or nothing: every bucket must have been loaded (or verify, or adopt called) and the manifest
@@ -159,9 +160,9 @@ class Engine {
     virtual std::vector<ops::Checksum> checksums(Deadline deadline) = 0;
 };
 
-// What both ends agree on at commit. The checksum of a tensor within a version is ops::combine over the
-// checksums of its transfers in the plan's order (so it depends on how the plan cut it, which both ends
-// know). The manifest checksum is XXH3-128 over the text "version\n" and then, for each tensor in the
+// The checksum that both ends compare at commit. The checksum of a tensor within a version is ops::combine
+// over the checksums of its transfers in the plan's order (so it depends on how the plan cut it, which both
+// ends know). The manifest checksum is XXH3-128 over the text "version\n" and then, for each tensor in the
 // engine's order, "name\tdtype\t[shape]\thex\n".
 ops::Checksum manifest_checksum(std::int64_t version, const std::vector<TensorInfo>& tensors,
                                 const std::vector<ops::Checksum>& checksums);

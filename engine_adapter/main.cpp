@@ -39,20 +39,20 @@ void add_serve(CLI::App& app, tandem::engine::ServeOptions& options) {
         ->capture_default_str();
     serve
         ->add_option("--kv-fraction", options.kv_fraction,
-                     "On a GPU: what share of the memory that the weights leave free is the KV cache's")
+                     "On a GPU: the share of the memory left free by the weights that the KV cache gets")
         ->check(CLI::Range(0.001, 0.95))
         ->capture_default_str();
     serve->add_option("--max-running", options.max_running, "Samples decoded at the same time")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
         ->capture_default_str();
     serve->add_flag("!--no-packed-weights", options.packed_weights,
-                    "Products read the weights as they are stored: half the memory, slower decode");
+                    "Matmuls read the weights as they are stored: half the memory, slower decode");
     serve->add_flag("--disable-cuda-graph", options.disable_cuda_graph,
                     "On a GPU, launches the kernels of a decode step one by one: slower, less memory");
     serve->add_option("--threads", options.threads, "Compute threads; 0: all cores")
         ->check(CLI::Range(0, 1024))
         ->capture_default_str();
-    serve->add_option("--random-seed", options.random_seed, "Seeds requests that bring no seed")
+    serve->add_option("--random-seed", options.random_seed, "Seeds requests that have no seed")
         ->capture_default_str();
     serve->add_option("--max-body-mib", options.max_body_mib, "Largest request body in MiB")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{4096}))
@@ -62,7 +62,7 @@ void add_serve(CLI::App& app, tandem::engine::ServeOptions& options) {
                      "A request not finished by then is answered 504")
         ->check(CLI::Range(0.001, 1e6))
         ->capture_default_str();
-    serve->add_option("--ready-file", options.ready_file, "File that gets the URL when the engine serves");
+    serve->add_option("--ready-file", options.ready_file, "File to write the URL to, once the engine serves");
     serve->add_flag("--die-with-parent", options.die_with_parent,
                     "Ends when the process that started it ends");
     serve->footer(
@@ -76,12 +76,12 @@ void add_serve(CLI::App& app, tandem::engine::ServeOptions& options) {
 
 void add_tokenize(CLI::App& app, tandem::engine::TokenizeOptions& options) {
     CLI::App* tokenize = app.add_subcommand(
-        "tokenize", "Lines of text into token ids, or back, as the model's tokenizer does it");
+        "tokenize", "Converts lines of text to token ids, or back, with the model's tokenizer");
     tokenize->add_option("--model", options.model, "Directory with tokenizer.json")->required();
     tokenize->add_option("--file", options.file, "File with the lines; standard input without it");
     CLI::Option* decode = tokenize->add_flag("--decode", options.decode, "Token ids into text");
     tokenize->add_flag("--no-special-tokens", options.no_special_tokens,
-                       "Adds none to a text; leaves them out of what is decoded");
+                       "Adds no special tokens to a text; omits them when decoding");
     CLI::Option* chat =
         tokenize->add_flag("--chat", options.chat,
                            "Each line is a conversation for the chat template: a JSON list of "

@@ -14,7 +14,7 @@ std::optional<MappedRegion> own_region(Device device, const RegionHandle& handle
     if (handle.pid != ::getpid()) return std::nullopt;
     const Span memory{reinterpret_cast<std::byte*>(handle.address), bytes};
     try {
-        // Whoever says so may be another process with the same number in another container.
+        // The sender may be another process with the same pid, in another container.
         const ExportedRange mine = export_range(device, memory);
         if (mine.handle != handle.handle || mine.offset != handle.offset) return std::nullopt;
     } catch (const IpcRefused&) {

@@ -1,4 +1,4 @@
-// Memory of the trainer's side that an engine maps, and how a GPU's is named to another process.
+// Memory of the trainer that an engine maps, and how a GPU's memory is named to another process.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace tandem::engine {
 
-// Bytes of a GPU, as another process finds them: the handle of their allocation and where they lie in it, and
-// whose they are (a process cannot open its own handle, and need not). Plain bytes; travels as they are.
+// A range of a GPU's memory, as named to another process: the handle of its allocation, the offset in it, and
+// the process that owns it (which cannot open its own handle, and need not). Plain bytes; travels as it is.
 struct RegionHandle {
     IpcHandle handle{};
     std::uint64_t offset = 0;  // in the allocation
@@ -24,7 +24,7 @@ struct RegionHandle {
 static_assert(sizeof(RegionHandle) == 96);
 
 // An event that a process records on its stream behind what it writes into a region, before it says that a
-// bucket lies there. Plain bytes; travels as they are.
+// bucket is ready there. Plain bytes; travels as it is.
 struct RegionEvent {
     IpcHandle handle{};
     std::int64_t pid = 0;  // of that process; 0: none
@@ -41,7 +41,7 @@ struct Region {
     std::vector<RegionEvent> written = {};    // a GPU's: of each process that writes it
 };
 
-// Of memory that this process allocated on the GPU. Throws IpcRefused.
+// The handle of memory that this process allocated on the GPU. Throws IpcRefused.
 RegionHandle region_handle(Device device, ConstSpan memory);
 
 // Another process's memory on this one's device, or this process's own. Never frees it.
@@ -54,7 +54,7 @@ struct MappedRegion {
 
 // This process's own memory when the handle names that, and it is still exported.
 std::optional<MappedRegion> own_region(Device device, const RegionHandle& handle, std::size_t bytes);
-// Whichever it is; opens the allocation. Throws IpcRefused.
+// own_region, or else the other process's memory, whose allocation it opens. Throws IpcRefused.
 MappedRegion map_region(Device device, const RegionHandle& handle, std::size_t bytes);
 // `bytes` at the handle's offset of an allocation that is open. Throws IpcRefused: outside of it.
 Span inside(const OpenedArena& allocation, const RegionHandle& handle, std::size_t bytes);

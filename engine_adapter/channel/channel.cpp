@@ -25,7 +25,7 @@ int poll_timeout(Deadline deadline) {
 }
 
 constexpr std::size_t kControlBytes = CMSG_SPACE(kMaxDescriptors * sizeof(int));
-// A payload grows as its bytes arrive: a length alone makes nobody allocate much.
+// A payload grows as its bytes arrive: an announced length alone allocates little.
 constexpr std::size_t kPayloadStep = 4u << 20;
 
 // Takes ownership of the descriptors in a received control block.

@@ -27,7 +27,7 @@ inline constexpr std::size_t kMaxHeaderBytes = 16u << 20;
 inline constexpr std::size_t kMaxPayloadBytes = 256u << 20;
 inline constexpr std::size_t kMaxDescriptors = 64;
 
-// The peer sent bytes that are no message.
+// The peer sent bytes that are not a message.
 class MalformedMessage : public ProtocolError {
   public:
     using ProtocolError::ProtocolError;
@@ -51,9 +51,9 @@ class Channel {
     void send(const nlohmann::json& header, ConstSpan payload, std::span<const int> fds,
               const std::string& phase, Deadline deadline);
     Message receive(const std::string& phase, Deadline deadline);
-    // Something (a message, or the end) is there to be received.
+    // True when a message, or the end of the connection, can be received.
     bool readable() const;
-    bool wait_readable(std::chrono::nanoseconds time) const;  // the same within a time
+    bool wait_readable(std::chrono::nanoseconds time) const;  // waits for it, at most so long
     bool hung_up() const;  // the peer; what it sent before may still be unread
 
     // When this descriptor becomes readable every wait throws TransportError ("stopping"). Borrowed.

@@ -20,7 +20,7 @@ std::int64_t Connection::post(nlohmann::json header, ConstSpan payload, std::spa
 void Connection::read_one(const std::string& phase, Deadline deadline) {
     Message reply = channel_.receive(phase, deadline);
     const std::int64_t id = messages::integer_field(reply.header, "id", 0);
-    // Id 0: said before any request was understood; whoever waits hears of it.
+    // Id 0: an error from before any request was understood; every waiting request fails with it.
     if (id == 0) messages::throw_if_failed(reply.header, peer(), phase);
     replies_[id] = std::move(reply);
 }

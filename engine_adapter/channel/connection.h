@@ -26,7 +26,7 @@ class Connection {
     bool answered(std::int64_t id, const std::string& phase);
     bool refused(std::int64_t id, const std::string& phase);  // the same, and the reply tells of an error
     bool hung_up() const { return channel_.hung_up(); }
-    // Until there is something to read, or the time has passed.
+    // Returns when there is something to read, or the time has passed.
     void wait_readable(std::chrono::nanoseconds time) const { channel_.wait_readable(time); }
     void forget(std::int64_t id) { replies_.erase(id); }
     Message request(nlohmann::json header, ConstSpan payload, std::span<const int> fds,

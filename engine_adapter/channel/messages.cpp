@@ -33,7 +33,7 @@ std::vector<std::byte> pack_plan(const TransferPlan& plan) {
 }
 
 TransferPlan unpack_plan(ConstSpan payload, std::size_t transfers, std::size_t buckets) {
-    // Each is bounded by the payload first, so that nothing below overflows.
+    // Bound each by the payload first, so that nothing below overflows.
     if (transfers > payload.bytes / sizeof(Transfer) || buckets > payload.bytes / 8) {
         throw MalformedMessage(fmt::format("a plan of {} transfers in {} buckets in a payload of {} bytes",
                                            transfers, buckets, payload.bytes));

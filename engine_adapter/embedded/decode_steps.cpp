@@ -12,9 +12,10 @@ namespace {
 
 constexpr const char* kTag = "engine.steps";
 constexpr std::int64_t kFirstWidth = 16;  // pages: shorter sequences are one shape
-// Mode alias turns between two memories, one version in each: a third place forgets the one used longest ago.
+// Mode alias alternates between two memories, one version in each: a third one evicts the one used longest
+// ago.
 constexpr std::size_t kPlaces = 2;
-constexpr auto kCopyPatience = std::chrono::minutes(1);
+constexpr auto kCopyTimeout = std::chrono::minutes(1);
 
 std::int64_t power_of_two(std::int64_t at_least) {
     return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(at_least)));
@@ -53,7 +54,7 @@ Tensor DecodeSteps::run(const DecodeBatch& batch, const Body& body) {
 void DecodeSteps::release() {
     forget_all();
     tables_ = logits_ = Tensor();
-    copied_.wait(Deadline::after(kCopyPatience));
+    copied_.wait(Deadline::after(kCopyTimeout));
     host_ = {};
 }
 
@@ -64,7 +65,7 @@ void DecodeSteps::make_room(std::int64_t rows, std::int64_t width) {
         forget_all();
         tables_ = Tensor();
         tables_ = Tensor::empty(stream_, {power_of_two(ints)}, DType::int32, kTag);
-        copied_.wait(Deadline::after(kCopyPatience));
+        copied_.wait(Deadline::after(kCopyTimeout));
         host_ = {};
         host_ = Buffer(tables_.bytes(), kTag, pinned_pool());
     }
@@ -96,7 +97,7 @@ void DecodeSteps::forget_all() {
 }
 
 StepTables DecodeSteps::send(const DecodeBatch& batch, std::int64_t rows, std::int64_t width) {
-    copied_.wait(Deadline::after(kCopyPatience));  // the copy before may still read them
+    copied_.wait(Deadline::after(kCopyTimeout));  // the copy before may still read them
     auto* const tokens = reinterpret_cast<std::int32_t*>(host_.data());
     std::int32_t* const positions = tokens + rows;
     std::int32_t* const lengths = positions + rows;
@@ -120,7 +121,8 @@ StepTables DecodeSteps::send(const DecodeBatch& batch, std::int64_t rows, std::i
             sent.rows(3 * rows, rows * width).reshape({rows, width}), width * cache_.page_size()};
 }
 
-// Whether there is a graph now. A shape runs once before: libraries and tables set themselves up.
+// Records a graph if it can; returns whether there is one. A shape runs once before: libraries and tables set
+// themselves up.
 bool DecodeSteps::record(Recorded& step, const StepTables& tables, const Tensor& logits, const Body& body) {
     if (!graphs_ || !step.ran) return false;
     step.rope = rope_.rows(tables.limit);
@@ -135,7 +137,7 @@ bool DecodeSteps::record(Recorded& step, const StepTables& tables, const Tensor&
         step.graph = Graph::capture(stream_, [&] { body(tables, logits); });
     } catch (const CudaError& error) {
         return give_up(error);
-    } catch (const OutOfMemory& error) {  // what a graph takes is its own
+    } catch (const OutOfMemory& error) {  // a graph's memory is its own
         return give_up(error);
     }
     ++counts_.recorded;

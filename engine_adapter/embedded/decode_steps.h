@@ -39,7 +39,7 @@ struct GraphCounts {
     std::uint64_t replayed = 0;  // steps
 };
 
-// Of the decoder's thread.
+// Used only by the decoder's thread.
 class DecodeSteps {
   public:
     // Queues a step's work: logits [rows, vocab] from the tables. It runs while a graph is recorded
@@ -52,7 +52,7 @@ class DecodeSteps {
 
     // Logits [batch, vocab] float32, good until the next call.
     Tensor run(const DecodeBatch& batch, const Body& body);
-    // Gives the memory of graphs and tables back. The next steps record anew.
+    // Releases the memory of graphs and tables. The next steps record again.
     void release();
     GraphCounts counts() const { return counts_; }
 
@@ -84,7 +84,7 @@ class DecodeSteps {
     Event copied_;                 // the last copy has read it
     Tensor tables_;                // [ints]
     Tensor logits_;                // [rows, vocab]
-    std::uint64_t contents_ = 0;   // of the weights, as last looked at
+    std::uint64_t contents_ = 0;   // ModelWeights::contents() when last checked
     std::list<OfWeights> recent_;  // first: where the weights lie now
 };
 

@@ -19,13 +19,13 @@
 
 namespace tandem::engine {
 
-// A sequence from its first token on; `pages` holds room for all of it.
+// A sequence from its first token on; `pages` has room for all of it.
 struct PrefillSequence {
     std::vector<std::int32_t> tokens;
     std::vector<std::int32_t> pages;
 };
 
-// Queues its work on the stream, whose device weights and cache are on (inline on the CPU: it blocks); not
+// Queues its work on the stream, on whose device weights and cache are (inline on the CPU: it blocks); not
 // thread-safe. Reads the weights and owns the cache's contents until the stream is past a call.
 class Decoder {
   public:
@@ -40,14 +40,14 @@ class Decoder {
     Tensor prefill(const std::vector<PrefillSequence>& sequences);
     // [batch, vocab] float32; on a GPU good until the next call.
     Tensor decode(const DecodeBatch& batch);
-    // Lets go of the copies that it made of the weights, of graphs and their memory, until the next call; not
+    // Release the packed copies of the weights, and the graphs with their memory, until the next call; not
     // while a call runs.
     void release_packed() { packed_.release(); }
     void release_graphs() { steps_.release(); }
     GraphCounts graphs() const { return steps_.counts(); }
 
   private:
-    // What a pass does with its tokens: where they come from, where they stand, what they look at.
+    // A pass over tokens: how they are embedded, which positions they have, what they attend to.
     struct Pass {
         std::int64_t rows;                   // tokens
         std::function<void(Tensor)> embed;   // x [rows, hidden]

@@ -14,9 +14,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kGonePoll = std::chrono::milliseconds(100);
 constexpr auto kBeginTimeout =
-    std::chrono::seconds(60);  // for the step or work that runs when an update begins
+    std::chrono::seconds(60);  // for the step or work under way when an update begins
 
-// When the weights have their memory.
+// Called when the weights have been allocated.
 std::int64_t decide_kv_tokens(const model::ModelConfig& config, const EmbeddedOptions& options) {
     std::int64_t tokens = options.kv_tokens;
     if (tokens <= 0) {
@@ -24,7 +24,7 @@ std::int64_t decide_kv_tokens(const model::ModelConfig& config, const EmbeddedOp
         std::int64_t most = 65536;
         if (options.device.type == DeviceType::cuda) {
             bytes = options.kv_fraction * static_cast<double>(free_bytes(options.device));
-            most = options.max_running * config.max_position_embeddings;  // nobody could fill more
+            most = options.max_running * config.max_position_embeddings;  // no more could be filled
         }
         const auto of_one = static_cast<double>(KvCache::bytes_per_token(config, options.dtype));
         tokens = std::clamp(static_cast<std::int64_t>(bytes / of_one), options.page_size,
@@ -142,14 +142,14 @@ void EmbeddedEngine::begin_update(std::int64_t version) {
     changed_.notify_all();
 }
 
-// While an update is open nothing is generated (begin_update waited for that), so nobody reads the weights.
+// While an update is open nothing is generated (begin_update waited for that), so nothing reads the weights.
 void EmbeddedEngine::point_weights(const std::vector<Span>& memory, std::shared_ptr<const void> owner) {
     const std::lock_guard lock(mutex_);
     enforce(state_ == WeightState::updating, "the weights can only be moved while an update is open");
     weights_.point(memory, std::move(owner));
 }
 
-// Refuses first, so that no further step begins; the one that runs may still read what is about to go.
+// Refuses first, so that no further step begins; the one that runs may still read the memory.
 void EmbeddedEngine::lose_weights(const std::string& reason) {
     std::unique_lock lock(mutex_);
     state_ = WeightState::broken;

@@ -32,7 +32,7 @@ namespace tandem::engine {
 struct EmbeddedOptions {
     Device device;
     DType dtype = DType::float32;
-    bool packed_weights = true;       // a copy of the matrices that products read faster (packed_weights.h)
+    bool packed_weights = true;       // a copy of the matrices that matmuls read faster (packed_weights.h)
     bool disable_cuda_graph = false;  // on a GPU: decode steps are launched kernel by kernel (decode_steps.h)
     // 0: on the CPU as many as fit in 1 GiB, at most 65536; on a GPU as many as fit in kv_fraction of what is
     // free when the weights have their memory, at most what max_running samples of full length hold.
@@ -78,7 +78,7 @@ class EmbeddedEngine final : public WeightTarget {
     void stop();  // unfinished requests are answered "the engine is shutting down"
 
     // Queues a request that was checked (request_json.h). `done` is called once, from the engine's thread;
-    // `gone` is asked now and then whether anybody still waits for the answer.
+    // `gone` is asked now and then whether the client has gone away.
     void generate(GenerateRequest request, Done done, std::function<bool()> gone = {});
     // Answers the requests with this id (of the request or of one of its prompts) with what they have; empty:
     // all.
@@ -98,7 +98,7 @@ class EmbeddedEngine final : public WeightTarget {
     void restore_memory(bool kv_cache, bool weights);
 
     EngineState state() const;
-    // As the engine reads them now; of use between two steps (between_steps) or while nothing runs.
+    // As the engine reads them now; valid between two steps (between_steps) or while nothing runs.
     std::vector<WeightSlot> current_weights() const { return weights_.current(); }
     const model::ModelConfig& config() const { return config_; }
     const EmbeddedOptions& options() const { return options_; }  // with kv_tokens decided
@@ -144,11 +144,11 @@ class EmbeddedEngine final : public WeightTarget {
 
     const model::ModelConfig config_;
     EmbeddedOptions options_;
-    Stream stream_;  // of the thread that runs the scheduler; before, of whoever loads
+    Stream stream_;  // used by the scheduler's thread; before start(), by load()
     ModelWeights weights_;
     KvCache cache_;
     Decoder decoder_;
-    Scheduler scheduler_;  // of the engine's thread while busy_, else under mutex_
+    Scheduler scheduler_;  // used by the engine's thread while busy_, else under mutex_
 
     mutable std::mutex mutex_;
     std::condition_variable changed_;

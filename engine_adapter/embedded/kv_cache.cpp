@@ -14,7 +14,7 @@ PagePool::PagePool(std::int32_t pages) : owners_(static_cast<std::size_t>(pages)
         free_.push_back(page);  // page 0 is handed out first
 }
 
-std::int32_t PagePool::take() {
+std::int32_t PagePool::allocate() {
     require(!free_.empty(), "all {} pages of the KV cache are taken", total());
     const std::int32_t page = free_.back();
     free_.pop_back();
@@ -55,7 +55,7 @@ void KvCache::write(Stream& stream, std::size_t layer, const Tensor& k, const Te
                     const std::vector<Rows>& rows) {
     const std::size_t row_bytes = k.bytes() / static_cast<std::size_t>(k.dim(0));
     const bool here = stream.is_inline();
-    std::vector<ops::CopyItem> items;  // a GPU takes all runs in one launch
+    std::vector<ops::CopyItem> items;  // one launch for all runs, on a GPU
     const auto put = [&](const Tensor& from, std::size_t from_byte, const Tensor& to, std::size_t to_byte,
                          std::size_t bytes) {
         if (here) {

@@ -18,7 +18,7 @@ class PagePool {
     explicit PagePool(std::int32_t pages);
     std::int32_t total() const { return static_cast<std::int32_t>(owners_.size()); }
     std::int32_t free() const { return static_cast<std::int32_t>(free_.size()); }
-    std::int32_t take();              // one owner; throws InvalidArgument when none is free
+    std::int32_t allocate();          // one owner; throws InvalidArgument when none is free
     void share(std::int32_t page);    // one more owner
     void release(std::int32_t page);  // one owner less; the last one frees it
 
@@ -47,7 +47,7 @@ class KvCache {
     const Tensor& k(std::size_t layer) const { return k_[layer]; }  // [pages, page_size, kv_heads, head_dim]
     const Tensor& v(std::size_t layer) const { return v_[layer]; }
 
-    // Puts rows of k and v [tokens, kv_heads, head_dim] in their places, in the stream's order.
+    // Writes rows of k and v [tokens, kv_heads, head_dim] to their pages, in the stream's order.
     void write(Stream& stream, std::size_t layer, const Tensor& k, const Tensor& v,
                const std::vector<Rows>& rows);
     void copy_page(Stream& stream, std::int32_t from, std::int32_t to);  // in every layer

@@ -1,5 +1,5 @@
-// The engine's matrices in the layout that its products read fastest: copies, made anew on the first use
-// after the weights have changed. They cost as much memory as the matrices themselves (tag "engine.packed").
+// The engine's matrices in the layout that matmuls read fastest: copies, packed again on the first use after
+// the weights have changed. They cost as much memory as the matrices themselves (tag "engine.packed").
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@ struct PackedLayer {
     ops::PackedWeight q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj;
 };
 
-// Of the thread that runs the decoder. Reads the weights while a call runs.
+// Used only by the thread that runs the decoder. Reads the weights while a call runs.
 class PackedWeights {
   public:
-    // pack: whether copies are made; else products read the weights themselves.
+    // pack: whether copies are made; else matmuls read the weights themselves.
     PackedWeights(const ModelWeights& weights, bool pack);
 
     // Packed from the weights as they are now; valid until the next call of refresh or release.
     const PackedLayer& layer(std::size_t index) const { return layers_[index]; }
     const ops::PackedWeight& head() const { return head_; }
-    // Packs what is older than the weights.
+    // Packs again the copies that are older than the weights.
     void refresh();
-    // Gives the copies' memory back to its pool; the next refresh takes it again.
+    // Releases the copies' memory to its pool; the next refresh allocates it again.
     void release();
 
   private:

@@ -1,4 +1,4 @@
-// What a generate request asks for and what comes back, free of HTTP and JSON.
+// A generate request and its result, free of HTTP and JSON.
 #pragma once
 
 #include <cstdint>

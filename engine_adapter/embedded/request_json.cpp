@@ -30,7 +30,7 @@ std::vector<std::int32_t> parse_tokens(const json& list, const RequestLimits& li
     return tokens;
 }
 
-// A prompt in words, with the special tokens that the tokenizer puts around a text.
+// The tokens of a prompt given as text, with the special tokens that the tokenizer adds.
 std::vector<std::int32_t> parse_text(const json& text, const RequestLimits& limits) {
     enforce(text.is_string(), "text must be a string or a list of strings");
     std::vector<std::int32_t> tokens = limits.tokenizer->encode(text.get_ref<const std::string&>(), true);
@@ -112,8 +112,8 @@ void check_lengths(Prompt& prompt, bool has_max_new_tokens, const RequestLimits&
             prompt.params.max_new_tokens, limits.kv_tokens);
 }
 
-// Of brackets and braces outside strings. The JSON library copies and prints recursively, so depth is a
-// matter of stack.
+// The depth of brackets and braces outside strings. The JSON library copies and prints recursively, so depth
+// costs stack.
 int nesting_depth(const std::string& text) {
     int depth = 0, deepest = 0;
     bool in_string = false;

@@ -71,7 +71,7 @@ void resume(EmbeddedEngine& engine, const Request& request, const Responder& res
     responder.send(200, {{"status", "ok"}, {"message", "Generation continued"}});
 }
 
-// Nothing is kept in the cache between requests, so an idle cache is a flushed one.
+// Nothing is cached between requests, so an idle cache is a flushed one.
 void flush_cache(EmbeddedEngine& engine, const Responder& responder) {
     engine.between_steps([&engine, responder] {
         const SchedulerCounts counts = engine.state().counts;
@@ -85,7 +85,7 @@ void flush_cache(EmbeddedEngine& engine, const Responder& responder) {
     });
 }
 
-// SGLang's tags; "cuda_graph" has nothing to give back here. None, or an empty list: all.
+// SGLang's tags; "cuda_graph" releases nothing here. None, or an empty list: all.
 void memory_occupation(EmbeddedEngine& engine, const Request& request, const Responder& responder,
                        bool release) {
     const json tags = parse_body(request.body).value("tags", json());

@@ -97,7 +97,7 @@ const std::map<std::string, Setter>& setters() {
     return kSetters;
 }
 
-// Keys of SGLang that are harmless at these values and would need to be honoured at any other.
+// SGLang's keys that change nothing at these values and are refused at any other.
 const std::map<std::string, json>& neutral_values() {
     static const std::map<std::string, json> kNeutral = {{"frequency_penalty", 0},
                                                          {"presence_penalty", 0},
@@ -114,7 +114,7 @@ const std::map<std::string, json>& neutral_values() {
     return kNeutral;
 }
 
-// About how text is put together or sent, which this engine does in one way only.
+// Keys about how text is joined or sent, which this engine does in one way only.
 bool concerns_text_only(const std::string& key) {
     return key == "spaces_between_special_tokens" || key == "no_stop_trim" || key == "stream_interval";
 }

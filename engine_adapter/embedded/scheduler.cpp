@@ -62,8 +62,8 @@ void Scheduler::step(std::int64_t version) {
     }
 }
 
-// From the head of the queue, as many as fit. A sample whose tokens equal those of the one before it (n
-// samples of a prompt) takes over its full pages and gets a page of its own for the rest.
+// Admits samples from the head of the queue, as many as fit. A sample whose tokens equal those of the one
+// before it (n samples of a prompt) shares its full pages and gets a page of its own for the rest.
 std::vector<Scheduler::Admission> Scheduler::admit(std::vector<PrefillSequence>& sequences) {
     std::vector<Admission> admitted;
     std::int64_t packed = 0;
@@ -77,7 +77,7 @@ std::vector<Scheduler::Admission> Scheduler::admit(std::vector<PrefillSequence>&
         if (!shares && packed > 0 && packed + length > options_.prefill_tokens) break;
         const std::int64_t full_pages = length / cache_.page_size();
         const std::int64_t needed = cache_.pages_for(length) - (shares ? full_pages : 0);
-        // One page in reserve for each that runs, so that admitting does not preempt at once.
+        // Reserve a page for each running sample, so that admitting does not preempt at once.
         if (needed + running > cache_.pool().free()) break;
         if (shares) {
             const std::vector<std::int32_t>& pages = sequences.back().pages;
@@ -85,7 +85,7 @@ std::vector<Scheduler::Admission> Scheduler::admit(std::vector<PrefillSequence>&
             for (const std::int32_t page : next.pages) cache_.pool().share(page);
         }
         while (static_cast<std::int64_t>(next.pages.size()) < cache_.pages_for(length)) {
-            next.pages.push_back(cache_.pool().take());
+            next.pages.push_back(cache_.pool().allocate());
         }
         if (!shares) {
             packed += length;
@@ -99,7 +99,7 @@ std::vector<Scheduler::Admission> Scheduler::admit(std::vector<PrefillSequence>&
 
 void Scheduler::prefill(std::vector<Admission> admitted, const std::vector<PrefillSequence>& sequences,
                         std::int64_t version) {
-    // In running_ before the pass: should it throw, remove() finds the pages.
+    // Add to running_ before the pass: if it throws, remove() finds the pages.
     const std::size_t first = running_.size();
     std::vector<std::size_t> rows;
     std::vector<std::pair<std::int32_t, std::int32_t>> copies;
@@ -136,7 +136,7 @@ void Scheduler::decode() {
     advance(0, rows, logits);
 }
 
-// Oldest first; when the pages run out, the youngest running sample gives its own up.
+// Oldest first; when the pages run out, the youngest running sample is preempted.
 void Scheduler::make_room_for_next_tokens() {
     for (std::size_t i = 0; i < running_.size(); ++i) {
         if (cache_.pages_for(running_[i].cached + 1) <= static_cast<std::int64_t>(running_[i].pages.size()))
@@ -147,7 +147,7 @@ void Scheduler::make_room_for_next_tokens() {
             retract(std::move(youngest));
             ++counts_.preemptions;
         }
-        if (running_.size() > i) running_[i].pages.push_back(cache_.pool().take());
+        if (running_.size() > i) running_[i].pages.push_back(cache_.pool().allocate());
     }
 }
 

@@ -1,6 +1,6 @@
 // Continuous batching: which samples wait, which run, whose pages are whose, and one step of work at a time.
-// Pure bookkeeping around the decoder; no threads, no clocks, no versions' state machine (embedded_engine.h
-// has those).
+// Pure bookkeeping around the decoder; threads, clocks and the versions' state machine are in
+// embedded_engine.h.
 //
 //   waiting ──admit: pages for all of its tokens──▶ running ──last token──▶ done
 //      ▲                                              │
@@ -49,8 +49,7 @@ class Scheduler {
 
     // Queues every sample of the job. Each must fit into the cache alone (prompt + max_new_tokens).
     void add(const std::shared_ptr<Job>& job);
-    // Drops what the job still has waiting or running, and its pages. Those samples keep their tokens, as
-    // Finish::abort.
+    // Drops the job's samples that wait or run, and their pages. They keep their tokens, as Finish::abort.
     void remove(const Job& job);
 
     bool has_work() const { return !waiting_.empty() || !running_.empty(); }

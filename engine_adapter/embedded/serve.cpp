@@ -31,7 +31,7 @@ sigset_t block_ending_signals() {
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-    std::signal(SIGPIPE, SIG_IGN);  // whoever read our output may be gone
+    std::signal(SIGPIPE, SIG_IGN);  // the reader of our output may be gone
     return signals;
 }
 
@@ -78,7 +78,7 @@ void serve(const ServeOptions& options) {
     const Device device = decide_device(options);
     const bool load = options.load_format == "auto";
     if (load) model::check_weights(model::Safetensors::open(options.model), config);
-    std::optional<tokenizer::Tokenizer> tokenizer;  // without one, requests must bring input_ids
+    std::optional<tokenizer::Tokenizer> tokenizer;  // without one, requests must have input_ids
     if (tokenizer::Tokenizer::present(options.model)) {
         tokenizer.emplace(tokenizer::Tokenizer::from_directory(options.model));
     }
@@ -116,7 +116,7 @@ void serve(const ServeOptions& options) {
     int signal = 0;
     sigwait(&signals, &signal);
     log_info("signal {}: shutting down", signal);
-    engine.stop();  // answers what is open; then the server may close
+    engine.stop();  // answers open requests; then the server may close
     server.stop();
 }
 

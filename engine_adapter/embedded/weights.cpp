@@ -20,7 +20,7 @@ std::int64_t room_for(const Shape& shape) {
     return round_up(numel(shape), kAlignElements);
 }
 
-// Of all parameters.
+// The elements of all parameters.
 std::int64_t elements_of(const model::ModelConfig& config) {
     std::int64_t elements = 0;
     for (const model::ParameterSpec& spec : model::parameter_specs(config)) elements += room_for(spec.shape);

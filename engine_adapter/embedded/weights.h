@@ -1,6 +1,6 @@
 // A model's weights as the engine reads them: one tensor a parameter. They lie in memory of its own, at
-// addresses that never change, so that a receiver may lay new versions straight into it; or in memory that
-// somebody else filled (point).
+// addresses that never change, so that a receiver can write new versions straight into it; or in memory that
+// a trainer filled (point).
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ class ModelWeights {
     const Tensor& norm() const { return norm_; }
     const LayerWeights& layer(std::size_t index) const { return layers_[index]; }
     std::size_t layers() const { return layers_.size(); }
-    // A number that rises with each change of what the weights are, from 1: whoever writes to them says so.
+    // Counts changes of the weights, from 1: call changed() after writing to them.
     std::uint64_t contents() const { return contents_; }
     void changed() { ++contents_; }
     // Release the pages of the engine's own memory to the system, and restore them at the same addresses:
@@ -57,8 +57,8 @@ class ModelWeights {
     const std::vector<WeightSlot>& slots() const { return slots_; }
     // The same list with the memory that is read now.
     std::vector<WeightSlot> current() const;
-    // Reads tensor i at memory[i] from here on; `owner` keeps that memory alive until the next call. Nobody
-    // may read the weights meanwhile. Throws InvalidArgument when a span is smaller than its tensor.
+    // Reads tensor i at memory[i] from here on; `owner` keeps that memory alive until the next call. Nothing
+    // may read the weights during the call. Throws InvalidArgument when a span is smaller than its tensor.
     void point(const std::vector<Span>& memory, std::shared_ptr<const void> owner);
 
   private:

@@ -1,5 +1,5 @@
-// What a trainer attached: its regions, mapped (read-only on the CPU), and its plan, checked against the
-// engine's tensors. Says for each transfer what has to be copied; copies nothing.
+// A trainer's attached memory: its regions, mapped (read-only on the CPU), and its plan, checked against the
+// engine's tensors. Makes the copy of each transfer; copies nothing itself.
 #pragma once
 
 #include <memory>
@@ -24,8 +24,7 @@ class Attachment {
         return regions_->empty() ? Device{} : regions_->front().device;
     }                                                   // of all regions
     std::span<const Transfer> bucket(int index) const;  // of the plan; index must exist
-    // Whether the regions are memory that this process reaches; else a bucket's bytes are brought
-    // (bucket_receiver.h).
+    // Whether this process can read the regions; else a bucket's bytes are received (bucket_receiver.h).
     bool mapped() const;
     // Bytes of a region. Throws ProtocolError when they are not inside it, or not mapped.
     ConstSpan bytes_of(std::size_t region, std::uint64_t offset, std::uint64_t bytes) const;
@@ -40,7 +39,7 @@ class Attachment {
     std::vector<Span> in_place(std::uint64_t shift) const;
     std::shared_ptr<const void> regions() const { return regions_; }  // keeps them mapped
 
-    // What the regions' writers record behind what they write.
+    // Events that the regions' writers record behind their writes.
     const std::vector<SharedEvent>& written() const { return written_; }
 
     std::string describe(const Transfer& transfer) const;

@@ -1,5 +1,6 @@
-// Coverage: bytes that are all inside, none twice, and as many as the tensor has, are each of them once.
-// "None twice" is a sweep over rectangles: rows of a tensor seen as a grid as wide as its transfers' stride.
+// Coverage: if all bytes are inside, none is there twice, and they are as many as the tensor has, then each
+// is there once. "None twice" is a sweep over rectangles: rows of a tensor seen as a grid as wide as its
+// transfers' stride.
 #include "engine_adapter/receiver/coverage.h"
 
 #include <algorithm>
@@ -136,7 +137,8 @@ class Grid {
         });
         std::map<std::uint64_t, const Rectangle*> open;
         for (const Rectangle& now : rectangles_) {
-            // Everything that reaches into [now.left, now.right) and has ended makes room; the rest collides.
+            // A rectangle that reaches into [now.left, now.right) is dropped if it has ended, else it
+            // collides.
             auto at = open.lower_bound(now.left);
             if (at != open.begin() && std::prev(at)->second->right > now.left) --at;
             while (at != open.end() && at->first < now.right) {

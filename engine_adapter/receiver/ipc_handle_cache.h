@@ -1,4 +1,4 @@
-// The trainer's GPU memory, opened: each allocation once, and kept until the trainer lets go of it.
+// The trainer's GPU memory: each allocation is opened once and kept until the trainer releases it.
 #pragma once
 
 #include <map>
@@ -12,9 +12,10 @@ class IpcHandleCache {
   public:
     // Throws IpcRefused.
     MappedRegion map(Device device, const RegionHandle& handle, std::size_t bytes);
-    // Those of other processes; in this one whoever speaks of a bucket has waited for it. Throws IpcRefused.
+    // Events of other processes; a trainer in this one has waited before it announces a bucket. Throws
+    // IpcRefused.
     std::vector<SharedEvent> open(Device device, const std::vector<RegionEvent>& events);
-    // What somebody still reads stays open for as long.
+    // What is still read stays open until then.
     void clear() {
         opened_.clear();
         events_.clear();

@@ -13,7 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kWritten = std::chrono::seconds(10);  // for what the trainer says lies there
+constexpr auto kWritten = std::chrono::seconds(10);  // for the trainer's writes to end
 
 std::vector<TensorInfo> infos_of(const std::vector<WeightSlot>& weights) {
     std::vector<TensorInfo> infos;
@@ -35,9 +35,8 @@ Capabilities VersionUpdate::capabilities(const std::string& engine, int depth) c
 Held VersionUpdate::held() const {
     if (broken_) return {};
     const std::int64_t version = target_.version();
-    // A manifest is told only for what lies in the engine's own memory: nothing else can be changed by a
-    // delta.
-    if (version == held_.version && elsewhere_.empty()) return held_;
+    // Only weights in the engine's own memory have a manifest: a delta cannot change any others.
+    if (version == held_.version && in_place_.empty()) return held_;
     return {version, {}};
 }
 
@@ -73,13 +72,13 @@ void VersionUpdate::lose_trainer(const std::string& reason) {
         }
     };
     attempt("abort", [&] { abort(reason); });
-    if (!elsewhere_.empty() && writer_.device().type == DeviceType::cuda) {
+    if (!in_place_.empty() && writer_.device().type == DeviceType::cuda) {
         const std::string why =
             fmt::format("version {} lay in the GPU memory of a trainer that is gone ({}): publish a version",
                         target_.version(), reason);
         log_error("{}", why);
         broken_ = true;
-        elsewhere_.clear();
+        in_place_.clear();
         attempt("letting go of its memory", [&] { target_.lose_weights(why); });
     }
     detach();
@@ -87,7 +86,7 @@ void VersionUpdate::lose_trainer(const std::string& reason) {
 
 void VersionUpdate::release() {
     require_idle("release");
-    if (!elsewhere_.empty() && writer_.device().type == DeviceType::cuda) copy_to_own_memory();
+    if (!in_place_.empty() && writer_.device().type == DeviceType::cuda) copy_to_own_memory();
     detach();
 }
 
@@ -102,23 +101,23 @@ void VersionUpdate::require_idle(const char* what) const {
 }
 
 void VersionUpdate::require_own_weights(const char* what) const {
-    if (elsewhere_.empty()) return;
+    if (in_place_.empty()) return;
     throw ProtocolError(fmt::format(
         "{}: the engine reads its weights in a trainer's memory and holds none of its own", what));
 }
 
-// Before the first byte of a version is written. The trainer's memory is never written: the engine turns away
-// from it, and what its own memory holds is no whole version until commit.
+// Call before the first byte of a version is written. The trainer's memory is never written: an engine that
+// reads in place goes back to its own memory, which holds no whole version until commit.
 void VersionUpdate::write_own_memory() {
     dirty_ = true;
-    if (!elsewhere_.empty()) point_to_own_memory();
+    if (!in_place_.empty()) point_to_own_memory();
 }
 
 void VersionUpdate::point_to_own_memory() {
     std::vector<Span> own;
     for (const WeightSlot& weight : target_.weights()) own.push_back(weight.memory);
     target_.point_weights(own, nullptr);
-    elsewhere_.clear();
+    in_place_.clear();
 }
 
 // Runs a part of the open version; when it fails the version is aborted.
@@ -137,7 +136,7 @@ double VersionUpdate::attempt(Work&& work) {
 void VersionUpdate::begin(std::int64_t version) {
     require_idle(fmt::format("begin of version {}", version).c_str());
     if (!attached_) throw ProtocolError(fmt::format("begin of version {} before attach", version));
-    has_base_ = held().version != 0 && elsewhere_.empty();
+    has_base_ = held().version != 0 && in_place_.empty();
     target_.begin_update(version);
     progress_->start(version);
     open_ = true;
@@ -207,8 +206,8 @@ void VersionUpdate::commit(std::int64_t version, const ops::Checksum& manifest) 
         }
         if (!adopted_.empty()) {
             target_.point_weights(adopted_, attached_->regions());
-            elsewhere_ = std::move(adopted_);
-            dirty_ = true;  // no way back from here
+            in_place_ = std::move(adopted_);
+            dirty_ = true;  // cannot be undone from here on
         }
         target_.commit_update(version);
     });
@@ -255,7 +254,7 @@ void VersionUpdate::check_delta(std::int64_t index, const DeltaEntry& entry) con
     if (entry.codec > static_cast<std::uint32_t>(ops::DeltaCodec::dense)) {
         refuse(fmt::format("is changed by codec number {}", entry.codec));
     }
-    // All elements anew need nothing to be there; everything else does.
+    // The dense codec replaces all elements; every other one needs a base.
     if (entry.codec != static_cast<std::uint32_t>(ops::DeltaCodec::dense)) {
         require_own_weights("a delta");
         if (!has_base_) refuse("is changed, but the engine holds no whole version");
@@ -271,7 +270,7 @@ void VersionUpdate::check_delta(std::int64_t index, const DeltaEntry& entry) con
     }
 }
 
-// The whole bucket is verified before any of it is applied: a bucket that is corrupted leaves no trace.
+// Verifies the whole bucket before applying any of it: a corrupted bucket changes nothing.
 void VersionUpdate::apply_and_verify(std::int64_t index, std::span<const DeltaEntry> entries) {
     const trace::Scope scope("apply bucket " + std::to_string(index), "copy");
     if (entries.empty()) return;
@@ -331,13 +330,13 @@ std::vector<ops::Checksum> VersionUpdate::checksums() {
     const auto& weights = target_.weights();
     return writer_.checksums(weights.size(), [&](std::size_t i) {
         ops::CopyItem item;
-        item.from = elsewhere_.empty() ? weights[i].memory : elsewhere_[i];
+        item.from = in_place_.empty() ? weights[i].memory : in_place_[i];
         item.to = {nullptr, item.from.bytes};
         return item;
     });
 }
 
-// The version that the engine reads in a trainer's memory, into its own.
+// Copies the version that the engine reads in a trainer's memory into its own.
 void VersionUpdate::copy_to_own_memory() {
     const auto& weights = target_.weights();
     const std::int64_t version = target_.version();
@@ -345,7 +344,7 @@ void VersionUpdate::copy_to_own_memory() {
     try {
         writer_.copy_on_gpu(weights.size(), [&](std::size_t i) {
             ops::CopyItem item;
-            item.from = elsewhere_[i];
+            item.from = in_place_[i];
             item.to = weights[i].memory;
             return item;
         });

@@ -45,17 +45,17 @@ class VersionUpdate {
                      const std::vector<RegionEvent>& written = {});
     void attach(std::vector<MappedRegion> regions, TransferPlan plan);
     const TransferPlan& plan() const { return attached_->plan(); }  // attached
-    // The trainer is about to free its memory: lets go of it. What the engine reads in a GPU's is copied home
-    // first, as the version that it is; the engine must be paused then.
+    // Call before the trainer frees its memory: unmaps it. Weights that the engine reads in place on a GPU
+    // are copied to its own memory first, at the same version; the engine must be paused.
     void release();
-    // The trainer is gone: aborts what is open and unmaps its memory, except what the engine reads on the
-    // CPU.
+    // The trainer is gone: aborts an open version and unmaps its memory, but not what the engine reads in
+    // place on the CPU.
     void lose_trainer(const std::string& reason);
-    // Those that return a double: milliseconds of work.
+    // Functions that return a double return milliseconds of work.
     double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes);
 
     void begin(std::int64_t version);
-    // `receiver`: brings the bytes, where regions are not mapped.
+    // `receiver`: receives the bytes, where regions are not mapped.
     double load(std::int64_t index, std::span<const ops::Checksum> checksums,
                 BucketReceiver* receiver = nullptr);
     double load_delta(std::int64_t index, std::span<const DeltaEntry> entries);
@@ -90,12 +90,12 @@ class VersionUpdate {
     std::optional<VersionProgress> progress_;  // of the attached plan
     bool open_ = false;
     bool dirty_ = false;
-    bool broken_ = false;          // an abort left no whole version; until the next commit
-    bool has_base_ = false;        // the open version began over a whole one of the engine's own
-    std::vector<Span> adopted_;    // of the open version; empty: not adopted
-    std::vector<Span> elsewhere_;  // where the engine reads its weights; empty: in its own memory
-    Held held_;                    // of the last commit
-    std::string last_abort_;       // why there is no open version, for messages
+    bool broken_ = false;         // an abort left no whole version; until the next commit
+    bool has_base_ = false;       // the open version began over a whole one of the engine's own
+    std::vector<Span> adopted_;   // of the open version; empty: not adopted
+    std::vector<Span> in_place_;  // where the engine reads its weights; empty: in its own memory
+    Held held_;                   // of the last commit
+    std::string last_abort_;      // why there is no open version, for messages
     CopyProbe probe_;
 };
 

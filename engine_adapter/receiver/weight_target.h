@@ -14,7 +14,7 @@ namespace tandem::engine {
 
 struct WeightSlot {
     TensorInfo info;
-    Span memory;  // the engine's own; stable for its whole life, also while it reads its weights elsewhere
+    Span memory;  // the engine's own; stable for its whole life, also while it reads its weights in place
 };
 
 // Called from the receiver's thread. Implementations are thread-safe against the engine's own threads.
@@ -31,23 +31,22 @@ class WeightTarget {
     // A whole, verified version is in place: samples from here on carry it; unfinished requests restart from
     // their prompt.
     virtual void commit_update(std::int64_t version) = 0;
-    // The update failed. dirty: some weights were overwritten, so the engine keeps refusing, and says
-    // `reason`, until a later commit. Not dirty: the old version serves on.
+    // The update failed. dirty: some weights were overwritten (mixed weights), so the engine keeps refusing,
+    // with `reason`, until a later commit. Not dirty: the old version is served again.
     virtual void abort_update(const std::string& reason, bool dirty) = 0;
 
     // Whether point_weights works.
     virtual bool can_alias() const { return false; }
     // Between begin_update and commit_update: from here on the engine reads tensor i at memory[i], which is
-    // as large as its slot and must not be written. `owner` keeps that memory mapped and is let go with the
-    // next call; null when it is the engine's own.
+    // as large as its slot and must not be written. `owner` keeps that memory mapped until the next call;
+    // null when it is the engine's own.
     virtual void point_weights(const std::vector<Span>& memory, std::shared_ptr<const void> owner) {
         (void)memory;
         (void)owner;
         throw BadInput("this engine cannot read weights in place");
     }
-    // The memory that the engine reads its weights in is going away, unasked: nothing reads it any more when
-    // this returns, and the engine refuses, saying `reason`, until a later commit. Not while an update is
-    // open.
+    // The memory that the engine reads its weights in is about to be lost: nothing reads it any more when
+    // this returns, and the engine refuses with `reason` until a later commit. Not while an update is open.
     virtual void lose_weights(const std::string& reason) {
         (void)reason;
         throw BadInput("this engine reads no weights in place");

@@ -147,11 +147,11 @@ void WeightWriter::apply(ops::DeltaCodec codec, ConstSpan encoded, const Rows& r
         return ops::delta_apply(codec, encoded, rows.width, rows.count, rows.elements, rows.data,
                                 rows.stride);
     const std::lock_guard lock(mutex_);
-    stream_->use_for_allocations();  // what this thread takes there is this stream's to order
+    stream_->use_for_allocations();  // this thread's allocations there are ordered by this stream
     const Tensor there =
         Tensor::empty(*stream_, {static_cast<std::int64_t>(encoded.bytes)}, DType::uint8, kTag);
     copy(*stream_, encoded, there.span());
-    stream_->synchronize();  // `encoded` is the caller's again, whatever the next line finds
+    stream_->synchronize();  // `encoded` is the caller's again, even if the next line throws
     ops::delta_apply(*stream_, codec, there.span(), rows.width, rows.count, rows.elements, rows.data,
                      rows.stride);
 }

@@ -90,7 +90,7 @@ void TandemEngine::commit(std::int64_t version, const ops::Checksum& manifest, D
 }
 
 void TandemEngine::abort(const std::string& reason, Deadline deadline) {
-    // What was in flight is worth nothing any more, also when the engine does not answer.
+    // Whatever was in flight is void, even when the engine does not answer.
     try {
         request({{"op", "abort"}, {"reason", reason}}, "abort", deadline);
     } catch (const std::exception&) {

@@ -30,15 +30,15 @@ class Transport {
     // another attach() or the transport's end. Throws ProtocolError naming the tensor when the plan does not
     // fit the engine or the regions, InvalidArgument when buckets are in flight.
     virtual void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) = 0;
-    // A bucket of the plan lies ready; `checksums` belong to its transfers. Returns without waiting for the
-    // engine. The number is free again after its wait. Throws TransportError (peer gone), InvalidArgument (no
-    // such bucket, wrong number of checksums, number in flight).
+    // A bucket of the plan is ready; `checksums` has one for each of its transfers. Returns without waiting
+    // for the engine. The number is free again after wait_loaded. Throws TransportError (peer gone),
+    // InvalidArgument (no such bucket, wrong number of checksums, number in flight).
     virtual void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline);
     // The same for encoded changes in region 0; `bucket` is any number not in flight.
     void load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline);
-    // Returns the engine's milliseconds of copying when its bytes lie verified in the engine's weights; after
-    // that, or after a throw, the memory is the trainer's again. ProtocolError: refused or corrupted, names
-    // tensor, rank and bucket.
+    // Returns the engine's milliseconds of copying when the bucket's bytes are in the engine's weights, and
+    // verified; after that, or after a throw, the memory is the trainer's again. Throws ProtocolError naming
+    // tensor, rank and bucket: refused or corrupted.
     virtual double wait_loaded(int bucket, Deadline deadline);
     // After an abort that the engine has acknowledged.
     virtual void forget_in_flight();

@@ -39,7 +39,7 @@ struct Engine {
           decoder(config, weights, cache, stream) {
         weights.load(config, directory, stream);
         for (std::int64_t i = 0; i < cache.pages_for(static_cast<std::int64_t>(length)); ++i)
-            pages.push_back(cache.pool().take());
+            pages.push_back(cache.pool().allocate());
     }
     static constexpr std::int64_t kPage = 16;
     static std::int64_t round_up(std::size_t length) {

@@ -62,7 +62,7 @@ const Api& NcclGroup::api() {
     return *options_.api;
 }
 
-// NCCL 2.28 refuses two ranks on one GPU, in words that do not say what to do.
+// NCCL 2.28 refuses two ranks on one GPU, with a message that does not say what to do.
 void NcclGroup::require_own_gpus(const std::string& phase, Deadline deadline) {
     if (gpus_checked_) return;
     std::vector<std::string> gpu_ids{comm::host_identity() + " " + comm::gpu_identity(options_.device)};
@@ -286,7 +286,8 @@ void NcclGroup::throw_late(const std::string& waited_for, const std::string& pha
                            "no answer within the deadline; every engine rank still listens", true);
 }
 
-// NCCL does not say who is missing. An engine rank answers this also while it waits for bytes or copies them.
+// NCCL does not say which rank is missing. An engine rank answers a ping even while it waits for bytes or
+// copies them.
 NcclGroup::Pings NcclGroup::ping_all() {
     const Deadline deadline = Deadline::after(kPingTimeout);
     std::vector<std::int64_t> requests(engines_.size(), -1);

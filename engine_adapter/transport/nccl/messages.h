@@ -1,4 +1,4 @@
-// What the nccl transport says beside channel/messages.h, in a receiver's channel.
+// Messages of the nccl transport beside channel/messages.h, over a receiver's channel.
 #pragma once
 
 #include <chrono>

@@ -8,7 +8,7 @@
 namespace tandem::engine {
 namespace {
 
-// What is between two pieces travels with them when it is no more than this: pieces are aligned to less.
+// A gap between two pieces of at most this size travels with them: pieces are aligned to less.
 constexpr std::uint64_t kGap = 512;
 constexpr std::uint64_t kAlign = 256;
 constexpr std::size_t kMaxRuns = 4096;

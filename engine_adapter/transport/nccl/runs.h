@@ -1,5 +1,5 @@
 // A bucket's bytes as they travel: the runs of region memory that its transfers read, packed one behind the
-// other. Both ends derive them from the plan, so that no message says them. Pure.
+// other. Both ends derive them from the plan, so they are in no message. Pure.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Run {
 
 struct Runs {
     std::vector<Run> list;    // in the order of region and offset; apart from each other
-    std::uint64_t bytes = 0;  // of memory that takes them all
+    std::uint64_t bytes = 0;  // of memory that holds them all
     // Where a byte lies on arrival that one of the transfers reads.
     std::uint64_t packed(std::uint32_t region, std::uint64_t offset) const;
 };

@@ -54,7 +54,7 @@ double NcclTransport::wait_loaded(int bucket, Deadline deadline) {
         return ms;
     } catch (const DeadlineExceeded& error) {
         drop(bucket);
-        // Of bytes that did not come an engine knows only that; another one may have held them up.
+        // The engine only knows that bytes are missing; another rank may have delayed them.
         if (!group_->broken()) group_->throw_naming_late_ranks(phase_of(bucket), error.what());
         throw;
     } catch (const std::exception& error) {

@@ -112,7 +112,7 @@ double decode_seconds(Decoder& decoder, KvCache& cache, std::size_t batch) {
                 static_cast<std::int32_t>((static_cast<std::int64_t>(b) * 977 + i * 31) % 49152));
         }
         for (std::int64_t i = 0; i < cache.pages_for(kPromptTokens + kSteps + 2); ++i) {
-            sequences[b].pages.push_back(cache.pool().take());
+            sequences[b].pages.push_back(cache.pool().allocate());
         }
         step.tokens.push_back(7);
         step.lengths.push_back(static_cast<std::int32_t>(kPromptTokens + 1));

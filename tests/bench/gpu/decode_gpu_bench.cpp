@@ -96,7 +96,7 @@ struct Batch {
                 sequence.tokens.push_back(
                     static_cast<std::int32_t>((static_cast<std::int64_t>(b) * 977 + i * 31) % vocab));
             for (std::int64_t i = 0; i < cache.pages_for(kPromptTokens + 50); ++i)
-                sequence.pages.push_back(cache.pool().take());
+                sequence.pages.push_back(cache.pool().allocate());
             step.tokens.push_back(7);
             step.lengths.push_back(static_cast<std::int32_t>(kPromptTokens + 1));
             step.block_tables.push_back(sequence.pages);

@@ -114,7 +114,7 @@ struct Pair {
             result.push_back(Tensor::empty(gpu.stream, slot.info.shape, slot.info.dtype, "test"));
         return result;
     }
-    std::int32_t take() { return plain.cache.pool().take(); }  // the GPU's cache has the same pages
+    std::int32_t take() { return plain.cache.pool().allocate(); }  // the GPU's cache has the same pages
     GraphCounts graphs() { return gpu.decoder.graphs(); }
 
     std::mt19937 random{5};

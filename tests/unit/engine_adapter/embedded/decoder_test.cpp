@@ -35,7 +35,7 @@ struct Rig {
         PrefillSequence result{tokens, {}};
         const auto length = static_cast<std::int64_t>(tokens.size()) + room;
         for (std::int64_t i = 0; i < cache.pages_for(length); ++i)
-            result.pages.push_back(cache.pool().take());
+            result.pages.push_back(cache.pool().allocate());
         return result;
     }
     model::ModelConfig config;

@@ -74,7 +74,7 @@ std::vector<std::vector<float>> logits_on(Device device, DType dtype, const Tiny
         PrefillSequence& sequence = sequences.emplace_back();
         for (std::size_t i = 0; i < length; ++i)
             sequence.tokens.push_back(static_cast<std::int32_t>((7 * i + length) % 40));
-        for (int page = 0; page < 3; ++page) sequence.pages.push_back(rig.cache.pool().take());
+        for (int page = 0; page < 3; ++page) sequence.pages.push_back(rig.cache.pool().allocate());
     }
     std::vector<std::vector<float>> result{rig.host_values(rig.decoder.prefill(sequences))};
     rig.cache.copy_page(rig.stream, sequences[0].pages[0], sequences[0].pages[2]);

@@ -239,12 +239,12 @@ TEST(Scheduler, NothingToGenerateIsDoneAtOnce) {
 
 TEST(PagePool, CountsOwnersAndRefusesNonsense) {
     PagePool pool(2);
-    const auto a = pool.take();
+    const auto a = pool.allocate();
     pool.share(a);
     pool.release(a);
     EXPECT_EQ(pool.free(), 1);
-    const auto b = pool.take();
-    EXPECT_THROW(pool.take(), InvalidArgument);
+    const auto b = pool.allocate();
+    EXPECT_THROW(pool.allocate(), InvalidArgument);
     pool.release(a);
     pool.release(b);
     EXPECT_EQ(pool.free(), 2);
