@@ -23,12 +23,12 @@ std::int32_t PagePool::allocate() {
 }
 
 void PagePool::share(std::int32_t page) {
-    require(owners_.at(static_cast<std::size_t>(page)) > 0, "page {} is shared while nobody owns it", page);
+    require(owners_.at(static_cast<std::size_t>(page)) > 0, "page {} is shared but has no owner", page);
     ++owners_[static_cast<std::size_t>(page)];
 }
 
 void PagePool::release(std::int32_t page) {
-    require(owners_.at(static_cast<std::size_t>(page)) > 0, "page {} is released while nobody owns it", page);
+    require(owners_.at(static_cast<std::size_t>(page)) > 0, "page {} is released but has no owner", page);
     if (--owners_[static_cast<std::size_t>(page)] == 0) free_.push_back(page);
 }
 

@@ -169,17 +169,17 @@ GenerateRequest parse_generate(const std::string& text, const RequestLimits& lim
     const json body = parse_body(text);
     check_fields(body, limits);
     const json ids = body.value("input_ids", json()), text_prompts = body.value("text", json());
-    const bool words = ids.is_null() && !text_prompts.is_null() && limits.tokenizer != nullptr;
-    if (!words) {
+    const bool as_text = ids.is_null() && !text_prompts.is_null() && limits.tokenizer != nullptr;
+    if (!as_text) {
         enforce(ids.is_array(), "input_ids is missing: a list of token ids, or a list of such lists");
         enforce(!ids.empty(), "input_ids is empty: a prompt needs at least one token");
     }
-    enforce(!words || !text_prompts.is_array() || !text_prompts.empty(), "text is an empty list");
+    enforce(!as_text || !text_prompts.is_array() || !text_prompts.empty(), "text is an empty list");
 
     GenerateRequest request;
-    request.as_list = words ? text_prompts.is_array() : ids[0].is_array();
+    request.as_list = as_text ? text_prompts.is_array() : ids[0].is_array();
     request.return_logprob = parse_return_logprob(body);
-    const json& prompts = words ? text_prompts : ids;
+    const json& prompts = as_text ? text_prompts : ids;
     const auto count = request.as_list ? prompts.size() : std::size_t{1};
     const json params = body.value("sampling_params", json());
     const bool own_params = params.is_array();
@@ -193,7 +193,7 @@ GenerateRequest parse_generate(const std::string& text, const RequestLimits& lim
             parse_sampling(object.is_null() ? json::object() : object, limits.vocab_size);
         Prompt prompt;
         const json& one = request.as_list ? prompts[i] : prompts;
-        prompt.tokens = words ? parse_text(one, limits) : parse_tokens(one, limits);
+        prompt.tokens = as_text ? parse_text(one, limits) : parse_tokens(one, limits);
         prompt.params = std::move(sampling.params);
         prompt.skip_special_tokens = sampling.skip_special_tokens;
         const bool explicit_seed = own_params && prompt.params.seed.has_value();

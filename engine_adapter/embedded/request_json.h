@@ -16,10 +16,10 @@ struct RequestLimits {
     std::int64_t vocab_size = 0;
     std::int64_t context_length = 0;  // prompt and new tokens together
     std::int64_t kv_tokens = 0;
-    const tokenizer::Tokenizer* tokenizer = nullptr;  // nullptr: requests must bring input_ids
+    const tokenizer::Tokenizer* tokenizer = nullptr;  // nullptr: requests must have input_ids
 };
 
-// `request_number` names requests that bring no rid. Throws InvalidArgument with a message for the client:
+// `request_number` names requests without a rid. Throws InvalidArgument with a message for the client:
 // malformed JSON, wrong types, fields that this engine would have to ignore, values out of range.
 //
 // Without max_new_tokens: 128, or what context and cache leave. Seeds: sampling_params.sampling_seed or seed.

@@ -18,7 +18,7 @@ struct ServeOptions {
     std::int64_t max_running = 256;
     bool packed_weights = true;
     bool disable_cuda_graph = false;
-    int threads = 0;  // of matrix products; 0: all cores
+    int threads = 0;  // for matmuls; 0: all cores
     std::uint64_t random_seed = 0;
     std::int64_t max_body_mib = 64;
     double request_timeout_s = 600;

@@ -95,8 +95,8 @@ std::vector<Span> Attachment::in_place(std::uint64_t shift) const {
         const Span region = (*regions_)[place.first->region].memory;
         // A transfer starts with the tensor's first byte, so the difference is not negative.
         const std::uint64_t start = place.first->from - place.first->to;
-        const std::uint64_t room = region.bytes - start;  // the tensor fits there without a shift
-        if (shift > room || weight.memory.bytes > room - shift ||
+        const std::uint64_t space = region.bytes - start;  // the tensor fits there without a shift
+        if (shift > space || weight.memory.bytes > space - shift ||
             shift % dtype_size(weight.info.dtype) != 0) {
             throw ProtocolError(fmt::format("tensor '{}' of {} bytes does not lie at {} + {} of region {}",
                                             weight.info.name, weight.memory.bytes, start, shift,

@@ -6,7 +6,7 @@
 namespace tandem::engine {
 
 namespace {
-// A sleep ends late by about this much; the link keeps busy meanwhile, as a real one with a queue would.
+// A sleep ends late by about this much; the link stays busy for that time, as a real one with a queue would.
 constexpr auto kSlack = std::chrono::microseconds(200);
 }  // namespace
 

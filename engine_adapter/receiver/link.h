@@ -1,5 +1,5 @@
 // A link of a given bandwidth between trainer and engine, where there is none: bytes pass one after the other
-// at that many bytes a second, whoever sends them. For measurements on one machine.
+// at that many bytes a second, from any thread. For measurements on one machine.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
 // The bookkeeping of one open version: which buckets have arrived, and the checksum of every transfer. Pure:
-// moves nothing. Made once for a plan and started anew for each version, so that a version allocates nothing.
+// moves nothing. Made once for a plan and restarted for each version, so that a version allocates nothing.
 #pragma once
 
 #include <cstdint>

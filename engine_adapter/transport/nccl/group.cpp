@@ -234,10 +234,10 @@ void NcclGroup::wait_answered(int engine, std::int64_t request, const std::strin
         }
         const Result state = handle_ ? handle_->state() : Result::success;
         if (failed(state)) {
-            const std::string words =
+            const std::string text =
                 fmt::format("NCCL reports error {}: {}", static_cast<int>(state), handle_->last_error());
-            abort(words);
-            throw TransportError(channel.peer(), phase, words, true);
+            abort(text);
+            throw TransportError(channel.peer(), phase, text, true);
         }
         if (deadline.passed()) throw_late(channel.peer(), phase);
         channel.wait_readable(std::min<std::chrono::nanoseconds>(kCheckEvery, deadline.left()));

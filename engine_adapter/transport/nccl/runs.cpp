@@ -53,7 +53,7 @@ Runs runs_of(std::span<const Transfer> bucket) {
         if (runs.list.size() == kMaxRuns) refuse();
         runs.list.push_back({range.region, range.begin, range.end - range.begin, 0});
     }
-    // As far from an aligned address on arrival as at home, so that copies stay as wide.
+    // As far from an aligned address on arrival as in the region, so that copies stay as wide.
     for (Run& run : runs.list) {
         run.packed = round_up(runs.bytes, kAlign) + run.offset % kAlign;
         runs.bytes = run.packed + run.bytes;

@@ -2,7 +2,7 @@
 // memory on its own GPU and copies them, cast and checksummed, into its weights. One broadcast where every
 // engine rank wants the same bytes, else a send to each of its own.
 //
-// Order: the regions' bytes are there when a bucket is posted (the trainer has read their checksums), and
+// Order: the regions' bytes are there when a bucket is announced (the trainer has read their checksums), and
 // a reply says that the engine has copied and verified them, so no event crosses between the processes.
 #pragma once
 
@@ -11,8 +11,8 @@
 
 namespace tandem::engine {
 
-// To engine rank `engine` of the group, which the transports of all engine ranks share. A throw of wait or
-// launch ends the group; the next post forms a new one.
+// To engine rank `engine` of the group, which the transports of all engine ranks share. A failure in load or
+// wait_loaded ends the group; the next load forms a new one.
 class NcclTransport final : public Transport {
   public:
     NcclTransport(std::shared_ptr<Connection> connection, std::shared_ptr<NcclGroup> group, int engine)
