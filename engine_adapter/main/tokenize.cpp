@@ -1,4 +1,4 @@
-#include "engine_adapter/tokenize.h"
+#include "engine_adapter/main/tokenize.h"
 
 #include <fstream>
 #include <iostream>

@@ -1,15 +1,8 @@
-// tandem-engine: the engine that ships with Tandem. Exit codes: 0 ok, 1 failed, 2 bad usage or input.
-#include <CLI/CLI.hpp>
-#include <cstdio>
+#include "engine_adapter/main/commands.h"
 
-#include "common/error.h"
-#include "common/log.h"
-#include "engine_adapter/embedded/serve.h"
-#include "engine_adapter/tokenize.h"
+namespace tandem::engine {
 
-namespace {
-
-void add_serve(CLI::App& app, tandem::engine::ServeOptions& options) {
+void add_serve(CLI::App& app, ServeOptions& options) {
     CLI::App* serve =
         app.add_subcommand("serve", "Serves a Hugging Face directory (config.json, safetensors) over HTTP");
     serve->add_option("--model", options.model, "Directory with config.json and safetensors files")
@@ -71,52 +64,7 @@ void add_serve(CLI::App& app, tandem::engine::ServeOptions& options) {
         "  curl -s http://127.0.0.1:30000/generate -d \\\n"
         "    '{\"input_ids\": [1, 2, 3], \"sampling_params\": {\"max_new_tokens\": 8, \"seed\": 1}, "
         "\"return_logprob\": true}'");
-    serve->callback([&options] { tandem::engine::serve(options); });
+    serve->callback([&options] { engine::serve(options); });
 }
 
-void add_tokenize(CLI::App& app, tandem::engine::TokenizeOptions& options) {
-    CLI::App* tokenize = app.add_subcommand(
-        "tokenize", "Converts lines of text to token ids, or back, with the model's tokenizer");
-    tokenize->add_option("--model", options.model, "Directory with tokenizer.json")->required();
-    tokenize->add_option("--file", options.file, "File with the lines; standard input without it");
-    CLI::Option* decode = tokenize->add_flag("--decode", options.decode, "Token ids into text");
-    tokenize->add_flag("--no-special-tokens", options.no_special_tokens,
-                       "Adds no special tokens to a text; omits them when decoding");
-    CLI::Option* chat =
-        tokenize->add_flag("--chat", options.chat,
-                           "Each line is a conversation for the chat template: a JSON list of "
-                           "messages, or an object with messages, tools and the like");
-    chat->excludes(decode);
-    tokenize
-        ->add_flag("--text", options.text, "With --chat: the template's text as a JSON string, not its ids")
-        ->needs(chat);
-    tokenize->add_flag("--json", options.json,
-                       "Each line in and out is JSON: a string, or a list of ids; so text may hold newlines");
-    tokenize->footer(
-        "Example:\n"
-        "  echo 'Hello, world!' | tandem-engine tokenize --model DIR\n"
-        "  echo '[{\"role\": \"user\", \"content\": \"Hello!\"}]' | tandem-engine tokenize --model DIR "
-        "--chat");
-    tokenize->callback([&options] { tandem::engine::tokenize(options); });
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
-    tandem::set_up_logging("engine");
-    CLI::App app("The inference engine that ships with Tandem", "tandem-engine");
-    app.require_subcommand(1);
-    tandem::engine::ServeOptions options;
-    add_serve(app, options);
-    tandem::engine::TokenizeOptions tokenize_options;
-    add_tokenize(app, tokenize_options);
-    try {
-        app.parse(argc, argv);
-        return 0;
-    } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : 2;
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "tandem-engine: %s\n", error.what());
-        return tandem::exit_code(tandem::to_status(error).code);
-    }
-}
+}  // namespace tandem::engine
