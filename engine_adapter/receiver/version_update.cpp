@@ -162,7 +162,7 @@ double VersionUpdate::load_delta(std::int64_t index, std::span<const DeltaEntry>
                 "changes are read by the CPU, and the regions are on {}", to_string(attached_->device()));
         for (const DeltaEntry& entry : entries) check_delta(index, entry);
         progress_->add_changes(index, entries);
-        apply_and_verify(index, entries);
+        verify_and_apply(index, entries);
     });
 }
 
@@ -271,7 +271,7 @@ void VersionUpdate::check_delta(std::int64_t index, const DeltaEntry& entry) con
 }
 
 // Verifies the whole bucket before applying any of it: a corrupted bucket changes nothing.
-void VersionUpdate::apply_and_verify(std::int64_t index, std::span<const DeltaEntry> entries) {
+void VersionUpdate::verify_and_apply(std::int64_t index, std::span<const DeltaEntry> entries) {
     const trace::Scope scope("apply bucket " + std::to_string(index), "copy");
     if (entries.empty()) return;
     std::vector<ops::Checksum> found(entries.size());

@@ -78,7 +78,7 @@ class VersionUpdate {
 
     void copy_and_verify(std::int64_t index, std::span<const ops::Checksum> checksums,
                          BucketReceiver* receiver);
-    void apply_and_verify(std::int64_t index, std::span<const DeltaEntry> entries);
+    void verify_and_apply(std::int64_t index, std::span<const DeltaEntry> entries);
     void check_delta(std::int64_t index, const DeltaEntry& entry) const;
     void compare_own(std::span<const ops::Checksum> checksums);
 

@@ -24,7 +24,7 @@ namespace tandem::engine {
 struct NcclOptions {
     Device device{DeviceType::cuda, 0};    // of the trainer's memory
     std::optional<NcclForm> form = {};     // without: broadcast what every engine rank wants, send the rest
-    const comm::nccl::Api* api = nullptr;  // null: NCCL as it is found
+    const comm::nccl::Api* api = nullptr;  // null: found at run time
 };
 
 // Used by one thread at a time.
@@ -32,7 +32,7 @@ class NcclGroup {
   public:
     // The engine ranks in their order. Throws InvalidArgument: not on a GPU, no engine.
     NcclGroup(std::vector<std::shared_ptr<Connection>> engines, NcclOptions options);
-    ~NcclGroup();  // the orderly end where nothing is in flight and nothing was thrown
+    ~NcclGroup();  // ends the group in order, unless something is in flight or was thrown
     NcclGroup(const NcclGroup&) = delete;
     NcclGroup& operator=(const NcclGroup&) = delete;
 
@@ -52,7 +52,7 @@ class NcclGroup {
     // have. Throws DeadlineExceeded, TransportError, CudaError; the group has then ended.
     void launch(int engine, int bucket, std::int64_t request, const std::string& phase, Deadline deadline);
 
-    // Returns when `request` is answered. Throws DeadlineExceeded naming who is late, TransportError when
+    // Returns when `request` is answered. Throws DeadlineExceeded naming the late ranks, TransportError when
     // NCCL failed, the group has ended, or any engine rank is gone.
     void wait_answered(int engine, std::int64_t request, const std::string& phase, Deadline deadline);
     // An engine rank's deadline has passed: ends the group, then throws DeadlineExceeded naming the ranks
@@ -69,7 +69,7 @@ class NcclGroup {
   private:
     struct Member {
         std::shared_ptr<Connection> connection;
-        std::vector<std::vector<Span>> buckets;  // what travels, of this process's memory
+        std::vector<std::vector<Span>> buckets;  // of this process's memory
     };
     struct Broadcast {  // that not all engine ranks have been told of yet
         int bucket;
@@ -93,9 +93,9 @@ class NcclGroup {
                                          Deadline deadline);
     void send(NcclForm form, int bucket, const std::vector<Sending>& to, const std::string& phase,
               Deadline deadline);
-    // throw_naming_late_ranks, and when there are none DeadlineExceeded naming `waited_for`.
+    // Calls throw_naming_late_ranks; when that returns, throws DeadlineExceeded naming `waited_for`.
     [[noreturn]] void throw_late(const std::string& waited_for, const std::string& phase);
-    struct Pings {  // names of engine ranks
+    struct Pings {  // names of engine ranks that did not answer, or were busy
         std::vector<std::string> silent, busy;
     };
     Pings ping_all();

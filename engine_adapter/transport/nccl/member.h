@@ -18,9 +18,9 @@
 
 namespace tandem::engine {
 
-// A bucket that the trainer has announced: it comes next over NCCL, and by when.
+// A bucket that the trainer has announced: which one comes next over NCCL, how, and by when.
 struct Announced {
-    std::int64_t request = 0;  // unlike any other of the trainer's
+    std::int64_t request = 0;  // the id of the trainer's request
     int bucket = 0;
     NcclForm form = NcclForm::broadcast;
     Deadline deadline = Deadline::after_ms(0);
@@ -32,7 +32,7 @@ class NcclMember {
   public:
     using Check = comm::nccl::Handle::Check;
 
-    // Without `api`: NCCL as it is found when the first group is joined.
+    // Without `api`: NCCL is found when the first group is joined.
     NcclMember(Device device, const comm::nccl::Api* api) : device_(device), api_(api) {}
     ~NcclMember() { drop(); }
     NcclMember(const NcclMember&) = delete;
@@ -45,12 +45,12 @@ class NcclMember {
     // DeviceUnavailable.
     void join(const comm::nccl::UniqueId& id, int rank, int size, Deadline deadline, const Check& check);
     bool joined() const { return handle_.has_value(); }
-    // The orderly end, collective; drop does not wait for anybody.
+    // Ends the group in order, collectively; drop does not wait for any peer.
     void leave();
     void drop() noexcept;
 
-    // For a plan that has been checked: allocates slots of the largest bucket's size. Throws
-    // OutOfMemory, ProtocolError.
+    // For a plan that has been checked: allocates slots of the largest bucket's size. Throws OutOfMemory,
+    // ProtocolError.
     void prepare(const TransferPlan& plan);
     void forget();  // the plan, and the slots
 
