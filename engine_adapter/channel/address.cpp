@@ -1,4 +1,4 @@
-#include "engine_adapter/channel/address.h"
+#include "engine_adapter/channel/channel.h"
 
 #include <unistd.h>
 
@@ -6,8 +6,6 @@
 #include <cstddef>
 #include <cstring>
 #include <random>
-
-#include "engine_adapter/channel/channel.h"
 
 namespace tandem::engine {
 

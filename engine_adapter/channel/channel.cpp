@@ -12,8 +12,6 @@
 #include <cstring>
 #include <thread>
 
-#include "engine_adapter/channel/address.h"
-
 namespace tandem::engine {
 namespace {
 

@@ -10,6 +10,9 @@
 // else is malformed: receive throws MalformedMessage and the connection is of no more use.
 #pragma once
 
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -70,6 +73,15 @@ class Channel {
     std::string peer_;
     int interrupt_ = -1;
 };
+
+// The name of a socket in the abstract namespace: "unix-abstract:NAME".
+struct AbstractAddress {
+    sockaddr_un address{};
+    socklen_t length = 0;
+};
+
+// Throws InvalidArgument: not of this form, empty or too long a name.
+AbstractAddress parse_abstract_address(const std::string& address);
 
 // A listening socket under a fresh random name "tandem-PID-RANDOM".
 struct Listener {

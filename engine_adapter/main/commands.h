@@ -1,5 +1,5 @@
-// The subcommands of tandem-engine: each function adds one with its flags, which fill `options`, and runs it when the
-// command line asks for it. `options` must outlive the app.
+// The subcommands of tandem-engine: each function adds one with its flags, which fill `options`, and runs it
+// when the command line asks for it. `options` must outlive the app.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "common/device/shared_arena.h"
-#include "engine_adapter/channel/address.h"
 #include "engine_adapter/channel/channel.h"
 #include "engine_adapter/channel/messages.h"
 #include "engine_adapter/connect.h"
