@@ -20,14 +20,14 @@ struct AdamWParams {
     float weight_decay = 0.0f;
     std::int64_t step = 1;    // t, from 1
     float grad_scale = 1.0f;  // g is multiplied by this first (clipping)
-    // For parameters in bfloat16: up or down at random, right in the mean, instead of to the nearest. The
-    // bits come from (seed, step, first_element + i) only: the same however the tensor is sharded.
+    // Rounds parameters in bfloat16 up or down at random, correct on average, instead of to the nearest. The
+    // random bits depend on (seed, step, first_element + i) only: the same however the tensor is sharded.
     bool stochastic_rounding = false;
     std::uint64_t seed = 0;
-    std::int64_t first_element = 0;  // where the shard starts in what it is a shard of
+    std::int64_t first_element = 0;  // position of the shard in the whole parameter
 };
 
-// Of equal numel; param float32 or bfloat16, the others float32.
+// All of one numel; param float32 or bfloat16, the others float32.
 void adamw(Stream& stream, Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq,
            const AdamWParams& params);
 // Sum of squares in fp64, in a fixed order. Waits for the stream.

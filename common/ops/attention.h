@@ -26,31 +26,31 @@ struct AttentionSegment {
 std::vector<AttentionSegment> packed_segments(const std::vector<std::int32_t>& cu_seqlens,
                                               bool causal = true);
 
-// q [q_rows, heads, head_dim], k and v [k_rows, kv_heads, head_dim], float32 or bfloat16, heads % kv_heads ==
-// 0. out like q (or float32: then nothing is rounded, which ring merging needs), lse [heads, q_rows] float32,
-// natural log. Rows of q in no segment get out = 0, lse = -inf. The values of a row do not depend on what
-// else is in the call.
+// q [q_rows, heads, head_dim], k and v [k_rows, kv_heads, head_dim], float32 or bfloat16; heads is a multiple
+// of kv_heads. out like q (or float32: then nothing is rounded, which ring merging needs), lse [heads,
+// q_rows] float32, natural log. Rows of q in no segment get out = 0, lse = -inf. The values of a row do not
+// depend on what else is in the call.
 void attention_forward(Stream& stream, const Tensor& q, const Tensor& k, const Tensor& v,
                        const std::vector<AttentionSegment>& segments, float scale, Tensor out, Tensor lse);
 
 // delta[heads, q_rows] = rowsum(dout * out), float32: the term that the backward of every block shares.
 void attention_delta(Stream& stream, const Tensor& dout, const Tensor& out, Tensor delta);
 
-// Given the final lse and delta, adds this call's contribution to dq, dk, dv (all float32, shapes of q, k,
-// v).
+// Given the final lse and delta, adds this call's contribution to dq, dk, dv (float32, shaped as q, k, v).
 void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& lse, const Tensor& delta, const std::vector<AttentionSegment>& segments,
                         float scale, Tensor dq, Tensor dk, Tensor dv);
 
 // Merges a block into a running result: rows [row_begin, row_begin + block rows) of out and lse (float32)
-// take in block_out, block_lse as log-sum-exp weights say. Both -inf leaves out = 0, lse = -inf (no NaN).
+// become the average of themselves and the block, weighted by log-sum-exp. Both -inf leaves out = 0 and
+// lse = -inf (no NaN).
 void attention_merge(Stream& stream, const Tensor& block_out, const Tensor& block_lse, std::int64_t row_begin,
                      Tensor out, Tensor lse);
 
 // Attention of one new token of each sequence over a paged KV cache. q [batch, heads, head_dim];
 // k_cache, v_cache [pages, page_size, kv_heads, head_dim]; block_tables[b] lists the pages of sequence b; its
-// first lengths[b] positions are valid (the new token's k and v already written). On the CPU the same values
-// bit for bit as attention_forward.
+// first lengths[b] positions are valid (the new token's k and v already written). On the CPU the values are
+// those of attention_forward, bit for bit.
 void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
                             const std::vector<std::vector<std::int32_t>>& block_tables,
                             const std::vector<std::int32_t>& lengths, float scale, Tensor out);

@@ -30,8 +30,8 @@ struct CopyItem {
     // Equal dtypes copy bytes; float32 -> bfloat16 rounds, bfloat16 -> float32 widens.
     DType from_dtype = DType::uint8;
     DType to_dtype = DType::uint8;
-    Checksum* checksum = nullptr;  // when set: of the bytes written to `to`, in row order
-    bool non_temporal = true;      // then `from` and `to` must not overlap
+    Checksum* checksum = nullptr;  // gets the checksum of the bytes written to `to`, in row order
+    bool non_temporal = true;      // writes past the cache; `from` and `to` must not overlap
     // More than one row: `from` and `to` are the first row, the others follow at these distances (bytes).
     std::int64_t rows = 1;
     std::size_t from_stride = 0;

@@ -1,4 +1,4 @@
-// What the ops check before they touch memory; the messages name the op and the shapes.
+// Checks of an op's arguments. All throw InvalidArgument with a message that names the op and the shapes.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,6 @@
-// The elements of a run that differ from what another party still holds, written down without loss: found by
-// comparing two copies in one dtype, carried as an encoding, and laid over the old copy. Elements are 2 or 4
-// bytes wide (bfloat16, float32) and compared as bits: -0 and NaNs are what they are.
+// Lossless deltas: the elements of a range that differ from an older copy, found by comparing both in one
+// dtype, sent as an encoding and written over the old copy. Elements are 2 or 4 bytes wide (bfloat16,
+// float32) and compared as bits, so -0 and NaNs survive.
 //
 //   codec   what the encoding holds                                           smallest for
 //   none    nothing                                                           no change
@@ -24,17 +24,17 @@ enum class DeltaCodec : std::uint32_t { none, gaps, bitmap, dense };
 
 struct DeltaResult {
     DeltaCodec codec = DeltaCodec::none;
-    std::size_t bytes = 0;  // of the encoding
+    std::size_t bytes = 0;  // size of the encoding
     std::int64_t changed = 0;
-    Checksum content;  // of the new elements, all of them
+    Checksum content;  // of all new elements
     Checksum encoded;  // of the encoding
 };
 
-// What delta_encode may need for `elements` elements of `width` bytes: their dense size.
+// The bytes that delta_encode may need for `elements` elements of `width` bytes: their dense size.
 std::size_t delta_capacity(std::int64_t elements, std::size_t width);
 
-// Where the new elements come from: rows of row_elements, strided (bytes), of from_dtype, cast to to_dtype
-// (float32 ↔ bfloat16) on the way.
+// The new elements: rows of row_elements, `stride` bytes apart, in from_dtype; cast to to_dtype on the way
+// (float32 ↔ bfloat16).
 struct DeltaSource {
     const std::byte* data = nullptr;
     std::size_t stride = 0;
@@ -47,15 +47,16 @@ struct DeltaSource {
 // Compares the new elements with `base` (packed, to_dtype), writes the smallest encoding to `to` (at least
 // delta_capacity bytes) and the new elements over `base`. One pass over source and base. Synchronous.
 DeltaResult delta_encode(const DeltaSource& source, Span base, Span to);
-// The same where source, base and target lie on the stream's device, after the stream's work so far.
+// The same with source, base and target on the stream's device, after the stream's work so far.
 DeltaResult delta_encode(Stream& stream, const DeltaSource& source, Span base, Span to);
 
-// Lays an encoding over `rows` rows of row_elements elements of `width` bytes at `to`, `stride` bytes apart.
-// Checks everything before it writes: throws ProtocolError when the encoding does not fit (untrusted input).
+// Writes an encoding over `rows` rows of row_elements elements of `width` bytes at `to`, `stride` bytes
+// apart. Checks everything before it writes: throws ProtocolError when the encoding does not fit (untrusted
+// input).
 void delta_apply(DeltaCodec codec, ConstSpan encoded, std::size_t width, std::int64_t rows,
                  std::int64_t row_elements, std::byte* to, std::size_t stride);
 
-// The same where both lie on the stream's device, after the stream's work so far. Synchronous.
+// The same with both on the stream's device, after the stream's work so far. Synchronous.
 void delta_apply(Stream& stream, DeltaCodec codec, ConstSpan encoded, std::size_t width, std::int64_t rows,
                  std::int64_t row_elements, std::byte* to, std::size_t stride);
 

@@ -1,5 +1,5 @@
-// What makes an encoding of a delta one: the checks of delta_apply, by what has been read of the encoding.
-// Host code; all throw ProtocolError.
+// The checks by which delta_apply accepts an encoding, on the CPU and on a GPU, whose backends count what
+// these judge. Host code; all throw ProtocolError.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ struct GapsLayout {
     std::size_t gap_bytes = 0;
 };
 
-// `elements`: rows * row_elements. For none and dense that is all; true: there is nothing more to look at.
+// `elements`: rows * row_elements. True for none and dense, which need no other check.
 bool delta_is_plain(DeltaCodec codec, std::size_t bytes, std::size_t width, std::size_t elements);
 
 void gaps_have_count(std::size_t bytes);
 GapsLayout gaps_layout(std::uint32_t count, std::size_t bytes, std::size_t width, std::size_t elements);
-// sum: of all gap bytes; changes: those that are not 255; last: the last of them.
+// sum: of all gap bytes; changes: how many of them are not 255; last: the last gap byte.
 void gaps_fit(const GapsLayout& layout, std::uint64_t sum, std::uint64_t changes, std::uint8_t last,
               std::size_t elements);
 

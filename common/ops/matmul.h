@@ -1,4 +1,4 @@
-// Matrix products: through oneDNN on the CPU, cuBLASLt on a GPU.
+// Matrix multiplication: by oneDNN on the CPU, by cuBLASLt on a GPU.
 #pragma once
 
 #include "common/device/stream.h"
@@ -12,15 +12,15 @@ enum class Transpose { no, yes };
 // c[m, n] = op(a)[m, k] · op(b)[k, n], or += with accumulate. a and b: both float32 or both bfloat16; c:
 // float32, or bfloat16 when the inputs are. Sums are fp32. With a not transposed, a row of c depends only on
 // its row of a and on op(b): the same values bit for bit whatever m is, on any number of threads, from a
-// plain or a packed weight (batch invariance), which is what lets engine and trainer agree. It is so by how
-// products are cut (cpu/product.h), not by what a library happens to choose. TANDEM_PRODUCTS=base in the
-// environment leaves the kernels away that are there for speed alone; it changes no bit of these products.
+// plain or a packed weight (batch invariance). That lets engine and trainer agree, and it follows from how a
+// matmul is cut (cpu/product.h), not from what a library happens to choose. TANDEM_PRODUCTS=base in the
+// environment turns off the kernels that are only faster; it changes no bit.
 void matmul(Stream& stream, const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
             Tensor c, bool accumulate = false);
 
 // y[tokens, out] = x[tokens, in] · weight[out, in]^T
 void linear(Stream& stream, const Tensor& x, const Tensor& weight, Tensor y);
-// + bias[out], of the weight's dtype, in fp32 before y is rounded. An undefined bias is none.
+// The same + bias[out], of the weight's dtype, added in fp32 before y is rounded. An undefined bias is none.
 void linear(Stream& stream, const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor y);
 // dx[tokens, in] = dy[tokens, out] · weight[out, in], or += with accumulate
 void linear_backward_input(Stream& stream, const Tensor& dy, const Tensor& weight, Tensor dx,
@@ -30,7 +30,7 @@ void linear_backward_weight(Stream& stream, const Tensor& dy, const Tensor& x, T
 // dbias[out] += sum of the rows of dy[tokens, out], in a fixed order; dbias is float32
 void linear_backward_bias(Stream& stream, const Tensor& dy, Tensor dbias);
 
-// Threads that this process's products may use. Default 1.
+// Threads that this process's ops may use on the CPU. Default 1.
 void set_compute_threads(int threads);
 int compute_threads();
 

@@ -1,6 +1,6 @@
-// A weight beside a copy of it that products read faster: kernels read a weight in tiles, and one as it is
-// stored, [out, in], is packed anew for every product, which for a few rows is most of the time. The values
-// are the same bit for bit.
+// A weight with a copy of it in the tiles that matmul kernels read. Without the copy a weight, stored as
+// [out, in], is packed in every call, which takes most of the time for a few rows. The results are the same
+// bit for bit.
 #pragma once
 
 #include <string_view>
@@ -15,15 +15,14 @@ class PackedWeight {
   public:
     PackedWeight() = default;
 
-    // Reads weight [out, in] now, blocking: what is written to it later is seen with the next pack, which
-    // uses the same memory. Where the machine has no better layout nothing is copied, and products read
-    // `weight` itself.
+    // Reads weight [out, in] now, blocking; later writes to it need another pack, which uses the same memory.
+    // On a machine without a better layout nothing is copied, and matmuls read `weight` itself.
     void pack(const Tensor& weight, std::string_view tag);
-    // No copy, whatever there was: products read `weight` itself.
+    // Drops the copy: matmuls read `weight` itself.
     void point(const Tensor& weight);
 
     const Tensor& weight() const { return weight_; }
-    Span packed() const { return packed_.span(); }  // empty: products read weight()
+    Span packed() const { return packed_.span(); }  // empty: matmuls read weight()
 
   private:
     Tensor weight_;

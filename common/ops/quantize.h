@@ -1,8 +1,8 @@
-// Weights in eight bits, quantised on the way of a copy.
+// Weights in eight bits, quantised while they are copied.
 //
-//   kind          an element q                    scale, a float32  of each
-//   fp8 block     float8_e4m3fn, e4m3(w / scale)  amax / 448        128×128 block (DeepSeek's weight_scale_inv)
-//   int8 channel  int8, round(w / scale)          amax / 127        row
+//   kind          an element q                    scale, float32  of each
+//   fp8 block     float8_e4m3fn, e4m3(w / scale)  amax / 448      128×128 block (DeepSeek's weight_scale_inv)
+//   int8 channel  int8, round(w / scale)          amax / 127      row
 //
 // An engine reads w' = q · scale. |w - w'| is at most scale times half an ulp of the format there, and what
 // fp32 loses in w / scale and q · scale (2^-22 of |w|): for fp8 |w| / 16 or, where that is larger,
@@ -46,15 +46,15 @@ struct WeightBox {
     std::int64_t columns = 0;
 };
 
-// amax[scale_rows × scale_columns] = max(amax, |w|) over the box. NaN and infinity are refused: throws
-// InvalidArgument.
+// amax[scale_rows × scale_columns] = max(amax, |w|) over the box. Throws InvalidArgument for NaN and
+// infinity.
 void accumulate_amax(const WeightBox& box, const ScaleGrid& grid, std::span<float> amax);
 // In place: amax → scale.
 void amax_to_scale(const ScaleGrid& grid, std::span<float> values);
-// Writes rows × columns bytes, packed, to `to`; returns their checksum. The box has been through
-// accumulate_amax: nothing is checked for NaN again.
+// Writes rows × columns bytes, packed, to `to`; returns their checksum. accumulate_amax has seen the box:
+// nothing is checked for NaN again.
 Checksum quantize(const WeightBox& box, const ScaleGrid& grid, std::span<const float> scales, Span to);
-// The same of a box on the stream's device, after the stream's work so far; amax and scales stay the host's.
+// The same for a box on the stream's device, after the stream's work so far; amax and scales lie on the host.
 void accumulate_amax(Stream& stream, const WeightBox& box, const ScaleGrid& grid, std::span<float> amax);
 Checksum quantize(Stream& stream, const WeightBox& box, const ScaleGrid& grid, std::span<const float> scales,
                   Span to);

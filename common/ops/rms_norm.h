@@ -7,11 +7,10 @@
 
 namespace tandem::ops {
 
-// x, y [rows, dim] (or anything that ends in dim; qk-norm passes [tokens, heads, head_dim]), float32 or
-// bfloat16; weight [dim] of the same dtype; rstd [rows] float32 out (may be undefined when no backward
-// follows).
+// x, y [rows, dim] (or any shape that ends in dim; qk-norm passes [tokens, heads, head_dim]), float32 or
+// bfloat16; weight [dim] of the same dtype; rstd [rows] float32 out (undefined where no backward follows).
 void rms_norm(Stream& stream, const Tensor& x, const Tensor& weight, float eps, Tensor y, Tensor rstd = {});
-// dx = or += ; dweight [dim] float32 +=. rstd is what forward left.
+// Writes dx or adds to it; adds to dweight [dim] float32. rstd comes from the forward.
 void rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& weight,
                        const Tensor& rstd, Tensor dx, Tensor dweight, bool accumulate_dx = false);
 

@@ -24,7 +24,7 @@ class RopeTable {
     std::int64_t head_dim() const;
 
     struct Rows;
-    // Rows of positions [0, positions), or as many as a table may have.
+    // Rows of positions [0, positions), or as many of them as a table may have.
     std::shared_ptr<const Rows> rows(std::int64_t positions) const;
 
   private:
@@ -35,7 +35,7 @@ class RopeTable {
 // x [tokens, heads, head_dim] in place, float32 or bfloat16; positions [tokens].
 void rope(Stream& stream, Tensor x, std::span<const std::int32_t> positions, const RopeTable& table);
 // The same with positions (int32) in a tensor on the stream's device, read when the stream gets there; all
-// below `limit`. A graph that records this reads table.rows(limit): keep them as long.
+// below `limit`. A recorded graph reads table.rows(limit): they must live as long as the graph.
 void rope(Stream& stream, Tensor x, const Tensor& positions, std::int64_t limit, const RopeTable& table);
 // The transposed rotation, in place.
 void rope_backward(Stream& stream, Tensor dx, std::span<const std::int32_t> positions,

@@ -1,4 +1,4 @@
-// The cosines and sines are computed once a table and position.
+// Computes the cosines and sines of a position once for all copies of a table.
 #include "common/ops/rope_table.h"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ std::int64_t RopeTable::head_dim() const {
     return state_->rows->head_dim();
 }
 
-// Rows never change once handed out; more of them replace them.
+// Rows never change once they are handed out; a larger set replaces them.
 std::shared_ptr<const RopeTable::Rows> RopeTable::rows(std::int64_t positions) const {
     std::shared_ptr<const Rows> before;  // goes when the lock is gone: its copy on a GPU waits for the GPU
     const std::lock_guard lock(state_->mutex);

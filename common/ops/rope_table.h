@@ -1,4 +1,4 @@
-// What a rope table holds: for the ops of this folder only.
+// The contents of a rope table, for the ops of this folder only.
 #pragma once
 
 #include <cmath>

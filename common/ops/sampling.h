@@ -32,8 +32,8 @@ struct Sampling {
     float logprob_temperature() const { return zero_temperature() ? 1.0f : temperature; }
 };
 
-// What a row whose logits are not finite gives: NaN or +inf among them, or nothing but -inf. (A greedy choice
-// looks past a NaN that is not the first logit.)
+// The choice from a row that has NaN or +inf among its logits, or nothing but -inf. (A greedy choice ignores
+// a NaN that is not the first logit.)
 inline constexpr std::int32_t kNoToken = -1;
 
 // From one row in host memory; `row` is not read.

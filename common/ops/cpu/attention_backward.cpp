@@ -75,8 +75,7 @@ void backward_head(const Backward& b, const AttentionSegment& segment, std::int6
     }
 }
 
-// All segments of one kv head, in order: segments may share k rows, so their sums into dk and dv must not
-// race.
+// All segments of one kv head, in order: they may share k rows, and their sums into dk and dv must not race.
 void backward_kv_head(const Backward& b, const std::vector<AttentionSegment>& segments,
                       std::int64_t kv_head) {
     const AttentionShape& s = b.shape;

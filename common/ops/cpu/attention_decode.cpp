@@ -44,8 +44,7 @@ void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cac
             thread_local Scratch scratch;
             detail::PackedPage page(s, scratch);
             QueryTile tile = detail::make_tile(s.width);
-            // The heads of a group share their keys: they are the rows of one tile (several, if there are
-            // many).
+            // The heads of a group share their keys: they are the rows of one tile, or of several.
             for (std::int64_t first = 0; first < s.group; first += kQueryTile) {
                 const std::int64_t rows = std::min(kQueryTile, s.group - first);
                 const std::int64_t head = kv_head * s.group + first;

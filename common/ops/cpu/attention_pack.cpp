@@ -20,7 +20,7 @@ void pack(const Tensor& tensor, std::int64_t offset, std::int64_t stride, std::i
     }
 }
 
-// Asks for rows that are `stride` elements apart, from element `offset` on.
+// Prefetches rows that are `stride` elements apart, from element `offset` on.
 void prefetch_rows(const Tensor& tensor, std::int64_t offset, std::int64_t stride, std::int64_t rows,
                    std::int64_t row_elements) {
     constexpr std::int64_t kLine = 64;
@@ -109,7 +109,7 @@ void PackedPage::load(const Tensor& k_cache, const Tensor& v_cache, const std::v
         const std::int64_t rows = std::min(count - j, page_size - in_page);
         const auto index = static_cast<std::size_t>((key + j) / page_size);
         const std::int64_t offset = (pages[index] * page_size + in_page) * stride + kv_head * shape_.head_dim;
-        // The rows of a head lie apart: the machine does not guess where the next page's are.
+        // The rows of a head lie apart, and hardware does not guess where those of the next page are.
         if (index + 1 < pages.size()) {
             const std::int64_t next = pages[index + 1] * page_size * stride + kv_head * shape_.head_dim;
             prefetch_rows(k_cache, next, stride, page_size, shape_.head_dim);

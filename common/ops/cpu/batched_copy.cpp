@@ -1,5 +1,5 @@
-// Copies with the checksum fused in. Whole lines go through the kernels that hash what they copy in one loop;
-// what is cast or ragged is put together in a small block first.
+// Copies with the checksum fused in. Whole lines go through kernels that copy and hash in one loop; rows that
+// are cast or ragged are put together in a small block first.
 #include "common/ops/batched_copy.h"
 
 #include <algorithm>
@@ -13,12 +13,12 @@
 namespace tandem::ops::cpu {
 namespace {
 
-// Of the target: what is cast or gathered at a time. It should stay in L1 with its source.
+// Bytes of the target that are cast or gathered at a time: they should stay in L1 with their source.
 constexpr std::size_t kBlockBytes = 2 << 10;
 
 enum class Write { none, store, stream };
 
-// One item on its way: where it stands in the hash.
+// One item while it is copied, with the state of its hash.
 class Copy {
   public:
     Copy(const detail::CopyKernels& kernels, const CopyItem& item, Write write, bool hashes)
@@ -87,8 +87,8 @@ class Copy {
         }
     }
 
-    // `bytes` of the target's rows from byte `begin` on, rows end to end, put together and cast a block at a
-    // time.
+    // `bytes` of the target's rows from byte `begin` on, rows end to end: put together and cast block by
+    // block.
     void gather(std::size_t begin, std::size_t bytes, std::byte* to) {
         alignas(64) std::array<std::byte, kBlockBytes> block;
         const std::size_t row_bytes = item_.to.bytes;
@@ -111,7 +111,7 @@ class Copy {
         const std::size_t from_size = dtype_size(item_.from_dtype);
         const std::byte* from = item_.from.data + row * item_.from_stride + in_row / to_size * from_size;
         const auto count = static_cast<std::int64_t>(bytes / to_size);
-        // One long row the machine foresees by itself.
+        // Hardware prefetches one long row by itself.
         if (item_.rows > 1) {
             kernels_.prefetch_rows(from, in_row / to_size * from_size, bytes / to_size * from_size, ahead_);
         }

@@ -21,8 +21,8 @@ struct CopyLines {
     std::size_t bytes;
 };
 
-// Where a line is fetched to before its use. Which is fastest is the processor's affair: what is fetched past
-// the caches ties up the few buffers between core and L2 while it is under way.
+// Into which cache a line is prefetched. Which is fastest depends on the processor: a prefetch past the
+// caches ties up the few buffers between core and L2 while it is under way.
 enum class Prefetch : std::uint8_t {
     non_temporal,  // prefetchnta: to L1, past the other caches
     far,           // prefetcht2: to L2 or L3
@@ -52,7 +52,7 @@ struct CopyKernels {
     void (*hash_lines)(HashState&, const CopyLines&);
     void (*hash_store_lines)(HashState&, const CopyLines&);
     void (*hash_stream_lines)(HashState&, const CopyLines&);
-    // Ahead of rows that are read some other way: `bytes` from `from` on, which is byte in_row of its row.
+    // Prefetches for rows that other code reads: `bytes` from `from` on, which is byte in_row of its row.
     void (*prefetch_rows)(const std::byte* from, std::size_t in_row, std::size_t bytes, const Ahead& ahead);
     // Writes past the cache; needs a fence() before another thread may read. Ranges must not overlap.
     void (*stream_copy)(const std::byte* from, std::byte* to, std::size_t bytes);

@@ -26,7 +26,7 @@ std::string_view name_of(Prefetch way) {
     return kNames[static_cast<std::size_t>(way)];
 }
 
-// What a sync does with bytes that are in no cache: hashes them, and hashes and copies them.
+// The work of a sync on bytes that are in no cache: it hashes them, or hashes and copies them.
 class Look {
   public:
     explicit Look(const CopyKernelSet& kernels) : kernels_(kernels), from_(kBytes + 64), to_(kBytes + 64) {}

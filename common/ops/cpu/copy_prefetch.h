@@ -1,4 +1,4 @@
-// Which way of prefetching the copy kernels take on this machine: processors differ, so it is measured.
+// Chooses how the copy kernels prefetch on this machine: processors differ, so it is measured.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,8 @@ namespace tandem::ops::detail {
 // Throws InvalidArgument for another value.
 Prefetch choose_prefetch(const CopyKernelSet& kernels);
 
-// The fastest of all ways by several looks at each, `seconds` being one look. Others that share the machine
-// only ever make a look longer, so the shortest counts; what is within 3% of non_temporal leaves it at that.
+// The fastest of all ways, measured several times each; `seconds` is one measurement. Other load only ever
+// makes one longer, so the shortest counts; non_temporal stays unless another way is more than 3% faster.
 Prefetch fastest_prefetch(const std::function<double(Prefetch)>& seconds);
 
 }  // namespace tandem::ops::detail

@@ -7,7 +7,7 @@
 
 namespace tandem::ops::detail {
 
-// `pack` and `positions` may scribble on so many bytes behind what they write.
+// `pack` and `positions` may overwrite so many bytes behind their results.
 inline constexpr std::size_t kDeltaSlack = 64;
 
 struct DeltaKernels {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kCountBytes = sizeof(std::uint32_t);
 
-// Values and base one by one: there are few.
+// Writes values and base one by one: they are few.
 template <typename T>
 void move_few(const std::byte* fresh, std::byte* base, const std::uint16_t* positions, std::size_t count,
               std::byte* values) {
@@ -58,7 +58,7 @@ bool DeltaWriter::add(const std::byte* fresh, std::byte* base, std::size_t count
     return codec_ == DeltaCodec::gaps || more == 0;
 }
 
-// False, with nothing added, when gaps can no longer be the smallest.
+// Returns false, and adds nothing, once gaps can no longer be the smallest encoding.
 bool DeltaWriter::append_gaps(std::size_t first, const std::uint16_t* positions, std::size_t count) {
     if (changed_ + count >= gaps_limit_) return false;
     std::byte* gaps = to_ + dense_bytes_ - gaps_limit_;
@@ -115,7 +115,7 @@ void DeltaWriter::gaps_to_bitmap() {
     }
 }
 
-// Where a dense start was followed by little.
+// Gaps may be smaller after all, when many changes at the start were followed by few.
 bool DeltaWriter::bitmap_to_gaps() {
     gap_bytes_ = next_ = 0;
     const std::size_t changed = changed_;

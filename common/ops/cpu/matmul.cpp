@@ -1,5 +1,5 @@
-// Matrix products on the CPU: with a plain left operand in pieces that give a row the same bits in any
-// company (product.h), with a transposed one (gradients of weights) as the library likes.
+// Matrix multiplication on the CPU. With a plain left operand it is cut into pieces that give a row the same
+// bits beside any other rows (product.h); with a transposed one (gradients of weights) the library is free.
 #include "common/ops/matmul.h"
 
 #include <atomic>
@@ -47,7 +47,7 @@ std::byte* raw(std::vector<float>& values) {
     return reinterpret_cast<std::byte*>(values.data());
 }
 
-// False, with c untouched, where the library has no fast kernel.
+// Returns false, with c untouched, if the library has no fast kernel.
 bool run(const PlainProduct& p, bool transpose_a) {
     if (!transpose_a) return detail::multiply(detail::onednn(), p);
     detail::ProductKernel* const kernel =
@@ -62,7 +62,7 @@ bool run(const PlainProduct& p, bool transpose_a) {
     return true;
 }
 
-// On a machine without bfloat16 products.
+// For machines without bfloat16 kernels.
 void run_widened(PlainProduct p, bool transpose_a, const Tensor& a, const Tensor& b, const Tensor& bias,
                  const Tensor& c) {
     std::vector<float> wide_a = as_float(a), wide_b = as_float(b), wide_c, wide_bias;

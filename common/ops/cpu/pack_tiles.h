@@ -12,8 +12,8 @@ namespace tandem::ops::detail {
 
 constexpr std::int64_t kTileUnits = 16;
 
-// side.layout is rows or columns, each `stride` elements after the one before; block_columns: a multiple of
-// 16. `to` has room for whole blocks.
+// side.layout is rows or columns, `stride` elements apart; block_columns is a multiple of 16. `to` has room
+// for whole blocks.
 void pack_tiles(const RightSide& side, std::int64_t stride, std::int64_t block_columns, const std::byte* from,
                 std::byte* to);
 

@@ -1,4 +1,5 @@
-// Products with a copy of the weight in the layout that the CPU's kernels read: what PackedWeight is made of.
+// Matmuls with a copy of the weight in the layout that the CPU's kernels read: the CPU's part of
+// PackedWeight.
 #pragma once
 
 #include "common/device/memory.h"
@@ -7,7 +8,7 @@
 
 namespace tandem::ops::cpu {
 
-// Of the copy of a weight [out, in]; 0: this machine has no better layout.
+// Size of the copy of a weight [out, in]; 0 if this machine has no better layout.
 std::size_t packed_bytes(const Tensor& weight);
 // Blocking; on this process's compute threads.
 void pack(const Tensor& weight, std::byte* to);

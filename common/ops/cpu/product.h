@@ -1,6 +1,6 @@
-// Products with a plain left operand, cut so that a row of c depends on its row of a and on b alone: columns
+// Matmuls with a plain left operand, cut so that a row of c depends on its row of a and on b alone: columns
 // of b in chunks that (n, k, dtype) fix and a core's cache holds, rows in blocks (row_blocks.h), every kernel
-// on one thread. Threads share the pieces out, which changes no bit; nor does it whether b was packed before.
+// on one thread. Neither the threads that share the pieces nor whether b was packed before changes a bit.
 #pragma once
 
 #include "common/ops/cpu/product_library.h"
@@ -21,10 +21,10 @@ struct PlainProduct {
     int threads;
 };
 
-// False, with c untouched, where the library has no kernels for the dtype.
+// Returns false, with c untouched, if the library has no kernels for the dtype.
 bool multiply(const ProductLibrary& library, const PlainProduct& product);
 
-// Of a weight stored as [n, k]; 0: products read it as it is.
+// Packed size of a weight stored as [n, k]; 0 if it is read as it is.
 std::size_t packed_columns_bytes(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype);
 void pack_columns(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype,
                   const std::byte* from, std::byte* to);

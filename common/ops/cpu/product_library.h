@@ -1,6 +1,6 @@
-// The seam to the library that multiplies matrices on this machine: what Tandem asks of it, as a table of
-// functions. onednn.cpp fills one in for oneDNN 2 and 3; tests hand in their own. What a library may sum in
-// which order is its own affair: row_blocks.h makes rows independent of it.
+// The interface to the library that multiplies matrices on this machine, as a table of functions. onednn.cpp
+// fills one in for oneDNN 2 and 3; tests pass their own. A library may sum in any order: row_blocks.h makes
+// rows independent of it.
 #pragma once
 
 #include <compare>

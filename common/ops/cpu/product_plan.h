@@ -1,5 +1,5 @@
-// How a product's right-hand side is cut into chunks of columns, and their row blocks. Depends on the library
-// and (n, k, dtype, layout) alone.
+// How a matmul's right-hand side is cut into chunks of columns, with their row blocks. Depends on the library
+// and (n, k, dtype, layout) only.
 #pragma once
 
 #include <memory>

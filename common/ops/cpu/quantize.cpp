@@ -1,4 +1,4 @@
-// Quantisation on the CPU: rows are cut where the scale changes; each piece is one loop.
+// Quantisation on the CPU: rows are cut at each change of scale; each piece is one loop.
 #include "common/ops/quantize.h"
 
 #include <algorithm>

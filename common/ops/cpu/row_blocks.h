@@ -1,11 +1,11 @@
-// Blocks of rows whose kernels give a row the same bits, whatever stands beside it.
+// Blocks of rows whose kernels give a row the same bits beside any other rows.
 //
 // A library may sum in an order of its own for every number of rows. A kernel made for a fixed number of rows
 // has one order, if each of its rows has the same: the base is such a kernel, of 16 rows where the library
 // allows. Kernels of other sizes are faster for many rows or for few; they are used where they give the
-// base's bits. Both are looked at and not assumed: at the first use of a size for a right-hand side, the very
-// kernels multiply the same numbers (a millisecond), and every bit is compared. So the bits that come out do
-// not depend on which sizes are used, and processes need not agree on them.
+// base's bits. Both are checked, not assumed: at the first use of a size for a right-hand side its kernel and
+// the base multiply the same numbers (a millisecond), and every bit is compared. So the results do not depend
+// on which sizes are used, and processes need not agree on them.
 #pragma once
 
 #include <array>

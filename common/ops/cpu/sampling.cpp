@@ -53,7 +53,7 @@ std::vector<Weighted> restrict_to_likeliest(std::span<const float> weights, doub
     return all;
 }
 
-// In many strands, which the compiler keeps in vector registers: std::max_element compares one after another.
+// Compares in many strands, which the compiler keeps in vector registers; std::max_element has one.
 float largest_of(std::span<const float> logits) {
     constexpr std::size_t kStrands = 32;
     float best[kStrands];

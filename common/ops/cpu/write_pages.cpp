@@ -1,4 +1,5 @@
-// A decode step's keys and values into their pages, on the CPU: the tables are read when the stream gets there.
+// Writes a decode step's keys and values to their pages, on the CPU. The tables are read when the stream gets
+// there.
 #include <cstring>
 
 #include "common/ops/attention.h"

@@ -1,5 +1,5 @@
 // Attention of one token a sequence over a paged cache, bound by reading the cache once. The keys of a
-// sequence are cut into parts of a fixed number, so that few sequences still fill the GPU and a sequence's
+// sequence are cut into parts of a fixed length, so that few sequences still fill the GPU and a sequence's
 // values do not depend on its neighbours; a second kernel merges the parts in order.
 #include <cmath>
 
@@ -24,8 +24,8 @@ struct DecodeTables {
     std::int64_t max_length = 0;
 };
 
-// kDim / 8 threads have a key together, eight dimensions each; several such teams walk side by side. Grid:
-// (sequence, kv head, kHeads of its group, part).
+// kDim / 8 threads share a key, eight dimensions each; several such teams walk side by side. Grid: (sequence,
+// kv head, kHeads of its group, part).
 template <int kDim>
 __global__ void __launch_bounds__(kThreads)
     part_kernel(Elements q, Cache c, std::uint32_t head_blocks, Parts parts) {

@@ -24,7 +24,7 @@ namespace tandem::ops::TANDEM_KERNELS {
 inline constexpr int kMmaHeads = 8;
 inline constexpr int kMmaKeys = 16;
 
-// Over the lanes of one t = lane % 4.
+// Merges a value over the lanes of one t = lane % 4, that is over keys.
 template <typename Merge>
 __device__ __forceinline__ float over_keys(float value, const Merge& merge) {
 #pragma unroll

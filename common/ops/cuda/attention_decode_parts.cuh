@@ -1,4 +1,4 @@
-// What the kernels of attention_decode.cu share: the cache, and what a part of a sequence's keys comes to.
+// Shared by the kernels of attention_decode.cu: the cache, and the result of a part of a sequence's keys.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Cache {
     shared::Divider pages;  // by page_size
 };
 
-// What a part found for a head: scratch [batch, heads, parts] of max, sum and the unscaled values.
+// The result of a part for a head, in scratch [batch, heads, parts]: max, sum and the unscaled values.
 struct Parts {
     float* max;
     float* sum;
@@ -30,7 +30,7 @@ struct Parts {
     std::int64_t count;
 };
 
-// What a block has to do: some heads of a group over a part of a sequence's keys.
+// The work of a block: some heads of a group over a part of a sequence's keys.
 struct DecodeItem {
     std::int64_t sequence, kv_head, head, part;
     int heads, begin, end;  // keys [begin, end): none when the part lies past the sequence
@@ -53,7 +53,7 @@ struct DecodeItem {
         begin = static_cast<int>(part * kPart);
         end = begin + static_cast<int>(kPart) < length ? begin + static_cast<int>(kPart) : length;
     }
-    // Of a key, in the cache as [rows, kv_heads, head_dim].
+    // The row of a key in the cache [rows, kv_heads, head_dim].
     __device__ std::int64_t row(const Cache& c, int key) const {
         const std::uint32_t page = c.pages.quotient(static_cast<std::uint32_t>(key));
         return c.tables[sequence * c.table_width + page] * c.page_size +

@@ -22,7 +22,7 @@ constexpr std::size_t shared_bytes() {
 }
 static_assert(shared_bytes<256>() <= kMostSharedBytes);
 
-// Of 16 neighbouring lanes.
+// Over 16 neighbouring lanes.
 __device__ __forceinline__ float max16(float x) {
 #pragma unroll
     for (int step = 8; step > 0; step /= 2) {

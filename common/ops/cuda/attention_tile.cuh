@@ -1,9 +1,8 @@
-// What the attention kernels share: tiles in shared memory, and the two products of a tile.
+// Shared by the attention kernels: tiles in shared memory, and the two products of a tile.
 //
 // A block has 16 × 16 threads (ty, tx). Of a product of R·16 rows by R·16 columns, thread (ty, tx) has the
 // rows ty R + i and the columns tx + 16 j; of one with kDim columns it has the columns 4 tx + 64 n … + 3.
-// Rows of a tile lie kDim + 4 floats apart, which keeps the 16-byte reads of eight neighbours in different
-// banks.
+// Rows of a tile lie kDim + 4 floats apart: the 16-byte reads of eight neighbours fall into different banks.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kBlocksOfWarp = 4;
 constexpr std::int64_t kTile = shared::kXxh3Block * kBlocksOfWarp * (kThreads / 32);
-constexpr std::size_t kRecordBytes = 256;     // what is left for the host of a hashed item
+constexpr std::size_t kRecordBytes = 256;     // of a hashed item, from which the host makes the digest
 constexpr std::size_t kSumsBytes = 64 << 20;  // of the items that are hashed side by side
 
 __device__ __forceinline__ std::uint64_t wide(std::uint32_t low, std::uint32_t high) {
@@ -255,7 +255,7 @@ void run(Work& work, std::span<const CopyItem> items) {
 
 }  // namespace
 
-// In groups whose sums fit what may be used for them.
+// In groups of items whose sums fit kSumsBytes.
 void batched_copy(Stream& stream, std::span<const CopyItem> items) {
     constexpr std::uint64_t kBytesOfGroup = kSumsBytes * (shared::kXxh3Block / 64);
     for (std::size_t begin = 0; begin < items.size();) {

@@ -1,4 +1,4 @@
-// c[row] += bias, where no epilogue can do it.
+// c[row] += bias, for matmuls whose epilogue cannot add it.
 #pragma once
 
 #include "common/ops/cuda/work.cuh"

@@ -29,7 +29,7 @@ __device__ shared::SoftmaxSums merge_lanes(shared::SoftmaxSums sums, float inver
     return sums;
 }
 
-// Grid: a block a result.
+// Grid: results, a block each.
 template <bool kBfloat16>
 __global__ void __launch_bounds__(kThreads)
     logprob_kernel(Elements logits, std::int64_t vocab, LogprobRows rows) {
@@ -69,7 +69,7 @@ struct Gradient {
     const float* dentropies;  // null: of no row
 };
 
-// What the gradient of a row's logits is made of.
+// The inputs of a row's gradient.
 struct RowGradient {
     std::int64_t target;
     float inverse_temperature, lse, factor, spread, entropy;

@@ -1,4 +1,4 @@
-// cuBLASLt, opened when the first product needs it: no program depends on it at its start.
+// cuBLASLt, opened by the first matmul: no program depends on it at its start.
 #pragma once
 
 #include <cublasLt.h>

@@ -1,5 +1,5 @@
-// New elements against a base, for delta_encode: a bit for each that has changed, and it is written over the
-// base.
+// Compares new elements with a base, for delta_encode: gives a bit for each that has changed and writes it
+// over the base.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct NewElements {
     const std::byte* data;
     std::int64_t stride, row_elements, elements;
     bool is_bfloat16, vector;
-    bool wide;                  // elements of four bytes, else two
+    bool wide;                  // elements of the base have four bytes, else two
     bool whole;                 // vector, and the base is aligned too
     shared::Divider row_units;  // eight elements of a row, where there are several and they are whole
 };
@@ -67,7 +67,7 @@ struct FreshEight {
 #pragma unroll
         for (int n = 0; n < kTo; ++n) base[n] = load16(old + at * (2 * kTo) + 16 * n);
     }
-    // What has changed, a bit each; it is written.
+    // A bit for each element that has changed; those are written over the base.
     __device__ __forceinline__ std::uint32_t compare(std::byte* old, std::int64_t at) {
         Words fresh[kTo];
         std::uint32_t bits = 0;
@@ -119,7 +119,7 @@ __device__ __forceinline__ void compare_whole(const NewElements& source, std::by
     }
 }
 
-// The same of any eight elements.
+// The same for any eight elements.
 __device__ inline std::uint32_t compare_any(const NewElements& source, std::byte* base, std::int64_t at) {
     if (at >= source.elements) return 0;
     std::uint32_t fresh[8], bits = 0;

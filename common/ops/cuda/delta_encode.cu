@@ -65,7 +65,7 @@ __device__ __forceinline__ int highest_bit(std::uint32_t bits) {
 #endif
 }
 
-// What the word of a thread holds: the changes of elements [at, at + 32), counted from where the tile begins.
+// The changes in a thread's word: elements [at, at + 32), counted from the start of the tile.
 struct Changes {
     int first = -1, last = -1, count = 0;
 
@@ -75,7 +75,7 @@ struct Changes {
         last = at + highest_bit(bits);
         count = __popc(bits);
     }
-    // Of all gaps when `previous` is the change before; the inner ones are below 255, a byte each.
+    // Bytes of all gaps when `previous` is the change before; the inner ones are below 255, a byte each.
     __device__ std::uint64_t gap_bytes(std::int64_t previous, std::int64_t begin) const {
         if (count == 0) return 0;
         return static_cast<std::uint64_t>(count - 1) +

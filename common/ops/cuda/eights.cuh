@@ -85,8 +85,7 @@ struct AsTheyAre {
 
 enum class Reach : std::int32_t { as_they_are, neighbours, rounds };
 
-// How flat tensors of one kernel are reached; `mixed`: the kernel knows their dtypes, which need not be
-// equal.
+// How a kernel reaches its flat tensors; `mixed`: it knows their dtypes, which need not be equal.
 template <typename... E>
 Reach reach(bool mixed, const E&... tensors) {
     if (!(tensors.vector && ...)) return Reach::as_they_are;

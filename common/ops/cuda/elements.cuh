@@ -66,8 +66,8 @@ __device__ __forceinline__ void store_pair(void* to, const Pair& pair) {
     *static_cast<Pair*>(to) = pair;
 }
 
-// Two numbers as bfloat16, the first in the low half. A GPU rounds both in one instruction; of a NaN it keeps
-// that it is one.
+// Two numbers as bfloat16, the first in the low half. A GPU rounds both in one instruction, in which a NaN
+// stays some NaN.
 __device__ __forceinline__ std::uint32_t bfloat16_pair(float first, float second) {
 #if defined(__CUDA_ARCH__)
     std::uint32_t both;

@@ -27,8 +27,8 @@ class KeptTables {
     KeptTables(const KeptTables&) = delete;
     KeptTables& operator=(const KeptTables&) = delete;
 
-    // The memory with these bytes: `make` uploads them where they are not kept. Whoever launches with it
-    // holds it until then. The ones used longest ago go first; a table larger than kMostBytes is not kept.
+    // The memory with these bytes, which `make` uploads unless they are kept. The caller holds it until its
+    // kernels are launched. The least recently used goes first; a table larger than kMostBytes is not kept.
     // Thread-safe.
     Memory find(std::span<const std::byte> bytes, const std::function<Memory()>& make);
 

@@ -1,4 +1,4 @@
-// The log-probabilities of tokens that are on the device.
+// The log-probabilities of tokens whose ids lie on the device.
 #pragma once
 
 #include <cstdint>

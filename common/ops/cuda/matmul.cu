@@ -1,6 +1,6 @@
-// Matrix products through cuBLASLt. The algorithm of a product is chosen once for (n, k, dtypes, operations,
-// alignment) and a class of m (shared::rows_class), never with split-K: within a class a row of c is the same
-// bit for bit whatever m is.
+// Matmuls by cuBLASLt. The algorithm is chosen once for (n, k, dtypes, operations, alignment) and a class of
+// m (shared::rows_class), never with split-K: within a class a row of c is the same bit for bit whatever m
+// is.
 #include <cublasLt.h>
 
 #include <map>
@@ -51,7 +51,7 @@ struct Layout {
     cublasLtMatrixLayout_t handle = nullptr;
 };
 
-// What cuBLASLt is asked for: the operation and its three matrices.
+// A matmul as cuBLASLt describes it: the operation and its three matrices.
 struct Problem {
     explicit Problem(const Product& p)
         : layout(shared::gemm_layout(p.m, p.n, p.k, p.transpose_a, p.transpose_b)),
@@ -156,7 +156,7 @@ cublasLtMatmulHeuristicResult_t algorithm(const Product& p, int device) {
     return chosen.emplace(p.key(device, p.m), fitted(p, of_class->second, device)).first->second;
 }
 
-// No kernel reads more than 16 bytes at once: memory of any allocator has the same algorithm.
+// No kernel reads more than 16 bytes at once: every allocator's memory gets the same algorithm.
 std::uint32_t alignment_of(std::initializer_list<const void*> pointers) {
     std::uintptr_t bits = 16;
     for (const void* pointer : pointers) bits |= reinterpret_cast<std::uintptr_t>(pointer);

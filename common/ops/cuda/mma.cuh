@@ -1,9 +1,10 @@
-// The tensor cores' product of bfloat16 that an A100 has too, for a warp: m16n8k16, float32 sums (PTX ISA,
-// "Matrix fragments for mma.m16n8k16"). Lane 4 g + t has, in pairs of neighbours with the first below:
+// A warp's tensor-core product of bfloat16 matrices with float32 sums, m16n8k16, which an A100 has too (PTX
+// ISA, "Matrix fragments for mma.m16n8k16"). Lane 4 g + t has, in pairs of neighbours with the first in the
+// low half:
 //   a [16, 16]: rows g (a[0], a[2]) and g + 8 (a[1], a[3]), columns 2t, 2t + 1 (a[0], a[1]) and 8 further
 //   b [16, 8]:  column g, rows 2t, 2t + 1 (b[0]) and 8 further (b[1])
 //   c [16, 8]:  rows g (c[0], c[1]) and g + 8 (c[2], c[3]), columns 2t and 2t + 1
-// Numbers may lie anywhere in memory as long as a's columns and b's rows are the same ones.
+// a's columns and b's rows may be taken in any order, as long as it is the same for both.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@ __device__ __forceinline__ void multiply(float (&c)[4], const std::uint32_t (&a)
 #endif
 }
 
-// An 8×8 matrix of two bytes a number, of which the lane has row g, columns 2t and 2t + 1: its transpose.
+// Transposes an 8×8 matrix of two-byte numbers; a lane gives and gets row g, columns 2t and 2t + 1.
 __device__ __forceinline__ std::uint32_t transpose(std::uint32_t pair) {
 #if defined(TANDEM_KERNELS_ON_HOST)
     return fibers::transpose(pair);

@@ -17,7 +17,7 @@ __device__ __forceinline__ T warp_sum(T value) {
 }
 
 // For blocks of whole warps, at most 1024 threads. Every thread gets the sum. `room` is shared memory for 32
-// values that nobody else uses; the call starts and ends with a barrier.
+// values that has no other use; the call starts and ends with a barrier.
 template <typename T>
 __device__ __forceinline__ T block_sum(T value, T* room) {
     const int warps = static_cast<int>(blockDim.x) / 32;
@@ -32,7 +32,7 @@ __device__ __forceinline__ T block_sum(T value, T* room) {
 }
 
 // Sums over rows that a block of kWarps takes one after another, with one barrier each: `room` is shared
-// memory for 2 kWarps values that nobody else uses, and `turn` the number of the row in the block's order.
+// memory for 2 kWarps values that has no other use, and `turn` the number of the row in the block's order.
 template <int kWarps>
 __device__ __forceinline__ float block_row_sum(float value, float* room, int turn) {
     float* const mine = room + turn % 2 * kWarps;  // who is ahead writes the other half

@@ -22,10 +22,9 @@ struct RowShape {
     static constexpr int kGroups = kThreads / kWidth;
     static constexpr std::int64_t kLongest = kWidth * kHeld * kPer;  // elements of a row
     static constexpr std::int64_t kBlockRows = kGroups * kRows;      // of a block at once
-    // Backward: what an SM has at once, and how many blocks there are at most, each with sums of its own.
-    // Both an H200 (132 SMs) and an A100 (108) run all of them at once. A constant: no sum depends on the
-    // GPU.
-    // Rows on their way to shared memory, in a block that computes one at a time.
+    // Backward: the blocks that an SM has at once, and the most blocks there are, each with sums of its own.
+    // An H200 (132 SMs) and an A100 (108) run all of them at once. A constant, so that no sum depends on the
+    // GPU. Rows on their way to shared memory, in a block that computes one at a time.
     static constexpr int kStages = kThreads > 256 ? 1 : 2;
     static constexpr int kBlocksOfSm = 512 / kThreads;
     static constexpr std::int64_t kPartials = 108 * kBlocksOfSm;
@@ -90,7 +89,7 @@ __global__ void __launch_bounds__(Shape::kThreads) norm_rows_kernel(NormRows in,
             }
             const float scale = rsqrtf(Shape::sum(sum, room, turn++) * in.inverse_dim + in.eps);
             if (row >= in.rows) continue;
-            // What is kept of it, and y
+            // rstd and y are written
             if (rstd != nullptr && Shape::thread() == 0) rstd[row] = scale;
 #pragma unroll
             for (int n = 0; n < kHeld; ++n) {
@@ -179,7 +178,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksOfSm)
                     sums[n][i] += d[i] * (v[i] * scale[r]);
                 }
             }
-            // rstd² · mean: what n · mean(dy · weight · n) is for x
+            // n · mean(dy · weight · n) = x · factor
             const int stage = turn % kStages;
             const float factor = scale[r] * scale[r] * (Shape::sum(dot, room, turn++) * in.inverse_dim);
             // Past the barrier of the sum what lay in the stage has been read: it takes a later row.

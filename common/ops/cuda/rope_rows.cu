@@ -1,4 +1,4 @@
-// Rope tables on the device: one a table and device, replaced when the host's has grown.
+// Rope tables on the device: one for each table and device, replaced when the host's has grown.
 #include "common/ops/cuda/rope_rows.cuh"
 
 #include <memory>

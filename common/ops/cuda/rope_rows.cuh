@@ -18,8 +18,8 @@ struct RopeRows {
     std::int64_t half = 0;
 };
 
-// Their memory lives as long as this does: to be held until the kernels that read it are launched (freeing it
-// waits for the device). Another thread may grow the table meanwhile, which drops what it had.
+// Their memory lives as long as this object: hold it until the kernels that read it are launched (freeing it
+// waits for the device). Another thread may grow the table meanwhile, which drops the table's own reference.
 struct HeldRopeRows {
     RopeRows rows;
     std::shared_ptr<const void> memory;

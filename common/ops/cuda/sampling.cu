@@ -48,7 +48,7 @@ struct Logits {
     }
 };
 
-// Every thread gets the one that Better likes; `room` is shared memory for 32 values.
+// Every thread gets the best one by Better; `room` is shared memory for 32 values.
 template <typename T, typename Better>
 __device__ T block_best(T value, T* room, const Better& better) {
     const int warps = static_cast<int>(blockDim.x) / 32;
@@ -81,7 +81,7 @@ struct Less {
     }
 };
 
-// What a thread has met: the largest logit, and the first token that has it. A NaN in front stays, as on the
+// The largest logit that a thread has met, and the first token that has it. A NaN in front stays, as on the
 // CPU; others lose every comparison.
 struct Largest {
     float value;
@@ -256,15 +256,15 @@ __device__ std::int64_t restricted(const Logits& row, const SampleRow& sample, d
     return token_of(row, bits, tie, sums, room);
 }
 
-// What every way of choosing begins with: the largest logit, and the first token that has it; kNoToken where
-// it is not finite.
+// The start of every way of choosing: the largest logit, and the first token that has it; kNoToken if it is
+// not finite.
 __device__ std::int64_t begin(Logits& row, std::uint64_t* room) {
     const Largest mine(row);
     const std::uint64_t best = block_best(mine.key(), room, Greater());
     const auto ordered = static_cast<std::uint32_t>(best >> 32);
     row.largest = mine.value == mine.value
                       ? shared::float_of(ordered >> 31 != 0 ? ordered & 0x7fffffffu : ~ordered)
-                      : mine.value;  // a NaN in front: everybody has met it
+                      : mine.value;  // a NaN in front: all threads have met it
     if ((shared::bits_of(row.largest) & 0x7f800000u) == 0x7f800000u) return kNoToken;
     return ~static_cast<std::uint32_t>(best);
 }

@@ -30,8 +30,8 @@ std::size_t rounded(std::size_t bytes) {
     return size;
 }
 
-// A stream is done with its blocks in the order in which they were given back: where the oldest of a size is
-// busy, the others are, and are not asked.
+// A stream is done with its blocks in the order in which they were given back: if the oldest of a size is
+// busy, so are the others, which are not asked.
 std::unique_ptr<StagingBlock> take_free(int device, std::size_t bytes) {
     Kept& all = kept();
     const std::lock_guard lock(all.mutex);
@@ -41,7 +41,7 @@ std::unique_ptr<StagingBlock> take_free(int device, std::size_t bytes) {
         if ((*at)->device != device || kind.first < bytes) continue;
         if (std::find(busy.begin(), busy.end(), kind) != busy.end()) continue;
         if (cudaEventQuery((*at)->used) != cudaSuccess) {
-            cudaGetLastError();  // not ready is no error of whoever asks next
+            cudaGetLastError();  // "not ready" must not be the next call's error
             busy.push_back(kind);
             continue;
         }

@@ -22,9 +22,9 @@ struct StagingBlock {
     cudaEvent_t used = nullptr;  // done when the GPU has read the block
 };
 
-// A block of at least `bytes` that nobody uses, for `stream`. Thread-safe, as is give_back.
+// A free block of at least `bytes`, for `stream`. Thread-safe, as is give_back.
 std::unique_ptr<StagingBlock> take_staging(int device, cudaStream_t stream, std::size_t bytes);
-// For another one to take when block->used is done.
+// The block is free again when block->used is done.
 void give_back(std::unique_ptr<StagingBlock> block);
 
 }  // namespace tandem::ops::cuda

@@ -12,7 +12,7 @@
 namespace tandem::ops::cuda {
 namespace {
 
-// What a kernel may use without asking is 48 KiB, what it has by itself (at most half of that) among it.
+// A kernel may use 48 KiB without asking; its static shared memory (at most half of that) counts.
 constexpr std::size_t kPlainSharedBytes = 24 << 10;
 
 // What a graph would replay are the host's values of now.
@@ -79,7 +79,7 @@ const std::byte* Work::kept(std::span<const std::byte> table) {
 void Work::download(const void* from, std::size_t bytes, std::function<void(const std::byte*)> take) {
     if (bytes == 0) return;
     refuse_capture(op_, native_);
-    // The block goes back when the host has read it too, or will not.
+    // The block goes back once the host has read it, or never will.
     const std::shared_ptr<StagingBlock> block(
         take_staging(stream_.device().index, native_, bytes).release(),
         [](StagingBlock* done) { give_back(std::unique_ptr<StagingBlock>(done)); });

@@ -1,5 +1,5 @@
-// A decode step's keys and values into their pages, whose numbers are on the device. Rows move as bits, 16
-// bytes at a time where they allow that.
+// Writes a decode step's keys and values to their pages, whose numbers are on the device. Rows move as bits,
+// 16 bytes at a time if they are aligned.
 #include "common/ops/attention.h"
 #include "common/ops/cuda/elements.cuh"
 #include "common/ops/cuda/work.cuh"

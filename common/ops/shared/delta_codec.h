@@ -12,7 +12,7 @@ TANDEM_HOST_DEVICE std::uint64_t gap_bytes(std::uint64_t gap) {
     return gap / 255 + 1;
 }
 
-// Gaps where they are smaller than the bitmap, the bitmap where it is smaller than all elements.
+// Gaps if they are smaller than the bitmap, else the bitmap if it is smaller than all elements.
 inline DeltaCodec smallest_codec(std::uint64_t elements, std::uint64_t width, std::uint64_t changed,
                                  std::uint64_t all_gap_bytes) {
     const std::uint64_t bitmap = (elements + 7) / 8;

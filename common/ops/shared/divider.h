@@ -25,7 +25,7 @@ struct Divider {
     }
 };
 
-// 0 <= divisor < 2^31; 0, of what has nothing to divide, counts as 1.
+// 0 <= divisor < 2^31; 0, where there is nothing to divide, counts as 1.
 inline Divider divider(std::int64_t divisor) {
     Divider result;
     result.divisor = static_cast<std::uint32_t>(divisor > 0 ? divisor : 1);

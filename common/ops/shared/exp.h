@@ -1,13 +1,13 @@
-// The exponential of the ops, and what is made of it.
+// The exponential of the ops, and the functions made of it: sigmoid, silu.
 #pragma once
 
 #include "common/ops/shared/bits.h"
 
 namespace tandem::ops::shared {
 
-// e^x; 0 far below, +inf far above. Branch-free: loops vectorise. On the CPU to about one ulp for x in [-87,
-// 88]. On a GPU, where kernels are bound by memory only while they spend few instructions a byte, by its own
-// 2^x: two ulp, and what x log2(e) loses by rounding, |x| 2^-24.
+// e^x; 0 far below, +inf far above. Branch-free, so that loops vectorise. On the CPU to about one ulp for x
+// in [-87, 88]. On a GPU by its own 2^x, because kernels stay bound by memory only with few instructions a
+// byte: two ulp, and the rounding error of x log2(e), |x| 2^-24.
 TANDEM_HOST_DEVICE float fast_exp(float x) {
 #if defined(__CUDA_ARCH__)
     float result;

@@ -1,4 +1,4 @@
-// Functions that kernels and their twins on the CPU share: compiled for both by nvcc, inlined by everybody.
+// Functions that kernels share with the CPU's code: nvcc compiles them for both; always inlined.
 #pragma once
 
 #if defined(__CUDACC__)

@@ -150,15 +150,15 @@ void compare(const std::vector<Arg>& args, const Call& on_cpu, const Call& on_te
         }
     }
     std::vector<Tensor> exact = copies(args, DType::bfloat16, true);
-    std::vector<Tensor> twin = copies(args, DType::bfloat16);
+    std::vector<Tensor> rounded = copies(args, DType::bfloat16);
     const std::vector<Tensor> found = run_tested(copies(args, DType::bfloat16), on_tested);
     on_cpu(cpu, exact);
-    on_cpu(cpu, twin);
+    on_cpu(cpu, rounded);
     for (std::size_t i = 0; i < args.size(); ++i) {
         if (!args[i].tensor.defined()) continue;
         const std::vector<double> reference = values_of(exact[i]);
         const double floor = 1e-5 * root_mean_square(reference);
-        const double allowed = 2.0 * largest_distance(values_of(twin[i]), reference) + floor;
+        const double allowed = 2.0 * largest_distance(values_of(rounded[i]), reference) + floor;
         EXPECT_LE(largest_distance(values_of(found[i]), reference), allowed)
             << "bfloat16, argument " << i << " of shape " << to_string(args[i].tensor.shape());
     }

@@ -1,5 +1,5 @@
-// Ops of a GPU against their twins on the CPU. The tests are compiled twice: TANDEM_TEST_OPS is the namespace
-// that they call, tandem::ops with tensors on the first GPU (a real one, or the emulated one of
+// Ops on a GPU against the same ops on the CPU. The tests are compiled twice: `tested` is the namespace that
+// they call, tandem::ops with tensors on the first GPU (a real one, or the emulated one of
 // TANDEM_EMULATED_GPUS), or tandem::ops::on_host, the CUDA kernels run on the host.
 #pragma once
 

@@ -60,12 +60,12 @@ TEST(LargeOnHost, Embedding) {
     tested::embedding(tested_stream(), table.tensor, ids, found);
     EXPECT_EQ(values_of(found), values_of(wanted));
 
-    Sparse gradient({kRows, kDim}, DType::float32), twin({kRows, kDim}, DType::float32);
+    Sparse gradient({kRows, kDim}, DType::float32), expected({kRows, kDim}, DType::float32);
     const Tensor dy = random({4, kDim}, 3);
-    ops::embedding_backward(cpu, dy, ids, twin.tensor);
+    ops::embedding_backward(cpu, dy, ids, expected.tensor);
     tested::embedding_backward(tested_stream(), dy, ids, gradient.tensor);
     for (const std::int32_t id : ids)
-        EXPECT_EQ(values_of(gradient.tensor.rows(id, 1)), values_of(twin.tensor.rows(id, 1)));
+        EXPECT_EQ(values_of(gradient.tensor.rows(id, 1)), values_of(expected.tensor.rows(id, 1)));
 }
 
 TEST(LargeOnHost, Sampling) {

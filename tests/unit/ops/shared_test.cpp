@@ -1,4 +1,4 @@
-// The headers that kernels and their twins share, against what they stand for.
+// The headers that kernels share with the CPU's code, against their definitions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
