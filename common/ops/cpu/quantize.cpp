@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <limits>
 
 #include "common/error.h"
 #include "common/ops/cpu/copy_kernels.h"
