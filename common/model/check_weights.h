@@ -1,5 +1,6 @@
-// Whether a directory's tensors are the parameters of an architecture: every one there, with its shape and a
-// dtype that can be computed with, and nothing else. Reads headers only, but for a repeated tied embedding.
+// Checks that a directory's tensors are the parameters of an architecture: all are there, with their shapes
+// and a dtype that can be computed with, and no others. Reads headers only, but for a repeated tied
+// embedding.
 #pragma once
 
 #include <string>

@@ -195,7 +195,7 @@ ModelConfig parse_model_config(const std::string& json_text, const std::string& 
     ModelConfig config;
     const Family& family = read_family(reader);
     config.qk_norm = &family == &kQwen3;
-    // What a family does not look at says nothing here either.
+    // A key that the family does not read is ignored here, too.
     config.qkv_bias = &family == &kQwen2 || reader.boolean("attention_bias", false);
     config.o_bias = &family != &kQwen2 && config.qkv_bias;
     config.mlp_bias = &family == &kLlama && reader.boolean("mlp_bias", false);

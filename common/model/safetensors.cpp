@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A whole file mapped copy-on-write: nobody can write through it into the file.
+// A whole file mapped copy-on-write: no write through it reaches the file.
 class Mapping {
   public:
     explicit Mapping(const std::string& file) {

@@ -82,7 +82,7 @@ void check_tables(const char* op, const Tensor& q, const Tensor& k_cache,
     }
 }
 
-// On the device: nobody can look at their contents here.
+// Tables on the device: their contents cannot be read here.
 void check_tables(const char* op, const Tensor& pages, const Tensor& lengths, std::int64_t batch) {
     detail::check_ndim(op, "pages", pages, 2);
     detail::check_dtype(op, "pages", pages, DType::int32);

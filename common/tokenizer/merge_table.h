@@ -1,4 +1,4 @@
-// Which two neighbours may merge, how soon, into what: a flat hash table, and the merging itself.
+// The merges of BPE: a flat hash table from two neighbours to rank and result, and the merging itself.
 #pragma once
 
 #include <cstdint>

@@ -51,7 +51,7 @@ class Unicode : public Normalizer {
     std::unique_ptr<icu::FilteredNormalizer2> form_;
 };
 
-// Of capitals that came with Unicode 16 and 17 ICU 72 does not know.
+// ICU 72 does not know the capitals that came with Unicode 16 and 17.
 char32_t lower_of(char32_t c) {
     struct Range {
         char32_t first, last, lower;

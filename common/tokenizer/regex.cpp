@@ -20,7 +20,7 @@ std::string message_of(int error) {
     return reinterpret_cast<const char*>(text);
 }
 
-// What one thread needs for matching, made at its first match.
+// One thread's state for matching, made at its first match.
 struct Scratch {
     pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
     pcre2_match_context* context = pcre2_match_context_create(nullptr);

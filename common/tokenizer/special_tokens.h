@@ -1,5 +1,5 @@
-// Which tokens play which part: bos_token, eos_token, … of tokenizer_config.json, or of
-// special_tokens_map.json where the former is silent; and the text of the chat template.
+// The tokens with a role: bos_token, eos_token, … of tokenizer_config.json, or of special_tokens_map.json
+// where the former is silent; and the text of the chat template.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// What becomes of a delimiter when pieces are split at it: tokenizers' SplitDelimiterBehavior.
+// The fate of a delimiter when pieces are split at it: tokenizers' SplitDelimiterBehavior.
 #pragma once
 
 #include <functional>

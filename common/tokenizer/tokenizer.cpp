@@ -46,7 +46,7 @@ struct Tokenizer::Parts {
     SpecialTokens special;
     std::optional<ChatTemplate> chat;
     std::optional<ConfigError> chat_problem;  // said when a conversation comes: plain text needs no template
-    mutable std::mutex cache_mutex;           // whoever finds it taken works without the cache
+    mutable std::mutex cache_mutex;           // a thread that finds it taken works without the cache
     mutable WordCache cache;
 };
 

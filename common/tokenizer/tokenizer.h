@@ -23,8 +23,8 @@ class Tokenizer {
   public:
     // Throws ConfigError naming file and key: a file is missing or malformed, or asks for something unknown.
     static Tokenizer from_directory(const std::string& directory);
-    // Of the text of a tokenizer.json alone: no special tokens by role, no chat template. `file` is for
-    // errors.
+    // From the text of a tokenizer.json alone: no special tokens by role, no chat template. Errors name
+    // `file`.
     static Tokenizer from_json(const std::string& text, const std::string& file);
     static bool present(const std::string& directory);  // there is a tokenizer.json
 

@@ -1,4 +1,4 @@
-// Words that were encoded before. A fixed number of places, each overwritten by whoever comes next, so that
+// Words that were encoded before. A fixed number of places, each overwritten by the next word there, so that
 // memory stays bounded and forgetting costs nothing. Not thread-safe.
 #pragma once
 

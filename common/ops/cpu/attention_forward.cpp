@@ -1,6 +1,6 @@
 // attention_forward on the CPU: packing and the walk over tiles. The arithmetic is in attention_kernels.inl.
 //
-// Key tiles always start at the segment's first key, so a query meets the same tiles whoever asks:
+// Key tiles always start at the segment's first key, so a query meets the same tiles in every call:
 // attention_forward of a whole sequence, of a prefix, or paged_attention_decode of its last token.
 #include "common/ops/attention.h"
 

@@ -39,7 +39,7 @@ class PackedKeys {
     // For the backward also k as rows and v transposed.
     PackedKeys(const Tensor& k, const Tensor& v, std::int64_t begin, std::int64_t count, std::int64_t kv_head,
                const AttentionShape& shape, Scratch& scratch, bool backward = false);
-    // Of the tile whose first key is `key`, a multiple of kKeyTile.
+    // The tile whose first key is `key`, a multiple of kKeyTile.
     const float* v(std::int64_t key) const { return v_ + key * shape_.width; }
     const float* k(std::int64_t key) const { return k_ + key * shape_.width; }
     const float* k_t(std::int64_t key) const { return k_t_ + key * shape_.head_dim; }

@@ -29,8 +29,8 @@ enum class Prefetch : std::uint8_t {
     near,          // prefetcht0: to all caches
 };
 
-// What is prefetched: so many bytes ahead in the rows, gaps left out: kBytes while that is the same row,
-// `beyond` at its end; both are distances in memory.
+// How far ahead lines are prefetched, as distances in memory: kBytes within a row, `beyond` at its end, so
+// that it is about kBytes of the rows without the gaps between them.
 struct Ahead {
     static constexpr std::size_t kBytes = 4096;
     // always_inline: no set of kernels may own the program's only copy.

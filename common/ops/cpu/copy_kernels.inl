@@ -96,7 +96,7 @@ inline __attribute__((always_inline)) void hash_run(xxh_u64* sums, std::size_t& 
     }
 }
 
-// What is short has another hash: the library keeps it whole until it is known to be long.
+// Short inputs have another hash: the library keeps the bytes until the input is known to be long.
 template <Write write>
 void hash_short(XXH3_state_t* hash, const CopyLines& lines) {
     for (std::int64_t row = 0; row < lines.rows; ++row) {

@@ -55,7 +55,7 @@ TANDEM_CLONES void backward_loop(float* x, float inverse_temperature, float lse,
         x[i] = -factor * detail::fast_exp(x[i] * inverse_temperature - lse);
 }
 
-// As backward_loop, and the gradient of the row's entropy times dentropy.
+// Like backward_loop, plus the gradient of the row's entropy times dentropy.
 TANDEM_CLONES void entropy_backward_loop(float* x, float inverse_temperature, float lse, float factor,
                                          float dentropy, float entropy, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {

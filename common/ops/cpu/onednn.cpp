@@ -19,8 +19,8 @@ namespace {
 
 using dnnl::memory;
 
-constexpr std::int64_t kUsualRows = 16;    // the packed layout is the one that oneDNN likes for so many rows
-constexpr std::size_t kMaxPackers = 1024;  // per thread; past it they are made anew
+constexpr std::int64_t kUsualRows = 16;    // the packed layout is the one that oneDNN chooses for so many
+constexpr std::size_t kMaxPackers = 1024;  // per thread; past it all are made again
 
 dnnl::engine& engine() {
     static dnnl::engine instance(dnnl::engine::kind::cpu, 0);

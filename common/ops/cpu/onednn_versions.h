@@ -1,4 +1,4 @@
-// What differs between oneDNN 2 and 3: how a product is described, and how a layout tells its blocks.
+// The differences between oneDNN 2 and 3: the description of a matmul, and the blocks of a layout.
 #pragma once
 
 #include <dnnl.h>

@@ -121,7 +121,8 @@ void run_piece(const ProductLibrary& library, const ProductPlan& plan, const Pla
     }
 }
 
-// Into how many groups the blocks of rows go: each packs its chunk anew, so only where threads would idle.
+// The number of groups of row blocks. Each packs its chunk again, so there are several only if threads would
+// idle.
 std::int64_t row_groups(const ProductPlan& plan, std::int64_t blocks, int threads) {
     if (plan.chunks % threads == 0 || plan.chunks >= 4 * threads) return 1;
     return std::min<std::int64_t>(blocks, threads);

@@ -6,7 +6,7 @@
 namespace tandem::ops::detail {
 namespace {
 
-constexpr std::size_t kMaxKernels = 4096;  // per thread; past it the cache starts anew
+constexpr std::size_t kMaxKernels = 4096;  // per thread; past it the cache is cleared
 
 }  // namespace
 

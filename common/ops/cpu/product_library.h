@@ -47,7 +47,7 @@ class ProductKernel {
 struct ProductLibrary {
     // Null where the library has no fast kernel for it. float32 with a layout of rows or columns: never null.
     std::unique_ptr<ProductKernel> (*make)(const Product& product);
-    // Of [k, n] in the packed layout; 0: it has none.
+    // Size of [k, n] in the packed layout; 0: the library has none.
     std::size_t (*packed_bytes)(std::int64_t n, std::int64_t k, DType dtype);
     // `from` lies as side.layout says (rows or columns), each `stride` elements after the one before.
     void (*pack)(const RightSide& side, std::int64_t stride, const std::byte* from, std::byte* to);

@@ -23,7 +23,7 @@ struct ProductPlan {
     bool supported() const { return whole->base() > 0 && (!last || last->base() > 0); }
     // Where the chunk begins in b as it is stored.
     std::size_t offset(std::int64_t chunk) const;
-    // Of a plan whose chunks are packed.
+    // For a plan whose chunks are packed.
     void pack(const ProductLibrary& library, std::int64_t chunk, const std::byte* b, std::byte* to) const;
 };
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kLargestBase = 16;
 constexpr std::int64_t kTinyRow = 8;  // one row in so many has products that are subnormal
-// Of a row that are compared at least: one alone may round alike by chance.
+// The fewest outputs of a row that are compared: one alone may round alike by chance.
 constexpr std::int64_t kOutputs = 64;
 
 // Numbers whose sums round at nearly every step, so that another order shows.

@@ -23,7 +23,7 @@ struct RowBlock {
     std::int64_t used;  // of those, from the first: fewer in a last block, which is padded with zero rows
 };
 
-// Of one library and one right-hand side. Thread-safe.
+// For one library and one right-hand side. Thread-safe.
 class RowBlocks {
   public:
     static constexpr std::array<std::int64_t, 5> kSizes = {64, 16, 8, 4, 1};

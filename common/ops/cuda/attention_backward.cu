@@ -1,6 +1,6 @@
 // Flash attention, backward, without atomics: one kernel sums the gradients of a tile of keys over the
 // queries that see it, another one those of a tile of queries over its keys; both compute the probabilities
-// anew:
+// again:
 //   p   = exp(scale q·k - lse)
 //   dp  = dout·v
 //   ds  = p (dp - delta)

@@ -30,8 +30,8 @@ __device__ __forceinline__ void sum16(const Words& words, std::uint64_t secret0,
     sum1 += shared::xxh3_product(v1, secret1) + v0;
 }
 
-// What a lane needs to sum its part of a block: units `lane` and `lane + 32`, which are lanes 2 (lane % 4)
-// and the next of stripes lane / 4 and 8 further.
+// A lane's part of the sums of a block: units `lane` and `lane + 32`, which are lanes 2 (lane % 4) and the
+// next of stripes lane / 4 and 8 further.
 struct BlockSums {
     std::uint64_t keys[2][2];
     std::uint64_t stripes;  // of the item

@@ -13,7 +13,7 @@ constexpr int kThreads = 256;
 constexpr std::int64_t kPiece = 8;  // bytes of gaps or bitmap that a thread has
 constexpr std::int64_t kTile = kThreads * kPiece;
 
-// Which elements change: gaps, or a bitmap. `values` in their order.
+// The encoding: gaps or a bitmap say which elements change, `values` has them in order.
 struct Encoding {
     const std::byte* marks;
     std::int64_t bytes;

@@ -25,7 +25,7 @@ inline Elements elements(const Tensor& tensor, std::int64_t row) {
     return {tensor.raw(), tensor.dtype() == DType::bfloat16, aligned && row % kVector == 0};
 }
 
-// As one row, whose rest is taken one by one.
+// The tensor as one row, whose last elements are taken one by one.
 inline Elements flat(const Tensor& tensor) {
     return elements(tensor, 0);
 }

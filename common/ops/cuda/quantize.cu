@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kThreads) amax_kernel(Box box, std::uint32_t* 
         most = magnitude > most ? magnitude : most;
     };
     if (box.vector && (columns.end - columns.begin) % kVector == 0) {
-        // Of whole accesses: eight of a thread on their way before the first is looked at.
+        // Whole accesses: eight of a thread are on their way before the first is used.
         constexpr int kAtOnce = 8;
         const std::byte* const first = box.data + rows.begin * box.stride;
         const int size = box.is_bfloat16 ? 2 : 4;

@@ -175,7 +175,7 @@ __device__ void count_weights(const Logits& row, int level, std::uint32_t prefix
     __syncthreads();
 }
 
-// What the threads of a block share while they look for a restricted token.
+// Shared memory of a block that looks for a restricted token.
 struct Search {
     std::uint32_t counts[kSamplingBuckets];
     double masses[kSamplingBuckets];
@@ -269,7 +269,7 @@ __device__ std::int64_t begin(Logits& row, std::uint64_t* room) {
     return ~static_cast<std::uint32_t>(best);
 }
 
-// Of all weights; NaN when one is.
+// The mass of all weights; NaN if one is NaN.
 __device__ double total_of(const Logits& row, double* room) {
     double total = 0.0;
     for (std::int64_t at = threadIdx.x * kVector; at < row.vocab; at += kTile) {

@@ -15,7 +15,7 @@ namespace {
 // A kernel may use 48 KiB without asking; its static shared memory (at most half of that) counts.
 constexpr std::size_t kPlainSharedBytes = 24 << 10;
 
-// What a graph would replay are the host's values of now.
+// A graph would replay the values that the host has now.
 void refuse_capture(const char* op, cudaStream_t stream) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     check(op, "cudaStreamIsCapturing", cudaStreamIsCapturing(stream, &status));

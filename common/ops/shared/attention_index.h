@@ -1,4 +1,4 @@
-// Which keys a row of queries sees, and how segments are cut into tiles: see AttentionSegment.
+// The keys that a row of queries sees, and the tiles of segments: see AttentionSegment.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Which encoding of a delta is the smallest, and what a gap costs: see common/ops/delta.h.
+// The smallest encoding of a delta, and the cost of a gap: see common/ops/delta.h.
 #pragma once
 
 #include <cstdint>

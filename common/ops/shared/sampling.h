@@ -36,8 +36,8 @@ TANDEM_HOST_DEVICE double sampling_mass(std::uint64_t units, unsigned exponent) 
     return ldexp(static_cast<double>(units), static_cast<int>(exponent > 0 ? exponent : 1) - 150);
 }
 
-// Where a descent stands: what is heavier than `bits` (of which the levels so far are known), and how many
-// weights its bucket holds.
+// The state of a descent: count and mass of the weights heavier than `bits` (of which the levels so far are
+// known), and how many weights its bucket holds.
 struct SamplingPlace {
     std::uint32_t bits = 0;
     std::uint64_t above = 0;

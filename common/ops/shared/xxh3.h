@@ -35,8 +35,8 @@ struct Xxh3Sums {
     std::uint64_t lanes[8];
 };
 
-// How many stripes are summed, and how many blocks are followed by a scramble: the last byte always belongs
-// to what is left for the end, the last 64 bytes, which may have been summed in part.
+// The stripes that are summed, and the blocks that a scramble follows. The last byte never counts: it belongs
+// to the last 64 bytes, which are added at the end, although some of them may have been summed before.
 TANDEM_HOST_DEVICE std::uint64_t xxh3_stripes(std::uint64_t length) {
     return (length - 1) / kXxh3Stripe;
 }
@@ -47,7 +47,7 @@ TANDEM_HOST_DEVICE std::uint64_t xxh3_blocks(std::uint64_t length) {
     return (length + kXxh3Block - 1) / kXxh3Block;
 }
 
-// Of lane j the value v takes part here with its product, in lane j ^ 1 as it is.
+// The product of lane j's value v, which is added to sum j; v itself is added to sum j ^ 1.
 TANDEM_HOST_DEVICE std::uint64_t xxh3_product(std::uint64_t v, std::uint64_t secret) {
     const std::uint64_t key = v ^ secret;
     return (key & 0xffffffffu) * (key >> 32);

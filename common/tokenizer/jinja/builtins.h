@@ -21,7 +21,7 @@ Value call_method(Runtime& runtime, const Value& object, const std::string& name
 // range, namespace, dict, raise_exception, strftime_now
 void add_functions(Runtime& runtime);
 
-// What a for loop goes over: items, keys, characters. Throws Error where Python could not.
+// The elements of a for loop: items, keys, characters. Throws Error where Python could not iterate.
 List elements(Runtime& runtime, const Value& value);
 // object.name and object[name]: undefined where there is none; throws Error for what has no attributes.
 Value attribute(const Value& object, const std::string& name);

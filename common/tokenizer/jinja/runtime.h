@@ -1,4 +1,4 @@
-// What a template has while it runs: variables, output, and the limits that end a hostile one.
+// The state of a running template: variables, output, and the limits that end a hostile one.
 #pragma once
 
 #include <cstddef>

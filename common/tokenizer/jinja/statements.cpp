@@ -6,7 +6,7 @@
 namespace tandem::tokenizer::jinja {
 namespace {
 
-// What `loop` is in the round of items[i].
+// The variable `loop` in the round of items[i].
 Value loop_variable(const List& items, std::size_t i) {
     const auto number = [](std::size_t n) { return Value(static_cast<std::int64_t>(n)); };
     const std::size_t count = items.size();

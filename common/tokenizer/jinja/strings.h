@@ -10,7 +10,7 @@
 namespace tandem::tokenizer::jinja {
 
 bool is_space(char32_t code_point);  // str.isspace
-// Of white space, or of the characters of `of`.
+// Strips white space, or the characters of `of`.
 std::string_view strip_left(std::string_view text, std::optional<std::string_view> of = std::nullopt);
 std::string_view strip_right(std::string_view text, std::optional<std::string_view> of = std::nullopt);
 

@@ -1,4 +1,4 @@
-// What a template computes with: Python's values as far as chat templates need them. Lists and dictionaries
+// The values of a template: Python's, as far as chat templates need them. Lists and dictionaries
 // are shared and do not change once made; only a namespace does.
 #pragma once
 
