@@ -58,6 +58,7 @@ void check_aligned(const void* pointer, std::size_t alignment);  // aborts with 
 #define blockIdx (::fibers::here().block)
 #define blockDim (::fibers::here().block_size)
 #define gridDim (::fibers::here().grid_size)
+#define TANDEM_CHECK_ALIGNED(pointer, bytes) ::fibers::check_aligned(pointer, bytes)
 #define TANDEM_DYNAMIC_SHARED(name) \
     unsigned char* name = reinterpret_cast<unsigned char*>(::fibers::shared_memory())
 

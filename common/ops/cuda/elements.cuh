@@ -39,30 +39,22 @@ struct alignas(8) Pair {
 };
 
 __device__ __forceinline__ Words load16(const void* from) {
-#if defined(TANDEM_KERNELS_ON_HOST)
-    fibers::check_aligned(from, 16);
-#endif
+    TANDEM_CHECK_ALIGNED(from, 16);
     return *static_cast<const Words*>(from);
 }
 
 __device__ __forceinline__ void store16(void* to, const Words& words) {
-#if defined(TANDEM_KERNELS_ON_HOST)
-    fibers::check_aligned(to, 16);
-#endif
+    TANDEM_CHECK_ALIGNED(to, 16);
     *static_cast<Words*>(to) = words;
 }
 
 __device__ __forceinline__ Pair load_pair(const void* from) {
-#if defined(TANDEM_KERNELS_ON_HOST)
-    fibers::check_aligned(from, 8);
-#endif
+    TANDEM_CHECK_ALIGNED(from, 8);
     return *static_cast<const Pair*>(from);
 }
 
 __device__ __forceinline__ void store_pair(void* to, const Pair& pair) {
-#if defined(TANDEM_KERNELS_ON_HOST)
-    fibers::check_aligned(to, 8);
-#endif
+    TANDEM_CHECK_ALIGNED(to, 8);
     *static_cast<Pair*>(to) = pair;
 }
 

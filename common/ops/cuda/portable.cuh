@@ -10,6 +10,8 @@
 #else
 #include <cuda_runtime.h>
 
+// For the host; a GPU faults by itself where an access is not aligned.
+#define TANDEM_CHECK_ALIGNED(pointer, bytes)
 // The block's dynamic shared memory.
 #define TANDEM_DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
 #endif
