@@ -1,7 +1,6 @@
 // The checks that hold on every device, then the way to the backend.
 #include "common/ops/delta.h"
 
-#include "common/ops/check.h"
 #include "common/ops/dispatch.h"
 
 namespace tandem::ops {
