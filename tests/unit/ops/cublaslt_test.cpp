@@ -1,5 +1,4 @@
-// Where cuBLASLt is looked for: a file that TANDEM_CUBLASLT names is taken or refused by name, never
-// replaced.
+// The search for cuBLASLt: a file named by TANDEM_CUBLASLT is opened or refused by name, never replaced.
 #include "common/ops/cuda/cublaslt.cuh"
 
 #include <gmock/gmock.h>

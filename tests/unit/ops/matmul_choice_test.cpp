@@ -1,5 +1,5 @@
-// What products ask of cuBLASLt, over a table of our own and a driver that is not there: for how many rows
-// and which alignment an algorithm is chosen, and what happens where it does not take the rows that come.
+// Matmuls over a fake cuBLASLt and a fake driver: the rows and the alignment for which an algorithm is
+// chosen, and the fallback where it does not take a call's rows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Products over libraries that sum in orders of their own: the check notices what breaks the rule, and rows
-// have the same bits all the same.
+// Matmuls over libraries that sum in orders of their own: the check notices kernels that break the rule, and
+// rows have the same bits nevertheless.
 #include "common/ops/cpu/row_blocks.h"
 
 #include <gtest/gtest.h>
