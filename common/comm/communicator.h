@@ -5,15 +5,15 @@
 // Rules that hold for every backend:
 //  - Collectives of one communicator run in the order of the calls; calls come from one thread at a time.
 //  - Reductions add in rank order 0, 1, … n-1 in fp32 (bf16 inputs widen and round once), so repetition is
-//  bit-identical.
+//    bit-identical.
 //  - A group of one moves nothing but what must land elsewhere, and never waits.
 //  - The stream says where the memory is: on a GPU's stream all spans are that GPU's, and the caller waits
-//  for its peers' calls at most; on a stream of the CPU they are host memory.
+//    for its peers' calls at most; on a stream of the CPU they are host memory.
 //  - Memory from memory() is reached by peers without staging; any other memory is correct and slower.
 //  - A wait past the communicator's timeout throws DeadlineExceeded naming the ranks that did not arrive, and
-//  aborts.
+//    aborts.
 //  - abort() may be called from any thread; every pending and later call of every rank then throws
-//  TransportError.
+//    TransportError.
 #pragma once
 
 #include <chrono>

@@ -1,9 +1,8 @@
 // Where ranks come from. Three ways to the same world communicator:
-//  - launch_processes: a parent starts the ranks (fork + exec of a command line) and watches over them;
-//  - connect_from_environment: this process is a rank; RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT
-//  (torchrun,
-//    Slurm) or what launch_processes set say which;
-//  - run_threads: ranks as threads of this process, for tests and inspection.
+//   RankProcesses             a parent starts the ranks (fork + exec of a command line) and watches over them
+//   connect_from_environment  this process is a rank: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT
+//                             (torchrun, Slurm) say which, or what RankProcesses set
+//   run_threads               ranks as threads of this process, for tests and inspection
 #pragma once
 
 #include <chrono>

@@ -1,10 +1,12 @@
 // TorchTitan's ParallelDims: from seven degrees of parallelism to the meshes that every part of a trainer
 // asks for, all cut from one world mesh.
 //
-//   dataloading  (pp, batch, cp, tp)               batch = dp_replicate * dp_shard; loss = batch and cp as
-//   one axis dense        (pp, dp_replicate, fsdp, tp)      fsdp  = dp_shard * cp sparse       (pp,
-//   dp_replicate, efsdp, ep, etp)  efsdp = fsdp * tp / (ep * etp) train        (pp, dp_replicate, dp_shard,
-//   cp, tp), with dp, dp_shard_cp and dp_cp flattened beside it
+//   mesh         axes                                    where
+//   dataloading  (pp, batch, cp, tp)                     batch = dp_replicate * dp_shard
+//   loss         one axis                                loss  = batch * cp
+//   dense        (pp, dp_replicate, fsdp, tp)            fsdp  = dp_shard * cp
+//   sparse       (pp, dp_replicate, efsdp, ep, etp)      efsdp = fsdp * tp / (ep * etp)
+//   train        (pp, dp_replicate, dp_shard, cp, tp)    and beside it dp, dp_shard_cp and dp_cp, flattened
 //
 // An axis "exists" when its size is above 1; efsdp when ep is, whatever its own size (experts need their FSDP
 // wrapper).
@@ -47,7 +49,7 @@ class ParallelDims {
     int axis_size(const std::string& axis) const;
     bool axis_exists(const std::string& axis) const;
 
-    // One axis, or several of one of the first three meshes above, in its order. Nothing when one of them
+    // One axis, or several of dataloading, dense or sparse, in that mesh's order. Nothing when one of them
     // does not exist. Throws InvalidArgument on a name that is no axis, or axes that no mesh has together.
     std::optional<DeviceMesh> get_optional_mesh(const std::vector<std::string>& axes) const;
     std::optional<DeviceMesh> get_optional_mesh(const char* axis) const {

@@ -1,13 +1,11 @@
-// What all collectives but point-to-point have in common. Every rank posts a description of what it calls and
-// where its data lies; one rendezvous later everybody checks everybody's post and pulls what it needs from
-// where it lies.
+// All collectives but point-to-point: every rank posts a description of what it calls and where its data
+// lies; after one rendezvous everybody checks everybody's post and pulls what it needs from where it lies.
 //
 // Data reaches peers in one of three ways, per rank and item:
 //   in line  little data is copied into the post itself, and nobody has to wait for its readers;
 //   direct   memory of the job is read in place;
-//   staged   any other memory passes through a window of staging memory, round after round. All ranks then
-//   walk their
-//            data window by window: round k shows bytes [k * kWindow, (k + 1) * kWindow) of the items laid
+//   staged   any other memory passes through a window of staging memory, round after round: all ranks walk
+//            their data together, and round k shows bytes [k * kWindow, (k + 1) * kWindow) of the items, laid
 //            end to end.
 #pragma once
 
