@@ -16,7 +16,7 @@
 namespace tandem::comm {
 namespace {
 
-struct Seat {  // of one rank
+struct RankGpu {  // what each rank tells the others
     std::array<char, 160> host{};
     std::array<char, 80> gpu{};
     bool served = false;  // NCCL knows this kind of GPU
@@ -35,7 +35,7 @@ std::shared_ptr<Communicator> for_device(std::shared_ptr<Communicator> world, De
     const char* variable = std::getenv("TANDEM_COMM");
     const std::string wanted = variable == nullptr ? "" : variable;
     if (world->size() == 1 && wanted != "nccl") return world;  // nobody to speak to, over NCCL or otherwise
-    Seat own;
+    RankGpu own;
     put(own.host, host_identity());
     put(own.gpu, gpu_identity(device));
     std::string why_not = device_info(device).no_nccl;
@@ -46,23 +46,22 @@ std::shared_ptr<Communicator> for_device(std::shared_ptr<Communicator> world, De
     } catch (const DeviceUnavailable& error) {
         why_not = error.what();
     }
-    std::vector<Seat> seats(static_cast<std::size_t>(world->size()));
+    std::vector<RankGpu> all(static_cast<std::size_t>(world->size()));
     world->all_gather({reinterpret_cast<const std::byte*>(&own), sizeof(own)},
-                      {reinterpret_cast<std::byte*>(seats.data()), sizeof(own) * seats.size()});
+                      {reinterpret_cast<std::byte*>(all.data()), sizeof(own) * all.size()});
     std::map<std::string, int> hosts;
     std::map<std::string, int> gpus;  // and the rank that has it
     bool served = true;
     bool everywhere = true;
     std::string shared;
     for (int rank = 0; rank < world->size(); ++rank) {
-        const Seat& seat = seats[static_cast<std::size_t>(rank)];
-        hosts.emplace(seat.host.data(), rank);
-        const auto [found, fresh] =
-            gpus.emplace(fmt::format("{} {}", seat.host.data(), seat.gpu.data()), rank);
+        const RankGpu& one = all[static_cast<std::size_t>(rank)];
+        hosts.emplace(one.host.data(), rank);
+        const auto [found, fresh] = gpus.emplace(fmt::format("{} {}", one.host.data(), one.gpu.data()), rank);
         if (!fresh && shared.empty())
-            shared = fmt::format("ranks {} and {} share {}", found->second, rank, seat.gpu.data());
-        served = served && seat.served;
-        everywhere = everywhere && seat.nccl;
+            shared = fmt::format("ranks {} and {} share {}", found->second, rank, one.gpu.data());
+        served = served && one.served;
+        everywhere = everywhere && one.nccl;
     }
     const bool possible = everywhere && shared.empty();
     if (possible && wanted != "ipc") return nccl::make_world(std::move(world), device);

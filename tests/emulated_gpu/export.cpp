@@ -23,7 +23,7 @@ namespace tandem::emulated {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x31756765646e6174;
-constexpr auto kPatience = std::chrono::seconds(60);  // of a stream that waits for another process's record
+constexpr auto kTimeout = std::chrono::seconds(60);  // of a stream that waits for another process's record
 
 enum class Kind : std::uint32_t { memory, event };
 
@@ -234,7 +234,7 @@ class Shared final : public SharedEvent::Impl {
     }
     void wait(Stream& stream) override {
         const std::uint64_t count = page_->counters().recorded.load();
-        launch(stream, [page = page_, count] { page->wait_for(count, Deadline::after(kPatience)); });
+        launch(stream, [page = page_, count] { page->wait_for(count, Deadline::after(kTimeout)); });
     }
     void wait(Deadline deadline) override { page_->wait_for(page_->counters().recorded.load(), deadline); }
 

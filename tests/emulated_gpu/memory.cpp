@@ -90,9 +90,9 @@ class Pool final : public MemoryPool {
         try {
             std::byte* data = block(bytes);
             const std::lock_guard lock(mutex_);
-            const auto home = detail::compute_stream(device_);
-            if (home) took(*home, data);
-            homes_[data] = home;
+            const auto stream = detail::compute_stream(device_);
+            if (stream) took(*stream, data);
+            streams_[data] = stream;
             return data;
         } catch (...) {
             give_back(device_, bytes);
@@ -102,20 +102,20 @@ class Pool final : public MemoryPool {
 
     void release(std::byte* data, std::size_t bytes) noexcept override {
         give_back(device_, bytes);
-        std::shared_ptr<detail::StreamBackend> home;
+        std::shared_ptr<detail::StreamBackend> stream;
         {
             const std::lock_guard lock(mutex_);
-            const auto found = homes_.find(data);
-            home = found->second.lock();
-            homes_.erase(found);
+            const auto found = streams_.find(data);
+            stream = found->second.lock();
+            streams_.erase(found);
         }
         const auto finish = [this, data, bytes] {
             std::memset(host_alias(data), 0xff, std::min(bytes, kPoison));
             blocks_->release(data, bytes);
         };
-        if (home) {
+        if (stream) {
             try {
-                hand_back(*home, data, finish);
+                hand_back(*stream, data, finish);
                 return;
             } catch (...) {  // NOLINT: no memory for the queue's entry; the slow way does
             }
@@ -138,7 +138,7 @@ class Pool final : public MemoryPool {
     Span window_;
     std::unique_ptr<MemoryPool> blocks_;
     std::mutex mutex_;
-    std::unordered_map<std::byte*, std::weak_ptr<detail::StreamBackend>> homes_;
+    std::unordered_map<std::byte*, std::weak_ptr<detail::StreamBackend>> streams_;
 };
 
 }  // namespace

@@ -65,7 +65,7 @@ class Gpu {
     const std::byte* reach(const Place& place);
     // Memory of the pool that a group's calls are staged through; empty at first, and again after forget().
     std::shared_ptr<Buffer> make_staging();
-    // Lets go of what only later calls need: peers' memory, and the groups' staging. The GPU must be idle.
+    // Releases what only later calls need: peers' memory, and the groups' staging. The GPU must be idle.
     void forget();
 
   private:

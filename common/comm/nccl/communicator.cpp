@@ -74,7 +74,7 @@ struct World {
         const std::lock_guard lock(mutex);
         groups.push_back({handle, scratch});
     }
-    void let_go_of_arenas() {
+    void release_arenas() {
         const std::lock_guard lock(mutex);
         for (const Held& group : groups) {
             if (const auto handle = group.handle.lock()) handle->deregister_all();
@@ -247,7 +247,7 @@ class NcclCommunicator final : public Communicator {
         if (last_.poll() == Poll::pending) last_.wait(deadline());
         trim_device_pool(device);  // waits for what runs there
         world_->api.native_stream(world_->setup);
-        world_->let_go_of_arenas();
+        world_->release_arenas();
         host_->barrier();
         const std::size_t bytes =
             world_->arenas.trim();  // waits for the GPU, so nobody launches until all have

@@ -10,7 +10,7 @@ namespace tandem::comm::nccl {
 namespace {
 
 constexpr std::chrono::milliseconds kLook{20};
-constexpr std::chrono::milliseconds kRollCall{2000};
+constexpr std::chrono::milliseconds kProbeTimeout{2000};
 constexpr std::size_t kPhaseBytes = 128;
 
 std::vector<std::shared_ptr<Handle>> alive(const std::vector<std::weak_ptr<Handle>>& handles) {
@@ -25,7 +25,7 @@ std::vector<std::shared_ptr<Handle>> alive(const std::vector<std::weak_ptr<Handl
 
 Watch::Watch(std::shared_ptr<Communicator> host)
     : host_(std::move(host)),
-      roll_call_(host_->split(host_->global_ranks(), "roll call of NCCL")),
+      liveness_probe_(host_->split(host_->global_ranks(), "liveness probe of NCCL")),
       thread_([this] { run(); }) {}
 
 Watch::~Watch() {
@@ -95,13 +95,14 @@ bool Watch::look() {
 // is still on its way, or gone. If all come, each tells what it waits for.
 std::string Watch::who_is_late(const std::string& phase) {
     try {
-        roll_call_->set_timeout(kRollCall);
-        roll_call_->barrier();
+        liveness_probe_->set_timeout(kProbeTimeout);
+        liveness_probe_->barrier();
         std::array<char, kPhaseBytes> mine{};
         phase.copy(mine.data(), mine.size() - 1);
-        std::vector<std::array<char, kPhaseBytes>> phases(static_cast<std::size_t>(roll_call_->size()));
-        roll_call_->all_gather({reinterpret_cast<const std::byte*>(mine.data()), kPhaseBytes},
-                               {reinterpret_cast<std::byte*>(phases.data()), kPhaseBytes * phases.size()});
+        std::vector<std::array<char, kPhaseBytes>> phases(static_cast<std::size_t>(liveness_probe_->size()));
+        liveness_probe_->all_gather(
+            {reinterpret_cast<const std::byte*>(mine.data()), kPhaseBytes},
+            {reinterpret_cast<std::byte*>(phases.data()), kPhaseBytes * phases.size()});
         const bool one_call =
             std::all_of(phases.begin(), phases.end(), [&](const auto& p) { return p == mine; });
         if (one_call) return "not finished within the deadline, although all ranks have called it";

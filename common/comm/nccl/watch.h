@@ -58,7 +58,7 @@ class Watch {
     std::string who_is_late(const std::string& phase);
 
     std::shared_ptr<Communicator> host_;
-    std::shared_ptr<Communicator> roll_call_;
+    std::shared_ptr<Communicator> liveness_probe_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     std::vector<std::weak_ptr<Handle>> handles_;

@@ -60,8 +60,8 @@ class Pool final : public MemoryPool {
     Device device() const override { return device_; }
 
     std::byte* allocate(std::size_t bytes) override {
-        const auto home = detail::compute_stream(device_);
-        CUstream stream = home ? native(*home) : own_;
+        const auto owner = detail::compute_stream(device_);
+        CUstream stream = owner ? native(*owner) : own_;
         CUdeviceptr data = 0;
         CUresult result = take(data, bytes, stream);
         if (result == CUDA_ERROR_OUT_OF_MEMORY && !capturing_here()) {
@@ -70,24 +70,24 @@ class Pool final : public MemoryPool {
         }
         if (result == CUDA_ERROR_OUT_OF_MEMORY) throw OutOfMemory(device_, bytes, cuda::free_bytes(device_));
         check(result, "cuMemAllocFromPoolAsync");
-        if (!home && pool_ != nullptr) check(driver().cuStreamSynchronize(own_), "cuStreamSynchronize");
+        if (!owner && pool_ != nullptr) check(driver().cuStreamSynchronize(own_), "cuStreamSynchronize");
         auto* address = reinterpret_cast<std::byte*>(data);
         const std::lock_guard lock(mutex_);
-        homes_[address] = home;
+        streams_[address] = owner;
         return address;
     }
 
     void release(std::byte* data, std::size_t) noexcept override {
         try {
-            std::shared_ptr<detail::StreamBackend> home;
+            std::shared_ptr<detail::StreamBackend> owner;
             {
                 const std::lock_guard lock(mutex_);
-                const auto found = homes_.find(data);
-                home = found->second.lock();
-                homes_.erase(found);
+                const auto found = streams_.find(data);
+                owner = found->second.lock();
+                streams_.erase(found);
             }
-            if (!home || pool_ == nullptr) synchronize_context(device_);
-            give(reinterpret_cast<CUdeviceptr>(data), home ? native(*home) : own_);
+            if (!owner || pool_ == nullptr) synchronize_context(device_);
+            give(reinterpret_cast<CUdeviceptr>(data), owner ? native(*owner) : own_);
         } catch (const std::exception& error) {
             log_error("memory of {} could not be given back: {}", to_string(device_), error.what());
         }
@@ -125,7 +125,7 @@ class Pool final : public MemoryPool {
     CUmemoryPool pool_ = nullptr;  // null: the device offers none
     CUstream own_ = nullptr;
     std::mutex mutex_;
-    std::unordered_map<std::byte*, std::weak_ptr<detail::StreamBackend>> homes_;
+    std::unordered_map<std::byte*, std::weak_ptr<detail::StreamBackend>> streams_;
 };
 
 // One a device, made anew for another driver. Never freed: it outlives every static Buffer.

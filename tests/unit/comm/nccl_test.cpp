@@ -38,7 +38,8 @@ constexpr NotKept kNotKept[] = {
     {"p2p_sizes_disagree", "the same: a message's size is known to its two ends only, who do not compare it",
      "CallsThatDisagreeEndAtTheDeadlineWithWhatEachRankWaitsFor"},
     {"deadline_names_the_late",
-     "NCCL does not say who is missing: a deadline is followed by a roll call on the host, and who comes "
+     "NCCL does not say who is missing: a deadline is followed by a liveness probe on the host, and who "
+     "comes "
      "during it is not late; the check's rank comes then",
      "WhoDoesNotCallIsNamed"},
     {"p2p_deadline", "the same, for the two ends of a message", "WhoDoesNotSendIsNamed"},
@@ -219,7 +220,7 @@ TEST_F(Nccl, WhoDoesNotSendIsNamed) {
     });
 }
 
-// NCCL lets both wait: their roll call finds everybody, each in a call of its own.
+// NCCL lets both wait: the liveness probe finds every rank, each in a call of its own.
 TEST_F(Nccl, CallsThatDisagreeEndAtTheDeadlineWithWhatEachRankWaitsFor) {
     run(2, [](const World& world) {
         Stream stream = Stream::make(kGpu, "work");
