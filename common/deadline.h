@@ -17,7 +17,7 @@ class Deadline {
 
     Clock::time_point at() const { return at_; }
     bool passed() const { return Clock::now() >= at_; }
-    // What is left, never negative.
+    // Time left, never negative.
     std::chrono::nanoseconds left() const {
         const auto now = Clock::now();
         return now >= at_ ? std::chrono::nanoseconds(0) : std::chrono::nanoseconds(at_ - now);

@@ -1,4 +1,5 @@
-// How far a long job is: a bar with rate and time left on a terminal, a plain line now and then elsewhere.
+// The progress of a long job: a bar with rate and time left on a terminal, a plain line now and then
+// elsewhere.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// What charts have in common: the drawing area, its axes and ticks, the card around it.
+// Shared by all charts: the drawing area, its axes and ticks, the card around it.
 #pragma once
 
 #include <string>

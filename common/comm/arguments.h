@@ -1,5 +1,5 @@
-// What a call's arguments must fulfil on every backend. Each throws InvalidArgument, naming the group, before
-// anything is queued: the group goes on.
+// Checks of a call's arguments that hold on every backend. Each throws InvalidArgument, naming the group,
+// before anything is queued: the group goes on.
 #pragma once
 
 #include <chrono>

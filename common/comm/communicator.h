@@ -82,7 +82,7 @@ class Work {
     std::function<void()> check_;
 };
 
-// Who aborted the job, and why.
+// The rank that aborted the job, and its reason.
 struct AbortNote {
     std::string who;
     std::string reason;
@@ -118,14 +118,14 @@ class Communicator {
                                                 const std::string& name) = 0;
 
     virtual MemoryPool& memory() = 0;
-    // The same on a device: of a GPU, memory whose peers reach it. Throws InvalidArgument where the backend
-    // moves memory of the CPU only. Blocks follow the rules of device_pool().
+    // The same on a device; on a GPU, memory that peers reach. Throws InvalidArgument where the backend moves
+    // memory of the CPU only. Blocks follow the rules of device_pool().
     virtual MemoryPool& memory(Device device);
-    // Collective, on the communicator of all ranks, while no call of any group runs: gives what
-    // memory(device) keeps and hands out to nobody back to the device, with what calls were staged through.
-    // Later calls take it anew. Returns this rank's bytes. Nothing happens where the backend keeps none.
+    // Collective, on the communicator of all ranks, while no call of any group runs: gives the unused blocks
+    // of memory(device) and the staging memory of calls back to the device. Later calls allocate them again.
+    // Returns this rank's bytes. Does nothing where the backend keeps none.
     virtual std::size_t trim_memory(Device device);
-    // What lies behind memory() of all ranks, for engines that read it; none where it is private.
+    // The memory behind memory() of all ranks, for engines that read it; empty where it is private.
     virtual SharedMemory shared_memory() const { return {}; }
     virtual void set_timeout(std::chrono::milliseconds timeout) = 0;  // default 60 s
     virtual std::chrono::milliseconds timeout() const = 0;

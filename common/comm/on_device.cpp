@@ -1,4 +1,4 @@
-// Which communicator serves a GPU: the ranks compare their GPUs.
+// Chooses the communicator that serves a GPU: the ranks compare their GPUs.
 #include <array>
 #include <cstdlib>
 #include <map>
@@ -34,7 +34,7 @@ std::shared_ptr<Communicator> for_device(std::shared_ptr<Communicator> world, De
     require_device(device);
     const char* variable = std::getenv("TANDEM_COMM");
     const std::string wanted = variable == nullptr ? "" : variable;
-    if (world->size() == 1 && wanted != "nccl") return world;  // nobody to speak to, over NCCL or otherwise
+    if (world->size() == 1 && wanted != "nccl") return world;  // no peer, over NCCL or otherwise
     RankGpu own;
     put(own.host, host_identity());
     put(own.gpu, gpu_identity(device));

@@ -1,6 +1,5 @@
-// What the backends have in common whose collectives run on a thread of the host: arguments are checked, then
-// the call is queued on its stream. A backend writes Collectives; QueuedCommunicator makes a communicator of
-// it.
+// Shared by the backends whose collectives run on a thread of the host: arguments are checked, then the call
+// is queued on its stream. A backend writes Collectives; QueuedCommunicator makes a communicator of it.
 #pragma once
 
 #include <functional>

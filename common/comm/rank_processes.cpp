@@ -173,7 +173,7 @@ void RankProcesses::Impl::watch() {
         }
         apply_timers();
     }
-    // What the ranks started and left behind. No rank is reaped yet, so the group is still theirs.
+    // Processes that the ranks started and left behind. No rank is reaped yet, so the group is still theirs.
     ::kill(-children[0].pid(), SIGKILL);
     children.clear();
 }

@@ -87,7 +87,7 @@ std::shared_ptr<Communicator> meet_over_network(Store& store, const Rendezvous& 
 
 std::shared_ptr<Communicator> meet(const Rendezvous& r, Deadline deadline) {
     const RankEnvironment& self = r.self;
-    std::optional<TcpStoreServer> server;  // stays until everybody has what it came for
+    std::optional<TcpStoreServer> server;  // stays until every rank has read what it needs
     if (self.rank == 0) server.emplace(r.host, r.port);
     const auto store = connect_tcp_store(r.host, r.port, deadline);
     store->set(host_key(self.rank), fmt::format("{} {}", r.backend, host_identity()));

@@ -1,5 +1,5 @@
-// How ranks that another launcher has started find each other: through a TCP store that rank 0 keeps at
-// MASTER_ADDR:MASTER_PORT until all have met. They tell on which hosts they are, and so know which backend
+// The meeting of ranks that another launcher has started: through a TCP store that rank 0 keeps at
+// MASTER_ADDR:MASTER_PORT until all have met. Each says on which host it is, which decides the backend that
 // joins them.
 #pragma once
 

@@ -48,7 +48,7 @@ std::pair<wire::Status, std::string> answer_to(Values& values, wire::Operation o
     return {wire::Status::refused, "store: unknown operation"};
 }
 
-// One connection. A failing read or write, or a request that is too long, ends it: nobody holds it any more.
+// One connection. A failing read or write, or a request that is too long, ends it.
 class Session : public std::enable_shared_from_this<Session> {
   public:
     Session(tcp::socket socket, Values& values) : socket_(std::move(socket)), values_(values) {}

@@ -28,7 +28,7 @@ struct Gpus {
     std::string reason;    // why there is none at all
 };
 
-// Of a GPU without kernels of its own: see common/device/cpu_kernels.h.
+// For a GPU without kernels of its own: see common/device/cpu_kernels.h.
 struct CpuKernels {
     std::byte* (*host_alias)(std::byte* data);
     void (*launch)(Stream& stream, std::function<void()> work);

@@ -1,4 +1,5 @@
-// Which devices this process can use, and why not. Asked once: the answer of a process does not change.
+// The devices that this process can use, and why it cannot use others. Asked once: the answer does not
+// change.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +31,8 @@ struct DeviceInfo {
 std::vector<Device> available_devices();
 void require_device(Device device);  // throws DeviceUnavailable
 DeviceInfo device_info(Device device);
-// What the device has left: of a GPU as its driver counts, all processes together (blocks that device_pool()
-// keeps for later are not free); of the CPU what the system says is available. Throws DeviceUnavailable.
+// Memory that is free: on a GPU as its driver counts, all processes together (blocks that device_pool() keeps
+// for later are not free); on the CPU as the system says. Throws DeviceUnavailable.
 std::uint64_t free_bytes(Device device);
 // Whether a GPU reaches another one's memory directly. Throws DeviceUnavailable.
 bool can_access_peer(Device from, Device memory);

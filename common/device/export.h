@@ -65,15 +65,15 @@ class OpenedArena {
     std::shared_ptr<Impl> impl_;
 };
 
-// Where a range lies in the allocation that holds it. Handles are of whole allocations.
+// A range's position in the allocation that holds it: handles are of whole allocations.
 struct ExportedRange {
     IpcHandle handle{};
     std::uint64_t offset = 0;            // of the range in the allocation
     std::uint64_t allocation_bytes = 0;  // of the whole
 };
 
-// Of memory that this process allocated, an ExportArena's or another library's (torch). Throws IpcRefused for
-// memory of a stream-ordered pool, of VMM, or of the host.
+// For memory that this process allocated, an ExportArena's or another library's (torch). Throws IpcRefused
+// for memory of a stream-ordered pool, of VMM, or of the host.
 ExportedRange export_range(Device device, ConstSpan range);
 
 // An event that orders streams of two processes. record() in one; then tell the other (a message); then

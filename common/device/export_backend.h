@@ -1,4 +1,4 @@
-// What a kind of GPU implements behind export.h (device_backend.h).
+// The interfaces behind export.h, which a kind of GPU implements (device_backend.h).
 #pragma once
 
 #include "common/device/export.h"

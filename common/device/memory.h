@@ -1,5 +1,5 @@
-// Where buffers come from. A pool hands out memory and takes it back; statistics are kept per tag, over all
-// pools of the process, so that a test can assert what a phase really used.
+// Buffers and the pools that hand out their memory. Statistics are kept per tag, over all pools of the
+// process, so that a test can assert what a phase really used.
 #pragma once
 
 #include <cstddef>
@@ -55,8 +55,8 @@ MemoryPool& cpu_pool();
 
 // A GPU's memory for work, ordered by its compute stream (Stream::make_compute): a block may be used as soon
 // as it is there by that stream, and by another one that waits for it; it goes back when the compute stream
-// gets to where the host released it, so that stream must first wait for others that still use the block. Of
-// the CPU: cpu_pool(). Throws DeviceUnavailable.
+// gets to where the host released it, so that stream must first wait for others that still use the block. On
+// the CPU it is cpu_pool(). Throws DeviceUnavailable.
 MemoryPool& device_pool(Device device);
 
 // Gives what device_pool() keeps for later back to the device, so that another process can have it: waits for

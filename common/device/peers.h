@@ -6,7 +6,7 @@
 
 namespace tandem {
 
-// From here on kernels on `device` reach plain memory (an ExportArena) of the other GPU. Again is nothing.
+// From here on kernels on `device` reach plain memory (an ExportArena) of the other GPU. Idempotent.
 // Throws IpcRefused where the two have no peer access.
 void enable_peer_access(Device device, Device memory);
 

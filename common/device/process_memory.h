@@ -1,4 +1,4 @@
-// What the kernel says about this process's memory: the truth that the counted figures stand beside. Shared
+// This process's memory as the kernel counts it: the truth that our own counts are compared with. Shared
 // pages (the job's arena) count for every process that has touched them.
 #pragma once
 

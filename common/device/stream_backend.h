@@ -1,5 +1,5 @@
-// What a kind of stream implements: inline and worker (cpu/), CUDA (cuda/). Everyone else speaks to Stream
-// and Event.
+// The interface behind Stream and Event, which each kind of stream implements: inline and worker (cpu/), CUDA
+// (cuda/).
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ struct EventState {
     virtual void wait() = 0;
 };
 
-// What a graph holds (common/device/graph.h).
+// The contents of a graph (common/device/graph.h).
 struct RecordedWork {
     virtual ~RecordedWork() = default;
 };
@@ -36,7 +36,7 @@ class StreamBackend {
     virtual void synchronize() = 0;
     virtual void copy(ConstSpan from, Span to) = 0;  // equal sizes
     virtual void fill_zero(Span memory) = 0;
-    // Of graph.h; throw InvalidArgument on the CPU.
+    // For graph.h; throw InvalidArgument on the CPU.
     virtual std::shared_ptr<RecordedWork> capture(const std::function<void()>& record);
     virtual void replay(const std::shared_ptr<RecordedWork>& work);
     virtual void* native() { return nullptr; }  // the CUDA stream, its device made current

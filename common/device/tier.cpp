@@ -1,4 +1,4 @@
-// What tiers have in common, and the one of pinned host memory.
+// The part common to all tiers, and the tier of pinned host memory.
 #include "common/device/tier.h"
 
 #include <cstring>

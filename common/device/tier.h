@@ -1,6 +1,6 @@
-// A tier below a device's memory, for state that is not needed now. Below the CPU's it is a file without a
-// name on a local disk, read and written past the process's memory (never mapped); below a GPU's it is pinned
-// host memory. What was never written reads as zeros.
+// A tier below a device's memory, for offloaded state. Below the CPU's it is a file without a name on a local
+// disk, read and written past the process's memory (never mapped); below a GPU's it is pinned host memory.
+// Bytes that were never written read as zeros.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ class Tier {
     virtual void read(Stream& stream, std::uint64_t offset, Span to);
 };
 
-// `bytes` in `directory`, reserved now: a full disk is an error here and not in the middle of a run. The room
-// goes back with the object, or with the process, however that ends. Throws SystemError.
+// `bytes` in `directory`, reserved now: a full disk is an error here and not in the middle of a run. The
+// space is freed with the object, or with the process, however that ends. Throws SystemError.
 std::unique_ptr<Tier> make_file_tier(const std::string& directory, std::uint64_t bytes);
 
 // `bytes` of pinned_pool()'s memory, counted under `tag` (empty: not, as a file's bytes are not): for state

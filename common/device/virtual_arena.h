@@ -26,8 +26,8 @@ class VirtualArena {
     Device device() const;
     Span span() const;
     bool has_pages() const;
-    // Waits for the device's work; the contents are lost. Whoever opened the arena keeps the pages until it
-    // closes it.
+    // Waits for the device's work; the contents are lost. A process that opened the arena keeps the pages
+    // until it closes it.
     void release_pages();
     void restore_pages();   // fresh ones, contents undefined, no longer shared with who opened it; throws
                             // OutOfMemory

@@ -14,7 +14,7 @@ using RunLists = std::vector<std::vector<Run>>;  // one list for each rank of th
 
 constexpr const char* kTag = "dtensor";
 
-// What a conversion along one axis needs to know, worked out once.
+// The sizes of a conversion along one axis, worked out once.
 struct Axis {
     comm::Communicator* comm;
     int size;
@@ -115,8 +115,8 @@ Tensor all_reduce(const RedistributeStep& step, const Tensor& local, const Devic
     return result;
 }
 
-// What moves between every two ranks: along the old dim the sender's piece, along the new one the receiver's;
-// on one dim what both hold. Blocks have their real sizes: nothing is padded.
+// The data that moves between every two ranks: along the old dim the sender's piece, along the new one the
+// receiver's; on one dim what both hold. Blocks have their real sizes: nothing is padded.
 Tensor all_to_all(const RedistributeStep& step, const Tensor& local, const DeviceMesh& mesh, const Axis& axis,
                   const Axis& to_axis, Stream& stream) {
     RunLists take = all_runs(step.to, to_axis);  // of the local piece, for each receiver

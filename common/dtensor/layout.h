@@ -1,4 +1,4 @@
-// Who holds which indices: pure arithmetic over shapes, mesh sizes and placements.
+// The indices that each rank holds: pure arithmetic over shapes, mesh sizes and placements.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,9 @@
 
 namespace tandem {
 
-// What a layout gives the rank at `coordinates`: local shape, and for every tensor dim the runs [start, stop)
-// of global indices in local order (several with strided shards). An empty dim has no run.
+// The part of a tensor that a layout gives the rank at `coordinates`: local shape, and for every tensor dim
+// the runs [start, stop) of global indices in local order (several with strided shards). An empty dim has no
+// run.
 struct LocalLayout {
     Shape shape;
     std::vector<std::vector<Run>> runs;  // [tensor dim][run]

@@ -67,13 +67,14 @@ std::int64_t padded_shard_size(std::int64_t n, std::int64_t k);
 // A run of indices [start, stop).
 using Run = std::pair<std::int64_t, std::int64_t>;
 
-// What rank r of k holds of n elements, as ascending runs, none empty and none touching the next: nothing,
-// one run, or several with a strided shard. Replicate and Partial hold [0, n).
+// The elements of n that rank r of k holds, as ascending runs, none empty and none touching the next:
+// nothing, one run, or several with a strided shard. Replicate and Partial hold [0, n).
 std::vector<Run> axis_runs(const Placement& placement, std::int64_t n, std::int64_t k, std::int64_t r);
 std::int64_t total_size(const std::vector<Run>& runs);
 // Indices in both lists of ascending runs.
 std::vector<Run> common_runs(const std::vector<Run>& a, const std::vector<Run>& b);
-// Where the indices of `part`, all of them in `runs`, stand when the indices of `runs` are counted 0, 1, ….
+// The positions of the indices of `part`, all of them in `runs`, when the indices of `runs` are counted 0, 1,
+// ….
 std::vector<Run> positions_in(const std::vector<Run>& runs, const std::vector<Run>& part);
 
 }  // namespace tandem

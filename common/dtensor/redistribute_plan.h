@@ -1,4 +1,4 @@
-// Which conversions, on which mesh axes, in which order, turn one layout into another. Pure: no data, no
+// The conversions, with their mesh axes and their order, that turn one layout into another. Pure: no data, no
 // communication; every rank plans for itself and all arrive at the same axes, placements and kinds.
 #pragma once
 
@@ -47,8 +47,8 @@ std::vector<RedistributeStep> plan_redistribute(const Shape& global_shape, const
                                                 const Placements& to,
                                                 PartialTarget partial = PartialTarget::refuse);
 
-// Where the gradient of redistribute(source -> …) goes: the source's placements, Replicate where it was
-// Partial.
+// The placements of the gradient of redistribute(source -> …): the source's placements, Replicate where it
+// was Partial.
 Placements gradient_placements(const Placements& source);
 
 }  // namespace tandem

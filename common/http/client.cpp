@@ -73,7 +73,8 @@ struct Client::Impl {
         buffer.clear();
     }
 
-    // A kept-alive connection that the server has closed, or that holds bytes nobody asked for, is of no use.
+    // A kept-alive connection that the server has closed, or that holds bytes that were not asked for, is of
+    // no use.
     bool usable() {
         if (!stream || buffer.size() > 0) return false;
         char byte = 0;

@@ -1,5 +1,5 @@
 // A small blocking HTTP/1.1 client: one connection, kept alive between calls. Not thread-safe; one Client a
-// thread. Nothing is retried: a connection found closed before the request is sent is opened anew, and every
+// thread. Nothing is retried: a connection found closed before the request is sent is opened again, and every
 // failure after that is the caller's, because a request may have been carried out.
 #pragma once
 

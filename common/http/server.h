@@ -49,7 +49,7 @@ class Responder {
     void send(int status, std::string body, const std::string& content_type = "application/json") const;
     void send(int status, const nlohmann::json& body) const;
     void fail(const Status& status) const;  // {"error": {"message", "code"}} with http_status(status.code)
-    bool client_gone() const;               // the connection is closed: nobody will read the answer
+    bool client_gone() const;               // the connection is closed, and an answer would not be read
 
     struct State;
     explicit Responder(std::shared_ptr<State> state) : state_(std::move(state)) {}

@@ -22,7 +22,7 @@ namespace tandem::http {
 
 class Session;
 
-// What sessions, responders and the server share.
+// Shared by sessions, responders and the server.
 struct Loop {
     boost::asio::io_context context{1};
     ServerOptions options;

@@ -11,7 +11,7 @@
 
 namespace tandem {
 
-// What all meshes derived from one another share. Positions of the root's grid index `ranks`.
+// Shared by all meshes derived from one another. Positions of the root's grid index `ranks`.
 struct DeviceMesh::Root {
     std::shared_ptr<comm::Communicator> world;  // null: abstract
     std::vector<int> ranks;                     // position -> global rank

@@ -55,7 +55,8 @@ class DeviceMesh {
     comm::Communicator& communicator(int axis) const;
     // Every group along an axis, over all ranks of the root: lists of global ranks.
     std::vector<std::vector<int>> groups(const std::string& axis) const;
-    // How many communicators of more than one rank exist so far, the root's own included when it is one.
+    // The number of communicators of more than one rank that exist so far, the root's own included when it is
+    // one.
     int groups_made() const;
     // Memory that peers reach without staging; private memory on an abstract mesh. Lives as long as any mesh
     // of the root.

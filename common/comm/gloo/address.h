@@ -1,5 +1,5 @@
-// Where a rank listens for its peers: the network interface that TANDEM_IFACE or GLOO_SOCKET_IFNAME
-// (PyTorch's name for it) says, else the one whose address the route to MASTER_ADDR starts from.
+// The address at which a rank listens for its peers: on the network interface that TANDEM_IFACE or
+// GLOO_SOCKET_IFNAME (PyTorch's name for it) names, else the one from which the route to MASTER_ADDR starts.
 #pragma once
 
 #include <string>

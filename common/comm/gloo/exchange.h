@@ -1,6 +1,6 @@
-// How every collective begins: each rank posts to each other what it calls, with the sizes, and little data
-// in the post itself. When all posts are here, all ranks are; they are checked before any data moves, since
-// Gloo has no mercy on sizes that differ.
+// The beginning of every collective: each rank posts a description of its call to each other rank, with the
+// sizes, and with the data where there is little. When all posts are here, all ranks are. They are checked
+// before any data moves, since Gloo does not survive sizes that differ.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@
 
 namespace tandem::comm::gloo {
 
-// What runs on a group's slots; each keeps its messages in order between two members.
+// The kinds of messages of a group. Each keeps its own order between two members.
 enum class Lane : std::uint8_t { post, data, p2p_size, p2p_data };
 
 class Group {

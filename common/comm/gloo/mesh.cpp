@@ -136,7 +136,7 @@ Mesh::~Mesh() {
         };
         changed_.wait_for(lock, kGoodbye, all_left);
     }
-    // What was said should get out before the connections close.
+    // Messages that were sent should get out before the connections close.
     std::vector<Transfer> telling;
     {
         const std::lock_guard lock(mutex_);
@@ -332,7 +332,7 @@ std::vector<int> Mesh::without_held_up(const std::vector<int>& late, std::string
     }
     const bool aborted = aborted_;
     lock.unlock();
-    // Who was faster has asked the same: a peer that it has told does not wait any more.
+    // A faster rank has asked the same question already, and the peers that it told do not wait any more.
     if (aborted) throw_if_aborted(phase);
     return missing.empty() ? late : missing;
 }

@@ -43,16 +43,16 @@ class Mesh {
     // Begin a transfer. Messages of one slot between two ranks keep their order. Throw TransportError.
     Transfer send(ConstSpan memory, int peer, std::uint64_t slot, std::string_view phase);
     Transfer recv(Span memory, int peer, std::uint64_t slot, std::string_view phase);
-    // Waits for all of them. Past the deadline: aborts, throws DeadlineExceeded naming every late peer, but
-    // not those that are held up themselves, by others. A peer that does not even say so costs up to a second
-    // more.
+    // Waits for all of them. Past the deadline: aborts, throws DeadlineExceeded naming every late peer,
+    // except those that wait for others themselves. A peer that does not answer this question costs up to a
+    // second more.
     void wait(std::span<Transfer> transfers, std::string_view phase, Deadline deadline);
     // Waits for the first of them only; past the deadline the others are looked at too.
     void wait_first(std::span<Transfer> transfers, std::string_view phase, Deadline deadline);
     // Waits for something that cannot come: until the abort, or the deadline, which names this rank.
     [[noreturn]] void wait_for_abort(std::string_view phase, Deadline deadline);
 
-    // How often this rank has split off this very group before.
+    // The number of times that this rank has split off this very group before.
     std::uint32_t count_split(const std::string& name, const std::vector<int>& ranks);
 
     void abort(const std::string& reason) noexcept { abort_as(rank_name(rank_), reason); }

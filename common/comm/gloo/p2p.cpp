@@ -19,8 +19,8 @@ constexpr const char* kWhat = "p2p";
     throw InvalidArgument(text);
 }
 
-// What this rank sends to itself: the k-th send meets the k-th receive of the batch. One that stays alone
-// waits for what cannot come.
+// Messages from this rank to itself: the k-th send meets the k-th receive of the batch. One without a partner
+// waits for something that cannot come.
 void to_oneself(const Group& group, const std::vector<P2POp>& ops, const std::string& phase,
                 Deadline deadline) {
     std::deque<Span> sends;

@@ -1,5 +1,5 @@
 // Waiting for transfers of Gloo with deadlines. Gloo's own time-out closes the connections to all peers, so
-// that nobody could be told any more who was late: here a thread wakes the waiters instead.
+// that no rank could be told any more which one was late: here a thread wakes the waiters instead.
 #pragma once
 
 #include <gloo/transport/context.h>

@@ -105,7 +105,7 @@ void all_reduce(Group& group, Scratch& scratch, Span inout, DType dtype, ReduceO
     exchange.post();
     Sources sources(exchange, group.size());
     if (inout.bytes <= Exchange::kInlineBytes) {
-        // Everybody's data came with the posts: everybody reduces all of it.
+        // All data came with the posts: every rank reduces all of it.
         if (inout.bytes > 0) reduce(sources.of(0, 0), inout.data, inout.bytes, dtype, op);
         return;
     }

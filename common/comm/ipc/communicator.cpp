@@ -68,10 +68,10 @@ class IpcCollectives final : public Collectives {
         return std::make_shared<IpcCollectives>(self, self->join(name, ranks), name, ranks);
     }
     MemoryPool& memory() override { return *group_.rank().pool; }
-    // Of a job of one rank too: engines open it.
+    // A job of one rank has it too: engines open it.
     MemoryPool* memory(Device gpu) override { return &group_.rank().gpu(gpu)->pool(); }
     // A peer's mapping keeps memory alive that its owner has freed, and CUDA leaves open what happens then:
-    // so everybody closes, all meet, and then each frees.
+    // so every rank closes, all meet, and then each frees.
     std::size_t trim_memory(Device device) override {
         const std::shared_ptr<Gpu> gpu = group_.rank().gpu_if_any(device);
         if (gpu) {

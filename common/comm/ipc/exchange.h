@@ -1,8 +1,8 @@
 // All collectives but point-to-point: every rank posts a description of what it calls and where its data
-// lies; after one rendezvous everybody checks everybody's post and pulls what it needs from where it lies.
+// lies; after one rendezvous every rank checks all posts and pulls the data it needs from where it lies.
 //
 // Data reaches peers in one of three ways, per rank and item:
-//   in line  little data is copied into the post itself, and nobody has to wait for its readers;
+//   in line  little data is copied into the post itself, and no rank has to wait for its readers;
 //   direct   memory of the job is read in place;
 //   staged   any other memory passes through a window of staging memory, round after round: all ranks walk
 //            their data together, and round k shows bytes [k * kWindow, (k + 1) * kWindow) of the items, laid
@@ -65,17 +65,17 @@ class Exchange {
     void post();
     // Again for the next window; false after the last one.
     bool next_round();
-    // Waits until nobody reads this rank's data any more (or, with `force`, until all are here).
+    // Waits until no peer reads this rank's data any more (or, with `force`, until all are here).
     void finish(bool force = false);
     void meet(std::string_view what) { group_.meet(what, deadline_); }
 
     const PostItem& item(int member, std::size_t index) const;
     // The part of the item [begin, end) that this round shows. Empty when begin >= end.
     std::pair<std::uint64_t, std::uint64_t> window(int member, std::size_t index) const;
-    // Where byte `position` (inside the window) of the item is readable; of this rank's own: where the caller
-    // has it.
+    // The address of byte `position` (inside the window) of the item; for this rank's own, the caller's
+    // memory.
     const std::byte* at(int member, std::size_t index, std::uint64_t position) const;
-    // Where peers read byte `position` of this rank's item: staging, or the caller's memory.
+    // The address at which peers read byte `position` of this rank's item: staging, or the caller's memory.
     std::byte* shown(std::size_t index, std::uint64_t position) const;
 
   private:

@@ -17,7 +17,7 @@
 
 namespace tandem::comm::ipc {
 
-// Where a rank's bytes are, in words that a peer understands.
+// The location of a rank's bytes, in terms that a peer can map.
 struct Place {
     IpcHandle handle{};  // of the arena
     std::uint64_t arena_bytes = 0;
@@ -37,7 +37,7 @@ class ArenaPool final : public MemoryPool {
     void release(std::byte* data, std::size_t bytes) noexcept override;
     Place place_of(ConstSpan memory) const;  // pid 0: not of this pool
 
-    // Gives the arenas without a block back; returns their bytes. No peer may have them mapped any more.
+    // Frees the arenas without a block in use; returns their bytes. No peer may have them mapped any more.
     std::size_t trim();
 
     Span arena_of(ConstSpan memory) const;  // the whole arena that holds it; empty: not of this pool
@@ -47,7 +47,7 @@ class ArenaPool final : public MemoryPool {
         ExportArena memory;
         mutable std::optional<IpcHandle> handle;  // asked for when a peer needs it
         std::unique_ptr<MemoryPool> blocks;
-        int live = 0;  // blocks that somebody has
+        int live = 0;  // blocks in use
     };
     const Arena* find(ConstSpan memory) const;
 
@@ -77,14 +77,14 @@ class Gpu {
     std::set<int> reached_;  // other GPUs of this process
 };
 
-// What a rank tells its peers of an event.
+// An event, as a rank offers it to its peers.
 struct EventOffer {
     IpcHandle handle{};
     std::int32_t pid = 0;
 };
 
 // An event of each member of a group, which the others' streams wait for. One is recorded again only when
-// everybody has asked for the wait on what it marked before.
+// all of them have asked for the wait on what it marked before.
 class SyncEvents {
   public:
     SyncEvents(Device device, int size, int self);
@@ -92,7 +92,7 @@ class SyncEvents {
     SyncEvents& operator=(const SyncEvents&) = delete;
 
     EventOffer offer() const { return offer_; }
-    void open(int member, const EventOffer& offer);  // once a member; again is nothing
+    void open(int member, const EventOffer& offer);  // once a member; idempotent
     void record(Stream& stream) { own_.record(stream); }
     void wait(Stream& stream, int member) const;  // of another member, opened before
     void wait_all(Stream& stream) const;

@@ -77,7 +77,7 @@ class GpuCall {
     }
 
     bool next_round() {
-        sync();  // everybody has read this window
+        sync();  // all have read this window
         if (round_ + 1 >= rounds_) return false;
         ++round_;
         stage();
@@ -96,7 +96,7 @@ class GpuCall {
         return {low - it.linear, high - it.linear};
     }
 
-    // Where this rank's stream reads the byte; of its own item: where the caller has it.
+    // The address at which this rank's stream reads the byte; for its own item, the caller's memory.
     const std::byte* at(int member, std::size_t index, std::uint64_t position) const {
         if (member == gpu_.group_.index()) return shown_[index].send + position;
         const Item& it = item(member, index);
@@ -104,7 +104,7 @@ class GpuCall {
         return base + (it.staged ? it.linear + position - round_ * kWindow : position);
     }
 
-    // Where peers read the byte of this rank's item.
+    // The address at which peers read the byte of this rank's item.
     std::byte* shown(std::size_t index, std::uint64_t position) const {
         const Item& it = shown_[index];
         if (it.staged) return staging_.data + it.linear + position - round_ * kWindow;
@@ -173,7 +173,7 @@ void GpuGroup::make_turns() {
         for (std::size_t turn = 0; turn < 2; ++turn)
             turns_[turn]->open(member, all[count(member) * offers.size() + turn]);
     }
-    ipc::barrier(group_, scratch_);  // nobody ends before all have opened its events
+    ipc::barrier(group_, scratch_);  // no rank ends before all have opened its events
 }
 
 Span GpuGroup::staging(std::size_t bytes, Stream& stream) {
@@ -255,7 +255,7 @@ void GpuGroup::all_reduce(Span inout, DType dtype, ReduceOp op, Stream& stream) 
                 std::min(window.first + piece * static_cast<std::uint64_t>(member), window.second);
             return std::pair{begin, std::min(begin + piece, window.second)};
         };
-        // A rank writes its reduced piece where peers read it; of that piece nobody else needs the input.
+        // A rank writes its reduced piece where peers read it; no other rank needs the input of that piece.
         const auto [begin, end] = piece_of(group_.index());
         std::byte* reduced = inout.bytes == 0 ? nullptr : call.shown(0, begin);
         if (begin < end) {

@@ -13,10 +13,10 @@
 
 namespace tandem::comm::ipc {
 
-// What a group needs on a GPU; made with its first call there.
+// A group's calls on a GPU; made with its first one there.
 class GpuGroup {
   public:
-    // Not collective: two members may talk while others have no GPU in mind.
+    // Not collective: two members may exchange messages while others use no GPU.
     GpuGroup(Group& group, Scratch& scratch, std::shared_ptr<Gpu> gpu);
 
     Device device() const { return gpu_->device(); }

@@ -31,7 +31,7 @@ struct Rank {
 
     // This rank's memory on a GPU, made when it is first asked for.
     std::shared_ptr<Gpu> gpu(Device device);
-    std::shared_ptr<Gpu> gpu_if_any(Device device);  // null: nobody has asked
+    std::shared_ptr<Gpu> gpu_if_any(Device device);  // null: not used yet
 
     // Finds, or as the first of `ranks` creates, the block of a new group.
     GroupBlock& join(const std::string& group_name, const std::vector<int>& ranks);

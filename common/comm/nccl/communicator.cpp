@@ -35,8 +35,8 @@ Op op_of(ReduceOp op) {
 
 // NCCL: "if any rank in a communicator passes registered buffers to a NCCL communication function, all other
 // ranks in the same communicator must pass their registered buffers" (user guide, User Buffer Registration).
-// A communicator of ours takes any memory from any rank, and no rank knows what the others pass: whoever
-// knows that all ranks' calls are alike asks for registration.
+// A communicator of ours takes any memory from any rank, and no rank knows what the others pass: a user
+// who knows that all ranks' calls are alike asks for registration.
 bool registration_wanted() {
     const char* text = std::getenv("TANDEM_NCCL_REGISTER");
     const std::string_view word = text == nullptr ? "" : text;
@@ -46,7 +46,7 @@ bool registration_wanted() {
     return word == "1";
 }
 
-// What all groups of a rank share.
+// Shared by all groups of a rank.
 struct World {
     World(std::shared_ptr<Communicator> host, Device device_in, const Api& api_in)
         : api(api_in),
@@ -61,7 +61,7 @@ struct World {
     ipc::ArenaPool arenas;  // plain device memory in large blocks, which NCCL can register
     Stream setup;           // makes the device current where NCCL asks for it
 
-    // What each group holds of the arenas, for trim_memory().
+    // Each group's memory in the arenas, for trim_memory().
     struct Held {
         std::weak_ptr<Handle> handle;
         std::weak_ptr<Buffer> scratch;
@@ -241,7 +241,7 @@ class NcclCommunicator final : public Communicator {
                 to_string(device));
         return world_->arenas;
     }
-    // Peers on this host may have mapped what was registered: everybody ends that before anybody frees.
+    // Peers on this host may have mapped what was registered: all ranks end that before one frees.
     std::size_t trim_memory(Device device) override {
         if (device != world_->device) return 0;
         if (last_.poll() == Poll::pending) last_.wait(deadline());
@@ -250,7 +250,7 @@ class NcclCommunicator final : public Communicator {
         world_->release_arenas();
         host_->barrier();
         const std::size_t bytes =
-            world_->arenas.trim();  // waits for the GPU, so nobody launches until all have
+            world_->arenas.trim();  // waits for the GPU, so no rank launches until all have
         host_->barrier();
         return bytes;
     }

@@ -1,8 +1,8 @@
 // Backend `nccl`: memory of GPUs, one rank a GPU, on any number of hosts. It stands on a communicator of the
-// CPU with the same ranks (ipc or gloo), which carries calls on streams of the CPU, abort, ids and the naming
-// of who is late.
+// CPU with the same ranks (ipc or gloo), which carries calls on streams of the CPU, abort, ids, and the
+// search for late ranks.
 //
-// What differs from the other backends: NCCL's sums are not in rank order (they are the same in every
+// Other than with the other backends, NCCL's sums are not in rank order (they are the same in every
 // repetition with the same ranks on the same machines), and calls that do not agree are not found out: they
 // hang until the deadline.
 #pragma once

@@ -30,22 +30,23 @@ class Handle {
 
     const std::string& name() const { return name_; }
     // Runs `calls` between group start and end, one launch for all of them, then waits until NCCL has
-    // launched. `calls` answers the first result that is neither success nor in progress.
+    // launched. `calls` returns the first result that has failed().
     void launch(const std::string& phase, Deadline deadline,
                 const std::function<Result(const Api&, Comm)>& calls, const Check& check = {});
-    // The asynchronous state, for whoever watches: success, in_progress, or what went wrong. After an abort:
+    // The asynchronous state, for Watch: success, in_progress, or what went wrong. After an abort:
     // success.
     Result state();
     std::string last_error() const;
     // Registers the memory once; nothing where NCCL does not offer it or refuses.
     void register_memory(Span memory);
-    // Before the memory goes: the next offer of it is registered anew. Nothing may run on the communicator.
+    // Before the memory is freed; a later register_memory() registers it again. Nothing may run on the
+    // communicator.
     void deregister_all();
 
     void abort() noexcept;
     bool aborted() const { return aborted_.load(); }
 
-    // What a result other than success means, as an exception.
+    // Throws what a result other than success means.
     [[noreturn]] static void fail(const Api& api, Result result, const std::string& phase,
                                   const std::string& detail);
 

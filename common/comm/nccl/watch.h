@@ -1,7 +1,7 @@
-// Looks after what was launched on the GPU: NCCL waits for a lost peer for ever, and nobody else would
-// notice. One thread a rank polls the pending calls and NCCL's asynchronous errors, and the host communicator
-// for an abort of somebody else. Whatever it finds, it ends all of NCCL's communicators of this rank, which
-// lets the streams go on, and the job.
+// Watches over the calls that were launched on the GPU, since NCCL waits for a lost peer for ever. One thread
+// a rank polls the pending calls, NCCL's asynchronous errors, and the host communicator for another rank's
+// abort. Any of them ends all of NCCL's communicators of this rank, which lets the streams go on, and the
+// job.
 #pragma once
 
 #include <condition_variable>

@@ -115,7 +115,7 @@ ReleasedPages::ReleasedPages(Span range, std::string_view tag)
     detail::count_release(tag_, range_.bytes);
     if (begin >= end) return;
     const auto bytes = static_cast<std::size_t>(end - begin);
-    // Of shared memory the pages themselves must go, for every process that maps them; private memory knows
+    // Shared memory must lose the pages themselves, for every process that maps them; private memory knows
     // no such thing.
     if (::madvise(begin, bytes, MADV_REMOVE) == 0 || ::madvise(begin, bytes, MADV_DONTNEED) == 0) return;
     detail::count_allocation(tag_, range_.bytes);

@@ -129,7 +129,7 @@ class Opened final : public OpenedArena::Impl {
     // Unmaps. The memory is the exporter's, who frees it.
     void close() noexcept {
         try {
-            synchronize_context(device_);  // nobody reads through the mapping any more
+            synchronize_context(device_);  // the mapping is not read any more
             check(driver().cuIpcCloseMemHandle(address(data_)), "cuIpcCloseMemHandle");
         } catch (const std::exception& error) {
             log_error("another process's memory on {}: {}", to_string(device_), error.what());

@@ -97,7 +97,7 @@ class Pool final : public MemoryPool {
         synchronize_context(device_);
         if (pool_ == nullptr) return;
         check(driver().cuMemPoolTrimTo(pool_, 0), "cuMemPoolTrimTo");
-        // What graphs took for their work is kept apart.
+        // Memory that graphs took for their work is kept apart.
         check(driver().cuDeviceGraphMemTrim(native_device(device_)), "cuDeviceGraphMemTrim");
     }
 
@@ -128,7 +128,7 @@ class Pool final : public MemoryPool {
     std::unordered_map<std::byte*, std::weak_ptr<detail::StreamBackend>> streams_;
 };
 
-// One a device, made anew for another driver. Never freed: it outlives every static Buffer.
+// One a device, and new ones for another driver. Never freed: it outlives every static Buffer.
 Pool& pool_of(Device device) {
     static std::mutex mutex;
     static std::array<Pool*, 64> pools{};
@@ -141,7 +141,7 @@ Pool& pool_of(Device device) {
     return *slot;
 }
 
-// Of every device: no context is made for it on a GPU that the process does not use, and the current device,
+// For every device: no context is made on a GPU that the process does not use, and the current device,
 // on which the caller may be about to launch, stays.
 std::byte* allocate_pinned(std::size_t bytes) {
     make_some_current();

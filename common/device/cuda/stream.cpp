@@ -22,8 +22,8 @@ using cuda::driver;
 
 constexpr auto kSpin = std::chrono::microseconds(200);  // before a waiting thread sleeps between two looks
 
-// What the host does once it has waited for the stream, which itself never stops for it: a host function of
-// CUDA's would keep the GPU idle until a thread of the driver's has woken and run it.
+// Functions that the host runs once it has waited for the stream, which never stops for them: a host function
+// of CUDA's would keep the GPU idle until a thread of the driver's has woken and run it.
 class HostCalls {
   public:
     void add(std::function<void()> call) {
@@ -35,8 +35,8 @@ class HostCalls {
         const std::lock_guard lock(mutex_);
         return added_;
     }
-    // The first `until` of all, in order, those that have not run. Whoever comes meanwhile waits until they
-    // have. The first exception sticks, and the calls behind it are dropped.
+    // Runs those of the first `until` that have not run, in order. Another caller waits until they have. The
+    // first exception sticks, and the calls behind it are dropped.
     void run(std::uint64_t until) {
         const std::lock_guard alone(running_);
         while (ran_ < until) {
@@ -154,7 +154,7 @@ class CudaStream final : public StreamBackend {
     }
     ~CudaStream() override {
         try {
-            drain();  // host calls that nobody waited for are dropped: what they would write may be gone
+            drain();  // host calls that were not waited for are dropped: what they would write may be gone
         } catch (const std::exception& error) {
             log_debug("stream '{}' ended with a pending error: {}", name_, error.what());
         }

@@ -41,7 +41,7 @@ class Arena final : public VirtualArena::Impl {
             throw;
         }
     }
-    // Of another process, whose tag counts it.
+    // Another process's, whose tag counts it.
     Arena(Device device, std::size_t bytes, int fd) : device_(device), bytes_(bytes) {
         reserve();
         // The driver takes the descriptor's number for a pointer.
@@ -158,7 +158,7 @@ class Arena final : public VirtualArena::Impl {
 
     void drop() {
         if (!backed_) return;
-        synchronize_context(device_);  // nobody uses the pages any more
+        synchronize_context(device_);  // the pages are not in use any more
         check(driver().cuMemUnmap(address_, reserved_), "cuMemUnmap");
         check(driver().cuMemRelease(pages_), "cuMemRelease");
         backed_ = false;
