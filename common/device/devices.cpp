@@ -100,4 +100,11 @@ bool can_access_peer(Device from, Device memory) {
     return detail::gpu_backend().can_access_peer(from, memory);
 }
 
+void enable_peer_access(Device device, Device memory) {
+    require_device(device);
+    require_device(memory);
+    if (device == memory) return;
+    detail::gpu_backend().enable_peer_access(device, memory);
+}
+
 }  // namespace tandem

@@ -36,6 +36,10 @@ DeviceInfo device_info(Device device);
 std::uint64_t free_bytes(Device device);
 // Whether a GPU reaches another one's memory directly. Throws DeviceUnavailable.
 bool can_access_peer(Device from, Device memory);
+// From here on kernels on `device` reach plain memory (an ExportArena) of the other GPU of this process;
+// between processes the handle does it (export.h). Idempotent. Throws IpcRefused where the two have no peer
+// access.
+void enable_peer_access(Device device, Device memory);
 
 // "cpu", "cuda" (its first GPU) or "cuda:1". Throws BadInput. Does not ask whether it is there.
 Device device_from_name(const std::string& name);

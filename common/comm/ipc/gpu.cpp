@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "common/device/peers.h"
+#include "common/device/devices.h"
 #include "common/error.h"
 
 namespace tandem::comm::ipc {

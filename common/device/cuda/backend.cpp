@@ -1,10 +1,7 @@
 #include "common/device/cuda/backend.h"
 
 #include "common/device/cuda/devices.h"
-#include "common/device/cuda/export.h"
 #include "common/device/cuda/memory.h"
-#include "common/device/cuda/stream.h"
-#include "common/device/cuda/virtual_arena.h"
 
 namespace tandem::cuda {
 

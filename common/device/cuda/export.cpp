@@ -1,5 +1,5 @@
 // CUDA IPC: plain cuMemAlloc memory and events under handles of 64 bytes.
-#include "common/device/cuda/export.h"
+#include "common/device/cuda/backend.h"
 
 #include <algorithm>
 #include <cstring>

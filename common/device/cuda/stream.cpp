@@ -1,5 +1,5 @@
 // CUDA streams and events behind Stream and Event.
-#include "common/device/cuda/stream.h"
+#include "common/device/cuda/backend.h"
 
 #include <cstdint>
 #include <deque>

@@ -1,5 +1,5 @@
 // Virtual arenas of a real GPU: reserved addresses, onto which cuMemCreate's memory is mapped.
-#include "common/device/cuda/virtual_arena.h"
+#include "common/device/cuda/backend.h"
 
 #include <cstdint>
 

@@ -8,10 +8,10 @@
 #include <thread>
 #include <vector>
 
+#include "common/device/devices.h"
 #include "common/device/export.h"
 #include "common/device/graph.h"
 #include "common/device/memory.h"
-#include "common/device/peers.h"
 #include "common/device/stream.h"
 #include "common/device/tier.h"
 #include "common/error.h"
