@@ -83,7 +83,7 @@ function check_words(text,    n, list, i) {
 }
 {
     span = $3
-    if (span ~ /^(unit|contract|multiproc|gpu)(\.[a-z0-9_]+)+$/) { check_test(span); next }
+    if (span ~ /^(unit|contract|multiproc|gpu)(\.[a-z0-9_]+)+$/ && span !~ source) { check_test(span); next }
     if (span ~ /^lint\./) next
     if (span !~ /[ =<>|]/) {
         if (span ~ source) { check_path(span); next }
