@@ -79,7 +79,7 @@ function check_words(text,    n, list, i) {
     gsub(/[^A-Za-z0-9_]+/, " ", text)
     n = split(text, list, " ")
     for (i = 1; i <= n; ++i)
-        if (list[i] ~ /^[A-Za-z_]/ && length(list[i]) > 1 && !(list[i] in word)) complain(list[i])
+        if (list[i] ~ /^[A-Za-z_]/ && length(list[i]) > 1 && list[i] !~ /_$/ && !(list[i] in word)) complain(list[i])
 }
 {
     span = $3
