@@ -86,7 +86,7 @@ class Policy {
         OnloadScope& operator=(const OnloadScope&) = delete;
 
       private:
-        friend class Policy;
+        friend struct Policy::Impl;
         OnloadScope(Impl& impl, bool optimizer);
 
         Impl& impl_;
