@@ -2,7 +2,7 @@
 // receives. It keeps NCCL's rules that callers can trip over: init waits for all ranks, calls are collected
 // from group start to group end and run on their stream, and wait there for the peers' until the communicator
 // is aborted. How ranks reach each other is a Carrier's matter. A test that wants more of NCCL, or an NCCL
-// that fails, builds on the same calls (tests/unit/comm/fake_nccl.h).
+// that fails, builds on the same calls (tests/unit/common/comm/fake_nccl.h).
 #pragma once
 
 #include <functional>

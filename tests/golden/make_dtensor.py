@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Golden layouts and redistributions from PyTorch's DTensor, for tests/unit/dtensor/golden_test.cpp.
+"""Golden layouts and redistributions from PyTorch's DTensor, for tests/unit/common/dtensor/golden_test.cpp.
 
     python3 tests/golden/make_dtensor.py tests/golden/data/dtensor.json
 

@@ -1,4 +1,4 @@
-"""Golden values of the ops from PyTorch, for tests/unit/ops/golden_test.cpp.
+"""Golden values of the ops from PyTorch, for tests/unit/common/ops/golden_test.cpp.
 
     python tests/golden/make_ops.py        (PyTorch 2.6; writes tests/golden/data/ops_*.json)
 

@@ -6,7 +6,7 @@
 #include "tests/contract/transport/gpu_engine.h"
 #include "tests/contract/transport/nccl_rig.h"
 #include "tests/support/error_of.h"
-#include "tests/unit/comm/fake_nccl.h"
+#include "tests/unit/common/comm/fake_nccl.h"
 
 namespace tandem::engine {
 namespace {

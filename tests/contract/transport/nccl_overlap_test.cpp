@@ -12,7 +12,7 @@
 #include "tests/contract/transport/nccl_rig.h"
 #include "tests/emulated_gpu/emulated.h"
 #include "tests/support/error_of.h"
-#include "tests/unit/comm/fake_nccl.h"
+#include "tests/unit/common/comm/fake_nccl.h"
 
 namespace tandem::engine {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/comm/launch.h"
-#include "tests/unit/dtensor/sweep.h"
+#include "tests/unit/common/dtensor/sweep.h"
 
 namespace tandem {
 namespace {

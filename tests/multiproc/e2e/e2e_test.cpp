@@ -15,8 +15,8 @@
 #include "sync/session/session.h"
 #include "tests/multiproc/e2e/rig.h"
 #include "tests/multiproc/engine/program.h"
+#include "tests/unit/common/model/temporary_directory.h"
 #include "tests/unit/engine_adapter/embedded/tiny_model.h"
-#include "tests/unit/model/temporary_directory.h"
 
 namespace tandem::e2e {
 namespace {

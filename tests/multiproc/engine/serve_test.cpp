@@ -15,8 +15,8 @@
 #include "common/http/server.h"
 #include "common/model/safetensors.h"
 #include "tests/multiproc/engine/program.h"
+#include "tests/unit/common/model/temporary_directory.h"
 #include "tests/unit/engine_adapter/embedded/tiny_model.h"
-#include "tests/unit/model/temporary_directory.h"
 
 namespace tandem::engine {
 namespace {

@@ -13,8 +13,8 @@
 #include "common/http/client.h"
 #include "engine_adapter/connect.h"
 #include "tests/multiproc/engine/program.h"
+#include "tests/unit/common/model/temporary_directory.h"
 #include "tests/unit/engine_adapter/embedded/tiny_model.h"
-#include "tests/unit/model/temporary_directory.h"
 
 namespace tandem::engine {
 

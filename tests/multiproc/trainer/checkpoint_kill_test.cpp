@@ -13,7 +13,7 @@
 
 #include "common/comm/launch.h"
 #include "common/error.h"
-#include "tests/unit/model/temporary_directory.h"
+#include "tests/unit/common/model/temporary_directory.h"
 #include "trainer/checkpoint/training.h"
 
 namespace tandem::trainer::testing {

@@ -8,8 +8,8 @@
 #include "common/device/devices.h"
 #include "common/error.h"
 #include "engine_adapter/receiver/weight_writer.h"
+#include "tests/unit/common/model/temporary_directory.h"
 #include "tests/unit/engine_adapter/embedded/engine_fixture.h"
-#include "tests/unit/model/temporary_directory.h"
 
 namespace tandem::engine {
 namespace {

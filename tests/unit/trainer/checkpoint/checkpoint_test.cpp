@@ -11,7 +11,7 @@
 #include "common/comm/launch.h"
 #include "common/error.h"
 #include "common/model/check_weights.h"
-#include "tests/unit/model/temporary_directory.h"
+#include "tests/unit/common/model/temporary_directory.h"
 #include "tests/unit/trainer/policy/policy_run.h"
 
 namespace tandem::trainer::testing {

@@ -8,7 +8,7 @@
 
 #include "common/comm/launch.h"
 #include "common/error.h"
-#include "tests/unit/model/temporary_directory.h"
+#include "tests/unit/common/model/temporary_directory.h"
 #include "tests/unit/trainer/policy/policy_run.h"
 #include "trainer/policy/policy.h"
 

@@ -1,5 +1,5 @@
 // What the product rate of a GPU is measured with, over a driver that is not there.
-#include "tests/unit/device/cuda_rig.h"
+#include "tests/unit/common/device/cuda_rig.h"
 #include "trainer/loop/flops.h"
 
 namespace tandem::trainer {

@@ -1,0 +1,151 @@
+// The client against our server and against peers that misbehave.
+#include "common/http/client.h"
+
+#include <gmock/gmock.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <vector>
+
+#include "common/error.h"
+#include "common/http/server.h"
+#include "tests/unit/common/http/raw_connection.h"
+
+namespace tandem::http {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+std::string url_of(int port) {
+    return "http://127.0.0.1:" + std::to_string(port);
+}
+
+template <typename Call>
+std::string error_of(Call call) {
+    try {
+        call();
+    } catch (const TransportError& error) {
+        return error.what();
+    }
+    return "no error";
+}
+
+class HttpClient : public testing::Test {
+  protected:
+    HttpClient()
+        : server({.listen = "127.0.0.1:0",
+                  .max_body_bytes = 100'000,
+                  .idle_timeout = std::chrono::milliseconds(200)}) {
+        server.route("POST", "/echo", [](const Request& r, Responder out) { out.send(200, r.body); });
+        server.route("GET", "/text",
+                     [](const Request&, Responder out) { out.send(200, "not json", "text/plain"); });
+        server.route("GET", "/busy", [](const Request&, Responder out) {
+            out.fail({Code::unavailable, "no version"});
+        });
+        server.route("GET", "/never", [this](const Request&, Responder out) { waiting.push_back(out); });
+        server.start();
+    }
+    ~HttpClient() override { server.stop(); }
+    static Deadline soon() { return Deadline::after_ms(10'000); }
+
+    std::vector<Responder> waiting;  // of the server's thread
+    Server server;
+};
+
+TEST_F(HttpClient, JsonThereAndBackOverOneConnection) {
+    Client client(server.url());
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(client.post_json("/echo", {{"i", i}}, soon())["i"], i);
+    const Response response = client.request("POST", "/echo", "plain", soon());
+    EXPECT_EQ(response.status, 200);
+    EXPECT_EQ(response.body, "plain");
+}
+
+TEST_F(HttpClient, ReconnectsAfterTheServerClosedAnIdleConnection) {
+    Client client(server.url());
+    EXPECT_EQ(client.post_json("/echo", {{"i", 1}}, soon())["i"], 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    EXPECT_EQ(client.post_json("/echo", {{"i", 2}}, soon())["i"], 2);
+}
+
+TEST_F(HttpClient, StatusesBecomeErrorsThatNameUrlAndReason) {
+    Client client(server.url());
+    EXPECT_EQ(client.request("GET", "/nowhere", "", soon()).status, 404);
+    EXPECT_THAT(
+        error_of([&] { client.get_json("/nowhere", soon()); }),
+        testing::AllOf(HasSubstr("GET /nowhere with " + server.url()), HasSubstr("HTTP 404: no such route")));
+    EXPECT_THAT(error_of([&] { client.get_json("/busy", soon()); }), HasSubstr("HTTP 503: no version"));
+    EXPECT_THAT(error_of([&] { client.get_json("/text", soon()); }), HasSubstr("not JSON"));
+    try {
+        client.get_json("/busy", soon());
+    } catch (const TransportError& error) {
+        EXPECT_TRUE(error.retryable());
+    }
+}
+
+TEST_F(HttpClient, ReadsTheAnswerToARefusedBody) {
+    Client client(server.url());
+    EXPECT_EQ(client.request("POST", "/echo", std::string(5'000'000, 'a'), soon()).status, 413);
+    EXPECT_EQ(client.request("POST", "/echo", "fits", soon()).status, 200);
+}
+
+TEST_F(HttpClient, DeadlinesNameTheUrl) {
+    Client client(server.url());
+    const auto start = std::chrono::steady_clock::now();
+    try {
+        client.request("GET", "/never", "", Deadline::after_ms(100));
+        FAIL() << "answered";
+    } catch (const DeadlineExceeded& error) {
+        EXPECT_EQ(error.peer(), server.url());
+        EXPECT_EQ(error.phase(), "GET /never");
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+    EXPECT_THROW(client.request("GET", "/text", "", Deadline::after_ms(-1)), DeadlineExceeded);
+    EXPECT_EQ(client.request("GET", "/text", "", soon()).status, 200) << "a new connection serves again";
+}
+
+TEST(HttpClientAgainstBadPeers, SilenceRefusalAndRubbish) {
+    const SilentListener silent;
+    Client client(url_of(silent.port()));
+    EXPECT_THROW(client.request("GET", "/", "", Deadline::after_ms(100)), DeadlineExceeded);
+
+    int unused_port = 0;
+    { unused_port = SilentListener().port(); }
+    Client refused(url_of(unused_port));
+    EXPECT_THAT(error_of([&] { refused.request("GET", "/", "", Deadline::after_ms(5000)); }),
+                HasSubstr("connect with " + url_of(unused_port)));
+
+    const SilentListener rubbish;
+    for (const std::string answer :
+         {"", "rubbish\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort"}) {
+        std::thread peer([&] {
+            const int fd = rubbish.accept();
+            char block[1024];
+            EXPECT_GT(::recv(fd, block, sizeof(block), 0), 0);
+            EXPECT_EQ(::send(fd, answer.data(), answer.size(), MSG_NOSIGNAL),
+                      static_cast<long>(answer.size()));
+            ::close(fd);
+        });
+        Client victim(url_of(rubbish.port()));
+        EXPECT_THAT(error_of([&] { victim.request("GET", "/x", "", Deadline::after_ms(5000)); }),
+                    HasSubstr("GET /x with " + url_of(rubbish.port())));
+        peer.join();
+    }
+}
+
+TEST(Url, Parses) {
+    const Url url = parse_url("http://host:81/a/b/");
+    EXPECT_EQ(url.host, "host");
+    EXPECT_EQ(url.port, "81");
+    EXPECT_EQ(url.prefix, "/a/b");
+    EXPECT_EQ(parse_url("http://host").port, "80");
+    for (const char* bad : {"", "host:80", "https://host", "http://", "http://:80",
+                            "http://h:", "http://h:99999", "http://h:0"}) {
+        EXPECT_THROW(parse_url(bad), InvalidArgument) << bad;
+    }
+}
+
+}  // namespace
+}  // namespace tandem::http

@@ -1,0 +1,219 @@
+// The server against good and bad HTTP, from raw sockets: limits, keep-alive, late answers, clients that go
+// away.
+#include "common/http/server.h"
+
+#include <gmock/gmock.h>
+
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <vector>
+
+#include "common/error.h"
+#include "tests/unit/common/http/raw_connection.h"
+
+namespace tandem::http {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+class HttpServer : public testing::Test {
+  protected:
+    void start(ServerOptions options = {}) {
+        options.listen = "127.0.0.1:0";
+        server = std::make_unique<Server>(options);
+        server->route("POST", "/echo",
+                      [](const Request& r, Responder out) { out.send(200, r.body, "text/plain"); });
+        server->route("GET", "/query",
+                      [](const Request& r, Responder out) { out.send(200, r.query, "text/plain"); });
+        server->route("GET", "/invalid", [](const Request&, Responder) { throw BadInput("bad thing"); });
+        server->route("GET", "/bug",
+                      [](const Request&, Responder) { throw InvalidArgument("not the sender's fault"); });
+        server->route("GET", "/crash", [](const Request&, Responder) { throw std::runtime_error("broken"); });
+        server->route("GET", "/drop", [](const Request&, Responder) {});
+        server->route("GET", "/late", [this](const Request&, Responder out) {
+            const std::lock_guard lock(mutex);
+            late.push_back(out);
+        });
+        server->start();
+    }
+    std::string once(const std::string& bytes) {
+        const RawConnection connection(server->port());
+        connection.send(bytes);
+        return connection.read_until("\r\n\r\n");
+    }
+    static std::string post(const std::string& path, const std::string& body) {
+        return "POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) +
+               "\r\n\r\n" + body;
+    }
+    static std::string get(const std::string& path) { return "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n"; }
+
+    // The responder of the first request to /late, once it is there.
+    Responder first_late() {
+        for (;;) {
+            const std::lock_guard lock(mutex);
+            if (!late.empty()) return late.front();
+        }
+    }
+
+    std::mutex mutex;
+    std::vector<Responder> late;
+    std::unique_ptr<Server> server;
+};
+
+TEST_F(HttpServer, AnswersAndKeepsTheConnection) {
+    start();
+    const RawConnection connection(server->port());
+    for (int i = 0; i < 3; ++i) {
+        const std::string word = "word" + std::to_string(i);
+        connection.send(post("/echo", word));
+        const std::string answer = connection.read_until(word);
+        EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
+        EXPECT_THAT(answer, HasSubstr("\r\n\r\n" + word));
+    }
+    connection.send(get("/query?a=1&b=2"));
+    EXPECT_THAT(connection.read_until("b=2"), HasSubstr("\r\n\r\na=1&b=2"));
+    connection.send("GET /query?end HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    EXPECT_THAT(connection.read_until("end"), HasSubstr("Connection: close"));
+    EXPECT_TRUE(connection.closed_by_peer());
+}
+
+TEST_F(HttpServer, PipelinedRequestsAreAnsweredInOrder) {
+    start();
+    const RawConnection connection(server->port());
+    connection.send(post("/echo", "first") + post("/echo", "second"));
+    const std::string answers = connection.read_until("second");
+    EXPECT_LT(answers.find("first"), answers.find("second"));
+}
+
+TEST_F(HttpServer, ErrorsOfRouting) {
+    start();
+    EXPECT_THAT(once(get("/nowhere")), StartsWith("HTTP/1.1 404"));
+    EXPECT_THAT(once(get("/\xff\xfe")), StartsWith("HTTP/1.1 4")) << "not UTF-8";
+    const std::string wrong = once(get("/echo"));
+    EXPECT_THAT(wrong, StartsWith("HTTP/1.1 405"));
+    EXPECT_THAT(wrong, HasSubstr("Allow: POST"));
+    EXPECT_THAT(once(get("/invalid")), StartsWith("HTTP/1.1 400"));
+    EXPECT_THAT(once(get("/bug")), StartsWith("HTTP/1.1 500"));
+    EXPECT_THAT(once(get("/crash")), StartsWith("HTTP/1.1 500"));
+    EXPECT_THAT(once(get("/drop")), StartsWith("HTTP/1.1 500"));
+}
+
+TEST_F(HttpServer, MalformedHttpIs400AndClosed) {
+    start();
+    for (const char* bytes :
+         {"rubbish\r\n\r\n", "GET /echo\r\n\r\n", "GET /echo HTTP/9.9\r\n\r\n",
+          "POST /echo HTTP/1.1\r\nContent-Length: x\r\n\r\n", "GET / HTTP/1.1\r\nno colon\r\n\r\n"}) {
+        const RawConnection connection(server->port());
+        connection.send(bytes);
+        EXPECT_THAT(connection.read_until("}}"), StartsWith("HTTP/1.1 400")) << bytes;
+    }
+    EXPECT_THAT(once("GET / HTTP/1.1\r\nA: " + std::string(20000, 'a') + "\r\n\r\n"),
+                StartsWith("HTTP/1.1 400"));
+    EXPECT_THAT(once(post("/echo", "still serving")), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(HttpServer, OversizeBodiesAre413) {
+    ServerOptions options;
+    options.max_body_bytes = 1000;
+    start(options);
+    EXPECT_THAT(once(post("/echo", std::string(1000, 'a'))), StartsWith("HTTP/1.1 200"));
+    EXPECT_THAT(once(post("/echo", std::string(1001, 'a'))), StartsWith("HTTP/1.1 413"));
+    EXPECT_THAT(once(post("/echo", std::string(3'000'000, 'a'))), StartsWith("HTTP/1.1 413"));
+    EXPECT_THAT(once("POST /echo HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n"),
+                StartsWith("HTTP/1.1 4"));
+    const std::string chunk = "200\r\n" + std::string(512, 'a') + "\r\n";
+    EXPECT_THAT(once("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk + chunk +
+                     "0\r\n\r\n"),
+                StartsWith("HTTP/1.1 413"));
+}
+
+TEST_F(HttpServer, ExpectContinueIsAnswered) {
+    start();
+    const RawConnection connection(server->port());
+    connection.send("POST /echo HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+    EXPECT_EQ(connection.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    connection.send("ok");
+    EXPECT_THAT(connection.read_until("ok"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(HttpServer, IdleAndHalfSentRequestsAreClosed) {
+    ServerOptions options;
+    options.idle_timeout = std::chrono::milliseconds(100);
+    start(options);
+    const RawConnection idle(server->port());
+    const RawConnection half(server->port());
+    half.send("POST /echo HTTP/1.1\r\nContent-Le");
+    EXPECT_TRUE(idle.closed_by_peer());
+    EXPECT_TRUE(half.closed_by_peer());
+}
+
+TEST_F(HttpServer, LateAnswersComeFromAnyThreadAndOnce) {
+    ServerOptions options;
+    options.idle_timeout =
+        std::chrono::milliseconds(100);  // does not run while a request waits for its answer
+    start(options);
+    const RawConnection connection(server->port());
+    connection.send(get("/late"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    std::thread other([this] {
+        first_late().send(200, "late answer", "text/plain");
+        first_late().send(500, "a second answer", "text/plain");
+    });
+    other.join();
+    EXPECT_THAT(connection.read_until("late answer"), StartsWith("HTTP/1.1 200"));
+    connection.send(post("/echo", "next"));
+    EXPECT_THAT(connection.read_until("next"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(HttpServer, NoticesAClientThatLeft) {
+    start();
+    {
+        const RawConnection connection(server->port());
+        connection.send(get("/late"));
+        EXPECT_FALSE(first_late().client_gone());
+    }
+    for (int i = 0; i < 500 && !first_late().client_gone(); ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    EXPECT_TRUE(first_late().client_gone());
+    first_late().send(200, "for nobody", "text/plain");
+    EXPECT_THAT(once(post("/echo", "alive")), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(HttpServer, RespondersMayOutliveTheServer) {
+    start();
+    const RawConnection connection(server->port());
+    connection.send(get("/late"));
+    const Responder responder = first_late();
+    server->stop();
+    EXPECT_TRUE(connection.closed_by_peer());
+    server.reset();
+    responder.send(200, "too late", "text/plain");
+    EXPECT_TRUE(responder.client_gone());
+}
+
+TEST_F(HttpServer, AddressesThatCannotBeUsed) {
+    start();
+    const auto message = [](const std::string& listen) -> std::string {
+        try {
+            Server other({.listen = listen});
+        } catch (const ConfigError& error) {
+            EXPECT_EQ(exit_code(to_status(error).code), 2);
+            return error.what();
+        }
+        return "accepted";
+    };
+    const std::string taken = "127.0.0.1:" + std::to_string(server->port());
+    EXPECT_THAT(message(taken), HasSubstr("address " + taken + " is in use"));
+    for (const char* bad :
+         {"", "localhost", ":80", "127.0.0.1:", "127.0.0.1:70000", "127.0.0.1:-1", "127.0.0.1:8x"}) {
+        EXPECT_THAT(message(bad), HasSubstr("is not HOST:PORT")) << bad;
+    }
+    EXPECT_THAT(message("203.0.113.1:0"),
+                HasSubstr("cannot be used"));  // nobody's address (documentation range)
+}
+
+}  // namespace
+}  // namespace tandem::http

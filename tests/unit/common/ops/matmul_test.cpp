@@ -1,0 +1,298 @@
+// Matrix products against fp64, and batch invariance bit for bit. ctest runs this binary again with oneDNN
+// held to fewer instruction sets (with AVX2 it has no kernels of its own and no bfloat16), and with the
+// base's blocks alone.
+#include "common/ops/matmul.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+
+#include "common/ops/packed_weight.h"
+#include "tests/unit/common/ops/oracle.h"
+
+namespace tandem {
+namespace {
+
+using ops::Transpose;
+using testing::Doubles;
+using testing::random_tensor;
+using testing::to_doubles;
+using testing::zeros;
+
+Doubles naive(const Tensor& a, bool ta, const Tensor& b, bool tb, const Doubles& c, std::int64_t m,
+              std::int64_t n, std::int64_t k) {
+    const Doubles x = to_doubles(a);
+    const Doubles y = to_doubles(b);
+    Doubles result = c;
+    for (std::int64_t i = 0; i < m; ++i) {
+        for (std::int64_t j = 0; j < n; ++j) {
+            for (std::int64_t l = 0; l < k; ++l) {
+                result[static_cast<std::size_t>(i * n + j)] +=
+                    x[static_cast<std::size_t>(ta ? l * m + i : i * k + l)] *
+                    y[static_cast<std::size_t>(tb ? j * k + l : l * n + j)];
+            }
+        }
+    }
+    return result;
+}
+
+TEST(Matmul, EveryFormAgainstFp64) {
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(1);
+    const std::int64_t shapes[][3] = {{1, 1, 1},    {1, 16, 64},   {5, 7, 3},
+                                      {33, 48, 17}, {64, 64, 100}, {2, 130, 576}};
+    for (const auto& [m, n, k] : shapes) {
+        for (int form = 0; form < 24; ++form) {
+            const bool ta = (form & 1) != 0;
+            const bool tb = (form & 2) != 0;
+            const bool accumulate = (form & 4) != 0;
+            const DType in = form < 8 ? DType::float32 : DType::bfloat16;
+            const DType out = form < 16 ? DType::float32 : DType::bfloat16;
+            const Tensor a = random_tensor(generator, ta ? Shape{k, m} : Shape{m, k}, in);
+            const Tensor b = random_tensor(generator, tb ? Shape{n, k} : Shape{k, n}, in);
+            const Tensor c = random_tensor(generator, {m, n}, out);
+            const Doubles before = accumulate ? to_doubles(c) : Doubles(static_cast<std::size_t>(m * n), 0.0);
+            const Doubles wanted = naive(a, ta, b, tb, before, m, n, k);
+            ops::matmul(stream, a, ta ? Transpose::yes : Transpose::no, b,
+                        tb ? Transpose::yes : Transpose::no, c, accumulate);
+            testing::expect_close(c, wanted, 1e-5, "c");
+            if (HasFatalFailure()) FAIL() << "m " << m << " n " << n << " k " << k << " form " << form;
+        }
+    }
+}
+
+TEST(Matmul, LinearAndItsGradients) {
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(2);
+    const std::int64_t tokens = 37, in = 24, out = 40;
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+        const Tensor x = random_tensor(generator, {tokens, in}, dtype);
+        const Tensor weight = random_tensor(generator, {out, in}, dtype);
+        const Tensor dy = random_tensor(generator, {tokens, out}, dtype);
+        const Tensor y = zeros({tokens, out}, dtype);
+        ops::linear(stream, x, weight, y);
+        testing::expect_close(y, naive(x, false, weight, true, Doubles(tokens * out, 0.0), tokens, out, in),
+                              1e-5, "y");
+        const Tensor dx = random_tensor(generator, {tokens, in}, dtype);
+        const Doubles wanted = naive(dy, false, weight, false, to_doubles(dx), tokens, in, out);
+        ops::linear_backward_input(stream, dy, weight, dx, true);
+        testing::expect_close(dx, wanted, 1e-5, "dx");
+        const Tensor dweight = random_tensor(generator, {out, in});
+        const Doubles wanted_weight = naive(dy, true, x, false, to_doubles(dweight), out, in, tokens);
+        ops::linear_backward_weight(stream, dy, x, dweight);
+        testing::expect_close(dweight, wanted_weight, 1e-5, "dweight");
+    }
+}
+
+TEST(Matmul, LinearWithBiasAndItsGradient) {
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(6);
+    const std::int64_t shapes[][3] = {{1, 7, 5}, {5, 40, 24}, {150, 33, 17}, {64, 64, 576}, {200, 1100, 64}};
+    for (const auto& [tokens, out, in] : shapes) {
+        for (int form = 0; form < 3; ++form) {
+            const DType dtype = form == 0 ? DType::float32 : DType::bfloat16;
+            const Tensor x = random_tensor(generator, {tokens, in}, dtype);
+            const Tensor weight = random_tensor(generator, {out, in}, dtype);
+            const Tensor bias = random_tensor(generator, {out}, dtype, 30.0f);
+            const Tensor y = zeros({tokens, out}, form == 2 ? DType::bfloat16 : DType::float32);
+            Doubles before;
+            const Doubles row = to_doubles(bias);
+            for (std::int64_t t = 0; t < tokens; ++t) before.insert(before.end(), row.begin(), row.end());
+            ops::linear(stream, x, weight, bias, y);
+            testing::expect_close(y, naive(x, false, weight, true, before, tokens, out, in), 1e-5, "y");
+
+            const Tensor dy = random_tensor(generator, {tokens, out}, dtype);
+            const Tensor dbias = random_tensor(generator, {out});
+            Doubles wanted = to_doubles(dbias);
+            const Doubles rows = to_doubles(dy);
+            for (std::size_t i = 0; i < rows.size(); ++i) wanted[i % wanted.size()] += rows[i];
+            const Tensor threaded = dbias.clone("test");
+            ops::linear_backward_bias(stream, dy, dbias);
+            testing::expect_close(dbias, wanted, 1e-5, "dbias");
+            ops::set_compute_threads(2);
+            ops::linear_backward_bias(stream, dy, threaded);
+            ops::set_compute_threads(1);
+            testing::expect_same_bits(threaded, dbias, "two threads");
+            if (HasFatalFailure()) FAIL() << "out " << out << " in " << in << " form " << form;
+        }
+    }
+    const Tensor x = zeros({3, 4}), weight = zeros({5, 4}), y = zeros({3, 5});
+    EXPECT_THROW(ops::linear(stream, x, weight, zeros({4}), y), InvalidArgument);
+    EXPECT_THROW(ops::linear(stream, x, weight, zeros({5}, DType::bfloat16), y), InvalidArgument);
+    EXPECT_THROW(ops::linear_backward_bias(stream, y, zeros({4})), InvalidArgument);
+    EXPECT_THROW(ops::linear_backward_bias(stream, y, zeros({5}, DType::bfloat16)), InvalidArgument);
+}
+
+struct LinearShape {
+    std::int64_t n, k;
+};
+
+class BatchInvariance : public ::testing::TestWithParam<LinearShape> {};
+
+// The rows of a small product are the rows of the big one.
+TEST_P(BatchInvariance, RowsDoNotDependOnTheirNumber) {
+    const auto [n, k] = GetParam();
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(3);
+    std::vector<std::int64_t> counts = {65, 96, 100, 127, 128, 129, 200, 255, 256, 257, 300};
+    const std::int64_t small = n * k > 1'000'000 ? 16 : 64;
+    for (std::int64_t m = 1; m <= small; ++m) counts.push_back(m);
+    if (n * k > 8'000'000) counts = {1, 2, 7, 8, 16, 31, 33, 64};
+    const std::int64_t rows = n * k > 8'000'000 ? 65 : 320;
+    for (int form = 0; form < 5;
+         ++form) {  // fp32, bf16 to fp32, bf16; the first and the last with a bias too
+        const DType in = form % 3 == 0 ? DType::float32 : DType::bfloat16;
+        const DType out = form == 2 || form == 4 ? DType::bfloat16 : DType::float32;
+        const Tensor weight = random_tensor(generator, {n, k}, in);
+        const Tensor bias = form < 3 ? Tensor() : random_tensor(generator, {n}, in);
+        const Tensor x = random_tensor(generator, {rows, k}, in);
+        const Tensor whole = zeros({rows, n}, out);
+        ops::linear(stream, x, weight, bias, whole);
+        ops::PackedWeight packed;
+        packed.pack(weight, "test");
+        for (const std::int64_t m : counts) {
+            const std::int64_t begin = m % 3;  // not only rows from the start
+            const Tensor part = zeros({m, n}, out);
+            ops::linear(stream, x.rows(begin, m), weight, bias, part);
+            testing::expect_same_bits(part, whole.rows(begin, m), "part of the rows");
+            const Tensor from_packed = zeros({m, n}, out);
+            ops::linear(stream, x.rows(begin, m), packed, bias, from_packed);
+            testing::expect_same_bits(from_packed, part, "with the weight packed");
+            if (HasFatalFailure()) FAIL() << "n " << n << " k " << k << " m " << m << " form " << form;
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Quickstart, BatchInvariance,
+                         ::testing::Values(LinearShape{64, 64}, LinearShape{32, 64}, LinearShape{192, 64},
+                                           LinearShape{64, 192}, LinearShape{16, 64}, LinearShape{16, 16},
+                                           LinearShape{48, 32}, LinearShape{128, 128}, LinearShape{20, 48}));
+INSTANTIATE_TEST_SUITE_P(SmolLm2, BatchInvariance,
+                         ::testing::Values(LinearShape{576, 576}, LinearShape{192, 576},
+                                           LinearShape{1536, 576}, LinearShape{576, 1536},
+                                           LinearShape{4096, 576}));
+INSTANTIATE_TEST_SUITE_P(Large, BatchInvariance,
+                         ::testing::Values(LinearShape{256, 4096}, LinearShape{1000, 1000},
+                                           LinearShape{49152, 192}));
+
+// Shapes that nobody thought of: any rows of them, plain and packed, with a bias, added to what is there, of
+// a weight as it is stored and of one to be transposed, on one thread and on two.
+TEST(BatchInvarianceOfAnyShape, RowsDoNotDependOnTheirNumber) {
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(8);
+    const auto up_to = [&](std::int64_t most) {
+        return 1 + static_cast<std::int64_t>(generator() % static_cast<std::uint64_t>(most));
+    };
+    for (int shape = 0; shape < 24; ++shape) {
+        const std::int64_t n = up_to(shape % 3 == 0 ? 40 : 1200), k = up_to(shape % 4 == 0 ? 40 : 2000);
+        const std::int64_t rows = up_to(200);
+        const DType in = shape % 2 == 0 ? DType::bfloat16 : DType::float32;
+        const DType out = shape % 4 == 0 ? DType::bfloat16 : DType::float32;
+        const Tensor weight = random_tensor(generator, {n, k}, in), bias = random_tensor(generator, {n}, in);
+        const Tensor transposed = random_tensor(generator, {k, n}, in);
+        const Tensor x = random_tensor(generator, {rows, k}, in),
+                     before = random_tensor(generator, {rows, n}, out);
+        ops::PackedWeight packed;
+        packed.pack(weight, "test");
+        const auto products = [&](std::int64_t begin, std::int64_t count, int threads) {
+            ops::set_compute_threads(threads);
+            std::array<Tensor, 3> c = {zeros({count, n}, out), zeros({count, n}, out),
+                                       before.rows(begin, count).clone("test")};
+            const Tensor part = x.rows(begin, count);
+            ops::linear(stream, part, packed, {}, c[0]);
+            ops::linear(stream, part, weight, bias, c[1]);
+            ops::linear_backward_input(stream, part, transposed, c[2], true);
+            const Tensor plain = zeros({count, n}, out);
+            ops::linear(stream, part, weight, plain);
+            testing::expect_same_bits(c[0], plain, "packed and plain");
+            ops::set_compute_threads(1);
+            return c;
+        };
+        const auto whole = products(0, rows, 1);
+        for (int i = 0; i < 6; ++i) {
+            const std::int64_t count = i == 0 ? 1 : up_to(rows);
+            const std::int64_t begin = up_to(rows - count + 1) - 1;
+            const auto part = products(begin, count, 1 + i % 2);
+            for (std::size_t j = 0; j < part.size(); ++j)
+                testing::expect_same_bits(part[j], whole[j].rows(begin, count), "some of the rows");
+            if (HasNonfatalFailure() || HasFatalFailure())
+                FAIL() << "n " << n << " k " << k << " rows " << begin << " + " << count << " of " << rows;
+        }
+    }
+}
+
+TEST(Matmul, ThreadsDoNotChangeTheRows) {
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(4);
+    const Tensor weight = random_tensor(generator, {576, 1536});
+    const Tensor x = random_tensor(generator, {70, 1536});
+    const Tensor one = zeros({70, 576});
+    ops::linear(stream, x, weight, one);
+    ops::set_compute_threads(2);
+    for (const std::int64_t m : {1, 3, 16, 70}) {
+        const Tensor two = zeros({m, 576});
+        ops::linear(stream, x.rows(0, m), weight, two);
+        testing::expect_same_bits(two, one.rows(0, m), "two threads");
+    }
+    ops::set_compute_threads(1);
+}
+
+TEST(Matmul, PackedWeightIsOfTheTimeOfPacking) {
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(6);
+    const Tensor weight = random_tensor(generator, {100, 72});
+    const Tensor x = random_tensor(generator, {5, 72});
+    ops::PackedWeight packed;
+    for (int version = 0; version < 3; ++version) {
+        const Tensor next = random_tensor(generator, {100, 72});
+        std::memcpy(weight.raw(), next.raw(), weight.bytes());
+        ops::set_compute_threads(1 + version % 2);
+        packed.pack(weight, "packed_test");
+        ops::set_compute_threads(2 - version % 2);
+        const Tensor wanted = zeros({5, 100}), got = zeros({5, 100});
+        ops::linear(stream, x, weight, wanted);
+        ops::linear(stream, x, packed, {}, got);
+        testing::expect_same_bits(got, wanted, "packed anew");
+    }
+    ops::set_compute_threads(1);
+    EXPECT_LE(memory_stats("packed_test").allocations, 1U);  // none where the machine has no better layout
+    EXPECT_EQ(memory_stats("packed_test").live_bytes, packed.packed().bytes);
+    const Tensor nothing = zeros({4, 0});
+    packed.pack(nothing, "packed_test");
+    const Tensor y = random_tensor(generator, {3, 4});
+    ops::linear(stream, zeros({3, 0}), packed, {}, y);
+    testing::expect_same_bits(y, zeros({3, 4}), "k = 0");
+    EXPECT_THROW(ops::linear(stream, zeros({3, 1}), packed, {}, y), InvalidArgument);
+}
+
+TEST(Matmul, EmptyDims) {
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(5);
+    const Tensor c = random_tensor(generator, {3, 4});
+    const Tensor before = c.clone("test");
+    ops::matmul(stream, zeros({3, 0}), Transpose::no, zeros({0, 4}), Transpose::no, c, true);
+    testing::expect_same_bits(c, before, "k = 0, accumulate");
+    ops::matmul(stream, zeros({3, 0}), Transpose::no, zeros({0, 4}), Transpose::no, c);
+    testing::expect_same_bits(c, zeros({3, 4}), "k = 0");
+    ops::linear(stream, zeros({0, 5}), zeros({4, 5}), zeros({0, 4}));
+}
+
+TEST(Matmul, RefusesWhatDoesNotFit) {
+    Stream stream = Stream::make_inline();
+    const Tensor a = zeros({3, 4});
+    EXPECT_THROW(ops::linear(stream, a, zeros({5, 3}), zeros({3, 5})), InvalidArgument);
+    EXPECT_THROW(ops::linear(stream, a, zeros({5, 4}), zeros({3, 4})), InvalidArgument);
+    EXPECT_THROW(ops::linear(stream, a, zeros({5, 4}, DType::bfloat16), zeros({3, 5})), InvalidArgument);
+    EXPECT_THROW(ops::linear(stream, a, zeros({5, 4}), zeros({3, 5}, DType::bfloat16)), InvalidArgument);
+    EXPECT_THROW(ops::linear(stream, a, Tensor(), zeros({3, 5})), InvalidArgument);
+    EXPECT_THROW(ops::set_compute_threads(0), InvalidArgument);
+    try {
+        ops::linear(stream, a, zeros({5, 3}), zeros({3, 5}));
+    } catch (const InvalidArgument& error) {
+        EXPECT_NE(std::string(error.what()).find("[5, 3]"), std::string::npos) << error.what();
+    }
+}
+
+}  // namespace
+}  // namespace tandem
