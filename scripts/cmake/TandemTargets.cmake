@@ -50,15 +50,28 @@ if(TANDEM_TESTS)
                             <atomic> <chrono> <filesystem> <fstream> <functional> <random> <thread>)
 endif()
 
-# tandem_test(NAME SOURCES … [SEPARATE …] DEPS … [LABELS unit|contract|multiproc|gpu|sanitize|asan|tsan] [TIMEOUT s] [PROCESSORS n])
+# tandem_test_name(LEAF OUT): a test's name is its place: the folders below tests/ and LEAF, with dots between; a LEAF that is
+# the last folder's name is not repeated. tests/unit/sync, cost: unit.sync.cost; tests/unit/common/http, http: unit.common.http.
+function(tandem_test_name leaf out)
+  file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
+  get_filename_component(last ${folder} NAME)
+  string(REPLACE / . name ${folder})
+  if(NOT leaf STREQUAL last)
+    string(APPEND name .${leaf})
+  endif()
+  set(${out} ${name} PARENT_SCOPE)
+endfunction()
+
+# tandem_test(LEAF SOURCES … [SEPARATE …] DEPS … [LABELS unit|contract|multiproc|gpu|sanitize|asan|tsan] [TIMEOUT s] [PROCESSORS n])
 # A test with the label gpu needs a real one: it is built with TANDEM_CUDA only; sanitize beside it lets
 # scripts/gpu_check.sh run it under compute-sanitizer too (seconds without it).
-# One GoogleTest binary, one ctest entry. The labels asan and tsan put it on the list of the sanitizer runs.
-function(tandem_test name)
+# One GoogleTest binary and one ctest entry, both by that name. The labels asan and tsan put it on the list of the sanitizer runs.
+function(tandem_test leaf)
   cmake_parse_arguments(ARG "" "TIMEOUT;PROCESSORS" "SOURCES;SEPARATE;DEPS;LABELS;ENVIRONMENT" ${ARGN})
   if("gpu" IN_LIST ARG_LABELS AND NOT TANDEM_CUDA)
     return()
   endif()
+  tandem_test_name(${leaf} name)
   add_executable(${name} ${ARG_SOURCES} ${ARG_SEPARATE})
   set_source_files_properties(${ARG_SEPARATE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   if(TANDEM_UNITY_TESTS)
@@ -88,10 +101,10 @@ function(tandem_test name)
                        ENVIRONMENT "${ARG_ENVIRONMENT}")
 endfunction()
 
-# tandem_kernels_on_host(NAME KERNELS a.cu … [as tandem_test]): a test of CUDA kernels compiled as C++, their threads as
+# tandem_kernels_on_host(LEAF KERNELS a.cu … [as tandem_test]): a test of CUDA kernels compiled as C++, their threads as
 # fibers (tests/support/kernels_on_host.h), under a racecheck that takes the place of the thread sanitizer: without it
 # under the address sanitizer, and absent under the thread sanitizer.
-function(tandem_kernels_on_host name)
+function(tandem_kernels_on_host leaf)
   cmake_parse_arguments(ARG "" "TIMEOUT" "KERNELS;SOURCES;SEPARATE;DEPS;LABELS" ${ARGN})
   if(TANDEM_SANITIZE STREQUAL thread)
     return()
@@ -104,9 +117,10 @@ function(tandem_kernels_on_host name)
     "-Wno-unknown-pragmas;-Wno-sign-conversion;-fno-strict-aliasing;-Wno-maybe-uninitialized;${racecheck}")
   set(support fiber_switch.cpp guarded_memory.cpp kernel_races.cpp kernel_races_tsan.cpp kernels_on_host.cpp)
   list(TRANSFORM support PREPEND ${CMAKE_SOURCE_DIR}/tests/support/)
-  tandem_test(${name} SOURCES ${support} ${ARG_SOURCES} ${ARG_KERNELS} SEPARATE ${ARG_SEPARATE} DEPS ${ARG_DEPS}
+  tandem_test(${leaf} SOURCES ${support} ${ARG_SOURCES} ${ARG_KERNELS} SEPARATE ${ARG_SEPARATE} DEPS ${ARG_DEPS}
               LABELS ${ARG_LABELS} TIMEOUT ${ARG_TIMEOUT})
   # What common/ops/cuda/portable.cuh includes in the place of CUDA's header.
+  tandem_test_name(${leaf} name)
   target_compile_definitions(${name} PRIVATE TANDEM_KERNELS_ON_HOST="tests/support/kernels_on_host.h")
 endfunction()
 

@@ -1,5 +1,5 @@
 // Exported memory and events between two processes: on the emulated GPU (multiproc.device) and on a real one
-// (device_export_gpu_test). The second process is this program again, told which part to play: a process that
+// (gpu.device.export). The second process is this program again, told which part to play: a process that
 // has used a GPU cannot be forked.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
