@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 namespace {
 
-// What the engine's process is asked to open and cannot, and what it then says.
+// Handles that the engine's process cannot open, and its answers.
 class Refusals : public testing::Test {
   protected:
     std::string refusal(const Region& region) {

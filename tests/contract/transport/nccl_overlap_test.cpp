@@ -1,5 +1,5 @@
 // An engine rank's two slots: the next bucket comes over NCCL while the copies still read this one, and no
-// slot takes a bucket before what lay there was read. Over an NCCL of ours between two threads, whose copies
+// slot receives a bucket before the one that it held was read. Over an NCCL of ours between two threads, whose copies
 // the test holds up.
 #include <gmock/gmock.h>
 

@@ -33,7 +33,7 @@ struct Side {
           decoder(config, weights, cache, stream, true, graphs) {
         write(1);
     }
-    // A new version in the same memory, as a receiver lays it there.
+    // A new version in the same memory, as a receiver writes it there.
     void write(std::uint64_t seed) {
         Stream here = Stream::make_inline();
         const ModelWeights host(config, DType::float32, here);
@@ -97,7 +97,7 @@ struct Pair {
         plain.write(seed);
         gpu.write(seed);
     }
-    // The GPU's next version in other memory, as mode alias lays it there; what it leaves behind is zeroed.
+    // The GPU's next version in other memory, as mode alias puts it there; the memory it leaves is zeroed.
     void turn(const std::vector<Tensor>& to, std::uint64_t seed) {
         gpu.stream.use_for_allocations();
         const std::vector<WeightSlot> before = gpu.weights.current();
@@ -166,7 +166,7 @@ TEST(DecodeGraphs, TheNextTokenSeesNewWeightsWhereverTheyLie) {
 
     const std::vector<Tensor> elsewhere = pair.room();
     pair.turn(elsewhere, 3);
-    pair.steps(3);  // moved: recorded anew, after one step as it is
+    pair.steps(3);  // moved: recorded again, after one plain step
     EXPECT_EQ(pair.graphs().recorded, 2U);
     EXPECT_EQ(pair.graphs().replayed, 6U);
 }
@@ -235,7 +235,7 @@ TEST(DecodeGraphs, WhereTheyAreRefusedStepsRunPlain) {
 }
 #endif
 
-// What an op takes from the host would be replayed as it was.
+// A value that an op reads on the host would be replayed unchanged.
 TEST(DecodeGraphs, OpsRefuseTheHostsTables) {
     Side side(kGpu, true);
     const Tensor ids = Tensor::zeros(side.stream, {2}, DType::int32, "test");
@@ -251,7 +251,7 @@ TEST(DecodeGraphs, OpsRefuseTheHostsTables) {
 
 class GraphEngineTest : public EmbeddedEngineTest {
   protected:
-    // Requests of several lengths and settings that arrive while others run; a new version in the midst.
+    // Requests of several lengths and settings that arrive while others run; a new version in the middle.
     std::vector<SampleOutput> run(Device device, bool disable) {
         EmbeddedOptions options = small_options();
         options.device = device;

@@ -17,7 +17,7 @@ namespace {
 [[maybe_unused]] const int kEmulate = ::setenv("TANDEM_EMULATED_GPUS", "1", 1);
 constexpr Device kGpu{DeviceType::cuda, 0};
 
-// What the weights leave free is shared out by kv_fraction; nobody gets more than the samples could fill.
+// kv_fraction is a share of the memory that the weights leave free, at most what the samples could fill.
 TEST(OnGpu, TheKvCacheTakesItsShareOfTheFreeMemory) {
     model::ModelConfig config = tiny_config();
     EmbeddedOptions options;

@@ -1,4 +1,4 @@
-// An engine with its thread and a tiny model, for tests of what happens around a request.
+// An engine with its thread and a tiny model, for tests of requests.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// What an engine's weights are made of and when they change: in place or its own, one whole version a sample,
-// given back and brought again.
+// An engine's weights and when they change: in place or its own, one whole version a sample, released and
+// restored.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Weights read in memory of somebody else give what the same weights loaded give, and that memory lives as
+// Weights read in another owner's memory give the same as those weights loaded, and that memory lives as
 // long as it is read.
 TEST_F(EmbeddedEngineTest, GeneratesFromWeightsInPlaceAsFromItsOwn) {
     EmbeddedEngine source(tiny_config(), small_options());

@@ -1,4 +1,4 @@
-// /generate in JSON: what SGLang's clients send is understood, and everything else is refused with a reason.
+// /generate in JSON: the requests of SGLang's clients are understood, all others refused with a reason.
 #include "engine_adapter/embedded/request_json.h"
 
 #include <gmock/gmock.h>

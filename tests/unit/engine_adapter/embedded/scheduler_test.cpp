@@ -70,7 +70,7 @@ std::vector<std::shared_ptr<Job>> jobs(std::uint64_t count, std::int64_t n = 1) 
     return result;
 }
 
-// What every one of the jobs gives when it has the engine for itself.
+// The result of each job when it has the engine for itself.
 std::vector<std::shared_ptr<Job>> alone(std::uint64_t count, std::int64_t n = 1) {
     auto all = jobs(count, n);
     for (const auto& one : all) {

@@ -58,7 +58,7 @@ TEST_F(AdoptTest, TheEngineReadsTheTrainersMemoryAndNothingMoves) {
     EXPECT_EQ(engine->checksums(soon())[0], ops::checksum(target_.reading(0)));
     adopt(*engine, 2, kShift, 0x32);
     expect_weights(0x32);
-    // What is really there: a trainer that writes where the engine reads is found out.
+    // The bytes that are there now: a trainer that writes where the engine reads is detected.
     arena_.data()[kShift + 64] ^= std::byte{1};
     EXPECT_NE(engine->checksums(soon())[0], checksum_of(whole().transfers[0]));
     EXPECT_EQ(engine->checksums(soon())[0], ops::checksum(target_.reading(0)));

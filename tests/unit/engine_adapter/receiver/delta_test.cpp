@@ -108,7 +108,7 @@ TEST_F(DeltaTest, WithoutVerifyThereIsNoCommit) {
                 HasSubstr("its changes were not verified"));
     EXPECT_TRUE(target_.refusing());
     EXPECT_EQ(engine->held(soon()).version, 0);
-    // What is left is no base for changes; a whole version heals it.
+    // The rest is no base for changes; a whole version heals it.
     EXPECT_THAT(refused(*engine, 3, put(2, 0, {})), HasSubstr("holds no whole version"));
     push(*engine, 4, 0x22);
     EXPECT_FALSE(target_.refusing());
@@ -127,7 +127,7 @@ TEST_F(DeltaTest, AnEngineWithoutAVersionTakesOnlyAllElementsAnew) {
     EXPECT_EQ(engine->held(soon()).version, 2);
 }
 
-// Also one that reads its weights elsewhere: it turns back to its own memory, which is written anew.
+// Even one that reads its weights in place: it goes back to its own memory, which is overwritten.
 TEST_F(DeltaTest, AllElementsAnewReplaceWeightsInPlace) {
     plan_.transfers[0] = {0, 1, 0, DType::float32, 1, 64, 0, 0, 0, 0};
     plan_.transfers.erase(plan_.transfers.begin() + 1);

@@ -19,7 +19,7 @@ double milliseconds(Link::Clock::duration duration) {
     return std::chrono::duration<double, std::milli>(duration).count();
 }
 
-// What pass() would wait for, on a clock of the test's: a busy machine changes nothing.
+// How long pass() would wait, on the test's own clock: a busy machine changes nothing.
 TEST(Link, LetsSoManyBytesPassInASecondWhateverTheirSize) {
     const Link::Clock::time_point start = Link::Clock::now();
     for (const std::size_t piece : {1000u, 100'000u, 1'000'000u}) {

@@ -1,4 +1,4 @@
-// What measures: the probe, and the link that every byte from a region passes.
+// The probe, and the link that every byte from a region passes.
 #include <algorithm>
 #include <vector>
 

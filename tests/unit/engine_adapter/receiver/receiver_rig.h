@@ -78,7 +78,7 @@ class ReceiverRig : public testing::Test {
 
     // Fills what the plan's transfers take with bytes of `value`.
     void stage(int value) { std::memset(arena_.data(), value, kRegion); }
-    // What the engine will hold of a transfer after a copy without a cast, row by row.
+    // The engine's bytes of a transfer after a copy without a cast, row by row.
     ops::Checksum checksum_of(const Transfer& t) const {
         const std::size_t row = t.row_elements * dtype_size(t.from_dtype);
         std::vector<std::byte> bytes;

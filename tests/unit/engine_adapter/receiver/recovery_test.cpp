@@ -1,4 +1,4 @@
-// Trainers that go away in the middle of a sentence, and engines that do not answer: the next one must not
+// Trainers that go away in the middle of a message, and engines that do not answer: the next one must not
 // suffer for it.
 #include <gtest/gtest.h>
 #include <sys/socket.h>

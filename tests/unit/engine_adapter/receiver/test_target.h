@@ -103,7 +103,7 @@ class TestTarget final : public WeightTarget {
         const std::lock_guard lock(mutex_);
         return reading_[index];
     }
-    // What it reads there.
+    // The bytes that it reads there.
     std::vector<std::byte> read(std::size_t index) const { return test::download(device_, reading(index)); }
 
   private:

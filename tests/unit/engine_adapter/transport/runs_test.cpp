@@ -37,7 +37,7 @@ TEST(Runs, HoldEveryByteThatIsRead) {
         for (const Transfer& t : bucket) {
             for (std::uint64_t row = 0; row < t.rows; ++row) {
                 const std::uint64_t end = t.from + row * t.from_stride + t.row_elements * 2 - 1;
-                // All of a transfer lies as far from its beginning as at home.
+                // Each byte of a transfer is as far from its beginning as in the region.
                 ASSERT_EQ(runs.packed(t.region, end) - runs.packed(t.region, t.from), end - t.from);
                 ASSERT_EQ(arrived.at(runs.packed(t.region, end)), 1);
             }
