@@ -1,5 +1,5 @@
-// The contract of every transport. A backend joins with a factory that gives one connected transport, memory to
-// take weights from, and the weights at the other end.
+// The contract of every transport. A backend joins with a factory that gives one connected transport, memory
+// to take weights from, and the weights at the other end.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -28,7 +28,8 @@ class TransportRig {
     virtual ~TransportRig() = default;
     virtual Transport& transport() = 0;
     virtual std::vector<Region> regions() = 0;  // two of kRegionBytes each
-    // write: from the host into a region; the bytes are there when it returns. weights: of a tensor, as they are now.
+    // write: from the host into a region; the bytes are there when it returns. weights: of a tensor, as they
+    // are now.
     virtual void write(std::size_t region, std::size_t offset, ConstSpan bytes) = 0;
     virtual std::vector<std::byte> weights(int tensor) = 0;
     virtual void open(std::int64_t version) = 0;  // begin, after attach

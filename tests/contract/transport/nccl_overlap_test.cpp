@@ -1,6 +1,6 @@
 // An engine rank's two slots: the next bucket comes over NCCL while the copies still read this one, and no
-// slot receives a bucket before the one that it held was read. Over an NCCL of ours between two threads, whose copies
-// the test holds up.
+// slot receives a bucket before the one that it held was read. Over an NCCL of ours between two threads,
+// whose copies the test holds up.
 #include <gmock/gmock.h>
 
 #include <algorithm>
