@@ -88,7 +88,7 @@ class TransportError : public Error {
     bool retryable_;
 };
 
-// A wait that passed its deadline; peer() names who was late.
+// A wait that passed its deadline; peer() names the late one.
 class DeadlineExceeded : public TransportError {
   public:
     using TransportError::TransportError;

@@ -1,5 +1,5 @@
-// Spans of time for a Chrome trace (chrome://tracing, Perfetto): who did what, from when to when.
-// Thread-safe; recording is off until enabled and then costs a clock read and a short lock.
+// Spans of time for a Chrome trace (chrome://tracing, Perfetto): what was done, by which rank, from when to
+// when. Thread-safe; recording is off until enabled and then costs a clock read and a short lock.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// This process as a rank: who it is, from the environment, and how it finds the others. A launched rank
+// This process as a rank: its number, from the environment, and how it finds the others. A launched rank
 // inherits the job's memory (TANDEM_JOB_FD); under torchrun, Slurm and the like the ranks meet
 // (rendezvous.h).
 #include <fcntl.h>

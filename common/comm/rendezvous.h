@@ -18,7 +18,7 @@ struct Rendezvous {
     std::string backend;  // TANDEM_COMM: "auto", "ipc" or "gloo"; the same on all ranks
 };
 
-// The world communicator. Throws naming who did not come by the deadline.
+// The world communicator. Throws naming the ranks that did not come by the deadline.
 std::shared_ptr<Communicator> meet(const Rendezvous& rendezvous, Deadline deadline);
 
 }  // namespace tandem::comm

@@ -1,6 +1,6 @@
 // A kind of GPU, as the table of functions behind this folder's headers. A build with CUDA has one (cuda/); a
 // program may register another, which takes its place where it has GPUs (tests/emulated_gpu). Nothing else in
-// the product asks what kind a GPU is. For common/device, and for who implements a kind.
+// the product asks what kind a GPU is. For common/device and implementations of a kind.
 #pragma once
 
 #include <cstdint>

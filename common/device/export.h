@@ -1,5 +1,6 @@
 // GPU memory and events that another process opens by a handle of 64 raw bytes. The exporter owns and frees
-// the memory; who opened it only unmaps. Made of plain cuMemAlloc memory (pool memory cannot be exported).
+// the memory; a process that opened it only unmaps. Made of plain cuMemAlloc memory (pool memory cannot be
+// exported).
 //
 // As with CUDA: a process cannot open its own handle, the exporter must live while a handle is being opened,
 // and both run as the same user. Of the CPU's memory: SharedArena.

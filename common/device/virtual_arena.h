@@ -29,8 +29,9 @@ class VirtualArena {
     // Waits for the device's work; the contents are lost. A process that opened the arena keeps the pages
     // until it closes it.
     void release_pages();
-    void restore_pages();   // fresh ones, contents undefined, no longer shared with who opened it; throws
-                            // OutOfMemory
+    // Fresh pages, contents undefined, no longer shared with a process that opened the arena. Throws
+    // OutOfMemory.
+    void restore_pages();
     int export_fd() const;  // a new descriptor, the caller's to close; throws IpcRefused
 
     struct Impl {

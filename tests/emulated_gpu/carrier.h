@@ -24,7 +24,7 @@ class Carrier {
     virtual bool joined() = 0;     // all ranks have come
     // Blocks until all have been moved, those to one peer in their order, those from one peer in theirs, and
     // otherwise side by side, so that no order of sends and receives holds up another. False: aborted
-    // meanwhile. As over NVLink a lost peer is not noticed: who waits for it waits until an abort.
+    // meanwhile. As over NVLink a lost peer is not noticed: a rank that waits for it waits until an abort.
     virtual bool move(const std::vector<Transfer>& transfers) = 0;
     virtual void abort() = 0;  // ends every wait
 };

@@ -2,7 +2,7 @@
 // program of a build with tests, so that all that surrounds kernels is tested without hardware. It is a test
 // device and never called a GPU.
 //
-// Its memory carries addresses that the host may not touch (a crash says who forgot); the same bytes lie,
+// Its memory carries addresses that the host may not touch (a crash shows the culprit); the same bytes lie,
 // accessible, at the alias of the address, for the "kernels". Its streams are worker threads.
 #pragma once
 

@@ -74,9 +74,9 @@ std::array<std::atomic<std::size_t>, kMaxGpus>& used() {
     return instance;
 }
 
-// Blocks go back in the order of the compute stream, as on a GPU, and come back poisoned: who still uses one,
-// or forgot to fill it, reads NaN. A block without a stream goes back when every stream of the device has
-// drained.
+// Blocks go back in the order of the compute stream, as on a GPU, and come back poisoned: code that still
+// uses one, or forgot to fill it, reads NaN. A block without a stream goes back when every stream of the
+// device has drained.
 class Pool final : public MemoryPool {
   public:
     explicit Pool(Device device) : device_(device) {

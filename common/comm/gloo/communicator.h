@@ -11,7 +11,7 @@
 namespace tandem::comm::gloo {
 
 // The world communicator of this rank. Collective: all ranks of the store come, and none needs the store
-// once all have returned. Throws naming who did not come or could not be reached.
+// once all have returned. Throws naming the ranks that did not come or could not be reached.
 std::shared_ptr<Communicator> make_world(Store& store, int rank, int size, const ListenAddress& address,
                                          Deadline deadline);
 

@@ -1,4 +1,4 @@
-// A group of ranks over the mesh: who is in it, and the slots that keep its messages apart from other
+// A group of ranks over the mesh: its members, and the slots that keep its messages apart from other
 // groups'.
 #pragma once
 

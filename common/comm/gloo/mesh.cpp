@@ -310,7 +310,7 @@ void Mesh::fail_late(std::vector<int> late, std::string_view phase) {
     throw DeadlineExceeded(names(late), std::string(phase), after);
 }
 
-// A rank in the middle of a collective is late for those who are a step ahead of it, while it waits for
+// A rank in the middle of a collective is late for those a step ahead of it, while it waits for
 // another that is not there at all: that one is to be named. Where all wait for each other, all are.
 std::vector<int> Mesh::without_held_up(const std::vector<int>& late, std::string_view phase) {
     const auto answer_of = [&](int peer) -> std::optional<bool>& {

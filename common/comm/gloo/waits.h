@@ -60,7 +60,7 @@ class Waits {
     Waits& operator=(const Waits&) = delete;
 
     // Blocks until the transfer is done, the deadline has passed, wake_all() was called, or its connection
-    // has closed. `from`, for recv_any: who sent it.
+    // has closed. `from`, for recv_any: the sender.
     Outcome wait(Transfer& transfer, Deadline deadline, int* from = nullptr);
     // From now on no wait blocks: each looks once whether its transfer is done. Any thread.
     void wake_all() noexcept;

@@ -29,7 +29,7 @@ std::vector<T> gather_host(Group& group, Scratch& scratch, const std::vector<T>&
 
 }  // namespace
 
-// One call: who has what where, and the windows that staged data passes through. As Exchange, on the GPU.
+// One call: the members' items, and the windows that staged data passes through. As Exchange, on the GPU.
 class GpuCall {
   public:
     GpuCall(GpuGroup& gpu, Stream& stream, PostHeader header)

@@ -1,4 +1,4 @@
-// A group of ranks in shared memory: who is in it, the rendezvous counters, two post slots a member (one for
+// A group of ranks in shared memory: its members, the rendezvous counters, two post slots a member (one for
 // even and one for odd operations), and a channel a pair of members for point-to-point transfers.
 //
 // Why two slots are enough: a rank posts operation o + 2 only after the rendezvous of o + 1, and a peer
@@ -26,7 +26,7 @@ constexpr std::uint32_t kChannelEntries = 8;
 constexpr std::chrono::milliseconds kNoticeAbort{20};  // longest sleep between two looks at the abort word
 
 struct alignas(64) MemberState {
-    std::atomic<std::uint32_t> arrivals;  // rendezvous that this member reached; only for naming who is late
+    std::atomic<std::uint32_t> arrivals;  // rendezvous that this member reached; to name late members
     std::atomic<std::int32_t> rank;       // global rank
     alignas(64)
         std::atomic<std::uint32_t> bell;  // futex word: rung by peers that posted to or took from this member

@@ -315,7 +315,7 @@ class NcclCommunicator final : public Communicator {
             last_ = stream.record();
             order.launched(last_);
         } catch (const std::exception& error) {
-            world_->watch.throw_if_aborted(phase);  // somebody else's words, where there are
+            world_->watch.throw_if_aborted(phase);  // with another rank's reason, if there is one
             world_->watch.abort(error.what());
             throw;
         }

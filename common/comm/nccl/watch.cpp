@@ -91,8 +91,8 @@ bool Watch::look() {
     return true;
 }
 
-// NCCL does not say who is missing. Every rank that waits too comes to this barrier on the host; who does not
-// is still on its way, or gone. If all come, each tells what it waits for.
+// NCCL does not say which rank is missing. Every rank that waits too comes to this barrier on the host; one
+// that does not is still on its way, or gone. If all come, each tells what it waits for.
 std::string Watch::who_is_late(const std::string& phase) {
     try {
         liveness_probe_->set_timeout(kProbeTimeout);

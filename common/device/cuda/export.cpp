@@ -126,7 +126,7 @@ class Opened final : public OpenedArena::Impl {
     Span span() const override { return {data_, bytes_}; }
 
   private:
-    // Unmaps. The memory is the exporter's, who frees it.
+    // Unmaps. The memory is the exporter's, which frees it.
     void close() noexcept {
         try {
             synchronize_context(device_);  // the mapping is not read any more

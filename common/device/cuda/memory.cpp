@@ -163,7 +163,7 @@ void free_pinned(std::byte* data) {
     }
 }
 
-// For who goes on without a GPU. Who asked for one hears it from the refusal.
+// For a process that goes on without a GPU. One that asked for a GPU is refused with the reason.
 void say_when_absent() {
     static const bool said = [] {
         if (gpus().all.empty()) log_info("no GPU: {}; everything runs on the CPU", gpus().reason);
