@@ -203,7 +203,9 @@ void write_pages(Stream& stream, const Tensor& k, const Tensor& v, const Tensor&
     detail::check_shape(kOp, "v", v, k.shape());
     detail::check_shape(kOp, "k_cache", k_cache, cache);
     detail::check_shape(kOp, "v_cache", v_cache, cache);
-    for (const Tensor* other : {&v, &k_cache, &v_cache}) detail::check_dtype(kOp, "v", *other, k.dtype());
+    detail::check_dtype(kOp, "v", v, k.dtype());
+    detail::check_dtype(kOp, "k_cache", k_cache, k.dtype());
+    detail::check_dtype(kOp, "v_cache", v_cache, k.dtype());
     check_tables(kOp, pages, lengths, k.dim(0));
     TANDEM_ROUTE(write_pages, k, v, pages, lengths, k_cache, v_cache);
 }
