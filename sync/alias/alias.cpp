@@ -65,7 +65,7 @@ class Alias final : public SyncStrategy {
                 const engine::TensorInfo& target = target_of(context_.plan, piece.move);
                 return Place{0, target.dtype, offset_of(piece), row_distance(piece)};
             };
-            engine.attach({region}, transfer_plan(context_.plan, buckets_, static_cast<int>(e), place),
+            engine.attach({region}, ledger_.transfers_to(e, place),
                           Deadline::after(context_.options.deadlines.begin));
         });
         throw_on_any_failure(context_.world, status, "sync set-up");

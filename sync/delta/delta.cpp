@@ -64,8 +64,7 @@ class Delta final : public SyncStrategy {
                 return Place{0, target.dtype, 0,
                              static_cast<std::uint64_t>(piece.move.row_elements) * dtype_size(target.dtype)};
             };
-            engine.attach({staging_.region()},
-                          transfer_plan(context_.plan, buckets_, static_cast<int>(e), place),
+            engine.attach({staging_.region()}, ledger_.transfers_to(e, place),
                           Deadline::after(context_.options.deadlines.begin));
         });
         throw_on_any_failure(context_.world, status, "sync set-up");

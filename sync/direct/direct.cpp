@@ -167,8 +167,7 @@ class Direct final : public SyncStrategy {
                              at.offset + static_cast<std::uint64_t>(move.source_offset) * dtype_size(dtype),
                              static_cast<std::uint64_t>(move.source_stride) * dtype_size(dtype)};
             };
-            engine.attach(regions_.regions(),
-                          transfer_plan(context_.plan, buckets_, static_cast<int>(e), place),
+            engine.attach(regions_.regions(), ledger_.transfers_to(e, place),
                           Deadline::after(context_.options.deadlines.begin));
         });
     }

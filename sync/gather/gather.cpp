@@ -52,7 +52,7 @@ class Gather final : public SyncStrategy {
             const auto place = [this](std::size_t index, const Piece& piece) {
                 return place_of(bucket_of(index), piece);
             };
-            engine.attach({region}, transfer_plan(context_.plan, buckets_, static_cast<int>(e), place),
+            engine.attach({region}, ledger_.transfers_to(e, place),
                           Deadline::after(context_.options.deadlines.begin));
         });
         throw_on_any_failure(context_.world, status, "sync set-up");

@@ -3,11 +3,8 @@
 namespace tandem::sync {
 
 Ledger::Ledger(const ReshardPlan& plan, const BucketPlan& buckets) : plan_(plan), buckets_(buckets) {
-    for (std::size_t e = 0; e < plan.engine().size(); ++e) {
-        outline_.push_back(transfer_plan(plan, buckets, static_cast<int>(e),
-                                         [](std::size_t, const Piece&) { return Place{}; }));
-        checksums_.emplace_back(outline_.back().transfers.size());
-    }
+    for (const auto& first : buckets.engine_first) checksums_.emplace_back(first.back());
+    transfers_.resize(checksums_.size());
 }
 
 void Ledger::set(std::size_t piece, const ops::Checksum& checksum) {
@@ -26,7 +23,7 @@ std::span<const ops::Checksum> Ledger::of(std::size_t engine, std::size_t bucket
 }
 
 ops::Checksum Ledger::manifest(std::int64_t version, std::size_t engine) const {
-    return engine::manifest_checksum(version, plan_.engine()[engine], outline_[engine], checksums_[engine]);
+    return engine::manifest_checksum(version, plan_.engine()[engine], transfers_[engine], checksums_[engine]);
 }
 
 }  // namespace tandem::sync

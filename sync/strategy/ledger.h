@@ -13,19 +13,26 @@ class Ledger {
   public:
     Ledger(const ReshardPlan& plan, const BucketPlan& buckets);
 
+    // The transfers of an engine, whose pieces lie where place_of(index, piece) says; kept for its manifest.
+    template <typename PlaceOf>
+    const engine::TransferPlan& transfers_to(std::size_t engine, const PlaceOf& place_of) {
+        transfers_[engine] = transfer_plan(plan_, buckets_, static_cast<int>(engine), place_of);
+        return transfers_[engine];
+    }
+
     // The checksums of a rank's pieces of a bucket, in the plan's order.
     void note(std::size_t bucket, int rank, std::span<const ops::Checksum> checksums);
     std::span<const ops::Checksum> of(std::size_t engine, std::size_t bucket) const;  // in transfer order
     std::span<const ops::Checksum> of(std::size_t engine) const { return checksums_[engine]; }
     void set(std::size_t piece, const ops::Checksum& checksum);  // index in BucketPlan::pieces
-    // The manifest of the version whose checksums were noted last.
+    // The manifest of the version whose checksums were noted last; after transfers_to().
     ops::Checksum manifest(std::int64_t version, std::size_t engine) const;
 
   private:
     const ReshardPlan& plan_;
     const BucketPlan& buckets_;
     std::vector<std::vector<ops::Checksum>> checksums_;  // [engine][transfer]
-    std::vector<engine::TransferPlan> outline_;          // [engine]: which transfer is of which tensor
+    std::vector<engine::TransferPlan> transfers_;        // [engine]
 };
 
 }  // namespace tandem::sync
