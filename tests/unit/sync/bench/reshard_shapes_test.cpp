@@ -141,7 +141,7 @@ PlanReportOptions trillion() {
     return options;
 }
 
-// What does not depend on the trainer's layout: every expert once, the rest of the model on 16 replicas.
+// Whatever the trainer's layout: every expert once, the rest of the model on 16 replicas.
 void check_trillion(const nlohmann::json& report) {
     EXPECT_NEAR(report.at("parameters").get<double>(), 1.0e12, 0.03e12);
     EXPECT_EQ(report.at("engine_ranks").get<int>(), 128);

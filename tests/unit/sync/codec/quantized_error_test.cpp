@@ -1,4 +1,4 @@
-// What of quantised engines a session refuses when it is set up, by name.
+// Quantised engines that a session refuses at set-up, naming the tensor.
 #include <gmock/gmock.h>
 
 #include "tests/unit/sync/codec/quantized_oracle.h"

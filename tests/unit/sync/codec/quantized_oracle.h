@@ -69,7 +69,7 @@ inline double decode_e4m3(std::uint8_t code) {
     return (code & 0x80) != 0 ? -magnitude : magnitude;
 }
 
-// What an engine must hold of a weight: scales by block or row, then every element. Sampled in `every`th
+// The oracle of a quantised weight: scales by block or row, then every element. Sampled in `every`th
 // elements, since the search is slow.
 struct Oracle {
     Oracle(std::size_t tensor, const Shape& shape, DType held, DType to, int step) : shape(shape), to(to) {

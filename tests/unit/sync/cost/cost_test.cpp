@@ -150,7 +150,7 @@ TEST(Choose, FollowsTheCosts) {
     const Buckets least = choose_buckets(costs(0, 20, 20, 2), 8 * kGib);
     EXPECT_EQ(least.bytes, kMib);
     EXPECT_EQ(least.depth, 2);
-    // Where depth 2 stumbles, depth 3.
+    // Depth 3 where depth 2 is held up.
     Costs jittery = costs(5, 40, 10, 2);
     jittery.lockstep = times(jittery.both, 1.5);
     EXPECT_EQ(choose_buckets(jittery, 8 * kGib).depth, 3);

@@ -1,4 +1,4 @@
-// What a session makes of the cost model: buckets are chosen once, and kept.
+// A session uses the cost model: buckets are chosen once, and kept.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -29,7 +29,7 @@ class TunedSession : public ::testing::Test {
         ::unsetenv("TANDEM_CACHE_DIR");
         std::filesystem::remove_all(folder_);
     }
-    // What rank 1's session says after a push that arrived.
+    // Rank 1's session after a push that succeeded.
     nlohmann::json tuning(const std::vector<TensorInfo>& tensors, const SessionOptions& options) {
         TestTarget target(tensors);
         nlohmann::json result;

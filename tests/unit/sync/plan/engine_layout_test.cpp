@@ -1,4 +1,4 @@
-// What an engine rank holds: names, shapes and parts as SGLang and vLLM have them.
+// The tensors of an engine rank: names, shapes and parts as SGLang and vLLM have them.
 #include "sync/plan/engine_layout.h"
 
 #include <gmock/gmock.h>

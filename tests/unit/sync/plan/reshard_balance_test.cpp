@@ -1,4 +1,4 @@
-// How a plan spreads the work over ranks that hold the same elements.
+// A plan spreads the work over ranks that hold the same elements.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -100,7 +100,7 @@ TEST(ReshardBalance, GroupsAreReplicas) {
     check_reshard(plan);
 }
 
-// What makes loads as equal as can be: nobody sends an element that a less busy rank holds as well. Random
+// Loads are as equal as can be when no rank sends an element that a less busy rank holds as well. Random
 // groups in random layouts, of which each tensor lies on some.
 TEST(ReshardBalance, NobodySendsWhatALessBusyRankHolds) {
     std::mt19937 random(11);

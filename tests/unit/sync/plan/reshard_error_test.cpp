@@ -1,4 +1,4 @@
-// What a reshard plan refuses, and that it says which tensor is wrong.
+// Input that a reshard plan refuses, naming the tensor that is wrong.
 #include <gmock/gmock.h>
 
 #include "common/error.h"

@@ -58,7 +58,7 @@ inline std::int64_t flat(const Shape& shape, const Shape& index) {
     return result;
 }
 
-// What position `at` of a group holds of a tensor, as numbers of its elements.
+// The elements of a tensor that position `at` of a group holds, by their numbers.
 inline Ids local_ids(const SourceGroup& group, const Shape& shape, std::size_t at) {
     std::vector<int> coordinates(group.mesh_sizes.size());
     std::size_t rest = at;

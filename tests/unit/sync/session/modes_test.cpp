@@ -1,4 +1,4 @@
-// What each mode promises beyond bytes that land: exact bytes to every engine rank, memory that
+// Promises of each mode beyond bytes that land: exact bytes to every engine rank, memory that
 // only one side may write, deltas that notice what an engine lacks, nothing allocated once it runs.
 #include <gmock/gmock.h>
 #include <sys/wait.h>
@@ -198,7 +198,7 @@ TEST(Modes, DeltaIsDensePieceByPieceWhereMostChanged) {
                  });
 }
 
-// Whether a process that writes there lives to tell.
+// True when a process that writes there survives.
 bool may_write(std::byte* at) {
     const pid_t child = ::fork();
     if (child == 0) {

@@ -1,5 +1,5 @@
-// Every mode from a GPU's memory into a GPU's memory, on the emulated one: whoever reads it from
-// the host crashes, whoever does not wait reads too early.
+// Every mode from a GPU's memory into a GPU's memory, on the emulated one: reading it from the
+// host crashes, and reading without waiting is too early.
 #include <gmock/gmock.h>
 
 #include "common/device/memory.h"
@@ -162,7 +162,7 @@ TEST(SyncOnGpu, ASteadySyncAllocatesNothing) {
     }
 }
 
-// What sets a session up and is refused on every rank, with these words.
+// Setting a session up is refused on every rank, with these words.
 void expect_refusal(const Layout& layout, TestTarget& target, Mode mode, const std::string& words) {
     try {
         with_session(layout, target, DType::float32, options_for(mode),
