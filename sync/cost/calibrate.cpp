@@ -14,7 +14,6 @@
 #include "sync/strategy/bucket_sizes.h"
 #include "sync/strategy/collectives.h"
 #include "sync/strategy/exchange.h"
-#include "sync/strategy/last_level_cache.h"
 #include "sync/strategy/staging.h"
 
 namespace tandem::sync {

@@ -17,7 +17,6 @@
 #include "sync/strategy/bucket_sizes.h"
 #include "sync/strategy/collectives.h"
 #include "sync/strategy/exchange.h"
-#include "sync/strategy/last_level_cache.h"
 #include "sync/strategy/ledger.h"
 #include "sync/strategy/shard_reader.h"
 #include "sync/strategy/staging.h"

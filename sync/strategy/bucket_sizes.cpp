@@ -1,10 +1,21 @@
 #include "sync/strategy/bucket_sizes.h"
 
 #include <algorithm>
-
-#include "sync/strategy/last_level_cache.h"
+#include <fstream>
+#include <string>
 
 namespace tandem::sync {
+
+std::size_t last_level_cache_bytes() {
+    for (const char* index : {"index3", "index2"}) {
+        std::ifstream file(std::string("/sys/devices/system/cpu/cpu0/cache/") + index + "/size");
+        std::size_t size = 0;
+        char unit = ' ';
+        if (!(file >> size >> unit) || size == 0) continue;
+        return size << (unit == 'M' ? 20 : unit == 'K' ? 10 : 0);
+    }
+    return std::size_t{32} << 20;
+}
 
 // Staging that stays in the last-level cache makes the engine's read and the next fill cheap, so all slots
 // together get three eighths of it. Smaller buckets than a mebibyte cost more in handing over than they save.

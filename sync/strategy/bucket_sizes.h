@@ -6,6 +6,10 @@
 
 namespace tandem::sync {
 
+// One instance of the last-level cache that CPU 0 uses, from the kernel; 32 MiB where that says nothing.
+// (sysconf adds up all instances of some processors.)
+std::size_t last_level_cache_bytes();
+
 constexpr int kDefaultDepth = 3;
 std::size_t default_bucket_bytes();
 
