@@ -28,7 +28,7 @@ const Kind& kind_of(const std::string& name) {
         std::string known;
         for (const Kind& kind : kKinds)
             known += fmt::format("{}{}…", known.empty() ? "" : " or ", kind.prefix);
-        throw InvalidArgument(fmt::format("'{}' names no engine: {}", name, known));
+        throw BadInput(fmt::format("'{}' names no engine: {}", name, known));
     }
     return *found;
 }
@@ -41,10 +41,10 @@ std::unique_ptr<Engine> connect(const std::string& name, Deadline deadline, cons
 
 std::vector<std::unique_ptr<Engine>> connect_ranks(const std::vector<std::string>& names, Deadline deadline,
                                                    const ConnectOptions& options) {
-    require(!names.empty(), "an engine without ranks");
+    enforce(!names.empty(), "an engine without ranks");
     const Kind& kind = kind_of(names.front());
     for (const std::string& name : names)
-        require(kind_of(name).connect == kind.connect, "'{}' and '{}' are not ranks of one engine",
+        enforce(kind_of(name).connect == kind.connect, "'{}' and '{}' are not ranks of one engine",
                 names.front(), name);
     return kind.connect(names, options, deadline);
 }

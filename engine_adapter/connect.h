@@ -23,7 +23,7 @@ struct ConnectOptions {
     std::optional<NcclOptions> nccl = {};
 };
 
-// Throws InvalidArgument (no such kind of engine), TransportError (nothing answers there), DeadlineExceeded.
+// Throws BadInput (no such kind of engine), TransportError (nothing answers there), DeadlineExceeded.
 std::unique_ptr<Engine> connect(const std::string& name, Deadline deadline,
                                 const ConnectOptions& options = {});
 
