@@ -1,5 +1,3 @@
-#include "trainer/main/command_line.h"
-
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>

@@ -1,10 +1,14 @@
-// The commands of tandem-train that need a configuration.
+// tandem-train: its command line, and the commands that need a configuration.
 #pragma once
 
 #include <string>
 #include <vector>
 
 namespace tandem::trainer {
+
+// The flags, the help, and the command that they choose (command_line.cpp). Returns the exit code; throws what
+// the command throws.
+int run_command_line(int argc, char** argv);
 
 struct Arguments {
     std::string config_file;

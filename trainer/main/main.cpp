@@ -7,7 +7,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
-#include "trainer/main/command_line.h"
+#include "trainer/main/commands.h"
 
 int main(int argc, char** argv) {
     tandem::set_up_logging("train");
