@@ -48,32 +48,47 @@ inline void expect_piece(const Tensor& got, const Tensor& expected, const char* 
                                          text_of(got), text_of(expected)));
 }
 
+// What this rank holds of every shape in a layout, by the oracle.
+inline std::vector<Tensor> pieces(const DeviceMesh& mesh, const std::vector<Shape>& shapes,
+                                  const Placements& layout, float factor = 1.0f) {
+    std::vector<Tensor> result;
+    for (const Shape& shape : shapes)
+        result.push_back(piece(shape, mesh.sizes(), layout, mesh.coordinates(), factor));
+    return result;
+}
+
 // Collective over the mesh. Returns how many redistributions were checked; throws naming the first wrong one.
+// The oracle is slow, so each layout's pieces are made once.
 inline int sweep(const DeviceMesh& mesh, const Options& options) {
+    constexpr float kUpstream = 3.0f;  // gradients are other values than the tensor's
     const auto axes = static_cast<std::size_t>(mesh.ndim());
-    const std::vector<int>& sizes = mesh.sizes();
-    const std::vector<int>& at = mesh.coordinates();
+    const std::vector<Shape>& shapes = options.shapes;
     const std::vector<Placements> targets = every_layout(options.targets, axes);
+    std::vector<std::vector<Tensor>> results, upstreams;  // [target][shape]
+    for (const Placements& to : targets) {
+        results.push_back(pieces(mesh, shapes, to));
+        upstreams.push_back(pieces(mesh, shapes, to, kUpstream));
+    }
+    const std::size_t count =
+        options.shapes_per_pair == 0 ? shapes.size() : static_cast<std::size_t>(options.shapes_per_pair);
     std::size_t turn = 0;
     int checked = 0;
     for (const Placements& from : every_layout(options.sources, axes)) {
         const Placements gradient_to = gradient_placements(from);
-        for (const Placements& to : targets) {
-            const std::size_t count = options.shapes_per_pair == 0
-                                          ? options.shapes.size()
-                                          : static_cast<std::size_t>(options.shapes_per_pair);
+        const std::vector<Tensor> sources = pieces(mesh, shapes, from);
+        const std::vector<Tensor> gradients = pieces(mesh, shapes, gradient_to, kUpstream);
+        for (std::size_t t = 0; t < targets.size(); ++t) {
+            const Placements& to = targets[t];
             for (std::size_t i = 0; i < count; ++i) {
-                const Shape& shape = options.shapes[turn++ % options.shapes.size()];
-                const DTensor source = DTensor::from_local(piece(shape, sizes, from, at), mesh, from, shape);
+                const std::size_t s = turn++ % shapes.size();
+                const DTensor source = DTensor::from_local(sources[s], mesh, from, shapes[s]);
                 const DTensor result = source.redistribute(to);
-                expect_piece(result.local(), piece(shape, sizes, to, at), "value", shape, mesh, from, to);
-                const DTensor upstream =
-                    DTensor::from_local(piece(shape, sizes, to, at, 3.0f), mesh, to, shape);
+                expect_piece(result.local(), results[t][s], "value", shapes[s], mesh, from, to);
+                const DTensor upstream = DTensor::from_local(upstreams[t][s], mesh, to, shapes[s]);
                 const DTensor gradient = redistribute_backward(upstream, from, to);
                 if (gradient.placements() != gradient_to)
                     throw std::runtime_error("gradient at the wrong placements");
-                expect_piece(gradient.local(), piece(shape, sizes, gradient_to, at, 3.0f), "gradient", shape,
-                             mesh, from, to);
+                expect_piece(gradient.local(), gradients[s], "gradient", shapes[s], mesh, from, to);
                 ++checked;
             }
         }
