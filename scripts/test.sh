@@ -28,7 +28,7 @@ cores=$(nproc)
 step() { printf '\n== %s (%s s)\n' "$1" "$SECONDS"; }
 
 step "build ($build)"
-cmake --preset "$build" -DTANDEM_UNITY_TESTS=ON >/dev/null
+cmake --preset "$build" -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 >/dev/null
 cmake --build --preset "$build"
 step "tests"
 # Without a GPU the label gpu leaves the list, and without the right to make network namespaces the label netns: what

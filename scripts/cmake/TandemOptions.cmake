@@ -7,7 +7,6 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 
 option(TANDEM_WERROR "Treat warnings as errors" OFF)
 option(TANDEM_TESTS "Build tests and benches" ON)
-option(TANDEM_UNITY_TESTS "Join the sources of each test into one: faster from nothing, slower after a change" OFF)
 option(TANDEM_FUZZ "Build the libFuzzer targets of tests/fuzz (clang++; scripts/fuzz.sh)" OFF)
 option(TANDEM_CUDA "Build for NVIDIA GPUs too (needs the CUDA toolkit, not a GPU)" OFF)
 set(TANDEM_SANITIZE "" CACHE STRING "address, thread or empty")
