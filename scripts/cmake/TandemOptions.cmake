@@ -20,6 +20,9 @@ add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wsign-conversion>"
 if(TANDEM_WERROR)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
+if(CMAKE_UNITY_BUILD)  # a joined source takes the unnamed namespaces of its parts for a header's
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+endif()
 if(TANDEM_SANITIZE)
   add_compile_options(-fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer)
   set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")  # line numbers are what a report needs
