@@ -8,8 +8,8 @@ cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-find . \( -name build -o -name '.?*' -o -path './tests/*/data' -o -path '*/bench/results' \) -prune -o -type f -print | sed 's#^\./##' >"$work/files"
-find . \( -name build -o -name '.?*' \) -prune -o -type d -print | sed 's#^\./##' >"$work/folders"
+find . \( -name build -o -path ./runs -o -name '.?*' -o -path './tests/*/data' -o -path '*/bench/results' \) -prune -o -type f -print | sed 's#^\./##' >"$work/files"
+find . \( -name build -o -path ./runs -o -name '.?*' \) -prune -o -type d -print | sed 's#^\./##' >"$work/folders"
 grep -v '\.md$' "$work/files" | tr '\n' '\0' | xargs -0 grep -IohE '[A-Za-z_][A-Za-z0-9_]*' | LC_ALL=C sort -u >"$work/words"
 grep -E '(^|/)README\.md$' "$work/files" | xargs awk '
 FILENAME != readme { readme = FILENAME; code = 0 }

@@ -44,7 +44,7 @@ class TestTarget final : public WeightTarget {
     }
     void begin_update(std::int64_t version) override {
         const std::lock_guard lock(mutex_);
-        require(paused_, "begin of version {} while generating", version);
+        enforce(paused_, "begin of version {} while generating", version);
         updating_ = true;
     }
     void commit_update(std::int64_t version) override {
