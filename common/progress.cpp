@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/stopwatch.h"
+
 namespace tandem {
 
 std::string format_seconds(double seconds) {
@@ -26,7 +28,7 @@ Progress::~Progress() {
 }
 
 std::string Progress::line(std::int64_t done, const std::string& note) const {
-    const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
+    const double elapsed = seconds_since(start_);
     const double rate = elapsed > 0 ? static_cast<double>(done - start_done_) / elapsed : 0;
     std::string bar;
     if (terminal_) {

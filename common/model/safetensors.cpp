@@ -15,6 +15,7 @@
 #include <numeric>
 #include <set>
 
+#include "common/align.h"
 #include "common/error.h"
 #include "common/model/json_text.h"
 #include "common/model/safetensors_header.h"
@@ -53,7 +54,7 @@ class Mapping {
     // The pages that lie in [begin, end) altogether.
     void release(std::size_t begin, std::size_t end) const {
         const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-        const std::size_t first = (begin + page - 1) / page * page, last = end / page * page;
+        const std::size_t first = round_up(begin, page), last = end / page * page;
         if (first < last) ::madvise(data_ + first, last - first, MADV_DONTNEED);  // a hint
     }
 

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <chrono>
 
+#include "common/align.h"
 #include "common/error.h"
+#include "common/stopwatch.h"
 #include "common/trace.h"
 #include "sync/direct/shard_regions.h"
 #include "sync/strategy/bucket_sizes.h"
@@ -91,7 +93,7 @@ class Direct final : public SyncStrategy {
                 engine.load(bucket, ledger_.of(e, b), Deadline::after(context_.options.deadlines.load));
             });
         }
-        times.load += std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+        times.load += ms_since(start);
     }
 
     bool ranks_transfer() const override { return false; }
@@ -123,7 +125,7 @@ class Direct final : public SyncStrategy {
             if (context_.local[t] < 0 || !context_.quantizer.quantizes(static_cast<int>(t))) continue;
             quantized_at_[t] = bytes;
             const auto elements = static_cast<std::size_t>(reader_.tensor(static_cast<int>(t)).numel());
-            bytes += (elements + 63) / 64 * 64;
+            bytes += round_up(elements, 64);
         }
         if (bytes > 0) quantized_ = Buffer(bytes, "quantised shards", context_.world.memory());
     }

@@ -1,7 +1,6 @@
 #include "trainer/loop/flops.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -9,6 +8,7 @@
 #include "common/device/devices.h"
 #include "common/ops/elementwise.h"
 #include "common/ops/matmul.h"
+#include "common/stopwatch.h"
 #include "common/tensor/tensor.h"
 #include "trainer/data/random.h"
 
@@ -63,7 +63,6 @@ RateProduct rate_product(Device device, DType dtype) {
 }
 
 double measure_product_rate(comm::Communicator& world, Device device, DType dtype) {
-    using Clock = std::chrono::steady_clock;
     const auto [m, n, k, tries] = rate_product(device, dtype);
     Stream stream = Stream::make_compute(device);
     const Tensor some = random_values(std::min(m, n) * k, dtype);
@@ -74,10 +73,10 @@ double measure_product_rate(comm::Communicator& world, Device device, DType dtyp
     world.barrier();
     double best = 1e9;
     for (int i = 0; i < tries; ++i) {
-        const auto start = Clock::now();
+        const Stopwatch watch;
         ops::linear(stream, a, b, c);
         stream.synchronize();
-        if (i > 0) best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+        if (i > 0) best = std::min(best, watch.seconds());
     }
     auto rate = static_cast<float>(2.0 * static_cast<double>(m * n) * static_cast<double>(k) / best);
     world.all_reduce({reinterpret_cast<std::byte*>(&rate), sizeof(rate)}, DType::float32);

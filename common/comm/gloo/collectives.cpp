@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/align.h"
 #include "common/comm/gloo/exchange.h"
 #include "common/comm/reduce.h"
 
@@ -163,7 +164,7 @@ void all_reduce(const Group& group, Span inout, DType dtype, ReduceOp op) {
     const std::size_t step = kWindow * n;
     for (std::size_t at = 0; at < inout.bytes; at += step) {
         const Span window = inout.subspan(at, std::min(step, inout.bytes - at));
-        const std::size_t piece = ((window.bytes + n - 1) / n + 63) / 64 * 64;
+        const std::size_t piece = round_up((window.bytes + n - 1) / n, 64);
         const auto part = [&](std::size_t member) {
             const std::size_t begin = std::min(piece * member, window.bytes);
             return window.subspan(begin, std::min(piece, window.bytes - begin));

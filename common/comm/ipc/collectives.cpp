@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/align.h"
 #include "common/comm/ipc/rank.h"
 #include "common/comm/reduce.h"
 
@@ -112,7 +113,7 @@ void all_reduce(Group& group, Scratch& scratch, Span inout, DType dtype, ReduceO
     const auto n = static_cast<std::uint64_t>(group.size());
     do {
         const auto window = exchange.window(group.index(), 0);
-        const std::uint64_t piece = ((window.second - window.first + n - 1) / n + 63) / 64 * 64;
+        const std::uint64_t piece = round_up((window.second - window.first + n - 1) / n, 64);
         const auto piece_of = [&](int member) {
             const std::uint64_t begin =
                 std::min(window.first + piece * static_cast<std::uint64_t>(member), window.second);

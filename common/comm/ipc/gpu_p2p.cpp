@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/align.h"
 #include "common/comm/ipc/futex.h"
 #include "common/comm/ipc/gpu_collectives.h"
 #include "common/comm/ipc/p2p.h"
@@ -30,7 +31,7 @@ void GpuGroup::p2p(const std::vector<P2POp>& ops, Stream& stream) {
     std::size_t staged = 0;
     for (const P2POp& op : ops) {
         const bool sends = op.kind == P2POp::Kind::send && op.memory.bytes > 0;
-        if (sends && gpu_->pool().place_of(op.memory).pid == 0) staged += (op.memory.bytes + 255) / 256 * 256;
+        if (sends && gpu_->pool().place_of(op.memory).pid == 0) staged += round_up(op.memory.bytes, 256);
     }
     const Span room = staged > 0 ? staging(staged, stream) : Span{};
     std::vector<Announcement> announced(ops.size());
@@ -46,7 +47,7 @@ void GpuGroup::p2p(const std::vector<P2POp>& ops, Stream& stream) {
         announced[i].place = gpu_->pool().place_of(op.memory);
         if (announced[i].place.pid != 0) continue;
         const Span copied = room.subspan(used, op.memory.bytes);
-        used += (op.memory.bytes + 255) / 256 * 256;
+        used += round_up(op.memory.bytes, 256);
         copy(stream, op.memory, copied);
         announced[i].place = gpu_->pool().place_of(copied);
     }

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/align.h"
 #include "common/error.h"
 #include "common/ops/cpu/onednn_versions.h"
 #include "common/ops/cpu/pack_tiles.h"
@@ -151,7 +152,7 @@ std::int64_t tile_columns(const memory::desc& layout, const RightSide& side) {
     if (inner.size() < 2 || inner[1] % kTileUnits != 0) return 0;
     const std::int64_t columns = inner[1];
     const std::int64_t depth = kTileUnits * unit;
-    const std::int64_t padded_k = (side.k + depth - 1) / depth * depth;
+    const std::int64_t padded_k = round_up(side.k, depth);
     const bool one =
         unit == 1 && inner == memory::dims{kTileUnits, columns} && blocking.inner_dims == memory::dims{0, 1};
     const bool two = unit == 2 && inner == memory::dims{kTileUnits, columns, 2} &&

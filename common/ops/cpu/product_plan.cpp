@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "common/align.h"
+
 namespace tandem::ops::detail {
 namespace {
 
@@ -10,16 +12,12 @@ constexpr std::int64_t kChunkBytes = 1 << 20;  // of b: it stays in a core's cac
 constexpr std::int64_t kMostColumns = 1024;    // or a block of c would not fit beside it
 constexpr std::int64_t kColumns = 64;          // a chunk is a multiple of: what the kernels take at a time
 
-std::int64_t rounded_up(std::int64_t value, std::int64_t to) {
-    return (value + to - 1) / to * to;
-}
-
 // Chunks of about one width.
 std::int64_t chunk_width(std::int64_t n, std::int64_t k, DType dtype) {
     const std::int64_t fit = kChunkBytes / (k * static_cast<std::int64_t>(dtype_size(dtype)));
     const std::int64_t most = std::clamp(fit / kColumns * kColumns, kColumns, kMostColumns);
     const std::int64_t count = (n + most - 1) / most;
-    return std::min(n, rounded_up((n + count - 1) / count, kColumns));
+    return std::min(n, round_up((n + count - 1) / count, kColumns));
 }
 
 ProductPlan make_plan(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype,
@@ -29,7 +27,7 @@ ProductPlan make_plan(const ProductLibrary& library, std::int64_t n, std::int64_
     const auto last_width = [&] { return n - (n - 1) / plan.width * plan.width; };
     const std::size_t packed = library.packed_bytes(plan.width, k, dtype);
     const bool packs = packed > 0 && library.packed_bytes(last_width(), k, dtype) > 0;
-    if (packs) plan.packed_bytes = (packed + 63) / 64 * 64;
+    if (packs) plan.packed_bytes = round_up(packed, 64);
     // Unpacked chunks of [k, n] would not be contiguous.
     if (!packs && layout == WeightLayout::rows) plan.width = n;
     plan.chunks = (n + plan.width - 1) / plan.width;
