@@ -11,11 +11,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <functional>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <vector>
 
 #include "common/device/devices.h"
@@ -33,6 +30,7 @@
 #include "common/ops/sampling.h"
 #include "common/ops/swiglu.h"
 #include "tests/bench/gpu/gpu_bench.h"
+#include "tests/bench/gpu/op_bench.h"
 
 namespace tandem {
 namespace {
@@ -40,7 +38,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t kHeadDim = 128;
-constexpr double kBar = 0.85;
 
 struct Sizes {
     std::int64_t tokens = 16384, hidden = 4096, vocab = 151936, rows = 1024, context = 4096;
@@ -50,80 +47,14 @@ struct Sizes {
 };
 constexpr Sizes kSmall{256, 1024, 4096, 16, 64, 1 << 22, 512, 32};
 
-struct Row {
-    std::string name;
-    double bytes = 0.0;  // read and written
-    double flops = 0.0;
-    bool barred = true;  // of those bound by memory: whether the bar is for this one
-    std::vector<double> seconds;
-
-    double median() const {
-        std::vector<double> sorted = seconds;
-        std::sort(sorted.begin(), sorted.end());
-        return sorted[sorted.size() / 2];
-    }
-};
-
-class Bench {
+// The rig, and the sizes of this run.
+class Bench : public OpBench {
   public:
-    Bench(Device device, const Sizes& sizes) : stream_(Stream::make_compute(device)), sizes_(sizes) {}
-
+    Bench(Device device, const Sizes& sizes) : OpBench(device), sizes_(sizes) {}
     const Sizes& sizes() const { return sizes_; }
-    Stream& stream() { return stream_; }
-    Tensor random(Shape shape, DType dtype) {
-        std::mt19937 engine(static_cast<unsigned>(++seed_));
-        std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
-        Tensor host = Tensor::empty({1 << 20}, DType::float32, "bench");
-        for (float& value : host.values<float>()) value = uniform(engine);
-        Tensor pattern = host.to(stream_, stream_.device(), "bench");
-        if (dtype != DType::float32) {
-            Tensor narrow = Tensor::empty(stream_, {1 << 20}, dtype, "bench");
-            ops::cast(stream_, pattern, narrow);
-            pattern = narrow;
-        }
-        Tensor result = Tensor::empty(stream_, std::move(shape), dtype, "bench");
-        for (std::size_t at = 0; at < result.bytes(); at += pattern.bytes()) {
-            const std::size_t bytes = std::min(pattern.bytes(), result.bytes() - at);
-            copy(stream_, pattern.span().subspan(0, bytes), result.span().subspan(at, bytes));
-        }
-        stream_.synchronize();
-        return result;
-    }
-    Tensor zeros(Shape shape, DType dtype) {
-        return Tensor::zeros(stream_, std::move(shape), dtype, "bench");
-    }
-
-    // Seven runs of as many calls as take about 20 ms.
-    Row& add(std::string name, double bytes, double flops, const std::function<void()>& work) {
-        work();
-        stream_.synchronize();
-        const int calls = std::clamp(static_cast<int>(0.02 / time(work, 3)), 3, 2000);
-        Row row{std::move(name), bytes, flops, true, {}};
-        for (int run = 0; run < 7; ++run) row.seconds.push_back(time(work, calls));
-        rows_.push_back(std::move(row));
-        return rows_.back();
-    }
-    const std::vector<Row>& rows() const { return rows_; }
-    void add_copy() {
-        const Tensor from = random({sizes_.elements}, DType::float32);
-        const Tensor to = zeros(from.shape(), DType::float32);
-        add("copy", 2.0 * static_cast<double>(from.bytes()), 0, [&] {
-            copy(stream_, from.span(), to.span());
-        }).barred = false;
-    }
 
   private:
-    double time(const std::function<void()>& work, int calls) {
-        stream_.synchronize();
-        const auto start = std::chrono::steady_clock::now();
-        for (int i = 0; i < calls; ++i) work();
-        stream_.synchronize();
-        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / calls;
-    }
-    Stream stream_;
     const Sizes sizes_;
-    std::vector<Row> rows_;
-    int seed_ = 0;
 };
 
 double bytes_of(std::initializer_list<Tensor> tensors) {
@@ -364,53 +295,15 @@ void attention(Bench& bench) {
 json run(const GpuBench& on) {
     const DeviceInfo& info = on.info;
     Bench bench(on.gpu, on.small ? kSmall : Sizes{});
-    bench.add_copy();
+    bench.add_copy(bench.sizes().elements);
     rows_of_tokens(bench);
     losses_and_optimizer(bench);
     weights(bench);
     decode(bench);
-    bench.add_copy();
+    bench.add_copy(bench.sizes().elements);
     products(bench);
     attention(bench);
-
-    double copy_rate = 0.0;
-    for (const Row& row : bench.rows())
-        if (row.name == "copy") copy_rate = std::max(copy_rate, row.bytes / row.median());
-    double peak = 0.0;
-    for (const Row& row : bench.rows()) peak = std::max(peak, row.flops / row.median());
-    json result = {{"gpu", info.name},
-                   {"capability", info.capability},
-                   {"copy_bytes_per_s", copy_rate},
-                   {"product_flops_per_s", peak},
-                   {"bar", kBar},
-                   {"rows", json::array()}};
-    std::vector<std::string> below;
-    fmt::print("{}\n{:42} {:>10} {:>10} {:>8}\n", info.name, "op", "µs", "GB/s", "of copy");
-    for (const Row& row : bench.rows()) {
-        const double seconds = row.median();
-        json entry = {{"name", row.name}, {"seconds", seconds}, {"all_seconds", row.seconds}};
-        if (row.flops > 0) {
-            entry["flops_per_s"] = row.flops / seconds;
-            entry["of_peak"] = row.flops / seconds / peak;
-            fmt::print("{:42} {:10.1f} {:7.1f} TFLOP/s {:6.1f}% of peak\n", row.name, seconds * 1e6,
-                       row.flops / seconds / 1e12, 100 * row.flops / seconds / peak);
-        } else {
-            entry["bytes_per_s"] = row.bytes / seconds;
-            const double of_copy = row.bytes / seconds / copy_rate;
-            entry["of_copy"] = of_copy;
-            if (row.barred) entry["met"] = of_copy >= kBar;
-            if (row.barred && of_copy < kBar) below.push_back(row.name);
-            fmt::print("{:42} {:10.1f} {:10.1f} {:7.1f}% {}\n", row.name, seconds * 1e6,
-                       row.bytes / seconds / 1e9, 100 * of_copy,
-                       !row.barred ? "" : (of_copy >= kBar ? "met" : "BELOW"));
-        }
-        result["rows"].push_back(std::move(entry));
-    }
-    result["below"] = below;
-    fmt::print(
-        "{:.0f}% of the copy: {}\n", 100 * kBar,
-        below.empty() ? "met by all" : fmt::format("missed by {}: {}", below.size(), fmt::join(below, "; ")));
-    return result;
+    return report(info, bench.rows());
 }
 
 }  // namespace
