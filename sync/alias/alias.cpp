@@ -61,9 +61,9 @@ class Alias final : public SyncStrategy {
         engine::Region region = arena_.region();
         region.written = reader_.share_event(context_.world);
         each_engine(context_.engines, status, "attach", -1, [&](engine::Engine& engine, std::size_t e) {
-            const auto place = [this](std::size_t, const Piece& piece) {
-                const engine::TensorInfo& target = target_of(context_.plan, piece.move);
-                return Place{0, target.dtype, offset_of(piece), row_distance(piece)};
+            const auto place = [this](std::size_t, const Piece& piece, engine::Transfer& transfer) {
+                transfer.from = offset_of(piece);
+                transfer.from_stride = row_distance(piece);
             };
             engine.attach({region}, ledger_.transfers_to(e, place),
                           Deadline::after(context_.options.deadlines.begin));

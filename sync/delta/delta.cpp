@@ -59,12 +59,8 @@ class Delta final : public SyncStrategy {
         base_manifest_.resize(context_.engines.size());
         PushStatus status;
         each_engine(context_.engines, status, "attach", -1, [this](engine::Engine& engine, std::size_t e) {
-            const auto place = [this](std::size_t, const Piece& piece) {
-                const engine::TensorInfo& target = target_of(context_.plan, piece.move);
-                return Place{0, target.dtype, 0,
-                             static_cast<std::uint64_t>(piece.move.row_elements) * dtype_size(target.dtype)};
-            };
-            engine.attach({staging_.region()}, ledger_.transfers_to(e, place),
+            // Where a piece's encoding lies is said with every version (engine::DeltaEntry).
+            engine.attach({staging_.region()}, ledger_.transfers_to(e),
                           Deadline::after(context_.options.deadlines.begin));
         });
         throw_on_any_failure(context_.world, status, "sync set-up");

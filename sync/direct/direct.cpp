@@ -160,14 +160,16 @@ class Direct final : public SyncStrategy {
 
     void attach(PushStatus& status) {
         each_engine(context_.engines, status, "attach", -1, [&](engine::Engine& engine, std::size_t e) {
-            const auto place = [this](std::size_t, const Piece& piece) {
+            const auto place = [this](std::size_t, const Piece& piece, engine::Transfer& transfer) {
                 const Move& move = piece.move;
                 const DType dtype = source_dtype(context_.plan, move);
                 const ShardRegions::At at =
                     regions_.of(move.source_rank, static_cast<std::size_t>(move.source_tensor));
-                return Place{at.region, dtype,
-                             at.offset + static_cast<std::uint64_t>(move.source_offset) * dtype_size(dtype),
-                             static_cast<std::uint64_t>(move.source_stride) * dtype_size(dtype)};
+                transfer.region = at.region;
+                transfer.from_dtype = dtype;
+                transfer.from =
+                    at.offset + static_cast<std::uint64_t>(move.source_offset) * dtype_size(dtype);
+                transfer.from_stride = static_cast<std::uint64_t>(move.source_stride) * dtype_size(dtype);
             };
             engine.attach(regions_.regions(), ledger_.transfers_to(e, place),
                           Deadline::after(context_.options.deadlines.begin));

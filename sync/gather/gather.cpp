@@ -48,8 +48,10 @@ class Gather final : public SyncStrategy {
         engine::Region region = staging_.region();
         region.written = reader_.share_event(context_.world);
         each_engine(context_.engines, status, "attach", -1, [&](engine::Engine& engine, std::size_t e) {
-            const auto place = [this](std::size_t index, const Piece& piece) {
-                return place_of(bucket_of(index), piece);
+            const auto place = [this](std::size_t index, const Piece& piece, engine::Transfer& transfer) {
+                const std::byte* slot_begin = slot(bucket_of(index)).data;
+                transfer.from =
+                    static_cast<std::size_t>(slot_begin - staging_.memory().data) + piece.bucket_offset;
             };
             engine.attach({region}, ledger_.transfers_to(e, place),
                           Deadline::after(context_.options.deadlines.begin));
@@ -102,12 +104,6 @@ class Gather final : public SyncStrategy {
     Span slot(std::size_t bucket) const {
         const std::size_t bytes = staging_.memory().bytes / slots_;
         return staging_.memory().subspan(bucket % slots_ * bytes, bytes);
-    }
-    Place place_of(std::size_t bucket, const Piece& piece) const {
-        const engine::TensorInfo& target = target_of(context_.plan, piece.move);
-        const auto offset = static_cast<std::size_t>(slot(bucket).data - staging_.memory().data);
-        return {0, target.dtype, offset + piece.bucket_offset,
-                static_cast<std::uint64_t>(piece.move.row_elements) * dtype_size(target.dtype)};
     }
 
     void fill_and_exchange(std::size_t b, PushStatus& status, PhaseTimes* times) {

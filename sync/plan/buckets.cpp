@@ -151,6 +151,30 @@ const engine::TensorInfo& target_of(const ReshardPlan& plan, const Move& move) {
         .engine()[static_cast<std::size_t>(move.engine_rank)][static_cast<std::size_t>(move.engine_tensor)];
 }
 
+engine::TransferPlan transfer_plan(const ReshardPlan& plan, const BucketPlan& buckets, int engine,
+                                   const PlacePiece& place) {
+    engine::TransferPlan result;
+    result.first = buckets.engine_first[static_cast<std::size_t>(engine)];
+    result.transfers.resize(result.first.back());
+    for (std::size_t i = 0; i < buckets.pieces.size(); ++i) {
+        const Piece& piece = buckets.pieces[i];
+        if (piece.move.engine_rank != engine) continue;
+        const DType dtype = target_of(plan, piece.move).dtype;
+        const auto width = dtype_size(dtype);
+        engine::Transfer& transfer = result.transfers[piece.transfer];
+        transfer.tensor = static_cast<std::uint32_t>(piece.move.engine_tensor);
+        transfer.source_rank = static_cast<std::uint32_t>(piece.move.source_rank);
+        transfer.from_dtype = dtype;
+        transfer.rows = static_cast<std::uint64_t>(piece.move.rows);
+        transfer.row_elements = static_cast<std::uint64_t>(piece.move.row_elements);
+        transfer.from_stride = transfer.row_elements * width;
+        transfer.to = static_cast<std::uint64_t>(piece.move.target_offset) * width;
+        transfer.to_stride = static_cast<std::uint64_t>(piece.move.target_stride) * width;
+        if (place) place(i, piece, transfer);
+    }
+    return result;
+}
+
 BucketPlan make_staged(const ReshardPlan& plan, const BucketOptions& options) {
     enforce(options.max_piece_bytes >= kAlign, "pieces of at most {} bytes are smaller than a cache line",
             options.max_piece_bytes);

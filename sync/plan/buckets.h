@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "engine_adapter/engine.h"
@@ -47,45 +48,14 @@ struct BucketPlan {
 BucketPlan make_staged(const ReshardPlan& plan, const BucketOptions& options);
 BucketPlan make_grouped(const ReshardPlan& plan, const BucketOptions& options);
 
-// Where a piece lies for the engine that reads it, in bytes of this dtype.
-struct Place {
-    std::uint32_t region = 0;
-    DType dtype = DType::float32;
-    std::uint64_t offset = 0;
-    std::uint64_t stride = 0;
-};
-template <typename PlaceOf>
+// The transfers of an engine rank. Each piece lies at the start of region 0, packed and in the engine's dtype, unless
+// `place` says otherwise: it is given the piece's index and its transfer, and sets region, from_dtype, from, from_stride.
+using PlacePiece = std::function<void(std::size_t index, const Piece& piece, engine::Transfer& transfer)>;
 engine::TransferPlan transfer_plan(const ReshardPlan& plan, const BucketPlan& buckets, int engine,
-                                   const PlaceOf& place_of);
+                                   const PlacePiece& place = {});
 
 // Element sizes of a move on both ends.
 DType source_dtype(const ReshardPlan& plan, const Move& move);
 const engine::TensorInfo& target_of(const ReshardPlan& plan, const Move& move);
-
-template <typename PlaceOf>
-engine::TransferPlan transfer_plan(const ReshardPlan& plan, const BucketPlan& buckets, int engine,
-                                   const PlaceOf& place_of) {
-    engine::TransferPlan result;
-    result.first = buckets.engine_first[static_cast<std::size_t>(engine)];
-    result.transfers.resize(result.first.back());
-    for (std::size_t i = 0; i < buckets.pieces.size(); ++i) {
-        const Piece& piece = buckets.pieces[i];
-        if (piece.move.engine_rank != engine) continue;
-        const auto width = dtype_size(target_of(plan, piece.move).dtype);
-        const Place place = place_of(i, piece);
-        engine::Transfer& transfer = result.transfers[piece.transfer];
-        transfer.tensor = static_cast<std::uint32_t>(piece.move.engine_tensor);
-        transfer.source_rank = static_cast<std::uint32_t>(piece.move.source_rank);
-        transfer.region = place.region;
-        transfer.from_dtype = place.dtype;
-        transfer.rows = static_cast<std::uint64_t>(piece.move.rows);
-        transfer.row_elements = static_cast<std::uint64_t>(piece.move.row_elements);
-        transfer.from = place.offset;
-        transfer.from_stride = place.stride;
-        transfer.to = static_cast<std::uint64_t>(piece.move.target_offset) * width;
-        transfer.to_stride = static_cast<std::uint64_t>(piece.move.target_stride) * width;
-    }
-    return result;
-}
 
 }  // namespace tandem::sync

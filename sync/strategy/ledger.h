@@ -13,10 +13,9 @@ class Ledger {
   public:
     Ledger(const ReshardPlan& plan, const BucketPlan& buckets);
 
-    // The transfers of an engine, whose pieces lie where place_of(index, piece) says; kept for its manifest.
-    template <typename PlaceOf>
-    const engine::TransferPlan& transfers_to(std::size_t engine, const PlaceOf& place_of) {
-        transfers_[engine] = transfer_plan(plan_, buckets_, static_cast<int>(engine), place_of);
+    // The transfers of an engine, whose pieces lie where `place` says (plan/buckets.h); kept for its manifest.
+    const engine::TransferPlan& transfers_to(std::size_t engine, const PlacePiece& place = {}) {
+        transfers_[engine] = transfer_plan(plan_, buckets_, static_cast<int>(engine), place);
         return transfers_[engine];
     }
 

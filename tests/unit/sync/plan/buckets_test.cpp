@@ -160,14 +160,19 @@ TEST(Buckets, ABucketForFewerBytesThanRanksIsRefused) {
 TEST(Buckets, TransfersSayWhereEachPieceLies) {
     const ReshardPlan plan = plan_of({2}, {Shard(1)}, {source_tensor("w", {8, 64}, DType::float32)});
     const BucketPlan buckets = make_grouped(plan, {1u << 20, 1u << 20});
-    const engine::TransferPlan told = transfer_plan(plan, buckets, 0, [](std::size_t i, const Piece& piece) {
-        return Place{static_cast<std::uint32_t>(piece.move.source_rank), DType::float32, 1000 * i, 128};
-    });
+    const auto place = [](std::size_t i, const Piece& piece, engine::Transfer& transfer) {
+        transfer.region = static_cast<std::uint32_t>(piece.move.source_rank);
+        transfer.from_dtype = DType::float32;
+        transfer.from = 1000 * i;
+        transfer.from_stride = 128;
+    };
+    const engine::TransferPlan told = transfer_plan(plan, buckets, 0, place);
     ASSERT_EQ(told.transfers.size(), 2u);
     EXPECT_EQ(told.first, (std::vector<std::uint64_t>{0, 2}));
     for (std::size_t i = 0; i < 2; ++i) {
         const engine::Transfer& transfer = told.transfers[i];
         EXPECT_EQ(transfer.region, i);
+        EXPECT_EQ(transfer.from_dtype, DType::float32);
         EXPECT_EQ(transfer.from, 1000 * i);
         EXPECT_EQ(transfer.from_stride, 128u);
         EXPECT_EQ(transfer.rows, 8u);
