@@ -2,9 +2,10 @@
 //
 //   name                 engine
 //   http://HOST:PORT     the tandem-engine that serves there (tandem/engine.h)
-//   unix-abstract:NAME   a receiver of ours alone, by its address: pause and resume do nothing
+//   unix-abstract:NAME   a receiver of ours, by its address
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,10 @@ struct ConnectOptions {
     // its own. The group is formed when the first engine rank is attached. They cannot read weights in place,
     // and take only memory of this process. Without: the engine maps the trainer's memory.
     std::optional<NcclOptions> nccl = {};
+    // For how long this trainer may say nothing while it has an engine paused: then the engine gives it up.
+    std::chrono::milliseconds lease{300'000};
+    // The first version that is committed need not be above those that the engine has had: a run that counts anew.
+    bool rollback = false;
 };
 
 // Throws BadInput (no such kind of engine), TransportError (nothing answers there), DeadlineExceeded.

@@ -5,12 +5,14 @@
 //
 //   version                       call                             version after it
 //   idle (serves one, or none)    attach, release, probe           idle
+//                                 pause, resume                    idle
 //                                 begin                            open
 //   open (begun, not committed)   load, load_delta, verify, adopt  open; idle (aborted) when it throws
 //                                 commit                           idle; aborted when it throws
 //                                 abort                            idle
-// Each of these in the other state is a ProtocolError, but abort, which then does nothing. The rest may be
-// called at any time.
+// Each of these in the other state is a ProtocolError, but abort. The rest may be called at any time. A pause ends with
+// resume, with abort or a call that aborts, and with the trainer; what is served then, if anything: push_state.h of the
+// receiver, for our engine.
 #pragma once
 
 #include <cstdint>
@@ -87,6 +89,7 @@ static_assert(sizeof(Transfer) == 64 && std::has_unique_object_representations_v
 struct TransferPlan {
     std::vector<Transfer> transfers;
     std::vector<std::uint64_t> first{0};
+    std::uint64_t ranks = 1;  // of the engine: the trainer resumes none of them before all have the version
     std::size_t buckets() const { return first.size() - 1; }
 };
 
@@ -113,8 +116,9 @@ class Engine {
     virtual const Capabilities& capabilities() const = 0;
     virtual std::string peer() const = 0;  // "engine 127.0.0.1:30000", for messages
 
-    // Stops generation and returns when nothing reads the weights any more. resume continues it; an engine
-    // without a whole version then refuses requests. Both are idempotent.
+    // Stops generation and returns when nothing reads the weights any more. resume continues it: an engine of several
+    // ranks must not be resumed on a version that one of them lacks. An engine without a whole version then refuses
+    // requests. Both are idempotent. They count for this trainer: a pause that somebody else asked for stays.
     virtual void pause(Deadline deadline) = 0;
     virtual void resume(Deadline deadline) = 0;
 

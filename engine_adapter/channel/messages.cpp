@@ -1,6 +1,8 @@
 #include "engine_adapter/channel/messages.h"
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <limits>
 
@@ -100,6 +102,15 @@ const std::string& string_field(const nlohmann::json& header, const char* field)
     const nlohmann::json& value = field_of(header, field, "text");
     if (!value.is_string()) throw MalformedMessage(fmt::format("'{}' is not a text", field));
     return value.get_ref<const std::string&>();
+}
+
+std::int64_t timeout_ms(Deadline deadline) {
+    return std::chrono::ceil<std::chrono::milliseconds>(deadline.left()).count();
+}
+
+Deadline deadline_field(const nlohmann::json& header) {
+    constexpr std::int64_t kDay = 24LL * 3600 * 1000;
+    return Deadline::after_ms(std::min(integer_field(header, "timeout_ms", 0), kDay));
 }
 
 nlohmann::json capabilities_to_json(const Capabilities& capabilities) {

@@ -1,9 +1,10 @@
 // What trainer rank 0 and a receiver say to each other: one request, one reply with the same id, in order.
 //
 //   op          fields                         payload               reply, beyond {"id", "ok": true}
-//   hello       protocol                                             what the engine is (1)
+//   hello       protocol, lease_ms                                   what the engine is (1)
 //   attach      regions [bytes], transfers,    plan (2); a memfd a
-//               buckets, perhaps gpu or nccl   region, unless (3)
+//               buckets, ranks; perhaps gpu    region, unless (3)
+//               or nccl
 //   gpu_id                                                           gpu_id: which GPU of which host
 //   join        unique_id, rank, size,                               when this rank is in the NCCL group
 //               timeout_ms
@@ -12,14 +13,16 @@
 //   release                                                          when nothing reads the regions any more
 //   probe       offset, bytes, piece_bytes                           ms
 //   held                                                             version, manifest (hex)
-//   begin       version                                              from here on weights may be overwritten
+//   pause       timeout_ms                                           when nothing is generated; begins a lease (5)
+//   begin       version, rollback                                    from here on weights may be overwritten
 //   load        index, checksums               checksums × 16 B      ms, when it is copied and verified
 //               over NCCL: form, timeout_ms
 //   load_delta  index, entries                 entries × 40 B        ms, when they are verified and applied
 //   verify      checksums                      checksums × 16 B      ms
 //   adopt       shift, checksums               checksums × 16 B      weights are read in place from commit on
 //   commit      version, manifest (hex)                              from here on samples carry the version
-//   abort       reason                                               idempotent
+//   resume                                                           from here on the version is served
+//   abort       reason                                               idempotent; gives the push up, and the pause
 //   checksums                                                        payload: 16 B for each tensor
 //
 // (1) engine, version, depth, alias, device, tensors [{name, shape, dtype, parts [{name, start, size, offset,
@@ -27,6 +30,8 @@
 // (2) transfers × 64 B, then (buckets + 1) × 8 B: the first transfer of each bucket, and the end
 // (3) gpu: [{…}] (transport/cuda_ipc/messages.h) names a GPU's memory; nccl: true, and nothing is mapped
 // (4) answered at once while a load over NCCL is being served
+// (5) A pause or an open version ends with the connection, or when the trainer has said nothing for lease_ms;
+//     receiver/push_state.h says how
 //
 // A request that failed is answered {"id", "ok": false, "code", "message"}; codes are common/error.h's table.
 // Packed values are little endian: Transfer, u64, ops::Checksum (low, high), DeltaEntry.
@@ -38,11 +43,12 @@
 #include <string>
 #include <vector>
 
+#include "common/deadline.h"
 #include "engine_adapter/engine.h"
 
 namespace tandem::engine::messages {
 
-inline constexpr int kProtocol = 5;
+inline constexpr int kProtocol = 6;
 
 static_assert(sizeof(ops::Checksum) == 16);
 
@@ -66,6 +72,9 @@ bool bool_field(const nlohmann::json& header, const char* field);
 double number_field(const nlohmann::json& header, const char* field);
 std::vector<std::int64_t> integers_field(const nlohmann::json& header, const char* field,
                                          std::int64_t minimum);
+// A deadline travels as the milliseconds that are left: two processes need not agree on a clock.
+std::int64_t timeout_ms(Deadline deadline);
+Deadline deadline_field(const nlohmann::json& header);  // "timeout_ms", at most a day
 
 nlohmann::json capabilities_to_json(const Capabilities& capabilities);
 Capabilities capabilities_from_json(const nlohmann::json& header);

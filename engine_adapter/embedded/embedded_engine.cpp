@@ -1,6 +1,8 @@
 #include "engine_adapter/embedded/embedded_engine.h"
 
 #include <algorithm>
+#include <future>
+#include <memory>
 
 #include "common/device/devices.h"
 #include "common/error.h"
@@ -99,16 +101,37 @@ void EmbeddedEngine::abort(const std::string& id) {
     changed_.notify_all();
 }
 
-void EmbeddedEngine::pause(PauseMode mode, std::function<void()> paused) {
+void EmbeddedEngine::pause_generation(PauseMode mode, std::function<void()> paused) {
     const std::lock_guard lock(mutex_);
     paused_ = true;
     pauses_.push_back({mode, std::move(paused)});
     changed_.notify_all();
 }
 
-void EmbeddedEngine::resume() {
+void EmbeddedEngine::continue_generation() {
     const std::lock_guard lock(mutex_);
     paused_ = false;
+    changed_.notify_all();
+}
+
+// Samples that run start again on the new weights.
+void EmbeddedEngine::pause(Deadline deadline) {
+    auto paused = std::make_shared<std::promise<void>>();
+    auto ready = paused->get_future();
+    {
+        const std::lock_guard lock(mutex_);
+        held_ = true;
+        pauses_.push_back({PauseMode::retract, [paused] { paused->set_value(); }});
+        changed_.notify_all();
+    }
+    if (ready.wait_until(deadline.at()) == std::future_status::ready) return;
+    resume();
+    throw DeadlineExceeded("the engine", "pause", "the step under way did not end in time");
+}
+
+void EmbeddedEngine::resume() {
+    const std::lock_guard lock(mutex_);
+    held_ = false;
     changed_.notify_all();
 }
 
@@ -120,7 +143,7 @@ void EmbeddedEngine::between_steps(std::function<void()> work) {
 
 EngineState EmbeddedEngine::state() const {
     const std::lock_guard lock(mutex_);
-    return {state_, version_, refusal(), paused_, counts_, pages_free_, pages_total_};
+    return {state_, version_, refusal(), paused_ || held_, held_, counts_, pages_free_, pages_total_};
 }
 
 std::int64_t EmbeddedEngine::version() const {
@@ -130,12 +153,13 @@ std::int64_t EmbeddedEngine::version() const {
 
 void EmbeddedEngine::begin_update(std::int64_t version) {
     std::unique_lock lock(mutex_);
-    enforce(paused_, "version {} cannot begin: generation is not paused", version);
+    const auto paused = [this] { return paused_ || held_; };
+    enforce(paused(), "version {} cannot begin: generation is not paused", version);
     enforce(state_ != WeightState::updating, "version {} cannot begin: version {} is being written", version,
             next_version_);
     enforce(!weights_.released(), "version {} cannot begin: the weights' memory is released", version);
     const bool quiet = changed_.wait_for(lock, kBeginTimeout, [this] { return !busy_; });
-    enforce(quiet && paused_ && state_ != WeightState::updating,
+    enforce(quiet && paused() && !weights_.released() && state_ != WeightState::updating,
             "version {} cannot begin: the engine did not come to rest", version);
     state_ = WeightState::updating;
     next_version_ = version;
@@ -147,6 +171,14 @@ void EmbeddedEngine::point_weights(const std::vector<Span>& memory, std::shared_
     const std::lock_guard lock(mutex_);
     enforce(state_ == WeightState::updating, "the weights can only be moved while an update is open");
     weights_.point(memory, std::move(owner));
+}
+
+void EmbeddedEngine::withhold(const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    state_ = WeightState::broken;
+    version_ = 0;
+    reason_ = reason;
+    changed_.notify_all();
 }
 
 // Refuses first, so that no further step begins; the one that runs may still read the memory.
@@ -225,7 +257,7 @@ std::string EmbeddedEngine::refusal() const {
 }
 
 bool EmbeddedEngine::may_step() const {
-    return !paused_ && state_ == WeightState::whole && scheduler_.has_work();
+    return !paused_ && !held_ && state_ == WeightState::whole && scheduler_.has_work();
 }
 
 void EmbeddedEngine::run() {

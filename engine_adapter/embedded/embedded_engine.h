@@ -11,7 +11,9 @@
 //   broken     mixed: an update failed          refused with the reason   begin_update
 //              half-way; or lost
 //
-// A forward pass only ever runs on whole weights and while not paused. commit_update makes every unfinished
+// withhold takes whole weights to broken too: they are one version, but not to be served.
+//
+// Generation is paused for whoever asked (pause_generation) and for the trainer that pushes (pause); each ends its own. A forward pass only ever runs on whole weights and while not paused. commit_update makes every unfinished
 // sample start again from its prompt, so no sample holds tokens of two versions.
 #pragma once
 
@@ -58,7 +60,8 @@ struct EngineState {
     WeightState weights = WeightState::none;
     std::int64_t version = 0;  // of the last whole version; 0: none
     std::string reason;        // why requests are refused; empty when they are not
-    bool paused = false;
+    bool paused = false;       // for anybody
+    bool paused_for_trainer = false;
     SchedulerCounts counts;
     std::int32_t pages_free = 0;
     std::int32_t pages_total = 0;
@@ -84,9 +87,9 @@ class EmbeddedEngine final : public WeightTarget {
     // all.
     void abort(const std::string& id);
     // `paused` is called from the engine's thread when no forward pass runs and none will start before
-    // resume().
-    void pause(PauseMode mode, std::function<void()> paused);
-    void resume();
+    // continue_generation().
+    void pause_generation(PauseMode mode, std::function<void()> paused);
+    void continue_generation();
     // Runs `work` in the engine's thread, between two steps: while it runs nothing is generated and no update
     // begins.
     void between_steps(std::function<void()> work);
@@ -106,12 +109,15 @@ class EmbeddedEngine final : public WeightTarget {
     // WeightTarget
     const std::vector<WeightSlot>& weights() const override { return weights_.slots(); }
     std::int64_t version() const override;
+    void pause(Deadline deadline) override;
+    void resume() override;
     void begin_update(std::int64_t version) override;
     void commit_update(std::int64_t version) override;
     void abort_update(const std::string& reason, bool dirty) override;
     Device device() const override { return options_.device; }
     bool can_alias() const override { return true; }
     void point_weights(const std::vector<Span>& memory, std::shared_ptr<const void> owner) override;
+    void withhold(const std::string& reason) override;
     void lose_weights(const std::string& reason) override;
 
   private:
@@ -161,8 +167,9 @@ class EmbeddedEngine final : public WeightTarget {
     const std::int32_t pages_total_;
     std::int32_t pages_free_;
     std::uint64_t requests_ = 0;
-    bool paused_ = false;
-    bool busy_ = false;  // the engine's thread works outside the lock
+    bool paused_ = false;  // by pause_generation
+    bool held_ = false;    // by pause, for a trainer
+    bool busy_ = false;    // the engine's thread works outside the lock
     bool stopping_ = false;
     bool restart_ = false;  // a commit happened
     WeightState state_ = WeightState::none;

@@ -70,7 +70,7 @@ void EmbeddedEngine::drop_late_and_gone() {
             const double seconds = std::chrono::duration<double>(options_.request_timeout).count();
             answer(live, {Code::deadline,
                           fmt::format("request {} was not finished within {} s{}", live->job->request.id,
-                                      seconds, paused_ ? "; generation is paused" : "")});
+                                      seconds, paused_ || held_ ? "; generation is paused" : "")});
         } else if (live->gone && live->gone()) {
             answer(live, {Code::unavailable, "the client went away"});
         }

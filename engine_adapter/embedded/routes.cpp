@@ -60,14 +60,14 @@ void pause(EmbeddedEngine& engine, const Request& request, const Responder& resp
     } else {
         enforce(mode == "abort", "mode must be \"abort\", \"retract\" or \"in_place\", is {}", mode.dump());
     }
-    engine.pause(wanted, [responder] {
+    engine.pause_generation(wanted, [responder] {
         responder.send(200, {{"status", "ok"}, {"message", "Generation paused"}});
     });
 }
 
 void resume(EmbeddedEngine& engine, const Request& request, const Responder& responder) {
     parse_body(request.body);
-    engine.resume();
+    engine.continue_generation();
     responder.send(200, {{"status", "ok"}, {"message", "Generation continued"}});
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <deque>
 #include <optional>
 #include <thread>
@@ -18,6 +19,8 @@
 
 namespace tandem::engine {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 constexpr auto kFrameDeadline =
     std::chrono::seconds(10);  // for the rest of a message once its first byte is there
@@ -42,6 +45,7 @@ class Receiver::Impl {
                   options.link_bytes_per_s),
           requests_(update_, options.engine, options.depth, options.nccl, [this] { read_ahead(); }),
           listener_(listen_abstract()),
+          greeting_(options.greeting),
           stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
         if (!stop_) throw SystemError("eventfd", errno);
         thread_ = std::thread([this] { run(); });
@@ -66,15 +70,39 @@ class Receiver::Impl {
             std::array<pollfd, 3> fds{pollfd{stop_.get(), POLLIN, 0},
                                       pollfd{listener_.socket.get(), POLLIN, 0},
                                       pollfd{trainer_ ? trainer_->fd() : -1, POLLIN, 0}};
-            if (::poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR) {
+            if (::poll(fds.data(), fds.size(), poll_ms()) < 0 && errno != EINTR) {
                 log_error("receiver: poll failed: {}", SystemError("poll", errno).what());
                 break;
             }
             if (fds[0].revents != 0) break;
-            if (fds[2].revents != 0) serve_one();
+            if (fds[2].revents != 0) {
+                serve_one();
+            } else {
+                drop_silent_trainer();
+            }
             if (fds[1].revents != 0) accept_one();
         }
         drop_trainer("the engine is shutting down");
+    }
+
+    // When the trainer must have said something by; none: it may take its time.
+    std::optional<Clock::time_point> expected_by() const {
+        if (!trainer_) return {};
+        if (!requests_.greeted()) return last_heard_ + greeting_;
+        if (const auto lease = requests_.lease()) return last_heard_ + *lease;
+        return {};
+    }
+    int poll_ms() const {
+        const auto by = expected_by();
+        if (!by) return -1;
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(*by - Clock::now()).count();
+        return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
+    }
+    void drop_silent_trainer() {
+        const auto by = expected_by();
+        if (!by || Clock::now() < *by) return;
+        drop_trainer(requests_.greeted() ? "the trainer has said nothing for as long as its lease"
+                                         : "a trainer that connected has not said hello");
     }
 
     void accept_one() {
@@ -93,6 +121,8 @@ class Receiver::Impl {
                 return;
             }
             trainer_.emplace(std::move(channel));
+            last_id_ = 0;
+            last_heard_ = Clock::now();
         } catch (const std::exception& error) {
             log_warn("receiver: {}", error.what());
         }
@@ -115,6 +145,9 @@ class Receiver::Impl {
         std::int64_t id = 0;
         try {
             id = messages::integer_field(message.header, "id", 1);
+            if (id <= last_id_)
+                throw MalformedMessage(fmt::format("request {} came after request {}", id, last_id_));
+            last_id_ = id;
             Reply reply;
             try {
                 reply = requests_.answer(message);
@@ -132,6 +165,7 @@ class Receiver::Impl {
         } catch (const std::exception& error) {
             drop_trainer(error.what());
         }
+        last_heard_ = Clock::now();
     }
 
     // Reads what the trainer says while a request of its waits for bytes that come over NCCL. Throws when the
@@ -172,7 +206,8 @@ class Receiver::Impl {
     }
 
     void drop_trainer(const std::string& reason) {
-        requests_.lose_trainer(reason);
+        if (requests_.lease()) log_warn("receiver: a push ends: {}", reason);
+        requests_.lose_trainer(reason, trainer_ && trainer_->hung_up());
         ahead_.clear();
         lost_ = false;
         trainer_.reset();
@@ -181,11 +216,14 @@ class Receiver::Impl {
     VersionUpdate update_;
     Requests requests_;
     Listener listener_;
+    const std::chrono::milliseconds greeting_;
     FileDescriptor stop_;
     std::optional<Channel> trainer_;
-    std::deque<Message> ahead_;  // received, not yet served
-    bool lost_ = false;          // the connection, while a request was waiting
-    std::thread thread_;         // last: joined before anything that it uses goes away
+    std::deque<Message> ahead_;       // received, not yet served
+    std::int64_t last_id_ = 0;        // of the requests that were served: one that comes again is not
+    bool lost_ = false;               // the connection, while a request was waiting
+    Clock::time_point last_heard_{};  // a request of the trainer's was served, or it connected
+    std::thread thread_;              // last: joined before anything that it uses goes away
 };
 
 Receiver::Receiver(WeightTarget& target, ReceiverOptions options)

@@ -1,24 +1,28 @@
 // The engine's side of a sync: listens for one trainer at a time, copies each version's bytes out of the
 // trainer's memory, verifies every checksum on the way, and commits a version whole or aborts it: mixed
-// weights are never served. Runs in a thread of its own; copies with a few more. It never pauses generation
-// itself: the trainer does that over the engine's HTTP routes first.
+// weights are never served. Runs in a thread of its own; copies with a few more.
 //
 //   the trainer                                   the receiver
 //   attaches regions and a plan                   maps them read-only; checks the plan once
+//   pauses                                        target.pause
 //   begins a version                              target.begin_update
 //   loads a bucket                                copies it and compares checksums
 //   loads one with a wrong checksum               answers an error naming tensor, rank and bucket; aborts
 //   loads one twice, or of an unknown number      answers an error; aborts
 //   commits, all buckets there, manifest equal    target.commit_update (after adopt: first point_weights)
 //   commits otherwise                             answers an error; aborts
+//   resumes                                       target.resume
 //   asks for what the state does not allow        answers an error
-//   closes the connection                         aborts an open version, unmaps the regions
+//   closes the connection                         ends the push, unmaps the regions
+//   says nothing for its lease, in a push         closes the connection, likewise
+//   says no hello after it connected              closes the connection
 //   sends bytes that are no message               answers an error, closes the connection, aborts
 //
-// To abort is target.abort_update(reason, dirty): dirty when anything was written to the engine's memory.
+// A push that ends before it is over: push_state.h.
 // Errors of the target go back to the trainer too.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -31,7 +35,8 @@ struct ReceiverOptions {
     std::string engine = "tandem";  // Capabilities::engine
     int depth = 4;                  // Capabilities::depth
     int copy_threads = 0;           // threads that copy one bucket; 0: the machine's cores, at most 4
-    double link_bytes_per_s = 0;    // as if trainer and engine were joined by such a link; 0: no limit
+    std::chrono::milliseconds greeting{10'000};  // for the first request of a trainer
+    double link_bytes_per_s = 0;  // as if trainer and engine were joined by such a link; 0: no limit
     const comm::nccl::Api* nccl = nullptr;  // its functions; null: as they are found when first needed
 };
 

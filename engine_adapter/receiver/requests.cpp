@@ -70,23 +70,16 @@ class NcclBucketReceiver final : public BucketReceiver {
 
 Reply Requests::answer(Message& message) {
     using Handler = Reply (Requests::*)(Message&);
-    static constexpr std::array<std::pair<std::string_view, Handler>, 17> kHandlers{{
-        {"hello", &Requests::hello},
-        {"attach", &Requests::attach},
-        {"gpu_id", &Requests::gpu_id},
-        {"join", &Requests::join},
-        {"leave", &Requests::leave},
-        {"ping", &Requests::ping},
-        {"release", &Requests::release},
-        {"probe", &Requests::probe},
-        {"held", &Requests::held},
-        {"begin", &Requests::begin},
-        {"load", &Requests::load},
-        {"load_delta", &Requests::load_delta},
-        {"verify", &Requests::verify},
-        {"adopt", &Requests::adopt},
-        {"commit", &Requests::commit},
-        {"abort", &Requests::abort},
+    static constexpr std::array<std::pair<std::string_view, Handler>, 19> kHandlers{{
+        {"hello", &Requests::hello},         {"attach", &Requests::attach},
+        {"gpu_id", &Requests::gpu_id},       {"join", &Requests::join},
+        {"leave", &Requests::leave},         {"ping", &Requests::ping},
+        {"release", &Requests::release},     {"probe", &Requests::probe},
+        {"held", &Requests::held},           {"pause", &Requests::pause},
+        {"resume", &Requests::resume},       {"begin", &Requests::begin},
+        {"load", &Requests::load},           {"load_delta", &Requests::load_delta},
+        {"verify", &Requests::verify},       {"adopt", &Requests::adopt},
+        {"commit", &Requests::commit},       {"abort", &Requests::abort},
         {"checksums", &Requests::checksums},
     }};
     const std::string& op = messages::string_field(message.header, "op");
@@ -102,6 +95,9 @@ Reply Requests::hello(Message& message) {
         throw ProtocolError(
             fmt::format("the trainer speaks protocol {}, this engine {}", protocol, messages::kProtocol));
     }
+    constexpr std::int64_t kShortest = 100, kLongest = 86'400'000;  // ms
+    const std::int64_t lease = messages::integer_field(message.header, "lease_ms", 1);
+    lease_ = std::chrono::milliseconds(std::clamp(lease, kShortest, kLongest));
     return {messages::capabilities_to_json(update_.capabilities(engine_, depth_))};
 }
 
@@ -121,6 +117,7 @@ Reply Requests::attach(Message& message) {
     const auto buckets = static_cast<std::size_t>(messages::integer_field(message.header, "buckets", 0));
     TransferPlan plan =
         messages::unpack_plan({message.payload.data(), message.payload.size()}, transfers, buckets);
+    plan.ranks = static_cast<std::uint64_t>(messages::integer_field(message.header, "ranks", 1));
     if (over_nccl) {
         member_.gpu_id();  // there is a GPU
         std::vector<MappedRegion> regions;
@@ -175,8 +172,20 @@ Reply Requests::held(Message&) {
     return {json::object({{"version", held.version}, {"manifest", ops::to_hex(held.manifest)}})};
 }
 
+Reply Requests::pause(Message& message) {
+    update_.pause(messages::deadline_field(message.header));
+    return {};
+}
+
+Reply Requests::resume(Message&) {
+    update_.resume();
+    return {};
+}
+
 Reply Requests::begin(Message& message) {
-    update_.begin(messages::integer_field(message.header, "version", 1));
+    const bool rollback =
+        message.header.contains("rollback") && messages::bool_field(message.header, "rollback");
+    update_.begin(messages::integer_field(message.header, "version", 1), rollback);
     return {};
 }
 
@@ -243,8 +252,14 @@ void Requests::start_receives_ahead(const std::deque<Message>& queued) {
     }
 }
 
-void Requests::lose_trainer(const std::string& reason) {
-    update_.lose_trainer(reason);
+std::optional<std::chrono::milliseconds> Requests::lease() const {
+    if (!update_.push().under_way()) return {};
+    return lease_;
+}
+
+void Requests::lose_trainer(const std::string& reason, bool closed) {
+    update_.lose_trainer(reason, closed);
+    lease_ = {};
     member_.drop();
     member_.forget();
     over_nccl_ = false;

@@ -1,9 +1,11 @@
 // A trainer's message (channel/messages.h) turned into a call of VersionUpdate, and its result into a reply.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,7 +38,10 @@ class Requests {
     // since, in order) into the slots that are free. Throws when that fails.
     void start_receives_ahead(const std::deque<Message>& queued);
     bool waits_for_bytes() const { return waits_for_bytes_; }
-    void lose_trainer(const std::string& reason);  // what belongs to it ends
+    bool greeted() const { return lease_.count() > 0; }  // the trainer has said hello
+    // For how long the trainer may say nothing; none: it has nothing under way.
+    std::optional<std::chrono::milliseconds> lease() const;
+    void lose_trainer(const std::string& reason, bool closed);  // what belongs to it ends
 
   private:
     // One a request (channel/messages.h).
@@ -49,6 +54,8 @@ class Requests {
     Reply release(Message& message);
     Reply probe(Message& message);
     Reply held(Message& message);
+    Reply pause(Message& message);
+    Reply resume(Message& message);
     Reply begin(Message& message);
     Reply load(Message& message);
     Reply load_delta(Message& message);
@@ -70,6 +77,7 @@ class Requests {
     NcclMember member_;
     bool over_nccl_ = false;  // what is attached
     bool waits_for_bytes_ = false;
+    std::chrono::milliseconds lease_{};  // of the trainer that is connected
 };
 
 }  // namespace tandem::engine

@@ -26,7 +26,8 @@ std::vector<TensorInfo> infos_of(const std::vector<WeightSlot>& weights) {
 VersionUpdate::VersionUpdate(WeightTarget& target, int copy_threads, double link_bytes_per_s)
     : target_(target),
       tensors_(infos_of(target.weights())),
-      writer_(target.device(), copy_threads, link_bytes_per_s) {}
+      writer_(target.device(), copy_threads, link_bytes_per_s),
+      newest_(target.version()) {}
 
 Capabilities VersionUpdate::capabilities(const std::string& engine, int depth) const {
     return {engine, tensors_, target_.version(), depth, target_.can_alias(), writer_.device()};
@@ -63,7 +64,7 @@ void VersionUpdate::detach() {
     probe_.free_memory();
 }
 
-void VersionUpdate::lose_trainer(const std::string& reason) {
+void VersionUpdate::lose_trainer(const std::string& reason, bool closed) {
     const auto attempt = [](const char* what, const auto& work) {
         try {
             work();
@@ -71,7 +72,7 @@ void VersionUpdate::lose_trainer(const std::string& reason) {
             log_error("receiver: {} failed: {}", what, error.what());
         }
     };
-    attempt("abort", [&] { abort(reason); });
+    attempt("abort", [&] { end_push(reason, closed); });
     if (!in_place_.empty() && writer_.device().type == DeviceType::cuda) {
         const std::string why =
             fmt::format("version {} lay in the GPU memory of a trainer that is gone ({}): publish a version",
@@ -91,13 +92,13 @@ void VersionUpdate::release() {
 }
 
 void VersionUpdate::require_open(const char* what) const {
-    if (open_) return;
+    if (push_.open()) return;
     throw ProtocolError(fmt::format("{} without an open version{}", what,
                                     last_abort_.empty() ? "" : " (it was aborted: " + last_abort_ + ")"));
 }
 
 void VersionUpdate::require_idle(const char* what) const {
-    if (open_) throw ProtocolError(fmt::format("{} while version {} is open", what, progress_->version()));
+    if (push_.open()) throw ProtocolError(fmt::format("{} while version {} is open", what, push_.version()));
 }
 
 void VersionUpdate::require_own_weights(const char* what) const {
@@ -109,7 +110,7 @@ void VersionUpdate::require_own_weights(const char* what) const {
 // Call before the first byte of a version is written. The trainer's memory is never written: an engine that
 // reads in place goes back to its own memory, which holds no whole version until commit.
 void VersionUpdate::write_own_memory() {
-    dirty_ = true;
+    push_.write();
     if (!in_place_.empty()) point_to_own_memory();
 }
 
@@ -133,14 +134,30 @@ double VersionUpdate::attempt(Work&& work) {
     return ms_since(start);
 }
 
-void VersionUpdate::begin(std::int64_t version) {
+void VersionUpdate::pause(Deadline deadline) {
+    require_idle("pause");
+    target_.pause(deadline);
+    push_.pause();
+}
+
+void VersionUpdate::resume() {
+    push_.resume();
+    target_.resume();
+}
+
+void VersionUpdate::begin(std::int64_t version, bool rollback) {
     require_idle(fmt::format("begin of version {}", version).c_str());
     if (!attached_) throw ProtocolError(fmt::format("begin of version {} before attach", version));
+    if (version <= newest_ && !rollback) {
+        throw ProtocolError(fmt::format(
+            "version {} is not above {}, which this engine has had already: say rollback to go back", version,
+            newest_));
+    }
+    if (version <= newest_) log_warn("the trainer goes back to version {} from {}", version, newest_);
     has_base_ = held().version != 0 && in_place_.empty();
     target_.begin_update(version);
     progress_->start(version);
-    open_ = true;
-    dirty_ = false;
+    push_.begin(version);
     adopted_.clear();
     last_abort_.clear();
     probe_.free_memory();
@@ -195,10 +212,8 @@ void VersionUpdate::adopt(std::uint64_t shift, std::span<const ops::Checksum> ch
 void VersionUpdate::commit(std::int64_t version, const ops::Checksum& manifest) {
     require_open("commit");
     attempt([&] {
-        if (version != progress_->version()) {
-            throw ProtocolError(
-                fmt::format("commit of version {} while {} is open", version, progress_->version()));
-        }
+        PushState committed = push_;
+        committed.commit(version);
         progress_->require_whole();
         if (const ops::Checksum mine = progress_->manifest(); mine != manifest) {
             throw ProtocolError(fmt::format("the manifest of version {} is {}, the trainer's {}", version,
@@ -207,21 +222,40 @@ void VersionUpdate::commit(std::int64_t version, const ops::Checksum& manifest) 
         if (!adopted_.empty()) {
             target_.point_weights(adopted_, attached_->regions());
             in_place_ = std::move(adopted_);
-            dirty_ = true;  // cannot be undone from here on
+            push_.write();  // cannot be undone from here on
         }
         target_.commit_update(version);
+        push_ = committed;
     });
-    open_ = broken_ = false;
+    broken_ = false;
     held_ = {version, manifest};
+    newest_ = version;
+    log_info("version {} is whole, manifest {}", version, ops::to_hex(manifest));
 }
 
-void VersionUpdate::abort(const std::string& reason) {
-    if (!open_) return;
-    log_warn("update to version {} aborted: {}", progress_->version(), reason);
-    open_ = false;
-    last_abort_ = reason;
-    broken_ = broken_ || dirty_;
-    target_.abort_update(reason, dirty_);
+void VersionUpdate::end_push(const std::string& reason, bool trainer_closed) {
+    const bool was_held = push_.held();
+    const bool was_open = push_.open();
+    const bool only_rank = !attached_ || attached_->plan().ranks == 1;
+    const PushState::End end = push_.end(only_rank && (in_place_.empty() || trainer_closed));
+    if (was_open) {
+        log_warn("update to version {} aborted: {}", push_.version(), reason);
+        last_abort_ = reason;
+        target_.abort_update(reason, end == PushState::End::broken);
+    }
+    if (end == PushState::End::withheld) {
+        const std::string why = fmt::format(
+            "version {} is whole here, but its trainer left before every rank of this engine had it ({}): "
+            "publish "
+            "a version",
+            held_.version, reason);
+        log_error("{}", why);
+        target_.withhold(why);
+    }
+    broken_ = broken_ || end == PushState::End::broken || end == PushState::End::withheld;
+    if (!was_held) return;
+    target_.resume();
+    if (!was_open) log_warn("the push ended while generation was paused for it: {}", reason);
 }
 
 void VersionUpdate::copy_and_verify(std::int64_t index, std::span<const ops::Checksum> checksums,

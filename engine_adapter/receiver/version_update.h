@@ -1,13 +1,13 @@
 // Carries out what the trainer asks, one request at a time. Knows the state machine and the weights, not the
 // socket.
 //
-//   state   attach, probe,   begin   load,          verify,        commit           abort   trainer
-//           release                  load_delta     adopt                                   lost
-//   idle    idle             open    error          error          error            idle    idle
-//   open    error            error   open | idle*   open | idle*   idle | idle*     idle*   idle*
+//   state   attach, probe,   pause,   begin   load,          verify,        commit           abort   trainer
+//           release          resume           load_delta     adopt                                   lost
+//   idle    idle             idle     open    error          error          error            idle*   idle*
+//   open    error            error    error   open | idle*   open | idle*   idle | idle*     idle*   idle*
 //
-// idle*: with target.abort_update(reason, dirty), dirty when the engine's own memory was written; after the
-// bar: when the request fails. Errors are ProtocolErrors, except the target's own.
+// idle*: the push is over, with what PushState::end says; after the bar: when the request fails. Errors are
+// ProtocolErrors, except the target's own. Versions only grow, unless a push says that it goes back.
 //
 // After a commit that followed adopt the engine reads its weights in the trainer's memory. On the CPU that
 // stays mapped for as long, even when the trainer is gone. A GPU's memory goes with the process that
@@ -26,6 +26,7 @@
 #include "engine_adapter/receiver/bucket_receiver.h"
 #include "engine_adapter/receiver/copy_probe.h"
 #include "engine_adapter/receiver/ipc_handle_cache.h"
+#include "engine_adapter/receiver/push_state.h"
 #include "engine_adapter/receiver/version_progress.h"
 #include "engine_adapter/receiver/weight_writer.h"
 
@@ -48,13 +49,18 @@ class VersionUpdate {
     // Call before the trainer frees its memory: unmaps it. Weights that the engine reads in place on a GPU
     // are copied to its own memory first, at the same version; the engine must be paused.
     void release();
-    // The trainer is gone: aborts an open version and unmaps its memory, but not what the engine reads in
-    // place on the CPU.
-    void lose_trainer(const std::string& reason);
+    // The trainer is gone: ends its push and unmaps its memory, but not what the engine reads in place on the CPU.
+    // closed: it has closed the connection or died; else it may live, and write.
+    void lose_trainer(const std::string& reason, bool closed);
     // Functions that return a double return milliseconds of work.
     double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes);
 
-    void begin(std::int64_t version);
+    void pause(Deadline deadline);
+    void resume();
+    const PushState& push() const { return push_; }
+
+    // rollback: the version need not be above those that were committed before.
+    void begin(std::int64_t version, bool rollback = false);
     // `receiver`: receives the bytes, where regions are not mapped.
     double load(std::int64_t index, std::span<const ops::Checksum> checksums,
                 BucketReceiver* receiver = nullptr);
@@ -62,7 +68,7 @@ class VersionUpdate {
     double verify(std::span<const ops::Checksum> checksums);
     void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums);
     void commit(std::int64_t version, const ops::Checksum& manifest);
-    void abort(const std::string& reason);  // does nothing when idle
+    void abort(const std::string& reason) { end_push(reason, false); }  // nothing when nothing is under way
     std::vector<ops::Checksum> checksums();
 
   private:
@@ -75,6 +81,7 @@ class VersionUpdate {
     void detach();
     template <typename Work>
     double attempt(Work&& work);
+    void end_push(const std::string& reason, bool trainer_closed);
 
     void copy_and_verify(std::int64_t index, std::span<const ops::Checksum> checksums,
                          BucketReceiver* receiver);
@@ -88,9 +95,9 @@ class VersionUpdate {
     IpcHandleCache handles_;
     std::unique_ptr<Attachment> attached_;
     std::optional<VersionProgress> progress_;  // of the attached plan
-    bool open_ = false;
-    bool dirty_ = false;
-    bool broken_ = false;         // an abort left no whole version; until the next commit
+    PushState push_;
+    std::int64_t newest_ = 0;     // of all versions that were committed or loaded
+    bool broken_ = false;         // a push left no version to serve; until the next commit
     bool has_base_ = false;       // the open version began over a whole one of the engine's own
     std::vector<Span> adopted_;   // of the open version; empty: not adopted
     std::vector<Span> in_place_;  // where the engine reads its weights; empty: in its own memory

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/deadline.h"
 #include "common/device/device.h"
 #include "common/error.h"
 #include "engine_adapter/engine.h"
@@ -24,6 +25,12 @@ class WeightTarget {
     virtual const std::vector<WeightSlot>& weights() const = 0;
     virtual std::int64_t version() const = 0;     // 0: no whole version
     virtual Device device() const { return {}; }  // that the weights lie on
+
+    // Returns when nothing is generated, and nothing is before the next resume; throws DeadlineExceeded, and then goes
+    // on. Apart from a pause that somebody else asked for. Both are idempotent; a target that never generates need do
+    // nothing.
+    virtual void pause(Deadline deadline) { (void)deadline; }
+    virtual void resume() {}
 
     // The weights are about to be overwritten: from here until commit the engine refuses to generate. Throws
     // InvalidArgument unless generation is paused.
@@ -45,6 +52,10 @@ class WeightTarget {
         (void)owner;
         throw BadInput("this engine cannot read weights in place");
     }
+    // The version in place is whole, but other ranks of the engine may not have it: refuse with `reason` until a later
+    // commit. Not while an update is open.
+    virtual void withhold(const std::string& reason) { (void)reason; }
+
     // The memory that the engine reads its weights in is about to be lost: nothing reads it any more when
     // this returns, and the engine refuses with `reason` until a later commit. Not while an update is open.
     virtual void lose_weights(const std::string& reason) {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
+#include "common/http/client.h"
 #include "engine_adapter/channel/messages.h"
 #include "engine_adapter/transport/cuda_ipc/transport.h"
 #include "engine_adapter/transport/nccl/transport.h"
@@ -11,10 +12,11 @@
 
 namespace tandem::engine {
 
-TandemEngine::TandemEngine(Channel channel, std::unique_ptr<http::Client> http, Deadline deadline)
-    : connection_(std::make_shared<Connection>(std::move(channel))), http_(std::move(http)) {
-    capabilities_ = messages::capabilities_from_json(
-        request({{"op", "hello"}, {"protocol", messages::kProtocol}}, "hello", deadline).header);
+TandemEngine::TandemEngine(Channel channel, const ConnectOptions& options, Deadline deadline)
+    : connection_(std::make_shared<Connection>(std::move(channel))), rollback_(options.rollback) {
+    const nlohmann::json hello = {
+        {"op", "hello"}, {"protocol", messages::kProtocol}, {"lease_ms", options.lease.count()}};
+    capabilities_ = messages::capabilities_from_json(request(hello, "hello", deadline).header);
     transport_ = make_transport(device_);
 }
 
@@ -24,13 +26,12 @@ void TandemEngine::join(const std::shared_ptr<NcclGroup>& group, int rank) {
     capabilities_.alias = false;
 }
 
-// retract: running requests go back to the queue and restart on the new weights.
 void TandemEngine::pause(Deadline deadline) {
-    if (http_) http_->post_json("/pause_generation", {{"mode", "retract"}}, deadline);
+    request({{"op", "pause"}, {"timeout_ms", messages::timeout_ms(deadline)}}, "pause", deadline);
 }
 
 void TandemEngine::resume(Deadline deadline) {
-    if (http_) http_->post_json("/continue_generation", nlohmann::json::object(), deadline);
+    request({{"op", "resume"}}, "resume", deadline);
 }
 
 void TandemEngine::attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) {
@@ -60,7 +61,7 @@ Held TandemEngine::held(Deadline deadline) {
 }
 
 void TandemEngine::begin(std::int64_t version, Deadline deadline) {
-    request({{"op", "begin"}, {"version", version}}, "begin", deadline);
+    request({{"op", "begin"}, {"version", version}, {"rollback", rollback_}}, "begin", deadline);
 }
 
 void TandemEngine::load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
@@ -87,6 +88,7 @@ void TandemEngine::adopt(std::uint64_t shift, std::span<const ops::Checksum> che
 void TandemEngine::commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) {
     request({{"op", "commit"}, {"version", version}, {"manifest", ops::to_hex(manifest)}}, "commit",
             deadline);
+    rollback_ = false;
 }
 
 void TandemEngine::abort(const std::string& reason, Deadline deadline) {
@@ -125,19 +127,17 @@ Message TandemEngine::request_all(nlohmann::json header, std::span<const ops::Ch
 
 namespace {
 
-std::unique_ptr<TandemEngine> connect_rank(const std::string& name, Deadline deadline) {
-    if (!name.starts_with("http://"))
-        return std::make_unique<TandemEngine>(Channel::connect(name, deadline), nullptr, deadline);
-    auto http = std::make_unique<http::Client>(name);
-    const nlohmann::json info = http->get_json("/model_info", deadline);
+// The address of the receiver of the tandem-engine at this URL.
+std::string receiver_of(const std::string& name, Deadline deadline) {
+    http::Client http(name);
+    const nlohmann::json info = http.get_json("/model_info", deadline);
     const auto tandem = info.find("tandem");
     if (tandem == info.end() || !tandem->is_object() || !tandem->contains("receiver") ||
         !tandem->at("receiver").is_string()) {
         throw TransportError("engine " + name, "connect",
                              "/model_info names no \"tandem\": {\"receiver\"}: not tandem-engine");
     }
-    return std::make_unique<TandemEngine>(
-        Channel::connect(tandem->at("receiver").get<std::string>(), deadline), std::move(http), deadline);
+    return tandem->at("receiver").get<std::string>();
 }
 
 }  // namespace
@@ -145,7 +145,11 @@ std::unique_ptr<TandemEngine> connect_rank(const std::string& name, Deadline dea
 std::vector<std::unique_ptr<Engine>> connect_tandem(const std::vector<std::string>& names,
                                                     const ConnectOptions& options, Deadline deadline) {
     std::vector<std::unique_ptr<TandemEngine>> ranks;
-    for (const std::string& name : names) ranks.push_back(connect_rank(name, deadline));
+    for (const std::string& name : names) {
+        const std::string receiver = name.starts_with("http://") ? receiver_of(name, deadline) : name;
+        ranks.push_back(
+            std::make_unique<TandemEngine>(Channel::connect(receiver, deadline), options, deadline));
+    }
     if (options.nccl) {
         std::vector<std::shared_ptr<Connection>> connections;
         for (const auto& rank : ranks) connections.push_back(rank->connection());

@@ -1,12 +1,10 @@
-// An engine of ours as sync sees it: a Receiver (receiver/receiver.h) at the other end of a channel, and the
-// HTTP routes of the tandem-engine that runs it, which stop generation and let it go on.
+// An engine of ours as sync sees it: a Receiver (receiver/receiver.h) at the other end of a channel.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "common/http/client.h"
 #include "engine_adapter/connect.h"
 #include "engine_adapter/engine.h"
 #include "engine_adapter/transport/nccl/group.h"
@@ -15,15 +13,14 @@
 namespace tandem::engine {
 
 // The ranks of one engine: each "http://HOST:PORT" of a tandem-engine, whose GET /model_info names its
-// receiver, or "unix-abstract:NAME" of a receiver alone, which is never paused. Throws TransportError when
-// nothing answers or no receiver runs there.
+// receiver, or "unix-abstract:NAME" of a receiver. Throws TransportError when nothing answers or no receiver runs
+// there.
 std::vector<std::unique_ptr<Engine>> connect_tandem(const std::vector<std::string>& names,
                                                     const ConnectOptions& options, Deadline deadline);
 
 class TandemEngine final : public Engine {
   public:
-    // `http` pauses and resumes; null: both do nothing.
-    TandemEngine(Channel channel, std::unique_ptr<http::Client> http, Deadline deadline);
+    TandemEngine(Channel channel, const ConnectOptions& options, Deadline deadline);
 
     const std::shared_ptr<Connection>& connection() const { return connection_; }
     // From now on buckets go through this group, as its engine rank `rank`.
@@ -57,7 +54,7 @@ class TandemEngine final : public Engine {
                         Deadline deadline);
 
     std::shared_ptr<Connection> connection_;
-    std::unique_ptr<http::Client> http_;
+    bool rollback_;  // until the first commit
     Capabilities capabilities_;
     Device device_;  // of the regions that are attached
     bool over_nccl_ = false;

@@ -19,6 +19,7 @@ void Transport::announce(nlohmann::json header, std::span<const int> fds, const 
     header["op"] = "attach";
     header["transfers"] = plan.transfers.size();
     header["buckets"] = plan.buckets();
+    header["ranks"] = plan.ranks;
     connection_->request(std::move(header), {payload.data(), payload.size()}, fds, "attach", deadline);
     first_ = plan.first;
 }

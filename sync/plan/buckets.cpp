@@ -156,6 +156,7 @@ engine::TransferPlan transfer_plan(const ReshardPlan& plan, const BucketPlan& bu
     engine::TransferPlan result;
     result.first = buckets.engine_first[static_cast<std::size_t>(engine)];
     result.transfers.resize(result.first.back());
+    result.ranks = plan.engine().size();
     for (std::size_t i = 0; i < buckets.pieces.size(); ++i) {
         const Piece& piece = buckets.pieces[i];
         if (piece.move.engine_rank != engine) continue;

@@ -42,13 +42,14 @@ sync::SessionOptions session_options(const RunConfig& config) {
 
 std::unique_ptr<engine::Engine> connect_engine(const std::string& url, const Policy& policy,
                                                const RunConfig& config, Deadline deadline) {
-    if (config.sync.transport != "nccl") return engine::connect(url, deadline);
+    // A run counts its versions from the start, or from where it was resumed.
+    if (config.sync.transport != "nccl") return engine::connect(url, deadline, {.rollback = true});
     engine::NcclOptions options{.device = policy.device()};
     log_info("weights go from {} to the engine over NCCL", to_string(policy.device()));
     if (config.sync.nccl_form != "auto") {
         options.form = config.sync.nccl_form == "send" ? engine::NcclForm::send : engine::NcclForm::broadcast;
     }
-    return engine::connect(url, deadline, {.nccl = options});
+    return engine::connect(url, deadline, {.nccl = options, .rollback = true});
 }
 
 }  // namespace

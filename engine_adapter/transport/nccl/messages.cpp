@@ -1,14 +1,10 @@
 #include "engine_adapter/transport/nccl/messages.h"
 
-#include <algorithm>
 #include <charconv>
 
 #include "engine_adapter/channel/channel.h"
-#include "engine_adapter/channel/messages.h"
 
 namespace tandem::engine::messages {
-
-constexpr std::int64_t kMaxTimeoutMs = 24LL * 3600 * 1000;
 
 std::string id_to_hex(const comm::nccl::UniqueId& id) {
     std::string text;
@@ -40,14 +36,6 @@ NcclForm form_from_name(const std::string& name) {
         if (name == form_name(form)) return form;
     }
     throw MalformedMessage("no form '" + name + "' of a bucket");
-}
-
-std::int64_t timeout_ms(Deadline deadline) {
-    return std::chrono::ceil<std::chrono::milliseconds>(deadline.left()).count();
-}
-
-Deadline deadline_field(const nlohmann::json& header) {
-    return Deadline::after_ms(std::min(integer_field(header, "timeout_ms", 0), kMaxTimeoutMs));
 }
 
 }  // namespace tandem::engine::messages

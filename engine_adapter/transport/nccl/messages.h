@@ -1,14 +1,10 @@
 // Messages of the nccl transport beside channel/messages.h, over a receiver's channel.
 #pragma once
 
-#include <chrono>
-#include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
 #include "common/comm/nccl/api.h"
-#include "common/deadline.h"
 
 namespace tandem::engine {
 
@@ -22,9 +18,6 @@ std::string id_to_hex(const comm::nccl::UniqueId& id);
 comm::nccl::UniqueId id_from_hex(const std::string& text);
 std::string_view form_name(NcclForm form);
 NcclForm form_from_name(const std::string& name);
-// A deadline travels as the milliseconds that are left: two processes need not agree on a clock.
-std::int64_t timeout_ms(Deadline deadline);
-Deadline deadline_field(const nlohmann::json& header);
 
 }  // namespace messages
 }  // namespace tandem::engine

@@ -62,7 +62,7 @@ TEST_P(HungEngine, BetweenPushesIsNoticedByTheNextOne) {
     job_.start({.pushes = 1});
     ASSERT_TRUE(job_.all_failed(giving_up()));
     // Delta asks what the engine holds before it pauses it.
-    expect_messages(job_, engine_.address(), GetParam() == Mode::delta ? "prepare" : "begin");
+    expect_messages(job_, engine_.address(), GetParam() == Mode::delta ? "prepare" : "pause");
     expect_healed();
 }
 

@@ -36,7 +36,7 @@ void Rank::connect(const std::string& engine, SessionOptions options, Mode mode)
     session_.reset();
     const std::chrono::milliseconds patience(std::stoi(setting("TEST_PATIENCE")));
     std::unique_ptr<engine::Engine> handle;
-    if (world_->rank() == 0) handle = engine::connect(engine, Deadline::after(patience));
+    if (world_->rank() == 0) handle = engine::connect(engine, Deadline::after(patience), {.rollback = true});
     options.mode = mode;
     options.bucket_bytes = std::stoul(setting("TEST_BUCKET"));
     options.depth = 2;

@@ -289,7 +289,7 @@ class GraphEngineTest : public EmbeddedEngineTest {
             copy(there, host.slots()[i].memory, engine->weights()[i].memory);
         there.synchronize();
         engine->commit_update(version);
-        engine->resume();
+        engine->continue_generation();
     }
 };
 

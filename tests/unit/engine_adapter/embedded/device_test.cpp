@@ -157,7 +157,7 @@ TEST_F(DeviceEngineTest, SleepGivesItsPagesBackAndKeepsItsAddresses) {
         engine->release_memory(true, true);
         EXPECT_EQ(live(), 0U);
     });
-    engine->pause(PauseMode::retract, [] {});
+    engine->pause_generation(PauseMode::retract, [] {});
     EXPECT_THROW(engine->begin_update(5), InvalidArgument);
     in_the_engine([&] { engine->restore_memory(true, true); });
     EXPECT_EQ(live(), awake);
@@ -173,7 +173,7 @@ TEST_F(DeviceEngineTest, SleepGivesItsPagesBackAndKeepsItsAddresses) {
     for (std::size_t i = 0; i < slots.size(); ++i) copy(stream, again.slots()[i].memory, slots[i].memory);
     stream.synchronize();
     engine->commit_update(5);
-    engine->resume();
+    engine->continue_generation();
     EXPECT_EQ(get(generate(request(13, 1, 3))).samples[0].tokens, before[0].samples[0].tokens);
 }
 

@@ -58,7 +58,7 @@ TEST_F(EmbeddedEngineTest, PausedRequestsWaitAndGoOn) {
         auto queued = generate(request(60, 9));
         EXPECT_EQ(queued.wait_for(std::chrono::milliseconds(150)), std::future_status::timeout);
         EXPECT_TRUE(engine->state().paused);
-        engine->resume();
+        engine->continue_generation();
         EXPECT_EQ(get(std::move(running)).samples[0].tokens, expected);
         EXPECT_EQ(get(std::move(queued)).samples[0].tokens, expected);
     }
@@ -138,7 +138,7 @@ TEST_F(EmbeddedEngineTest, AnOpenUpdateHoldsRequestsEvenAfterResume) {
     start();
     pause(PauseMode::in_place);
     engine->begin_update(2);
-    engine->resume();
+    engine->continue_generation();
     auto waiting = generate(request(4));
     EXPECT_EQ(waiting.wait_for(std::chrono::milliseconds(150)), std::future_status::timeout);
     fill_weights(engine->weights(), 2);
@@ -152,7 +152,7 @@ TEST_F(EmbeddedEngineTest, AbortedUpdates) {
     pause(PauseMode::in_place);
     engine->begin_update(2);
     engine->abort_update("the trainer changed its mind", false);
-    engine->resume();
+    engine->continue_generation();
     const GenerateResult same = get(generate(request(20)));
     EXPECT_EQ(same.samples[0].tokens, before);
     EXPECT_EQ(same.samples[0].version, 1);
@@ -163,7 +163,7 @@ TEST_F(EmbeddedEngineTest, AbortedUpdates) {
     engine->abort_update("tensor x of bucket 3 is corrupt", true);
     EXPECT_EQ(get(std::move(waiting)).status.code, Code::unavailable);
     EXPECT_EQ(engine->version(), 0);
-    engine->resume();
+    engine->continue_generation();
     const GenerateResult refused = get(generate(request(20)));
     EXPECT_EQ(refused.status.code, Code::unavailable);
     EXPECT_THAT(refused.status.message, HasSubstr("tensor x of bucket 3 is corrupt"));
@@ -171,7 +171,7 @@ TEST_F(EmbeddedEngineTest, AbortedUpdates) {
     pause(PauseMode::in_place);
     engine->begin_update(3);
     engine->abort_update("early", false);
-    engine->resume();
+    engine->continue_generation();
     EXPECT_THAT(get(generate(request(20))).status.message, HasSubstr("tensor x of bucket 3 is corrupt"));
     update(4);
     EXPECT_EQ(get(generate(request(20))).samples[0].version, 4);
@@ -184,7 +184,7 @@ TEST_F(EmbeddedEngineTest, LogitsThatAreNotFiniteFailTheRequestOnly) {
     const WeightSlot& norm = engine->weights().back();
     Tensor::borrow(norm.memory, norm.info.shape, DType::float32).data<float>()[0] = std::nanf("");
     engine->commit_update(2);
-    engine->resume();
+    engine->continue_generation();
     const GenerateResult failed = get(generate(request(4)));
     EXPECT_EQ(failed.status.code, Code::internal);
     EXPECT_THAT(failed.status.message, HasSubstr("not finite"));

@@ -54,7 +54,7 @@ class EmbeddedEngineTest : public testing::Test {
     }
     void pause(PauseMode mode) {
         std::promise<void> paused;
-        engine->pause(mode, [&] { paused.set_value(); });
+        engine->pause_generation(mode, [&] { paused.set_value(); });
         ASSERT_EQ(paused.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
     }
     void update(std::int64_t version) {
@@ -62,7 +62,7 @@ class EmbeddedEngineTest : public testing::Test {
         engine->begin_update(version);
         fill_weights(engine->weights(), static_cast<std::uint64_t>(version));
         engine->commit_update(version);
-        engine->resume();
+        engine->continue_generation();
     }
     std::unique_ptr<EmbeddedEngine> engine;
 };

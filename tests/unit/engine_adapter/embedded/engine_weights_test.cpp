@@ -45,7 +45,7 @@ TEST_F(EmbeddedEngineTest, GeneratesFromWeightsInPlaceAsFromItsOwn) {
     EXPECT_THROW(engine->point_weights(short_list, memory), InvalidArgument);
     engine->point_weights(elsewhere, std::move(memory));
     engine->commit_update(3);
-    engine->resume();
+    engine->continue_generation();
     const SampleOutput in_place = sample();
     EXPECT_EQ(in_place.version, 3);
     EXPECT_EQ(in_place.tokens, loaded.tokens);
@@ -62,7 +62,7 @@ TEST_F(EmbeddedEngineTest, GeneratesFromWeightsInPlaceAsFromItsOwn) {
     engine->point_weights(own, nullptr);
     EXPECT_TRUE(alive.expired());
     engine->commit_update(4);
-    engine->resume();
+    engine->continue_generation();
     EXPECT_EQ(sample().tokens, first.tokens);
 }
 
@@ -112,7 +112,7 @@ TEST_F(EmbeddedEngineTest, EverySampleIsMadeByOneVersion) {
         }
         fill_weights(engine->weights(), version % 2 == 1 ? 1 : 2);
         engine->commit_update(version);
-        engine->resume();
+        engine->continue_generation();
     }
     let_them_work();
     stop = true;

@@ -177,12 +177,13 @@ TEST_F(DeltaTest, WhatIsCorruptedOrUnfitIsNamedAndLeavesNoTrace) {
         {3, std::vector<std::byte>(124)},
         {2, std::vector<std::byte>(5, std::byte{255})},
         {0, std::vector<std::byte>(1)}};
+    std::int64_t whole = 1;
     for (const auto& [codec, encoding] : nonsense) {
         const DeltaEntry wrong = put(1, codec, encoding);
         EXPECT_THAT(with([&](DeltaEntry& e) { e = wrong; }),
                     HasSubstr("bucket 6: tensor 'a' bytes [32, 256) from rank 2: "));
         EXPECT_TRUE(target_.refusing());  // others of the bucket may have been applied
-        push(*engine, 1, 0x11);
+        push(*engine, ++whole, 0x11);
     }
     engine->begin(30, soon());
     EXPECT_THAT(message_of<ProtocolError>([&] {

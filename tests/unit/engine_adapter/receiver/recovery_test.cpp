@@ -22,7 +22,8 @@ TEST(Recovery, ATrainerThatHungUpWithMuchUnreadMakesRoomAtOnce) {
     const Receiver receiver(target, {.copy_threads = 1});
     for (int round = 0; round < 5; ++round) {
         Channel gone = Channel::connect(receiver.address(), soon());
-        gone.send({{"op", "hello"}, {"id", 1}, {"protocol", messages::kProtocol}}, {}, {}, "hello", soon());
+        gone.send({{"op", "hello"}, {"id", 1}, {"protocol", messages::kProtocol}, {"lease_ms", 10'000}}, {},
+                  {}, "hello", soon());
         // Each takes milliseconds: most are unread when the next trainer comes.
         for (int id = 2; id < 30; ++id)
             gone.send({{"op", "checksums"}, {"id", id}}, {}, {}, "checksums", soon());

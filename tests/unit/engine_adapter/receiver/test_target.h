@@ -42,6 +42,21 @@ class TestTarget final : public WeightTarget {
         const std::lock_guard lock(mutex_);
         return version_;
     }
+    void pause(Deadline) override {
+        const std::lock_guard lock(mutex_);
+        held_ = true;
+    }
+    void resume() override {
+        const std::lock_guard lock(mutex_);
+        held_ = false;
+    }
+    void withhold(const std::string& reason) override {
+        const std::lock_guard lock(mutex_);
+        require(!updating_, "weights withheld while an update is open");
+        refusing_ = true;
+        version_ = 0;
+        reason_ = reason;
+    }
     void begin_update(std::int64_t version) override {
         const std::lock_guard lock(mutex_);
         enforce(paused_, "begin of version {} while generating", version);
@@ -82,6 +97,12 @@ class TestTarget final : public WeightTarget {
         const std::lock_guard lock(mutex_);
         paused_ = paused;
     }
+    bool held() const {  // by a trainer
+        const std::lock_guard lock(mutex_);
+        return held_;
+    }
+    // May anything be generated?
+    bool serves() const { return !held() && !refusing(); }
     bool refusing() const {
         const std::lock_guard lock(mutex_);
         return refusing_ || updating_;
@@ -117,6 +138,7 @@ class TestTarget final : public WeightTarget {
     const bool can_alias_;
     std::int64_t version_ = 0;
     bool paused_ = true;
+    bool held_ = false;
     bool updating_ = false;
     bool refusing_ = false;
     std::string reason_;
