@@ -1,12 +1,15 @@
 #include "sync/session/session.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "common/error.h"
 #include "common/log.h"
 #include "common/stopwatch.h"
 #include "common/trace.h"
 #include "sync/session/modes.h"
+#include "sync/session/push_protocol.h"
 #include "sync/session/setup.h"
 #include "sync/session/verify.h"
 #include "sync/strategy/strategy.h"
@@ -15,6 +18,23 @@ namespace tandem::sync {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr const char* kResume = "resume";
+
+// A step's phase in errors and traces, and its category there.
+struct StepNames {
+    const char* phase;
+    const char* category;
+};
+const StepNames& name_of(PushStep step) {
+    static constexpr std::array<StepNames, 6> kNames{{{"pause", "sync"},
+                                                      {"begin", "sync"},
+                                                      {"transfer", "load"},
+                                                      {"commit", "load"},
+                                                      {kResume, "sync"},
+                                                      {"abort", "sync"}}};
+    return kNames[static_cast<std::size_t>(step)];
+}
 
 Engines one(std::unique_ptr<engine::Engine> engine) {
     Engines engines;
@@ -72,21 +92,23 @@ class Session::Impl {
         SyncReport report;
         report.version = version;
         const std::string what = fmt::format("sync of version {}", version);
+        PushProtocol protocol(engines_.size());
+        PushStatus status;
         try {
             prepare_ahead(what, report);
-            PushStatus status;
-            pause_engines(version, status, report.phase_ms);
-            update_engines(version, status, what, report);
-        } catch (const SyncError&) {
-            state_.abort();
-            strategy_->finish(version, false);
+            update_engines(protocol, version, status, report);
+            throw_on_any_failure(*world_, status, what);
+        } catch (const SyncError& error) {
+            // An engine that could not be told to resume has the version all the same.
+            const bool decided = error.phase() == kResume;
+            decided ? state_.commit() : state_.abort();
+            strategy_->finish(version, decided);
             throw;
         } catch (const std::exception& error) {  // the ranks cannot agree any more
             state_.lose();
-            for (const auto& engine : engines_) {
-                try_abort(*engine, error.what());
-                try_resume(*engine);
-            }
+            status.fail("push", fmt::format("rank {}", world_->rank()), -1, error.what());
+            protocol.fail();
+            while (const auto next = protocol.next()) carry_out(*next, protocol, version, status, report);
             throw;
         }
         state_.commit();
@@ -132,40 +154,72 @@ class Session::Impl {
         report.phase_ms.prepare = ms_since(start);
     }
 
-    // pause → begin. A failure here is reported in the transfer: no rendezvous of its own while engines wait.
-    void pause_engines(std::int64_t version, PushStatus& status, PhaseTimes& times) {
-        const trace::Scope scope("pause", "sync");
+    // pause → begin → transfer → commit → resume, or abort. The ranks without engines take part in the transfer only,
+    // and in any case: a failure is told there first, not at a rendezvous of its own while engines wait.
+    void update_engines(PushProtocol& protocol, std::int64_t version, PushStatus& status,
+                        SyncReport& report) {
         paused_at_ = Clock::now();
-        each_engine(engines_, status, "pause", -1, [&](engine::Engine& engine, std::size_t) {
-            engine.pause(Deadline::after(options_.deadlines.pause));
-        });
-        each_engine(engines_, status, "begin", -1, [&](engine::Engine& engine, std::size_t) {
-            engine.begin(version, Deadline::after(options_.deadlines.begin));
-        });
-        times.pause = ms_since(paused_at_);
+        bool transferred = false;
+        while (const auto next = protocol.next()) {
+            const bool before_transfer = next->step == PushStep::pause || next->step == PushStep::begin;
+            if (!before_transfer && !std::exchange(transferred, true)) transfer(status, report.phase_ms);
+            carry_out(*next, protocol, version, status, report);
+        }
+        if (!transferred) transfer(status, report.phase_ms);
+        report.total_ms = ms_since(paused_at_);
     }
 
-    // transfer → commit → resume, or abort → resume; then every rank hears how it went.
-    void update_engines(std::int64_t version, PushStatus& status, const std::string& what,
-                        SyncReport& report) {
-        if (strategy_->ranks_transfer()) {
-            on_stream("transfer", options_.deadlines.transfer,
-                      [&] { strategy_->transfer(status, report.phase_ms); });
-        } else {
-            strategy_->transfer(status, report.phase_ms);
+    void transfer(PushStatus& status, PhaseTimes& times) {
+        if (!strategy_->ranks_transfer()) return strategy_->transfer(status, times);
+        on_stream("transfer", options_.deadlines.transfer, [&] { strategy_->transfer(status, times); });
+    }
+
+    // A step of the protocol. One that fails is noted in `status`; when the push is being given up it is only logged.
+    void carry_out(const PushProtocol::Next& next, PushProtocol& protocol, std::int64_t version,
+                   PushStatus& status, SyncReport& report) {
+        if (next.step == PushStep::transfer) return protocol.done(!status.failed);
+        engine::Engine& engine = *engines_[next.engine];
+        const StepNames& names = name_of(next.step);
+        const trace::Scope scope(names.phase, names.category);
+        const auto start = Clock::now();
+        bool ok = true;
+        try {
+            tell(engine, next, version, status);
+        } catch (const std::exception& error) {
+            ok = false;
+            if (next.step == PushStep::abort) {
+                log_warn("the engine could not be told to abort: {}", error.what());
+            } else {
+                status.fail(names.phase, engine.peer(), -1, error.what());
+            }
         }
-        const std::size_t committed = commit_engines(version, status, report.phase_ms);
-        if (status.failed) {
-            // An engine rank that has not begun ignores an abort. One that has committed already stays paused
-            // until a push succeeds: it must not serve what the others do not have.
-            const std::string reason = status.failed_here ? status.message : "another trainer rank failed";
-            for (std::size_t e = committed; e < engines_.size(); ++e) try_abort(*engines_[e], reason);
-            for (std::size_t e = committed; e < engines_.size(); ++e) try_resume(*engines_[e]);
-        } else {
-            resume_engines(status, report.phase_ms);
+        const double ms = ms_since(start);
+        PhaseTimes& times = report.phase_ms;
+        if (next.step == PushStep::pause || next.step == PushStep::begin) times.pause += ms;
+        if (next.step == PushStep::commit) times.load += ms;
+        if (next.step == PushStep::resume) times.resume += ms;
+        protocol.done(ok);
+    }
+
+    void tell(engine::Engine& engine, const PushProtocol::Next& next, std::int64_t version,
+              const PushStatus& status) {
+        const Deadlines& deadlines = options_.deadlines;
+        switch (next.step) {
+            case PushStep::pause:
+                return engine.pause(Deadline::after(deadlines.pause));
+            case PushStep::begin:
+                return engine.begin(version, Deadline::after(deadlines.begin));
+            case PushStep::commit:
+                return engine.commit(version, strategy_->manifest(version, next.engine),
+                                     Deadline::after(deadlines.commit));
+            case PushStep::resume:
+                return engine.resume(Deadline::after(deadlines.resume));
+            case PushStep::abort:
+                return engine.abort(status.failed_here ? status.message : "another trainer rank failed",
+                                    Deadline::after(deadlines.abort));
+            case PushStep::transfer:
+                break;  // not of one engine
         }
-        report.total_ms = ms_since(paused_at_);
-        throw_on_any_failure(*world_, status, what);
     }
 
     // Runs work on the session's stream, so that a deadline holds whatever the work waits for. It is later by
@@ -185,29 +239,6 @@ class Session::Impl {
         }
     }
 
-    // Returns how many engine ranks have committed: all, or those before the first that refused.
-    std::size_t commit_engines(std::int64_t version, PushStatus& status, PhaseTimes& times) {
-        const trace::Scope scope("commit", "load");
-        const auto start = Clock::now();
-        std::size_t committed = 0;
-        each_engine(engines_, status, "commit", -1, [&](engine::Engine& engine, std::size_t e) {
-            engine.commit(version, strategy_->manifest(version, e),
-                          Deadline::after(options_.deadlines.commit));
-            ++committed;
-        });
-        times.load += ms_since(start);
-        return committed;
-    }
-
-    void resume_engines(PushStatus& status, PhaseTimes& times) {
-        const trace::Scope scope("resume", "sync");
-        const auto start = Clock::now();
-        each_engine(engines_, status, "resume", -1, [&](engine::Engine& engine, std::size_t) {
-            engine.resume(Deadline::after(options_.deadlines.resume));
-        });
-        times.resume = ms_since(start);
-    }
-
     // An engine that reads in place copies its weights to memory of its own first, and must be paused for it.
     void release_memory(engine::Engine& engine) {
         const bool in_place = traits(options_.mode).in_place;
@@ -220,13 +251,6 @@ class Session::Impl {
         if (in_place) try_resume(engine);
     }
 
-    void try_abort(engine::Engine& engine, const std::string& reason) {
-        try {
-            engine.abort(reason, Deadline::after(options_.deadlines.abort));
-        } catch (const std::exception& error) {
-            log_warn("the engine could not be told to abort: {}", error.what());
-        }
-    }
     void try_resume(engine::Engine& engine) {
         try {
             engine.resume(Deadline::after(options_.deadlines.resume));

@@ -2,7 +2,7 @@
 // every optimizer step. All ranks of the world call every function together (except the const ones); rank 0
 // talks to the engine.
 //
-//   push:   prepare → pause → begin → transfer → commit | abort → resume
+//   push:   prepare → pause → begin → transfer → commit → resume, or abort (push_protocol.h)
 //   mode    prepare (engines generate)             transfer (engines paused)
 //   gather  first buckets filled                   [fill bucket n+1 ∥ engines copy bucket n]
 //   direct  shards hashed                          engines read the shards themselves
@@ -10,8 +10,8 @@
 //           of memory that the engines read
 //   delta   changes found and encoded              changes sent, applied, everything verified
 // A failure on any rank ends the push on every rank with the same SyncError, which names rank, phase, peer
-// and bucket; the engines have then been told to abort and refuse to generate until a push succeeds
-// (state.h).
+// and bucket. Up to the last commit the engines have then been told to abort: they serve the version from before where
+// it is intact, and else refuse until a push succeeds. A failure of the phase resume leaves the version committed.
 #pragma once
 
 #include <memory>

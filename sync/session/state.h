@@ -5,7 +5,7 @@
 //   open     -           idle        failed    broken
 //   failed   open        -           -         -
 //   broken   -           -           -         -
-// idle: the engine serves version(). failed: the engine refuses until a push succeeds. broken: the trainer's
+// idle: the engine serves version(). failed: it serves that or refuses, until a push succeeds. broken: the trainer's
 // own communicator is gone; a new session is needed. "-": ProtocolError.
 #pragma once
 

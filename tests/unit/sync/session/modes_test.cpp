@@ -245,19 +245,11 @@ TEST(Modes, AliasNeedsAnEngineThatCanReadInPlace) {
                  SyncError);
 }
 
-// Notes whether it was let go on; refuses its next commit where told.
+// Refuses its next commit where told.
 class CommitRefuser final : public ForwardingEngine {
   public:
-    CommitRefuser(std::unique_ptr<engine::Engine> engine, bool& refuse, bool& paused)
-        : ForwardingEngine(std::move(engine)), refuse_(refuse), paused_(paused) {}
-    void pause(Deadline deadline) override {
-        paused_ = true;
-        ForwardingEngine::pause(deadline);
-    }
-    void resume(Deadline deadline) override {
-        paused_ = false;
-        ForwardingEngine::resume(deadline);
-    }
+    CommitRefuser(std::unique_ptr<engine::Engine> engine, bool& refuse)
+        : ForwardingEngine(std::move(engine)), refuse_(refuse) {}
     void commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) override {
         if (refuse_) throw Error("no");
         ForwardingEngine::commit(version, manifest, deadline);
@@ -265,15 +257,13 @@ class CommitRefuser final : public ForwardingEngine {
 
   private:
     bool& refuse_;
-    bool& paused_;
 };
 
-TEST(Modes, AnEngineRankThatCommittedAloneStaysPaused) {
+TEST(Modes, AnEngineRankThatCommittedAloneDoesNotServe) {
     for (const Mode mode : kModes) {
         SCOPED_TRACE(mode_name(mode));
         EngineRanks engine(model_tensors("tiny"), {2, 1, true}, DType::bfloat16);
         bool refuse[2] = {false, false};
-        bool paused[2] = {false, false};
         std::size_t made = 0;
         with_engines(
             {{2}, {Shard(0)}}, engine.pointers, engine.tensors, DType::float32, options_for(mode),
@@ -285,20 +275,23 @@ TEST(Modes, AnEngineRankThatCommittedAloneStaysPaused) {
                 source.set_step(2);
                 EXPECT_THROW(session.push(2), SyncError);
                 if (world.rank() == 0) {
-                    EXPECT_TRUE(paused[0]);   // it has version 2 alone
-                    EXPECT_FALSE(paused[1]);  // it says why it refuses, or serves version 1
+                    const auto& ranks = engine.pointers;
+                    EXPECT_TRUE(ranks[0]->refusing());  // it has version 2 alone
+                    EXPECT_EQ(ranks[1]->refusing(),
+                              mode != Mode::alias);  // written over, or version 1 as it was
+                    EXPECT_FALSE(ranks[0]->held() || ranks[1]->held());
                     refuse[1] = false;
                 }
                 world.barrier();
                 session.push(3);
                 EXPECT_TRUE(session.weights_match().match);
                 if (world.rank() == 0) {
-                    EXPECT_FALSE(paused[0] || paused[1]);
+                    EXPECT_TRUE(engine.pointers[0]->serves() && engine.pointers[1]->serves());
                 }
             },
             [&](std::unique_ptr<engine::Engine> inner) {
                 const std::size_t e = made++;
-                return std::make_unique<CommitRefuser>(std::move(inner), refuse[e], paused[e]);
+                return std::make_unique<CommitRefuser>(std::move(inner), refuse[e]);
             });
     }
 }
