@@ -12,7 +12,8 @@ needed="g++:/usr/bin/g++ cmake:/usr/bin/cmake ninja-build:/usr/bin/ninja libdnnl
   libpcre2-dev:/usr/include/pcre2.h libicu-dev:/usr/include/unicode/unorm2.h
   libgloo-dev:/usr/include/gloo/config.h"
 for_tests="libgtest-dev:/usr/include/gtest/gtest.h libgmock-dev:/usr/include/gmock/gmock.h
-  libbenchmark-dev:/usr/include/benchmark/benchmark.h iproute2:/usr/sbin/ip python3:/usr/bin/python3"
+  libbenchmark-dev:/usr/include/benchmark/benchmark.h iproute2:/usr/sbin/ip python3:/usr/bin/python3
+  spin:/usr/bin/spin"
 # The formatter that lint.format speaks for; later releases do not have it, and it says so there.
 grep -qs '^VERSION_ID="12"' /etc/os-release && for_tests="$for_tests clang-format-14:/usr/bin/clang-format-14"
 [ "${1:-}" = "--tests" ] && needed="$needed $for_tests"

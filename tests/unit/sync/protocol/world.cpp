@@ -1,0 +1,463 @@
+#include "tests/unit/sync/protocol/world.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "common/error.h"
+
+namespace tandem::sync::protocol {
+
+World::World(const Setting& setting) : setting_(setting) {
+    for (std::size_t t = 0; t < setting.trainers; ++t) trainers_[t].pushes_left = setting.pushes;
+    for (std::size_t e = 0; e < setting.engines; ++e) {
+        ranks_[e].own = {1, 1};
+        ranks_[e].label = ranks_[e].newest = 1;
+        connect(0, e);
+    }
+}
+
+bool World::connected(std::size_t t) const {
+    for (std::size_t e = 0; e < setting_.engines; ++e) {
+        if (!links_[t][e].trainer_end) return false;
+    }
+    return true;
+}
+
+bool World::generates(const EngineRank& rank) const {
+    return rank.alive && !rank.broken && rank.label != 0 && !rank.push.held() && !rank.push.open();
+}
+
+std::uint8_t World::read(const EngineRank& rank, std::size_t part) const {
+    return rank.reads == 0 ? rank.own[part] : halves_[rank.reads - 1u][part];
+}
+
+std::uint8_t World::half_of(std::size_t t) const {
+    return static_cast<std::uint8_t>((t * kSessions + trainers_[t].session) * 2 + trainers_[t].free_half);
+}
+
+// ---- the network
+
+bool World::connect(std::size_t t, std::size_t e) {
+    Link& link = links_[t][e];
+    if (!running(t) || link.trainer_end || link.engine_end || !ranks_[e].alive || ranks_[e].seat != 0)
+        return false;
+    if (trainers_[t].pushing) return false;
+    link = {};
+    link.trainer_end = link.engine_end = true;
+    ranks_[e].seat = static_cast<std::uint8_t>(t + 1);
+    ranks_[e].last_id = 0;
+    return true;
+}
+
+// A session that has lost an engine rank, or never had them all, ends; the next one starts from nothing.
+bool World::disconnect(std::size_t t) {
+    Trainer& trainer = trainers_[t];
+    if (!running(t) || trainer.pushing || connected(t)) return false;
+    bool any = false;
+    for (std::size_t e = 0; e < setting_.engines; ++e) any = any || links_[t][e].trainer_end;
+    if (!any || trainer.session + 1u >= kSessions) return false;
+    for (std::size_t e = 0; e < setting_.engines; ++e) links_[t][e].trainer_end = false;
+    ++trainer.session;
+    trainer.free_half = 0;
+    return true;
+}
+
+bool World::cut(std::size_t t, std::size_t e) {
+    Link& link = links_[t][e];
+    if (!link.trainer_end || !link.engine_end) return false;
+    link.trainer_end = false;
+    link.cut = true;
+    link.requests.clear();
+    link.replies.clear();
+    return true;
+}
+
+// ---- trainers
+
+void World::start_push(std::size_t t) {
+    Trainer& trainer = trainers_[t];
+    --trainer.pushes_left;
+    trainer.pushing = true;
+    trainer.version = ++newest_;
+    trainer.filled = trainer.told = 0;
+    trainer.transferred = false;
+    trainer.push = PushProtocol(setting_.engines);
+    for (std::size_t e = 0; e < setting_.engines; ++e) {
+        const EngineRank& rank = ranks_[e];
+        trainer.base[e] = rank.broken || rank.reads != 0 ? std::uint8_t{0} : rank.label;
+    }
+}
+
+bool World::advance(std::size_t t) {
+    Trainer& trainer = trainers_[t];
+    if (!running(t) || trainer.awaiting) return false;
+    if (!trainer.pushing) {
+        if (trainer.pushes_left == 0 || !connected(t)) return false;
+        start_push(t);
+        return true;
+    }
+    if (setting_.mode == Mode::alias && trainer.filled < kParts) {
+        halves_[half_of(t)][trainer.filled++] = trainer.version;
+        return true;
+    }
+    const auto next = trainer.push.next();
+    if (!next) {
+        trainer.pushing = false;
+        if (trainer.push.decided()) trainer.free_half ^= 1u;
+        return true;
+    }
+    const bool before_transfer = next->step == PushStep::pause || next->step == PushStep::begin;
+    if (next->step == PushStep::transfer) return transfer(t);
+    if (!before_transfer) trainer.transferred = true;
+    constexpr std::array kOps{Op::pause, Op::begin, Op::load, Op::commit, Op::resume, Op::abort};
+    send(t, next->engine, {0, kOps[static_cast<std::size_t>(next->step)], trainer.version, 0, 0, 0});
+    return true;
+}
+
+// The next message of the transfer.
+bool World::transfer(std::size_t t) {
+    Trainer& trainer = trainers_[t];
+    const bool alias = setting_.mode == Mode::alias;
+    const std::size_t messages = setting_.engines * (alias ? 1 : kParts);
+    if (trainer.told == messages) {
+        trainer.push.done(true);
+        return true;
+    }
+    const std::size_t e = trainer.told / (alias ? 1 : kParts);
+    const auto part = static_cast<std::uint8_t>(trainer.told % kParts);
+    if (alias) {
+        send(t, e, {0, Op::adopt, trainer.version, 0, 0, half_of(t)});
+    } else {
+        const std::uint8_t base = setting_.mode == Mode::delta ? trainer.base[e] : std::uint8_t{0};
+        send(t, e, {0, Op::load, trainer.version, part, base, 0});
+    }
+    return true;
+}
+
+void World::send(std::size_t t, std::size_t e, Request request) {
+    Link& link = links_[t][e];
+    if (!link.trainer_end || link.requests.full()) return answered(t, false);
+    request.id = ++trainers_[t].last_id;
+    link.requests.push(request);
+    trainers_[t].awaiting = true;
+    trainers_[t].awaited = request.id;
+}
+
+// How the step that next() named has gone.
+void World::answered(std::size_t t, bool ok) {
+    Trainer& trainer = trainers_[t];
+    trainer.awaiting = false;
+    const bool transferring = trainer.push.next()->step == PushStep::transfer;
+    if (transferring && ok) {
+        ++trainer.told;
+        return;
+    }
+    trainer.push.done(ok);
+}
+
+bool World::receive(std::size_t t) {
+    Trainer& trainer = trainers_[t];
+    if (!running(t) || !trainer.awaiting) return false;
+    const auto next = trainer.push.next();
+    const std::size_t per_engine = setting_.mode == Mode::alias ? 1 : kParts;
+    const std::size_t e = next->step == PushStep::transfer ? trainer.told / per_engine : next->engine;
+    Link& link = links_[t][e];
+    if (link.replies.size == 0) {
+        if (link.trainer_end && link.engine_end) return false;
+        link.trainer_end = false;  // the engine hung up
+        answered(t, false);
+        return true;
+    }
+    const Reply reply = link.replies.pop();
+    if (reply.id == trainer.awaited) answered(t, reply.ok != 0);  // else a late answer
+    return true;
+}
+
+bool World::give_up(std::size_t t) {
+    if (!running(t) || !trainers_[t].awaiting) return false;
+    answered(t, false);
+    return true;
+}
+
+// What it had sent still arrives.
+bool World::kill(std::size_t t) {
+    if (!trainers_[t].alive) return false;
+    trainers_[t] = {};
+    trainers_[t].alive = false;
+    for (Link& link : links_[t]) {
+        link.trainer_end = false;
+        link.replies.clear();
+    }
+    return true;
+}
+
+// ---- engine ranks
+
+void World::end_push(EngineRank& rank, bool trainer_closed) {
+    using End = engine::PushState::End;
+    const End end = rank.push.end(setting_.engines == 1 && (rank.reads == 0 || trainer_closed));
+    rank.broken = rank.broken || end == End::broken || end == End::withheld;
+    rank.adopted = rank.loaded = 0;
+}
+
+void World::free_seat(std::size_t e, bool trainer_closed) {
+    EngineRank& rank = ranks_[e];
+    if (rank.seat == 0) return;
+    Link& link = links_[rank.seat - 1u][e];
+    link.engine_end = false;
+    link.requests.clear();
+    rank.seat = 0;
+    end_push(rank, trainer_closed);
+}
+
+// keep: the message arrives a second time.
+bool World::serve(std::size_t e, bool keep) {
+    EngineRank& rank = ranks_[e];
+    if (!rank.alive || rank.seat == 0) return false;
+    Link& link = links_[rank.seat - 1u][e];
+    if (!link.engine_end || link.requests.size == 0 || link.replies.full()) return false;
+    const Request request = keep ? link.requests.items[0] : link.requests.pop();
+    if (request.id <= rank.last_id) return !keep;
+    rank.last_id = request.id;
+    const bool ok = carry_out(rank, request);
+    if (link.trainer_end) link.replies.push({request.id, static_cast<std::uint8_t>(ok)});
+    return true;
+}
+
+bool World::carry_out(EngineRank& rank, const Request& request) {
+    try {
+        switch (request.op) {
+            case Op::pause:
+                rank.push.pause();
+                return true;
+            case Op::resume:
+                rank.push.resume();
+                return true;
+            case Op::abort:
+                end_push(rank, false);
+                return true;
+            case Op::begin:
+                if (request.version <= rank.newest) return false;
+                rank.push.begin(request.version);
+                rank.loaded = rank.adopted = 0;
+                return true;
+            default:
+                break;
+        }
+        if (!rank.push.open()) return false;
+        if (request.op == Op::load) {
+            rank.push.write();
+            rank.reads = 0;
+            std::uint8_t& part = rank.own[request.part];
+            part = request.base == 0 || part == request.base ? request.version : kGarbage;
+            rank.loaded = static_cast<std::uint8_t>(rank.loaded | 1u << request.part);
+            return true;
+        }
+        if (request.op == Op::adopt) {
+            if (rank.loaded != 0) throw ProtocolError("parts were loaded");
+            rank.adopted = static_cast<std::uint8_t>(request.half + 1);
+            return true;
+        }
+        engine::PushState committed = rank.push;
+        committed.commit(request.version);
+        const bool whole =
+            rank.loaded == 3 && rank.own[0] == request.version && rank.own[1] == request.version;
+        if (rank.adopted == 0 && !whole) throw ProtocolError("not whole");
+        if (rank.adopted != 0) rank.reads = rank.adopted;
+        rank.push = committed;
+        rank.label = rank.newest = request.version;
+        rank.broken = false;
+        rank.adopted = rank.loaded = 0;
+        return true;
+    } catch (const ProtocolError&) {
+        if (rank.push.open() && request.op != Op::pause && request.op != Op::begin &&
+            request.op != Op::resume)
+            end_push(rank, false);
+        return false;
+    }
+}
+
+bool World::notice(std::size_t e) {
+    const EngineRank& rank = ranks_[e];
+    if (!rank.alive || rank.seat == 0) return false;
+    const Link& link = links_[rank.seat - 1u][e];
+    if (link.trainer_end || link.requests.size != 0) return false;
+    free_seat(e, !link.cut);
+    return true;
+}
+
+bool World::lapse(std::size_t e) {
+    if (!ranks_[e].alive || ranks_[e].seat == 0 || !ranks_[e].push.under_way()) return false;
+    free_seat(e, false);
+    return true;
+}
+
+bool World::crash(std::size_t e) {
+    if (!ranks_[e].alive) return false;
+    free_seat(e, false);
+    ranks_[e] = {};  // one that starts again at once holds nothing
+    return true;
+}
+
+// ---- all of it
+
+void World::successors(std::vector<std::pair<std::string, World>>& out) const {
+    out.clear();
+    const auto add = [&](bool fault, const std::string& name, const auto& event) {
+        if (fault && faults_ >= setting_.faults) return;
+        World next = *this;
+        if (!event(next)) return;
+        if (fault) ++next.faults_;
+        out.emplace_back(name, std::move(next));
+    };
+    for (std::size_t t = 0; t < setting_.trainers; ++t) {
+        const std::string who = fmt::format("trainer {}", t);
+        add(false, who + " advances", [t](World& w) { return w.advance(t); });
+        add(false, who + " hears", [t](World& w) { return w.receive(t); });
+        add(false, who + " disconnects", [t](World& w) { return w.disconnect(t); });
+        add(true, who + " waits no longer", [t](World& w) { return w.give_up(t); });
+        add(true, who + " is killed", [t](World& w) { return w.kill(t); });
+        add(true, who + " freezes", [t](World& w) {
+            return w.running(t) && w.trainers_[t].pushing && (w.trainers_[t].frozen = true);
+        });
+        add(false, who + " wakes",
+            [t](World& w) { return w.trainers_[t].frozen && !(w.trainers_[t].frozen = false); });
+        for (std::size_t e = 0; e < setting_.engines; ++e) {
+            add(false, fmt::format("{} connects to {}", who, e),
+                [t, e](World& w) { return w.connect(t, e); });
+            add(true, fmt::format("{} is cut off from {}", who, e), [t, e](World& w) { return w.cut(t, e); });
+        }
+    }
+    for (std::size_t e = 0; e < setting_.engines; ++e) {
+        const std::string who = fmt::format("engine {}", e);
+        add(false, who + " serves", [e](World& w) { return w.serve(e, false); });
+        add(true, who + " serves what comes again", [e](World& w) { return w.serve(e, true); });
+        add(false, who + " notices", [e](World& w) { return w.notice(e); });
+        add(true, who + " ends the lease", [e](World& w) { return w.lapse(e); });
+        add(true, who + " crashes", [e](World& w) { return w.crash(e); });
+    }
+}
+
+std::string World::broken_promise() const {
+    std::uint8_t served = 0;
+    for (std::size_t e = 0; e < setting_.engines; ++e) {
+        const EngineRank& rank = ranks_[e];
+        if (!generates(rank)) continue;
+        for (std::size_t part = 0; part < kParts; ++part) {
+            if (read(rank, part) != rank.label)
+                return fmt::format("engine {} generates version {} from part {} of version {}", e, rank.label,
+                                   part, read(rank, part));
+        }
+        if (served != 0 && served != rank.label)
+            return fmt::format("engines generate versions {} and {}", served, rank.label);
+        served = rank.label;
+    }
+    if (std::string promise = settle_without_trainers(); !promise.empty()) return promise;
+    for (std::size_t t = 0; t < setting_.trainers; ++t) {
+        if (std::string promise = settle_with(t); !promise.empty()) return promise;
+    }
+    return {};
+}
+
+// Once every trainer is gone and the leases are over nobody stays paused, and a new trainer's push succeeds.
+std::string World::settle_without_trainers() const {
+    World calm = *this;
+    for (std::size_t t = 0; t < setting_.trainers; ++t) calm.kill(t);
+    for (std::size_t e = 0; e < setting_.engines; ++e) {
+        while (calm.serve(e, false)) {
+        }
+        calm.notice(e);
+        if (calm.ranks_[e].push.under_way())
+            return fmt::format("engine {} waits for a trainer that is gone", e);
+    }
+    calm.trainers_[0] = {};
+    calm.trainers_[0].pushes_left = 1;
+    calm.links_[0] = {};
+    for (std::size_t e = 0; e < setting_.engines; ++e) {
+        if (!calm.connect(0, e)) return fmt::format("engine {} has no seat for a new trainer", e);
+    }
+    return calm.settle_with(0);
+}
+
+// When nothing goes wrong from here on a trainer that is connected ends its push, and the next one succeeds.
+std::string World::settle_with(std::size_t t) const {
+    if (!trainers_[t].alive || !connected(t)) return {};
+    World calm = *this;
+    calm.trainers_[t].frozen = false;
+    for (std::size_t e = 0; e < setting_.engines; ++e) {
+        if (!calm.links_[t][e].engine_end || calm.ranks_[e].seat != t + 1) return {};
+    }
+    for (int push = 0; push < 2; ++push) {
+        if (!calm.trainers_[t].pushing) {
+            calm.trainers_[t].pushes_left = 1;
+            calm.advance(t);
+        } else {
+            calm.trainers_[t].pushes_left = 0;
+        }
+        for (int steps = 0; calm.trainers_[t].pushing; ++steps) {
+            if (steps > 200) return fmt::format("the push of trainer {} does not end", t);
+            if (calm.receive(t)) continue;
+            bool served = false;
+            for (std::size_t e = 0; e < setting_.engines; ++e) served = calm.serve(e, false) || served;
+            if (!served && !calm.advance(t)) return fmt::format("trainer {} waits for nobody", t);
+        }
+    }
+    for (std::size_t e = 0; e < setting_.engines; ++e) {
+        const EngineRank& rank = calm.ranks_[e];
+        if (!calm.generates(rank) || rank.label != calm.trainers_[t].version)
+            return fmt::format("engine {} does not serve the next push of trainer {}", e, t);
+        for (std::size_t part = 0; part < kParts; ++part) {
+            if (calm.read(rank, part) != rank.label)
+                return fmt::format("engine {} serves a mixture after all", e);
+        }
+    }
+    return {};
+}
+
+std::string World::bytes() const {
+    std::string out;
+    const auto put = [&](auto... values) { (out.push_back(static_cast<char>(values)), ...); };
+    put(newest_, faults_);
+    for (std::size_t t = 0; t < setting_.trainers; ++t) {
+        const Trainer& x = trainers_[t];
+        put(x.alive, x.frozen, x.pushing, x.awaiting, x.awaited, x.last_id, x.version, x.pushes_left,
+            x.session, x.filled, x.free_half, x.told, x.transferred);
+        for (const std::uint8_t base : x.base) put(base);
+        out.append(reinterpret_cast<const char*>(&x.push), sizeof(x.push));
+        for (std::size_t e = 0; e < setting_.engines; ++e) {
+            const Link& link = links_[t][e];
+            put(link.trainer_end, link.engine_end, link.cut, link.requests.size, link.replies.size);
+            for (std::size_t i = 0; i < link.requests.size; ++i) {
+                const Request& r = link.requests.items[i];
+                put(r.id, static_cast<std::uint8_t>(r.op), r.version, r.part, r.base, r.half);
+            }
+            for (std::size_t i = 0; i < link.replies.size; ++i)
+                put(link.replies.items[i].id, link.replies.items[i].ok);
+        }
+    }
+    for (std::size_t e = 0; e < setting_.engines; ++e) {
+        const EngineRank& x = ranks_[e];
+        put(x.alive, x.seat, x.own[0], x.own[1], x.reads, x.adopted, x.label, x.broken, x.loaded, x.last_id,
+            x.newest, x.push.held(), x.push.open(), x.push.dirty(), x.push.undecided(), x.push.version());
+    }
+    if (setting_.mode == Mode::alias) {
+        for (const auto& half : halves_) put(half[0], half[1]);
+    }
+    return out;
+}
+
+std::string World::to_string() const {
+    std::string text;
+    for (std::size_t e = 0; e < setting_.engines; ++e) {
+        const EngineRank& rank = ranks_[e];
+        text +=
+            fmt::format("  engine {}: version {}{}{}{}{}, reads {} ({} {})\n", e, rank.label,
+                        rank.broken ? ", refuses" : "", rank.push.held() ? ", held" : "",
+                        rank.push.open() ? fmt::format(", open {}", rank.push.version()) : "",
+                        rank.push.undecided() ? ", undecided" : "", rank.reads, read(rank, 0), read(rank, 1));
+    }
+    return text;
+}
+
+}  // namespace tandem::sync::protocol
