@@ -8,6 +8,7 @@
 #include <deque>
 #include <random>
 #include <unordered_map>
+#include <utility>
 
 #include "common/ops/batched_copy.h"
 #include "tests/unit/sync/protocol/world.h"
