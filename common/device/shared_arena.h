@@ -14,11 +14,11 @@ namespace tandem {
 class SharedArena {
   public:
     SharedArena() = default;
-    // Creates a sparse arena: address space now, pages on first touch. Counted under `tag` in memory_stats;
+    // Creates a sparse arena: address space now, pages on first touch. Its size is sealed. Counted under `tag` in memory_stats;
     // an empty tag leaves it out, for arenas whose bytes are mostly never touched.
     static SharedArena create(const std::string& name, std::size_t bytes, std::string_view tag = "arena");
     // Maps an arena that another process made. Takes ownership of `fd`. Throws SystemError; BadInput
-    // when the file is shorter than `bytes` (mapping past the end would crash on first touch).
+    // when the file is shorter than `bytes` (mapping past the end would crash on first touch), or could become so.
     static SharedArena open(int fd, std::size_t bytes);
     // The same for memory that another process owns and this one only reads: a write to it is a SIGSEGV, and
     // nothing is touched by mapping it, however large and sparse it is.

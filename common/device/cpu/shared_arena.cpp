@@ -1,5 +1,6 @@
 #include "common/device/shared_arena.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +13,8 @@
 
 namespace tandem {
 namespace {
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 std::byte* map(int fd, std::size_t bytes, int protection = PROT_READ | PROT_WRITE) {
     void* data = ::mmap(nullptr, bytes, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
@@ -28,12 +31,12 @@ std::byte* map(int fd, std::size_t bytes, int protection = PROT_READ | PROT_WRIT
 
 SharedArena SharedArena::create(const std::string& name, std::size_t bytes, std::string_view tag) {
     require(bytes > 0, "arena '{}' of zero bytes", name);
-    const int fd = ::memfd_create(("tandem:" + name).c_str(), MFD_CLOEXEC);
+    const int fd = ::memfd_create(("tandem:" + name).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) throw SystemError("memfd_create", errno);
-    if (::ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
+    if (::ftruncate(fd, static_cast<off_t>(bytes)) != 0 || ::fcntl(fd, F_ADD_SEALS, kSeals) != 0) {
         const int error = errno;
         ::close(fd);
-        throw SystemError(fmt::format("ftruncate of arena '{}' to {} bytes", name, bytes), error);
+        throw SystemError(fmt::format("making arena '{}' of {} bytes", name, bytes), error);
     }
     SharedArena arena;
     arena.data_ = map(fd, bytes);
@@ -63,6 +66,11 @@ SharedArena SharedArena::open(int fd, std::size_t bytes, int protection) {
     if (bytes == 0 || static_cast<std::size_t>(info.st_size) < bytes) {
         ::close(fd);
         throw BadInput(fmt::format("shared arena has {} bytes, {} announced", info.st_size, bytes));
+    }
+    // A file that shrinks under its mapping is a SIGBUS at the next read.
+    if (const int seals = ::fcntl(fd, F_GET_SEALS); seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+        ::close(fd);
+        throw BadInput("shared arena is not sealed: whoever has it could cut it short");
     }
     SharedArena arena;
     arena.data_ = map(fd, bytes, protection);

@@ -181,6 +181,17 @@ TEST(SharedArena, IsSparseUntilTouched) {
     EXPECT_EQ(memory_stats("memory_test_arena").live_bytes, 0U);
 }
 
+TEST(SharedArena, NobodyCanCutItShort) {
+    const auto arena = SharedArena::create("test", 8192, "");
+    EXPECT_EQ(::ftruncate(arena.fd(), 0), -1);
+    EXPECT_EQ(::ftruncate(arena.fd(), 16384), -1);
+    const int other = ::memfd_create("unsealed", MFD_CLOEXEC);
+    ASSERT_EQ(::ftruncate(other, 8192), 0);
+    EXPECT_THROW(SharedArena::open_read_only(::dup(other), 8192), BadInput);
+    EXPECT_THROW(SharedArena::open(other, 8192), BadInput);
+    EXPECT_EQ(::fcntl(other, F_GETFD), -1) << "taken over, so closed";
+}
+
 TEST(SharedArena, SharesBytesWithItsOpener) {
     const auto made = SharedArena::create("test", 8192, "");
     const auto opened = SharedArena::open(::dup(made.fd()), 8192);
