@@ -55,12 +55,29 @@ void write_durably(const std::string& file, std::string_view text) {
     out.sync();
 }
 
-void sync_folder(const std::string& folder) {
-    const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) throw SystemError("open " + folder, errno);
+namespace {
+
+void sync_path(const std::string& path, int flags) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
+    if (fd < 0) throw SystemError("open " + path, errno);
     const int failed = ::fsync(fd) != 0 ? errno : 0;
     ::close(fd);
-    if (failed != 0) throw SystemError("sync " + folder, failed);
+    if (failed != 0) throw SystemError("sync " + path, failed);
+}
+
+}  // namespace
+
+void sync_folder(const std::string& folder) {
+    sync_path(folder, O_DIRECTORY);
+}
+
+void sync_tree(const std::string& folder) {
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+        if (entry.is_symlink()) continue;
+        if (entry.is_regular_file()) sync_path(entry.path(), 0);
+        if (entry.is_directory()) sync_folder(entry.path());
+    }
+    sync_folder(folder);
 }
 
 void replace_folder(const std::string& from, const std::string& to) {

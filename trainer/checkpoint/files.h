@@ -30,6 +30,7 @@ class OutputFile {
 
 void write_durably(const std::string& file, std::string_view text);
 void sync_folder(const std::string& folder);  // its entries: what was created, renamed or removed in it
+void sync_tree(const std::string& folder);    // every file and folder in it
 
 // Gives `from` the name `to`, beside it, in one step; the folder that had that name is removed afterwards.
 // (Where a file system cannot swap two names, a crash in between leaves the earlier one as `to`.old.)

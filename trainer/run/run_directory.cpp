@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "trainer/checkpoint/files.h"
 #include "trainer/checkpoint/training.h"
 
 namespace tandem::trainer {
@@ -80,11 +81,9 @@ void RunDirectory::write(const std::string& file, const std::string& text) const
 }
 
 void RunDirectory::publish() {
-    const std::string old = final_path_ + ".old";
-    fs::remove_all(old);
-    if (fs::exists(final_path_)) fs::rename(final_path_, old);
-    fs::rename(path_, final_path_);
-    fs::remove_all(old);
+    fs::remove_all(final_path_ + ".old");  // of a run that was killed while it published
+    sync_tree(path_);
+    replace_folder(path_, final_path_);
     path_ = final_path_;
 }
 

@@ -20,7 +20,7 @@ class RunDirectory {
 
     const std::string& path() const { return path_; }  // the working folder; after publish() the final one
     void write(const std::string& file, const std::string& text) const;  // throws SystemError
-    // Replaces OUTPUT/NAME with the working folder.
+    // Replaces OUTPUT/NAME with the working folder, at one moment, once all of it is on the disk.
     void publish();
 
   private:
