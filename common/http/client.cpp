@@ -23,6 +23,8 @@ namespace beast = boost::beast;
 using boost::system::error_code;
 using nlohmann::json;
 
+constexpr std::size_t kMaxBufferBytes = std::size_t{1}
+                                        << 20;  // of an answer's header, and of chunk extensions
 constexpr std::uint64_t kMaxResponseBytes = std::uint64_t{1} << 32;
 
 // "error": {"message": …} (ours, OpenAI's), "message": …, or the beginning of the body.
@@ -43,7 +45,8 @@ std::string server_message(const std::string& body) {
 }  // namespace
 
 struct Client::Impl {
-    explicit Impl(const std::string& text) : url(text), parts(parse_url(text)) {}
+    Impl(const std::string& text, const std::string& api_key)
+        : url(text), key(api_key), parts(parse_url(text)) {}
 
     // Runs the io_context until the operation that was just started has called back with its error code.
     template <typename Start>
@@ -95,13 +98,14 @@ struct Client::Impl {
     }
 
     std::string url;
+    std::string key;
     Url parts;
     asio::io_context context{1};
     std::optional<beast::tcp_stream> stream;
-    beast::flat_buffer buffer;
+    beast::flat_buffer buffer{kMaxBufferBytes};
 };
 
-Client::Client(const std::string& url) : impl_(std::make_unique<Impl>(url)) {}
+Client::Client(const std::string& url, const std::string& key) : impl_(std::make_unique<Impl>(url, key)) {}
 Client::~Client() = default;
 Client::Client(Client&&) noexcept = default;
 Client& Client::operator=(Client&&) noexcept = default;
@@ -126,6 +130,7 @@ Response Client::request(const std::string& method, const std::string& target, c
     request.target(self.parts.prefix + target);
     request.version(11);
     request.set(beast::http::field::host, self.parts.host + ":" + self.parts.port);
+    if (!self.key.empty()) request.set(beast::http::field::authorization, "Bearer " + self.key);
     if (!body.empty()) request.set(beast::http::field::content_type, "application/json");
     request.body() = body;
     request.prepare_payload();

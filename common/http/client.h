@@ -26,7 +26,8 @@ struct Response {
 
 class Client {
   public:
-    explicit Client(const std::string& url);  // connects on the first request; throws BadInput
+    // Connects on the first request; throws BadInput. key: sent as Authorization: Bearer; empty: none.
+    explicit Client(const std::string& url, const std::string& key = {});
     ~Client();
     Client(Client&&) noexcept;
     Client& operator=(Client&&) noexcept;

@@ -1,5 +1,8 @@
 #include "common/http/server.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -20,6 +23,11 @@ struct Server::Impl {
           acceptor(loop->context),
           retry(loop->context) {
         loop->options = options;
+        loop->rules = {options.api_key, options.admin_api_key, false};
+        rlimit descriptors{};
+        if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0 && descriptors.rlim_cur != RLIM_INFINITY)
+            loop->options.max_connections = std::min<std::size_t>(
+                options.max_connections, std::max<std::size_t>(descriptors.rlim_cur / 2, 8));
         listen(parse_listen_address(options.listen));
     }
 
@@ -42,6 +50,7 @@ struct Server::Impl {
             fail(" is in use; stop the program that holds it, or choose another port (0 takes a free one)");
         }
         if (error) fail(" cannot be used: " + error.message());
+        loop->rules.loopback = endpoint.address().is_loopback();
         host = address.host;
         port = acceptor.local_endpoint().port();
     }
@@ -50,7 +59,9 @@ struct Server::Impl {
         acceptor.async_accept([this](error_code error, tcp::socket socket) {
             if (!acceptor.is_open()) return;
             if (!error) {
-                std::make_shared<Session>(std::move(socket), loop)->read();
+                const bool room = loop->make_room();
+                const auto session = std::make_shared<Session>(std::move(socket), loop);
+                room ? session->read() : session->turn_away();
                 return accept();
             }
             retry.expires_after(
@@ -94,8 +105,8 @@ Server::~Server() {
     stop();
 }
 
-void Server::route(const std::string& method, const std::string& path, Handler handler) {
-    impl_->loop->routes[path][method] = std::move(handler);
+void Server::route(const std::string& method, const std::string& path, Handler handler, Access access) {
+    impl_->loop->routes[path][method] = {std::move(handler), access};
 }
 
 void Server::start() {
@@ -109,6 +120,10 @@ void Server::stop() {
 
 int Server::port() const {
     return impl_->port;
+}
+
+bool Server::loopback() const {
+    return impl_->loop->rules.loopback;
 }
 
 std::string Server::url() const {

@@ -4,6 +4,8 @@
 //   what arrives                      answer
 //   malformed HTTP                    400, connection closed
 //   body over max_body_bytes          413, connection closed
+//   wrong key, or a foreign page      401, 403 (access.h), before the body is read, connection closed
+//   too much at once (below)          503 with Retry-After, connection closed
 //   unknown path / wrong method       404 / 405 with Allow
 //   a handler that throws             the status of to_status(exception)
 //   a Responder dropped unanswered    500
@@ -18,6 +20,7 @@
 #include <string>
 
 #include "common/error.h"
+#include "common/http/access.h"
 
 namespace tandem::http {
 
@@ -33,6 +36,13 @@ struct ServerOptions {
     // A connection that neither sends nor waits for an answer this long is closed. A client also has this
     // long to send one whole request.
     std::chrono::milliseconds idle_timeout{75'000};
+    // In the bodies of all requests that are being received or worked on. Bodies up to 64 KiB do not count.
+    std::size_t max_bodies_bytes = std::size_t{128} << 20;
+    // Above that the connection that has said nothing for longest makes room; without one, a new one gets 503. At most
+    // half of the descriptors that the process may have.
+    std::size_t max_connections = 1024;
+    std::string api_key = {};  // access.h
+    std::string admin_api_key = {};
 };
 
 struct Request {
@@ -40,6 +50,7 @@ struct Request {
     std::string path;
     std::string query;  // after '?', not decoded
     std::string body;
+    std::shared_ptr<const void> reservation = {};  // of the body's bytes; goes with the request
 };
 
 // The one answer to one request. Copies share it; the first send wins, later ones are ignored. Thread-safe,
@@ -58,7 +69,7 @@ class Responder {
     std::shared_ptr<State> state_;
 };
 
-using Handler = std::function<void(const Request&, Responder)>;
+using Handler = std::function<void(Request&, Responder)>;  // may move from the request
 
 class Server {
   public:
@@ -68,13 +79,16 @@ class Server {
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
 
-    void route(const std::string& method, const std::string& path, Handler handler);  // before start()
-    void start();                                                                     // begins to accept
+    // Before start().
+    void route(const std::string& method, const std::string& path, Handler handler,
+               Access access = Access::user);
+    void start();  // begins to accept
     // Stops accepting, closes every connection, joins. Idempotent; not from a handler.
     void stop();
 
     int port() const;
     std::string url() const;  // "http://127.0.0.1:30000"
+    bool loopback() const;    // only this machine can reach it
 
   private:
     struct Impl;

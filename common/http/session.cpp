@@ -2,8 +2,10 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 
 namespace tandem::http {
@@ -37,10 +39,29 @@ Session::Session(asio::ip::tcp::socket socket, std::shared_ptr<Loop> loop)
 }
 
 Session::~Session() {
+    end_silence();
     loop_->sessions.erase(this);
 }
 
+bool Loop::make_room() {
+    if (sessions.size() < options.max_connections) return true;
+    if (silent.empty()) return false;
+    silent.front()->close();
+    return true;
+}
+
+void Session::end_silence() {
+    if (silent_) loop_->silent.erase(*silent_);
+    silent_.reset();
+}
+
+void Session::turn_away() {
+    keep_alive_ = false;
+    write(error_answer(503, "too many connections", "unavailable"));
+}
+
 void Session::close() {
+    end_silence();
     error_code ignored;
     stream_.socket().close(ignored);
 }
@@ -48,6 +69,9 @@ void Session::close() {
 void Session::read() {
     parser_.emplace();
     parser_->body_limit(loop_->options.max_body_bytes);
+    reservation_.reset();
+    end_silence();
+    silent_ = loop_->silent.insert(loop_->silent.end(), this);
     stream_.expires_after(loop_->options.idle_timeout);
     bh::async_read_header(
         stream_, buffer_, *parser_,
@@ -55,7 +79,13 @@ void Session::read() {
 }
 
 void Session::on_header(error_code error) {
+    end_silence();
     if (error) return refuse(error);
+    if (auto answer = refusal()) {
+        keep_alive_ = false;
+        head_ = false;
+        return write(std::move(*answer));
+    }
     const auto read_body = [self = shared_from_this()] {
         bh::async_read(self->stream_, self->buffer_, *self->parser_,
                        [self](error_code failed, std::size_t) { self->on_read(failed); });
@@ -65,6 +95,45 @@ void Session::on_header(error_code error) {
                       [read_body, self = shared_from_this()](error_code failed, std::size_t) {
                           if (!failed) read_body();
                       });
+}
+
+const Route* Session::route() const {
+    const std::string target(parser_->get().target());
+    const auto methods = loop_->routes.find(target.substr(0, target.find('?')));
+    if (methods == loop_->routes.end()) return nullptr;
+    const auto found = methods->second.find(std::string(parser_->get().method_string()));
+    return found == methods->second.end() ? nullptr : &found->second;
+}
+
+std::optional<Answer> Session::refusal() {
+    const auto& message = parser_->get();
+    const auto field = [&](auto name) {
+        const auto value = message[name];
+        return std::string_view(value.data(), value.size());
+    };
+    const Route* asked = route();  // none: 404 or 405, which tell nothing
+    const auto refused = refuse_access(loop_->rules, asked == nullptr ? Access::user : asked->access,
+                                       {field(bh::field::host), field(bh::field::origin),
+                                        field(bh::field::authorization), field("x-api-key")});
+    if (refused) return error_answer(refused->status, refused->message, "invalid");
+    return reserve_body();
+}
+
+std::optional<Answer> Session::reserve_body() {
+    constexpr std::size_t kSmall = std::size_t{64} << 10;
+    const auto length = parser_->content_length();
+    std::size_t bytes = parser_->chunked() ? loop_->options.max_body_bytes : 0;
+    if (length)
+        bytes = static_cast<std::size_t>(std::min<std::uint64_t>(*length, loop_->options.max_body_bytes));
+    if (bytes <= kSmall) return {};
+    // The first one passes whatever its size, so that max_body_bytes alone says what is too large.
+    const std::size_t before = loop_->bodies_bytes.fetch_add(bytes);
+    reservation_ = std::shared_ptr<const void>(
+        nullptr, [loop = loop_, bytes](const void*) { loop->bodies_bytes.fetch_sub(bytes); });
+    if (before == 0 || before + bytes <= loop_->options.max_bodies_bytes) return {};
+    reservation_.reset();
+    return error_answer(503, "the bodies of other requests fill the memory that is set aside for them",
+                        "unavailable");
 }
 
 void Session::on_read(error_code error) {
@@ -97,24 +166,25 @@ void Session::handle() {
     request.path = target.substr(0, question);
     if (question != std::string::npos) request.query = target.substr(question + 1);
 
-    const auto route = loop_->routes.find(request.path);
-    if (route == loop_->routes.end()) {
+    const auto methods = loop_->routes.find(request.path);
+    if (methods == loop_->routes.end()) {
         return write(error_answer(404, "no such route: " + request.path, "not_found"));
     }
-    const auto handler = route->second.find(request.method);
-    if (handler == route->second.end()) {
+    const auto found = methods->second.find(request.method);
+    if (found == methods->second.end()) {
         Answer answer = error_answer(405, request.path + " does not take " + request.method, "invalid");
-        for (const auto& [method, unused] : route->second)
+        for (const auto& [method, unused] : methods->second)
             answer.allow += (answer.allow.empty() ? "" : ", ") + method;
         return write(std::move(answer));
     }
     request.body = std::move(parser_->get().body());
+    request.reservation = std::move(reservation_);
     stream_.expires_never();
     auto state = std::make_shared<Responder::State>(loop_, weak_from_this());
     watch(state);
     const Responder responder(state);
     try {
-        handler->second(request, responder);
+        found->second.handler(request, responder);
     } catch (const std::exception& error) {
         responder.fail(to_status(error));
     }
@@ -140,6 +210,8 @@ void Session::write(Answer answer) {
     message->set(bh::field::server, "tandem");
     message->set(bh::field::content_type, answer.content_type);
     if (!answer.allow.empty()) message->set(bh::field::allow, answer.allow);
+    if (answer.status == 401) message->set(bh::field::www_authenticate, "Bearer");
+    if (answer.status == 503) message->set(bh::field::retry_after, "1");
     message->keep_alive(keep_alive_);
     message->body() = std::move(answer.body);
     message->prepare_payload();

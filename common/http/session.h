@@ -9,6 +9,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,19 +23,31 @@ namespace tandem::http {
 
 class Session;
 
+struct Route {
+    Handler handler;
+    Access access = Access::user;
+};
+
 // Shared by sessions, responders and the server.
 struct Loop {
+    // Before a connection is taken: closes another where there are too many. False: all are at work.
+    bool make_room();
+
     boost::asio::io_context context{1};
     ServerOptions options;
-    std::map<std::string, std::map<std::string, Handler>> routes;  // path -> method -> handler
-    std::set<Session*> sessions;                                   // of this loop's thread only
+    AccessRules rules;
+    std::map<std::string, std::map<std::string, Route>> routes;  // path -> method
+    std::atomic<std::size_t> bodies_bytes{0};                    // that requests have reserved
+    // Of this loop's thread only.
+    std::set<Session*> sessions;
+    std::list<Session*> silent;  // wait for a request's header, those that have waited longest first
 };
 
 struct Answer {
     int status = 200;
     std::string body;
     std::string content_type;
-    std::string allow;  // header Allow, for 405
+    std::string allow = {};  // header Allow, for 405
 };
 
 struct Responder::State {
@@ -56,11 +69,16 @@ class Session : public std::enable_shared_from_this<Session> {
     void read();
     void write(Answer answer);
     void close();
+    void turn_away();  // 503: there are too many connections
 
   private:
     using error_code = boost::system::error_code;
     using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
     void on_header(error_code error);
+    std::optional<Answer> refusal();  // what can be said before the body is read
+    std::optional<Answer> reserve_body();
+    const Route* route() const;
+    void end_silence();
     void on_read(error_code error);
     void refuse(error_code error);
     void handle();
@@ -70,8 +88,12 @@ class Session : public std::enable_shared_from_this<Session> {
 
     boost::beast::tcp_stream stream_;
     std::shared_ptr<Loop> loop_;
-    boost::beast::flat_buffer buffer_;
+    // What is not body: a header, and between the chunks of a body their extensions.
+    static constexpr std::size_t kBufferBytes = std::size_t{128} << 10;
+    boost::beast::flat_buffer buffer_{kBufferBytes};
     std::optional<Parser> parser_;
+    std::optional<std::list<Session*>::iterator> silent_;  // in Loop::silent
+    std::shared_ptr<const void> reservation_;
     bool keep_alive_ = false;
     bool head_ = false;
     std::size_t discarded_bytes_ = 0;
