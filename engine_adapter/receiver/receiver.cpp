@@ -124,8 +124,20 @@ class Receiver::Impl {
             last_id_ = 0;
             last_heard_ = Clock::now();
         } catch (const std::exception& error) {
-            log_warn("receiver: {}", error.what());
+            warn(error.what());
         }
+    }
+
+    // At most a line a second: anybody on this machine may connect.
+    void warn(const std::string& what) {
+        if (Clock::now() - last_warned_ < std::chrono::seconds(1)) {
+            ++not_told_;
+            return;
+        }
+        log_warn("receiver: {}{}", what,
+                 not_told_ == 0 ? "" : fmt::format(" ({} more before it)", not_told_));
+        last_warned_ = Clock::now();
+        not_told_ = 0;
     }
 
     // Serves one message of the trainer. An error of the request is answered; a malformed message ends the
@@ -219,7 +231,9 @@ class Receiver::Impl {
     const std::chrono::milliseconds greeting_;
     FileDescriptor stop_;
     std::optional<Channel> trainer_;
-    std::deque<Message> ahead_;       // received, not yet served
+    std::deque<Message> ahead_;  // received, not yet served
+    Clock::time_point last_warned_{};
+    int not_told_ = 0;                // warnings
     std::int64_t last_id_ = 0;        // of the requests that were served: one that comes again is not
     bool lost_ = false;               // the connection, while a request was waiting
     Clock::time_point last_heard_{};  // a request of the trainer's was served, or it connected
