@@ -85,10 +85,26 @@ void EmbeddedEngine::stop() {
     if (thread_.joinable()) thread_.join();
 }
 
+bool EmbeddedEngine::has_room(const GenerateRequest& request) const {
+    return live_.empty() || (queued_samples_ + request.samples() <= options_.max_queued_samples &&
+                             queued_tokens_ + request.prompt_tokens() <= options_.max_queued_tokens);
+}
+
 void EmbeddedEngine::generate(GenerateRequest request, Done done, std::function<bool()> gone) {
     auto job = std::make_shared<Job>();
     job->request = std::move(request);
     const std::lock_guard lock(mutex_);
+    if (!has_room(job->request)) {
+        GenerateResult full;
+        full.status = {Code::unavailable,
+                       fmt::format("the queue is full: {} samples of {} prompt tokens are waiting or running",
+                                   queued_samples_, queued_tokens_)};
+        answers_.push_back({std::move(done), std::move(full)});
+        changed_.notify_all();
+        return;
+    }
+    queued_samples_ += job->request.samples();
+    queued_tokens_ += job->request.prompt_tokens();
     const std::uint64_t own = mix(options_.random_seed ^ mix(requests_++));
     for (const Prompt& prompt : job->request.prompts) job->seeds.push_back(prompt.params.seed.value_or(own));
     live_.push_back({std::move(job), std::move(done), std::move(gone), Clock::now()});
@@ -158,7 +174,10 @@ void EmbeddedEngine::begin_update(std::int64_t version) {
     enforce(state_ != WeightState::updating, "version {} cannot begin: version {} is being written", version,
             next_version_);
     enforce(!weights_.released(), "version {} cannot begin: the weights' memory is released", version);
+    ++updates_waiting_;  // before anything else that is to be done between two steps
     const bool quiet = changed_.wait_for(lock, kBeginTimeout, [this] { return !busy_; });
+    --updates_waiting_;
+    changed_.notify_all();
     enforce(quiet && paused() && !weights_.released() && state_ != WeightState::updating,
             "version {} cannot begin: the engine did not come to rest", version);
     state_ = WeightState::updating;
@@ -264,6 +283,7 @@ void EmbeddedEngine::run() {
     stream_.use_for_allocations();
     std::unique_lock lock(mutex_);
     while (true) {
+        changed_.wait(lock, [this] { return updates_waiting_ == 0 || stopping_; });
         std::vector<std::function<void()>> calls = serve_requests();
         const bool step = !stopping_ && may_step();
         if (calls.empty() && !step) {

@@ -46,6 +46,9 @@ struct EmbeddedOptions {
     // Requests without a seed: their seed follows from this and from how many requests came before.
     std::uint64_t random_seed = 0;
     std::chrono::milliseconds request_timeout{600'000};  // from arrival to the last token, waiting included
+    // Of all requests that are not answered yet. More are answered "unavailable", unless the engine is idle.
+    std::int64_t max_queued_samples = 131'072;
+    std::int64_t max_queued_tokens = std::int64_t{16} << 20;  // of prompts
 };
 
 enum class PauseMode : std::uint8_t {
@@ -145,6 +148,7 @@ class EmbeddedEngine final : public WeightTarget {
     void drop_late_and_gone();
     bool may_step() const;
     std::string refusal() const;
+    bool has_room(const GenerateRequest& request) const;
     void answer(std::list<Live>::iterator live, Status status);
     void answer_all(const Status& status);
 
@@ -159,6 +163,8 @@ class EmbeddedEngine final : public WeightTarget {
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     std::list<Live> live_;
+    std::int64_t queued_samples_ = 0;  // of live_
+    std::int64_t queued_tokens_ = 0;
     std::vector<Answer> answers_;
     std::vector<Pause> pauses_;
     std::vector<std::string> aborts_;
@@ -167,9 +173,10 @@ class EmbeddedEngine final : public WeightTarget {
     const std::int32_t pages_total_;
     std::int32_t pages_free_;
     std::uint64_t requests_ = 0;
-    bool paused_ = false;  // by pause_generation
-    bool held_ = false;    // by pause, for a trainer
-    bool busy_ = false;    // the engine's thread works outside the lock
+    bool paused_ = false;      // by pause_generation
+    bool held_ = false;        // by pause, for a trainer
+    int updates_waiting_ = 0;  // for the engine's thread to come to rest
+    bool busy_ = false;        // the engine's thread works outside the lock
     bool stopping_ = false;
     bool restart_ = false;  // a commit happened
     WeightState state_ = WeightState::none;

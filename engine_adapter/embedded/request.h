@@ -44,6 +44,17 @@ struct GenerateRequest {
     std::vector<Prompt> prompts;
     bool return_logprob = false;
     bool as_list = false;  // the prompts came as a list: so does the answer
+
+    std::int64_t samples() const {
+        std::int64_t sum = 0;
+        for (const Prompt& prompt : prompts) sum += prompt.params.n;
+        return sum;
+    }
+    std::int64_t prompt_tokens() const {
+        std::int64_t sum = 0;
+        for (const Prompt& prompt : prompts) sum += static_cast<std::int64_t>(prompt.tokens.size());
+        return sum;
+    }
 };
 
 enum class Finish : std::uint8_t { stop, length, abort };

@@ -13,7 +13,19 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t kMostSamples = 65536;  // of one request
+constexpr std::size_t kMostValues = std::size_t{4}
+                                    << 20;  // of one body; each takes 16 bytes and more once parsed
+constexpr std::size_t kMostStopIds = std::size_t{1} << 20;  // of all prompts of a request
+constexpr std::size_t kLongestId = 256;                     // bytes
+constexpr std::size_t kBytesAToken = 32;  // of text: longer than the context could hold by far
 constexpr int kDeepest = 32;
+
+// The value of a key, or null.
+const json& field(const json& body, const char* key) {
+    static const json kNull;
+    const auto found = body.find(key);
+    return found == body.end() ? kNull : *found;
+}
 
 std::vector<std::int32_t> parse_tokens(const json& list, const RequestLimits& limits) {
     enforce(list.is_array(), "input_ids must be a list of token ids, or a list of such lists");
@@ -33,7 +45,11 @@ std::vector<std::int32_t> parse_tokens(const json& list, const RequestLimits& li
 // The tokens of a prompt given as text, with the special tokens that the tokenizer adds.
 std::vector<std::int32_t> parse_text(const json& text, const RequestLimits& limits) {
     enforce(text.is_string(), "text must be a string or a list of strings");
-    std::vector<std::int32_t> tokens = limits.tokenizer->encode(text.get_ref<const std::string&>(), true);
+    const std::string& bytes = text.get_ref<const std::string&>();
+    enforce(bytes.size() <= static_cast<std::size_t>(limits.context_length) * kBytesAToken,
+            "a prompt of {} bytes is longer than the model's context of {} tokens", bytes.size(),
+            limits.context_length);
+    std::vector<std::int32_t> tokens = limits.tokenizer->encode(bytes, true);
     enforce(!tokens.empty(), "text is empty: a prompt needs at least one token");
     for (const std::int32_t id : tokens) {
         enforce(id < limits.vocab_size, "the tokenizer gives token id {}, the model's vocabulary ends at {}",
@@ -44,7 +60,7 @@ std::vector<std::int32_t> parse_text(const json& text, const RequestLimits& limi
 
 void check_fields(const json& body, const RequestLimits& limits) {
     const auto asks = [&](const char* key) {
-        const json value = body.value(key, json());
+        const json& value = field(body, key);
         return !value.is_null() && value != false && value != 0 && value != json::array();
     };
     enforce(!asks("text") || !asks("input_ids") || limits.tokenizer == nullptr,
@@ -58,14 +74,14 @@ void check_fields(const json& body, const RequestLimits& limits) {
           "top_logprobs_num", "token_ids_logprob", "return_hidden_states", "custom_logit_processor"}) {
         enforce(!asks(key), "{} is not supported by this engine", key);
     }
-    if (const json start = body.value("logprob_start_len", json()); !start.is_null()) {
+    if (const json& start = field(body, "logprob_start_len"); !start.is_null()) {
         enforce(start == -1 || start == json::array(),
                 "logprob_start_len: log-probs of the prompt are not supported");
     }
 }
 
 bool parse_return_logprob(const json& body) {
-    const json value = body.value("return_logprob", json(false));
+    const json& value = field(body, "return_logprob");
     if (value.is_boolean()) return value.get<bool>();
     if (value.is_null()) return false;
     const bool list = value.is_array() &&
@@ -74,21 +90,26 @@ bool parse_return_logprob(const json& body) {
     return std::any_of(value.begin(), value.end(), [](const json& v) { return v.get<bool>(); });
 }
 
+const std::string& id_of(const json& rid) {
+    enforce(rid.is_string(), "rid must be a string or a list of strings");
+    const std::string& id = rid.get_ref<const std::string&>();
+    enforce(id.size() <= kLongestId, "rid has {} bytes, more than {}", id.size(), kLongestId);
+    return id;
+}
+
 // The id of the request and of each of its prompts.
 void assign_ids(const json& body, GenerateRequest& request, std::uint64_t request_number) {
-    const json rid = body.value("rid", json());
+    const json& rid = field(body, "rid");
     if (rid.is_array()) {
         enforce(rid.size() == request.prompts.size(), "rid lists {} ids for {} prompts", rid.size(),
                 request.prompts.size());
         for (std::size_t i = 0; i < rid.size(); ++i) {
-            enforce(rid[i].is_string(), "rid must be a string or a list of strings");
-            request.prompts[i].id = rid[i].get<std::string>();
+            request.prompts[i].id = id_of(rid[i]);
         }
         request.id = request.prompts.front().id;
         return;
     }
-    enforce(rid.is_null() || rid.is_string(), "rid must be a string or a list of strings");
-    request.id = rid.is_null() ? fmt::format("tandem-{}", request_number) : rid.get<std::string>();
+    request.id = rid.is_null() ? fmt::format("tandem-{}", request_number) : id_of(rid);
     for (std::size_t i = 0; i < request.prompts.size(); ++i) {
         request.prompts[i].id = request.as_list ? fmt::format("{}-{}", request.id, i) : request.id;
     }
@@ -112,10 +133,14 @@ void check_lengths(Prompt& prompt, bool has_max_new_tokens, const RequestLimits&
             prompt.params.max_new_tokens, limits.kv_tokens);
 }
 
-// The depth of brackets and braces outside strings. The JSON library copies and prints recursively, so depth
-// costs stack.
-int nesting_depth(const std::string& text) {
+// What a text takes once it is parsed. The JSON library copies and prints recursively, so depth costs stack.
+struct Extent {
+    int depth = 0;           // of brackets and braces outside strings
+    std::size_t values = 0;  // at least as many as it has
+};
+Extent extent_of(const std::string& text) {
     int depth = 0, deepest = 0;
+    std::size_t values = 1;
     bool in_string = false;
     for (std::size_t i = 0; i < text.size(); ++i) {
         const char c = text[i];
@@ -126,11 +151,14 @@ int nesting_depth(const std::string& text) {
             in_string = true;
         } else if (c == '[' || c == '{') {
             deepest = std::max(deepest, ++depth);
+            ++values;
+        } else if (c == ',') {
+            ++values;
         } else if (c == ']' || c == '}') {
             --depth;
         }
     }
-    return deepest;
+    return {deepest, values};
 }
 
 json finish_json(const SampleOutput& sample) {
@@ -157,7 +185,9 @@ std::string text_of(const SampleOutput& sample, const Prompt& prompt, const toke
 
 json parse_body(const std::string& body) {
     if (body.empty()) return json::object();
-    enforce(nesting_depth(body) <= kDeepest, "the body is nested deeper than {} levels", kDeepest);
+    const Extent extent = extent_of(body);
+    enforce(extent.depth <= kDeepest, "the body is nested deeper than {} levels", kDeepest);
+    enforce(extent.values <= kMostValues, "the body holds more than {} values", kMostValues);
     json parsed = json::parse(body, nullptr, false);
     enforce(!parsed.is_discarded(), "the body is not valid JSON");
     enforce(parsed.is_object(), "the body must be a JSON object");
@@ -168,7 +198,7 @@ GenerateRequest parse_generate(const std::string& text, const RequestLimits& lim
                                std::uint64_t request_number) {
     const json body = parse_body(text);
     check_fields(body, limits);
-    const json ids = body.value("input_ids", json()), text_prompts = body.value("text", json());
+    const json &ids = field(body, "input_ids"), &text_prompts = field(body, "text");
     const bool as_text = ids.is_null() && !text_prompts.is_null() && limits.tokenizer != nullptr;
     if (!as_text) {
         enforce(ids.is_array(), "input_ids is missing: a list of token ids, or a list of such lists");
@@ -181,16 +211,22 @@ GenerateRequest parse_generate(const std::string& text, const RequestLimits& lim
     request.return_logprob = parse_return_logprob(body);
     const json& prompts = as_text ? text_prompts : ids;
     const auto count = request.as_list ? prompts.size() : std::size_t{1};
-    const json params = body.value("sampling_params", json());
+    const json& params = field(body, "sampling_params");
     const bool own_params = params.is_array();
     enforce(!own_params || params.size() == count, "sampling_params lists {} objects for {} prompts",
             params.size(), count);
 
+    const auto sampling_of = [&](const json& object) {
+        return parse_sampling(object.is_null() ? json::object() : object, limits.vocab_size);
+    };
+    ParsedSampling shared;
+    if (!own_params) shared = sampling_of(params);
     std::uint64_t next_stream = 0;
+    std::size_t stop_ids = 0;
     for (std::size_t i = 0; i < count; ++i) {
-        const json& object = own_params ? params[i] : params;
-        ParsedSampling sampling =
-            parse_sampling(object.is_null() ? json::object() : object, limits.vocab_size);
+        ParsedSampling sampling = own_params ? sampling_of(params[i]) : shared;
+        stop_ids += sampling.params.stop_token_ids.size();
+        enforce(stop_ids <= kMostStopIds, "more than {} stop_token_ids over all prompts", kMostStopIds);
         Prompt prompt;
         const json& one = request.as_list ? prompts[i] : prompts;
         prompt.tokens = as_text ? parse_text(one, limits) : parse_tokens(one, limits);

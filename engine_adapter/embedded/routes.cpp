@@ -4,8 +4,12 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "common/error.h"
 #include "common/ops/batched_copy.h"
@@ -38,16 +42,33 @@ const char* name_of(WeightState state) {
     return "none";
 }
 
-void generate(EmbeddedEngine& engine, const tokenizer::Tokenizer* tokenizer, const Request& request,
-              const Responder& responder) {
+void generate_from(EmbeddedEngine& engine, const tokenizer::Tokenizer* tokenizer, const std::string& body,
+                   const Responder& responder) {
     static std::atomic<std::uint64_t> number{0};
-    auto parsed = std::make_shared<GenerateRequest>(
-        parse_generate(request.body, limits_of(engine, tokenizer), number++));
+    auto parsed =
+        std::make_shared<GenerateRequest>(parse_generate(body, limits_of(engine, tokenizer), number++));
     const auto done = [parsed, responder, tokenizer](const GenerateResult& result) {
         if (!result.status.ok()) return responder.fail(result.status);
         responder.send(200, generate_answer(*parsed, result, tokenizer));
     };
     engine.generate(*parsed, done, [responder] { return responder.client_gone(); });
+}
+
+// Parsing and tokenising a large body takes up to seconds, in which other clients want their answers.
+void generate(EmbeddedEngine& engine, const RouteInfo& info, Request& request, const Responder& responder) {
+    constexpr std::size_t kSmall = 16384;
+    if (info.parsing == nullptr || request.body.size() <= kSmall)
+        return generate_from(engine, info.tokenizer, request.body, responder);
+    const auto work = [&engine, tokenizer = info.tokenizer, responder,
+                       held = std::make_shared<Request>(std::move(request))] {
+        try {
+            generate_from(engine, tokenizer, held->body, responder);
+        } catch (const std::exception& error) {
+            responder.fail(to_status(error));
+        }
+    };
+    if (!info.parsing->post(work))
+        responder.fail({Code::unavailable, "too many large requests wait to be parsed"});
 }
 
 void pause(EmbeddedEngine& engine, const Request& request, const Responder& responder) {
@@ -186,20 +207,40 @@ void health_generate(EmbeddedEngine& engine, const Responder& responder) {
     engine.generate(std::move(request), done, [responder] { return responder.client_gone(); });
 }
 
-void weights_checker(EmbeddedEngine& engine, const Request& request, const Responder& responder) {
+// Those who wait for the weights' checksums, which are found once for all of them: it takes the engine's time.
+struct ChecksumWaiters {
+    std::mutex mutex;
+    std::vector<Responder> waiting;
+};
+
+void weights_checker(EmbeddedEngine& engine, const std::shared_ptr<ChecksumWaiters>& waiters,
+                     const Request& request, const Responder& responder) {
     const json action = parse_body(request.body).value("action", json("checksum"));
     enforce(action == "checksum", "action must be \"checksum\", is {}", action.dump());
-    engine.between_steps([&engine, responder] {
+    {
+        const std::lock_guard lock(waiters->mutex);
+        waiters->waiting.push_back(responder);
+        if (waiters->waiting.size() > 1) return;  // the work for the first of them is queued
+    }
+    engine.between_steps([&engine, waiters] {
+        std::vector<Responder> all;
+        {
+            const std::lock_guard lock(waiters->mutex);
+            all.swap(waiters->waiting);
+        }
         if (engine.state().weights == WeightState::updating) {
-            return responder.fail({Code::unavailable, "new weights are being written"});
+            for (const Responder& one : all) one.fail({Code::unavailable, "new weights are being written"});
+            return;
         }
         json checksums = json::object();
         WeightWriter weights(engine.device());
         for (const WeightSlot& slot : engine.current_weights())
             checksums[slot.info.name] = ops::to_hex(weights.checksum(slot.memory));
-        responder.send(200, {{"success", true},
+        const json answer = {{"success", true},
                              {"message", "XXH3-128 of each tensor's bytes"},
-                             {"ranks", json::array({{{"checksums", std::move(checksums)}}})}});
+                             {"ranks", json::array({{{"checksums", std::move(checksums)}}})}};
+        const std::string text = answer.dump();
+        for (const Responder& one : all) one.send(200, text);
     });
 }
 
@@ -213,27 +254,29 @@ void add_routes(http::Server& server, EmbeddedEngine& engine, const RouteInfo& i
             answer(responder);
         };
     };
-    const auto both = [&](const std::string& path, const http::Handler& handler) {
-        server.route("GET", path, handler);
-        server.route("POST", path, handler);
+    using http::Access;
+    const auto admin = [&](const std::string& path, const http::Handler& handler) {
+        server.route("POST", path, handler, Access::admin);
     };
-    server.route("POST", "/generate", [&engine, info](const Request& r, Responder out) {
-        generate(engine, info.tokenizer, r, out);
-    });
-    server.route("POST", "/pause_generation",
-                 [&](const Request& r, Responder out) { pause(engine, r, out); });
-    server.route("POST", "/continue_generation",
-                 [&](const Request& r, Responder out) { resume(engine, r, out); });
+    server.route("POST", "/generate",
+                 [&engine, info](Request& r, Responder out) { generate(engine, info, r, out); });
     server.route("POST", "/abort_request",
                  [&](const Request& r, Responder out) { abort_request(engine, r, out); });
-    both("/flush_cache", bodiless([&](const Responder& out) { flush_cache(engine, out); }));
+    admin("/pause_generation", [&](const Request& r, Responder out) { pause(engine, r, out); });
+    admin("/continue_generation", [&](const Request& r, Responder out) { resume(engine, r, out); });
+    admin("/flush_cache", bodiless([&](const Responder& out) { flush_cache(engine, out); }));
     for (const bool release : {true, false}) {
-        both(release ? "/release_memory_occupation" : "/resume_memory_occupation",
-             [&engine, release](const Request& r, Responder out) {
-                 memory_occupation(engine, r, out, release);
-             });
+        admin(release ? "/release_memory_occupation" : "/resume_memory_occupation",
+              [&engine, release](const Request& r, Responder out) {
+                  memory_occupation(engine, r, out, release);
+              });
     }
-    both("/weights_checker", [&](const Request& r, Responder out) { weights_checker(engine, r, out); });
+    const http::Handler checker = [&engine, waiters = std::make_shared<ChecksumWaiters>()](const Request& r,
+                                                                                           Responder out) {
+        weights_checker(engine, waiters, r, out);
+    };
+    server.route("GET", "/weights_checker", checker, Access::admin);
+    admin("/weights_checker", checker);
     for (const char* path : {"/model_info", "/get_model_info"}) {
         server.route("GET", path,
                      bodiless([&engine, info](const Responder& out) { model_info(engine, info, out); }));
@@ -242,9 +285,10 @@ void add_routes(http::Server& server, EmbeddedEngine& engine, const RouteInfo& i
         server.route("GET", path,
                      bodiless([&engine, info](const Responder& out) { server_info(engine, info, out); }));
     }
-    server.route("GET", "/health", bodiless([&](const Responder& out) { health(engine, out); }));
+    server.route("GET", "/health", bodiless([&](const Responder& out) { health(engine, out); }),
+                 Access::open);
     server.route("GET", "/health_generate",
-                 bodiless([&](const Responder& out) { health_generate(engine, out); }));
+                 bodiless([&](const Responder& out) { health_generate(engine, out); }), Access::open);
 }
 
 }  // namespace tandem::engine

@@ -1,25 +1,27 @@
 // The engine's HTTP routes, with SGLang's names, fields and answers.
 //
-//   method     path                          body, and what the answer says
-//   POST       /generate                     text or input_ids, sampling_params, return_logprob, rid
-//   POST       /pause_generation             mode: abort (default), retract, in_place; sent when no pass runs
-//   POST       /continue_generation
-//   POST       /abort_request                rid, or abort_all
-//   GET, POST  /flush_cache                  400 while requests run or wait
-//   GET, POST  /release_memory_occupation    tags: kv_cache, weights; none: both
-//   GET, POST  /resume_memory_occupation     tags, as above
-//   GET        /model_info                   model_path, weight_version; under "tandem": this engine's own
-//   GET        /server_info                  limits and counters
-//   GET        /health                       200, or 503 with the reason while there is no whole version
-//   GET        /health_generate              the same, after generating one token
-//   GET, POST  /weights_checker              action: checksum
+//   method     path                          key    body, and what the answer says
+//   POST       /generate                     user   text or input_ids, sampling_params, return_logprob, rid
+//   POST       /pause_generation             admin  mode: abort (default), retract, in_place; sent when no pass runs
+//   POST       /continue_generation          admin
+//   POST       /abort_request                user   rid, or abort_all
+//   POST       /flush_cache                  admin  400 while requests run or wait
+//   POST       /release_memory_occupation    admin  tags: kv_cache, weights; none: both
+//   POST       /resume_memory_occupation     admin  tags, as above
+//   GET        /model_info                   user   model_path, weight_version; under "tandem": this engine's own
+//   GET        /server_info                  user   limits and counters
+//   GET        /health                       open   200, or 503 with the reason while there is no whole version
+//   GET        /health_generate              open   the same, after generating one token
+//   GET, POST  /weights_checker              admin  action: checksum; of those that wait all get one answer
 //
+// Keys: common/http/access.h. What changes something is POST only, so that no page or prefetch does it by a link.
 // /get_model_info and /get_server_info are the same as without get_.
 #pragma once
 
 #include <string>
 
 #include "common/http/server.h"
+#include "engine_adapter/embedded/background.h"
 #include "engine_adapter/embedded/embedded_engine.h"
 
 namespace tandem::tokenizer {
@@ -32,6 +34,7 @@ struct RouteInfo {
     std::string model_path;
     std::string receiver;                             // address of the engine's receiver; empty: none
     const tokenizer::Tokenizer* tokenizer = nullptr;  // nullptr: none; outlives the server
+    Background* parsing = nullptr;                    // of large bodies; nullptr: on the server's thread
 };
 
 // The engine must outlive the server.

@@ -13,6 +13,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t kMostSamples = 65536;
+constexpr std::size_t kMostStopIds = 1024;
 
 std::int64_t integer(const json& value, const std::string& key, std::int64_t least, std::int64_t most) {
     enforce(value.is_number_integer(), "sampling_params.{} must be an integer", key);
@@ -36,6 +37,8 @@ std::uint64_t seed_of(const json& value, const std::string& key) {
 
 std::vector<std::int32_t> stop_ids(const json& value, std::int64_t vocab_size) {
     enforce(value.is_array(), "sampling_params.stop_token_ids must be a list of token ids");
+    enforce(value.size() <= kMostStopIds, "sampling_params.stop_token_ids lists {} ids, more than {}",
+            value.size(), kMostStopIds);
     std::vector<std::int32_t> ids;
     for (const json& id : value)
         ids.push_back(static_cast<std::int32_t>(integer(id, "stop_token_ids", 0, vocab_size - 1)));

@@ -69,6 +69,17 @@ void write_ready_file(const std::string& file, const std::string& url) {
     }
 }
 
+// What a descriptor holds: one key, perhaps with a newline. Closes it.
+std::string read_key(int descriptor) {
+    std::string key(4096, '\0');
+    const ssize_t size = ::pread(descriptor, key.data(), key.size(), 0);
+    ::close(descriptor);
+    key.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
+    key.erase(key.find_last_not_of(" \r\n") + 1);
+    if (key.empty()) throw ConfigError("command line", "--api-key-fd", "no key can be read there");
+    return key;
+}
+
 }  // namespace
 
 void serve(const ServeOptions& options) {
@@ -89,7 +100,16 @@ void serve(const ServeOptions& options) {
     http::ServerOptions http_options;
     http_options.listen = options.listen;
     http_options.max_body_bytes = static_cast<std::size_t>(options.max_body_mib) << 20;
+    http_options.api_key = options.api_key_fd >= 0 ? read_key(options.api_key_fd) : options.api_key;
+    http_options.admin_api_key = options.admin_api_key;
     http::Server server(http_options);  // first: a port in use is found before gigabytes are read
+    const bool keyless = http_options.api_key.empty() && http_options.admin_api_key.empty();
+    if (keyless && !server.loopback() && !options.allow_unauthenticated) {
+        throw ConfigError("command line", "--listen",
+                          options.listen +
+                              " can be reached from other machines, where anybody could drop the weights: "
+                              "set --api-key, or say --allow-unauthenticated");
+    }
 
     EmbeddedOptions engine_options;
     engine_options.device = device;
@@ -107,7 +127,9 @@ void serve(const ServeOptions& options) {
     engine.start();
 
     Receiver receiver(engine);
-    add_routes(server, engine, {options.model, receiver.address(), tokenizer ? &*tokenizer : nullptr});
+    Background parsing(256);
+    add_routes(server, engine,
+               {options.model, receiver.address(), tokenizer ? &*tokenizer : nullptr, &parsing});
     server.start();
     std::printf("listening on %s\n", server.url().c_str());
     std::fflush(stdout);

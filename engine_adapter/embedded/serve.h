@@ -22,7 +22,11 @@ struct ServeOptions {
     std::uint64_t random_seed = 0;
     std::int64_t max_body_mib = 64;
     double request_timeout_s = 600;
-    std::string ready_file;  // gets the URL when the engine serves
+    std::string api_key;  // common/http/access.h
+    std::string admin_api_key;
+    int api_key_fd = -1;                 // a descriptor that api_key is read from
+    bool allow_unauthenticated = false;  // listens to other machines without a key
+    std::string ready_file;              // gets the URL when the engine serves
     bool die_with_parent = false;
 };
 

@@ -1,10 +1,31 @@
 // tandem-engine: the engine that ships with Tandem. Exit codes: 0 ok, 1 failed, 2 bad usage or input.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
 
 #include "common/error.h"
 #include "common/log.h"
 #include "engine_adapter/main/commands.h"
+
+namespace {
+
+// A process's arguments can be read by everybody on its machine: overwrites those that are keys.
+void hide_keys(int argc, char** argv) {
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        for (const std::string option : {"--api-key", "--admin-api-key"}) {
+            char* key = nullptr;
+            if (word == option && i + 1 < argc) key = argv[i + 1];
+            if (word.starts_with(option + "=")) key = argv[i] + option.size() + 1;
+            if (key != nullptr) std::memset(key, 'x', std::strlen(key));
+        }
+    }
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
     tandem::set_up_logging("engine");
@@ -15,7 +36,10 @@ int main(int argc, char** argv) {
     tandem::engine::TokenizeOptions tokenize_options;
     tandem::engine::add_tokenize(app, tokenize_options);
     try {
-        app.parse(argc, argv);
+        std::vector<std::string> words(argv + 1, argv + argc);
+        hide_keys(argc, argv);
+        std::reverse(words.begin(), words.end());  // as CLI11 wants them
+        app.parse(std::move(words));
         return 0;
     } catch (const CLI::ParseError& error) {
         return app.exit(error) == 0 ? 0 : 2;

@@ -55,6 +55,14 @@ void add_serve(CLI::App& app, ServeOptions& options) {
                      "A request not finished by then is answered 504")
         ->check(CLI::Range(0.001, 1e6))
         ->capture_default_str();
+    serve->add_option("--api-key", options.api_key,
+                      "Clients must send it (Authorization: Bearer KEY, or x-api-key); /health stays open");
+    serve->add_option("--admin-api-key", options.admin_api_key,
+                      "What pauses, releases memory or reads all weights needs this one");
+    serve->add_option("--api-key-fd", options.api_key_fd, "Reads the API key from this descriptor")
+        ->check(CLI::Range(0, 1 << 20));
+    serve->add_flag("--allow-unauthenticated", options.allow_unauthenticated,
+                    "Lets --listen be reachable from other machines without a key");
     serve->add_option("--ready-file", options.ready_file, "File to write the URL to, once the engine serves");
     serve->add_flag("--die-with-parent", options.die_with_parent,
                     "Ends when the process that started it ends");

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
+#include "common/http/access.h"
 #include "common/http/client.h"
 #include "engine_adapter/channel/messages.h"
 #include "engine_adapter/transport/cuda_ipc/transport.h"
@@ -129,7 +130,7 @@ namespace {
 
 // The address of the receiver of the tandem-engine at this URL.
 std::string receiver_of(const std::string& name, Deadline deadline) {
-    http::Client http(name);
+    http::Client http(name, http::key_from_environment());
     const nlohmann::json info = http.get_json("/model_info", deadline);
     const auto tandem = info.find("tandem");
     if (tandem == info.end() || !tandem->is_object() || !tandem->contains("receiver") ||

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
+#include "common/http/access.h"
 #include "common/trace.h"
 
 namespace tandem::trainer {
@@ -60,7 +61,9 @@ Completion parse(const json& answer, const Sampling& sampling) {
 }  // namespace
 
 RolloutClient::RolloutClient(const std::string& url, std::chrono::nanoseconds deadline, std::int64_t batch)
-    : client_(url), deadline_(deadline), batch_(static_cast<std::size_t>(batch)) {}
+    : client_(url, http::key_from_environment()),
+      deadline_(deadline),
+      batch_(static_cast<std::size_t>(batch)) {}
 
 std::vector<Completion> RolloutClient::generate(std::span<const std::vector<std::int32_t>> prompts,
                                                 std::span<const std::uint64_t> seeds,

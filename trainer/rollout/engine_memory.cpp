@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
+#include "common/http/access.h"
 
 namespace tandem::trainer {
 namespace {
@@ -14,7 +15,7 @@ constexpr const char* kResume = "/resume_memory_occupation";
 
 EngineMemory::EngineMemory(const std::string& url, const std::string& level,
                            std::chrono::nanoseconds deadline)
-    : client_(level == "none" ? nullptr : std::make_unique<http::Client>(url)),
+    : client_(level == "none" ? nullptr : std::make_unique<http::Client>(url, http::key_from_environment())),
       weights_(level == "all"),
       deadline_(deadline) {}
 

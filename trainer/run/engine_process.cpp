@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <thread>
 
 #include "common/error.h"
@@ -23,13 +25,35 @@ namespace {
 
 constexpr std::chrono::milliseconds kPollInterval{20};
 
-pid_t spawn(const std::vector<std::string>& command, const std::string& log_file) {
+// In the engine's process.
+constexpr int kKeyDescriptor = 3;
+
+std::string random_key() {
+    std::random_device random;
+    std::string key;
+    for (int i = 0; i < 8; ++i) key += fmt::format("{:08x}", random());
+    return key;
+}
+
+// A file in memory that holds the key; the caller closes it.
+int file_of(const std::string& key) {
+    const int file = ::memfd_create("tandem api key", MFD_CLOEXEC);
+    if (file < 0) throw SystemError("memfd_create", errno);
+    if (::write(file, key.data(), key.size()) == static_cast<ssize_t>(key.size())) return file;
+    const int error = errno;
+    ::close(file);
+    throw SystemError("write of a key", error);
+}
+
+pid_t spawn(const std::vector<std::string>& command, const std::string& log_file, const std::string& key) {
+    const int key_file = file_of(key);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log_file.c_str(),
                                      O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0644);
     posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, key_file, kKeyDescriptor);
     // A group of its own: Ctrl-C reaches this process, which then ends the engine in order.
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
@@ -41,6 +65,7 @@ pid_t spawn(const std::vector<std::string>& command, const std::string& log_file
     const int error = posix_spawn(&pid, argv[0], &actions, &attributes, argv.data(), environ);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
+    ::close(key_file);
     if (error != 0) throw SystemError("start " + command[0], error);
     return pid;
 }
@@ -53,10 +78,11 @@ std::string read_file(const std::string& file) {
 }  // namespace
 
 EngineProcess::EngineProcess(std::vector<std::string> command, const std::string& log_file, Deadline deadline)
-    : log_file_(log_file) {
+    : log_file_(log_file), api_key_(random_key()) {
     const std::string ready_file = log_file + ".ready";
-    command.insert(command.end(), {"--ready-file", ready_file});
-    pid_ = spawn(command, log_file);
+    command.insert(command.end(),
+                   {"--ready-file", ready_file, "--api-key-fd", std::to_string(kKeyDescriptor)});
+    pid_ = spawn(command, log_file, api_key_);
     try {
         wait_until_ready(ready_file, deadline);
     } catch (...) {
@@ -83,9 +109,11 @@ void EngineProcess::wait_until_ready(const std::string& ready_file, Deadline dea
 std::string EngineProcess::ended() {
     if (pid_ < 0 || !ended_.empty()) return ended_;
     int status = 0;
-    if (waitpid(pid_, &status, WNOHANG) != pid_) return {};
+    const pid_t found = waitpid(pid_, &status, WNOHANG);
+    if (found == 0 || (found < 0 && errno != ECHILD)) return {};
     pid_ = -1;
     const std::string name = url_.empty() ? "engine" : "engine " + url_;
+    if (found < 0) return ended_ = name + " ended, how is not known: SIGCHLD is ignored";
     ended_ = WIFSIGNALED(status) ? fmt::format("{} was killed by signal {} ({})", name, WTERMSIG(status),
                                                strsignal(WTERMSIG(status)))
                                  : fmt::format("{} exited with code {}", name, WEXITSTATUS(status));

@@ -13,7 +13,8 @@ namespace tandem::trainer {
 
 class EngineProcess {
   public:
-    // Starts `command` with --ready-file added and its output in `log_file`, and waits until it serves.
+    // Starts `command` with --ready-file added, a random API key by a descriptor and its output in `log_file`, and waits
+    // until it serves.
     // Throws Error with the last lines of the log when it ends before that, DeadlineExceeded when it takes
     // too long.
     EngineProcess(std::vector<std::string> command, const std::string& log_file, Deadline deadline);
@@ -22,6 +23,7 @@ class EngineProcess {
     EngineProcess& operator=(const EngineProcess&) = delete;
 
     const std::string& url() const { return url_; }
+    const std::string& api_key() const { return api_key_; }
     pid_t pid() const { return pid_; }
     // "engine http://… was killed by signal 9 (Killed)", or empty while it runs. Does not block.
     std::string ended();
@@ -33,6 +35,7 @@ class EngineProcess {
 
     std::string log_file_;
     std::string url_;
+    const std::string api_key_;
     pid_t pid_ = -1;
     std::string ended_;
 };

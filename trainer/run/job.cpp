@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -92,6 +93,7 @@ RunSetup set_up_run(const RunConfig& c, const config::Schema& schema, const std:
     setup.engine = std::make_unique<EngineProcess>(command, setup.directory->path() + "/engine.log",
                                                    Deadline::after(timeout));
     setup.engine_url = setup.engine->url();
+    ::setenv("TANDEM_API_KEY", setup.engine->api_key().c_str(), 1);  // for the ranks
     return setup;
 }
 

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <thread>
 
 #include "tests/unit/engine_adapter/embedded/engine_fixture.h"
 
@@ -192,5 +194,68 @@ TEST_F(EmbeddedEngineTest, LogitsThatAreNotFiniteFailTheRequestOnly) {
     EXPECT_TRUE(get(generate(request(4))).status.ok());
     EXPECT_EQ(engine->state().pages_free, engine->state().pages_total);
 }
+TEST_F(EmbeddedEngineTest, AFullQueueRefuses) {
+    EmbeddedOptions options = small_options();
+    options.max_queued_samples = 4;
+    options.max_queued_tokens = 7;
+    start(true, options);
+    pause(PauseMode::in_place);
+    auto three = generate(request(4, 1, 3));  // 3 samples of 3 prompt tokens
+    for (const std::int64_t more : {2, 9}) {
+        const GenerateResult refused = get(generate(request(4, 2, more)));
+        EXPECT_EQ(refused.status.code, Code::unavailable);
+        EXPECT_THAT(refused.status.message, HasSubstr("the queue is full: 3 samples of 3 prompt tokens"));
+    }
+    auto one = generate(request(4, 3, 1));
+    EXPECT_FALSE(get(generate(request(4, 4, 1))).status.ok());
+    engine->continue_generation();
+    EXPECT_TRUE(get(std::move(three)).status.ok());
+    EXPECT_TRUE(get(std::move(one)).status.ok());
+    EXPECT_TRUE(get(generate(request(4, 2, 9))).status.ok()) << "an idle engine takes what it can compute";
+}
+
+TEST_F(EmbeddedEngineTest, AnUpdateBeginsBeforeOtherWorkBetweenSteps) {
+    start();
+    std::atomic<bool> stop{false};
+    std::function<void()> again = [&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        if (!stop) engine->between_steps(again);
+    };
+    for (int i = 0; i < 3; ++i) engine->between_steps(again);
+    for (std::int64_t version = 2; version < 20; ++version) update(version);
+    EXPECT_EQ(engine->version(), 19);
+    stop = true;
+    std::promise<void> drained;
+    engine->between_steps([&] { engine->between_steps([&] { drained.set_value(); }); });
+    drained.get_future().wait();
+}
+
+TEST_F(EmbeddedEngineTest, ATrainersPauseAndSomebodyElsesEndApart) {
+    start();
+    engine->pause(Deadline::after_ms(30'000));
+    pause(PauseMode::in_place);
+    auto waiting = generate(request(4));
+    engine->continue_generation();
+    EXPECT_TRUE(engine->state().paused && engine->state().paused_for_trainer);
+    EXPECT_EQ(waiting.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
+    pause(PauseMode::in_place);
+    engine->resume();
+    EXPECT_TRUE(engine->state().paused && !engine->state().paused_for_trainer);
+    EXPECT_EQ(waiting.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
+    engine->continue_generation();
+    EXPECT_TRUE(get(std::move(waiting)).status.ok());
+}
+
+TEST_F(EmbeddedEngineTest, AVersionThatIsWithheldIsNotServed) {
+    start();
+    update(2);
+    engine->withhold("rank 1 may lack it");
+    EXPECT_EQ(engine->version(), 0);
+    EXPECT_EQ(engine->state().reason, "rank 1 may lack it");
+    EXPECT_EQ(get(generate(request(4))).status.code, Code::unavailable);
+    update(3);
+    EXPECT_EQ(get(generate(request(4))).samples.at(0).version, 3);
+}
+
 }  // namespace
 }  // namespace tandem::engine

@@ -247,5 +247,22 @@ TEST(RequestJson, TextInAndOut) {
     EXPECT_THROW(parse_text({{"text", "a b"}}), InvalidArgument);
 }
 
+// What a small body can ask for many times over.
+TEST(RequestJson, ProductsOfLimitsAreRefused) {
+    const auto many = [](std::size_t count, const json& one) { return json(std::vector<json>(count, one)); };
+    EXPECT_THAT(refusal(json{{"input_ids", {1}}, {"rid", std::string(257, 'a')}}.dump()),
+                HasSubstr("rid has 257 bytes"));
+    EXPECT_THAT(refusal(json{{"input_ids", many(2, {1})}, {"rid", {"a", std::string(257, 'a')}}}.dump()),
+                HasSubstr("rid has 257 bytes"));
+    EXPECT_THAT(refusal_of_params({{"stop_token_ids", many(1025, 0)}}), HasSubstr("lists 1025 ids"));
+    EXPECT_THAT(
+        refusal(json{{"input_ids", many(1025, {1})}, {"sampling_params", {{"stop_token_ids", many(1024, 0)}}}}
+                    .dump()),
+        HasSubstr("stop_token_ids over all prompts"));
+    std::string values = R"({"input_ids":[)";
+    for (int i = 0; i < (4 << 20); ++i) values += "0,";
+    EXPECT_THAT(refusal(values + "0]}"), HasSubstr("holds more than 4194304 values"));
+}
+
 }  // namespace
 }  // namespace tandem::engine

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -107,10 +108,16 @@ TEST_F(Routes, EveryRouteRefusesBadInput) {
         EXPECT_EQ(raw("POST", path, std::string(20'000, ' ')).status, 413) << path;
         EXPECT_EQ(raw("DELETE", path).status, 405) << path;
     }
-    for (const char* path : {"/flush_cache", "/model_info", "/server_info", "/health"}) {
+    for (const char* path : {"/model_info", "/server_info", "/health"}) {
         EXPECT_EQ(raw("DELETE", path).status, 405) << path;
         EXPECT_EQ(raw("POST", path, std::string(20'000, ' ')).status, 413) << path;
         EXPECT_EQ(raw("GET", path, "{").status, 400) << path;
+    }
+    for (const char* path : {"/flush_cache", "/release_memory_occupation", "/resume_memory_occupation",
+                             "/pause_generation", "/continue_generation", "/abort_request", "/generate"}) {
+        EXPECT_EQ(raw("GET", path).status, 405) << path << ": a link must not change anything";
+        EXPECT_EQ(raw("POST", path, std::string(20'000, ' ')).status, 413) << path;
+        EXPECT_EQ(raw("POST", path, "{").status, 400) << path;
     }
     for (const char* path : {"/health_generate", "/get_model_info", "/get_server_info"})
         EXPECT_EQ(raw("GET", path, "{").status, 400) << path;
@@ -168,7 +175,7 @@ TEST_F(Routes, ModelInfoServerInfoAndChecksums) {
 
 TEST_F(Routes, FlushAbortAndPauseWhileSomethingWaits) {
     make_whole(1);
-    EXPECT_EQ(raw("GET", "/flush_cache").status, 200);
+    EXPECT_EQ(raw("POST", "/flush_cache").status, 200);
     post("/pause_generation", {{"mode", "in_place"}});
     http::Response answer;
     std::thread waiting([&] {
@@ -185,6 +192,26 @@ TEST_F(Routes, FlushAbortAndPauseWhileSomethingWaits) {
     EXPECT_EQ(raw("GET", "/health_generate").status, 503) << "paused";
     post("/continue_generation", json::object());
     EXPECT_EQ(raw("POST", "/flush_cache").status, 200);
+}
+
+TEST_F(Routes, ThoseWhoWaitForChecksumsGetTheSameAnswer) {
+    make_whole(1);
+    std::atomic<bool> go{false};
+    engine.between_steps([&] {
+        while (!go) std::this_thread::yield();
+    });
+    std::vector<std::string> answers(8);
+    std::vector<std::thread> asking;
+    for (std::string& answer : answers) {
+        asking.emplace_back([&] {
+            http::Client other(server.url());
+            answer = other.request("GET", "/weights_checker", "", soon()).body;
+        });
+    }
+    go = true;
+    for (std::thread& thread : asking) thread.join();
+    for (const std::string& answer : answers) EXPECT_EQ(answer, answers.front());
+    EXPECT_THAT(answers.front(), HasSubstr("checksums"));
 }
 
 TEST_F(Routes, AClientThatLeavesStopsItsRequest) {
