@@ -245,9 +245,8 @@ void VersionUpdate::end_push(const std::string& reason, bool trainer_closed) {
     }
     if (end == PushState::End::withheld) {
         const std::string why = fmt::format(
-            "version {} is whole here, but its trainer left before every rank of this engine had it ({}): "
-            "publish "
-            "a version",
+            "version {} is whole, but its trainer left before every rank of this engine had it: publish a "
+            "version ({})",
             held_.version, reason);
         log_error("{}", why);
         target_.withhold(why);

@@ -42,14 +42,18 @@ sync::SessionOptions session_options(const RunConfig& config) {
 
 std::unique_ptr<engine::Engine> connect_engine(const std::string& url, const Policy& policy,
                                                const RunConfig& config, Deadline deadline) {
-    // A run counts its versions from the start, or from where it was resumed.
-    if (config.sync.transport != "nccl") return engine::connect(url, deadline, {.rollback = true});
+    engine::ConnectOptions connect;
+    connect.rollback = true;  // a run counts its versions from the start, or from where it was resumed
+    const std::chrono::milliseconds patience(static_cast<std::int64_t>(config.sync.deadline_s * 1e3));
+    connect.lease = std::max(connect.lease, 2 * patience);
+    if (config.sync.transport != "nccl") return engine::connect(url, deadline, connect);
     engine::NcclOptions options{.device = policy.device()};
     log_info("weights go from {} to the engine over NCCL", to_string(policy.device()));
     if (config.sync.nccl_form != "auto") {
         options.form = config.sync.nccl_form == "send" ? engine::NcclForm::send : engine::NcclForm::broadcast;
     }
-    return engine::connect(url, deadline, {.nccl = options, .rollback = true});
+    connect.nccl = options;
+    return engine::connect(url, deadline, connect);
 }
 
 }  // namespace
