@@ -1,6 +1,7 @@
 #include "engine_adapter/receiver/version_update.h"
 
 #include <chrono>
+#include <cstring>
 
 #include "common/error.h"
 #include "common/log.h"
@@ -301,16 +302,27 @@ void VersionUpdate::check_delta(std::int64_t index, const DeltaEntry& entry) con
     } catch (const ProtocolError& error) {
         refuse(std::string("is changed by what cannot be read: ") + error.what());
     }
+    // A copy is made of it. No codec takes more than the elements themselves, but for a few bytes.
+    const std::uint64_t dense = transfer.rows * transfer.row_elements * dtype_size(dtype);
+    if (entry.bytes > 2 * dense + 64)
+        refuse(fmt::format("is changed by {} bytes, and has only {}", entry.bytes, dense));
 }
 
-// Verifies the whole bucket before applying any of it: a corrupted bucket changes nothing.
+// Verifies the whole bucket before applying any of it: a corrupted bucket changes nothing. What is verified and applied is
+// a copy: the trainer can still write to its own.
 void VersionUpdate::verify_and_apply(std::int64_t index, std::span<const DeltaEntry> entries) {
     const trace::Scope scope("apply bucket " + std::to_string(index), "copy");
     if (entries.empty()) return;
+    std::vector<std::size_t> at{0};
+    for (const DeltaEntry& entry : entries) at.push_back(at.back() + static_cast<std::size_t>(entry.bytes));
+    if (changes_.size() < at.back()) changes_.resize(at.back());
+    const auto copy_of = [&](std::size_t i) { return Span{changes_.data() + at[i], at[i + 1] - at[i]}; };
     std::vector<ops::Checksum> found(entries.size());
     writer_.share(entries.size(), [&](std::size_t i) {
         writer_.link().pass(entries[i].bytes);
-        found[i] = ops::checksum(attached_->bytes_of(0, entries[i].offset, entries[i].bytes));
+        const ConstSpan theirs = attached_->bytes_of(0, entries[i].offset, entries[i].bytes);
+        if (theirs.bytes > 0) std::memcpy(copy_of(i).data, theirs.data, theirs.bytes);
+        found[i] = ops::checksum(copy_of(i));
     });
     const auto transfer_of = [&](std::size_t i) -> const Transfer& {
         return attached_->plan().transfers[entries[i].transfer];
@@ -325,7 +337,7 @@ void VersionUpdate::verify_and_apply(std::int64_t index, std::span<const DeltaEn
     writer_.share(entries.size(), [&](std::size_t i) {
         const Transfer& t = transfer_of(i);
         const std::size_t width = dtype_size(tensors_[t.tensor].dtype);
-        const ConstSpan encoded = attached_->bytes_of(0, entries[i].offset, entries[i].bytes);
+        const ConstSpan encoded = copy_of(i);
         try {
             writer_.apply(
                 static_cast<ops::DeltaCodec>(entries[i].codec), encoded,

@@ -96,13 +96,14 @@ class VersionUpdate {
     std::unique_ptr<Attachment> attached_;
     std::optional<VersionProgress> progress_;  // of the attached plan
     PushState push_;
-    std::int64_t newest_ = 0;     // of all versions that were committed or loaded
-    bool broken_ = false;         // a push left no version to serve; until the next commit
-    bool has_base_ = false;       // the open version began over a whole one of the engine's own
-    std::vector<Span> adopted_;   // of the open version; empty: not adopted
-    std::vector<Span> in_place_;  // where the engine reads its weights; empty: in its own memory
-    Held held_;                   // of the last commit
-    std::string last_abort_;      // why there is no open version, for messages
+    std::int64_t newest_ = 0;         // of all versions that were committed or loaded
+    bool broken_ = false;             // a push left no version to serve; until the next commit
+    bool has_base_ = false;           // the open version began over a whole one of the engine's own
+    std::vector<Span> adopted_;       // of the open version; empty: not adopted
+    std::vector<Span> in_place_;      // where the engine reads its weights; empty: in its own memory
+    std::vector<std::byte> changes_;  // of a bucket, copied from the trainer's memory
+    Held held_;                       // of the last commit
+    std::string last_abort_;          // why there is no open version, for messages
     CopyProbe probe_;
 };
 

@@ -99,6 +99,15 @@ TEST_F(DeltaTest, ChangesAreAppliedVerifiedAndCommitted) {
     EXPECT_EQ(target_.version(), 3);
 }
 
+TEST_F(DeltaTest, AnEncodingLargerThanWhatItChangesIsRefused) {
+    const auto engine = connect();
+    push(*engine, 1, 0x11);
+    engine->begin(2, soon());
+    const DeltaEntry entry = put(2, 1, std::vector<std::byte>(2 * 100 + 65));
+    EXPECT_THAT(message_of<ProtocolError>([&] { send(*engine, 0, {entry}); }),
+                HasSubstr("is changed by 265 bytes, and has only 100"));
+}
+
 TEST_F(DeltaTest, WithoutVerifyThereIsNoCommit) {
     const auto engine = connect();
     push(*engine, 1, 0x11);
