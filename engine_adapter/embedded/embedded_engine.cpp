@@ -221,6 +221,7 @@ void EmbeddedEngine::commit_update(std::int64_t version) {
     enforce(state_ == WeightState::updating && version == next_version_,
             "version {} cannot be committed: it was not begun", version);
     weights_.changed();
+    log_info("version {} is committed, after version {}", version, version_);
     state_ = WeightState::whole;
     version_ = version;
     reason_.clear();

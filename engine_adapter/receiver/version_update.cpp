@@ -231,7 +231,6 @@ void VersionUpdate::commit(std::int64_t version, const ops::Checksum& manifest) 
     broken_ = false;
     held_ = {version, manifest};
     newest_ = version;
-    log_info("version {} is whole, manifest {}", version, ops::to_hex(manifest));
 }
 
 void VersionUpdate::end_push(const std::string& reason, bool trainer_closed) {
@@ -308,21 +307,29 @@ void VersionUpdate::check_delta(std::int64_t index, const DeltaEntry& entry) con
         refuse(fmt::format("is changed by {} bytes, and has only {}", entry.bytes, dense));
 }
 
-// Verifies the whole bucket before applying any of it: a corrupted bucket changes nothing. What is verified and applied is
-// a copy: the trainer can still write to its own.
+// Verifies the whole bucket before applying any of it: a corrupted bucket changes nothing. The trainer can still write to
+// its memory, so what is taken apart is a copy. The dense codec is not: its elements are copied as they are, and verify
+// looks at the result.
 void VersionUpdate::verify_and_apply(std::int64_t index, std::span<const DeltaEntry> entries) {
     const trace::Scope scope("apply bucket " + std::to_string(index), "copy");
     if (entries.empty()) return;
+    const auto is_dense = [&](std::size_t i) {
+        return entries[i].codec == static_cast<std::uint32_t>(ops::DeltaCodec::dense);
+    };
     std::vector<std::size_t> at{0};
-    for (const DeltaEntry& entry : entries) at.push_back(at.back() + static_cast<std::size_t>(entry.bytes));
+    for (std::size_t i = 0; i < entries.size(); ++i)
+        at.push_back(at.back() + (is_dense(i) ? 0 : static_cast<std::size_t>(entries[i].bytes)));
     if (changes_.size() < at.back()) changes_.resize(at.back());
-    const auto copy_of = [&](std::size_t i) { return Span{changes_.data() + at[i], at[i + 1] - at[i]}; };
+    std::vector<ConstSpan> encoded(entries.size());
     std::vector<ops::Checksum> found(entries.size());
     writer_.share(entries.size(), [&](std::size_t i) {
         writer_.link().pass(entries[i].bytes);
-        const ConstSpan theirs = attached_->bytes_of(0, entries[i].offset, entries[i].bytes);
-        if (theirs.bytes > 0) std::memcpy(copy_of(i).data, theirs.data, theirs.bytes);
-        found[i] = ops::checksum(copy_of(i));
+        encoded[i] = attached_->bytes_of(0, entries[i].offset, entries[i].bytes);
+        if (!is_dense(i) && encoded[i].bytes > 0) {
+            std::memcpy(changes_.data() + at[i], encoded[i].data, encoded[i].bytes);
+            encoded[i].data = changes_.data() + at[i];
+        }
+        found[i] = ops::checksum(encoded[i]);
     });
     const auto transfer_of = [&](std::size_t i) -> const Transfer& {
         return attached_->plan().transfers[entries[i].transfer];
@@ -337,10 +344,9 @@ void VersionUpdate::verify_and_apply(std::int64_t index, std::span<const DeltaEn
     writer_.share(entries.size(), [&](std::size_t i) {
         const Transfer& t = transfer_of(i);
         const std::size_t width = dtype_size(tensors_[t.tensor].dtype);
-        const ConstSpan encoded = copy_of(i);
         try {
             writer_.apply(
-                static_cast<ops::DeltaCodec>(entries[i].codec), encoded,
+                static_cast<ops::DeltaCodec>(entries[i].codec), encoded[i],
                 {target_.weights()[t.tensor].memory.data + t.to, t.to_stride,
                  static_cast<std::int64_t>(t.rows), static_cast<std::int64_t>(t.row_elements), width});
         } catch (const ProtocolError& error) {
