@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <future>
 #include <memory>
+#include <utility>
 
 #include "common/device/devices.h"
 #include "common/error.h"
@@ -134,14 +135,15 @@ void EmbeddedEngine::continue_generation() {
 void EmbeddedEngine::pause(Deadline deadline) {
     auto paused = std::make_shared<std::promise<void>>();
     auto ready = paused->get_future();
+    bool was_held = false;
     {
         const std::lock_guard lock(mutex_);
-        held_ = true;
+        was_held = std::exchange(held_, true);
         pauses_.push_back({PauseMode::retract, [paused] { paused->set_value(); }});
         changed_.notify_all();
     }
     if (ready.wait_until(deadline.at()) == std::future_status::ready) return;
-    resume();
+    if (!was_held) resume();  // an earlier pause holds on
     throw DeadlineExceeded("the engine", "pause", "the step under way did not end in time");
 }
 

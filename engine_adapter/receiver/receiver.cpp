@@ -218,7 +218,6 @@ class Receiver::Impl {
     }
 
     void drop_trainer(const std::string& reason) {
-        if (requests_.lease()) log_warn("receiver: a push ends: {}", reason);
         requests_.lose_trainer(reason, trainer_ && trainer_->hung_up());
         ahead_.clear();
         lost_ = false;

@@ -254,7 +254,8 @@ void VersionUpdate::end_push(const std::string& reason, bool trainer_closed) {
     broken_ = broken_ || end == PushState::End::broken || end == PushState::End::withheld;
     if (!was_held) return;
     target_.resume();
-    if (!was_open) log_warn("the push ended while generation was paused for it: {}", reason);
+    if (!was_open && end != PushState::End::withheld)
+        log_warn("the push ended while generation was paused for it: {}", reason);
 }
 
 void VersionUpdate::copy_and_verify(std::int64_t index, std::span<const ops::Checksum> checksums,

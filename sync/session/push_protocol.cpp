@@ -9,7 +9,7 @@ std::uint32_t PushProtocol::count() const {
 }
 
 // Goes to the next step that has an engine left.
-void PushProtocol::skip_nothing() {
+void PushProtocol::skip_empty_steps() {
     while (!over_ && engine_ >= count()) {
         over_ = step_ == PushStep::resume || step_ == PushStep::abort;
         if (over_) return;
@@ -28,7 +28,7 @@ void PushProtocol::done(bool ok) {
     if (step_ == PushStep::pause) told_ = engine_ + 1;
     ++engine_;
     if (!ok) fail();
-    skip_nothing();
+    skip_empty_steps();
 }
 
 void PushProtocol::fail() {
@@ -36,7 +36,7 @@ void PushProtocol::fail() {
     if (over_ || decided_ || step_ == PushStep::abort) return;
     step_ = PushStep::abort;
     engine_ = 0;
-    skip_nothing();
+    skip_empty_steps();
 }
 
 }  // namespace tandem::sync

@@ -26,7 +26,7 @@ class PushProtocol {
     };
 
     explicit PushProtocol(std::size_t engines) : engines_(static_cast<std::uint32_t>(engines)) {
-        skip_nothing();
+        skip_empty_steps();
     }
 
     // None: the push is over.
@@ -42,7 +42,7 @@ class PushProtocol {
     friend bool operator==(const PushProtocol&, const PushProtocol&) = default;
 
   private:
-    void skip_nothing();
+    void skip_empty_steps();
     std::uint32_t count() const;
 
     std::uint32_t engines_ = 0;

@@ -165,7 +165,6 @@ class Session::Impl {
             if (!before_transfer && !std::exchange(transferred, true)) transfer(status, report.phase_ms);
             carry_out(*next, protocol, version, status, report);
         }
-        if (!transferred) transfer(status, report.phase_ms);
         report.total_ms = ms_since(paused_at_);
     }
 

@@ -246,6 +246,23 @@ TEST_F(EmbeddedEngineTest, ATrainersPauseAndSomebodyElsesEndApart) {
     EXPECT_TRUE(get(std::move(waiting)).status.ok());
 }
 
+TEST_F(EmbeddedEngineTest, ASecondPauseThatIsTooLateLeavesTheFirst) {
+    start();
+    engine->pause(Deadline::after_ms(30'000));
+    std::promise<void> begun, go;
+    engine->between_steps([&] {
+        begun.set_value();
+        go.get_future().wait();
+    });
+    begun.get_future().wait();
+    EXPECT_THROW(engine->pause(Deadline::after_ms(50)), DeadlineExceeded);
+    EXPECT_TRUE(engine->state().paused_for_trainer);
+    go.set_value();
+    engine->pause(Deadline::after_ms(30'000));  // the work is over when this returns
+    engine->resume();
+    EXPECT_FALSE(engine->state().paused);
+}
+
 TEST_F(EmbeddedEngineTest, AVersionThatIsWithheldIsNotServed) {
     start();
     update(2);
