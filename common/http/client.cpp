@@ -1,5 +1,6 @@
 #include "common/http/client.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <cstdint>
@@ -94,6 +95,7 @@ struct Client::Impl {
         if (error) fail("resolve", error);
         error = run(deadline, [&](auto done) { stream->async_connect(endpoints, done); });
         if (error) fail("connect", error);
+        ::fcntl(stream->socket().native_handle(), F_SETFD, FD_CLOEXEC);  // no child inherits it
         stream->socket().set_option(asio::ip::tcp::no_delay(true), error);
     }
 

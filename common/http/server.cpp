@@ -1,5 +1,6 @@
 #include "common/http/server.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -43,6 +44,7 @@ struct Server::Impl {
         if (error || found.empty()) fail(" cannot be resolved: " + error.message());
         const tcp::endpoint endpoint = *found.begin();
         acceptor.open(endpoint.protocol(), error);
+        if (!error) ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);  // no child inherits it
         if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
         if (!error) acceptor.bind(endpoint, error);
         if (!error) acceptor.listen(tcp::socket::max_listen_connections, error);
@@ -59,6 +61,7 @@ struct Server::Impl {
         acceptor.async_accept([this](error_code error, tcp::socket socket) {
             if (!acceptor.is_open()) return;
             if (!error) {
+                ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
                 const bool room = loop->make_room();
                 const auto session = std::make_shared<Session>(std::move(socket), loop);
                 room ? session->read() : session->turn_away();

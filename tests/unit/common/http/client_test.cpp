@@ -1,10 +1,12 @@
 // The client against our server and against peers that misbehave.
 #include "common/http/client.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
@@ -61,6 +63,19 @@ TEST_F(HttpClient, JsonThereAndBackOverOneConnection) {
     const Response response = client.request("POST", "/echo", "plain", soon());
     EXPECT_EQ(response.status, 200);
     EXPECT_EQ(response.body, "plain");
+}
+
+TEST_F(HttpClient, NoChildInheritsASocketOfClientOrServer) {
+    Client client(url_of(server.port()));
+    client.post_json("/echo", {{"n", 1}}, Deadline::after_ms(5000));
+    int sockets = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+        std::error_code gone;
+        if (!std::filesystem::is_socket(entry.path(), gone)) continue;
+        ++sockets;
+        EXPECT_NE(::fcntl(std::stoi(entry.path().filename()), F_GETFD) & FD_CLOEXEC, 0) << entry.path();
+    }
+    EXPECT_EQ(sockets, 3) << "one that listens, and both ends of one that is kept alive";
 }
 
 TEST_F(HttpClient, ReconnectsAfterTheServerClosedAnIdleConnection) {
