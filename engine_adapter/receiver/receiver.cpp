@@ -89,7 +89,7 @@ class Receiver::Impl {
     std::optional<Clock::time_point> expected_by() const {
         if (!trainer_) return {};
         if (!requests_.greeted()) return last_heard_ + greeting_;
-        if (const auto lease = requests_.lease()) return last_heard_ + *lease;
+        if (requests_.under_way()) return last_heard_ + requests_.lease();
         return {};
     }
     int poll_ms() const {
@@ -113,8 +113,11 @@ class Receiver::Impl {
             require_same_user(socket.get(), "trainer");
             Channel channel(std::move(socket), "trainer");
             channel.interrupt_with(stop_.get());
-            // A trainer that has hung up frees its place at once, whatever it said last.
+            // A trainer that has hung up frees its place at once, whatever it said last; one that may be frozen, once
+            // somebody else wants it.
             if (trainer_ && trainer_->hung_up()) drop_trainer("the trainer closed the connection");
+            if (trainer_ && requests_.greeted() && Clock::now() >= last_heard_ + requests_.lease())
+                drop_trainer("another trainer connected, and this one had said nothing for its lease");
             if (trainer_) {
                 const TransportError busy("the receiver", "connect", "another trainer is connected", true);
                 channel.send(messages::error_reply(0, busy), {}, {}, "refuse", Deadline::after_ms(100));

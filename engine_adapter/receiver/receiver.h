@@ -15,6 +15,7 @@
 //   asks for what the state does not allow        answers an error
 //   closes the connection                         ends the push, unmaps the regions
 //   says nothing for its lease, in a push         closes the connection, likewise
+//   likewise between pushes                       keeps it until another trainer connects
 //   says no hello after it connected              closes the connection
 //   sends bytes that are no message               answers an error, closes the connection, aborts
 //

@@ -252,11 +252,6 @@ void Requests::start_receives_ahead(const std::deque<Message>& queued) {
     }
 }
 
-std::optional<std::chrono::milliseconds> Requests::lease() const {
-    if (!update_.push().under_way()) return {};
-    return lease_;
-}
-
 void Requests::lose_trainer(const std::string& reason, bool closed) {
     update_.lose_trainer(reason, closed);
     lease_ = {};

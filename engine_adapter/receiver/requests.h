@@ -38,9 +38,10 @@ class Requests {
     // since, in order) into the slots that are free. Throws when that fails.
     void start_receives_ahead(const std::deque<Message>& queued);
     bool waits_for_bytes() const { return waits_for_bytes_; }
-    bool greeted() const { return lease_.count() > 0; }  // the trainer has said hello
-    // For how long the trainer may say nothing; none: it has nothing under way.
-    std::optional<std::chrono::milliseconds> lease() const;
+    bool greeted() const { return lease_.count() > 0; }            // the trainer has said hello
+    bool under_way() const { return update_.push().under_way(); }  // a push
+    // For how long the trainer may say nothing: in a push, and between pushes where another one wants its seat.
+    std::chrono::milliseconds lease() const { return lease_; }
     void lose_trainer(const std::string& reason, bool closed);  // what belongs to it ends
 
   private:
