@@ -47,11 +47,28 @@ double WeightSets::misfit(const Sample& sample, std::size_t set) {
 
 ShardedSet::ShardedSet(const WeightSets& sets, DeviceMesh mesh) : sets_(sets), mesh_(std::move(mesh)) {
     for (std::size_t t = 0; t < sets.tensors(0).size(); ++t) {
-        const Tensor mine = DTensor::distribute(sets.tensors(0)[t], mesh_, {Shard(0)}).local();
+        const Tensor& whole = sets.tensors(0)[t];
+        const Shape local = DTensor::distribute(whole, mesh_, {Shard(0)}).local().shape();
+        homes_.push_back(Tensor::empty(local, whole.dtype(), "test shard", mesh_.memory()));
         tensors_.push_back(
-            {sets.slots()[t].info.name,
-             DTensor::from_local(mine.clone("test shard"), mesh_, {Shard(0)}, sets.tensors(0)[t].shape())});
+            {sets.slots()[t].info.name, DTensor::from_local(homes_[t], mesh_, {Shard(0)}, whole.shape())});
     }
+    hold(0);
+}
+
+void ShardedSet::move(std::size_t t, const Tensor& memory) {
+    tensors_[t].tensor = DTensor::from_local(memory, mesh_, {Shard(0)}, tensors_[t].tensor.shape());
+}
+
+void ShardedSet::move_to_writable(sync::Session& session) {
+    for (std::size_t t = 0; t < tensors_.size(); ++t) {
+        const Tensor place = session.writable(t);
+        move(t, place.defined() ? place : homes_[t]);
+    }
+}
+
+void ShardedSet::move_home() {
+    for (std::size_t t = 0; t < tensors_.size(); ++t) move(t, homes_[t]);
 }
 
 void ShardedSet::hold(std::size_t set) {

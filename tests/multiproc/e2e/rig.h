@@ -12,6 +12,7 @@
 
 #include "common/model/model_config.h"
 #include "engine_adapter/embedded/decoder.h"
+#include "sync/session/session.h"
 #include "sync/weight_source.h"
 
 namespace tandem::e2e {
@@ -57,12 +58,18 @@ class ShardedSet final : public sync::WeightSource {
   public:
     ShardedSet(const WeightSets& sets, DeviceMesh mesh);
     void hold(std::size_t set);  // replaces the local pieces' values
+    // The local pieces lie where the session lets them be written for its next push, as far as it says where; or in
+    // memory of their own again, as from the start: before that session ends.
+    void move_to_writable(sync::Session& session);
+    void move_home();
     const std::vector<sync::NamedTensor>& tensors() const override { return tensors_; }
     Event ready() const override { return {}; }
 
   private:
     const WeightSets& sets_;
     DeviceMesh mesh_;
+    void move(std::size_t t, const Tensor& memory);
+    std::vector<Tensor> homes_;  // memory that engines can map
     std::vector<sync::NamedTensor> tensors_;
 };
 

@@ -5,7 +5,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <string>
+
+#include "tests/support/shared_page.h"
 
 namespace tandem::sync {
 
@@ -32,21 +33,6 @@ struct Board {
     std::atomic<bool> held;        // it has stopped
 };
 
-class BoardMemory {
-  public:
-    BoardMemory();                                  // the test's: a fresh one
-    explicit BoardMemory(const std::string& path);  // a rank's
-    ~BoardMemory();
-    BoardMemory(const BoardMemory&) = delete;
-    BoardMemory& operator=(const BoardMemory&) = delete;
-
-    Board* operator->() const { return board_; }
-    std::string path() const;
-
-  private:
-    void map();
-    int fd_ = -1;
-    Board* board_ = nullptr;
-};
+using BoardMemory = test::SharedPage<Board>;
 
 }  // namespace tandem::sync

@@ -1,0 +1,23 @@
+// The test binary is also its own trainers.
+#include <gmock/gmock.h>
+
+#include <cstdio>
+#include <string>
+
+#include "common/error.h"
+#include "tests/multiproc/fire/trainer.h"
+
+int main(int argc, char** argv) {
+    if (argc == 2 && std::string(argv[1]) == "--trainer") {
+        try {
+            return tandem::fire::run_trainer();
+        } catch (const tandem::TransportError&) {  // the other rank is gone or frozen
+            return tandem::fire::kJobLost;
+        } catch (const std::exception& error) {
+            std::fprintf(stderr, "trainer: %s\n", error.what());
+            return 1;
+        }
+    }
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}
