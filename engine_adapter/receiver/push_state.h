@@ -36,7 +36,7 @@ class PushState {
     void resume();
 
     // The push is over, in whatever state. may_serve: this is the engine's only rank, so that no other may lack the version,
-    // and nobody writes to the memory that it is read in.
+    // and what was committed lies in the engine's own memory, which no trainer writes to.
     End end(bool may_serve);
 
     bool held() const { return held_; }

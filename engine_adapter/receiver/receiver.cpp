@@ -221,7 +221,7 @@ class Receiver::Impl {
     }
 
     void drop_trainer(const std::string& reason) {
-        requests_.lose_trainer(reason, trainer_ && trainer_->hung_up());
+        requests_.lose_trainer(reason);
         ahead_.clear();
         lost_ = false;
         trainer_.reset();

@@ -252,8 +252,8 @@ void Requests::start_receives_ahead(const std::deque<Message>& queued) {
     }
 }
 
-void Requests::lose_trainer(const std::string& reason, bool closed) {
-    update_.lose_trainer(reason, closed);
+void Requests::lose_trainer(const std::string& reason) {
+    update_.lose_trainer(reason);
     lease_ = {};
     member_.drop();
     member_.forget();

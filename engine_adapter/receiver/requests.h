@@ -42,7 +42,7 @@ class Requests {
     bool under_way() const { return update_.push().under_way(); }  // a push
     // For how long the trainer may say nothing: in a push, and between pushes where another one wants its seat.
     std::chrono::milliseconds lease() const { return lease_; }
-    void lose_trainer(const std::string& reason, bool closed);  // what belongs to it ends
+    void lose_trainer(const std::string& reason);  // what belongs to it ends
 
   private:
     // One a request (channel/messages.h).

@@ -65,7 +65,7 @@ void VersionUpdate::detach() {
     probe_.free_memory();
 }
 
-void VersionUpdate::lose_trainer(const std::string& reason, bool closed) {
+void VersionUpdate::lose_trainer(const std::string& reason) {
     const auto attempt = [](const char* what, const auto& work) {
         try {
             work();
@@ -73,7 +73,7 @@ void VersionUpdate::lose_trainer(const std::string& reason, bool closed) {
             log_error("receiver: {} failed: {}", what, error.what());
         }
     };
-    attempt("abort", [&] { end_push(reason, closed); });
+    attempt("abort", [&] { end_push(reason); });
     if (!in_place_.empty() && writer_.device().type == DeviceType::cuda) {
         const std::string why =
             fmt::format("version {} lay in the GPU memory of a trainer that is gone ({}): publish a version",
@@ -233,11 +233,13 @@ void VersionUpdate::commit(std::int64_t version, const ops::Checksum& manifest) 
     newest_ = version;
 }
 
-void VersionUpdate::end_push(const std::string& reason, bool trainer_closed) {
+void VersionUpdate::end_push(const std::string& reason) {
     const bool was_held = push_.held();
     const bool was_open = push_.open();
     const bool only_rank = !attached_ || attached_->plan().ranks == 1;
-    const PushState::End end = push_.end(only_rank && (in_place_.empty() || trainer_closed));
+    // A trainer whose commit was not answered writes its next version to where this one lies; and it may live, also
+    // when its connection is gone.
+    const PushState::End end = push_.end(only_rank && in_place_.empty());
     if (was_open) {
         log_warn("update to version {} aborted: {}", push_.version(), reason);
         last_abort_ = reason;

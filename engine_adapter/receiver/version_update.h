@@ -51,7 +51,7 @@ class VersionUpdate {
     void release();
     // The trainer is gone: ends its push and unmaps its memory, but not what the engine reads in place on the CPU.
     // closed: it has closed the connection or died; else it may live, and write.
-    void lose_trainer(const std::string& reason, bool closed);
+    void lose_trainer(const std::string& reason);
     // Functions that return a double return milliseconds of work.
     double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes);
 
@@ -68,7 +68,7 @@ class VersionUpdate {
     double verify(std::span<const ops::Checksum> checksums);
     void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums);
     void commit(std::int64_t version, const ops::Checksum& manifest);
-    void abort(const std::string& reason) { end_push(reason, false); }  // nothing when nothing is under way
+    void abort(const std::string& reason) { end_push(reason); }  // nothing when nothing is under way
     std::vector<ops::Checksum> checksums();
 
   private:
@@ -81,7 +81,7 @@ class VersionUpdate {
     void detach();
     template <typename Work>
     double attempt(Work&& work);
-    void end_push(const std::string& reason, bool trainer_closed);
+    void end_push(const std::string& reason);
 
     void copy_and_verify(std::int64_t index, std::span<const ops::Checksum> checksums,
                          BucketReceiver* receiver);

@@ -48,6 +48,21 @@ class AdoptTest : public ReceiverRig {
     }
 };
 
+// A trainer that did not hear of its commit takes that half for free, and may live although the connection is gone.
+TEST_F(AdoptTest, WhatWasCommittedAndNotResumedIsRefusedOnceTheConnectionIsGone) {
+    {
+        const auto engine = connect();
+        engine->pause(soon());
+        adopt(*engine, 1, 0, 0x31);
+    }
+    for (int i = 0; i < 1000 && target_.held(); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_TRUE(target_.refusing());
+    EXPECT_THAT(target_.reason(), HasSubstr("publish a version"));
+    adopt(*connect_again(), 2, kShift, 0x32);
+    EXPECT_TRUE(target_.serves());
+}
+
 TEST_F(AdoptTest, TheEngineReadsTheTrainersMemoryAndNothingMoves) {
     const auto engine = connect();
     adopt(*engine, 1, 0, 0x31);

@@ -67,7 +67,6 @@ bool World::cut(std::size_t t, std::size_t e) {
     Link& link = links_[t][e];
     if (!link.trainer_end || !link.engine_end) return false;
     link.trainer_end = false;
-    link.cut = true;
     link.requests.clear();
     link.replies.clear();
     return true;
@@ -194,21 +193,21 @@ bool World::kill(std::size_t t) {
 
 // ---- engine ranks
 
-void World::end_push(EngineRank& rank, bool trainer_closed) {
+void World::end_push(EngineRank& rank) {
     using End = engine::PushState::End;
-    const End end = rank.push.end(setting_.engines == 1 && (rank.reads == 0 || trainer_closed));
+    const End end = rank.push.end(setting_.engines == 1 && rank.reads == 0);
     rank.broken = rank.broken || end == End::broken || end == End::withheld;
     rank.adopted = rank.loaded = 0;
 }
 
-void World::free_seat(std::size_t e, bool trainer_closed) {
+void World::free_seat(std::size_t e) {
     EngineRank& rank = ranks_[e];
     if (rank.seat == 0) return;
     Link& link = links_[rank.seat - 1u][e];
     link.engine_end = false;
     link.requests.clear();
     rank.seat = 0;
-    end_push(rank, trainer_closed);
+    end_push(rank);
 }
 
 // keep: the message arrives a second time.
@@ -235,7 +234,7 @@ bool World::carry_out(EngineRank& rank, const Request& request) {
                 rank.push.resume();
                 return true;
             case Op::abort:
-                end_push(rank, false);
+                end_push(rank);
                 return true;
             case Op::begin:
                 if (request.version <= rank.newest) return false;
@@ -273,7 +272,7 @@ bool World::carry_out(EngineRank& rank, const Request& request) {
     } catch (const ProtocolError&) {
         if (rank.push.open() && request.op != Op::pause && request.op != Op::begin &&
             request.op != Op::resume)
-            end_push(rank, false);
+            end_push(rank);
         return false;
     }
 }
@@ -283,19 +282,19 @@ bool World::notice(std::size_t e) {
     if (!rank.alive || rank.seat == 0) return false;
     const Link& link = links_[rank.seat - 1u][e];
     if (link.trainer_end || link.requests.size != 0) return false;
-    free_seat(e, !link.cut);
+    free_seat(e);
     return true;
 }
 
 bool World::lapse(std::size_t e) {
     if (!ranks_[e].alive || ranks_[e].seat == 0 || !ranks_[e].push.under_way()) return false;
-    free_seat(e, false);
+    free_seat(e);
     return true;
 }
 
 bool World::crash(std::size_t e) {
     if (!ranks_[e].alive) return false;
-    free_seat(e, false);
+    free_seat(e);
     ranks_[e] = {};  // one that starts again at once holds nothing
     return true;
 }
@@ -427,7 +426,7 @@ std::string World::bytes() const {
         out.append(reinterpret_cast<const char*>(&x.push), sizeof(x.push));
         for (std::size_t e = 0; e < setting_.engines; ++e) {
             const Link& link = links_[t][e];
-            put(link.trainer_end, link.engine_end, link.cut, link.requests.size, link.replies.size);
+            put(link.trainer_end, link.engine_end, link.requests.size, link.replies.size);
             for (std::size_t i = 0; i < link.requests.size; ++i) {
                 const Request& r = link.requests.items[i];
                 put(r.id, static_cast<std::uint8_t>(r.op), r.version, r.part, r.base, r.half);

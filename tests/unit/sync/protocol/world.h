@@ -61,7 +61,6 @@ struct Queue {
 struct Link {
     bool trainer_end = false;  // the trainer can send, as far as it knows
     bool engine_end = false;
-    bool cut = false;  // and neither end has closed it
     Queue<Request> requests;
     Queue<Reply> replies;
 };
@@ -145,8 +144,8 @@ class World {
     void send(std::size_t t, std::size_t e, Request request);
     void answered(std::size_t t, bool ok);
     bool carry_out(EngineRank& rank, const Request& request);
-    void end_push(EngineRank& rank, bool trainer_closed);
-    void free_seat(std::size_t e, bool trainer_closed);
+    void end_push(EngineRank& rank);
+    void free_seat(std::size_t e);
     std::string settle_without_trainers() const;
     std::string settle_with(std::size_t t) const;
 
