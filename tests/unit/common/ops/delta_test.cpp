@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/ops/cpu/delta_apply.h"
 #include "common/ops/cpu/delta_kernels.h"
 
 namespace tandem {
@@ -279,6 +280,45 @@ TEST(Delta, GarbageIsRefusedBeforeAnythingIsWritten) {
     }
     EXPECT_GT(refused, 1000);
     EXPECT_GT(applied, 100);
+}
+
+// A peer may write between the check and the use.
+TEST(Delta, MarksThatChangeAfterTheCheckWriteNothingElsewhere) {
+    std::mt19937 generator(8);
+    constexpr std::size_t kAround = 4096;  // bytes on each side that must stay as they are
+    constexpr std::size_t kRows = 3, kRow = 21;
+    int refused = 0;
+    for (int i = 0; i < 4000; ++i) {
+        const std::size_t width = generator() % 2 == 0 ? 2 : 4;
+        const std::size_t row_bytes = kRow * width, stride = row_bytes + 8;
+        Bytes base(kRows * row_bytes), fresh = base, to(base.size());
+        for (std::size_t e = 0; e < kRows * kRow; ++e)
+            if (generator() % 9 == 0) fresh[e * width] = std::byte{1};
+        const DType dtype = width == 2 ? DType::bfloat16 : DType::float32;
+        const DeltaResult delta = ops::delta_encode({fresh.data(), 0, 1, kRows * kRow, dtype, dtype},
+                                                    {base.data(), base.size()}, {to.data(), to.size()});
+        if (delta.codec != DeltaCodec::gaps && delta.codec != DeltaCodec::bitmap) continue;
+        to.resize(delta.bytes);
+        to.shrink_to_fit();  // for the address sanitizer
+        const auto parts = ops::detail::check_delta(delta.codec, {to.data(), to.size()}, width, kRows * kRow);
+        const auto marks = static_cast<std::size_t>(parts.marks.data - to.data());
+        for (int flips = 0; flips < 3; ++flips)
+            to[marks + generator() % parts.marks.bytes] =
+                static_cast<std::byte>(generator() % 2 == 0 ? 254 : generator());
+        Bytes target(kAround + kRows * stride + kAround, std::byte{0xee});
+        try {
+            ops::detail::write_delta(delta.codec, parts,
+                                     {target.data() + kAround, width, kRows, kRow, stride});
+        } catch (const ProtocolError&) {
+            ++refused;
+        }
+        for (std::size_t at = 0; at < target.size(); ++at) {
+            const bool element =
+                at >= kAround && at < kAround + kRows * stride && (at - kAround) % stride < row_bytes;
+            ASSERT_TRUE(element || target[at] == std::byte{0xee}) << at;
+        }
+    }
+    EXPECT_GT(refused, 1000);
 }
 
 TEST(Delta, EachKindOfGarbageByItself) {
