@@ -1,11 +1,9 @@
 #include "engine_adapter/receiver/version_update.h"
 
 #include <chrono>
-#include <cstring>
 
 #include "common/error.h"
 #include "common/log.h"
-#include "common/ops/delta.h"
 #include "common/stopwatch.h"
 #include "common/trace.h"
 
@@ -28,6 +26,7 @@ VersionUpdate::VersionUpdate(WeightTarget& target, int copy_threads, double link
     : target_(target),
       tensors_(infos_of(target.weights())),
       writer_(target.device(), copy_threads, link_bytes_per_s),
+      changes_(target.weights(), writer_),
       newest_(target.version()) {}
 
 Capabilities VersionUpdate::capabilities(const std::string& engine, int depth) const {
@@ -108,6 +107,13 @@ void VersionUpdate::require_own_weights(const char* what) const {
         "{}: the engine reads its weights in a trainer's memory and holds none of its own", what));
 }
 
+// Empty: the engine's own memory holds a whole version, which can be changed.
+std::string VersionUpdate::why_no_base() const {
+    if (!in_place_.empty())
+        return "is changed, but the engine reads its weights in a trainer's memory and holds none of its own";
+    return has_base_ ? "" : "is changed, but the engine holds no whole version";
+}
+
 // Call before the first byte of a version is written. The trainer's memory is never written: an engine that
 // reads in place goes back to its own memory, which holds no whole version until commit.
 void VersionUpdate::write_own_memory() {
@@ -178,9 +184,14 @@ double VersionUpdate::load_delta(std::int64_t index, std::span<const DeltaEntry>
     return attempt([&] {
         enforce(attached_->device().type == DeviceType::cpu,
                 "changes are read by the CPU, and the regions are on {}", to_string(attached_->device()));
-        for (const DeltaEntry& entry : entries) check_delta(index, entry);
+        const std::string no_base = why_no_base();
+        for (const DeltaEntry& entry : entries) changes_.check(index, entry, *attached_, no_base);
         progress_->add_changes(index, entries);
-        verify_and_apply(index, entries);
+        const trace::Scope scope("apply bucket " + std::to_string(index), "copy");
+        if (entries.empty()) return;
+        changes_.take(index, entries, *attached_);
+        write_own_memory();
+        changes_.apply();
     });
 }
 
@@ -278,85 +289,6 @@ void VersionUpdate::copy_and_verify(std::int64_t index, std::span<const ops::Che
             fmt::format("bucket {}: {} is corrupted: its checksum is {}, the rank announced {}", index,
                         attached_->describe(transfers[i]), ops::to_hex(found[i]), ops::to_hex(checksums[i])));
     }
-}
-
-void VersionUpdate::check_delta(std::int64_t index, const DeltaEntry& entry) const {
-    const TransferPlan& plan = attached_->plan();
-    if (entry.transfer >= plan.transfers.size()) return;  // add_changes says so
-    const Transfer& transfer = plan.transfers[entry.transfer];
-    const auto refuse = [&](const std::string& why) {
-        throw ProtocolError(fmt::format("bucket {}: {} {}", index, attached_->describe(transfer), why));
-    };
-    if (entry.codec > static_cast<std::uint32_t>(ops::DeltaCodec::dense)) {
-        refuse(fmt::format("is changed by codec number {}", entry.codec));
-    }
-    // The dense codec replaces all elements; every other one needs a base.
-    if (entry.codec != static_cast<std::uint32_t>(ops::DeltaCodec::dense)) {
-        require_own_weights("a delta");
-        if (!has_base_) refuse("is changed, but the engine holds no whole version");
-    }
-    const DType dtype = tensors_[transfer.tensor].dtype;
-    if (dtype != DType::float32 && dtype != DType::bfloat16) {
-        refuse(fmt::format("is {}, which a delta cannot change", dtype_name(dtype)));
-    }
-    try {
-        attached_->bytes_of(0, entry.offset, entry.bytes);
-    } catch (const ProtocolError& error) {
-        refuse(std::string("is changed by what cannot be read: ") + error.what());
-    }
-    // A copy is made of it. No codec takes more than the elements themselves, but for a few bytes.
-    const std::uint64_t dense = transfer.rows * transfer.row_elements * dtype_size(dtype);
-    if (entry.bytes > 2 * dense + 64)
-        refuse(fmt::format("is changed by {} bytes, and has only {}", entry.bytes, dense));
-}
-
-// Verifies the whole bucket before applying any of it: a corrupted bucket changes nothing. The trainer can still write to
-// its memory, so what is taken apart is a copy. The dense codec is not: its elements are copied as they are, and verify
-// looks at the result.
-void VersionUpdate::verify_and_apply(std::int64_t index, std::span<const DeltaEntry> entries) {
-    const trace::Scope scope("apply bucket " + std::to_string(index), "copy");
-    if (entries.empty()) return;
-    const auto is_dense = [&](std::size_t i) {
-        return entries[i].codec == static_cast<std::uint32_t>(ops::DeltaCodec::dense);
-    };
-    std::vector<std::size_t> at{0};
-    for (std::size_t i = 0; i < entries.size(); ++i)
-        at.push_back(at.back() + (is_dense(i) ? 0 : static_cast<std::size_t>(entries[i].bytes)));
-    if (changes_.size() < at.back()) changes_.resize(at.back());
-    std::vector<ConstSpan> encoded(entries.size());
-    std::vector<ops::Checksum> found(entries.size());
-    writer_.share(entries.size(), [&](std::size_t i) {
-        writer_.link().pass(entries[i].bytes);
-        encoded[i] = attached_->bytes_of(0, entries[i].offset, entries[i].bytes);
-        if (!is_dense(i) && encoded[i].bytes > 0) {
-            std::memcpy(changes_.data() + at[i], encoded[i].data, encoded[i].bytes);
-            encoded[i].data = changes_.data() + at[i];
-        }
-        found[i] = ops::checksum(encoded[i]);
-    });
-    const auto transfer_of = [&](std::size_t i) -> const Transfer& {
-        return attached_->plan().transfers[entries[i].transfer];
-    };
-    for (std::size_t i = 0; i < entries.size(); ++i) {
-        if (found[i] == entries[i].checksum) continue;
-        throw ProtocolError(fmt::format(
-            "bucket {}: {} is corrupted: the checksum of its changes is {}, the rank announced {}", index,
-            attached_->describe(transfer_of(i)), ops::to_hex(found[i]), ops::to_hex(entries[i].checksum)));
-    }
-    write_own_memory();
-    writer_.share(entries.size(), [&](std::size_t i) {
-        const Transfer& t = transfer_of(i);
-        const std::size_t width = dtype_size(tensors_[t.tensor].dtype);
-        try {
-            writer_.apply(
-                static_cast<ops::DeltaCodec>(entries[i].codec), encoded[i],
-                {target_.weights()[t.tensor].memory.data + t.to, t.to_stride,
-                 static_cast<std::int64_t>(t.rows), static_cast<std::int64_t>(t.row_elements), width});
-        } catch (const ProtocolError& error) {
-            throw ProtocolError(
-                fmt::format("bucket {}: {}: {}", index, attached_->describe(t), error.what()));
-        }
-    });
 }
 
 void VersionUpdate::compare_own(std::span<const ops::Checksum> checksums) {

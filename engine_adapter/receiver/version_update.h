@@ -24,6 +24,7 @@
 
 #include "engine_adapter/receiver/attachment.h"
 #include "engine_adapter/receiver/bucket_receiver.h"
+#include "engine_adapter/receiver/changes.h"
 #include "engine_adapter/receiver/copy_probe.h"
 #include "engine_adapter/receiver/ipc_handle_cache.h"
 #include "engine_adapter/receiver/push_state.h"
@@ -75,6 +76,7 @@ class VersionUpdate {
     void require_open(const char* what) const;
     void require_idle(const char* what) const;
     void require_own_weights(const char* what) const;
+    std::string why_no_base() const;
     void write_own_memory();
     void point_to_own_memory();
     void copy_to_own_memory();
@@ -85,25 +87,23 @@ class VersionUpdate {
 
     void copy_and_verify(std::int64_t index, std::span<const ops::Checksum> checksums,
                          BucketReceiver* receiver);
-    void verify_and_apply(std::int64_t index, std::span<const DeltaEntry> entries);
-    void check_delta(std::int64_t index, const DeltaEntry& entry) const;
     void compare_own(std::span<const ops::Checksum> checksums);
 
     WeightTarget& target_;
     const std::vector<TensorInfo> tensors_;
     WeightWriter writer_;
+    Changes changes_;
     IpcHandleCache handles_;
     std::unique_ptr<Attachment> attached_;
     std::optional<VersionProgress> progress_;  // of the attached plan
     PushState push_;
-    std::int64_t newest_ = 0;         // of all versions that were committed or loaded
-    bool broken_ = false;             // a push left no version to serve; until the next commit
-    bool has_base_ = false;           // the open version began over a whole one of the engine's own
-    std::vector<Span> adopted_;       // of the open version; empty: not adopted
-    std::vector<Span> in_place_;      // where the engine reads its weights; empty: in its own memory
-    std::vector<std::byte> changes_;  // of a bucket, copied from the trainer's memory
-    Held held_;                       // of the last commit
-    std::string last_abort_;          // why there is no open version, for messages
+    std::int64_t newest_ = 0;     // of all versions that were committed or loaded
+    bool broken_ = false;         // a push left no version to serve; until the next commit
+    bool has_base_ = false;       // the open version began over a whole one of the engine's own
+    std::vector<Span> adopted_;   // of the open version; empty: not adopted
+    std::vector<Span> in_place_;  // where the engine reads its weights; empty: in its own memory
+    Held held_;                   // of the last commit
+    std::string last_abort_;      // why there is no open version, for messages
     CopyProbe probe_;
 };
 
