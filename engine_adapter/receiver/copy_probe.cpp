@@ -14,6 +14,7 @@ namespace {
 // Larger than a cache, so that it is memory that is measured.
 constexpr std::uint64_t kProbeMemory = 64u << 20;
 constexpr std::uint64_t kMaxProbePiece = 256u << 20;
+constexpr std::uint64_t kMaxPieces = 1u << 16;  // each has a checksum
 
 }  // namespace
 
@@ -22,13 +23,15 @@ double CopyProbe::measure_ms(ConstSpan from, std::uint64_t piece_bytes, WeightWr
     enforce(bytes > 0 && piece_bytes > 0 && piece_bytes <= kMaxProbePiece,
             "probe of {} bytes in pieces of {}", bytes, piece_bytes);
     const std::uint64_t piece = std::min(piece_bytes, bytes);
+    const std::uint64_t count = (bytes - 1) / piece + 1;
+    enforce(count <= kMaxPieces, "probe of {} bytes in {} pieces of {}: take {} pieces or fewer", bytes,
+            count, piece, kMaxPieces);
     const std::uint64_t size = std::max(piece, kProbeMemory / piece * piece);
     if (memory_.bytes() < size) {
         memory_ = {};
         memory_ = Buffer(size, "receiver.probe");
         std::memset(memory_.data(), 0, size);  // first touch is not what is measured
     }
-    const std::size_t count = (bytes + piece - 1) / piece;
     const std::uint64_t begin = copied_;  // goes on, so that small probes do not stay in a cache
     copied_ += count * piece;
     const auto start = std::chrono::steady_clock::now();

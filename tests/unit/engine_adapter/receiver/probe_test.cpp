@@ -35,6 +35,13 @@ TEST_F(ProbeTest, CopiesPiecesToMemoryThatNobodyReadsOverTheLink) {
     expect_weights(1);
 }
 
+TEST_F(ProbeTest, PiecesWithoutNumberAreRefused) {
+    const auto engine = connect();
+    EXPECT_THAT(message_of<InvalidArgument>([&] { engine->probe(0, kBytes, 1, soon()); }),
+                HasSubstr("probe of 2097152 bytes in 2097152 pieces of 1"));
+    EXPECT_GE(engine->probe(0, 4096, 1, soon()), 0.0);
+}
+
 TEST_F(ProbeTest, BucketsAndChangesPassTheLinkToo) {
     constexpr std::size_t kTensor = 1 << 20;
     TestTarget target({{"x", {kTensor / 4}, DType::float32}});
