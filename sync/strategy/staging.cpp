@@ -1,31 +1,17 @@
 #include "sync/strategy/staging.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 
 #include "common/align.h"
 #include "common/comm/host_identity.h"
+#include "common/device/announced_memory.h"
 #include "common/error.h"
 #include "sync/strategy/collectives.h"
 
 namespace tandem::sync {
 namespace {
-
-// "/proc/PID/fd/FD": how a process of the same user reaches rank 0's memory.
-std::string address_of(const SharedArena& arena) {
-    return fmt::format("/proc/{}/fd/{}", ::getpid(), arena.fd());
-}
-
-SharedArena open_arena(const std::string& address, std::size_t bytes) {
-    const int fd = ::open(address.c_str(), O_RDWR | O_CLOEXEC);
-    if (fd < 0) throw SystemError("open of the staging arena " + address, errno);
-    return SharedArena::open(fd, bytes);
-}
 
 // Collective.
 std::vector<int> ranks_away_from_rank_0(comm::Communicator& world) {
@@ -49,7 +35,7 @@ std::string Staging::make(Device device, std::size_t bytes, std::string_view tag
         arena_ = SharedArena::create(std::string(tag), bytes, tag);
         arena_.touch();
         region_ = {arena_.span(), arena_.fd()};
-        return address_of(arena_);
+        return announced_path(arena_.fd());
     }
     gpu_arena_ = ExportArena::create(device, bytes, tag);
     const engine::RegionHandle handle = engine::region_handle(device, gpu_arena_.span());
@@ -59,7 +45,7 @@ std::string Staging::make(Device device, std::size_t bytes, std::string_view tag
 
 void Staging::map(Device device, const std::string& address, std::size_t bytes) {
     if (device.type == DeviceType::cpu) {
-        arena_ = open_arena(address, bytes);
+        arena_ = open_announced_arena(address, bytes);
         region_ = {arena_.span(), arena_.fd()};
         return;
     }

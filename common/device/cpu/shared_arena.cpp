@@ -68,7 +68,8 @@ SharedArena SharedArena::open(int fd, std::size_t bytes, int protection) {
         throw BadInput(fmt::format("shared arena has {} bytes, {} announced", info.st_size, bytes));
     }
     // A file that shrinks under its mapping is a SIGBUS at the next read.
-    if (const int seals = ::fcntl(fd, F_GET_SEALS); seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW;
+    if (const int seals = ::fcntl(fd, F_GET_SEALS); seals < 0 || (seals & kNeeded) != kNeeded) {
         ::close(fd);
         throw BadInput("shared arena is not sealed: whoever has it could cut it short");
     }
