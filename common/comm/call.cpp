@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <iterator>
+
 namespace tandem::comm {
 
 const char* kind_name(Kind kind) {
@@ -24,9 +26,10 @@ const char* kind_name(Kind kind) {
 
 std::string describe(const Call& call, std::uint64_t bytes) {
     constexpr const char* kOps[] = {"sum", "avg", "max", "min"};
+    const auto op = static_cast<std::size_t>(call.op);
     std::string text = kind_name(call.kind);
     if (call.kind == Kind::reduce_scatter || call.kind == Kind::all_reduce) {
-        text += fmt::format(" {} of {}", kOps[static_cast<int>(call.op)], dtype_name(call.dtype));
+        text += fmt::format(" {} of {}", op < std::size(kOps) ? kOps[op] : "?", dtype_name(call.dtype));
     }
     if (call.kind == Kind::broadcast) text += fmt::format(" from member {}", call.root);
     if (call.kind != Kind::barrier) text += fmt::format(", {} items, {} bytes", call.items, bytes);

@@ -54,7 +54,7 @@ std::string wanted_backend() {
                     wanted));
 }
 
-std::shared_ptr<ipc::Job> inherited_job() {
+std::shared_ptr<ipc::Job> inherited_job(int world_size) {
     const int fd = integer("TANDEM_JOB_FD", 0, 1 << 20);
     // The inherited descriptor stays, but goes no further than this process.
     ::fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -63,7 +63,7 @@ std::shared_ptr<ipc::Job> inherited_job() {
         throw ConfigError("environment", "TANDEM_JOB_FD",
                           fmt::format("{} is not open here; it is for ranks started by the launcher", fd));
     }
-    return ipc::Job::open(own);
+    return ipc::Job::open(own, world_size);
 }
 
 }  // namespace
@@ -89,10 +89,7 @@ std::shared_ptr<Communicator> connect_from_environment(Deadline deadline) {
                               "'gloo' is for ranks started by torchrun, Slurm or the like; those that tandem "
                               "starts itself are on one host and use ipc");
         }
-        auto job = inherited_job();
-        enforce(job->world_size() == self.world_size, "WORLD_SIZE is {}, the job was made for {} ranks",
-                self.world_size, job->world_size());
-        return ipc::make_world(std::move(job), self.rank);
+        return ipc::make_world(inherited_job(self.world_size), self.rank);
     }
     if (self.world_size == 1) return solo();
     const auto host = variable("MASTER_ADDR");

@@ -1,10 +1,5 @@
 #include "common/comm/rendezvous.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <optional>
 #include <set>
 #include <vector>
@@ -14,6 +9,7 @@
 #include "common/comm/ipc/communicator.h"
 #include "common/comm/ipc/job.h"
 #include "common/comm/store.h"
+#include "common/device/announced_memory.h"
 #include "common/error.h"
 #include "common/log.h"
 
@@ -47,22 +43,28 @@ std::vector<std::string> from_all(Store& store, int size, const Key& key, Deadli
 }
 
 // Rank 0's memory is opened by the others as /proc/PID/fd/FD, which works within one host and one user.
-std::shared_ptr<ipc::Job> find_job(Store& store, int rank, Deadline deadline) {
-    const std::string path = store.get("tandem/job", deadline);
-    const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-    if (fd < 0) {
-        throw TransportError("rank 0", "rendezvous",
-                             fmt::format("{}: {}; ranks must share one user and one process namespace", path,
-                                         std::strerror(errno)));
+int open_job_of_rank_0(const std::string& path) {
+    try {
+        return open_announced(path);
+    } catch (const SystemError& error) {
+        throw TransportError(
+            "rank 0", "rendezvous",
+            fmt::format("{}; ranks must share one user and one process namespace", error.what()));
+    } catch (const BadInput& error) {
+        throw ProtocolError(fmt::format(
+            "rendezvous with rank 0: {}; somebody else may have written to the store", error.what()));
     }
-    auto job = ipc::Job::open(fd);
-    store.set(attached_key(rank), "1");
+}
+
+std::shared_ptr<ipc::Job> find_job(Store& store, const RankEnvironment& self, Deadline deadline) {
+    auto job = ipc::Job::open(open_job_of_rank_0(store.get("tandem/job", deadline)), self.world_size);
+    store.set(attached_key(self.rank), "1");
     return job;
 }
 
 std::shared_ptr<ipc::Job> publish_job(Store& store, int size, Deadline deadline) {
     auto job = ipc::Job::create(size);
-    store.set("tandem/job", fmt::format("/proc/{}/fd/{}", ::getpid(), job->fd()));
+    store.set("tandem/job", announced_path(job->fd()));
     store.set(attached_key(0), "1");
     from_all(store, size, attached_key, deadline);
     return job;
@@ -114,8 +116,8 @@ std::shared_ptr<Communicator> meet(const Rendezvous& r, Deadline deadline) {
                           fmt::format("'ipc' joins ranks of one host, and there are {}; 'gloo' joins several",
                                       hosts.size()));
     }
-    auto job = self.rank == 0 ? publish_job(*store, self.world_size, deadline)
-                              : find_job(*store, self.rank, deadline);
+    auto job =
+        self.rank == 0 ? publish_job(*store, self.world_size, deadline) : find_job(*store, self, deadline);
     return ipc::make_world(std::move(job), self.rank);
 }
 

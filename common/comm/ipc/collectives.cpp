@@ -19,9 +19,9 @@ class Sources {
   public:
     explicit Sources(const Exchange& exchange, int size)
         : exchange_(exchange), at_(static_cast<std::size_t>(size)) {}
-    std::span<const std::byte* const> of(std::size_t item, std::uint64_t position) {
+    std::span<const std::byte* const> of(std::size_t item, std::uint64_t position, std::uint64_t bytes) {
         for (std::size_t m = 0; m < at_.size(); ++m)
-            at_[m] = exchange_.at(static_cast<int>(m), item, position);
+            at_[m] = exchange_.at(static_cast<int>(m), item, position, bytes);
         return at_;
     }
 
@@ -65,7 +65,7 @@ void all_gather(Group& group, Scratch& scratch, const std::vector<GatherItem>& i
                 const auto [begin, end] = exchange.window(peer, i);
                 if (begin >= end) continue;
                 std::byte* to = items[i].recv.data + static_cast<std::size_t>(peer) * items[i].send.bytes;
-                copy_bytes(to + begin, exchange.at(peer, i, begin), end - begin);
+                copy_bytes(to + begin, exchange.at(peer, i, begin, end - begin), end - begin);
             }
         }
     } while (exchange.next_round());
@@ -89,8 +89,8 @@ void reduce_scatter(Group& group, Scratch& scratch, const std::vector<ReduceScat
             const std::uint64_t begin = std::max(shown_begin, mine);
             const std::uint64_t end = std::min(shown_end, mine + piece);
             if (begin >= end) continue;
-            reduce(sources.of(i, begin), items[i].recv.data + (begin - mine), end - begin, items[i].dtype, op,
-                   items[i].accumulate);
+            reduce(sources.of(i, begin, end - begin), items[i].recv.data + (begin - mine), end - begin,
+                   items[i].dtype, op, items[i].accumulate);
         }
     } while (exchange.next_round());
     exchange.finish();
@@ -107,7 +107,7 @@ void all_reduce(Group& group, Scratch& scratch, Span inout, DType dtype, ReduceO
     Sources sources(exchange, group.size());
     if (inout.bytes <= Exchange::kInlineBytes) {
         // All data came with the posts: every rank reduces all of it.
-        if (inout.bytes > 0) reduce(sources.of(0, 0), inout.data, inout.bytes, dtype, op);
+        if (inout.bytes > 0) reduce(sources.of(0, 0, inout.bytes), inout.data, inout.bytes, dtype, op);
         return;
     }
     const auto n = static_cast<std::uint64_t>(group.size());
@@ -123,13 +123,14 @@ void all_reduce(Group& group, Scratch& scratch, Span inout, DType dtype, ReduceO
         // more.
         const auto [begin, end] = piece_of(group.index());
         std::byte* reduced = exchange.shown(0, begin);
-        if (begin < end) reduce(sources.of(0, begin), reduced, end - begin, dtype, op);
+        if (begin < end) reduce(sources.of(0, begin, end - begin), reduced, end - begin, dtype, op);
         exchange.meet(kind_name(Kind::all_reduce));
         for (int step = 0; step < group.size(); ++step) {
             const int peer = (group.index() + step) % group.size();
             const auto [from, to] = piece_of(peer);
             if (from >= to) continue;
-            copy_bytes(inout.data + from, step == 0 ? reduced : exchange.at(peer, 0, from), to - from);
+            copy_bytes(inout.data + from, step == 0 ? reduced : exchange.at(peer, 0, from, to - from),
+                       to - from);
         }
     } while (exchange.next_round());
     exchange.finish();
@@ -143,7 +144,7 @@ void broadcast(Group& group, Scratch& scratch, Span memory, int root) {
     do {
         const auto [begin, end] = exchange.window(root, 0);
         if (!is_root && begin < end)
-            copy_bytes(memory.data + begin, exchange.at(root, 0, begin), end - begin);
+            copy_bytes(memory.data + begin, exchange.at(root, 0, begin, end - begin), end - begin);
     } while (exchange.next_round());
     exchange.finish();
 }
@@ -167,8 +168,8 @@ void all_to_all(Group& group, Scratch& scratch, const AllToAllItem& item) {
             const std::size_t peer = (me + step) % n;
             const auto [begin, end] = exchange.window(static_cast<int>(peer), me);
             if (begin >= end) continue;
-            copy_bytes(item.recv.data + recv_at[peer] + begin, exchange.at(static_cast<int>(peer), me, begin),
-                       end - begin);
+            copy_bytes(item.recv.data + recv_at[peer] + begin,
+                       exchange.at(static_cast<int>(peer), me, begin, end - begin), end - begin);
         }
     } while (exchange.next_round());
     exchange.finish();

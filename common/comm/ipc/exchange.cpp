@@ -33,7 +33,7 @@ void Exchange::add(std::uint64_t bytes, const std::byte* send, std::uint64_t ext
 
 void Exchange::place(bool in_slot) {
     Job& job = group_.job();
-    std::byte* payload = job.at(header_.payload);
+    std::byte* payload = in_slot ? job.at(header_.payload, linear_) : nullptr;
     for (std::size_t i = 0; i < items_.size(); ++i) {
         PostItem& item = items_[i];
         if (item.bytes == 0 || sends_[i] == nullptr) continue;
@@ -60,6 +60,7 @@ void Exchange::publish() {
     std::byte* slot = group_.block().slot(group_.index(), operation_);
     header_.items = static_cast<std::uint32_t>(items_.size());
     header_.linear_bytes = linear_;
+    for (const PostItem& item : items_) header_.bytes += item.bytes;
     const std::size_t table_bytes = round_up(items_.size() * sizeof(PostItem), 64);
     const bool table_fits = kHeaderBytes + table_bytes <= kSlotBytes;
     std::byte* table = slot + kHeaderBytes;
@@ -96,18 +97,38 @@ void Exchange::post() {
     if (group_.size() == 1) return;
     publish();
     meet(kind_name(header_.kind));
-    const auto n = static_cast<std::size_t>(group_.size());
-    scratch_.posts.resize(n);
+    copy_posts();
+    check_calls();
+    copy_items();
+    check_sizes();
     bool staged = false;
     std::uint64_t longest = 0;
-    for (std::size_t i = 0; i < n; ++i) {
-        const std::byte* slot = group_.block().slot(static_cast<int>(i), operation_);
-        scratch_.posts[i] = std::launder(reinterpret_cast<const PostHeader*>(slot));
-        staged = staged || scratch_.posts[i]->staged != 0;
-        longest = std::max(longest, scratch_.posts[i]->linear_bytes);
+    for (const PostHeader& post : scratch_.posts) {
+        staged = staged || post.staged != 0;
+        longest = std::max(longest, post.linear_bytes);
     }
-    check();
-    if (staged) rounds_ = std::max<std::uint64_t>(1, (longest + kWindow - 1) / kWindow);
+    if (staged) rounds_ = std::max<std::uint64_t>(1, longest / kWindow + (longest % kWindow != 0 ? 1 : 0));
+}
+
+void Exchange::copy_posts() {
+    scratch_.posts.clear();
+    for (int m = 0; m < group_.size(); ++m) {
+        const std::byte* slot = group_.block().slot(m, operation_);
+        scratch_.posts.push_back(
+            m == group_.index() ? header_
+                                : private_copy(*std::launder(reinterpret_cast<const PostHeader*>(slot))));
+    }
+}
+
+// All posts have as many items as this rank's own.
+void Exchange::copy_items() {
+    const std::size_t bytes = items_.size() * sizeof(PostItem);
+    scratch_.items.resize(scratch_.posts.size() * items_.size());
+    for (std::size_t m = 0; m < scratch_.posts.size() && bytes > 0; ++m) {
+        PostItem* own = scratch_.items.data() + m * items_.size();
+        std::memcpy(own, group_.job().at(scratch_.posts[m].table, bytes), bytes);
+    }
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // as private_copy
 }
 
 bool Exchange::next_round() {
@@ -120,14 +141,13 @@ bool Exchange::next_round() {
 
 void Exchange::finish(bool force) {
     if (group_.size() == 1) return;
-    for (const PostHeader* post : scratch_.posts) force = force || post->must_wait != 0;
+    for (const PostHeader& post : scratch_.posts) force = force || post.must_wait != 0;
     if (force) meet(kind_name(header_.kind));
 }
 
 const PostItem& Exchange::item(int member, std::size_t index) const {
     if (member == group_.index()) return items_[index];
-    const PostHeader& post = *scratch_.posts[static_cast<std::size_t>(member)];
-    return reinterpret_cast<const PostItem*>(group_.job().at(post.table))[index];
+    return scratch_.items[static_cast<std::size_t>(member) * items_.size() + index];
 }
 
 std::pair<std::uint64_t, std::uint64_t> Exchange::window(int member, std::size_t index) const {
@@ -139,29 +159,27 @@ std::pair<std::uint64_t, std::uint64_t> Exchange::window(int member, std::size_t
     return {low - it.linear, high - it.linear};
 }
 
-const std::byte* Exchange::at(int member, std::size_t index, std::uint64_t position) const {
+const std::byte* Exchange::at(int member, std::size_t index, std::uint64_t position,
+                              std::uint64_t bytes) const {
     if (member == group_.index()) return sends_[index] + position;
     const PostItem& it = item(member, index);
-    const PostHeader& post = *scratch_.posts[static_cast<std::size_t>(member)];
-    Job& job = group_.job();
-    if (it.offset == kInSlot) return job.at(post.payload + it.linear + position);
-    if (it.offset == kInStaging) {
-        return job.at(post.staging + (round_ % 2) * kWindow + it.linear + position - round_ * kWindow);
-    }
-    return job.at(it.offset + position);
+    const PostHeader& post = scratch_.posts[static_cast<std::size_t>(member)];
+    std::uint64_t offset = it.offset + position;
+    if (it.offset == kInSlot) offset = post.payload + it.linear + position;
+    if (it.offset == kInStaging)
+        offset = post.staging + (round_ % 2) * kWindow + it.linear + position - round_ * kWindow;
+    return group_.job().at(offset, bytes);
 }
 
 std::byte* Exchange::shown(std::size_t index, std::uint64_t position) const {
     const PostItem& it = items_[index];
-    if (it.offset != kInStaging) return group_.job().at(it.offset + position);
+    if (it.offset != kInStaging) return const_cast<std::byte*>(sends_[index]) + position;
     return scratch_.staging.data() + (round_ % 2) * kWindow + it.linear + position - round_ * kWindow;
 }
 
 std::string Exchange::describe(int member) const {
-    const PostHeader& post = *scratch_.posts[static_cast<std::size_t>(member)];
-    std::uint64_t bytes = 0;
-    for (std::uint32_t i = 0; i < post.items; ++i) bytes += item(member, i).bytes;
-    return comm::describe({post.kind, post.op, post.dtype, post.root, post.items}, bytes);
+    const PostHeader& post = scratch_.posts[static_cast<std::size_t>(member)];
+    return comm::describe({post.kind, post.op, post.dtype, post.root, post.items}, post.bytes);
 }
 
 void Exchange::fail_check(int one, int other, const std::string& detail) const {
@@ -170,24 +188,28 @@ void Exchange::fail_check(int one, int other, const std::string& detail) const {
                                       describe(other), detail));
 }
 
-void Exchange::check() const {
-    const PostHeader& first = *scratch_.posts[0];
+void Exchange::check_calls() const {
+    const PostHeader& first = scratch_.posts[0];
     for (int m = 1; m < group_.size(); ++m) {
-        const PostHeader& post = *scratch_.posts[static_cast<std::size_t>(m)];
+        const PostHeader& post = scratch_.posts[static_cast<std::size_t>(m)];
         if (post.kind != first.kind || post.op != first.op || post.dtype != first.dtype ||
             post.root != first.root || post.items != first.items) {
             fail_check(0, m, "");
         }
         if (post.on_gpu != first.on_gpu) fail_check(0, m, "; one for memory of a GPU, one of the CPU");
-        if (post.kind == Kind::all_to_all) continue;
-        for (std::uint32_t i = 0; i < post.items; ++i) {
+    }
+}
+
+void Exchange::check_sizes() const {
+    if (header_.kind == Kind::all_to_all) return check_all_to_all();
+    for (int m = 1; m < group_.size(); ++m) {
+        for (std::size_t i = 0; i < items_.size(); ++i) {
             const std::uint64_t here = item(0, i).bytes;
             const std::uint64_t there = item(m, i).bytes;
             if (here != there)
                 fail_check(0, m, fmt::format("; item {} has {} bytes, then {}", i, here, there));
         }
     }
-    if (first.kind == Kind::all_to_all) check_all_to_all();
 }
 
 void Exchange::check_all_to_all() const {

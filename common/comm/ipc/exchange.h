@@ -32,6 +32,7 @@ struct PostHeader {
     std::uint32_t must_wait = 0;  // some data is direct or staged: its readers must be waited for
     std::uint32_t staged = 0;     // some data is staged
     std::uint32_t on_gpu = 0;     // the data is a GPU's, and moves by other means (gpu_collectives.h)
+    std::uint64_t bytes = 0;      // of all items
     std::uint64_t linear_bytes = 0;
     std::uint64_t table = 0;    // offset of PostItem[items] in the job
     std::uint64_t payload = 0;  // offset of the data in line
@@ -49,7 +50,9 @@ struct PostItem {
 struct Scratch {
     Buffer staging;    // two windows; taken on first need
     Buffer tables[2];  // of operations with more items than a slot holds
-    std::vector<const PostHeader*> posts;
+    // The members' posts, copied: what is checked is what is used, whatever a member writes meanwhile.
+    std::vector<PostHeader> posts;
+    std::vector<PostItem> items;  // [member, item]
 };
 
 class Exchange {
@@ -72,9 +75,9 @@ class Exchange {
     const PostItem& item(int member, std::size_t index) const;
     // The part of the item [begin, end) that this round shows. Empty when begin >= end.
     std::pair<std::uint64_t, std::uint64_t> window(int member, std::size_t index) const;
-    // The address of byte `position` (inside the window) of the item; for this rank's own, the caller's
-    // memory.
-    const std::byte* at(int member, std::size_t index, std::uint64_t position) const;
+    // The address of `bytes` bytes from byte `position` (inside the window) of the item on; for this rank's own, the
+    // caller's memory. Throws ProtocolError when a member's lie outside of the job.
+    const std::byte* at(int member, std::size_t index, std::uint64_t position, std::uint64_t bytes) const;
     // The address at which peers read byte `position` of this rank's item: staging, or the caller's memory.
     std::byte* shown(std::size_t index, std::uint64_t position) const;
 
@@ -85,7 +88,10 @@ class Exchange {
     void publish();
     void place(bool in_slot);
     void stage();
-    void check() const;
+    void copy_posts();
+    void copy_items();
+    void check_calls() const;
+    void check_sizes() const;
     void check_all_to_all() const;
     std::string describe(int member) const;
     [[noreturn]] void fail_check(int one, int other, const std::string& detail) const;

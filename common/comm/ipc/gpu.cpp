@@ -96,18 +96,25 @@ Span ArenaPool::arena_of(ConstSpan memory) const {
     return arena == nullptr ? Span{} : arena->memory.span();
 }
 
-const std::byte* Gpu::reach(const Place& place) {
+const std::byte* Gpu::reach(const Place& place, std::uint64_t position, std::uint64_t bytes) {
+    const std::uint64_t size = place.arena_bytes;
+    if (place.offset > size || position > size - place.offset || bytes > size - place.offset - position) {
+        throw ProtocolError(
+            fmt::format("a peer names {} bytes at {} + {} of its memory on the GPU, which has {}", bytes,
+                        place.offset, position, size));
+    }
     const std::lock_guard lock(mutex_);
     if (place.pid == ::getpid()) {
         if (place.device != device_.index && reached_.count(place.device) == 0) {
             enable_peer_access(device_, {DeviceType::cuda, place.device});
             reached_.insert(place.device);
         }
-        return reinterpret_cast<const std::byte*>(place.address);
+        return reinterpret_cast<const std::byte*>(place.address) + position;
     }
     OpenedArena& arena = opened_[place.handle];
     if (arena.span().data == nullptr) arena = OpenedArena::open(device_, place.handle, place.arena_bytes);
-    return arena.span().data + place.offset;
+    if (arena.span().bytes < size) throw ProtocolError("a peer's memory on the GPU is shorter than it was");
+    return arena.span().data + place.offset + position;
 }
 
 std::shared_ptr<Buffer> Gpu::make_staging() {

@@ -61,8 +61,9 @@ class Gpu {
     explicit Gpu(Device device) : device_(device), pool_(device) {}
     Device device() const { return device_; }
     ArenaPool& pool() { return pool_; }
-    // The peer's bytes, mapped. Throws IpcRefused.
-    const std::byte* reach(const Place& place);
+    // The peer's `bytes` bytes from byte `position` after the place on, mapped. Throws IpcRefused; ProtocolError when
+    // they are not all in the peer's arena.
+    const std::byte* reach(const Place& place, std::uint64_t position, std::uint64_t bytes);
     // Memory of the pool that a group's calls are staged through; empty at first, and again after forget().
     std::shared_ptr<Buffer> make_staging();
     // Releases what only later calls need: peers' memory, and the groups' staging. The GPU must be idle.

@@ -48,6 +48,7 @@ class GpuCall {
 
     void post() {
         exchange_.post();
+        const std::vector<std::uint64_t> sizes = checked_sizes();  // before the scratch memory is used again
         if (gpu_.turns_.empty()) gpu_.make_turns();
         std::uint64_t staged_bytes = 0;
         for (Item& item : shown_) {
@@ -65,6 +66,7 @@ class GpuCall {
         }
         own_items_ = shown_.size();
         all_ = gather_host(gpu_.group_, gpu_.scratch_, shown_);
+        check_items(sizes);
         std::uint64_t longest = 0;
         bool staged = false;
         for (const Item& item : all_) {
@@ -96,12 +98,12 @@ class GpuCall {
         return {low - it.linear, high - it.linear};
     }
 
-    // The address at which this rank's stream reads the byte; for its own item, the caller's memory.
-    const std::byte* at(int member, std::size_t index, std::uint64_t position) const {
+    // The address at which this rank's stream reads `bytes` bytes; for its own item, the caller's memory.
+    const std::byte* at(int member, std::size_t index, std::uint64_t position, std::uint64_t bytes) const {
         if (member == gpu_.group_.index()) return shown_[index].send + position;
         const Item& it = item(member, index);
-        const std::byte* base = gpu_.gpu_->reach(it.place);
-        return base + (it.staged ? it.linear + position - round_ * kWindow : position);
+        return gpu_.gpu_->reach(it.place, it.staged ? it.linear + position - round_ * kWindow : position,
+                                bytes);
     }
 
     // The address at which peers read the byte of this rank's item.
@@ -125,6 +127,23 @@ class GpuCall {
         return header;
     }
     const Item& item(int member, std::size_t index) const { return all_[count(member) * own_items_ + index]; }
+
+    std::vector<std::uint64_t> checked_sizes() const {
+        std::vector<std::uint64_t> sizes;
+        for (int member = 0; member < gpu_.group_.size() && gpu_.group_.size() > 1; ++member) {
+            for (std::size_t i = 0; i < shown_.size(); ++i) sizes.push_back(exchange_.item(member, i).bytes);
+        }
+        return sizes;
+    }
+    // Against those that all have agreed on.
+    void check_items(const std::vector<std::uint64_t>& sizes) const {
+        for (std::size_t i = 0; i < sizes.size(); ++i) {
+            if (all_[i].bytes != sizes[i])
+                throw ProtocolError(fmt::format("{}: {} has {} bytes of item {}, and said {}", what_,
+                                                gpu_.group_.rank_name(static_cast<int>(i / own_items_)),
+                                                all_[i].bytes, i % own_items_, sizes[i]));
+        }
+    }
 
     void stage() {
         for (std::size_t i = 0; i < shown_.size(); ++i) {
@@ -210,7 +229,7 @@ void GpuGroup::all_gather(const std::vector<GatherItem>& items, Stream& stream) 
             for (std::size_t i = 0; i < items.size(); ++i) {
                 const auto [begin, end] = call.window(peer, i);
                 if (begin >= end) continue;
-                const ConstSpan from{call.at(peer, i, begin), end - begin};
+                const ConstSpan from{call.at(peer, i, begin, end - begin), end - begin};
                 const Span to = items[i].recv.subspan(count(peer) * items[i].send.bytes + begin, end - begin);
                 if (from.data != to.data) copy(stream, from, to);
             }
@@ -233,7 +252,7 @@ void GpuGroup::reduce_scatter(const std::vector<ReduceScatterItem>& items, Reduc
             const std::uint64_t begin = std::max(shown_begin, mine);
             const std::uint64_t end = std::min(shown_end, mine + piece);
             if (begin >= end) continue;
-            for (int m = 0; m < group_.size(); ++m) sources[count(m)] = call.at(m, i, begin);
+            for (int m = 0; m < group_.size(); ++m) sources[count(m)] = call.at(m, i, begin, end - begin);
             reduce_on_gpu(stream, sources, items[i].recv.data + (begin - mine), end - begin, items[i].dtype,
                           op, items[i].accumulate);
         }
@@ -259,7 +278,7 @@ void GpuGroup::all_reduce(Span inout, DType dtype, ReduceOp op, Stream& stream) 
         const auto [begin, end] = piece_of(group_.index());
         std::byte* reduced = inout.bytes == 0 ? nullptr : call.shown(0, begin);
         if (begin < end) {
-            for (int m = 0; m < group_.size(); ++m) sources[count(m)] = call.at(m, 0, begin);
+            for (int m = 0; m < group_.size(); ++m) sources[count(m)] = call.at(m, 0, begin, end - begin);
             reduce_on_gpu(stream, sources, reduced, end - begin, dtype, op);
         }
         call.sync();
@@ -267,7 +286,7 @@ void GpuGroup::all_reduce(Span inout, DType dtype, ReduceOp op, Stream& stream) 
             const int peer = (group_.index() + step) % group_.size();
             const auto [from, to] = piece_of(peer);
             if (from >= to) continue;
-            const std::byte* source = step == 0 ? reduced : call.at(peer, 0, from);
+            const std::byte* source = step == 0 ? reduced : call.at(peer, 0, from, to - from);
             if (source != inout.data + from)
                 copy(stream, {source, to - from}, inout.subspan(from, to - from));
         }
@@ -282,7 +301,8 @@ void GpuGroup::broadcast(Span memory, int root, Stream& stream) {
     do {
         const auto [begin, end] = call.window(root, 0);
         if (!is_root && begin < end)
-            copy(stream, {call.at(root, 0, begin), end - begin}, memory.subspan(begin, end - begin));
+            copy(stream, {call.at(root, 0, begin, end - begin), end - begin},
+                 memory.subspan(begin, end - begin));
     } while (call.next_round());
 }
 
@@ -300,7 +320,7 @@ void GpuGroup::all_to_all(const AllToAllItem& item, Stream& stream) {
         for (int peer = 0; peer < group_.size(); ++peer) {
             const auto [begin, end] = call.window(peer, me);
             if (begin < end)
-                copy(stream, {call.at(peer, me, begin), end - begin},
+                copy(stream, {call.at(peer, me, begin, end - begin), end - begin},
                      item.recv.subspan(to + begin, end - begin));
             to += item.recv_bytes[count(peer)];
         }

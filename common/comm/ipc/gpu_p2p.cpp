@@ -68,7 +68,7 @@ void GpuGroup::p2p(const std::vector<P2POp>& ops, Stream& stream) {
             sent_.open(op.peer, group_.block().member(op.peer).sent);
             sent_.wait(stream, op.peer);
         }
-        copy(stream, {gpu_->reach(announced[i].place), op.memory.bytes}, op.memory);
+        copy(stream, {gpu_->reach(announced[i].place, 0, op.memory.bytes), op.memory.bytes}, op.memory);
     }
     taken_.record(stream);
     answer(ops);

@@ -52,35 +52,36 @@ GroupBlock& GroupBlock::create(std::byte* memory, std::string_view name, const s
     return *block;
 }
 
-MemberState& GroupBlock::member(int index) {
-    auto* base = reinterpret_cast<std::byte*>(this);
+MemberState& GroupView::member(int index) const {
     return *std::launder(
-        reinterpret_cast<MemberState*>(base + members_offset() + count(index) * sizeof(MemberState)));
+        reinterpret_cast<MemberState*>(at(members_offset() + count(index) * sizeof(MemberState))));
 }
 
-Channel& GroupBlock::channel(int from, int to) {
-    auto* base = reinterpret_cast<std::byte*>(this);
-    const int n = static_cast<int>(size);
+Channel& GroupView::channel(int from, int to) const {
     return *std::launder(
-        reinterpret_cast<Channel*>(base + channels_offset(n) + count(from * n + to) * sizeof(Channel)));
+        reinterpret_cast<Channel*>(at(channels_offset(size_) + count(from * size_ + to) * sizeof(Channel))));
 }
 
-std::byte* GroupBlock::slot(int index, std::uint32_t operation) {
-    auto* base = reinterpret_cast<std::byte*>(this);
-    return base + slots_offset(static_cast<int>(size)) + (count(index) * 2 + operation % 2) * kSlotBytes;
+std::byte* GroupView::slot(int index, std::uint32_t operation) const {
+    return at(slots_offset(size_) + (count(index) * 2 + operation % 2) * kSlotBytes);
 }
 
-bool GroupBlock::is(std::string_view wanted, const std::vector<int>& ranks, std::uint32_t wanted_occurrence) {
-    if (size != ranks.size() || occurrence != wanted_occurrence) return false;
-    if (wanted.substr(0, sizeof(name) - 1) != name) return false;
-    for (std::uint32_t i = 0; i < size; ++i) {
-        if (member(static_cast<int>(i)).rank.load(std::memory_order_relaxed) != ranks[i]) return false;
+bool GroupView::is(std::string_view wanted, const std::vector<int>& ranks,
+                   std::uint32_t wanted_occurrence) const {
+    if (block_->size != ranks.size() || block_->occurrence != wanted_occurrence) return false;
+    const std::string_view name(block_->name, ::strnlen(block_->name, sizeof(block_->name)));
+    if (wanted.substr(0, sizeof(block_->name) - 1) != name) return false;
+    for (int i = 0; i < size_; ++i) {
+        if (member(i).rank.load(std::memory_order_relaxed) != ranks[count(i)]) return false;
     }
     return true;
 }
 
 Group::Group(std::shared_ptr<Rank> rank, GroupBlock& block, std::string name, std::vector<int> ranks)
-    : rank_(std::move(rank)), block_(&block), name_(std::move(name)), ranks_(std::move(ranks)) {
+    : rank_(std::move(rank)),
+      block_(block, static_cast<int>(ranks.size())),
+      name_(std::move(name)),
+      ranks_(std::move(ranks)) {
     const auto me = std::find(ranks_.begin(), ranks_.end(), rank_->index);
     require(me != ranks_.end(), "group '{}' without {}", name_, rank_->name());
     index_ = static_cast<int>(me - ranks_.begin());
@@ -157,18 +158,19 @@ void Group::check_gone(std::string_view what, const std::function<std::vector<in
 void Group::meet(std::string_view what, Deadline deadline) {
     if (size() == 1) return;
     const std::uint32_t step = meetings_++;
-    block_->member(index_).arrivals.store(step + 1, std::memory_order_relaxed);
-    if (block_->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == block_->size) {
-        block_->arrived.store(0, std::memory_order_relaxed);  // published by the store of the generation
-        block_->generation.store(step + 1, std::memory_order_release);
-        futex_wake_all(block_->generation);
+    block_.member(index_).arrivals.store(step + 1, std::memory_order_relaxed);
+    if (block_.head().arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == ranks_.size()) {
+        block_.head().arrived.store(0,
+                                    std::memory_order_relaxed);  // published by the store of the generation
+        block_.head().generation.store(step + 1, std::memory_order_release);
+        futex_wake_all(block_.head().generation);
         return;
     }
-    const auto ready = [&] { return block_->generation.load(std::memory_order_acquire) != step; };
-    wait_for(block_->generation, what, deadline, ready, [&] {
+    const auto ready = [&] { return block_.head().generation.load(std::memory_order_acquire) != step; };
+    wait_for(block_.head().generation, what, deadline, ready, [&] {
         std::vector<int> late;
         for (int i = 0; i < size(); ++i) {
-            if (block_->member(i).arrivals.load(std::memory_order_relaxed) == step) late.push_back(i);
+            if (block_.member(i).arrivals.load(std::memory_order_relaxed) == step) late.push_back(i);
         }
         return late;
     });

@@ -59,10 +59,23 @@ struct GroupBlock {
     static std::size_t bytes(int size);
     static GroupBlock& create(std::byte* memory, std::string_view name, const std::vector<int>& ranks,
                               std::uint32_t occurrence);
-    MemberState& member(int index);
-    Channel& channel(int from, int to);
-    std::byte* slot(int index, std::uint32_t operation);
-    bool is(std::string_view name, const std::vector<int>& ranks, std::uint32_t occurrence);
+};
+
+// The parts of a group's memory, GroupBlock::bytes(size) long. Where they lie follows from the size that this rank
+// knows, not from the one that is written there.
+class GroupView {
+  public:
+    GroupView(GroupBlock& block, int size) : block_(&block), size_(size) {}
+    GroupBlock& head() const { return *block_; }
+    MemberState& member(int index) const;
+    Channel& channel(int from, int to) const;
+    std::byte* slot(int index, std::uint32_t operation) const;
+    bool is(std::string_view name, const std::vector<int>& ranks, std::uint32_t occurrence) const;
+
+  private:
+    std::byte* at(std::size_t offset) const { return reinterpret_cast<std::byte*>(block_) + offset; }
+    GroupBlock* block_;
+    int size_;
 };
 
 // This process's rank in the job: its heap and what its groups share.
@@ -80,7 +93,7 @@ class Group {
     Rank& rank() const { return *rank_; }
     const std::shared_ptr<Rank>& shared_rank() const { return rank_; }
     Job& job() const;
-    GroupBlock& block() const { return *block_; }
+    const GroupView& block() const { return block_; }
 
     Deadline deadline() const;                       // now + the rank's timeout
     std::string phase(std::string_view what) const;  // "all_gather on 'dp'"
@@ -105,7 +118,7 @@ class Group {
     bool spin(const std::atomic<std::uint32_t>& word, std::uint32_t seen) const;
 
     std::shared_ptr<Rank> rank_;
-    GroupBlock* block_;
+    GroupView block_;
     std::string name_;
     std::vector<int> ranks_;
     int index_ = 0;

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,6 +19,15 @@
 namespace tandem::comm::ipc {
 
 struct GroupBlock;
+
+// A copy, of what a peer may write at any time, that stays as it was when it was checked.
+template <typename T>
+T private_copy(const T& shared) {
+    T own;
+    std::memcpy(static_cast<void*>(&own), &shared, sizeof(T));
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // the compiler may not read it again
+    return own;
+}
 
 constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
 constexpr int kMaxRanks = 256;  // of one host
@@ -50,8 +60,9 @@ class Job {
   public:
     // heap_bytes 0: a default from the machine's memory.
     static std::shared_ptr<Job> create(int world_size, std::size_t heap_bytes = 0);
-    // Maps the job behind `fd` (taken over). Throws ProtocolError when it is no job.
-    static std::shared_ptr<Job> open(int fd);
+    // Maps the job behind `fd` (taken over). Throws ProtocolError unless it is one of `world_size` ranks, laid out as
+    // create() does, in a memfd of that very size.
+    static std::shared_ptr<Job> open(int fd, int world_size);
     // A job of one rank: private memory, nothing shared.
     static std::shared_ptr<Job> solo();
 
@@ -59,7 +70,7 @@ class Job {
     Job& operator=(const Job&) = delete;
     ~Job() = default;
 
-    int world_size() const { return static_cast<int>(control_->world_size); }
+    int world_size() const { return layout_.world_size; }
     bool is_solo() const { return private_ != nullptr; }
     int fd() const { return arena_.fd(); }
     Span memory() const { return arena_.span(); }  // all of it; empty when solo
@@ -67,7 +78,8 @@ class Job {
     RankSlot& slot(int rank) const { return control_->ranks[rank]; }
     GroupBlock& world_block() const;
 
-    std::byte* at(std::uint64_t offset) const { return base_ + offset; }
+    // The bytes that a peer says to be there. Throws ProtocolError when they are not of the job.
+    std::byte* at(std::uint64_t offset, std::uint64_t bytes) const;
     // Offset under which every rank reaches this memory, or kNowhere. A solo job reaches everything.
     std::uint64_t offset_of(ConstSpan memory) const;
 
@@ -84,10 +96,19 @@ class Job {
     struct FreePrivate {
         void operator()(std::byte* data) const;
     };
+    // Reckoned by this process and kept for itself: peers may write the control area.
+    struct Layout {
+        int world_size = 0;
+        std::size_t heap_bytes = 0;
+        std::size_t heaps_offset = 0;
+        std::size_t total_bytes = 0;
+    };
     Job() = default;
-    void lay_out(int world_size, std::size_t heap_bytes, std::size_t total_bytes);
+    static Layout layout_of(int world_size, std::size_t heap_bytes);
+    void lay_out(const Layout& layout);
     [[noreturn]] void throw_aborted(std::string_view phase) const;
 
+    Layout layout_;
     SharedArena arena_;
     std::unique_ptr<std::byte, FreePrivate> private_;
     std::byte* base_ = nullptr;

@@ -152,10 +152,15 @@ class Batch {
         while (!t.done) {
             const std::uint32_t taken = channel.taken.load(std::memory_order_relaxed);
             if (channel.posted.load(std::memory_order_acquire) == taken) return moved;
-            const ChannelEntry entry = channel.entries[taken % kChannelEntries];
+            const ChannelEntry entry = private_copy(channel.entries[taken % kChannelEntries]);
             if (entry.total != t.op.memory.bytes) fail_size(t, entry.total);
-            if (entry.bytes > 0)
-                std::memcpy(t.op.memory.data + t.moved, group_.job().at(entry.offset), entry.bytes);
+            const std::uint64_t missing = entry.total - t.moved;
+            if (entry.bytes > missing || (entry.bytes == 0 && missing > 0))
+                fail_size(t, t.moved + entry.bytes);
+            if (entry.bytes > 0) {
+                const std::byte* from = group_.job().at(entry.offset, entry.bytes);
+                std::memcpy(t.op.memory.data + t.moved, from, entry.bytes);
+            }
             channel.taken.store(taken + 1, std::memory_order_release);
             t.moved += entry.bytes;
             t.done = t.moved == t.op.memory.bytes;

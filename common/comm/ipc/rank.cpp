@@ -13,6 +13,8 @@
 namespace tandem::comm::ipc {
 namespace {
 
+constexpr int kMaxGroups = 1 << 20;  // of one leader: more than its heap has room for
+
 int usable_cores() {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -53,11 +55,18 @@ std::shared_ptr<Gpu> Rank::gpu_if_any(Device device) {
 
 GroupBlock* Rank::find(int leader, const std::string& group_name, const std::vector<int>& ranks,
                        std::uint32_t occurrence) const {
+    const int size = static_cast<int>(ranks.size());
     std::uint64_t at = job->slot(leader).groups_head.load(std::memory_order_acquire);
-    while (at != 0) {
-        auto* block = std::launder(reinterpret_cast<GroupBlock*>(job->at(at)));
-        if (block->is(group_name, ranks, occurrence)) return block;
-        at = block->next;
+    for (int blocks = 0; at != 0; ++blocks) {
+        if (blocks == kMaxGroups || at % alignof(GroupBlock) != 0)
+            throw ProtocolError(fmt::format("the groups of rank {} are no list any more", leader));
+        auto* block = std::launder(reinterpret_cast<GroupBlock*>(job->at(at, sizeof(GroupBlock))));
+        const std::uint64_t next = block->next;
+        if (block->size == ranks.size()) {
+            job->at(at, GroupBlock::bytes(size));
+            if (GroupView(*block, size).is(group_name, ranks, occurrence)) return block;
+        }
+        at = next;
     }
     return nullptr;
 }

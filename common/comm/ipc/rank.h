@@ -37,6 +37,7 @@ struct Rank {
     GroupBlock& join(const std::string& group_name, const std::vector<int>& ranks);
 
   private:
+    // Null: not there yet. Throws ProtocolError when the leader's list leads out of the job's memory, or nowhere.
     GroupBlock* find(int leader, const std::string& group_name, const std::vector<int>& ranks,
                      std::uint32_t occurrence) const;
 

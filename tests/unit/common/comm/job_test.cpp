@@ -30,7 +30,7 @@ TEST(Job, HeapsAreApartAndReachable) {
     for (int a = 0; a < 3; ++a) {
         const Span heap = job->heap(a);
         EXPECT_EQ(heap.bytes, kHeap);
-        EXPECT_EQ(job->at(job->offset_of(heap)), heap.data);
+        EXPECT_EQ(job->at(job->offset_of(heap), heap.bytes), heap.data);
         EXPECT_EQ(job->heap(0).data + static_cast<std::size_t>(a) * kHeap, heap.data);
     }
     EXPECT_EQ(job->offset_of({job->heap(2).data + kHeap - 4, 8}), kNowhere);  // runs over the end
@@ -40,7 +40,7 @@ TEST(Job, HeapsAreApartAndReachable) {
 
 TEST(Job, TwoMappingsShareBytes) {
     const auto job = Job::create(2, kHeap);
-    const auto view = Job::open(::dup(job->fd()));
+    const auto view = Job::open(::dup(job->fd()), 2);
     EXPECT_EQ(view->world_size(), 2);
     EXPECT_NE(view->heap(1).data, job->heap(1).data);
     std::memcpy(job->heap(1).data, "tandem", 6);
@@ -62,11 +62,11 @@ TEST(Job, LongReasonsAreCut) {
 
 TEST(Job, RefusesOtherFiles) {
     const int empty = ::memfd_create("empty", MFD_CLOEXEC);
-    EXPECT_THROW(Job::open(empty), ProtocolError);
+    EXPECT_THROW(Job::open(empty, 2), ProtocolError);
     EXPECT_EQ(::fcntl(empty, F_GETFD), -1) << "taken over, so closed";
     const int other = ::memfd_create("other", MFD_CLOEXEC);
     ASSERT_EQ(::ftruncate(other, 1 << 20), 0);
-    EXPECT_THROW(Job::open(other), ProtocolError);
+    EXPECT_THROW(Job::open(other, 2), ProtocolError);
 }
 
 TEST(Job, RefusesATruncatedJob) {
@@ -75,7 +75,7 @@ TEST(Job, RefusesATruncatedJob) {
     char head[4096];
     ASSERT_EQ(::pread(job->fd(), head, sizeof(head), 0), static_cast<ssize_t>(sizeof(head)));
     ASSERT_EQ(::write(copy, head, sizeof(head)), static_cast<ssize_t>(sizeof(head)));
-    EXPECT_THROW(Job::open(copy), InvalidArgument);
+    EXPECT_THROW(Job::open(copy, 2), ProtocolError);
 }
 
 TEST(Job, RefusesAbsurdSizes) {
