@@ -87,8 +87,26 @@ void EmbeddedEngine::stop() {
 }
 
 bool EmbeddedEngine::has_room(const GenerateRequest& request) const {
-    return live_.empty() || (queued_samples_ + request.samples() <= options_.max_queued_samples &&
-                             queued_tokens_ + request.prompt_tokens() <= options_.max_queued_tokens);
+    if (live_.empty()) return true;
+    Queued all = queued_, large = queued_large_;
+    all.add(request, 1);
+    large.add(request, 1);
+    return all.within(options_.max_queued_samples, options_.max_queued_tokens) &&
+           (request.small() || large.within(options_.max_queued_samples / 2, options_.max_queued_tokens / 2));
+}
+
+void EmbeddedEngine::Queued::add(const GenerateRequest& request, std::int64_t sign) {
+    samples += sign * request.samples();
+    tokens += sign * request.prompt_tokens();
+}
+
+bool EmbeddedEngine::Queued::within(std::int64_t most_samples, std::int64_t most_tokens) const {
+    return samples <= most_samples && tokens <= most_tokens;
+}
+
+void EmbeddedEngine::count(const GenerateRequest& request, std::int64_t sign) {
+    queued_.add(request, sign);
+    if (!request.small()) queued_large_.add(request, sign);
 }
 
 void EmbeddedEngine::generate(GenerateRequest request, Done done, std::function<bool()> gone) {
@@ -99,13 +117,12 @@ void EmbeddedEngine::generate(GenerateRequest request, Done done, std::function<
         GenerateResult full;
         full.status = {Code::unavailable,
                        fmt::format("the queue is full: {} samples of {} prompt tokens are waiting or running",
-                                   queued_samples_, queued_tokens_)};
+                                   queued_.samples, queued_.tokens)};
         answers_.push_back({std::move(done), std::move(full)});
         changed_.notify_all();
         return;
     }
-    queued_samples_ += job->request.samples();
-    queued_tokens_ += job->request.prompt_tokens();
+    count(job->request, 1);
     const std::uint64_t own = mix(options_.random_seed ^ mix(requests_++));
     for (const Prompt& prompt : job->request.prompts) job->seeds.push_back(prompt.params.seed.value_or(own));
     live_.push_back({std::move(job), std::move(done), std::move(gone), Clock::now()});

@@ -46,7 +46,8 @@ struct EmbeddedOptions {
     // Requests without a seed: their seed follows from this and from how many requests came before.
     std::uint64_t random_seed = 0;
     std::chrono::milliseconds request_timeout{600'000};  // from arrival to the last token, waiting included
-    // Of all requests that are not answered yet. More are answered "unavailable", unless the engine is idle.
+    // Of all requests that are not answered yet. More are answered "unavailable", unless the engine is idle. Large
+    // requests (scheduler.h) fill at most half, so that small ones are taken whatever large ones wait.
     std::int64_t max_queued_samples = 131'072;
     std::int64_t max_queued_tokens = std::int64_t{16} << 20;  // of prompts
 };
@@ -148,7 +149,15 @@ class EmbeddedEngine final : public WeightTarget {
     void drop_late_and_gone();
     bool may_step() const;
     std::string refusal() const;
+    // What requests that are not answered yet take of the queue.
+    struct Queued {
+        std::int64_t samples = 0;
+        std::int64_t tokens = 0;  // of prompts
+        void add(const GenerateRequest& request, std::int64_t sign);
+        bool within(std::int64_t most_samples, std::int64_t most_tokens) const;
+    };
     bool has_room(const GenerateRequest& request) const;
+    void count(const GenerateRequest& request, std::int64_t sign);
     void answer(std::list<Live>::iterator live, Status status);
     void answer_all(const Status& status);
 
@@ -163,8 +172,8 @@ class EmbeddedEngine final : public WeightTarget {
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     std::list<Live> live_;
-    std::int64_t queued_samples_ = 0;  // of live_
-    std::int64_t queued_tokens_ = 0;
+    Queued queued_;  // live_
+    Queued queued_large_;
     std::vector<Answer> answers_;
     std::vector<Pause> pauses_;
     std::vector<std::string> aborts_;

@@ -89,8 +89,7 @@ void EmbeddedEngine::answer(std::list<Live>::iterator live, Status status) {
     }
     result.latency_seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - live->arrived).count();
-    queued_samples_ -= job->request.samples();
-    queued_tokens_ -= job->request.prompt_tokens();
+    count(job->request, -1);
     answers_.push_back({std::move(live->done), std::move(result)});
     live_.erase(live);
 }

@@ -55,6 +55,15 @@ struct GenerateRequest {
         for (const Prompt& prompt : prompts) sum += static_cast<std::int64_t>(prompt.tokens.size());
         return sum;
     }
+    // Small requests do not wait for large ones (scheduler.h): what all samples may hold together decides.
+    bool small() const {
+        constexpr std::int64_t kMostTokens = 8192;
+        std::int64_t sum = 0;
+        for (const Prompt& prompt : prompts)
+            sum += prompt.params.n *
+                   (static_cast<std::int64_t>(prompt.tokens.size()) + prompt.params.max_new_tokens);
+        return sum <= kMostTokens;
+    }
 };
 
 enum class Finish : std::uint8_t { stop, length, abort };

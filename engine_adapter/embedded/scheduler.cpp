@@ -17,7 +17,14 @@ std::vector<std::int32_t> Scheduler::Sample::tokens() const {
     return all;
 }
 
+void Scheduler::Held::add(const Sample& sample) {
+    if (!sample.job->small) return;
+    ++samples;
+    pages += static_cast<std::int64_t>(sample.pages.size());
+}
+
 void Scheduler::add(const std::shared_ptr<Job>& job) {
+    job->small = job->request.small();
     for (std::size_t p = 0; p < job->request.prompts.size(); ++p) {
         const Prompt& prompt = job->request.prompts[p];
         for (std::int64_t i = 0; i < prompt.params.n; ++i) {
@@ -33,7 +40,7 @@ void Scheduler::add(const std::shared_ptr<Job>& job) {
             sample.output = job->outputs.size() - 1;
             sample.order = next_order_++;
             sample.stream = prompt.first_stream + static_cast<std::uint64_t>(i);
-            waiting_.push_back(std::move(sample));
+            queue_of(*job).push_back(std::move(sample));
         }
     }
 }
@@ -45,11 +52,12 @@ void Scheduler::remove(const Job& job) {
         sample.out().finish = Finish::abort;
         release_pages(sample);
     }
-    for (const Sample& sample : waiting_) {
+    Queue& queue = queue_of(job);
+    for (const Sample& sample : queue) {
         if (belongs(sample)) sample.out().finish = Finish::abort;
     }
     std::erase_if(running_, belongs);
-    std::erase_if(waiting_, belongs);
+    std::erase_if(queue, belongs);
 }
 
 void Scheduler::step(std::int64_t version) {
@@ -62,15 +70,34 @@ void Scheduler::step(std::int64_t version) {
     }
 }
 
-// Admits samples from the head of the queue, as many as fit. A sample whose tokens equal those of the one
+bool Scheduler::has_share(const Held& small) const {
+    return small.samples < std::max<std::int64_t>(options_.max_running / 2, 1) &&
+           small.pages < std::max(cache_.pool().total() / 2, 1);
+}
+
+// Whose head is admitted next; nullptr: nobody waits.
+Scheduler::Queue* Scheduler::next_queue(const Held& small) {
+    Queue &large_ones = waiting_[0], &small_ones = waiting_[1];
+    if (!small_ones.empty() && (large_ones.empty() || has_share(small))) return &small_ones;
+    return large_ones.empty() ? nullptr : &large_ones;
+}
+
+// Admits samples from the heads of the queues, as many as fit. A sample whose tokens equal those of the one
 // before it (n samples of a prompt) shares its full pages and gets a page of its own for the rest.
 std::vector<Scheduler::Admission> Scheduler::admit(std::vector<PrefillSequence>& sequences) {
     std::vector<Admission> admitted;
     std::int64_t packed = 0;
-    while (!waiting_.empty()) {
-        const auto running = static_cast<std::int64_t>(running_.size() + admitted.size());
-        if (running >= options_.max_running) break;
-        Sample& next = waiting_.front();
+    Held small;
+    for (const Sample& sample : running_) small.add(sample);
+    while (Queue* const queue = next_queue(small)) {
+        const auto running = [&] { return static_cast<std::int64_t>(running_.size() + admitted.size()); };
+        Sample& next = queue->front();
+        const auto preempt_for_it = [&] {
+            const auto victim = next.job->small && has_share(small) ? youngest_large() : std::nullopt;
+            if (victim) preempt(*victim);
+            return victim.has_value();
+        };
+        if (running() >= options_.max_running && !preempt_for_it()) break;
         std::vector<std::int32_t> tokens = next.tokens();
         const auto length = static_cast<std::int64_t>(tokens.size());
         const bool shares = !sequences.empty() && sequences.back().tokens == tokens;
@@ -78,7 +105,9 @@ std::vector<Scheduler::Admission> Scheduler::admit(std::vector<PrefillSequence>&
         const std::int64_t full_pages = length / cache_.page_size();
         const std::int64_t needed = cache_.pages_for(length) - (shares ? full_pages : 0);
         // Reserve a page for each running sample, so that admitting does not preempt at once.
-        if (needed + running > cache_.pool().free()) break;
+        bool fits = true;
+        while (fits && needed + running() > cache_.pool().free()) fits = preempt_for_it();
+        if (!fits) break;
         if (shares) {
             const std::vector<std::int32_t>& pages = sequences.back().pages;
             next.pages.assign(pages.begin(), pages.begin() + full_pages);
@@ -91,8 +120,9 @@ std::vector<Scheduler::Admission> Scheduler::admit(std::vector<PrefillSequence>&
             packed += length;
             sequences.push_back({std::move(tokens), next.pages});
         }
+        small.add(next);
         admitted.push_back({std::move(next), sequences.size() - 1, shares});
-        waiting_.pop_front();
+        queue->pop_front();
     }
     return admitted;
 }
@@ -136,26 +166,47 @@ void Scheduler::decode() {
     advance(0, rows, logits);
 }
 
-// Oldest first; when the pages run out, the youngest running sample is preempted.
+// Oldest first. The oldest is never preempted while another runs, so that it ends.
 void Scheduler::make_room_for_next_tokens() {
-    for (std::size_t i = 0; i < running_.size(); ++i) {
-        if (cache_.pages_for(running_[i].cached + 1) <= static_cast<std::int64_t>(running_[i].pages.size()))
-            continue;
-        while (cache_.pool().free() == 0 && running_.size() > i) {
-            Sample youngest = std::move(running_.back());
-            running_.pop_back();
-            retract(std::move(youngest));
-            ++counts_.preemptions;
+    std::size_t i = 0;
+    while (i < running_.size()) {
+        Sample& sample = running_[i];
+        if (cache_.pages_for(sample.cached + 1) <= static_cast<std::int64_t>(sample.pages.size())) {
+            ++i;
+        } else if (cache_.pool().free() > 0) {
+            sample.pages.push_back(cache_.pool().allocate());
+        } else {
+            const std::size_t victim = youngest_large().value_or(running_.size() - 1);
+            preempt(victim);
+            if (victim < i) --i;
         }
-        if (running_.size() > i) running_[i].pages.push_back(cache_.pool().allocate());
     }
+}
+
+// None when fewer than two samples of large requests run.
+std::optional<std::size_t> Scheduler::youngest_large() const {
+    std::optional<std::size_t> youngest;
+    for (std::size_t i = running_.size(); i-- > 0;) {
+        if (running_[i].job->small) continue;
+        if (youngest) return youngest;
+        youngest = i;
+    }
+    return std::nullopt;
+}
+
+void Scheduler::preempt(std::size_t index) {
+    Sample sample = std::move(running_[index]);
+    running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(index));
+    retract(std::move(sample));
+    ++counts_.preemptions;
 }
 
 void Scheduler::retract(Sample sample) {
     release_pages(sample);
-    const auto at = std::find_if(waiting_.begin(), waiting_.end(),
+    Queue& queue = queue_of(*sample.job);
+    const auto at = std::find_if(queue.begin(), queue.end(),
                                  [&](const Sample& other) { return other.order > sample.order; });
-    waiting_.insert(at, std::move(sample));
+    queue.insert(at, std::move(sample));
 }
 
 void Scheduler::retract_all() {
@@ -165,9 +216,11 @@ void Scheduler::retract_all() {
 
 void Scheduler::restart_all() {
     retract_all();
-    for (Sample& sample : waiting_) {
-        sample.out().tokens.clear();
-        sample.out().logprobs.clear();
+    for (Queue& queue : waiting_) {
+        for (Sample& sample : queue) {
+            sample.out().tokens.clear();
+            sample.out().logprobs.clear();
+        }
     }
 }
 
@@ -228,7 +281,7 @@ void Scheduler::release_pages(Sample& sample) {
 
 SchedulerCounts Scheduler::counts() const {
     SchedulerCounts counts = counts_;
-    counts.waiting = waiting_.size();
+    counts.waiting = waiting();
     counts.running = running_.size();
     counts.graphs = decoder_.graphs();
     return counts;

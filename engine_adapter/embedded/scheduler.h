@@ -4,14 +4,21 @@
 //
 //   waiting ──admit: pages for all of its tokens──▶ running ──last token──▶ done
 //      ▲                                              │
-//      └── preempt: no page for the next token; the youngest goes first; keeps its tokens, loses its pages
+//      └── preempt: no page for the next token, or no room for a small request; the youngest of a large
+//          request goes first; keeps its tokens, loses its pages
+//
+// Small and large requests wait in queues of their own, each first come, first served. The small ones have half of the
+// places and pages to themselves when they want them, so that no large request delays them for long; what either
+// queue does not use, the other takes. One sample of the large ones always runs on.
 //
 // A sample's tokens depend on its prompt, its parameters and its seed only, never on what runs beside it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,6 +33,7 @@ struct Job {
     std::vector<SampleOutput> outputs;
     std::vector<std::uint64_t> seeds;  // of each prompt
     std::size_t unfinished = 0;
+    bool small = false;  // Scheduler::add() finds it
 };
 
 struct SchedulerOptions {
@@ -52,7 +60,7 @@ class Scheduler {
     // Drops the job's samples that wait or run, and their pages. They keep their tokens, as Finish::abort.
     void remove(const Job& job);
 
-    bool has_work() const { return !waiting_.empty() || !running_.empty(); }
+    bool has_work() const { return waiting() > 0 || !running_.empty(); }
     // One prefill or one decode step with weights of this version. A sample that starts now carries it. May
     // throw; the jobs can then still be removed.
     void step(std::int64_t version);
@@ -76,17 +84,30 @@ class Scheduler {
         const Prompt& prompt() const { return job->request.prompts[out().prompt]; }
         std::vector<std::int32_t> tokens() const;  // prompt and output so far
     };
+    using Queue = std::deque<Sample>;  // by order
+    // What samples of small requests hold.
+    struct Held {
+        std::int64_t samples = 0;
+        std::int64_t pages = 0;
+        void add(const Sample& sample);
+    };
     struct Admission {
         Sample sample;
         std::size_t sequence = 0;  // row of the prefill whose result it takes
         bool shares = false;       // with an earlier admission of this prefill
     };
 
+    std::size_t waiting() const { return waiting_[0].size() + waiting_[1].size(); }
+    Queue& queue_of(const Job& job) { return waiting_[job.small ? 1 : 0]; }
+    bool has_share(const Held& small) const;
+    Queue* next_queue(const Held& small);
     std::vector<Admission> admit(std::vector<PrefillSequence>& sequences);
     void prefill(std::vector<Admission> admitted, const std::vector<PrefillSequence>& sequences,
                  std::int64_t version);
     void decode();
     void make_room_for_next_tokens();
+    std::optional<std::size_t> youngest_large() const;
+    void preempt(std::size_t index);
     void retract(Sample sample);
     // Gives each of the samples running_[first, …) its next token, from its row of logits, and drops the
     // finished ones.
@@ -97,8 +118,8 @@ class Scheduler {
     SchedulerOptions options_;
     Decoder& decoder_;
     KvCache& cache_;
-    std::deque<Sample> waiting_;   // by order
-    std::vector<Sample> running_;  // by admission
+    std::array<Queue, 2> waiting_;  // of large requests, of small ones
+    std::vector<Sample> running_;   // by admission
     std::uint64_t next_order_ = 0;
     SchedulerCounts counts_;
 };

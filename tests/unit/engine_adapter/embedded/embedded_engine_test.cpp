@@ -214,6 +214,22 @@ TEST_F(EmbeddedEngineTest, AFullQueueRefuses) {
     EXPECT_TRUE(get(generate(request(4, 2, 9))).status.ok()) << "an idle engine takes what it can compute";
 }
 
+TEST_F(EmbeddedEngineTest, LargeRequestsLeaveHalfOfTheQueue) {
+    EmbeddedOptions options = small_options();
+    options.max_queued_samples = 4000;
+    start(true, options);
+    pause(PauseMode::in_place);
+    const auto large = [](std::int64_t n) { return request(40, 1, n); };
+    auto first = generate(large(1500));
+    EXPECT_THAT(get(generate(large(600))).status.message, HasSubstr("the queue is full"));
+    auto second = generate(large(500));
+    auto small = generate(request(4));
+    EXPECT_EQ(small.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout) << "it is taken";
+    engine->abort("");
+    for (auto* taken : {&first, &second, &small}) EXPECT_TRUE(get(std::move(*taken)).status.ok());
+    EXPECT_EQ(engine->state().pages_free, engine->state().pages_total);
+}
+
 TEST_F(EmbeddedEngineTest, AnUpdateBeginsBeforeOtherWorkBetweenSteps) {
     start();
     std::atomic<bool> stop{false};

@@ -227,6 +227,58 @@ TEST(Scheduler, AFailingStepLeavesJobsThatCanBeRemoved) {
     EXPECT_TRUE(rig.all_pages_free());
 }
 
+// n samples of one prompt that together are a large request.
+std::shared_ptr<Job> large_job(std::int64_t n) {
+    auto result = job(1, n);
+    result->request.prompts[0].tokens = {1, 2, 3};
+    result->request.prompts[0].params = SamplingParams();
+    result->request.prompts[0].params.n = n;
+    result->request.prompts[0].params.max_new_tokens = 40;
+    EXPECT_FALSE(result->request.small());
+    return result;
+}
+
+TEST(Scheduler, ASmallRequestDoesNotWaitForALargeOne) {
+    const auto expected = alone(6);
+    const auto large_alone = large_job(200);
+    Rig own;
+    own.scheduler.add(large_alone);
+    own.run();
+    // Full of samples; full of pages.
+    for (const auto& [kv_tokens, max_running] : {std::pair{4096, 4}, std::pair{192, 256}}) {
+        Rig rig(kv_tokens, {.max_running = max_running, .eos_token_ids = {}});
+        const auto large = large_job(200);
+        rig.scheduler.add(large);
+        rig.run(30);
+        const auto small = jobs(6);
+        for (const auto& one : small) {
+            rig.scheduler.add(one);
+            rig.run(static_cast<int>(2 * one->request.prompts[0].params.max_new_tokens) + 2);
+            EXPECT_EQ(one->unfinished, 0u) << "it waits for the large request";
+        }
+        EXPECT_GT(large->unfinished, 0u);
+        EXPECT_GT(rig.scheduler.counts().preemptions, 0u);
+        rig.run();
+        for (std::size_t i = 0; i < small.size(); ++i) expect_same(*small[i], *expected[i]);
+        expect_same(*large, *large_alone);
+        EXPECT_TRUE(rig.all_pages_free());
+    }
+}
+
+TEST(Scheduler, SmallRequestsDoNotStarveALargeOne) {
+    for (const auto& [kv_tokens, max_running] : {std::pair{4096, 4}, std::pair{192, 256}}) {
+        Rig rig(kv_tokens, {.max_running = max_running, .eos_token_ids = {}});
+        const auto large = large_job(200);
+        rig.scheduler.add(large);
+        int steps = 0;
+        for (std::uint64_t seed = 0; large->unfinished > 0 && steps < 20'000; ++steps) {
+            while (rig.scheduler.counts().waiting < 250) rig.scheduler.add(job(seed++));
+            rig.scheduler.step(1);
+        }
+        EXPECT_EQ(large->unfinished, 0u) << "after " << steps << " steps";
+    }
+}
+
 TEST(Scheduler, NothingToGenerateIsDoneAtOnce) {
     Rig rig;
     const auto one = job(1, 2);
