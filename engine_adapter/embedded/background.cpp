@@ -23,6 +23,12 @@ bool Background::post(std::function<void()> work) {
     return true;
 }
 
+void Background::add(std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back(std::move(work));
+    changed_.notify_all();
+}
+
 void Background::run() {
     std::unique_lock lock(mutex_);
     while (true) {

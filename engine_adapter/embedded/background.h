@@ -20,6 +20,8 @@ class Background {
 
     // False: too many wait. `work` must not throw.
     bool post(std::function<void()> work);
+    // However many wait: for what is bounded elsewhere, as the answers to requests that were taken.
+    void add(std::function<void()> work);
 
   private:
     void run();

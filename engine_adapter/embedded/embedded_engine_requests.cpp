@@ -1,6 +1,7 @@
 // EmbeddedEngine between two steps, with the lock held: queues new requests, applies pauses, aborts and
 // commits, and answers the requests that have ended.
 #include <algorithm>
+#include <memory>
 
 #include "common/error.h"
 #include "engine_adapter/embedded/embedded_engine.h"
@@ -34,7 +35,9 @@ std::vector<std::function<void()>> EmbeddedEngine::serve_requests() {
     pages_free_ = cache_.pool().free();
     for (auto& work : std::exchange(work_, {})) calls.push_back(std::move(work));
     for (Answer& answer : std::exchange(answers_, {})) {
-        calls.push_back([answer = std::move(answer)] { answer.done(answer.result); });
+        calls.push_back([answer = std::make_shared<Answer>(std::move(answer))] {
+            answer->done(std::move(answer->result));
+        });
     }
     return calls;
 }

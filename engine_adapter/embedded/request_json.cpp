@@ -181,6 +181,27 @@ std::string text_of(const SampleOutput& sample, const Prompt& prompt, const toke
     return tokenizer->decode(tokens, prompt.skip_special_tokens);
 }
 
+json sample_json(const GenerateRequest& request, const SampleOutput& sample, double latency_seconds,
+                 const tokenizer::Tokenizer* tokenizer) {
+    const Prompt& prompt = request.prompts[sample.prompt];
+    json meta = {{"id", prompt.id},
+                 {"finish_reason", finish_json(sample)},
+                 {"prompt_tokens", prompt.tokens.size()},
+                 {"completion_tokens", sample.tokens.size()},
+                 {"cached_tokens", 0},
+                 {"weight_version", std::to_string(sample.version)},
+                 {"e2e_latency", latency_seconds}};
+    if (request.return_logprob) {
+        json& logprobs = meta["output_token_logprobs"] = json::array();
+        for (std::size_t i = 0; i < sample.logprobs.size(); ++i) {
+            logprobs.push_back({sample.logprobs[i], sample.tokens[i], nullptr});
+        }
+    }
+    return {{"text", text_of(sample, prompt, tokenizer)},
+            {"output_ids", sample.tokens},
+            {"meta_info", std::move(meta)}};
+}
+
 }  // namespace
 
 json parse_body(const std::string& body) {
@@ -244,30 +265,16 @@ GenerateRequest parse_generate(const std::string& text, const RequestLimits& lim
     return request;
 }
 
-json generate_answer(const GenerateRequest& request, const GenerateResult& result,
-                     const tokenizer::Tokenizer* tokenizer) {
-    json list = json::array();
+// Sample by sample: as one JSON value a large answer would take ten times its text.
+std::string generate_answer(const GenerateRequest& request, const GenerateResult& result,
+                            const tokenizer::Tokenizer* tokenizer) {
+    const bool single = !request.as_list && result.samples.size() == 1;
+    std::string text = single ? "" : "[";
     for (const SampleOutput& sample : result.samples) {
-        const Prompt& prompt = request.prompts[sample.prompt];
-        json meta = {{"id", prompt.id},
-                     {"finish_reason", finish_json(sample)},
-                     {"prompt_tokens", prompt.tokens.size()},
-                     {"completion_tokens", sample.tokens.size()},
-                     {"cached_tokens", 0},
-                     {"weight_version", std::to_string(sample.version)},
-                     {"e2e_latency", result.latency_seconds}};
-        if (request.return_logprob) {
-            json& logprobs = meta["output_token_logprobs"] = json::array();
-            for (std::size_t i = 0; i < sample.logprobs.size(); ++i) {
-                logprobs.push_back({sample.logprobs[i], sample.tokens[i], nullptr});
-            }
-        }
-        list.push_back({{"text", text_of(sample, prompt, tokenizer)},
-                        {"output_ids", sample.tokens},
-                        {"meta_info", std::move(meta)}});
+        if (&sample != &result.samples.front()) text += ',';
+        text += sample_json(request, sample, result.latency_seconds, tokenizer).dump();
     }
-    const bool single = !request.as_list && list.size() == 1;
-    return single ? list[0] : list;
+    return single ? text : text + "]";
 }
 
 }  // namespace tandem::engine

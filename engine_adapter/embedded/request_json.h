@@ -28,10 +28,10 @@ struct RequestLimits {
 GenerateRequest parse_generate(const std::string& body, const RequestLimits& limits,
                                std::uint64_t request_number);
 
-// An object for one sample of one prompt that was not sent as a list, otherwise a list. Its text is empty
-// without a tokenizer; the token that stopped a sample is in output_ids, not in the text.
-nlohmann::json generate_answer(const GenerateRequest& request, const GenerateResult& result,
-                               const tokenizer::Tokenizer* tokenizer = nullptr);
+// JSON: an object for one sample of one prompt that was not sent as a list, otherwise a list. A sample's text is
+// empty without a tokenizer; the token that stopped it is in output_ids, not in the text.
+std::string generate_answer(const GenerateRequest& request, const GenerateResult& result,
+                            const tokenizer::Tokenizer* tokenizer = nullptr);
 
 // The body as a JSON object; an empty body is an empty object. Throws InvalidArgument.
 nlohmann::json parse_body(const std::string& body);

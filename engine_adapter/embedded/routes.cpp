@@ -42,14 +42,30 @@ const char* name_of(WeightState state) {
     return "none";
 }
 
-void generate_from(EmbeddedEngine& engine, const tokenizer::Tokenizer* tokenizer, const std::string& body,
+// A large answer is written elsewhere: the engine's thread has other samples to go on with.
+void answer_generate(const RouteInfo& info, const std::shared_ptr<GenerateRequest>& parsed,
+                     GenerateResult result, const Responder& responder) {
+    constexpr std::size_t kFewSamples = 64;
+    if (!result.status.ok()) return responder.fail(result.status);
+    const bool few = result.samples.size() <= kFewSamples;
+    const auto write = [tokenizer = info.tokenizer, parsed, responder,
+                        held = std::make_shared<GenerateResult>(std::move(result))] {
+        try {
+            responder.send(200, generate_answer(*parsed, *held, tokenizer));
+        } catch (const std::exception& error) {
+            responder.fail(to_status(error));
+        }
+    };
+    info.background == nullptr || few ? write() : info.background->add(write);
+}
+
+void generate_from(EmbeddedEngine& engine, const RouteInfo& info, const std::string& body,
                    const Responder& responder) {
     static std::atomic<std::uint64_t> number{0};
     auto parsed =
-        std::make_shared<GenerateRequest>(parse_generate(body, limits_of(engine, tokenizer), number++));
-    const auto done = [parsed, responder, tokenizer](const GenerateResult& result) {
-        if (!result.status.ok()) return responder.fail(result.status);
-        responder.send(200, generate_answer(*parsed, result, tokenizer));
+        std::make_shared<GenerateRequest>(parse_generate(body, limits_of(engine, info.tokenizer), number++));
+    const auto done = [parsed, responder, info](GenerateResult result) {
+        answer_generate(info, parsed, std::move(result), responder);
     };
     engine.generate(*parsed, done, [responder] { return responder.client_gone(); });
 }
@@ -57,17 +73,16 @@ void generate_from(EmbeddedEngine& engine, const tokenizer::Tokenizer* tokenizer
 // Parsing and tokenising a large body takes up to seconds, in which other clients want their answers.
 void generate(EmbeddedEngine& engine, const RouteInfo& info, Request& request, const Responder& responder) {
     constexpr std::size_t kSmall = 16384;
-    if (info.parsing == nullptr || request.body.size() <= kSmall)
-        return generate_from(engine, info.tokenizer, request.body, responder);
-    const auto work = [&engine, tokenizer = info.tokenizer, responder,
-                       held = std::make_shared<Request>(std::move(request))] {
+    if (info.background == nullptr || request.body.size() <= kSmall)
+        return generate_from(engine, info, request.body, responder);
+    const auto work = [&engine, info, responder, held = std::make_shared<Request>(std::move(request))] {
         try {
-            generate_from(engine, tokenizer, held->body, responder);
+            generate_from(engine, info, held->body, responder);
         } catch (const std::exception& error) {
             responder.fail(to_status(error));
         }
     };
-    if (!info.parsing->post(work))
+    if (!info.background->post(work))
         responder.fail({Code::unavailable, "too many large requests wait to be parsed"});
 }
 

@@ -34,7 +34,8 @@ struct RouteInfo {
     std::string model_path;
     std::string receiver;                             // address of the engine's receiver; empty: none
     const tokenizer::Tokenizer* tokenizer = nullptr;  // nullptr: none; outlives the server
-    Background* parsing = nullptr;                    // of large bodies; nullptr: on the server's thread
+    // Parses large bodies and writes large answers; nullptr: the server's and the engine's threads do.
+    Background* background = nullptr;
 };
 
 // The engine must outlive the server.

@@ -127,9 +127,9 @@ void serve(const ServeOptions& options) {
     engine.start();
 
     Receiver receiver(engine);
-    Background parsing(256);
+    Background background(256);
     add_routes(server, engine,
-               {options.model, receiver.address(), tokenizer ? &*tokenizer : nullptr, &parsing});
+               {options.model, receiver.address(), tokenizer ? &*tokenizer : nullptr, &background});
     server.start();
     std::printf("listening on %s\n", server.url().c_str());
     std::fflush(stdout);

@@ -180,7 +180,7 @@ TEST(RequestJson, AnswersLookLikeSglangs) {
     sample.version = 12;
     GenerateResult result;
     result.samples = {sample};
-    json answer = generate_answer(request, result);
+    json answer = json::parse(generate_answer(request, result));
     EXPECT_EQ(answer["output_ids"], json({5, 6}));
     EXPECT_EQ(answer["text"], "");
     const json meta = answer["meta_info"];
@@ -196,7 +196,7 @@ TEST(RequestJson, AnswersLookLikeSglangs) {
         << "bit for bit through the wire";
     sample.finish = Finish::length;
     result.samples = {sample, sample};
-    answer = generate_answer(request, result);
+    answer = json::parse(generate_answer(request, result));
     ASSERT_TRUE(answer.is_array());
     EXPECT_EQ(answer[1]["meta_info"]["finish_reason"], json({{"type", "length"}, {"length", 2}}));
 }
@@ -231,12 +231,12 @@ TEST(RequestJson, TextInAndOut) {
     result.samples[1].tokens = {1, 3};
     result.samples[1].finish = Finish::stop;
     result.samples[1].matched = 3;
-    json answer = generate_answer(request, result, &tokenizer);
+    json answer = json::parse(generate_answer(request, result, &tokenizer));
     EXPECT_EQ(answer[0]["text"], "a </s> b");
     EXPECT_EQ(answer[1]["text"], "a");
     EXPECT_EQ(answer[1]["output_ids"], json({1, 3}));
     request.prompts[0].skip_special_tokens = true;
-    EXPECT_EQ(generate_answer(request, result, &tokenizer)[0]["text"], "a b");
+    EXPECT_EQ(json::parse(generate_answer(request, result, &tokenizer))[0]["text"], "a b");
 
     for (const json& body :
          {json{{"text", ""}}, json{{"text", 5}}, json{{"text", json::array()}}, json{{"text", {"a", 1}}},

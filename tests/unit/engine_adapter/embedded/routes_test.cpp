@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -23,7 +24,7 @@ class Routes : public testing::Test {
     Routes() : engine(tiny_config(), options()), server({.listen = "127.0.0.1:0", .max_body_bytes = 10'000}) {
         fill_weights(engine.weights(), 1);
         engine.start();
-        add_routes(server, engine, {"the/model", "unix-abstract:x"});
+        add_routes(server, engine, {"the/model", "unix-abstract:x", nullptr, &background});
         server.start();
         client = std::make_unique<http::Client>(server.url());
     }
@@ -49,6 +50,7 @@ class Routes : public testing::Test {
         post("/continue_generation", json::object());
     }
 
+    Background background{4};
     EmbeddedEngine engine;
     http::Server server;
     std::unique_ptr<http::Client> client;
@@ -78,6 +80,22 @@ TEST_F(Routes, GenerateAnswersWithTokensLogprobsAndVersion) {
         "/generate", {{"input_ids", {{1}, {2}}}, {"sampling_params", {{"max_new_tokens", 2}, {"n", 3}}}});
     ASSERT_EQ(list.size(), 6u);
     EXPECT_FALSE(list[0]["meta_info"].contains("output_token_logprobs"));
+}
+
+TEST_F(Routes, ALargeAnswerWaitsForTheBackgroundAndTheEngineGoesOn) {
+    make_whole(1);
+    std::promise<void> go;
+    background.add([&] { go.get_future().wait(); });
+    std::future<json> large = std::async(std::launch::async, [this] {
+        http::Client own(server.url());
+        return own.post_json("/generate",
+                             {{"input_ids", {1}}, {"sampling_params", {{"max_new_tokens", 2}, {"n", 100}}}},
+                             soon());
+    });
+    EXPECT_EQ(post("/generate", {{"input_ids", {1}}})["output_ids"].size(), 95u);
+    EXPECT_EQ(large.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+    go.set_value();
+    EXPECT_EQ(large.get().size(), 100u);
 }
 
 TEST_F(Routes, BadGenerateRequestsAre400AndTheServerLivesOn) {
