@@ -6,6 +6,7 @@
 //   body over max_body_bytes          413, connection closed
 //   wrong key, or a foreign page      401, 403 (access.h), before the body is read, connection closed
 //   too much at once (below)          503 with Retry-After, connection closed
+//   a client that is too slow         none, connection closed
 //   unknown path / wrong method       404 / 405 with Allow
 //   a handler that throws             the status of to_status(exception)
 //   a Responder dropped unanswered    500
@@ -33,11 +34,16 @@ ListenAddress parse_listen_address(const std::string& text);  // "HOST:PORT"; th
 struct ServerOptions {
     std::string listen = "127.0.0.1:30000";  // port 0 takes a free one
     std::size_t max_body_bytes = std::size_t{64} << 20;
-    // A connection that neither sends nor waits for an answer this long is closed. A client also has this
-    // long to send one whole request.
+    // A connection that says nothing for so long, and waits for no answer, is closed.
     std::chrono::milliseconds idle_timeout{75'000};
+    // A header must be there so long after its first byte; a body that is sent and an answer that is read must go on by
+    // 64 KiB in that time, and not be too slow as a whole (pace.h). Otherwise the connection is closed.
+    std::chrono::milliseconds stall_timeout{10'000};
     // In the bodies of all requests that are being received or worked on. Bodies up to 64 KiB do not count.
     std::size_t max_bodies_bytes = std::size_t{128} << 20;
+    // In all answers that wait for their clients to read them; those up to 64 KiB do not count. Above that the
+    // connection whose answer has not moved for longest is closed.
+    std::size_t max_answers_bytes = std::size_t{128} << 20;
     // Above that the connection that has said nothing for longest makes room; without one, a new one gets 503. At most
     // half of the descriptors that the process may have.
     std::size_t max_connections = 1024;

@@ -18,6 +18,7 @@ namespace {
 
 constexpr auto kLingerTime = std::chrono::seconds(2);
 constexpr std::size_t kLingerBytes = std::size_t{256} << 20;
+constexpr std::size_t kSmallBytes = std::size_t{64} << 10;  // of a body or an answer: not counted
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 // Bytes that are not UTF-8 (a path, an error's text) are replaced instead of throwing.
@@ -31,6 +32,12 @@ Answer error_answer(int status, const std::string& message, const std::string& c
 
 }  // namespace
 
+struct Session::Outgoing {
+    bh::response<bh::string_body> message;
+    bh::response_serializer<bh::string_body> serializer{message};
+    std::size_t bytes = 0;  // of the body
+};
+
 Session::Session(asio::ip::tcp::socket socket, std::shared_ptr<Loop> loop)
     : stream_(std::move(socket)), loop_(std::move(loop)) {
     boost::system::error_code ignored;
@@ -40,6 +47,7 @@ Session::Session(asio::ip::tcp::socket socket, std::shared_ptr<Loop> loop)
 
 Session::~Session() {
     end_silence();
+    end_writing();
     loop_->sessions.erase(this);
 }
 
@@ -48,6 +56,10 @@ bool Loop::make_room() {
     if (silent.empty()) return false;
     silent.front()->close();
     return true;
+}
+
+void Loop::bound_answers() {
+    while (answers_bytes > options.max_answers_bytes && writing.size() > 1) writing.front()->close();
 }
 
 void Session::end_silence() {
@@ -62,6 +74,7 @@ void Session::turn_away() {
 
 void Session::close() {
     end_silence();
+    end_writing();
     error_code ignored;
     stream_.socket().close(ignored);
 }
@@ -73,6 +86,17 @@ void Session::read() {
     end_silence();
     silent_ = loop_->silent.insert(loop_->silent.end(), this);
     stream_.expires_after(loop_->options.idle_timeout);
+    if (buffer_.size() > 0) return read_header();  // of a request that came with the one before
+    constexpr std::size_t kFirstBytes = 4096;
+    stream_.async_read_some(buffer_.prepare(kFirstBytes),
+                            [self = shared_from_this()](error_code error, std::size_t bytes) {
+                                self->buffer_.commit(bytes);
+                                error ? self->close() : self->read_header();
+                            });
+}
+
+void Session::read_header() {
+    stream_.expires_after(std::min(loop_->options.stall_timeout, loop_->options.idle_timeout));
     bh::async_read_header(
         stream_, buffer_, *parser_,
         [self = shared_from_this()](error_code error, std::size_t) { self->on_header(error); });
@@ -86,14 +110,11 @@ void Session::on_header(error_code error) {
         head_ = false;
         return write(std::move(*answer));
     }
-    const auto read_body = [self = shared_from_this()] {
-        bh::async_read(self->stream_, self->buffer_, *self->parser_,
-                       [self](error_code failed, std::size_t) { self->on_read(failed); });
-    };
+    pace_.emplace(loop_->options.idle_timeout, loop_->options.stall_timeout);
     if (!beast::iequals(parser_->get()[bh::field::expect], "100-continue")) return read_body();
     asio::async_write(stream_, asio::buffer(kContinue),
-                      [read_body, self = shared_from_this()](error_code failed, std::size_t) {
-                          if (!failed) read_body();
+                      [self = shared_from_this()](error_code failed, std::size_t) {
+                          failed ? self->close() : self->read_body();
                       });
 }
 
@@ -120,12 +141,11 @@ std::optional<Answer> Session::refusal() {
 }
 
 std::optional<Answer> Session::reserve_body() {
-    constexpr std::size_t kSmall = std::size_t{64} << 10;
     const auto length = parser_->content_length();
     std::size_t bytes = parser_->chunked() ? loop_->options.max_body_bytes : 0;
     if (length)
         bytes = static_cast<std::size_t>(std::min<std::uint64_t>(*length, loop_->options.max_body_bytes));
-    if (bytes <= kSmall) return {};
+    if (bytes <= kSmallBytes) return {};
     // The first one passes whatever its size, so that max_body_bytes alone says what is too large.
     const std::size_t before = loop_->bodies_bytes.fetch_add(bytes);
     reservation_ = std::shared_ptr<const void>(
@@ -136,9 +156,15 @@ std::optional<Answer> Session::reserve_body() {
                         "unavailable");
 }
 
-void Session::on_read(error_code error) {
-    if (error) return refuse(error);
-    handle();
+void Session::read_body() {
+    if (parser_->is_done()) return handle();
+    stream_.expires_at(pace_->limit());
+    bh::async_read_some(stream_, buffer_, *parser_,
+                        [self = shared_from_this()](error_code error, std::size_t bytes) {
+                            if (error) return self->refuse(error);
+                            self->pace_->moved(bytes);
+                            self->read_body();
+                        });
 }
 
 // Errors of reading: some have an answer, others mean that the peer is gone or silent.
@@ -205,26 +231,53 @@ void Session::watch(std::shared_ptr<Responder::State> state) {
 }
 
 void Session::write(Answer answer) {
-    using Message = bh::response<bh::string_body>;
-    auto message = std::make_shared<Message>(static_cast<bh::status>(answer.status), 11);
-    message->set(bh::field::server, "tandem");
-    message->set(bh::field::content_type, answer.content_type);
-    if (!answer.allow.empty()) message->set(bh::field::allow, answer.allow);
-    if (answer.status == 401) message->set(bh::field::www_authenticate, "Bearer");
-    if (answer.status == 503) message->set(bh::field::retry_after, "1");
-    message->keep_alive(keep_alive_);
-    message->body() = std::move(answer.body);
-    message->prepare_payload();
-    if (head_) message->body().clear();  // Content-Length stays that of the GET
-    stream_.expires_after(loop_->options.idle_timeout);
-    bh::async_write(stream_, *message, [self = shared_from_this(), message](error_code error, std::size_t) {
-        if (error) return self->close();
-        self->on_written(self->keep_alive_);
-    });
+    answer_ = std::make_shared<Outgoing>();
+    auto& message = answer_->message;
+    message.result(static_cast<bh::status>(answer.status));
+    message.set(bh::field::server, "tandem");
+    message.set(bh::field::content_type, answer.content_type);
+    if (!answer.allow.empty()) message.set(bh::field::allow, answer.allow);
+    if (answer.status == 401) message.set(bh::field::www_authenticate, "Bearer");
+    if (answer.status == 503) message.set(bh::field::retry_after, "1");
+    message.keep_alive(keep_alive_);
+    message.body() = std::move(answer.body);
+    message.prepare_payload();
+    if (head_) message.body().clear();  // Content-Length stays that of the GET
+    answer_->bytes = message.body().size();
+    pace_.emplace(loop_->options.idle_timeout, loop_->options.stall_timeout);
+    if (answer_->bytes > kSmallBytes) {
+        writing_ = loop_->writing.insert(loop_->writing.end(), this);
+        loop_->answers_bytes += answer_->bytes;
+        loop_->bound_answers();
+    }
+    write_some();
 }
 
-void Session::on_written(bool keep_alive) {
-    if (keep_alive) return read();
+void Session::write_some() {
+    stream_.expires_at(pace_->limit());
+    bh::async_write_some(stream_, answer_->serializer,
+                         [self = shared_from_this(), answer = answer_](error_code error, std::size_t bytes) {
+                             if (error || !self->answer_) return self->close();
+                             self->pace_->moved(bytes);
+                             auto& writing = self->loop_->writing;
+                             if (self->writing_) writing.splice(writing.end(), writing, *self->writing_);
+                             answer->serializer.is_done() ? self->on_written() : self->write_some();
+                         });
+}
+
+// The operation under way keeps the answer's bytes as long as it needs them.
+void Session::end_writing() {
+    if (writing_) {
+        loop_->writing.erase(*writing_);
+        loop_->answers_bytes -= answer_->bytes;
+    }
+    writing_.reset();
+    answer_.reset();
+}
+
+void Session::on_written() {
+    end_writing();
+    if (keep_alive_) return read();
     error_code ignored;
     stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
     stream_.expires_after(kLingerTime);

@@ -17,6 +17,7 @@
 #include <set>
 #include <string>
 
+#include "common/http/pace.h"
 #include "common/http/server.h"
 
 namespace tandem::http {
@@ -32,6 +33,8 @@ struct Route {
 struct Loop {
     // Before a connection is taken: closes another where there are too many. False: all are at work.
     bool make_room();
+    // Closes those that are slowest to read, but not the newest, while their answers take too much.
+    void bound_answers();
 
     boost::asio::io_context context{1};
     ServerOptions options;
@@ -40,7 +43,9 @@ struct Loop {
     std::atomic<std::size_t> bodies_bytes{0};                    // that requests have reserved
     // Of this loop's thread only.
     std::set<Session*> sessions;
-    std::list<Session*> silent;  // wait for a request's header, those that have waited longest first
+    std::list<Session*> silent;     // wait for a request's header, those that have waited longest first
+    std::list<Session*> writing;    // large answers, those that have not moved for longest first
+    std::size_t answers_bytes = 0;  // of `writing`
 };
 
 struct Answer {
@@ -74,16 +79,20 @@ class Session : public std::enable_shared_from_this<Session> {
   private:
     using error_code = boost::system::error_code;
     using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+    struct Outgoing;
+    void read_header();
     void on_header(error_code error);
     std::optional<Answer> refusal();  // what can be said before the body is read
     std::optional<Answer> reserve_body();
     const Route* route() const;
     void end_silence();
-    void on_read(error_code error);
+    void read_body();
     void refuse(error_code error);
     void handle();
     void watch(std::shared_ptr<Responder::State> state);
-    void on_written(bool keep_alive);
+    void write_some();
+    void end_writing();
+    void on_written();
     void linger();
 
     boost::beast::tcp_stream stream_;
@@ -94,6 +103,9 @@ class Session : public std::enable_shared_from_this<Session> {
     std::optional<Parser> parser_;
     std::optional<std::list<Session*>::iterator> silent_;  // in Loop::silent
     std::shared_ptr<const void> reservation_;
+    std::optional<Pace> pace_;                              // of the body, then of the answer
+    std::shared_ptr<Outgoing> answer_;                      // while it is written
+    std::optional<std::list<Session*>::iterator> writing_;  // in Loop::writing
     bool keep_alive_ = false;
     bool head_ = false;
     std::size_t discarded_bytes_ = 0;

@@ -22,8 +22,10 @@ sockaddr_in loopback(int port) {
 
 }  // namespace
 
-RawConnection::RawConnection(int port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+RawConnection::RawConnection(int port, int receive_buffer)
+    : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const sockaddr_in address = loopback(port);
+    if (receive_buffer > 0) ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof(receive_buffer));
     if (::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) std::abort();
     const timeval limit{5, 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
@@ -53,6 +55,21 @@ std::string RawConnection::read_until(const std::string& needle) const {
     return all;
 }
 
+void RawConnection::read_some(std::size_t bytes) const {
+    std::string block(bytes, '\0');
+    if (::recv(fd_, block.data(), bytes, 0) <= 0) return;
+}
+
+std::size_t RawConnection::count_to_end() const {
+    std::size_t bytes = 0;
+    std::string block(65536, '\0');
+    for (;;) {
+        const auto n = ::recv(fd_, block.data(), block.size(), 0);
+        if (n <= 0) return bytes;
+        bytes += static_cast<std::size_t>(n);
+    }
+}
+
 bool RawConnection::closed_by_peer() const {
     char block[4096];
     for (;;) {
@@ -60,6 +77,16 @@ bool RawConnection::closed_by_peer() const {
         if (n == 0) return true;
         if (n < 0) return errno == ECONNRESET;
     }
+}
+
+bool RawConnection::open() const {
+    char byte = 0;
+    const auto n = ::recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK));
+}
+
+void RawConnection::end_sending() const {
+    ::shutdown(fd_, SHUT_WR);
 }
 
 SilentListener::SilentListener() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

@@ -7,7 +7,7 @@ namespace tandem::http {
 
 class RawConnection {
   public:
-    explicit RawConnection(int port);
+    explicit RawConnection(int port, int receive_buffer = 0);  // 0: the system's
     ~RawConnection();
     RawConnection(const RawConnection&) = delete;
     RawConnection& operator=(const RawConnection&) = delete;
@@ -15,8 +15,12 @@ class RawConnection {
     void send(const std::string& bytes) const;
     // Reads until `needle` was seen, the peer closed, or 5 s passed; returns everything read by this call.
     std::string read_until(const std::string& needle) const;
+    void read_some(std::size_t bytes) const;
+    std::size_t count_to_end() const;  // bytes
     std::string read_to_end() const { return read_until("\x01never\x01"); }
     bool closed_by_peer() const;  // waits up to 5 s for the end of the stream
+    bool open() const;            // as far as is known now
+    void end_sending() const;     // half of a close, as nc -N does it
 
   private:
     int fd_ = -1;
