@@ -66,7 +66,9 @@ class Responder {
     void send(int status, std::string body, const std::string& content_type = "application/json") const;
     void send(int status, const nlohmann::json& body) const;
     void fail(const Status& status) const;  // {"error": {"message", "code"}} with http_status(status.code)
-    bool client_gone() const;               // the connection is closed, and an answer would not be read
+    // The connection is closed, and an answer would not be read. A client that has only ended its sending gets its
+    // answer; over HTTP/1.0 that cannot be told apart.
+    bool client_gone() const;
 
     struct State;
     explicit Responder(std::shared_ptr<State> state) : state_(std::move(state)) {}

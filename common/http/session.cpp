@@ -1,10 +1,12 @@
 #include "common/http/session.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
+#include <cerrno>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
@@ -17,6 +19,7 @@ namespace bh = boost::beast::http;
 namespace {
 
 constexpr auto kLingerTime = std::chrono::seconds(2);
+constexpr auto kProbeTime = std::chrono::milliseconds(500);
 constexpr std::size_t kLingerBytes = std::size_t{256} << 20;
 constexpr std::size_t kSmallBytes = std::size_t{64} << 10;  // of a body or an answer: not counted
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -39,7 +42,7 @@ struct Session::Outgoing {
 };
 
 Session::Session(asio::ip::tcp::socket socket, std::shared_ptr<Loop> loop)
-    : stream_(std::move(socket)), loop_(std::move(loop)) {
+    : stream_(std::move(socket)), next_probe_(loop->context), loop_(std::move(loop)) {
     boost::system::error_code ignored;
     stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
     loop_->sessions.insert(this);
@@ -75,6 +78,7 @@ void Session::turn_away() {
 void Session::close() {
     end_silence();
     end_writing();
+    next_probe_.cancel();
     error_code ignored;
     stream_.socket().close(ignored);
 }
@@ -185,6 +189,7 @@ void Session::handle() {
     const auto& message = parser_->get();
     keep_alive_ = message.keep_alive();
     head_ = message.method() == bh::verb::head;
+    interim_ = message.version() >= 11;
     const std::string target(message.target());
     const auto question = target.find('?');
     Request request;
@@ -218,16 +223,35 @@ void Session::handle() {
 
 // While the answer is made, notices that the peer has closed. Bytes of a next request end the watch and stay
 // unread.
-void Session::watch(std::shared_ptr<Responder::State> state) {
-    stream_.socket().async_wait(asio::ip::tcp::socket::wait_read,
+void Session::watch(const std::shared_ptr<Responder::State>& state) {
+    stream_.socket().async_wait(asio::socket_base::wait_read,
                                 [self = shared_from_this(), state = std::weak_ptr(state)](error_code error) {
-                                    const auto waiting = state.lock();
                                     char byte = 0;
-                                    const bool closed =
-                                        error || ::recv(self->stream_.socket().native_handle(), &byte, 1,
-                                                        MSG_PEEK | MSG_DONTWAIT) == 0;
-                                    if (waiting && closed) waiting->gone = true;
+                                    const bool more = !error && ::recv(self->stream_.socket().native_handle(),
+                                                                       &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+                                    if (!more) self->probe(state);
                                 });
+}
+
+// The client sends no more: it has closed, or only ended its sending and waits for the answer. One that has closed
+// resets the connection when it is sent something, and that is seen by the next time.
+void Session::probe(const std::weak_ptr<Responder::State>& state) {
+    const auto waiting = state.lock();
+    if (!waiting || waiting->answered) return;
+    if (!interim_ || !answers_probes()) {
+        waiting->gone = true;
+        return;
+    }
+    next_probe_.expires_after(kProbeTime);
+    next_probe_.async_wait([self = shared_from_this(), state](error_code) { self->probe(state); });
+}
+
+bool Session::answers_probes() {
+    if (!stream_.socket().is_open()) return false;
+    pollfd socket{stream_.socket().native_handle(), 0, 0};
+    if (::poll(&socket, 1, 0) > 0) return false;  // it hung up
+    const auto sent = ::send(socket.fd, kContinue.data(), kContinue.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    return sent == static_cast<ssize_t>(kContinue.size()) || (sent < 0 && errno == EAGAIN);
 }
 
 void Session::write(Answer answer) {

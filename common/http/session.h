@@ -7,6 +7,7 @@
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <list>
@@ -89,13 +90,16 @@ class Session : public std::enable_shared_from_this<Session> {
     void read_body();
     void refuse(error_code error);
     void handle();
-    void watch(std::shared_ptr<Responder::State> state);
+    void watch(const std::shared_ptr<Responder::State>& state);
+    void probe(const std::weak_ptr<Responder::State>& state);
+    bool answers_probes();
     void write_some();
     void end_writing();
     void on_written();
     void linger();
 
     boost::beast::tcp_stream stream_;
+    boost::asio::steady_timer next_probe_;
     std::shared_ptr<Loop> loop_;
     // What is not body: a header, and between the chunks of a body their extensions.
     static constexpr std::size_t kBufferBytes = std::size_t{128} << 10;
@@ -108,6 +112,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::optional<std::list<Session*>::iterator> writing_;  // in Loop::writing
     bool keep_alive_ = false;
     bool head_ = false;
+    bool interim_ = false;  // the client reads 100 Continue before its answer: HTTP/1.1
     std::size_t discarded_bytes_ = 0;
 };
 

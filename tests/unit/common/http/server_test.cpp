@@ -279,6 +279,35 @@ TEST_F(HttpServer, NoticesAClientThatLeft) {
     EXPECT_THAT(once(post("/echo", "alive")), StartsWith("HTTP/1.1 200"));
 }
 
+// As `nc -N` does: nothing more will be sent, the answer is read all the same.
+TEST_F(HttpServer, AClientThatOnlyEndsSendingGetsItsAnswer) {
+    start();
+    {
+        const RawConnection connection(server->port());
+        connection.send(get("/late"));
+        connection.end_sending();
+        for (int i = 0; i < 120 && !first_late().client_gone(); ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        EXPECT_FALSE(first_late().client_gone());
+        first_late().send(200, "late answer", "text/plain");
+        EXPECT_THAT(connection.read_until("late answer"), HasSubstr("HTTP/1.1 200 OK"));
+        EXPECT_TRUE(connection.closed_by_peer());
+    }
+    {
+        const std::lock_guard lock(mutex);
+        late.clear();
+    }
+    {
+        const RawConnection connection(server->port());
+        connection.send(get("/late"));
+        connection.end_sending();
+        EXPECT_FALSE(first_late().client_gone());
+    }
+    for (int i = 0; i < 500 && !first_late().client_gone(); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_TRUE(first_late().client_gone()) << "it closed whole, later";
+}
+
 TEST_F(HttpServer, RespondersMayOutliveTheServer) {
     start();
     const RawConnection connection(server->port());
