@@ -1,8 +1,6 @@
 // The checks that hold on every device, then the way to the backend.
 #include "common/ops/adamw.h"
 
-#include <utility>
-
 #include "common/ops/check.h"
 #include "common/ops/dispatch.h"
 
@@ -11,15 +9,16 @@ namespace tandem::ops {
 void adamw(Stream& stream, Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq,
            const AdamWParams& params) {
     detail::check_floating("adamw", "param", param);
-    for (const auto& [name, tensor] : {std::pair<const char*, const Tensor&>{"grad", grad},
-                                       {"exp_avg", exp_avg},
-                                       {"exp_avg_sq", exp_avg_sq}}) {
+    const auto check = [&](const char* name, const Tensor& tensor) {
         detail::check_dtype("adamw", name, tensor, DType::float32);
         require(tensor.numel() == param.numel(), [&] {
             return fmt::format("adamw: shapes {} and {} differ in size", to_string(tensor.shape()),
                                to_string(param.shape()));
         });
-    }
+    };
+    check("grad", grad);
+    check("exp_avg", exp_avg);
+    check("exp_avg_sq", exp_avg_sq);
     require(params.step >= 1, "adamw: step {} must be at least 1", params.step);
     require(params.first_element >= 0, "adamw: first element {}", params.first_element);
     TANDEM_ROUTE(adamw, param, grad, exp_avg, exp_avg_sq, params);

@@ -198,6 +198,18 @@ void backward_tile(const BackwardTile& t) {
     product(t.rows, t.width, seen, t.dscores, kKeyTile, 1, t.k, t.width, t.dq, t.width, true);
 }
 
+#if defined(__clang__)  // has it for constants only
+TANDEM_INLINE V shuffle(const V& a, const V& b, const I& from) {
+    V result;
+    for (int l = 0; l < kWidth; ++l) result[l] = from[l] < kWidth ? a[from[l]] : b[from[l] - kWidth];
+    return result;
+}
+#else
+TANDEM_INLINE V shuffle(const V& a, const V& b, const I& from) {
+    return __builtin_shuffle(a, b, from);
+}
+#endif
+
 // One step of a transpose in registers: rows i and i + kStep exchange their off-diagonal lanes.
 template <unsigned kStep>
 TANDEM_INLINE void exchange(V (&r)[kWidth]) {
@@ -211,8 +223,8 @@ TANDEM_INLINE void exchange(V (&r)[kWidth]) {
         if (i & kStep) continue;
         const V a = r[i];
         const V b = r[i + kStep];
-        r[i] = __builtin_shuffle(a, b, low);
-        r[i + kStep] = __builtin_shuffle(a, b, high);
+        r[i] = shuffle(a, b, low);
+        r[i + kStep] = shuffle(a, b, high);
     }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/ops/cpu/instruction_sets.h"
 #include "common/ops/cpu/rows.h"
 
 namespace tandem::ops::detail {
@@ -35,10 +36,8 @@ void prefetch_rows(const Tensor& tensor, std::int64_t offset, std::int64_t strid
 
 const AttentionKernels& attention_kernels() {
     static const AttentionKernels& chosen = [&]() -> const AttentionKernels& {
-#if defined(__x86_64__)
-        if (__builtin_cpu_supports("x86-64-v4")) return kAttentionAvx512;
-        if (__builtin_cpu_supports("x86-64-v3")) return kAttentionAvx2;
-#endif
+        if (runs_v4()) return kAttentionAvx512;
+        if (runs_v3()) return kAttentionAvx2;
         return kAttentionBaseline;
     }();
     return chosen;

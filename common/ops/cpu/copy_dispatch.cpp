@@ -1,13 +1,14 @@
 // The fastest copy kernels that this machine runs.
 #include "common/ops/cpu/copy_kernels.h"
 #include "common/ops/cpu/copy_prefetch.h"
+#include "common/ops/cpu/instruction_sets.h"
 
 namespace tandem::ops::detail {
 namespace {
 
 const CopyKernelSet& widest_kernels() {
-    if (__builtin_cpu_supports("x86-64-v4")) return kCopyAvx512;
-    if (__builtin_cpu_supports("x86-64-v3")) return kCopyAvx2;
+    if (runs_v4()) return kCopyAvx512;
+    if (runs_v3()) return kCopyAvx2;
     return kCopyBaseline;
 }
 

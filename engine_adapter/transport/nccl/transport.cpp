@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include "engine_adapter/channel/messages.h"
+
 namespace tandem::engine {
 
 NcclTransport::~NcclTransport() {
