@@ -18,6 +18,7 @@ struct Kind {
 
 constexpr std::array kKinds{
     Kind{"http://", connect_tandem},
+    Kind{"unix:/", connect_tandem},
     Kind{"unix-abstract:", connect_tandem},
 };
 

@@ -2,6 +2,7 @@
 //
 //   name                 engine
 //   http://HOST:PORT     the tandem-engine that serves there (tandem/engine.h)
+//   unix:///PATH         the same, at a Unix socket
 //   unix-abstract:NAME   a receiver of ours, by its address
 #pragma once
 

@@ -6,13 +6,15 @@
 #include <cstdint>
 #include <utility>  // before Asio: Boost 1.74 uses std::exchange without including it
 
-#include <boost/asio/connect.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <vector>
 
 #include "common/error.h"
 
@@ -23,6 +25,7 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 using boost::system::error_code;
 using nlohmann::json;
+using Stream = beast::basic_stream<asio::generic::stream_protocol>;  // TCP, or a Unix socket
 
 constexpr std::size_t kMaxBufferBytes = std::size_t{1}
                                         << 20;  // of an answer's header, and of chunk extensions
@@ -88,22 +91,36 @@ struct Client::Impl {
 
     void connect(Deadline deadline) {
         close();
-        stream.emplace(context);
+        error_code error;
+        for (const Stream::endpoint_type& endpoint : endpoints()) {
+            stream.emplace(context);
+            stream->socket().open(endpoint.protocol(), error);
+            if (error) continue;
+            ::fcntl(stream->socket().native_handle(), F_SETFD, FD_CLOEXEC);  // no child inherits it
+            error = run(deadline, [&](auto done) { stream->async_connect(endpoint, done); });
+            if (!error || error == beast::error::timeout) break;
+        }
+        if (error) fail("connect", error);
+        stream->socket().set_option(asio::ip::tcp::no_delay(true), error);  // a Unix socket has none
+    }
+
+    // At least one.
+    std::vector<Stream::endpoint_type> endpoints() {
+        if (!parts.socket.empty()) return {asio::local::stream_protocol::endpoint(parts.socket)};
         asio::ip::tcp::resolver resolver(context);
         error_code error;
-        const auto endpoints = resolver.resolve(parts.host, parts.port, error);
+        const auto found = resolver.resolve(parts.host, parts.port, error);
         if (error) fail("resolve", error);
-        error = run(deadline, [&](auto done) { stream->async_connect(endpoints, done); });
-        if (error) fail("connect", error);
-        ::fcntl(stream->socket().native_handle(), F_SETFD, FD_CLOEXEC);  // no child inherits it
-        stream->socket().set_option(asio::ip::tcp::no_delay(true), error);
+        std::vector<Stream::endpoint_type> all;
+        for (const auto& entry : found) all.emplace_back(entry.endpoint());
+        return all;
     }
 
     std::string url;
     std::string key;
     Url parts;
     asio::io_context context{1};
-    std::optional<beast::tcp_stream> stream;
+    std::optional<Stream> stream;
     beast::flat_buffer buffer{kMaxBufferBytes};
 };
 
@@ -131,7 +148,8 @@ Response Client::request(const std::string& method, const std::string& target, c
     request.method_string(method);
     request.target(self.parts.prefix + target);
     request.version(11);
-    request.set(beast::http::field::host, self.parts.host + ":" + self.parts.port);
+    request.set(beast::http::field::host,
+                self.parts.host + (self.parts.port.empty() ? "" : ":" + self.parts.port));
     if (!self.key.empty()) request.set(beast::http::field::authorization, "Bearer " + self.key);
     if (!body.empty()) request.set(beast::http::field::content_type, "application/json");
     request.body() = body;

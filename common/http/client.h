@@ -14,9 +14,10 @@ namespace tandem::http {
 struct Url {
     std::string host;
     std::string port;
-    std::string prefix;  // path without a trailing slash, usually empty
+    std::string prefix;       // path without a trailing slash, usually empty
+    std::string socket = {};  // a Unix socket's file; empty: TCP
 };
-Url parse_url(const std::string& url);  // "http://HOST[:PORT][/PREFIX]"; throws BadInput
+Url parse_url(const std::string& url);  // "http://HOST[:PORT][/PREFIX]" or "unix:///PATH"; throws BadInput
 
 struct Response {
     int status = 0;

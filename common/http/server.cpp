@@ -4,12 +4,16 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <optional>
 #include <thread>
 
 #include "common/http/session.h"
+#include "common/http/unix_socket.h"
 
 namespace tandem::http {
 
@@ -29,7 +33,15 @@ struct Server::Impl {
         if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0 && descriptors.rlim_cur != RLIM_INFINITY)
             loop->options.max_connections = std::min<std::size_t>(
                 options.max_connections, std::max<std::size_t>(descriptors.rlim_cur / 2, 8));
-        listen(parse_listen_address(options.listen));
+        const ListenAddress address = parse_listen_address(options.listen);
+        address.socket.empty() ? listen(address) : listen_at_file(address.socket);
+    }
+
+    // Its file says who may connect, and no browser can: hosts and origins need no look.
+    void listen_at_file(const std::string& path) {
+        file.emplace(path);
+        acceptor.assign({AF_UNIX, 0}, file->take_descriptor());
+        url = "unix://" + path;
     }
 
     void listen(const ListenAddress& address) {
@@ -43,22 +55,24 @@ struct Server::Impl {
             resolver.resolve(address.host, std::to_string(address.port), tcp::resolver::passive, error);
         if (error || found.empty()) fail(" cannot be resolved: " + error.message());
         const tcp::endpoint endpoint = *found.begin();
-        acceptor.open(endpoint.protocol(), error);
-        if (!error) ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);  // no child inherits it
-        if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-        if (!error) acceptor.bind(endpoint, error);
-        if (!error) acceptor.listen(tcp::socket::max_listen_connections, error);
+        tcp::acceptor bound(loop->context);
+        bound.open(endpoint.protocol(), error);
+        if (!error) ::fcntl(bound.native_handle(), F_SETFD, FD_CLOEXEC);  // no child inherits it
+        if (!error) bound.set_option(tcp::acceptor::reuse_address(true), error);
+        if (!error) bound.bind(endpoint, error);
+        if (!error) bound.listen(tcp::socket::max_listen_connections, error);
         if (error == asio::error::address_in_use) {
             fail(" is in use; stop the program that holds it, or choose another port (0 takes a free one)");
         }
         if (error) fail(" cannot be used: " + error.message());
         loop->rules.loopback = endpoint.address().is_loopback();
-        host = address.host;
-        port = acceptor.local_endpoint().port();
+        port = bound.local_endpoint().port();
+        url = "http://" + address.host + ":" + std::to_string(port);
+        acceptor = std::move(bound);
     }
 
     void accept() {
-        acceptor.async_accept([this](error_code error, tcp::socket socket) {
+        acceptor.async_accept([this](error_code error, Session::Protocol::socket socket) {
             if (!acceptor.is_open()) return;
             if (!error) {
                 ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
@@ -90,13 +104,15 @@ struct Server::Impl {
         } else {
             loop->context.run();
         }
+        file.reset();
     }
 
     std::shared_ptr<Loop> loop;
     asio::executor_work_guard<asio::io_context::executor_type> guard;
-    tcp::acceptor acceptor;
+    std::optional<ListeningFile> file;
+    asio::basic_socket_acceptor<Session::Protocol> acceptor;
     asio::steady_timer retry;
-    std::string host;
+    std::string url;
     int port = 0;
     std::thread thread;
     bool stopped = false;
@@ -126,11 +142,11 @@ int Server::port() const {
 }
 
 bool Server::loopback() const {
-    return impl_->loop->rules.loopback;
+    return impl_->loop->rules.loopback || impl_->file;
 }
 
 std::string Server::url() const {
-    return "http://" + impl_->host + ":" + std::to_string(impl_->port);
+    return impl_->url;
 }
 
 }  // namespace tandem::http

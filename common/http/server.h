@@ -28,11 +28,13 @@ namespace tandem::http {
 struct ListenAddress {
     std::string host;
     int port = 0;
+    std::string socket = {};  // a Unix socket's file; empty: TCP
 };
-ListenAddress parse_listen_address(const std::string& text);  // "HOST:PORT"; throws ConfigError
+ListenAddress parse_listen_address(
+    const std::string& text);  // "HOST:PORT" or "unix:/PATH"; throws ConfigError
 
 struct ServerOptions {
-    std::string listen = "127.0.0.1:30000";  // port 0 takes a free one
+    std::string listen = "127.0.0.1:30000";  // port 0 takes a free one; or unix:/PATH (unix_socket.h)
     std::size_t max_body_bytes = std::size_t{64} << 20;
     // A connection that says nothing for so long, and waits for no answer, is closed.
     std::chrono::milliseconds idle_timeout{75'000};
@@ -94,8 +96,8 @@ class Server {
     // Stops accepting, closes every connection, joins. Idempotent; not from a handler.
     void stop();
 
-    int port() const;
-    std::string url() const;  // "http://127.0.0.1:30000"
+    int port() const;         // 0: a Unix socket
+    std::string url() const;  // "http://127.0.0.1:30000", "unix:///PATH"
     bool loopback() const;    // only this machine can reach it
 
   private:

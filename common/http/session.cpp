@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <cerrno>
@@ -41,10 +42,10 @@ struct Session::Outgoing {
     std::size_t bytes = 0;  // of the body
 };
 
-Session::Session(asio::ip::tcp::socket socket, std::shared_ptr<Loop> loop)
+Session::Session(Protocol::socket socket, std::shared_ptr<Loop> loop)
     : stream_(std::move(socket)), next_probe_(loop->context), loop_(std::move(loop)) {
     boost::system::error_code ignored;
-    stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+    stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);  // a Unix socket has none
     loop_->sessions.insert(this);
 }
 
@@ -303,7 +304,7 @@ void Session::on_written() {
     end_writing();
     if (keep_alive_) return read();
     error_code ignored;
-    stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+    stream_.socket().shutdown(asio::socket_base::shutdown_send, ignored);
     stream_.expires_after(kLingerTime);
     linger();
 }

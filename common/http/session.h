@@ -5,8 +5,8 @@
 #include <utility>  // before Asio: Boost 1.74 uses std::exchange without including it
 
 #include <atomic>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
@@ -70,7 +70,9 @@ struct Responder::State {
 
 class Session : public std::enable_shared_from_this<Session> {
   public:
-    Session(boost::asio::ip::tcp::socket socket, std::shared_ptr<Loop> loop);
+    using Protocol = boost::asio::generic::stream_protocol;  // TCP, or a Unix socket
+
+    Session(Protocol::socket socket, std::shared_ptr<Loop> loop);
     ~Session();
     void read();
     void write(Answer answer);
@@ -98,7 +100,7 @@ class Session : public std::enable_shared_from_this<Session> {
     void on_written();
     void linger();
 
-    boost::beast::tcp_stream stream_;
+    boost::beast::basic_stream<Protocol> stream_;
     boost::asio::steady_timer next_probe_;
     std::shared_ptr<Loop> loop_;
     // What is not body: a header, and between the chunks of a body their extensions.

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "common/error.h"
 #include "common/http/client.h"
 #include "common/http/server.h"
@@ -11,11 +13,21 @@ bool is_port(const std::string& text) {
     return std::stoi(text) <= 65535;
 }
 
+// Of unix:/PATH and unix:///PATH; empty: neither.
+std::string socket_path(const std::string& text) {
+    const std::string scheme = "unix:";
+    if (!text.starts_with(scheme)) return "";
+    std::string path = text.substr(scheme.size());
+    if (path.starts_with("//")) path.erase(0, 2);
+    return path.starts_with("/") && !path.ends_with("/") ? path : "";
+}
+
 }  // namespace
 
 Url parse_url(const std::string& url) {
+    if (std::string path = socket_path(url); !path.empty()) return {"localhost", "", "", std::move(path)};
     const std::string scheme = "http://";
-    enforce(url.rfind(scheme, 0) == 0, "URL \"{}\" must start with http://", url);
+    enforce(url.starts_with(scheme), "URL \"{}\" must be http://HOST[:PORT] or unix:///PATH", url);
     const std::string rest = url.substr(scheme.size());
     const auto slash = rest.find('/');
     Url result;
@@ -33,11 +45,12 @@ Url parse_url(const std::string& url) {
 }
 
 ListenAddress parse_listen_address(const std::string& text) {
+    if (std::string path = socket_path(text); !path.empty()) return {"", 0, std::move(path)};
     const auto colon = text.rfind(':');
     const bool valid = colon != std::string::npos && colon > 0 && is_port(text.substr(colon + 1));
     if (!valid) {
         throw ConfigError("command line", "--listen",
-                          "\"" + text + "\" is not HOST:PORT, e.g. 127.0.0.1:30000");
+                          "\"" + text + "\" is not HOST:PORT, e.g. 127.0.0.1:30000, nor unix:/PATH");
     }
     return {text.substr(0, colon), std::stoi(text.substr(colon + 1))};
 }

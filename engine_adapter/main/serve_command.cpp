@@ -7,7 +7,10 @@ void add_serve(CLI::App& app, ServeOptions& options) {
         app.add_subcommand("serve", "Serves a Hugging Face directory (config.json, safetensors) over HTTP");
     serve->add_option("--model", options.model, "Directory with config.json and safetensors files")
         ->required();
-    serve->add_option("--listen", options.listen, "HOST:PORT; port 0 takes a free one")
+    serve
+        ->add_option(
+            "--listen", options.listen,
+            "HOST:PORT (port 0 takes a free one), or unix:/PATH: a socket that only this user may open")
         ->capture_default_str();
     serve->add_option("--device", options.device, "cpu, cuda (the first GPU) or cuda:N")
         ->type_name("DEVICE")

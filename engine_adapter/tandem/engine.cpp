@@ -147,7 +147,7 @@ std::vector<std::unique_ptr<Engine>> connect_tandem(const std::vector<std::strin
                                                     const ConnectOptions& options, Deadline deadline) {
     std::vector<std::unique_ptr<TandemEngine>> ranks;
     for (const std::string& name : names) {
-        const std::string receiver = name.starts_with("http://") ? receiver_of(name, deadline) : name;
+        const std::string receiver = name.starts_with("unix-abstract:") ? name : receiver_of(name, deadline);
         ranks.push_back(
             std::make_unique<TandemEngine>(Channel::connect(receiver, deadline), options, deadline));
     }

@@ -12,7 +12,7 @@
 
 namespace tandem::engine {
 
-// The ranks of one engine: each "http://HOST:PORT" of a tandem-engine, whose GET /model_info names its
+// The ranks of one engine: each "http://HOST:PORT" or "unix:///PATH" of a tandem-engine, whose GET /model_info names its
 // receiver, or "unix-abstract:NAME" of a receiver. Throws TransportError when nothing answers or no receiver runs
 // there.
 std::vector<std::unique_ptr<Engine>> connect_tandem(const std::vector<std::string>& names,

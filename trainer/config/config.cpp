@@ -192,7 +192,8 @@ void add_data_keys(config::Schema& s, RunConfig& c) {
 }
 
 void add_engine_keys(config::Schema& s, RunConfig& c) {
-    s.text("engine.url", c.engine.url, "A running engine; empty: the embedded one is started.");
+    s.text("engine.url", c.engine.url,
+           "A running engine, http://HOST:PORT or unix:///PATH; empty: the embedded one is started.");
     s.choice("engine.dtype", c.engine.dtype, {"fp32", "bf16"}, "Dtype of the started engine's weights.");
     s.integer("engine.threads", c.engine.threads, 1, 1024, "Compute threads of the started engine.");
     s.flag(

@@ -156,8 +156,11 @@ TEST(Url, Parses) {
     EXPECT_EQ(url.port, "81");
     EXPECT_EQ(url.prefix, "/a/b");
     EXPECT_EQ(parse_url("http://host").port, "80");
-    for (const char* bad : {"", "host:80", "https://host", "http://", "http://:80",
-                            "http://h:", "http://h:99999", "http://h:0"}) {
+    for (const char* socket : {"unix:///run/a.sock", "unix:/run/a.sock"})
+        EXPECT_EQ(parse_url(socket).socket, "/run/a.sock");
+    for (const char* bad :
+         {"unix:", "unix:run/a", "unix://run/a", "unix:/run/", "", "host:80", "https://host", "http://",
+          "http://:80", "http://h:", "http://h:99999", "http://h:0"}) {
         EXPECT_THROW(parse_url(bad), InvalidArgument) << bad;
     }
 }
