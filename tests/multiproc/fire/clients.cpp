@@ -1,6 +1,7 @@
 #include "tests/multiproc/fire/clients.h"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <regex>
@@ -31,6 +32,7 @@ Clients::Clients(const std::string& url, int count) {
 void Clients::run(const std::string& url, std::uint64_t client) {
     for (std::uint64_t i = 0; !stopping_; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(15));
+        if (far_ahead()) continue;
         try {
             e2e::Sample sample = e2e::ask(url, client * 1'000'000 + i);
             newest_version_ = std::max(newest_version_.load(), sample.version);
@@ -46,9 +48,18 @@ void Clients::run(const std::string& url, std::uint64_t client) {
     }
 }
 
-std::vector<e2e::Sample> Clients::take() {
+bool Clients::far_ahead() {
     const std::lock_guard lock(mutex_);
-    return std::exchange(samples_, {});
+    return samples_.size() >= kAhead;
+}
+
+std::vector<e2e::Sample> Clients::take() {
+    constexpr std::size_t kFew = 10;
+    const std::lock_guard lock(mutex_);
+    const auto from = samples_.end() - static_cast<std::ptrdiff_t>(std::min(kFew, samples_.size()));
+    std::vector<e2e::Sample> few(std::make_move_iterator(from), std::make_move_iterator(samples_.end()));
+    samples_.erase(from, samples_.end());
+    return few;
 }
 
 void Clients::stop() {

@@ -22,7 +22,7 @@ class Clients {
     Clients(const Clients&) = delete;
     Clients& operator=(const Clients&) = delete;
 
-    std::vector<e2e::Sample> take();  // what came since the last call
+    std::vector<e2e::Sample> take();  // a few of those that have come; empty: there are no more
     void stop();
     std::int64_t newest_version() const { return newest_version_; }
     // After stop(): refusals, by what was said, numbers aside; questions that nobody answered in time.
@@ -30,7 +30,10 @@ class Clients {
     int unanswered() const { return unanswered_; }
 
   private:
+    // Clients wait while so many have not been taken: who checks them must keep up.
+    static constexpr std::size_t kAhead = 100;
     void run(const std::string& url, std::uint64_t client);
+    bool far_ahead();
 
     std::atomic<bool> stopping_{false};
     std::atomic<std::int64_t> newest_version_{0};
