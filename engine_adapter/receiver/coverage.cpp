@@ -68,6 +68,7 @@ void check_transfer(const TensorInfo& tensor, const Transfer& t, std::span<const
         refuse(tensor, t, "is not aligned to its elements");
     }
     if (several && t.to_stride < to_row) refuse(tensor, t, "overlaps itself");
+    if (several && t.from_stride < from_row) refuse(tensor, t, "takes rows that overlap in their region");
 }
 
 // One tensor's transfers.

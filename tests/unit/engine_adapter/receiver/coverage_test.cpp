@@ -185,6 +185,13 @@ TEST(Coverage, RefusesWhatDoesNotFitBeforeItIsUsed) {
                     t.from_stride = 132;
                 }),
                 HasSubstr("overlaps itself"));
+    EXPECT_THAT(with([](Transfer& t) {
+                    t.rows = 2;
+                    t.row_elements = 32;
+                    t.to_stride = 128;
+                    t.from_stride = 124;
+                }),
+                HasSubstr("takes rows that overlap in their region"));
     EXPECT_THAT(with([](Transfer& t) { t.from_dtype = DType::int32; }),
                 HasSubstr("cannot be cast from int32"));
     EXPECT_THAT(with([](Transfer& t) { t.from_dtype = static_cast<DType>(77); }),
@@ -200,9 +207,9 @@ TEST(Coverage, APlanThatCutsTooFinelyToBeCheckedIsRefused) {
     constexpr std::int64_t kSide = 8192;
     const std::vector<TensorInfo> tensors{{"x", {kSide, kSide}, DType::uint8}};
     // Rows of one byte at strides that no grid has in common: each row must be looked at by itself.
-    const TransferPlan plan = one_bucket({{0, 0, 0, DType::uint8, kSide * kSide / 5, 1, 0, 0, 0, 5},
-                                          {0, 0, 0, DType::uint8, kSide * kSide / 7, 1, 0, 0, 1, 7}});
-    EXPECT_THAT(refusal(tensors, plan), HasSubstr("cuts tensor 'x' into more than"));
+    const TransferPlan plan = one_bucket({{0, 0, 0, DType::uint8, kSide * kSide / 5, 1, 0, 1, 0, 5},
+                                          {0, 0, 0, DType::uint8, kSide * kSide / 7, 1, 0, 1, 1, 7}});
+    EXPECT_THAT(refusal(tensors, plan, {kSide * kSide}), HasSubstr("cuts tensor 'x' into more than"));
 }
 
 // 120,000 transfers: columns of 2,000 tensors, runs of 2,000 more.
