@@ -2,7 +2,7 @@
 # Builds the fuzz targets of tests/fuzz with clang++ under the address and undefined-behaviour sanitizers, and runs
 # each for a while from its seeds and from what earlier runs found (build/fuzz/corpus). A crash stops the script and
 # leaves the input; put a copy into tests/fuzz/corpus/NAME once it is fixed: CI replays it.
-#   scripts/fuzz.sh [--seconds N] [NAME…]      --seconds: for each target, 60 when not given; NAME: safetensors, config, …
+#   scripts/fuzz.sh [--seconds N] [NAME…]      --seconds: for each target, 60 when not given; NAME: safetensors, plan, …
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -30,10 +30,10 @@ command -v clang++ >/dev/null || {
 
 cmake -S . -B build/fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTANDEM_FUZZ=ON \
     -DTANDEM_TESTS=OFF >/dev/null
-cmake --build build/fuzz --target fuzzers
 if [ ${#names[@]} -eq 0 ]; then
     for file in tests/fuzz/*_fuzz.cpp; do names+=("$(basename "$file" _fuzz.cpp)"); done
 fi
+cmake --build build/fuzz --target "${names[@]/%/_fuzz}" "${names[@]/%/_seeds}"
 for name in "${names[@]}"; do
     printf '\n== %s, %s s\n' "$name" "$seconds"
     mkdir -p "build/fuzz/corpus/$name" "tests/fuzz/corpus/$name" build/fuzz/crashes
