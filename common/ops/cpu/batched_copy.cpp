@@ -37,12 +37,14 @@ class Copy {
         const auto rows = static_cast<std::size_t>(item_.rows);
         const bool to_packed = rows == 1 || write_ == Write::none || item_.to_stride == bytes;
         const bool from_packed = rows == 1 || item_.from_stride == item_.from.bytes;
-        if (!cast && from_packed && to_packed) return put(item_.from.data, item_.to.data, rows * bytes);
-        if (!cast && hashes_ && bytes % 64 == 0) return put_lines(item_.rows);
-        if (to_packed && (cast || bytes % 64 != 0)) return gather(0, rows * bytes, item_.to.data);
+        const bool once = lines_are_read_once();
+        if (!cast && from_packed && to_packed && once)
+            return put(item_.from.data, item_.to.data, rows * bytes);
+        if (!cast && hashes_ && bytes % 64 == 0 && once) return put_lines(item_.rows);
+        if (to_packed && (cast || bytes % 64 != 0 || !once)) return gather(0, rows * bytes, item_.to.data);
         for (std::size_t row = 0; row < rows; ++row) {
             std::byte* to = item_.to.data + (write_ == Write::none ? 0 : row * item_.to_stride);
-            if (cast) {
+            if (cast || hashes_) {
                 gather(row * bytes, bytes, to);
             } else {
                 put(item_.from.data + row * item_.from_stride, to, bytes);
@@ -57,6 +59,14 @@ class Copy {
     }
 
   private:
+    // The source may be a peer's memory, which it writes meanwhile: what is hashed must be what is written. Where streamed
+    // lines do not start where those of the target do, they are hashed and written apart: that takes a block of our own.
+    bool lines_are_read_once() const {
+        if (!hashes_ || write_ != Write::stream) return true;
+        const auto start = reinterpret_cast<std::uintptr_t>(item_.to.data);
+        return start % 64 == 0 && (item_.rows == 1 || item_.to_stride % 64 == 0);
+    }
+
     void put_lines(std::int64_t rows) { lines(item_.from.data, item_.to.data, rows, item_.to.bytes); }
 
     void lines(const std::byte* from, std::byte* to, std::int64_t rows, std::size_t bytes) {
@@ -70,20 +80,29 @@ class Copy {
         }
     }
 
-    // A packed range, hashed and written.
+    // A packed range, hashed and written. The source is read once: beyond whole lines it is this thread's, or short.
     void put(const std::byte* from, std::byte* to, std::size_t bytes) {
         std::size_t whole = 0;
         if (hashes_) {
             if (hashed_ % 64 == 0) whole = bytes / 64 * 64;
             if (whole > 0) lines(from, to, 1, whole);
-            kernels_.hash_update(hash_, from + whole, bytes - whole);
-            hashed_ += bytes;
+            from += whole;
+            bytes -= whole;
+            std::array<std::byte, 64> rest;
+            if (bytes < rest.size() && bytes > 0) {
+                std::memcpy(rest.data(), from, bytes);
+                from = rest.data();
+            }
+            kernels_.hash_update(hash_, from, bytes);
+            hashed_ += whole + bytes;
+            if (write_ == Write::none || bytes == 0) return;
+            to += whole;
         }
         if (write_ == Write::none) return;
         if (write_ == Write::stream) {
-            kernels_.stream_copy(from + whole, to + whole, bytes - whole);
+            kernels_.stream_copy(from, to, bytes);
         } else if (from != to) {
-            std::memmove(to + whole, from + whole, bytes - whole);
+            std::memmove(to, from, bytes);
         }
     }
 

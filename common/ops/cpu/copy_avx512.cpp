@@ -11,7 +11,11 @@ namespace tandem::ops::detail {
 namespace {
 
 using Line = __m512i;
+#define TANDEM_LINE_REGISTER "v"
 
+inline __attribute__((always_inline)) Line load_line(const std::byte* from) {
+    return _mm512_loadu_si512(reinterpret_cast<const Line*>(from));
+}
 inline __attribute__((always_inline)) void stream_store(Line* to, Line value) {
     _mm512_stream_si512(to, value);
 }

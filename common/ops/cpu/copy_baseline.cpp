@@ -11,7 +11,11 @@ namespace tandem::ops::detail {
 namespace {
 
 using Line = __m128i;
+#define TANDEM_LINE_REGISTER "x"
 
+inline __attribute__((always_inline)) Line load_line(const std::byte* from) {
+    return _mm_loadu_si128(reinterpret_cast<const Line*>(from));
+}
 inline __attribute__((always_inline)) void stream_store(Line* to, Line value) {
     _mm_stream_si128(to, value);
 }

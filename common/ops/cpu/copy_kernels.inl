@@ -23,12 +23,26 @@ void hash_end(const HashState& state, std::uint64_t& low, std::uint64_t& high) {
     high = digest.high64;
 }
 
+constexpr std::size_t kPerLine = 64 / sizeof(Line);
+
 inline __attribute__((always_inline)) void stream_line(const std::byte* from, std::byte* to) {
-    constexpr std::size_t kPerLine = 64 / sizeof(Line);
     Line line[kPerLine];
     __builtin_memcpy(line, from, 64);
     for (std::size_t i = 0; i < kPerLine; ++i) stream_store(reinterpret_cast<Line*>(to) + i, line[i]);
 }
+
+// 64 bytes, read once: a peer may write to `from` meanwhile, and what is hashed must be what is written.
+struct LoadedLine {
+    Line part[kPerLine];
+    explicit inline __attribute__((always_inline)) LoadedLine(const std::byte* from) {
+        for (std::size_t i = 0; i < kPerLine; ++i) {
+            part[i] = load_line(from + i * sizeof(Line));
+            asm(""
+                : "+" TANDEM_LINE_REGISTER(
+                    part[i]));  // from here on a register, not the memory that it came from
+        }
+    }
+};
 
 inline __attribute__((always_inline)) std::size_t to_line(const std::byte* at) {
     return (64 - reinterpret_cast<std::uintptr_t>(at) % 64) % 64;
@@ -52,6 +66,11 @@ static_assert(XXH_STRIPE_LEN == 64 && XXH_SECRET_CONSUME_RATE == 8);
 
 enum class Write { none, store, stream };
 
+template <bool flag>
+struct Flag {
+    static constexpr bool value = flag;
+};
+
 template <Prefetch prefetch>
 inline __attribute__((always_inline)) void prefetch_line(const std::byte* at) {
     constexpr int kLocality = prefetch == Prefetch::non_temporal ? 0 : prefetch == Prefetch::far ? 1 : 3;
@@ -64,8 +83,26 @@ inline __attribute__((always_inline)) void write_line(const std::byte* from, std
     if constexpr (write == Write::store) __builtin_memcpy(to, from, 64);
 }
 
-// Hashes `count` stripes and writes the 64 bytes at `head` behind each. Sums and seen: the state of the hash.
-template <Write write, Prefetch prefetch>
+// Takes a stripe into the sums and writes it.
+template <Write write>
+inline __attribute__((always_inline)) void hash_line(xxh_u64* sums, const std::byte* from, std::byte* to,
+                                                     const unsigned char* secret) {
+    if constexpr (write == Write::none) {
+        XXH3_accumulate_512(sums, from, secret);
+    } else {
+        const LoadedLine line(from);
+        XXH3_accumulate_512(sums, line.part, secret);
+        for (std::size_t i = 0; i < kPerLine; ++i) {
+            if constexpr (write == Write::stream) stream_store(reinterpret_cast<Line*>(to) + i, line.part[i]);
+            if constexpr (write == Write::store)
+                __builtin_memcpy(to + i * sizeof(Line), &line.part[i], sizeof(Line));
+        }
+    }
+}
+
+// Hashes `count` stripes and writes the 64 bytes at `head` behind each (kHead: 0 to 63 of them; else each itself, read
+// once). Sums and seen: the state of the hash.
+template <Write write, Prefetch prefetch, bool kHead>
 inline __attribute__((always_inline)) void hash_run(xxh_u64* sums, std::size_t& seen, const std::byte* from,
                                                     std::byte* to, std::size_t head, std::size_t count,
                                                     std::size_t ahead) {
@@ -76,8 +113,12 @@ inline __attribute__((always_inline)) void hash_run(xxh_u64* sums, std::size_t& 
         const unsigned char* secret = XXH3_kSecret + 8 * seen;
         const auto stripe = [&](std::size_t i) __attribute__((always_inline)) {
             prefetch_line<prefetch>(from + 64 * i + ahead);
-            XXH3_accumulate_512(sums, from + 64 * i, secret + 8 * i);
-            if constexpr (write != Write::none) write_line<write>(from + 64 * i + head, to + 64 * i + head);
+            if constexpr (kHead) {
+                XXH3_accumulate_512(sums, from + 64 * i, secret + 8 * i);
+                write_line<write>(from + 64 * i + head, to + 64 * i + head);
+            } else {
+                hash_line<write>(sums, from + 64 * i, to + 64 * i, secret + 8 * i);
+            }
         };
         if (whole) {
 #pragma GCC unroll 16
@@ -100,11 +141,11 @@ inline __attribute__((always_inline)) void hash_run(xxh_u64* sums, std::size_t& 
 template <Write write>
 void hash_short(XXH3_state_t* hash, const CopyLines& lines) {
     for (std::int64_t row = 0; row < lines.rows; ++row) {
-        const std::byte* from = lines.from + static_cast<std::size_t>(row) * lines.from_stride;
-        XXH3_128bits_update(hash, from, lines.bytes);
-        if constexpr (write != Write::none) {
-            __builtin_memmove(lines.to + static_cast<std::size_t>(row) * lines.to_stride, from, lines.bytes);
-        }
+        std::byte once[sizeof(hash->buffer)];
+        __builtin_memcpy(once, lines.from + static_cast<std::size_t>(row) * lines.from_stride, lines.bytes);
+        XXH3_128bits_update(hash, once, lines.bytes);
+        if constexpr (write != Write::none)
+            __builtin_memcpy(lines.to + static_cast<std::size_t>(row) * lines.to_stride, once, lines.bytes);
     }
 }
 
@@ -117,7 +158,7 @@ void hash_lines(HashState& state, const CopyLines& lines) {
     __builtin_memcpy(sums, hash->acc, 64);
     std::size_t seen = hash->nbStripesSoFar;
     const auto* held = reinterpret_cast<const std::byte*>(hash->buffer);
-    hash_run<Write::none, prefetch>(sums, seen, held, nullptr, 0, hash->bufferedSize / 64, 0);
+    hash_run<Write::none, prefetch, false>(sums, seen, held, nullptr, 0, hash->bufferedSize / 64, 0);
 
     const std::byte* from = lines.from;
     std::byte* to = lines.to;
@@ -128,16 +169,21 @@ void hash_lines(HashState& state, const CopyLines& lines) {
         if (head > 0) __builtin_memcpy(to, from, head);
         const std::size_t count = lines.bytes / 64 - (head > 0 || last_row ? 1 : 0);
         const std::size_t within = ahead.within / 64;
-        hash_run<write, prefetch>(sums, seen, from, to, head, within, Ahead::kBytes);
-        hash_run<write, prefetch>(sums, seen, from + 64 * within,
-                                  to + (write == Write::none ? 0 : 64 * within), head, count - within,
-                                  ahead.beyond);
+        const auto run = [&](auto has_head) __attribute__((always_inline)) {
+            constexpr bool kHead = decltype(has_head)::value;
+            hash_run<write, prefetch, kHead>(sums, seen, from, to, head, within, Ahead::kBytes);
+            hash_run<write, prefetch, kHead>(sums, seen, from + 64 * within,
+                                             to + (write == Write::none ? 0 : 64 * within), head,
+                                             count - within, ahead.beyond);
+        };
+        head > 0 ? run(Flag<write == Write::stream>()) : run(Flag<false>());
         if (head > 0 || last_row) {
             const std::byte* end = from + 64 * count;
             if (last_row) {
                 __builtin_memcpy(hash->buffer, end, 64);
+                end = held;
             } else {
-                hash_run<Write::none, prefetch>(sums, seen, end, nullptr, 0, 1, 0);
+                hash_run<Write::none, prefetch, false>(sums, seen, end, nullptr, 0, 1, 0);
             }
             if (head > 0) {
                 __builtin_memcpy(to + 64 * count + head, end + head, 64 - head);
