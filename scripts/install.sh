@@ -10,7 +10,7 @@ needed="g++:/usr/bin/g++ cmake:/usr/bin/cmake ninja-build:/usr/bin/ninja libdnnl
   libcli11-dev:/usr/include/CLI/CLI.hpp libspdlog-dev:/usr/include/spdlog/spdlog.h libfmt-dev:/usr/include/fmt/core.h
   libtomlplusplus-dev:/usr/include/toml++/toml.h libxxhash-dev:/usr/include/xxhash.h
   libpcre2-dev:/usr/include/pcre2.h libicu-dev:/usr/include/unicode/unorm2.h
-  libgloo-dev:/usr/include/gloo/config.h"
+  libgloo-dev:/usr/include/gloo/config.h libsodium-dev:/usr/include/sodium.h"
 for_tests="libgtest-dev:/usr/include/gtest/gtest.h libgmock-dev:/usr/include/gmock/gmock.h
   libbenchmark-dev:/usr/include/benchmark/benchmark.h iproute2:/usr/sbin/ip python3:/usr/bin/python3
   spin:/usr/bin/spin"

@@ -85,13 +85,28 @@ std::shared_ptr<Communicator> meet_over_network(Store& store, const Rendezvous& 
     return gloo::make_world(store, r.self.rank, r.self.world_size, address, deadline);
 }
 
+void serve(std::optional<TcpStoreServer>& server, const Rendezvous& r) {
+    StoreServerOptions options;
+    options.secret = r.secret;
+    const auto ranks = static_cast<std::size_t>(r.self.world_size);
+    options.max_bytes +=
+        ranks * ranks * 256;  // over the network each rank publishes an address for each other
+    server.emplace(r.host, r.port, options);
+    if (r.secret || server->loopback()) return;
+    log_warn(
+        "whoever reaches {}:{} can take part in this job: TANDEM_JOB_SECRET is not set (at least {} random "
+        "bytes, the "
+        "same on all ranks)",
+        r.host, r.port, JobSecret::kShortest);
+}
+
 }  // namespace
 
 std::shared_ptr<Communicator> meet(const Rendezvous& r, Deadline deadline) {
     const RankEnvironment& self = r.self;
     std::optional<TcpStoreServer> server;  // stays until every rank has read what it needs
-    if (self.rank == 0) server.emplace(r.host, r.port);
-    const auto store = connect_tcp_store(r.host, r.port, deadline);
+    if (self.rank == 0) serve(server, r);
+    const auto store = connect_tcp_store(r.host, r.port, deadline, r.secret);
     store->set(host_key(self.rank), fmt::format("{} {}", r.backend, host_identity()));
     const std::vector<std::string> all = from_all(*store, self.world_size, host_key, deadline);
     // Rank 0 keeps the store for the others also when what they learnt from it is an error.

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/comm/communicator.h"
+#include "common/comm/job_secret.h"
 #include "common/comm/launch.h"
 
 namespace tandem::comm {
@@ -16,6 +18,7 @@ struct Rendezvous {
     std::string host;  // where rank 0 listens
     int port = 0;
     std::string backend;  // TANDEM_COMM: "auto", "ipc" or "gloo"; the same on all ranks
+    std::optional<JobSecret> secret = std::nullopt;  // TANDEM_JOB_SECRET: only who knows it takes part
 };
 
 // The world communicator. Throws naming the ranks that did not come by the deadline.

@@ -1,10 +1,14 @@
 // Rendezvous, apart from the transport: a small key-value store that every rank of a job can reach.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "common/comm/job_secret.h"
 #include "common/deadline.h"
 
 namespace tandem::comm {
@@ -22,18 +26,32 @@ class Store {
 
 std::shared_ptr<Store> make_memory_store();  // ranks as threads of one process
 std::shared_ptr<Store> make_file_store(const std::string& directory);
-std::shared_ptr<Store> connect_tcp_store(const std::string& host, int port, Deadline deadline);
+// `secret`: the server must prove that it knows it, and this client does so. Throws ConfigError naming
+// TANDEM_JOB_SECRET when only one side has one or they differ, DeadlineExceeded when nobody answers.
+std::shared_ptr<Store> connect_tcp_store(const std::string& host, int port, Deadline deadline,
+                                         const std::optional<JobSecret>& secret = std::nullopt);
 
 // The number behind an integer key's text ("" is 0). Throws InvalidArgument naming the key. For the stores
 // themselves.
 std::int64_t parse_store_integer(const std::string& key, const std::string& value);
 
-// The server side of the TCP store: runs in a thread of its own until destroyed. Port 0 takes a free one.
+struct StoreServerOptions {
+    std::optional<JobSecret> secret = std::nullopt;  // none: open to whoever connects
+    std::size_t max_connections = 16384;             // fewer where the process may open fewer descriptors
+    std::size_t max_bytes = std::size_t{64} << 20;   // of all keys, values and requests together
+    std::chrono::milliseconds patience{
+        20'000};  // for the rest of a request, a proof, the reading of an answer
+    std::chrono::milliseconds idle_timeout{900'000};  // between two requests
+};
+
+// The server side of the TCP store: runs in a thread of its own until destroyed. Port 0 takes a free one. What a
+// client does wrong, and what goes wrong with it, ends its connection and nothing else.
 class TcpStoreServer {
   public:
-    TcpStoreServer(const std::string& host, int port);
+    TcpStoreServer(const std::string& host, int port, const StoreServerOptions& options = {});
     ~TcpStoreServer();
     int port() const;
+    bool loopback() const;  // listens for this host only
 
   private:
     struct Impl;

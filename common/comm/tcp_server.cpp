@@ -1,17 +1,21 @@
-// The server of the TCP store: one thread, one map, any number of connections.
+// The sockets of the TCP store's server: one thread, any number of connections, each of which a StoreSession answers.
+#include <sys/resource.h>
+
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/read.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 
+#include <algorithm>
 #include <array>
-#include <map>
+#include <list>
+#include <optional>
 #include <thread>
 
 #include "common/comm/store.h"
-#include "common/comm/tcp_protocol.h"
+#include "common/comm/store_session.h"
 #include "common/error.h"
 #include "common/log.h"
 
@@ -21,85 +25,161 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
-using Values = std::map<std::string, std::string>;
 
-std::pair<wire::Status, std::string> answer_to(Values& values, wire::Operation operation,
-                                               const std::string& key, std::string value) {
-    switch (operation) {
-        case wire::Operation::set:
-            values[key] = std::move(value);
-            return {wire::Status::ok, ""};
-        case wire::Operation::get: {
-            const auto found = values.find(key);
-            if (found == values.end()) return {wire::Status::absent, ""};
-            return {wire::Status::ok, found->second};
-        }
-        case wire::Operation::add: {
-            try {
-                const std::int64_t amount = parse_store_integer(key, value);
-                std::string& sum = values[key];
-                sum = std::to_string(parse_store_integer(key, sum) + amount);
-                return {wire::Status::ok, sum};
-            } catch (const InvalidArgument& error) {
-                return {wire::Status::refused, error.what()};
-            }
-        }
+constexpr std::chrono::milliseconds kRetryAccept{50};
+constexpr std::size_t kDescriptorsLeft = 64;  // for the rest of the process
+
+class Connection;
+
+// What the connections of a server share. One thread.
+struct Shared {
+    explicit Shared(const StoreServerOptions& given) : options(given), values(given.max_bytes) {
+        rlimit descriptors{};
+        if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0 || descriptors.rlim_cur == RLIM_INFINITY) return;
+        const std::size_t all = descriptors.rlim_cur;
+        options.max_connections =
+            std::min(options.max_connections, std::max(all / 4, all - std::min(all, kDescriptorsLeft)));
     }
-    return {wire::Status::refused, "store: unknown operation"};
-}
 
-// One connection. A failing read or write, or a request that is too long, ends it.
-class Session : public std::enable_shared_from_this<Session> {
+    // At most a line a second: anybody may connect.
+    void warn(std::string_view what) {
+        const auto now = std::chrono::steady_clock::now();
+        if (last_warned && now - *last_warned < std::chrono::seconds(1)) {
+            ++not_told;
+            return;
+        }
+        log_warn("store: {}{}", what, not_told == 0 ? "" : fmt::format(" ({} more before it)", not_told));
+        last_warned = now;
+        not_told = 0;
+    }
+
+    StoreServerOptions options;
+    StoreValues values;
+    std::size_t connections = 0;
+    std::list<Connection*> silent;  // no request yet; the longest there first
+    std::array<char, std::size_t{64} << 10> incoming;
+    std::optional<std::chrono::steady_clock::time_point> last_warned;
+    std::size_t not_told = 0;
+};
+
+// One client. Whatever goes wrong ends it.
+class Connection : public std::enable_shared_from_this<Connection> {
   public:
-    Session(tcp::socket socket, Values& values) : socket_(std::move(socket)), values_(values) {}
+    Connection(tcp::socket socket, Shared& shared)
+        : socket_(std::move(socket)),
+          timer_(socket_.get_executor()),
+          shared_(shared),
+          session_(shared.values, shared.options.secret ? &*shared.options.secret : nullptr) {
+        ++shared_.connections;
+        silent_ = shared_.silent.insert(shared_.silent.end(), this);
+    }
+    ~Connection() {
+        end_silence();
+        --shared_.connections;
+    }
+    Connection(const Connection&) = delete;
+    Connection& operator=(const Connection&) = delete;
 
-    void read_request() {
-        asio::async_read(socket_, asio::buffer(header_),
-                         [self = shared_from_this()](error_code error, std::size_t) {
-                             if (!error) self->read_body();
-                         });
+    void start() {
+        guarded([this] {
+            socket_.set_option(tcp::no_delay(true));
+            socket_.non_blocking(true);
+            greeting_ = session_.greeting();
+            send(greeting_);
+        });
+    }
+
+    void close() {
+        end_silence();
+        error_code ignored;
+        socket_.close(ignored);
+        timer_.cancel();
     }
 
   private:
-    void read_body() {
-        const std::uint32_t key_bytes = wire::get_u32(&header_[1]);
-        const std::uint32_t value_bytes = wire::get_u32(&header_[5]);
-        if (key_bytes > wire::kMaxKey || value_bytes > wire::kMaxValue) return;
-        key_.resize(key_bytes);
-        value_.resize(value_bytes);
-        const std::array<asio::mutable_buffer, 2> body = {asio::buffer(key_), asio::buffer(value_)};
-        asio::async_read(socket_, body, [self = shared_from_this()](error_code error, std::size_t) {
-            if (!error) self->answer();
+    template <typename Body>
+    void guarded(const Body& body) {
+        try {
+            body();
+        } catch (const ProtocolError& error) {
+            shared_.warn(fmt::format("{}; its connection ends", error.what()));
+            close();
+        } catch (const std::exception& error) {  // memory, or the socket
+            shared_.warn(fmt::format("a connection ends: {}", error.what()));
+            close();
+        }
+    }
+
+    // Until its next bytes: a request or a proof that has begun, or is owed, may not take for ever, however its bytes
+    // trickle.
+    void watch_reading() {
+        const bool idle = session_.accepted() && !session_.mid_request();
+        watch(idle ? shared_.options.idle_timeout : shared_.options.patience);
+    }
+    void watch(std::chrono::milliseconds time) {
+        timer_.expires_after(time);
+        timer_.async_wait([weak = weak_from_this()](error_code) {
+            const auto self = weak.lock();
+            if (!self || self->timer_.expiry() > asio::steady_timer::clock_type::now()) return;  // set again
+            self->close();
         });
+    }
+
+    void read() {
+        socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](error_code error) {
+            if (error) return self->close();
+            self->guarded([&] { self->take_what_is_there(); });
+        });
+    }
+
+    void take_what_is_there() {
+        error_code error;
+        const std::size_t bytes = socket_.read_some(asio::buffer(shared_.incoming), error);
+        if (error == asio::error::would_block || error == asio::error::try_again) return read();
+        if (error) return close();
+        const bool begins = !session_.mid_request();
+        session_.feed({shared_.incoming.data(), bytes});
+        if (begins) watch_reading();
+        answer();
     }
 
     void answer() {
-        const auto operation = static_cast<wire::Operation>(header_[0]);
-        auto [status, value] = answer_to(values_, operation, key_, std::move(value_));
-        value_ = std::move(value);
-        header_[0] = static_cast<unsigned char>(status);
-        wire::put_u32(&header_[1], static_cast<std::uint32_t>(value_.size()));
-        const std::array<asio::const_buffer, 2> reply = {asio::buffer(header_.data(), wire::kAnswerHeader),
-                                                         asio::buffer(value_)};
-        asio::async_write(socket_, reply, [self = shared_from_this()](error_code error, std::size_t) {
-            if (!error) self->read_request();
-        });
+        const auto text = session_.next();
+        if (!text) return read();
+        if (session_.accepted()) end_silence();
+        if (session_.ending()) shared_.warn("a client does not know TANDEM_JOB_SECRET; its connection ends");
+        send(*text);
+    }
+
+    void send(std::string_view text) {
+        watch(shared_.options.patience);
+        asio::async_write(socket_, asio::buffer(text.data(), text.size()),
+                          [self = shared_from_this()](error_code error, std::size_t) {
+                              if (error || self->session_.ending()) return self->close();
+                              self->guarded([&] {
+                                  self->watch_reading();
+                                  self->answer();
+                              });
+                          });
+    }
+
+    void end_silence() {
+        if (silent_) shared_.silent.erase(*silent_);
+        silent_.reset();
     }
 
     tcp::socket socket_;
-    Values& values_;
-    std::array<unsigned char, wire::kRequestHeader> header_{};
-    std::string key_;
-    std::string value_;
+    asio::steady_timer timer_;
+    Shared& shared_;
+    StoreSession session_;
+    std::string greeting_;
+    std::optional<std::list<Connection*>::iterator> silent_;
 };
 
 }  // namespace
 
 struct TcpStoreServer::Impl {
-    Values values;  // outlives the sessions, which the context holds
-    asio::io_context context{1};
-    tcp::acceptor acceptor{context};
-    std::thread thread;
+    explicit Impl(const StoreServerOptions& options) : shared(options) {}
 
     void listen(const std::string& host, int port) {
         error_code error;
@@ -118,21 +198,59 @@ struct TcpStoreServer::Impl {
     void accept() {
         acceptor.async_accept([this](error_code error, tcp::socket socket) {
             if (error == asio::error::operation_aborted) return;
-            if (error) {
-                log_warn("store: accept: {}", error.message());
-            } else {
-                socket.set_option(tcp::no_delay(true), error);
-                std::make_shared<Session>(std::move(socket), values)->read_request();
+            if (error) return accept_later(error.message());
+            try {
+                admit(std::move(socket));
+            } catch (const std::exception& problem) {
+                return accept_later(problem.what());
             }
             accept();
         });
     }
+
+    void admit(tcp::socket socket) {
+        if (shared.connections >= shared.options.max_connections) {
+            if (shared.silent.empty())
+                return shared.warn(
+                    fmt::format("more than {} connections; one is refused", shared.connections));
+            shared.warn(fmt::format("more than {} connections; the one that was silent longest ends",
+                                    shared.connections));
+            shared.silent.front()->close();
+        }
+        std::make_shared<Connection>(std::move(socket), shared)->start();
+    }
+
+    // Out of descriptors or memory: others must give some back first.
+    void accept_later(const std::string& why) {
+        shared.warn("cannot accept: " + why);
+        retry.expires_after(kRetryAccept);
+        retry.async_wait([this](error_code cancelled) {
+            if (!cancelled) accept();
+        });
+    }
+
+    void run() {
+        while (!context.stopped()) {
+            try {
+                context.run();
+            } catch (const std::exception& error) {  // from accept(): connections keep theirs
+                accept_later(error.what());
+            }
+        }
+    }
+
+    Shared shared;  // outlives the connections, which the context holds
+    asio::io_context context{1};
+    tcp::acceptor acceptor{context};
+    asio::steady_timer retry{context};
+    std::thread thread;
 };
 
-TcpStoreServer::TcpStoreServer(const std::string& host, int port) : impl_(std::make_unique<Impl>()) {
+TcpStoreServer::TcpStoreServer(const std::string& host, int port, const StoreServerOptions& options)
+    : impl_(std::make_unique<Impl>(options)) {
     impl_->listen(host, port);
     impl_->accept();
-    impl_->thread = std::thread([impl = impl_.get()] { impl->context.run(); });
+    impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
 }
 
 TcpStoreServer::~TcpStoreServer() {
@@ -142,6 +260,10 @@ TcpStoreServer::~TcpStoreServer() {
 
 int TcpStoreServer::port() const {
     return impl_->acceptor.local_endpoint().port();
+}
+
+bool TcpStoreServer::loopback() const {
+    return impl_->acceptor.local_endpoint().address().is_loopback();
 }
 
 }  // namespace tandem::comm

@@ -29,6 +29,18 @@ class TcpStore final : public Store {
     TcpStore(std::string peer, int fd) : peer_(std::move(peer)), fd_(fd) {}
     ~TcpStore() override { ::close(fd_); }
 
+    // The first words of a connection. Throws ConfigError when the two sides' secrets differ.
+    void greet(const std::optional<JobSecret>& secret, Deadline deadline) {
+        unsigned char greeting[wire::kGreeting];
+        transfer(POLLIN, reinterpret_cast<char*>(greeting), sizeof(greeting), deadline);
+        if (std::memcmp(greeting, wire::kMagic.data(), wire::kMagic.size()) != 0)
+            throw ProtocolError(peer_ + ": another program listens there, or a rank of another version");
+        const bool asks = greeting[wire::kMagic.size()] != static_cast<unsigned char>(wire::Mode::open);
+        if (asks && !secret) refuse("not set here, and rank 0's store asks for it");
+        if (!asks && secret) refuse("set here, and rank 0's store has none");
+        if (secret) prove(*secret, greeting + wire::kMagic.size() + 1, deadline);
+    }
+
     void set(const std::string& key, const std::string& value) override {
         ask(wire::Operation::set, key, value, Deadline::after(kRequest));
     }
@@ -49,6 +61,28 @@ class TcpStore final : public Store {
     }
 
   private:
+    [[noreturn]] void refuse(const std::string& why) const {
+        throw ConfigError("environment", "TANDEM_JOB_SECRET",
+                          fmt::format("{} ({}); it must be the same on all ranks", why, peer_));
+    }
+
+    void prove(const JobSecret& secret, const unsigned char* server_nonce, Deadline deadline) {
+        Nonce server;
+        std::memcpy(server.data(), server_nonce, server.size());
+        const Nonce client = random_nonce();
+        const Proof proof = secret.prove("client", server, client);
+        std::string words(client.begin(), client.end());
+        words.append(proof.begin(), proof.end());
+        transfer(POLLOUT, words.data(), words.size(), deadline);
+        unsigned char verdict[wire::kVerdict];
+        transfer(POLLIN, reinterpret_cast<char*>(verdict), sizeof(verdict), deadline);
+        if (verdict[0] != static_cast<unsigned char>(wire::Status::ok))
+            refuse("not the one of rank 0's store");
+        Proof other;
+        std::memcpy(other.data(), verdict + 1, other.size());
+        if (!secret.holds(other, "server", server, client)) refuse("not known to who listens there");
+    }
+
     // nullopt: the key is absent.
     std::optional<std::string> ask(wire::Operation operation, const std::string& key,
                                    const std::string& value, Deadline deadline) {
@@ -66,7 +100,10 @@ class TcpStore final : public Store {
         transfer(POLLOUT, request.data(), request.size(), deadline);
         unsigned char answer[wire::kAnswerHeader];
         transfer(POLLIN, reinterpret_cast<char*>(answer), sizeof(answer), deadline);
-        std::string text(wire::get_u32(answer + 1), '\0');
+        const std::uint32_t bytes = wire::get_u32(answer + 1);
+        if (bytes > wire::kMaxValue)
+            throw ProtocolError(fmt::format("{}: an answer of {} bytes", peer_, bytes));
+        std::string text(bytes, '\0');
         transfer(POLLIN, text.data(), text.size(), deadline);
         const auto status = static_cast<wire::Status>(answer[0]);
         if (status == wire::Status::refused) throw InvalidArgument(text);
@@ -129,12 +166,23 @@ int try_connect(const std::string& host, int port, std::string& why) {
 
 }  // namespace
 
-std::shared_ptr<Store> connect_tcp_store(const std::string& host, int port, Deadline deadline) {
+std::shared_ptr<Store> connect_tcp_store(const std::string& host, int port, Deadline deadline,
+                                         const std::optional<JobSecret>& secret) {
     const std::string peer = fmt::format("store {}:{}", host, port);
     std::string why;
     for (;;) {
-        // The server may not be up yet.
-        if (const int fd = try_connect(host, port, why); fd >= 0) return std::make_shared<TcpStore>(peer, fd);
+        // The server may not be up yet, or have no room yet.
+        if (const int fd = try_connect(host, port, why); fd >= 0) {
+            const auto store = std::make_shared<TcpStore>(peer, fd);
+            try {
+                store->greet(secret, deadline);
+                return store;
+            } catch (const DeadlineExceeded&) {
+                throw;
+            } catch (const TransportError& error) {
+                why = error.what();
+            }
+        }
         if (deadline.passed()) throw DeadlineExceeded(peer, "connect", why);
         std::this_thread::sleep_for(
             std::min<std::chrono::nanoseconds>(std::chrono::milliseconds(50), deadline.left()));

@@ -34,6 +34,12 @@ add_library(tandem_pcre2 INTERFACE)
 target_include_directories(tandem_pcre2 SYSTEM INTERFACE ${PCRE2_INCLUDE_DIR})
 target_link_libraries(tandem_pcre2 INTERFACE ${PCRE2_LIBRARY})
 
+find_path(SODIUM_INCLUDE_DIR sodium.h REQUIRED)
+find_library(SODIUM_LIBRARY sodium REQUIRED)
+add_library(tandem_sodium INTERFACE)
+target_include_directories(tandem_sodium SYSTEM INTERFACE ${SODIUM_INCLUDE_DIR})
+target_link_libraries(tandem_sodium INTERFACE ${SODIUM_LIBRARY})
+
 # Gloo by hand, like the others: one header and one library.
 find_path(GLOO_INCLUDE_DIR gloo/config.h REQUIRED)
 find_library(GLOO_LIBRARY gloo REQUIRED)

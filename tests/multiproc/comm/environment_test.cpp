@@ -49,6 +49,23 @@ TEST(Environment, RendezvousOverTheStore) {
     run_ranks(3, {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", std::to_string(free_port())}});
 }
 
+TEST(Environment, RendezvousWithASecret) {
+    run_ranks(3, {{"MASTER_ADDR", "127.0.0.1"},
+                  {"MASTER_PORT", std::to_string(free_port())},
+                  {"TANDEM_JOB_SECRET", "0123456789abcdef0123456789abcdef"}});
+}
+
+// A rank without it is told so at once, and so is one whose secret is too short.
+TEST(Environment, RankWithoutTheSecret) {
+    const TcpStoreServer server("127.0.0.1", 0, {.secret = JobSecret("0123456789abcdef")});
+    const Variables variables = {
+        {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", std::to_string(server.port())}, {"WORLD_SIZE", "2"}};
+    EXPECT_NE(exit_code_of(start_rank(1, variables, "all_gather_sizes")), 0);
+    Variables with_short = variables;
+    with_short.emplace_back("TANDEM_JOB_SECRET", "short");
+    EXPECT_NE(exit_code_of(start_rank(1, with_short, "all_gather_sizes")), 0);
+}
+
 TEST(Environment, TorchrunKeepsItsOwnPort) {
     const TcpStoreServer agent("127.0.0.1", 0);  // stands for torchrun's store: the port is taken
     run_ranks(2, {{"MASTER_ADDR", "127.0.0.1"},

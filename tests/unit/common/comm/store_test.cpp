@@ -1,8 +1,6 @@
 // One set of expectations for the three stores, and what only the TCP store can get wrong.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -12,6 +10,7 @@
 
 #include "common/comm/store.h"
 #include "common/error.h"
+#include "tests/unit/common/comm/raw_client.h"
 
 namespace tandem::comm {
 namespace {
@@ -140,17 +139,10 @@ TEST(TcpStore, ServerGoesAway) {
 // A stranger's bytes: sizes of four gigabytes. The server hangs up and goes on serving others.
 TEST(TcpStore, RefusesOversizeRequests) {
     const TcpStoreServer server("127.0.0.1", 0);
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<std::uint16_t>(server.port()));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    ASSERT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-    const unsigned char request[9] = {1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
-    ASSERT_EQ(::send(fd, request, sizeof(request), 0), static_cast<ssize_t>(sizeof(request)));
-    char byte = 0;
-    EXPECT_EQ(::recv(fd, &byte, 1, 0), 0);  // closed
-    ::close(fd);
+    RawClient stranger(server.port());
+    stranger.greeting();
+    ASSERT_TRUE(stranger.send(request(wire::Operation::set, 0xffff'ffff, 0xffff'ffff)));
+    EXPECT_TRUE(stranger.closed());
     const auto store = connect_tcp_store("127.0.0.1", server.port(), Deadline::after_ms(5000));
     store->set("still", "there");
     EXPECT_THROW(store->set(std::string(5000, 'k'), ""), InvalidArgument);
