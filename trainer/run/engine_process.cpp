@@ -14,6 +14,7 @@
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <string_view>
 #include <thread>
 
 #include "common/error.h"
@@ -45,6 +46,17 @@ int file_of(const std::string& key) {
     throw SystemError("write of a key", error);
 }
 
+// This process's, without what is the ranks' alone.
+std::vector<char*> engine_environment() {
+    constexpr std::string_view kSecret = "TANDEM_JOB_SECRET=";
+    std::vector<char*> entries;
+    for (char** at = environ; *at != nullptr; ++at) {
+        if (std::string_view(*at).substr(0, kSecret.size()) != kSecret) entries.push_back(*at);
+    }
+    entries.push_back(nullptr);
+    return entries;
+}
+
 pid_t spawn(const std::vector<std::string>& command, const std::string& log_file, const std::string& key) {
     const int key_file = file_of(key);
     posix_spawn_file_actions_t actions;
@@ -62,7 +74,8 @@ pid_t spawn(const std::vector<std::string>& command, const std::string& log_file
     for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);
     pid_t pid = -1;
-    const int error = posix_spawn(&pid, argv[0], &actions, &attributes, argv.data(), environ);
+    const std::vector<char*> environment = engine_environment();
+    const int error = posix_spawn(&pid, argv[0], &actions, &attributes, argv.data(), environment.data());
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
     ::close(key_file);
