@@ -16,6 +16,8 @@ namespace tandem::comm::ipc {
 namespace {
 
 constexpr std::chrono::nanoseconds kSpin{2000};
+constexpr std::chrono::seconds kLastStore{
+    2};  // past the deadline, for the store of a last arriver that is there
 
 std::size_t count(int size) {
     return static_cast<std::size_t>(size);
@@ -134,7 +136,17 @@ void Group::wait_for(const std::atomic<std::uint32_t>& word, std::string_view wh
         if (sleeps % kCheckGone == 0) check_gone(what, late);
         if (!deadline.passed() || ready()) continue;
         if (const std::vector<int> members = late(); !members.empty()) fail_late(what, members);
+        // The last arriver was killed before its store, or somebody has written over what counts arrivals.
+        if (Deadline::Clock::now() - deadline.at() > kLastStore) fail_late(what, others());
     }
+}
+
+std::vector<int> Group::others() const {
+    std::vector<int> members;
+    for (int i = 0; i < size(); ++i) {
+        if (i != index_) members.push_back(i);
+    }
+    return members;
 }
 
 bool Group::is_gone(int member) const {
@@ -170,7 +182,8 @@ void Group::meet(std::string_view what, Deadline deadline) {
     wait_for(block_.head().generation, what, deadline, ready, [&] {
         std::vector<int> late;
         for (int i = 0; i < size(); ++i) {
-            if (block_.member(i).arrivals.load(std::memory_order_relaxed) == step) late.push_back(i);
+            const std::uint32_t arrivals = block_.member(i).arrivals.load(std::memory_order_relaxed);
+            if (static_cast<std::int32_t>(arrivals - (step + 1)) < 0) late.push_back(i);
         }
         return late;
     });

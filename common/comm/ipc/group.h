@@ -115,6 +115,7 @@ class Group {
     void check_gone(std::string_view what, const std::function<std::vector<int>()>& late) const;
     // Aborts the job and throws DeadlineExceeded naming the members of `late` (group indices).
     [[noreturn]] void fail_late(std::string_view what, const std::vector<int>& late) const;
+    std::vector<int> others() const;
     bool spin(const std::atomic<std::uint32_t>& word, std::uint32_t seen) const;
 
     std::shared_ptr<Rank> rank_;

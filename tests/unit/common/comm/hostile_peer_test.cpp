@@ -231,6 +231,18 @@ TEST_F(HostilePeer, ListsOfGroupsEnd) {
     EXPECT_THROW(self.join("group", {0, 1}), ProtocolError);
 }
 
+// It says that it has come, and never lets the others go on: so does a rank that is killed at that very moment.
+TEST_F(HostilePeer, ArrivalsThatLeadNowhereEnd) {
+    rank_->timeout_ms = 10;
+    shared_.member(1).arrivals.store(7);
+    try {
+        group_.meet("barrier", group_.deadline());
+        FAIL() << "no exception";
+    } catch (const DeadlineExceeded& error) {
+        EXPECT_THAT(error.what(), HasSubstr("rank 1"));
+    }
+}
+
 TEST_F(HostilePeer, SizeOfAGroupIsThisRanksOwn) {
     std::vector<std::byte> room(4096, std::byte{7});
     std::memset(job_->heap(1).data, 1, 4096);
