@@ -31,14 +31,18 @@ step "build ($build)"
 cmake --preset "$build" -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 >/dev/null
 cmake --build --preset "$build"
 step "tests"
-# Without a GPU the label gpu leaves the list, and without the right to make network namespaces the label netns: what
-# could not run is said again at the end. Nothing else is left out.
+# Without a GPU the label gpu leaves the list, without the right to make network namespaces the label netns, and without
+# that to become another user the label root: what could not run is said again at the end. Nothing else is left out.
 left_out=()
 not_run=()
 [ -e /dev/nvidia0 ] || left_out+=(gpu)
 if ! unshare --net true 2>/dev/null; then
     left_out+=(netns)
     not_run+=("tests between hosts (label netns): no right to make network namespaces; run as root, in a container with --privileged")
+fi
+if [ "$(id -u)" -ne 0 ]; then
+    left_out+=(root)
+    not_run+=("tests of what other users can do (label root): no right to become one; run as root")
 fi
 command -v clang-format-14 >/dev/null || not_run+=("lint.format: it speaks for clang-format 14, which is not here")
 labels=$(IFS='|' && echo "${left_out[*]}")
