@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/http/resolve.h"
 
 namespace tandem::http {
 namespace {
@@ -29,7 +30,6 @@ using Stream = beast::basic_stream<asio::generic::stream_protocol>;  // TCP, or 
 
 constexpr std::size_t kMaxBufferBytes = std::size_t{1}
                                         << 20;  // of an answer's header, and of chunk extensions
-constexpr std::uint64_t kMaxResponseBytes = std::uint64_t{1} << 32;
 
 // "error": {"message": …} (ours, OpenAI's), "message": …, or the beginning of the body.
 std::string server_message(const std::string& body) {
@@ -49,8 +49,8 @@ std::string server_message(const std::string& body) {
 }  // namespace
 
 struct Client::Impl {
-    Impl(const std::string& text, const std::string& api_key)
-        : url(text), key(api_key), parts(parse_url(text)) {}
+    Impl(const std::string& text, const std::string& api_key, std::size_t most)
+        : url(text), key(api_key), parts(parse_url(text)), max_answer_bytes(most) {}
 
     // Runs the io_context until the operation that was just started has called back with its error code.
     template <typename Start>
@@ -92,7 +92,7 @@ struct Client::Impl {
     void connect(Deadline deadline) {
         close();
         error_code error;
-        for (const Stream::endpoint_type& endpoint : endpoints()) {
+        for (const Stream::endpoint_type& endpoint : endpoints(deadline)) {
             stream.emplace(context);
             stream->socket().open(endpoint.protocol(), error);
             if (error) continue;
@@ -105,26 +105,28 @@ struct Client::Impl {
     }
 
     // At least one.
-    std::vector<Stream::endpoint_type> endpoints() {
+    std::vector<Stream::endpoint_type> endpoints(Deadline deadline) {
         if (!parts.socket.empty()) return {asio::local::stream_protocol::endpoint(parts.socket)};
-        asio::ip::tcp::resolver resolver(context);
-        error_code error;
-        const auto found = resolver.resolve(parts.host, parts.port, error);
-        if (error) fail("resolve", error);
-        std::vector<Stream::endpoint_type> all;
-        for (const auto& entry : found) all.emplace_back(entry.endpoint());
-        return all;
+        try {
+            const Addresses found = resolve(parts.host, parts.port, deadline);
+            return std::vector<Stream::endpoint_type>(found.begin(), found.end());
+        } catch (const boost::system::system_error& error) {
+            const bool late = error.code() == asio::error::timed_out;
+            fail("resolve", late ? make_error_code(beast::error::timeout) : error.code());
+        }
     }
 
     std::string url;
     std::string key;
     Url parts;
+    std::size_t max_answer_bytes;
     asio::io_context context{1};
     std::optional<Stream> stream;
     beast::flat_buffer buffer{kMaxBufferBytes};
 };
 
-Client::Client(const std::string& url, const std::string& key) : impl_(std::make_unique<Impl>(url, key)) {}
+Client::Client(const std::string& url, const std::string& key, std::size_t max_answer_bytes)
+    : impl_(std::make_unique<Impl>(url, key, max_answer_bytes)) {}
 Client::~Client() = default;
 Client::Client(Client&&) noexcept = default;
 Client& Client::operator=(Client&&) noexcept = default;
@@ -160,9 +162,20 @@ Response Client::request(const std::string& method, const std::string& target, c
     if (written == beast::error::timeout) self.fail(phase, written);
 
     beast::http::response_parser<beast::http::string_body> parser;
-    parser.body_limit(kMaxResponseBytes);
-    const error_code read = self.run(
-        deadline, [&](auto done) { beast::http::async_read(*self.stream, self.buffer, parser, done); });
+    parser.body_limit(self.max_answer_bytes);
+    // The header alone first: Beast 1.74 forgets the limit when header and body come together.
+    error_code read = self.run(deadline, [&](auto done) {
+        beast::http::async_read_header(*self.stream, self.buffer, parser, done);
+    });
+    if (!read) {
+        read = self.run(deadline,
+                        [&](auto done) { beast::http::async_read(*self.stream, self.buffer, parser, done); });
+    }
+    if (read == beast::http::error::body_limit) {
+        self.close();
+        throw TransportError(self.url, phase,
+                             fmt::format("the answer is larger than {} bytes", self.max_answer_bytes));
+    }
     if (read) self.fail(phase, written ? written : read);
 
     Response response;

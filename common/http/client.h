@@ -3,6 +3,7 @@
 // failure after that is the caller's, because a request may have been carried out.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -27,14 +28,17 @@ struct Response {
 
 class Client {
   public:
-    // Connects on the first request; throws BadInput. key: sent as Authorization: Bearer; empty: none.
-    explicit Client(const std::string& url, const std::string& key = {});
+    // Connects on the first request; throws BadInput. key: sent as Authorization: Bearer; empty: none. An answer whose
+    // body is larger than max_answer_bytes is a TransportError.
+    explicit Client(const std::string& url, const std::string& key = {},
+                    std::size_t max_answer_bytes = std::size_t{1} << 30);
     ~Client();
     Client(Client&&) noexcept;
     Client& operator=(Client&&) noexcept;
 
     // Any status is an answer. Throws TransportError naming URL and target (connection refused, reset,
-    // malformed answer), DeadlineExceeded when `deadline` passes first; the connection is then closed.
+    // malformed or oversize answer), DeadlineExceeded when `deadline` passes first, in looking up the name too; the
+    // connection is then closed.
     Response request(const std::string& method, const std::string& target, const std::string& body,
                      Deadline deadline);
 

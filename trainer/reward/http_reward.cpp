@@ -19,6 +19,7 @@ using nlohmann::json;
 
 constexpr std::chrono::milliseconds kFirstPause{100};
 constexpr std::chrono::milliseconds kLongestPause{5'000};
+constexpr std::size_t kMaxAnswerBytes = std::size_t{64} << 20;  // of scores: some 20 bytes a sample
 
 json body_of(std::span<const AnsweredPrompt> answered) {
     json samples = json::array();
@@ -109,7 +110,7 @@ std::vector<double> HttpReward::scores(std::span<const AnsweredPrompt> answered)
     std::mutex failure_lock;
 
     const auto work = [&] {
-        http::Client client(options_.rule);
+        http::Client client(options_.rule, "", kMaxAnswerBytes);
         for (std::size_t i = next++; i < requests && !failed; i = next++) {
             const trace::Scope scope("POST rewards", "rollout");
             const auto part = answered.subspan(i * batch, std::min(batch, answered.size() - i * batch));

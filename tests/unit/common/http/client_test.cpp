@@ -6,12 +6,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
 #include "common/error.h"
+#include "common/http/resolve.h"
 #include "common/http/server.h"
 #include "tests/unit/common/http/raw_connection.h"
 
@@ -104,6 +107,41 @@ TEST_F(HttpClient, ReadsTheAnswerToARefusedBody) {
     Client client(server.url());
     EXPECT_EQ(client.request("POST", "/echo", std::string(5'000'000, 'a'), soon()).status, 413);
     EXPECT_EQ(client.request("POST", "/echo", "fits", soon()).status, 200);
+}
+
+TEST_F(HttpClient, AnAnswerMayBeSoLargeAndNoLarger) {
+    Client client(server.url(), "", 1000);
+    EXPECT_EQ(client.request("POST", "/echo", std::string(1000, 'a'), soon()).body.size(), 1000u);
+    try {
+        client.request("POST", "/echo", std::string(1001, 'a'), soon());
+        FAIL() << "taken";
+    } catch (const TransportError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("the answer is larger than 1000 bytes"));
+        EXPECT_FALSE(error.retryable()) << "the next answer would be as large";
+    }
+    EXPECT_EQ(client.request("POST", "/echo", "fits", soon()).body, "fits");
+}
+
+TEST(Resolve, ASlowLookupEndsWithTheDeadlineAndIsSharedByName) {
+    std::promise<void> go;
+    const auto answered = go.get_future().share();
+    std::atomic<int> lookups{0};
+    const auto slow = [&, answered](const std::string&, const std::string&) -> Addresses {
+        ++lookups;
+        answered.wait();
+        return {{boost::asio::ip::address_v4(0x7f000001), 80}};
+    };
+    for (int i = 0; i < 3; ++i)
+        EXPECT_THROW(resolve("slow.example", "80", Deadline::after_ms(20), slow),
+                     boost::system::system_error);
+    EXPECT_EQ(lookups, 1);
+    go.set_value();
+    EXPECT_EQ(resolve("slow.example", "80", Deadline::after_ms(10'000), slow).size(), 1u);
+    const auto none = [](const std::string&, const std::string&) -> Addresses {
+        throw boost::system::system_error(boost::asio::error::host_not_found);
+    };
+    EXPECT_THROW(resolve("no.example", "80", Deadline::after_ms(10'000), none), boost::system::system_error);
+    EXPECT_EQ(resolve("127.0.0.1", "81", Deadline::after_ms(0), none).front().port(), 81);
 }
 
 TEST_F(HttpClient, DeadlinesNameTheUrl) {
