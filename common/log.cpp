@@ -8,6 +8,8 @@
 #include <memory>
 #include <utility>
 
+#include "common/printable.h"
+
 namespace tandem {
 namespace {
 
@@ -54,7 +56,7 @@ void make_log() {
 void log_line(LogLevel level, fmt::string_view format, fmt::format_args arguments) {
     spdlog::logger* const logger = spdlog::default_logger_raw();
     if (!logger->should_log(spdlog_level(level))) return;
-    logger->log(spdlog_level(level), fmt::vformat(format, arguments));
+    logger->log(spdlog_level(level), printable(fmt::vformat(format, arguments)));
 }
 
 }  // namespace tandem

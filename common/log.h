@@ -1,6 +1,6 @@
-// Logging to stderr, each line with the process's role ("rank 2", "engine"). Level from TANDEM_LOG (trace,
-// debug, info, warn, error); default info. Safe to call from any thread. spdlog does the work, in log.cpp
-// alone: its headers cost each source that reads them seconds.
+// Logging to stderr, each line with the process's role ("rank 2", "engine") and made harmless (printable.h). Level
+// from TANDEM_LOG (trace, debug, info, warn, error); default info. Safe to call from any thread. spdlog does the work,
+// in log.cpp alone: its headers cost each source that reads them seconds.
 #pragma once
 
 #include <fmt/core.h>

@@ -8,6 +8,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/printable.h"
 #include "engine_adapter/main/commands.h"
 
 namespace {
@@ -44,7 +45,7 @@ int main(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         return app.exit(error) == 0 ? 0 : 2;
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "tandem-engine: %s\n", error.what());
+        std::fprintf(stderr, "tandem-engine: %s\n", tandem::printable(error.what()).c_str());
         return tandem::exit_code(tandem::to_status(error).code);
     }
 }

@@ -7,6 +7,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/printable.h"
 #include "trainer/main/commands.h"
 
 int main(int argc, char** argv) {
@@ -15,7 +16,7 @@ int main(int argc, char** argv) {
         return tandem::trainer::run_command_line(argc, argv);
     } catch (const std::exception& error) {
         const auto status = tandem::to_status(error);
-        fmt::print(stderr, "tandem-train: {}\n", status.message);
+        fmt::print(stderr, "tandem-train: {}\n", tandem::printable(status.message));
         return tandem::exit_code(status.code);
     }
 }

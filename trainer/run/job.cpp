@@ -11,6 +11,7 @@
 
 #include "common/comm/launch.h"
 #include "common/error.h"
+#include "common/printable.h"
 #include "common/progress.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/data/make_task.h"
@@ -116,7 +117,7 @@ int run_ranks(const RunConfig& c, RunSetup& setup, const std::vector<std::string
     // A rank may notice the engine's end before we do, and then ends too: the engine is what to name.
     if (reason.empty() && setup.engine) reason = setup.engine->ended();
     fmt::print(stderr, "tandem-train: {}; partial results are in {}\n",
-               reason.empty() ? result.message : reason, setup.directory->path());
+               printable(reason.empty() ? result.message : reason), setup.directory->path());
     return 1;
 }
 
