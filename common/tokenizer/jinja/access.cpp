@@ -41,16 +41,33 @@ List elements(Runtime& runtime, const Value& value) {
     throw Error(fmt::format("'{}' object is not iterable", value.type_name()));
 }
 
-std::size_t length(const Value& value) {
+std::size_t length(Runtime& runtime, const Value& value) {
     if (value.is_undefined()) return 0;
     if (value.items() != nullptr) return value.items()->size();
-    if (value.string() != nullptr) return count_characters(*value.string());
+    if (value.string() != nullptr) {
+        runtime.work(value.string()->size());
+        return count_characters(*value.string());
+    }
     if (value.space() == nullptr && value.entries() != nullptr) return value.entries()->size();
     throw Error(fmt::format("object of type '{}' has no len()", value.type_name()));
 }
 
-Value attribute(const Value& object, const std::string& name) {
+// Values of different weights are known to differ; dictionaries are sorted.
+bool equal(Runtime& runtime, const Value& a, const Value& b) {
+    constexpr std::size_t kOfContainers = 8;
+    const std::size_t weight = a.weight();
+    if (weight == b.weight()) runtime.work(a.string() != nullptr ? weight : weight * kOfContainers);
+    return equal(a, b);
+}
+
+std::optional<int> order(Runtime& runtime, const Value& a, const Value& b) {
+    runtime.work(std::min(a.weight(), b.weight()));
+    return order(a, b);
+}
+
+Value attribute(Runtime& runtime, const Value& object, const std::string& name) {
     if (object.is_undefined()) fail_undefined(object);
+    if (object.entries() != nullptr) runtime.look_through(object.entries()->size());
     if (has_method(object, name)) {
         return Function([name](const Arguments&) -> Value {
             throw Error("method " + name + " can only be called where it is named");
@@ -60,22 +77,24 @@ Value attribute(const Value& object, const std::string& name) {
     return Value::Undefined{fmt::format("'{} object' has no attribute '{}'", object.type_name(), name)};
 }
 
-Value subscript(const Value& object, const Value& index) {
+Value subscript(Runtime& runtime, const Value& object, const Value& index) {
     if (object.is_undefined()) fail_undefined(object);
     if (const auto number = index.integer();
         number && (object.items() != nullptr || object.string() != nullptr)) {
-        const std::size_t place = place_of(*number, length(object));
+        const std::size_t place = place_of(*number, length(runtime, object));
         if (place == std::string::npos) {
             return Value::Undefined{fmt::format("{} object has no element {}", object.type_name(), *number)};
         }
         if (object.items() != nullptr) return (*object.items())[place];
+        runtime.work(object.string()->size() * sizeof(std::string_view));
         return std::string(characters(*object.string())[place]);
     }
     if (index.string() == nullptr) {
         return Value::Undefined{fmt::format("{} object has no element {}", object.type_name(), index.repr())};
     }
+    if (object.entries() != nullptr) runtime.look_through(object.entries()->size());
     if (const Value* found = object.find(*index.string())) return *found;
-    return attribute(object, *index.string());
+    return attribute(runtime, object, *index.string());
 }
 
 Value slice(Runtime& runtime, const Value& object, const Value& start, const Value& stop, const Value& step) {
@@ -122,13 +141,15 @@ bool contains(Runtime& runtime, const Value& container, const Value& item) {
             throw Error(
                 fmt::format("'in <string>' requires string as left operand, not {}", item.type_name()));
         }
+        runtime.work(search_work(*container.string(), item.string()->size()));
         return container.string()->find(*item.string()) != std::string::npos;
     }
     if (container.space() == nullptr && container.entries() != nullptr) {
+        runtime.look_through(container.entries()->size());
         return item.string() != nullptr && container.find(*item.string()) != nullptr;
     }
     const List all = elements(runtime, container);
-    return std::any_of(all.begin(), all.end(), [&](const Value& one) { return equal(one, item); });
+    return std::any_of(all.begin(), all.end(), [&](const Value& one) { return equal(runtime, one, item); });
 }
 
 }  // namespace tandem::tokenizer::jinja

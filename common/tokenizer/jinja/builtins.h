@@ -24,10 +24,13 @@ void add_functions(Runtime& runtime);
 // The elements of a for loop: items, keys, characters. Throws Error where Python could not iterate.
 List elements(Runtime& runtime, const Value& value);
 // object.name and object[name]: undefined where there is none; throws Error for what has no attributes.
-Value attribute(const Value& object, const std::string& name);
-Value subscript(const Value& object, const Value& index);
+Value attribute(Runtime& runtime, const Value& object, const std::string& name);
+Value subscript(Runtime& runtime, const Value& object, const Value& index);
 Value slice(Runtime& runtime, const Value& object, const Value& start, const Value& stop, const Value& step);
 bool contains(Runtime& runtime, const Value& container, const Value& item);
-std::size_t length(const Value& value);
+std::size_t length(Runtime& runtime, const Value& value);
+// As those of value.h, for what a template compares.
+bool equal(Runtime& runtime, const Value& a, const Value& b);
+std::optional<int> order(Runtime& runtime, const Value& a, const Value& b);
 
 }  // namespace tandem::tokenizer::jinja

@@ -39,9 +39,9 @@ void put(Entries& entries, const std::string& key, Value value) {
 bool holds(Runtime& runtime, Comparison how, const Value& left, const Value& right) {
     switch (how) {
         case Comparison::equal:
-            return equal(left, right);
+            return equal(runtime, left, right);
         case Comparison::unequal:
-            return !equal(left, right);
+            return !equal(runtime, left, right);
         case Comparison::in:
             return contains(runtime, right, left);
         case Comparison::not_in:
@@ -49,7 +49,7 @@ bool holds(Runtime& runtime, Comparison how, const Value& left, const Value& rig
         default:
             break;
     }
-    const auto ordered = order(left, right);
+    const auto ordered = order(runtime, left, right);
     if (!ordered) {
         throw Error(fmt::format("'{}' and '{}' have no order", left.type_name(), right.type_name()));
     }
@@ -106,14 +106,14 @@ ExpressionPtr dict_of(int line, std::vector<std::pair<ExpressionPtr, ExpressionP
 
 ExpressionPtr attribute_of(int line, ExpressionPtr object, std::string name) {
     return make(line, [object = std::move(object), name = std::move(name)](Runtime& runtime) {
-        return attribute(object->evaluate(runtime), name);
+        return attribute(runtime, object->evaluate(runtime), name);
     });
 }
 
 ExpressionPtr subscript_of(int line, ExpressionPtr object, ExpressionPtr index) {
     return make(line, [object = std::move(object), index = std::move(index)](Runtime& runtime) {
         const Value held = object->evaluate(runtime);
-        return subscript(held, index->evaluate(runtime));
+        return subscript(runtime, held, index->evaluate(runtime));
     });
 }
 
@@ -146,7 +146,7 @@ ExpressionPtr call_method(int line, ExpressionPtr object, std::string name, Argu
                        arguments = std::move(arguments)](Runtime& runtime) {
         const Value held = object->evaluate(runtime);
         if (has_method(held, name)) return call_method(runtime, held, name, arguments.evaluate(runtime));
-        const Value function = attribute(held, name);
+        const Value function = attribute(runtime, held, name);
         if (function.function() == nullptr) {
             throw Error(fmt::format("'{}' object has no method '{}'", held.type_name(), name));
         }

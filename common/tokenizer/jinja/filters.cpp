@@ -23,12 +23,12 @@ std::string text_of(const Arguments& arguments, std::size_t place, const char* n
 }
 
 // "a.b" of an item, as map(attribute=…) and the like take it.
-Value path_of(const Value& item, const Value& path) {
-    if (path.string() == nullptr) return subscript(item, path);
+Value path_of(R runtime, const Value& item, const Value& path) {
+    if (path.string() == nullptr) return subscript(runtime, item, path);
     Value at = item;
     for (const std::string& name : split(*path.string(), ".", -1)) {
         if (at.is_undefined()) break;
-        at = subscript(at, Value(name));
+        at = subscript(runtime, at, Value(name));
     }
     return at;
 }
@@ -61,7 +61,7 @@ Value map(R runtime, V value, A arguments) {
                 apply_filter(runtime, *arguments.positional[0].string(), item, behind(arguments, 1)));
             continue;
         }
-        Value found = path_of(item, *path);
+        Value found = path_of(runtime, item, *path);
         out.push_back(found.is_undefined() && otherwise != nullptr ? *otherwise : found);
     }
     return Value::list(std::move(out));
@@ -76,7 +76,7 @@ Value choose(R runtime, V value, A arguments, bool attribute, bool wanted) {
     const Value* test = arguments.positional.size() > first ? &arguments.positional[first] : nullptr;
     if (test != nullptr && test->string() == nullptr) throw Error("the name of a test must be a string");
     for (const Value& item : elements(runtime, value)) {
-        const Value subject = attribute ? path_of(item, arguments.positional[0]) : item;
+        const Value subject = attribute ? path_of(runtime, item, arguments.positional[0]) : item;
         const bool passes = test == nullptr
                                 ? subject.truthy()
                                 : apply_test(runtime, *test->string(), subject, behind(arguments, first + 1));
@@ -91,7 +91,7 @@ Value join(R runtime, V value, A arguments) {
     std::string out;
     bool first = true;
     for (const Value& item : elements(runtime, value)) {
-        const std::string text = (path == nullptr ? item : path_of(item, *path)).str();
+        const std::string text = (path == nullptr ? item : path_of(runtime, item, *path)).str();
         runtime.spend(text.size() + separator.size());
         if (!first) out += separator;
         first = false;
@@ -114,11 +114,12 @@ Value sort(R runtime, V value, A arguments) {
     const Value* backwards = arguments.find(0, "reverse");
     const Value* path = arguments.find(2, "attribute");
     const auto key = [&](const Value& item) {
-        const Value found = path == nullptr ? item : path_of(item, *path);
+        const Value found = path == nullptr ? item : path_of(runtime, item, *path);
+        runtime.work(found.weight());
         return found.string() != nullptr ? Value(lower(*found.string())) : found;
     };
     std::stable_sort(all.begin(), all.end(), [&](const Value& a, const Value& b) {
-        const auto ordered = order(key(a), key(b));
+        const auto ordered = order(runtime, key(a), key(b));
         if (!ordered) throw Error(fmt::format("'{}' and '{}' have no order", a.type_name(), b.type_name()));
         return *ordered < 0;
     });
@@ -128,8 +129,10 @@ Value sort(R runtime, V value, A arguments) {
 
 Value dictsort(R runtime, V value, A) {
     if (value.entries() == nullptr) throw Error("dictsort needs a dictionary");
+    constexpr std::size_t kComparisons = 16;  // of each key, with a copy in small letters
     Entries entries = *value.entries();
     runtime.spend(entries.size() * sizeof(Value));
+    runtime.work(value.weight() * kComparisons);
     std::stable_sort(entries.begin(), entries.end(),
                      [](const auto& a, const auto& b) { return lower(a.first) < lower(b.first); });
     List out;
@@ -141,7 +144,8 @@ Value unique(R runtime, V value, A) {
     List out;
     for (const Value& item : elements(runtime, value)) {
         runtime.spend(out.size());
-        if (std::none_of(out.begin(), out.end(), [&](const Value& one) { return equal(one, item); })) {
+        if (std::none_of(out.begin(), out.end(),
+                         [&](const Value& one) { return equal(runtime, one, item); })) {
             out.push_back(item);
         }
     }
@@ -171,7 +175,8 @@ Value indent(R runtime, V value, A arguments) {
     return out;
 }
 
-Value tojson(R, V value, A arguments) {
+Value tojson(R runtime, V value, A arguments) {
+    runtime.work(value.weight());
     JsonStyle style;
     const auto set = [&](std::size_t place, const char* name) {
         const Value* given = arguments.find(place, name);
@@ -195,8 +200,16 @@ Value tojson(R, V value, A arguments) {
     return to_json(value, style);
 }
 
-Value from_json(R, V value, A) {
+// Looking up a key of an object looks through all of them, so that the work grows with the square of their number.
+Value from_json(R runtime, V value, A) {
+    constexpr std::size_t kMostBytes = std::size_t{1} << 20;
     if (value.string() == nullptr) throw Error("from_json needs a string");
+    if (value.string()->size() > kMostBytes)
+        throw Error(fmt::format("from_json: more than {} bytes", kMostBytes));
+    const auto keys =
+        static_cast<std::uint64_t>(std::count(value.string()->begin(), value.string()->end(), ':'));
+    runtime.spend(value.string()->size() * sizeof(Value));
+    runtime.work(keys * keys * 4);
     const auto json = nlohmann::ordered_json::parse(*value.string(), nullptr, false);
     if (json.is_discarded()) throw Error("from_json: not JSON");
     return Value::from_json(json);
@@ -245,7 +258,7 @@ Value escape(R runtime, V value, A) {
 Value extreme(R runtime, V value, int sign) {
     Value best = Value::Undefined{"no element of an empty sequence"};
     for (const Value& item : elements(runtime, value)) {
-        const auto ordered = best.is_undefined() ? std::optional(sign) : order(item, best);
+        const auto ordered = best.is_undefined() ? std::optional(sign) : order(runtime, item, best);
         if (!ordered)
             throw Error(fmt::format("'{}' and '{}' have no order", item.type_name(), best.type_name()));
         if (*ordered * sign > 0) best = item;
@@ -281,8 +294,8 @@ Value sum(R runtime, V value, A) {
 const std::map<std::string, Filter>& filters() {
     static const std::map<std::string, Filter> kFilters = {
         {"trim", [](R r, V v, A a) { return call_method(r, Value(v.str()), "strip", a); }},
-        {"length", [](R, V v, A) -> Value { return static_cast<std::int64_t>(length(v)); }},
-        {"count", [](R, V v, A) -> Value { return static_cast<std::int64_t>(length(v)); }},
+        {"length", [](R r, V v, A) -> Value { return static_cast<std::int64_t>(length(r, v)); }},
+        {"count", [](R r, V v, A) -> Value { return static_cast<std::int64_t>(length(r, v)); }},
         {"lower", [](R, V v, A) -> Value { return lower(v.str()); }},
         {"upper", [](R, V v, A) -> Value { return upper(v.str()); }},
         {"capitalize", [](R, V v, A) -> Value { return capitalize(v.str()); }},
@@ -344,6 +357,7 @@ Value apply_filter(Runtime& runtime, const std::string& name, const Value& subje
     if (found == filters().end()) throw Error("no filter named '" + name + "'");
     const Runtime::Level level(runtime);
     runtime.step(runtime.line());
+    if (subject.string() != nullptr) runtime.work(subject.string()->size());
     const Value result = found->second(runtime, subject, arguments);
     runtime.spend(sizeof(Value) + (result.string() != nullptr ? result.string()->size() : 0));
     return result;

@@ -24,8 +24,8 @@ bool divides(V value, std::int64_t by, std::int64_t rest) {
     return *value.integer() % by == rest;
 }
 
-int ordered(V a, V b) {
-    const auto result = order(a, b);
+int ordered(R runtime, V a, V b) {
+    const auto result = order(runtime, a, b);
     if (!result) throw Error(fmt::format("'{}' and '{}' have no order", a.type_name(), b.type_name()));
     return *result;
 }
@@ -56,20 +56,20 @@ const std::map<std::string, Test>& tests() {
         {"odd", [](R, V v, A) { return !divides(v, 2, 0); }},
         {"divisibleby", [](R, V v, A a) { return divides(v, argument(a).integer().value_or(0), 0); }},
         {"sameas",
-         [](R, V v, A a) {
-             return std::string_view(v.type_name()) == argument(a).type_name() && equal(v, argument(a));
+         [](R r, V v, A a) {
+             return std::string_view(v.type_name()) == argument(a).type_name() && equal(r, v, argument(a));
          }},
         {"lower", [](R, V v, A) { return lower(v.str()) == v.str() && upper(v.str()) != v.str(); }},
         {"upper", [](R, V v, A) { return upper(v.str()) == v.str() && lower(v.str()) != v.str(); }},
-        {"eq", [](R, V v, A a) { return equal(v, argument(a)); }},
-        {"equalto", [](R, V v, A a) { return equal(v, argument(a)); }},
-        {"ne", [](R, V v, A a) { return !equal(v, argument(a)); }},
-        {"lt", [](R, V v, A a) { return ordered(v, argument(a)) < 0; }},
-        {"lessthan", [](R, V v, A a) { return ordered(v, argument(a)) < 0; }},
-        {"le", [](R, V v, A a) { return ordered(v, argument(a)) <= 0; }},
-        {"gt", [](R, V v, A a) { return ordered(v, argument(a)) > 0; }},
-        {"greaterthan", [](R, V v, A a) { return ordered(v, argument(a)) > 0; }},
-        {"ge", [](R, V v, A a) { return ordered(v, argument(a)) >= 0; }},
+        {"eq", [](R r, V v, A a) { return equal(r, v, argument(a)); }},
+        {"equalto", [](R r, V v, A a) { return equal(r, v, argument(a)); }},
+        {"ne", [](R r, V v, A a) { return !equal(r, v, argument(a)); }},
+        {"lt", [](R r, V v, A a) { return ordered(r, v, argument(a)) < 0; }},
+        {"lessthan", [](R r, V v, A a) { return ordered(r, v, argument(a)) < 0; }},
+        {"le", [](R r, V v, A a) { return ordered(r, v, argument(a)) <= 0; }},
+        {"gt", [](R r, V v, A a) { return ordered(r, v, argument(a)) > 0; }},
+        {"greaterthan", [](R r, V v, A a) { return ordered(r, v, argument(a)) > 0; }},
+        {"ge", [](R r, V v, A a) { return ordered(r, v, argument(a)) >= 0; }},
     };
     return kTests;
 }
@@ -83,6 +83,7 @@ bool is_test_name(const std::string& name) {
 bool apply_test(Runtime& runtime, const std::string& name, const Value& subject, const Arguments& arguments) {
     const auto found = tests().find(name);
     if (found == tests().end()) throw Error("no test named '" + name + "'");
+    if (subject.string() != nullptr) runtime.work(subject.string()->size());
     return found->second(runtime, subject, arguments);
 }
 

@@ -204,12 +204,12 @@ Value call_dict(Runtime& runtime, const Value& dict, const std::string& name, co
     return Value::list(std::move(out));
 }
 
-Value call_list(const Value& list, const std::string& name, const Arguments& arguments) {
+Value call_list(Runtime& runtime, const Value& list, const std::string& name, const Arguments& arguments) {
     const Value* item = arguments.find(0, "value");
     if (item == nullptr) throw Error(name + "() needs an argument");
     std::int64_t count = 0;
     for (std::size_t i = 0; i < list.items()->size(); ++i) {
-        if (!equal((*list.items())[i], *item)) continue;
+        if (!equal(runtime, (*list.items())[i], *item)) continue;
         if (name == "index") return static_cast<std::int64_t>(i);
         ++count;
     }
@@ -233,7 +233,7 @@ bool has_method(const Value& object, const std::string& name) {
 Value call_method(Runtime& runtime, const Value& object, const std::string& name,
                   const Arguments& arguments) {
     if (is_plain_dict(object)) return call_dict(runtime, object, name, arguments);
-    if (object.items() != nullptr) return call_list(object, name, arguments);
+    if (object.items() != nullptr) return call_list(runtime, object, name, arguments);
     if (name == "join") {
         const Value* parts = arguments.find(0, "iterable");
         if (parts == nullptr) throw Error("join() needs an argument");
@@ -241,10 +241,10 @@ Value call_method(Runtime& runtime, const Value& object, const std::string& name
         bool first = true;
         for (const Value& part : elements(runtime, *parts)) {
             if (part.string() == nullptr) throw Error("join() needs strings");
+            runtime.spend(object.string()->size() + part.string()->size());
             if (!first) out += *object.string();
             first = false;
             out += *part.string();
-            runtime.spend(object.string()->size() + part.string()->size());
         }
         return out;
     }
@@ -256,6 +256,12 @@ Value call_method(Runtime& runtime, const Value& object, const std::string& name
             throw Error("a value grows too large");
         }
     }
+    std::size_t longest = 0;  // of what may be looked for
+    for (const Value& argument : arguments.positional) {
+        if (argument.string() != nullptr) longest = std::max(longest, argument.string()->size());
+        if (argument.items() != nullptr) runtime.work(argument.weight());
+    }
+    runtime.work(search_work(*object.string(), longest));
     const Value result = string_methods().at(name)(*object.string(), arguments);
     const std::size_t parts = result.items() != nullptr ? result.items()->size() : 0;
     runtime.spend(object.string()->size() + parts * sizeof(Value) +

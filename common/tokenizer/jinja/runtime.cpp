@@ -37,9 +37,10 @@ void Runtime::set(const std::string& name, Value value) {
     assign(frames_.back(), name, std::move(value));
 }
 
-Value Runtime::find(const std::string& name) const {
+Value Runtime::find(const std::string& name) {
     for (std::size_t i = frames_.size(); i-- > 0;) {
         if (i < visible_ && i >= kGlobalFrames) continue;
+        look_through(frames_[i].size());
         if (const Value* found = look_up(frames_[i], name)) return *found;
     }
     return Value::Undefined{"'" + name + "' is undefined"};
@@ -62,6 +63,17 @@ void Runtime::step(int line) {
 void Runtime::spend(std::size_t bytes) {
     if (bytes > limits_.bytes - spent_) throw Error(fmt::format("more than {} bytes of text", limits_.bytes));
     spent_ += bytes;
+}
+
+void Runtime::work(std::uint64_t bytes) {
+    if (bytes > limits_.work - worked_)
+        throw Error(fmt::format("more work than looking at {} bytes", limits_.work));
+    worked_ += bytes;
+}
+
+void Runtime::look_through(std::size_t entries) {
+    constexpr std::uint64_t kOfOne = 8;
+    work(entries * kOfOne);
 }
 
 Value Runtime::new_namespace(Entries entries) {

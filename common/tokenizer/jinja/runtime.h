@@ -10,9 +10,10 @@
 namespace tandem::tokenizer::jinja {
 
 struct Limits {
-    std::uint64_t steps = 5'000'000;             // expressions and statements
-    std::size_t bytes = std::size_t{256} << 20;  // of all strings and lists that are made
-    int depth = 400;                             // of evaluation
+    std::uint64_t steps = 5'000'000;              // expressions and statements
+    std::size_t bytes = std::size_t{256} << 20;   // of all strings and lists that are made
+    std::uint64_t work = std::uint64_t{1} << 30;  // bytes that are looked at; some tenths of a second
+    int depth = 400;                              // of evaluation
 };
 
 class Runtime {
@@ -23,7 +24,7 @@ class Runtime {
     Runtime& operator=(const Runtime&) = delete;
 
     void set_global(const std::string& name, Value value);  // before the template runs
-    Value find(const std::string& name) const;              // undefined where there is none
+    Value find(const std::string& name);                    // undefined where there is none
     void set(const std::string& name, Value value);         // in the innermost frame
 
     void write(std::string_view text);
@@ -51,6 +52,8 @@ class Runtime {
 
     void step(int line);
     void spend(std::size_t bytes);
+    void work(std::uint64_t bytes);          // what makes nothing and takes time all the same
+    void look_through(std::size_t entries);  // names of a dictionary, one by one
     Value new_namespace(Entries entries);
     int line() const { return line_; }
 
@@ -76,6 +79,7 @@ class Runtime {
     std::string output_;
     std::uint64_t steps_ = 0;
     std::size_t spent_ = 0;
+    std::uint64_t worked_ = 0;
     int depth_ = 0;
     int line_ = 1;
     std::vector<std::shared_ptr<Value::Namespace>> namespaces_;

@@ -21,6 +21,11 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
 // str.split(separator, most): without a separator at runs of white space, no empty parts.
 std::vector<std::string> split(std::string_view text, std::optional<std::string_view> separator,
                                std::int64_t most);
+// What looking for a text of so many bytes may take: each place may fit but for its last byte.
+inline std::uint64_t search_work(std::string_view text, std::size_t wanted_bytes) {
+    constexpr std::uint64_t kAtOnce = 8;
+    return text.size() + text.size() * (wanted_bytes / kAtOnce);
+}
 std::string lower(std::string_view text);
 std::string upper(std::string_view text);
 std::string capitalize(std::string_view text);

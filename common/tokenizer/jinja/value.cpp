@@ -136,20 +136,35 @@ const char* Value::type_name() const {
     return kNames[data_.index()];
 }
 
+namespace {
+
+bool equal_entries(const Entries& a, const Entries& b) {
+    const auto by_key = [](const Entries& entries) {
+        std::vector<const std::pair<std::string, Value>*> sorted;
+        for (const auto& entry : entries) sorted.push_back(&entry);
+        std::sort(sorted.begin(), sorted.end(), [](auto* x, auto* y) { return x->first < y->first; });
+        return sorted;
+    };
+    if (a.size() != b.size()) return false;
+    const auto left = by_key(a), right = by_key(b);
+    return std::equal(left.begin(), left.end(), right.begin(),
+                      [](auto* x, auto* y) { return x->first == y->first && equal(x->second, y->second); });
+}
+
+}  // namespace
+
 bool equal(const Value& a, const Value& b) {
+    if (a.weight() != b.weight()) return false;  // found at once
     if (const auto x = a.integer(), y = b.integer(); x && y) return *x == *y;
     if (const auto x = a.number(), y = b.number(); x && y) return *x == *y;
     if (a.string() != nullptr && b.string() != nullptr) return *a.string() == *b.string();
     if (a.items() != nullptr && b.items() != nullptr) {
-        return std::equal(a.items()->begin(), a.items()->end(), b.items()->begin(), b.items()->end(), equal);
+        return std::equal(a.items()->begin(), a.items()->end(), b.items()->begin(), b.items()->end(),
+                          [](const Value& x, const Value& y) { return equal(x, y); });
     }
     if (a.space() != nullptr || b.space() != nullptr) return a.space() == b.space();
     if (a.entries() != nullptr && b.entries() != nullptr) {
-        return a.entries()->size() == b.entries()->size() &&
-               std::all_of(a.entries()->begin(), a.entries()->end(), [&](const auto& entry) {
-                   const Value* other = b.find(entry.first);
-                   return other != nullptr && equal(entry.second, *other);
-               });
+        return equal_entries(*a.entries(), *b.entries());
     }
     if (a.function() != nullptr) return a.function() == b.function();
     return (a.is_none() && b.is_none()) || (a.is_undefined() && b.is_undefined());

@@ -73,6 +73,7 @@ class Value {
     std::string str() const;        // what {{ }} prints
     std::string repr() const;
 
+    std::size_t weight() const { return size().weight; }  // bytes, with all parts
     static constexpr int kDeepest = 64;
     static constexpr std::size_t kHeaviest = std::size_t{32} << 20;  // bytes, shared parts counted each time
 

@@ -85,6 +85,44 @@ TEST(Jinja, HostileTemplatesEndInAnError) {
     EXPECT_EQ(failure("{% set ns = namespace(x=1) %}{% set ns.x = [ns] %}{{ ns.x | length }}"), "");
 }
 
+// What makes little and takes long: each of these ran for minutes, or hours, within the limits of steps and bytes.
+TEST(Jinja, WorkIsLimitedToo) {
+    const auto expect_limit = [](const std::string& text, const char* why = "more work than") {
+        EXPECT_THAT(failure(text), testing::HasSubstr(why)) << text.substr(0, 100);
+    };
+    const std::string loop = "{% for i in range(99999) %}", end = "{% endfor %}";
+    const std::string long_text = "{% set s = 'a' * 30000000 %}", other = "{% set t = 'a' * 30000000 %}";
+    const auto keys = [](int count) {
+        return "('{\"' ~ (range(" + std::to_string(count) + ")|join('\":0,\"')) ~ '\":0}') | from_json";
+    };
+    expect_limit("{% for i in range(1000) %}{{ " + keys(100'000) + " | length }}{% endfor %}");
+    expect_limit("{{ ('[' ~ '0,' * 600000 ~ '0]') | from_json | length }}", "from_json: more than");
+    expect_limit(long_text + loop + "{{ s[0] }}" + end);
+    expect_limit(long_text + loop + "{{ s | length }}" + end);
+    expect_limit(long_text + loop + "{{ s | int }}" + end);
+    expect_limit(long_text + other + loop + "{{ s == t }}" + end);
+    expect_limit(long_text + other + loop + "{{ s < t }}" + end);
+    expect_limit(long_text + other + loop + "{{ s in [t] }}" + end);
+    expect_limit(long_text + loop + "{{ 'b' in s }}" + end);
+    expect_limit("{% set s = 'a' * 900000 %}{{ ('a' * 400000 ~ 'b') in s }}");
+    expect_limit("{% set s = 'a' * 900000 %}{{ s.find('a' * 400000 ~ 'b') }}");
+    expect_limit("{% set d = " + keys(9000) + " %}{% set e = " + keys(9000) + " %}" + loop + "{{ d == e }}" +
+                 end);
+    expect_limit("{% set d = " + keys(9000) + " %}" + loop + "{{ d['8999'] }}{{ d.missing }}" + end);
+    expect_limit("{% set d = " + keys(9000) + " %}" + loop + "{{ '8999' in d }}" + end);
+    std::string names;
+    for (int i = 0; i < 3000; ++i) names += "{% set a" + std::to_string(i) + " = 1 %}";
+    expect_limit(names + loop + "{{ a2999 }}" + end);
+}
+
+TEST(Jinja, DictionariesAreEqualInAnyOrder) {
+    EXPECT_EQ(rendered("{{ {'a': 1, 'b': [2.0]} == {'b': [2], 'a': true} }}", ordered_json::object()),
+              "True");
+    EXPECT_EQ(rendered("{{ {'a': 1, 'b': 2} == {'a': 2, 'b': 1} }}{{ {'a': 1} == {'b': 1} }}",
+                       ordered_json::object()),
+              "FalseFalse");
+}
+
 TEST(Jinja, ErrorsNameTheLine) {
     EXPECT_THAT(failure("a\nb\n{{ 1 +"), testing::StartsWith("line 3: "));
     EXPECT_THAT(failure("a\n{% if true %}\n{{ missing.attribute }}{% endif %}"),
