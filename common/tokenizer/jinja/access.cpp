@@ -26,6 +26,9 @@ List elements(Runtime& runtime, const Value& value) {
     List out;
     if (value.items() != nullptr) {
         runtime.spend(value.items()->size() * sizeof(Value));
+        for (const Value& item : *value.items()) {
+            if (item.string() != nullptr) runtime.work(item.string()->size());
+        }
         return *value.items();
     }
     if (value.space() == nullptr && value.entries() != nullptr) {

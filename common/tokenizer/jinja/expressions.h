@@ -20,7 +20,9 @@ class Expression {
     Value evaluate(Runtime& runtime) const {
         const Runtime::Level level(runtime);
         runtime.step(line_);
-        return value(runtime);
+        Value result = value(runtime);
+        if (result.string() != nullptr) runtime.work(result.string()->size());  // it was copied at least once
+        return result;
     }
     int line() const { return line_; }
 

@@ -97,6 +97,8 @@ TEST(Jinja, WorkIsLimitedToo) {
     };
     expect_limit("{% for i in range(1000) %}{{ " + keys(100'000) + " | length }}{% endfor %}");
     expect_limit("{{ ('[' ~ '0,' * 600000 ~ '0]') | from_json | length }}", "from_json: more than");
+    expect_limit(long_text + loop + "{{ s is string }}" + end);
+    expect_limit(long_text + loop + "{% for x in [s] %}{% endfor %}" + end);
     expect_limit(long_text + loop + "{{ s[0] }}" + end);
     expect_limit(long_text + loop + "{{ s | length }}" + end);
     expect_limit(long_text + loop + "{{ s | int }}" + end);
