@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -40,7 +41,7 @@ std::size_t limit() {
 }
 
 const char* name_of(Mode mode) {
-    return mode == Mode::gather ? "gather" : mode == Mode::delta ? "delta" : "alias";
+    return std::array{"gather", "direct", "delta", "alias"}[static_cast<std::size_t>(mode)];
 }
 std::string name_of(const Setting& setting) {
     return fmt::format("{}, {} trainers, {} engine ranks, {} pushes, {} faults", name_of(setting.mode),
@@ -90,7 +91,8 @@ void walk(const Setting& setting, int walks, int steps) {
 }
 
 class Protocol : public testing::TestWithParam<Mode> {};
-INSTANTIATE_TEST_SUITE_P(Modes, Protocol, testing::Values(Mode::gather, Mode::delta, Mode::alias),
+INSTANTIATE_TEST_SUITE_P(Modes, Protocol,
+                         testing::Values(Mode::gather, Mode::direct, Mode::delta, Mode::alias),
                          [](const auto& info) { return name_of(info.param); });
 
 TEST_P(Protocol, OneTrainerAndOneEngineRank) {

@@ -8,6 +8,28 @@
 
 namespace tandem::sync::protocol {
 
+namespace {
+
+Op op_of(PushStep step) {
+    switch (step) {
+        case PushStep::pause:
+            return Op::pause;
+        case PushStep::begin:
+            return Op::begin;
+        case PushStep::commit:
+            return Op::commit;
+        case PushStep::resume:
+            return Op::resume;
+        case PushStep::abort:
+            return Op::abort;
+        case PushStep::transfer:
+            break;  // several messages
+    }
+    return Op::load;
+}
+
+}  // namespace
+
 World::World(const Setting& setting) : setting_(setting) {
     for (std::size_t t = 0; t < setting.trainers; ++t) trainers_[t].pushes_left = setting.pushes;
     for (std::size_t e = 0; e < setting.engines; ++e) {
@@ -82,6 +104,7 @@ void World::start_push(std::size_t t) {
     trainer.filled = trainer.told = 0;
     trainer.transferred = false;
     trainer.push = PushProtocol(setting_.engines);
+    if (setting_.mode == Mode::direct) shards_[t].fill(trainer.version);
     for (std::size_t e = 0; e < setting_.engines; ++e) {
         const EngineRank& rank = ranks_[e];
         trainer.base[e] = rank.broken || rank.reads != 0 ? std::uint8_t{0} : rank.label;
@@ -109,8 +132,7 @@ bool World::advance(std::size_t t) {
     const bool before_transfer = next->step == PushStep::pause || next->step == PushStep::begin;
     if (next->step == PushStep::transfer) return transfer(t);
     if (!before_transfer) trainer.transferred = true;
-    constexpr std::array kOps{Op::pause, Op::begin, Op::load, Op::commit, Op::resume, Op::abort};
-    send(t, next->engine, {0, kOps[static_cast<std::size_t>(next->step)], trainer.version, 0, 0, 0});
+    send(t, next->engine, {0, op_of(next->step), trainer.version, 0, 0, 0});
     return true;
 }
 
@@ -191,6 +213,13 @@ bool World::kill(std::size_t t) {
     return true;
 }
 
+// The next step of training; what it leaves is of no version.
+bool World::train(std::size_t t, std::size_t part) {
+    if (setting_.mode != Mode::direct || !running(t) || shards_[t][part] == kGarbage) return false;
+    shards_[t][part] = kGarbage;
+    return true;
+}
+
 // ---- engine ranks
 
 void World::end_push(EngineRank& rank) {
@@ -250,6 +279,8 @@ bool World::carry_out(EngineRank& rank, const Request& request) {
             rank.reads = 0;
             std::uint8_t& part = rank.own[request.part];
             part = request.base == 0 || part == request.base ? request.version : kGarbage;
+            if (setting_.mode == Mode::direct) part = shards_[rank.seat - 1u][request.part];
+            if (setting_.mode == Mode::direct && part != request.version) throw ProtocolError("corrupted");
             rank.loaded = static_cast<std::uint8_t>(rank.loaded | 1u << request.part);
             return true;
         }
@@ -260,8 +291,10 @@ bool World::carry_out(EngineRank& rank, const Request& request) {
         }
         engine::PushState committed = rank.push;
         committed.commit(request.version);
-        const bool whole =
-            rank.loaded == 3 && rank.own[0] == request.version && rank.own[1] == request.version;
+        // Buckets were verified one by one, changes are now: by the bytes that the engine holds.
+        const bool right = setting_.mode != Mode::delta ||
+                           (rank.own[0] == request.version && rank.own[1] == request.version);
+        const bool whole = rank.loaded == 3 && right;
         if (rank.adopted == 0 && !whole) throw ProtocolError("not whole");
         if (rank.adopted != 0) rank.reads = rank.adopted;
         rank.push = committed;
@@ -314,6 +347,10 @@ void World::successors(std::vector<std::pair<std::string, World>>& out) const {
         const std::string who = fmt::format("trainer {}", t);
         add(false, who + " advances", [t](World& w) { return w.advance(t); });
         add(false, who + " hears", [t](World& w) { return w.receive(t); });
+        for (std::size_t part = 0; part < kParts; ++part) {
+            add(trainers_[t].pushing, fmt::format("{} writes part {}", who, part),
+                [t, part](World& w) { return w.train(t, part); });
+        }
         add(false, who + " disconnects", [t](World& w) { return w.disconnect(t); });
         add(true, who + " waits no longer", [t](World& w) { return w.give_up(t); });
         add(true, who + " is killed", [t](World& w) { return w.kill(t); });
@@ -442,6 +479,9 @@ std::string World::bytes() const {
     }
     if (setting_.mode == Mode::alias) {
         for (const auto& half : halves_) put(half[0], half[1]);
+    }
+    if (setting_.mode == Mode::direct) {
+        for (const auto& shard : shards_) put(shard[0], shard[1]);
     }
     return out;
 }

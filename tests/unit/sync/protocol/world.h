@@ -2,7 +2,9 @@
 // value, whose next values can all be listed. The rules are the product's own (PushProtocol, PushState); what is
 // modelled here is what they act on: two bytes of weights, queues, deaths.
 //
-//   gather  the engine's own memory is written part by part      (direct is the same, seen from here)
+//   gather  the engine's own memory is written part by part
+//   direct  likewise, from the trainer's own shards, which it writes again once its push is over: part by part, and as a
+//           fault before that. A part that is another than the load announced is refused, as by its checksum
 //   delta   likewise, each part relative to the version that the trainer believes is there
 //   alias   the trainer fills the free half of an arena; the engine turns to it at commit
 #pragma once
@@ -18,7 +20,7 @@
 
 namespace tandem::sync::protocol {
 
-enum class Mode : std::uint8_t { gather, delta, alias };
+enum class Mode : std::uint8_t { gather, direct, delta, alias };
 
 constexpr std::size_t kTrainers = 2;
 constexpr std::size_t kEngines = 3;
@@ -133,6 +135,7 @@ class World {
     bool receive(std::size_t t);
     bool give_up(std::size_t t);
     bool kill(std::size_t t);
+    bool train(std::size_t t, std::size_t part);
     bool serve(std::size_t e, bool keep);
     bool notice(std::size_t e);
     bool lapse(std::size_t e);
@@ -156,6 +159,7 @@ class World {
     std::array<EngineRank, kEngines> ranks_;
     std::array<std::array<Link, kEngines>, kTrainers> links_;
     std::array<std::array<std::uint8_t, kParts>, kTrainers * kSessions * 2> halves_{};
+    std::array<std::array<std::uint8_t, kParts>, kTrainers> shards_{};  // direct
 };
 
 }  // namespace tandem::sync::protocol
