@@ -3,12 +3,14 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <random>
-#include <unordered_map>
+#include <type_traits>
 #include <utility>
 
 #include "common/ops/batched_copy.h"
@@ -17,23 +19,93 @@
 namespace tandem::sync::protocol {
 namespace {
 
-struct Hash {
-    std::size_t operator()(const ops::Checksum& sum) const { return sum.low; }
-};
-using Found = std::unordered_map<ops::Checksum, std::pair<ops::Checksum, std::string>,
-                                 Hash>;  // and from where, by what
+// A world in fewer bytes, in a queue of millions: most of them are 0.
+static_assert(std::is_trivially_copyable_v<World>);
+std::string squeezed(const World& world) {
+    const auto* bytes = reinterpret_cast<const char*>(&world);
+    std::string out;
+    for (std::size_t at = 0; at < sizeof(World);) {
+        std::size_t zeros = 0, others = 0;
+        while (at + zeros < sizeof(World) && zeros < 255 && bytes[at + zeros] == 0) ++zeros;
+        at += zeros;
+        while (at + others < sizeof(World) && others < 255 && bytes[at + others] != 0) ++others;
+        out.push_back(static_cast<char>(zeros));
+        out.push_back(static_cast<char>(others));
+        out.append(bytes + at, others);
+        at += others;
+    }
+    return out;
+}
+World unsqueezed(const std::string& in) {
+    World world{Setting()};
+    auto* bytes = reinterpret_cast<char*>(&world);
+    std::memset(static_cast<void*>(&world), 0, sizeof(World));
+    for (std::size_t at = 0; at < in.size();) {
+        bytes += static_cast<unsigned char>(in[at]);
+        const std::size_t others = static_cast<unsigned char>(in[at + 1]);
+        std::memcpy(bytes, in.data() + at + 2, others);
+        bytes += others;
+        at += 2 + others;
+    }
+    return world;
+}
 
-ops::Checksum key_of(const World& world) {
+std::uint64_t key_of(const World& world) {
     const std::string bytes = world.bytes();
-    return ops::checksum({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()});
+    const std::uint64_t key =
+        ops::checksum({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()}).low;
+    return key == 0 ? 1 : key;
 }
 
-std::string path_to(const Found& found, ops::Checksum key) {
-    std::string path;
-    for (auto at = found.find(key); !at->second.second.empty(); at = found.find(at->second.first))
-        path = "  " + at->second.second + "\n" + path;
-    return path;
-}
+// The worlds that were found: their keys in a table with open places, and how each was come to. Some 28 bytes each.
+class Found {
+  public:
+    static constexpr std::uint32_t kStart = 0xffffffff;
+
+    // False: it was found before.
+    bool add(std::uint64_t key, std::uint32_t from, const std::string& event) {
+        if (steps_.size() * 3 >= keys_.size() * 2) grow();
+        if (!put(key)) return false;
+        const auto known = std::find(events_.begin(), events_.end(), event);
+        steps_.push_back({from, static_cast<std::uint32_t>(known - events_.begin())});
+        if (known == events_.end()) events_.push_back(event);
+        return true;
+    }
+    std::size_t size() const { return steps_.size(); }
+    std::size_t bytes() const {
+        return keys_.capacity() * sizeof(keys_[0]) + steps_.capacity() * sizeof(Step);
+    }
+    // The events that led to the world that was found as number `at`.
+    std::string path_to(std::uint32_t at) const {
+        std::string path;
+        for (; steps_[at].from != kStart; at = steps_[at].from)
+            path = "  " + events_[steps_[at].event] + "\n" + path;
+        return path;
+    }
+
+  private:
+    struct Step {
+        std::uint32_t from, event;
+    };
+    bool put(std::uint64_t key) {
+        std::size_t at = key & (keys_.size() - 1);
+        while (keys_[at] != 0 && keys_[at] != key) at = (at + 1) & (keys_.size() - 1);
+        if (keys_[at] == key) return false;
+        keys_[at] = key;
+        return true;
+    }
+    void grow() {
+        std::vector<std::uint64_t> old(keys_.size() * 2);
+        old.swap(keys_);
+        for (const std::uint64_t key : old) {
+            if (key != 0) put(key);
+        }
+    }
+
+    std::vector<std::uint64_t> keys_ = std::vector<std::uint64_t>(1024);  // 0: free
+    std::vector<Step> steps_;
+    std::vector<std::string> events_;
+};
 
 std::size_t limit() {
     const char* text = std::getenv("TANDEM_EXPLORE_STATES");
@@ -51,25 +123,29 @@ std::string name_of(const Setting& setting) {
 // Breadth first, so that the first path to a broken promise is among the shortest.
 void explore(const Setting& setting) {
     Found found;
-    std::deque<World> open{World(setting)};
-    found[key_of(open.front())] = {};
+    std::deque<std::string> open{
+        squeezed(World(setting))};  // behind `done`, in the order in which they were found
+    found.add(key_of(World(setting)), Found::kStart, "");
     std::vector<std::pair<std::string, World>> next;
-    while (!open.empty() && found.size() < limit()) {
-        const World world = std::move(open.front());
+    std::size_t open_bytes = 0, most_bytes = 0;
+    std::uint32_t done = 0;
+    for (; !open.empty() && found.size() < limit(); ++done) {
+        const World world = unsqueezed(open.front());
         open.pop_front();
-        const ops::Checksum key = key_of(world);
         if (const std::string promise = world.broken_promise(); !promise.empty()) {
             ADD_FAILURE() << name_of(setting) << ": " << promise << ", after\n"
-                          << path_to(found, key) << world.to_string();
+                          << found.path_to(done) << world.to_string();
             return;
         }
         world.successors(next);
         for (auto& [event, after] : next) {
-            if (found.try_emplace(key_of(after), key, event).second) open.push_back(std::move(after));
+            if (found.add(key_of(after), done, event)) open.push_back(squeezed(after));
         }
+        open_bytes = open.empty() ? 0 : open.size() * (sizeof(std::string) + open.front().capacity() + 16);
+        most_bytes = std::max(most_bytes, open_bytes + found.bytes());
     }
-    std::printf("%s: %zu states%s\n", name_of(setting).c_str(), found.size(),
-                open.empty() ? ", all of them" : ", the nearest");
+    std::printf("%s: %zu states%s, %zu bytes each\n", name_of(setting).c_str(), found.size(),
+                open.empty() ? ", all of them" : ", the nearest", most_bytes / found.size());
 }
 
 void walk(const Setting& setting, int walks, int steps) {
