@@ -38,12 +38,13 @@ struct CopyItem {
     std::size_t to_stride = 0;
 };
 
-// Runs the items in order on the stream. On the CPU each byte of the source is read once: the checksum is of what was
-// written even when another process writes to the source meanwhile. An item whose `to.data` is null writes nothing and only gives its
-// checksum; `to.bytes` still says how many bytes a row has. The memory and the checksums stay the caller's
-// until the stream is past the call. The checksums are written before the stream's next work starts; on a GPU
-// when the stream is synchronized past it. There items must not overlap, nor an item itself, unless source
-// and target are the same, and both sides must be the GPU's or pinned memory.
+// Runs the items in order on the stream. On the CPU each byte of the source is read once: the checksum is of
+// what was written even when another process writes to the source meanwhile. An item whose `to.data` is null
+// writes nothing and only gives its checksum; `to.bytes` still says how many bytes a row has. The memory and
+// the checksums stay the caller's until the stream is past the call. The checksums are written before the
+// stream's next work starts; on a GPU when the stream is synchronized past it. There items must not overlap,
+// nor an item itself, unless source and target are the same, and both sides must be the GPU's or pinned
+// memory.
 void batched_copy(Stream& stream, std::span<const CopyItem> items);
 // The checksum that batched_copy would give, without writing: item.to.data is not looked at. Synchronous.
 Checksum copy_checksum(const CopyItem& item);

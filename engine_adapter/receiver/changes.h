@@ -1,6 +1,6 @@
-// The changes of a bucket on their way into the engine's weights: what a trainer says of them is checked, their
-// encodings are copied out of its memory and verified, and then they are applied. The trainer can write to its memory
-// all the while: only the copy is taken apart.
+// The changes of a bucket on their way into the engine's weights: what a trainer says of them is checked,
+// their encodings are copied out of its memory and verified, and then they are applied. The trainer can write
+// to its memory all the while: only the copy is taken apart.
 #pragma once
 
 #include <cstddef>
@@ -20,15 +20,16 @@ class Changes {
     Changes(const std::vector<WeightSlot>& weights, WeightWriter& writer)
         : weights_(weights), writer_(writer) {}
 
-    // Throws ProtocolError naming bucket and tensor unless the entry can be read and carried out. no_base: why the
-    // engine holds nothing that could be changed; empty: it does.
+    // Throws ProtocolError naming bucket and tensor unless the entry can be read and carried out. no_base:
+    // why the engine holds nothing that could be changed; empty: it does.
     void check(std::int64_t bucket, const DeltaEntry& entry, const Attachment& from,
                const std::string& no_base) const;
 
-    // Of entries that were checked. Throws ProtocolError naming the first whose checksum is another than announced.
-    // Attachment and entries are borrowed until apply() is over.
+    // Of entries that were checked. Throws ProtocolError naming the first whose checksum is another than
+    // announced. Attachment and entries are borrowed until apply() is over.
     void take(std::int64_t bucket, std::span<const DeltaEntry> entries, const Attachment& from);
-    // Writes what was taken. Throws ProtocolError: an encoding makes no sense, and others may have been applied.
+    // Writes what was taken. Throws ProtocolError: an encoding makes no sense, and others may have been
+    // applied.
     void apply();
 
   private:

@@ -1,9 +1,10 @@
-// Changes that an engine reads in a trainer's memory, which becomes something else between their check and their use.
+// Changes that an engine reads in a trainer's memory, which becomes something else between their check and
+// their use.
 //   byte 0   mod 4: the codec; bit 2: what is fuzzed (below); bit 3: elements of 4 bytes, else 2
 //   byte 1   rows, mod 5        byte 2   elements of a row        byte 3   elements between two rows, mod 8
 //   byte 4, 5   bytes of the encoding, which follows, at most all that is left; behind it: what its memory becomes
-// Either the receiver's Changes: what lands in the weights is what was verified, whatever comes later. Or the innermost
-// writer with marks that nobody has checked: it stays within its bounds.
+// Either the receiver's Changes: what lands in the weights is what was verified, whatever comes later. Or the
+// innermost writer with marks that nobody has checked: it stays within its bounds.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -96,8 +97,8 @@ std::optional<Bytes> applied(const Input& in) {
     return weights;
 }
 
-// An engine with one tensor: columns that change, and some that do not. Its plan takes them from region 1; the
-// encodings lie in region 0.
+// An engine with one tensor: columns that change, and some that do not. Its plan takes them from region 1;
+// the encodings lie in region 0.
 void through_the_receiver(const Input& in) {
     if (in.elements() == 0) return;
     const auto columns = static_cast<std::int64_t>(in.row_elements + in.gap);

@@ -1,6 +1,6 @@
-// A trainer's transfer plan, unpacked and checked as the receiver does it. What is accepted must be what the rest of
-// the receiver takes for granted: it covers every byte of every tensor once, and its buckets can be copied without a
-// further question.
+// A trainer's transfer plan, unpacked and checked as the receiver does it. What is accepted must be what the
+// rest of the receiver takes for granted: it covers every byte of every tensor once, and its buckets can be
+// copied without a further question.
 //   first byte, mod 2:   0 numbers of transfers and of buckets, a byte each, and the payload of an attach
 //                        1 transfers of small numbers: a byte a field, and one that ends a bucket when it is odd
 #include <cstdlib>

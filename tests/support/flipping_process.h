@@ -1,5 +1,5 @@
-// A process that keeps changing one byte of memory that it shares with the test, between what it is and something else,
-// as fast as it can: what a hostile peer does while its memory is read.
+// A process that keeps changing one byte of memory that it shares with the test, between what it is and
+// something else, as fast as it can: what a hostile peer does while its memory is read.
 #pragma once
 
 #include <sys/mman.h>
@@ -64,7 +64,8 @@ class FlippingProcess {
         std::byte before{};
     };
 
-    // Each write takes the line away from its reader: at any moment, also between two reads that should have been one.
+    // Each write takes the line away from its reader: at any moment, also between two reads that should have
+    // been one.
     [[noreturn]] static void flip(Shared& shared) {
         for (unsigned random = 1;; random = random * 1'664'525u + 1'013'904'223u) {
             std::byte* const at = shared.at;

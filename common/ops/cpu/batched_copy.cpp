@@ -59,8 +59,9 @@ class Copy {
     }
 
   private:
-    // The source may be a peer's memory, which it writes meanwhile: what is hashed must be what is written. Where streamed
-    // lines do not start where those of the target do, they are hashed and written apart: that takes a block of our own.
+    // The source may be a peer's memory, which it writes meanwhile: what is hashed must be what is written.
+    // Where streamed lines do not start where those of the target do, they are hashed and written apart: that
+    // takes a block of our own.
     bool lines_are_read_once() const {
         if (!hashes_ || write_ != Write::stream) return true;
         const auto start = reinterpret_cast<std::uintptr_t>(item_.to.data);
@@ -80,7 +81,8 @@ class Copy {
         }
     }
 
-    // A packed range, hashed and written. The source is read once: beyond whole lines it is this thread's, or short.
+    // A packed range, hashed and written. The source is read once: beyond whole lines it is this thread's, or
+    // short.
     void put(const std::byte* from, std::byte* to, std::size_t bytes) {
         std::size_t whole = 0;
         if (hashes_) {

@@ -100,8 +100,8 @@ inline __attribute__((always_inline)) void hash_line(xxh_u64* sums, const std::b
     }
 }
 
-// Hashes `count` stripes and writes the 64 bytes at `head` behind each (kHead: 0 to 63 of them; else each itself, read
-// once). Sums and seen: the state of the hash.
+// Hashes `count` stripes and writes the 64 bytes at `head` behind each (kHead: 0 to 63 of them; else each
+// itself, read once). Sums and seen: the state of the hash.
 template <Write write, Prefetch prefetch, bool kHead>
 inline __attribute__((always_inline)) void hash_run(xxh_u64* sums, std::size_t& seen, const std::byte* from,
                                                     std::byte* to, std::size_t head, std::size_t count,

@@ -1,12 +1,13 @@
-// The two halves of delta_apply on the CPU. Its caller may lend an encoding that lies in a peer's memory, so the second
-// half does not rely on what the first has seen.
+// The two halves of delta_apply on the CPU. Its caller may lend an encoding that lies in a peer's memory, so
+// the second half does not rely on what the first has seen.
 #pragma once
 
 #include "common/ops/delta.h"
 
 namespace tandem::ops::detail {
 
-// Where the parts of an encoding by gaps or bitmap lie: the marks say which elements change, the values are new.
+// Where the parts of an encoding by gaps or bitmap lie: the marks say which elements change, the values are
+// new.
 struct DeltaParts {
     ConstSpan marks;
     ConstSpan values;
@@ -23,8 +24,9 @@ struct DeltaTarget {
     std::size_t stride = 0;  // bytes from row to row
 };
 
-// Writes the values to the elements that the marks name. Whatever the marks say by now: it reads the parts only, writes
-// elements of the target only, and throws ProtocolError when they name an element or a value that is not there.
+// Writes the values to the elements that the marks name. Whatever the marks say by now: it reads the parts
+// only, writes elements of the target only, and throws ProtocolError when they name an element or a value
+// that is not there.
 void write_delta(DeltaCodec codec, const DeltaParts& parts, const DeltaTarget& target);
 
 }  // namespace tandem::ops::detail

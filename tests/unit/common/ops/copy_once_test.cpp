@@ -1,5 +1,5 @@
-// Copies out of memory that another process changes meanwhile: the checksum is of what was written, since the source is
-// read once.
+// Copies out of memory that another process changes meanwhile: the checksum is of what was written, since the
+// source is read once.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,6 +1,6 @@
-// A trainer whose memory is written while the engine reads it, by a process of its own: a version is either exactly what
-// its checksums say, in the engine's own memory, or refused. Not mode alias, where the engine reads the trainer's memory
-// for as long as it serves the version.
+// A trainer whose memory is written while the engine reads it, by a process of its own: a version is either
+// exactly what its checksums say, in the engine's own memory, or refused. Not mode alias, where the engine
+// reads the trainer's memory for as long as it serves the version.
 #include <string>
 #include <vector>
 
@@ -33,7 +33,8 @@ class HostileMemory : public ReceiverRig {
         }
     }
 
-    // Pushes again and again while the byte at `offset` is flipped. attempt(version): throws when it is refused.
+    // Pushes again and again while the byte at `offset` is flipped. attempt(version): throws when it is
+    // refused.
     void under_fire(std::size_t offset, const std::vector<ops::Checksum>& all,
                     const std::function<void(std::int64_t)>& attempt) {
         peer_.move_to(arena_.data() + offset);

@@ -1,5 +1,5 @@
-// Every interleaving of pushes with a few faults, and long random walks with many, against what hardening a push
-// promises (World::broken_promise). TANDEM_EXPLORE_STATES raises the number of states of each setting.
+// Every interleaving of pushes with a few faults, and long random walks with many, against what hardening a
+// push promises (World::broken_promise). TANDEM_EXPLORE_STATES raises the number of states of each setting.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -57,7 +57,8 @@ std::uint64_t key_of(const World& world) {
     return key == 0 ? 1 : key;
 }
 
-// The worlds that were found: their keys in a table with open places, and how each was come to. Some 28 bytes each.
+// The worlds that were found: their keys in a table with open places, and how each was come to. Some 28 bytes
+// each.
 class Found {
   public:
     static constexpr std::uint32_t kStart = 0xffffffff;
