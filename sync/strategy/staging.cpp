@@ -50,6 +50,8 @@ void Staging::map(Device device, const std::string& address, std::size_t bytes) 
         return;
     }
     engine::RegionHandle handle;
+    enforce(address.size() == sizeof(handle), "rank 0 announces a region of a GPU in {} bytes instead of {}",
+            address.size(), sizeof(handle));
     std::memcpy(static_cast<void*>(&handle), address.data(), sizeof(handle));
     mapped_ = engine::map_region(device, handle, bytes);
     region_ = {mapped_.memory, -1, device, handle};
