@@ -35,8 +35,9 @@ sigset_t block_ending_signals() {
     return signals;
 }
 
-void die_with_parent() {
-    const pid_t parent = ::getppid();
+// An orphan's parent is whoever adopts it, which need not be process 1.
+void die_with_parent(pid_t announced) {
+    const pid_t parent = announced != 0 ? announced : ::getppid();
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (::getppid() != parent || parent == 1)
         throw Error("the parent process ended before the engine started");
@@ -84,7 +85,7 @@ std::string read_key(int descriptor) {
 
 void serve(const ServeOptions& options) {
     const sigset_t signals = block_ending_signals();
-    if (options.die_with_parent) die_with_parent();
+    if (options.die_with_parent) die_with_parent(options.parent_pid);
     const model::ModelConfig config = model::read_model_config(options.model);
     const Device device = decide_device(options);
     const bool load = options.load_format == "auto";

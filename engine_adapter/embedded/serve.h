@@ -28,6 +28,7 @@ struct ServeOptions {
     bool allow_unauthenticated = false;  // listens to other machines without a key
     std::string ready_file;              // gets the URL when the engine serves
     bool die_with_parent = false;
+    int parent_pid = 0;  // as the parent knew it before it started this process; 0: not given
 };
 
 // Blocks. Prints "listening on URL" on stdout when it serves. Throws ConfigError for whatever the user got

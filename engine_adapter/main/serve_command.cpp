@@ -69,6 +69,10 @@ void add_serve(CLI::App& app, ServeOptions& options) {
     serve->add_option("--ready-file", options.ready_file, "File to write the URL to, once the engine serves");
     serve->add_flag("--die-with-parent", options.die_with_parent,
                     "Ends when the process that started it ends");
+    serve
+        ->add_option("--parent-pid", options.parent_pid,
+                     "That process's id, so that its end is noticed also before this program runs")
+        ->check(CLI::Range(1, 1 << 30));
     serve->footer(
         "Example:\n"
         "  tandem-engine serve --model runs/quickstart/checkpoint --listen 127.0.0.1:30000\n"

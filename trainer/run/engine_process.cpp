@@ -93,8 +93,8 @@ std::string read_file(const std::string& file) {
 EngineProcess::EngineProcess(std::vector<std::string> command, const std::string& log_file, Deadline deadline)
     : log_file_(log_file), api_key_(random_key()) {
     const std::string ready_file = log_file + ".ready";
-    command.insert(command.end(),
-                   {"--ready-file", ready_file, "--api-key-fd", std::to_string(kKeyDescriptor)});
+    command.insert(command.end(), {"--ready-file", ready_file, "--api-key-fd", std::to_string(kKeyDescriptor),
+                                   "--parent-pid", std::to_string(::getpid())});
     pid_ = spawn(command, log_file, api_key_);
     try {
         wait_until_ready(ready_file, deadline);

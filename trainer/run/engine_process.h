@@ -13,7 +13,7 @@ namespace tandem::trainer {
 
 class EngineProcess {
   public:
-    // Starts `command` with --ready-file added, a random API key by a descriptor and its output in `log_file`, and waits
+    // Starts `command` with --ready-file and --parent-pid added, a random API key by a descriptor and its output in `log_file`, and waits
     // until it serves.
     // Throws Error with the last lines of the log when it ends before that, DeadlineExceeded when it takes
     // too long.

@@ -195,6 +195,24 @@ TEST(Serve, BrokenModelFilesAreExitCode2AndNamed) {
     EXPECT_THAT(refusal_of_model(directory.path()), HasSubstr("config.json: cannot be opened"));
 }
 
+// Its parent ended before it ran, and somebody who collects orphans has adopted it: this test stands for that one.
+TEST(Serve, EndsWhereAnotherThanItsParentHasIt) {
+    const TemporaryDirectory directory;
+    write_tiny_model(directory.path(), tiny_config(), 3);
+    const pid_t gone = ::fork();
+    if (gone == 0) ::_exit(0);
+    ASSERT_EQ(::waitpid(gone, nullptr, 0), gone);
+    const auto command = [&](pid_t parent) -> std::vector<std::string> {
+        return {"serve",     "--model", directory.path(),    "--listen",     "127.0.0.1:0",
+                "--threads", "1",       "--die-with-parent", "--parent-pid", std::to_string(parent)};
+    };
+    Program orphan(command(gone));
+    EXPECT_EQ(orphan.url(), "");
+    EXPECT_THAT(orphan.output(), HasSubstr("the parent process ended before the engine started"));
+    Program child(command(::getpid()));
+    EXPECT_NE(child.url(), "") << child.output();
+}
+
 // A parent that starts the engine with --die-with-parent and is then killed takes it along.
 TEST(Serve, DiesWithItsParentWhenAsked) {
     const TemporaryDirectory directory;
