@@ -24,12 +24,18 @@
 namespace tandem::engine {
 namespace {
 
-// SIGTERM and SIGINT stay pending from here on and are taken by wait_for_end(). Before any thread starts.
+// What ends the engine stays pending from here on, until serve() waits for it. Before any thread starts. A hangup that
+// whoever started this program has it ignore (nohup) stays ignored.
 sigset_t block_ending_signals() {
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
+    for (const int signal : {SIGHUP, SIGQUIT}) {
+        struct sigaction now {};
+        ::sigaction(signal, nullptr, &now);
+        if (now.sa_handler != SIG_IGN) sigaddset(&signals, signal);
+    }
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     std::signal(SIGPIPE, SIG_IGN);  // the reader of our output may be gone
     return signals;

@@ -1,4 +1,4 @@
-// `tandem-engine serve`: a Hugging Face directory behind HTTP, until SIGTERM or SIGINT.
+// `tandem-engine serve`: a Hugging Face directory behind HTTP, until SIGTERM, SIGINT, SIGHUP or SIGQUIT.
 #pragma once
 
 #include <cstdint>

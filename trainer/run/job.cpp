@@ -31,21 +31,30 @@ void remember_signal(int signal) {
     interrupted_by = signal;
 }
 
-// While it lives, Ctrl-C and SIGTERM are remembered instead of ending the process.
+// While it lives, Ctrl-C, SIGTERM, SIGHUP and SIGQUIT are remembered instead of ending the process. The last two stay
+// ignored where whoever started it has them ignored (nohup).
 class SignalWatch {
   public:
     SignalWatch() {
         interrupted_by = 0;
-        for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, remember_signal);
+        for (const int signal : kSignals) {
+            const auto before = std::signal(signal, remember_signal);
+            if (before == SIG_IGN && signal != SIGINT) std::signal(signal, SIG_IGN);
+        }
     }
     ~SignalWatch() {
-        for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);
+        for (const int signal : kSignals) {
+            if (std::signal(signal, SIG_DFL) == SIG_IGN) std::signal(signal, SIG_IGN);
+        }
     }
     std::string reason() const {
         return interrupted_by == 0
                    ? ""
                    : fmt::format("interrupted by signal {}", static_cast<int>(interrupted_by));
     }
+
+  private:
+    static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 };
 
 }  // namespace

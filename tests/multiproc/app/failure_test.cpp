@@ -6,6 +6,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <utility>
 
 #include "tests/multiproc/app/program.h"
@@ -134,6 +135,37 @@ TEST_F(Failure, ControlCEndsTheJobInOrder) {
     program->kill(SIGINT);
     EXPECT_EQ(program->wait(std::chrono::seconds(15)), 1);
     EXPECT_THAT(program->err(), HasSubstr("tandem-train: interrupted by signal 2"));
+    expect_nothing_left();
+}
+
+// A terminal that closes.
+TEST_F(Failure, AHangupEndsTheJobInOrder) {
+    ASSERT_NO_FATAL_FAILURE(start());
+    program->kill(SIGHUP);
+    EXPECT_EQ(program->wait(std::chrono::seconds(15)), 1);
+    EXPECT_THAT(program->err(), HasSubstr("tandem-train: interrupted by signal 1"));
+    expect_nothing_left();
+}
+
+TEST_F(Failure, QuitEndsTheJobInOrder) {
+    ASSERT_NO_FATAL_FAILURE(start());
+    program->kill(SIGQUIT);
+    EXPECT_EQ(program->wait(std::chrono::seconds(15)), 1);
+    EXPECT_THAT(program->err(), HasSubstr("tandem-train: interrupted by signal 3"));
+    expect_nothing_left();
+}
+
+TEST_F(Failure, AnIgnoredHangupStaysIgnored) {
+    std::signal(SIGHUP, SIG_IGN);  // as nohup does
+    start();
+    std::signal(SIGHUP, SIG_DFL);
+    ASSERT_EQ(children.size(), 5u);
+    program->kill(SIGHUP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    EXPECT_TRUE(program->running());
+    program->kill(SIGTERM);
+    EXPECT_EQ(program->wait(std::chrono::seconds(15)), 1);
+    EXPECT_THAT(program->err(), HasSubstr("tandem-train: interrupted by signal 15"));
     expect_nothing_left();
 }
 

@@ -195,6 +195,17 @@ TEST(Serve, BrokenModelFilesAreExitCode2AndNamed) {
     EXPECT_THAT(refusal_of_model(directory.path()), HasSubstr("config.json: cannot be opened"));
 }
 
+TEST(Serve, EndsCleanlyAtAHangupAndAtQuit) {
+    const TemporaryDirectory directory;
+    write_tiny_model(directory.path(), tiny_config(), 3);
+    for (const int signal : {SIGHUP, SIGQUIT}) {
+        Program program({"serve", "--model", directory.path(), "--listen", "127.0.0.1:0", "--threads", "1"});
+        ASSERT_FALSE(program.url().empty()) << program.output();
+        program.signal(signal);
+        EXPECT_EQ(program.wait(), 0) << program.output();
+    }
+}
+
 // Its parent ended before it ran, and somebody who collects orphans has adopted it: this test stands for that one.
 TEST(Serve, EndsWhereAnotherThanItsParentHasIt) {
     const TemporaryDirectory directory;
