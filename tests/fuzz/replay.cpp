@@ -51,6 +51,7 @@ int main(int argc, char** argv) {
         return 0;
     }
     for (int i = 1; i < argc; ++i) {
+        if (!fs::exists(argv[i])) continue;  // no bug was found yet
         for (const auto& entry : fs::directory_iterator(argv[i])) {
             std::ifstream in(entry.path(), std::ios::binary);
             inputs.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
