@@ -4,7 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "engine_adapter/embedded/embedded_engine.h"
+#include "engine_adapter/embedded/request.h"
 
 namespace tandem::tokenizer {
 class Tokenizer;
