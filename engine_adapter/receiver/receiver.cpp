@@ -25,6 +25,8 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kFrameDeadline =
     std::chrono::seconds(10);  // for the rest of a message once its first byte is there
 
+constexpr auto kRetryAccept = std::chrono::milliseconds(20);
+
 int default_copy_threads() {
     return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 4u));
 }
@@ -108,7 +110,13 @@ class Receiver::Impl {
     void accept_one() {
         FileDescriptor socket(
             ::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-        if (!socket) return;
+        if (!socket) {
+            if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
+            // Out of descriptors or memory: whoever waits would be found again at once.
+            warn(SystemError("accept", errno).what());
+            std::this_thread::sleep_for(kRetryAccept);
+            return;
+        }
         try {
             require_same_user(socket.get(), "trainer");
             Channel channel(std::move(socket), "trainer");

@@ -1,4 +1,8 @@
 // A receiver and its client in one process: the life of a version, and everything that must not pass.
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <ctime>
 #include <filesystem>
 
 #include "tests/unit/engine_adapter/receiver/receiver_rig.h"
@@ -266,6 +270,24 @@ TEST_F(ReceiverTest, ARegionThatIsShorterThanAnnouncedIsRefused) {
                 HasSubstr("announced"));
     engine->attach(regions(), plan_, soon());
     push(*engine, 1, 1);
+}
+
+// The receiver waits for some to be closed, says so, and does not ask again and again.
+TEST_F(ReceiverTest, SurvivesWithoutDescriptors) {
+    const AbstractAddress to = parse_abstract_address(receiver_->address());
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+    testing::internal::CaptureStdout();  // where lines of the log go before set_up_logging()
+    const FileDescriptor waiting(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const rlimit none{static_cast<rlim_t>(waiting.get()) + 1, before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+    EXPECT_EQ(::connect(waiting.get(), reinterpret_cast<const sockaddr*>(&to.address), to.length), 0);
+    const std::clock_t start = std::clock();
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    EXPECT_LT(std::clock() - start, CLOCKS_PER_SEC / 4) << "of the processor, in half a second";
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("accept"));
+    EXPECT_THROW(connect(), TransportError) << "the one that waited has the seat";
 }
 
 TEST_F(ReceiverTest, AHundredConnectionsLeaveNoDescriptorBehind) {
