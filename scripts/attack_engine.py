@@ -106,8 +106,9 @@ class Engine:
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
             try:
                 connection.request(method, path, body, headers or {})
-            except OSError:
-                pass  # it may have answered before it read all of the body
+            except OSError:  # it may have answered before it read all of the body
+                if connection.sock is None:
+                    return "closed"
             answer = connection.getresponse()
             answer.read()
             connection.close()
