@@ -1,5 +1,6 @@
 // Every interleaving of pushes with a few faults, and long random walks with many, against what hardening a
-// push promises (World::broken_promise). TANDEM_EXPLORE_STATES raises the number of states of each setting.
+// push promises (World::broken_promise). TANDEM_EXPLORE_STATES sets the number of states of each setting,
+// TANDEM_EXPLORE_FAULTS how many faults it has more.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -108,9 +109,9 @@ class Found {
     std::vector<std::string> events_;
 };
 
-std::size_t limit() {
-    const char* text = std::getenv("TANDEM_EXPLORE_STATES");
-    return text == nullptr ? 250'000 : std::strtoull(text, nullptr, 10);
+std::size_t setting_or(const char* name, std::size_t otherwise) {
+    const char* text = std::getenv(name);
+    return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
 const char* name_of(Mode mode) {
@@ -122,7 +123,9 @@ std::string name_of(const Setting& setting) {
 }
 
 // Breadth first, so that the first path to a broken promise is among the shortest.
-void explore(const Setting& setting) {
+void explore(Setting setting) {
+    const std::size_t limit = setting_or("TANDEM_EXPLORE_STATES", 250'000);
+    setting.faults = static_cast<std::uint8_t>(setting.faults + setting_or("TANDEM_EXPLORE_FAULTS", 0));
     Found found;
     std::deque<std::string> open{
         squeezed(World(setting))};  // behind `done`, in the order in which they were found
@@ -130,7 +133,7 @@ void explore(const Setting& setting) {
     std::vector<std::pair<std::string, World>> next;
     std::size_t open_bytes = 0, most_bytes = 0;
     std::uint32_t done = 0;
-    for (; !open.empty() && found.size() < limit(); ++done) {
+    for (; !open.empty() && found.size() < limit; ++done) {
         const World world = unsqueezed(open.front());
         open.pop_front();
         if (const std::string promise = world.broken_promise(); !promise.empty()) {
