@@ -13,10 +13,9 @@ namespace tandem::trainer {
 
 class EngineProcess {
   public:
-    // Starts `command` with --ready-file and --parent-pid added, a random API key by a descriptor and its output in `log_file`, and waits
-    // until it serves.
-    // Throws Error with the last lines of the log when it ends before that, DeadlineExceeded when it takes
-    // too long.
+    // Starts `command` with --ready-file and --parent-pid added, a random API key by a descriptor and its
+    // output in `log_file`, and waits until it serves. Throws Error with the last lines of the log when it
+    // ends before that, DeadlineExceeded when it takes too long.
     EngineProcess(std::vector<std::string> command, const std::string& log_file, Deadline deadline);
     ~EngineProcess();  // SIGTERM, and SIGKILL after three seconds
     EngineProcess(const EngineProcess&) = delete;

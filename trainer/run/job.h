@@ -24,8 +24,7 @@ RunSetup set_up_run(const RunConfig& config, const config::Schema& schema,
                     const std::string& program_directory);
 
 // Starts the ranks as `rank_command` + (run folder, engine URL) and waits for them. Returns 0, or 1 after
-// saying on stderr who failed. Ctrl-C, SIGTERM, SIGHUP and SIGQUIT end the job in
-// order.
+// saying on stderr who failed. Ctrl-C, SIGTERM, SIGHUP and SIGQUIT end the job in order.
 int run_ranks(const RunConfig& config, RunSetup& setup, const std::vector<std::string>& rank_command);
 
 // Ends the engine, merges the trace, writes the report, gives the folder its name, and prints the results
