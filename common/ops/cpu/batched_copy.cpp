@@ -85,12 +85,12 @@ class Copy {
     // short.
     void put(const std::byte* from, std::byte* to, std::size_t bytes) {
         std::size_t whole = 0;
+        std::array<std::byte, 64> rest;
         if (hashes_) {
             if (hashed_ % 64 == 0) whole = bytes / 64 * 64;
             if (whole > 0) lines(from, to, 1, whole);
             from += whole;
             bytes -= whole;
-            std::array<std::byte, 64> rest;
             if (bytes < rest.size() && bytes > 0) {
                 std::memcpy(rest.data(), from, bytes);
                 from = rest.data();
