@@ -41,7 +41,20 @@ class FlippingProcess {
 
     // From here on that byte is flipped, and no other; null: none. Its value now is one of the two.
     void move_to(std::byte* at) {
-        shared_->value = at == nullptr ? std::byte{} : *at;
+        point_to(nullptr);
+        if (at == nullptr) return;
+        shared_->value = *at;  // which the child does not look at meanwhile
+        point_to(at);
+    }
+    // No longer; the byte has the value that it had.
+    void stop() {
+        std::byte* const at = shared_->at;
+        point_to(nullptr);
+        if (at != nullptr) *at = shared_->before;
+    }
+
+  private:
+    void point_to(std::byte* at) {
         shared_->at = at;
         const auto by = std::chrono::steady_clock::now() + std::chrono::seconds(60);
         while (shared_->flipped != at) {
@@ -49,14 +62,7 @@ class FlippingProcess {
             std::this_thread::yield();
         }
     }
-    // No longer; the byte has the value that it had.
-    void stop() {
-        std::byte* const at = shared_->at;
-        move_to(nullptr);
-        if (at != nullptr) *at = shared_->before;
-    }
 
-  private:
     struct Shared {
         std::atomic<std::byte*> at{nullptr};
         std::atomic<std::byte*> flipped{nullptr};  // `at` as the child has last seen it

@@ -158,12 +158,12 @@ TEST(StoreLimits, ProofsThatNeverCome) {
 }
 
 TEST(StoreLimits, AnswersThatNobodyReads) {
-    const TcpStoreServer server("127.0.0.1", 0, {.patience = milliseconds(200)});
+    const TcpStoreServer server("127.0.0.1", 0, {.patience = milliseconds(2000)});
     connect(server)->set("large", std::string(16'000'000, 'x'));
     RawClient deaf(server.port());
     deaf.greeting();
     deaf.send(request(wire::Operation::get, "large"));
-    std::this_thread::sleep_for(milliseconds(600));
+    std::this_thread::sleep_for(milliseconds(3000));
     EXPECT_LT(deaf.receive(16'000'000).size(), 16'000'000U);
 }
 
