@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-
 #include "common/error.h"
 
 namespace tandem::sync::protocol {
@@ -102,7 +100,6 @@ void World::start_push(std::size_t t) {
     trainer.pushing = true;
     trainer.version = ++newest_;
     trainer.filled = trainer.told = 0;
-    trainer.transferred = false;
     trainer.push = PushProtocol(setting_.engines);
     if (setting_.mode == Mode::direct) shards_[t].fill(trainer.version);
     for (std::size_t e = 0; e < setting_.engines; ++e) {
@@ -129,9 +126,7 @@ bool World::advance(std::size_t t) {
         if (trainer.push.decided()) trainer.free_half ^= 1u;
         return true;
     }
-    const bool before_transfer = next->step == PushStep::pause || next->step == PushStep::begin;
     if (next->step == PushStep::transfer) return transfer(t);
-    if (!before_transfer) trainer.transferred = true;
     send(t, next->engine, {0, op_of(next->step), trainer.version, 0, 0, 0});
     return true;
 }
@@ -375,82 +370,6 @@ void World::successors(std::vector<std::pair<std::string, World>>& out) const {
     }
 }
 
-std::string World::broken_promise() const {
-    std::uint8_t served = 0;
-    for (std::size_t e = 0; e < setting_.engines; ++e) {
-        const EngineRank& rank = ranks_[e];
-        if (!generates(rank)) continue;
-        for (std::size_t part = 0; part < kParts; ++part) {
-            if (read(rank, part) != rank.label)
-                return fmt::format("engine {} generates version {} from part {} of version {}", e, rank.label,
-                                   part, read(rank, part));
-        }
-        if (served != 0 && served != rank.label)
-            return fmt::format("engines generate versions {} and {}", served, rank.label);
-        served = rank.label;
-    }
-    if (std::string promise = settle_without_trainers(); !promise.empty()) return promise;
-    for (std::size_t t = 0; t < setting_.trainers; ++t) {
-        if (std::string promise = settle_with(t); !promise.empty()) return promise;
-    }
-    return {};
-}
-
-// Once every trainer is gone and the leases are over nobody stays paused, and a new trainer's push succeeds.
-std::string World::settle_without_trainers() const {
-    World calm = *this;
-    for (std::size_t t = 0; t < setting_.trainers; ++t) calm.kill(t);
-    for (std::size_t e = 0; e < setting_.engines; ++e) {
-        while (calm.serve(e, false)) {
-        }
-        calm.notice(e);
-        if (calm.ranks_[e].push.under_way())
-            return fmt::format("engine {} waits for a trainer that is gone", e);
-    }
-    calm.trainers_[0] = {};
-    calm.trainers_[0].pushes_left = 1;
-    calm.links_[0] = {};
-    for (std::size_t e = 0; e < setting_.engines; ++e) {
-        if (!calm.connect(0, e)) return fmt::format("engine {} has no seat for a new trainer", e);
-    }
-    return calm.settle_with(0);
-}
-
-// When nothing goes wrong from here on a trainer that is connected ends its push, and the next one succeeds.
-std::string World::settle_with(std::size_t t) const {
-    if (!trainers_[t].alive || !connected(t)) return {};
-    World calm = *this;
-    calm.trainers_[t].frozen = false;
-    for (std::size_t e = 0; e < setting_.engines; ++e) {
-        if (!calm.links_[t][e].engine_end || calm.ranks_[e].seat != t + 1) return {};
-    }
-    for (int push = 0; push < 2; ++push) {
-        if (!calm.trainers_[t].pushing) {
-            calm.trainers_[t].pushes_left = 1;
-            calm.advance(t);
-        } else {
-            calm.trainers_[t].pushes_left = 0;
-        }
-        for (int steps = 0; calm.trainers_[t].pushing; ++steps) {
-            if (steps > 200) return fmt::format("the push of trainer {} does not end", t);
-            if (calm.receive(t)) continue;
-            bool served = false;
-            for (std::size_t e = 0; e < setting_.engines; ++e) served = calm.serve(e, false) || served;
-            if (!served && !calm.advance(t)) return fmt::format("trainer {} waits for nobody", t);
-        }
-    }
-    for (std::size_t e = 0; e < setting_.engines; ++e) {
-        const EngineRank& rank = calm.ranks_[e];
-        if (!calm.generates(rank) || rank.label != calm.trainers_[t].version)
-            return fmt::format("engine {} does not serve the next push of trainer {}", e, t);
-        for (std::size_t part = 0; part < kParts; ++part) {
-            if (calm.read(rank, part) != rank.label)
-                return fmt::format("engine {} serves a mixture after all", e);
-        }
-    }
-    return {};
-}
-
 std::string World::bytes() const {
     std::string out;
     const auto put = [&](auto... values) { (out.push_back(static_cast<char>(values)), ...); };
@@ -458,7 +377,7 @@ std::string World::bytes() const {
     for (std::size_t t = 0; t < setting_.trainers; ++t) {
         const Trainer& x = trainers_[t];
         put(x.alive, x.frozen, x.pushing, x.awaiting, x.awaited, x.last_id, x.version, x.pushes_left,
-            x.session, x.filled, x.free_half, x.told, x.transferred);
+            x.session, x.filled, x.free_half, x.told);
         for (const std::uint8_t base : x.base) put(base);
         out.append(reinterpret_cast<const char*>(&x.push), sizeof(x.push));
         for (std::size_t e = 0; e < setting_.engines; ++e) {

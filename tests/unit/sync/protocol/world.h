@@ -80,7 +80,6 @@ struct Trainer {
     std::uint8_t filled = 0;  // alias: parts of the free half that hold the version
     std::uint8_t free_half = 0;
     std::uint8_t told = 0;  // transfer: parts or engines that have been told
-    bool transferred = false;
     std::array<std::uint8_t, kEngines> base{};
     PushProtocol push{0};
 };
@@ -114,14 +113,12 @@ class World {
 
     // The worlds that one event leads to, with the event's name.
     void successors(std::vector<std::pair<std::string, World>>& out) const;
-    // The first promise that does not hold here, or nothing.
+    // The first promise that does not hold here, or nothing (promises.cpp).
     std::string broken_promise() const;
     std::string bytes() const;  // equal for equal worlds only
     std::string to_string() const;
 
   private:
-    friend class Calm;
-
     bool running(std::size_t t) const { return trainers_[t].alive && !trainers_[t].frozen; }
     bool connected(std::size_t t) const;
     bool generates(const EngineRank& rank) const;
