@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include "common/error.h"
 
@@ -27,10 +26,10 @@ sockaddr_un address_of(const std::string& path) {
     return address;
 }
 
-int open_socket(const std::string& path) {
-    const int descriptor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (descriptor < 0) fail(path, std::string("cannot be used: ") + std::strerror(errno));
-    return descriptor;
+FileDescriptor open_socket(const std::string& path) {
+    FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket) fail(path, std::string("cannot be used: ") + std::strerror(errno));
+    return socket;
 }
 
 // Whether the file is a socket where nobody answers.
@@ -38,11 +37,9 @@ bool stale(const std::string& path, const sockaddr_un& address) {
     struct stat file {};
     if (::lstat(path.c_str(), &file) != 0) return errno == ENOENT;
     if (!S_ISSOCK(file.st_mode)) fail(path, "cannot be used: that file is there and is no socket");
-    const int caller = open_socket(path);
-    const int result = ::connect(caller, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
-    const int error = errno;
-    ::close(caller);
-    return result != 0 && (error == ECONNREFUSED || error == ENOENT);
+    const FileDescriptor caller = open_socket(path);
+    const int result = ::connect(caller.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+    return result != 0 && (errno == ECONNREFUSED || errno == ENOENT);
 }
 
 }  // namespace
@@ -50,33 +47,23 @@ bool stale(const std::string& path, const sockaddr_un& address) {
 ListeningFile::ListeningFile(const std::string& path) : path_(path) {
     const sockaddr_un address = address_of(path);
     const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
-    descriptor_ = open_socket(path);
-    try {
-        ::fchmod(descriptor_, S_IRUSR | S_IWUSR);  // the file that bind makes has it from its first moment
-        int result = ::bind(descriptor_, generic, sizeof(address));
-        if (result != 0 && errno == EADDRINUSE) {
-            if (!stale(path, address))
-                fail(path, "is in use; stop the program that answers there, or choose another path");
-            ::unlink(path.c_str());
-            result = ::bind(descriptor_, generic, sizeof(address));
-        }
-        if (result != 0 || ::listen(descriptor_, SOMAXCONN) != 0 || ::lstat(path.c_str(), &made_) != 0)
-            fail(path, std::string("cannot be used: ") + std::strerror(errno));
-    } catch (...) {
-        ::close(descriptor_);
-        throw;
+    socket_ = open_socket(path);
+    ::fchmod(socket_.get(), S_IRUSR | S_IWUSR);  // the file that bind makes has it from its first moment
+    int result = ::bind(socket_.get(), generic, sizeof(address));
+    if (result != 0 && errno == EADDRINUSE) {
+        if (!stale(path, address))
+            fail(path, "is in use; stop the program that answers there, or choose another path");
+        ::unlink(path.c_str());
+        result = ::bind(socket_.get(), generic, sizeof(address));
     }
+    if (result != 0 || ::listen(socket_.get(), SOMAXCONN) != 0 || ::lstat(path.c_str(), &made_) != 0)
+        fail(path, std::string("cannot be used: ") + std::strerror(errno));
 }
 
 ListeningFile::~ListeningFile() {
     struct stat now {};
     if (::lstat(path_.c_str(), &now) == 0 && now.st_dev == made_.st_dev && now.st_ino == made_.st_ino)
         ::unlink(path_.c_str());
-    if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-int ListeningFile::take_descriptor() {
-    return std::exchange(descriptor_, -1);
 }
 
 }  // namespace tandem::http

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "common/file_descriptor.h"
+
 namespace tandem::http {
 
 // Listens at `path`, mode 0600. A file that an ended server has left is taken over; one where somebody answers, or that
@@ -16,11 +18,11 @@ class ListeningFile {
     ListeningFile(const ListeningFile&) = delete;
     ListeningFile& operator=(const ListeningFile&) = delete;
 
-    int take_descriptor();  // the caller closes it
+    int take_descriptor() { return socket_.release(); }  // the caller closes it
 
   private:
     std::string path_;
-    int descriptor_ = -1;
+    FileDescriptor socket_;
     struct stat made_ {};
 };
 

@@ -22,7 +22,7 @@
 #include "common/deadline.h"
 #include "common/device/device.h"
 #include "common/error.h"
-#include "engine_adapter/channel/file_descriptor.h"
+#include "common/file_descriptor.h"
 
 namespace tandem::engine {
 

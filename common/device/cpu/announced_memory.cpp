@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <string_view>
-#include <utility>
 
 #include "common/error.h"
+#include "common/file_descriptor.h"
 
 namespace tandem {
 namespace {
@@ -34,21 +34,6 @@ bool names_descriptor(std::string_view path) {
            path.empty();
 }
 
-class Closing {
-  public:
-    explicit Closing(int fd) : fd_(fd) {}
-    ~Closing() {
-        if (fd_ >= 0) ::close(fd_);
-    }
-    Closing(const Closing&) = delete;
-    Closing& operator=(const Closing&) = delete;
-    int get() const { return fd_; }
-    int release() { return std::exchange(fd_, -1); }
-
-  private:
-    int fd_;
-};
-
 struct stat status_of(int fd, const std::string& path) {
     struct stat info {};
     if (::fstat(fd, &info) != 0) throw SystemError("fstat of " + path, errno);
@@ -64,14 +49,14 @@ std::string announced_path(int fd) {
 int open_announced(const std::string& path) {
     enforce(names_descriptor(path), "shared memory is announced as /proc/PID/fd/FD, not as '{}'",
             path.substr(0, 64));
-    const Closing place(::open(path.c_str(), O_PATH | O_CLOEXEC));  // opens nothing yet
+    const FileDescriptor place(::open(path.c_str(), O_PATH | O_CLOEXEC));  // opens nothing yet
     if (place.get() < 0) throw SystemError("open of " + path, errno);
     const struct stat info = status_of(place.get(), path);
     enforce(S_ISREG(info.st_mode), "{} is no memory but another kind of file", path);
     enforce(info.st_uid == ::geteuid(), "{} is memory of user {}, and this process runs as user {}", path,
             info.st_uid, ::geteuid());
     const std::string again = fmt::format("/proc/self/fd/{}", place.get());
-    Closing memory(::open(again.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+    FileDescriptor memory(::open(again.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
     if (memory.get() < 0) throw SystemError("open of " + path, errno);
     constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW;
     const int seals = ::fcntl(memory.get(), F_GET_SEALS);  // fails on files that are no memfd
@@ -81,7 +66,7 @@ int open_announced(const std::string& path) {
 }
 
 SharedArena open_announced_arena(const std::string& path, std::size_t bytes) {
-    Closing memory(open_announced(path));
+    FileDescriptor memory(open_announced(path));
     const auto size = static_cast<std::size_t>(status_of(memory.get(), path).st_size);
     enforce(size == bytes, "{} has {} bytes, {} announced", path, size, bytes);
     return SharedArena::open(memory.release(), bytes);

@@ -5,7 +5,7 @@
 #include <cerrno>
 
 #include "common/error.h"
-#include "engine_adapter/channel/file_descriptor.h"
+#include "common/file_descriptor.h"
 
 namespace tandem::engine {
 namespace {

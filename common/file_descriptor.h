@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace tandem::engine {
+namespace tandem {
 
 class FileDescriptor {
   public:
@@ -32,4 +32,4 @@ class FileDescriptor {
     int fd_ = -1;
 };
 
-}  // namespace tandem::engine
+}  // namespace tandem
