@@ -95,6 +95,15 @@ class Failure : public testing::Test {
         EXPECT_FALSE(fs::exists(folder / ".tiny.lock"));
     }
 
+    void expect_orderly_end_by(int signal) {
+        ASSERT_NO_FATAL_FAILURE(start());
+        program->kill(signal);
+        EXPECT_EQ(program->wait(std::chrono::seconds(15)), 1);
+        EXPECT_THAT(program->err(),
+                    HasSubstr("tandem-train: interrupted by signal " + std::to_string(signal)));
+        expect_nothing_left();
+    }
+
     void kill_child(const std::string& name, int signal) {
         ASSERT_TRUE(children.contains(name));
         ASSERT_EQ(::kill(children[name], signal), 0);
@@ -131,28 +140,16 @@ TEST_F(Failure, ARankThatHangsIsNamedWithinTheDeadline) {
 }
 
 TEST_F(Failure, ControlCEndsTheJobInOrder) {
-    ASSERT_NO_FATAL_FAILURE(start());
-    program->kill(SIGINT);
-    EXPECT_EQ(program->wait(std::chrono::seconds(15)), 1);
-    EXPECT_THAT(program->err(), HasSubstr("tandem-train: interrupted by signal 2"));
-    expect_nothing_left();
+    expect_orderly_end_by(SIGINT);
 }
 
 // A terminal that closes.
 TEST_F(Failure, AHangupEndsTheJobInOrder) {
-    ASSERT_NO_FATAL_FAILURE(start());
-    program->kill(SIGHUP);
-    EXPECT_EQ(program->wait(std::chrono::seconds(15)), 1);
-    EXPECT_THAT(program->err(), HasSubstr("tandem-train: interrupted by signal 1"));
-    expect_nothing_left();
+    expect_orderly_end_by(SIGHUP);
 }
 
 TEST_F(Failure, QuitEndsTheJobInOrder) {
-    ASSERT_NO_FATAL_FAILURE(start());
-    program->kill(SIGQUIT);
-    EXPECT_EQ(program->wait(std::chrono::seconds(15)), 1);
-    EXPECT_THAT(program->err(), HasSubstr("tandem-train: interrupted by signal 3"));
-    expect_nothing_left();
+    expect_orderly_end_by(SIGQUIT);
 }
 
 TEST_F(Failure, AnIgnoredHangupStaysIgnored) {

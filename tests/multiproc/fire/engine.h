@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "common/comm/child_process.h"
 #include "tests/multiproc/fire/proxy.h"

@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
 #include <random>
 #include <set>
 
@@ -18,6 +17,7 @@
 #include "tests/multiproc/fire/proxy.h"
 #include "tests/multiproc/fire/trainer.h"
 #include "tests/multiproc/sync/footprint.h"
+#include "tests/support/eventually.h"
 #include "tests/unit/engine_adapter/embedded/tiny_model.h"
 
 namespace tandem::fire {
@@ -25,6 +25,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using sync::Mode;
+using test::eventually;
 
 constexpr double kTolerance = 1e-5;
 constexpr milliseconds kFrozenForLong{kLeaseMs + 1500};
@@ -34,15 +35,6 @@ constexpr std::int64_t kLongestPushMs = 7 * kPatienceMs + kFrozenForLong.count()
 std::chrono::seconds duration() {
     const char* text = std::getenv("TANDEM_FIRE_SECONDS");
     return std::chrono::seconds(text == nullptr ? 4 : std::strtol(text, nullptr, 10));
-}
-
-bool eventually(const std::function<bool()>& condition, milliseconds limit = std::chrono::seconds(20)) {
-    const Deadline deadline = Deadline::after(limit);
-    while (!condition()) {
-        if (deadline.passed()) return false;
-        std::this_thread::sleep_for(milliseconds(5));
-    }
-    return true;
 }
 
 class Fire : public testing::TestWithParam<Mode> {

@@ -14,7 +14,6 @@ namespace tandem::fire {
 namespace {
 
 using engine::Channel;
-using engine::FileDescriptor;
 using engine::Message;
 using std::chrono::milliseconds;
 

@@ -31,11 +31,11 @@ class Proxy {
     static constexpr std::size_t kFaults = 7;
 
     void accept_all();
-    void serve(engine::FileDescriptor socket, std::uint64_t seed);
+    void serve(FileDescriptor socket, std::uint64_t seed);
     Fault choose(std::uint64_t random);
 
     engine::Listener listener_ = engine::listen_abstract();
-    engine::FileDescriptor stop_;  // readable: end
+    FileDescriptor stop_;  // readable: end
     std::atomic<bool> faithful_{false};
     std::array<std::atomic<std::int64_t>, kFaults> counts_{};
     mutable std::mutex mutex_;

@@ -12,6 +12,8 @@
 #include "sync/session/modes.h"
 #include "sync/session/session.h"
 #include "tests/multiproc/e2e/rig.h"
+#include "tests/multiproc/sync/bodies.h"
+#include "tests/support/setting.h"
 #include "tests/unit/engine_adapter/embedded/tiny_model.h"
 
 namespace tandem::fire {
@@ -19,16 +21,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
+using sync::kJobLost;
+using test::setting;
 
 constexpr int kRanks = 2;
 constexpr milliseconds kEvery{100};
 constexpr milliseconds kPatience{kPatienceMs};
-
-std::string setting(const char* name) {
-    const char* value = std::getenv(name);
-    require(value != nullptr, "the test did not set {}", name);
-    return value;
-}
 
 class Rank {
   public:

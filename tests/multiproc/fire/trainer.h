@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -14,9 +13,8 @@
 
 namespace tandem::fire {
 
-inline constexpr int kJobLost = 3;  // exit code of a rank: the ranks cannot go on
-
-// A rank's whole life; its environment says the rest. The exit code.
+// A rank's whole life; its environment says the rest. The exit code; sync::kJobLost, also as a TransportError: the
+// ranks cannot go on.
 int run_trainer();
 
 // Keeps one such trainer running from construction to end(): starts it anew when it has ended.
@@ -29,7 +27,6 @@ class Trainer {
 
     // To a rank of the trainer that runs now, if one does.
     void signal(int rank, int number);
-    void kill_for_good();
     // When the board said stop: joins; what the last one ended with.
     int end();
     int starts() const { return starts_; }
@@ -38,6 +35,7 @@ class Trainer {
 
   private:
     void keep(sync::Mode mode);
+    void kill_for_good();
 
     const BoardMemory& board_;
     std::mutex mutex_;

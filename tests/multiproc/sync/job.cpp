@@ -42,15 +42,6 @@ comm::LaunchResult run(const JobOptions& job, const std::string& body, const std
     return ranks.wait();
 }
 
-bool eventually(const std::function<bool()>& condition, std::chrono::milliseconds limit) {
-    const auto end = Clock::now() + limit;
-    while (!condition()) {
-        if (Clock::now() > end) return false;
-        std::this_thread::sleep_for(std::chrono::microseconds(200));
-    }
-    return true;
-}
-
 RoundsJob::RoundsJob(const JobOptions& options) : options_(options) {
     processes_ =
         std::make_unique<comm::RankProcesses>(launch(options, "rounds", "", {"TEST_BOARD=" + board_.path()}));

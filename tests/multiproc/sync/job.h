@@ -13,6 +13,7 @@
 #include "sync/session/modes.h"
 #include "tests/multiproc/sync/board.h"
 #include "tests/multiproc/sync/engine_process.h"
+#include "tests/support/eventually.h"
 
 namespace tandem::sync {
 
@@ -35,9 +36,7 @@ comm::LaunchOptions launch(const JobOptions& options, const std::string& body, c
 comm::LaunchResult run(const JobOptions& options, const std::string& body, const std::string& engine,
                        const std::vector<std::string>& more = {});
 
-// Polls; false after `limit`.
-bool eventually(const std::function<bool()>& condition,
-                std::chrono::milliseconds limit = std::chrono::seconds(20));
+using test::eventually;
 
 struct Round {
     std::string engine = {};  // address; empty: with the session that there is

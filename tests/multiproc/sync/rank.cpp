@@ -9,12 +9,6 @@
 
 namespace tandem::sync {
 
-std::string setting(const char* name) {
-    const char* value = std::getenv(name);
-    require(value != nullptr, "the test did not set {}", name);
-    return value;
-}
-
 Mode Rank::mode_of_test() {
     return mode_from_name(setting("TEST_MODE"));
 }

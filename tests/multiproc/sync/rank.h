@@ -8,10 +8,11 @@
 #include "sync/session/modes.h"
 #include "sync/session/session.h"
 #include "tests/multiproc/sync/process_source.h"
+#include "tests/support/setting.h"
 
 namespace tandem::sync {
 
-std::string setting(const char* name);  // of the environment; throws when the test did not set it
+using test::setting;
 
 class Rank {
   public:
