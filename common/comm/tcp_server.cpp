@@ -17,7 +17,7 @@
 #include "common/comm/store.h"
 #include "common/comm/store_session.h"
 #include "common/error.h"
-#include "common/log.h"
+#include "common/rare_warnings.h"
 
 namespace tandem::comm {
 namespace {
@@ -41,25 +41,12 @@ struct Shared {
             std::min(options.max_connections, std::max(all / 4, all - std::min(all, kDescriptorsLeft)));
     }
 
-    // At most a line a second: anybody may connect.
-    void warn(std::string_view what) {
-        const auto now = std::chrono::steady_clock::now();
-        if (last_warned && now - *last_warned < std::chrono::seconds(1)) {
-            ++not_told;
-            return;
-        }
-        log_warn("store: {}{}", what, not_told == 0 ? "" : fmt::format(" ({} more before it)", not_told));
-        last_warned = now;
-        not_told = 0;
-    }
-
     StoreServerOptions options;
     StoreValues values;
     std::size_t connections = 0;
     std::list<Connection*> silent;  // no request yet; the longest there first
     std::array<char, std::size_t{64} << 10> incoming;
-    std::optional<std::chrono::steady_clock::time_point> last_warned;
-    std::size_t not_told = 0;
+    RareWarnings warnings{"store"};  // anybody may connect
 };
 
 // One client. Whatever goes wrong ends it.
@@ -102,10 +89,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
         try {
             body();
         } catch (const ProtocolError& error) {
-            shared_.warn(fmt::format("{}; its connection ends", error.what()));
+            shared_.warnings.say(fmt::format("{}; its connection ends", error.what()));
             close();
         } catch (const std::exception& error) {  // memory, or the socket
-            shared_.warn(fmt::format("a connection ends: {}", error.what()));
+            shared_.warnings.say(fmt::format("a connection ends: {}", error.what()));
             close();
         }
     }
@@ -147,7 +134,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
         const auto text = session_.next();
         if (!text) return read();
         if (session_.accepted()) end_silence();
-        if (session_.ending()) shared_.warn("a client does not know TANDEM_JOB_SECRET; its connection ends");
+        if (session_.ending())
+            shared_.warnings.say("a client does not know TANDEM_JOB_SECRET; its connection ends");
         send(*text);
     }
 
@@ -211,10 +199,10 @@ struct TcpStoreServer::Impl {
     void admit(tcp::socket socket) {
         if (shared.connections >= shared.options.max_connections) {
             if (shared.silent.empty())
-                return shared.warn(
+                return shared.warnings.say(
                     fmt::format("more than {} connections; one is refused", shared.connections));
-            shared.warn(fmt::format("more than {} connections; the one that was silent longest ends",
-                                    shared.connections));
+            shared.warnings.say(fmt::format("more than {} connections; the one that was silent longest ends",
+                                            shared.connections));
             shared.silent.front()->close();
         }
         std::make_shared<Connection>(std::move(socket), shared)->start();
@@ -222,7 +210,7 @@ struct TcpStoreServer::Impl {
 
     // Out of descriptors or memory: others must give some back first.
     void accept_later(const std::string& why) {
-        shared.warn("cannot accept: " + why);
+        shared.warnings.say("cannot accept: " + why);
         retry.expires_after(kRetryAccept);
         retry.async_wait([this](error_code cancelled) {
             if (!cancelled) accept();

@@ -14,6 +14,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/rare_warnings.h"
 #include "engine_adapter/channel/messages.h"
 #include "engine_adapter/receiver/requests.h"
 
@@ -113,7 +114,7 @@ class Receiver::Impl {
         if (!socket) {
             if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
             // Out of descriptors or memory: whoever waits would be found again at once.
-            warn(SystemError("accept", errno).what());
+            warnings_.say(SystemError("accept", errno).what());
             std::this_thread::sleep_for(kRetryAccept);
             return;
         }
@@ -135,20 +136,8 @@ class Receiver::Impl {
             last_id_ = 0;
             last_heard_ = Clock::now();
         } catch (const std::exception& error) {
-            warn(error.what());
+            warnings_.say(error.what());
         }
-    }
-
-    // At most a line a second: anybody on this machine may connect.
-    void warn(const std::string& what) {
-        if (Clock::now() - last_warned_ < std::chrono::seconds(1)) {
-            ++not_told_;
-            return;
-        }
-        log_warn("receiver: {}{}", what,
-                 not_told_ == 0 ? "" : fmt::format(" ({} more before it)", not_told_));
-        last_warned_ = Clock::now();
-        not_told_ = 0;
     }
 
     // Serves one message of the trainer. An error of the request is answered; a malformed message ends the
@@ -241,13 +230,12 @@ class Receiver::Impl {
     const std::chrono::milliseconds greeting_;
     FileDescriptor stop_;
     std::optional<Channel> trainer_;
-    std::deque<Message> ahead_;  // received, not yet served
-    Clock::time_point last_warned_{};
-    int not_told_ = 0;                // warnings
-    std::int64_t last_id_ = 0;        // of the requests that were served: one that comes again is not
-    bool lost_ = false;               // the connection, while a request was waiting
-    Clock::time_point last_heard_{};  // a request of the trainer's was served, or it connected
-    std::thread thread_;              // last: joined before anything that it uses goes away
+    std::deque<Message> ahead_;          // received, not yet served
+    RareWarnings warnings_{"receiver"};  // anybody on this machine may connect
+    std::int64_t last_id_ = 0;           // of the requests that were served: one that comes again is not
+    bool lost_ = false;                  // the connection, while a request was waiting
+    Clock::time_point last_heard_{};     // a request of the trainer's was served, or it connected
+    std::thread thread_;                 // last: joined before anything that it uses goes away
 };
 
 Receiver::Receiver(WeightTarget& target, ReceiverOptions options)
