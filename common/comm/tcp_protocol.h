@@ -20,6 +20,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "common/comm/job_secret.h"
+
 namespace tandem::comm::wire {
 
 enum class Mode : std::uint8_t { open = 0, secret = 1 };
@@ -27,8 +29,8 @@ enum class Operation : std::uint8_t { set = 1, get = 2, add = 3 };
 enum class Status : std::uint8_t { ok = 0, absent = 1, refused = 2 };
 
 constexpr std::string_view kMagic = "TandSto2";
-constexpr std::size_t kNonce = 32;
-constexpr std::size_t kMac = 32;
+constexpr std::size_t kNonce = sizeof(Nonce);
+constexpr std::size_t kMac = sizeof(Proof);
 constexpr std::size_t kGreeting = kMagic.size() + 1 + kNonce;
 constexpr std::size_t kProof = kNonce + kMac;
 constexpr std::size_t kVerdict = 1 + kMac;
