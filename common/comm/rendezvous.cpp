@@ -89,14 +89,13 @@ void serve(std::optional<TcpStoreServer>& server, const Rendezvous& r) {
     StoreServerOptions options;
     options.secret = r.secret;
     const auto ranks = static_cast<std::size_t>(r.self.world_size);
-    options.max_bytes +=
-        ranks * ranks * 256;  // over the network each rank publishes an address for each other
+    // Over the network each rank publishes an address for each other.
+    options.max_bytes += ranks * ranks * 256;
     server.emplace(r.host, r.port, options);
     if (r.secret || server->loopback()) return;
     log_warn(
         "whoever reaches {}:{} can take part in this job: TANDEM_JOB_SECRET is not set (at least {} random "
-        "bytes, the "
-        "same on all ranks)",
+        "bytes, the same on all ranks)",
         r.host, r.port, JobSecret::kShortest);
 }
 

@@ -39,8 +39,8 @@ struct StoreServerOptions {
     std::optional<JobSecret> secret = std::nullopt;  // none: open to whoever connects
     std::size_t max_connections = 16384;             // fewer where the process may open fewer descriptors
     std::size_t max_bytes = std::size_t{64} << 20;   // of all keys, values and requests together
-    std::chrono::milliseconds patience{
-        20'000};  // for the rest of a request, a proof, the reading of an answer
+    // For the rest of a request, a proof, the reading of an answer.
+    std::chrono::milliseconds patience{20'000};
     std::chrono::milliseconds idle_timeout{900'000};  // between two requests
 };
 

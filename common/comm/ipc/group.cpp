@@ -16,8 +16,8 @@ namespace tandem::comm::ipc {
 namespace {
 
 constexpr std::chrono::nanoseconds kSpin{2000};
-constexpr std::chrono::seconds kLastStore{
-    2};  // past the deadline, for the store of a last arriver that is there
+// Past the deadline, for the store of a last arriver that is there.
+constexpr std::chrono::seconds kLastStore{2};
 
 std::size_t count(int size) {
     return static_cast<std::size_t>(size);

@@ -1,4 +1,5 @@
-// The copy kernels, written once; the including file defines Line, a vector type of 16, 32 or 64 bytes, and
+// The copy kernels, written once; the including file defines Line, a vector type of 16, 32 or 64 bytes,
+// TANDEM_LINE_REGISTER, the asm constraint of its registers, load_line(const std::byte*) and
 // stream_store(Line*, Line), and includes <xxhash.h> inlined (XXH_INLINE_ALL) for its instruction set.
 // Nothing here may name std: see attention_kernels.inl.
 
@@ -37,9 +38,8 @@ struct LoadedLine {
     explicit inline __attribute__((always_inline)) LoadedLine(const std::byte* from) {
         for (std::size_t i = 0; i < kPerLine; ++i) {
             part[i] = load_line(from + i * sizeof(Line));
-            asm(""
-                : "+" TANDEM_LINE_REGISTER(
-                    part[i]));  // from here on a register, not the memory that it came from
+            // From here on a register, not the memory that it came from.
+            asm("" : "+" TANDEM_LINE_REGISTER(part[i]));
         }
     }
 };
