@@ -33,19 +33,19 @@ silent() { if grep -qE -- "$1" out; then fail "it says '$1'"; fi; }
 # Order, limits, what is left; what passed is not run again, what failed comes last.
 cat >plan <<'PLAN'
 # a comment
-works 5 run echo works >> ran
-fails 5 run echo fails >> ran; test -e mended
+works 20 run echo works >> ran
+fails 20 run echo fails >> ran; test -e mended
 slow 1 run sleep 20
 needs_torch 5 run,torch echo torch >> ran
 needs_two 5 run,two echo two >> ran
 long 50 run echo long >> ran
-absent 5 run echo "skipped: for a reason"; exit 77
+absent 20 run echo "skipped: for a reason"; exit 77
 PLAN
 sed -i "s#>> ran#>> $work/ran#; s#mended#$work/mended#" plan
 run 1 --minutes 1
 says 'works +passed' && says 'fails +failed \(1\)' && says 'slow +ran past 1 s' && says 'absent +skipped: for a reason'
 says 'needs_torch +left out: no PyTorch' && says 'needs_two +left out: fewer than 2 GPUs' && says 'long +no time left'
-touch mended && sed -i 's/^slow 1 run sleep 20/slow 1 run true/' plan
+touch mended && sed -i 's/^slow 1 run sleep 20/slow 20 run true/' plan
 run 0 --continue
 [ "$(tr '\n' ' ' <ran)" = "works fails long fails " ] || fail "ran: $(cat ran)"
 TANDEM_COMMIT=two run 2 --continue
@@ -59,7 +59,7 @@ says 'with --continue'
 
 # compute-sanitizer does not count the errors that calls return.
 printf '#!/bin/sh\necho ran\n' >build/bin/small_test && chmod +x build/bin/small_test
-echo 'small_test.memcheck 5 sanitize' >plan
+echo 'small_test.memcheck 20 sanitize' >plan
 run 0
 
 # Every thing without which nothing runs is named; so is what leaves lines out.
@@ -69,37 +69,37 @@ for file in include/cublasLt.h lib64/libcudart_static.a lib64/libcublasLt.so.13;
     name=$(basename $file) && says "${name%%.*}.* MISSING" && says "nothing was run"
     mv hidden cuda/$file
 done
-echo 'with_nccl 5 run,nccl true' >plan
+echo 'with_nccl 20 run,nccl true' >plan
 TANDEM_NCCL=/no/such/libnccl.so.2 run 0
 says 'libnccl +none; left out: with_nccl' && says 'with_nccl +left out: no libnccl'
 
 # A library that only a Python environment's wheel has is found there and named to Tandem.
 mkdir -p site/nvidia/cu13/lib && mv cuda/lib64/libnccl.so.2 site/nvidia/cu13/lib/
-echo "where 5 run test \$TANDEM_NCCL -ef $work/site/nvidia/cu13/lib/libnccl.so.2" >plan
+echo "where 20 run test \$TANDEM_NCCL -ef $work/site/nvidia/cu13/lib/libnccl.so.2" >plan
 TORCH_PYTHON=python3 PYTHONPATH=$work/site run 0
 mv site/nvidia/cu13/lib/libnccl.so.2 cuda/lib64/
 
 # MPS runs for the lines that ask for it and for no other, and ends with them, also when the call is cut off.
 cat >plan <<'PLAN'
-alone 5 run test -z "${CUDA_MPS_PIPE_DIRECTORY:-}"
-together 5 run,mps echo $CUDA_MPS_PIPE_DIRECTORY > FOLDER; kill -0 $(cat $CUDA_MPS_PIPE_DIRECTORY/*.pid)
-alone_again 5 run test -z "${CUDA_MPS_PIPE_DIRECTORY:-}"
+alone 20 run test -z "${CUDA_MPS_PIPE_DIRECTORY:-}"
+together 20 run,mps echo $CUDA_MPS_PIPE_DIRECTORY > FOLDER; kill -0 $(cat $CUDA_MPS_PIPE_DIRECTORY/*.pid)
+alone_again 20 run test -z "${CUDA_MPS_PIPE_DIRECTORY:-}"
 hangs 50 run,mps cat $CUDA_MPS_PIPE_DIRECTORY/*.pid > PIDS; echo $$ >> PIDS; sleep 40
 PLAN
 sed -i "s#FOLDER#$work/folder#; s#PIDS#$work/pids#g" plan
 "$check" --out "$work/results" --only run --minutes 2 >out 2>&1 &
-for ((i = 0; i < 200; ++i)); do [ "$(cat pids 2>/dev/null | wc -l)" = 2 ] && break || sleep 0.1; done
+for ((i = 0; i < 600; ++i)); do [ "$(cat pids 2>/dev/null | wc -l)" = 2 ] && break || sleep 0.1; done
 kill -TERM $! && code=0 && wait $! || code=$?
 [ "$code" -eq 143 ] || fail "exit code $code of the call that was cut off"
 says 'alone +passed' && says 'together +passed' && says 'alone_again +passed'
 [ ! -e "$(cat folder)" ] || fail "MPS's folder is left"
 alive() { grep -qsv '^[^ ]* ([^)]*) Z' "/proc/$1/stat"; }
 for pid in $(cat pids); do
-    for ((i = 0; i < 30; ++i)); do alive "$pid" && sleep 0.1 || break; done
+    for ((i = 0; i < 100; ++i)); do alive "$pid" && sleep 0.1 || break; done
     if alive "$pid"; then fail "process $pid is left: $(tr '\0' ' ' <"/proc/$pid/cmdline")"; fi
 done
 # A daemon that refuses its clients is not used.
 printf '#!/bin/sh\ntest -z "$CUDA_MPS_PIPE_DIRECTORY"\n' >build/bin/device_gpu_bench && chmod +x build/bin/device_gpu_bench
-echo 'together 5 run,mps test -z "${CUDA_MPS_PIPE_DIRECTORY:-}"' >plan
+echo 'together 20 run,mps test -z "${CUDA_MPS_PIPE_DIRECTORY:-}"' >plan
 run 0 && says 'MPS does not run'
 echo passed
