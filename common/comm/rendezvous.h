@@ -3,9 +3,11 @@
 // joins them.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/comm/communicator.h"
 #include "common/comm/job_secret.h"
@@ -23,5 +25,14 @@ struct Rendezvous {
 
 // The world communicator. Throws naming the ranks that did not come by the deadline.
 std::shared_ptr<Communicator> meet(const Rendezvous& rendezvous, Deadline deadline);
+
+// What a launcher's own library offers in the place of a store: gives this rank's text to all ranks and returns theirs,
+// by rank. Collective; throws what it likes when a rank does not come.
+using AllGather = std::function<std::vector<std::string>(const std::string& mine)>;
+
+// The same over that: backend ipc on one host, by memory that rank 0 announces; else (and with TANDEM_COMM=gloo) gloo, by
+// a store at MASTER_ADDR or rank 0's host name, with a secret that only these ranks are told. A rank that fails is told to
+// all: they throw alike, naming it.
+std::shared_ptr<Communicator> meet(const AllGather& all_gather, int rank, int size, Deadline deadline);
 
 }  // namespace tandem::comm

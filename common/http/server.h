@@ -30,8 +30,8 @@ struct ListenAddress {
     int port = 0;
     std::string socket = {};  // a Unix socket's file; empty: TCP
 };
-ListenAddress parse_listen_address(
-    const std::string& text);  // "HOST:PORT" or "unix:/PATH"; throws ConfigError
+// "HOST:PORT" or "unix:/PATH"; throws ConfigError naming the option.
+ListenAddress parse_listen_address(const std::string& text, const std::string& option = "--listen");
 
 struct ServerOptions {
     std::string listen = "127.0.0.1:30000";  // port 0 takes a free one; or unix:/PATH (unix_socket.h)

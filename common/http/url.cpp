@@ -44,12 +44,12 @@ Url parse_url(const std::string& url) {
     return result;
 }
 
-ListenAddress parse_listen_address(const std::string& text) {
+ListenAddress parse_listen_address(const std::string& text, const std::string& option) {
     if (std::string path = socket_path(text); !path.empty()) return {"", 0, std::move(path)};
     const auto colon = text.rfind(':');
     const bool valid = colon != std::string::npos && colon > 0 && is_port(text.substr(colon + 1));
     if (!valid) {
-        throw ConfigError("command line", "--listen",
+        throw ConfigError("command line", option,
                           "\"" + text + "\" is not HOST:PORT, e.g. 127.0.0.1:30000, nor unix:/PATH");
     }
     return {text.substr(0, colon), std::stoi(text.substr(colon + 1))};

@@ -20,6 +20,9 @@ add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wsign-conversion>"
 if(TANDEM_WERROR)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
+# One set of objects serves the programs and libtandem_sync.so. What is hidden costs no more there than in a program.
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-fPIC;-fvisibility=hidden;-fvisibility-inlines-hidden>"
+                    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fPIC>")
 if(CMAKE_UNITY_BUILD)  # a joined source takes the unnamed namespaces of its parts for a header's
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
 endif()
