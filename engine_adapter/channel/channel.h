@@ -1,5 +1,5 @@
 // Framed messages over a stream unix socket in the abstract namespace (no file is left after a crash), with
-// file descriptors beside them. A frame:
+// file descriptors beside them; without descriptors over TCP too (transport/tcp/handshake.h). A frame:
 //
 //   bytes   what
 //   4       length of the header, little endian, at most kMaxHeaderBytes

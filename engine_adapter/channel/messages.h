@@ -3,12 +3,13 @@
 //   op          fields                         payload               reply, beyond {"id", "ok": true}
 //   hello       protocol, lease_ms                                   what the engine is (1)
 //   attach      regions [bytes], transfers,    plan (2); a memfd a
-//               buckets, ranks; perhaps gpu    region, unless (3)
-//               or nccl
+//               buckets, ranks; perhaps gpu,   region, unless (3)
+//               nccl or tcp
 //   gpu_id                                                           gpu_id: which GPU of which host
 //   join        unique_id, rank, size,                               when this rank is in the NCCL group
 //               timeout_ms
 //   leave                                                            when it is out of it
+//   open_data                                                        token of data connections (6)
 //   ping                                                             busy: with a load, its bytes here (4)
 //   release                                                          when nothing reads the regions any more
 //   probe       offset, bytes, piece_bytes                           ms
@@ -17,7 +18,9 @@
 //   begin       version, rollback                                    from here on weights may be overwritten
 //   load        index, checksums               checksums × 16 B      ms, when it is copied and verified
 //               over NCCL: form, timeout_ms
+//               over TCP: serial, timeout_ms
 //   load_delta  index, entries                 entries × 40 B        ms, when they are verified and applied
+//               over TCP: serial, timeout_ms
 //   verify      checksums                      checksums × 16 B      ms
 //   adopt       shift, checksums               checksums × 16 B      weights are read in place from commit on
 //   commit      version, manifest (hex)                              from here on samples carry the version
@@ -28,10 +31,11 @@
 // (1) engine, version, depth, alias, device, tensors [{name, shape, dtype, parts [{name, start, size, offset,
 //     stride}]}]
 // (2) transfers × 64 B, then (buckets + 1) × 8 B: the first transfer of each bucket, and the end
-// (3) gpu: [{…}] (transport/cuda_ipc/messages.h) names a GPU's memory; nccl: true, and nothing is mapped
-// (4) answered at once while a load over NCCL is being served
+// (3) gpu: [{…}] (transport/cuda_ipc/messages.h) names a GPU's memory; nccl or tcp: true, and nothing is mapped
+// (4) answered at once while a load over NCCL or TCP is being served
 // (5) A pause or an open version ends with the connection, or when the trainer has said nothing for lease_ms;
 //     receiver/push_state.h says how
+// (6) ends those before; loads and load_deltas over the new ones are numbered (serial) from 0. A failed one ends them
 //
 // A request that failed is answered {"id", "ok": false, "code", "message"}; codes are common/error.h's table.
 // Packed values are little endian: Transfer, u64, ops::Checksum (low, high), DeltaEntry.

@@ -34,14 +34,18 @@ std::span<const Transfer> Attachment::bucket(int index) const {
     return std::span(plan_.transfers).subspan(plan_.first[at], plan_.first[at + 1] - plan_.first[at]);
 }
 
-ConstSpan Attachment::bytes_of(std::size_t region, std::uint64_t offset, std::uint64_t bytes) const {
+void Attachment::require_inside(std::size_t region, std::uint64_t offset, std::uint64_t bytes) const {
     if (region >= regions_->size()) throw ProtocolError(fmt::format("there is no region {}", region));
-    require_mapped();
     const std::size_t size = (*regions_)[region].memory.bytes;
     if (bytes > size || offset > size - bytes) {
         throw ProtocolError(fmt::format("{} bytes at {} are not inside the {} bytes of region {}", bytes,
                                         offset, size, region));
     }
+}
+
+ConstSpan Attachment::bytes_of(std::size_t region, std::uint64_t offset, std::uint64_t bytes) const {
+    require_mapped();
+    require_inside(region, offset, bytes);
     return ConstSpan((*regions_)[region].memory).subspan(offset, bytes);
 }
 
@@ -51,19 +55,20 @@ bool Attachment::mapped() const {
 }
 
 void Attachment::require_mapped() const {
-    if (!mapped()) throw ProtocolError("the trainer's memory is not mapped here: its bytes come over NCCL");
+    if (!mapped())
+        throw ProtocolError("the trainer's memory is not mapped here: its bytes come over NCCL or TCP");
 }
 
-ops::CopyItem Attachment::copy_of(const Transfer& t, const std::byte* from) const {
+ops::CopyItem Attachment::copy_of(const Transfer& t, const BucketReceiver::Arrived* from) const {
     const WeightSlot& weight = weights_[t.tensor];
     ops::CopyItem item;
     item.from_dtype = t.from_dtype;
     item.to_dtype = weight.info.dtype;
-    if (from == nullptr) from = (*regions_)[t.region].memory.data + t.from;
-    item.from = {from, t.row_elements * dtype_size(item.from_dtype)};
+    const std::byte* const data = from != nullptr ? from->data : (*regions_)[t.region].memory.data + t.from;
+    item.from = {data, t.row_elements * dtype_size(item.from_dtype)};
     item.to = weight.memory.subspan(t.to, t.row_elements * dtype_size(item.to_dtype));
     item.rows = static_cast<std::int64_t>(t.rows);
-    item.from_stride = t.from_stride;
+    item.from_stride = from != nullptr ? from->stride : t.from_stride;
     item.to_stride = t.to_stride;
     return item;
 }

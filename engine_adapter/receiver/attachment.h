@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine_adapter/receiver/bucket_receiver.h"
 #include "engine_adapter/receiver/weight_target.h"
 
 namespace tandem::engine {
@@ -29,8 +30,11 @@ class Attachment {
     // Bytes of a region. Throws ProtocolError when they are not inside it, or not mapped.
     ConstSpan bytes_of(std::size_t region, std::uint64_t offset, std::uint64_t bytes) const;
 
-    // From the region into the engine's own memory; `from`: where a region that is not mapped has them.
-    ops::CopyItem copy_of(const Transfer& transfer, const std::byte* from = nullptr) const;
+    // The same, mapped or not.
+    void require_inside(std::size_t region, std::uint64_t offset, std::uint64_t bytes) const;
+
+    // From the region into the engine's own memory; `from`: where the bytes of a region that is not mapped lie.
+    ops::CopyItem copy_of(const Transfer& transfer, const BucketReceiver::Arrived* from = nullptr) const;
     // The engine's own memory read again, to be checksummed.
     ops::CopyItem reading_of(const Transfer& transfer) const;
 

@@ -31,7 +31,7 @@ void Changes::check(std::int64_t bucket, const DeltaEntry& entry, const Attachme
     if (dtype != DType::float32 && dtype != DType::bfloat16)
         refuse(fmt::format("is {}, which a delta cannot change", dtype_name(dtype)));
     try {
-        from.bytes_of(0, entry.offset, entry.bytes);
+        from.require_inside(0, entry.offset, entry.bytes);
     } catch (const ProtocolError& error) {
         refuse(std::string("is changed by what cannot be read: ") + error.what());
     }
@@ -42,20 +42,26 @@ void Changes::check(std::int64_t bucket, const DeltaEntry& entry, const Attachme
 }
 
 // The dense codec is not copied: its elements are written as they are, and verify looks at the result.
-void Changes::take(std::int64_t bucket, std::span<const DeltaEntry> entries, const Attachment& from) {
+void Changes::take(std::int64_t bucket, std::span<const DeltaEntry> entries, const Attachment& from,
+                   const ChangesReceiver* received) {
     bucket_ = bucket;
     entries_ = entries;
     from_ = &from;
     std::vector<std::size_t> at{0};
     for (const DeltaEntry& entry : entries)
-        at.push_back(at.back() + (is_dense(entry) ? 0 : static_cast<std::size_t>(entry.bytes)));
+        at.push_back(at.back() +
+                     (received != nullptr || is_dense(entry) ? 0 : static_cast<std::size_t>(entry.bytes)));
     if (copied_.size() < at.back()) copied_.resize(at.back());
     encoded_.resize(entries.size());
     std::vector<ops::Checksum> found(entries.size());
     writer_.share(entries.size(), [&](std::size_t i) {
         writer_.link().pass(entries[i].bytes);
-        encoded_[i] = from.bytes_of(0, entries[i].offset, entries[i].bytes);
-        if (!is_dense(entries[i]) && encoded_[i].bytes > 0) {
+        if (received != nullptr) {
+            encoded_[i] = {received->at(i), static_cast<std::size_t>(entries[i].bytes)};
+        } else {
+            encoded_[i] = from.bytes_of(0, entries[i].offset, entries[i].bytes);
+        }
+        if (received == nullptr && !is_dense(entries[i]) && encoded_[i].bytes > 0) {
             std::memcpy(copied_.data() + at[i], encoded_[i].data, encoded_[i].bytes);
             encoded_[i].data = copied_.data() + at[i];
         }

@@ -27,7 +27,9 @@ class Changes {
 
     // Of entries that were checked. Throws ProtocolError naming the first whose checksum is another than
     // announced. Attachment and entries are borrowed until apply() is over.
-    void take(std::int64_t bucket, std::span<const DeltaEntry> entries, const Attachment& from);
+    // `received`: has the bytes, where regions are not mapped; borrowed likewise.
+    void take(std::int64_t bucket, std::span<const DeltaEntry> entries, const Attachment& from,
+              const ChangesReceiver* received = nullptr);
     // Writes what was taken. Throws ProtocolError: an encoding makes no sense, and others may have been
     // applied.
     void apply();

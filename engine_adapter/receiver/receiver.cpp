@@ -44,9 +44,12 @@ bool ends_wait(const nlohmann::json& request) {
 class Receiver::Impl {
   public:
     Impl(WeightTarget& target, const ReceiverOptions& options)
-        : update_(target, options.copy_threads > 0 ? options.copy_threads : default_copy_threads(),
+        : data_plane_(options.data_plane ? std::make_unique<TcpListener>(*options.data_plane) : nullptr),
+          update_(target, options.copy_threads > 0 ? options.copy_threads : default_copy_threads(),
                   options.link_bytes_per_s),
-          requests_(update_, options.engine, options.depth, options.nccl, [this] { read_ahead(); }),
+          requests_(
+              update_, options.engine, options.depth, options.nccl, [this] { read_ahead(); },
+              data_plane_.get()),
           listener_(listen_abstract()),
           greeting_(options.greeting),
           stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -60,6 +63,7 @@ class Receiver::Impl {
     }
 
     const std::string& address() const { return listener_.address; }
+    int data_port() const { return data_plane_ ? data_plane_->port() : 0; }
 
   private:
     // Sleeps until a trainer connects or says something, or the receiver is to stop.
@@ -70,9 +74,10 @@ class Receiver::Impl {
                 ahead_.pop_front();
                 serve(message);
             }
-            std::array<pollfd, 3> fds{pollfd{stop_.get(), POLLIN, 0},
+            std::array<pollfd, 4> fds{pollfd{stop_.get(), POLLIN, 0},
                                       pollfd{listener_.socket.get(), POLLIN, 0},
-                                      pollfd{trainer_ ? trainer_->fd() : -1, POLLIN, 0}};
+                                      pollfd{trainer_ ? trainer_->fd() : -1, POLLIN, 0},
+                                      pollfd{data_plane_ ? data_plane_->control_ready() : -1, POLLIN, 0}};
             if (::poll(fds.data(), fds.size(), poll_ms()) < 0 && errno != EINTR) {
                 log_error("receiver: poll failed: {}", SystemError("poll", errno).what());
                 break;
@@ -84,6 +89,7 @@ class Receiver::Impl {
                 drop_silent_trainer();
             }
             if (fds[1].revents != 0) accept_one();
+            if (fds[3].revents != 0) accept_distant();
         }
         drop_trainer("the engine is shutting down");
     }
@@ -120,24 +126,38 @@ class Receiver::Impl {
         }
         try {
             require_same_user(socket.get(), "trainer");
-            Channel channel(std::move(socket), "trainer");
-            channel.interrupt_with(stop_.get());
-            // A trainer that has hung up frees its place at once, whatever it said last; one that may be frozen, once
-            // somebody else wants it.
-            if (trainer_ && trainer_->hung_up()) drop_trainer("the trainer closed the connection");
-            if (trainer_ && requests_.greeted() && Clock::now() >= last_heard_ + requests_.lease())
-                drop_trainer("another trainer connected, and this one had said nothing for its lease");
-            if (trainer_) {
-                const TransportError busy("the receiver", "connect", "another trainer is connected", true);
-                channel.send(messages::error_reply(0, busy), {}, {}, "refuse", Deadline::after_ms(100));
-                return;
-            }
-            trainer_.emplace(std::move(channel));
-            last_id_ = 0;
-            last_heard_ = Clock::now();
+            seat(Channel(std::move(socket), "trainer"));
         } catch (const std::exception& error) {
             warnings_.say(error.what());
         }
+    }
+
+    void accept_distant() {
+        auto accepted = data_plane_->take_control();
+        if (!accepted) return;
+        try {
+            seat(Channel(std::move(accepted->socket), accepted->peer));
+        } catch (const std::exception& error) {
+            warnings_.say(error.what());
+        }
+    }
+
+    // The only trainer, if the place is free.
+    void seat(Channel channel) {
+        channel.interrupt_with(stop_.get());
+        // A trainer that has hung up frees its place at once, whatever it said last; one that may be frozen, once
+        // somebody else wants it.
+        if (trainer_ && trainer_->hung_up()) drop_trainer("the trainer closed the connection");
+        if (trainer_ && requests_.greeted() && Clock::now() >= last_heard_ + requests_.lease())
+            drop_trainer("another trainer connected, and this one had said nothing for its lease");
+        if (trainer_) {
+            const TransportError busy("the receiver", "connect", "another trainer is connected", true);
+            channel.send(messages::error_reply(0, busy), {}, {}, "refuse", Deadline::after_ms(100));
+            return;
+        }
+        trainer_.emplace(std::move(channel));
+        last_id_ = 0;
+        last_heard_ = Clock::now();
     }
 
     // Serves one message of the trainer. An error of the request is answered; a malformed message ends the
@@ -180,7 +200,7 @@ class Receiver::Impl {
         last_heard_ = Clock::now();
     }
 
-    // Reads what the trainer says while a request of its waits for bytes that come over NCCL. Throws when the
+    // Reads what the trainer says while a request of its waits for bytes that come over NCCL or TCP. Throws when the
     // wait is pointless: the trainer has given the bucket up or is gone, or the receiver is to stop.
     void read_ahead() {
         constexpr std::size_t kMaxAhead = 256;
@@ -224,6 +244,7 @@ class Receiver::Impl {
         trainer_.reset();
     }
 
+    const std::unique_ptr<TcpListener> data_plane_;  // null: none
     VersionUpdate update_;
     Requests requests_;
     Listener listener_;
@@ -243,6 +264,9 @@ Receiver::Receiver(WeightTarget& target, ReceiverOptions options)
 Receiver::~Receiver() = default;
 const std::string& Receiver::address() const {
     return impl_->address();
+}
+int Receiver::data_port() const {
+    return impl_->data_port();
 }
 
 }  // namespace tandem::engine

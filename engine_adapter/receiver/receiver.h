@@ -1,6 +1,7 @@
 // The engine's side of a sync: listens for one trainer at a time, copies each version's bytes out of the
 // trainer's memory, verifies every checksum on the way, and commits a version whole or aborts it: mixed
-// weights are never served. Runs in a thread of its own; copies with a few more.
+// weights are never served. Runs in a thread of its own; copies with a few more. The trainer comes over a Unix socket,
+// or over TCP (transport/tcp/handshake.h) from any host.
 //
 //   the trainer                                   the receiver
 //   attaches regions and a plan                   maps them read-only; checks the plan once
@@ -25,10 +26,12 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/comm/nccl/api.h"
 #include "engine_adapter/receiver/weight_target.h"
+#include "engine_adapter/transport/tcp/listener.h"
 
 namespace tandem::engine {
 
@@ -38,7 +41,8 @@ struct ReceiverOptions {
     int copy_threads = 0;           // threads that copy one bucket; 0: the machine's cores, at most 4
     std::chrono::milliseconds greeting{10'000};  // for the first request of a trainer
     double link_bytes_per_s = 0;  // as if trainer and engine were joined by such a link; 0: no limit
-    const comm::nccl::Api* nccl = nullptr;  // its functions; null: as they are found when first needed
+    const comm::nccl::Api* nccl = nullptr;     // its functions; null: as they are found when first needed
+    std::optional<TcpListen> data_plane = {};  // where trainers of other hosts come, and bytes over TCP
 };
 
 class Receiver {
@@ -53,6 +57,7 @@ class Receiver {
     // "unix-abstract:tandem-PID-RANDOM": what GET /model_info answers under "tandem": {"receiver": …}, and
     // what connect (engine_adapter/connect.h) takes. The name vanishes with the process.
     const std::string& address() const;
+    int data_port() const;  // of the data plane; 0: none
 
   private:
     class Impl;

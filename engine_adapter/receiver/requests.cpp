@@ -33,6 +33,18 @@ Reply milliseconds(double ms) {
     return {json::object({{"ms", ms}})};
 }
 
+// Of any load: of all bytes in the first region, where changes lie, and of each bucket.
+std::uint64_t largest_bucket(const TransferPlan& plan, const std::vector<std::int64_t>& sizes) {
+    std::uint64_t largest = 0;
+    if (!sizes.empty()) largest = static_cast<std::uint64_t>(sizes[0]) + kPackedAlign * plan.transfers.size();
+    for (std::size_t b = 0; b < plan.buckets(); ++b) {
+        const auto bucket =
+            std::span(plan.transfers).subspan(plan.first[b], plan.first[b + 1] - plan.first[b]);
+        largest = std::max(largest, packed_offsets(bucket).back());
+    }
+    return largest;
+}
+
 Announced announced_by(const json& header) {
     return {
         messages::integer_field(header, "id", 1),
@@ -54,7 +66,9 @@ class NcclBucketReceiver final : public BucketReceiver {
         waits_ = false;
         check_();  // starts the next receive before this bucket is copied
     }
-    const std::byte* at(const Transfer& t) const override { return member_.at(t.region, t.from); }
+    Arrived at(std::size_t, const Transfer& t) const override {
+        return {member_.at(t.region, t.from), t.from_stride};
+    }
     Event arrived() const override { return member_.arrived(); }
     void release_after(const Event& done) override { member_.release_after(done); }
     void check() override { check_(); }
@@ -70,7 +84,7 @@ class NcclBucketReceiver final : public BucketReceiver {
 
 Reply Requests::answer(Message& message) {
     using Handler = Reply (Requests::*)(Message&);
-    static constexpr std::array<std::pair<std::string_view, Handler>, 19> kHandlers{{
+    static constexpr std::array<std::pair<std::string_view, Handler>, 20> kHandlers{{
         {"hello", &Requests::hello},         {"attach", &Requests::attach},
         {"gpu_id", &Requests::gpu_id},       {"join", &Requests::join},
         {"leave", &Requests::leave},         {"ping", &Requests::ping},
@@ -80,7 +94,7 @@ Reply Requests::answer(Message& message) {
         {"load", &Requests::load},           {"load_delta", &Requests::load_delta},
         {"verify", &Requests::verify},       {"adopt", &Requests::adopt},
         {"commit", &Requests::commit},       {"abort", &Requests::abort},
-        {"checksums", &Requests::checksums},
+        {"checksums", &Requests::checksums}, {"open_data", &Requests::open_data},
     }};
     const std::string& op = messages::string_field(message.header, "op");
     for (const auto& [name, handler] : kHandlers) {
@@ -109,7 +123,8 @@ Reply Requests::attach(Message& message) {
     }
     const bool on_gpu = message.header.contains("gpu");
     const bool over_nccl = message.header.contains("nccl");
-    if (!on_gpu && !over_nccl && sizes.size() != message.fds.size()) {
+    const bool over_tcp = message.header.contains("tcp");
+    if (!on_gpu && !over_nccl && !over_tcp && sizes.size() != message.fds.size()) {
         throw MalformedMessage(
             fmt::format("attach of {} regions with {} file descriptors", sizes.size(), message.fds.size()));
     }
@@ -120,19 +135,63 @@ Reply Requests::attach(Message& message) {
     plan.ranks = static_cast<std::uint64_t>(messages::integer_field(message.header, "ranks", 1));
     if (over_nccl) {
         member_.gpu_id();  // there is a GPU
-        std::vector<MappedRegion> regions;
-        for (const std::int64_t bytes : sizes)
-            regions.push_back({{nullptr, static_cast<std::size_t>(bytes)}, update_.device(), nullptr});
-        update_.attach(std::move(regions), std::move(plan));
-        over_nccl_ = true;
+        attach_unmapped(sizes, update_.device(), std::move(plan));
+        way_ = Way::nccl;
         member_.prepare(update_.plan());
+        return {};
+    }
+    end_data();
+    if (over_tcp) {
+        require_data_plane();
+        attach_unmapped(sizes, {}, std::move(plan));
+        way_ = Way::tcp;
+        largest_ = largest_bucket(update_.plan(), sizes);
+        member_.forget();
         return {};
     }
     update_.attach(on_gpu ? map_on_gpu(message.header, sizes) : map_on_cpu(message.fds, sizes),
                    std::move(plan));
-    over_nccl_ = false;
+    way_ = Way::mapped;
     member_.forget();
     return {};
+}
+
+// The bytes of the regions are received.
+void Requests::attach_unmapped(const std::vector<std::int64_t>& sizes, Device device, TransferPlan plan) {
+    std::vector<MappedRegion> regions;
+    for (const std::int64_t bytes : sizes)
+        regions.push_back({{nullptr, static_cast<std::size_t>(bytes)}, device, nullptr});
+    update_.attach(std::move(regions), std::move(plan));
+}
+
+void Requests::require_data_plane() const {
+    if (data_plane_ == nullptr)
+        throw ProtocolError("this engine has no data plane over TCP (tandem-engine serve --data-listen)");
+}
+
+// Data connections come with the token that this gives, and bring what is attached.
+Reply Requests::open_data(Message&) {
+    require_data_plane();
+    if (way_ != Way::tcp) throw ProtocolError("data connections without an attach over TCP");
+    end_data();
+    tcp_member_.open(largest_);
+    std::string token;
+    for (const unsigned char byte : comm::random_nonce()) token += fmt::format("{:02x}", byte);
+    data_plane_->expect_data(token, [this](TcpListener::Accepted accepted) {
+        tcp_member_.add(std::move(accepted.socket), accepted.peer);
+    });
+    return {json::object({{"token", token}})};
+}
+
+void Requests::end_data() {
+    if (data_plane_ != nullptr) data_plane_->expect_none();
+    tcp_member_.close();
+}
+
+TcpAnnounced Requests::tcp_announced(const json& header) const {
+    return {static_cast<std::uint64_t>(messages::integer_field(header, "serial", 0)),
+            fmt::format("load bucket {}", messages::integer_field(header, "index", 0)),
+            messages::deadline_field(header)};
 }
 
 Reply Requests::gpu_id(Message&) {
@@ -164,6 +223,9 @@ Reply Requests::ping(Message&) {
 Reply Requests::release(Message&) {
     update_.release();
     member_.forget();
+    end_data();
+    tcp_member_.free_memory();
+    way_ = Way::mapped;
     return {};
 }
 
@@ -192,19 +254,35 @@ Reply Requests::begin(Message& message) {
 Reply Requests::load(Message& message) {
     const std::int64_t index = messages::integer_field(message.header, "index", 0);
     const std::vector<ops::Checksum> checksums = checksums_of(message);
-    if (!over_nccl_) return milliseconds(update_.load(index, checksums));
+    if (way_ == Way::mapped) return milliseconds(update_.load(index, checksums));
     try {
+        if (way_ == Way::tcp) {
+            TcpBytes bytes(tcp_member_, tcp_announced(message.header), check_, waits_for_bytes_);
+            TcpBucketReceiver receiver(bytes, update_.plan());
+            return milliseconds(update_.load(index, checksums, &receiver));
+        }
         NcclBucketReceiver receiver(member_, announced_by(message.header), check_, waits_for_bytes_);
         return milliseconds(update_.load(index, checksums, &receiver));
     } catch (...) {
-        member_.drop();  // the trainer ends the group when it hears of this: all receives under way are lost
+        // The trainer ends group or connections when it hears of this: all that is under way is lost.
+        member_.drop();
+        end_data();
         throw;
     }
 }
 
 Reply Requests::load_delta(Message& message) {
-    return milliseconds(update_.load_delta(messages::integer_field(message.header, "index", 0),
-                                           list_of<DeltaEntry>(message, "entries")));
+    const std::int64_t index = messages::integer_field(message.header, "index", 0);
+    const std::vector<DeltaEntry> entries = list_of<DeltaEntry>(message, "entries");
+    if (way_ != Way::tcp) return milliseconds(update_.load_delta(index, entries));
+    try {
+        TcpBytes bytes(tcp_member_, tcp_announced(message.header), check_, waits_for_bytes_);
+        TcpChangesReceiver receiver(bytes, entries);
+        return milliseconds(update_.load_delta(index, entries, &receiver));
+    } catch (...) {
+        end_data();
+        throw;
+    }
 }
 
 Reply Requests::verify(Message& message) {
@@ -235,7 +313,7 @@ Reply Requests::checksums(Message&) {
 }
 
 void Requests::start_receives_ahead(const std::deque<Message>& queued) {
-    if (!over_nccl_ || !member_.joined()) return;
+    if (way_ != Way::nccl || !member_.joined()) return;
     for (const Message& message : queued) {
         Announced announced;
         try {
@@ -257,7 +335,9 @@ void Requests::lose_trainer(const std::string& reason) {
     lease_ = {};
     member_.drop();
     member_.forget();
-    over_nccl_ = false;
+    end_data();
+    tcp_member_.free_memory();
+    way_ = Way::mapped;
 }
 
 std::vector<MappedRegion> Requests::map_on_cpu(std::vector<FileDescriptor>& fds,

@@ -10,8 +10,11 @@
 #include <vector>
 
 #include "engine_adapter/channel/channel.h"
+#include "engine_adapter/receiver/tcp_bucket.h"
 #include "engine_adapter/receiver/version_update.h"
 #include "engine_adapter/transport/nccl/member.h"
+#include "engine_adapter/transport/tcp/listener.h"
+#include "engine_adapter/transport/tcp/member.h"
 
 namespace tandem::engine {
 
@@ -23,14 +26,19 @@ struct Reply {
 class Requests {
   public:
     // `update` is borrowed. engine, depth: the answer to hello. nccl: its functions; null: found at run time.
-    // check: called while a request waits for bytes over NCCL; throws to end the wait.
+    // check: called while a request waits for bytes over NCCL or TCP; throws to end the wait. data_plane: borrowed; null:
+    // none.
     Requests(VersionUpdate& update, std::string engine, int depth, const comm::nccl::Api* nccl,
-             std::function<void()> check)
+             std::function<void()> check, TcpListener* data_plane)
         : update_(update),
           engine_(std::move(engine)),
           depth_(depth),
           check_(std::move(check)),
-          member_(update.device(), nccl) {}
+          member_(update.device(), nccl),
+          data_plane_(data_plane) {}
+    ~Requests() { end_data(); }
+    Requests(const Requests&) = delete;
+    Requests& operator=(const Requests&) = delete;
 
     // Throws MalformedMessage when the message makes no sense, and whatever VersionUpdate throws.
     Reply answer(Message& message);
@@ -51,6 +59,7 @@ class Requests {
     Reply gpu_id(Message& message);
     Reply join(Message& message);
     Reply leave(Message& message);
+    Reply open_data(Message& message);
     Reply ping(Message& message);
     Reply release(Message& message);
     Reply probe(Message& message);
@@ -71,12 +80,21 @@ class Requests {
     std::vector<MappedRegion> map_on_gpu(const nlohmann::json& header,
                                          const std::vector<std::int64_t>& sizes);
 
+    void attach_unmapped(const std::vector<std::int64_t>& sizes, Device device, TransferPlan plan);
+    void end_data();
+    void require_data_plane() const;  // throws ProtocolError
+    TcpAnnounced tcp_announced(const nlohmann::json& header) const;
+
     VersionUpdate& update_;
     const std::string engine_;
     const int depth_;
     const std::function<void()> check_;
     NcclMember member_;
-    bool over_nccl_ = false;  // what is attached
+    TcpListener* const data_plane_;
+    TcpMember tcp_member_;
+    enum class Way : std::uint8_t { mapped, nccl, tcp };
+    std::uint64_t largest_ = 0;  // bytes of a load over TCP
+    Way way_ = Way::mapped;      // how the bytes of what is attached come
     bool waits_for_bytes_ = false;
     std::chrono::milliseconds lease_{};  // of the trainer that is connected
 };

@@ -179,7 +179,8 @@ double VersionUpdate::load(std::int64_t index, std::span<const ops::Checksum> ch
     });
 }
 
-double VersionUpdate::load_delta(std::int64_t index, std::span<const DeltaEntry> entries) {
+double VersionUpdate::load_delta(std::int64_t index, std::span<const DeltaEntry> entries,
+                                 ChangesReceiver* receiver) {
     require_open("a delta");
     return attempt([&] {
         enforce(attached_->device().type == DeviceType::cpu,
@@ -189,7 +190,8 @@ double VersionUpdate::load_delta(std::int64_t index, std::span<const DeltaEntry>
         progress_->add_changes(index, entries);
         const trace::Scope scope("apply bucket " + std::to_string(index), "copy");
         if (entries.empty()) return;
-        changes_.take(index, entries, *attached_);
+        if (receiver != nullptr) receiver->receive();
+        changes_.take(index, entries, *attached_, receiver);
         write_own_memory();
         changes_.apply();
     });
@@ -280,7 +282,9 @@ void VersionUpdate::copy_and_verify(std::int64_t index, std::span<const ops::Che
     write_own_memory();
     writer_.wait_for(attached_->written());
     const auto copy_of = [&](std::size_t i) {
-        return attached_->copy_of(transfers[i], receiver != nullptr ? receiver->at(transfers[i]) : nullptr);
+        if (receiver == nullptr) return attached_->copy_of(transfers[i]);
+        const BucketReceiver::Arrived arrived = receiver->at(i, transfers[i]);
+        return attached_->copy_of(transfers[i], &arrived);
     };
     const auto& found = writer_.write_all(attached_->device(), transfers.size(), copy_of, receiver);
     for (std::size_t i = 0; i < transfers.size(); ++i) {

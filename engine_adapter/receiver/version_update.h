@@ -65,7 +65,8 @@ class VersionUpdate {
     // `receiver`: receives the bytes, where regions are not mapped.
     double load(std::int64_t index, std::span<const ops::Checksum> checksums,
                 BucketReceiver* receiver = nullptr);
-    double load_delta(std::int64_t index, std::span<const DeltaEntry> entries);
+    double load_delta(std::int64_t index, std::span<const DeltaEntry> entries,
+                      ChangesReceiver* receiver = nullptr);
     double verify(std::span<const ops::Checksum> checksums);
     void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums);
     void commit(std::int64_t version, const ops::Checksum& manifest);

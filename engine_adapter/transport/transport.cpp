@@ -54,11 +54,18 @@ void Transport::load(int bucket, std::span<const ops::Checksum> checksums, Deadl
 }
 
 void Transport::load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) {
+    request_changes(nlohmann::json::object(), bucket, entries, deadline);
+}
+
+void Transport::request_changes(nlohmann::json header, int bucket, std::span<const DeltaEntry> entries,
+                                Deadline deadline) {
     require_free(bucket);
     require(bucket >= 0, "bucket {}", bucket);
+    header["op"] = "load_delta";
+    header["index"] = bucket;
+    header["entries"] = entries.size();
     in_flight_[bucket] =
-        connection_->post({{"op", "load_delta"}, {"index", bucket}, {"entries", entries.size()}},
-                          messages::as_bytes(entries), {}, phase_of(bucket), deadline);
+        connection_->post(std::move(header), messages::as_bytes(entries), {}, phase_of(bucket), deadline);
 }
 
 std::int64_t Transport::request_of(int bucket) const {

@@ -35,7 +35,7 @@ class Transport {
     // InvalidArgument (no such bucket, wrong number of checksums, number in flight).
     virtual void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline);
     // The same for encoded changes in region 0; `bucket` is any number not in flight.
-    void load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline);
+    virtual void load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline);
     // Returns the engine's milliseconds of copying when the bucket's bytes are in the engine's weights, and
     // verified; after that, or after a throw, the memory is the trainer's again. Throws ProtocolError naming
     // tensor, rank and bucket: refused or corrupted.
@@ -52,18 +52,19 @@ class Transport {
     void announce(nlohmann::json header, std::span<const int> fds, const TransferPlan& plan,
                   Deadline deadline);
 
-    // The parts of load and wait_loaded, for a transport that does more in between.
+    // The parts of load, load_delta and wait_loaded, for a transport that does more in between.
+    void require_free(int bucket) const;
     void require_loadable(int bucket, std::span<const ops::Checksum> checksums) const;
     std::int64_t request_load(nlohmann::json header, int bucket, std::span<const ops::Checksum> checksums,
                               Deadline deadline);  // `header`: fields beside a bucket's own
-    std::int64_t request_of(int bucket) const;     // throws InvalidArgument: not in flight
-    void drop(int bucket);                         // forgets what is in flight under that number
+    void request_changes(nlohmann::json header, int bucket, std::span<const DeltaEntry> entries,
+                         Deadline deadline);
+    std::int64_t request_of(int bucket) const;  // throws InvalidArgument: not in flight
+    void drop(int bucket);                      // forgets what is in flight under that number
     bool any_in_flight() const { return !in_flight_.empty(); }
     static std::string phase_of(int bucket);
 
   private:
-    void require_free(int bucket) const;
-
     std::shared_ptr<Connection> connection_;
     std::vector<std::uint64_t> first_{0};    // of the attached plan
     std::map<int, std::int64_t> in_flight_;  // bucket -> request

@@ -1,0 +1,201 @@
+#include "engine_adapter/transport/tcp/listener.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <vector>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "engine_adapter/transport/tcp/dial.h"
+
+namespace tandem::engine {
+namespace {
+
+constexpr std::size_t kMostGuests = 64;  // in a handshake at the same time
+
+FileDescriptor make_event() {
+    FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!event) throw SystemError("eventfd", errno);
+    return event;
+}
+
+bool is_loopback(const sockaddr* address) {
+    if (address->sa_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr) != 0;
+    return ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr) >> 24 == 127;
+}
+
+FileDescriptor listen_at(const TcpListen& at) {
+    const auto refuse = [&](const std::string& why) {
+        throw ConfigError("command line", "--data-listen", fmt::format("{}:{}: {}", at.host, at.port, why));
+    };
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_PASSIVE;
+    addrinfo* found = nullptr;
+    if (const int error = ::getaddrinfo(at.host.c_str(), at.port.c_str(), &hints, &found); error != 0)
+        refuse(::gai_strerror(error));
+    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+    if (at.key.empty() && !at.anybody && !is_loopback(found->ai_addr)) {
+        refuse(
+            "can be reached from other machines, where anybody could push weights: set --admin-api-key, or "
+            "say "
+            "--allow-unauthenticated");
+    }
+    FileDescriptor socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket) throw SystemError("socket", errno);
+    const int on = 1;
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (::bind(socket.get(), found->ai_addr, found->ai_addrlen) != 0 || ::listen(socket.get(), 64) != 0)
+        refuse(SystemError("listen", errno).what());
+    return socket;
+}
+
+int port_of(int socket) {
+    sockaddr_storage address{};
+    socklen_t length = sizeof(address);
+    if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0)
+        throw SystemError("getsockname", errno);
+    return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
+                                               : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+}
+
+// A few bytes into a buffer that is empty.
+bool send_small(int socket, const std::string& bytes) {
+    return ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+           static_cast<ssize_t>(bytes.size());
+}
+
+}  // namespace
+
+TcpListener::TcpListener(const TcpListen& options)
+    : options_(options),
+      socket_(listen_at(options)),
+      stop_(make_event()),
+      ready_(make_event()),
+      port_(port_of(socket_.get())) {
+    thread_ = std::thread([this] { run(); });
+}
+
+TcpListener::~TcpListener() {
+    ::eventfd_write(stop_.get(), 1);
+    thread_.join();
+}
+
+tcp::Asks TcpListener::asks() const {
+    if (!options_.key.empty()) return tcp::Asks::key;
+    return options_.anybody ? tcp::Asks::nothing : tcp::Asks::channel;
+}
+
+void TcpListener::run() {
+    std::vector<pollfd> fds;
+    for (;;) {
+        fds = {{stop_.get(), POLLIN, 0}, {socket_.get(), POLLIN, 0}};
+        auto soonest = std::chrono::milliseconds(3'600'000);
+        for (const Guest& guest : guests_) {
+            fds.push_back({guest.socket.get(), POLLIN, 0});
+            soonest = std::min(soonest, std::chrono::ceil<std::chrono::milliseconds>(guest.deadline.left()));
+        }
+        if (::poll(fds.data(), fds.size(), static_cast<int>(soonest.count())) < 0 && errno != EINTR) {
+            log_error("data plane: {}", SystemError("poll", errno).what());
+            return;
+        }
+        if (fds[0].revents != 0) return;
+        std::size_t at = 2;
+        for (auto guest = guests_.begin(); guest != guests_.end(); ++at) {
+            const bool stays = fds[at].revents != 0 ? read_some(*guest) : !guest->deadline.passed();
+            guest = stays ? std::next(guest) : guests_.erase(guest);
+        }
+        if (fds[1].revents != 0) accept_one();
+    }
+}
+
+void TcpListener::accept_one() {
+    FileDescriptor socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket) {
+        if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
+        warnings_.say(SystemError("accept", errno).what());
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        return;
+    }
+    if (guests_.size() >= kMostGuests) guests_.pop_front();  // who has waited longest
+    Guest& guest = guests_.emplace_back(
+        Guest{std::move(socket), "", Deadline::after(options_.patience), comm::random_nonce()});
+    guest.peer = "trainer " + tcp::peer_name(guest.socket.get());
+    if (!send_small(guest.socket.get(), tcp::greeting(asks(), guest.nonce))) guests_.pop_back();
+}
+
+bool TcpListener::read_some(Guest& guest) {
+    const ssize_t n =
+        ::recv(guest.socket.get(), guest.said.data() + guest.got, guest.said.size() - guest.got, 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    if (n <= 0) return false;
+    guest.got += static_cast<std::size_t>(n);
+    if (guest.got < guest.said.size()) return true;
+    try {
+        if (!judge(guest)) {
+            send_small(guest.socket.get(), tcp::refusal_verdict());
+            warnings_.say(guest.peer + " does not know the key, or the push that it belongs to");
+        }
+    } catch (const std::exception& error) {
+        warnings_.say(fmt::format("{}: {}", guest.peer, error.what()));
+    }
+    return false;  // handed on, or refused
+}
+
+bool TcpListener::judge(Guest& guest) {
+    const tcp::Hello hello = tcp::parse_hello({guest.said.data(), guest.said.size()});
+    const std::lock_guard lock(mutex_);
+    const bool control = hello.kind == tcp::Kind::control;
+    std::optional<comm::JobSecret> secret = token_;
+    if (control) {
+        secret.reset();
+        if (asks() != tcp::Asks::channel) secret.emplace(tcp::secret_of(hello.kind, options_.key));
+    }
+    if (!secret || !tcp::proven(hello, *secret, guest.nonce)) return false;
+    tcp::set_options(guest.socket.get(), hello.kind);
+    if (control) {
+        controls_.push_back({std::move(guest.socket), guest.peer});
+        const bool sent =
+            send_small(controls_.back().socket.get(), tcp::verdict(hello, *secret, guest.nonce));
+        if (!sent) return controls_.pop_back(), true;
+        ::eventfd_write(ready_.get(), 1);
+        return true;
+    }
+    if (send_small(guest.socket.get(), tcp::verdict(hello, *secret, guest.nonce))) {
+        tcp::make_blocking(guest.socket.get());
+        take_({std::move(guest.socket), guest.peer});
+    }
+    return true;
+}
+
+std::optional<TcpListener::Accepted> TcpListener::take_control() {
+    const std::lock_guard lock(mutex_);
+    eventfd_t count = 0;
+    if (controls_.size() <= 1) ::eventfd_read(ready_.get(), &count);
+    if (controls_.empty()) return {};
+    Accepted first = std::move(controls_.front());
+    controls_.pop_front();
+    return first;
+}
+
+void TcpListener::expect_data(const std::string& token, std::function<void(Accepted)> take) {
+    const std::lock_guard lock(mutex_);
+    token_.emplace(tcp::secret_of(tcp::Kind::data, token));
+    take_ = std::move(take);
+}
+
+void TcpListener::expect_none() {
+    const std::lock_guard lock(mutex_);
+    token_.reset();
+    take_ = {};
+}
+
+}  // namespace tandem::engine

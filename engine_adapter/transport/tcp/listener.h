@@ -1,0 +1,80 @@
+// The engine's end of the data plane's address: lets in who proves to know the engine's key, or the token of the push
+// that is under way, and hands their sockets on. A stranger costs a place among a few for a few seconds, no more.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "common/deadline.h"
+#include "common/file_descriptor.h"
+#include "common/rare_warnings.h"
+#include "engine_adapter/transport/tcp/handshake.h"
+
+namespace tandem::engine {
+
+struct TcpListen {
+    std::string host = "127.0.0.1";
+    std::string port = "0";  // 0: a free one
+    std::string key = {};    // that a control connection needs; empty: none
+    bool anybody = false;    // without a key a control connection is open to all; else there is none
+    std::chrono::milliseconds patience{10'000};  // for a handshake
+};
+
+class TcpListener {
+  public:
+    // Throws ConfigError: the address is unknown, or in use.
+    explicit TcpListener(const TcpListen& options);
+    ~TcpListener();
+    TcpListener(const TcpListener&) = delete;
+    TcpListener& operator=(const TcpListener&) = delete;
+
+    int port() const { return port_; }
+
+    struct Accepted {
+        FileDescriptor socket;
+        std::string peer;  // "trainer 10.0.0.1:4711"
+    };
+    // Readable when there is one to take.
+    int control_ready() const { return ready_.get(); }
+    std::optional<Accepted> take_control();
+
+    // Data connections that prove `token` go to `take`, on the listener's thread, until another call; those of an
+    // earlier token are refused. When this returns, no earlier `take` runs.
+    void expect_data(const std::string& token, std::function<void(Accepted)> take);
+    void expect_none();
+
+  private:
+    struct Guest {
+        FileDescriptor socket;
+        std::string peer;
+        Deadline deadline;
+        comm::Nonce nonce;
+        std::array<char, tcp::kHelloBytes> said{};
+        std::size_t got = 0;
+    };
+    void run();
+    void accept_one();
+    bool read_some(Guest& guest);  // false: it is to go
+    bool judge(Guest& guest);
+    tcp::Asks asks() const;
+
+    const TcpListen options_;
+    FileDescriptor socket_, stop_, ready_;
+    int port_ = 0;
+    std::list<Guest> guests_;  // the thread's
+    RareWarnings warnings_{"data plane"};
+    std::mutex mutex_;
+    std::deque<Accepted> controls_;
+    std::optional<comm::JobSecret> token_;
+    std::function<void(Accepted)> take_;
+    std::thread thread_;  // last
+};
+
+}  // namespace tandem::engine

@@ -1,0 +1,116 @@
+#include "engine_adapter/transport/tcp/transport.h"
+
+#include <chrono>
+
+#include "common/error.h"
+#include "engine_adapter/channel/messages.h"
+
+namespace tandem::engine {
+namespace {
+
+constexpr auto kLook = std::chrono::milliseconds(20);
+// When a data connection has ended, for the engine to say over the channel why.
+constexpr auto kReason = std::chrono::seconds(2);
+
+}  // namespace
+
+void TcpTransport::attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) {
+    require_attachable(plan);
+    nlohmann::json sizes = nlohmann::json::array();
+    std::vector<Span> memory;
+    for (const Region& region : regions) {
+        enforce(region.device.type == DeviceType::cpu && region.memory.data != nullptr,
+                "{}: TCP carries host memory of trainer rank 0's process, and a region is on {}", peer(),
+                to_string(region.device));
+        sizes.push_back(region.memory.bytes);
+        memory.push_back(region.memory);
+    }
+    sender_.reset();
+    announce({{"regions", std::move(sizes)}, {"tcp", true}}, {}, plan, deadline);
+    regions_ = std::move(memory);
+    plan_ = plan;
+    open("attach", deadline);
+}
+
+void TcpTransport::open(const std::string& phase, Deadline deadline) {
+    if (sender_) return;
+    const Message reply = connection_->request({{"op", "open_data"}}, {}, {}, phase, deadline);
+    const std::string token = messages::string_field(reply.header, "token");
+    sender_ = std::make_unique<TcpSender>(
+        tcp::dial(to_, tcp::Kind::data, token, options_.connections, options_, peer(), phase, deadline));
+    serial_ = 0;
+}
+
+nlohmann::json TcpTransport::announced(Deadline deadline) {
+    return {{"serial", serial_}, {"timeout_ms", messages::timeout_ms(deadline)}};
+}
+
+PackedBucket TcpTransport::pack(int bucket) const {
+    const auto at = static_cast<std::size_t>(bucket);
+    PackedBucket packed;
+    for (std::uint64_t i = plan_.first[at]; i < plan_.first[at + 1]; ++i) {
+        const Transfer& t = plan_.transfers[i];
+        packed.add(regions_[t.region].data + t.from, t.rows, t.row_elements * dtype_size(t.from_dtype),
+                   t.from_stride);
+    }
+    return packed;
+}
+
+PackedBucket TcpTransport::pack(std::span<const DeltaEntry> entries) const {
+    PackedBucket packed;
+    for (const DeltaEntry& entry : entries) {
+        const bool inside = !regions_.empty() && entry.bytes <= regions_[0].bytes &&
+                            entry.offset <= regions_[0].bytes - entry.bytes;
+        require(inside, "changes of {} bytes at {} do not lie in region 0", entry.bytes, entry.offset);
+        packed.add(regions_[0].data + entry.offset, 1, entry.bytes, 0);
+    }
+    return packed;
+}
+
+void TcpTransport::load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
+    require_loadable(bucket, checksums);
+    open(phase_of(bucket), deadline);
+    request_load(announced(deadline), bucket, checksums, deadline);
+    sender_->post(serial_++, pack(bucket));
+}
+
+void TcpTransport::load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) {
+    PackedBucket packed = pack(entries);
+    require_free(bucket);
+    open(phase_of(bucket), deadline);
+    request_changes(announced(deadline), bucket, entries, deadline);
+    sender_->post(serial_++, std::move(packed));
+}
+
+double TcpTransport::wait_loaded(int bucket, Deadline deadline) {
+    const std::int64_t request = request_of(bucket);
+    const std::string phase = phase_of(bucket);
+    try {
+        Deadline until = deadline;
+        for (std::string failure; !connection_->answered(request, phase);) {
+            if (failure.empty() && sender_) {
+                failure = sender_->failure();
+                if (!failure.empty() && Deadline::after(kReason).at() < deadline.at())
+                    until = Deadline::after(kReason);
+            }
+            if (until.passed()) {
+                if (!failure.empty()) throw TransportError(peer(), phase, failure, true);
+                throw DeadlineExceeded(peer(), phase, "the engine has not answered that it has the bucket",
+                                       true);
+            }
+            connection_->wait_readable(kLook);
+        }
+        return Transport::wait_loaded(bucket, deadline);
+    } catch (...) {
+        sender_.reset();
+        drop(bucket);
+        throw;
+    }
+}
+
+void TcpTransport::forget_in_flight() {
+    if (any_in_flight()) sender_.reset();
+    Transport::forget_in_flight();
+}
+
+}  // namespace tandem::engine

@@ -1,0 +1,42 @@
+// Buckets over TCP, to an engine rank of any host: the bytes that it keeps and no others, packed (packed.h), over
+// several connections of their own; which bucket they are travels over the channel.
+#pragma once
+
+#include <memory>
+
+#include "engine_adapter/transport/tcp/dial.h"
+#include "engine_adapter/transport/tcp/sender.h"
+#include "engine_adapter/transport/transport.h"
+
+namespace tandem::engine {
+
+// A failure in load or wait_loaded, or an abort, ends the data connections; the next load makes new ones.
+class TcpTransport final : public Transport {
+  public:
+    // to: where the engine rank at the other end of `connection` listens.
+    TcpTransport(std::shared_ptr<Connection> connection, TcpAddress to, const TcpOptions& options)
+        : Transport(connection), connection_(std::move(connection)), to_(std::move(to)), options_(options) {}
+
+    // Regions: of this process's host memory.
+    void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override;
+    void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override;
+    void load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) override;
+    double wait_loaded(int bucket, Deadline deadline) override;
+    void forget_in_flight() override;
+
+  private:
+    void open(const std::string& phase, Deadline deadline);
+    nlohmann::json announced(Deadline deadline);
+    PackedBucket pack(int bucket) const;
+    PackedBucket pack(std::span<const DeltaEntry> entries) const;
+
+    const std::shared_ptr<Connection> connection_;
+    const TcpAddress to_;
+    const TcpOptions options_;
+    std::vector<Span> regions_;
+    TransferPlan plan_;
+    std::unique_ptr<TcpSender> sender_;  // null: no connections
+    std::uint64_t serial_ = 0;           // of the next load over them
+};
+
+}  // namespace tandem::engine
