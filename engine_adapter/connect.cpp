@@ -5,7 +5,9 @@
 #include <string_view>
 
 #include "common/error.h"
+#include "engine_adapter/sglang/engine.h"
 #include "engine_adapter/tandem/engine.h"
+#include "engine_adapter/vllm/engine.h"
 
 namespace tandem::engine {
 namespace {
@@ -17,9 +19,10 @@ struct Kind {
 };
 
 constexpr std::array kKinds{
-    Kind{"http://", connect_tandem},
-    Kind{"unix:/", connect_tandem},
-    Kind{"unix-abstract:", connect_tandem},
+    Kind{"tandem://", connect_tandem}, Kind{"http://", connect_tandem},  // an engine of ours, too
+    Kind{"unix:/", connect_tandem},    Kind{"unix-abstract:", connect_tandem},
+    Kind{"tcp://", connect_tandem},    Kind{"vllm://", connect_vllm},
+    Kind{"sglang://", connect_sglang}, Kind{"sglang+tensor://", connect_sglang},
 };
 
 const Kind& kind_of(const std::string& name) {
@@ -36,6 +39,10 @@ const Kind& kind_of(const std::string& name) {
 
 }  // namespace
 
+void check_name(const std::string& name) {
+    kind_of(name);
+}
+
 std::unique_ptr<Engine> connect(const std::string& name, Deadline deadline, const ConnectOptions& options) {
     return std::move(connect_ranks({name}, deadline, options).front());
 }
@@ -47,6 +54,8 @@ std::vector<std::unique_ptr<Engine>> connect_ranks(const std::vector<std::string
     for (const std::string& name : names)
         enforce(kind_of(name).connect == kind.connect, "'{}' and '{}' are not ranks of one engine",
                 names.front(), name);
+    enforce(!options.only || kind.connect == connect_vllm,
+            "{} takes all weights or none, not some of them (--only)", names.front());
     return kind.connect(names, options, deadline);
 }
 

@@ -1,12 +1,18 @@
 // An Engine from its name. Each kind of engine is a line of the table in connect.cpp.
 //
 //   name                 engine
-//   http://HOST:PORT     the tandem-engine that serves there (tandem/engine.h)
+//   tandem://HOST:PORT   the tandem-engine that serves there, on any host (tandem/url.h); http://HOST:PORT is the same
 //   unix:///PATH         the same, at a Unix socket
 //   unix-abstract:NAME   a receiver of ours, by its address
+//   tcp://HOST:PORT      the same, of any host, by its data plane
+//   vllm://HOST:PORT     a vLLM server of this host, as it comes (vllm/engine.h)
+//   sglang://HOST:PORT   an SGLang server of this host, as it comes (sglang/engine.h); sglang+tensor:// the same,
+//                        given tensors in shared memory instead of a directory
 #pragma once
 
 #include <chrono>
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,7 +24,23 @@
 
 namespace tandem::engine {
 
+class StagingShare;  // hf_directory/shared_directory.h
+
+// Requests that a server of others works on when it is to be paused.
+enum class InFlight : std::uint8_t {
+    wait,  // they end first, with the weights that they began with
+    abort  // they are ended
+};
+
 struct ConnectOptions {
+    // For the engine's HTTP server; empty: TANDEM_API_KEY, VLLM_API_KEY or SGLANG_API_KEY of the environment, by the
+    // kind of engine.
+    std::string key = {};
+    InFlight in_flight = InFlight::wait;
+    // Where weights are staged for engines that load them from a directory, which they must see too.
+    std::filesystem::path staging = "/dev/shm";
+    // Of a push into several engines: those that load the same tensors share what is staged, until this goes.
+    std::shared_ptr<StagingShare> share = {};
     // Buckets go over one NCCL group: this process is its rank 0, engine rank i rank 1 + i, each on a GPU of
     // its own. The group is formed when the first engine rank is attached. They cannot read weights in place,
     // and take only memory of this process. Without: the engine maps the trainer's memory.
@@ -27,7 +49,12 @@ struct ConnectOptions {
     std::chrono::milliseconds lease{300'000};
     // The first version that is committed need not be above those that the engine has had: a run that counts anew.
     bool rollback = false;
+    // Whether a tensor of the trainer's is brought over; empty: all are, and an engine that can only take all refuses.
+    std::function<bool(const std::string& name)> only = {};
 };
+
+// Throws BadInput: no such kind of engine.
+void check_name(const std::string& name);
 
 // Throws BadInput (no such kind of engine), TransportError (nothing answers there), DeadlineExceeded.
 std::unique_ptr<Engine> connect(const std::string& name, Deadline deadline,

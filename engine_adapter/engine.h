@@ -1,7 +1,7 @@
 // The port: what sync asks of any engine. One engine process (one tensor-parallel rank of an engine) is one
-// Engine. Each kind of engine implements it in a folder of its own; today there is one, tandem/engine.h, for
-// engines that run our receiver. connect.h makes an Engine from a name. How bytes travel is the engine's
-// choice (ours: transport/transport.h).
+// Engine. Each kind of engine implements it in a folder of its own: tandem/ for engines that run our receiver, vllm/,
+// sglang/. connect.h makes an Engine from a name. How bytes travel is the engine's choice (ours:
+// transport/transport.h).
 //
 //   version                       call                             version after it
 //   idle (serves one, or none)    attach, release, probe           idle
@@ -56,6 +56,9 @@ struct Capabilities {
     int depth = 2;                    // buckets that may be in flight
     bool alias = false;               // adopt works
     Device device = {};               // where the weights lie, as the engine's process counts its devices
+    bool stages = false;  // takes whole versions only, beside the one it serves: it stops for commit alone
+    bool maps = false;  // of one that stages: it opens the trainer's memory and applies changes, in any mode
+    bool distant = false;  // bytes reach it over a network
 };
 
 // A DType as four bytes. In a peer's plan it may be any number until that is checked.

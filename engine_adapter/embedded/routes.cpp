@@ -15,6 +15,7 @@
 #include "common/ops/batched_copy.h"
 #include "engine_adapter/embedded/request_json.h"
 #include "engine_adapter/receiver/weight_writer.h"
+#include "engine_adapter/transport/tcp/dial.h"
 
 namespace tandem::engine {
 namespace {
@@ -163,7 +164,11 @@ void model_info(const EmbeddedEngine& engine, const RouteInfo& info, const Respo
                    {"dtype", dtype_name(engine.options().dtype)},
                    {"vocab_size", engine.config().vocab_size},
                    {"context_length", engine.config().max_position_embeddings}};
-    if (!info.receiver.empty()) tandem["receiver"] = info.receiver;
+    if (!info.receiver.empty()) {
+        tandem["receiver"] = info.receiver;
+        tandem["host"] = tcp::host_fingerprint();
+        if (info.data_port != 0) tandem["data_port"] = info.data_port;
+    }
     if (!state.reason.empty()) tandem["reason"] = state.reason;
     responder.send(200, {{"model_path", info.model_path},
                          {"tokenizer_path", info.tokenizer != nullptr ? json(info.model_path) : json()},

@@ -36,6 +36,7 @@ struct RouteInfo {
     const tokenizer::Tokenizer* tokenizer = nullptr;  // nullptr: none; outlives the server
     // Parses large bodies and writes large answers; nullptr: the server's and the engine's threads do.
     Background* background = nullptr;
+    int data_port = 0;  // of the receiver's data plane over TCP; 0: none
 };
 
 // The engine must outlive the server.

@@ -65,6 +65,23 @@ DType decide_dtype(const ServeOptions& options, const model::ModelConfig& config
     return dtype_from_name(options.dtype);
 }
 
+// Of the receiver: who may pause may push.
+std::optional<TcpListen> decide_data_plane(const ServeOptions& options, const http::ServerOptions& http) {
+    if (options.data_listen == "off") return {};
+    const bool automatic = options.data_listen == "auto";
+    const http::ListenAddress at =
+        http::parse_listen_address(automatic ? options.listen : options.data_listen, "--data-listen");
+    if (!at.socket.empty() && automatic) return {};
+    if (!at.socket.empty())
+        throw ConfigError("command line", "--data-listen", "weights over TCP need HOST:PORT");
+    TcpListen listen;
+    listen.host = at.host;
+    listen.port = automatic ? "0" : std::to_string(at.port);
+    listen.key = http.admin_api_key.empty() ? http.api_key : http.admin_api_key;
+    listen.anybody = options.allow_unauthenticated;
+    return listen;
+}
+
 void write_ready_file(const std::string& file, const std::string& url) {
     const std::string temporary = file + ".tmp." + std::to_string(::getpid());
     std::ofstream out(temporary);
@@ -133,10 +150,13 @@ void serve(const ServeOptions& options) {
     if (load) engine.load(options.model, options.weight_version);
     engine.start();
 
-    Receiver receiver(engine);
+    ReceiverOptions receiver_options;
+    receiver_options.data_plane = decide_data_plane(options, http_options);
+    Receiver receiver(engine, receiver_options);
     Background background(256);
     add_routes(server, engine,
-               {options.model, receiver.address(), tokenizer ? &*tokenizer : nullptr, &background});
+               {options.model, receiver.address(), tokenizer ? &*tokenizer : nullptr, &background,
+                receiver.data_port()});
     server.start();
     std::printf("listening on %s\n", server.url().c_str());
     std::fflush(stdout);

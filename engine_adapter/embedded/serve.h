@@ -9,6 +9,7 @@ namespace tandem::engine {
 struct ServeOptions {
     std::string model;  // directory
     std::string listen = "127.0.0.1:30000";
+    std::string data_listen = "auto";  // of weights over TCP: HOST:PORT; auto: listen's host; off: none
     std::string device = "cpu";        // cpu, cuda, cuda:N
     std::string dtype = "auto";        // auto: config.json's torch_dtype
     std::string load_format = "auto";  // dummy: no weights until the first sync

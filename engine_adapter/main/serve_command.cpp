@@ -12,6 +12,12 @@ void add_serve(CLI::App& app, ServeOptions& options) {
             "--listen", options.listen,
             "HOST:PORT (port 0 takes a free one), or unix:/PATH: a socket that only this user may open")
         ->capture_default_str();
+    serve
+        ->add_option(
+            "--data-listen", options.data_listen,
+            "HOST:PORT where trainers of other hosts push weights (they prove to know --admin-api-key, else "
+            "--api-key); auto: a free port of --listen's host; off: none")
+        ->capture_default_str();
     serve->add_option("--device", options.device, "cpu, cuda (the first GPU) or cuda:N")
         ->type_name("DEVICE")
         ->capture_default_str();

@@ -7,9 +7,11 @@
 #include "common/http/access.h"
 #include "common/http/client.h"
 #include "engine_adapter/channel/messages.h"
+#include "engine_adapter/tandem/url.h"
 #include "engine_adapter/transport/cuda_ipc/transport.h"
 #include "engine_adapter/transport/nccl/transport.h"
 #include "engine_adapter/transport/shm/transport.h"
+#include "engine_adapter/transport/tcp/transport.h"
 
 namespace tandem::engine {
 
@@ -23,8 +25,15 @@ TandemEngine::TandemEngine(Channel channel, const ConnectOptions& options, Deadl
 
 void TandemEngine::join(const std::shared_ptr<NcclGroup>& group, int rank) {
     transport_ = std::make_unique<NcclTransport>(connection_, group, rank);
-    over_nccl_ = true;
+    over_network_ = true;
     capabilities_.alias = false;
+}
+
+void TandemEngine::go_over_tcp(const TcpAddress& to, const TcpOptions& options) {
+    transport_ = std::make_unique<TcpTransport>(connection_, to, options);
+    over_network_ = true;
+    capabilities_.alias = false;
+    capabilities_.distant = true;
 }
 
 void TandemEngine::pause(Deadline deadline) {
@@ -37,7 +46,7 @@ void TandemEngine::resume(Deadline deadline) {
 
 void TandemEngine::attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) {
     const Device from = regions.empty() ? Device{} : regions.front().device;
-    if (over_nccl_ || from.type == device_.type) return transport_->attach(regions, plan, deadline);
+    if (over_network_ || from.type == device_.type) return transport_->attach(regions, plan, deadline);
     auto transport = make_transport(from);
     transport->attach(regions, plan, deadline);
     transport_ = std::move(transport);
@@ -128,9 +137,34 @@ Message TandemEngine::request_all(nlohmann::json header, std::span<const ops::Ch
 
 namespace {
 
-// The address of the receiver of the tandem-engine at this URL.
-std::string receiver_of(const std::string& name, Deadline deadline) {
-    http::Client http(name, http::key_from_environment());
+constexpr std::string_view kTcp = "tcp://";
+
+std::unique_ptr<TandemEngine> connect_here(const std::string& receiver, const ConnectOptions& options,
+                                           Deadline deadline) {
+    return std::make_unique<TandemEngine>(Channel::connect(receiver, deadline), options, deadline);
+}
+
+std::unique_ptr<TandemEngine> connect_there(const TcpAddress& to, const TcpOptions& tcp,
+                                            const ConnectOptions& options, Deadline deadline) {
+    const std::string peer = fmt::format("engine {}{}:{}", kTcp, to.host, to.port);
+    const std::string key = options.key.empty() ? http::key_from_environment() : options.key;
+    auto sockets = tcp::dial(to, tcp::Kind::control, key, 1, tcp, peer, "connect", deadline);
+    auto engine =
+        std::make_unique<TandemEngine>(Channel(std::move(sockets.front()), peer), options, deadline);
+    engine->go_over_tcp(to, tcp);
+    return engine;
+}
+
+// What GET /model_info of a tandem-engine says of its receiver.
+struct Whereabouts {
+    std::string receiver = {};   // on its own host
+    bool here = true;            // that is this one
+    std::string data_port = {};  // of its data plane over TCP; empty: none
+};
+
+Whereabouts ask_whereabouts(const std::string& name, const std::string& http_url, const std::string& key,
+                            Deadline deadline) {
+    http::Client http(http_url, key.empty() ? http::key_from_environment() : key);
     const nlohmann::json info = http.get_json("/model_info", deadline);
     const auto tandem = info.find("tandem");
     if (tandem == info.end() || !tandem->is_object() || !tandem->contains("receiver") ||
@@ -138,7 +172,38 @@ std::string receiver_of(const std::string& name, Deadline deadline) {
         throw TransportError("engine " + name, "connect",
                              "/model_info names no \"tandem\": {\"receiver\"}: not tandem-engine");
     }
-    return tandem->at("receiver").get<std::string>();
+    Whereabouts found;
+    found.receiver = tandem->at("receiver").get<std::string>();
+    if (const auto host = tandem->find("host"); host != tandem->end())
+        found.here = *host == tcp::host_fingerprint();
+    if (const auto port = tandem->find("data_port"); port != tandem->end() && port->is_number_integer())
+        found.data_port = port->dump();
+    return found;
+}
+
+std::unique_ptr<TandemEngine> connect_one(const std::string& name, const ConnectOptions& options,
+                                          Deadline deadline) {
+    if (name.starts_with("unix-abstract:")) return connect_here(name, options, deadline);
+    if (name.starts_with(kTcp)) {
+        const TandemUrl url = parse_tandem_url(name);
+        return connect_there(parse_tcp_address(url.http.substr(kTcp.size())), url.options, options, deadline);
+    }
+    const TandemUrl url = parse_tandem_url(name);
+    const Whereabouts found = ask_whereabouts(name, url.http, options.key, deadline);
+    if (found.here && !url.tcp) return connect_here(found.receiver, options, deadline);
+    if (found.data_port.empty()) {
+        throw TransportError(
+            "engine " + name, "connect",
+            std::string(found.here ? "it has no data plane over TCP"
+                                   : "it runs on another host, without a data plane over TCP") +
+                ": start tandem-engine with --data-listen HOST:PORT");
+    }
+    const http::Url server = http::parse_url(url.http);
+    const TcpAddress to{server.socket.empty() ? server.host : "127.0.0.1", found.data_port};
+    if (!found.here) return connect_there(to, url.options, options, deadline);
+    auto engine = connect_here(found.receiver, options, deadline);
+    engine->go_over_tcp(to, url.options);
+    return engine;
 }
 
 }  // namespace
@@ -146,11 +211,7 @@ std::string receiver_of(const std::string& name, Deadline deadline) {
 std::vector<std::unique_ptr<Engine>> connect_tandem(const std::vector<std::string>& names,
                                                     const ConnectOptions& options, Deadline deadline) {
     std::vector<std::unique_ptr<TandemEngine>> ranks;
-    for (const std::string& name : names) {
-        const std::string receiver = name.starts_with("unix-abstract:") ? name : receiver_of(name, deadline);
-        ranks.push_back(
-            std::make_unique<TandemEngine>(Channel::connect(receiver, deadline), options, deadline));
-    }
+    for (const std::string& name : names) ranks.push_back(connect_one(name, options, deadline));
     if (options.nccl) {
         std::vector<std::shared_ptr<Connection>> connections;
         for (const auto& rank : ranks) connections.push_back(rank->connection());

@@ -8,13 +8,14 @@
 #include "engine_adapter/connect.h"
 #include "engine_adapter/engine.h"
 #include "engine_adapter/transport/nccl/group.h"
+#include "engine_adapter/transport/tcp/dial.h"
 #include "engine_adapter/transport/transport.h"
 
 namespace tandem::engine {
 
-// The ranks of one engine: each "http://HOST:PORT" or "unix:///PATH" of a tandem-engine, whose GET /model_info names its
-// receiver, or "unix-abstract:NAME" of a receiver. Throws TransportError when nothing answers or no receiver runs
-// there.
+// The ranks of one engine: each "tandem://HOST:PORT", "http://HOST:PORT" or "unix:///PATH" of a tandem-engine, whose
+// GET /model_info names its receiver (options: url.h), or "unix-abstract:NAME" or "tcp://HOST:PORT" of a receiver. An
+// engine of another host is reached over TCP. Throws TransportError when nothing answers or no receiver runs there.
 std::vector<std::unique_ptr<Engine>> connect_tandem(const std::vector<std::string>& names,
                                                     const ConnectOptions& options, Deadline deadline);
 
@@ -25,6 +26,10 @@ class TandemEngine final : public Engine {
     const std::shared_ptr<Connection>& connection() const { return connection_; }
     // From now on buckets go through this group, as its engine rank `rank`.
     void join(const std::shared_ptr<NcclGroup>& group, int rank);
+    // The next version need not be above those that the engine has had: its number is checked elsewhere.
+    void allow_rollback() { rollback_ = true; }
+    // From now on buckets go over TCP, to where this engine rank listens.
+    void go_over_tcp(const TcpAddress& to, const TcpOptions& options);
 
     const Capabilities& capabilities() const override { return capabilities_; }
     std::string peer() const override { return connection_->peer(); }
@@ -56,8 +61,8 @@ class TandemEngine final : public Engine {
     std::shared_ptr<Connection> connection_;
     bool rollback_;  // until the first commit
     Capabilities capabilities_;
-    Device device_;  // of the regions that are attached
-    bool over_nccl_ = false;
+    Device device_;              // of the regions that are attached
+    bool over_network_ = false;  // NCCL or TCP, wherever the regions lie
     std::unique_ptr<Transport> transport_;
 };
 

@@ -1,0 +1,112 @@
+#include "engine_adapter/continuations.h"
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "common/error.h"
+#include "common/http/access.h"
+#include "common/http/client.h"
+
+namespace tandem::engine {
+namespace {
+
+using nlohmann::json;
+
+// vLLM's completions. A prompt's choice has its index.
+constexpr const char* kCompletions = "/v1/completions";
+std::vector<Continuation> of_completions(http::Client& client, const Prompts& prompts, std::int64_t length,
+                                         Deadline deadline) {
+    const json models = client.get_json("/v1/models", deadline);
+    const json body = {{"model", models.at("data").at(0).at("id")},
+                       {"prompt", prompts},
+                       {"max_tokens", length},
+                       {"temperature", 0},
+                       {"logprobs", 1},
+                       {"return_token_ids", true},
+                       {"ignore_eos", true}};
+    std::vector<Continuation> continuations(prompts.size());
+    const json answer = client.post_json(kCompletions, body, deadline);
+    for (const json& choice : answer.at("choices")) {
+        Continuation& continuation = continuations.at(choice.at("index").get<std::size_t>());
+        continuation.tokens = choice.at("token_ids").get<std::vector<std::int32_t>>();
+        continuation.log_probs = choice.at("logprobs").at("token_logprobs").get<std::vector<double>>();
+    }
+    return continuations;
+}
+
+// SGLang's route, which engines of ours answer too: an answer for each prompt, in their order.
+constexpr const char* kGenerate = "/generate";
+std::vector<Continuation> of_generate(http::Client& client, const Prompts& prompts, std::int64_t length,
+                                      Deadline deadline) {
+    const json body = {
+        {"input_ids", prompts},
+        {"sampling_params", {{"max_new_tokens", length}, {"temperature", 0}, {"ignore_eos", true}}},
+        {"return_logprob", true}};
+    std::vector<Continuation> continuations;
+    for (const json& answer : client.post_json(kGenerate, body, deadline)) {
+        Continuation& continuation = continuations.emplace_back();
+        for (const json& token : answer.at("meta_info").at("output_token_logprobs")) {
+            continuation.log_probs.push_back(token.at(0).get<double>());
+            continuation.tokens.push_back(token.at(1).get<std::int32_t>());
+        }
+    }
+    return continuations;
+}
+
+struct Dialect {
+    std::string_view scheme;  // of names
+    std::string_view base;    // what stands for it in a URL
+    const char* key;          // environment
+    const char* route;
+    std::vector<Continuation> (*ask)(http::Client&, const Prompts&, std::int64_t, Deadline);
+};
+
+constexpr Dialect kDialects[] = {
+    {"vllm://", "http://", "VLLM_API_KEY", kCompletions, of_completions},
+    {"sglang://", "http://", "SGLANG_API_KEY", kGenerate, of_generate},
+    {"tandem://", "http://", "TANDEM_API_KEY", kGenerate, of_generate},
+    {"http://", "http://", "TANDEM_API_KEY", kGenerate, of_generate},
+    {"unix:/", "unix:/", "TANDEM_API_KEY", kGenerate, of_generate},
+};
+
+const Dialect& dialect_of(const std::string& name) {
+    for (const Dialect& dialect : kDialects) {
+        if (name.starts_with(dialect.scheme)) return dialect;
+    }
+    throw BadInput(fmt::format("'{}' has no HTTP server that could be asked what it generates", name));
+}
+
+void check_whole(const std::vector<Continuation>& continuations, std::size_t prompts, std::int64_t length) {
+    enforce(continuations.size() == prompts, "{} answers to {} prompts", continuations.size(), prompts);
+    const auto tokens = static_cast<std::size_t>(length);
+    for (const Continuation& continuation : continuations) {
+        enforce(continuation.tokens.size() == tokens && continuation.log_probs.size() == tokens,
+                "an answer of {} tokens and {} log-probs, where {} were asked for",
+                continuation.tokens.size(), continuation.log_probs.size(), tokens);
+    }
+}
+
+}  // namespace
+
+std::vector<Continuation> ask_continuations(const std::string& name, const Prompts& prompts,
+                                            std::int64_t length, Deadline deadline,
+                                            const ConnectOptions& options) {
+    const Dialect& dialect = dialect_of(name);
+    const char* environment = std::getenv(dialect.key);
+    const std::string key = !options.key.empty() ? options.key : environment != nullptr ? environment : "";
+    http::Client client(std::string(dialect.base) + name.substr(dialect.scheme.size()), key);
+    try {
+        std::vector<Continuation> continuations = dialect.ask(client, prompts, length, deadline);
+        check_whole(continuations, prompts.size(), length);
+        return continuations;
+    } catch (const json::exception& error) {
+        throw TransportError(name, fmt::format("POST {}", dialect.route),
+                             fmt::format("an answer of another form: {}", error.what()));
+    } catch (const BadInput& error) {
+        throw TransportError(name, fmt::format("POST {}", dialect.route), error.what());
+    }
+}
+
+}  // namespace tandem::engine

@@ -1,0 +1,79 @@
+#include "engine_adapter/hf_directory/staging_engine.h"
+
+#include <utility>
+
+#include "common/error.h"
+
+namespace tandem::engine {
+namespace {
+
+[[noreturn]] void refuse(const std::string& peer, const char* what) {
+    throw BadInput(fmt::format("{} {}", peer, what));
+}
+
+}  // namespace
+
+StagingEngine::StagingEngine(Capabilities capabilities, const std::filesystem::path& model,
+                             const std::filesystem::path& staging, const std::string& name, bool rollback,
+                             std::shared_ptr<StagingShare> share)
+    : capabilities_(std::move(capabilities)),
+      staging_(staging),
+      stager_(capabilities_.tensors, model, staging, name, std::move(share)),
+      rollback_(rollback) {}
+
+void StagingEngine::attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline) {
+    stager_.attach(regions, plan);
+}
+
+void StagingEngine::release(Deadline) {
+    stager_.release();
+}
+
+double StagingEngine::probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes, Deadline) {
+    return stager_.probe(offset, bytes, piece_bytes);
+}
+
+Held StagingEngine::held(Deadline deadline) {
+    if (held_.version == 0 || weight_version(deadline) != std::to_string(held_.version)) return {};
+    return held_;
+}
+
+void StagingEngine::begin(std::int64_t version, Deadline) {
+    const std::int64_t newest = capabilities_.version;
+    if (version <= newest && !rollback_) {
+        throw ProtocolError(fmt::format("version {} is not above {}, which {} has", version, newest, peer()));
+    }
+    stager_.begin(version);
+}
+
+void StagingEngine::load(int bucket, std::span<const ops::Checksum> checksums, Deadline) {
+    stager_.load(bucket, checksums);
+}
+
+double StagingEngine::wait_loaded(int bucket, Deadline deadline) {
+    return stager_.wait_loaded(bucket, deadline);
+}
+
+void StagingEngine::committed(std::int64_t version, const ops::Checksum& manifest) {
+    capabilities_.version = version;
+    held_ = {version, manifest};
+    rollback_ = false;
+}
+
+void StagingEngine::load_delta(int, std::span<const DeltaEntry>, Deadline) {
+    refuse(peer(), "takes whole versions, no changes: use mode gather");
+}
+
+double StagingEngine::verify(std::span<const ops::Checksum>, Deadline) {
+    refuse(peer(), "cannot tell which bytes it holds: compare its log-probs");
+}
+
+void StagingEngine::adopt(std::uint64_t, std::span<const ops::Checksum>, Deadline) {
+    refuse(peer(), "does not read weights in place: use mode gather");
+}
+
+std::vector<ops::Checksum> StagingEngine::checksums(Deadline) {
+    refuse(peer(), "cannot tell which bytes it holds: compare its log-probs");
+}
+
+}  // namespace tandem::engine

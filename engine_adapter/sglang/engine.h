@@ -1,0 +1,79 @@
+// An SGLang server as it comes, as sync sees it. It loads whole versions from a directory: buckets are staged in shared
+// memory (hf_directory/stager.h) while it generates, and only commit has it load the directory, empty its prefix cache
+// and take the version. So the port's pause only looks whether the server answers: nothing it reads is overwritten before
+// commit.
+//
+//   InFlight::wait    the server is not paused: it lets the requests that it has end, holds new ones back meanwhile, and
+//                     loads, empties its cache and takes the version in one step
+//   InFlight::abort   it is paused, which ends its requests, loads, empties its cache, and is resumed
+//
+//   failed                         serves afterwards
+//   before the load, or refused    the version from before
+//   the answer is lost: wait       that or the new one, whole, as its weight version says
+//   the answer is lost: abort      nothing: it stays paused, with weight version "loading N"; the next push heals it
+//   in the load                    nothing, the same
+// As sglang+tensor:// it is given the staged weights as tensors in shared memory (shared_bucket.h), in several steps, so
+// that it must be paused: InFlight::abort. It then goes on to name the model that it was started with as its own.
+// SGLang says that it rolls back a load that fails, but reads the same directory again for that.
+// A pause that somebody else asked for stays, where the server can tell of it (from 0.5.21).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine_adapter/connect.h"
+#include "engine_adapter/hf_directory/push_lock.h"
+#include "engine_adapter/hf_directory/staging_engine.h"
+#include "engine_adapter/sglang/probe.h"
+#include "engine_adapter/sglang/server.h"
+#include "engine_adapter/sglang/shared_bucket.h"
+
+namespace tandem::engine {
+
+// "sglang://HOST:PORT" or "sglang+tensor://HOST:PORT". SGLang's own ranks are its affair: one name, one Engine.
+std::vector<std::unique_ptr<Engine>> connect_sglang(const std::vector<std::string>& names,
+                                                    const ConnectOptions& options, Deadline deadline);
+
+class SglangEngine final : public StagingEngine {
+  public:
+    SglangEngine(SglangServer server, SglangInfo info, const ConnectOptions& options);
+    ~SglangEngine() override;
+
+    std::string peer() const override { return server_.name(); }
+    void pause(Deadline deadline) override;
+    void resume(Deadline deadline) override;
+    void commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) override;
+    void abort(const std::string& reason, Deadline deadline) override;
+
+  private:
+    std::string weight_version(Deadline deadline) override { return server_.weight_version(deadline); }
+
+    enum class Server : std::uint8_t {
+        as_found,  // no push has touched it
+        paused,    // by this push, with the weights from before
+        loading,   // was told to load, and has not said that it did
+        broken     // said that it failed
+    };
+    void end_requests(const StagedDirectory& staged, Deadline deadline);
+    void load_staged(const StagedDirectory& staged, Deadline deadline);
+    SglangAnswer told_to_load(const StagedDirectory& staged, Deadline deadline);
+    SglangAnswer given_tensors(Deadline deadline);
+    void hold_back(const std::string& reason, Deadline deadline);
+    bool ends_requests() const { return in_flight_ == InFlight::abort; }
+
+    SglangServer server_;
+    SglangInfo info_;
+    InFlight in_flight_;
+    bool by_tensors_;
+    std::optional<SharedBucket> bucket_;  // of what is staged, by tensors
+    PushLock lock_;                       // from pause to resume or abort
+    Server state_ = Server::as_found;
+    std::int64_t loading_ = 0;  // the version that it was told to load
+    bool others_paused_ = false;
+    bool left_paused_ = false;  // by a push, which did not come to its end or is at it
+    bool broken_ = false;       // it holds no whole version that is known
+};
+
+}  // namespace tandem::engine

@@ -1,0 +1,51 @@
+// What SGLang's /update_weights_from_tensor takes with load_format "flattened_bucket": for each of its tensor-parallel
+// ranks a pickle, in base64, of one flat uint8 tensor and of what lies in it. The tensor itself stays where it is, in
+// shared memory or on a GPU; the pickle says how to open it, in the terms of PyTorch's multiprocessing, and of nothing
+// else: SGLang opens pickles by a list of what they may name.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "common/tensor/dtype.h"
+#include "common/tensor/shape.h"
+
+namespace tandem::engine {
+
+struct BucketTensor {
+    std::string name;
+    Shape shape;
+    DType dtype = DType::float32;
+    std::uint64_t begin = 0;  // in the flat tensor; a multiple of the dtype's size
+};
+
+// A file of shm_open, as PyTorch's strategy file_system shares storages: a header of kTorchHeaderBytes that begins with
+// an int32 count of who has it open, then the bytes. Whoever opens it counts up and then down twice in all, and removes
+// the file at 0: begin with a large count to keep it.
+inline constexpr std::uint64_t kTorchHeaderBytes = 64;
+struct TorchSharedFile {
+    std::string name;         // "/NAME"
+    std::uint64_t bytes = 0;  // behind the header
+};
+
+// Memory of a GPU, by its IPC handle. What wrote it must have been synchronised with.
+struct TorchCudaMemory {
+    std::string device_uuid;   // "f0a1…-…": as str(torch.cuda.get_device_properties(i).uuid)
+    std::string handle;        // the 64 bytes of a cudaIpcMemHandle_t
+    std::uint64_t bytes = 0;   // of the flat tensor
+    std::uint64_t offset = 0;  // of the flat tensor in the handle's allocation
+    std::string counter_file;  // shm_open's name of a file of PyTorch's reference counters; need not be there
+    std::uint64_t counter_slot = 0;  // in that file, one for each rank that opens the payload
+};
+
+// The pickles. Throw InvalidArgument: a tensor that does not lie in the flat one, or not on a multiple of its dtype's
+// size.
+std::string flattened_bucket(const TorchSharedFile& file, std::span<const BucketTensor> tensors);
+std::string flattened_bucket(const TorchCudaMemory& memory, std::span<const BucketTensor> tensors);
+
+// The body of the update: the same pickle for each of the server's tensor-parallel ranks.
+std::string tensor_update_body(const std::string& pickle, std::size_t ranks);
+
+}  // namespace tandem::engine

@@ -1,0 +1,107 @@
+#include "engine_adapter/sglang/probe.h"
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "engine_adapter/hf_directory/model_tensors.h"
+#include "engine_adapter/hf_directory/staged_directory.h"
+#include "engine_adapter/http_api/versions.h"
+
+namespace tandem::engine {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+// Versions whose routes and structs were read, and whose own code opens what is sent (tests/peers/sglang_payload.sh).
+constexpr std::array<std::string_view, 2> kKnown{"0.5.15", "0.5.23"};
+
+std::string text_at(const json& info, const char* key) {
+    return info.is_object() && info.contains(key) && info[key].is_string() ? info[key].get<std::string>()
+                                                                           : "";
+}
+
+std::size_t count_at(const json& info, const char* key) {
+    const bool there = info.is_object() && info.contains(key) && info[key].is_number_unsigned();
+    return there ? info[key].get<std::size_t>() : 1;
+}
+
+// Where GET /model_info is not SGLang's: who else it may be.
+std::string what_answers(SglangServer& server, const json& info, Deadline deadline) {
+    if (info.is_object() && info.contains("tandem")) return "a tandem-engine: use tandem:// or http://";
+    const http::Response response = server.ask("GET", "/version", "", deadline);
+    const json answer = json::parse(response.body, nullptr, false);
+    if (response.status == 200 && !text_at(answer, "version").empty())
+        return "vLLM, by its routes: use vllm://";
+    return "no engine that is known here";
+}
+
+json checked_model_info(SglangServer& server, Deadline deadline) {
+    const http::Response response = server.ask("GET", "/model_info", "", deadline);
+    const json info = json::parse(response.body, nullptr, false);
+    const bool refused = response.status == 401 || response.status == 403 || response.status >= 500;
+    if (refused) return server.model_info(deadline);  // says why
+    if (response.status == 200 && !text_at(info, "model_path").empty() && !info.contains("tandem"))
+        return info;
+    throw TransportError(server.name(), "probe",
+                         fmt::format("not an SGLang server (GET /model_info: HTTP {}), but {}",
+                                     response.status, what_answers(server, info, deadline)));
+}
+
+// Asked with a method that it does not have, a route that is there answers 405.
+void require_update_route(SglangServer& server, Deadline deadline) {
+    const char* route = "/update_weights_from_disk";
+    if (server.ask("GET", route, "", deadline).status == 404) server.get(route, deadline);  // says why
+}
+
+// After an update from a directory the server says that this was its model, and ours are gone by then. The tokenizer
+// stays what it was, which is the model's directory where no other was named.
+fs::path model_of(const SglangServer& server, const json& model_info, const json& server_info) {
+    std::error_code error;
+    const std::array said{text_at(model_info, "model_path"), text_at(server_info, "model_path"),
+                          text_at(model_info, "tokenizer_path")};
+    for (const std::string& path : said) {
+        if (is_staged_directory(path) || !fs::exists(fs::path(path) / "config.json", error)) continue;
+        return path;
+    }
+    throw Error(fmt::format(
+        "probe with {}: its model is '{}', its tokenizer '{}', and neither is a Hugging Face directory here: "
+        "weights are brought over in shared memory, so server and pusher must see the same file system; "
+        "start "
+        "the server with --model-path DIRECTORY and the tokenizer from there",
+        server.name(), said[0], said[2]));
+}
+
+std::optional<DType> dtype_of(const json& server_info) {
+    const std::string name = text_at(server_info, "dtype");
+    if (name == "bfloat16") return DType::bfloat16;
+    if (name == "float32" || name == "float") return DType::float32;
+    return {};  // "auto": it casts what it loads
+}
+
+}  // namespace
+
+SglangInfo probe_sglang(SglangServer& server, Deadline deadline) {
+    const json model_info = checked_model_info(server, deadline);
+    const json server_info = server.get("/server_info", deadline);
+    SglangInfo info;
+    info.version = text_at(server_info, "version");
+    info.ranks = count_at(server_info, "tp_size");
+    info.replicas = count_at(server_info, "dp_size");
+    info.sessions = version_numbers(info.version) >= std::array{0, 5, 21};
+    if (const std::string closest = closest_known(info.version, kKnown); !closest.empty()) {
+        log_warn("{}: SGLang {} is not known here; the closest that is: {}", server.name(), info.version,
+                 closest);
+    }
+    require_update_route(server, deadline);
+    info.weight_version = server.weight_version(deadline);
+    info.model = model_of(server, model_info, server_info);
+    info.tensors = tensors_of_directory(info.model);
+    if (const auto dtype = dtype_of(server_info)) follow_dtype(info.tensors, *dtype);
+    return info;
+}
+
+}  // namespace tandem::engine

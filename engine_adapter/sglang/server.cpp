@@ -1,0 +1,133 @@
+#include "engine_adapter/sglang/server.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "common/error.h"
+
+namespace tandem::engine {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kNotFlushed = "Weights were updated, but the cache was not flushed";
+
+// What a rank says that has not written a byte.
+constexpr std::array<std::string_view, 4> kRefusals{
+    "Failed to get weights iterator", "Failed to get model loader", "Online weight updates are not supported",
+    "update_weights_from_tensor must run between"};
+
+bool is_refusal(std::string_view message) {
+    for (const std::string_view refusal : kRefusals)
+        if (message.starts_with(refusal)) return true;
+    return false;
+}
+
+// Of the failed update that data-parallel ranks answered with these messages, joined by " | ".
+SglangUpdate outcome_of(std::string_view message) {
+    bool refused = true;
+    for (std::size_t begin = 0; begin <= message.size();) {
+        const std::size_t end = std::min(message.find(" | ", begin), message.size());
+        refused = refused && is_refusal(message.substr(begin, end - begin));
+        begin = end + 3;
+    }
+    if (refused) return SglangUpdate::refused;
+    return message.starts_with(kNotFlushed) ? SglangUpdate::cached : SglangUpdate::unknown;
+}
+
+}  // namespace
+
+SglangServer::SglangServer(const std::string& name, const std::string& key)
+    : HttpApi(name, key,
+              {"SGLANG_API_KEY",
+               "SGLang has the route from 0.5.15 on, in its Python HTTP server: start that (without "
+               "SGLANG_RUST_SERVER), and name it itself, not a router before it"}) {}
+
+json SglangServer::model_info(Deadline deadline) {
+    json info = get("/model_info", deadline);
+    if (!info.is_object()) throw TransportError(name(), "GET /model_info", "the answer is no object");
+    return info;
+}
+
+std::string SglangServer::weight_version(Deadline deadline) {
+    const json info = model_info(deadline);
+    if (!info.contains("weight_version") || !info["weight_version"].is_string())
+        throw TransportError(name(), "GET /model_info", "the answer has no \"weight_version\"");
+    return info["weight_version"].get<std::string>();
+}
+
+std::optional<bool> SglangServer::takes_requests(Deadline deadline) {
+    const int status = ask("GET", "/ready", "", deadline).status;
+    if (status == 404) return {};
+    return status == 200;
+}
+
+void SglangServer::pause(Deadline deadline) {
+    post("/pause_generation", R"({"mode": "abort"})", deadline);
+}
+
+void SglangServer::resume(Deadline deadline) {
+    post("/continue_generation", "{}", deadline);
+}
+
+SglangAnswer SglangServer::update(const std::string& target, const std::string& body, Deadline deadline) {
+    const http::Response response = ask("POST", target, body, deadline);
+    SglangAnswer answer{SglangUpdate::unknown, "POST " + target, why(response)};
+    const json said = json::parse(response.body, nullptr, false);
+    if (said.is_object() && said.contains("success") && said["success"].is_boolean()) {
+        answer.update = response.status == 200 && said["success"].get<bool>()
+                            ? SglangUpdate::done
+                            : outcome_of(message_of(response.body));
+    } else if (response.status >= 400 && response.status < 500) {
+        answer.update = SglangUpdate::refused;  // a body that it does not take, a wrong key, no such route
+    }
+    return answer;
+}
+
+SglangAnswer SglangServer::update_from_disk(const std::filesystem::path& directory,
+                                            const std::string& version, Deadline deadline) {
+    const json body = {
+        {"model_path", directory.string()}, {"weight_version", version}, {"flush_cache", true}};
+    return update("/update_weights_from_disk", body.dump(), deadline);
+}
+
+SglangAnswer SglangServer::update_from_disk(const std::filesystem::path& directory, Deadline deadline) {
+    const json body = {{"model_path", directory.string()}, {"flush_cache", false}};
+    return update("/update_weights_from_disk", body.dump(), deadline);
+}
+
+void SglangServer::begin_update(Deadline deadline) {
+    const char* route = "/begin_weight_update";
+    const std::string body = R"({"selector": "all"})";
+    const http::Response response = ask("POST", route, body, deadline);
+    if (response.status == 200) return;
+    if (!message_of(response.body).starts_with("a weight-update session is already open"))
+        throw TransportError(name(), std::string("POST ") + route, why(response));
+    end_update(deadline);
+    post(route, body, deadline);
+}
+
+void SglangServer::end_update(Deadline deadline) {
+    post("/end_weight_update", "{}", deadline);
+}
+
+SglangAnswer SglangServer::update_from_tensors(const std::string& body, Deadline deadline) {
+    return update("/update_weights_from_tensor", body, deadline);
+}
+
+void SglangServer::set_weight_version(const std::string& version, Deadline deadline) {
+    post("/update_weight_version", json{{"new_version", version}, {"abort_all_requests", false}}.dump(),
+         deadline);
+}
+
+void SglangServer::flush_cache(Deadline deadline) {
+    const double seconds = std::chrono::duration<double>(deadline.left()).count() * 0.8;
+    const std::string target = fmt::format("/flush_cache?timeout={:.1f}", seconds);
+    const http::Response response = ask("POST", target, "", deadline);  // answered in plain text
+    if (response.status != 200) throw TransportError(name(), "POST /flush_cache", why(response));
+}
+
+}  // namespace tandem::engine

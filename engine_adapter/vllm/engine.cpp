@@ -1,0 +1,142 @@
+#include "engine_adapter/vllm/engine.h"
+
+#include <cstdlib>
+#include <exception>
+#include <utility>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "engine_adapter/hf_directory/staged_directory.h"
+#include "engine_adapter/http_api/weight_version.h"
+#include "engine_adapter/vllm/plugin_engine.h"
+
+namespace tandem::engine {
+namespace {
+
+std::string key_for(const ConnectOptions& options) {
+    if (!options.key.empty()) return options.key;
+    const char* key = std::getenv("VLLM_API_KEY");
+    return key == nullptr ? "" : key;
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Engine>> connect_vllm(const std::vector<std::string>& names,
+                                                  const ConnectOptions& options, Deadline deadline) {
+    enforce(names.size() == 1, "'{}' and '{}': a vLLM server is one engine, whatever its ranks",
+            names.front(), names.back());
+    const std::string key = key_for(options);
+    VllmServer server(names.front(), key);
+    std::vector<std::unique_ptr<Engine>> engines;
+    if (weight_transfer_backend(server, deadline) == "tandem") {
+        engines.push_back(std::make_unique<VllmPluginEngine>(names.front(), key, options, deadline));
+    } else {
+        VllmInfo info = probe_vllm(server, options.only, deadline);
+        engines.push_back(std::make_unique<VllmEngine>(std::move(server), std::move(info), options));
+    }
+    return engines;
+}
+
+VllmEngine::VllmEngine(VllmServer server, VllmInfo info, const ConnectOptions& options)
+    : StagingEngine({"vllm", info.tensors, number_of(info.weight_version), 2, false, {}, true}, info.model,
+                    options.staging, server.name(), options.rollback, options.share),
+      server_(std::move(server)),
+      info_(std::move(info)),
+      in_flight_(options.in_flight == InFlight::abort ? "abort" : "wait"),
+      partial_(static_cast<bool>(options.only)) {}
+
+VllmEngine::~VllmEngine() {
+    if (state_ != Server::paused) return;
+    log_warn("{} is left paused: its push ended without resume or abort", server_.name());
+}
+
+void VllmEngine::pause(Deadline deadline) {
+    if (state_ != Server::running) return;
+    if (!lock_) lock_ = PushLock(staging_, server_.name(), deadline);
+    learn_state(deadline);
+}
+
+// Since it was asked last, another push may have come and gone, or have died on its way.
+void VllmEngine::learn_state(Deadline deadline) {
+    info_.weight_version = server_.weight_version(deadline);
+    capabilities_.version = number_of(info_.weight_version);
+    broken_ = info_.weight_version.starts_with(kLoading);
+    left_paused_ = left_paused(server_.name(), staging_) || left_paused_ || broken_;
+    others_paused_ = server_.is_paused(deadline) && !left_paused_;
+    if (broken_ && partial_) {
+        throw ProtocolError(
+            fmt::format("{} holds no whole version (\"{}\"): push all weights, without --only",
+                        server_.name(), info_.weight_version));
+    }
+}
+
+void VllmEngine::resume(Deadline deadline) {
+    const PushLock until_end = std::move(lock_);
+    if (state_ == Server::loading) {
+        throw ProtocolError(
+            fmt::format("{} is not resumed: it has not said that it loaded the weights that it was "
+                        "told to; push again",
+                        server_.name()));
+    }
+    if (state_ == Server::running) return;
+    if (!others_paused_) server_.resume(deadline);
+    state_ = Server::running;
+    left_paused_ = false;
+    stager_.drop();
+}
+
+void VllmEngine::commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) {
+    const StagedDirectory& staged = stager_.finish(version, manifest, deadline);
+    load_staged(version, staged, deadline);
+    const std::string says = server_.weight_version(deadline);
+    if (says != std::to_string(version)) {
+        throw ProtocolError(fmt::format("{} says that its weights are of version {} after it was told {}",
+                                        server_.name(), says, version));
+    }
+    state_ = Server::paused;
+    committed(version, manifest);
+    broken_ = false;
+    info_.weight_version = says;
+}
+
+// The note is for a successor of this process, should it be killed before it has resumed the server.
+void VllmEngine::load_staged(std::int64_t version, const StagedDirectory& staged, Deadline deadline) {
+    if (!others_paused_) staged.note(server_.name());
+    state_ = Server::paused;
+    server_.pause(in_flight_, deadline);
+    // Nobody takes what follows for whole weights, nor for a pause of somebody else.
+    server_.set_weight_version(fmt::format("{}{}", kLoading, version), deadline);
+    held_ = {};
+    state_ = Server::loading;
+    server_.reload_weights(staged.path(), deadline);
+    server_.reset_prefix_cache(deadline);
+    server_.set_weight_version(std::to_string(version), deadline);
+}
+
+void VllmEngine::abort(const std::string& reason, Deadline deadline) {
+    const PushLock until_end = std::move(lock_);
+    stager_.drop();
+    if (state_ == Server::running) return;
+    broken_ = broken_ || state_ == Server::loading;
+    state_ = Server::running;
+    left_paused_ = !others_paused_;  // until it has been resumed
+    if (broken_) {
+        log_error(
+            "{} is left paused: it was told to load weights and has not said that it did ({}); the next push "
+            "heals it",
+            server_.name(), reason);
+        return;
+    }
+    // It serves what it served before, whether it can be told the version of that or not.
+    std::exception_ptr untold;
+    try {
+        server_.set_weight_version(info_.weight_version, deadline);
+    } catch (const Error&) {
+        untold = std::current_exception();
+    }
+    if (!others_paused_) server_.resume(deadline);
+    left_paused_ = false;
+    if (untold) std::rethrow_exception(untold);
+}
+
+}  // namespace tandem::engine

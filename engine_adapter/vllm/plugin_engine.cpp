@@ -1,0 +1,302 @@
+#include "engine_adapter/vllm/plugin_engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "common/stopwatch.h"
+#include "common/trace.h"
+#include "engine_adapter/http_api/weight_version.h"
+
+namespace tandem::engine {
+namespace {
+
+using nlohmann::json;
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kProtocol = 1;  // of init_info and the workers' state (sync/python/tandem_vllm/engine.py)
+constexpr const char* kPaused = "paused by a push";  // the note
+
+constexpr auto kRetry = std::chrono::milliseconds(20);
+
+constexpr const char* kWorkerState = "POST /collective_rpc tandem_state";
+
+// Waits for its turn where another trainer is connected. The receiver is reached within this host alone.
+std::unique_ptr<TandemEngine> connect_receiver(const std::string& server, const std::string& address,
+                                               const ConnectOptions& options, Deadline deadline) {
+    std::string why;
+    for (;;) {
+        bool listens = false;
+        try {
+            Channel channel = Channel::connect(address, deadline);
+            listens = true;
+            return std::make_unique<TandemEngine>(std::move(channel), options, deadline);
+        } catch (const TransportError& error) {
+            const bool late = deadline.passed();
+            if (why.empty() || !late) why = error.what();
+            if (!listens || !error.retryable() || late) break;
+        }
+        std::this_thread::sleep_for(kRetry);
+    }
+    throw TransportError(
+        server, "connect",
+        fmt::format(
+            "its worker's receiver does not take this trainer: {}; it takes one at a time, of the same user, "
+            "on the same host and in the same network namespace",
+            why),
+        true);
+}
+
+}  // namespace
+
+VllmPluginEngine::VllmPluginEngine(const std::string& name, const std::string& key,
+                                   const ConnectOptions& options, Deadline deadline)
+    : server_(name, key),
+      info_(probe_vllm_server(server_, deadline)),
+      in_flight_(options.in_flight == InFlight::abort ? "abort" : "wait"),
+      rollback_(options.rollback) {
+    enforce(!options.only, "{}: its plug-in takes all weights or none, not some of them (--only)", name);
+    server_.init_weight_transfer({{"protocol", kProtocol}}, deadline);
+    workers_ = ask_workers(json::object(), deadline);
+    receiver_ = connect_receiver(name, workers_.receiver, options, deadline);
+    capabilities_ = receiver_->capabilities();
+    capabilities_.engine = "vllm";
+    capabilities_.version = number_of(info_.weight_version);
+    capabilities_.alias = false;
+    capabilities_.stages = capabilities_.maps = true;
+    broken_ = info_.weight_version.starts_with(kLoading) || !workers_.whole;
+    left_paused_ = broken_ || workers_.note == kPaused;
+}
+
+VllmPluginEngine::~VllmPluginEngine() {
+    if (state_ != Server::paused) return;
+    log_warn("{} is left paused: its push ended without resume or abort", server_.name());
+}
+
+VllmPluginEngine::Workers VllmPluginEngine::ask_workers(const json& arguments, Deadline deadline) {
+    const json answers = server_.call_workers("tandem_state", arguments, deadline);
+    Workers all;
+    try {
+        bool first = true;
+        for (const json& one : answers) {
+            if (one.at("protocol") != kProtocol) {
+                throw TransportError(server_.name(), kWorkerState,
+                                     fmt::format("its plug-in speaks protocol {}, this program {}: install "
+                                                 "the same version of both",
+                                                 one.at("protocol").dump(), kProtocol));
+            }
+            const auto version = one.at("version").get<std::int64_t>();
+            all.whole = all.whole && one.at("whole").get<bool>() && (first || version == all.version);
+            all.version = version;
+            all.load_ms = std::max(all.load_ms, one.at("load_ms").get<double>());
+            first = false;
+            if (one.at("receiver") == "") continue;
+            all.receiver = one.at("receiver").get<std::string>();
+            all.memory = one.at("memory").get<std::string>();
+            all.note = one.at("note").get<std::string>();
+        }
+    } catch (const json::exception& error) {
+        throw TransportError(server_.name(), kWorkerState,
+                             fmt::format("a worker's state makes no sense: {}", error.what()));
+    }
+    if (all.receiver.empty())
+        throw TransportError(server_.name(), kWorkerState, "no worker says where it receives weights");
+    return all;
+}
+
+VllmPluginEngine::Workers VllmPluginEngine::leave_note(const char* note, Deadline deadline) {
+    return ask_workers({{"note", note}}, deadline);
+}
+
+void VllmPluginEngine::pause(Deadline deadline) {
+    if (state_ != Server::running) return;
+    info_.weight_version = server_.weight_version(deadline);  // who knows what came since it was asked last
+    capabilities_.version = number_of(info_.weight_version);
+    broken_ = broken_ || info_.weight_version.starts_with(kLoading);
+    left_paused_ = left_paused_ || broken_;
+    others_paused_ = server_.is_paused(deadline) && !left_paused_;
+}
+
+void VllmPluginEngine::resume(Deadline deadline) {
+    if (state_ == Server::loading) {
+        throw ProtocolError(fmt::format(
+            "{} is not resumed: its workers have not said that they loaded the weights that they were "
+            "told to; push again",
+            server_.name()));
+    }
+    if (state_ == Server::running) return;
+    if (!others_paused_) server_.resume(deadline);
+    const double paused_ms = ms_since(paused_at_);
+    state_ = Server::running;
+    left_paused_ = false;
+    const Workers now = leave_note("", deadline);
+    log_debug(
+        "{}: paused for {:.1f} ms: {:.1f} to pause it, {:.1f} until its workers had loaded (vLLM's reload: "
+        "{:.1f}), "
+        "{:.1f} to finish, {:.1f} to resume it",
+        server_.name(), paused_ms, spent_.pause_ms, spent_.load_ms, now.load_ms, spent_.finish_ms,
+        paused_ms - spent_.pause_ms - spent_.load_ms - spent_.finish_ms);
+}
+
+void VllmPluginEngine::attach(const std::vector<Region>& regions, const TransferPlan& plan,
+                              Deadline deadline) {
+    receiver_->attach(regions, plan, deadline);
+}
+
+void VllmPluginEngine::release(Deadline deadline) {
+    receiver_->release(deadline);
+}
+
+double VllmPluginEngine::probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes,
+                               Deadline deadline) {
+    return receiver_->probe(offset, bytes, piece_bytes, deadline);
+}
+
+Held VllmPluginEngine::held(Deadline deadline) {
+    return receiver_->held(deadline);
+}
+
+void VllmPluginEngine::begin(std::int64_t version, Deadline deadline) {
+    const std::int64_t newest = capabilities_.version;
+    if (version <= newest && !rollback_) {
+        throw ProtocolError(
+            fmt::format("version {} is not above {}, which {} has", version, newest, server_.name()));
+    }
+    receiver_->allow_rollback();  // it may have staged versions that the server never loaded
+    receiver_->begin(version, deadline);
+}
+
+void VllmPluginEngine::load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
+    receiver_->load(bucket, checksums, deadline);
+}
+
+void VllmPluginEngine::load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) {
+    receiver_->load_delta(bucket, entries, deadline);
+}
+
+double VllmPluginEngine::wait_loaded(int bucket, Deadline deadline) {
+    return receiver_->wait_loaded(bucket, deadline);
+}
+
+double VllmPluginEngine::verify(std::span<const ops::Checksum> checksums, Deadline deadline) {
+    return receiver_->verify(checksums, deadline);
+}
+
+void VllmPluginEngine::adopt(std::uint64_t, std::span<const ops::Checksum>, Deadline) {
+    throw BadInput(
+        fmt::format("{} does not read weights in place: use mode gather, direct or delta", peer()));
+}
+
+void VllmPluginEngine::commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) {
+    receiver_->commit(version, manifest, deadline);
+    load_staged(version, deadline);
+    state_ = Server::paused;
+    capabilities_.version = version;
+    rollback_ = false;
+    broken_ = false;
+    info_.weight_version = std::to_string(version);
+    workers_.version = version;
+}
+
+// What comes before the pause is done while the server generates.
+void VllmPluginEngine::load_staged(std::int64_t version, Deadline deadline) {
+    start_update(deadline);
+    leave_note(others_paused_ ? "" : kPaused, deadline);
+    state_ = Server::paused;
+    paused_at_ = Clock::now();
+    server_.pause(in_flight_, deadline);
+    // Nobody takes what follows for whole weights, nor for a pause of somebody else.
+    server_.set_weight_version(fmt::format("{}{}", kLoading, version), deadline);
+    const auto loading = Clock::now();
+    spent_.pause_ms = ms_since(paused_at_);
+    update_workers(version, deadline);
+    const auto loaded = Clock::now();
+    spent_.load_ms = ms_since(loading);
+    server_.finish_weight_update(std::to_string(version), deadline);
+    server_.reset_prefix_cache(deadline);
+    spent_.finish_ms = ms_since(loaded);
+}
+
+// An update that a killed pusher had begun is as good as a new one: beginning does nothing in the workers.
+void VllmPluginEngine::start_update(Deadline deadline) {
+    try {
+        server_.start_weight_update(deadline);
+    } catch (const DeadlineExceeded&) {
+        throw;
+    } catch (const TransportError& error) {
+        log_warn("{}: {}; going on with the update that is open", server_.name(), error.what());
+    }
+}
+
+// An update that its workers refuse before they touch anything leaves the server as it was.
+void VllmPluginEngine::update_workers(std::int64_t version, Deadline deadline) {
+    const trace::Scope scope("vLLM loads", "load");
+    state_ = Server::loading;
+    try {
+        server_.update_weights({{"version", version}, {"memory", workers_.memory}}, deadline);
+    } catch (const DeadlineExceeded&) {
+        throw;
+    } catch (const TransportError&) {
+        if (as_before(deadline)) state_ = Server::paused;
+        throw;
+    }
+}
+
+// Whether every worker says that it holds what it held before this push.
+bool VllmPluginEngine::as_before(Deadline deadline) {
+    try {
+        const Workers now = ask_workers(json::object(), deadline);
+        return now.whole && now.version == workers_.version && !broken_;
+    } catch (const std::exception& error) {
+        log_warn("{} does not say what its workers hold: {}", server_.name(), error.what());
+        return false;
+    }
+}
+
+void VllmPluginEngine::abort(const std::string& reason, Deadline deadline) {
+    try {
+        receiver_->abort(reason, deadline);
+    } catch (const std::exception& error) {  // it hears of it by the end of the connection
+        log_warn("{}: its receiver was not told to abort: {}", server_.name(), error.what());
+    }
+    if (state_ == Server::running) return;
+    broken_ = broken_ || state_ == Server::loading;
+    state_ = Server::running;
+    left_paused_ = !others_paused_;  // until it has been resumed
+    if (broken_) {
+        log_error(
+            "{} is left paused: its workers were told to load weights and have not said that they did ({}); "
+            "the next push heals it",
+            server_.name(), reason);
+        return;
+    }
+    // It serves what it served before, whether it can be told the version of that or not.
+    std::exception_ptr untold;
+    try {
+        server_.set_weight_version(info_.weight_version, deadline);
+    } catch (const Error&) {
+        untold = std::current_exception();
+    }
+    if (!others_paused_) server_.resume(deadline);
+    left_paused_ = false;
+    leave_note("", deadline);
+    if (untold) std::rethrow_exception(untold);
+}
+
+std::vector<ops::Checksum> VllmPluginEngine::checksums(Deadline deadline) {
+    const std::string holds = server_.weight_version(deadline);
+    const std::string staged = std::to_string(receiver_->held(deadline).version);
+    if (holds != staged) {
+        throw ProtocolError(fmt::format("{} holds version '{}' and has {} staged: push before comparing them",
+                                        server_.name(), holds, staged));
+    }
+    return receiver_->checksums(deadline);
+}
+
+}  // namespace tandem::engine

@@ -1,0 +1,149 @@
+#include "engine_adapter/vllm/probe.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "engine_adapter/hf_directory/model_tensors.h"
+#include "engine_adapter/http_api/versions.h"
+#include "engine_adapter/vllm/layers.h"
+
+namespace tandem::engine {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kHead = "lm_head.weight";
+
+// Versions that tests/peers/vllm_push.sh was run with.
+constexpr std::array<std::string_view, 1> kKnown{"0.32.0"};
+
+// Where GET /version is not vLLM's: who else it may be.
+std::string what_answers(VllmServer& server, Deadline deadline) {
+    const auto json_at = [&](const char* target) -> json {
+        const http::Response response = server.ask("GET", target, "", deadline);
+        return response.status == 200 ? json::parse(response.body, nullptr, false) : json();
+    };
+    const json info = json_at("/model_info");
+    if (info.is_object() && info.contains("tandem")) return "a tandem-engine: use tandem:// or http://";
+    if (json_at("/get_model_info").is_object()) return "SGLang, by its routes: use sglang://";
+    return "no engine that is known here";
+}
+
+std::string version_of(VllmServer& server, Deadline deadline) {
+    const http::Response response = server.ask("GET", "/version", "", deadline);
+    const json answer = json::parse(response.body, nullptr, false);
+    if (response.status == 200 && answer.is_object() && answer.contains("version") &&
+        answer["version"].is_string())
+        return answer["version"].get<std::string>();
+    const std::string found = fmt::format("GET /version: HTTP {}", response.status);
+    if (response.status != 200 && response.status != 404) {
+        throw TransportError(server.name(), "probe",
+                             fmt::format("{}: {}; see the server's log", found, message_of(response.body)));
+    }
+    throw TransportError(
+        server.name(), "probe",
+        fmt::format("not a vLLM server ({}), but {}", found, what_answers(server, deadline)));
+}
+
+std::filesystem::path model_of(VllmServer& server, Deadline deadline) {
+    const json models = server.get("/v1/models", deadline);
+    // The first is the model itself; adapters, whose "parent" it is, come behind it.
+    if (models.is_object() && models.contains("data") && models["data"].is_array() &&
+        !models["data"].empty()) {
+        const json& first = models["data"].front();
+        if (first.is_object() && first.contains("root") && first["root"].is_string())
+            return first["root"].get<std::string>();
+    }
+    throw TransportError(server.name(), "GET /v1/models", "the answer names no model and no \"root\"");
+}
+
+// What the server computes in and where, as far as it says that.
+struct Computes {
+    std::optional<DType> dtype;
+    std::string device;  // "cpu", "cuda"; empty: not said
+};
+
+Computes asked_where(VllmServer& server, Deadline deadline) {
+    const http::Response response = server.ask("GET", "/server_info?config_format=json", "", deadline);
+    const json info = response.status == 200 ? json::parse(response.body, nullptr, false) : json();
+    const auto text_at = [&](const char* where) -> std::string {
+        const json::json_pointer pointer(where);
+        const bool there = info.is_object() && info.contains(pointer) && info[pointer].is_string();
+        return there ? info[pointer].get<std::string>() : "";
+    };
+    Computes computes;
+    computes.device = text_at("/vllm_config/device_config/device_type");
+    const std::string dtype = text_at("/vllm_config/model_config/dtype");  // "torch.bfloat16"
+    if (dtype.ends_with("bfloat16")) computes.dtype = DType::bfloat16;
+    if (dtype.ends_with("float32")) computes.dtype = DType::float32;
+    return computes;
+}
+
+// On the CPU vLLM packs a copy of the embedding for a tied head and, in a reload, packs it anew only where the files
+// hold a head: without, it would go on computing logits with the old one. Elsewhere both are one tensor, and a head in
+// the files is only read twice.
+void add_tied_head(std::vector<TensorInfo>& tensors) {
+    const auto embedding = std::find_if(tensors.begin(), tensors.end(), [](const TensorInfo& tensor) {
+        return tensor.name.ends_with("embed_tokens.weight") && tensor.shape.size() == 2;
+    });
+    if (embedding == tensors.end()) return;
+    const Shape shape = embedding->shape;
+    const Part whole{embedding->name, {0, 0}, shape, 0, {shape[1], 1}};
+    tensors.push_back({kHead, shape, embedding->dtype, {whole}});
+}
+
+// What the server wants, by the directory that it was started with.
+std::vector<TensorInfo> tensors_of(const std::filesystem::path& model, const Computes& computes,
+                                   const std::function<bool(const std::string& name)>& only) {
+    std::vector<TensorInfo> tensors = tensors_of_directory(model);
+    if (computes.dtype) follow_dtype(tensors, *computes.dtype);
+    tensors = whole_layers(std::move(tensors), only);
+    const bool on_cpu = computes.device.empty() || computes.device == "cpu";
+    if (on_cpu && ties_embeddings(model)) add_tied_head(tensors);
+    return tensors;
+}
+
+}  // namespace
+
+std::string weight_transfer_backend(VllmServer& server, Deadline deadline) {
+    version_of(server, deadline);
+    const http::Response response = server.ask("GET", "/server_info?config_format=json", "", deadline);
+    const json info = response.status == 200 ? json::parse(response.body, nullptr, false) : json();
+    const json::json_pointer where("/vllm_config/weight_transfer_config/backend");
+    return info.is_object() && info.contains(where) && info[where].is_string()
+               ? info[where].get<std::string>()
+               : "";
+}
+
+VllmInfo probe_vllm_server(VllmServer& server, Deadline deadline) {
+    VllmInfo info;
+    info.version = version_of(server, deadline);
+    if (const std::string closest = closest_known(info.version, kKnown); !closest.empty()) {
+        log_warn("{}: vLLM {} has not been tried; the closest that has is {}", server.name(), info.version,
+                 closest);
+    }
+    server.is_paused(deadline);  // the routes of development mode
+    info.weight_version = server.weight_version(deadline);
+    return info;
+}
+
+VllmInfo probe_vllm(VllmServer& server, const std::function<bool(const std::string& name)>& only,
+                    Deadline deadline) {
+    VllmInfo info = probe_vllm_server(server, deadline);
+    info.model = model_of(server, deadline);
+    std::error_code error;
+    if (!std::filesystem::is_directory(info.model, error)) {
+        throw Error(fmt::format(
+            "probe with {}: it serves '{}', which is no directory here: weights are brought over in "
+            "shared memory, so server and pusher must see the same file system",
+            server.name(), info.model.string()));
+    }
+    info.tensors = tensors_of(info.model, asked_where(server, deadline), only);
+    return info;
+}
+
+}  // namespace tandem::engine

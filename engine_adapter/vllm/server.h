@@ -1,0 +1,38 @@
+// The HTTP routes of a vLLM server that a push uses, as calls. Most of them are there only in development mode. Every
+// failure names the URL, the route as its phase, and what to do. One thread at a time.
+#pragma once
+
+#include <string>
+
+#include "common/deadline.h"
+#include "engine_adapter/http_api/http_api.h"
+
+namespace tandem::engine {
+
+class VllmServer : public HttpApi {
+  public:
+    // name: "vllm://HOST:PORT". key: empty for none.
+    VllmServer(const std::string& name, const std::string& key);
+
+    bool is_paused(Deadline deadline);
+    // Returns when no request is being worked on. mode: "wait" lets running requests end first, "abort" ends them.
+    void pause(const std::string& mode, Deadline deadline);
+    void resume(Deadline deadline);
+    // Every worker has loaded the weights of that directory.
+    void reload_weights(const std::string& directory, Deadline deadline);
+    // A method of every worker's; what each answered. Throws TransportError also where the answer has no list of them.
+    nlohmann::json call_workers(const std::string& method, const nlohmann::json& kwargs, Deadline deadline);
+
+    // The life of a weight-transfer backend. `info` is the backend's own.
+    void init_weight_transfer(const nlohmann::json& info, Deadline deadline);
+    void start_weight_update(Deadline deadline);
+    void update_weights(const nlohmann::json& info, Deadline deadline);
+    void finish_weight_update(const std::string& version, Deadline deadline);
+
+    std::string weight_version(Deadline deadline);
+    void set_weight_version(const std::string& version, Deadline deadline);
+    // No request runs: cached keys and values are of weights from before.
+    void reset_prefix_cache(Deadline deadline);
+};
+
+}  // namespace tandem::engine

@@ -1,0 +1,103 @@
+// The routes of an SGLang server that a push uses, for tests without SGLang, in both generations: before 0.5.21, and from
+// then on with weight-update sessions. Holds callers to order, form and keys, answers failures in SGLang's words, and
+// really loads what it is told to load. Where SGLang would have killed its own process, it is dead: it answers nothing.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/http/server.h"
+
+namespace tandem::test {
+
+class SglangStandIn {
+  public:
+    struct Options {
+        std::string model;           // directory; also what it holds at first
+        std::string dtype = "auto";  // that it was told to compute in
+        std::string version = "0.5.23";
+        std::string api_key = {};
+        std::string admin_api_key = {};
+        int tp = 1;                  // tensor-parallel ranks
+        std::string tokenizer = {};  // empty: the model's directory
+        bool update_routes = true;   // false: as of its Rust server
+        // By route: answers with that status instead; 0: never answers.
+        std::map<std::string, int> fails = {};
+        // By route: answers {"success": false} with that message, as a step within it that failed.
+        std::map<std::string, std::string> refuses = {};
+        std::chrono::milliseconds delay{0};  // of every answer
+    };
+    explicit SglangStandIn(Options options);
+    ~SglangStandIn();
+
+    std::string url() const;  // "sglang://127.0.0.1:…"
+    void set_failure(const std::string& route, int status);
+    void set_refusal(const std::string& route, const std::string& message);
+    void mend();
+
+    // Requests that it works on: updates of an unpaused server wait for their end.
+    void set_running(int requests);
+    // Requests that its lock does not know of, as a second tokenizer's: flushes fail while they are there.
+    void set_stray(int requests);
+
+    std::map<std::string, std::string> weights() const;  // name → bytes
+    std::string weight_version() const;
+    bool paused() const;
+    void set_paused(bool paused);
+    bool dead() const;
+    // Calls that SGLang would not have forgiven, or after which it would have answered with mixed weights.
+    std::vector<std::string> violations() const;
+    std::vector<std::string> calls() const;  // "POST /pause_generation", in their order
+
+  private:
+    using Answer = std::pair<int, std::string>;
+    using Respond = std::function<Answer(const nlohmann::json& body, const std::string& query)>;
+    // A field of a route's struct.
+    struct Field {
+        std::string name;
+        std::string type;  // "string", "boolean", "number", "strings"; in brackets: the values it may have
+        bool required = false;
+    };
+    void route(const std::string& method, const std::string& path, std::vector<Field> fields, Respond respond,
+               http::Access access);
+    void add_info_routes();
+    void add_update_routes();
+    Answer info() const;
+    Answer load(const nlohmann::json& body);
+    Answer load_directory(const std::string& directory);
+    void add_tensor_routes();
+    Answer load_tensors(const nlohmann::json& body);
+    Answer flush(const nlohmann::json& body, Answer answer);
+    void run_waiting();
+    bool sessions() const;
+    void violate(const std::string& what) { violations_.push_back(what); }
+    // A body that its struct does not take: SGLang's answer. Empty: it does.
+    std::string schema_error(const std::string& path, const std::vector<Field>& fields,
+                             const nlohmann::json& body);
+
+    mutable std::mutex mutex_;
+    Options options_;
+    std::map<std::string, std::string> weights_;
+    std::string version_ = "default";
+    std::string model_path_;
+    bool paused_ = false;
+    bool dead_ = false;
+    bool stale_cache_ = false;
+    bool session_ = false;  // an update was begun, and not ended
+    int running_ = 0;
+    int stray_ = 0;
+    std::vector<std::function<void()>> waiting_;  // updates, for the end of the requests
+    std::vector<std::string> violations_;
+    std::vector<std::string> calls_;
+    std::vector<http::Responder> never_;
+    std::vector<std::jthread> late_;
+    http::Server server_;  // last: nothing is called once it is gone
+};
+
+}  // namespace tandem::test

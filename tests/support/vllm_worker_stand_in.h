@@ -1,0 +1,54 @@
+// A vLLM worker with our plug-in, for tests without vLLM: what sync/python/tandem_vllm/engine.py does, over the same C
+// functions; its model is the bytes that it was given.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sync/capi/tandem_sync.h"
+#include "tests/support/vllm_stand_in.h"
+
+namespace tandem::test {
+
+class VllmWorkerStandIn final : public VllmWorkerPlugin {
+  public:
+    enum class Fails { no, before_the_load, in_the_load };
+
+    explicit VllmWorkerStandIn(const std::string& model);  // the directory whose tensors it wants
+    ~VllmWorkerStandIn() override;
+
+    void init() override;
+    std::string state(const std::string* note) override;
+    std::map<std::string, std::string> update(std::int64_t version) override;
+    void finish() override;
+
+    void fail(Fails next) { fails_ = next; }
+    void leave_note(const std::string& note) { note_ = note; }
+    const std::string& note() const { return note_; }
+    void speak_protocol(int protocol) { protocol_ = protocol; }
+    void say_it_receives_at(const std::string& address) { elsewhere_ = address; }
+    std::string address() const;
+    bool whole() const { return whole_; }
+
+  private:
+    struct Slot {
+        std::string name;
+        std::vector<std::int64_t> shape;
+        std::int32_t dtype;
+        std::vector<std::byte> memory;
+    };
+    std::vector<Slot> slots_;
+    td_receiver* receiver_ = nullptr;
+    Fails fails_ = Fails::no;
+    bool whole_ = true;
+    std::int64_t version_ = 0;
+    int protocol_ = 1;
+    std::string note_;
+    std::string elsewhere_;
+};
+
+}  // namespace tandem::test
