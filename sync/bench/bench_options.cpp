@@ -54,7 +54,13 @@ void add_options(CLI::App& app, BenchOptions& options) {
     option("--engine-tp", options.engine_tp, "tensor-parallel engine ranks, each a process");
     option("--device", options.device, "cpu, cuda or cuda:1: where trainer and engine hold their weights");
     option("--transport", options.transport,
-           "auto, shm (of the CPU), cuda_ipc (of GPUs) or nccl (of GPUs, one for each engine rank)");
+           "auto, shm or tcp (of the CPU), cuda_ipc (of GPUs) or nccl (of GPUs, one for each engine rank)");
+    option("--data-listen", options.data_listen,
+           "where bench-engine listens with --transport tcp: HOST:PORT");
+    app.add_option(
+        "--engine", options.engines,
+        "an engine rank that runs already (tandem-sync bench-engine with the same options prints its "
+        "address); may be repeated");
     option("--changed", options.changed, "part of the elements that changes between two syncs, 0 to 1");
     option("--bucket-mib", options.bucket_mib, "bucket size; 0: chosen for this machine");
     option("--depth", options.depth, "buckets in flight; 0: chosen");
@@ -102,9 +108,10 @@ void BenchOptions::validate() const {
     const bool on_gpu = where().type == DeviceType::cuda;
     const bool quantized = is_quantized(dtype_from_name(engine_dtype));
     const bool nccl = transport == "nccl";
-    const bool known = transport == "auto" || transport == "shm" || transport == "cuda_ipc" || nccl;
+    const bool known =
+        transport == "auto" || transport == "shm" || transport == "cuda_ipc" || transport == "tcp" || nccl;
     check(known, "--transport",
-          fmt::format("no transport '{}'; there are auto, shm, cuda_ipc, nccl", transport));
+          fmt::format("no transport '{}'; there are auto, shm, cuda_ipc, nccl, tcp", transport));
     if (const auto refused =
             refusal(kind, {.weights = where(), .transport = transport, .quantised = quantized}))
         throw ConfigError("command line", option_of(refused->about), refused->sentence());
@@ -120,6 +127,8 @@ void BenchOptions::validate() const {
               std::all_of(mesh.begin(), mesh.end(), [](int n) { return n >= 1; }) && world_size() <= 64,
           "--mesh", "one or two positive sizes, at most 64 ranks: dp,cp");
     check(engine_tp >= 1 && engine_tp <= 64, "--engine-tp", "must be from 1 to 64");
+    check(engines.empty() || engines.size() == static_cast<std::size_t>(engine_tp), "--engine",
+          fmt::format("{} addresses of {} engine ranks", engines.size(), engine_tp));
     check(changed >= 0 && changed <= 1, "--changed", "must be from 0 to 1");
     check(bucket_mib >= 0 && bucket_mib <= 65536, "--bucket-mib", "must be from 0 to 65536");
     check(depth == 0 || (depth >= 2 && depth <= 64), "--depth", "must be 0 or from 2 to 64");

@@ -30,8 +30,11 @@ struct BenchOptions {
     std::string trace;       // a file
     std::string source_dtype = "bfloat16";
     std::string engine_dtype = "bfloat16";
-    std::string device = "cpu";      // of trainer ranks and engine ranks alike: cpu, cuda, cuda:1
-    std::string transport = "auto";  // shm, cuda_ipc, nccl; auto: what the device has, nccl aside
+    std::string device = "cpu";  // of trainer ranks and engine ranks alike: cpu, cuda, cuda:1
+    std::string transport =
+        "auto";  // shm, cuda_ipc, nccl, tcp; auto: what the device has, nccl and tcp aside
+    std::string data_listen = "127.0.0.1:0";  // of an engine rank, over tcp
+    std::vector<std::string> engines;         // that run already, by address; none: they are started
 
     Device where() const;                  // of the trainer ranks
     Device engine_device(int rank) const;  // over nccl the GPUs after the trainer's, one each

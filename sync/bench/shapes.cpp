@@ -49,7 +49,7 @@ class Builder {
     explicit Builder(const ModelShapes& shapes) : s_(shapes) {}
 
     std::vector<ModelTensor> build() {
-        add("model.embed_tokens", {s_.vocab_size, s_.hidden_size}, TensorParallel::column);
+        add("model.embed_tokens", {s_.vocab_size, s_.hidden_size}, TensorParallel::vocabulary);
         for (std::int64_t layer = 0; layer < s_.num_hidden_layers; ++layer) {
             prefix_ = fmt::format("model.layers.{}.", layer);
             norm("input_layernorm", s_.hidden_size);
@@ -68,7 +68,7 @@ class Builder {
         prefix_.clear();
         norm("model.norm", s_.hidden_size);
         if (!s_.tie_word_embeddings) {
-            add("lm_head", {s_.vocab_size, s_.hidden_size}, TensorParallel::column);
+            add("lm_head", {s_.vocab_size, s_.hidden_size}, TensorParallel::vocabulary);
         }
         return std::move(tensors_);
     }

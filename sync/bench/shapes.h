@@ -44,7 +44,7 @@ model::ModelConfig model_by_name(const std::string& name);
 // In the order of model::parameter_specs. Names are Hugging Face's.
 std::vector<ModelTensor> model_tensors(const ModelShapes& shapes);
 // One of shape_names(), or a JSON file: config.json's keys, or {"tensors": [{"name", "shape", "parallel":
-// "replicate" | "column" | "row" | "expert", "heads"}]}. Throws ConfigError naming file and key, and
+// "replicate" | "column" | "row" | "expert" | "vocabulary", "heads"}]}. Throws ConfigError naming file and key, and
 // InvalidArgument listing the names for what is neither.
 std::vector<ModelTensor> model_tensors(const std::string& name_or_file);
 std::vector<ModelTensor> read_model_tensors(const std::string& json_text, const std::string& file);

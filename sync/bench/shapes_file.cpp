@@ -106,11 +106,12 @@ ModelTensor read_tensor(const json& object, const std::string& file, std::size_t
             fail("shape", "must be a list of sizes");
         tensor.shape.push_back(size.get<std::int64_t>());
     }
-    constexpr std::array<std::pair<const char*, TensorParallel>, 4> kStyles{
+    constexpr std::array<std::pair<const char*, TensorParallel>, 5> kStyles{
         {{"replicate", TensorParallel::replicate},
          {"column", TensorParallel::column},
          {"row", TensorParallel::row},
-         {"expert", TensorParallel::expert}}};
+         {"expert", TensorParallel::expert},
+         {"vocabulary", TensorParallel::vocabulary}}};
     const json style = object.value("parallel", json("replicate"));
     bool known = false;
     for (const auto& [word, parallel] : kStyles) {
@@ -118,7 +119,7 @@ ModelTensor read_tensor(const json& object, const std::string& file, std::size_t
         tensor.parallel = parallel;
         known = true;
     }
-    if (!known) fail("parallel", "must be replicate, column, row or expert");
+    if (!known) fail("parallel", "must be replicate, column, row, expert or vocabulary");
     const json heads = object.value("heads", json(0));
     if (!heads.is_number_integer() || heads < 0 || heads > 1'000'000) fail("heads", "must be a count");
     tensor.heads = heads.get<int>();

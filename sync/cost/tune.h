@@ -18,7 +18,7 @@ namespace tandem::sync {
 constexpr std::size_t kLeastTunedBytes = std::size_t{32} << 20;
 
 struct Tuning {
-    std::string chosen_by = "default";  // "user", "cost model"
+    std::string chosen_by = "default";  // "user", "cost model", "network"
     std::size_t bucket_bytes = 0;       // as chosen; slots are no larger than what is used of them
     std::optional<Costs> costs;
     std::int64_t age_s = 0;  // of the costs; 0: measured for this session
@@ -27,7 +27,7 @@ struct Tuning {
 nlohmann::json to_json(const Tuning& tuning);  // {chosen_by, predicted_ms, …, calibration {…}}
 
 // Collective; the same on every rank. `options` have defaults where `requested` has zeros; what the cost
-// model finds better replaces those. Costs come from costs_file() (store.h), else are measured and kept
+// model finds better replaces those, and over a network what suits that: there are no costs then. Costs come from costs_file() (store.h), else are measured and kept
 // there. Only gather's model chooses buckets, gather's and direct's predict; for quantised weights there is
 // none.
 Tuning tune(comm::Communicator& world, const ReshardPlan& plan, const Engines& engines, CostModel model,

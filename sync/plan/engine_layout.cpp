@@ -7,6 +7,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "common/align.h"
 #include "common/error.h"
 
 namespace tandem::sync {
@@ -57,6 +58,12 @@ Slice head_slice(const ModelTensor& tensor, const Place& place) {
             "tensor '{}': {} heads do not divide by tensor parallelism {}", tensor.name, tensor.heads,
             place.tp);
     return {0, place.tp_rank / (place.tp / tensor.heads) * head, head};
+}
+
+Slice vocabulary_slice(const ModelTensor& tensor, const Place& place) {
+    enforce(!tensor.shape.empty(), "tensor '{}' has no rows, and cannot be a vocabulary's", tensor.name);
+    const VocabularyRows rows = vocabulary_rows(tensor.shape[0], place.tp, place.tp_rank);
+    return {0, rows.start, rows.size};
 }
 
 // An expert's number and tensor, read from the name once for all engine ranks.
@@ -110,6 +117,8 @@ Slice slice_of(const ModelTensor& tensor, const Place& place) {
             return even_slice(tensor, 1, place.tp, place.tp_rank);
         case TensorParallel::expert:
             return even_slice(tensor, is_down(tensor.name) ? 1 : 0, place.expert_tp, place.expert_tp_rank);
+        case TensorParallel::vocabulary:
+            return vocabulary_slice(tensor, place);
     }
     return {};
 }
@@ -224,6 +233,16 @@ class RankLayout {
 };
 
 }  // namespace
+
+VocabularyRows vocabulary_rows(std::int64_t vocabulary, int tp, int rank) {
+    constexpr std::int64_t kPadding = 64;
+    std::int64_t padded = round_up(vocabulary, kPadding);
+    if (padded % tp != 0) padded = round_up(vocabulary, kPadding * tp);
+    const std::int64_t each = padded / tp;
+    const std::int64_t start = std::min(each * rank, vocabulary);
+    const std::int64_t size = std::min(each, vocabulary - start);
+    return {start, size, each - size};
+}
 
 EngineLayout engine_layout(const std::vector<ModelTensor>& model, const EngineParallel& parallel,
                            DType dtype) {

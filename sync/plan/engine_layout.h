@@ -12,10 +12,21 @@ namespace tandem::sync {
 // The cut of a Hugging Face tensor over tp ranks.
 enum class TensorParallel : std::uint8_t {
     replicate,  // norms, routers, the biases of o and down: whole on every rank
-    column,     // rows of the weight (dim 0): q, k, v, gate, up, and their biases; also the vocabulary
+    column,     // rows of the weight (dim 0): q, k, v, gate, up, and their biases
     row,        // columns of the weight (dim 1): o, down
-    expert      // belongs to the ranks that hold expert N; the name has ".experts.N."
+    expert,     // belongs to the ranks that hold expert N; the name has ".experts.N."
+    vocabulary  // rows of the embedding or the head: vocabulary_rows
 };
+
+// Rows [start, start + size) of a vocabulary: what one of `tp` ranks holds of it. As vLLM and SGLang do, the vocabulary
+// is padded to a multiple of 64 (of 64·tp where tp does not divide that) and cut evenly; the last ranks then hold fewer
+// rows that exist, or none. The rows that pad a rank's range are the engine's own: zeros, which no trainer has.
+struct VocabularyRows {
+    std::int64_t start = 0;
+    std::int64_t size = 0;
+    std::int64_t padding = 0;  // rows after them
+};
+VocabularyRows vocabulary_rows(std::int64_t vocabulary, int tp, int rank);
 
 struct ModelTensor {
     std::string name;  // Hugging Face name
@@ -33,8 +44,8 @@ struct EngineParallel {
     bool fused = true;  // qkv_proj, gate_up_proj, experts' w13 [experts, 2·ffn, hidden] and w2
 };
 
-// [rank]: its tensors in the model's order, a fused one where its first member stands. dtype: of every
-// tensor. Throws InvalidArgument naming the tensor whose dim, heads or experts do not divide.
+// [rank]: its tensors in the model's order, a fused one where its first member stands; of a vocabulary the rows that
+// exist. dtype: of every tensor. Throws InvalidArgument naming the tensor whose dim, heads or experts do not divide.
 EngineLayout engine_layout(const std::vector<ModelTensor>& model, const EngineParallel& parallel,
                            DType dtype);
 

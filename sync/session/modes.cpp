@@ -73,10 +73,11 @@ std::optional<Refusal> first_refusal(const ModeTraits& mode, const Setting& s) {
     const bool gpu = on_gpu(s.weights);
     const std::string like = s.quantised_tensor.empty() ? "" : fmt::format(", like '{}'", s.quantised_tensor);
 
-    if (s.transport != "auto" && gpu == (s.transport == "shm")) {
+    const bool for_cpu = s.transport == "shm" || s.transport == "tcp";
+    if (s.transport != "auto" && gpu == for_cpu) {
         return Refusal{About::transport,
                        fmt::format("{} does not reach memory of {}", s.transport, to_string(s.weights)),
-                       "shm is for the CPU, cuda_ipc and nccl for GPUs"};
+                       "shm and tcp are for the CPU, cuda_ipc and nccl for GPUs"};
     }
     const bool engine_on_gpu = s.engine ? on_gpu(*s.engine) : gpu;
     if (engine_on_gpu != gpu && (gpu || mode.in_place)) {
@@ -103,6 +104,13 @@ std::optional<Refusal> first_refusal(const ModeTraits& mode, const Setting& s) {
                        fmt::format("use {} instead of {}, or another transport",
                                    mode_names(" or ", &ModeTraits::over_nccl), mode.name)};
     }
+    if (s.transport == "tcp" && mode.in_place) {
+        return Refusal{
+            About::mode,
+            fmt::format("{} lets the engine read the trainer's memory in place, and over TCP it gets a copy",
+                        mode.name),
+            ""};
+    }
     if (gpu && !mode.from_gpu) {
         return Refusal{
             About::mode,
@@ -118,6 +126,13 @@ std::optional<Refusal> first_refusal(const ModeTraits& mode, const Setting& s) {
     if (mode.in_place && !s.engine_reads_in_place) {
         return Refusal{About::mode,
                        fmt::format("{} needs an engine that can read weights in place", mode.name), ""};
+    }
+    if (s.engine_stages && (mode.opens_shards || mode.keeps_base)) {
+        return Refusal{
+            About::mode,
+            fmt::format("{} needs an engine that {}, and this one is given whole versions in a directory",
+                        mode.name, mode.keeps_base ? "applies changes" : "opens the trainer's memory"),
+            ""};
     }
     if (gpu && mode.opens_shards && s.shards_leave) {
         return Refusal{

@@ -48,11 +48,12 @@ std::string mode_names(std::string_view last_joint = " or ", bool ModeTraits::*t
 struct Setting {
     Device weights = {};                     // of the trainer, as the sync reads them
     std::optional<Device> engine = {};       // of the engine's weights; none: as the trainer's
-    std::string_view transport = "auto";     // shm, cuda_ipc, nccl
+    std::string_view transport = "auto";     // shm, cuda_ipc, nccl, tcp
     bool several_hosts = false;              // of trainer ranks
     bool quantised = false;                  // the engine holds weights in eight bits
     std::string_view quantised_tensor = {};  // one of them, for messages
     bool engine_reads_in_place = true;       // whether the engine can
+    bool engine_stages = false;              // it takes whole versions, from memory of trainer rank 0
     bool shards_leave = false;               // their memory is given back between two pushes
     bool engine_drops_weights = false;       // between two pushes
 };

@@ -195,7 +195,10 @@ class Session::Impl {
         const double ms = ms_since(start);
         PhaseTimes& times = report.phase_ms;
         if (next.step == PushStep::pause || next.step == PushStep::begin) times.pause += ms;
-        if (next.step == PushStep::commit) times.load += ms;
+        if (next.step == PushStep::commit) {
+            times.load += ms;
+            times.commit += ms;
+        }
         if (next.step == PushStep::resume) times.resume += ms;
         protocol.done(ok);
     }

@@ -97,7 +97,9 @@ Setting check_setting(comm::Communicator& world, const WeightSource& source, con
     note_refusal("");
     for (const auto& engine : engines) {
         setting.engine = engine->capabilities().device;
+        setting.transport = engine->capabilities().distant ? "tcp" : "auto";
         setting.engine_reads_in_place = engine->capabilities().alias;
+        setting.engine_stages = engine->capabilities().stages && !engine->capabilities().maps;
         note_refusal(engine->peer());
     }
     throw_on_any_failure(world, status, "sync set-up");

@@ -76,7 +76,8 @@ void throw_on_any_failure(comm::Communicator& world, const PushStatus& mine, con
         const std::string with = told ? "" : fmt::format(" with {}", one.peer.data());
         throw SyncError(fmt::format("{} failed on rank {} in phase {}{}{}: {}", what, rank, one.phase.data(),
                                     at, with, one.message.data()),
-                        static_cast<int>(rank), one.phase.data(), static_cast<int>(one.bucket));
+                        static_cast<int>(rank), one.phase.data(), static_cast<int>(one.bucket),
+                        one.peer.data());
     }
 }
 

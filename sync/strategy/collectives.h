@@ -14,15 +14,17 @@ namespace tandem::sync {
 // A sync that failed, the same on every rank: which rank noticed, in which phase, with whom, at which bucket.
 class SyncError : public Error {
   public:
-    SyncError(const std::string& message, int rank, std::string phase, int bucket)
-        : Error(message), rank_(rank), phase_(std::move(phase)), bucket_(bucket) {}
+    SyncError(const std::string& message, int rank, std::string phase, int bucket, std::string peer = "")
+        : Error(message), rank_(rank), phase_(std::move(phase)), peer_(std::move(peer)), bucket_(bucket) {}
     int rank() const { return rank_; }
     const std::string& phase() const { return phase_; }
-    int bucket() const { return bucket_; }  // -1: none
+    const std::string& peer() const { return peer_; }  // "engine 127.0.0.1:30000"; empty: nobody
+    int bucket() const { return bucket_; }             // -1: none
 
   private:
     int rank_;
     std::string phase_;
+    std::string peer_;
     int bucket_;
 };
 

@@ -13,6 +13,7 @@ struct PhaseTimes {
     double gather = 0;   // ranks filling buckets, and waiting for each other
     double copy = 0;     // the engine copying and verifying buckets
     double load = 0;     // what gather did not hide: waiting for the engine, and the commit
+    double commit = 0;   // the part of load in which the engines made the version theirs
     double resume = 0;
 };
 

@@ -126,7 +126,7 @@ TEST(Shapes, ErrorsNameFileAndKey) {
     EXPECT_EQ(refusal(R"({"tensors": [{"name": "a"}]})"),
               "shapes.json: tensors[0].shape: must be a list of sizes");
     EXPECT_EQ(refusal(R"({"tensors": [{"name": "a", "shape": [1], "parallel": "x"}]})"),
-              "shapes.json: tensors[0].parallel: must be replicate, column, row or expert");
+              "shapes.json: tensors[0].parallel: must be replicate, column, row, expert or vocabulary");
     EXPECT_THROW(model_tensors(std::string("no-such-model")), InvalidArgument);
 }
 

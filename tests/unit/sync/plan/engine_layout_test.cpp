@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <numeric>
+
 #include "common/error.h"
 #include "sync/bench/shapes.h"
 #include "tests/unit/sync/plan/reshard_model.h"
@@ -146,6 +148,51 @@ TEST(EngineLayout, LatentAttention) {
         EXPECT_TRUE(named(layout[7], attention + whole + ".weight").parts.empty()) << whole;
     EXPECT_EQ(named(layout[7], "model.layers.5.mlp.shared_experts.gate_up_proj.weight").shape,
               (Shape{512, 7168}));
+}
+
+// As vLLM's VocabParallelEmbedding loads it, row by row: -1 is a row of zeros.
+std::vector<std::vector<std::int64_t>> padded_and_cut(std::int64_t vocabulary, int tp) {
+    std::vector<std::int64_t> rows;
+    for (std::int64_t row = 0; row < vocabulary; ++row) rows.push_back(row);
+    const auto pad_to = [&](std::size_t multiple) {
+        while (rows.size() % multiple != 0) rows.push_back(-1);
+    };
+    pad_to(64);
+    if (rows.size() % static_cast<std::size_t>(tp) != 0) pad_to(64 * static_cast<std::size_t>(tp));
+    std::vector<std::vector<std::int64_t>> ranks(static_cast<std::size_t>(tp));
+    const std::size_t each = rows.size() / ranks.size();
+    for (std::size_t i = 0; i < rows.size(); ++i) ranks[i / each].push_back(rows[i]);
+    return ranks;
+}
+
+TEST(EngineLayout, PadsVocabulariesThatDoNotDivide) {
+    for (std::int64_t vocabulary = 1; vocabulary < 300; ++vocabulary) {
+        for (const int tp : {1, 2, 3, 4, 5, 8, 16}) {
+            const auto oracle = padded_and_cut(vocabulary, tp);
+            for (int rank = 0; rank < tp; ++rank) {
+                const VocabularyRows rows = vocabulary_rows(vocabulary, tp, rank);
+                std::vector<std::int64_t> held(static_cast<std::size_t>(rows.size));
+                std::iota(held.begin(), held.end(), rows.start);
+                held.resize(held.size() + static_cast<std::size_t>(rows.padding), -1);
+                ASSERT_EQ(held, oracle[static_cast<std::size_t>(rank)])
+                    << vocabulary << " rows, rank " << rank << " of " << tp;
+            }
+        }
+    }
+}
+
+TEST(EngineLayout, HoldsTheRowsOfAVocabularyThatExist) {
+    const std::vector<ModelTensor> model{{"embed", {101, 8}, TensorParallel::vocabulary, 0},
+                                         {"lm_head", {101, 8}, TensorParallel::vocabulary, 0}};
+    const auto halves = engine_layout(model, {2, 1, true}, DType::float32);
+    EXPECT_EQ(named(halves[0], "embed").shape, (Shape{64, 8}));
+    EXPECT_THAT(named(halves[0], "embed").parts, ElementsAre(Part{"embed", {0, 0}, {64, 8}, 0, {8, 1}}));
+    EXPECT_EQ(named(halves[1], "lm_head").shape, (Shape{37, 8}));
+    EXPECT_THAT(named(halves[1], "lm_head").parts, ElementsAre(Part{"lm_head", {64, 0}, {37, 8}, 0, {8, 1}}));
+    const auto eighths = engine_layout(model, {8, 1, true}, DType::float32);
+    EXPECT_EQ(named(eighths[6], "embed").shape, (Shape{5, 8}));
+    EXPECT_EQ(named(eighths[7], "embed").shape, (Shape{0, 8}));
+    EXPECT_TRUE(named(engine_layout(model, {}, DType::float32)[0], "embed").parts.empty());
 }
 
 std::string refusal(const std::vector<ModelTensor>& model, const EngineParallel& parallel) {

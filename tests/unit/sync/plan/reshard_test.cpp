@@ -162,6 +162,21 @@ TEST(Reshard, LargerMeshesWithUnevenShards) {
     }
 }
 
+// Rows of a vocabulary that divides by nothing; the last of eight ranks has none.
+TEST(Reshard, PaddedVocabularies) {
+    const std::vector<ModelTensor> model{{"embed", {101, 8}, TensorParallel::vocabulary, 0},
+                                         {"norm", {8}, TensorParallel::replicate, 0},
+                                         {"lm_head", {101, 8}, TensorParallel::vocabulary, 0}};
+    for (const int tp : {1, 2, 3, 8}) {
+        for (const auto& [mesh, placements] : std::vector<std::pair<std::vector<int>, Placements>>{
+                 {{2}, {Shard(0)}}, {{3}, {Shard(0)}}, {{2, 2}, {Replicate(), Shard(1)}}}) {
+            SCOPED_TRACE(fmt::format("tp {}, {}", tp, to_string(placements)));
+            check_reshard(ReshardPlan::make(on_mesh(model, mesh, placements),
+                                            engine_layout(model, {tp, 1, true}, DType::float32), {128}));
+        }
+    }
+}
+
 // ------------------------------------------------------------------------------------------- long runs
 
 SourceLayout one_tensor(const Shape& shape, const std::vector<int>& mesh, const Placements& placements) {

@@ -83,6 +83,45 @@ TEST(Modes, EveryEngineRankGetsItsSlicesAndNotAByteMore) {
     }
 }
 
+// A vocabulary of 101 on two and on eight ranks, the last of which has no row of it: every rank's bytes, element by
+// element, whatever `weights_match` thinks.
+TEST(Modes, RanksHoldTheirRowsOfAPaddedVocabulary) {
+    const std::vector<ModelTensor> model{{"embed", {101, 16}, TensorParallel::vocabulary},
+                                         {"norm", {16}, TensorParallel::replicate},
+                                         {"lm_head", {101, 16}, TensorParallel::vocabulary}};
+    for (const int tp : {2, 8}) {
+        for (const Mode mode : kModes) {
+            SCOPED_TRACE(fmt::format("tp {} {}", tp, mode_name(mode)));
+            EngineRanks engine(model, {tp, 1, true}, DType::float32);
+            with_engines(
+                {{3}, {Shard(0)}}, engine.pointers, engine.tensors, DType::float32, options_for(mode),
+                [&](comm::Communicator& world, Session& session, TestSource& source) {
+                    for (int step = 1; step <= 2; ++step) {
+                        source.set_step(step);
+                        session.push(step);
+                        EXPECT_TRUE(session.weights_match().match);
+                    }
+                    world.barrier();
+                    if (world.rank() != 0) return;
+                    for (int rank = 0; rank < tp; ++rank) {
+                        const VocabularyRows rows = vocabulary_rows(101, tp, rank);
+                        for (const std::size_t t : {0u, 2u}) {
+                            const auto held = engine.targets[static_cast<std::size_t>(rank)]->read(t);
+                            ASSERT_EQ(held.size(), static_cast<std::size_t>(rows.size) * 16 * sizeof(float));
+                            for (std::size_t i = 0; i < held.size() / sizeof(float); ++i) {
+                                float value = 0;
+                                std::memcpy(&value, held.data() + i * sizeof value, sizeof value);
+                                ASSERT_EQ(value,
+                                          element_value(t, static_cast<std::size_t>(rows.start) * 16 + i, 2));
+                            }
+                        }
+                    }
+                });
+            if (HasFailure()) return;
+        }
+    }
+}
+
 TEST(Modes, ASteadySyncAllocatesNothing) {
     for (const Mode mode : kModes) {
         SCOPED_TRACE(mode_name(mode));

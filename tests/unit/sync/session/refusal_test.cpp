@@ -44,6 +44,7 @@ TEST(Refusal, ModesWorkWhereTheirRowsSay) {
     EXPECT_EQ(working({.quantised = true}), "gather direct alias");
     EXPECT_EQ(working({.weights = kGpu, .quantised = true}), "");
     EXPECT_EQ(working({.engine_reads_in_place = false}), "gather direct delta");
+    EXPECT_EQ(working({.engine_reads_in_place = false, .engine_stages = true}), "gather");
     EXPECT_EQ(working({.shards_leave = true}), "gather direct alias delta");
     EXPECT_EQ(working({.weights = kGpu, .shards_leave = true}), "gather alias");
     EXPECT_EQ(working({.engine_drops_weights = true}), "gather direct");
