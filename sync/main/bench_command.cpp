@@ -15,9 +15,11 @@
 #include <sstream>
 #include <utility>
 
+#include "common/comm/job_secret.h"
 #include "common/comm/launch.h"
 #include "common/comm/piped_child.h"
 #include "common/error.h"
+#include "common/http/access.h"
 #include "common/log.h"
 #include "common/trace.h"
 #include "engine_adapter/connect.h"
@@ -86,6 +88,12 @@ Children start_engines(const BenchOptions& options, const Command& command_line,
     return engines;
 }
 
+std::string random_key() {
+    std::string key;
+    for (const unsigned char byte : comm::random_nonce()) key += fmt::format("{:02x}", byte);
+    return key;
+}
+
 // The trainer ranks, from their start to their end.
 comm::LaunchResult run_ranks(const BenchOptions& options, const Command& command_line,
                              const Children& engines, std::vector<std::string> environment) {
@@ -116,8 +124,12 @@ int bench_command(const BenchArguments& arguments, const std::vector<std::string
     options.validate();
     require_writable("--trace", options.trace);
     require_writable("--html", arguments.html);
+    if (options.transport == "tcp" && http::key_from_environment().empty())
+        ::setenv("TANDEM_API_KEY", random_key().c_str(), 1);  // which engines and ranks of ours inherit
     std::string addresses;
-    const Children engines = start_engines(options, command_line, addresses);
+    Children engines;
+    if (options.engines.empty()) engines = start_engines(options, command_line, addresses);
+    for (const std::string& address : options.engines) addresses += address + " ";
     const ResultFile result_file;
     const comm::LaunchResult end =
         run_ranks(options, command_line, engines,

@@ -1,33 +1,45 @@
 #include "sync/main/bench_engine.h"
 
-#include <unistd.h>
-
 #include <algorithm>
+#include <atomic>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/align.h"
 #include "common/device/export.h"
 #include "common/device/memory.h"
+#include "common/error.h"
+#include "common/http/access.h"
 #include "common/log.h"
+#include "common/ops/batched_copy.h"
 #include "engine_adapter/receiver/receiver.h"
+#include "engine_adapter/transport/tcp/dial.h"
+#include "sync/bench/shapes.h"
 
 namespace tandem::sync {
 namespace {
 
+using Padding = std::unordered_map<std::string, std::int64_t>;  // by tensor: rows
+
 // Weights without an engine around them: what the receiver needs, nothing else.
 class BareWeights final : public engine::WeightTarget {
   public:
-    BareWeights(const std::vector<engine::TensorInfo>& tensors, Device device) : device_(device) {
+    // `padding`: by tensor, rows of zeros behind it.
+    BareWeights(const std::vector<engine::TensorInfo>& tensors, Device device, Padding padding)
+        : device_(device), padding_(std::move(padding)) {
         if (device.type == DeviceType::cuda) {
             put_on_gpu(tensors);
             return;
         }
         for (const auto& tensor : tensors) {
-            memory_.emplace_back(engine::tensor_bytes(tensor), "engine weights");
+            memory_.emplace_back(std::max<std::size_t>(padded_bytes(tensor), 1), "engine weights");
             std::fill_n(memory_.back().data(), memory_.back().bytes(), std::byte{0});
-            weights_.push_back({tensor, memory_.back().span()});
+            add(tensor, memory_.back().data());
         }
     }
     Device device() const override { return device_; }
@@ -36,52 +48,90 @@ class BareWeights final : public engine::WeightTarget {
     void begin_update(std::int64_t) override {}
     void commit_update(std::int64_t version) override { version_ = version; }
     void abort_update(const std::string& reason, bool) override { log_error("update aborted: {}", reason); }
-    bool can_alias() const override { return true; }
-    void point_weights(const std::vector<Span>&, std::shared_ptr<const void> owner) override {
-        owner_ = std::move(owner);  // nothing computes with these weights
+    bool can_alias() const override { return padding_.empty(); }  // a trainer has no zeros behind its rows
+    void point_weights(const std::vector<Span>& memory, std::shared_ptr<const void> owner) override {
+        reading_ = memory;
+        owner_ = std::move(owner);
     }
     void lose_weights(const std::string&) override {
+        for (std::size_t i = 0; i < weights_.size(); ++i) reading_[i] = weights_[i].memory;
         owner_.reset();
         version_ = 0;
     }
 
+    nlohmann::json held() const {
+        enforce(device_.type == DeviceType::cpu, "checksums of weights on {}: only the CPU's are read here",
+                to_string(device_));
+        nlohmann::json tensors = nlohmann::json::object();
+        for (std::size_t i = 0; i < weights_.size(); ++i)
+            tensors[weights_[i].info.name] = ops::to_hex(ops::checksum(reading_[i]));
+        return {{"version", version_.load()}, {"tensors", std::move(tensors)}};
+    }
+
   private:
+    std::size_t padded_bytes(const engine::TensorInfo& tensor) const {
+        const auto rows = padding_.find(tensor.name);
+        if (rows == padding_.end()) return engine::tensor_bytes(tensor);
+        engine::TensorInfo all = tensor;
+        all.shape[0] += rows->second;
+        return engine::tensor_bytes(all);
+    }
+    void add(const engine::TensorInfo& tensor, std::byte* at) {
+        weights_.push_back({tensor, {at, engine::tensor_bytes(tensor)}});
+        reading_.push_back({at, padded_bytes(tensor)});
+    }
     void put_on_gpu(const std::vector<engine::TensorInfo>& tensors) {
         constexpr std::size_t kAlign = 256;
-        const auto aligned = [](const engine::TensorInfo& tensor) {
-            return round_up(engine::tensor_bytes(tensor), kAlign);
-        };
         std::size_t bytes = 0;
-        for (const auto& tensor : tensors) bytes += aligned(tensor);
+        for (const auto& tensor : tensors) bytes += round_up(padded_bytes(tensor), kAlign);
         arena_ = ExportArena::create(device_, std::max<std::size_t>(bytes, 1), "engine weights");
         Stream stream = Stream::make(device_, "engine weights");
         fill_zero(stream, arena_.span());
         stream.synchronize();
-        std::size_t at = 0;
+        std::byte* at = arena_.span().data;
         for (const auto& tensor : tensors) {
-            weights_.push_back({tensor, arena_.span().subspan(at, engine::tensor_bytes(tensor))});
-            at += aligned(tensor);
+            add(tensor, at);
+            at += round_up(padded_bytes(tensor), kAlign);
         }
     }
 
     const Device device_;
+    const Padding padding_;
     std::vector<Buffer> memory_;
     ExportArena arena_;  // of a GPU
     std::vector<engine::WeightSlot> weights_;
+    std::vector<Span> reading_;  // with the zeros behind
     std::shared_ptr<const void> owner_;
-    std::int64_t version_ = 0;
+    std::atomic<std::int64_t> version_ = 0;
 };
+
+// Rows that pad a vocabulary, as vLLM and SGLang pad it.
+Padding padding_rows(const BenchOptions& options, int rank) {
+    Padding padding;
+    for (const ModelTensor& tensor : model_tensors(options.shapes)) {
+        if (options.engine_tp == 1 || tensor.parallel != TensorParallel::vocabulary) continue;
+        const std::int64_t rows = vocabulary_rows(tensor.shape[0], options.engine_tp, rank).padding;
+        if (rows > 0) padding[tensor.name] = rows;
+    }
+    return padding;
+}
 
 }  // namespace
 
 int bench_engine(const BenchOptions& options, int rank) {
-    BareWeights weights(options.engine_tensors(rank), options.engine_device(rank));
+    BareWeights weights(options.engine_tensors(rank), options.engine_device(rank),
+                        padding_rows(options, rank));
     engine::ReceiverOptions receiver_options;
     receiver_options.link_bytes_per_s = options.link_gbps * 1e9;
+    const bool tcp = options.transport == "tcp";
+    const engine::TcpAddress listen = engine::parse_tcp_address(options.data_listen);
+    if (tcp)
+        receiver_options.data_plane =
+            engine::TcpListen{listen.host, listen.port, http::key_from_environment()};
     const engine::Receiver receiver(weights, receiver_options);
-    std::cout << receiver.address() << std::endl;
-    char byte = 0;
-    while (::read(STDIN_FILENO, &byte, 1) > 0) continue;
+    std::cout << (tcp ? fmt::format("tcp://{}:{}", listen.host, receiver.data_port()) : receiver.address())
+              << std::endl;
+    for (std::string line; std::getline(std::cin, line);) std::cout << weights.held() << std::endl;
     return 0;
 }
 

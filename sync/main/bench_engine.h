@@ -6,7 +6,9 @@
 
 namespace tandem::sync {
 
-// Prints where the rank's receiver listens, then serves until standard input ends. Returns the exit code.
+// Prints where the rank's receiver listens, then serves until standard input ends. Returns the exit code. To each line
+// of input it answers with one: {"version": N, "tensors": {NAME: XXH3-128 of its bytes and of the zeros behind them}}
+// of what it reads now (weights of the CPU only). Ask while no push is under way.
 int bench_engine(const BenchOptions& options, int rank);
 
 }  // namespace tandem::sync

@@ -12,6 +12,7 @@
 #include "sync/main/bench_command.h"
 #include "sync/main/bench_engine.h"
 #include "sync/main/plan_command.h"
+#include "sync/main/push_command.h"
 
 int main(int argc, char** argv) {
     using namespace tandem;
@@ -27,6 +28,10 @@ int main(int argc, char** argv) {
     plan->footer(
         "Example:\n  tandem-sync plan --shapes examples/shapes/moe-1t-61x384.json --mesh 256 "
         "--engine-tp 8 --engine-ep 128");
+    CLI::App* push =
+        app.add_subcommand("push", "brings a Hugging Face directory into running inference servers");
+    push->footer(
+        "Example:\n  tandem-sync push --model DIR --to vllm://127.0.0.1:8000 --to tandem://127.0.0.1:30000");
     // The processes that bench starts.
     CLI::App* engine_side = app.add_subcommand("bench-engine", "")->group("");
     CLI::App* rank_side = app.add_subcommand("bench-rank", "")->group("");
@@ -37,6 +42,8 @@ int main(int argc, char** argv) {
     engine_side->add_option("--engine-rank", engine_rank);
     sync::PlanArguments plan_arguments;
     add_options(*plan, plan_arguments);
+    sync::PushArguments push_arguments;
+    add_options(*push, push_arguments);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
@@ -50,6 +57,7 @@ int main(int argc, char** argv) {
         if (*engine_side) return sync::bench_engine(arguments.options, engine_rank);
         if (*rank_side) return sync::bench_rank(arguments.options);
         if (*plan) return sync::plan_command(plan_arguments);
+        if (*push) return sync::push_command(push_arguments);
         return sync::bench_command(arguments, {argv, argv + argc});
     } catch (const std::exception& error) {
         std::cerr << "tandem-sync: " << error.what() << "\n";

@@ -1,0 +1,137 @@
+#include "sync/main/push_command.h"
+
+#include <fnmatch.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <iostream>
+#include <memory>
+
+#include "common/comm/launch.h"
+#include "common/error.h"
+#include "common/progress.h"
+#include "engine_adapter/connect.h"
+#include "engine_adapter/continuations.h"
+#include "engine_adapter/hf_directory/shared_directory.h"
+#include "sync/main/expected_answers.h"
+#include "sync/push/directory_source.h"
+
+namespace tandem::sync {
+namespace {
+
+volatile std::sig_atomic_t interrupted = 0;
+
+// The first SIGINT or SIGTERM lets no server half way: those that are not at their commit are given up, the others are
+// finished. The second ends the program at once; what it leaves the next push removes.
+void end_orderly_by_signals() {
+    struct sigaction action {};
+    action.sa_handler = [](int) { interrupted = 1; };
+    action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+    for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+}
+
+// The first line; a key on the command line would be seen by all who list processes.
+std::string read_key(const std::string& file) {
+    if (file.empty()) return "";
+    std::string key;
+    if (std::getline(std::ifstream(file), key) && !key.empty()) return key;
+    throw ConfigError("command line", "--key-file", file + " cannot be read, or its first line is empty");
+}
+
+void refuse_repeats(std::vector<std::string> servers) {
+    std::sort(servers.begin(), servers.end());
+    const auto twice = std::adjacent_find(servers.begin(), servers.end());
+    if (twice != servers.end()) throw ConfigError("command line", "--to", *twice + " is named twice");
+}
+
+std::function<bool(const std::string&)> matcher(const std::vector<std::string>& patterns) {
+    if (patterns.empty()) return {};
+    return [patterns](const std::string& name) {
+        return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+            return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+        });
+    };
+}
+
+Probe make_probe(const std::string& model, const engine::ConnectOptions& connect) {
+    const auto answers = std::make_shared<ExpectedAnswers>(model);
+    Probe probe;
+    probe.expected = [answers](DType dtype) { return answers->in(dtype); };
+    probe.ask = [answers, connect](const std::string& url, Deadline deadline) {
+        std::vector<Said> said;
+        for (auto& [tokens, log_probs] :
+             engine::ask_continuations(url, answers->prompts(), kProbeTokens, deadline, connect))
+            said.push_back({std::move(tokens), std::move(log_probs)});
+        return said;
+    };
+    return probe;
+}
+
+std::vector<ServerOutcome> with_progress(const PushOptions& options, const Connect& connect) {
+    if (isatty(STDERR_FILENO) == 0 || options.dry_run) return push_directory(options, connect);
+    constexpr std::size_t kMebibyte = std::size_t{1} << 20;
+    const std::size_t files = DirectorySource(options.model, comm::solo(), options.only).bytes();
+    const auto total = static_cast<std::int64_t>(files * options.servers.size() / kMebibyte);
+    Progress progress("push", total);
+    return push_directory(options, connect, [&](std::size_t bytes) {
+        // Servers may hold the weights in another dtype than the files.
+        progress.update(std::min(total, static_cast<std::int64_t>(bytes / kMebibyte)), "MiB");
+    });
+}
+
+}  // namespace
+
+void add_options(CLI::App& app, PushArguments& push) {
+    app.add_option("--model", push.options.model, "Hugging Face directory whose weights are pushed")
+        ->required();
+    app.add_option("--to", push.options.servers,
+                   "a server: tandem://, vllm:// or sglang://HOST:PORT; may be repeated")
+        ->required();
+    app.add_option("--version", push.options.version,
+                   "that the servers get; default: the one after each server's")
+        ->check(CLI::PositiveNumber);
+    CLI::Option* only = app.add_option(
+        "--only", push.only,
+        "push these tensors alone, by a pattern of names as in a shell ('model.layers.*'); may be "
+        "repeated. Servers keep the others as they are");
+    app.add_option("--deadline", push.deadline_s, "seconds for each step of a server's push")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    app.add_option("--key-file", push.key_file,
+                   "file with the servers' API key; default: TANDEM_API_KEY, VLLM_API_KEY, SGLANG_API_KEY");
+    app.add_flag("--abort-running", push.abort_running,
+                 "end the requests that a server of others works on, instead of waiting for their end");
+    app.add_flag("--verify", push.verify,
+                 "compare what each server says after fixed prompts with what the weights say")
+        ->excludes(only);
+    app.add_flag("--dry-run", push.options.dry_run, "ask and plan, change nothing");
+    app.add_flag("--json", push.json, "one JSON object instead of a table");
+}
+
+int push_command(PushArguments push) {
+    push.options.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(push.deadline_s * 1e3));
+    for (const std::string& server : push.options.servers) engine::check_name(server);
+    refuse_repeats(push.options.servers);
+    end_orderly_by_signals();
+    push.options.stop = [] { return interrupted != 0; };
+    engine::ConnectOptions connect_options;
+    connect_options.key = read_key(push.key_file);
+    connect_options.share = std::make_shared<engine::StagingShare>();
+    if (push.abort_running) connect_options.in_flight = engine::InFlight::abort;
+    push.options.only = connect_options.only = matcher(push.only);
+    if (push.verify) push.options.probe = make_probe(push.options.model, connect_options);
+    const auto connect = [&](const std::string& url, Deadline deadline) {
+        return engine::connect(url, deadline, connect_options);
+    };
+    const std::vector<ServerOutcome> outcomes = with_progress(push.options, connect);
+    std::cout << (push.json ? push_json(push.options, outcomes).dump(2) + "\n"
+                            : push_table(push.options, outcomes));
+    const bool all =
+        std::all_of(outcomes.begin(), outcomes.end(), [](const auto& server) { return server.whole; });
+    return all ? 0 : 1;
+}
+
+}  // namespace tandem::sync

@@ -1,0 +1,153 @@
+#include "sync/push/push.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "common/comm/launch.h"
+#include "common/error.h"
+#include "common/stopwatch.h"
+#include "sync/push/directory_source.h"
+
+namespace tandem::sync {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Adds up what all servers have taken.
+class Counter {
+  public:
+    explicit Counter(const PushProgress& progress) : progress_(progress) {}
+    void add(std::size_t bytes) {
+        const std::lock_guard lock(mutex_);
+        bytes_ += bytes;
+        if (progress_) progress_(bytes_);
+    }
+
+  private:
+    const PushProgress& progress_;
+    std::mutex mutex_;
+    std::size_t bytes_ = 0;
+};
+
+void end_if_stopped(const PushOptions& options) {
+    if (options.stop && options.stop())
+        throw Error("interrupted before its commit: nothing was changed there");
+}
+
+SessionOptions session_options(const PushOptions& options, std::function<void(int, Span)> before_load) {
+    SessionOptions session;
+    session.bucket_bytes = std::size_t{16} << 20;  // chosen ones would cost a calibration for each server
+    session.depth = 2;
+    session.deadlines.transfer = session.deadlines.commit = session.deadlines.pause = options.deadline;
+    session.before_load = std::move(before_load);
+    return session;
+}
+
+// That most bytes of a server's weights have: what it computes in.
+DType main_dtype(const std::vector<engine::TensorInfo>& tensors) {
+    std::map<DType, std::size_t> bytes;
+    for (const engine::TensorInfo& tensor : tensors) bytes[tensor.dtype] += engine::tensor_bytes(tensor);
+    const auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
+    return bytes.empty() ? DType::float32 : std::max_element(bytes.begin(), bytes.end(), fewer)->first;
+}
+
+// One server's answers to the probe. What it should say is known before anything of it is changed.
+class ServerProbe {
+  public:
+    ServerProbe(const Probe& probe, const std::string& url, DType dtype)
+        : probe_(probe), url_(url), expected_(probe.expected(dtype)), report_{dtype, {}, {}} {}
+
+    // One that is paused, or has no weights yet, does not answer: that is no reason not to push.
+    void ask_before(std::chrono::milliseconds deadline) {
+        constexpr std::chrono::milliseconds kLongest{10'000};
+        try {
+            report_.before = ask(std::min(deadline, kLongest));
+        } catch (const Error&) {
+        }
+    }
+    void ask_after(std::chrono::milliseconds deadline) { report_.after = ask(deadline); }
+    const ProbeReport& report() const { return report_; }
+
+  private:
+    Apart ask(std::chrono::milliseconds deadline) const {
+        return apart(probe_.ask(url_, Deadline::after(deadline)), expected_);
+    }
+
+    const Probe& probe_;
+    const std::string& url_;
+    std::vector<Said> expected_;
+    ProbeReport report_;
+};
+
+void push_weights(const PushOptions& options, std::unique_ptr<engine::Engine> engine, std::int64_t version,
+                  Counter& counter, ServerOutcome& outcome) {
+    const bool stages = engine->capabilities().stages;
+    const auto world = comm::solo();
+    const DirectorySource source(options.model, world, options.only);
+    const auto start = Clock::now();
+    Session session(world, source, std::move(engine), session_options(options, [&](int, Span memory) {
+                        end_if_stopped(options);
+                        counter.add(memory.bytes);
+                    }));
+    if (!options.dry_run) {
+        const SyncReport report = session.push(version);
+        outcome.paused_ms = stages ? report.phase_ms.commit + report.phase_ms.resume : report.total_ms;
+        outcome.prepared_ms = ms_since(start) - outcome.paused_ms;
+    }
+    outcome.version = version;
+    outcome.whole = true;
+}
+
+void push_to(const PushOptions& options, const Connect& connect, Counter& counter, ServerOutcome& outcome) {
+    std::unique_ptr<engine::Engine> engine = connect(outcome.url, Deadline::after(options.deadline));
+    const engine::Capabilities& capabilities = engine->capabilities();
+    outcome.kind = capabilities.engine;
+    outcome.before = outcome.version = capabilities.version;
+    for (const engine::TensorInfo& tensor : capabilities.tensors)
+        outcome.bytes += engine::tensor_bytes(tensor);
+    const std::int64_t version = options.version > 0 ? options.version : outcome.before + 1;
+
+    std::optional<ServerProbe> probe;
+    if (options.probe) {
+        probe.emplace(*options.probe, outcome.url, main_dtype(capabilities.tensors));
+        probe->ask_before(options.deadline);
+        outcome.probe = probe->report();
+    }
+    push_weights(options, std::move(engine), version, counter, outcome);
+    if (!probe || options.dry_run) return;
+
+    outcome.whole = false;
+    probe->ask_after(options.deadline);
+    outcome.probe = probe->report();
+    if (!outcome.probe->holds()) {
+        throw Error(fmt::format("it says that it has version {}, but it does not answer as those weights do",
+                                version));
+    }
+    outcome.whole = true;
+}
+
+}  // namespace
+
+std::vector<ServerOutcome> push_directory(const PushOptions& options, const Connect& connect,
+                                          const PushProgress& progress) {
+    { const DirectorySource readable(options.model, comm::solo(), options.only); }
+    std::vector<ServerOutcome> outcomes(options.servers.size());
+    Counter counter(progress);
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < outcomes.size(); ++i) {
+        outcomes[i].url = options.servers[i];
+        threads.emplace_back([&, i] {
+            try {
+                push_to(options, connect, counter, outcomes[i]);
+            } catch (const std::exception& error) {
+                outcomes[i].error = error.what();
+            }
+        });
+    }
+    threads.clear();
+    return outcomes;
+}
+
+}  // namespace tandem::sync

@@ -1,0 +1,58 @@
+// One Hugging Face directory into several running servers: each has a session and a thread of its own, so that one that
+// is slow or dead holds up nobody else.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sync/push/probe.h"
+#include "sync/session/session.h"
+
+namespace tandem::sync {
+
+struct PushOptions {
+    std::string model;                            // the directory
+    std::vector<std::string> servers;             // URLs
+    std::int64_t version = 0;                     // 0: the one after the newest that a server says it has
+    std::chrono::milliseconds deadline{120'000};  // of each server: the transfer, the load, the other steps
+    bool dry_run = false;
+    // Whether a tensor is pushed; empty: all are. Servers keep what they have of the others.
+    std::function<bool(const std::string& name)> only = {};
+    std::optional<Probe> probe = {};  // asked of each server before and after; absent: none is
+    // Asked between buckets, from any thread: true ends each push that has not come to its commit.
+    std::function<bool()> stop = {};
+};
+
+struct ServerOutcome {
+    std::string url;
+    std::string kind;          // "vllm"; empty: it was not reached
+    std::int64_t before = 0;   // version when it was asked
+    std::int64_t version = 0;  // that it has now, as far as is known; a dry run: that it would have
+    bool whole = false;        // it has what was to be pushed, as the probe finds too; a dry run: it could
+    std::size_t bytes = 0;     // of its weights
+    double prepared_ms = 0;    // before it stopped generating
+    double paused_ms = 0;
+    std::optional<ProbeReport> probe;
+    std::string error;
+};
+
+// Throws what connecting throws.
+using Connect = std::function<std::unique_ptr<engine::Engine>(const std::string& url, Deadline deadline)>;
+// May be called from any thread, one at a time: how many bytes all servers together have taken.
+using PushProgress = std::function<void(std::size_t bytes)>;
+
+// Blocks until each server has the directory's weights or has failed, in the order of `servers`. Throws ConfigError: the
+// directory cannot be read, or holds no tensor that is to be pushed.
+std::vector<ServerOutcome> push_directory(const PushOptions& options, const Connect& connect,
+                                          const PushProgress& progress = {});
+
+std::string push_table(const PushOptions& options, const std::vector<ServerOutcome>& outcomes);
+nlohmann::json push_json(const PushOptions& options, const std::vector<ServerOutcome>& outcomes);
+
+}  // namespace tandem::sync

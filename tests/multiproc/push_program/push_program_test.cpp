@@ -1,0 +1,187 @@
+// `tandem-sync push` as a user runs it, into real tandem-engines and a stand-in for vLLM: what it tells, what it refuses,
+// and whether it notices a server that does not have what it was given.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "common/model/parameters.h"
+#include "tests/multiproc/app/program.h"
+#include "tests/multiproc/engine/program.h"
+#include "tests/support/vllm_stand_in.h"
+#include "tests/unit/engine_adapter/embedded/tiny_model.h"
+
+namespace tandem::test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Words = std::vector<std::string>;
+using Weights = std::map<std::string, std::string>;
+
+// What a model says greedily, by the oracle; a server whose float32 weights are `weights`.
+std::pair<std::vector<std::int32_t>, std::vector<double>> oracle(const Weights& weights,
+                                                                 std::vector<std::int32_t> tokens,
+                                                                 std::int64_t length) {
+    const model::ModelConfig config = engine::tiny_config();
+    Weights own = weights;
+    std::vector<engine::WeightSlot> slots;
+    for (const auto& spec : model::parameter_specs(config)) {
+        std::string& bytes = own.at(spec.name);
+        slots.push_back({{spec.name, spec.shape, DType::float32},
+                         {reinterpret_cast<std::byte*>(bytes.data()), bytes.size()}});
+    }
+    std::pair<std::vector<std::int32_t>, std::vector<double>> said;
+    for (std::int64_t i = 0; i < length; ++i) {
+        const std::vector<double> next = engine::naive_logprobs(config, slots, tokens).back();
+        const auto best = std::max_element(next.begin(), next.end());
+        tokens.push_back(static_cast<std::int32_t>(best - next.begin()));
+        said.first.push_back(tokens.back());
+        said.second.push_back(*best);
+    }
+    return said;
+}
+
+class PushProgram : public testing::Test {
+  protected:
+    std::string model(const std::string& name, std::uint64_t seed) const {
+        const std::string directory = folder_ / name;
+        std::filesystem::create_directory(directory);
+        engine::write_tiny_model(directory, engine::tiny_config(), seed);
+        return directory;
+    }
+    // "tandem://HOST:PORT" of an engine that serves the directory.
+    std::string serve(const std::string& directory) {
+        engines_.push_back(std::make_unique<engine::Program>(
+            Words{"serve", "--model", directory, "--listen", "127.0.0.1:0", "--threads", "1"}));
+        const std::string url = engines_.back()->url();
+        EXPECT_THAT(url, testing::StartsWith("http://")) << engines_.back()->output();
+        return "tandem://" + url.substr(std::string("http://").size());
+    }
+    static VllmStandIn::Options stand_in(const std::string& directory) {
+        return {.model = directory, .generates = oracle};
+    }
+
+    struct Result {
+        int code;
+        std::string out, err;
+        json server(std::size_t index) const {
+            const json report = json::parse(out, nullptr, false);
+            return report.is_object() ? report["servers"].at(index) : json();
+        }
+    };
+    static Result push(const std::string& model, const Words& servers, Words more = {}) {
+        Words command{"tandem-sync", "push", "--model", model};
+        for (const std::string& server : servers) command.insert(command.end(), {"--to", server});
+        command.insert(command.end(), more.begin(), more.end());
+        Program program(command);
+        const int code = program.wait();
+        return {code, program.out(), program.err()};
+    }
+
+    Folder folder_;
+    std::vector<std::unique_ptr<engine::Program>> engines_;
+};
+
+TEST_F(PushProgram, VerifiesWhatEachServerSays) {
+    const std::string next = model("next", 5);
+    VllmStandIn vllm(stand_in(model("old", 3)));
+    const std::string one = serve(folder_ / "old");
+    const std::string two = serve(folder_ / "old");
+    const Result result = push(next, {one, vllm.url(), two}, {"--verify", "--json"});
+    ASSERT_EQ(result.code, 0) << result.out << result.err;
+    for (std::size_t i = 0; i < 3; ++i) {
+        const json server = result.server(i);
+        SCOPED_TRACE(server.dump());
+        EXPECT_EQ(server["whole"], true);
+        EXPECT_EQ(server["version"], 1 + server["version_before"].get<int>());
+        EXPECT_EQ(server["probe"]["holds"], true);
+        EXPECT_EQ(server["probe"]["dtype"], "float32");
+        EXPECT_GT(server["probe"]["before"]["most"], 0.1);
+        EXPECT_LT(server["probe"]["after"]["most"], 1e-4);
+    }
+    EXPECT_EQ(vllm.weights(), bytes_of_directory(next));
+    EXPECT_THAT(vllm.violations(), IsEmpty());
+
+    // Once more, for people; everybody has these weights already.
+    const Result again = push(next, {one, vllm.url()}, {"--verify"});
+    EXPECT_EQ(again.code, 0);
+    EXPECT_THAT(again.out,
+                AllOf(HasSubstr(one + ": probe: log-probs differ from the pushed weights' by 0 at most"),
+                      HasSubstr("updated")));
+}
+
+TEST_F(PushProgram, ASuccessThatIsNoneIsFound) {
+    VllmStandIn::Options options = stand_in(model("old", 3));
+    options.keeps_weights = true;
+    VllmStandIn liar(options);
+    const std::string honest = serve(folder_ / "old");
+    const std::string next = model("next", 5);
+    EXPECT_EQ(push(next, {liar.url()}).code, 0);
+    const Result result = push(next, {liar.url(), honest}, {"--verify", "--json"});
+    EXPECT_EQ(result.code, 1);
+    EXPECT_EQ(result.server(0)["whole"], false);
+    EXPECT_THAT(result.server(0)["error"].get<std::string>(),
+                HasSubstr("says that it has version 2, but it does not answer as those weights do"));
+    EXPECT_EQ(result.server(0)["probe"]["holds"], false);
+    EXPECT_EQ(result.server(1)["whole"], true) << result.out;
+}
+
+TEST_F(PushProgram, AServerThatCannotBeAskedIsNotVerified) {
+    VllmStandIn vllm({.model = model("old", 3)});
+    const Result result = push(model("next", 5), {vllm.url()}, {"--verify", "--json"});
+    EXPECT_EQ(result.code, 1);
+    EXPECT_THAT(result.server(0)["error"].get<std::string>(), HasSubstr("/v1/completions"));
+    EXPECT_EQ(result.server(0)["probe"]["before"], nullptr);
+    EXPECT_EQ(result.server(0)["whole"], false);
+}
+
+TEST_F(PushProgram, SomeTensorsAloneWhereTheServerTakesThem) {
+    VllmStandIn vllm(stand_in(model("old", 3)));
+    const std::string tandem = serve(folder_ / "old");
+    const std::string next = model("next", 5);
+    const Result result =
+        push(next, {vllm.url(), tandem}, {"--only", "model.layers.1.*", "--only", "model.norm.*", "--json"});
+    EXPECT_EQ(result.code, 1);
+    EXPECT_EQ(result.server(0)["whole"], true) << result.out;
+    EXPECT_THAT(result.server(1)["error"].get<std::string>(),
+                AllOf(HasSubstr(tandem), HasSubstr("takes all weights or none")));
+    Weights wanted = bytes_of_directory(folder_ / "old");
+    for (const auto& [name, bytes] : bytes_of_directory(next)) {
+        if (name.starts_with("model.layers.1.") || name == "model.norm.weight") wanted[name] = bytes;
+    }
+    EXPECT_EQ(vllm.weights(), wanted);
+    EXPECT_THAT(vllm.violations(), IsEmpty());
+}
+
+TEST_F(PushProgram, APatternThatPartsALayerChangesNothing) {
+    VllmStandIn vllm(stand_in(model("old", 3)));
+    const Result result = push(model("next", 5), {vllm.url()}, {"--only", "*.q_proj.weight", "--json"});
+    EXPECT_EQ(result.code, 1);
+    EXPECT_THAT(result.server(0)["error"].get<std::string>(),
+                AllOf(HasSubstr("model.layers.0.self_attn.q_proj.weight"),
+                      HasSubstr("all or none of model.layers.0.self_attn.*")));
+    EXPECT_EQ(vllm.weights(), bytes_of_directory(folder_ / "old"));
+    EXPECT_THAT(vllm.calls(), testing::Not(testing::Contains(HasSubstr("POST"))));
+}
+
+TEST_F(PushProgram, BadUsageIsExitCode2AndChangesNothing) {
+    VllmStandIn vllm(stand_in(model("old", 3)));
+    const std::string next = model("next", 5);
+    EXPECT_EQ(push(next, {vllm.url(), "ftp://127.0.0.1:1"}).code, 2);
+    EXPECT_THAT(push(next, {vllm.url(), "ftp://127.0.0.1:1"}).err, HasSubstr("'ftp://127.0.0.1:1'"));
+    EXPECT_EQ(push(next, {vllm.url(), vllm.url()}).code, 2);
+    EXPECT_EQ(push(folder_ / "none", {vllm.url()}).code, 2);
+    EXPECT_EQ(push(next, {vllm.url()}, {"--only", "no.such.*"}).code, 2);
+    EXPECT_EQ(push(next, {vllm.url()}, {"--only", "*", "--verify"}).code, 2);
+    EXPECT_EQ(push(next, {vllm.url()}, {"--deadline", "-1"}).code, 2);
+    EXPECT_EQ(push(next, {vllm.url()}, {"--key-file", folder_ / "none"}).code, 2);
+    EXPECT_EQ(push(next, {}).code, 2);
+    EXPECT_THAT(vllm.calls(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace tandem::test

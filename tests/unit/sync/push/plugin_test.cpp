@@ -1,0 +1,315 @@
+// A push into a vLLM with our plug-in: what is done before it is paused and what in the pause, what each failure leaves,
+// and what the next push makes of that. The worker is a stand-in that really receives.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "common/comm/launch.h"
+#include "common/file_descriptor.h"
+#include "common/http/client.h"
+#include "common/model/safetensors.h"
+#include "engine_adapter/connect.h"
+#include "engine_adapter/vllm/server.h"
+#include "sync/push/directory_source.h"
+#include "sync/push/push.h"
+#include "tests/support/error_of.h"
+#include "tests/support/vllm_stand_in.h"
+#include "tests/support/vllm_worker_stand_in.h"
+
+namespace tandem::sync {
+namespace {
+
+namespace fs = std::filesystem;
+using test::bytes_of_directory;
+using test::VllmStandIn;
+using test::VllmWorkerStandIn;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Fails = VllmWorkerStandIn::Fails;
+
+class PluginPush : public testing::Test {
+  protected:
+    PluginPush() {
+        std::string name = (fs::temp_directory_path() / "plugin_test.XXXXXX").string();
+        folder_ = ::mkdtemp(name.data());
+        old_ = model("old", 1);
+        worker_ = std::make_unique<VllmWorkerStandIn>(old_);
+        server_ = std::make_unique<VllmStandIn>(VllmStandIn::Options{.model = old_, .plugin = worker_.get()});
+    }
+    ~PluginPush() override {
+        EXPECT_THAT(server_->violations(), IsEmpty());
+        server_.reset();
+        fs::remove_all(folder_);
+    }
+
+    // A matrix and a norm; other values for each seed.
+    std::string model(const std::string& name, int seed) {
+        std::vector<std::pair<std::string, Tensor>> tensors;
+        for (const auto& [tensor, shape] : std::vector<std::pair<std::string, Shape>>{
+                 {"model.embed_tokens.weight", {40, 24}}, {"model.norm.weight", {24}}}) {
+            Tensor values = Tensor::empty(shape, DType::float32, "test");
+            for (std::int64_t i = 0; i < values.numel(); ++i)
+                reinterpret_cast<float*>(values.raw())[i] = static_cast<float>((i * 37 + seed * 11) % 101);
+            tensors.emplace_back(tensor, values);
+        }
+        const fs::path directory = folder_ / name;
+        fs::create_directories(directory);
+        model::write_safetensors((directory / "model.safetensors").string(), tensors);
+        std::ofstream(directory / "config.json") << R"({"tie_word_embeddings": true})";
+        return directory.string();
+    }
+
+    std::unique_ptr<engine::Engine> connect(Deadline until = Deadline::after_ms(20'000)) const {
+        return engine::connect(server_->url(), until);
+    }
+    ServerOutcome push(const std::string& model,
+                       std::chrono::milliseconds deadline = std::chrono::seconds(20)) const {
+        PushOptions options;
+        options.model = model;
+        options.servers = {server_->url()};
+        options.deadline = deadline;
+        return push_directory(options, [](const std::string& url,
+                                          Deadline until) { return engine::connect(url, until); })
+            .front();
+    }
+    void expect_served(const std::string& directory, const std::string& version) const {
+        EXPECT_EQ(server_->weights(), bytes_of_directory(directory));
+        EXPECT_EQ(server_->weight_version(), version);
+        EXPECT_FALSE(server_->paused());
+        EXPECT_EQ(worker_->note(), "");
+    }
+    void expect_healed_by_the_next_push(const std::string& version) {
+        const std::string next = model("healing", 77);
+        const ServerOutcome outcome = push(next);
+        EXPECT_TRUE(outcome.whole) << outcome.error;
+        expect_served(next, version);
+        EXPECT_TRUE(worker_->whole());
+    }
+
+    fs::path folder_;
+    std::string old_;
+    std::unique_ptr<VllmWorkerStandIn> worker_;
+    std::unique_ptr<VllmStandIn> server_;
+};
+
+TEST_F(PluginPush, OnlyTheLoadIsInsideThePause) {
+    for (int version = 1; version <= 3; ++version) {
+        const std::string next = model("next" + std::to_string(version), 10 + version);
+        const ServerOutcome outcome = push(next);
+        ASSERT_TRUE(outcome.whole) << outcome.error;
+        EXPECT_EQ(outcome.kind, "vllm");
+        EXPECT_EQ(outcome.before, version - 1);
+        EXPECT_EQ(outcome.version, version);
+        expect_served(next, std::to_string(version));
+    }
+    const std::vector<std::string> calls = server_->calls();
+    const auto paused = std::find(calls.begin(), calls.end(), "POST /pause");
+    ASSERT_NE(paused, calls.end());
+    EXPECT_THAT(std::vector<std::string>(paused - 2, std::find(paused, calls.end(), "POST /resume")),
+                ElementsAre("POST /start_weight_update", "POST /collective_rpc", "POST /pause",
+                            "POST /update_weight_version", "POST /update_weights",
+                            "POST /finish_weight_update", "POST /reset_prefix_cache"));
+}
+
+TEST_F(PluginPush, ChangesAreStagedOverWhatIsStaged) {
+    const auto world = comm::solo();
+    const std::string first = model("first", 5);
+    const std::string second = model("second", 6);
+    std::int64_t version = 0;
+    for (const Mode mode : {Mode::delta, Mode::gather}) {
+        SessionOptions options;
+        options.mode = mode;
+        struct Changing final : WeightSource {
+            std::vector<NamedTensor> named;
+            const std::vector<NamedTensor>& tensors() const override { return named; }
+            Event ready() const override { return {}; }
+        } source;
+        const DirectorySource a(first, world);
+        const DirectorySource b(second, world);
+        source.named = a.tensors();
+        Session session(world, source, connect(), options);
+        session.push(++version);
+        EXPECT_EQ(server_->weights(), bytes_of_directory(first));
+        EXPECT_TRUE(session.weights_match().match);
+        source.named = b.tensors();
+        EXPECT_FALSE(session.weights_match().match);
+        session.push(++version);
+        EXPECT_EQ(server_->weights(), bytes_of_directory(second));
+        EXPECT_TRUE(session.weights_match().match);
+    }
+}
+
+TEST_F(PluginPush, AFailureBeforeTheLoadLeavesTheOldWeightsServing) {
+    worker_->fail(Fails::before_the_load);
+    const ServerOutcome outcome = push(model("next", 2));
+    EXPECT_FALSE(outcome.whole);
+    EXPECT_THAT(outcome.error, AllOf(HasSubstr("/update_weights"), HasSubstr("the worker refuses")));
+    expect_served(old_, "default");
+    expect_healed_by_the_next_push("1");
+}
+
+TEST_F(PluginPush, AFailureOfAnyStepBeforeTheLoadDoesToo) {
+    for (const char* route : {"/init_weight_transfer_engine", "/collective_rpc", "/pause", "/weight_info"}) {
+        SCOPED_TRACE(route);
+        server_->set_failure(route, 500);
+        const ServerOutcome outcome = push(model("next", 2));
+        EXPECT_FALSE(outcome.whole);
+        EXPECT_THAT(outcome.error, AllOf(HasSubstr(route), HasSubstr("HTTP 500")));
+        server_->mend();
+        EXPECT_EQ(server_->weights(), bytes_of_directory(old_));
+        EXPECT_EQ(server_->weight_version(), "default");
+    }
+    expect_healed_by_the_next_push("1");
+}
+
+TEST_F(PluginPush, AFailureInTheLoadLeavesItPausedAndTheNextPushHeals) {
+    worker_->fail(Fails::in_the_load);
+    const ServerOutcome outcome = push(model("next", 2));
+    EXPECT_FALSE(outcome.whole);
+    EXPECT_THAT(outcome.error, HasSubstr("the worker stumbles"));
+    EXPECT_TRUE(server_->paused());
+    EXPECT_EQ(server_->weight_version(), "loading 1");
+
+    worker_->fail(Fails::before_the_load);  // a push that does not come as far as the load heals nothing
+    EXPECT_FALSE(push(model("third", 3)).whole);
+    EXPECT_TRUE(server_->paused());
+    expect_healed_by_the_next_push("1");
+}
+
+TEST_F(PluginPush, AnAnswerThatIsLostInTheLoadCountsAsAFailureThere) {
+    server_->set_failure("/update_weights", 0);
+    const ServerOutcome outcome = push(model("next", 2), std::chrono::milliseconds(1500));
+    EXPECT_FALSE(outcome.whole);
+    EXPECT_THAT(outcome.error, HasSubstr("no answer before the deadline"));
+    EXPECT_TRUE(server_->paused());
+    EXPECT_EQ(server_->weight_version(), "loading 1");
+    server_->mend();
+    expect_healed_by_the_next_push("1");
+}
+
+TEST_F(PluginPush, AFailureAfterTheLoadLeavesItPausedToo) {
+    for (const char* route : {"/finish_weight_update", "/reset_prefix_cache"}) {
+        SCOPED_TRACE(route);
+        server_->set_failure(route, 500);
+        EXPECT_THAT(push(model("next", 2)).error, HasSubstr(route));
+        EXPECT_TRUE(server_->paused());
+        server_->mend();
+        const std::string next = model("healing", 78);
+        EXPECT_TRUE(push(next).whole);
+        EXPECT_EQ(server_->weights(), bytes_of_directory(next));
+        EXPECT_FALSE(server_->paused());
+    }
+}
+
+TEST_F(PluginPush, OneSessionHealsAfterItsOwnFailures) {
+    const auto world = comm::solo();
+    const std::string next = model("next", 2);
+    const DirectorySource source(next, world);
+    Session session(world, source, connect());
+    std::int64_t version = 0;
+    for (const char* route :
+         {"/is_paused", "/pause", "/update_weight_version", "/update_weights", "/resume"}) {
+        SCOPED_TRACE(route);
+        server_->set_failure(route, 500);
+        EXPECT_THAT(test::error_of([&] { session.push(++version); }), HasSubstr(route));
+        server_->mend();
+        session.push(++version);
+        expect_served(next, std::to_string(version));
+    }
+}
+
+TEST_F(PluginPush, APauseThatAKilledPusherLeftEndsWithTheNextPush) {
+    server_->set_paused(true);
+    worker_->leave_note("paused by a push");
+    expect_healed_by_the_next_push("1");
+}
+
+TEST_F(PluginPush, APauseOfSomebodyElseStays) {
+    server_->set_paused(true);
+    const std::string next = model("next", 2);
+    EXPECT_TRUE(push(next).whole);
+    EXPECT_TRUE(server_->paused());
+    EXPECT_EQ(server_->weights(), bytes_of_directory(next));
+}
+
+TEST_F(PluginPush, AnUpdateThatAKilledPusherBeganHindersNobody) {
+    http::Client client("http://" + server_->url().substr(std::string("vllm://").size()), "");
+    EXPECT_EQ(client.request("POST", "/start_weight_update", "", Deadline::after_ms(5000)).status, 200);
+    expect_healed_by_the_next_push("1");
+}
+
+TEST_F(PluginPush, TrainersTakeTurns) {
+    auto first = connect();
+    EXPECT_THAT(test::error_of([&] { connect(Deadline::after_ms(300)); }),
+                AllOf(HasSubstr(server_->url()), HasSubstr("another trainer is connected")));
+    std::jthread leaves([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        first.reset();
+    });
+    const std::string next = model("next", 2);
+    EXPECT_TRUE(push(next).whole);
+    expect_served(next, "1");
+}
+
+TEST_F(PluginPush, APluginOfAnotherVersionIsNamed) {
+    worker_->speak_protocol(2);
+    EXPECT_THAT(push(model("next", 2)).error, AllOf(HasSubstr(server_->url()), HasSubstr("speaks protocol 2"),
+                                                    HasSubstr("same version of both")));
+    EXPECT_EQ(server_->weights(), bytes_of_directory(old_));
+}
+
+// As of a server in another network namespace, or on another host: at once, not at the deadline.
+TEST_F(PluginPush, AReceiverThatCannotBeReachedIsNamed) {
+    worker_->say_it_receives_at("unix-abstract:nobody-listens-here");
+    EXPECT_THAT(push(model("next", 2), std::chrono::hours(1)).error,
+                AllOf(HasSubstr(server_->url()), HasSubstr("nobody-listens-here"), HasSubstr("same host")));
+    EXPECT_EQ(server_->weights(), bytes_of_directory(old_));
+}
+
+// vLLM closes the connection behind the answer to a request that failed: the next call must not meet that.
+TEST(VllmServer, AConnectionIsNotUsedAgainAfterAFailure) {
+    const FileDescriptor listener(::socket(AF_INET, SOCK_STREAM, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    ASSERT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
+    ASSERT_EQ(::listen(listener.get(), 4), 0);
+    ASSERT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+    std::jthread answers([&] {  // one request of each connection, which stays open
+        std::vector<FileDescriptor> open;
+        for (int i = 0; i < 2; ++i) {
+            open.emplace_back(::accept(listener.get(), nullptr, nullptr));
+            std::string request(4096, ' ');
+            EXPECT_GT(::recv(open.back().get(), request.data(), request.size(), 0), 0);
+            constexpr std::string_view kAnswer = "HTTP/1.1 500 no\r\nContent-Length: 0\r\n\r\n";
+            EXPECT_EQ(::send(open.back().get(), kAnswer.data(), kAnswer.size(), 0), std::ssize(kAnswer));
+        }
+    });
+    engine::VllmServer server("vllm://127.0.0.1:" + std::to_string(ntohs(address.sin_port)), "");
+    for (int i = 0; i < 2; ++i)
+        EXPECT_THAT(test::error_of([&] { server.is_paused(Deadline::after_ms(5000)); }),
+                    HasSubstr("HTTP 500"));
+    ::shutdown(listener.get(), SHUT_RDWR);
+}
+
+TEST_F(PluginPush, WeightsAreNotReadInPlace) {
+    const auto world = comm::solo();
+    const DirectorySource source(model("next", 2), world);
+    SessionOptions options;
+    options.mode = Mode::alias;
+    EXPECT_THAT(test::error_of([&] { Session(world, source, connect(), options); }),
+                HasSubstr("read weights in place"));
+}
+
+}  // namespace
+}  // namespace tandem::sync

@@ -1,0 +1,320 @@
+// A push into servers of others: what lands, in which order it is asked for, and what several and dead pushers do.
+#include "sync/push/push.h"
+
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <thread>
+
+#include "common/comm/launch.h"
+#include "common/error.h"
+#include "common/mesh/device_mesh.h"
+#include "engine_adapter/hf_directory/push_lock.h"
+#include "engine_adapter/hf_directory/shared_directory.h"
+#include "engine_adapter/hf_directory/staged_directory.h"
+#include "sync/push/directory_source.h"
+#include "tests/support/error_of.h"
+#include "tests/unit/sync/push/push_fixture.h"
+
+namespace tandem::sync {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+TEST_F(Push, EveryByteLandsInOrderUnderAFreshName) {
+    VllmStandIn server({.model = model("a", 1)});
+    for (int version = 1; version <= 3; ++version) {
+        const std::string next = model("b" + std::to_string(version), 10 + version);
+        const auto outcomes = push(next, {server.url()});
+        ASSERT_TRUE(outcomes[0].whole) << outcomes[0].error;
+        EXPECT_EQ(outcomes[0].kind, "vllm");
+        EXPECT_EQ(outcomes[0].before, version - 1);
+        EXPECT_EQ(outcomes[0].version, version);
+        EXPECT_GT(outcomes[0].paused_ms, 0);
+        EXPECT_EQ(server.weights(), bytes_of_directory(next));
+        EXPECT_EQ(server.weight_version(), std::to_string(version));
+        EXPECT_FALSE(server.paused());
+        EXPECT_THAT(staged(), IsEmpty());
+    }
+    EXPECT_THAT(server.violations(), IsEmpty());
+}
+
+TEST_F(Push, WeightsAreCastToWhatTheServerComputesIn) {
+    const std::string narrow = model("narrow", 7, DType::bfloat16);
+    const std::string wide = model("wide", 7);
+    VllmStandIn in_bfloat16({.model = model("a", 1), .dtype = "bfloat16"});
+    VllmStandIn in_float32({.model = model("c", 1, DType::bfloat16), .dtype = "float32"});
+    const auto outcomes = push(wide, {in_bfloat16.url(), in_float32.url()});
+    for (const ServerOutcome& outcome : outcomes) EXPECT_TRUE(outcome.whole) << outcome.error;
+    EXPECT_EQ(in_bfloat16.weights(), bytes_of_directory(narrow));
+    EXPECT_EQ(in_float32.weights(), bytes_of_directory(wide));
+}
+
+// On the CPU it would go on with the head that it packed before. Its version does not tell: "0.32.0" there, too.
+TEST_F(Push, ATiedHeadIsStagedWhereItIsPackedApart) {
+    const std::string next = model("b", 2);
+    for (const char* device : {"cpu", "", "cuda"}) {
+        SCOPED_TRACE(device);
+        VllmStandIn server({.model = model("a", 1), .device = device});
+        const auto outcomes = push(next, {server.url()});
+        ASSERT_TRUE(outcomes[0].whole) << outcomes[0].error;
+        auto wanted = bytes_of_directory(next);
+        if (device != std::string("cuda")) wanted["lm_head.weight"] = wanted.at("model.embed_tokens.weight");
+        EXPECT_EQ(server.weights(), wanted);
+    }
+}
+
+TEST_F(Push, SeveralTrainerRanksGatherIntoOneServer) {
+    const std::string next = model("b", 5);
+    VllmStandIn server({.model = model("a", 1)});
+    comm::run_threads(3, [&](std::shared_ptr<comm::Communicator> world) {
+        struct Sharded final : WeightSource {
+            std::vector<NamedTensor> named;
+            const std::vector<NamedTensor>& tensors() const override { return named; }
+            Event ready() const override { return {}; }
+        } source;
+        const auto files = model::Safetensors::open(next);
+        const DeviceMesh mesh = DeviceMesh::create(world, {3}, {"dp"});
+        for (const std::string& name : files.names())
+            source.named.push_back({name, DTensor::distribute(files.tensor(name), mesh, {Shard(0)})});
+        std::unique_ptr<engine::Engine> engine;
+        if (world->rank() == 0)
+            engine = engine::connect(server.url(), Deadline::after_ms(20'000), {.staging = staging()});
+        SessionOptions options;
+        options.bucket_bytes = 4096;
+        Session session(world, source, std::move(engine), options);
+        session.push(7);
+        EXPECT_THAT(test::error_of([&] { session.weights_match(); }),
+                    HasSubstr("cannot tell which bytes it holds"));
+    });
+    EXPECT_EQ(server.weights(), bytes_of_directory(next));
+    EXPECT_EQ(server.weight_version(), "7");
+    EXPECT_THAT(server.violations(), IsEmpty());
+    EXPECT_THAT(staged(), IsEmpty());
+}
+
+TEST_F(Push, OtherModesAreRefused) {
+    VllmStandIn server({.model = model("a", 1)});
+    for (const Mode mode : {Mode::direct, Mode::alias, Mode::delta}) {
+        const auto world = comm::solo();
+        const DirectorySource source(model("b", 2), world);
+        SessionOptions options;
+        options.mode = mode;
+        EXPECT_THAT(test::error_of([&] {
+                        Session(
+                            world, source,
+                            engine::connect(server.url(), Deadline::after_ms(20'000), {.staging = staging()}),
+                            options);
+                    }),
+                    AllOf(HasSubstr(server.url()), HasSubstr("use gather")));
+    }
+}
+
+// A dry run asks and plans.
+TEST_F(Push, ADryRunChangesNothing) {
+    const std::string old = model("a", 1);
+    VllmStandIn server({.model = old});
+    VllmStandIn other({.model = model("c", 1, DType::float32, 44)});
+    dry_run_ = true;
+    const auto outcomes = push(model("b", 2), {server.url(), other.url()});
+    EXPECT_TRUE(outcomes[0].whole) << outcomes[0].error;
+    EXPECT_EQ(outcomes[0].version, 1);
+    EXPECT_FALSE(outcomes[1].whole);
+    EXPECT_EQ(server.weights(), bytes_of_directory(old));
+    EXPECT_EQ(server.weight_version(), "default");
+    EXPECT_THAT(server.calls(), testing::Not(testing::Contains(HasSubstr("POST"))));
+}
+
+TEST_F(Push, WhatIsInterruptedBeforeItsCommitChangesNothing) {
+    const std::string old = model("a", 1);
+    VllmStandIn server({.model = old});
+    PushOptions options;
+    options.model = model("b", 2);
+    options.servers = {server.url()};
+    options.stop = [] { return true; };
+    const auto outcomes = push_directory(options, [&](const std::string& url, Deadline until) {
+        return engine::connect(url, until, {.staging = staging()});
+    });
+    EXPECT_FALSE(outcomes[0].whole);
+    EXPECT_THAT(outcomes[0].error, HasSubstr("interrupted"));
+    EXPECT_EQ(server.weights(), bytes_of_directory(old));
+    EXPECT_FALSE(server.paused());
+    EXPECT_THAT(server.calls(), testing::Not(testing::Contains(HasSubstr("POST"))));
+    EXPECT_THAT(staged(), IsEmpty());
+}
+
+TEST_F(Push, APauseOfSomebodyElseStays) {
+    VllmStandIn server({.model = model("a", 1)});
+    server.set_paused(true);
+    const std::string next = model("b", 2);
+    const auto outcomes = push(next, {server.url()});
+    EXPECT_TRUE(outcomes[0].whole) << outcomes[0].error;
+    EXPECT_TRUE(server.paused());
+    EXPECT_EQ(server.weights(), bytes_of_directory(next));
+}
+
+// ---- several servers ----
+
+TEST_F(Push, ServersOfTheSameTensorsLoadOneDirectory) {
+    VllmStandIn one({.model = model("a", 1)});
+    VllmStandIn two({.model = model("b", 2), .delay = std::chrono::milliseconds(20)});
+    VllmStandIn narrow({.model = model("c", 3), .dtype = "bfloat16"});
+    VllmStandIn other({.model = model("d", 4, DType::float32, 44)});
+    share_ = std::make_shared<engine::StagingShare>();
+    const std::string next = model("next", 9);
+    const auto outcomes = push(next, {two.url(), one.url(), narrow.url(), other.url()});
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(outcomes[i].whole) << outcomes[i].error;
+    EXPECT_FALSE(outcomes[3].whole);
+    EXPECT_EQ(one.weights(), bytes_of_directory(next));
+    EXPECT_EQ(two.weights(), bytes_of_directory(next));
+    EXPECT_EQ(narrow.weights(), bytes_of_directory(model("next_narrow", 9, DType::bfloat16)));
+    EXPECT_EQ(one.directories(), two.directories());
+    EXPECT_NE(one.directories(), narrow.directories());
+    share_.reset();
+    EXPECT_THAT(staged(), IsEmpty());
+}
+
+TEST_F(Push, WhoFillsASharedDirectoryAndGivesUpIsReplaced) {
+    const std::string old = model("a", 1);
+    engine::StagingShare share;
+    const std::vector<engine::TensorInfo> tensors{{"w", {10}, DType::float32, {}}};
+    auto first = share.claim(staging(), old, tensors, 1);
+    auto waits = share.claim(staging(), old, tensors, 1);
+    EXPECT_TRUE(first.fill);
+    EXPECT_FALSE(waits.fill);
+    EXPECT_EQ(first.directory, waits.directory);
+    EXPECT_THAT(test::error_of([&] { waits.directory->wait_whole({}, "server", Deadline::after_ms(20)); }),
+                AllOf(HasSubstr("server"), HasSubstr("still filling")));
+    first.directory->give_up();
+    EXPECT_THAT(test::error_of([&] { waits.directory->wait_whole({}, "server", Deadline::after_ms(20)); }),
+                HasSubstr("given up"));
+    auto second = share.claim(staging(), old, tensors, 1);
+    EXPECT_TRUE(second.fill);
+    second.directory->finish({{0, {ops::Checksum{1, 2}}}});
+    EXPECT_THAT(test::error_of([&] { second.directory->wait_whole({}, "server", Deadline::after_ms(20)); }),
+                HasSubstr("other weights"));
+    second.directory->wait_whole({{0, {ops::Checksum{1, 2}}}}, "server", Deadline::after_ms(20));
+}
+
+// ---- several pushers ----
+
+TEST_F(Push, PushersTakeTurns) {
+    VllmStandIn server({.model = model("a", 1), .delay = std::chrono::milliseconds(3)});
+    const std::array<std::string, 2> models{model("odd", 3), model("even", 4)};
+    std::array<std::int64_t, 2> newest{};
+    {
+        std::vector<std::jthread> pushers;
+        for (std::int64_t which = 0; which < 2; ++which) {
+            pushers.emplace_back([&, which] {
+                const auto at = static_cast<std::size_t>(which);
+                for (std::int64_t version = which + 1; version <= 12; version += 2) {
+                    const auto outcome = push(models[at], {server.url()}, version)[0];
+                    if (outcome.whole)
+                        newest[at] = version;
+                    else
+                        EXPECT_THAT(outcome.error, HasSubstr("is not above"));
+                }
+            });
+        }
+    }
+    const bool even = newest[1] > newest[0];
+    EXPECT_EQ(server.weight_version(), std::to_string(newest[even ? 1 : 0]));
+    EXPECT_EQ(server.weights(), bytes_of_directory(models[even ? 1 : 0]));
+    EXPECT_FALSE(server.paused());
+    EXPECT_THAT(server.violations(), IsEmpty());
+    EXPECT_THAT(staged(), IsEmpty());
+
+    std::vector<std::string> changes;
+    for (const std::string& call : server.calls()) {
+        if (call.starts_with("POST")) changes.push_back(call);
+    }
+    const std::vector<std::string> push_calls{"POST /pause",
+                                              "POST /update_weight_version",
+                                              "POST /collective_rpc",
+                                              "POST /reset_prefix_cache",
+                                              "POST /update_weight_version",
+                                              "POST /resume"};
+    ASSERT_EQ(changes.size() % push_calls.size(), 0u);
+    for (std::size_t i = 0; i < changes.size(); ++i) EXPECT_EQ(changes[i], push_calls[i % push_calls.size()]);
+}
+
+TEST_F(Push, WhoWaitsForAnotherPushNamesIt) {
+    VllmStandIn server({.model = model("a", 1)});
+    engine::PushLock other(staging(), server.url(), Deadline::after_ms(1000));
+    const auto outcome = push(model("b", 2), {server.url()}, 0, "", std::chrono::milliseconds(200))[0];
+    EXPECT_THAT(outcome.error, AllOf(HasSubstr(server.url()), HasSubstr("another push into it (process " +
+                                                                        std::to_string(::getpid()) + ")")));
+    EXPECT_THAT(server.calls(), testing::Not(testing::Contains(HasSubstr("POST"))));
+    other.release();
+    EXPECT_TRUE(push(model("b", 2), {server.url()})[0].whole);
+    EXPECT_THAT(staged(), IsEmpty());
+}
+
+TEST_F(Push, ADeadPusherHoldsNobodyUp) {
+    VllmStandIn server({.model = model("a", 1)});
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const engine::PushLock held(staging(), server.url(), Deadline::after_ms(1000));
+        ::_exit(held ? 0 : 1);
+    }
+    int status = 1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_EQ(status, 0);
+    ASSERT_THAT(staged(), testing::SizeIs(1));
+    EXPECT_TRUE(push(model("b", 2), {server.url()})[0].whole);
+    EXPECT_THAT(staged(), IsEmpty());
+}
+
+// ---- what a killed pusher leaves ----
+
+TEST_F(Push, WhatADeadPusherLeftIsRemovedAndItsPauseEnds) {
+    VllmStandIn server({.model = model("a", 1)});
+    server.set_paused(true);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const engine::StagedDirectory mine(staging(), folder_ / "a", {{"w", {1000}, DType::float32, {}}}, 4);
+        mine.note("vllm://elsewhere:1");
+        mine.note(server.url());
+        const engine::StagedDirectory unnoted(staging(), folder_ / "a", {{"w", {1000}, DType::float32, {}}},
+                                              4);
+        ::_exit(0);
+    }
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    ASSERT_EQ(staged().size(), 2u);
+    // Of a process that lives.
+    const engine::StagedDirectory living(staging(), folder_ / "a", {{"w", {1000}, DType::float32, {}}}, 4);
+
+    const std::string next = model("b", 2);
+    EXPECT_TRUE(push(next, {server.url()})[0].whole);
+    EXPECT_FALSE(server.paused());
+    // The other server's note stays, without the weights.
+    ASSERT_EQ(staged().size(), 2u);
+    for (const engine::LeftNote& note : engine::sweep_staged_directories(staging())) {
+        EXPECT_EQ(note.text, "vllm://elsewhere:1");
+        note.forget();
+    }
+    EXPECT_THAT(staged(), ElementsAre(living.path().filename().string()));
+}
+
+TEST_F(Push, TheNoteOfAnotherServersPauseIsKeptWithoutItsWeights) {
+    VllmStandIn server({.model = model("a", 1)});
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const engine::StagedDirectory mine(staging(), folder_ / "a", {{"w", {1000}, DType::float32, {}}}, 4);
+        mine.note("vllm://elsewhere:1");
+        ::_exit(0);
+    }
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    EXPECT_TRUE(push(model("b", 2), {server.url()})[0].whole);
+    ASSERT_EQ(staged().size(), 1u);
+    EXPECT_FALSE(fs::is_empty(staging() / staged()[0]));
+    EXPECT_FALSE(fs::exists(staging() / staged()[0] / "model.safetensors"));
+}
+
+}  // namespace
+}  // namespace tandem::sync
