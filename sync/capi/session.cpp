@@ -1,0 +1,304 @@
+// The sessions of the C ABI.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/comm/rendezvous.h"
+#include "common/error.h"
+#include "engine_adapter/connect.h"
+#include "sync/capi/errors.h"
+#include "sync/capi/region.h"
+#include "sync/capi/tandem_sync.h"
+#include "sync/capi/tensors.h"
+#include "sync/cost/speed_of_light.h"
+#include "sync/session/modes.h"
+#include "sync/session/session.h"
+
+namespace {
+
+using namespace tandem;
+using namespace tandem::sync;
+using capi::guarded;
+using capi::read_struct;
+using capi::write_struct;
+using std::chrono::milliseconds;
+
+milliseconds to_ms(double seconds, const char* what) {
+    enforce(seconds >= 0.0 && seconds <= 1e6, "{} is {} seconds", what, seconds);
+    return milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
+Deadlines deadlines_of(milliseconds phase) {
+    Deadlines all;
+    all.prepare = all.pause = all.load = all.commit = phase;
+    all.begin = all.abort = all.resume = std::min(all.begin, phase);
+    all.transfer = phase * 4;
+    return all;
+}
+
+// The texts of all ranks, over a gather of equally many bytes from each.
+comm::AllGather over(const td_group& group) {
+    return [group](const std::string& mine) {
+        const auto ranks = static_cast<std::size_t>(group.world_size);
+        const auto gather = [&](const void* own, std::size_t bytes, void* all) {
+            const int failed = group.all_gather(group.context, own, bytes, all);
+            if (failed != 0) {
+                throw TransportError("the other ranks", "rendezvous",
+                                     fmt::format("the caller's all_gather failed with {}", failed));
+            }
+        };
+        const std::uint64_t length = mine.size();
+        std::vector<std::uint64_t> lengths(ranks);
+        gather(&length, sizeof length, lengths.data());
+        const std::uint64_t longest = *std::max_element(lengths.begin(), lengths.end());
+        enforce(longest <= std::uint64_t{1} << 20, "rendezvous: a rank says {} bytes", longest);
+        std::vector<std::string> texts(ranks);
+        if (longest == 0) return texts;
+        std::vector<char> padded(longest);
+        std::copy(mine.begin(), mine.end(), padded.begin());
+        std::vector<char> all(longest * ranks);
+        gather(padded.data(), padded.size(), all.data());
+        for (std::size_t rank = 0; rank < ranks; ++rank)
+            texts[rank].assign(all.data() + rank * longest, lengths[rank]);
+        return texts;
+    };
+}
+
+struct Options {
+    explicit Options(const td_options* given) {
+        const td_options options = read_struct(given, "td_options");
+        enforce(options.engines != nullptr || options.engine_count == 0, "td_options.engines is NULL");
+        for (std::size_t i = 0; i < options.engine_count; ++i) {
+            enforce(options.engines[i] != nullptr, "td_options.engines[{}] is NULL", i);
+            engines.emplace_back(options.engines[i]);
+        }
+        const std::string wanted = options.mode == nullptr ? "auto" : options.mode;
+        if (wanted != "auto") mode = mode_from_name(wanted);
+        phase = options.deadline_s == 0 ? milliseconds(30'000) : to_ms(options.deadline_s, "deadline_s");
+        enforce(phase.count() > 0, "a deadline of {} seconds", options.deadline_s);
+        session.deadlines = deadlines_of(phase);
+        session.bucket_bytes = options.bucket_bytes;
+        session.depth = options.depth;
+        connect.rollback = options.rollback != 0;
+    }
+    std::vector<std::string> engines;
+    std::optional<Mode> mode;  // none: auto
+    milliseconds phase{};
+    SessionOptions session;
+    engine::ConnectOptions connect;
+};
+
+td_report report_of(const SyncReport& from, Mode mode, double speed_of_light_ms) {
+    td_report report{};
+    report.version = from.version;
+    report.paused_ms = from.total_ms;
+    report.transfer_ms = std::max(0.0, from.total_ms - from.phase_ms.pause - from.phase_ms.resume);
+    report.prepare_ms = from.phase_ms.prepare;
+    report.speed_of_light_ms = speed_of_light_ms;
+    report.bytes = from.bytes;
+    report.bytes_moved = from.bytes_moved;
+    report.buckets = from.buckets;
+    report.mode = mode_name(mode).data();  // of the table's literals
+    return report;
+}
+
+}  // namespace
+
+struct td_session {
+    td_session(const td_options* given, const td_group* given_group) : options(given) {
+        td_group group{};
+        group.world_size = 1;
+        if (given_group != nullptr) {
+            group = read_struct(given_group, "td_group");
+            enforce(group.world_size == 1 || group.all_gather != nullptr, "td_group.all_gather is NULL");
+        }
+        world = comm::meet(over(group), group.rank, group.world_size, Deadline::after(options.phase));
+        world->set_timeout(options.phase * 2);
+        connect();
+        source = std::make_unique<capi::PublishedTensors>(world);
+    }
+
+    void connect() {
+        PushStatus status;
+        try {
+            if (world->rank() == 0) {
+                enforce(!options.engines.empty(), "rank 0 was given no engine");
+                engines =
+                    engine::connect_ranks(options.engines, Deadline::after(options.phase), options.connect);
+            }
+        } catch (const TransportError& error) {
+            status.fail("connect", error.peer(), -1, error.what());
+        } catch (const std::exception& error) {
+            status.fail("connect", "", -1, error.what());
+        }
+        throw_on_any_failure(*world, status, "opening the session");
+    }
+
+    void publish(const td_tensor* tensors, std::size_t count) {
+        if (session) return source->set(tensors, count);
+        source->clear();  // of a publishing that failed
+        PushStatus status;
+        try {
+            source->set(tensors, count);
+        } catch (const std::exception& error) {
+            status.fail("publish", "", -1, error.what());
+        }
+        throw_on_any_failure(*world, status, "publishing the weights");
+        // Engines that a failed set-up has used are connected to anew.
+        if (world->rank() == 0 && engines.empty()) reconnect = true;
+        if (reconnect) connect();
+        reconnect = true;
+        mode = options.mode ? *options.mode : choose_mode();
+        options.session.mode = mode;
+        session = std::make_unique<Session>(world, *source, std::move(engines), options.session);
+    }
+
+    Mode choose_mode() {
+        const bool staged = std::any_of(engines.begin(), engines.end(),  // rank 0's
+                                        [](const auto& one) { return one->capabilities().stages; });
+        const std::string mine = source->all_shared() && !staged ? "direct" : "gather";
+        const std::vector<std::string> all = gather_texts(*world, mine);
+        const bool direct =
+            std::all_of(all.begin(), all.end(), [](const auto& one) { return one == "direct"; });
+        return direct ? Mode::direct : Mode::gather;
+    }
+
+    td_report push(std::int64_t version) {
+        enforce(session != nullptr, "nothing has been published: call td_session_publish first");
+        return report_of(session->push(version), mode, speed_of_light_ms);
+    }
+
+    Options options;
+    std::shared_ptr<comm::Communicator> world;
+    Engines engines;
+    bool reconnect = false;
+    std::unique_ptr<capi::PublishedTensors> source;
+    std::unique_ptr<Session> session;
+    Mode mode = Mode::gather;
+    double speed_of_light_ms = 0;
+    bool busy = false;  // a td_push is there
+};
+
+struct td_push {
+    td_push(td_session& of, std::int64_t version) : session(of) {
+        result = std::async(std::launch::async, [this, version] { return session.push(version); });
+        session.busy = true;
+    }
+    ~td_push() {
+        result.wait();
+        session.busy = false;
+    }
+    td_session& session;
+    std::shared_future<td_report> result;
+};
+
+namespace {
+
+td_session& usable(td_session* session) {
+    enforce(session != nullptr, "session is NULL");
+    enforce(!session->busy, "a push of this session is not freed yet: td_push_free");
+    return *session;
+}
+
+}  // namespace
+
+uint32_t td_abi_version(void) {
+    return TD_ABI_VERSION;
+}
+
+int td_session_open(const td_options* options, const td_group* group, td_session** out) {
+    return guarded([&] {
+        enforce(out != nullptr, "out is NULL");
+        *out = nullptr;
+        *out = std::make_unique<td_session>(options, group).release();
+    });
+}
+
+int td_session_close(td_session* session) {
+    return guarded([&] {
+        if (session == nullptr) return;
+        delete &usable(session);
+    });
+}
+
+int td_session_publish(td_session* session, const td_tensor* tensors, size_t count) {
+    return guarded([&] { usable(session).publish(tensors, count); });
+}
+
+int td_session_region(td_session* session, size_t bytes, int32_t versioned, void** out) {
+    return guarded([&] {
+        enforce(out != nullptr, "out is NULL");
+        *out = nullptr;
+        const auto& world = usable(session).world;
+        *out = versioned != 0 ? static_cast<void*>(capi::make_versioned_region(world, bytes))
+                              : static_cast<void*>(capi::make_region(world, bytes));
+    });
+}
+
+int td_session_push(td_session* session, int64_t version, td_report* out) {
+    return guarded([&] { write_struct(out, usable(session).push(version), "td_report"); });
+}
+
+int td_session_push_async(td_session* session, int64_t version, td_push** out) {
+    return guarded([&] {
+        enforce(out != nullptr, "out is NULL");
+        *out = nullptr;
+        *out = std::make_unique<td_push>(usable(session), version).release();
+    });
+}
+
+int td_push_wait(td_push* push, double timeout_s, td_report* out) {
+    return guarded([&] {
+        enforce(push != nullptr, "push is NULL");
+        if (push->result.wait_for(to_ms(timeout_s, "timeout_s")) != std::future_status::ready)
+            throw DeadlineExceeded("the push", "wait", fmt::format("not done after {} seconds", timeout_s));
+        write_struct(out, push->result.get(), "td_report");
+    });
+}
+
+int td_push_abort(td_push* push, const char* reason) {
+    return guarded([&] {
+        enforce(push != nullptr, "push is NULL");
+        push->session.world->abort(reason == nullptr ? "the caller aborted the push" : reason);
+    });
+}
+
+int td_push_free(td_push* push) {
+    return guarded([&] { delete push; });
+}
+
+int td_session_check(td_session* session, int32_t* match, char* mismatch, size_t capacity) {
+    return guarded([&] {
+        td_session& mine = usable(session);
+        enforce(match != nullptr, "match is NULL");
+        enforce(mine.session != nullptr, "nothing has been published: call td_session_publish first");
+        const WeightsMatch found = mine.session->weights_match();
+        *match = found.match ? 1 : 0;
+        if (mismatch == nullptr || capacity == 0) return;
+        const std::size_t length = std::min(found.first_mismatch.size(), capacity - 1);
+        std::memcpy(mismatch, found.first_mismatch.data(), length);
+        mismatch[length] = '\0';
+    });
+}
+
+int td_session_speed_of_light(td_session* session, double* ms) {
+    return guarded([&] {
+        td_session& mine = usable(session);
+        enforce(ms != nullptr, "ms is NULL");
+        std::size_t bytes = 0;
+        for (const NamedTensor& named : mine.source->tensors())
+            bytes += static_cast<std::size_t>(numel(named.tensor.shape())) * dtype_size(named.tensor.dtype());
+        enforce(bytes > 0, "nothing has been published: call td_session_publish first");
+        SpeedOfLight light(*mine.world, bytes);
+        double best = light.measure_ms();
+        for (int again = 0; again < 4; ++again) best = std::min(best, light.measure_ms());
+        *ms = mine.speed_of_light_ms = best;
+    });
+}

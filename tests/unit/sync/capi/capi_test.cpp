@@ -1,0 +1,500 @@
+// The C ABI against a receiver of ours in this process: what it brings over, what it refuses and how it says so.
+#include "sync/capi/tandem_sync.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/model/safetensors.h"
+#include "engine_adapter/receiver/receiver.h"
+#include "sync/capi/dlpack.h"
+#include "tests/support/vllm_stand_in.h"
+#include "tests/unit/engine_adapter/receiver/test_target.h"
+#include "tests/unit/sync/capi/gathering.h"
+#include "tests/unit/sync/capi/in_c.h"
+
+namespace tandem::sync {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+constexpr DType kFloat = DType::float32;
+
+struct Details {
+    int status, rank, bucket;
+    std::string phase, peer, message;
+};
+Details last_error() {
+    td_error error{};
+    error.size = sizeof error;
+    EXPECT_EQ(td_last_error_details(&error), TD_OK);
+    return {error.status, error.rank, error.bucket, error.phase, error.peer, error.message};
+}
+
+std::vector<float> counting(std::size_t count, float from) {
+    std::vector<float> values(count);
+    std::iota(values.begin(), values.end(), from);
+    return values;
+}
+
+std::vector<float> held(const engine::TestTarget& target, std::size_t t) {
+    const Span memory = target.reading(t);
+    std::vector<float> values(memory.bytes / sizeof(float));
+    std::memcpy(values.data(), memory.data, memory.bytes);
+    return values;
+}
+
+// An engine of two tensors, and options that name it.
+class Capi : public ::testing::Test {
+  protected:
+    td_options options() const {
+        td_options options{};
+        options.size = sizeof options;
+        options.engines = &engine_;
+        options.engine_count = 1;
+        options.deadline_s = 20;
+        return options;
+    }
+    td_session* open() const {
+        const td_options chosen = options();
+        td_session* session = nullptr;
+        EXPECT_EQ(td_session_open(&chosen, nullptr, &session), TD_OK) << td_last_error();
+        return session;
+    }
+    td_tensor a() {
+        td_tensor tensor{};
+        tensor.size = sizeof tensor;
+        tensor.name = "a";
+        tensor.data = a_.data();
+        tensor.dtype = TD_FLOAT32;
+        tensor.device_type = TD_CPU;
+        tensor.ndim = 2;
+        tensor.global_shape = a_shape_;
+        return tensor;
+    }
+    td_tensor b() {
+        td_tensor tensor = a();
+        tensor.name = "b";
+        tensor.data = b_.data();
+        tensor.ndim = 1;
+        tensor.global_shape = b_shape_;
+        return tensor;
+    }
+    // Of publishing the two in an open session, which goes away.
+    Details refused(const std::vector<td_tensor>& tensors) {
+        td_session* session = open();
+        EXPECT_NE(td_session_publish(session, tensors.data(), tensors.size()), TD_OK);
+        Details details = last_error();
+        EXPECT_EQ(td_session_close(session), TD_OK);
+        return details;
+    }
+
+    std::vector<float> a_ = counting(12, 1);
+    std::vector<float> b_ = counting(5, 100);
+    std::int64_t a_shape_[2] = {4, 3};
+    std::int64_t b_shape_[1] = {5};
+    engine::TestTarget target_{{{"a", {4, 3}, kFloat, {}}, {"b", {5}, kFloat, {}}}};
+    std::unique_ptr<engine::Receiver> receiver_ = std::make_unique<engine::Receiver>(target_);
+    std::string address_ = receiver_->address();
+    const char* engine_ = address_.c_str();
+};
+
+TEST_F(Capi, servesACProgram) {
+    const char* wrong = use_in_c(engine_, a_.data(), b_.data());
+    EXPECT_EQ(wrong, nullptr) << wrong;
+    EXPECT_EQ(held(target_, 0), a_);
+    EXPECT_EQ(held(target_, 1), b_);
+    EXPECT_EQ(target_.version(), 8);
+}
+
+TEST_F(Capi, refusesStructsWithoutASize) {
+    td_options chosen = options();
+    chosen.size = 0;
+    td_session* session = nullptr;
+    EXPECT_EQ(td_session_open(&chosen, nullptr, &session), TD_INVALID);
+    EXPECT_THAT(td_last_error(), HasSubstr("td_options.size is 0"));
+    EXPECT_EQ(session, nullptr);
+    td_tensor tensor = a();
+    tensor.size = 1 << 20;
+    EXPECT_THAT(refused({tensor}).message, HasSubstr("td_tensor.size is 1048576"));
+}
+
+// A caller that was compiled before `rollback` was there, and one that is newer than the library.
+TEST_F(Capi, readsShorterAndLongerStructs) {
+    td_options shorter = options();
+    shorter.rollback = 77;
+    shorter.size = offsetof(td_options, rollback);
+    td_session* session = nullptr;
+    ASSERT_EQ(td_session_open(&shorter, nullptr, &session), TD_OK) << td_last_error();
+    struct {
+        td_report report;
+        double unknown = 4.5;
+    } longer{};
+    longer.report.size = sizeof longer;
+    const td_tensor tensors[] = {a(), b()};
+    ASSERT_EQ(td_session_publish(session, tensors, 2), TD_OK) << td_last_error();
+    ASSERT_EQ(td_session_push(session, 1, &longer.report), TD_OK) << td_last_error();
+    EXPECT_EQ(longer.report.version, 1);
+    EXPECT_EQ(longer.report.size, sizeof longer);
+    EXPECT_EQ(longer.unknown, 4.5);
+    struct {
+        std::size_t size = sizeof(std::size_t) + sizeof(std::int64_t);
+        std::int64_t version = 0;
+        double untouched = 4.5;
+    } old;
+    ASSERT_EQ(td_session_push(session, 2, reinterpret_cast<td_report*>(&old)), TD_OK) << td_last_error();
+    EXPECT_EQ(old.version, 2);
+    EXPECT_EQ(old.untouched, 4.5);
+    EXPECT_EQ(td_session_close(session), TD_OK);
+}
+
+TEST_F(Capi, refusesNullsAndUnknownNumbers) {
+    td_session* session = nullptr;
+    EXPECT_EQ(td_session_open(nullptr, nullptr, &session), TD_INVALID);
+    const td_options chosen = options();
+    EXPECT_EQ(td_session_open(&chosen, nullptr, nullptr), TD_INVALID);
+    EXPECT_EQ(td_session_push(nullptr, 1, nullptr), TD_INVALID);
+    EXPECT_EQ(td_push_wait(nullptr, 1, nullptr), TD_INVALID);
+    EXPECT_EQ(td_session_close(nullptr), TD_OK);
+    EXPECT_EQ(td_push_free(nullptr), TD_OK);
+
+    td_tensor tensor = a();
+    tensor.dtype = 99;
+    EXPECT_THAT(refused({tensor}).message, HasSubstr("tensor 'a': there is no dtype number 99"));
+    tensor = a();
+    tensor.device_type = 7;
+    EXPECT_THAT(refused({tensor}).message, HasSubstr("device type 7"));
+    tensor = a();
+    tensor.data = nullptr;
+    EXPECT_THAT(refused({tensor}).message, HasSubstr("data is NULL"));
+    tensor = a();
+    tensor.name = "";
+    EXPECT_THAT(refused({tensor}).message, HasSubstr("without a name"));
+    tensor = a();
+    tensor.ndim = 3000;
+    EXPECT_THAT(refused({tensor}).message, HasSubstr("3000 dims"));
+    const std::int64_t huge[] = {std::int64_t{1} << 40, std::int64_t{1} << 40};
+    tensor = a();
+    tensor.global_shape = huge;
+    EXPECT_THAT(refused({tensor}).message, HasSubstr("too large"));
+    EXPECT_THAT(refused({a(), a()}).message, HasSubstr("'a' is published twice"));
+}
+
+TEST_F(Capi, namesWhatTheEngineDoesNotHold) {
+    td_tensor other = b();
+    other.name = "c";
+    const Details details = refused({a(), b(), other});
+    EXPECT_EQ(details.status, TD_SYNC_FAILED);
+    EXPECT_EQ(details.rank, 0);
+    EXPECT_EQ(details.bucket, -1);
+    EXPECT_EQ(details.phase, "plan");
+    EXPECT_THAT(details.message, HasSubstr("'c'"));
+}
+
+TEST_F(Capi, canPublishAgainAfterARefusal) {
+    td_session* session = open();
+    const td_tensor one[] = {a()};
+    ASSERT_EQ(td_session_publish(session, one, 1), TD_SYNC_FAILED);
+    const td_tensor both[] = {a(), b()};
+    ASSERT_EQ(td_session_publish(session, both, 2), TD_OK) << td_last_error();
+    EXPECT_EQ(td_session_push(session, 1, nullptr), TD_OK) << td_last_error();
+    EXPECT_EQ(held(target_, 1), b_);
+    EXPECT_EQ(td_session_close(session), TD_OK);
+}
+
+TEST_F(Capi, readsWeightsWhereTheyLieNow) {
+    td_session* session = open();
+    const td_tensor tensors[] = {a(), b()};
+    ASSERT_EQ(td_session_publish(session, tensors, 2), TD_OK) << td_last_error();
+    ASSERT_EQ(td_session_push(session, 1, nullptr), TD_OK) << td_last_error();
+    std::vector<float> elsewhere = counting(5, -9);
+    td_tensor moved[] = {a(), b()};
+    moved[1].data = elsewhere.data();
+    ASSERT_EQ(td_session_publish(session, moved, 2), TD_OK) << td_last_error();
+    ASSERT_EQ(td_session_push(session, 2, nullptr), TD_OK) << td_last_error();
+    EXPECT_EQ(held(target_, 1), elsewhere);
+    td_tensor reshaped[] = {a(), b()};
+    reshaped[1].name = "c";
+    EXPECT_EQ(td_session_publish(session, reshaped, 2), TD_INVALID);
+    EXPECT_THAT(td_last_error(), HasSubstr("not as it was published first"));
+    EXPECT_EQ(td_session_close(session), TD_OK);
+}
+
+TEST_F(Capi, keepsErrorsApartByThread) {
+    EXPECT_EQ(td_session_push(nullptr, 1, nullptr), TD_INVALID);
+    const std::string mine = td_last_error();
+    std::thread([] {
+        EXPECT_STREQ(td_last_error(), "");
+        EXPECT_EQ(td_push_wait(nullptr, 1, nullptr), TD_INVALID);
+        EXPECT_THAT(td_last_error(), HasSubstr("push is NULL"));
+    }).join();
+    EXPECT_EQ(td_last_error(), mine);
+    EXPECT_EQ(td_session_close(nullptr), TD_OK);
+    EXPECT_STREQ(td_last_error(), "");
+}
+
+TEST_F(Capi, namesAnEngineThatIsNotThere) {
+    receiver_.reset();
+    const td_options chosen = options();
+    td_session* session = nullptr;
+    EXPECT_EQ(td_session_open(&chosen, nullptr, &session), TD_SYNC_FAILED);
+    EXPECT_EQ(last_error().phase, "connect");
+    EXPECT_EQ(session, nullptr);
+}
+
+TEST_F(Capi, namesAnEngineThatWentAwayAndCloses) {
+    td_session* session = open();
+    const td_tensor tensors[] = {a(), b()};
+    ASSERT_EQ(td_session_publish(session, tensors, 2), TD_OK) << td_last_error();
+    receiver_.reset();
+    EXPECT_EQ(td_session_push(session, 1, nullptr), TD_SYNC_FAILED);
+    const Details details = last_error();
+    EXPECT_EQ(details.rank, 0);
+    EXPECT_EQ(details.phase, "pause");
+    EXPECT_THAT(details.peer, HasSubstr("engine"));
+    EXPECT_EQ(td_session_close(session), TD_OK);
+}
+
+TEST_F(Capi, pushesInTheBackground) {
+    td_session* session = open();
+    const td_tensor tensors[] = {a(), b()};
+    ASSERT_EQ(td_session_publish(session, tensors, 2), TD_OK) << td_last_error();
+    td_push* push = nullptr;
+    ASSERT_EQ(td_session_push_async(session, 3, &push), TD_OK) << td_last_error();
+    EXPECT_EQ(td_session_push(session, 4, nullptr), TD_INVALID);
+    EXPECT_THAT(td_last_error(), HasSubstr("td_push_free"));
+    EXPECT_EQ(td_session_close(session), TD_INVALID);
+    td_report report{};
+    report.size = sizeof report;
+    ASSERT_EQ(td_push_wait(push, 20, &report), TD_OK) << td_last_error();
+    EXPECT_EQ(report.version, 3);
+    ASSERT_EQ(td_push_wait(push, 0, &report), TD_OK) << td_last_error();
+    EXPECT_EQ(td_push_free(push), TD_OK);
+    EXPECT_EQ(held(target_, 0), a_);
+    receiver_.reset();
+    ASSERT_EQ(td_session_push_async(session, 4, &push), TD_OK) << td_last_error();
+    EXPECT_EQ(td_push_wait(push, 20, &report), TD_SYNC_FAILED);
+    EXPECT_EQ(last_error().phase, "pause");
+    EXPECT_EQ(td_push_free(push), TD_OK);
+    EXPECT_EQ(td_session_close(session), TD_OK);
+}
+
+// Whether the push had got as far as its commit is a matter of chance; that nothing comes after is not.
+TEST_F(Capi, abortsForGood) {
+    td_session* session = open();
+    const td_tensor tensors[] = {a(), b()};
+    ASSERT_EQ(td_session_publish(session, tensors, 2), TD_OK) << td_last_error();
+    td_push* push = nullptr;
+    ASSERT_EQ(td_session_push_async(session, 1, &push), TD_OK) << td_last_error();
+    EXPECT_EQ(td_push_abort(push, "enough of it"), TD_OK);
+    const int outcome = td_push_wait(push, 20, nullptr);
+    EXPECT_THAT(outcome, AnyOf(TD_OK, TD_UNAVAILABLE));
+    if (outcome != TD_OK) {
+        EXPECT_THAT(td_last_error(), HasSubstr("enough of it"));
+    }
+    EXPECT_EQ(td_push_free(push), TD_OK);
+    const std::int64_t version = target_.version();
+    EXPECT_THAT(version, AnyOf(0, 1));
+    EXPECT_NE(td_session_push(session, 2, nullptr), TD_OK);
+    EXPECT_EQ(target_.version(), version);
+    EXPECT_EQ(td_session_close(session), TD_OK);
+}
+
+TEST_F(Capi, measuresTheSpeedOfLight) {
+    td_session* session = open();
+    double ms = 0;
+    EXPECT_EQ(td_session_speed_of_light(session, &ms), TD_INVALID);
+    const td_tensor tensors[] = {a(), b()};
+    ASSERT_EQ(td_session_publish(session, tensors, 2), TD_OK) << td_last_error();
+    ASSERT_EQ(td_session_speed_of_light(session, &ms), TD_OK) << td_last_error();
+    EXPECT_GT(ms, 0);
+    td_report report{};
+    report.size = sizeof report;
+    ASSERT_EQ(td_session_push(session, 1, &report), TD_OK) << td_last_error();
+    EXPECT_EQ(report.speed_of_light_ms, ms);
+    EXPECT_EQ(td_session_close(session), TD_OK);
+}
+
+// Regions outlive the session that made them.
+TEST_F(Capi, givesMemoryByDlpack) {
+    td_session* session = open();
+    void* raw = nullptr;
+    EXPECT_EQ(td_session_region(session, 0, 1, &raw), TD_INVALID);
+    ASSERT_EQ(td_session_region(session, 4096, 1, &raw), TD_OK) << td_last_error();
+    auto* versioned = static_cast<capi::dlpack::ManagedVersioned*>(raw);
+    EXPECT_EQ(versioned->major, 1u);
+    EXPECT_EQ(versioned->flags, 0u);
+    EXPECT_EQ(versioned->tensor.device.type, 1);
+    EXPECT_EQ(versioned->tensor.shape[0], 4096);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(versioned->tensor.data) % 64, 0u);
+    ASSERT_EQ(td_session_region(session, 64, 0, &raw), TD_OK) << td_last_error();
+    auto* plain = static_cast<capi::dlpack::Managed*>(raw);
+    EXPECT_EQ(td_session_close(session), TD_OK);
+    std::memset(versioned->tensor.data, 7, 4096);
+    std::memset(plain->tensor.data, 7, 64);
+    versioned->deleter(versioned);
+    plain->deleter(plain);
+}
+
+// Weights that an engine of ours would read in place, for a server that takes directories.
+TEST_F(Capi, gathersForServersThatTakeWholeVersions) {
+    namespace fs = std::filesystem;
+    std::string folder = (fs::temp_directory_path() / "capi_test.XXXXXX").string();
+    ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+    Tensor old = Tensor::empty({5}, kFloat, "test");
+    std::memset(old.raw(), 0, old.bytes());
+    model::write_safetensors(folder + "/model.safetensors", {{"b", old}});
+    std::ofstream(folder + "/config.json") << "{}";
+    {
+        const test::VllmStandIn server({.model = folder});
+        const std::string url = server.url();
+        engine_ = url.c_str();
+        td_session* session = open();
+        ASSERT_NE(session, nullptr);
+        void* raw = nullptr;
+        ASSERT_EQ(td_session_region(session, 5 * sizeof(float), 1, &raw), TD_OK) << td_last_error();
+        auto* region = static_cast<capi::dlpack::ManagedVersioned*>(raw);
+        std::memcpy(region->tensor.data, b_.data(), 5 * sizeof(float));
+        td_tensor tensor = b();
+        tensor.data = region->tensor.data;
+        ASSERT_EQ(td_session_publish(session, &tensor, 1), TD_OK) << td_last_error();
+        td_report report{};
+        report.size = sizeof report;
+        ASSERT_EQ(td_session_push(session, 3, &report), TD_OK) << td_last_error();
+        EXPECT_STREQ(report.mode, "gather");
+        EXPECT_EQ(server.weights().at("b"),
+                  std::string(reinterpret_cast<const char*>(b_.data()), 5 * sizeof(float)));
+        EXPECT_EQ(server.weight_version(), "3");
+        EXPECT_EQ(td_session_close(session), TD_OK);
+        region->deleter(region);
+    }
+    fs::remove_all(folder);
+}
+
+// Rows of 4 over 3 ranks: 2, 2 and none; "b" whole on a mesh of ranks 0 and 2, and of rank 1 alone.
+TEST_F(Capi, joinsRanksAndTheirShards) {
+    std::int64_t version = 0;
+    for (const char* mode : {"auto", "gather", "alias", "delta"}) {
+        const std::string name = mode;
+        ++version;
+        const auto rank_body = [&](const td_group& group) {
+            const int rank = group.rank;
+            td_options chosen = options();
+            if (rank != 0) chosen.engine_count = 0;
+            chosen.mode = mode;
+            td_session* session = nullptr;
+            ASSERT_EQ(td_session_open(&chosen, &group, &session), TD_OK) << td_last_error();
+            void* raw = nullptr;
+            ASSERT_EQ(td_session_region(session, 6 * sizeof(float), 1, &raw), TD_OK) << td_last_error();
+            auto* rows = static_cast<capi::dlpack::ManagedVersioned*>(raw);
+            ASSERT_EQ(td_session_region(session, 5 * sizeof(float), 1, &raw), TD_OK) << td_last_error();
+            auto* whole = static_cast<capi::dlpack::ManagedVersioned*>(raw);
+            const std::size_t mine = rank < 2 ? 6 : 0;
+            std::memcpy(rows->tensor.data, a_.data() + rank * 6 * (mine > 0), mine * sizeof(float));
+            std::memcpy(whole->tensor.data, b_.data(), 5 * sizeof(float));
+
+            const std::int32_t three[] = {3};
+            td_mesh all{sizeof(td_mesh), 1, three, nullptr};
+            const std::int32_t pair[] = {2}, single[] = {1}, outer[] = {0, 2}, middle[] = {1};
+            td_mesh part = rank == 1 ? td_mesh{sizeof(td_mesh), 1, single, middle}
+                                     : td_mesh{sizeof(td_mesh), 1, pair, outer};
+            const td_placement shard{TD_SHARD, 0, 0, 0}, replicate{TD_REPLICATE, 0, 0, 0};
+            td_tensor tensors[] = {a(), b()};
+            tensors[0].data = mine > 0 ? rows->tensor.data : nullptr;
+            tensors[0].mesh = &all;
+            tensors[0].placements = &shard;
+            const std::int64_t local[] = {mine > 0 ? 2 : 0, 3};
+            tensors[0].local_shape = local;
+            tensors[1].data = whole->tensor.data;
+            tensors[1].mesh = &part;
+            tensors[1].placements = &replicate;
+            ASSERT_EQ(td_session_publish(session, tensors, 2), TD_OK) << td_last_error();
+            td_report report{};
+            report.size = sizeof report;
+            ASSERT_EQ(td_session_push(session, version, &report), TD_OK) << td_last_error();
+            EXPECT_EQ(std::string(report.mode), name == "auto" ? "direct" : name);
+            std::int32_t match = 0;
+            ASSERT_EQ(td_session_check(session, &match, nullptr, 0), TD_OK) << td_last_error();
+            EXPECT_EQ(match, 1);
+            EXPECT_EQ(td_session_close(session), TD_OK);
+            rows->deleter(rows);
+            whole->deleter(whole);
+        };
+        receiver_ = std::make_unique<engine::Receiver>(target_);
+        address_ = receiver_->address();
+        engine_ = address_.c_str();
+        if (target_.version() > 0) target_.lose_weights("the next mode's turn");
+        test::as_ranks(3, rank_body);
+        EXPECT_EQ(held(target_, 0), a_) << mode;
+        EXPECT_EQ(held(target_, 1), b_) << mode;
+    }
+}
+
+// As between hosts: ranks that share no memory, joined by a store and TCP.
+TEST_F(Capi, joinsRanksOverTheNetwork) {
+    ASSERT_EQ(::setenv("TANDEM_COMM", "gloo", 1), 0);
+    test::as_ranks(3, [&](const td_group& group) {
+        const td_options chosen = options();
+        td_session* session = nullptr;
+        ASSERT_EQ(td_session_open(&chosen, &group, &session), TD_OK) << td_last_error();
+        const std::int32_t three[] = {3};
+        td_mesh all{sizeof(td_mesh), 1, three, nullptr};
+        const td_placement shard{TD_SHARD, 0, 0, 0};
+        td_tensor tensors[] = {a(), b()};
+        tensors[0].data = group.rank < 2 ? a_.data() + group.rank * 6 : nullptr;
+        tensors[0].mesh = &all;
+        tensors[0].placements = &shard;
+        ASSERT_EQ(td_session_publish(session, tensors, 2), TD_OK) << td_last_error();
+        td_report report{};
+        report.size = sizeof report;
+        ASSERT_EQ(td_session_push(session, 1, &report), TD_OK) << td_last_error();
+        EXPECT_STREQ(report.mode, "gather");
+        EXPECT_EQ(td_session_close(session), TD_OK);
+    });
+    EXPECT_EQ(::unsetenv("TANDEM_COMM"), 0);
+    EXPECT_EQ(held(target_, 0), a_);
+    EXPECT_EQ(held(target_, 1), b_);
+}
+
+TEST_F(Capi, tellsEveryRankOfTheOneThatFails) {
+    test::as_ranks(2, [&](const td_group& group) {
+        const td_options chosen = options();
+        td_session* session = nullptr;
+        ASSERT_EQ(td_session_open(&chosen, &group, &session), TD_OK) << td_last_error();
+        td_tensor tensors[] = {a(), b()};
+        if (group.rank == 1) tensors[1].dtype = 42;
+        EXPECT_EQ(td_session_publish(session, tensors, 2), TD_SYNC_FAILED);
+        EXPECT_EQ(last_error().rank, 1);
+        EXPECT_EQ(last_error().phase, "publish");
+        EXPECT_THAT(td_last_error(), HasSubstr("dtype number 42"));
+        EXPECT_EQ(td_session_close(session), TD_OK);
+    });
+}
+
+TEST_F(Capi, reportsAnAllGatherThatFails) {
+    td_group group{};
+    group.size = sizeof group;
+    group.world_size = 2;
+    group.all_gather = [](void*, const void*, std::size_t, void*) { return 13; };
+    const td_options chosen = options();
+    td_session* session = nullptr;
+    EXPECT_EQ(td_session_open(&chosen, &group, &session), TD_UNAVAILABLE);
+    EXPECT_THAT(td_last_error(), AllOf(HasSubstr("all_gather"), HasSubstr("13")));
+    group.all_gather = nullptr;
+    EXPECT_EQ(td_session_open(&chosen, &group, &session), TD_INVALID);
+}
+
+}  // namespace
+}  // namespace tandem::sync
