@@ -148,6 +148,7 @@ class Sync:
         self.source, self.shared, self.bucket_bytes, self.pipe = source, shared, bucket_bytes, pipe
         self.buckets = 0
 
+    @torch.no_grad()
     def push(self):
         """Returns its time in ms."""
         self.buckets = 0
@@ -158,7 +159,7 @@ class Sync:
             if pending and pending_bytes + size > self.bucket_bytes:
                 self.flush(pending)
                 pending, pending_bytes = [], 0
-            whole = parameter.redistribute(placements=[Replicate(), Replicate()], async_op=True).to_local()
+            whole = parameter.redistribute(placements=[Replicate()] * parameter.device_mesh.ndim, async_op=True).to_local()
             pending.append((index, whole))
             pending_bytes += size
         self.flush(pending)

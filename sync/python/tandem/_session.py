@@ -1,0 +1,351 @@
+"""A standing sync between this trainer's ranks and its engines."""
+
+from __future__ import annotations
+
+import ctypes as c
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, overload
+
+from ._adopt import Adopted
+from ._errors import DeadlineError, Error, InvalidError
+from ._group import Group
+from ._library import Mesh_, Options_, Placement_, Report_, Tensor_, call
+from ._names import hf
+from ._shard import CUDA, Described, Mesh, address_of, describe
+
+Names = Callable[[str], "str | None"] | Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a push did. Times are milliseconds of this rank's; rank 0's include the engine's.
+
+    >>> report = tandem.Report(version=3, paused_ms=12.0, transfer_ms=10.0, prepare_ms=4.0, speed_of_light_ms=8.0,
+    ...                        bytes=1000, bytes_moved=1000, buckets=2, mode="direct")
+    >>> report.speed_of_light
+    1.25
+    """
+
+    version: int
+    paused_ms: float
+    """from the first engine's pause to the last one's resume"""
+    transfer_ms: float
+    """of that, bringing the bytes over and committing them"""
+    prepare_ms: float
+    """before the pause"""
+    speed_of_light_ms: float
+    """of copying the same bytes once, where Session.speed_of_light has measured it; else 0"""
+    bytes: int
+    """in the engines' weights"""
+    bytes_moved: int
+    buckets: int
+    mode: str
+
+    @property
+    def speed_of_light(self) -> float | None:
+        """transfer_ms over the time of copying the bytes once; None: not measured."""
+        return self.transfer_ms / self.speed_of_light_ms if self.speed_of_light_ms > 0 else None
+
+
+def _report(raw: Report_) -> Report:
+    return Report(raw.version, raw.paused_ms, raw.transfer_ms, raw.prepare_ms, raw.speed_of_light_ms, raw.bytes,
+                  raw.bytes_moved, raw.buckets, raw.mode.decode())
+
+
+class Push:
+    """A push under way (`push(wait=False)`). Until it is done the weights may not change.
+
+    >>> sync = tandem.Session(engines=[ENGINE])
+    >>> sync.publish(model)
+    >>> under_way = sync.push(version=next_version(), wait=False)
+    >>> report = under_way.wait()
+    >>> under_way.done()
+    True
+    >>> report.bytes == sync.push(version=next_version()).bytes
+    True
+    >>> under_way.abort()    # it is done: nothing happens
+    >>> sync.close()
+    """
+
+    def __init__(self, session: Session, handle: c.c_void_p) -> None:
+        self._session: Session | None = session
+        self._handle = handle
+        self._outcome: Report | Error | None = None
+
+    def done(self) -> bool:
+        """Whether wait would return, or raise, at once."""
+        try:
+            self.wait(timeout=0.0)
+        except DeadlineError:
+            return self._outcome is not None
+        except Error:
+            pass
+        return True
+
+    def wait(self, timeout: float | None = None) -> Report:
+        """The report, once every engine serves the version. Raises SyncError when the push failed, DeadlineError when it is
+        not done after `timeout` seconds (None: as long as the session's deadlines let it take)."""
+        if self._outcome is None:
+            report = Report_(size=c.sizeof(Report_))
+            try:
+                call("td_push_wait", self._handle, 1e6 if timeout is None else timeout, c.byref(report))
+                self._outcome = _report(report)
+            except DeadlineError as error:
+                if error.peer == "the push":
+                    raise
+                self._outcome = error
+            except Error as error:
+                self._outcome = error
+            self._free()
+        if isinstance(self._outcome, Error):
+            raise self._outcome
+        return self._outcome
+
+    def abort(self, reason: str = "the trainer aborted the push") -> None:
+        """Ends the push on every rank, unless engines are committing it already: wait then raises. The session can only be
+        closed afterwards."""
+        if self._outcome is None:
+            call("td_push_abort", self._handle, reason.encode())
+
+    def _free(self) -> None:
+        if self._session is not None:
+            call("td_push_free", self._handle)
+            self._session._under_way = None
+            self._session = None
+
+
+class Session:
+    """A standing sync. Every rank makes one and calls the same methods in the same order.
+
+    >>> with tandem.Session(engines=[ENGINE], mode="gather", deadline=30) as sync:
+    ...     sync.publish(model)
+    ...     report = sync.push(version=next_version())
+    ...     sync.check()
+    True
+    >>> report.mode
+    'gather'
+    """
+
+    def __init__(self, engines: Sequence[str], mode: str = "auto", deadline: float = 30.0, *, group: Group | None = None,
+                 bucket_bytes: int = 0, depth: int = 0, rollback: bool = False) -> None:
+        """Joins the ranks and connects to `engines`: URLs, a rank of an engine each; rank 0's count.
+
+        mode: "auto" takes direct where engines can open all weights' memory (`adopt`), else gather; or gather, direct,
+        alias, delta. deadline: seconds that each phase of a push may take. group: torch.distributed's default group where
+        that is initialized, else one rank. bucket_bytes, depth: 0 is chosen for this machine. rollback: the first version
+        need not be above those that the engines have had.
+        """
+        self._handle = c.c_void_p()
+        self._closed = False
+        self._under_way: Push | None = None
+        self._items: Callable[[], list[tuple[str, Any]]] | None = None
+        self._published: list[Described] = []
+        self._places: list[tuple[str, int]] = []  # names and addresses of what is published
+        self._adopted: list[Adopted] = []
+        if isinstance(engines, str):
+            raise InvalidError("engines is a list of URLs", 1)
+        urls = (c.c_char_p * max(len(engines), 1))(*[url.encode() for url in engines])
+        options = Options_(size=c.sizeof(Options_), engines=urls, engine_count=len(engines), mode=mode.encode(),
+                           deadline_s=deadline, bucket_bytes=bucket_bytes, depth=depth, rollback=int(rollback))
+        group = group or Group.current()
+        failures: list[BaseException] = []
+        raw = group._to_c(failures) if group is not None else None
+        try:
+            call("td_session_open", c.byref(options), c.byref(raw) if raw is not None else None, c.byref(self._handle))
+        except Error as error:
+            raise error from (failures[0] if failures else None)
+
+    def publish(self, weights: Any, names: Names = hf) -> None:
+        """Says what is pushed: once, on every rank. `weights` is a torch module, whose parameters are meant (tied ones once),
+        or an iterable of (name, tensor), where a tensor is one of torch's, a DTensor, an array of numpy's or a tandem.Shard.
+        `names` turns names into Hugging Face's: a function, whose None leaves a tensor out, or a mapping.
+
+        >>> import numpy
+        >>> sync = tandem.Session(engines=[ENGINE])
+        >>> try:
+        ...     sync.publish([("model.norm.weight", numpy.ones(3, "float32"))])
+        ... except tandem.SyncError as error:
+        ...     print(error.phase)
+        plan
+        >>> try:
+        ...     sync.publish({"model.norm.weight": [1.0, 1.0]})
+        ... except tandem.InvalidError as error:
+        ...     print(error)
+        'model.norm.weight' is a list: neither a tensor of torch's nor an array
+        >>> sync.close()
+        """
+        if hasattr(weights, "named_parameters"):
+            self._items = lambda: list(weights.named_parameters())
+        else:
+            kept = list(weights.items() if isinstance(weights, Mapping) else weights)
+            self._items = lambda: kept
+        self._names = names
+        self._published = []
+        self._tell()
+
+    def adopt(self, model: Any) -> None:
+        """Moves the model's parameters (on the CPU) into memory that engines of this host open themselves: modes direct and
+        alias then need no copy on the way. Values, optimizer and FSDP2 go on as before. Before publish; on every rank.
+
+        >>> sync = tandem.Session(engines=[ENGINE])
+        >>> sync.adopt(model)
+        >>> sync.publish(model)
+        >>> sync.push(version=next_version()).mode
+        'direct'
+        >>> sync.close()
+        """
+        self._adopted.append(Adopted(model, self._new_region))
+
+    @overload
+    def push(self, version: int, wait: Literal[True] = True) -> Report: ...
+    @overload
+    def push(self, version: int, wait: Literal[False]) -> Push: ...
+    @overload
+    def push(self, version: int, wait: bool) -> Report | Push: ...
+
+    def push(self, version: int, wait: bool = True) -> Report | Push:
+        """Brings the weights' current values into the engines as `version`, which grows from push to push: prepare, pause,
+        transfer, commit, resume, on every rank. Raises SyncError on every rank alike. wait=False returns a Push at once.
+
+        >>> sync = tandem.Session(engines=[ENGINE])
+        >>> sync.publish(model)
+        >>> version = next_version()
+        >>> sync.push(version=version).version == version
+        True
+        >>> sync.close()
+        """
+        if self._items is None:
+            raise InvalidError("nothing has been published: call publish first", 1)
+        self._ready()
+        self._tell()
+        if wait:
+            report = Report_(size=c.sizeof(Report_))
+            call("td_session_push", self._handle, version, c.byref(report))
+            return _report(report)
+        handle = c.c_void_p()
+        call("td_session_push_async", self._handle, version, c.byref(handle))
+        self._under_way = Push(self, handle)
+        return self._under_way
+
+    def check(self) -> bool:
+        """Whether the engines hold exactly what the trainer holds now: whole tensors, gathered apart from the push. On every
+        rank; see first_mismatch for the tensor."""
+        return self.first_mismatch() is None
+
+    def first_mismatch(self) -> str | None:
+        """The first tensor in which engines and trainer differ; None: none. On every rank.
+
+        >>> sync = tandem.Session(engines=[ENGINE])
+        >>> sync.publish(model)
+        >>> report = sync.push(version=next_version())
+        >>> with torch.no_grad():
+        ...     _ = model.model.norm.weight.add_(1)
+        >>> sync.first_mismatch()
+        'model.norm.weight'
+        >>> sync.close()
+        """
+        match, name = c.c_int32(), c.create_string_buffer(1024)
+        call("td_session_check", self._handle, c.byref(match), name, len(name))
+        return None if match.value else name.value.decode()
+
+    def speed_of_light(self) -> float:
+        """Milliseconds of copying the published bytes once, as fast as this machine can; later reports carry it. On every
+        rank.
+
+        >>> sync = tandem.Session(engines=[ENGINE])
+        >>> sync.publish(model)
+        >>> sync.speed_of_light() > 0
+        True
+        >>> sync.push(version=next_version()).speed_of_light > 0
+        True
+        >>> sync.close()
+        """
+        ms = c.c_double()
+        call("td_session_speed_of_light", self._handle, c.byref(ms))
+        return ms.value
+
+    def close(self) -> None:
+        """Ends what is under way and disconnects. Adopted parameters stay valid.
+
+        >>> sync = tandem.Session(engines=[ENGINE])
+        >>> sync.close()
+        >>> sync.close()
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._under_way is not None:
+            self._under_way.abort("the session was closed")
+            self._under_way._free()
+        handle, self._handle = self._handle, c.c_void_p()
+        call("td_session_close", handle)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True) and not sys.is_finalizing():
+            try:
+                self.close()
+            except Error:
+                pass
+
+    def _new_region(self, size: int, versioned: bool) -> int:
+        out = c.c_void_p()
+        call("td_session_region", self._handle, size, int(versioned), c.byref(out))
+        assert out.value is not None
+        return out.value
+
+    def _name(self, name: str) -> str | None:
+        if callable(self._names):
+            return self._names(name)
+        return self._names.get(name)
+
+    def _ready(self) -> None:
+        """Waits for a GPU that writes the weights."""
+        for device in {one.device for one in self._published if one.device[0] == CUDA}:
+            sys.modules["torch"].cuda.synchronize(device[1])
+
+    def _tell(self) -> None:
+        """Publishes the tensors, or where they lie now."""
+        assert self._items is not None
+        for adopted in self._adopted:
+            adopted.settle()
+        items = [(name, value) for given, value in self._items() if (name := self._name(given)) is not None]
+        places = [(name, address_of(value)) for name, value in items]
+        if self._published and places == self._places:
+            return
+        meshes: dict[int, Mesh] = {}
+        found = [describe(name, value, meshes) for name, value in items]
+        call("td_session_publish", self._handle, _to_c(found), len(found))
+        self._published, self._places = found, places
+
+
+def _to_c(tensors: list[Described]) -> Any:
+    meshes: dict[Mesh, Any] = {}
+    raw = (Tensor_ * len(tensors))()
+    for to, one in zip(raw, tensors):
+        to.size, to.name, to.data, to.dtype = c.sizeof(Tensor_), one.name.encode(), one.address or None, one.dtype
+        to.device_type, to.device_id, to.ndim = one.device[0], one.device[1], len(one.global_shape)
+        if len(one.local_shape) != len(one.global_shape):
+            raise InvalidError(f"tensor '{one.name}' is {one.local_shape} here and {one.global_shape} in all", 1)
+        to.global_shape = (c.c_int64 * len(one.global_shape))(*one.global_shape)
+        to.local_shape = (c.c_int64 * len(one.local_shape))(*one.local_shape)
+        if one.mesh is None:
+            continue
+        if len(one.placements) != len(one.mesh.sizes):
+            raise InvalidError(f"tensor '{one.name}': {len(one.placements)} placements on a mesh of {one.mesh.sizes}", 1)
+        if one.mesh not in meshes:
+            sizes = (c.c_int32 * len(one.mesh.sizes))(*one.mesh.sizes)
+            ranks = (c.c_int32 * len(one.mesh.ranks))(*one.mesh.ranks)
+            meshes[one.mesh] = Mesh_(c.sizeof(Mesh_), len(one.mesh.sizes), sizes, ranks)
+        to.mesh = c.pointer(meshes[one.mesh])
+        placements = (Placement_ * len(one.placements))(*[Placement_(p.kind, p.dim, p.split_factor, 0) for p in one.placements])
+        to.placements = placements
+    return raw  # ctypes keeps what its pointers lead to

@@ -1,0 +1,185 @@
+"""What a rank holds of a tensor, whichever library made it: address, dtype, shapes, mesh and placements."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from ._errors import InvalidError
+
+DTYPES = {"float32": 0, "bfloat16": 1, "int32": 2, "int64": 3, "uint8": 4, "float8_e4m3fn": 5, "int8": 6, "float16": 7}
+CPU, CUDA = 1, 2
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How one mesh axis holds a tensor. Made by Replicate, Shard's placement helpers or read from a DTensor.
+
+    >>> tandem.Placement(kind=1, dim=0) == tandem.Placement(1)
+    True
+    """
+
+    kind: int = 0
+    """0 replicate, 1 shard, 2 strided shard"""
+    dim: int = 0
+    split_factor: int = 1
+
+
+def Replicate() -> Placement:
+    """Every rank of the axis holds the same.
+
+    >>> tandem.Replicate().kind
+    0
+    """
+    return Placement()
+
+
+def StridedShard(dim: int, split_factor: int) -> Placement:
+    """Cut into `split_factor` chunks first, and each of them over the axis: what FSDP makes of a dim that tensor
+    parallelism, further in, has cut already.
+
+    >>> tandem.StridedShard(0, split_factor=2)
+    Placement(kind=2, dim=0, split_factor=2)
+    """
+    return Placement(2, dim, split_factor)
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Ranks in a grid, row-major: `ranks` are the session's, by default 0, 1, ….
+
+    >>> tandem.Mesh((2, 2)).ranks
+    (0, 1, 2, 3)
+    """
+
+    sizes: tuple[int, ...]
+    ranks: tuple[int, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if not self.ranks:
+            object.__setattr__(self, "ranks", tuple(range(prod(self.sizes))))
+        if len(self.ranks) != prod(self.sizes):
+            raise InvalidError(f"a mesh of {self.sizes} has {prod(self.sizes)} ranks, not {len(self.ranks)}", 1)
+
+
+@dataclass
+class Shard:
+    """This rank's piece of a tensor, for trainers that do not have PyTorch's DTensor: `local` is a tensor of torch's or an
+    array of numpy's, row-major, cut by torch.chunk's rule. Used as a placement, Shard.of(dim) cuts that dim.
+
+    >>> import numpy
+    >>> half = tandem.Shard(numpy.zeros((2, 3), "float32"), (4, 3), tandem.Mesh((2,)), [tandem.Shard.of(0)])
+    >>> half.global_shape
+    (4, 3)
+    """
+
+    local: Any
+    global_shape: tuple[int, ...]
+    mesh: Mesh
+    placements: Sequence[Placement]
+
+    @staticmethod
+    def of(dim: int) -> Placement:
+        """The placement that cuts `dim`.
+
+        >>> tandem.Shard.of(1)
+        Placement(kind=1, dim=1, split_factor=1)
+        """
+        return Placement(1, dim)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A tensor that every rank holds in full, with the same values; `publish` takes plain tensors as this.
+
+    >>> import numpy
+    >>> tandem.Whole(numpy.ones(3, "float32")).local.shape
+    (3,)
+    """
+
+    local: Any
+
+
+@dataclass
+class Described:
+    """A tensor as the C library is told of it. `keep` owns the memory."""
+
+    name: str
+    address: int
+    dtype: int
+    device: tuple[int, int]
+    global_shape: tuple[int, ...]
+    local_shape: tuple[int, ...]
+    mesh: Mesh | None
+    placements: tuple[Placement, ...]
+    keep: Any
+
+
+def address_of(value: Any) -> int:
+    """Where this rank's piece lies now, or 0; cheap, for it is asked before every push."""
+    local = value.local if isinstance(value, (Whole, Shard)) else getattr(value, "_local_tensor", value)
+    if hasattr(local, "data_ptr"):
+        return int(local.data_ptr())
+    array = getattr(local, "__array_interface__", None)
+    return int(array["data"][0]) if array is not None else 0
+
+
+def describe(name: str, value: Any, meshes: dict[int, Mesh]) -> Described:
+    """Raises InvalidError naming a tensor that cannot be published. `meshes` remembers torch's, by id, for the next call."""
+    if isinstance(value, Whole):
+        return describe(name, value.local, meshes)
+    if isinstance(value, Shard):
+        found = _memory(name, value.local)
+        found.global_shape, found.mesh = tuple(value.global_shape), value.mesh
+        found.placements = tuple(value.placements)
+        return found
+    if hasattr(value, "_local_tensor") and hasattr(value, "placements"):
+        return _dtensor(name, value, meshes)
+    return _memory(name, value)
+
+
+def _memory(name: str, value: Any) -> Described:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        if not value.is_contiguous():
+            raise InvalidError(f"tensor '{name}' is not contiguous: publish a contiguous one", 1)
+        if value.device.type not in ("cpu", "cuda"):
+            raise InvalidError(f"tensor '{name}' is on {value.device}: only the CPU and CUDA are known", 1)
+        device = (CPU, 0) if value.device.type == "cpu" else (CUDA, value.device.index or 0)
+        kind, address, shape = str(value.dtype).removeprefix("torch."), value.data_ptr(), tuple(value.shape)
+    elif hasattr(value, "__array_interface__"):
+        if not value.flags["C_CONTIGUOUS"]:
+            raise InvalidError(f"array '{name}' is not row-major: publish numpy.ascontiguousarray of it", 1)
+        device, kind = (CPU, 0), str(value.dtype)
+        address, shape = value.__array_interface__["data"][0], tuple(value.shape)
+    else:
+        raise InvalidError(f"'{name}' is a {type(value).__name__}: neither a tensor of torch's nor an array", 1)
+    if kind not in DTYPES:
+        raise InvalidError(f"tensor '{name}' is {kind}: known are {', '.join(DTYPES)}", 1)
+    return Described(name, address, DTYPES[kind], device, shape, shape, None, (), value)
+
+
+def _dtensor(name: str, value: Any, meshes: dict[int, Mesh]) -> Described:
+    found = _memory(name, value._local_tensor)
+    key = id(value.device_mesh)
+    if key not in meshes:
+        ranks = value.device_mesh.mesh  # torch works it out anew each time
+        meshes[key] = Mesh(tuple(ranks.shape), tuple(int(rank) for rank in ranks.flatten().tolist()))
+    found.mesh = meshes[key]
+    found.placements = tuple(_placement(name, one) for one in value.placements)
+    found.global_shape = tuple(value.shape)
+    return found
+
+
+def _placement(name: str, placement: Any) -> Placement:
+    factor = getattr(placement, "split_factor", None)
+    if factor is not None:
+        return Placement(2, placement.dim, factor)
+    if placement.is_shard():
+        return Placement(1, placement.dim)
+    if placement.is_replicate():
+        return Placement()
+    raise InvalidError(f"tensor '{name}' is {placement}: reduce it before publishing", 1)

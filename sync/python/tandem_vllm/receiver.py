@@ -1,0 +1,81 @@
+"""A receiver of libtandem_sync (tandem_sync.h) over the tensors of a Staging."""
+
+from __future__ import annotations
+
+import ctypes as c
+from functools import lru_cache
+
+import torch
+from tandem import _library
+
+from .staging import Staging
+
+NUMBERS = {torch.float32: 0, torch.bfloat16: 1, torch.int32: 2, torch.int64: 3, torch.uint8: 4, torch.float8_e4m3fn: 5,
+           torch.int8: 6, torch.float16: 7}
+CPU = 1
+
+
+class Options_(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("engine", c.c_char_p), ("threads", c.c_int32)]
+
+
+FUNCTIONS = {
+    "td_receiver_open": [c.POINTER(Options_), c.POINTER(_library.Tensor_), c.c_size_t, c.POINTER(c.c_void_p)],
+    "td_receiver_address": [c.c_void_p, c.c_char_p, c.c_size_t],
+    "td_receiver_staged": [c.c_void_p, c.POINTER(c.c_int64)],
+    "td_receiver_take": [c.c_void_p, c.c_int64],
+    "td_receiver_give_back": [c.c_void_p],
+    "td_receiver_close": [c.c_void_p],
+}
+
+
+@lru_cache(maxsize=1)
+def _declare() -> None:
+    for name, arguments in FUNCTIONS.items():
+        function = getattr(_library.library(), name)
+        function.restype = c.c_int
+        function.argtypes = arguments
+
+
+class Receiver:
+    def __init__(self, staging: Staging, engine: str = "vllm", threads: int = 0) -> None:
+        _declare()
+        views = staging.tensors()
+        described = (_library.Tensor_ * len(views))()
+        for entry, (name, tensor) in zip(described, views):
+            shape = (c.c_int64 * max(tensor.dim(), 1))(*tensor.shape)
+            entry.size = c.sizeof(_library.Tensor_)
+            entry.name = name.encode()
+            entry.data = tensor.data_ptr() or None
+            entry.dtype = NUMBERS[tensor.dtype]
+            entry.device_type = CPU
+            entry.ndim = tensor.dim()
+            entry.global_shape = shape
+        self._staging = staging  # the memory must outlive the receiver
+        self._handle = c.c_void_p()
+        options = Options_(size=c.sizeof(Options_), engine=engine.encode(), threads=threads)
+        _library.call("td_receiver_open", c.byref(options), described, len(views), c.byref(self._handle))
+
+    @property
+    def address(self) -> str:
+        text = c.create_string_buffer(256)
+        _library.call("td_receiver_address", self._handle, text, len(text))
+        return text.value.decode()
+
+    @property
+    def staged(self) -> int:
+        """The version that lies whole in the staging memory; 0: none."""
+        version = c.c_int64()
+        _library.call("td_receiver_staged", self._handle, c.byref(version))
+        return version.value
+
+    def take(self, version: int) -> None:
+        _library.call("td_receiver_take", self._handle, version)
+
+    def give_back(self) -> None:
+        _library.call("td_receiver_give_back", self._handle)
+
+    def close(self) -> None:
+        handle, self._handle = self._handle, c.c_void_p()
+        if handle:
+            _library.call("td_receiver_close", handle)
