@@ -10,6 +10,7 @@
 #include "common/http/client.h"
 #include "common/log.h"
 #include "common/model/check_weights.h"
+#include "trainer/config/engine_url.h"
 #include "trainer/data/make_task.h"
 #include "trainer/loss/config.h"
 
@@ -128,9 +129,15 @@ void check_url(const RunConfig& c, const config::Schema& s) {
     const std::string& url = c.engine.url;
     if (url.empty()) return;
     try {
-        http::parse_url(url);
+        http::parse_url(http_url(url));
     } catch (const InvalidArgument& error) {
         s.refuse("engine.url", fmt::format("'{}': {}", url, error.what()));
+    }
+    if (engine_of_others(url) && c.memory.engine_sleep != "none") {
+        s.refuse("memory.engine_sleep",
+                 fmt::format("{}: only an engine of ours releases its memory while the trainer computes; use "
+                             "none with {}",
+                             c.memory.engine_sleep, url));
     }
 }
 

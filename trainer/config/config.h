@@ -94,7 +94,7 @@ struct RunConfig {
         std::string ratio = "automatic";
         double clip_high = 0;
         double dual_clip = 0;
-        std::string tis = "off";
+        std::string tis = "automatic";
         double tis_low = 0;
         double tis_high = 2;
         double opsm_delta = 0;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,9 @@ struct LoopParts {
     Learner& learner;
     Rollouts& rollouts;
     std::function<SyncTimes(std::int64_t version)>
-        publish;                          // collective; the engine then serves this version
-    std::function<bool()> weights_match;  // collective: engine and trainer hold equal bytes
+        publish;  // collective; the engine then serves this version
+    // Collective: engine and trainer hold equal bytes; none: the engine cannot say what it holds.
+    std::function<std::optional<bool>()> weights_match;
     Recorder& recorder;
     // For model FLOPs utilisation; without them it is not reported.
     const model::ModelConfig* model = nullptr;

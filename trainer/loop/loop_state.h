@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,9 @@ struct LoopResult {
     std::int64_t sft_steps = 0;
     std::int64_t grpo_steps = 0;
     HeldOutResult first, last;
-    std::int64_t weight_version = 0;  // number of syncs
-    bool weights_match = false;
-    double logprob_max_abs_diff = 0;  // engine against trainer, over all rollouts
+    std::int64_t weight_version = 0;    // number of syncs
+    std::optional<bool> weights_match;  // none: the engine cannot say what it holds
+    double logprob_max_abs_diff = 0;    // engine against trainer, over all rollouts
     std::vector<SyncTimes> syncs;
     std::int64_t trained_tokens = 0;
     std::int64_t generated_tokens = 0;

@@ -14,10 +14,16 @@
 namespace tandem::trainer {
 namespace {
 
-// Largest difference between the engine's log-probs and the trainer's own: shows whether the engine samples
-// from this policy.
-double max_difference(const std::vector<Sample>& samples) {
-    double difference = 0;
+// Between the engine's log-probs and the trainer's own: show whether the engine samples from this policy.
+struct Differences {
+    double largest = 0;
+    double mean = 0;
+};
+
+Differences differences(const std::vector<Sample>& samples) {
+    Differences found;
+    double sum = 0;
+    std::int64_t tokens = 0;
     for (std::size_t i = 0; i < samples.size(); ++i) {
         for (std::size_t at = 0; at < samples[i].tokens.size(); ++at) {
             if (samples[i].target_mask[at] == 0) continue;
@@ -28,10 +34,13 @@ double max_difference(const std::vector<Sample>& samples) {
                 throw Error(
                     fmt::format("sample {}: log-prob {} by the trainer, {} by the engine", i, own, theirs));
             }
-            difference = std::max(difference, d);
+            found.largest = std::max(found.largest, d);
+            sum += d;
+            ++tokens;
         }
     }
-    return difference;
+    found.mean = sum / static_cast<double>(std::max<std::int64_t>(tokens, 1));
+    return found;
 }
 
 }  // namespace
@@ -90,7 +99,9 @@ UpdateResult Updater::step(std::int64_t step, const Rollout& rollout) {
     std::vector<Sample> samples = samples_of(rollout);
     score(samples);
     UpdateResult result;
-    result.logprob_max_abs_diff = max_difference(samples);
+    const Differences between = differences(samples);
+    result.logprob_max_abs_diff = between.largest;
+    result.logprob_mean_abs_diff = between.mean;
     set_advantages(samples, rollout.rewards, advantage_options(config_));
 
     const Schedule schedule{Schedule::Decay::linear, config_.grpo.warmup, config_.grpo.steps,
@@ -137,6 +148,7 @@ nlohmann::ordered_json metrics_of(const UpdateResult& result, const RunConfig& c
     }
     if (loss.opsm_delta > 0) json["dropped_fraction"] = stats.dropped_fraction;
     json["logprob_max_abs_diff"] = result.logprob_max_abs_diff;
+    json["logprob_mean_abs_diff"] = result.logprob_mean_abs_diff;
     return json;
 }
 

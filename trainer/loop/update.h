@@ -18,8 +18,9 @@ Sample sample_of(const Tokens& prompt, std::span<const std::int32_t> answer);
 struct UpdateResult {
     StepStats stats;  // of the last update: the first one's ratios are all 1
     double lr = 0;
-    double logprob_max_abs_diff = 0;  // engine against trainer
-    std::int64_t tokens = 0;          // trained on, each as often as it was
+    double logprob_max_abs_diff = 0;  // engine against trainer, over the tokens that were sampled
+    double logprob_mean_abs_diff = 0;
+    std::int64_t tokens = 0;  // trained on, each as often as it was
 };
 
 class Updater {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "trainer/config/engine_url.h"
 #include "trainer/loss/kl.h"
 
 namespace tandem::trainer {
@@ -38,6 +39,15 @@ const Algorithm& algorithm_of(const RunConfig& c) {
     return found == std::end(kAlgorithms) ? kAlgorithms[0] : *found;  // the schema lets no other name in
 }
 
+LossOptions::Truncation truncation_of(const RunConfig& c) {
+    using Truncation = LossOptions::Truncation;
+    if (c.loss.tis == "automatic")
+        return engine_of_others(c.engine.url) ? Truncation::clamp : Truncation::off;
+    return c.loss.tis == "clamp"    ? Truncation::clamp
+           : c.loss.tis == "icepop" ? Truncation::band
+                                    : Truncation::off;
+}
+
 bool kl_in_reward(const RunConfig& c) {
     return c.loss.kl_coef != 0 && c.loss.kl_in == "reward";
 }
@@ -56,9 +66,9 @@ void add_loss_keys(config::Schema& s, RunConfig& c) {
     s.real("loss.dual_clip", c.loss.dual_clip, 0, 1e6,
            "Largest ratio that counts where the advantage is negative; above 1, or 0: off.");
     s.choice(
-        "loss.tis", c.loss.tis, {"off", "clamp", "icepop"},
+        "loss.tis", c.loss.tis, {"automatic", "off", "clamp", "icepop"},
         "Importance weight exp(trainer's log-prob - engine's): off, clamped into [tis_low, tis_high], or "
-        "0 outside of it.");
+        "0 outside of it; automatic: clamp for an engine of others (engine.url = vllm://…), else off.");
     s.real("loss.tis_low", c.loss.tis_low, 0, 1e6, "Smallest importance weight.");
     s.real("loss.tis_high", c.loss.tis_high, 0, 1e6, "Largest importance weight.");
     s.real("loss.opsm_delta", c.loss.opsm_delta, 0, 1e6,
@@ -99,9 +109,7 @@ LossOptions loss_options(const RunConfig& c) {
     o.clip_low = static_cast<float>(c.grpo.clip);
     o.clip_high = static_cast<float>(c.loss.clip_high > 0 ? c.loss.clip_high : c.grpo.clip);
     o.dual_clip = static_cast<float>(c.loss.dual_clip);
-    o.truncation = c.loss.tis == "clamp"    ? LossOptions::Truncation::clamp
-                   : c.loss.tis == "icepop" ? LossOptions::Truncation::band
-                                            : LossOptions::Truncation::off;
+    o.truncation = truncation_of(c);
     o.tis_low = static_cast<float>(c.loss.tis_low);
     o.tis_high = static_cast<float>(c.loss.tis_high);
     o.opsm_delta = static_cast<float>(c.loss.opsm_delta);

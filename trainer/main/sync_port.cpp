@@ -15,6 +15,7 @@
 #include "sync/session/modes.h"
 #include "sync/session/session.h"
 #include "sync/session/setup.h"
+#include "trainer/config/engine_url.h"
 #include "trainer/main/sync_checks.h"
 #include "trainer/main/sync_memory.h"
 #include "trainer/main/weight_source.h"
@@ -113,7 +114,9 @@ SyncPort connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& p
                          .resume = t.resume,
                          .speed_of_light = joined->speed_of_light_ms};
     };
-    port.weights_match = [joined, rank = world->rank()] {
+    port.weights_match = [joined, rank = world->rank(),
+                          silent = engine_of_others(engine_url)]() -> std::optional<bool> {
+        if (silent) return std::nullopt;  // its server has no route that tells which bytes it holds
         joined->source.refresh();
         const sync::WeightsMatch result = joined->session->weights_match();
         if (!result.match && rank == 0) {

@@ -39,10 +39,14 @@ std::string key_figures(const ordered_json& s) {
                     fmt::format("from {:.1f}%, greedy, held out", 100 * number("greedy_pass_at_1_first")),
                     Tone::good);
     }
-    const bool match = s.value("weights_match", false);
+    const ordered_json match = s.value("weights_match", ordered_json(false));  // null: the engine cannot say
     out += tile("Weight version", fmt::format("{}", s.value("weight_version", 0)),
-                match ? "engine and trainer hold equal bytes" : "engine and trainer DIFFER",
-                match ? Tone::good : Tone::bad);
+                match == true     ? "engine and trainer hold equal bytes"
+                : match.is_null() ? "an engine of others: its bytes are not compared"
+                                  : "engine and trainer DIFFER",
+                match == false  ? Tone::bad
+                : match == true ? Tone::good
+                                : Tone::plain);
     out += tile("Weight sync", fmt::format("{:.1f} ms", number("sync_ms_median")), "median, pause to resume");
     out += tile("Log-prob diff", short_number(number("logprob_max_abs_diff")), "engine to trainer, largest");
     out += tile("Training tok/s", short_number(number("train_tokens_per_second")),
@@ -61,6 +65,17 @@ std::string reward_chart(const Lines& metrics) {
     series.push_back({"held out, sampled", 1, points(metrics, "eval", "/reward"), Series::Style::dots});
     series.push_back({"held out, greedy", 2, points(metrics, "eval", "/greedy"), Series::Style::dots});
     return line_chart({"Reward", "share of exactly right answers", "GRPO step", "reward", series, true, 1});
+}
+
+std::string difference_chart(const ordered_json& summary, const Lines& metrics) {
+    std::vector<Series> series = {
+        {"largest", 5, points(metrics, "grpo", "/logprob_max_abs_diff"), Series::Style::line},
+        {"mean", 2, points(metrics, "grpo", "/logprob_mean_abs_diff"), Series::Style::line}};
+    return line_chart({"Log-prob difference",
+                       number_or_zero(summary, "logprob_max_abs_diff") == 0
+                           ? "engine and trainer agree to the last bit"
+                           : "between engine and trainer, same tokens and weights",
+                       "GRPO step", "nats", series, true, 0});
 }
 
 std::string memory_chart(const Lines& metrics) {
@@ -100,11 +115,12 @@ std::string report_html(const ordered_json& summary, const Lines& metrics, const
                     curve(metrics, "grpo", {"/grad_norm", "Gradient norm", "norm before clipping", 3, true}) +
                     curve(metrics, "grpo", {"/lr", "Learning rate", "learning rate", 2}) +
                     curve(metrics, "grpo", {"/clip_fraction", "Clipped ratios", "share of tokens", 4, true}) +
-                    curve(metrics, "grpo",
-                          {"/logprob_max_abs_diff", "Log-prob difference", "nats", 5, false,
-                           number_or_zero(summary, "logprob_max_abs_diff") == 0
-                               ? "engine and trainer agree to the last bit"
-                               : "largest between engine and trainer, same tokens and weights"}));
+                    difference_chart(summary, metrics) +
+                    optional_curve(metrics, "grpo",
+                                   {"/importance_mean", "Importance weight", "mean over tokens", 0, false,
+                                    "trainer's probability over the engine's, truncated (loss.tis)", false}) +
+                    optional_curve(metrics, "grpo",
+                                   {"/importance_fraction", "Truncated weights", "share of tokens", 4}));
     if (const std::string charts = rollout_charts(metrics); !charts.empty())
         body += section("Rollouts", charts);
     body += samples_html(samples);

@@ -1,13 +1,12 @@
-// Client of an engine's /generate, in SGLang's words: the embedded engine and a real SGLang answer alike.
+// Asks an engine for completions, whoever's it is: token ids in, token ids and log-probs out.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
-
-#include "common/http/client.h"
 
 namespace tandem::trainer {
 
@@ -28,23 +27,28 @@ struct Sampling {
 // Blocking; one thread.
 class RolloutClient {
   public:
-    RolloutClient(const std::string& url, std::chrono::nanoseconds deadline, std::int64_t batch);
+    virtual ~RolloutClient() = default;
 
     // One completion for each prompt, each with a seed of its own, so that it does not depend on its
-    // neighbours. One request, which has the deadline to itself. Throws TransportError or DeadlineExceeded
-    // naming the engine; ProtocolError when an answer is malformed or was made by other weights than
-    // `version`.
-    std::vector<Completion> generate(std::span<const std::vector<std::int32_t>> prompts,
-                                     std::span<const std::uint64_t> seeds, const Sampling& sampling,
-                                     std::int64_t version);
+    // neighbours. The call has the deadline to itself. Throws TransportError or DeadlineExceeded naming the
+    // engine; ProtocolError when an answer is malformed or was made by other weights than `version`.
+    virtual std::vector<Completion> generate(std::span<const std::vector<std::int32_t>> prompts,
+                                             std::span<const std::uint64_t> seeds, const Sampling& sampling,
+                                             std::int64_t version) = 0;
 
-    // Number of prompts that a request should carry.
-    std::size_t batch() const { return batch_; }
-
-  private:
-    http::Client client_;
-    std::chrono::nanoseconds deadline_;
-    std::size_t batch_;
+    // Number of prompts that a call should carry.
+    virtual std::size_t batch() const = 0;
 };
+
+struct RolloutClientOptions {
+    std::chrono::nanoseconds deadline{};  // of a call
+    std::int64_t batch = 1;
+    double temperature = 1;  // that will be sampled at, beside greedy
+};
+
+// By the scheme of an engine's URL (trainer/config/engine_url.h). Throws BadInput for a malformed one, and what the
+// client's constructor does.
+std::unique_ptr<RolloutClient> make_rollout_client(const std::string& url,
+                                                   const RolloutClientOptions& options);
 
 }  // namespace tandem::trainer

@@ -150,10 +150,10 @@ void finish(RunSetup& setup, bool json) {
         sampled = fmt::format("{:.3f} -> {:.3f} sampled, ", number("reward_first"), number("reward_last"));
     fmt::print("reward {}{:.3f} -> {:.3f} greedy, over held-out prompts\n", sampled, number("greedy_first"),
                number("greedy_last"));
-    fmt::print(
-        "{} weight syncs, median {:.1f} ms; engine and trainer hold equal weights; log-probs differ by at "
-        "most {:.1e}\n",
-        s.at("weight_version").get<std::int64_t>(), number("sync_ms_median"), number("logprob_max_abs_diff"));
+    fmt::print("{} weight syncs, median {:.1f} ms; {}log-probs differ by at most {:.1e}\n",
+               s.at("weight_version").get<std::int64_t>(), number("sync_ms_median"),
+               s.at("weights_match").is_null() ? "" : "engine and trainer hold equal weights; ",
+               number("logprob_max_abs_diff"));
     fmt::print("{}; report: {}/report.html\n", format_seconds(number("seconds")), directory.path());
 }
 

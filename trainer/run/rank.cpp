@@ -19,6 +19,7 @@
 #include "common/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/training.h"
+#include "trainer/config/engine_url.h"
 #include "trainer/config/policy_options.h"
 #include "trainer/data/make_task.h"
 #include "trainer/loop/flops.h"
@@ -120,7 +121,7 @@ class RankRun {
     std::string metrics_file() const { return directory_ + "/metrics.jsonl"; }
     void load_weights();
     SyncTimes publish(std::int64_t version);
-    bool weights_match();
+    std::optional<bool> weights_match();
     void write_checkpoint(const LoopState& state);
 
     const RunConfig& config_;
@@ -174,8 +175,8 @@ void RankRun::connect(const ConnectSync& connect_sync) {
         sync_ = connect_sync(world_, *policy_, engine_url_, config_);
     }
     if (first())
-        engine_memory_ =
-            EngineMemory(engine_url_, config_.memory.engine_sleep, seconds(config_.engine.deadline_s));
+        engine_memory_ = EngineMemory(http_url(engine_url_), config_.memory.engine_sleep,
+                                      seconds(config_.engine.deadline_s));
 }
 
 void RankRun::load_weights() {
@@ -187,10 +188,9 @@ void RankRun::load_weights() {
 
 void RankRun::train() {
     PolicyLearner learner(*policy_, engine_memory_);
-    Rollouts rollouts(
-        *world_, first() ? std::make_unique<RolloutClient>(engine_url_, seconds(config_.engine.deadline_s),
-                                                           config_.engine.batch)
-                         : nullptr);
+    const RolloutClientOptions asking{seconds(config_.engine.deadline_s), config_.engine.batch,
+                                      config_.grpo.temperature};
+    Rollouts rollouts(*world_, first() ? make_rollout_client(engine_url_, asking) : nullptr);
     Recorder recorder = first() ? Recorder(metrics_file(), resumed()) : Recorder();
     const LoopParts parts{.world = *world_,
                           .task = *task_,
@@ -225,7 +225,7 @@ SyncTimes RankRun::publish(std::int64_t version) {
     return times;
 }
 
-bool RankRun::weights_match() {
+std::optional<bool> RankRun::weights_match() {
     const Policy::OnloadScope onloaded(*policy_);
     return sync_.weights_match();
 }
@@ -255,7 +255,8 @@ void RankRun::finish() {
     }
     write_trace_part(directory_, fmt::format("rank{}", world_->rank()));
     world_->barrier();  // everything is in the folder
-    if (!result_.weights_match) throw Error("the engine's weights are not the trainer's; see the log above");
+    if (result_.weights_match == false)
+        throw Error("the engine's weights are not the trainer's; see the log above");
 }
 
 }  // namespace

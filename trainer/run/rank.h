@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/comm/communicator.h"
@@ -17,8 +18,9 @@ namespace tandem::trainer {
 // The way from the policy to the engine, which the trainer does not know: trainer/main joins the two.
 struct SyncPort {
     std::function<SyncTimes(std::int64_t version)> publish;  // collective
-    std::function<bool()> weights_match;                     // collective
-    std::map<std::string, std::int64_t> memory;              // bytes by tag that the sync takes on rank 0
+    // Collective. None: the engine cannot say what it holds.
+    std::function<std::optional<bool>()> weights_match;
+    std::map<std::string, std::int64_t> memory;  // bytes by tag that the sync takes on rank 0
 };
 using ConnectSync = std::function<SyncPort(std::shared_ptr<comm::Communicator> world, const Policy& policy,
                                            const std::string& engine_url, const RunConfig& config)>;

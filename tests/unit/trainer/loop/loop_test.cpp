@@ -130,8 +130,9 @@ struct Pretence {
     void run() {
         const auto world_communicator = comm::solo();
         const Sum4 task(config.data.held_out, config.data.teacher_noise);
-        Rollouts rollouts(*world_communicator,
-                          std::make_unique<RolloutClient>(engine.url(), std::chrono::seconds(5), 64));
+        Rollouts rollouts(
+            *world_communicator,
+            make_rollout_client(engine.url(), {.deadline = std::chrono::seconds(5), .batch = 64}));
         const auto publish = [this](std::int64_t version) {
             world.events.push_back("sync " + std::to_string(version));
             world.served_skill = world.skill;

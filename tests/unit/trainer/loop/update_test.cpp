@@ -82,6 +82,7 @@ TEST(Update, GrpoScoresThenUpdatesByParts) {
     const UpdateResult result = c.run();
     EXPECT_THAT(c.learner.events, ElementsAre("logprobs", "accumulate 2", "accumulate 2"));
     EXPECT_EQ(result.logprob_max_abs_diff, 0.25);
+    EXPECT_DOUBLE_EQ(result.logprob_mean_abs_diff, 0.25 / 3);  // one token of three
     EXPECT_EQ(result.stats.grad_norm, 0.25);
     EXPECT_EQ(result.tokens, 4);
     std::set<std::int32_t> seen;

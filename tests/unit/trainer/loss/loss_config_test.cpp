@@ -84,6 +84,16 @@ TEST(LossConfig, EachAlgorithmBringsItsOwn) {
     EXPECT_TRUE(needs_value_head(Parsed(toml("ppo")).config));
 }
 
+TEST(LossConfig, AnEngineOfOthersIsWeighedUnlessSaidOtherwise) {
+    using Truncation = LossOptions::Truncation;
+    const std::string vllm = "[engine]\nurl = 'vllm://127.0.0.1:8000'\n[loss]\n";
+    EXPECT_EQ(loss_of("").truncation, Truncation::off);
+    EXPECT_EQ(loss_of("[engine]\nurl = 'tandem://127.0.0.1:8000'").truncation, Truncation::off);
+    EXPECT_EQ(loss_of(vllm).truncation, Truncation::clamp);
+    EXPECT_EQ(loss_of(vllm + "tis = 'off'").truncation, Truncation::off);
+    EXPECT_EQ(loss_of(vllm + "tis = 'icepop'").truncation, Truncation::band);
+}
+
 TEST(LossConfig, KeysReachTheirOptions) {
     const LossOptions loss = loss_of(
         "[grpo]\nclip = 0.1\ntemperature = 0.5\n[loss]\nclip_high = 0.3\ndual_clip = 3\ntis = 'icepop'\n"

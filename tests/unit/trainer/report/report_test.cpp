@@ -143,6 +143,8 @@ TEST(Report, OfARunWithoutMetricsAndOfNoRun) {
     EXPECT_EQ(unbalanced(html), "");
     EXPECT_THAT(html, HasSubstr("nothing was recorded"));
     EXPECT_THAT(html, HasSubstr("DIFFER"));
+    EXPECT_THAT(report_html({{"weights_match", nullptr}}, {}, {}, ""),
+                HasSubstr("its bytes are not compared"));
     Folder folder;
     EXPECT_THROW(write_report(folder.path.string()), ConfigError);
     std::ofstream(folder.path / "summary.json") << "{";

@@ -41,14 +41,17 @@ struct FakeEngine {
     std::vector<json> requests;
 };
 
+std::unique_ptr<RolloutClient> client_of(const std::string& url, std::int64_t batch) {
+    return make_rollout_client(url, {.deadline = std::chrono::seconds(5), .batch = batch});
+}
+
 const std::vector<std::vector<std::int32_t>> kPrompts = {{1, 2}, {3}, {4, 5, 6}, {7}, {8}};
 const std::vector<std::uint64_t> kSeeds = {1, 2, 3, 4, 5};
 
 TEST(RolloutClient, AsksInBatchesAndReadsWhatSglangAnswers) {
     FakeEngine engine;
     const auto world = comm::solo();
-    Rollouts rollouts(*world,
-                      std::make_unique<RolloutClient>(engine.server.url(), std::chrono::seconds(5), 2));
+    Rollouts rollouts(*world, client_of(engine.server.url(), 2));
     const auto result = rollouts.generate(kPrompts, kSeeds, {1.0, 3, {12}}, 3);
     ASSERT_EQ(result.size(), 5u);
     EXPECT_EQ(engine.requests.size(), 3u);
@@ -64,9 +67,9 @@ TEST(RolloutClient, AsksInBatchesAndReadsWhatSglangAnswers) {
 
 std::string error_with(std::function<void(json&)> spoil, std::int64_t version = 3) {
     FakeEngine engine(std::move(spoil));
-    RolloutClient client(engine.server.url(), std::chrono::seconds(5), 16);
+    const auto client = client_of(engine.server.url(), 16);
     try {
-        client.generate(kPrompts, kSeeds, {1.0, 3, {12}}, version);
+        client->generate(kPrompts, kSeeds, {1.0, 3, {12}}, version);
     } catch (const ProtocolError& error) {
         return error.what();
     }
@@ -97,8 +100,8 @@ TEST(RolloutClient, RefusesMalformedAnswers) {
 TEST(RolloutClient, KnowsWhatWasTruncated) {
     const auto truncated = [](std::function<void(json&)> spoil) {
         FakeEngine engine(std::move(spoil));
-        RolloutClient client(engine.server.url(), std::chrono::seconds(5), 16);
-        return client.generate(kPrompts, kSeeds, {1.0, 3, {12, 13}}, 3).at(1).truncated;
+        const auto client = client_of(engine.server.url(), 16);
+        return client->generate(kPrompts, kSeeds, {1.0, 3, {12, 13}}, 3).at(1).truncated;
     };
     EXPECT_FALSE(truncated({}));  // an engine that does not say: it ends with a stop token
     EXPECT_TRUE(truncated([](json& a) { a[1]["output_ids"][1] = 5; }));
@@ -113,9 +116,9 @@ TEST(RolloutClient, KnowsWhatWasTruncated) {
 TEST(RolloutClient, NamesAnEngineThatIsNotThere) {
     std::string url;
     { url = FakeEngine().server.url(); }
-    RolloutClient client(url, std::chrono::seconds(5), 16);
+    const auto client = client_of(url, 16);
     try {
-        client.generate(kPrompts, kSeeds, {1.0, 3, {12}}, 3);
+        client->generate(kPrompts, kSeeds, {1.0, 3, {12}}, 3);
         FAIL();
     } catch (const TransportError& error) {
         EXPECT_THAT(error.what(), testing::HasSubstr(url.substr(7)));
@@ -139,7 +142,7 @@ TEST(Rollouts, EveryRankGetsThem) {
     std::vector<std::vector<Completion>> results(4);
     comm::run_threads(4, [&](const std::shared_ptr<comm::Communicator>& world) {
         std::unique_ptr<RolloutClient> client;
-        if (world->rank() == 0) client = std::make_unique<RolloutClient>(url, std::chrono::seconds(5), 2);
+        if (world->rank() == 0) client = client_of(url, 2);
         Rollouts rollouts(*world, std::move(client));
         results[static_cast<std::size_t>(world->rank())] =
             rollouts.generate(kPrompts, kSeeds, {1.0, 3, {12}}, 3);
