@@ -5,12 +5,15 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 #include <thread>
 
+#include "common/ops/batched_copy.h"
+#include "common/tensor/dtype.h"
 #include "sync/bench/shapes.h"
 #include "sync/plan/engine_layout.h"
 #include "tests/multiproc/app/program.h"
@@ -125,6 +128,48 @@ TEST_F(BenchProgram, MovesWhatTheEngineKeepsAndNoMore) {
     EXPECT_EQ(run("alias", {"--engine-tp", "4"})["bytes_moved"], 0);
 }
 
+// 101 rows on two ranks: 64, and 37 with 27 rows of zeros behind them, where a trainer's memory has none.
+TEST_F(BenchProgram, PadsAVocabularyThatDoesNotDivide) {
+    const std::string shapes = cache_.path() + "/shapes.json";
+    std::ofstream(shapes)
+        << R"({"model_type": "llama", "hidden_size": 32, "intermediate_size": 72, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 101})";
+    const auto push = [&](const std::string& mode) {
+        return std::make_unique<Program>(Words{"tandem-sync", "bench", "--shapes", shapes, "--mode", mode,
+                                               "--engine-tp", "2", "--json", "--iterations", "1"},
+                                         environment());
+    };
+    for (const char* mode : {"gather", "direct", "delta"}) {
+        const auto program = push(mode);
+        EXPECT_EQ(program->wait(), 0) << program->err();
+        EXPECT_EQ(json::parse(program->out())["verified"], true) << mode;
+    }
+    const auto alias = push("alias");
+    EXPECT_EQ(alias->wait(), 1);
+    EXPECT_THAT(alias->err(), HasSubstr("mode alias needs an engine that can read weights in place"));
+}
+
+// A line of input is a question.
+TEST_F(BenchProgram, AnEngineRankSaysWhatItHolds) {
+    std::FILE* pipe = ::popen("echo | " TANDEM_BIN_DIR
+                              "/tandem-sync bench-engine --shapes tiny --engine-tp 2 --engine-rank 1",
+                              "r");
+    ASSERT_NE(pipe, nullptr);
+    std::string text;
+    for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) text.push_back(static_cast<char>(c));
+    EXPECT_EQ(::pclose(pipe), 0) << text;
+    std::istringstream lines(text);
+    std::string address, answer;
+    std::getline(lines, address);
+    std::getline(lines, answer);
+    EXPECT_THAT(address, testing::StartsWith("unix-abstract:"));
+    const json held = json::parse(answer);
+    EXPECT_EQ(held["version"], 0);
+    std::vector<std::byte> zeros(256 * 64 * sizeof(bfloat16));
+    EXPECT_EQ(held["tensors"]["model.embed_tokens.weight"],
+              ops::to_hex(ops::checksum({zeros.data(), zeros.size()})));
+}
+
 TEST_F(BenchProgram, DeltaMovesWhatChanged) {
     const auto part = [&](const char* changed) {
         const json result = run("delta", {"--changed", changed});
@@ -191,7 +236,7 @@ TEST_F(BenchProgram, RefusesNonsenseByOption) {
         {{"--mesh", "2,2,2"}, "--mesh: one or two positive sizes"},
         {{"--mesh", "two"}, "--mesh"},
         {{"--engine-tp", "0"}, "--engine-tp: must be from 1 to 64"},
-        {{"--engine-tp", "5"}, "--engine-tp: tensor 'model.embed_tokens.weight'"},
+        {{"--engine-tp", "5"}, "--engine-tp: tensor 'model.layers.0.self_attn.q_proj.weight': 9 heads"},
         {{"--changed", "1.5"}, "--changed: must be from 0 to 1"},
         {{"--changed", "nan"}, "--changed: must be from 0 to 1"},
         {{"--bucket-mib", "-1"}, "--bucket-mib: must be from 0"},

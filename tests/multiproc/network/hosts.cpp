@@ -103,6 +103,10 @@ void Hosts::cut() const {
     run(1, {"ip", "link", "set", interface(1), "down"});
 }
 
+void Hosts::mend() const {
+    run(1, {"ip", "link", "set", interface(1), "up"});
+}
+
 pid_t Hosts::start(int host, const std::vector<std::string>& command,
                    const std::vector<std::string>& environment) const {
     return fork_child([&] {

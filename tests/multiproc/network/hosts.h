@@ -23,6 +23,7 @@ class Hosts {
     static std::string interface(int host) { return host == 0 ? "veth0" : "veth1"; }
     // Takes the link between the hosts away: packets are lost, and nobody is told.
     void cut() const;
+    void mend() const;
 
     // Starts this command on a host, with these variables ("KEY=value") beside the test's own. It dies with
     // this process.
