@@ -55,7 +55,7 @@ def hsdp(model):
 
 
 def fsdp_of_submesh(model):
-    return fsdp(model, init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "cp"))["dp"])
+    return fsdp(model, init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("dp", "cp"))["dp"])
 
 
 def tp(model, mesh):
@@ -85,6 +85,7 @@ CASES = {  # name: (ranks, tied, layout, changes of the configuration)
     "FSDP2 (2), tied": (2, True, fsdp_all, {}),
     "FSDP2 (3), uneven rows": (3, False, fsdp_all, {}),
     "FSDP2 (3), uneven rows, tied": (3, True, fsdp_all, {}),
+    "FSDP2 on dp of (dp, cp) = (2, 1)": (2, False, fsdp_of_submesh, {}),
     "FSDP2 on dp of (dp, cp) = (2, 2)": (4, False, fsdp_of_submesh, {}),
     "HSDP (2, 2)": (4, False, hsdp, {}),
     "TP (2)": (2, False, tp_all, EVEN),
