@@ -6,10 +6,10 @@
 #   scripts/gpu_deps.sh --folders PREFIX        where in an unpacked package libraries lie, for LD_LIBRARY_PATH
 #
 # The first ends with the second: the proof that the package is whole. What a program or a carried library needs at run
-# time must be in FOLDER (.deb files, or an unpacked prefix) or be what any machine with g++ has; all else is named, with
-# who needs it. Without PROGRAM: those of build/gpu/bin and build/cuda/bin, as far as they are built, and what CMake
-# links. With --here what this machine's linker and loader find is as good as carried. Exit code 0: whole, 1: not, 2: bad
-# usage.
+# time must be in FOLDER (.deb files, or an unpacked prefix), in the lib/ beside the program's bin/, or be what any machine
+# with g++ has; all else is named, with who needs it. Without PROGRAM: those of build/gpu/bin and build/cuda/bin, as far as
+# they are built, and what CMake links. With --here what this machine's linker and loader find is as good as carried.
+# Exit code 0: whole, 1: not, 2: bad usage.
 set -euo pipefail
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
@@ -58,6 +58,11 @@ prove() { # FOLDER [PROGRAM…]
             links "$name" || complain "lib$name.so: linked by CMake, and not there"
         done
     fi
+    for file in "$@"; do # what was built beside the programs (bin/, lib/)
+        for name in "$(dirname "$file")"/../lib/*.so*; do
+            if [ -e "$name" ] && ! there "${name##*/}"; then carried[${name##*/}]=1 && set -- "$@" "$name"; fi
+        done
+    done
     programs=$#
     while read -r file; do set -- "$@" "$file"; done < <(find "$prefix" -type f -name '*.so*')
     for file in "$@"; do

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # gpu_deps.sh --prove over small made-up packages: whole, without a library that another needs (named, with who needs
-# it), with a link to a file that was left behind, and with a program whose own library is missing.
+# it), with a link to a file that was left behind, with a program whose own library is missing, and with one
+# that was built with it.
 #   tests/scripts/gpu_deps_proof.sh COMPILER
 set -euo pipefail
 prove=$(cd "$(dirname "$0")/../.." && pwd)/scripts/gpu_deps.sh
@@ -32,4 +33,6 @@ rm $lib/liblow.so.1
 refused 'liblow.so.1: needed by libhigh.so.1,'
 mv $lib/libhigh.so.1 .
 refused 'libhigh.so.1: needed by program,'
+mkdir build build/bin build/lib && mv program build/bin/ && mv libhigh.so.1 build/lib/ && cp liblow.so.1.0 build/lib/liblow.so.1
+"$prove" --prove package build/bin/program # what was built beside it
 echo passed
