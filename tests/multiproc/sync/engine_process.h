@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 
 #include <iostream>
 #include <sstream>
@@ -79,7 +80,14 @@ class EngineProcess {
     const std::string& address() const { return address_; }
     int pid() const { return child_.pid(); }
     void kill() { child_.kill(); }
-    void stop() const { ::kill(child_.pid(), SIGSTOP); }
+    // Returns when no thread of it runs any more: until then it may answer what is sent next.
+    void stop() const {
+        ::kill(child_.pid(), SIGSTOP);
+        siginfo_t stopped;
+        while (::waitid(P_PID, static_cast<id_t>(child_.pid()), &stopped, WSTOPPED | WNOWAIT) != 0 &&
+               errno == EINTR) {
+        }
+    }
     void go_on() const { ::kill(child_.pid(), SIGCONT); }
     std::string ask(const std::string& line) { return child_.ask(line); }
     EngineStatus status() {
