@@ -58,7 +58,8 @@ struct Capabilities {
     Device device = {};               // where the weights lie, as the engine's process counts its devices
     bool stages = false;  // takes whole versions only, beside the one it serves: it stops for commit alone
     bool maps = false;  // of one that stages: it opens the trainer's memory and applies changes, in any mode
-    bool distant = false;  // bytes reach it over a network
+    bool distant = false;                                         // bytes reach it over a network
+    bool takes_gathered_only() const { return stages && !maps; }  // from trainer rank 0's memory
 };
 
 // A DType as four bytes. In a peer's plan it may be any number until that is checked.

@@ -161,9 +161,10 @@ struct td_session {
     }
 
     Mode choose_mode() {
-        const bool staged = std::any_of(engines.begin(), engines.end(),  // rank 0's
-                                        [](const auto& one) { return one->capabilities().stages; });
-        const std::string mine = source->all_shared() && !staged ? "direct" : "gather";
+        const bool gathered =
+            std::any_of(engines.begin(), engines.end(),  // rank 0's
+                        [](const auto& one) { return one->capabilities().takes_gathered_only(); });
+        const std::string mine = source->all_shared() && !gathered ? "direct" : "gather";
         const std::vector<std::string> all = gather_texts(*world, mine);
         const bool direct =
             std::all_of(all.begin(), all.end(), [](const auto& one) { return one == "direct"; });

@@ -99,7 +99,7 @@ Setting check_setting(comm::Communicator& world, const WeightSource& source, con
         setting.engine = engine->capabilities().device;
         setting.transport = engine->capabilities().distant ? "tcp" : "auto";
         setting.engine_reads_in_place = engine->capabilities().alias;
-        setting.engine_stages = engine->capabilities().stages && !engine->capabilities().maps;
+        setting.engine_stages = engine->capabilities().takes_gathered_only();
         note_refusal(engine->peer());
     }
     throw_on_any_failure(world, status, "sync set-up");
