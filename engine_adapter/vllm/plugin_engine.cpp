@@ -64,6 +64,8 @@ VllmPluginEngine::VllmPluginEngine(const std::string& name, const std::string& k
     enforce(!options.only, "{}: its plug-in takes all weights or none, not some of them (--only)", name);
     server_.init_weight_transfer({{"protocol", kProtocol}}, deadline);
     workers_ = ask_workers(json::object(), deadline);
+    if (!workers_.failure.empty())
+        throw TransportError(server_.name(), "POST /init_weight_transfer_engine", workers_.failure);
     receiver_ = connect_receiver(name, workers_.receiver, options, deadline);
     capabilities_ = receiver_->capabilities();
     capabilities_.engine = "vllm";
@@ -95,7 +97,11 @@ VllmPluginEngine::Workers VllmPluginEngine::ask_workers(const json& arguments, D
             all.whole = all.whole && one.at("whole").get<bool>() && (first || version == all.version);
             all.version = version;
             all.load_ms = std::max(all.load_ms, one.at("load_ms").get<double>());
+            all.open = all.open || one.at("open").get<bool>();
             first = false;
+            const auto failure = one.at("failure").get<std::string>();
+            if (!failure.empty() && all.failure.empty())
+                all.failure = fmt::format("worker {}: {}", one.at("rank").dump(), failure);
             if (one.at("receiver") == "") continue;
             all.receiver = one.at("receiver").get<std::string>();
             all.memory = one.at("memory").get<std::string>();
@@ -206,9 +212,10 @@ void VllmPluginEngine::commit(std::int64_t version, const ops::Checksum& manifes
 
 // What comes before the pause is done while the server generates.
 void VllmPluginEngine::load_staged(std::int64_t version, Deadline deadline) {
-    start_update(deadline);
-    leave_note(others_paused_ ? "" : kPaused, deadline);
+    const Workers now = leave_note(others_paused_ ? "" : kPaused, deadline);
     state_ = Server::paused;
+    // An update that a killed pusher left open is as good as a new one.
+    if (!now.open) server_.start_weight_update(deadline);
     paused_at_ = Clock::now();
     server_.pause(in_flight_, deadline);
     // Nobody takes what follows for whole weights, nor for a pause of somebody else.
@@ -223,18 +230,8 @@ void VllmPluginEngine::load_staged(std::int64_t version, Deadline deadline) {
     spent_.finish_ms = ms_since(loaded);
 }
 
-// An update that a killed pusher had begun is as good as a new one: beginning does nothing in the workers.
-void VllmPluginEngine::start_update(Deadline deadline) {
-    try {
-        server_.start_weight_update(deadline);
-    } catch (const DeadlineExceeded&) {
-        throw;
-    } catch (const TransportError& error) {
-        log_warn("{}: {}; going on with the update that is open", server_.name(), error.what());
-    }
-}
-
-// An update that its workers refuse before they touch anything leaves the server as it was.
+// An update that its workers refuse before they touch anything leaves the server as it was. What they say of it is asked
+// for: none raises (sync/python/tandem_vllm/engine.py).
 void VllmPluginEngine::update_workers(std::int64_t version, Deadline deadline) {
     const trace::Scope scope("vLLM loads", "load");
     state_ = Server::loading;
@@ -246,13 +243,22 @@ void VllmPluginEngine::update_workers(std::int64_t version, Deadline deadline) {
         if (as_before(deadline)) state_ = Server::paused;
         throw;
     }
+    const Workers now = ask_workers(json::object(), deadline);
+    if (now.whole && now.version == version && now.failure.empty()) return;
+    if (holds_as_before(now)) state_ = Server::paused;
+    throw TransportError(
+        server_.name(), "POST /update_weights",
+        now.failure.empty() ? "its workers do not hold what they were told to load" : now.failure);
+}
+
+bool VllmPluginEngine::holds_as_before(const Workers& now) const {
+    return now.whole && now.version == workers_.version && !broken_;
 }
 
 // Whether every worker says that it holds what it held before this push.
 bool VllmPluginEngine::as_before(Deadline deadline) {
     try {
-        const Workers now = ask_workers(json::object(), deadline);
-        return now.whole && now.version == workers_.version && !broken_;
+        return holds_as_before(ask_workers(json::object(), deadline));
     } catch (const std::exception& error) {
         log_warn("{} does not say what its workers hold: {}", server_.name(), error.what());
         return false;

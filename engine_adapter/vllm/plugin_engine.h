@@ -66,6 +66,8 @@ class VllmPluginEngine final : public Engine {
         bool whole = true;         // each holds one version, and all the same
         std::int64_t version = 0;  // that they were given last; 0: what they were started with
         double load_ms = 0;        // that the slowest spent in vLLM's reload
+        bool open = false;         // an update was started and has not been finished
+        std::string failure;       // of the last init or update, by the first worker that has one
     };
     struct Spent {
         double pause_ms = 0;
@@ -74,10 +76,10 @@ class VllmPluginEngine final : public Engine {
     };
     Workers ask_workers(const nlohmann::json& arguments, Deadline deadline);
     Workers leave_note(const char* note, Deadline deadline);
-    void start_update(Deadline deadline);
     void load_staged(std::int64_t version, Deadline deadline);
     void update_workers(std::int64_t version, Deadline deadline);
     bool as_before(Deadline deadline);
+    bool holds_as_before(const Workers& now) const;
 
     VllmServer server_;
     VllmInfo info_;

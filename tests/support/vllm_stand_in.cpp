@@ -88,6 +88,7 @@ void VllmStandIn::route_plugin() {
     route("POST", "/start_weight_update", [=, this](const auto&) {
         if (update_open_) return failed("a weight update is already active");
         update_open_ = true;
+        options_.plugin->start();
         return done();
     });
     route("POST", "/update_weights", [this](const http::Request& request) { return update(request); });
@@ -116,12 +117,14 @@ std::pair<int, std::string> VllmStandIn::update(const http::Request& request) {
         const json info = json::parse(request.body).at("update_info");
         if (info.at("memory") != json::parse(options_.plugin->state(nullptr)).at("memory"))
             violate("told to load from memory that it does not have");
-        weights_ = options_.plugin->update(info.at("version").get<std::int64_t>());
+        if (auto loaded = options_.plugin->update(info.at("version").get<std::int64_t>())) {
+            weights_ = std::move(*loaded);
+            stale_cache_ = true;
+        }
     } catch (const std::exception& error) {
         update_open_ = false;
         return {500, json{{"error", error.what()}}.dump()};
     }
-    stale_cache_ = true;
     return {200, json{{"message", "Weights updated"}}.dump()};
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -23,8 +24,9 @@ class VllmWorkerPlugin {
     virtual ~VllmWorkerPlugin() = default;
     virtual void init() = 0;
     virtual std::string state(const std::string* note) = 0;  // JSON
-    // The model's tensors after an update to that version. Throws: it failed.
-    virtual std::map<std::string, std::string> update(std::int64_t version) = 0;
+    virtual void start() = 0;
+    // The model's tensors after an update to that version; nullopt: it failed, as its state tells.
+    virtual std::optional<std::map<std::string, std::string>> update(std::int64_t version) = 0;
     virtual void finish() = 0;
 };
 

@@ -32,6 +32,7 @@ VllmWorkerStandIn::~VllmWorkerStandIn() {
 }
 
 void VllmWorkerStandIn::init() {
+    failure_.clear();
     if (receiver_ == nullptr) {
         std::vector<td_tensor> tensors;
         for (Slot& slot : slots_) {
@@ -63,17 +64,32 @@ std::string VllmWorkerStandIn::state(const std::string* note) {
     if (note != nullptr) note_ = *note;
     return nlohmann::json{
         {"protocol", protocol_}, {"rank", 0},           {"receiver", address()}, {"memory", "/proc/1/fd/2"},
-        {"whole", whole_},       {"version", version_}, {"note", note_},         {"load_ms", 0.0}}
+        {"whole", whole_},       {"version", version_}, {"note", note_},         {"load_ms", 0.0},
+        {"open", open_},         {"failure", failure_}}
         .dump();
 }
 
-std::map<std::string, std::string> VllmWorkerStandIn::update(std::int64_t version) {
+void VllmWorkerStandIn::start() {
+    open_ = true;
+}
+
+std::optional<std::map<std::string, std::string>> VllmWorkerStandIn::update(std::int64_t version) {
+    failure_.clear();
+    try {
+        return load(version);
+    } catch (const std::exception& error) {
+        failure_ = error.what();
+        return std::nullopt;
+    }
+}
+
+std::map<std::string, std::string> VllmWorkerStandIn::load(std::int64_t version) {
     const Fails fails = std::exchange(fails_, Fails::no);
     if (fails == Fails::before_the_load) throw std::runtime_error("the worker refuses");
     check(td_receiver_take(receiver_, version));
     if (fails == Fails::in_the_load) {
         whole_ = false;
-        finish();
+        check(td_receiver_give_back(receiver_));
         throw std::runtime_error("the worker stumbles");
     }
     std::map<std::string, std::string> model;
@@ -85,6 +101,7 @@ std::map<std::string, std::string> VllmWorkerStandIn::update(std::int64_t versio
 }
 
 void VllmWorkerStandIn::finish() {
+    open_ = false;
     check(td_receiver_give_back(receiver_));
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,8 @@ class VllmWorkerStandIn final : public VllmWorkerPlugin {
 
     void init() override;
     std::string state(const std::string* note) override;
-    std::map<std::string, std::string> update(std::int64_t version) override;
+    void start() override;
+    std::optional<std::map<std::string, std::string>> update(std::int64_t version) override;
     void finish() override;
 
     void fail(Fails next) { fails_ = next; }
@@ -35,6 +37,8 @@ class VllmWorkerStandIn final : public VllmWorkerPlugin {
     bool whole() const { return whole_; }
 
   private:
+    std::map<std::string, std::string> load(std::int64_t version);
+
     struct Slot {
         std::string name;
         std::vector<std::int64_t> shape;
@@ -47,6 +51,8 @@ class VllmWorkerStandIn final : public VllmWorkerPlugin {
     bool whole_ = true;
     std::int64_t version_ = 0;
     int protocol_ = 1;
+    bool open_ = false;
+    std::string failure_;
     std::string note_;
     std::string elsewhere_;
 };

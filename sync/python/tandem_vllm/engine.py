@@ -8,11 +8,16 @@
 
 A failure before `update` has begun to load leaves the model as it was; one after that is remembered (`state`) until a
 later update has brought a whole version.
+
+What fails is told by `state` and not raised: vLLM's executor stops reading at the first worker that raises, and every later
+call would be given what the others answered to the call before.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +63,8 @@ class TandemWeightTransferEngine(WeightTransferEngine[TandemInitInfo, TandemUpda
         self._version = 0  # that it was given last; 0: what it was started with
         self._note = ""
         self._load_ms = 0.0
+        self._open = False  # between start and finish
+        self._failure = ""  # of the last init or update
         WorkerBase.tandem_state = _tandem_state  # where /collective_rpc finds it
 
     def state(self, note: str | None = None) -> dict[str, Any]:
@@ -67,9 +74,39 @@ class TandemWeightTransferEngine(WeightTransferEngine[TandemInitInfo, TandemUpda
         return {"protocol": PROTOCOL, "rank": self.parallel_config.rank,
                 "receiver": self._receiver.address if self._receiver else "",
                 "memory": self._staging.path if self._staging else "", "whole": self._whole, "version": self._version,
-                "note": self._note, "load_ms": self._load_ms}
+                "note": self._note, "load_ms": self._load_ms, "open": self._open, "failure": self._failure}
 
     def init_transfer_engine(self, init_info: TandemInitInfo) -> None:
+        with self._told_by_state():
+            self._init(init_info)
+
+    def start_weight_update(self) -> None:
+        self._open = True
+
+    def receive_weights(self, update_info: TandemUpdateInfo) -> None:
+        with self._told_by_state():
+            self._update(update_info)
+
+    def finish_weight_update(self) -> None:
+        self._open = False
+        self._give_back()
+
+    def shutdown(self) -> None:
+        if self._receiver is not None:
+            self._receiver.close()
+            self._receiver = None
+        self._forget_staging()
+
+    @contextmanager
+    def _told_by_state(self) -> Iterator[None]:
+        self._failure = ""
+        try:
+            yield
+        except Exception as error:
+            logger.exception("Tandem: this worker was given no weights")
+            self._failure = f"{type(error).__name__}: {error}"
+
+    def _init(self, init_info: TandemInitInfo) -> None:
         if init_info.protocol != PROTOCOL:
             raise ValueError(f"the trainer speaks protocol {init_info.protocol} of this plug-in, which speaks {PROTOCOL}")
         if not self._is_first():
@@ -87,10 +124,7 @@ class TandemWeightTransferEngine(WeightTransferEngine[TandemInitInfo, TandemUpda
                         len(staging.slots), self._receiver.address, time.perf_counter() - started)
         self._receiver.give_back()  # what an update that failed elsewhere has left taken
 
-    def start_weight_update(self) -> None:
-        pass
-
-    def receive_weights(self, update_info: TandemUpdateInfo) -> None:
+    def _update(self, update_info: TandemUpdateInfo) -> None:
         if self._is_first():
             if self._receiver is None:
                 raise RuntimeError("update before init: POST /init_weight_transfer_engine first")
@@ -104,21 +138,15 @@ class TandemWeightTransferEngine(WeightTransferEngine[TandemInitInfo, TandemUpda
         try:
             load(self.model, self.model_config, self._staging.tensors())
         except BaseException:
-            self.finish_weight_update()
+            self._give_back()
             raise
         self._whole = True
         self._version = update_info.version
         self._load_ms = (time.perf_counter() - started) * 1000
 
-    def finish_weight_update(self) -> None:
+    def _give_back(self) -> None:
         if self._receiver is not None:
             self._receiver.give_back()
-
-    def shutdown(self) -> None:
-        if self._receiver is not None:
-            self._receiver.close()
-            self._receiver = None
-        self._forget_staging()
 
     def _layout(self) -> list[Slot]:
         return layout(self._model_path, self.model_config)

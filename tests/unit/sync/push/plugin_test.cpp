@@ -115,8 +115,8 @@ TEST_F(PluginPush, OnlyTheLoadIsInsideThePause) {
     const auto paused = std::find(calls.begin(), calls.end(), "POST /pause");
     ASSERT_NE(paused, calls.end());
     EXPECT_THAT(std::vector<std::string>(paused - 2, std::find(paused, calls.end(), "POST /resume")),
-                ElementsAre("POST /start_weight_update", "POST /collective_rpc", "POST /pause",
-                            "POST /update_weight_version", "POST /update_weights",
+                ElementsAre("POST /collective_rpc", "POST /start_weight_update", "POST /pause",
+                            "POST /update_weight_version", "POST /update_weights", "POST /collective_rpc",
                             "POST /finish_weight_update", "POST /reset_prefix_cache"));
 }
 
@@ -158,7 +158,8 @@ TEST_F(PluginPush, AFailureBeforeTheLoadLeavesTheOldWeightsServing) {
 }
 
 TEST_F(PluginPush, AFailureOfAnyStepBeforeTheLoadDoesToo) {
-    for (const char* route : {"/init_weight_transfer_engine", "/collective_rpc", "/pause", "/weight_info"}) {
+    for (const char* route : {"/init_weight_transfer_engine", "/collective_rpc", "/start_weight_update",
+                              "/pause", "/weight_info"}) {
         SCOPED_TRACE(route);
         server_->set_failure(route, 500);
         const ServerOutcome outcome = push(model("next", 2));
@@ -245,6 +246,8 @@ TEST_F(PluginPush, AnUpdateThatAKilledPusherBeganHindersNobody) {
     http::Client client("http://" + server_->url().substr(std::string("vllm://").size()), "");
     EXPECT_EQ(client.request("POST", "/start_weight_update", "", Deadline::after_ms(5000)).status, 200);
     expect_healed_by_the_next_push("1");
+    EXPECT_EQ(std::ranges::count(server_->calls(), "POST /start_weight_update"), 1)
+        << "each worker would refuse a second start";
 }
 
 TEST_F(PluginPush, TrainersTakeTurns) {
