@@ -232,6 +232,13 @@ ModelConfig read_model_config(const std::string& directory) {
     return parse_model_config(text.str(), file);
 }
 
+bool ties_embeddings(const std::filesystem::path& directory) {
+    std::ifstream file(directory / "config.json");
+    const auto config = nlohmann::json::parse(file, nullptr, false);
+    const char* key = "tie_word_embeddings";
+    return config.is_object() && config.contains(key) && config[key] == true;
+}
+
 std::string to_json(const ModelConfig& config) {
     ordered_json out;
     out["architectures"] = {config.architecture()};

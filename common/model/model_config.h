@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,11 @@ struct ModelConfig {
 // Reads DIR/config.json. Throws ConfigError: missing or malformed file, unsupported architecture (names the
 // supported).
 ModelConfig read_model_config(const std::string& directory);
+// Whether config.json says that the head is the embedding; false where it cannot be read, whatever the architecture is.
+// It decides alone, also over a file with a head that differs: so do vLLM and SGLang and did transformers 4 (5 then
+// warns, and takes the file's). What reads a directory's weights here refuses one that contradicts itself so
+// (check_weights.h).
+bool ties_embeddings(const std::filesystem::path& directory);
 ModelConfig parse_model_config(const std::string& json_text, const std::string& file);
 // config.json that transformers, old (4) and new (5), loads to the same model.
 std::string to_json(const ModelConfig& config);

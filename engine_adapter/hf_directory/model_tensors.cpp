@@ -1,24 +1,17 @@
 #include "engine_adapter/hf_directory/model_tensors.h"
 
 #include <algorithm>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "common/model/model_config.h"
 #include "common/model/safetensors.h"
 
 namespace tandem::engine {
 
-bool ties_embeddings(const std::filesystem::path& model) {
-    std::ifstream file(model / "config.json");
-    const auto config = nlohmann::json::parse(file, nullptr, false);
-    return config.is_object() && config.value("tie_word_embeddings", false);
-}
-
-std::vector<TensorInfo> tensors_of_directory(const std::filesystem::path& model) {
-    const auto files = model::Safetensors::open(model.string());
-    const bool tied = ties_embeddings(model);
+std::vector<TensorInfo> tensors_of_directory(const std::filesystem::path& directory) {
+    const auto files = model::Safetensors::open(directory.string());
+    const bool tied = model::ties_embeddings(directory);
     std::vector<TensorInfo> tensors;
     for (const std::string& name : files.names()) {
         if (tied && name == "lm_head.weight") continue;

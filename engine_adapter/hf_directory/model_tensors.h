@@ -8,12 +8,9 @@
 
 namespace tandem::engine {
 
-// Whether config.json says that the head is the embedding.
-bool ties_embeddings(const std::filesystem::path& model);
-
-// Names, shapes and dtypes of the directory's files, without a head that is tied: it follows the embedding, whether the
-// files hold it or not. Throws Error where they cannot be read.
-std::vector<TensorInfo> tensors_of_directory(const std::filesystem::path& model);
+// Names, shapes and dtypes of the directory's files, without a head that is tied (model::ties_embeddings): it follows the
+// embedding, whether the files hold it or not. Throws Error where they cannot be read.
+std::vector<TensorInfo> tensors_of_directory(const std::filesystem::path& directory);
 
 // Float tensors of the dtype that most bytes have get the one that the server computes in; those kept in another on
 // purpose stay as they are.

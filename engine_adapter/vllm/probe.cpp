@@ -7,6 +7,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/model/model_config.h"
 #include "engine_adapter/hf_directory/model_tensors.h"
 #include "engine_adapter/http_api/versions.h"
 #include "engine_adapter/vllm/layers.h"
@@ -103,7 +104,7 @@ std::vector<TensorInfo> tensors_of(const std::filesystem::path& model, const Com
     if (computes.dtype) follow_dtype(tensors, *computes.dtype);
     tensors = whole_layers(std::move(tensors), only);
     const bool on_cpu = computes.device.empty() || computes.device == "cpu";
-    if (on_cpu && ties_embeddings(model)) add_tied_head(tensors);
+    if (on_cpu && model::ties_embeddings(model)) add_tied_head(tensors);
     return tensors;
 }
 

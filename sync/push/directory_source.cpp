@@ -1,29 +1,18 @@
 #include "sync/push/directory_source.h"
 
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/error.h"
 #include "common/mesh/device_mesh.h"
+#include "common/model/model_config.h"
 
 namespace tandem::sync {
-namespace {
-
-bool ties_embeddings(const std::string& directory) {
-    std::ifstream file(std::filesystem::path(directory) / "config.json");
-    const nlohmann::json config = nlohmann::json::parse(file, nullptr, false);
-    return config.is_object() && config.value("tie_word_embeddings", false);
-}
-
-}  // namespace
 
 DirectorySource::DirectorySource(const std::string& directory, std::shared_ptr<comm::Communicator> world,
                                  const std::function<bool(const std::string& name)>& only)
     : files_(model::Safetensors::open(directory)) {
     const DeviceMesh mesh = DeviceMesh::create(std::move(world), {1}, {"dp"});
-    const bool tied = ties_embeddings(directory);
+    const bool tied = model::ties_embeddings(directory);
     for (const std::string& name : files_.names()) {
         if ((tied && name == "lm_head.weight") || (only && !only(name))) continue;
         const Tensor tensor = files_.tensor(name);
