@@ -94,8 +94,7 @@ std::vector<Continuation> ask_continuations(const std::string& name, const Promp
                                             std::int64_t length, Deadline deadline,
                                             const ConnectOptions& options) {
     const Dialect& dialect = dialect_of(name);
-    const char* environment = std::getenv(dialect.key);
-    const std::string key = !options.key.empty() ? options.key : environment != nullptr ? environment : "";
+    const std::string key = options.key.empty() ? http::key_from_environment(dialect.key) : options.key;
     http::Client client(std::string(dialect.base) + name.substr(dialect.scheme.size()), key);
     try {
         std::vector<Continuation> continuations = dialect.ask(client, prompts, length, deadline);

@@ -45,8 +45,8 @@ bool has_key(const AccessRules& rules, Access needed, std::string_view key) {
 
 }  // namespace
 
-std::string key_from_environment() {
-    const char* key = std::getenv("TANDEM_API_KEY");
+std::string key_from_environment(const char* variable) {
+    const char* key = std::getenv(variable);
     return key == nullptr ? "" : key;
 }
 

@@ -37,8 +37,9 @@ struct Refusal {
 };
 std::optional<Refusal> refuse_access(const AccessRules& rules, Access needed, const Credentials& given);
 
-// The key that a client of an engine sends: TANDEM_API_KEY, or none.
-std::string key_from_environment();
+// The key that a client of an engine sends: what the environment's variable says, or none. "VLLM_API_KEY" and
+// "SGLANG_API_KEY" are those servers' own.
+std::string key_from_environment(const char* variable = "TANDEM_API_KEY");
 
 // Takes as long for any two texts of the same lengths.
 bool same_key(std::string_view given, std::string_view key);

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <exception>
+
+#include "common/error.h"
 
 namespace tandem::engine {
 
@@ -12,6 +15,17 @@ std::int64_t number_of(std::string_view version) {
     const char* end = version.data() + version.size();
     const auto parsed = std::from_chars(version.data(), end, number);
     return parsed.ec == std::errc() && parsed.ptr == end && number > 0 ? number : 0;
+}
+
+void resume_as_before(const std::function<void()>& tell_version, const std::function<void()>& resume) {
+    std::exception_ptr untold;
+    try {
+        tell_version();
+    } catch (const Error&) {
+        untold = std::current_exception();
+    }
+    resume();
+    if (untold) std::rethrow_exception(untold);
 }
 
 }  // namespace tandem::engine

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
 
 namespace tandem::engine {
@@ -12,5 +13,9 @@ inline constexpr std::string_view kLoading = "loading ";
 // The highest version that a push has brought to its end. 0: none, or a text of somebody else's ("default" at the
 // start).
 std::int64_t number_of(std::string_view version);
+
+// Of a server that a push paused, and whose weights it left alone: `tell_version` tells it its old version, and `resume`
+// lets it go on, whether it could be told or not. Then throws what telling it threw.
+void resume_as_before(const std::function<void()>& tell_version, const std::function<void()>& resume);
 
 }  // namespace tandem::engine

@@ -1,10 +1,10 @@
 #include "engine_adapter/sglang/engine.h"
 
-#include <cstdlib>
 #include <string_view>
 #include <utility>
 
 #include "common/error.h"
+#include "common/http/access.h"
 #include "common/log.h"
 #include "engine_adapter/hf_directory/staged_directory.h"
 #include "engine_adapter/http_api/weight_version.h"
@@ -14,12 +14,6 @@ namespace tandem::engine {
 namespace {
 
 constexpr std::string_view kByTensors = "sglang+tensor://";
-
-std::string key_for(const ConnectOptions& options) {
-    if (!options.key.empty()) return options.key;
-    const char* key = std::getenv("SGLANG_API_KEY");
-    return key == nullptr ? "" : key;
-}
 
 // One server, whichever way it is given its weights.
 std::string address_of(const std::string& name) {
@@ -33,7 +27,8 @@ std::vector<std::unique_ptr<Engine>> connect_sglang(const std::vector<std::strin
     enforce(names.size() == 1, "'{}' and '{}': an SGLang server is one engine, whatever its ranks",
             names.front(), names.back());
     std::vector<std::unique_ptr<Engine>> engines;
-    SglangServer server(names.front(), key_for(options));
+    SglangServer server(names.front(),
+                        options.key.empty() ? http::key_from_environment("SGLANG_API_KEY") : options.key);
     SglangInfo info = probe_sglang(server, deadline);
     engines.push_back(std::make_unique<SglangEngine>(std::move(server), std::move(info), options));
     return engines;
@@ -157,6 +152,8 @@ SglangAnswer SglangEngine::given_tensors(Deadline deadline) {
 void SglangEngine::abort(const std::string& reason, Deadline deadline) {
     const PushLock until_end = std::move(lock_);
     const Server state = std::exchange(state_, Server::as_found);
+    bucket_.reset();
+    stager_.drop();
     if (state == Server::broken || (state == Server::loading && (left_paused_ || ends_requests()))) {
         hold_back(reason, deadline);
     } else if (state == Server::loading) {
@@ -165,12 +162,15 @@ void SglangEngine::abort(const std::string& reason, Deadline deadline) {
             "its weight version says",
             server_.name(), loading_, reason);
     } else {
-        if (state == Server::paused) server_.set_weight_version(info_.weight_version, deadline);
-        if (left_paused_ && !broken_) server_.resume(deadline);
-        left_paused_ = broken_;
+        resume_as_before(
+            [&] {
+                if (state == Server::paused) server_.set_weight_version(info_.weight_version, deadline);
+            },
+            [&] {
+                if (left_paused_ && !broken_) server_.resume(deadline);
+                left_paused_ = broken_;
+            });
     }
-    bucket_.reset();
-    stager_.drop();
 }
 
 // What it holds is in nobody's hands: it shall answer nothing until the next push.

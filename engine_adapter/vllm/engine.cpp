@@ -1,37 +1,28 @@
 #include "engine_adapter/vllm/engine.h"
 
-#include <cstdlib>
-#include <exception>
 #include <utility>
 
 #include "common/error.h"
+#include "common/http/access.h"
 #include "common/log.h"
 #include "engine_adapter/hf_directory/staged_directory.h"
 #include "engine_adapter/http_api/weight_version.h"
 #include "engine_adapter/vllm/plugin_engine.h"
 
 namespace tandem::engine {
-namespace {
-
-std::string key_for(const ConnectOptions& options) {
-    if (!options.key.empty()) return options.key;
-    const char* key = std::getenv("VLLM_API_KEY");
-    return key == nullptr ? "" : key;
-}
-
-}  // namespace
-
 std::vector<std::unique_ptr<Engine>> connect_vllm(const std::vector<std::string>& names,
                                                   const ConnectOptions& options, Deadline deadline) {
     enforce(names.size() == 1, "'{}' and '{}': a vLLM server is one engine, whatever its ranks",
             names.front(), names.back());
-    const std::string key = key_for(options);
-    VllmServer server(names.front(), key);
+    VllmServer server(names.front(),
+                      options.key.empty() ? http::key_from_environment("VLLM_API_KEY") : options.key);
+    VllmInfo info = probe_vllm(server, deadline);
     std::vector<std::unique_ptr<Engine>> engines;
-    if (weight_transfer_backend(server, deadline) == "tandem") {
-        engines.push_back(std::make_unique<VllmPluginEngine>(names.front(), key, options, deadline));
+    if (info.backend == "tandem") {
+        engines.push_back(
+            std::make_unique<VllmPluginEngine>(std::move(server), std::move(info), options, deadline));
     } else {
-        VllmInfo info = probe_vllm(server, options.only, deadline);
+        find_tensors(server, info, options.only, deadline);
         engines.push_back(std::make_unique<VllmEngine>(std::move(server), std::move(info), options));
     }
     return engines;
@@ -127,16 +118,11 @@ void VllmEngine::abort(const std::string& reason, Deadline deadline) {
             server_.name(), reason);
         return;
     }
-    // It serves what it served before, whether it can be told the version of that or not.
-    std::exception_ptr untold;
-    try {
-        server_.set_weight_version(info_.weight_version, deadline);
-    } catch (const Error&) {
-        untold = std::current_exception();
-    }
-    if (!others_paused_) server_.resume(deadline);
-    left_paused_ = false;
-    if (untold) std::rethrow_exception(untold);
+    resume_as_before([&] { server_.set_weight_version(info_.weight_version, deadline); },
+                     [&] {
+                         if (!others_paused_) server_.resume(deadline);
+                         left_paused_ = false;
+                     });
 }
 
 }  // namespace tandem::engine

@@ -55,18 +55,18 @@ std::unique_ptr<TandemEngine> connect_receiver(const std::string& server, const 
 
 }  // namespace
 
-VllmPluginEngine::VllmPluginEngine(const std::string& name, const std::string& key,
-                                   const ConnectOptions& options, Deadline deadline)
-    : server_(name, key),
-      info_(probe_vllm_server(server_, deadline)),
+VllmPluginEngine::VllmPluginEngine(VllmServer server, VllmInfo info, const ConnectOptions& options,
+                                   Deadline deadline)
+    : server_(std::move(server)),
+      info_(std::move(info)),
       in_flight_(options.in_flight == InFlight::abort ? "abort" : "wait"),
       rollback_(options.rollback) {
-    enforce(!options.only, "{}: its plug-in takes all weights or none, not some of them (--only)", name);
+    enforce(!options.only, "{}: its plug-in takes all weights or none, not some of them (--only)", peer());
     server_.init_weight_transfer({{"protocol", kProtocol}}, deadline);
     workers_ = ask_workers(json::object(), deadline);
     if (!workers_.failure.empty())
         throw TransportError(server_.name(), "POST /init_weight_transfer_engine", workers_.failure);
-    receiver_ = connect_receiver(name, workers_.receiver, options, deadline);
+    receiver_ = connect_receiver(peer(), workers_.receiver, options, deadline);
     capabilities_ = receiver_->capabilities();
     capabilities_.engine = "vllm";
     capabilities_.version = number_of(info_.weight_version);
@@ -282,17 +282,12 @@ void VllmPluginEngine::abort(const std::string& reason, Deadline deadline) {
             server_.name(), reason);
         return;
     }
-    // It serves what it served before, whether it can be told the version of that or not.
-    std::exception_ptr untold;
-    try {
-        server_.set_weight_version(info_.weight_version, deadline);
-    } catch (const Error&) {
-        untold = std::current_exception();
-    }
-    if (!others_paused_) server_.resume(deadline);
-    left_paused_ = false;
-    leave_note("", deadline);
-    if (untold) std::rethrow_exception(untold);
+    resume_as_before([&] { server_.set_weight_version(info_.weight_version, deadline); },
+                     [&] {
+                         if (!others_paused_) server_.resume(deadline);
+                         left_paused_ = false;
+                         leave_note("", deadline);
+                     });
 }
 
 std::vector<ops::Checksum> VllmPluginEngine::checksums(Deadline deadline) {

@@ -25,9 +25,8 @@ namespace tandem::engine {
 
 class VllmPluginEngine final : public Engine {
   public:
-    // name: "vllm://HOST:PORT". key: empty for none.
-    VllmPluginEngine(const std::string& name, const std::string& key, const ConnectOptions& options,
-                     Deadline deadline);
+    // info: as probe_vllm gave it.
+    VllmPluginEngine(VllmServer server, VllmInfo info, const ConnectOptions& options, Deadline deadline);
     ~VllmPluginEngine() override;
 
     const Capabilities& capabilities() const override { return capabilities_; }

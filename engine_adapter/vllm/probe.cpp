@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "common/error.h"
 #include "common/log.h"
@@ -62,13 +61,8 @@ std::filesystem::path model_of(VllmServer& server, Deadline deadline) {
     throw TransportError(server.name(), "GET /v1/models", "the answer names no model and no \"root\"");
 }
 
-// What the server computes in and where, as far as it says that.
-struct Computes {
-    std::optional<DType> dtype;
-    std::string device;  // "cpu", "cuda"; empty: not said
-};
-
-Computes asked_where(VllmServer& server, Deadline deadline) {
+// What the server was started with, as far as it says that.
+void ask_server_info(VllmServer& server, VllmInfo& into, Deadline deadline) {
     const http::Response response = server.ask("GET", "/server_info?config_format=json", "", deadline);
     const json info = response.status == 200 ? json::parse(response.body, nullptr, false) : json();
     const auto text_at = [&](const char* where) -> std::string {
@@ -76,12 +70,11 @@ Computes asked_where(VllmServer& server, Deadline deadline) {
         const bool there = info.is_object() && info.contains(pointer) && info[pointer].is_string();
         return there ? info[pointer].get<std::string>() : "";
     };
-    Computes computes;
-    computes.device = text_at("/vllm_config/device_config/device_type");
+    into.backend = text_at("/vllm_config/weight_transfer_config/backend");
+    into.device = text_at("/vllm_config/device_config/device_type");
     const std::string dtype = text_at("/vllm_config/model_config/dtype");  // "torch.bfloat16"
-    if (dtype.ends_with("bfloat16")) computes.dtype = DType::bfloat16;
-    if (dtype.ends_with("float32")) computes.dtype = DType::float32;
-    return computes;
+    if (dtype.ends_with("bfloat16")) into.dtype = DType::bfloat16;
+    if (dtype.ends_with("float32")) into.dtype = DType::float32;
 }
 
 // On the CPU vLLM packs a copy of the embedding for a tied head and, in a reload, packs it anew only where the files
@@ -98,43 +91,33 @@ void add_tied_head(std::vector<TensorInfo>& tensors) {
 }
 
 // What the server wants, by the directory that it was started with.
-std::vector<TensorInfo> tensors_of(const std::filesystem::path& model, const Computes& computes,
+std::vector<TensorInfo> tensors_of(const VllmInfo& info,
                                    const std::function<bool(const std::string& name)>& only) {
-    std::vector<TensorInfo> tensors = tensors_of_directory(model);
-    if (computes.dtype) follow_dtype(tensors, *computes.dtype);
+    std::vector<TensorInfo> tensors = tensors_of_directory(info.model);
+    if (info.dtype) follow_dtype(tensors, *info.dtype);
     tensors = whole_layers(std::move(tensors), only);
-    const bool on_cpu = computes.device.empty() || computes.device == "cpu";
-    if (on_cpu && model::ties_embeddings(model)) add_tied_head(tensors);
+    const bool on_cpu = info.device.empty() || info.device == "cpu";
+    if (on_cpu && model::ties_embeddings(info.model)) add_tied_head(tensors);
     return tensors;
 }
 
 }  // namespace
 
-std::string weight_transfer_backend(VllmServer& server, Deadline deadline) {
-    version_of(server, deadline);
-    const http::Response response = server.ask("GET", "/server_info?config_format=json", "", deadline);
-    const json info = response.status == 200 ? json::parse(response.body, nullptr, false) : json();
-    const json::json_pointer where("/vllm_config/weight_transfer_config/backend");
-    return info.is_object() && info.contains(where) && info[where].is_string()
-               ? info[where].get<std::string>()
-               : "";
-}
-
-VllmInfo probe_vllm_server(VllmServer& server, Deadline deadline) {
+VllmInfo probe_vllm(VllmServer& server, Deadline deadline) {
     VllmInfo info;
     info.version = version_of(server, deadline);
     if (const std::string closest = closest_known(info.version, kKnown); !closest.empty()) {
         log_warn("{}: vLLM {} has not been tried; the closest that has is {}", server.name(), info.version,
                  closest);
     }
+    ask_server_info(server, info, deadline);
     server.is_paused(deadline);  // the routes of development mode
     info.weight_version = server.weight_version(deadline);
     return info;
 }
 
-VllmInfo probe_vllm(VllmServer& server, const std::function<bool(const std::string& name)>& only,
-                    Deadline deadline) {
-    VllmInfo info = probe_vllm_server(server, deadline);
+void find_tensors(VllmServer& server, VllmInfo& info,
+                  const std::function<bool(const std::string& name)>& only, Deadline deadline) {
     info.model = model_of(server, deadline);
     std::error_code error;
     if (!std::filesystem::is_directory(info.model, error)) {
@@ -143,8 +126,7 @@ VllmInfo probe_vllm(VllmServer& server, const std::function<bool(const std::stri
             "shared memory, so server and pusher must see the same file system",
             server.name(), info.model.string()));
     }
-    info.tensors = tensors_of(info.model, asked_where(server, deadline), only);
-    return info;
+    info.tensors = tensors_of(info, only);
 }
 
 }  // namespace tandem::engine

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "common/error.h"
+#include "common/http/access.h"
 #include "common/log.h"
 #include "common/trace.h"
 #include "trainer/config/engine_url.h"
@@ -22,11 +22,6 @@ using nlohmann::json;
 
 constexpr std::size_t kConnections = 128;  // and requests at once
 constexpr std::size_t kLargestAnswer = std::size_t{64} << 20;
-
-std::string key_from_environment() {
-    const char* key = std::getenv("VLLM_API_KEY");
-    return key == nullptr ? "" : key;
-}
 
 std::string message_of(const std::string& body) {
     const json answer = json::parse(body, nullptr, false);
@@ -42,7 +37,7 @@ std::string message_of(const std::string& body) {
 
 VllmClient::VllmClient(const std::string& url, const RolloutClientOptions& options)
     : url_(url),
-      key_(key_from_environment()),
+      key_(http::key_from_environment("VLLM_API_KEY")),
       deadline_(options.deadline),
       batch_(static_cast<std::size_t>(options.batch)) {
     const Deadline deadline = Deadline::after(deadline_);

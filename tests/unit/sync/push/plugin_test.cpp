@@ -222,6 +222,10 @@ TEST_F(PluginPush, OneSessionHealsAfterItsOwnFailures) {
         SCOPED_TRACE(route);
         server_->set_failure(route, 500);
         EXPECT_THAT(test::error_of([&] { session.push(++version); }), HasSubstr(route));
+        if (route == std::string("/update_weight_version")) {  // resumed, whether it could be told or not
+            EXPECT_FALSE(server_->paused());
+            EXPECT_EQ(worker_->note(), "");
+        }
         server_->mend();
         session.push(++version);
         expect_served(next, std::to_string(version));

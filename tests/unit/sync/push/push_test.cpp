@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <thread>
 
@@ -67,6 +68,27 @@ TEST_F(Push, ATiedHeadIsStagedWhereItIsPackedApart) {
         if (device != std::string("cuda")) wanted["lm_head.weight"] = wanted.at("model.embed_tokens.weight");
         EXPECT_EQ(server.weights(), wanted);
     }
+}
+
+// As the servers see it, whatever the files hold beside.
+TEST_F(Push, AHeadThatConfigTiesIsNotPushedWhereTheFilesHoldAnother) {
+    const auto contradicting = [&](const std::string& name, int seed) {
+        const auto body = model::Safetensors::open(model("body_of_" + name, seed));
+        const auto other = model::Safetensors::open(model("head_of_" + name, seed + 1));
+        std::vector<std::pair<std::string, Tensor>> tensors{
+            {"lm_head.weight", other.tensor("model.embed_tokens.weight")}};
+        for (const std::string& tensor : body.names()) tensors.emplace_back(tensor, body.tensor(tensor));
+        const std::string directory = model(name, seed);
+        model::write_safetensors(directory + "/model.safetensors", tensors);
+        return directory;
+    };
+    const std::string next = contradicting("b", 2);
+    VllmStandIn server({.model = contradicting("a", 1), .device = "cuda"});
+    auto wanted = bytes_of_directory(next);
+    wanted["lm_head.weight"] = server.weights().at("lm_head.weight");  // what it does not look at
+    const auto outcomes = push(next, {server.url()});
+    ASSERT_TRUE(outcomes[0].whole) << outcomes[0].error;
+    EXPECT_EQ(server.weights(), wanted);
 }
 
 TEST_F(Push, SeveralTrainerRanksGatherIntoOneServer) {
@@ -241,6 +263,14 @@ TEST_F(Push, PushersTakeTurns) {
                                               "POST /resume"};
     ASSERT_EQ(changes.size() % push_calls.size(), 0u);
     for (std::size_t i = 0; i < changes.size(); ++i) EXPECT_EQ(changes[i], push_calls[i % push_calls.size()]);
+}
+
+TEST_F(Push, AServerIsAskedOnceWhatItIs) {
+    VllmStandIn server({.model = model("a", 1)});
+    ASSERT_TRUE(push(model("b", 2), {server.url()})[0].whole);
+    const auto calls = server.calls();
+    for (const char* call : {"GET /version", "GET /server_info", "GET /v1/models"})
+        EXPECT_EQ(std::count(calls.begin(), calls.end(), call), 1) << call;
 }
 
 TEST_F(Push, WhoWaitsForAnotherPushNamesIt) {
