@@ -1,5 +1,6 @@
 // The sessions of the C ABI.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -184,31 +185,42 @@ struct td_session {
     std::unique_ptr<Session> session;
     Mode mode = Mode::gather;
     double speed_of_light_ms = 0;
-    bool busy = false;  // a td_push is there
+    class Turn;
+    std::atomic<const char*> busy = nullptr;  // why no other call may begin
 };
+
+// One call's turn at a session. Throws BadInput where there is none, or somebody else has it.
+class td_session::Turn {
+  public:
+    explicit Turn(td_session* session, const char* why = "another thread is in a call of this session")
+        : session_(session) {
+        enforce(session != nullptr, "session is NULL");
+        const char* busy = nullptr;
+        if (!session->busy.compare_exchange_strong(busy, why)) throw BadInput(busy);
+    }
+    ~Turn() {
+        if (session_ != nullptr) session_->busy = nullptr;
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+    td_session& operator*() const { return *session_; }
+    td_session* operator->() const { return session_; }
+    td_session* take() { return std::exchange(session_, nullptr); }  // nobody has a turn after it
+
+  private:
+    td_session* session_;
+};
+using Turn = td_session::Turn;
 
 struct td_push {
-    td_push(td_session& of, std::int64_t version) : session(of) {
-        result = std::async(std::launch::async, [this, version] { return session.push(version); });
-        session.busy = true;
-    }
-    ~td_push() {
-        result.wait();
-        session.busy = false;
-    }
-    td_session& session;
+    td_push(td_session* of, std::int64_t version)
+        : session(of, "a push of this session is not freed yet: td_push_free"),
+          result(std::async(std::launch::async, [this, version] { return session->push(version); })) {}
+    ~td_push() { result.wait(); }
+    Turn session;
     std::shared_future<td_report> result;
 };
-
-namespace {
-
-td_session& usable(td_session* session) {
-    enforce(session != nullptr, "session is NULL");
-    enforce(!session->busy, "a push of this session is not freed yet: td_push_free");
-    return *session;
-}
-
-}  // namespace
 
 uint32_t td_abi_version(void) {
     return TD_ABI_VERSION;
@@ -225,33 +237,34 @@ int td_session_open(const td_options* options, const td_group* group, td_session
 int td_session_close(td_session* session) {
     return guarded([&] {
         if (session == nullptr) return;
-        delete &usable(session);
+        delete Turn(session).take();
     });
 }
 
 int td_session_publish(td_session* session, const td_tensor* tensors, size_t count) {
-    return guarded([&] { usable(session).publish(tensors, count); });
+    return guarded([&] { Turn(session)->publish(tensors, count); });
 }
 
 int td_session_region(td_session* session, size_t bytes, int32_t versioned, void** out) {
     return guarded([&] {
         enforce(out != nullptr, "out is NULL");
         *out = nullptr;
-        const auto& world = usable(session).world;
+        const Turn turn(session);
+        const auto& world = turn->world;
         *out = versioned != 0 ? static_cast<void*>(capi::make_versioned_region(world, bytes))
                               : static_cast<void*>(capi::make_region(world, bytes));
     });
 }
 
 int td_session_push(td_session* session, int64_t version, td_report* out) {
-    return guarded([&] { write_struct(out, usable(session).push(version), "td_report"); });
+    return guarded([&] { write_struct(out, Turn(session)->push(version), "td_report"); });
 }
 
 int td_session_push_async(td_session* session, int64_t version, td_push** out) {
     return guarded([&] {
         enforce(out != nullptr, "out is NULL");
         *out = nullptr;
-        *out = std::make_unique<td_push>(usable(session), version).release();
+        *out = std::make_unique<td_push>(session, version).release();
     });
 }
 
@@ -267,7 +280,7 @@ int td_push_wait(td_push* push, double timeout_s, td_report* out) {
 int td_push_abort(td_push* push, const char* reason) {
     return guarded([&] {
         enforce(push != nullptr, "push is NULL");
-        push->session.world->abort(reason == nullptr ? "the caller aborted the push" : reason);
+        push->session->world->abort(reason == nullptr ? "the caller aborted the push" : reason);
     });
 }
 
@@ -277,10 +290,10 @@ int td_push_free(td_push* push) {
 
 int td_session_check(td_session* session, int32_t* match, char* mismatch, size_t capacity) {
     return guarded([&] {
-        td_session& mine = usable(session);
+        const Turn mine(session);
         enforce(match != nullptr, "match is NULL");
-        enforce(mine.session != nullptr, "nothing has been published: call td_session_publish first");
-        const WeightsMatch found = mine.session->weights_match();
+        enforce(mine->session != nullptr, "nothing has been published: call td_session_publish first");
+        const WeightsMatch found = mine->session->weights_match();
         *match = found.match ? 1 : 0;
         if (mismatch == nullptr || capacity == 0) return;
         const std::size_t length = std::min(found.first_mismatch.size(), capacity - 1);
@@ -291,15 +304,15 @@ int td_session_check(td_session* session, int32_t* match, char* mismatch, size_t
 
 int td_session_speed_of_light(td_session* session, double* ms) {
     return guarded([&] {
-        td_session& mine = usable(session);
+        const Turn mine(session);
         enforce(ms != nullptr, "ms is NULL");
         std::size_t bytes = 0;
-        for (const NamedTensor& named : mine.source->tensors())
+        for (const NamedTensor& named : mine->source->tensors())
             bytes += static_cast<std::size_t>(numel(named.tensor.shape())) * dtype_size(named.tensor.dtype());
         enforce(bytes > 0, "nothing has been published: call td_session_publish first");
-        SpeedOfLight light(*mine.world, bytes);
+        SpeedOfLight light(*mine->world, bytes);
         double best = light.measure_ms();
         for (int again = 0; again < 4; ++again) best = std::min(best, light.measure_ms());
-        *ms = mine.speed_of_light_ms = best;
+        *ms = mine->speed_of_light_ms = best;
     });
 }

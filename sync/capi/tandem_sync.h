@@ -8,7 +8,8 @@
  *    td_last_error_details() who. Both are of the calling thread and live until its next call.
  *  - Structs begin with `size`: set it to sizeof. A newer library reads what an older caller has, and fills no more.
  *  - "Collective": all ranks call it, in the same order. A failure of one rank is the same failure on all of them.
- *  - A session is used by one thread at a time; a td_push may be waited for or aborted by another one.
+ *  - A session is used by one thread at a time: a call that comes while another one is in it, or before a td_push is freed, is
+ *    refused with TD_INVALID. A td_push may be waited for or aborted by another thread.
  *  - Blocking calls end within the deadlines that td_options gives, and say who is late. */
 #ifndef TANDEM_SYNC_H
 #define TANDEM_SYNC_H

@@ -1,25 +1,18 @@
 // The C ABI against a receiver of ours in this process: what it brings over, what it refuses and how it says so.
-#include "sync/capi/tandem_sync.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "common/model/safetensors.h"
-#include "engine_adapter/receiver/receiver.h"
 #include "sync/capi/dlpack.h"
 #include "tests/support/vllm_stand_in.h"
-#include "tests/unit/engine_adapter/receiver/test_target.h"
+#include "tests/unit/sync/capi/capi_fixture.h"
 #include "tests/unit/sync/capi/gathering.h"
 #include "tests/unit/sync/capi/in_c.h"
 
@@ -27,89 +20,7 @@ namespace tandem::sync {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
-
-constexpr DType kFloat = DType::float32;
-
-struct Details {
-    int status, rank, bucket;
-    std::string phase, peer, message;
-};
-Details last_error() {
-    td_error error{};
-    error.size = sizeof error;
-    EXPECT_EQ(td_last_error_details(&error), TD_OK);
-    return {error.status, error.rank, error.bucket, error.phase, error.peer, error.message};
-}
-
-std::vector<float> counting(std::size_t count, float from) {
-    std::vector<float> values(count);
-    std::iota(values.begin(), values.end(), from);
-    return values;
-}
-
-std::vector<float> held(const engine::TestTarget& target, std::size_t t) {
-    const Span memory = target.reading(t);
-    std::vector<float> values(memory.bytes / sizeof(float));
-    std::memcpy(values.data(), memory.data, memory.bytes);
-    return values;
-}
-
-// An engine of two tensors, and options that name it.
-class Capi : public ::testing::Test {
-  protected:
-    td_options options() const {
-        td_options options{};
-        options.size = sizeof options;
-        options.engines = &engine_;
-        options.engine_count = 1;
-        options.deadline_s = 20;
-        return options;
-    }
-    td_session* open() const {
-        const td_options chosen = options();
-        td_session* session = nullptr;
-        EXPECT_EQ(td_session_open(&chosen, nullptr, &session), TD_OK) << td_last_error();
-        return session;
-    }
-    td_tensor a() {
-        td_tensor tensor{};
-        tensor.size = sizeof tensor;
-        tensor.name = "a";
-        tensor.data = a_.data();
-        tensor.dtype = TD_FLOAT32;
-        tensor.device_type = TD_CPU;
-        tensor.ndim = 2;
-        tensor.global_shape = a_shape_;
-        return tensor;
-    }
-    td_tensor b() {
-        td_tensor tensor = a();
-        tensor.name = "b";
-        tensor.data = b_.data();
-        tensor.ndim = 1;
-        tensor.global_shape = b_shape_;
-        return tensor;
-    }
-    // Of publishing the two in an open session, which goes away.
-    Details refused(const std::vector<td_tensor>& tensors) {
-        td_session* session = open();
-        EXPECT_NE(td_session_publish(session, tensors.data(), tensors.size()), TD_OK);
-        Details details = last_error();
-        EXPECT_EQ(td_session_close(session), TD_OK);
-        return details;
-    }
-
-    std::vector<float> a_ = counting(12, 1);
-    std::vector<float> b_ = counting(5, 100);
-    std::int64_t a_shape_[2] = {4, 3};
-    std::int64_t b_shape_[1] = {5};
-    engine::TestTarget target_{{{"a", {4, 3}, kFloat, {}}, {"b", {5}, kFloat, {}}}};
-    std::unique_ptr<engine::Receiver> receiver_ = std::make_unique<engine::Receiver>(target_);
-    std::string address_ = receiver_->address();
-    const char* engine_ = address_.c_str();
-};
 
 TEST_F(Capi, servesACProgram) {
     const char* wrong = use_in_c(engine_, a_.data(), b_.data());
@@ -264,51 +175,6 @@ TEST_F(Capi, namesAnEngineThatWentAwayAndCloses) {
     EXPECT_EQ(details.rank, 0);
     EXPECT_EQ(details.phase, "pause");
     EXPECT_THAT(details.peer, HasSubstr("engine"));
-    EXPECT_EQ(td_session_close(session), TD_OK);
-}
-
-TEST_F(Capi, pushesInTheBackground) {
-    td_session* session = open();
-    const td_tensor tensors[] = {a(), b()};
-    ASSERT_EQ(td_session_publish(session, tensors, 2), TD_OK) << td_last_error();
-    td_push* push = nullptr;
-    ASSERT_EQ(td_session_push_async(session, 3, &push), TD_OK) << td_last_error();
-    EXPECT_EQ(td_session_push(session, 4, nullptr), TD_INVALID);
-    EXPECT_THAT(td_last_error(), HasSubstr("td_push_free"));
-    EXPECT_EQ(td_session_close(session), TD_INVALID);
-    td_report report{};
-    report.size = sizeof report;
-    ASSERT_EQ(td_push_wait(push, 20, &report), TD_OK) << td_last_error();
-    EXPECT_EQ(report.version, 3);
-    ASSERT_EQ(td_push_wait(push, 0, &report), TD_OK) << td_last_error();
-    EXPECT_EQ(td_push_free(push), TD_OK);
-    EXPECT_EQ(held(target_, 0), a_);
-    receiver_.reset();
-    ASSERT_EQ(td_session_push_async(session, 4, &push), TD_OK) << td_last_error();
-    EXPECT_EQ(td_push_wait(push, 20, &report), TD_SYNC_FAILED);
-    EXPECT_EQ(last_error().phase, "pause");
-    EXPECT_EQ(td_push_free(push), TD_OK);
-    EXPECT_EQ(td_session_close(session), TD_OK);
-}
-
-// Whether the push had got as far as its commit is a matter of chance; that nothing comes after is not.
-TEST_F(Capi, abortsForGood) {
-    td_session* session = open();
-    const td_tensor tensors[] = {a(), b()};
-    ASSERT_EQ(td_session_publish(session, tensors, 2), TD_OK) << td_last_error();
-    td_push* push = nullptr;
-    ASSERT_EQ(td_session_push_async(session, 1, &push), TD_OK) << td_last_error();
-    EXPECT_EQ(td_push_abort(push, "enough of it"), TD_OK);
-    const int outcome = td_push_wait(push, 20, nullptr);
-    EXPECT_THAT(outcome, AnyOf(TD_OK, TD_UNAVAILABLE));
-    if (outcome != TD_OK) {
-        EXPECT_THAT(td_last_error(), HasSubstr("enough of it"));
-    }
-    EXPECT_EQ(td_push_free(push), TD_OK);
-    const std::int64_t version = target_.version();
-    EXPECT_THAT(version, AnyOf(0, 1));
-    EXPECT_NE(td_session_push(session, 2, nullptr), TD_OK);
-    EXPECT_EQ(target_.version(), version);
     EXPECT_EQ(td_session_close(session), TD_OK);
 }
 
