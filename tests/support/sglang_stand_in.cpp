@@ -1,31 +1,16 @@
 #include "tests/support/sglang_stand_in.h"
 
 #include <algorithm>
-#include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "common/error.h"
-#include "common/tensor/dtype.h"
-#include "common/tensor/shape.h"
 #include "engine_adapter/http_api/versions.h"
-#include "tests/support/unpickle.h"
 #include "tests/support/vllm_stand_in.h"
 
 namespace tandem::test {
 namespace {
 
 using nlohmann::json;
-
-std::pair<int, std::string> success(const std::string& message) {
-    return {200, json{{"success", true}, {"message", message}}.dump()};
-}
-
-std::pair<int, std::string> failure(const std::string& message) {
-    return {400, json{{"success", false}, {"message", message}}.dump()};
-}
 
 bool has_type(const json& value, const std::string& type) {
     if (type == "string") return value.is_string();
@@ -36,59 +21,6 @@ bool has_type(const json& value, const std::string& type) {
                std::all_of(value.begin(), value.end(), [](const json& one) { return one.is_string(); });
     }
     return value.is_string() && type.find("[" + value.get<std::string>() + "]") != std::string::npos;
-}
-
-// The bytes of a file of shared memory behind PyTorch's header, whose count goes as an opened storage's does.
-std::string open_shared_file(const std::string& name, std::size_t bytes) {
-    enforce(name.starts_with("/") && name.find('/', 1) == std::string::npos, "'{}' is no name of shm_open",
-            name);
-    const std::string path = "/dev/shm" + name;
-    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-    std::int32_t count = 0;
-    file.read(reinterpret_cast<char*>(&count), sizeof(count));
-    std::string content(bytes, '\0');
-    file.seekg(64);
-    file.read(content.data(), static_cast<std::streamsize>(bytes));
-    enforce(file.good(), "{} lacks {} bytes", path, bytes);
-    file.seekp(0);
-    file.write(reinterpret_cast<const char*>(&--count), sizeof(count));
-    if (count == 0) std::filesystem::remove(path);
-    return content;
-}
-
-json arguments_of(const json& value, const std::string& callable) {
-    enforce(value.is_object() && value.value("call", "") == callable, "{} instead of a call of {}",
-            value.dump(), callable);
-    return value["arguments"];
-}
-
-// As PyTorch, SGLang's list of what a pickle may name, and its FlattenedTensorBucket do.
-std::map<std::string, std::string> open_flattened_bucket(const std::string& pickle) {
-    const std::string reductions = "torch.multiprocessing.reductions.";
-    const json opened = unpickle(pickle);
-    const json flat = arguments_of(opened.at("flattened_tensor"), reductions + "rebuild_tensor");
-    const json typed = arguments_of(flat.at(1), reductions + "rebuild_typed_storage");
-    const json untyped = arguments_of(typed.at(0), reductions + "rebuild_storage_filename");
-    enforce(untyped.at(0).at("global") == "torch.storage.UntypedStorage", "another storage");
-    enforce(typed.at(1).at("global") == "torch.uint8", "a bucket of no bytes");
-    const auto bytes = untyped.at(3).get<std::size_t>();
-    const json size = arguments_of(flat.at(2).at(1), "torch.Size").at(0);
-    enforce(size == json::array({bytes}) && flat.at(2).at(0) == 0, "a bucket that is not the whole storage");
-    const auto& name = untyped.at(2).get_binary();
-    const std::string content = open_shared_file({name.begin(), name.end()}, bytes);
-    std::map<std::string, std::string> tensors;
-    for (const json& one : opened.at("metadata")) {
-        const json fields = arguments_of(one, "sglang.srt.weight_sync.tensor_bucket.FlattenedTensorMetadata");
-        const std::string dtype = fields.at(2).at("global").get<std::string>().substr(6);  // torch.
-        const auto begin = fields.at(3).get<std::size_t>(), end = fields.at(4).get<std::size_t>();
-        const Shape shape = arguments_of(fields.at(1), "torch.Size").at(0).get<Shape>();
-        const std::size_t element = dtype_size(dtype_from_name(dtype));
-        enforce(begin % element == 0 && end <= bytes && end - begin == fields.at(5) &&
-                    end - begin == static_cast<std::size_t>(numel(shape)) * element,
-                "{}", one.dump());
-        tensors[fields.at(0).get<std::string>()] = content.substr(begin, end - begin);
-    }
-    return tensors;
 }
 
 }  // namespace
@@ -104,7 +36,16 @@ SglangStandIn::SglangStandIn(Options options)
         add_update_routes();
         add_tensor_routes();
     }
+    if (options_.more_routes) options_.more_routes(*this);
     server_.start();
+}
+
+SglangStandIn::Answer SglangStandIn::success(const std::string& message) {
+    return {200, json{{"success", true}, {"message", message}}.dump()};
+}
+
+SglangStandIn::Answer SglangStandIn::failure(const std::string& message) {
+    return {400, json{{"success", false}, {"message", message}}.dump()};
 }
 
 SglangStandIn::~SglangStandIn() {
@@ -219,64 +160,6 @@ void SglangStandIn::add_update_routes() {
             return success("Weight version updated to " + version_);
         },
         admin);
-}
-
-void SglangStandIn::add_tensor_routes() {
-    const auto admin = http::Access::admin;
-    const char* selector = "[target][draft][all]";
-    std::vector<Field> fields{{"serialized_named_tensors", "strings", true},
-                              {"load_format", "string"},
-                              {"flush_cache", "boolean"},
-                              {"abort_all_requests", "boolean"},
-                              {"weight_version", "string"},
-                              {"torch_empty_cache", "boolean"}};
-    fields.push_back(sessions() ? Field{"selector", selector} : Field{"disable_draft_model", "boolean"});
-    route(
-        "POST", "/update_weights_from_tensor", fields,
-        [this](const json& body, const std::string&) { return load_tensors(body); }, admin);
-    if (!sessions()) return;
-    route(
-        "POST", "/begin_weight_update", {{"selector", selector}},
-        [this](const json&, const std::string&) {
-            if (session_)
-                return failure("a weight-update session is already open; call end_weight_update() first");
-            if (!paused_) violate("begun an update while it runs");
-            session_ = true;
-            return success("Success");
-        },
-        admin);
-    route(
-        "POST", "/end_weight_update", {},
-        [this](const json&, const std::string&) {
-            if (!session_)
-                return failure("no weight-update session is open; call begin_weight_update() first");
-            session_ = false;
-            return success("Success");
-        },
-        admin);
-}
-
-// What its scheduler does not catch ends it.
-SglangStandIn::Answer SglangStandIn::load_tensors(const json& body) {
-    if (sessions() && !session_)
-        return failure(
-            "update_weights_from_tensor must run between begin_weight_update() and end_weight_update()");
-    if (!paused_) violate("given tensors while it runs");
-    std::map<std::string, std::string> found;
-    try {
-        for (int rank = 0; rank < options_.tp; ++rank) {
-            const auto payload = body["serialized_named_tensors"].at(static_cast<std::size_t>(rank));
-            enforce(body.value("load_format", "") == "flattened_bucket", "another load_format");
-            found = open_flattened_bucket(from_base64(payload.get<std::string>()));
-        }
-        for (const auto& [name, bytes] : found) weights_.at(name) = bytes;
-    } catch (const std::exception& error) {
-        violate(std::string("given what it could not open: ") + error.what());
-        dead_ = true;
-        return {};
-    }
-    stale_cache_ = true;
-    return flush(body, success("Success"));
 }
 
 // SGLang ignores fields that it does not know, so that a misspelt one is lost in silence.

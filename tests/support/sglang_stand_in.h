@@ -32,6 +32,7 @@ class SglangStandIn {
         // By route: answers {"success": false} with that message, as a step within it that failed.
         std::map<std::string, std::string> refuses = {};
         std::chrono::milliseconds delay{0};  // of every answer
+        std::function<void(SglangStandIn&)> more_routes = {};
     };
     explicit SglangStandIn(Options options);
     ~SglangStandIn();
@@ -55,7 +56,7 @@ class SglangStandIn {
     std::vector<std::string> violations() const;
     std::vector<std::string> calls() const;  // "POST /pause_generation", in their order
 
-  private:
+    // For Options::more_routes; what a route is answered by may use held_weights, held_version and violate.
     using Answer = std::pair<int, std::string>;
     using Respond = std::function<Answer(const nlohmann::json& body, const std::string& query)>;
     // A field of a route's struct.
@@ -66,6 +67,13 @@ class SglangStandIn {
     };
     void route(const std::string& method, const std::string& path, std::vector<Field> fields, Respond respond,
                http::Access access);
+    const std::map<std::string, std::string>& held_weights() const { return weights_; }
+    const std::string& held_version() const { return version_; }
+    void violate(const std::string& what) { violations_.push_back(what); }
+
+  private:
+    static Answer success(const std::string& message);
+    static Answer failure(const std::string& message);
     void add_info_routes();
     void add_update_routes();
     Answer info() const;
@@ -76,7 +84,6 @@ class SglangStandIn {
     Answer flush(const nlohmann::json& body, Answer answer);
     void run_waiting();
     bool sessions() const;
-    void violate(const std::string& what) { violations_.push_back(what); }
     // A body that its struct does not take: SGLang's answer. Empty: it does.
     std::string schema_error(const std::string& path, const std::vector<Field>& fields,
                              const nlohmann::json& body);

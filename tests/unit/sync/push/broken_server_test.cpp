@@ -21,35 +21,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-class Broken : public Push {
-  protected:
-    // The broken server keeps what it has, the error says all of `words`, and the healthy one is updated.
-    void expect_left_alone(VllmStandIn& broken, const testing::Matcher<std::string>& words,
-                           const std::string& key = "",
-                           std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
-        const auto before = broken.weights();
-        const std::string version = broken.weight_version();
-        const bool paused = broken.paused();
-        expect_named(broken.url(), words, key, deadline);
-        EXPECT_EQ(broken.weights(), before);
-        EXPECT_EQ(broken.weight_version(), version);
-        EXPECT_EQ(broken.paused(), paused);
-        EXPECT_THAT(broken.violations(), IsEmpty());
-    }
-
-    void expect_named(const std::string& url, const testing::Matcher<std::string>& words,
-                      const std::string& key = "",
-                      std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
-        const std::string next = model("next", 9);
-        VllmStandIn healthy({.model = model("old", 1), .api_key = key.empty() ? "" : "right"});
-        const auto outcomes = push(next, {url, healthy.url()}, 0, key.empty() ? "" : "right", deadline);
-        EXPECT_FALSE(outcomes[0].whole);
-        EXPECT_THAT(outcomes[0].error, words);
-        EXPECT_TRUE(outcomes[1].whole) << outcomes[1].error;
-        EXPECT_EQ(healthy.weights(), bytes_of_directory(next));
-        EXPECT_THAT(staged(), IsEmpty());
-    }
-};
+class Broken : public Push {};
 
 TEST_F(Broken, Unreachable) {
     expect_named("vllm://127.0.0.1:9", AllOf(HasSubstr("127.0.0.1:9"), HasSubstr("Connection refused")));

@@ -1,4 +1,5 @@
-// Models of a few tensors, a staging directory of the test's own, and pushes into stand-ins for vLLM.
+// Models of a few tensors, a staging directory of the test's own, pushes into stand-ins for servers of others, and what is
+// expected of one that is not as it should be.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -28,7 +29,8 @@ class Push : public testing::Test {
     Push() {
         std::string name = (fs::temp_directory_path() / "push_test.XXXXXX").string();
         folder_ = ::mkdtemp(name.data());
-        fs::create_directory(staging());
+        staging_ = folder_ / "shm";
+        fs::create_directory(staging_);
     }
     ~Push() override { fs::remove_all(folder_); }
 
@@ -67,11 +69,39 @@ class Push : public testing::Test {
         options.deadline = deadline;
         options.dry_run = dry_run_;
         return push_directory(options, [&](const std::string& url, Deadline until) {
-            return engine::connect(url, until, {.key = key, .staging = staging(), .share = share_});
+            return engine::connect(
+                url, until, {.key = key, .in_flight = in_flight_, .staging = staging_, .share = share_});
         });
     }
 
-    fs::path staging() const { return folder_ / "shm"; }
+    // The broken server keeps what it has, the error says all of `words`, and a healthy one is updated beside it.
+    template <class StandIn>
+    void expect_left_alone(StandIn& broken, const testing::Matcher<std::string>& words,
+                           const std::string& key = "",
+                           std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
+        const auto before = broken.weights();
+        const std::string version = broken.weight_version();
+        const bool paused = broken.paused();
+        expect_named(broken.url(), words, key, deadline);
+        EXPECT_EQ(broken.weights(), before);
+        EXPECT_EQ(broken.weight_version(), version);
+        EXPECT_EQ(broken.paused(), paused);
+        EXPECT_THAT(broken.violations(), testing::IsEmpty());
+    }
+    void expect_named(const std::string& url, const testing::Matcher<std::string>& words,
+                      const std::string& key = "",
+                      std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
+        const std::string next = model("next", 9);
+        VllmStandIn healthy({.model = model("old", 1), .api_key = key});
+        const auto outcomes = push(next, {url, healthy.url()}, 0, key, deadline);
+        EXPECT_FALSE(outcomes[0].whole);
+        EXPECT_THAT(outcomes[0].error, words);
+        EXPECT_TRUE(outcomes[1].whole) << outcomes[1].error;
+        EXPECT_EQ(healthy.weights(), bytes_of_directory(next));
+        EXPECT_THAT(staged(), testing::IsEmpty());
+    }
+
+    const fs::path& staging() const { return staging_; }
     std::vector<std::string> staged() const {
         std::vector<std::string> names;
         for (const auto& entry : fs::directory_iterator(staging())) names.push_back(entry.path().filename());
@@ -79,6 +109,8 @@ class Push : public testing::Test {
     }
 
     fs::path folder_;
+    fs::path staging_;
+    engine::InFlight in_flight_ = engine::InFlight::wait;
     bool dry_run_ = false;
     std::shared_ptr<engine::StagingShare> share_;
 };

@@ -1,131 +1,25 @@
 // A push into SGLang servers of both generations: what lands, in which order it is asked for, and what each kind of
 // broken server costs.
-#include <gmock/gmock.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <future>
 
-#include "common/model/safetensors.h"
-#include "engine_adapter/connect.h"
 #include "engine_adapter/hf_directory/push_lock.h"
 #include "engine_adapter/hf_directory/staged_directory.h"
-#include "sync/push/push.h"
 #include "tests/support/eventually.h"
-#include "tests/support/sglang_stand_in.h"
-#include "tests/support/vllm_stand_in.h"
+#include "tests/unit/sync/push/sglang_fixture.h"
 
 namespace tandem::sync {
 namespace {
 
-namespace fs = std::filesystem;
 using engine::InFlight;
-using test::bytes_of_directory;
-using test::SglangStandIn;
 using testing::AllOf;
-using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Of each generation: without sessions, with them.
-class SglangPush : public testing::TestWithParam<std::string> {
-  protected:
-    SglangPush() {
-        std::string name = (fs::temp_directory_path() / "sglang_push_test.XXXXXX").string();
-        folder_ = ::mkdtemp(name.data());
-        staging_ = folder_ / "shm";
-        fs::create_directory(staging_);
-    }
-    ~SglangPush() override { fs::remove_all(folder_); }
-
-    // A matrix and a norm; other values for each seed.
-    std::string model(const std::string& name, int seed, std::int64_t rows = 40) {
-        std::vector<std::pair<std::string, Tensor>> tensors;
-        for (const auto& [tensor, shape] : std::vector<std::pair<std::string, Shape>>{
-                 {"model.embed_tokens.weight", {rows, 24}}, {"model.norm.weight", {24}}}) {
-            Tensor values = Tensor::empty(shape, DType::float32, "test");
-            for (std::int64_t i = 0; i < values.numel(); ++i)
-                reinterpret_cast<float*>(values.raw())[i] = static_cast<float>((i * 37 + seed * 11) % 101);
-            tensors.emplace_back(tensor, values);
-        }
-        const fs::path directory = folder_ / name;
-        fs::create_directories(directory);
-        model::write_safetensors((directory / "model.safetensors").string(), tensors);
-        std::ofstream(directory / "config.json") << R"({"tie_word_embeddings": true})";
-        return directory.string();
-    }
-
-    SglangStandIn::Options started(const std::string& model) const {
-        return {.model = model, .version = GetParam()};
-    }
-
-    std::vector<ServerOutcome> push(const std::string& model, const std::vector<std::string>& servers,
-                                    const std::string& key = "",
-                                    std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
-        PushOptions options;
-        options.model = model;
-        options.servers = servers;
-        options.deadline = deadline;
-        options.dry_run = dry_run_;
-        return push_directory(options, [&](const std::string& url, Deadline until) {
-            return engine::connect(url, until, {.key = key, .in_flight = in_flight_, .staging = staging()});
-        });
-    }
-
-    // The server keeps what it has, the error says all of `words`, and nothing is left behind.
-    void expect_left_alone(SglangStandIn& server, const testing::Matcher<std::string>& words,
-                           const std::string& key = "",
-                           std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
-        const auto before = server.weights();
-        const std::string version = server.weight_version();
-        const bool paused = server.paused();
-        const auto outcomes = push(model("next", 9), {server.url()}, key, deadline);
-        EXPECT_FALSE(outcomes[0].whole);
-        EXPECT_THAT(outcomes[0].error, words);
-        EXPECT_EQ(server.weights(), before);
-        EXPECT_EQ(server.weight_version(), version);
-        EXPECT_EQ(server.paused(), paused);
-        EXPECT_THAT(server.violations(), IsEmpty());
-        EXPECT_THAT(staged(), IsEmpty());
-    }
-
-    // The next push makes the server whole again.
-    void expect_heals(SglangStandIn& server) {
-        server.mend();
-        const std::string next = model("healed", 5);
-        const auto outcomes = push(next, {server.url()});
-        EXPECT_TRUE(outcomes[0].whole) << outcomes[0].error;
-        EXPECT_FALSE(server.paused());
-        EXPECT_EQ(server.weight_version(), "1");
-        EXPECT_EQ(server.weights(), bytes_of_directory(next));
-        EXPECT_THAT(server.violations(), IsEmpty());
-        EXPECT_THAT(staged(), IsEmpty());
-    }
-
-    static std::vector<std::string> posts(const SglangStandIn& server) {
-        std::vector<std::string> posts;
-        for (const std::string& call : server.calls())
-            if (call.starts_with("POST ")) posts.push_back(call.substr(5));
-        return posts;
-    }
-
-    fs::path staging() const { return staging_; }
-    std::vector<std::string> staged() const {
-        std::vector<std::string> names;
-        for (const auto& entry : fs::directory_iterator(staging())) names.push_back(entry.path().filename());
-        return names;
-    }
-
-    fs::path folder_;
-    fs::path staging_;
-    InFlight in_flight_ = InFlight::wait;
-    bool dry_run_ = false;
-};
-INSTANTIATE_TEST_SUITE_P(Generations, SglangPush, testing::Values("0.5.15.post1", "0.5.23"));
+INSTANTIATE_TEST_SUITE_P(Generations, SglangPush, kSglangGenerations);
 
 TEST_P(SglangPush, EveryByteLandsInOneStep) {
     SglangStandIn server(started(model("a", 1)));
@@ -207,103 +101,12 @@ TEST_P(SglangPush, AServerOfAnotherKindIsUpdatedBesideIt) {
 TEST_P(SglangPush, OnePushAtATime) {
     SglangStandIn server(started(model("a", 1)));
     engine::PushLock other(staging(), server.url(), Deadline::after_ms(1000));
-    const auto outcome = push(model("b", 2), {server.url()}, "", std::chrono::milliseconds(200))[0];
+    const auto outcome = push(model("b", 2), {server.url()}, 0, "", std::chrono::milliseconds(200))[0];
     EXPECT_THAT(outcome.error, AllOf(HasSubstr(server.url()), HasSubstr("another push into it")));
     EXPECT_THAT(posts(server), IsEmpty());
     other.release();
     EXPECT_TRUE(push(model("b", 2), {server.url()})[0].whole);
     EXPECT_THAT(staged(), IsEmpty());
-}
-
-// ---- as tensors in shared memory ----
-
-class SglangTensors : public SglangPush {
-  protected:
-    SglangTensors() {
-        in_flight_ = InFlight::abort;
-        staging_ = "/dev/shm";
-    }
-    static std::string url(const SglangStandIn& server) { return "sglang+tensor" + server.url().substr(6); }
-    bool sessions() const { return GetParam() == "0.5.23"; }
-
-    // Other processes may be staging there, too.
-    std::vector<std::string> left_in_shared_memory() const {
-        std::vector<std::string> names;
-        for (const std::string& name : staged())
-            if (name.find("." + std::to_string(::getpid()) + ".") != std::string::npos) names.push_back(name);
-        return names;
-    }
-};
-INSTANTIATE_TEST_SUITE_P(Generations, SglangTensors, testing::Values("0.5.15.post1", "0.5.23"));
-
-TEST_P(SglangTensors, EveryByteLandsOnEveryRank) {
-    auto options = started(model("a", 1));
-    options.tp = 2;
-    SglangStandIn server(options);
-    for (int version = 1; version <= 3; ++version) {
-        const std::string next = model("b" + std::to_string(version), 10 + version);
-        const auto outcomes = push(next, {url(server)});
-        ASSERT_TRUE(outcomes[0].whole) << outcomes[0].error;
-        EXPECT_EQ(server.weights(), bytes_of_directory(next));
-        EXPECT_EQ(server.weight_version(), std::to_string(version));
-        EXPECT_FALSE(server.paused());
-        EXPECT_THAT(left_in_shared_memory(), IsEmpty());
-    }
-    std::vector<std::string> calls = posts(server);
-    calls.resize(calls.size() / 3);
-    std::vector<std::string> wanted{"/pause_generation", "/update_weight_version"};
-    if (sessions()) wanted.push_back("/begin_weight_update");
-    wanted.push_back("/update_weights_from_tensor");
-    if (sessions()) wanted.push_back("/end_weight_update");
-    for (const char* last : {"/flush_cache", "/update_weight_version", "/continue_generation"})
-        wanted.push_back(last);
-    EXPECT_EQ(calls, wanted);
-    EXPECT_THAT(server.violations(), IsEmpty());
-}
-
-TEST_P(SglangTensors, EachStepThatFailsLeavesItPausedAndTheNextPushHeals) {
-    std::vector<const char*> routes{"/update_weights_from_tensor", "/flush_cache"};
-    if (sessions()) routes.insert(routes.end(), {"/begin_weight_update", "/end_weight_update"});
-    for (const char* route : routes) {
-        SCOPED_TRACE(route);
-        SglangStandIn server(started(model("a", 1)));
-        server.set_failure(route, 500);
-        EXPECT_THAT(push(model("b", 2), {url(server)})[0].error,
-                    AllOf(HasSubstr(route), HasSubstr("HTTP 500")));
-        EXPECT_TRUE(server.paused());
-        EXPECT_EQ(server.weight_version(), "loading 1");
-        EXPECT_THAT(left_in_shared_memory(), IsEmpty());
-        server.mend();  // a session that is still open is ended first
-        const std::string next = model("c", 3);
-        const auto outcomes = push(next, {url(server)});
-        EXPECT_TRUE(outcomes[0].whole) << outcomes[0].error;
-        EXPECT_FALSE(server.paused());
-        EXPECT_EQ(server.weights(), bytes_of_directory(next));
-        EXPECT_THAT(server.violations(), IsEmpty());
-    }
-}
-
-TEST_P(SglangTensors, ARefusalLeavesTheOldWeightsServing) {
-    const std::string old = model("a", 1);
-    SglangStandIn server(started(old));
-    server.set_refusal(
-        "/update_weights_from_tensor",
-        "Online weight updates are not supported while compensated mHC weight splits are active");
-    EXPECT_THAT(push(model("b", 2), {url(server)})[0].error, HasSubstr("mHC weight splits"));
-    EXPECT_EQ(server.weights(), bytes_of_directory(old));
-    EXPECT_EQ(server.weight_version(), "default");
-    EXPECT_FALSE(server.paused());
-    EXPECT_THAT(server.violations(), IsEmpty());
-}
-
-TEST_P(SglangTensors, WhatItCannotBeGivenIsRefusedBeforeItIsPaused) {
-    SglangStandIn server(started(model("a", 1)));
-    in_flight_ = InFlight::wait;
-    EXPECT_THAT(push(model("b", 2), {url(server)})[0].error, HasSubstr("--abort-running"));
-    in_flight_ = InFlight::abort;
-    staging_ = folder_ / "shm";
-    EXPECT_THAT(push(model("b", 2), {url(server)})[0].error, HasSubstr("stage them there"));
-    EXPECT_THAT(posts(server), IsEmpty());
 }
 
 // ---- what it holds and who it is ----
@@ -331,7 +134,7 @@ TEST_P(SglangPush, WeightsAreCastWhereItSaysWhatItComputesIn) {
 }
 
 TEST_P(SglangPush, AnotherShape) {
-    SglangStandIn server(started(model("a", 1, 44)));
+    SglangStandIn server(started(model("a", 1, DType::float32, 44)));
     expect_left_alone(server, AllOf(HasSubstr("model.embed_tokens.weight"), HasSubstr("[44, 24]")));
 }
 
@@ -343,7 +146,7 @@ TEST_P(SglangPush, WrongKeys) {
     expect_left_alone(server,
                       AllOf(HasSubstr("HTTP 401"), HasSubstr("not this server's"), Not(HasSubstr("secret"))),
                       "secret");
-    EXPECT_TRUE(push(model("b", 2), {server.url()}, "another")[0].whole);
+    EXPECT_TRUE(push(model("b", 2), {server.url()}, 0, "another")[0].whole);
 }
 
 TEST_P(SglangPush, TheAdminKeyIsNeededForTheUpdate) {
@@ -351,7 +154,7 @@ TEST_P(SglangPush, TheAdminKeyIsNeededForTheUpdate) {
     options.admin_api_key = "admin";
     SglangStandIn server(options);
     expect_left_alone(server, AllOf(HasSubstr("POST /update_weights_from_disk"), HasSubstr("HTTP 401")));
-    EXPECT_TRUE(push(model("b", 2), {server.url()}, "admin")[0].whole);
+    EXPECT_TRUE(push(model("b", 2), {server.url()}, 0, "admin")[0].whole);
 }
 
 TEST_P(SglangPush, NoUpdateRoutes) {
@@ -398,9 +201,13 @@ TEST_P(SglangPush, WhatFailsBeforeTheLoadLeavesTheOldWeightsServing) {
         expect_left_alone(server, AllOf(HasSubstr(route), HasSubstr("HTTP 500")));
     }
     in_flight_ = InFlight::abort;
-    SglangStandIn server(started(model("a", 1)));
-    server.set_failure("/pause_generation", 500);
-    expect_left_alone(server, AllOf(HasSubstr("/pause_generation"), HasSubstr("HTTP 500")));
+    // The second: it serves what it served before, whether it can be told the version of that or not.
+    for (const char* route : {"/pause_generation", "/update_weight_version"}) {
+        SCOPED_TRACE(route);
+        SglangStandIn server(started(model("a", 1)));
+        server.set_failure(route, 500);
+        expect_left_alone(server, AllOf(HasSubstr(route), HasSubstr("HTTP 500")));
+    }
 }
 
 // In SGLang's own words.
@@ -459,7 +266,7 @@ TEST_P(SglangPush, ALostAnswerIsNamed) {
     in_flight_ = InFlight::abort;
     SglangStandIn paused(started(model("a", 1)));
     paused.set_failure("/update_weights_from_disk", 0);
-    EXPECT_FALSE(push(model("b", 2), {paused.url()}, "", std::chrono::milliseconds(500))[0].whole);
+    EXPECT_FALSE(push(model("b", 2), {paused.url()}, 0, "", std::chrono::milliseconds(500))[0].whole);
     EXPECT_TRUE(paused.paused());
     EXPECT_EQ(paused.weight_version(), "loading 1");
     expect_heals(paused);
