@@ -1,0 +1,68 @@
+"""The process of an inference server that a script starts, measures and stops."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+
+class ServerProcess:
+    """Answers GET /health when the constructor returns; ends the program where it does not start."""
+
+    def __init__(self, command, url, log):
+        self.url = url
+        self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        end = time.monotonic() + 900
+        while True:
+            try:
+                urllib.request.urlopen(self.url + "/health", timeout=5)
+                return
+            except (urllib.error.URLError, OSError):
+                if self.process.poll() is not None or time.monotonic() > end:
+                    self.stop()
+                    sys.exit(f"the server did not start: {log.name}")
+                time.sleep(1)
+
+    def get(self, target):
+        with urllib.request.urlopen(self.url + target, timeout=60) as answer:
+            return json.load(answer)
+
+    def post(self, target, body, timeout=120):
+        request = urllib.request.Request(self.url + target, json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
+            return json.load(answer)
+
+    def processes(self):
+        found, group = [], self.process.pid
+        for entry in pathlib.Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    if os.getpgid(int(entry.name)) == group:
+                        found.append(entry)
+                except OSError:
+                    pass
+        return found
+
+    def footprint(self):
+        """Memory and descriptors of all its processes, and what lies in /dev/shm."""
+        rss = fds = 0
+        for entry in self.processes():
+            rss += sum(int(line.split()[1]) for line in (entry / "status").read_text().splitlines()
+                       if line.startswith("VmRSS"))
+            fds += len(list((entry / "fd").iterdir()))
+        shm = sorted(path.name for path in pathlib.Path("/dev/shm").iterdir())
+        return {"rss_mib": rss / 1024, "descriptors": fds, "shm": shm}
+
+    def stop(self):
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGTERM)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
