@@ -15,10 +15,13 @@ using nlohmann::json;
 
 constexpr std::string_view kNotFlushed = "Weights were updated, but the cache was not flushed";
 
+// What a rank says that found no weights there: it takes a directory that it cannot see for a name on a hub.
+constexpr std::string_view kNoWeights = "Failed to get weights iterator";
+
 // What a rank says that has not written a byte.
-constexpr std::array<std::string_view, 4> kRefusals{
-    "Failed to get weights iterator", "Failed to get model loader", "Online weight updates are not supported",
-    "update_weights_from_tensor must run between"};
+constexpr std::array<std::string_view, 4> kRefusals{kNoWeights, "Failed to get model loader",
+                                                    "Online weight updates are not supported",
+                                                    "update_weights_from_tensor must run between"};
 
 bool is_refusal(std::string_view message) {
     for (const std::string_view refusal : kRefusals)
@@ -81,6 +84,10 @@ SglangAnswer SglangServer::update(const std::string& target, const std::string& 
         answer.update = response.status == 200 && said["success"].get<bool>()
                             ? SglangUpdate::done
                             : outcome_of(message_of(response.body));
+        if (message_of(response.body).starts_with(kNoWeights))
+            answer.why +=
+                " Weights lie in /dev/shm: server and pusher must share it, as they do on one host "
+                "(containers: --ipc)";
     } else if (response.status >= 400 && response.status < 500) {
         answer.update = SglangUpdate::refused;  // a body that it does not take, a wrong key, no such route
     }
