@@ -13,6 +13,7 @@ namespace {
 using nlohmann::json;
 
 bool has_type(const json& value, const std::string& type) {
+    if (type == "any") return true;
     if (type == "string") return value.is_string();
     if (type == "boolean") return value.is_boolean();
     if (type == "number") return value.is_number();
@@ -72,6 +73,7 @@ void SglangStandIn::add_info_routes() {
                                {"dtype", options_.dtype},
                                {"tp_size", options_.tp},
                                {"dp_size", 1},
+                               {"enable_deterministic_inference", false},
                                {"internal_states", json::array({json::object()})}};
             return Answer{200, body.dump()};
         },

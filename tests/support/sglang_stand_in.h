@@ -62,13 +62,15 @@ class SglangStandIn {
     // A field of a route's struct.
     struct Field {
         std::string name;
-        std::string type;  // "string", "boolean", "number", "strings"; in brackets: the values it may have
+        // "string", "boolean", "number", "strings", "any"; in brackets: the values it may have
+        std::string type;
         bool required = false;
     };
     void route(const std::string& method, const std::string& path, std::vector<Field> fields, Respond respond,
                http::Access access);
     const std::map<std::string, std::string>& held_weights() const { return weights_; }
     const std::string& held_version() const { return version_; }
+    const std::string& version() const { return options_.version; }
     void violate(const std::string& what) { violations_.push_back(what); }
 
   private:

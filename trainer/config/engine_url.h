@@ -10,7 +10,8 @@ namespace tandem::trainer {
 
 enum class EngineKind : std::uint8_t {
     tandem,  // an engine of ours; an empty URL, too: the one that a run starts
-    vllm
+    vllm,
+    sglang
 };
 
 struct EngineScheme {
@@ -19,7 +20,8 @@ struct EngineScheme {
 };
 // Without a line: a URL of an engine of ours as HTTP knows it, http:// or unix://.
 inline constexpr std::array kEngineSchemes{EngineScheme{"tandem://", EngineKind::tandem},
-                                           EngineScheme{"vllm://", EngineKind::vllm}};
+                                           EngineScheme{"vllm://", EngineKind::vllm},
+                                           EngineScheme{"sglang://", EngineKind::sglang}};
 
 inline EngineKind engine_kind(std::string_view url) {
     for (const EngineScheme& scheme : kEngineSchemes) {

@@ -9,7 +9,7 @@ namespace tandem::trainer {
 std::unique_ptr<RolloutClient> make_rollout_client(const std::string& url,
                                                    const RolloutClientOptions& options) {
     if (engine_kind(url) == EngineKind::vllm) return std::make_unique<VllmClient>(url, options);
-    return std::make_unique<SglangClient>(http_url(url), options);
+    return std::make_unique<SglangClient>(url, options);
 }
 
 }  // namespace tandem::trainer

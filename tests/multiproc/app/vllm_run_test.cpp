@@ -1,10 +1,6 @@
 // Whole runs of tandem-train with a vLLM server as the engine: a stand-in that loads what it is pushed and samples with
 // it, servers that fail in the middle, and configurations that do not go with one.
-#include <gmock/gmock.h>
-
-#include <nlohmann/json.hpp>
-
-#include "tests/multiproc/app/program.h"
+#include "tests/multiproc/app/others_run.h"
 #include "tests/support/vllm_rollouts.h"
 #include "tests/support/vllm_stand_in.h"
 
@@ -15,40 +11,16 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-class VllmRun : public testing::Test {
+class VllmRun : public OthersRun {
   protected:
-    // The model that server and trainer begin with, made once; a head of its own.
-    static void SetUpTestSuite() {
-        made_ = new Folder;
-        Program program(tiny_run(made_->path(), {"mesh.dp=1", "mesh.cp=1", "model.tie_embeddings=false",
-                                                 "sft.steps=20", "grpo.steps=0"}));
-        ASSERT_EQ(program.wait(), 0) << program.err();
-    }
-    static void TearDownTestSuite() { delete made_; }
-
-    std::string model() const { return *made_ / "tiny/checkpoint"; }
     std::unique_ptr<VllmStandIn> serve(bool scale_out) {
         VllmStandIn::Options options{.model = model()};
         options.more_routes = [this, scale_out](VllmStandIn& server) {
-            add_rollout_routes(server, {model(), folder_ / "scratch", scale_out});
+            add_rollout_routes(server, {model(), scratch(), scale_out});
         };
         return std::make_unique<VllmStandIn>(options);
     }
-    std::vector<std::string> run(const std::string& url, const std::vector<std::string>& more = {}) const {
-        std::vector<std::string> values{"mesh.dp=2",   "mesh.cp=1",         "model.path=" + model(),
-                                        "sft.steps=0", "grpo.steps=3",      "held_out=16",
-                                        "updates=2",   "engine.url=" + url, "grpo.temperature=0.8"};
-        values.insert(values.end(), more.begin(), more.end());
-        return tiny_run(folder_ / "runs", values);
-    }
-    nlohmann::json summary() const {
-        return nlohmann::json::parse(read_file(folder_ / "runs/tiny/summary.json"));
-    }
-
-    static Folder* made_;
-    Folder folder_;
 };
-Folder* VllmRun::made_ = nullptr;
 
 TEST_F(VllmRun, EitherRouteTeachesTheServersOwnWeights) {
     for (const bool scale_out : {true, false}) {
@@ -60,24 +32,9 @@ TEST_F(VllmRun, EitherRouteTeachesTheServersOwnWeights) {
         EXPECT_THAT(train.err(), HasSubstr(scale_out ? "by /inference/v1/generate" : "by /v1/completions"));
         EXPECT_EQ(server->weight_version(), "4");  // the start, and three steps
         EXPECT_THAT(server->violations(), IsEmpty());
-        EXPECT_EQ(server->weights(), bytes_of_directory(folder_ / "runs/tiny/checkpoint"));
+        EXPECT_EQ(server->weights(), bytes_of_directory(runs() + "/tiny/checkpoint"));
 
-        const nlohmann::json s = summary();
-        EXPECT_EQ(s["weight_version"], 4);
-        EXPECT_TRUE(s["weights_match"].is_null());  // it cannot say
-        // It samples with what was pushed, whatever step that is of.
-        EXPECT_LE(s["logprob_max_abs_diff"], 1e-4);
-        const auto lines = timeless_metrics(folder_ / "runs/tiny");
-        int steps = 0;
-        for (const nlohmann::json& line : lines) {
-            if (line["phase"] != "grpo") continue;
-            ++steps;
-            EXPECT_LE(line["logprob_mean_abs_diff"], line["logprob_max_abs_diff"]);
-            EXPECT_NEAR(line["importance_mean"], 1.0, 1e-4);
-            EXPECT_EQ(line["importance_fraction"], 0);
-            EXPECT_EQ(line["staleness"], 0);
-        }
-        EXPECT_EQ(steps, 3);
+        expect_sampled_by_what_was_pushed();
     }
 }
 
@@ -85,7 +42,7 @@ TEST_F(VllmRun, TruncatedImportanceSamplingCanBeSwitchedOff) {
     const auto server = serve(true);
     Program train(run(server->url(), {"loss.tis=off", "grpo.steps=1"}));
     ASSERT_EQ(train.wait(std::chrono::seconds(120)), 0) << train.err();
-    for (const nlohmann::json& line : timeless_metrics(folder_ / "runs/tiny")) {
+    for (const nlohmann::json& line : timeless_metrics(runs() + "/tiny")) {
         EXPECT_FALSE(line.contains("importance_mean"));
         EXPECT_EQ(line.contains("logprob_mean_abs_diff"), line["phase"] == "grpo");
     }
@@ -136,7 +93,7 @@ TEST_F(VllmRun, WhatDoesNotGoWithItIsBadUsage) {
         EXPECT_EQ(train.wait(), 2) << value << ": " << train.err();
         EXPECT_THAT(train.err(), HasSubstr(message)) << value;
     }
-    EXPECT_FALSE(std::filesystem::exists(folder_ / "runs"));
+    EXPECT_FALSE(std::filesystem::exists(runs()));
 }
 
 }  // namespace

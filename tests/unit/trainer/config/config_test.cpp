@@ -96,6 +96,7 @@ TEST(RunConfig, RefusesWithPlaceAndReason) {
         {"[data]\ntask = 'sum5'", "q.toml:2: data.task: expects one of \"auto\", \"sum4\", \"text\""},
         {"[engine]\nurl = 'localhost:30000'", "q.toml:2: engine.url: 'localhost:30000'"},
         {"[engine]\nurl = 'vllm://'", "q.toml:2: engine.url: 'vllm://'"},
+        {"[engine]\nurl = 'sglang://'", "q.toml:2: engine.url: 'sglang://'"},
         {"[engine]\nurl = 'vllm://h:1'\n[memory]\nengine_sleep = 'kv_cache'",
          "q.toml:4: memory.engine_sleep: kv_cache: only an engine of ours"},
         {"[sync]\ndeadline_s = 60", "q.toml:2: sync.deadline_s: 60 is not below run.deadline_s, 60"},

@@ -2,6 +2,7 @@
 // refuses.
 #include <gmock/gmock.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "common/comm/launch.h"
@@ -81,6 +82,43 @@ TEST(RolloutClient, RefusesSamplesOfOtherWeights) {
     EXPECT_THAT(error_with({}, 4), testing::HasSubstr("answer 0 was made by weight version 3, not 4"));
     EXPECT_THAT(error_with([](json& a) { a[2]["meta_info"]["weight_version"] = 2; }),
                 testing::HasSubstr("answer 2 was made by weight version 2, not 3"));
+    EXPECT_THAT(error_with([](json& a) { a[1]["meta_info"]["weight_version"] = "loading 3"; }),
+                testing::HasSubstr("answer 1 was made by weight version loading 3, not 3"));
+    const json spans{{{"version", "2"}, {"start", 0}, {"end", 1}},
+                     {{"version", "3"}, {"start", 1}, {"end", 2}}};
+    EXPECT_THAT(error_with([&](json& a) { a[3]["meta_info"]["weight_versions"] = spans; }),
+                testing::HasSubstr("answer 3 was made by weight version 2, not 3"));
+}
+
+TEST(RolloutClient, TakesAStopTokenThatWasCutOffFromTheLogprobs) {
+    FakeEngine engine([](json& a) {
+        a[0]["output_ids"].erase(1);
+        a[0]["meta_info"]["finish_reason"] = {{"type", "stop"}, {"matched", 12}};
+    });
+    const auto result = client_of(engine.server.url(), 16)->generate(kPrompts, kSeeds, {1.0, 3, {12}}, 3);
+    const Completion expected{{2, 12}, {-0.1f, -0.25f}, 3};
+    EXPECT_EQ(result[0], expected);
+}
+
+TEST(RolloutClient, SendsSglangItsOwnKey) {
+    http::Server guarded({.listen = "127.0.0.1:0", .api_key = "secret"});
+    guarded.route(
+        "GET", "/server_info",
+        [](const http::Request&, http::Responder respond) {
+            respond.send(200, json{{"enable_deterministic_inference", true}});
+        },
+        http::Access::user);
+    guarded.start();
+    const std::string url = "sglang" + guarded.url().substr(4);
+    try {
+        client_of(url, 16);
+        FAIL();
+    } catch (const TransportError& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr("set SGLANG_API_KEY"));
+    }
+    ::setenv("SGLANG_API_KEY", "secret", 1);
+    client_of(url, 16);
+    ::unsetenv("SGLANG_API_KEY");
 }
 
 TEST(RolloutClient, RefusesMalformedAnswers) {
@@ -89,7 +127,7 @@ TEST(RolloutClient, RefusesMalformedAnswers) {
     EXPECT_THAT(error_with([](json& a) { a[1].erase("output_ids"); }), testing::HasSubstr("malformed"));
     EXPECT_THAT(error_with([](json& a) { a[1]["output_ids"] = json::array(); }),
                 testing::HasSubstr("0 tokens with 2"));
-    EXPECT_THAT(error_with([](json& a) { a[1]["meta_info"]["weight_version"] = "default"; }),
+    EXPECT_THAT(error_with([](json& a) { a[1]["meta_info"].erase("weight_version"); }),
                 testing::HasSubstr("malformed"));
     EXPECT_THAT(error_with([](json& a) {
                     a[1]["meta_info"]["output_token_logprobs"] = {{nullptr, 1, nullptr}};
