@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::string_view kByTensors = "sglang+tensor://";
 
-// One server, whichever way it is given its weights.
-std::string address_of(const std::string& name) {
-    return name.substr(name.find("://") + 3);
+// What locks and notes call a server, whichever way it is given its weights.
+std::string one_name(const SglangServer& server) {
+    return "sglang://" + server.name().substr(server.name().find("://") + 3);
 }
 
 }  // namespace
@@ -60,11 +60,11 @@ SglangEngine::~SglangEngine() {
 // Since it was asked last, another push may have come and gone, or have died on its way.
 void SglangEngine::pause(Deadline deadline) {
     if (state_ != Server::as_found) return;
-    if (!lock_) lock_ = PushLock(staging_, "sglang://" + address_of(server_.name()), deadline);
+    if (!lock_) lock_ = PushLock(staging_, one_name(server_), deadline);
     info_.weight_version = server_.weight_version(deadline);
     capabilities_.version = number_of(info_.weight_version);
     broken_ = info_.weight_version.starts_with(kLoading);
-    left_paused_ = left_paused(server_.name(), staging_) || left_paused_ || broken_;
+    left_paused_ = left_paused(one_name(server_), staging_) || left_paused_ || broken_;
     others_paused_ = !server_.takes_requests(deadline).value_or(true) && !left_paused_;
 }
 
@@ -102,7 +102,7 @@ void SglangEngine::commit(std::int64_t version, const ops::Checksum& manifest, D
 
 // The note is for a successor of this process, should it be killed before it has resumed the server.
 void SglangEngine::end_requests(const StagedDirectory& staged, Deadline deadline) {
-    if (!others_paused_) staged.note(server_.name());
+    if (!others_paused_) staged.note(one_name(server_));
     left_paused_ = !others_paused_;
     state_ = Server::paused;
     server_.pause(deadline);

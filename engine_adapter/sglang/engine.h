@@ -14,7 +14,11 @@
 //   in the load                    nothing, the same
 // As sglang+tensor:// it is given the staged weights as tensors in shared memory (shared_bucket.h), in several steps, so
 // that it must be paused: InFlight::abort. It then goes on to name the model that it was started with as its own.
-// SGLang says that it rolls back a load that fails, but reads the same directory again for that.
+// SGLang says that it rolls back a load that fails, but reads the same directory again for that, fails again, and ends;
+// so it does where it cannot open the tensors that it is given (0.5.15.post1, 0.5.23). A server that was started again
+// holds what it was started with, and is pushed to as any other.
+// Between a request's answer and its end in the scheduler 0.5.23 may load and not empty its cache: requests that began
+// since then are ended, as with InFlight::abort, and say so.
 // A pause that somebody else asked for stays, where the server can tell of it (from 0.5.21).
 #pragma once
 

@@ -1,6 +1,9 @@
 // A push into SGLang servers as tensors in shared memory: what lands on every rank, and what a step that fails costs.
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/support/eventually.h"
 #include "tests/unit/sync/push/sglang_fixture.h"
 
 namespace tandem::sync {
@@ -21,10 +24,10 @@ class SglangTensors : public SglangPush {
     bool sessions() const { return GetParam() == "0.5.23"; }
 
     // Other processes may be staging there, too.
-    std::vector<std::string> left_in_shared_memory() const {
+    std::vector<std::string> left_in_shared_memory(pid_t pusher = ::getpid()) const {
         std::vector<std::string> names;
         for (const std::string& name : staged())
-            if (name.find("." + std::to_string(::getpid()) + ".") != std::string::npos) names.push_back(name);
+            if (name.find("." + std::to_string(pusher) + ".") != std::string::npos) names.push_back(name);
         return names;
     }
 };
@@ -98,6 +101,28 @@ TEST_P(SglangTensors, WhatItCannotBeGivenIsRefusedBeforeItIsPaused) {
     staging_ = folder_ / "shm";
     EXPECT_THAT(push(model("b", 2), {url(server)})[0].error, HasSubstr("stage them there"));
     EXPECT_THAT(posts(server), IsEmpty());
+}
+
+TEST_P(SglangTensors, ThePauseOfADeadPusherEndsWithAPushByADirectory) {
+    SglangStandIn server(started(model("a", 1)));
+    server.set_failure("/update_weight_version",
+                       0);  // never answers, so that the server is not told what it holds
+    const std::string next = model("b", 2);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        push(next, {url(server)});
+        ::_exit(0);
+    }
+    EXPECT_TRUE(test::eventually([&] { return server.paused(); }));
+    ASSERT_EQ(::kill(child, SIGKILL), 0);
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    server.mend();
+    in_flight_ = InFlight::wait;
+    const auto outcomes = push(next, {server.url()});
+    EXPECT_TRUE(outcomes[0].whole) << outcomes[0].error;
+    EXPECT_FALSE(server.paused());
+    EXPECT_EQ(server.weights(), bytes_of_directory(next));
+    EXPECT_THAT(left_in_shared_memory(child), IsEmpty());
 }
 
 }  // namespace
