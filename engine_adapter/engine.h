@@ -140,6 +140,13 @@ class Engine {
                          Deadline deadline) = 0;
     virtual Held held(Deadline deadline) = 0;
 
+    // A bucket of the version that comes next is ready in its regions, and stays so until wait_loaded or abort: its bytes
+    // may travel, to memory that is not the weights, while the engine generates. Before begin; load() of the same
+    // buckets must follow in the same order, or an abort. An engine that reads the regions itself ignores it.
+    virtual void send_ahead(int bucket, Deadline deadline) {
+        (void)bucket;
+        (void)deadline;
+    }
     virtual void begin(std::int64_t version, Deadline deadline) = 0;
     // A bucket is ready in its regions; `checksums` has one for each of its transfers, of the bytes as the
     // engine will hold them. Returns at once; the engine copies and verifies it in the background.

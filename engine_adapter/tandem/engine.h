@@ -40,6 +40,7 @@ class TandemEngine final : public Engine {
     double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes,
                  Deadline deadline) override;
     Held held(Deadline deadline) override;
+    void send_ahead(int bucket, Deadline deadline) override { transport_->send_ahead(bucket, deadline); }
     void begin(std::int64_t version, Deadline deadline) override;
     void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override;
     void load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) override;

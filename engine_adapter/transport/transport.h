@@ -30,6 +30,11 @@ class Transport {
     // another attach() or the transport's end. Throws ProtocolError naming the tensor when the plan does not
     // fit the engine or the regions, InvalidArgument when buckets are in flight.
     virtual void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) = 0;
+    // Engine::send_ahead. Nothing where the engine reads the regions.
+    virtual void send_ahead(int bucket, Deadline deadline) {
+        (void)bucket;
+        (void)deadline;
+    }
     // A bucket of the plan is ready; `checksums` has one for each of its transfers. Returns without waiting
     // for the engine. The number is free again after wait_loaded. Throws TransportError (peer gone),
     // InvalidArgument (no such bucket, wrong number of checksums, number in flight).

@@ -78,6 +78,13 @@ class Direct final : public SyncStrategy {
         }
     }
 
+    void send_ahead(std::size_t e) override {
+        for (std::size_t b = 0; b < std::min(kInFlight, buckets_.buckets()); ++b) {
+            context_.engines[e]->send_ahead(static_cast<int>(b),
+                                            Deadline::after(context_.options.deadlines.load));
+        }
+    }
+
     void transfer(PushStatus& status, PhaseTimes& times) override {
         const auto start = Clock::now();
         for (std::size_t b = 0; b < buckets_.buckets() + kInFlight; ++b) {

@@ -69,6 +69,13 @@ class Gather final : public SyncStrategy {
         for (std::size_t b = 0; b < prepared_; ++b) fill_and_exchange(b, status, nullptr);
     }
 
+    void send_ahead(std::size_t e) override {
+        for (std::size_t b = 0; b < prepared_; ++b) {
+            context_.engines[e]->send_ahead(static_cast<int>(b),
+                                            Deadline::after(context_.options.deadlines.load));
+        }
+    }
+
     void transfer(PushStatus& status, PhaseTimes& times) override {
         const auto start = Clock::now();
         for (std::size_t b = 0; b < prepared_; ++b) load(b, status);

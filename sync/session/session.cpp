@@ -208,6 +208,7 @@ class Session::Impl {
         const Deadlines& deadlines = options_.deadlines;
         switch (next.step) {
             case PushStep::pause:
+                strategy_->send_ahead(next.engine);
                 return engine.pause(Deadline::after(deadlines.pause));
             case PushStep::begin:
                 return engine.begin(version, Deadline::after(deadlines.begin));

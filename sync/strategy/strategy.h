@@ -33,6 +33,8 @@ class SyncStrategy {
     // The source's values are ready, scales agreed on; the engines still generate. Does all that can be done
     // before the pause.
     virtual void prepare(PushStatus& status) = 0;
+    // Rank 0, behind prepare, when engine `e` is about to be paused: what may be on its way to it meanwhile. Throws.
+    virtual void send_ahead(std::size_t /*e*/) {}
     // The engines are paused and the version is open, or `status` says on rank 0 that they are not:
     // afterwards commit may be called. Fills times.gather, copy and load.
     virtual void transfer(PushStatus& status, PhaseTimes& times) = 0;

@@ -1,5 +1,6 @@
 #include "engine_adapter/transport/tcp/transport.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "common/error.h"
@@ -25,7 +26,7 @@ void TcpTransport::attach(const std::vector<Region>& regions, const TransferPlan
         sizes.push_back(region.memory.bytes);
         memory.push_back(region.memory);
     }
-    sender_.reset();
+    disconnect();
     announce({{"regions", std::move(sizes)}, {"tcp", true}}, {}, plan, deadline);
     regions_ = std::move(memory);
     plan_ = plan;
@@ -41,8 +42,13 @@ void TcpTransport::open(const std::string& phase, Deadline deadline) {
     serial_ = 0;
 }
 
-nlohmann::json TcpTransport::announced(Deadline deadline) {
-    return {{"serial", serial_}, {"timeout_ms", messages::timeout_ms(deadline)}};
+void TcpTransport::disconnect() {
+    sender_.reset();
+    ahead_.clear();
+}
+
+nlohmann::json TcpTransport::announced(std::uint64_t serial, Deadline deadline) const {
+    return {{"serial", serial}, {"timeout_ms", messages::timeout_ms(deadline)}};
 }
 
 PackedBucket TcpTransport::pack(int bucket) const {
@@ -67,18 +73,38 @@ PackedBucket TcpTransport::pack(std::span<const DeltaEntry> entries) const {
     return packed;
 }
 
+void TcpTransport::send_ahead(int bucket, Deadline deadline) {
+    require(!any_in_flight(), "bucket {} is sent ahead while others are being loaded", bucket);
+    require(bucket >= 0 && static_cast<std::size_t>(bucket) < plan_.buckets(), "bucket {} of {}", bucket,
+            plan_.buckets());
+    require(std::find(ahead_.begin(), ahead_.end(), bucket) == ahead_.end(), "bucket {} was sent ahead already",
+            bucket);
+    open(phase_of(bucket), deadline);
+    sender_->post(serial_++, pack(bucket));
+    ahead_.push_back(bucket);
+}
+
 void TcpTransport::load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
     require_loadable(bucket, checksums);
+    if (!ahead_.empty()) {
+        require(ahead_.front() == bucket, "bucket {} is loaded, and bucket {} was sent ahead", bucket,
+                ahead_.front());
+        request_load(announced(serial_ - ahead_.size(), deadline), bucket, checksums, deadline);
+        ahead_.pop_front();
+        return;
+    }
     open(phase_of(bucket), deadline);
-    request_load(announced(deadline), bucket, checksums, deadline);
+    request_load(announced(serial_, deadline), bucket, checksums, deadline);
     sender_->post(serial_++, pack(bucket));
 }
 
 void TcpTransport::load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) {
     PackedBucket packed = pack(entries);
     require_free(bucket);
+    require(ahead_.empty(), "bucket {} of changes is loaded, and bucket {} was sent ahead", bucket,
+            ahead_.empty() ? 0 : ahead_.front());
     open(phase_of(bucket), deadline);
-    request_changes(announced(deadline), bucket, entries, deadline);
+    request_changes(announced(serial_, deadline), bucket, entries, deadline);
     sender_->post(serial_++, std::move(packed));
 }
 
@@ -102,14 +128,14 @@ double TcpTransport::wait_loaded(int bucket, Deadline deadline) {
         }
         return Transport::wait_loaded(bucket, deadline);
     } catch (...) {
-        sender_.reset();
+        disconnect();
         drop(bucket);
         throw;
     }
 }
 
 void TcpTransport::forget_in_flight() {
-    if (any_in_flight()) sender_.reset();
+    if (any_in_flight() || !ahead_.empty()) disconnect();
     Transport::forget_in_flight();
 }
 

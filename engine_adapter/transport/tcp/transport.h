@@ -2,6 +2,7 @@
 // several connections of their own; which bucket they are travels over the channel.
 #pragma once
 
+#include <deque>
 #include <memory>
 
 #include "engine_adapter/transport/tcp/dial.h"
@@ -19,6 +20,8 @@ class TcpTransport final : public Transport {
 
     // Regions: of this process's host memory.
     void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override;
+    // Connects where nothing is connected yet. load() may follow for these buckets alone, in their order.
+    void send_ahead(int bucket, Deadline deadline) override;
     void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override;
     void load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) override;
     double wait_loaded(int bucket, Deadline deadline) override;
@@ -26,7 +29,8 @@ class TcpTransport final : public Transport {
 
   private:
     void open(const std::string& phase, Deadline deadline);
-    nlohmann::json announced(Deadline deadline);
+    void disconnect();
+    nlohmann::json announced(std::uint64_t serial, Deadline deadline) const;
     PackedBucket pack(int bucket) const;
     PackedBucket pack(std::span<const DeltaEntry> entries) const;
 
@@ -36,7 +40,8 @@ class TcpTransport final : public Transport {
     std::vector<Span> regions_;
     TransferPlan plan_;
     std::unique_ptr<TcpSender> sender_;  // null: no connections
-    std::uint64_t serial_ = 0;           // of the next load over them
+    std::uint64_t serial_ = 0;           // of the next bucket over them
+    std::deque<int> ahead_;              // buckets that were sent and not yet loaded; the last is serial_ - 1
 };
 
 }  // namespace tandem::engine

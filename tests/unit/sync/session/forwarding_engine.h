@@ -26,6 +26,7 @@ class ForwardingEngine : public engine::Engine {
         return engine_->probe(offset, bytes, piece, deadline);
     }
     engine::Held held(Deadline deadline) override { return engine_->held(deadline); }
+    void send_ahead(int bucket, Deadline deadline) override { engine_->send_ahead(bucket, deadline); }
     void begin(std::int64_t version, Deadline deadline) override { engine_->begin(version, deadline); }
     void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override {
         engine_->load(bucket, checksums, deadline);
