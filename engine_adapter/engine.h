@@ -166,6 +166,17 @@ class Engine {
     // there.
     virtual void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums, Deadline deadline) = 0;
 
+    // commit(version, manifest) will follow: an engine that is far away may be told now, behind the buckets that are in
+    // flight, and commits when they have all arrived whole; commit then waits for its answer. only_rank: this is the
+    // engine's only rank, so that nothing need be known of others before it resumes: it may with the commit. abort takes
+    // back what has not happened yet.
+    virtual void commit_ahead(std::int64_t version, const ops::Checksum& manifest, bool only_rank,
+                              Deadline deadline) {
+        (void)version;
+        (void)manifest;
+        (void)only_rank;
+        (void)deadline;
+    }
     // All or nothing: every bucket must have been loaded (or verify, or adopt called) and the manifest
     // checksum must match.
     virtual void commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) = 0;

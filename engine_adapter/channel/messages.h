@@ -23,7 +23,8 @@
 //               over TCP: serial, timeout_ms
 //   verify      checksums                      checksums × 16 B      ms
 //   adopt       shift, checksums               checksums × 16 B      weights are read in place from commit on
-//   commit      version, manifest (hex)                              from here on samples carry the version
+//   commit      version, manifest (hex),                             from here on samples carry the version; resume:
+//               perhaps resume                                       it is served too, by an engine of one rank
 //   resume                                                           from here on the version is served
 //   abort       reason                                               idempotent; gives the push up, and the pause
 //   checksums                                                        payload: 16 B for each tensor
@@ -52,7 +53,7 @@
 
 namespace tandem::engine::messages {
 
-inline constexpr int kProtocol = 6;
+inline constexpr int kProtocol = 7;
 
 static_assert(sizeof(ops::Checksum) == 16);
 

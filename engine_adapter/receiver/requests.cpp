@@ -297,7 +297,10 @@ Reply Requests::adopt(Message& message) {
 
 Reply Requests::commit(Message& message) {
     const std::int64_t version = messages::integer_field(message.header, "version", 1);
-    update_.commit(version, ops::checksum_from_hex(messages::string_field(message.header, "manifest")));
+    const bool resume = message.header.contains("resume") && messages::bool_field(message.header, "resume");
+    update_.commit(version, ops::checksum_from_hex(messages::string_field(message.header, "manifest")),
+                   resume);
+    if (resume) update_.resume();
     return {};
 }
 

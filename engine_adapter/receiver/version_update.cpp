@@ -223,9 +223,13 @@ void VersionUpdate::adopt(std::uint64_t shift, std::span<const ops::Checksum> ch
     });
 }
 
-void VersionUpdate::commit(std::int64_t version, const ops::Checksum& manifest) {
+void VersionUpdate::commit(std::int64_t version, const ops::Checksum& manifest, bool resume) {
     require_open("commit");
     attempt([&] {
+        if (resume && attached_->plan().ranks != 1) {
+            throw ProtocolError(fmt::format("version {} would be served before all {} ranks have it", version,
+                                            attached_->plan().ranks));
+        }
         PushState committed = push_;
         committed.commit(version);
         progress_->require_whole();

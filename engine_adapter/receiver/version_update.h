@@ -69,7 +69,8 @@ class VersionUpdate {
                       ChangesReceiver* receiver = nullptr);
     double verify(std::span<const ops::Checksum> checksums);
     void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums);
-    void commit(std::int64_t version, const ops::Checksum& manifest);
+    // resume follows at once: for an engine of one rank alone.
+    void commit(std::int64_t version, const ops::Checksum& manifest, bool resume = false);
     void abort(const std::string& reason) { end_push(reason); }  // nothing when nothing is under way
     std::vector<ops::Checksum> checksums();
 

@@ -2,6 +2,7 @@
 
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "common/error.h"
 #include "common/http/access.h"
@@ -37,10 +38,12 @@ void TandemEngine::go_over_tcp(const TcpAddress& to, const TcpOptions& options) 
 }
 
 void TandemEngine::pause(Deadline deadline) {
+    resumed_ = false;
     request({{"op", "pause"}, {"timeout_ms", messages::timeout_ms(deadline)}}, "pause", deadline);
 }
 
 void TandemEngine::resume(Deadline deadline) {
+    if (std::exchange(resumed_, false)) return;
     request({{"op", "resume"}}, "resume", deadline);
 }
 
@@ -95,21 +98,53 @@ void TandemEngine::adopt(std::uint64_t shift, std::span<const ops::Checksum> che
     request_all({{"op", "adopt"}, {"shift", shift}}, checksums, "adopt", deadline);
 }
 
+namespace {
+
+nlohmann::json commit_request(std::int64_t version, const ops::Checksum& manifest, bool resumes) {
+    return {{"op", "commit"}, {"version", version}, {"manifest", ops::to_hex(manifest)}, {"resume", resumes}};
+}
+
+}  // namespace
+
+// On one host an answer takes microseconds.
+void TandemEngine::commit_ahead(std::int64_t version, const ops::Checksum& manifest, bool only_rank,
+                                Deadline deadline) {
+    if (!capabilities_.distant) return;
+    require(!commit_, "commit of version {} was asked for already", version);
+    commit_ = Asked{
+        connection_->post(commit_request(version, manifest, only_rank), {}, {}, "commit", deadline), version,
+        manifest, only_rank};
+}
+
 void TandemEngine::commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) {
-    request({{"op", "commit"}, {"version", version}, {"manifest", ops::to_hex(manifest)}}, "commit",
-            deadline);
+    const std::optional<Asked> asked = std::exchange(commit_, std::nullopt);
+    if (asked) {
+        require(asked->version == version && asked->manifest == manifest,
+                "commit of version {}, and version {} was asked for, or another manifest", version,
+                asked->version);
+        connection_->wait(asked->request, "commit", deadline);
+        resumed_ = asked->resumes;
+    } else {
+        request(commit_request(version, manifest, false), "commit", deadline);
+    }
     rollback_ = false;
 }
 
 void TandemEngine::abort(const std::string& reason, Deadline deadline) {
     // Whatever was in flight is void, even when the engine does not answer.
+    const auto forget = [this] {
+        transport_->forget_in_flight();
+        if (commit_) connection_->forget(commit_->request);
+        commit_.reset();
+        resumed_ = false;
+    };
     try {
         request({{"op", "abort"}, {"reason", reason}}, "abort", deadline);
     } catch (const std::exception&) {
-        transport_->forget_in_flight();
+        forget();
         throw;
     }
-    transport_->forget_in_flight();
+    forget();
 }
 
 std::vector<ops::Checksum> TandemEngine::checksums(Deadline deadline) {

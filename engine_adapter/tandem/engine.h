@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,8 @@ class TandemEngine final : public Engine {
     double wait_loaded(int bucket, Deadline deadline) override;
     double verify(std::span<const ops::Checksum> checksums, Deadline deadline) override;
     void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums, Deadline deadline) override;
+    void commit_ahead(std::int64_t version, const ops::Checksum& manifest, bool only_rank,
+                      Deadline deadline) override;
     void commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) override;
     void abort(const std::string& reason, Deadline deadline) override;
     std::vector<ops::Checksum> checksums(Deadline deadline) override;
@@ -65,6 +68,14 @@ class TandemEngine final : public Engine {
     Device device_;              // of the regions that are attached
     bool over_network_ = false;  // NCCL or TCP, wherever the regions lie
     std::unique_ptr<Transport> transport_;
+    struct Asked {
+        std::int64_t request = 0;
+        std::int64_t version = 0;
+        ops::Checksum manifest;
+        bool resumes = false;
+    };
+    std::optional<Asked> commit_;  // that was asked ahead
+    bool resumed_ = false;         // by the last commit
 };
 
 }  // namespace tandem::engine

@@ -88,7 +88,7 @@ class Alias final : public SyncStrategy {
         for (int rank = 0; rank < context_.world.size(); ++rank) ledger_.note(0, rank, exchange_.of(rank));
     }
 
-    void transfer(PushStatus& status, PhaseTimes&) override {
+    void transfer(PushStatus& status, PhaseTimes&, const std::function<void()>&) override {
         each_engine(context_.engines, status, "adopt", -1, [this](engine::Engine& engine, std::size_t e) {
             engine.adopt(free_ * layout_.bytes, ledger_.of(e),
                          Deadline::after(context_.options.deadlines.load));

@@ -86,7 +86,7 @@ class Delta final : public SyncStrategy {
         while (filled_.size() + 1 < slots_ && more_ && !status.failed) fill_and_exchange(status, nullptr);
     }
 
-    void transfer(PushStatus& status, PhaseTimes& times) override {
+    void transfer(PushStatus& status, PhaseTimes& times, const std::function<void()>&) override {
         const auto start = Clock::now();
         for (std::size_t b = 0; b < filled_.size(); ++b) load(b, status);
         // Only the next exchange tells the other ranks of a load that failed on rank 0: stop when that says

@@ -85,7 +85,7 @@ class Direct final : public SyncStrategy {
         }
     }
 
-    void transfer(PushStatus& status, PhaseTimes& times) override {
+    void transfer(PushStatus& status, PhaseTimes& times, const std::function<void()>& all_sent) override {
         const auto start = Clock::now();
         for (std::size_t b = 0; b < buckets_.buckets() + kInFlight; ++b) {
             if (b >= kInFlight) {
@@ -99,6 +99,7 @@ class Direct final : public SyncStrategy {
             each_engine(context_.engines, status, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
                 engine.load(bucket, ledger_.of(e, b), Deadline::after(context_.options.deadlines.load));
             });
+            if (b + 1 == buckets_.buckets() && !status.failed) all_sent();
         }
         times.load += ms_since(start);
     }

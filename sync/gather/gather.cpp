@@ -76,7 +76,7 @@ class Gather final : public SyncStrategy {
         }
     }
 
-    void transfer(PushStatus& status, PhaseTimes& times) override {
+    void transfer(PushStatus& status, PhaseTimes& times, const std::function<void()>& all_sent) override {
         const auto start = Clock::now();
         for (std::size_t b = 0; b < prepared_; ++b) load(b, status);
         // All ranks must stop at the same bucket, so they stop when the exchange says so: a load that failed
@@ -86,6 +86,7 @@ class Gather final : public SyncStrategy {
             if (status.failed) break;
             load(b, status);
         }
+        if (!status.failed && !context_.engines.empty()) all_sent();
         const std::size_t last = buckets_.buckets();
         for (std::size_t b = last - std::min(last, slots_ - 1); b < last; ++b) wait(b, status, times);
         times.load += std::max(0.0, ms_since(start) - times.gather);

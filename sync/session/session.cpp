@@ -159,18 +159,33 @@ class Session::Impl {
     void update_engines(PushProtocol& protocol, std::int64_t version, PushStatus& status,
                         SyncReport& report) {
         paused_at_ = Clock::now();
+        manifests_.clear();
         bool transferred = false;
         while (const auto next = protocol.next()) {
             const bool before_transfer = next->step == PushStep::pause || next->step == PushStep::begin;
-            if (!before_transfer && !std::exchange(transferred, true)) transfer(status, report.phase_ms);
+            if (!before_transfer && !std::exchange(transferred, true))
+                transfer(version, status, report.phase_ms);
             carry_out(*next, protocol, version, status, report);
         }
         report.total_ms = ms_since(paused_at_);
     }
 
-    void transfer(PushStatus& status, PhaseTimes& times) {
-        if (!strategy_->ranks_transfer()) return strategy_->transfer(status, times);
-        on_stream("transfer", options_.deadlines.transfer, [&] { strategy_->transfer(status, times); });
+    void transfer(std::int64_t version, PushStatus& status, PhaseTimes& times) {
+        const auto all_sent = [&] { commit_ahead(version, status); };
+        if (!strategy_->ranks_transfer()) return strategy_->transfer(status, times, all_sent);
+        on_stream("transfer", options_.deadlines.transfer,
+                  [&] { strategy_->transfer(status, times, all_sent); });
+    }
+
+    // What the engines will be told to commit, told already: no round trip after the last bucket. The protocol's steps
+    // follow as ever. A commit that overtakes another engine's failure is one whose answer was lost: withheld.
+    void commit_ahead(std::int64_t version, PushStatus& status) {
+        for (std::size_t e = 0; e < engines_.size(); ++e)
+            manifests_.push_back(strategy_->manifest(version, e));
+        each_engine(engines_, status, "commit", -1, [&](engine::Engine& engine, std::size_t e) {
+            engine.commit_ahead(version, manifests_[e], engines_.size() == 1,
+                                Deadline::after(options_.deadlines.commit));
+        });
     }
 
     // A step of the protocol. One that fails is noted in `status`; when the push is being given up it is only logged.
@@ -213,7 +228,9 @@ class Session::Impl {
             case PushStep::begin:
                 return engine.begin(version, Deadline::after(deadlines.begin));
             case PushStep::commit:
-                return engine.commit(version, strategy_->manifest(version, next.engine),
+                return engine.commit(version,
+                                     manifests_.empty() ? strategy_->manifest(version, next.engine)
+                                                        : manifests_[next.engine],
                                      Deadline::after(deadlines.commit));
             case PushStep::resume:
                 return engine.resume(Deadline::after(deadlines.resume));
@@ -273,6 +290,7 @@ class Session::Impl {
     std::unique_ptr<SyncStrategy> strategy_;
     VersionState state_;
     Clock::time_point paused_at_;
+    std::vector<ops::Checksum> manifests_;  // [engine] of the version under way; empty: not yet asked for
     Stream stream_;  // last: drained before what its work uses goes away
 };
 

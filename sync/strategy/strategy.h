@@ -36,8 +36,9 @@ class SyncStrategy {
     // Rank 0, behind prepare, when engine `e` is about to be paused: what may be on its way to it meanwhile. Throws.
     virtual void send_ahead(std::size_t /*e*/) {}
     // The engines are paused and the version is open, or `status` says on rank 0 that they are not:
-    // afterwards commit may be called. Fills times.gather, copy and load.
-    virtual void transfer(PushStatus& status, PhaseTimes& times) = 0;
+    // afterwards commit may be called. Fills times.gather, copy and load. all_sent: called on rank 0, perhaps, when only
+    // engines can still fail: each has been given its last bucket, and manifest() is known.
+    virtual void transfer(PushStatus& status, PhaseTimes& times, const std::function<void()>& all_sent) = 0;
     // False when only rank 0 has anything to do in transfer.
     virtual bool ranks_transfer() const { return true; }
     virtual ops::Checksum manifest(std::int64_t version, std::size_t engine) const = 0;  // rank 0
