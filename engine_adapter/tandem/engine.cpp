@@ -111,9 +111,9 @@ void TandemEngine::commit_ahead(std::int64_t version, const ops::Checksum& manif
                                 Deadline deadline) {
     if (!capabilities_.distant) return;
     require(!commit_, "commit of version {} was asked for already", version);
-    commit_ = Asked{
-        connection_->post(commit_request(version, manifest, only_rank), {}, {}, "commit", deadline), version,
-        manifest, only_rank};
+    commit_ =
+        Asked{connection_->post(commit_request(version, manifest, only_rank), {}, {}, "commit", deadline),
+              version, manifest, only_rank};
 }
 
 void TandemEngine::commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) {

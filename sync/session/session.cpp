@@ -228,10 +228,10 @@ class Session::Impl {
             case PushStep::begin:
                 return engine.begin(version, Deadline::after(deadlines.begin));
             case PushStep::commit:
-                return engine.commit(version,
-                                     manifests_.empty() ? strategy_->manifest(version, next.engine)
-                                                        : manifests_[next.engine],
-                                     Deadline::after(deadlines.commit));
+                return engine.commit(
+                    version,
+                    manifests_.empty() ? strategy_->manifest(version, next.engine) : manifests_[next.engine],
+                    Deadline::after(deadlines.commit));
             case PushStep::resume:
                 return engine.resume(Deadline::after(deadlines.resume));
             case PushStep::abort:
@@ -291,7 +291,7 @@ class Session::Impl {
     VersionState state_;
     Clock::time_point paused_at_;
     std::vector<ops::Checksum> manifests_;  // [engine] of the version under way; empty: not yet asked for
-    Stream stream_;  // last: drained before what its work uses goes away
+    Stream stream_;                         // last: drained before what its work uses goes away
 };
 
 Session::Session(std::shared_ptr<comm::Communicator> world, const WeightSource& source, Engines engines,

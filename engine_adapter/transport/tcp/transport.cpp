@@ -77,8 +77,8 @@ void TcpTransport::send_ahead(int bucket, Deadline deadline) {
     require(!any_in_flight(), "bucket {} is sent ahead while others are being loaded", bucket);
     require(bucket >= 0 && static_cast<std::size_t>(bucket) < plan_.buckets(), "bucket {} of {}", bucket,
             plan_.buckets());
-    require(std::find(ahead_.begin(), ahead_.end(), bucket) == ahead_.end(), "bucket {} was sent ahead already",
-            bucket);
+    require(std::find(ahead_.begin(), ahead_.end(), bucket) == ahead_.end(),
+            "bucket {} was sent ahead already", bucket);
     open(phase_of(bucket), deadline);
     sender_->post(serial_++, pack(bucket));
     ahead_.push_back(bucket);

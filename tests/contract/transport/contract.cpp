@@ -36,6 +36,19 @@ TEST_P(TransportContract, SeveralBucketsInFlight) {
     for (int n = 0; n <= kLast; ++n) expect_bucket(n);
 }
 
+TEST_P(TransportContract, BucketsMayBeSentAheadAndAreInTheWeightsOnceLoaded) {
+    transport_.attach(regions_, plan_, soon());
+    for (const int n : {2, 0, kLast}) transport_.send_ahead(n, soon());
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    for (const int tensor : {0, 1}) {
+        for (const std::byte byte : rig_->weights(tensor)) ASSERT_EQ(byte, std::byte{0});
+    }
+    rig_->open(2);
+    for (const int n : {2, 0, kLast, 7}) load(n);
+    for (const int n : {2, 0, kLast, 7}) transport_.wait_loaded(n, soon());
+    for (const int n : {2, 0, kLast, 7}) expect_bucket(n);
+}
+
 TEST_P(TransportContract, WaitsMayComeInAnyOrder) {
     attach_and_open();
     for (const int n : {0, 1, 2}) load(n);

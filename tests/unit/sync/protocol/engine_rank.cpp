@@ -83,6 +83,7 @@ bool World::carry_out(EngineRank& rank, const Request& request) {
         rank.label = rank.newest = request.version;
         rank.broken = false;
         rank.adopted = rank.loaded = 0;
+        if (request.resume != 0) rank.push.resume();
         return true;
     } catch (const ProtocolError&) {
         if (rank.push.open() && request.op != Op::pause && request.op != Op::begin &&

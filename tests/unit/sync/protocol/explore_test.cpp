@@ -118,8 +118,9 @@ const char* name_of(Mode mode) {
     return std::array{"gather", "direct", "delta", "alias"}[static_cast<std::size_t>(mode)];
 }
 std::string name_of(const Setting& setting) {
-    return fmt::format("{}, {} trainers, {} engine ranks, {} pushes, {} faults", name_of(setting.mode),
-                       setting.trainers, setting.engines, setting.pushes, setting.faults);
+    return fmt::format("{}{}, {} trainers, {} engine ranks, {} pushes, {} faults", name_of(setting.mode),
+                       setting.ahead ? ", commit ahead" : "", setting.trainers, setting.engines,
+                       setting.pushes, setting.faults);
 }
 
 // Breadth first, so that the first path to a broken promise is among the shortest.
@@ -192,6 +193,23 @@ TEST_P(Protocol, TwoTrainersAndTwoEngineRanks) {
 }
 TEST_P(Protocol, LongWalksWithManyFaults) {
     walk({GetParam(), 2, 3, 6, 40}, 300, 300);
+}
+
+// Over TCP the commit does not wait for the buckets' answers.
+class AheadProtocol : public testing::TestWithParam<Mode> {};
+INSTANTIATE_TEST_SUITE_P(Modes, AheadProtocol, testing::Values(Mode::gather, Mode::direct),
+                         [](const auto& info) { return name_of(info.param); });
+
+TEST_P(AheadProtocol, OneEngineRank) {
+    explore({GetParam(), 1, 1, 2, 5, true});
+    explore({GetParam(), 2, 1, 1, 3, true});
+}
+TEST_P(AheadProtocol, TwoEngineRanks) {
+    explore({GetParam(), 1, 2, 2, 3, true});
+    explore({GetParam(), 2, 2, 1, 2, true});
+}
+TEST_P(AheadProtocol, LongWalksWithManyFaults) {
+    for (const std::size_t engines : {1u, 3u}) walk({GetParam(), 2, engines, 6, 40, true}, 300, 300);
 }
 
 }  // namespace

@@ -98,6 +98,7 @@ void World::start_push(std::size_t t) {
     trainer.pushing = true;
     trainer.version = ++newest_;
     trainer.filled = trainer.told = 0;
+    trainer.commit.fill(0);
     trainer.push = PushProtocol(setting_.engines);
     if (setting_.mode == Mode::direct) shards_[t].fill(trainer.version);
     for (std::size_t e = 0; e < setting_.engines; ++e) {
@@ -125,6 +126,7 @@ bool World::advance(std::size_t t) {
         return true;
     }
     if (next->step == PushStep::transfer) return transfer(t);
+    if (sent_ahead(t, *next)) return true;
     send(t, next->engine, {0, op_of(next->step), trainer.version, 0, 0, 0});
     return true;
 }
@@ -146,16 +148,46 @@ bool World::transfer(std::size_t t) {
         const std::uint8_t base = setting_.mode == Mode::delta ? trainer.base[e] : std::uint8_t{0};
         send(t, e, {0, Op::load, trainer.version, part, base, 0});
     }
+    if (setting_.ahead && trainer.awaiting && trainer.told + 1u == messages) {
+        const auto resume = static_cast<std::uint8_t>(setting_.engines == 1);
+        for (std::size_t i = 0; i < setting_.engines; ++i)
+            trainer.commit[i] = post(t, i, {0, Op::commit, trainer.version, 0, 0, 0, resume});
+    }
+    return true;
+}
+
+// A step whose request was sent before: waits for its answer, or needs none.
+bool World::sent_ahead(std::size_t t, const PushProtocol::Next& next) {
+    Trainer& trainer = trainers_[t];
+    if (!setting_.ahead) return false;
+    if (next.step == PushStep::resume && setting_.engines == 1) {
+        trainer.push.done(true);
+        return true;
+    }
+    if (next.step != PushStep::commit) return false;
+    if (trainer.commit[next.engine] == 0) {  // the link was gone
+        trainer.push.done(false);
+        return true;
+    }
+    trainer.awaiting = true;
+    trainer.awaited = trainer.commit[next.engine];
     return true;
 }
 
 void World::send(std::size_t t, std::size_t e, Request request) {
+    const std::uint8_t id = post(t, e, request);
+    if (id == 0) return answered(t, false);
+    trainers_[t].awaiting = true;
+    trainers_[t].awaited = id;
+}
+
+// The request's id; 0: it could not be sent.
+std::uint8_t World::post(std::size_t t, std::size_t e, Request request) {
     Link& link = links_[t][e];
-    if (!link.trainer_end || link.requests.full()) return answered(t, false);
+    if (!link.trainer_end || link.requests.full()) return 0;
     request.id = ++trainers_[t].last_id;
     link.requests.push(request);
-    trainers_[t].awaiting = true;
-    trainers_[t].awaited = request.id;
+    return request.id;
 }
 
 // How the step that next() named has gone.
@@ -265,13 +297,14 @@ std::string World::bytes() const {
         put(x.alive, x.frozen, x.pushing, x.awaiting, x.awaited, x.last_id, x.version, x.pushes_left,
             x.session, x.filled, x.free_half, x.told);
         for (const std::uint8_t base : x.base) put(base);
+        for (const std::uint8_t commit : x.commit) put(commit);
         out.append(reinterpret_cast<const char*>(&x.push), sizeof(x.push));
         for (std::size_t e = 0; e < setting_.engines; ++e) {
             const Link& link = links_[t][e];
             put(link.trainer_end, link.engine_end, link.requests.size, link.replies.size);
             for (std::size_t i = 0; i < link.requests.size; ++i) {
                 const Request& r = link.requests.items[i];
-                put(r.id, static_cast<std::uint8_t>(r.op), r.version, r.part, r.base, r.half);
+                put(r.id, static_cast<std::uint8_t>(r.op), r.version, r.part, r.base, r.half, r.resume);
             }
             for (std::size_t i = 0; i < link.replies.size; ++i)
                 put(link.replies.items[i].id, link.replies.items[i].ok);

@@ -26,8 +26,8 @@ constexpr std::size_t kTrainers = 2;
 constexpr std::size_t kEngines = 3;
 constexpr std::size_t kParts = 2;
 constexpr std::size_t kSessions =
-    2;  // that a trainer makes, one after the other, each with an arena of its own
-constexpr std::size_t kQueue = 3;
+    2;                             // that a trainer makes, one after the other, each with an arena of its own
+constexpr std::size_t kQueue = 4;  // what a push that is given up leaves unread, and one more
 constexpr std::uint8_t kGarbage = 255;
 
 enum class Op : std::uint8_t { pause, begin, load, adopt, commit, resume, abort };
@@ -36,9 +36,10 @@ struct Request {
     std::uint8_t id = 0;
     Op op = Op::pause;
     std::uint8_t version = 0;
-    std::uint8_t part = 0;  // load
-    std::uint8_t base = 0;  // load in mode delta: the version that it changes; 0: none
-    std::uint8_t half = 0;  // adopt
+    std::uint8_t part = 0;    // load
+    std::uint8_t base = 0;    // load in mode delta: the version that it changes; 0: none
+    std::uint8_t half = 0;    // adopt
+    std::uint8_t resume = 0;  // commit: and serve
 };
 struct Reply {
     std::uint8_t id = 0;
@@ -81,6 +82,7 @@ struct Trainer {
     std::uint8_t free_half = 0;
     std::uint8_t told = 0;  // transfer: parts or engines that have been told
     std::array<std::uint8_t, kEngines> base{};
+    std::array<std::uint8_t, kEngines> commit{};  // ahead: the request; 0: not sent
     PushProtocol push{0};
 };
 
@@ -104,6 +106,7 @@ struct Setting {
     std::size_t engines = 1;
     std::uint8_t pushes = 2;  // of each trainer
     std::uint8_t faults = 2;
+    bool ahead = false;  // commit is sent behind the last load, and an engine of one rank resumes with it
 };
 
 class World {
@@ -142,6 +145,8 @@ class World {
     void start_push(std::size_t t);
     bool transfer(std::size_t t);
     void send(std::size_t t, std::size_t e, Request request);
+    std::uint8_t post(std::size_t t, std::size_t e, Request request);
+    bool sent_ahead(std::size_t t, const PushProtocol::Next& next);
     void answered(std::size_t t, bool ok);
     bool carry_out(EngineRank& rank, const Request& request);
     void end_push(EngineRank& rank);
