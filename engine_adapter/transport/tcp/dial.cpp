@@ -31,8 +31,10 @@ TcpAddress parse_tcp_address(const std::string& text) {
 namespace tcp {
 namespace {
 
-// A whole bandwidth-delay product of a fast link with one connection; the system caps it.
-constexpr int kSendBuffer = 16 << 20;
+// Bytes that a data connection takes beyond what is on the way: those behind them go to whichever connection is free. The
+// buffer itself is left to the system, which makes it as large as the link asks for: a size that is asked for stops at
+// net.core.wmem_max, on most hosts far below a bandwidth-delay product, and stays there.
+constexpr int kMostUnsent = 1 << 20;
 
 // One connection on its way, and whom to blame.
 struct Dialling {
@@ -57,7 +59,6 @@ struct Dialling {
     void start(const http::Addresses::value_type& to) {
         socket.reset(::socket(to.data()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
         if (!socket) throw SystemError("socket", errno);
-        ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof(kSendBuffer));
         if (::connect(socket.get(), to.data(), static_cast<socklen_t>(to.size())) != 0 &&
             errno != EINPROGRESS)
             fail(std::strerror(errno));
@@ -94,7 +95,7 @@ struct Dialling {
                 "--admin-api-key");
         const std::string bytes =
             hello(kind, secret_of(kind, secret_for(greeted.asks, kind, secret)), engine, trainer);
-        // The socket's buffer is empty, and much larger.
+        // The socket's buffer is empty, and larger.
         if (::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) !=
             static_cast<ssize_t>(bytes.size()))
             fail(std::strerror(errno));
@@ -135,6 +136,7 @@ void set_options(int socket, Kind kind) {
     set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
     set(IPPROTO_TCP, TCP_KEEPCNT, 3);
     if (kind == Kind::control) set(IPPROTO_TCP, TCP_USER_TIMEOUT, 30'000);
+    if (kind == Kind::data) set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, kMostUnsent);
 }
 
 std::string host_fingerprint() {

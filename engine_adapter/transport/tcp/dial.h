@@ -32,7 +32,7 @@ std::vector<FileDescriptor> dial(const TcpAddress& to, Kind kind, const std::str
                                  const TcpOptions& options, const std::string& peer, const std::string& phase,
                                  Deadline deadline);
 
-// For both ends: what is small is sent at once, and a peer that is cut off is noticed after some 20 s also while
+// For both ends: what is small is sent at once, a data connection takes little more than it can send, and a peer that is cut off is noticed after some 20 s also while
 // nothing is said; a control connection also ends when what was sent is not acknowledged for 30 s.
 void set_options(int socket, Kind kind);
 void make_blocking(int socket);

@@ -1,6 +1,9 @@
 // The data plane over TCP when the network or a stranger does its worst: each failure is named within its deadline,
 // nothing is loaded that differs, and the next push succeeds.
 #include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <array>
 #include <chrono>
@@ -417,6 +420,16 @@ class TcpLies : public TcpFaults {
 TEST_F(TcpLies, TheTruthPasses) {
     send({0, 0, kElements, kElements}, kElements);
     EXPECT_EQ(load_error(), "");
+}
+
+// A size that is asked for is capped by the host's net.core.wmem_max, and autotuning ends.
+TEST_F(TcpLies, TheSystemSizesTheBufferOfADataConnectionThatTakesLittleMoreThanItSends) {
+    int value = -1;
+    socklen_t length = sizeof(value);
+    ASSERT_EQ(::getsockopt(sockets_[0].get(), SOL_SOCKET, SO_BUF_LOCK, &value, &length), 0);
+    EXPECT_EQ(value, 0);
+    ASSERT_EQ(::getsockopt(sockets_[0].get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &value, &length), 0);
+    EXPECT_EQ(value, 1 << 20);
 }
 
 TEST_F(TcpLies, MoreBytesThanAnyBucketHas) {
