@@ -1,32 +1,20 @@
 #include "engine_adapter/sglang/payload.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
-#include "engine_adapter/sglang/pickle.h"
+#include "engine_adapter/torch_pickle/pickle.h"
 
 namespace tandem::engine {
 namespace {
 
+using pickle::reduction;
+using pickle::torch_dtype;
+using pickle::torch_size;
 using pickle::Values;
 
 std::string integer(std::uint64_t value) {
     return pickle::integer(static_cast<std::int64_t>(value));
-}
-
-std::string reduction(std::string_view name) {
-    return pickle::global("torch.multiprocessing.reductions", name);
-}
-
-std::string torch_size(const Shape& shape) {
-    Values sizes;
-    for (const std::int64_t size : shape) sizes.push_back(pickle::integer(size));
-    return pickle::call(pickle::global("torch", "Size"), {pickle::tuple(sizes)});
-}
-
-std::string torch_dtype(DType dtype) {
-    return pickle::global("torch", dtype_name(dtype));
 }
 
 // [begin, end) in bytes, since a bucket may hold several dtypes.
@@ -48,20 +36,6 @@ std::string bucket(const std::string& flat, std::uint64_t bytes, std::span<const
         {{pickle::text("flattened_tensor"), flat}, {pickle::text("metadata"), pickle::list(all)}}));
 }
 
-std::string base64(std::string_view bytes) {
-    constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    std::string text;
-    text.reserve((bytes.size() + 2) / 3 * 4);
-    for (std::size_t i = 0; i < bytes.size(); i += 3) {
-        std::uint32_t group = 0;
-        const std::size_t there = std::min<std::size_t>(3, bytes.size() - i);
-        for (std::size_t j = 0; j < there; ++j)
-            group |= std::uint32_t{static_cast<unsigned char>(bytes[i + j])} << (16 - 8 * j);
-        for (std::size_t j = 0; j < 4; ++j) text += j <= there ? kDigits[(group >> (18 - 6 * j)) & 63u] : '=';
-    }
-    return text;
-}
-
 }  // namespace
 
 // PyTorch starts its own manager of shared files where it is named none.
@@ -81,18 +55,10 @@ std::string flattened_bucket(const TorchSharedFile& file, std::span<const Bucket
 }
 
 std::string flattened_bucket(const TorchCudaMemory& memory, std::span<const BucketTensor> tensors) {
-    require(memory.handle.size() == 64, "an IPC handle of {} bytes", memory.handle.size());
     const Shape shape{static_cast<std::int64_t>(memory.bytes)};
-    const std::string flat =
-        pickle::call(reduction("rebuild_cuda_tensor"),
-                     {pickle::global("torch", "Tensor"), torch_size(shape), pickle::tuple({integer(1)}),
-                      integer(0),  // where it begins in the storage
-                      pickle::global("torch.storage", "TypedStorage"), torch_dtype(DType::uint8),
-                      pickle::text(memory.device_uuid),  // SGLang's patch looks the device up by it
-                      pickle::bytes(memory.handle), integer(memory.bytes), integer(memory.offset),
-                      pickle::boolean(false),  // requires_grad
-                      pickle::bytes(memory.counter_file), integer(memory.counter_slot),
-                      pickle::bytes(std::string(64, '\0')), pickle::boolean(false)});  // no event to wait for
+    const std::string uuid = pickle::text(memory.device_uuid);  // SGLang's patch looks the device up by it
+    const std::string flat = pickle::call(reduction("rebuild_cuda_tensor"),
+                                          pickle::rebuild_cuda_arguments(memory, shape, DType::uint8, uuid));
     return bucket(flat, memory.bytes, tensors);
 }
 

@@ -11,6 +11,7 @@
 
 #include "common/tensor/dtype.h"
 #include "common/tensor/shape.h"
+#include "engine_adapter/torch_pickle/tensors.h"
 
 namespace tandem::engine {
 
@@ -28,16 +29,6 @@ inline constexpr std::uint64_t kTorchHeaderBytes = 64;
 struct TorchSharedFile {
     std::string name;         // "/NAME"
     std::uint64_t bytes = 0;  // behind the header
-};
-
-// Memory of a GPU, by its IPC handle. What wrote it must have been synchronised with.
-struct TorchCudaMemory {
-    std::string device_uuid;   // "f0a1…-…": as str(torch.cuda.get_device_properties(i).uuid)
-    std::string handle;        // the 64 bytes of a cudaIpcMemHandle_t
-    std::uint64_t bytes = 0;   // of the flat tensor
-    std::uint64_t offset = 0;  // of the flat tensor in the handle's allocation
-    std::string counter_file;  // shm_open's name of a file of PyTorch's reference counters; need not be there
-    std::uint64_t counter_slot = 0;  // in that file, one for each rank that opens the payload
 };
 
 // The pickles. Throw InvalidArgument: a tensor that does not lie in the flat one, or not on a multiple of its dtype's

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
-#include "engine_adapter/sglang/pickle.h"
+#include "engine_adapter/torch_pickle/pickle.h"
 #include "tests/support/error_of.h"
 #include "tests/support/unpickle.h"
 

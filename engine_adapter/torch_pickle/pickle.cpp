@@ -1,4 +1,4 @@
-#include "engine_adapter/sglang/pickle.h"
+#include "engine_adapter/torch_pickle/pickle.h"
 
 #include <limits>
 
