@@ -11,6 +11,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -45,6 +46,9 @@ struct ConnectOptions {
     // its own. The group is formed when the first engine rank is attached. They cannot read weights in place,
     // and take only memory of this process. Without: the engine maps the trainer's memory.
     std::optional<NcclOptions> nccl = {};
+    // A vLLM server whose own backend takes the weights is given them in chunks of about so many bytes, of which its
+    // workers hold two beside the weights. 0: tensor by tensor.
+    std::uint64_t packed_bytes = std::uint64_t{256} << 20;
     // For how long this trainer may say nothing while it has an engine paused: then the engine gives it up.
     std::chrono::milliseconds lease{300'000};
     // The first version that is committed need not be above those that the engine has had: a run that counts anew.

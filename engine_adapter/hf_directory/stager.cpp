@@ -1,155 +1,60 @@
 #include "engine_adapter/hf_directory/stager.h"
 
-#include <chrono>
 #include <utility>
 
 #include "common/error.h"
-#include "common/stopwatch.h"
-#include "common/trace.h"
 
 namespace tandem::engine {
 
 Stager::Stager(std::vector<TensorInfo> tensors, std::filesystem::path model, std::filesystem::path root,
                std::string peer, std::shared_ptr<StagingShare> share)
-    : tensors_(std::move(tensors)),
+    : VersionStager(std::move(tensors), std::move(peer)),
       model_(std::move(model)),
       root_(std::move(root)),
-      peer_(std::move(peer)),
-      share_(std::move(share)),
-      writer_({}),
-      stream_(Stream::make_worker("stage")) {
-    for (const TensorInfo& tensor : tensors_) slots_.push_back({tensor, {nullptr, tensor_bytes(tensor)}});
-}
+      share_(std::move(share)) {}
 
-// Others may wait for what this one fills.
 Stager::~Stager() {
-    if (staged_ && fills_) staged_->give_up();
+    drain();
+    give_memory();
 }
 
-void Stager::attach(const std::vector<Region>& regions, const TransferPlan& plan) {
-    if (open() && !finished_) throw ProtocolError(fmt::format("attach to {} while a version is open", peer_));
-    std::vector<MappedRegion> mapped;
+Device Stager::device_for(const std::vector<Region>& regions) {
     for (const Region& region : regions) {
         enforce(region.device.type == DeviceType::cpu && region.memory.data != nullptr,
                 "{} is given whole versions through memory of this process: use mode gather, from the CPU",
-                peer_);
-        mapped.push_back({region.memory, region.device, nullptr, {}});
+                peer());
     }
-    drop();
-    progress_.reset();
-    attached_.emplace(std::move(mapped), plan, slots_);
-    progress_.emplace(tensors_, attached_->plan());
+    return {};
 }
 
-void Stager::release() {
-    drop();
-    progress_.reset();
-    attached_.reset();
-    probe_.free_memory();
-}
-
-double Stager::probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes) {
-    if (!attached_) throw ProtocolError(fmt::format("probe of {} before attach", peer_));
-    return probe_.measure_ms(attached_->bytes_of(0, offset, bytes), piece_bytes, writer_);
-}
-
-void Stager::begin(std::int64_t version) {
-    if (!attached_) throw ProtocolError(fmt::format("begin at {} before attach", peer_));
-    if (open() && !finished_) throw ProtocolError(fmt::format("begin at {} while a version is open", peer_));
-    drop();
+bool Stager::take_memory(std::int64_t version, std::vector<WeightSlot>& slots) {
+    bool fill = true;
     if (share_) {
-        StagingShare::Claim claim = share_->claim(root_, model_, tensors_, version);
+        StagingShare::Claim claim = share_->claim(root_, model_, tensors(), version);
         staged_ = std::move(claim.directory);
-        fills_ = claim.fill;
+        fill = claim.fill;
     } else {
-        staged_ = std::make_shared<SharedDirectory>(root_, model_, tensors_, version);
-        fills_ = true;
+        staged_ = std::make_shared<SharedDirectory>(root_, model_, tensors(), version);
     }
-    for (std::size_t i = 0; i < slots_.size(); ++i) slots_[i].memory = staged_->directory().memory(i);
-    announced_.clear();
-    progress_->start(version);
-    failed_.clear();
-}
-
-void Stager::load(int bucket, std::span<const ops::Checksum> checksums) {
-    if (!open() || finished_) throw ProtocolError(fmt::format("load to {} before begin", peer_));
-    progress_->add_bucket(bucket, checksums);
-    announced_[bucket] = {checksums.begin(), checksums.end()};
-    const auto state = std::make_shared<Bucket>();
-    if (!fills_) {
-        state->done = stream_.record();
-        in_flight_[bucket] = state;
-        return;
-    }
-    stream_.enqueue([this, bucket, state, announced = std::vector(checksums.begin(), checksums.end())] {
-        const auto start = std::chrono::steady_clock::now();
-        try {
-            copy_and_verify(bucket, announced);
-        } catch (const std::exception& error) {
-            state->error = error.what();
-        }
-        state->ms = ms_since(start);
-    });
-    state->done = stream_.record();
-    in_flight_[bucket] = state;
-}
-
-void Stager::copy_and_verify(int index, std::span<const ops::Checksum> checksums) {
-    const trace::Scope scope("stage bucket " + std::to_string(index), "copy");
-    const std::span<const Transfer> transfers = attached_->bucket(index);
-    const auto& found = writer_.write_all({}, transfers.size(),
-                                          [&](std::size_t i) { return attached_->copy_of(transfers[i]); });
-    for (std::size_t i = 0; i < transfers.size(); ++i) {
-        if (found[i] == checksums[i]) continue;
-        throw ProtocolError(
-            fmt::format("bucket {}: {} is corrupted: its checksum is {}, the rank announced {}", index,
-                        attached_->describe(transfers[i]), ops::to_hex(found[i]), ops::to_hex(checksums[i])));
-    }
-}
-
-double Stager::wait_loaded(int bucket, Deadline deadline) {
-    const auto found = in_flight_.find(bucket);
-    if (found == in_flight_.end())
-        throw ProtocolError(fmt::format("bucket {} is not on its way to {}", bucket, peer_));
-    const std::shared_ptr<Bucket> state = found->second;
-    state->done.wait(deadline);
-    in_flight_.erase(bucket);
-    if (state->error.empty()) return state->ms;
-    failed_ = state->error;
-    throw ProtocolError(failed_);
+    for (std::size_t i = 0; i < slots.size(); ++i) slots[i].memory = staged_->directory().memory(i);
+    return fill;
 }
 
 const StagedDirectory& Stager::finish(std::int64_t version, const ops::Checksum& manifest,
                                       Deadline deadline) {
-    if (!open()) throw ProtocolError(fmt::format("commit at {} before begin", peer_));
-    if (version != progress_->version()) {
-        throw ProtocolError(
-            fmt::format("commit of version {} while {} is open", version, progress_->version()));
-    }
-    if (!in_flight_.empty())
-        throw ProtocolError(fmt::format("commit while bucket {} is on its way", in_flight_.begin()->first));
-    if (!failed_.empty()) throw ProtocolError("commit of a version that failed: " + failed_);
-    progress_->require_whole();
-    const ops::Checksum mine = progress_->manifest();
-    if (mine != manifest) {
-        throw ProtocolError(fmt::format("manifest of version {}: {} is staged, {} was announced", version,
-                                        ops::to_hex(mine), ops::to_hex(manifest)));
-    }
-    if (fills_)
-        staged_->finish(announced_);
+    require_whole(version, manifest);
+    if (fills())
+        staged_->finish(announced());
     else
-        staged_->wait_whole(announced_, peer_, deadline);
-    finished_ = true;
+        staged_->wait_whole(announced(), peer(), deadline);
+    close();
     return staged_->directory();
 }
 
-void Stager::drop() {
-    stream_.synchronize();
-    in_flight_.clear();
-    for (WeightSlot& slot : slots_) slot.memory.data = nullptr;
-    if (staged_ && fills_) staged_->give_up();
+// Others may wait for what this one fills.
+void Stager::give_memory() noexcept {
+    if (staged_ && fills()) staged_->give_up();
     staged_.reset();
-    finished_ = false;
 }
 
 }  // namespace tandem::engine

@@ -1,7 +1,5 @@
 #include "engine_adapter/hf_directory/staging_engine.h"
 
-#include <utility>
-
 #include "common/error.h"
 
 namespace tandem::engine {
@@ -13,24 +11,16 @@ namespace {
 
 }  // namespace
 
-StagingEngine::StagingEngine(Capabilities capabilities, const std::filesystem::path& model,
-                             const std::filesystem::path& staging, const std::string& name, bool rollback,
-                             std::shared_ptr<StagingShare> share)
-    : capabilities_(std::move(capabilities)),
-      staging_(staging),
-      stager_(capabilities_.tensors, model, staging, name, std::move(share)),
-      rollback_(rollback) {}
-
 void StagingEngine::attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline) {
-    stager_.attach(regions, plan);
+    stager().attach(regions, plan);
 }
 
 void StagingEngine::release(Deadline) {
-    stager_.release();
+    stager().release();
 }
 
 double StagingEngine::probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes, Deadline) {
-    return stager_.probe(offset, bytes, piece_bytes);
+    return stager().probe(offset, bytes, piece_bytes);
 }
 
 Held StagingEngine::held(Deadline deadline) {
@@ -43,15 +33,15 @@ void StagingEngine::begin(std::int64_t version, Deadline) {
     if (version <= newest && !rollback_) {
         throw ProtocolError(fmt::format("version {} is not above {}, which {} has", version, newest, peer()));
     }
-    stager_.begin(version);
+    stager().begin(version);
 }
 
 void StagingEngine::load(int bucket, std::span<const ops::Checksum> checksums, Deadline) {
-    stager_.load(bucket, checksums);
+    stager().load(bucket, checksums);
 }
 
 double StagingEngine::wait_loaded(int bucket, Deadline deadline) {
-    return stager_.wait_loaded(bucket, deadline);
+    return stager().wait_loaded(bucket, deadline);
 }
 
 void StagingEngine::committed(std::int64_t version, const ops::Checksum& manifest) {

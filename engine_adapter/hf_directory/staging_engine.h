@@ -1,16 +1,16 @@
 // The half of an Engine that servers of others share which are handed whole versions: buckets are staged in memory of
-// this process (stager.h), and nothing of the server is touched before commit. What a server is told then, and what it
+// this process (version_stager.h), and nothing of the server is touched before commit. What a server is told then, and what it
 // serves after a failure, is its own folder's (vllm/engine.h, sglang/engine.h).
 #pragma once
 
 #include <filesystem>
-#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine_adapter/engine.h"
-#include "engine_adapter/hf_directory/stager.h"
+#include "engine_adapter/hf_directory/version_stager.h"
 
 namespace tandem::engine {
 
@@ -34,17 +34,16 @@ class StagingEngine : public Engine {
     std::vector<ops::Checksum> checksums(Deadline deadline) override;
 
   protected:
-    // rollback: the first version need not be above the server's. share: see Stager.
-    StagingEngine(Capabilities capabilities, const std::filesystem::path& model,
-                  const std::filesystem::path& staging, const std::string& name, bool rollback,
-                  std::shared_ptr<StagingShare> share);
+    // rollback: the first version need not be above the server's.
+    StagingEngine(Capabilities capabilities, const std::filesystem::path& staging, bool rollback)
+        : capabilities_(std::move(capabilities)), staging_(staging), rollback_(rollback) {}
 
+    virtual VersionStager& stager() = 0;
     virtual std::string weight_version(Deadline deadline) = 0;  // as the server says it
     void committed(std::int64_t version, const ops::Checksum& manifest);
 
     Capabilities capabilities_;
     std::filesystem::path staging_;
-    Stager stager_;
     Held held_;
 
   private:

@@ -36,13 +36,14 @@ std::vector<std::unique_ptr<Engine>> connect_sglang(const std::vector<std::strin
 
 // What is given as tensors is not shared: PyTorch counts its readers in the first bytes of such a file.
 SglangEngine::SglangEngine(SglangServer server, SglangInfo info, const ConnectOptions& options)
-    : StagingEngine({"sglang", info.tensors, number_of(info.weight_version), 2, false, {}, true}, info.model,
-                    options.staging, server.name(), options.rollback,
-                    server.name().starts_with(kByTensors) ? nullptr : options.share),
+    : StagingEngine({"sglang", info.tensors, number_of(info.weight_version), 2, false, {}, true},
+                    options.staging, options.rollback),
       server_(std::move(server)),
       info_(std::move(info)),
       in_flight_(options.in_flight),
-      by_tensors_(server_.name().starts_with(kByTensors)) {
+      by_tensors_(server_.name().starts_with(kByTensors)),
+      stager_(info_.tensors, info_.model, options.staging, server_.name(),
+              by_tensors_ ? nullptr : options.share) {
     if (!by_tensors_) return;
     enforce(ends_requests(),
             "{} is given tensors in several steps, between which it must not generate: end its requests "

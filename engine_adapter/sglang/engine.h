@@ -29,6 +29,7 @@
 
 #include "engine_adapter/connect.h"
 #include "engine_adapter/hf_directory/push_lock.h"
+#include "engine_adapter/hf_directory/stager.h"
 #include "engine_adapter/hf_directory/staging_engine.h"
 #include "engine_adapter/sglang/probe.h"
 #include "engine_adapter/sglang/server.h"
@@ -52,6 +53,7 @@ class SglangEngine final : public StagingEngine {
     void abort(const std::string& reason, Deadline deadline) override;
 
   private:
+    VersionStager& stager() override { return stager_; }
     std::string weight_version(Deadline deadline) override { return server_.weight_version(deadline); }
 
     enum class Server : std::uint8_t {
@@ -71,6 +73,7 @@ class SglangEngine final : public StagingEngine {
     SglangInfo info_;
     InFlight in_flight_;
     bool by_tensors_;
+    Stager stager_;
     std::optional<SharedBucket> bucket_;  // of what is staged, by tensors
     PushLock lock_;                       // from pause to resume or abort
     Server state_ = Server::as_found;

@@ -14,8 +14,8 @@ std::vector<std::unique_ptr<Engine>> connect_vllm(const std::vector<std::string>
                                                   const ConnectOptions& options, Deadline deadline) {
     enforce(names.size() == 1, "'{}' and '{}': a vLLM server is one engine, whatever its ranks",
             names.front(), names.back());
-    VllmServer server(names.front(),
-                      options.key.empty() ? http::key_from_environment("VLLM_API_KEY") : options.key);
+    const std::string key = options.key.empty() ? http::key_from_environment("VLLM_API_KEY") : options.key;
+    VllmServer server(names.front(), key);
     VllmInfo info = probe_vllm(server, deadline);
     std::vector<std::unique_ptr<Engine>> engines;
     if (info.backend == "tandem") {
@@ -23,16 +23,22 @@ std::vector<std::unique_ptr<Engine>> connect_vllm(const std::vector<std::string>
             std::make_unique<VllmPluginEngine>(std::move(server), std::move(info), options, deadline));
     } else {
         find_tensors(server, info, options.only, deadline);
-        engines.push_back(std::make_unique<VllmEngine>(std::move(server), std::move(info), options));
+        auto delivery = make_delivery(info.backend, server, info, key, options, deadline);
+        engines.push_back(
+            std::make_unique<VllmEngine>(std::move(server), std::move(info), std::move(delivery), options));
     }
     return engines;
 }
 
-VllmEngine::VllmEngine(VllmServer server, VllmInfo info, const ConnectOptions& options)
-    : StagingEngine({"vllm", info.tensors, number_of(info.weight_version), 2, false, {}, true}, info.model,
-                    options.staging, server.name(), options.rollback, options.share),
+VllmEngine::VllmEngine(VllmServer server, VllmInfo info, std::unique_ptr<VllmDelivery> delivery,
+                       const ConnectOptions& options)
+    : StagingEngine(
+          {"vllm", info.tensors, number_of(info.weight_version), 2, false, delivery->device(), true},
+          options.staging, options.rollback),
       server_(std::move(server)),
       info_(std::move(info)),
+      delivery_(std::move(delivery)),
+      stager_(delivery_->stager()),
       in_flight_(options.in_flight == InFlight::abort ? "abort" : "wait"),
       partial_(static_cast<bool>(options.only)) {}
 
@@ -77,8 +83,8 @@ void VllmEngine::resume(Deadline deadline) {
 }
 
 void VllmEngine::commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) {
-    const StagedDirectory& staged = stager_.finish(version, manifest, deadline);
-    load_staged(version, staged, deadline);
+    delivery_->finish(server_, version, manifest, deadline);
+    load_staged(version, deadline);
     const std::string says = server_.weight_version(deadline);
     if (says != std::to_string(version)) {
         throw ProtocolError(fmt::format("{} says that its weights are of version {} after it was told {}",
@@ -91,17 +97,26 @@ void VllmEngine::commit(std::int64_t version, const ops::Checksum& manifest, Dea
 }
 
 // The note is for a successor of this process, should it be killed before it has resumed the server.
-void VllmEngine::load_staged(std::int64_t version, const StagedDirectory& staged, Deadline deadline) {
-    if (!others_paused_) staged.note(server_.name());
+void VllmEngine::load_staged(std::int64_t version, Deadline deadline) {
+    if (!others_paused_) delivery_->note(server_.name(), version);
     state_ = Server::paused;
     server_.pause(in_flight_, deadline);
     // Nobody takes what follows for whole weights, nor for a pause of somebody else.
     server_.set_weight_version(fmt::format("{}{}", kLoading, version), deadline);
     held_ = {};
-    state_ = Server::loading;
-    server_.reload_weights(staged.path(), deadline);
+    deliver(version, deadline);
     server_.reset_prefix_cache(deadline);
     server_.set_weight_version(std::to_string(version), deadline);
+}
+
+void VllmEngine::deliver(std::int64_t version, Deadline deadline) {
+    state_ = Server::loading;
+    try {
+        delivery_->deliver(server_, version, broken_, deadline);
+    } catch (const Error&) {
+        if (delivery_->untouched() && !broken_) state_ = Server::paused;
+        throw;
+    }
 }
 
 void VllmEngine::abort(const std::string& reason, Deadline deadline) {

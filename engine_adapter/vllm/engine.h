@@ -1,6 +1,7 @@
-// A vLLM server as it comes, as sync sees it. It loads whole versions from a directory: buckets are staged in shared
-// memory (hf_directory/stager.h) while it generates, and only commit pauses it, has it load the directory, and tells it
-// the version. So the port's pause only looks whether the server answers: nothing it reads is overwritten before commit.
+// A vLLM server as it comes, as sync sees it. It is given whole versions: buckets are staged while it generates, and only
+// commit pauses it, has its workers load what is staged, and tells it the version. So the port's pause only looks whether
+// the server answers: nothing it reads is overwritten before commit. How its workers come to the weights is a delivery's
+// (delivery.h): as a directory in shared memory, or by the server's own backend "ipc" or "nccl", if it has one.
 //
 //   failed                              serves afterwards
 //   before the server was paused        the version from before; it never noticed
@@ -20,6 +21,7 @@
 #include "engine_adapter/connect.h"
 #include "engine_adapter/hf_directory/push_lock.h"
 #include "engine_adapter/hf_directory/staging_engine.h"
+#include "engine_adapter/vllm/delivery.h"
 #include "engine_adapter/vllm/probe.h"
 #include "engine_adapter/vllm/server.h"
 
@@ -31,7 +33,8 @@ std::vector<std::unique_ptr<Engine>> connect_vllm(const std::vector<std::string>
 
 class VllmEngine final : public StagingEngine {
   public:
-    VllmEngine(VllmServer server, VllmInfo info, const ConnectOptions& options);
+    VllmEngine(VllmServer server, VllmInfo info, std::unique_ptr<VllmDelivery> delivery,
+               const ConnectOptions& options);
     ~VllmEngine() override;
 
     std::string peer() const override { return server_.name(); }
@@ -41,6 +44,7 @@ class VllmEngine final : public StagingEngine {
     void abort(const std::string& reason, Deadline deadline) override;
 
   private:
+    VersionStager& stager() override { return stager_; }
     std::string weight_version(Deadline deadline) override { return server_.weight_version(deadline); }
 
     enum class Server : std::uint8_t {
@@ -49,10 +53,13 @@ class VllmEngine final : public StagingEngine {
         loading   // was told to load, and has not said that it did
     };
     void learn_state(Deadline deadline);
-    void load_staged(std::int64_t version, const StagedDirectory& staged, Deadline deadline);
+    void load_staged(std::int64_t version, Deadline deadline);
+    void deliver(std::int64_t version, Deadline deadline);
 
     VllmServer server_;
     VllmInfo info_;
+    std::unique_ptr<VllmDelivery> delivery_;
+    VersionStager& stager_;  // its
     std::string in_flight_;  // "wait", "abort"
     bool partial_;           // some of the weights, beside those that it has
     PushLock lock_;          // from pause to resume or abort

@@ -73,6 +73,17 @@ void VllmServer::finish_weight_update(const std::string& version, Deadline deadl
     post("/finish_weight_update", json{{"weight_version", version}}.dump(), deadline);
 }
 
+void VllmServer::shutdown_weight_transfer(Deadline deadline) {
+    post("/shutdown_weight_transfer_engine", "", deadline);
+}
+
+std::int64_t VllmServer::world_size(Deadline deadline) {
+    const json answer = get("/get_world_size", deadline);
+    if (!answer.is_object() || !answer.contains("world_size") || !answer["world_size"].is_number_unsigned())
+        throw TransportError(name(), "GET /get_world_size", "the answer has no \"world_size\"");
+    return answer["world_size"].get<std::int64_t>();
+}
+
 std::string VllmServer::weight_version(Deadline deadline) {
     const json answer = get("/weight_info", deadline);
     if (!answer.is_object() || !answer.contains("weight_version") || !answer["weight_version"].is_string())

@@ -2,6 +2,7 @@
 // failure names the URL, the route as its phase, and what to do. One thread at a time.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "common/deadline.h"
@@ -28,6 +29,8 @@ class VllmServer : public HttpApi {
     void start_weight_update(Deadline deadline);
     void update_weights(const nlohmann::json& info, Deadline deadline);
     void finish_weight_update(const std::string& version, Deadline deadline);
+    void shutdown_weight_transfer(Deadline deadline);  // the backend lets its trainer go
+    std::int64_t world_size(Deadline deadline);        // workers, of all its replicas
 
     std::string weight_version(Deadline deadline);
     void set_weight_version(const std::string& version, Deadline deadline);

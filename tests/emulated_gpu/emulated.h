@@ -7,9 +7,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <string>
 
 #include "common/device/device.h"
+#include "common/device/export.h"
 #include "common/device/stream.h"
 
 namespace tandem {
@@ -34,6 +37,9 @@ inline Span host_alias(Span span) {
 inline ConstSpan host_alias(ConstSpan span) {
     return {host_alias(span.data), span.bytes};
 }
+
+// Bytes of an ExportArena of this process, by its handle: what another process would read there.
+std::string exported_bytes(const IpcHandle& handle, std::uint64_t offset, std::size_t bytes);
 
 // Whether the stream, one of an emulated GPU, keeps its work for a graph.
 bool recording(Stream& stream);

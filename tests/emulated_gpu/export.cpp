@@ -252,6 +252,18 @@ std::shared_ptr<OpenedArena::Impl> open_arena(Device device, const IpcHandle& ha
     return std::make_shared<Opened>(device, handle, bytes);
 }
 
+std::string exported_bytes(const IpcHandle& handle, std::uint64_t offset, std::size_t bytes) {
+    Ticket ticket;
+    std::memcpy(&ticket, handle.data(), sizeof ticket);
+    enforce(ticket.magic == kMagic && ticket.kind == Kind::memory && ticket.pid == ::getpid(),
+            "these 64 bytes are no handle of an emulated GPU's memory in this process");
+    std::string read(bytes, '\0');
+    const ssize_t count = ::pread(ticket.fd, read.data(), bytes, static_cast<off_t>(offset));
+    enforce(count == static_cast<ssize_t>(bytes), "{} bytes at {} are not inside what was exported", bytes,
+            offset);
+    return read;
+}
+
 ExportedRange export_range(Device device, ConstSpan range) {
     Arenas& a = arenas();
     const std::lock_guard lock(a.mutex);

@@ -40,7 +40,8 @@ VllmStandIn::VllmStandIn(Options options)
         route("GET", "/server_info", [=, this](const auto&) {
             json config = {{"model_config", {{"dtype", "torch." + options_.dtype}}},
                            {"device_config", {{"device_type", options_.device}}}};
-            if (options_.plugin != nullptr) config["weight_transfer_config"] = {{"backend", "tandem"}};
+            const std::string backend = options_.plugin != nullptr ? "tandem" : options_.backend;
+            if (!backend.empty()) config["weight_transfer_config"] = {{"backend", backend}};
             return ok({{"vllm_config", config}});
         });
         route("GET", "/is_paused", [=, this](const auto&) { return ok({{"is_paused", paused_}}); });

@@ -50,6 +50,7 @@ class VllmStandIn {
             std::int64_t length)>
             generates = {};
         VllmWorkerPlugin* plugin = nullptr;  // started with the backend "tandem"; borrowed
+        std::string backend = {};            // started with another, whose routes are in more_routes
         std::function<void(VllmStandIn&)> more_routes = {};
     };
     explicit VllmStandIn(Options options);
@@ -73,13 +74,20 @@ class VllmStandIn {
     std::set<std::string> directories() const;  // that it was told to load
     std::vector<std::string> calls() const;     // "POST /pause", in their order
 
-    // For Options::more_routes; what a route is answered by may use held_weights, held_version and violate.
+    // For Options::more_routes; what a route is answered by may use what follows.
     using Respond = std::function<std::pair<int, std::string>(const http::Request&)>;
     void route(const std::string& method, const std::string& path, Respond respond,
                http::Access access = http::Access::open);
     const std::map<std::string, std::string>& held_weights() const { return weights_; }
     const std::string& held_version() const { return version_; }
+    bool is_paused() const { return paused_; }
     void violate(const std::string& what) { violations_.push_back(what); }
+    void hold_version(const std::string& version) { version_ = version; }
+    // The tensors of these names were loaded.
+    void hold(const std::map<std::string, std::string>& weights) {
+        for (const auto& [name, bytes] : weights) weights_[name] = bytes;
+        stale_cache_ = stale_cache_ || !weights.empty();
+    }
 
   private:
     std::pair<int, std::string> load(const http::Request& request);

@@ -1,0 +1,19 @@
+#include "engine_adapter/http_api/pending_call.h"
+
+#include <chrono>
+#include <utility>
+
+namespace tandem::engine {
+
+PendingCall::PendingCall(std::function<void()> call)
+    : ended_(std::async(std::launch::async, std::move(call))) {}
+
+void PendingCall::check() {
+    if (ended_.valid() && ended_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) ended_.get();
+}
+
+void PendingCall::wait() {
+    if (ended_.valid()) ended_.get();
+}
+
+}  // namespace tandem::engine

@@ -1,0 +1,39 @@
+#include "engine_adapter/vllm/delivery.h"
+
+#include <algorithm>
+
+#include "common/device/devices.h"
+#include "common/error.h"
+#include "engine_adapter/vllm/directory_delivery.h"
+#include "engine_adapter/vllm/ipc_delivery.h"
+#include "engine_adapter/vllm/nccl_delivery.h"
+
+namespace tandem::engine {
+namespace {
+
+// What a trainer on the CPU stages on; one on a GPU stages there.
+Device gpu_here(const std::string& backend, const VllmServer& server, const ConnectOptions& options) {
+    const Device gpu = options.nccl ? options.nccl->device : Device{DeviceType::cuda, 0};
+    const std::vector<Device> all = available_devices();
+    enforce(
+        std::find(all.begin(), all.end(), gpu) != all.end(),
+        "{} takes weights from a GPU alone (its weight-transfer backend is \"{}\"), and {} is not there for "
+        "this process: start the server without --weight-transfer-config, and it is given a directory in "
+        "shared memory, or with tandem's plug-in",
+        server.name(), backend, to_string(gpu));
+    return gpu;
+}
+
+}  // namespace
+
+std::unique_ptr<VllmDelivery> make_delivery(const std::string& backend, VllmServer& server,
+                                            const VllmInfo& info, const std::string& key,
+                                            const ConnectOptions& options, Deadline deadline) {
+    if (backend != "ipc" && backend != "nccl")
+        return std::make_unique<DirectoryDelivery>(server, info, options);
+    const Device gpu = gpu_here(backend, server, options);
+    if (backend == "ipc") return std::make_unique<IpcDelivery>(server, info, gpu, options, deadline);
+    return std::make_unique<NcclDelivery>(server, info, key, gpu, options, deadline);
+}
+
+}  // namespace tandem::engine

@@ -1,0 +1,295 @@
+#include "tests/support/vllm_backend_stand_in.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "common/comm/nccl/handle.h"
+#include "common/device/memory.h"
+#include "common/error.h"
+#include "common/tensor/dtype.h"
+#include "common/tensor/shape.h"
+#include "tests/emulated_gpu/emulated.h"
+#include "tests/support/unpickle.h"
+
+namespace tandem::test {
+
+using comm::nccl::Api;
+using comm::nccl::Comm;
+using nlohmann::json;
+
+namespace {
+
+constexpr std::chrono::seconds kPatience{20};
+
+struct ToldTensor {
+    std::string name;
+    std::size_t bytes = 0;
+};
+
+std::vector<ToldTensor> tensors_of(const json& info) {
+    const auto& names = info.at("names");
+    const auto& dtypes = info.at("dtype_names");
+    const auto& shapes = info.at("shapes");
+    enforce(dtypes.size() == names.size() && shapes.size() == names.size(), "lists of several lengths");
+    std::vector<ToldTensor> tensors;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        const DType dtype = dtype_from_name(dtypes[i].get<std::string>());
+        enforce(dtype_name(dtype) == dtypes[i], "{} is no name of PyTorch's", dtypes[i].dump());
+        const Shape shape = shapes[i].get<Shape>();
+        tensors.push_back({names[i], static_cast<std::size_t>(numel(shape)) * dtype_size(dtype)});
+    }
+    return tensors;
+}
+
+void require_fields(const json& info, std::vector<std::string> known) {
+    for (const auto& [name, value] : info.items())
+        enforce(std::find(known.begin(), known.end(), name) != known.end(), "unexpected field {}", name);
+}
+
+// What rebuild_cuda_tensor's arguments name, as far as they are those of contiguous memory.
+std::string bytes_of(const json& arguments, std::size_t bytes) {
+    enforce(arguments.size() == 15 && arguments[3] == 0, "not the arguments of rebuild_cuda_tensor");
+    enforce(arguments[0] == json{{"global", "torch.Tensor"}}, "no torch.Tensor");
+    enforce(arguments[4] == json{{"global", "torch.storage.TypedStorage"}}, "no TypedStorage");
+    enforce(arguments[8].get<std::size_t>() >= bytes, "a storage that is too small");
+    const auto& binary = arguments[7].get_binary();
+    IpcHandle handle{};
+    enforce(binary.size() == handle.size(), "a handle of {} bytes", binary.size());
+    std::memcpy(handle.data(), binary.data(), handle.size());
+    return emulated::exported_bytes(handle, arguments[9].get<std::uint64_t>(), bytes);
+}
+
+}  // namespace
+
+// The workers' ends of one NCCL group, and a thread for each while they wait for the others.
+class VllmBackendStandIn::Group {
+  public:
+    Group(const Api& api, const json& info, int workers) : api_(api) {
+        const std::string id = from_base64(info.at("nccl_unique_id_b64").get<std::string>());
+        comm::nccl::UniqueId unique{};
+        enforce(id.size() == sizeof unique.bytes, "an id of {} bytes", id.size());
+        std::memcpy(unique.bytes, id.data(), id.size());
+        members_.resize(static_cast<std::size_t>(workers));
+        each([&](std::size_t i, Member& member) {
+            const Device gpu{DeviceType::cuda, static_cast<int>(i) + 1};
+            member.stream.emplace(Stream::make(gpu, "worker"));
+            member.handle = std::make_unique<comm::nccl::Handle>(
+                api_, unique, info.at("rank_offset").get<int>() + static_cast<int>(i),
+                info.at("world_size").get<int>(), "worker", Deadline::after(kPatience));
+            const Buffer one(sizeof(float), "test", device_pool(gpu));
+            launch(member, [&](Comm comm, comm::nccl::NativeStream stream) {
+                return api_.all_reduce(one.data(), one.data(), 1, comm::nccl::Type::float32,
+                                       comm::nccl::Op::sum, comm, stream);
+            });
+        });
+    }
+    ~Group() {
+        for (Member& member : members_) {
+            if (member.handle) member.handle->abort();
+        }
+    }
+
+    // What every worker got. Throws: they did not get the same.
+    std::string broadcast(std::size_t bytes) {
+        std::vector<std::string> got(members_.size());
+        each([&](std::size_t i, Member& member) {
+            const Buffer buffer(bytes, "test", device_pool(member.stream->device()));
+            launch(member, [&](Comm comm, comm::nccl::NativeStream stream) {
+                return api_.broadcast(buffer.data(), buffer.data(), bytes, comm::nccl::Type::uint8, 0, comm,
+                                      stream);
+            });
+            got[i].assign(reinterpret_cast<const char*>(emulated::host_alias(buffer.data())), bytes);
+        });
+        for (const std::string& one : got) enforce(one == got.front(), "workers got different bytes");
+        return got.front();
+    }
+
+  private:
+    struct Member {
+        std::optional<Stream> stream;
+        std::unique_ptr<comm::nccl::Handle> handle;
+    };
+    template <typename Body>
+    void each(Body&& body) {
+        std::vector<std::string> errors(members_.size());
+        {
+            std::vector<std::jthread> threads;
+            for (std::size_t i = 0; i < members_.size(); ++i) {
+                threads.emplace_back([&, i] {
+                    try {
+                        body(i, members_[i]);
+                    } catch (const std::exception& error) {
+                        errors[i] = error.what();
+                    }
+                });
+            }
+        }
+        for (const std::string& error : errors) enforce(error.empty(), "{}", error);
+    }
+    template <typename Call>
+    void launch(Member& member, Call&& call) {
+        const auto native = api_.native_stream(*member.stream);
+        const Deadline deadline = Deadline::after(kPatience);
+        member.handle->launch("worker", deadline, [&](const Api&, Comm comm) { return call(comm, native); });
+        member.stream->record().wait(deadline);
+    }
+
+    const Api& api_;
+    std::vector<Member> members_;
+};
+
+VllmBackendStandIn::VllmBackendStandIn(Options options) : options_(std::move(options)) {}
+VllmBackendStandIn::~VllmBackendStandIn() = default;
+
+void VllmBackendStandIn::add_routes(VllmStandIn& server) {
+    // As vLLM: whatever a worker throws is an internal error, and closes the session.
+    const auto route = [&](const char* path, auto body) {
+        server.route("POST", path, [this, body](const http::Request& request) {
+            const std::lock_guard lock(mutex_);
+            try {
+                body(json::parse(request.body, nullptr, false));
+                return std::pair{200, json{{"message", "done"}}.dump()};
+            } catch (const std::exception& error) {
+                return std::pair{500, json{{"error", {{"message", error.what()}}}}.dump()};
+            }
+        });
+    };
+    route("/init_weight_transfer_engine", [this](const json& body) { init(body.at("init_info")); });
+    route("/shutdown_weight_transfer_engine", [this](const json&) {
+        enforce(!open_, "Cannot release a trainer connection during a weight update");
+        group_.reset();
+    });
+    route("/start_weight_update", [this, &server](const json&) { start(server); });
+    route("/update_weights", [this, &server](const json& body) { update(server, body.at("update_info")); });
+    route("/finish_weight_update", [this, &server](const json& body) {
+        finish(server);
+        if (body.is_object() && body.contains("weight_version")) server.hold_version(body["weight_version"]);
+    });
+    server.route("GET", "/get_world_size", [this](const http::Request&) {
+        return std::pair{200, json{{"world_size", options_.workers}}.dump()};
+    });
+}
+
+void VllmBackendStandIn::init(const json& info) {
+    packed_ = info.value("packed", false);
+    if (options_.backend == "ipc") {
+        require_fields(info, {"packed"});
+    } else {
+        require_fields(info, {"nccl_unique_id_b64", "rank_offset", "world_size", "packed",
+                              "packed_buffer_size_bytes", "packed_num_buffers"});
+        packed_bytes_ = info.at("packed_buffer_size_bytes").get<std::uint64_t>();
+        group_.reset();
+        group_ = std::make_unique<Group>(*options_.nccl, info, options_.workers);
+        ++groups_;
+    }
+    ready_ = true;
+}
+
+void VllmBackendStandIn::start(VllmStandIn& server) {
+    enforce(!open_, "start_weight_update called while a weight update is already active");
+    if (!server.is_paused()) server.violate("an update began while it runs: its weights are taken away");
+    open_ = true;
+}
+
+// A layer keeps what it was given in a session that failed, and counts it when the next begins to load.
+void VllmBackendStandIn::update(VllmStandIn& server, const json& info) {
+    enforce(open_, "start_weight_update must be called before update_weights");
+    enforce(ready_, "not initialized");
+    if (!server.is_paused()) server.violate("told to load while it runs");
+    try {
+        options_.backend == "ipc" ? take_ipc(server, info) : take_nccl(server, info);
+    } catch (...) {
+        open_ = false;
+        unfinished_ = !loaded_.empty();
+        throw;
+    }
+}
+
+void VllmBackendStandIn::load(VllmStandIn& server, const std::string& name, std::string bytes) {
+    if (options_.before_load) options_.before_load(name);
+    if (unfinished_) server.violate("weights of one update were counted among those of another");
+    enforce(server.held_weights().count(name) == 1 && server.held_weights().at(name).size() == bytes.size(),
+            "it has no {} of {} bytes", name, bytes.size());
+    loaded_[name] = std::move(bytes);
+}
+
+void VllmBackendStandIn::finish(VllmStandIn& server) {
+    enforce(open_, "finish_weight_update called without a matching start_weight_update");
+    server.hold(std::exchange(loaded_, {}));
+    open_ = unfinished_ = false;
+}
+
+void VllmBackendStandIn::take_ipc(VllmStandIn& server, const json& info) {
+    require_fields(info, {"names", "dtype_names", "shapes", "ipc_handles_pickled", "tensor_sizes"});
+    const std::vector<ToldTensor> tensors = tensors_of(info);
+    enforce(options_.opens_pickles,
+            "Refusing to deserialize `ipc_handles_pickled` without VLLM_ALLOW_INSECURE_SERIALIZATION=1");
+    const json handles = unpickle(from_base64(info.at("ipc_handles_pickled").get<std::string>()));
+    const auto arguments_of = [&](const json& by_gpu) -> const json& {
+        enforce(by_gpu.is_object() && by_gpu.contains(options_.uuid), "IPC handle not found for GPU UUID {}",
+                options_.uuid);
+        return by_gpu.at(options_.uuid);
+    };
+    if (!packed_) {
+        enforce(handles.is_array() && handles.size() == tensors.size(), "a handle for each tensor");
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+            const json& arguments = arguments_of(handles[i]);
+            enforce(arguments[1].at("arguments")[0] == info.at("shapes")[i], "another shape");
+            enforce(arguments[5] == json{{"global", "torch." + info["dtype_names"][i].get<std::string>()}},
+                    "another dtype");
+            received_.push_back(tensors[i].bytes);
+            load(server, tensors[i].name, bytes_of(arguments, tensors[i].bytes));
+        }
+        return;
+    }
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        enforce(info.at("tensor_sizes")[i] == tensors[i].bytes, "a size that is not the tensor's");
+        bytes += tensors[i].bytes;
+    }
+    const std::string chunk = bytes_of(arguments_of(handles), bytes);
+    if (!tensors.empty()) received_.push_back(bytes);
+    std::size_t begin = 0;
+    for (const ToldTensor& tensor : tensors)
+        load(server, tensor.name, chunk.substr(std::exchange(begin, begin + tensor.bytes), tensor.bytes));
+}
+
+// The chunks are cut from the tensors' sizes alone, as the sender must have cut them.
+void VllmBackendStandIn::take_nccl(VllmStandIn& server, const json& info) {
+    require_fields(info, {"names", "dtype_names", "shapes"});
+    enforce(group_ != nullptr, "NCCL weight transfer not initialized");
+    const std::vector<ToldTensor> tensors = tensors_of(info);
+    for (std::size_t first = 0; first < tensors.size();) {
+        std::size_t bytes = 0;
+        std::size_t end = first;
+        do bytes += tensors[end++].bytes;
+        while (packed_ && end < tensors.size() && bytes <= packed_bytes_);
+        const std::string chunk = group_->broadcast(bytes);
+        received_.push_back(bytes);
+        for (std::size_t begin = 0; first < end; begin += tensors[first++].bytes)
+            load(server, tensors[first].name, chunk.substr(begin, tensors[first].bytes));
+    }
+}
+
+void VllmBackendStandIn::set_before_load(std::function<void(const std::string& name)> before_load) {
+    const std::lock_guard lock(mutex_);
+    options_.before_load = std::move(before_load);
+}
+std::vector<std::size_t> VllmBackendStandIn::received() const {
+    const std::lock_guard lock(mutex_);
+    return received_;
+}
+int VllmBackendStandIn::groups() const {
+    const std::lock_guard lock(mutex_);
+    return groups_;
+}
+bool VllmBackendStandIn::update_open() const {
+    const std::lock_guard lock(mutex_);
+    return open_;
+}
+
+}  // namespace tandem::test

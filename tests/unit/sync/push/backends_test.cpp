@@ -1,0 +1,318 @@
+// Pushes into a vLLM by the weight-transfer backends that come with it, CUDA IPC and NCCL: what arrives, in which order
+// the server is told what, what each failure leaves, and what the next push makes of that. GPUs are emulated.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+
+#include "engine_adapter/vllm/server.h"
+#include "sync/push/directory_source.h"
+#include "tests/support/error_of.h"
+#include "tests/support/vllm_backend_stand_in.h"
+#include "tests/unit/common/comm/fake_nccl.h"
+#include "tests/unit/sync/push/push_fixture.h"
+#include "tests/unit/sync/session/session_rig.h"
+
+namespace tandem::sync {
+namespace {
+
+using test::VllmBackendStandIn;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+constexpr Device kGpu{DeviceType::cuda, 0};
+
+class Backends : public Push {
+  protected:
+    ~Backends() override {
+        if (!server_) return;
+        EXPECT_THAT(server_->violations(), IsEmpty());
+        EXPECT_THAT(staged(), IsEmpty());
+        server_.reset();
+    }
+
+    // The server's only process; holds `directory`'s weights.
+    void serve(const std::string& directory, VllmBackendStandIn::Options options) {
+        options.nccl = &comm::nccl::fake::api();
+        comm::nccl::fake::reset();
+        backend_ = std::make_unique<VllmBackendStandIn>(options);
+        server_ = std::make_unique<VllmStandIn>(VllmStandIn::Options{
+            .model = directory, .backend = options.backend, .more_routes = [&](auto& server) {
+                backend_->add_routes(server);
+            }});
+    }
+
+    // Tensors of two dtypes; those of two bytes have odd sizes.
+    std::string mixed_model(const std::string& name, int seed) {
+        const fs::path directory = folder_ / name;
+        fs::create_directories(directory);
+        std::vector<std::pair<std::string, Tensor>> tensors;
+        int salt = seed;
+        for (const auto& [tensor, shape, dtype] : std::vector<std::tuple<std::string, Shape, DType>>{
+                 {"model.embed_tokens.weight", {41, 3}, DType::float32},
+                 {"model.layers.0.w.weight", {5, 3}, DType::bfloat16},
+                 {"model.layers.0.gate.weight", {3, 3}, DType::float32},
+                 {"model.norm.weight", {7}, DType::bfloat16}}) {
+            Tensor values = Tensor::empty(shape, dtype, "test");
+            for (std::int64_t i = 0; i < values.numel(); ++i)
+                put_value(values.raw() + static_cast<std::size_t>(i) * dtype_size(dtype), dtype,
+                          static_cast<float>((i * 37 + salt * 11) % 101));
+            ++salt;
+            tensors.emplace_back(tensor, values);
+        }
+        model::write_safetensors((directory / "model.safetensors").string(), tensors);
+        std::ofstream(directory / "config.json") << R"({"tie_word_embeddings": true})";
+        return directory.string();
+    }
+
+    engine::ConnectOptions options() const {
+        return {.staging = staging(),
+                .nccl = engine::NcclOptions{gpu_, {}, &comm::nccl::fake::api()},
+                .packed_bytes = packed_bytes_};
+    }
+    ServerOutcome push(const std::string& directory,
+                       std::chrono::milliseconds deadline = std::chrono::seconds(20)) const {
+        PushOptions push;
+        push.model = directory;
+        push.servers = {server_->url()};
+        push.deadline = deadline;
+        return push_directory(push, [&](const std::string& url,
+                                        Deadline until) { return engine::connect(url, until, options()); })
+            .front();
+    }
+    void expect_served(const std::string& directory, const std::string& version) const {
+        EXPECT_EQ(server_->weights(), bytes_of_directory(directory));
+        EXPECT_EQ(server_->weight_version(), version);
+        EXPECT_FALSE(server_->paused());
+        EXPECT_FALSE(backend_->update_open());
+    }
+    // From the last pause on.
+    std::vector<std::string> calls_in_pause() const {
+        const std::vector<std::string> calls = server_->calls();
+        const auto paused = std::find(calls.rbegin(), calls.rend(), "POST /pause");
+        return {paused == calls.rend() ? calls.begin() : paused.base() - 1, calls.end()};
+    }
+
+    Device gpu_ = kGpu;
+    std::uint64_t packed_bytes_ = std::uint64_t{256} << 20;
+    std::unique_ptr<VllmBackendStandIn> backend_;  // outlives the server
+    std::unique_ptr<VllmStandIn> server_;
+};
+
+TEST_F(Backends, IpcBringsEveryVersionInThePause) {
+    serve(model("old", 1), {.backend = "ipc"});
+    for (int version = 1; version <= 3; ++version) {
+        const std::string next = model("next" + std::to_string(version), 10 + version);
+        const ServerOutcome outcome = push(next);
+        ASSERT_TRUE(outcome.whole) << outcome.error;
+        EXPECT_EQ(outcome.kind, "vllm");
+        EXPECT_EQ(outcome.version, version);
+        expect_served(next, std::to_string(version));
+    }
+    EXPECT_THAT(calls_in_pause(),
+                ElementsAre("POST /pause", "POST /update_weight_version", "POST /start_weight_update",
+                            "POST /update_weights", "POST /update_weights", "POST /finish_weight_update",
+                            "POST /reset_prefix_cache", "POST /update_weight_version", "GET /weight_info",
+                            "POST /resume"));
+}
+
+TEST_F(Backends, ChunksAreCutWhereVllmCutsThem) {
+    // Larger elements first, 492 and 36 bytes, then 30 and 14; a chunk ends once it is larger than it should be.
+    const std::vector<std::pair<std::uint64_t, std::vector<std::size_t>>> cuts{
+        {std::uint64_t{1} << 20, {572}},
+        {491, {492, 80}},
+        {492, {528, 44}},
+        {36, {492, 66, 14}},
+        {0, {492, 36, 30, 14}}};
+    for (const char* backend : {"ipc", "nccl"}) {
+        for (const auto& [bytes, sizes] : cuts) {
+            packed_bytes_ = bytes;
+            serve(mixed_model("old", 1), {.backend = backend, .workers = 1});
+            const std::string next = mixed_model("next", 7);
+            const ServerOutcome outcome = push(next);
+            ASSERT_TRUE(outcome.whole) << outcome.error;
+            expect_served(next, "1");
+            std::vector<std::size_t> received = backend_->received();
+            if (std::string_view(backend) == "ipc" && bytes == 0)
+                std::sort(received.rbegin(), received.rend());
+            EXPECT_EQ(received, sizes) << backend << " with " << bytes;
+            EXPECT_THAT(server_->violations(), IsEmpty());
+            server_.reset();
+        }
+    }
+}
+
+TEST_F(Backends, NcclReachesEveryWorkerOfOneGroup) {
+    packed_bytes_ = 2000;
+    serve(model("old", 1), {.backend = "nccl", .workers = 2});
+    const auto engine = [&] { return engine::connect(server_->url(), soon(), options()); };
+    const auto world = comm::solo();
+    for (const std::string& next : {model("a", 5), model("b", 6)}) {
+        const DirectorySource source(next, world);
+        Session session(world, source, engine(), options_for(Mode::gather));
+        const std::int64_t version = session.push(0 + (next.ends_with("a") ? 1 : 2)).version;
+        expect_served(next, std::to_string(version));
+    }
+    EXPECT_EQ(backend_->groups(), 2);  // one a session
+}
+
+TEST_F(Backends, ATrainerOnAGpuStagesThere) {
+    const std::vector<TensorInfo> tensors = test_tensors(DType::float32);
+    std::vector<std::pair<std::string, Tensor>> zeros;
+    for (const TensorInfo& tensor : tensors) {
+        zeros.emplace_back(tensor.name, Tensor::empty(tensor.shape, DType::float32, "test"));
+        std::memset(zeros.back().second.raw(), 0, zeros.back().second.bytes());
+    }
+    const fs::path directory = folder_ / "zeros";
+    fs::create_directories(directory);
+    model::write_safetensors((directory / "model.safetensors").string(), zeros);
+    std::ofstream(directory / "config.json") << "{}";
+    for (const char* backend : {"ipc", "nccl"}) {
+        serve(directory.string(), {.backend = backend});
+        comm::run_threads(2, [&](std::shared_ptr<comm::Communicator> world) {
+            const DeviceMesh mesh = make_mesh(world, {2});
+            TestSource source(tensors, mesh, std::vector<Placements>(tensors.size(), {Shard(0)}),
+                              DType::float32, element_value, kGpu);
+            Engines engines;
+            if (world->rank() == 0) engines.push_back(engine::connect(server_->url(), soon(), options()));
+            Session session(world, source, std::move(engines), options_for(Mode::gather));
+            for (int step = 1; step <= 3; ++step) {
+                source.set_step(step);
+                session.push(step);
+            }
+        });
+        EXPECT_EQ(server_->weight_version(), "3");
+        EXPECT_FALSE(server_->paused());
+        for (std::size_t t = 0; t < tensors.size(); ++t) {
+            const std::string held = server_->weights().at(tensors[t].name);
+            for (std::size_t i = 0; i < held.size() / sizeof(float); ++i) {
+                const float wanted = element_value(t, i, 3);
+                ASSERT_EQ(std::memcmp(&wanted, held.data() + i * sizeof wanted, sizeof wanted), 0)
+                    << backend << ": " << tensors[t].name << " element " << i;
+            }
+        }
+        EXPECT_LE(backend_->groups(), 1);  // formed once for the session's three pushes
+        EXPECT_THAT(server_->violations(), IsEmpty());
+        server_.reset();
+    }
+}
+
+// What a route that fails leaves, and that the next push mends it.
+TEST_F(Backends, AFailureIsNamedAndTheNextPushHeals) {
+    struct Case {
+        const char* route;
+        bool serves_on;  // with the weights from before
+    };
+    for (const char* backend : {"ipc", "nccl"}) {
+        for (const Case& one : {Case{"/init_weight_transfer_engine", true}, Case{"/pause", true},
+                                Case{"/start_weight_update", false},
+                                Case{"/update_weights", std::string_view(backend) == "ipc"},
+                                Case{"/finish_weight_update", false}, Case{"/reset_prefix_cache", false}}) {
+            const std::string old = model("old", 1);
+            serve(old, {.backend = backend});
+            const std::string first = model("first", 2);
+            ASSERT_TRUE(push(first).whole);
+            server_->set_failure(one.route, 500);
+            const ServerOutcome outcome = push(model("second", 3));
+            EXPECT_FALSE(outcome.whole);
+            EXPECT_THAT(outcome.error, AllOf(HasSubstr(server_->url()), HasSubstr(one.route))) << backend;
+            server_->mend();
+            if (one.serves_on) {
+                expect_served(first, "1");
+            } else {
+                EXPECT_TRUE(server_->paused()) << backend << one.route;
+                EXPECT_EQ(server_->weight_version(), "loading 2") << backend << one.route;
+            }
+            const std::string third = model("third", 4);
+            const ServerOutcome healed = push(third);
+            EXPECT_TRUE(healed.whole) << backend << one.route << ": " << healed.error;
+            expect_served(third, std::to_string(healed.version));
+            EXPECT_THAT(server_->violations(), IsEmpty()) << backend << one.route;
+            server_.reset();
+        }
+    }
+}
+
+// vLLM would count what it has of that layer among the next update's weights.
+TEST_F(Backends, AnUpdateThatEndedBetweenTwoWeightsIsBroughtToItsEndFirst) {
+    for (const char* backend : {"ipc", "nccl"}) {
+        packed_bytes_ = 0;
+        serve(model("old", 1), {.backend = backend});
+        backend_->set_before_load([](const std::string& name) {
+            if (name == "model.norm.weight") throw Error("no room for the norm");
+        });
+        const ServerOutcome outcome = push(model("next", 2));
+        EXPECT_FALSE(outcome.whole);
+        EXPECT_THAT(outcome.error, AllOf(HasSubstr("/update_weights"), HasSubstr("no room for the norm")));
+        EXPECT_TRUE(server_->paused());
+        backend_->set_before_load({});
+        const std::string healing = model("healing", 3);
+        EXPECT_TRUE(push(healing).whole);
+        expect_served(healing, "1");
+        EXPECT_THAT(server_->violations(), IsEmpty()) << backend;
+        server_.reset();
+    }
+}
+
+TEST_F(Backends, AnUpdateThatAKilledPusherLeftOpenIsClosedFirst) {
+    serve(model("old", 1), {.backend = "ipc"});
+    engine::VllmServer other(server_->url(), "");
+    other.pause("wait", soon());
+    other.set_weight_version("loading 1", soon());
+    other.start_weight_update(soon());
+    const std::string next = model("next", 2);
+    const ServerOutcome outcome = push(next);
+    EXPECT_TRUE(outcome.whole) << outcome.error;
+    expect_served(next, "1");
+}
+
+TEST_F(Backends, AServerThatCannotOpenOurMemoryKeepsItsWeights) {
+    const std::vector<std::pair<VllmBackendStandIn::Options, std::string>> cases{
+        {{.backend = "ipc", .opens_pickles = false}, "VLLM_ALLOW_INSECURE_SERIALIZATION=1"},
+        {{.backend = "ipc", .uuid = "another"}, "IPC handle not found for GPU UUID another"}};
+    for (const auto& [options, words] : cases) {
+        const std::string old = model("old", 1);
+        serve(old, options);
+        const ServerOutcome outcome = push(model("next", 2));
+        EXPECT_FALSE(outcome.whole);
+        EXPECT_THAT(outcome.error,
+                    AllOf(HasSubstr(words), HasSubstr("does not open memory of cuda:0 (gpu 0)")));
+        expect_served(old, "default");
+        EXPECT_THAT(server_->violations(), IsEmpty());
+        server_.reset();
+    }
+}
+
+TEST_F(Backends, WhereTheyCannotBeServedFromHereTheServerIsLeftAlone) {
+    const std::string old = model("old", 1);
+    serve(old, {.backend = "ipc", .workers = 2});
+    EXPECT_THAT(push(model("next", 2)).error, AllOf(HasSubstr("has 2 GPUs"), HasSubstr("\"nccl\"")));
+    gpu_.index = 7;
+    const std::string error = push(model("next", 2)).error;
+    EXPECT_THAT(error,
+                AllOf(HasSubstr("its weight-transfer backend is \"ipc\""), HasSubstr("cuda:7 is not there"),
+                      HasSubstr("without --weight-transfer-config")));
+    expect_served(old, "default");
+    EXPECT_THAT(server_->calls(), Not(testing::Contains("POST /pause")));
+}
+
+TEST_F(Backends, NcclThatRefusesTheGroupIsNamed) {
+    const std::string old = model("old", 1);
+    serve(old, {.backend = "nccl"});
+    comm::nccl::fake::set({.init = comm::nccl::Result::invalid_usage});
+    const ServerOutcome outcome = push(model("next", 2));
+    EXPECT_FALSE(outcome.whole);
+    EXPECT_THAT(outcome.error, AllOf(HasSubstr("join of the workers"), HasSubstr("the backend \"ipc\"")));
+    comm::nccl::fake::reset();
+    expect_served(old, "default");
+    const std::string next = model("next", 2);
+    EXPECT_TRUE(push(next).whole);
+    expect_served(next, "1");
+}
+
+}  // namespace
+}  // namespace tandem::sync
