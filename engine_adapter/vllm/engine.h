@@ -5,10 +5,11 @@
 //
 //   failed                              serves afterwards
 //   before the server was paused        the version from before; it never noticed
-//   between that and the load           the version from before: abort resumes it
+//   between that and the load           the version from before: abort resumes it; so where the delivery knows that no worker
+//                                       has begun to load (VllmDelivery::untouched)
 //   in the load, or its answer is lost  nothing: it stays paused, with weight version "loading N"; the next push heals it
-// Its workers then take the staged directory, which goes with the push, for the model's: a reload of somebody else's that
-// names no directory fails and leaves no whole weights, until the next push.
+// Given a directory, its workers then take that, which goes with the push, for the model's: a reload of somebody else's
+// that names no directory fails and leaves no whole weights, until the next push.
 // A pause that somebody else asked for stays. One that a push left behind is known by that weight version, or by the
 // note in what a killed pusher left staged, and ends with the next push. From pause to resume or abort no other pusher
 // of this host gets at the server (hf_directory/push_lock.h).

@@ -28,7 +28,14 @@ constexpr std::chrono::seconds kPatience{20};
 struct ToldTensor {
     std::string name;
     std::size_t bytes = 0;
+    std::size_t element = 0;  // bytes
 };
+
+// PyTorch views no bytes as elements that do not begin at a multiple of their size.
+std::string viewed(const std::string& chunk, std::size_t begin, const ToldTensor& tensor) {
+    enforce(begin % tensor.element == 0, "storage_offset {} must be divisible by {}", begin, tensor.element);
+    return chunk.substr(begin, tensor.bytes);
+}
 
 std::vector<ToldTensor> tensors_of(const json& info) {
     const auto& names = info.at("names");
@@ -40,7 +47,8 @@ std::vector<ToldTensor> tensors_of(const json& info) {
         const DType dtype = dtype_from_name(dtypes[i].get<std::string>());
         enforce(dtype_name(dtype) == dtypes[i], "{} is no name of PyTorch's", dtypes[i].dump());
         const Shape shape = shapes[i].get<Shape>();
-        tensors.push_back({names[i], static_cast<std::size_t>(numel(shape)) * dtype_size(dtype)});
+        const std::size_t element = dtype_size(dtype);
+        tensors.push_back({names[i], static_cast<std::size_t>(numel(shape)) * element, element});
     }
     return tensors;
 }
@@ -255,7 +263,7 @@ void VllmBackendStandIn::take_ipc(VllmStandIn& server, const json& info) {
     if (!tensors.empty()) received_.push_back(bytes);
     std::size_t begin = 0;
     for (const ToldTensor& tensor : tensors)
-        load(server, tensor.name, chunk.substr(std::exchange(begin, begin + tensor.bytes), tensor.bytes));
+        load(server, tensor.name, viewed(chunk, std::exchange(begin, begin + tensor.bytes), tensor));
 }
 
 // The chunks are cut from the tensors' sizes alone, as the sender must have cut them.
@@ -271,7 +279,7 @@ void VllmBackendStandIn::take_nccl(VllmStandIn& server, const json& info) {
         const std::string chunk = group_->broadcast(bytes);
         received_.push_back(bytes);
         for (std::size_t begin = 0; first < end; begin += tensors[first++].bytes)
-            load(server, tensors[first].name, chunk.substr(begin, tensors[first].bytes));
+            load(server, tensors[first].name, viewed(chunk, begin, tensors[first]));
     }
 }
 

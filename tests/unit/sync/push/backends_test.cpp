@@ -46,7 +46,7 @@ class Backends : public Push {
             }});
     }
 
-    // Tensors of two dtypes; those of two bytes have odd sizes.
+    // Tensors of two dtypes that take turns, in the order of their names too; those of two bytes have odd sizes.
     std::string mixed_model(const std::string& name, int seed) {
         const fs::path directory = folder_ / name;
         fs::create_directories(directory);
@@ -55,7 +55,7 @@ class Backends : public Push {
         for (const auto& [tensor, shape, dtype] : std::vector<std::tuple<std::string, Shape, DType>>{
                  {"model.embed_tokens.weight", {41, 3}, DType::float32},
                  {"model.layers.0.w.weight", {5, 3}, DType::bfloat16},
-                 {"model.layers.0.gate.weight", {3, 3}, DType::float32},
+                 {"model.layers.0.z.weight", {3, 3}, DType::float32},
                  {"model.norm.weight", {7}, DType::bfloat16}}) {
             Tensor values = Tensor::empty(shape, dtype, "test");
             for (std::int64_t i = 0; i < values.numel(); ++i)
