@@ -16,7 +16,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-// Versions whose routes and structs were read, and whose own code opens what is sent (tests/peers/sglang_payload.sh).
+// Versions that tests/peers/sglang_push.sh was run with: 0.5.15.post1, 0.5.23.
 constexpr std::array<std::string_view, 2> kKnown{"0.5.15", "0.5.23"};
 
 std::string text_at(const json& info, const char* key) {

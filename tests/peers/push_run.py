@@ -147,9 +147,11 @@ class Run:
     def kills(self):
         """Kills pushers; what each leaves must be one of the two versions, or a server that does not answer."""
         moments = random.Random(self.options.seed)
-        start = time.monotonic()
-        self.push(0, [])
-        longest = 1.1 * (time.monotonic() - start)
+        longest = 0
+        for _ in range(3):
+            start = time.monotonic()
+            self.push(0, [])
+            longest = max(longest, 1.1 * (time.monotonic() - start))
         outcomes = {"old weights": 0, "new weights": 0, "paused": 0}
         for number in range(1, self.options.kills + 1):
             old, new = (number - 1) % self.options.models, number % self.options.models
@@ -215,7 +217,7 @@ class Traffic:
     """A client that completes one prompt after the other: each answer must be one of a whole version's."""
 
     def __init__(self, run):
-        self.run, self.answers, self.mixed, self.failures = run, 0, [], []
+        self.run, self.answers, self.aborted, self.mixed, self.failures = run, 0, 0, [], []
         self.end = threading.Event()
         self.thread = threading.Thread(target=self.work)
         self.thread.start()
@@ -224,17 +226,21 @@ class Traffic:
         while not self.end.is_set():
             prompt = self.answers % len(PROMPTS)
             try:
-                tokens = self.run.server.complete(PROMPTS[prompt], timeout=600)["token_ids"]
+                choice = self.run.server.complete(PROMPTS[prompt], timeout=600)
             except OSError as error:
                 self.failures.append(str(error))
                 continue
             self.answers += 1
-            if tokens not in [wanted[prompt][0] for wanted in self.run.wanted]:
+            tokens = choice["token_ids"]
+            if choice.get("aborted"):  # by a push, and the client is told
+                self.aborted += 1
+            elif tokens not in [wanted[prompt][0] for wanted in self.run.wanted]:
                 self.mixed.append((prompt, tokens))
 
     def stop(self):
         self.end.set()
         self.thread.join()
-        print(f"traffic: {self.answers} answers, {len(self.mixed)} of no whole version, {len(self.failures)} failed")
+        print(f"traffic: {self.answers} answers, {self.aborted} aborted, {len(self.mixed)} of no whole version, "
+              f"{len(self.failures)} failed")
         if self.mixed or self.failures or self.answers == 0:
             self.run.wrong(f"traffic: {self.mixed[:3]} {self.failures[:3]}")

@@ -58,6 +58,14 @@ class ServerProcess:
         shm = sorted(path.name for path in pathlib.Path("/dev/shm").iterdir())
         return {"rss_mib": rss / 1024, "descriptors": fds, "shm": shm}
 
+    def ended(self, within_s=30):
+        """Whether it has ended of its own, or does so within that time."""
+        try:
+            self.process.wait(within_s)
+            return True
+        except subprocess.TimeoutExpired:
+            return False
+
     def stop(self):
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGTERM)

@@ -55,10 +55,22 @@ class Run(push_run.Run):
             return
         self.push(0)
         self.misfit()
+        for scheme in ("sglang", "sglang+tensor"):
+            if self.options.scheme in (scheme, "both"):
+                self.unseen(scheme)
+
+    def unseen(self, scheme):
+        """A push to a server with a /dev/shm of its own."""
         self.server.stop()
         self.server = self.Server(self.options, self.directories[0], self.log, blind=True)
-        self.refused("a server that cannot see what is staged")
-        self.check("it holds what it held", 0)
+        self.schemes = itertools.repeat(scheme)
+        self.refused(f"{scheme}: a server that cannot see what is staged")
+        if scheme == "sglang":
+            self.check("it holds what it held", 0)
+        elif self.server.ended():
+            print("it has ended, as SGLang does where a scheduler fails", flush=True)
+        else:
+            self.wrong("it goes on, and was given no tensors")
 
     def misfit(self):
         """The server's directory gets a larger hidden size than it was started with, and so do the weights."""
@@ -75,7 +87,7 @@ class Run(push_run.Run):
         try:
             print(f"left: version {self.server.weight_version()}, paused: {self.server.paused()}", flush=True)
         except OSError as error:
-            print(f"left: no server ({error}), exit code {self.server.process.poll()}", flush=True)
+            print(f"left: no server ({error}); it has ended: {self.server.ended()}", flush=True)
             self.server.stop()
             self.server = self.Server(self.options, self.directories[0], self.log)
         self.version = 0

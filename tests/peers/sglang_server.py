@@ -24,7 +24,9 @@ class Server(ServerProcess):
         body = dict(input_ids=prompt, return_logprob=True, logprob_start_len=0,
                     sampling_params=dict(temperature=0, max_new_tokens=tokens, ignore_eos=True))
         said = self.post("/generate", body, timeout)
-        return dict(token_ids=said["output_ids"], logprobs=said["meta_info"]["input_token_logprobs"])
+        info = said["meta_info"]
+        return dict(token_ids=said["output_ids"], logprobs=info["input_token_logprobs"],
+                    aborted=info["finish_reason"]["type"] == "abort")
 
     def ask(self, timeout=120):
         """For each prompt: greedy tokens, and the log-prob of each prompt token after the first."""
