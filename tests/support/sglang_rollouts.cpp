@@ -73,7 +73,9 @@ void add_rollout_routes(SglangStandIn& server, const RolloutRoutes& options) {
     server.route(
         "POST", "/generate",
         {{"input_ids", "any", true}, {"sampling_params", "any", true}, {"return_logprob", "boolean"}},
-        [=](const json& body, const std::string&) -> SglangStandIn::Answer {
+        [=, &server](const json& body, const std::string&) -> SglangStandIn::Answer {
+            for (const char* tag : {"weights", "kv_cache"})
+                if (server.asleep(tag)) server.violate(std::string("asked while it sleeps: ") + tag);
             if (const std::string why = complaint(body); !why.empty())
                 return {400, json{{"error", {{"message", why}}}}.dump()};
             json answers = json::array();

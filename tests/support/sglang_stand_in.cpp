@@ -37,6 +37,7 @@ SglangStandIn::SglangStandIn(Options options)
         add_update_routes();
         add_tensor_routes();
     }
+    add_memory_routes();
     if (options_.more_routes) options_.more_routes(*this);
     server_.start();
 }
@@ -74,6 +75,7 @@ void SglangStandIn::add_info_routes() {
                                {"tp_size", options_.tp},
                                {"dp_size", 1},
                                {"enable_deterministic_inference", false},
+                               {"enable_memory_saver", options_.memory_saver},
                                {"internal_states", json::array({json::object()})}};
             return Answer{200, body.dump()};
         },
@@ -227,6 +229,7 @@ SglangStandIn::Answer SglangStandIn::load(const json& body) {
     if (!paused_ && !body.value("flush_cache", true))
         violate("loaded while it runs, and its prefix cache not emptied in the same step");
     const std::string directory = body["model_path"].get<std::string>();
+    if (asleep("weights")) violate("loaded while the memory of its weights is released");
     Answer answer = load_directory(directory);
     if (answer.first != 200 || dead_) return answer;
     stale_cache_ = true;

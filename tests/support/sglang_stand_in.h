@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,6 +28,7 @@ class SglangStandIn {
         int tp = 1;                  // tensor-parallel ranks
         std::string tokenizer = {};  // empty: the model's directory
         bool update_routes = true;   // false: as of its Rust server
+        bool memory_saver = true;    // it releases memory by tags
         // By route: answers with that status instead; 0: never answers.
         std::map<std::string, int> fails = {};
         // By route: answers {"success": false} with that message, as a step within it that failed.
@@ -71,6 +73,7 @@ class SglangStandIn {
     const std::map<std::string, std::string>& held_weights() const { return weights_; }
     const std::string& held_version() const { return version_; }
     const std::string& version() const { return options_.version; }
+    bool asleep(const std::string& tag) const { return asleep_.contains(tag); }
     void violate(const std::string& what) { violations_.push_back(what); }
 
   private:
@@ -84,6 +87,7 @@ class SglangStandIn {
     void add_tensor_routes();
     Answer load_tensors(const nlohmann::json& body);
     Answer flush(const nlohmann::json& body, Answer answer);
+    void add_memory_routes();
     void run_waiting();
     bool sessions() const;
     // A body that its struct does not take: SGLang's answer. Empty: it does.
@@ -98,7 +102,8 @@ class SglangStandIn {
     bool paused_ = false;
     bool dead_ = false;
     bool stale_cache_ = false;
-    bool session_ = false;  // an update was begun, and not ended
+    bool session_ = false;          // an update was begun, and not ended
+    std::set<std::string> asleep_;  // tags of memory that was released
     int running_ = 0;
     int stray_ = 0;
     std::vector<std::function<void()>> waiting_;  // updates, for the end of the requests

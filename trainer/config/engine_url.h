@@ -31,9 +31,15 @@ inline EngineKind engine_kind(std::string_view url) {
 }
 
 // It computes with kernels of its own, so its log-probs are not the trainer's to the bit; it keeps what it does with its
-// memory and its weights to itself.
+// weights to itself.
 inline bool engine_of_others(std::string_view url) {
     return engine_kind(url) != EngineKind::tandem;
+}
+
+// memory.engine_sleep: by tags, in SGLang's words. vLLM's /sleep pauses it, too, which a push would take for a pause of
+// somebody else's.
+inline bool releases_memory(std::string_view url) {
+    return engine_kind(url) != EngineKind::vllm;
 }
 
 // "http://HOST:PORT", or the URL itself where HTTP knows it.

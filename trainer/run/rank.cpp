@@ -175,8 +175,8 @@ void RankRun::connect(const ConnectSync& connect_sync) {
         sync_ = connect_sync(world_, *policy_, engine_url_, config_);
     }
     if (first())
-        engine_memory_ = EngineMemory(http_url(engine_url_), config_.memory.engine_sleep,
-                                      seconds(config_.engine.deadline_s));
+        engine_memory_ =
+            EngineMemory(engine_url_, config_.memory.engine_sleep, seconds(config_.engine.deadline_s));
 }
 
 void RankRun::load_weights() {

@@ -1,5 +1,7 @@
 // Whole runs of tandem-train with an SGLang server as the engine: a stand-in of each generation that loads what it is
 // pushed and samples with it, and servers that fail in the middle.
+#include <algorithm>
+
 #include "tests/multiproc/app/others_run.h"
 #include "tests/support/sglang_rollouts.h"
 #include "tests/support/sglang_stand_in.h"
@@ -14,8 +16,8 @@ using testing::IsEmpty;
 
 class SglangRun : public OthersRun {
   protected:
-    std::unique_ptr<SglangStandIn> serve(const std::string& version = "0.5.23") {
-        SglangStandIn::Options options{.model = model(), .version = version};
+    std::unique_ptr<SglangStandIn> serve(const std::string& version = "0.5.23", bool memory_saver = true) {
+        SglangStandIn::Options options{.model = model(), .version = version, .memory_saver = memory_saver};
         options.more_routes = [this](SglangStandIn& server) {
             add_rollout_routes(server, {model(), scratch()});
         };
@@ -36,6 +38,30 @@ TEST_F(SglangRun, EitherGenerationTeachesTheServersOwnWeights) {
         EXPECT_THAT(train.err(), HasSubstr("--enable-deterministic-inference"));
         expect_sampled_by_what_was_pushed();
     }
+}
+
+// Its weights are gone by then: what it samples with afterwards can only be what was pushed.
+TEST_F(SglangRun, ItsMemoryIsReleasedWhileTheTrainerComputes) {
+    for (const std::string level : {"kv_cache", "all"}) {
+        SCOPED_TRACE(level);
+        const auto server = serve();
+        Program train(run(server->url(), {"memory.engine_sleep=" + level}));
+        ASSERT_EQ(train.wait(std::chrono::seconds(120)), 0) << train.err();
+        EXPECT_THAT(server->violations(), IsEmpty());
+        EXPECT_EQ(server->weights(), bytes_of_directory(runs() + "/tiny/checkpoint"));
+        const auto calls = server->calls();
+        const std::ptrdiff_t tags = level == "all" ? 2 : 1;
+        for (const char* call : {"POST /release_memory_occupation", "POST /resume_memory_occupation"})
+            EXPECT_EQ(std::count(calls.begin(), calls.end(), call), 3 * tags) << call;
+        expect_sampled_by_what_was_pushed();
+    }
+}
+
+TEST_F(SglangRun, AServerThatKeepsItsMemoryIsToldHowToStart) {
+    const auto server = serve("0.5.23", /*memory_saver=*/false);
+    Program train(run(server->url(), {"memory.engine_sleep=kv_cache"}));
+    EXPECT_EQ(train.wait(), 1);
+    EXPECT_THAT(train.err(), HasSubstr("--enable-memory-saver"));
 }
 
 TEST_F(SglangRun, AServerThatFailsIsNamed) {
