@@ -59,6 +59,15 @@ void TcpSender::post(std::uint64_t serial, PackedBucket bucket) {
     changed_.notify_all();
 }
 
+bool TcpSender::wait_sent(std::uint64_t serial, Deadline deadline) {
+    std::unique_lock lock(mutex_);
+    const auto sent = [&] {
+        return std::none_of(jobs_.begin(), jobs_.end(), [&](const Job& job) { return job.serial == serial; });
+    };
+    sent_.wait_until(lock, deadline.at(), [&] { return sent() || !failure_.empty(); });
+    return sent();
+}
+
 std::string TcpSender::failure() const {
     const std::lock_guard lock(mutex_);
     return failure_;
@@ -94,12 +103,15 @@ void TcpSender::run(int socket) try {
         send_all(socket, list);
         lock.lock();
         accepted_ += header.bytes;
-        if (--job->working == 0 && job->taken == header.total) jobs_.erase(job);
+        if (--job->working > 0 || job->taken < header.total) continue;
+        jobs_.erase(job);
+        sent_.notify_all();
     }
 } catch (const std::exception& error) {
     const std::lock_guard lock(mutex_);
     if (failure_.empty() && !stopping_)
         failure_ = fmt::format("data connection to {}: {}", tcp::peer_name(socket), error.what());
+    sent_.notify_all();
 }
 
 }  // namespace tandem::engine

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/deadline.h"
 #include "common/file_descriptor.h"
 #include "engine_adapter/transport/tcp/packed.h"
 
@@ -24,8 +25,11 @@ class TcpSender {
     TcpSender(const TcpSender&) = delete;
     TcpSender& operator=(const TcpSender&) = delete;
 
-    // Returns at once. Serials count from 0. The bucket's memory is read until the engine has answered for it.
+    // Returns at once. Serials count from 0. The bucket's memory is read until wait_sent() has returned true.
     void post(std::uint64_t serial, PackedBucket bucket);
+    // Whether the system has taken all of the bucket within the deadline, and no thread reads its memory any more. Where
+    // the engine has answered for it that is a matter of a thread's return. False at once when a connection has ended.
+    bool wait_sent(std::uint64_t serial, Deadline deadline);
     // Why a connection ended; empty: none has.
     std::string failure() const;
     std::uint64_t accepted_bytes() const;  // by the system, of all that was posted
@@ -41,7 +45,8 @@ class TcpSender {
 
     mutable std::mutex mutex_;
     std::condition_variable changed_;
-    std::list<Job> jobs_;  // stays where it is while a thread works on it
+    std::condition_variable sent_;  // a job has ended, or a connection
+    std::list<Job> jobs_;           // stays where it is while a thread works on it
     std::uint64_t accepted_ = 0;
     bool stopping_ = false;
     std::string failure_;

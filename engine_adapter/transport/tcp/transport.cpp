@@ -45,9 +45,11 @@ void TcpTransport::open(const std::string& phase, Deadline deadline) {
 void TcpTransport::disconnect() {
     sender_.reset();
     ahead_.clear();
+    serials_.clear();
 }
 
-nlohmann::json TcpTransport::announced(std::uint64_t serial, Deadline deadline) const {
+nlohmann::json TcpTransport::announce_bucket(int bucket, std::uint64_t serial, Deadline deadline) {
+    serials_[bucket] = serial;
     return {{"serial", serial}, {"timeout_ms", messages::timeout_ms(deadline)}};
 }
 
@@ -89,12 +91,12 @@ void TcpTransport::load(int bucket, std::span<const ops::Checksum> checksums, De
     if (!ahead_.empty()) {
         require(ahead_.front() == bucket, "bucket {} is loaded, and bucket {} was sent ahead", bucket,
                 ahead_.front());
-        request_load(announced(serial_ - ahead_.size(), deadline), bucket, checksums, deadline);
+        request_load(announce_bucket(bucket, serial_ - ahead_.size(), deadline), bucket, checksums, deadline);
         ahead_.pop_front();
         return;
     }
     open(phase_of(bucket), deadline);
-    request_load(announced(serial_, deadline), bucket, checksums, deadline);
+    request_load(announce_bucket(bucket, serial_, deadline), bucket, checksums, deadline);
     sender_->post(serial_++, pack(bucket));
 }
 
@@ -104,7 +106,7 @@ void TcpTransport::load_delta(int bucket, std::span<const DeltaEntry> entries, D
     require(ahead_.empty(), "bucket {} of changes is loaded, and bucket {} was sent ahead", bucket,
             ahead_.empty() ? 0 : ahead_.front());
     open(phase_of(bucket), deadline);
-    request_changes(announced(serial_, deadline), bucket, entries, deadline);
+    request_changes(announce_bucket(bucket, serial_, deadline), bucket, entries, deadline);
     sender_->post(serial_++, std::move(packed));
 }
 
@@ -126,7 +128,14 @@ double TcpTransport::wait_loaded(int bucket, Deadline deadline) {
             }
             connection_->wait_readable(kLook);
         }
-        return Transport::wait_loaded(bucket, deadline);
+        const double ms = Transport::wait_loaded(bucket, deadline);
+        const auto serial = serials_.extract(bucket);
+        if (sender_ && !serial.empty() && !sender_->wait_sent(serial.mapped(), deadline)) {
+            const std::string failure = sender_->failure();
+            throw TransportError(peer(), phase, failure.empty() ? "it answered before it had all" : failure,
+                                 true);
+        }
+        return ms;
     } catch (...) {
         disconnect();
         drop(bucket);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 
 #include "engine_adapter/transport/tcp/dial.h"
@@ -30,7 +31,8 @@ class TcpTransport final : public Transport {
   private:
     void open(const std::string& phase, Deadline deadline);
     void disconnect();
-    nlohmann::json announced(std::uint64_t serial, Deadline deadline) const;
+    // The bucket with that serial is being loaded: what its message says of it.
+    nlohmann::json announce_bucket(int bucket, std::uint64_t serial, Deadline deadline);
     PackedBucket pack(int bucket) const;
     PackedBucket pack(std::span<const DeltaEntry> entries) const;
 
@@ -42,6 +44,7 @@ class TcpTransport final : public Transport {
     std::unique_ptr<TcpSender> sender_;  // null: no connections
     std::uint64_t serial_ = 0;           // of the next bucket over them
     std::deque<int> ahead_;              // buckets that were sent and not yet loaded; the last is serial_ - 1
+    std::map<int, std::uint64_t> serials_;  // of the buckets that are being loaded
 };
 
 }  // namespace tandem::engine
