@@ -97,6 +97,7 @@ SglangInfo probe_sglang(SglangServer& server, Deadline deadline) {
                  closest);
     }
     require_update_route(server, deadline);
+    if (text_at(server_info, "load_format") == "dummy") server.load_as("auto");  // a loader of none
     info.weight_version = server.weight_version(deadline);
     info.model = model_of(server, model_info, server_info);
     info.tensors = tensors_of_directory(info.model);

@@ -96,13 +96,17 @@ SglangAnswer SglangServer::update(const std::string& target, const std::string& 
 
 SglangAnswer SglangServer::update_from_disk(const std::filesystem::path& directory,
                                             const std::string& version, Deadline deadline) {
-    const json body = {
-        {"model_path", directory.string()}, {"weight_version", version}, {"flush_cache", true}};
-    return update("/update_weights_from_disk", body.dump(), deadline);
+    return update_from_disk(
+        json{{"model_path", directory.string()}, {"weight_version", version}, {"flush_cache", true}},
+        deadline);
 }
 
 SglangAnswer SglangServer::update_from_disk(const std::filesystem::path& directory, Deadline deadline) {
-    const json body = {{"model_path", directory.string()}, {"flush_cache", false}};
+    return update_from_disk(json{{"model_path", directory.string()}, {"flush_cache", false}}, deadline);
+}
+
+SglangAnswer SglangServer::update_from_disk(json body, Deadline deadline) {
+    if (!load_format_.empty()) body["load_format"] = load_format_;
     return update("/update_weights_from_disk", body.dump(), deadline);
 }
 

@@ -46,6 +46,8 @@ class SglangServer : public HttpApi {
                                   Deadline deadline);
     // The same of a paused server, which keeps its cache and its version.
     SglangAnswer update_from_disk(const std::filesystem::path& directory, Deadline deadline);
+    // From here on both load files of that format, whatever the server was started with. Calls nothing.
+    void load_as(const std::string& format) { load_format_ = format; }
     // Around updates from tensors, on servers from 0.5.21 on. A session that somebody left open is ended first.
     void begin_update(Deadline deadline);
     void end_update(Deadline deadline);
@@ -56,7 +58,10 @@ class SglangServer : public HttpApi {
     void flush_cache(Deadline deadline);
 
   private:
+    SglangAnswer update_from_disk(nlohmann::json body, Deadline deadline);
     SglangAnswer update(const std::string& target, const std::string& body, Deadline deadline);
+
+    std::string load_format_;  // empty: the server's own
 };
 
 }  // namespace tandem::engine

@@ -75,6 +75,8 @@ void ask_server_info(VllmServer& server, VllmInfo& into, Deadline deadline) {
     const std::string dtype = text_at("/vllm_config/model_config/dtype");  // "torch.bfloat16"
     if (dtype.ends_with("bfloat16")) into.dtype = DType::bfloat16;
     if (dtype.ends_with("float32")) into.dtype = DType::float32;
+    if (text_at("/vllm_config/load_config/load_format") == "dummy")
+        server.load_as("auto");  // a loader of none
 }
 
 // On the CPU vLLM packs a copy of the embedding for a tied head and, in a reload, packs it anew only where the files

@@ -46,6 +46,10 @@ void VllmServer::resume(Deadline deadline) {
 }
 
 void VllmServer::reload_weights(const std::string& directory, Deadline deadline) {
+    if (!load_format_.empty()) {
+        const json config = {{"load_config", {{"load_format", load_format_}}}};
+        call_workers("update_config", {{"overrides", config}}, deadline);
+    }
     call_workers("reload_weights", {{"weights_path", directory}}, deadline);
 }
 

@@ -21,6 +21,8 @@ class VllmServer : public HttpApi {
     void resume(Deadline deadline);
     // Every worker has loaded the weights of that directory.
     void reload_weights(const std::string& directory, Deadline deadline);
+    // From here on reload_weights loads files of that format, whatever the server was started with. Calls nothing.
+    void load_as(const std::string& format) { load_format_ = format; }
     // A method of every worker's; what each answered. Throws TransportError also where the answer has no list of them.
     nlohmann::json call_workers(const std::string& method, const nlohmann::json& kwargs, Deadline deadline);
 
@@ -36,6 +38,9 @@ class VllmServer : public HttpApi {
     void set_weight_version(const std::string& version, Deadline deadline);
     // No request runs: cached keys and values are of weights from before.
     void reset_prefix_cache(Deadline deadline);
+
+  private:
+    std::string load_format_;  // empty: the server's own
 };
 
 }  // namespace tandem::engine

@@ -72,6 +72,7 @@ void SglangStandIn::add_info_routes() {
             const json body = {{"version", options_.version},
                                {"model_path", sessions() ? options_.model : model_path_},
                                {"dtype", options_.dtype},
+                               {"load_format", options_.load_format},
                                {"tp_size", options_.tp},
                                {"dp_size", 1},
                                {"enable_deterministic_inference", false},
@@ -230,6 +231,9 @@ SglangStandIn::Answer SglangStandIn::load(const json& body) {
         violate("loaded while it runs, and its prefix cache not emptied in the same step");
     const std::string directory = body["model_path"].get<std::string>();
     if (asleep("weights")) violate("loaded while the memory of its weights is released");
+    // What an update does not say is as the server was started with.
+    const std::string format = body.value("load_format", options_.load_format);
+    if (format != "auto") return failure("Failed to get model loader: " + format + ".");
     Answer answer = load_directory(directory);
     if (answer.first != 200 || dead_) return answer;
     stale_cache_ = true;

@@ -22,6 +22,7 @@ class SglangStandIn {
     struct Options {
         std::string model;           // directory; also what it holds at first
         std::string dtype = "auto";  // that it was told to compute in
+        std::string load_format = "auto";
         std::string version = "0.5.23";
         std::string api_key = {};
         std::string admin_api_key = {};

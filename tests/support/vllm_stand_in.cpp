@@ -22,6 +22,7 @@ std::map<std::string, std::string> bytes_of_directory(const std::string& directo
 VllmStandIn::VllmStandIn(Options options)
     : options_(std::move(options)),
       weights_(bytes_of_directory(options_.model)),
+      load_format_(options_.load_format),
       server_({.listen = options_.listen, .api_key = options_.api_key}) {
     const auto ok = [](const json& body) { return std::pair{200, body.dump()}; };
     route("GET", "/version", [=, this](const auto&) { return ok({{"version", options_.version}}); });
@@ -39,7 +40,8 @@ VllmStandIn::VllmStandIn(Options options)
     if (options_.development_mode) {
         route("GET", "/server_info", [=, this](const auto&) {
             json config = {{"model_config", {{"dtype", "torch." + options_.dtype}}},
-                           {"device_config", {{"device_type", options_.device}}}};
+                           {"device_config", {{"device_type", options_.device}}},
+                           {"load_config", {{"load_format", options_.load_format}}}};
             const std::string backend = options_.plugin != nullptr ? "tandem" : options_.backend;
             if (!backend.empty()) config["weight_transfer_config"] = {{"backend", backend}};
             return ok({{"vllm_config", config}});
@@ -58,7 +60,8 @@ VllmStandIn::VllmStandIn(Options options)
             paused_ = false;
             return ok({{"status", "resumed"}});
         });
-        route("POST", "/collective_rpc", [this](const http::Request& request) { return load(request); });
+        route("POST", "/collective_rpc",
+              [this](const http::Request& request) { return call_workers(request); });
         route("POST", "/update_weight_version", [=, this](const http::Request& request) {
             const json body = json::parse(request.body, nullptr, false);
             if (!body.is_object() || body.size() != 1 || !body.value("new_version", json()).is_string())
@@ -159,14 +162,26 @@ void VllmStandIn::route(const std::string& method, const std::string& path, Resp
     server_.route(method, path, handle, access);
 }
 
+std::pair<int, std::string> VllmStandIn::call_workers(const http::Request& request) {
+    const json body = json::parse(request.body, nullptr, false);
+    const std::string method = body.is_object() ? body.value("method", "") : "";
+    if (options_.plugin != nullptr && method == "tandem_state")
+        return worker_state(body.value("kwargs", json::object()).dump());
+    const json::json_pointer format("/kwargs/overrides/load_config/load_format");
+    if (method == "update_config" && body.contains(format)) {
+        load_format_ = body[format].get<std::string>();
+        return {200, json{{"results", {nullptr}}}.dump()};
+    }
+    return load(request);
+}
+
 std::pair<int, std::string> VllmStandIn::load(const http::Request& request) {
     const json body = json::parse(request.body, nullptr, false);
-    if (options_.plugin != nullptr && body.is_object() && body.value("method", "") == "tandem_state")
-        return worker_state(body.value("kwargs", json::object()).dump());
     const json::json_pointer path("/kwargs/weights_path");
     if (!body.is_object() || body.value("method", "") != "reload_weights" || !body.contains(path) ||
         !body.value("timeout", json()).is_number())
         return {400, json{{"detail", "not a reload_weights"}}.dump()};
+    if (load_format_ != "auto") return {500, "Model reloading with `" + load_format_ + "` format"};
     const std::string directory = body[path].get<std::string>();
     if (!paused_) violate("told to load while it runs");
     if (!directories_.insert(directory).second) violate("told to load the path of an earlier load");

@@ -37,7 +37,8 @@ class VllmStandIn {
         std::string listen = "127.0.0.1:0";
         std::string dtype = "float32";  // that it computes in
         std::string device = "cuda";    // and where
-        std::string api_key = {};       // guards /v1 alone, as vLLM's does
+        std::string load_format = "auto";
+        std::string api_key = {};  // guards /v1 alone, as vLLM's does
         std::string version = "0.32.0";
         bool development_mode = true;
         // By route, "/pause": answers with that status instead; 0: never answers.
@@ -90,6 +91,7 @@ class VllmStandIn {
     }
 
   private:
+    std::pair<int, std::string> call_workers(const http::Request& request);
     std::pair<int, std::string> load(const http::Request& request);
     std::pair<int, std::string> complete(const http::Request& request) const;
     void route_plugin();
@@ -103,6 +105,7 @@ class VllmStandIn {
     bool paused_ = false;
     bool stale_cache_ = false;
     bool update_open_ = false;
+    std::string load_format_;            // of its workers; what it says of itself is what it was started with
     std::set<std::string> directories_;  // loaded before
     std::vector<std::string> violations_;
     std::vector<std::string> calls_;

@@ -56,6 +56,18 @@ TEST_F(Push, WeightsAreCastToWhatTheServerComputesIn) {
     EXPECT_EQ(in_float32.weights(), bytes_of_directory(wide));
 }
 
+// As trainers start them: the weights come with the first push.
+TEST_F(Push, AServerThatWasStartedWithoutWeightsLoadsFiles) {
+    VllmStandIn server({.model = model("a", 1), .load_format = "dummy"});
+    for (const int seed : {2, 3}) {
+        const std::string next = model("b" + std::to_string(seed), seed);
+        const auto outcomes = push(next, {server.url()});
+        EXPECT_TRUE(outcomes[0].whole) << outcomes[0].error;
+        EXPECT_EQ(server.weights(), bytes_of_directory(next));
+    }
+    EXPECT_THAT(server.violations(), IsEmpty());
+}
+
 // On the CPU it would go on with the head that it packed before. Its version does not tell: "0.32.0" there, too.
 TEST_F(Push, ATiedHeadIsStagedWhereItIsPackedApart) {
     const std::string next = model("b", 2);

@@ -38,6 +38,15 @@ TEST_P(SglangPush, EveryByteLandsInOneStep) {
     EXPECT_THAT(server.violations(), IsEmpty());
 }
 
+TEST_P(SglangPush, AServerThatWasStartedWithoutWeightsLoadsFiles) {
+    SglangStandIn server({.model = model("a", 1), .load_format = "dummy", .version = GetParam()});
+    const std::string next = model("b", 2);
+    const auto outcomes = push(next, {server.url()});
+    EXPECT_TRUE(outcomes[0].whole) << outcomes[0].error;
+    EXPECT_EQ(server.weights(), bytes_of_directory(next));
+    EXPECT_THAT(server.violations(), IsEmpty());
+}
+
 TEST_P(SglangPush, RequestsEndWithTheWeightsThatTheyBeganWith) {
     const std::string old = model("a", 1), next = model("b", 2);
     SglangStandIn server(started(old));
