@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 
@@ -32,8 +33,14 @@ class TransportRig {
     // are now.
     virtual void write(std::size_t region, std::size_t offset, ConstSpan bytes) = 0;
     virtual std::vector<std::byte> weights(int tensor) = 0;
-    virtual void open(std::int64_t version) = 0;  // begin, after attach
+    void open(std::int64_t version) {  // begin, after attach
+        connection_->request({{"op", "begin"}, {"version", version}}, {}, {}, "begin",
+                             Deadline::after_ms(20'000));
+    }
     virtual void stop_engine() = 0;
+
+  protected:
+    std::shared_ptr<Connection> connection_;
 };
 
 using RigFactory = std::function<std::unique_ptr<TransportRig>()>;

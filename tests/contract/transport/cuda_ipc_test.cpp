@@ -4,7 +4,7 @@
 
 #include "common/device/export.h"
 #include "engine_adapter/transport/cuda_ipc/transport.h"
-#include "tests/contract/transport/gpu_engine.h"
+#include "tests/contract/transport/engine_process.h"
 
 namespace tandem::engine {
 namespace {
@@ -20,10 +20,6 @@ class CudaIpcRig : public TransportRig {
     void write(std::size_t region, std::size_t offset, ConstSpan bytes) override {
         test::upload(kGpu, bytes, arenas_[region].span().subspan(offset, bytes.bytes));
     }
-    void open(std::int64_t version) override {
-        connection_->request({{"op", "begin"}, {"version", version}}, {}, {}, "begin",
-                             Deadline::after_ms(5000));
-    }
 
   protected:
     void connect(const std::string& address) {
@@ -33,18 +29,17 @@ class CudaIpcRig : public TransportRig {
 
     const ExportArena arenas_[2]{ExportArena::create(kGpu, kRegionBytes),
                                  ExportArena::create(kGpu, kRegionBytes)};
-    std::shared_ptr<Connection> connection_;
     std::unique_ptr<CudaIpcTransport> transport_;
 };
 
 class OneProcess final : public CudaIpcRig {
   public:
-    OneProcess() : engine_(std::make_unique<GpuEngine>(0)) { connect(engine_->address()); }
+    OneProcess() : engine_(std::make_unique<EngineHere>(kGpu)) { connect(engine_->address()); }
     std::vector<std::byte> weights(int tensor) override { return engine_->weights(tensor); }
     void stop_engine() override { engine_.reset(); }
 
   private:
-    std::unique_ptr<GpuEngine> engine_;
+    std::unique_ptr<EngineHere> engine_;
 };
 
 class TwoProcesses final : public CudaIpcRig {
@@ -120,7 +115,8 @@ TEST_F(Refusals, NoHandleAndMoreThanWasExported) {
 }  // namespace tandem::engine
 
 int main(int argc, char** argv) {
-    if (argc > 1 && std::string(argv[1]) == "--engine") return tandem::engine::run_engine_process(0);
+    if (argc > 1 && std::string(argv[1]) == "--engine")
+        return tandem::engine::run_engine_process(tandem::engine::kGpu);
     testing::InitGoogleMock(&argc, argv);
     return RUN_ALL_TESTS();
 }

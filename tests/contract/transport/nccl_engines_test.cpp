@@ -3,7 +3,7 @@
 #include <chrono>
 
 #include "engine_adapter/connect.h"
-#include "tests/contract/transport/gpu_engine.h"
+#include "tests/contract/transport/engine_here.h"
 #include "tests/contract/transport/nccl_rig.h"
 #include "tests/support/error_of.h"
 #include "tests/unit/common/comm/fake_nccl.h"
@@ -52,7 +52,7 @@ class NcclEngines : public testing::Test {
         ReceiverOptions options;
         options.nccl = &fake::api();
         options.link_bytes_per_s = link;
-        engines_.push_back(std::make_unique<GpuEngine>(gpu, options));
+        engines_.push_back(std::make_unique<EngineHere>(Device{DeviceType::cuda, gpu}, options));
     }
     void start(double link_of_the_second = 0) {
         add(1);
@@ -109,7 +109,7 @@ class NcclEngines : public testing::Test {
 
     const ExportArena arena_ = ExportArena::create(kTrainerGpu, TransportRig::kRegionBytes);
     std::vector<std::byte> image_ = std::vector<std::byte>(TransportRig::kRegionBytes);
-    std::vector<std::unique_ptr<GpuEngine>> engines_;
+    std::vector<std::unique_ptr<EngineHere>> engines_;
     std::vector<std::unique_ptr<Engine>> clients_;
     std::uint64_t shifts_[2] = {0, 0};
 };

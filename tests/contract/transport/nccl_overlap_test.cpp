@@ -8,7 +8,7 @@
 #include <future>
 
 #include "engine_adapter/transport/nccl/member.h"
-#include "tests/contract/transport/gpu_engine.h"
+#include "tests/contract/transport/engine_here.h"
 #include "tests/contract/transport/nccl_rig.h"
 #include "tests/emulated_gpu/emulated.h"
 #include "tests/support/error_of.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/device/devices.h"
-#include "tests/contract/transport/gpu_engine.h"
+#include "tests/contract/transport/engine_process.h"
 #include "tests/contract/transport/nccl_rig.h"
 
 namespace tandem::engine {
@@ -35,7 +35,7 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TransportContract);
 INSTANTIATE_TEST_SUITE_P(nccl, TransportContract, testing::ValuesIn(backends()));
 
 TEST(NcclOnOneGpu, IsRefusedAndSaysWhatToDo) {
-    const GpuEngine engine(0);
+    const EngineHere engine(kTrainerGpu);
     const auto clients = connect_ranks({engine.address()}, Deadline::after_ms(20'000),
                                        {.nccl = NcclOptions{.device = kTrainerGpu}});
     const ExportArena arena = ExportArena::create(kTrainerGpu, TransportRig::kRegionBytes);
@@ -52,7 +52,8 @@ TEST(NcclOnOneGpu, IsRefusedAndSaysWhatToDo) {
 
 // An engine's process takes the second GPU; the trainer's end is on the first.
 int main(int argc, char** argv) {
-    if (argc > 1 && std::string(argv[1]) == "--engine") return tandem::engine::run_engine_process(1);
+    if (argc > 1 && std::string(argv[1]) == "--engine")
+        return tandem::engine::run_engine_process({tandem::DeviceType::cuda, 1});
     testing::InitGoogleMock(&argc, argv);
     return RUN_ALL_TESTS();
 }

@@ -27,9 +27,6 @@ class NcclRig final : public TransportRig {
         test::upload(kTrainerGpu, bytes, arenas_[region].span().subspan(offset, bytes.bytes));
     }
     std::vector<std::byte> weights(int tensor) override { return engine_->weights(tensor); }
-    void open(std::int64_t version) override {
-        connection_->request({{"op", "begin"}, {"version", version}}, {}, {}, "begin", soon());
-    }
     void stop_engine() override { ((*engine_).*Stop)(); }
 
   private:
@@ -37,7 +34,6 @@ class NcclRig final : public TransportRig {
     const ExportArena arenas_[2]{ExportArena::create(kTrainerGpu, kRegionBytes),
                                  ExportArena::create(kTrainerGpu, kRegionBytes)};
     std::unique_ptr<Side> engine_;
-    std::shared_ptr<Connection> connection_;
     std::unique_ptr<NcclTransport> transport_;
 };
 

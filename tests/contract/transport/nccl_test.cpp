@@ -1,6 +1,6 @@
 // The nccl transport joins the contract, in both forms, over an NCCL of ours between the threads of this
 // process on emulated GPUs.
-#include "tests/contract/transport/gpu_engine.h"
+#include "tests/contract/transport/engine_here.h"
 #include "tests/contract/transport/nccl_rig.h"
 #include "tests/unit/common/comm/fake_nccl.h"
 
@@ -14,8 +14,8 @@ Backend backend(NcclForm form) {
             [form] {
                 ReceiverOptions options;
                 options.nccl = &comm::nccl::fake::api();
-                return std::make_unique<NcclRig<GpuEngine, &GpuEngine::stop>>(
-                    std::make_unique<GpuEngine>(1, options),
+                return std::make_unique<NcclRig<EngineHere, &EngineHere::stop>>(
+                    std::make_unique<EngineHere>(Device{DeviceType::cuda, 1}, options),
                     NcclOptions{kTrainerGpu, form, &comm::nccl::fake::api()});
             },
             false};

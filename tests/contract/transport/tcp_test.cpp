@@ -2,10 +2,8 @@
 // host's own (a Unix socket) or TCP, as for an engine of another host; rows of every length.
 #include <array>
 
-#include "engine_adapter/receiver/receiver.h"
 #include "engine_adapter/transport/tcp/transport.h"
-#include "tests/contract/transport/contract.h"
-#include "tests/unit/engine_adapter/receiver/test_target.h"
+#include "tests/contract/transport/engine_here.h"
 
 namespace tandem::engine {
 namespace {
@@ -20,14 +18,9 @@ ReceiverOptions with_data_plane() {
 
 class TcpRig final : public TransportRig {
   public:
-    TcpRig(bool distant, int connections)
-        : target_(tensors()), receiver_(std::make_unique<Receiver>(target_, with_data_plane())) {
+    TcpRig(bool distant, int connections) : engine_({}, with_data_plane()) {
         for (auto& region : memory_) region.resize(kRegionBytes);
-        for (const WeightSlot& weight : target_.weights())
-            std::memset(weight.memory.data, 0, weight.memory.bytes);
-        target_.begin_update(1);
-        target_.commit_update(1);
-        const TcpAddress to{"127.0.0.1", std::to_string(receiver_->data_port())};
+        const TcpAddress to{"127.0.0.1", std::to_string(engine_.data_port())};
         const TcpOptions options{.connections = connections};
         const Deadline deadline = Deadline::after_ms(5000);
         connection_ = std::make_shared<Connection>(
@@ -35,7 +28,7 @@ class TcpRig final : public TransportRig {
                                                   "connect", deadline)
                                             .front()),
                               "the engine")
-                    : Channel::connect(receiver_->address(), deadline));
+                    : Channel::connect(engine_.address(), deadline));
         transport_ = std::make_unique<TcpTransport>(connection_, to, options);
     }
     Transport& transport() override { return *transport_; }
@@ -45,21 +38,12 @@ class TcpRig final : public TransportRig {
     void write(std::size_t region, std::size_t offset, ConstSpan bytes) override {
         std::memcpy(memory_[region].data() + offset, bytes.data, bytes.bytes);
     }
-    std::vector<std::byte> weights(int tensor) override {
-        const Span memory = target_.weights()[static_cast<std::size_t>(tensor)].memory;
-        return {memory.data, memory.data + memory.bytes};
-    }
-    void open(std::int64_t version) override {
-        connection_->request({{"op", "begin"}, {"version", version}}, {}, {}, "begin",
-                             Deadline::after_ms(5000));
-    }
-    void stop_engine() override { receiver_.reset(); }
+    std::vector<std::byte> weights(int tensor) override { return engine_.weights(tensor); }
+    void stop_engine() override { engine_.stop(); }
 
   private:
-    TestTarget target_;
-    std::unique_ptr<Receiver> receiver_;
+    EngineHere engine_;
     std::array<std::vector<std::byte>, 2> memory_;
-    std::shared_ptr<Connection> connection_;
     std::unique_ptr<TcpTransport> transport_;
 };
 

@@ -46,14 +46,6 @@ class LostAnswers : public testing::TestWithParam<Mode> {
                          return std::make_unique<LosingEngine>(std::move(inner), losses_[made_++]);
                      });
     }
-    std::string phase_of_failure(Session& session, std::int64_t version) {
-        try {
-            session.push(version);
-        } catch (const SyncError& error) {
-            return error.phase();
-        }
-        return "none";
-    }
 
     const std::vector<TensorInfo> tensors_ = test_tensors(DType::bfloat16);
     std::array<Losses, 2> losses_;

@@ -110,6 +110,15 @@ inline void with_session(const Layout& layout, TestTarget& target, DType source_
     with_engines(layout, {&target}, tensors, source_dtype, options, body, wrap);
 }
 
+inline std::string phase_of_failure(Session& session, std::int64_t version) {
+    try {
+        session.push(version);
+    } catch (const SyncError& error) {
+        return error.phase();
+    }
+    return "none";
+}
+
 inline void expect_weights(const TestTarget& target, DType source_dtype, int step) {
     for (std::size_t t = 0; t < target.weights().size(); ++t) {
         const auto& weight = target.weights()[t];

@@ -81,14 +81,6 @@ class OverTcp : public testing::TestWithParam<std::tuple<Mode, std::size_t>> {
             expect_weights(*target, DType::bfloat16, step);
         }
     }
-    std::string phase_of_failure(Session& session, std::int64_t version) {
-        try {
-            session.push(version);
-        } catch (const SyncError& error) {
-            return error.phase();
-        }
-        return "none";
-    }
 
     const std::vector<TensorInfo> tensors_ = test_tensors(DType::bfloat16);
     std::vector<std::unique_ptr<TestTarget>> targets_;

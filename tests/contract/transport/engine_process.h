@@ -1,5 +1,4 @@
-// An engine rank of the contract with its weights on a GPU (emulated where there is none): in this process,
-// or in one of its own that this program starts of itself.
+// An engine rank of the contract in a process of its own, which this program starts of itself.
 #pragma once
 
 #include <sys/mman.h>
@@ -7,49 +6,23 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <iostream>
-#include <memory>
+#include <string>
+#include <vector>
 
 #include "common/comm/piped_child.h"
 #include "common/log.h"
-#include "engine_adapter/receiver/receiver.h"
-#include "tests/contract/transport/contract.h"
-#include "tests/unit/engine_adapter/receiver/test_target.h"
+#include "tests/contract/transport/engine_here.h"
 
 namespace tandem::engine {
 
-// Holds a whole version of zeros.
-class GpuEngine {
-  public:
-    explicit GpuEngine(int gpu, const ReceiverOptions& options = {})
-        : gpu_{DeviceType::cuda, gpu}, target_(TransportRig::tensors(), true, gpu_) {
-        for (const WeightSlot& weight : target_.weights()) {
-            const std::vector<std::byte> zeros(weight.memory.bytes);
-            test::upload(gpu_, {zeros.data(), zeros.size()}, weight.memory);
-        }
-        target_.begin_update(1);
-        target_.commit_update(1);
-        receiver_ = std::make_unique<Receiver>(target_, options);
-    }
-    const std::string& address() const { return receiver_->address(); }
-    const TestTarget& target() const { return target_; }
-    std::vector<std::byte> weights(int tensor) const {
-        return test::download(gpu_, target_.weights()[static_cast<std::size_t>(tensor)].memory);
-    }
-    void stop() { receiver_.reset(); }
-
-  private:
-    const Device gpu_;
-    TestTarget target_;
-    std::unique_ptr<Receiver> receiver_;
-};
-
 // The main of an engine's process, which EngineProcess starts. "weights T FILE" on its input writes tensor T
 // there.
-inline int run_engine_process(int gpu) {
+inline int run_engine_process(Device device) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     set_up_logging("engine");
-    const GpuEngine engine(gpu);
+    const EngineHere engine(device);
     std::cout << engine.address() << std::endl;
     std::string word;
     int tensor = 0;
