@@ -5,7 +5,8 @@
 //   unix:///PATH         the same, at a Unix socket
 //   unix-abstract:NAME   a receiver of ours, by its address
 //   tcp://HOST:PORT      the same, of any host, by its data plane
-//   vllm://HOST:PORT     a vLLM server of this host, as it comes (vllm/engine.h)
+//   vllm://HOST:PORT     a vLLM server of this host, as it comes (vllm/engine.h); with our plug-in of any host
+//                        (vllm/plugin_engine.h, tandem/url.h)
 //   sglang://HOST:PORT   an SGLang server of this host, as it comes (sglang/engine.h); sglang+tensor:// the same,
 //                        given tensors in shared memory instead of a directory
 #pragma once

@@ -8,7 +8,7 @@
 #include "common/http/access.h"
 #include "common/http/client.h"
 #include "engine_adapter/channel/messages.h"
-#include "engine_adapter/tandem/url.h"
+#include "engine_adapter/tandem/route.h"
 #include "engine_adapter/transport/cuda_ipc/transport.h"
 #include "engine_adapter/transport/nccl/transport.h"
 #include "engine_adapter/transport/shm/transport.h"
@@ -174,32 +174,10 @@ namespace {
 
 constexpr std::string_view kTcp = "tcp://";
 
-std::unique_ptr<TandemEngine> connect_here(const std::string& receiver, const ConnectOptions& options,
-                                           Deadline deadline) {
-    return std::make_unique<TandemEngine>(Channel::connect(receiver, deadline), options, deadline);
-}
-
-std::unique_ptr<TandemEngine> connect_there(const TcpAddress& to, const TcpOptions& tcp,
-                                            const ConnectOptions& options, Deadline deadline) {
-    const std::string peer = fmt::format("engine {}{}:{}", kTcp, to.host, to.port);
-    const std::string key = options.key.empty() ? http::key_from_environment() : options.key;
-    auto sockets = tcp::dial(to, tcp::Kind::control, key, 1, tcp, peer, "connect", deadline);
-    auto engine =
-        std::make_unique<TandemEngine>(Channel(std::move(sockets.front()), peer), options, deadline);
-    engine->go_over_tcp(to, tcp);
-    return engine;
-}
-
 // What GET /model_info of a tandem-engine says of its receiver.
-struct Whereabouts {
-    std::string receiver = {};   // on its own host
-    bool here = true;            // that is this one
-    std::string data_port = {};  // of its data plane over TCP; empty: none
-};
-
 Whereabouts ask_whereabouts(const std::string& name, const std::string& http_url, const std::string& key,
                             Deadline deadline) {
-    http::Client http(http_url, key.empty() ? http::key_from_environment() : key);
+    http::Client http(http_url, key);
     const nlohmann::json info = http.get_json("/model_info", deadline);
     const auto tandem = info.find("tandem");
     if (tandem == info.end() || !tandem->is_object() || !tandem->contains("receiver") ||
@@ -216,29 +194,25 @@ Whereabouts ask_whereabouts(const std::string& name, const std::string& http_url
     return found;
 }
 
+ReceiverRoute route_to(const std::string& name, const std::string& key, Deadline deadline) {
+    if (name.starts_with("unix-abstract:")) return {name, {.receiver = name}, "", {}, "", ""};
+    const EngineUrl url = parse_engine_url(name);
+    if (url.base.starts_with(kTcp))
+        return {parse_tcp_address(url.base.substr(kTcp.size())), url.tcp_options, key};
+    constexpr std::string_view kScheme = "tandem://";
+    const std::string http_url =
+        url.base.starts_with(kScheme) ? "http://" + url.base.substr(kScheme.size()) : url.base;
+    const Whereabouts found = ask_whereabouts(name, http_url, key, deadline);
+    const http::Url server = http::parse_url(http_url);
+    const std::string host = server.socket.empty() ? server.host : "127.0.0.1";
+    return {name, found, host, url, "start tandem-engine with --data-listen HOST:PORT", key};
+}
+
 std::unique_ptr<TandemEngine> connect_one(const std::string& name, const ConnectOptions& options,
                                           Deadline deadline) {
-    if (name.starts_with("unix-abstract:")) return connect_here(name, options, deadline);
-    if (name.starts_with(kTcp)) {
-        const TandemUrl url = parse_tandem_url(name);
-        return connect_there(parse_tcp_address(url.http.substr(kTcp.size())), url.options, options, deadline);
-    }
-    const TandemUrl url = parse_tandem_url(name);
-    const Whereabouts found = ask_whereabouts(name, url.http, options.key, deadline);
-    if (found.here && !url.tcp) return connect_here(found.receiver, options, deadline);
-    if (found.data_port.empty()) {
-        throw TransportError(
-            "engine " + name, "connect",
-            std::string(found.here ? "it has no data plane over TCP"
-                                   : "it runs on another host, without a data plane over TCP") +
-                ": start tandem-engine with --data-listen HOST:PORT");
-    }
-    const http::Url server = http::parse_url(url.http);
-    const TcpAddress to{server.socket.empty() ? server.host : "127.0.0.1", found.data_port};
-    if (!found.here) return connect_there(to, url.options, options, deadline);
-    auto engine = connect_here(found.receiver, options, deadline);
-    engine->go_over_tcp(to, url.options);
-    return engine;
+    const ReceiverRoute route =
+        route_to(name, options.key.empty() ? http::key_from_environment() : options.key, deadline);
+    return route.engine(route.open(deadline), options, deadline);
 }
 
 }  // namespace

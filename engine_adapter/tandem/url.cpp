@@ -38,12 +38,11 @@ double parse_pace(const std::string& name, std::string_view value) {
 
 }  // namespace
 
-TandemUrl parse_tandem_url(const std::string& name) {
-    constexpr std::string_view kScheme = "tandem://";
+EngineUrl parse_engine_url(const std::string& name) {
     const auto question = name.find('?');
-    TandemUrl url;
-    url.http = name.substr(0, question);
-    if (url.http.starts_with(kScheme)) url.http = "http://" + url.http.substr(kScheme.size());
+    EngineUrl url;
+    url.base = name.substr(0, question);
+    url.options = question != std::string::npos;
     std::string_view rest = question == std::string::npos ? "" : std::string_view(name).substr(question + 1);
     while (!rest.empty()) {
         const auto end = rest.find('&');
@@ -57,9 +56,9 @@ TandemUrl parse_tandem_url(const std::string& name) {
                     value);
             url.tcp = value == "tcp";
         } else if (key == "connections") {
-            url.options.connections = parse_connections(name, value);
+            url.tcp_options.connections = parse_connections(name, value);
         } else if (key == "pace") {
-            url.options.pace_bytes_per_s = parse_pace(name, value);
+            url.tcp_options.pace_bytes_per_s = parse_pace(name, value);
         } else {
             throw BadInput(
                 fmt::format("'{}': no option '{}'; there are transport, connections, pace", name, key));

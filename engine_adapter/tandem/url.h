@@ -1,6 +1,7 @@
-// The name of a tandem-engine, taken apart.
+// The name of an engine with a receiver of ours, taken apart.
 //
-//   tandem://HOST:PORT, http://HOST:PORT, unix:///PATH    its HTTP server
+//   tandem://HOST:PORT, http://HOST:PORT, unix:///PATH    the HTTP server of a tandem-engine
+//   vllm://HOST:PORT                                      a vLLM with our plug-in
 //   …?transport=tcp                                       weights go over TCP, although it is on this host
 //   …?connections=N                                       for data, over TCP; default 8
 //   …?pace=500MB                                          a second at most, over TCP (KB, MB, GB; decimal)
@@ -12,13 +13,14 @@
 
 namespace tandem::engine {
 
-struct TandemUrl {
-    std::string http;  // of its server
-    bool tcp = false;  // asked for
-    TcpOptions options;
+struct EngineUrl {
+    std::string base;      // before the options
+    bool options = false;  // there are some
+    bool tcp = false;      // asked for
+    TcpOptions tcp_options;
 };
 
 // Throws BadInput naming the option and what it may be.
-TandemUrl parse_tandem_url(const std::string& name);
+EngineUrl parse_engine_url(const std::string& name);
 
 }  // namespace tandem::engine

@@ -15,13 +15,16 @@ std::vector<std::unique_ptr<Engine>> connect_vllm(const std::vector<std::string>
     enforce(names.size() == 1, "'{}' and '{}': a vLLM server is one engine, whatever its ranks",
             names.front(), names.back());
     const std::string key = options.key.empty() ? http::key_from_environment("VLLM_API_KEY") : options.key;
-    VllmServer server(names.front(), key);
+    const EngineUrl url = parse_engine_url(names.front());
+    VllmServer server(url.base, key);
     VllmInfo info = probe_vllm(server, deadline);
     std::vector<std::unique_ptr<Engine>> engines;
     if (info.backend == "tandem") {
         engines.push_back(
-            std::make_unique<VllmPluginEngine>(std::move(server), std::move(info), options, deadline));
+            std::make_unique<VllmPluginEngine>(std::move(server), std::move(info), url, options, deadline));
     } else {
+        enforce(!url.options, "'{}': options are of the way to our plug-in, and that server runs without it",
+                names.front());
         find_tensors(server, info, options.only, deadline);
         auto delivery = make_delivery(info.backend, server, info, key, options, deadline);
         engines.push_back(

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "common/error.h"
+#include "common/http/access.h"
+#include "common/http/client.h"
 #include "common/log.h"
 #include "common/stopwatch.h"
 #include "common/trace.h"
@@ -27,16 +29,20 @@ constexpr auto kRetry = std::chrono::milliseconds(20);
 
 constexpr const char* kWorkerState = "POST /collective_rpc tandem_state";
 
-// Waits for its turn where another trainer is connected. The receiver is reached within this host alone.
-std::unique_ptr<TandemEngine> connect_receiver(const std::string& server, const std::string& address,
+constexpr const char* kHowToListen =
+    "start the server with TANDEM_DATA_LISTEN=HOST:PORT and TANDEM_API_KEY in its environment, and this "
+    "program with the same key";
+
+// Waits for its turn where another trainer is connected.
+std::unique_ptr<TandemEngine> connect_receiver(const std::string& server, const ReceiverRoute& route,
                                                const ConnectOptions& options, Deadline deadline) {
     std::string why;
     for (;;) {
         bool listens = false;
         try {
-            Channel channel = Channel::connect(address, deadline);
+            Channel channel = route.open(deadline);
             listens = true;
-            return std::make_unique<TandemEngine>(std::move(channel), options, deadline);
+            return route.engine(std::move(channel), options, deadline);
         } catch (const TransportError& error) {
             const bool late = deadline.passed();
             if (why.empty() || !late) why = error.what();
@@ -48,15 +54,15 @@ std::unique_ptr<TandemEngine> connect_receiver(const std::string& server, const 
         server, "connect",
         fmt::format(
             "its worker's receiver does not take this trainer: {}; it takes one at a time, of the same user, "
-            "on the same host and in the same network namespace",
-            why),
+            "on the same host and in the same network namespace, or over TCP ({})",
+            why, kHowToListen),
         true);
 }
 
 }  // namespace
 
-VllmPluginEngine::VllmPluginEngine(VllmServer server, VllmInfo info, const ConnectOptions& options,
-                                   Deadline deadline)
+VllmPluginEngine::VllmPluginEngine(VllmServer server, VllmInfo info, const EngineUrl& url,
+                                   const ConnectOptions& options, Deadline deadline)
     : server_(std::move(server)),
       info_(std::move(info)),
       in_flight_(options.in_flight == InFlight::abort ? "abort" : "wait"),
@@ -66,7 +72,9 @@ VllmPluginEngine::VllmPluginEngine(VllmServer server, VllmInfo info, const Conne
     workers_ = ask_workers(json::object(), deadline);
     if (!workers_.failure.empty())
         throw TransportError(server_.name(), "POST /init_weight_transfer_engine", workers_.failure);
-    receiver_ = connect_receiver(peer(), workers_.receiver, options, deadline);
+    const std::string host = http::parse_url("http" + url.base.substr(url.base.find("://"))).host;
+    const ReceiverRoute route(peer(), workers_.at, host, url, kHowToListen, http::key_from_environment());
+    receiver_ = connect_receiver(peer(), route, options, deadline);
     capabilities_ = receiver_->capabilities();
     capabilities_.engine = "vllm";
     capabilities_.version = number_of(info_.weight_version);
@@ -103,7 +111,10 @@ VllmPluginEngine::Workers VllmPluginEngine::ask_workers(const json& arguments, D
             if (!failure.empty() && all.failure.empty())
                 all.failure = fmt::format("worker {}: {}", one.at("rank").dump(), failure);
             if (one.at("receiver") == "") continue;
-            all.receiver = one.at("receiver").get<std::string>();
+            all.at.receiver = one.at("receiver").get<std::string>();
+            all.at.here = one.value("host", tcp::host_fingerprint()) == tcp::host_fingerprint();
+            const int port = one.value("data_port", 0);  // an older plug-in says neither
+            all.at.data_port = port > 0 ? std::to_string(port) : "";
             all.memory = one.at("memory").get<std::string>();
             all.note = one.at("note").get<std::string>();
         }
@@ -111,7 +122,7 @@ VllmPluginEngine::Workers VllmPluginEngine::ask_workers(const json& arguments, D
         throw TransportError(server_.name(), kWorkerState,
                              fmt::format("a worker's state makes no sense: {}", error.what()));
     }
-    if (all.receiver.empty())
+    if (all.at.receiver.empty())
         throw TransportError(server_.name(), kWorkerState, "no worker says where it receives weights");
     return all;
 }

@@ -18,6 +18,7 @@
 #include "engine_adapter/connect.h"
 #include "engine_adapter/engine.h"
 #include "engine_adapter/tandem/engine.h"
+#include "engine_adapter/tandem/route.h"
 #include "engine_adapter/vllm/probe.h"
 #include "engine_adapter/vllm/server.h"
 
@@ -25,8 +26,9 @@ namespace tandem::engine {
 
 class VllmPluginEngine final : public Engine {
   public:
-    // info: as probe_vllm gave it.
-    VllmPluginEngine(VllmServer server, VllmInfo info, const ConnectOptions& options, Deadline deadline);
+    // info: as probe_vllm gave it. url: of the server, and how its receiver is reached (tandem/url.h).
+    VllmPluginEngine(VllmServer server, VllmInfo info, const EngineUrl& url, const ConnectOptions& options,
+                     Deadline deadline);
     ~VllmPluginEngine() override;
 
     const Capabilities& capabilities() const override { return capabilities_; }
@@ -59,7 +61,7 @@ class VllmPluginEngine final : public Engine {
     };
     // What the workers say of themselves.
     struct Workers {
-        std::string receiver;      // the first one's address
+        Whereabouts at;            // the first one's receiver
         std::string memory;        // where its staging memory can be opened
         std::string note;          // kept for a successor of this process
         bool whole = true;         // each holds one version, and all the same

@@ -8,6 +8,7 @@
 
 #include "common/error.h"
 #include "engine_adapter/receiver/receiver.h"
+#include "engine_adapter/transport/tcp/dial.h"
 #include "sync/capi/errors.h"
 #include "sync/capi/tandem_sync.h"
 #include "sync/capi/tensors.h"
@@ -99,6 +100,15 @@ engine::ReceiverOptions receiver_options(const td_receiver_options* given) {
     engine::ReceiverOptions receiver;
     receiver.engine = options.engine;
     receiver.copy_threads = options.threads;
+    const auto text = [](const char* given_text) { return std::string(given_text ? given_text : ""); };
+    if (const std::string listen = text(options.data_listen); !listen.empty()) {
+        const engine::TcpAddress at = engine::parse_tcp_address(listen);
+        receiver.data_plane = engine::TcpListen{at.host, at.port, text(options.key)};
+        enforce(
+            !receiver.data_plane->key.empty(),
+            "td_receiver_options.data_listen is {}, without a key: anybody who reaches it could push weights",
+            listen);
+    }
     return receiver;
 }
 
@@ -118,6 +128,11 @@ td_receiver& usable(td_receiver* receiver) {
     return *receiver;
 }
 
+void put_text(const std::string& text, const char* what, char* to, std::size_t capacity) {
+    enforce(to != nullptr && capacity > text.size(), "{} takes {} bytes", what, text.size() + 1);
+    std::memcpy(to, text.c_str(), text.size() + 1);
+}
+
 }  // namespace
 
 int td_receiver_open(const td_receiver_options* options, const td_tensor* tensors, size_t count,
@@ -130,10 +145,14 @@ int td_receiver_open(const td_receiver_options* options, const td_tensor* tensor
 }
 
 int td_receiver_address(td_receiver* receiver, char* address, size_t capacity) {
+    return guarded([&] { put_text(usable(receiver).receiver.address(), "the address", address, capacity); });
+}
+
+int td_receiver_data_plane(td_receiver* receiver, int32_t* port, char* host, size_t capacity) {
     return guarded([&] {
-        const std::string& mine = usable(receiver).receiver.address();
-        enforce(address != nullptr && capacity > mine.size(), "the address takes {} bytes", mine.size() + 1);
-        std::memcpy(address, mine.c_str(), mine.size() + 1);
+        enforce(port != nullptr, "port is NULL");
+        *port = usable(receiver).receiver.data_port();
+        put_text(engine::tcp::host_fingerprint(), "the host's name", host, capacity);
     });
 }
 

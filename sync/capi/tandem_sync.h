@@ -193,9 +193,12 @@ typedef struct td_receiver_options {
     size_t size;
     const char* engine; /* what trainers are told that this is: "vllm" */
     int32_t threads;    /* that copy; 0: the machine's cores, at most 4 */
+    const char*
+        data_listen; /* "HOST:PORT" for trainers of other hosts, over TCP; PORT 0: a free one; NULL: none */
+    const char* key; /* that those must know; a data_listen without one is refused */
 } td_receiver_options;
 
-/* Listens for one trainer at a time, of the same user, in threads of its own. `tensors`: what a version consists of, each
+/* Listens for one trainer at a time, of the same user or with the key, in threads of its own. `tensors`: what a version consists of, each
  * whole (mesh NULL) in memory of the CPU that the caller keeps until the receiver is closed; it is written while a version
  * is being staged. */
 TD_API int td_receiver_open(const td_receiver_options* options, const td_tensor* tensors, size_t count,
@@ -203,6 +206,10 @@ TD_API int td_receiver_open(const td_receiver_options* options, const td_tensor*
 
 /* Where a trainer connects, "unix-abstract:NAME". TD_INVALID where it does not fit into `capacity`. */
 TD_API int td_receiver_address(td_receiver* receiver, char* address, size_t capacity);
+
+/* What a trainer of another host needs: the port of data_listen (0: none), and by what it is told that this is another
+ * host: two processes that can share memory are given the same name (TD_INVALID where it does not fit into `capacity`). */
+TD_API int td_receiver_data_plane(td_receiver* receiver, int32_t* port, char* host, size_t capacity);
 
 /* The version that lies whole in the tensors; 0: none. */
 TD_API int td_receiver_staged(td_receiver* receiver, int64_t* version);

@@ -38,10 +38,10 @@ def save_random(config, directory):
 
 
 class Run:
-    """`Server` is a class like vllm_server's; `scheme` how tandem-sync names its servers."""
+    """`Server` is a class like vllm_server's; `scheme` how tandem-sync names its servers, and `way` what follows its URL."""
 
-    def __init__(self, options, folder, Server, scheme):
-        self.Server, self.scheme = Server, scheme
+    def __init__(self, options, folder, Server, scheme, way=""):
+        self.Server, self.scheme, self.way = Server, scheme, way
         self.always = []  # options that no push may lack
         self.options, self.folder, self.failed = options, folder, False
         self.directories, self.transformers = make_models(options, folder)
@@ -83,7 +83,7 @@ class Run:
         self.out, self.err = (open(self.folder / name, "w+") for name in ("push.out", "push.err"))
         return subprocess.Popen(
             [self.options.program, "push", "--model", str(self.directories[which]), "--to",
-             self.server.url.replace("http", self.scheme), "--json", *self.always,
+             self.server.url.replace("http", self.scheme) + self.way, "--json", *self.always,
              *(self.options.push_option if more is None else more)],
             stdout=self.out, stderr=self.err)
 

@@ -8,7 +8,9 @@ With --pushes N, memory, descriptors and /dev/shm of the tenth push are compared
 Exit code 1 when anything differs.
 """
 import argparse
+import os
 import pathlib
+import secrets
 import tempfile
 
 import push_run
@@ -22,6 +24,7 @@ def parsed():
     parser.add_argument("--vllm", required=True)
     parser.add_argument("--tokenizer", help="directory; for random models, whose token ids it must cover")
     parser.add_argument("--plugin", metavar="LIBRARY", help="libtandem_sync.so: the servers run our plug-in with it")
+    parser.add_argument("--tcp", action="store_true", help="with --plugin: weights reach its workers over TCP")
     parser.add_argument("--port", type=int, default=8123)
     return parser.parse_args()
 
@@ -57,4 +60,6 @@ options = parsed()
 folder = pathlib.Path(tempfile.mkdtemp(prefix="vllm_push."))
 if options.plugin:
     vllm_plugin.install(folder, options.plugin)
-Run(options, folder, Server, "vllm").all()
+if options.tcp:
+    os.environ |= {"TANDEM_DATA_LISTEN": "127.0.0.1:0", "TANDEM_API_KEY": secrets.token_hex()}
+Run(options, folder, Server, "vllm", "?transport=tcp" if options.tcp else "").all()

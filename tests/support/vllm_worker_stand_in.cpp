@@ -16,7 +16,8 @@ void check(int status) {
 
 }  // namespace
 
-VllmWorkerStandIn::VllmWorkerStandIn(const std::string& model) {
+VllmWorkerStandIn::VllmWorkerStandIn(const std::string& model, std::string data_listen, std::string key)
+    : data_listen_(std::move(data_listen)), key_(std::move(key)) {
     const auto files = model::Safetensors::open(model);
     for (const std::string& name : files.names()) {
         const Tensor tensor = files.tensor(name);
@@ -46,7 +47,7 @@ void VllmWorkerStandIn::init() {
             tensor.global_shape = slot.shape.data();
             tensors.push_back(tensor);
         }
-        const td_receiver_options options{sizeof options, "vllm", 1};
+        const td_receiver_options options{sizeof options, "vllm", 1, data_listen_.c_str(), key_.c_str()};
         check(td_receiver_open(&options, tensors.data(), tensors.size(), &receiver_));
     }
     check(td_receiver_give_back(receiver_));
@@ -62,10 +63,15 @@ std::string VllmWorkerStandIn::address() const {
 
 std::string VllmWorkerStandIn::state(const std::string* note) {
     if (note != nullptr) note_ = *note;
-    return nlohmann::json{
-        {"protocol", protocol_}, {"rank", 0},           {"receiver", address()}, {"memory", "/proc/1/fd/2"},
-        {"whole", whole_},       {"version", version_}, {"note", note_},         {"load_ms", 0.0},
-        {"open", open_},         {"failure", failure_}}
+    std::array<char, 256> host{};
+    std::int32_t port = 0;
+    if (receiver_ != nullptr) check(td_receiver_data_plane(receiver_, &port, host.data(), host.size()));
+    return nlohmann::json{{"protocol", protocol_}, {"rank", 0},
+                          {"receiver", address()}, {"memory", "/proc/1/fd/2"},
+                          {"whole", whole_},       {"version", version_},
+                          {"note", note_},         {"load_ms", 0.0},
+                          {"open", open_},         {"failure", failure_},
+                          {"data_port", port},     {"host", host_.empty() ? host.data() : host_}}
         .dump();
 }
 

@@ -19,7 +19,8 @@ class VllmWorkerStandIn final : public VllmWorkerPlugin {
   public:
     enum class Fails { no, before_the_load, in_the_load };
 
-    explicit VllmWorkerStandIn(const std::string& model);  // the directory whose tensors it wants
+    // model: the directory whose tensors it wants. data_listen, key: as the plug-in takes them from its environment.
+    explicit VllmWorkerStandIn(const std::string& model, std::string data_listen = "", std::string key = "");
     ~VllmWorkerStandIn() override;
 
     void init() override;
@@ -33,6 +34,7 @@ class VllmWorkerStandIn final : public VllmWorkerPlugin {
     const std::string& note() const { return note_; }
     void speak_protocol(int protocol) { protocol_ = protocol; }
     void say_it_receives_at(const std::string& address) { elsewhere_ = address; }
+    void say_it_runs_on(const std::string& host) { host_ = host; }
     std::string address() const;
     bool whole() const { return whole_; }
 
@@ -55,6 +57,9 @@ class VllmWorkerStandIn final : public VllmWorkerPlugin {
     std::string failure_;
     std::string note_;
     std::string elsewhere_;
+    std::string host_;
+    const std::string data_listen_;
+    const std::string key_;
 };
 
 }  // namespace tandem::test

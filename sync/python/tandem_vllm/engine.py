@@ -15,6 +15,7 @@ call would be given what the others answered to the call before.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,8 +72,9 @@ class TandemWeightTransferEngine(WeightTransferEngine[TandemInitInfo, TandemUpda
         """`note`: what a trainer leaves for its successor; None: as it was."""
         if note is not None:
             self._note = note
+        host, port = self._receiver.data_plane() if self._receiver else ("", 0)
         return {"protocol": PROTOCOL, "rank": self.parallel_config.rank,
-                "receiver": self._receiver.address if self._receiver else "",
+                "receiver": self._receiver.address if self._receiver else "", "host": host, "data_port": port,
                 "memory": self._staging.path if self._staging else "", "whole": self._whole, "version": self._version,
                 "note": self._note, "load_ms": self._load_ms, "open": self._open, "failure": self._failure}
 
@@ -115,7 +117,8 @@ class TandemWeightTransferEngine(WeightTransferEngine[TandemInitInfo, TandemUpda
             started = time.perf_counter()
             staging = Staging(self._layout())
             try:
-                self._receiver = Receiver(staging)
+                self._receiver = Receiver(staging, data_listen=os.environ.get("TANDEM_DATA_LISTEN", ""),
+                                          key=os.environ.get("TANDEM_API_KEY", ""))
             except BaseException:
                 staging.close()
                 raise

@@ -16,12 +16,14 @@ CPU = 1
 
 
 class Options_(c.Structure):
-    _fields_ = [("size", c.c_size_t), ("engine", c.c_char_p), ("threads", c.c_int32)]
+    _fields_ = [("size", c.c_size_t), ("engine", c.c_char_p), ("threads", c.c_int32), ("data_listen", c.c_char_p),
+                ("key", c.c_char_p)]
 
 
 FUNCTIONS = {
     "td_receiver_open": [c.POINTER(Options_), c.POINTER(_library.Tensor_), c.c_size_t, c.POINTER(c.c_void_p)],
     "td_receiver_address": [c.c_void_p, c.c_char_p, c.c_size_t],
+    "td_receiver_data_plane": [c.c_void_p, c.POINTER(c.c_int32), c.c_char_p, c.c_size_t],
     "td_receiver_staged": [c.c_void_p, c.POINTER(c.c_int64)],
     "td_receiver_take": [c.c_void_p, c.c_int64],
     "td_receiver_give_back": [c.c_void_p],
@@ -38,7 +40,9 @@ def _declare() -> None:
 
 
 class Receiver:
-    def __init__(self, staging: Staging, engine: str = "vllm", threads: int = 0) -> None:
+    def __init__(self, staging: Staging, engine: str = "vllm", threads: int = 0, data_listen: str = "",
+                 key: str = "") -> None:
+        """data_listen: "HOST:PORT", where trainers of other hosts, who know `key`, connect over TCP; empty: nowhere."""
         _declare()
         views = staging.tensors()
         described = (_library.Tensor_ * len(views))()
@@ -53,7 +57,8 @@ class Receiver:
             entry.global_shape = shape
         self._staging = staging  # the memory must outlive the receiver
         self._handle = c.c_void_p()
-        options = Options_(size=c.sizeof(Options_), engine=engine.encode(), threads=threads)
+        options = Options_(size=c.sizeof(Options_), engine=engine.encode(), threads=threads,
+                           data_listen=data_listen.encode() or None, key=key.encode() or None)
         _library.call("td_receiver_open", c.byref(options), described, len(views), c.byref(self._handle))
 
     @property
@@ -61,6 +66,12 @@ class Receiver:
         text = c.create_string_buffer(256)
         _library.call("td_receiver_address", self._handle, text, len(text))
         return text.value.decode()
+
+    def data_plane(self) -> tuple[str, int]:
+        """The name of this host, equal for whoever can share memory here, and the port of data_listen; 0: none."""
+        port, host = c.c_int32(), c.create_string_buffer(256)
+        _library.call("td_receiver_data_plane", self._handle, c.byref(port), host, len(host))
+        return host.value.decode(), port.value
 
     @property
     def staged(self) -> int:

@@ -18,6 +18,7 @@ import statistics
 import sys
 import tempfile
 import time
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -95,7 +96,8 @@ def measure(sync, peer, pushes):
 
 def run_rank(rank, options, name, rendezvous, pipe, shared, results):
     torch.set_num_threads(options.threads)
-    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=options.ranks)
+    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=options.ranks,
+                            timeout=timedelta(seconds=torch_sync.DEADLINE_S))
     model, parameters = sharded(name)
     pipe = pipe if rank == 0 else None
     peer = torch_sync.Sync(SimpleNamespace(dtensors=parameters), shared, BUCKET_BYTES, pipe)

@@ -106,29 +106,29 @@ TEST(TcpHandshake, OnlyWhoKnowsTheSecretIsProven) {
     EXPECT_THROW(tcp::parse_greeting(greeting), ProtocolError);
 }
 
-TEST(TandemUrl, HasOptionsOfTheWay) {
-    const TandemUrl plain = parse_tandem_url("tandem://10.0.0.2:30000");
-    EXPECT_EQ(plain.http, "http://10.0.0.2:30000");
-    EXPECT_FALSE(plain.tcp);
-    EXPECT_EQ(plain.options.pace_bytes_per_s, 0);
-    const TandemUrl url = parse_tandem_url("tandem://h:1?transport=tcp&connections=3&pace=1.5GB");
-    EXPECT_EQ(url.http, "http://h:1");
-    EXPECT_TRUE(url.tcp);
-    EXPECT_EQ(url.options.connections, 3);
-    EXPECT_EQ(url.options.pace_bytes_per_s, 1.5e9);
-    EXPECT_EQ(parse_tandem_url("unix:///a/b?pace=20KB").http, "unix:///a/b");
+TEST(EngineUrl, HasOptionsOfTheWay) {
+    const EngineUrl plain = parse_engine_url("tandem://10.0.0.2:30000");
+    EXPECT_EQ(plain.base, "tandem://10.0.0.2:30000");
+    EXPECT_FALSE(plain.options || plain.tcp);
+    EXPECT_EQ(plain.tcp_options.pace_bytes_per_s, 0);
+    const EngineUrl url = parse_engine_url("tandem://h:1?transport=tcp&connections=3&pace=1.5GB");
+    EXPECT_EQ(url.base, "tandem://h:1");
+    EXPECT_TRUE(url.options && url.tcp);
+    EXPECT_EQ(url.tcp_options.connections, 3);
+    EXPECT_EQ(url.tcp_options.pace_bytes_per_s, 1.5e9);
+    EXPECT_EQ(parse_engine_url("unix:///a/b?pace=20KB").base, "unix:///a/b");
 }
 
-TEST(TandemUrl, AnOptionThatMakesNoSenseIsRefusedByName) {
-    EXPECT_THAT(error_of([] { parse_tandem_url("tandem://h:1?speed=3"); }), HasSubstr("no option 'speed'"));
-    EXPECT_THAT(error_of([] { parse_tandem_url("tandem://h:1?transport=shm"); }),
+TEST(EngineUrl, AnOptionThatMakesNoSenseIsRefusedByName) {
+    EXPECT_THAT(error_of([] { parse_engine_url("tandem://h:1?speed=3"); }), HasSubstr("no option 'speed'"));
+    EXPECT_THAT(error_of([] { parse_engine_url("tandem://h:1?transport=shm"); }),
                 HasSubstr("there are auto, tcp"));
     for (const char* count : {"0", "65", "x", "", "3x", "-1"}) {
-        EXPECT_THAT(error_of([&] { parse_tandem_url(std::string("tandem://h:1?connections=") + count); }),
+        EXPECT_THAT(error_of([&] { parse_engine_url(std::string("tandem://h:1?connections=") + count); }),
                     HasSubstr("from 1 to 64"));
     }
     for (const char* pace : {"", "5", "GB", "-1MB", "0MB", "1e99GB", "5MBs"}) {
-        EXPECT_THAT(error_of([&] { parse_tandem_url(std::string("tandem://h:1?pace=") + pace); }),
+        EXPECT_THAT(error_of([&] { parse_engine_url(std::string("tandem://h:1?pace=") + pace); }),
                     HasSubstr("bytes a second like 500MB"));
     }
 }

@@ -6,100 +6,24 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <thread>
 
 #include "common/comm/launch.h"
 #include "common/file_descriptor.h"
 #include "common/http/client.h"
-#include "common/model/safetensors.h"
-#include "engine_adapter/connect.h"
 #include "engine_adapter/vllm/server.h"
 #include "sync/push/directory_source.h"
-#include "sync/push/push.h"
 #include "tests/support/error_of.h"
-#include "tests/support/vllm_stand_in.h"
-#include "tests/support/vllm_worker_stand_in.h"
+#include "tests/unit/sync/push/plugin_fixture.h"
 
 namespace tandem::sync {
 namespace {
 
-namespace fs = std::filesystem;
-using test::bytes_of_directory;
-using test::VllmStandIn;
-using test::VllmWorkerStandIn;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using Fails = VllmWorkerStandIn::Fails;
-
-class PluginPush : public testing::Test {
-  protected:
-    PluginPush() {
-        std::string name = (fs::temp_directory_path() / "plugin_test.XXXXXX").string();
-        folder_ = ::mkdtemp(name.data());
-        old_ = model("old", 1);
-        worker_ = std::make_unique<VllmWorkerStandIn>(old_);
-        server_ = std::make_unique<VllmStandIn>(VllmStandIn::Options{.model = old_, .plugin = worker_.get()});
-    }
-    ~PluginPush() override {
-        EXPECT_THAT(server_->violations(), IsEmpty());
-        server_.reset();
-        fs::remove_all(folder_);
-    }
-
-    // A matrix and a norm; other values for each seed.
-    std::string model(const std::string& name, int seed) {
-        std::vector<std::pair<std::string, Tensor>> tensors;
-        for (const auto& [tensor, shape] : std::vector<std::pair<std::string, Shape>>{
-                 {"model.embed_tokens.weight", {40, 24}}, {"model.norm.weight", {24}}}) {
-            Tensor values = Tensor::empty(shape, DType::float32, "test");
-            for (std::int64_t i = 0; i < values.numel(); ++i)
-                reinterpret_cast<float*>(values.raw())[i] = static_cast<float>((i * 37 + seed * 11) % 101);
-            tensors.emplace_back(tensor, values);
-        }
-        const fs::path directory = folder_ / name;
-        fs::create_directories(directory);
-        model::write_safetensors((directory / "model.safetensors").string(), tensors);
-        std::ofstream(directory / "config.json") << R"({"tie_word_embeddings": true})";
-        return directory.string();
-    }
-
-    std::unique_ptr<engine::Engine> connect(Deadline until = Deadline::after_ms(20'000)) const {
-        return engine::connect(server_->url(), until);
-    }
-    ServerOutcome push(const std::string& model,
-                       std::chrono::milliseconds deadline = std::chrono::seconds(20)) const {
-        PushOptions options;
-        options.model = model;
-        options.servers = {server_->url()};
-        options.deadline = deadline;
-        return push_directory(options, [](const std::string& url,
-                                          Deadline until) { return engine::connect(url, until); })
-            .front();
-    }
-    void expect_served(const std::string& directory, const std::string& version) const {
-        EXPECT_EQ(server_->weights(), bytes_of_directory(directory));
-        EXPECT_EQ(server_->weight_version(), version);
-        EXPECT_FALSE(server_->paused());
-        EXPECT_EQ(worker_->note(), "");
-    }
-    void expect_healed_by_the_next_push(const std::string& version) {
-        const std::string next = model("healing", 77);
-        const ServerOutcome outcome = push(next);
-        EXPECT_TRUE(outcome.whole) << outcome.error;
-        expect_served(next, version);
-        EXPECT_TRUE(worker_->whole());
-    }
-
-    fs::path folder_;
-    std::string old_;
-    std::unique_ptr<VllmWorkerStandIn> worker_;
-    std::unique_ptr<VllmStandIn> server_;
-};
 
 TEST_F(PluginPush, OnlyTheLoadIsInsideThePause) {
     for (int version = 1; version <= 3; ++version) {
