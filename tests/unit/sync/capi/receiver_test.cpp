@@ -73,7 +73,7 @@ class CapiReceiver : public ::testing::Test {
     std::int64_t shape_[1] = {8};
     std::vector<float> memory_ = std::vector<float>(16, -1.0f);
     std::vector<float> published_ = std::vector<float>(16);
-    td_receiver_options options_{sizeof(td_receiver_options), "server", 1};
+    td_receiver_options options_{sizeof(td_receiver_options), "server", 1, nullptr, nullptr};
     td_receiver* receiver_ = nullptr;
     td_session* session_ = nullptr;
     std::string address_;
