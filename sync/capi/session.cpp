@@ -85,6 +85,8 @@ struct Options {
         phase = options.deadline_s == 0 ? milliseconds(30'000) : to_ms(options.deadline_s, "deadline_s");
         enforce(phase.count() > 0, "a deadline of {} seconds", options.deadline_s);
         session.deadlines = deadlines_of(phase);
+        enforce(options.bucket_bytes <= std::size_t{1} << 40, "buckets of {} bytes", options.bucket_bytes);
+        enforce(options.depth >= 0, "a depth of {} buckets", options.depth);
         session.bucket_bytes = options.bucket_bytes;
         session.depth = options.depth;
         connect.rollback = options.rollback != 0;

@@ -6,6 +6,8 @@ import ctypes as c
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
+from os import getpid
 from types import TracebackType
 from typing import Any, Literal, overload
 
@@ -110,6 +112,14 @@ class Push:
         if self._outcome is None:
             call("td_push_abort", self._handle, reason.encode())
 
+    def _end(self, reason: str) -> None:
+        """Aborts it and keeps how it ended, for those who still ask."""
+        self.abort(reason)
+        try:
+            self.wait()
+        except Error:
+            pass
+
     def _free(self) -> None:
         if self._session is not None:
             call("td_push_free", self._handle)
@@ -140,6 +150,7 @@ class Session:
         """
         self._handle = c.c_void_p()
         self._closed = False
+        self._process = getpid()
         self._under_way: Push | None = None
         self._items: Callable[[], list[tuple[str, Any]]] | None = None
         self._published: list[Described] = []
@@ -177,10 +188,14 @@ class Session:
         'model.norm.weight' is a list: neither a tensor of torch's nor an array
         >>> sync.close()
         """
+        self._check_idle()
         if hasattr(weights, "named_parameters"):
             self._items = lambda: list(weights.named_parameters())
         else:
             kept = list(weights.items() if isinstance(weights, Mapping) else weights)
+            for item in kept:
+                if not isinstance(item, Sequence) or len(item) != 2 or not isinstance(item[0], str):
+                    raise InvalidError(f"publish takes pairs of a name and a tensor, not a {type(item).__name__}", 1)
             self._items = lambda: kept
         self._names = names
         self._published = []
@@ -197,6 +212,7 @@ class Session:
         'direct'
         >>> sync.close()
         """
+        self._check_idle()
         self._adopted.append(Adopted(model, self._new_region))
 
     @overload
@@ -217,8 +233,12 @@ class Session:
         True
         >>> sync.close()
         """
+        self._check_idle()
         if self._items is None:
             raise InvalidError("nothing has been published: call publish first", 1)
+        version = index(version)
+        if not 0 < version < 1 << 63:  # ctypes would cut it to 64 bits
+            raise InvalidError(f"version {version} is not between 1 and 2**63 - 1", 1)
         self._ready()
         self._tell()
         if wait:
@@ -247,6 +267,7 @@ class Session:
         'model.norm.weight'
         >>> sync.close()
         """
+        self._check_idle()
         match, name = c.c_int32(), c.create_string_buffer(1024)
         call("td_session_check", self._handle, c.byref(match), name, len(name))
         return None if match.value else name.value.decode()
@@ -263,6 +284,7 @@ class Session:
         True
         >>> sync.close()
         """
+        self._check_idle()
         ms = c.c_double()
         call("td_session_speed_of_light", self._handle, c.byref(ms))
         return ms.value
@@ -277,9 +299,10 @@ class Session:
         if self._closed:
             return
         self._closed = True
+        if self._process != getpid():  # threads and connections stayed with the parent
+            return
         if self._under_way is not None:
-            self._under_way.abort("the session was closed")
-            self._under_way._free()
+            self._under_way._end("the session was closed")
         handle, self._handle = self._handle, c.c_void_p()
         call("td_session_close", handle)
 
@@ -295,6 +318,14 @@ class Session:
                 self.close()
             except Error:
                 pass
+
+    def _check_idle(self) -> None:
+        if self._process != getpid():
+            raise InvalidError(f"the session is process {self._process}'s: a child after a fork opens one of its own", 1)
+        if self._closed:
+            raise InvalidError("the session is closed", 1)
+        if self._under_way is not None:
+            raise InvalidError("a push is under way: call its wait first", 1)
 
     def _new_region(self, size: int, versioned: bool) -> int:
         out = c.c_void_p()

@@ -121,7 +121,7 @@ class Described:
 def address_of(value: Any) -> int:
     """Where this rank's piece lies now, or 0; cheap, for it is asked before every push."""
     local = value.local if isinstance(value, (Whole, Shard)) else getattr(value, "_local_tensor", value)
-    if hasattr(local, "data_ptr"):
+    if hasattr(local, "data_ptr") and str(local.layout) == "torch.strided":  # others have no address
         return int(local.data_ptr())
     array = getattr(local, "__array_interface__", None)
     return int(array["data"][0]) if array is not None else 0
@@ -144,8 +144,10 @@ def describe(name: str, value: Any, meshes: dict[int, Mesh]) -> Described:
 def _memory(name: str, value: Any) -> Described:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        if not value.is_contiguous():
+        if value.layout != torch.strided or not value.is_contiguous():
             raise InvalidError(f"tensor '{name}' is not contiguous: publish a contiguous one", 1)
+        if value.is_neg():  # its memory holds the opposite
+            raise InvalidError(f"tensor '{name}' is a negated view: publish resolve_neg() of it", 1)
         if value.device.type not in ("cpu", "cuda"):
             raise InvalidError(f"tensor '{name}' is on {value.device}: only the CPU and CUDA are known", 1)
         device = (CPU, 0) if value.device.type == "cpu" else (CUDA, value.device.index or 0)
