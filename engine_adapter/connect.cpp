@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "common/error.h"
+#include "common/http/client.h"
 #include "engine_adapter/sglang/engine.h"
 #include "engine_adapter/tandem/engine.h"
 #include "engine_adapter/vllm/engine.h"
@@ -40,7 +41,9 @@ const Kind& kind_of(const std::string& name) {
 }  // namespace
 
 void check_name(const std::string& name) {
-    kind_of(name);
+    const std::string_view prefix = kind_of(name).prefix;
+    if (!prefix.ends_with("://") || prefix == "tcp://") return;
+    http::parse_url("http://" + name.substr(prefix.size(), name.find('?') - prefix.size()));
 }
 
 std::unique_ptr<Engine> connect(const std::string& name, Deadline deadline, const ConnectOptions& options) {

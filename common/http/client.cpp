@@ -150,8 +150,9 @@ Response Client::request(const std::string& method, const std::string& target, c
     request.method_string(method);
     request.target(self.parts.prefix + target);
     request.version(11);
-    request.set(beast::http::field::host,
-                self.parts.host + (self.parts.port.empty() ? "" : ":" + self.parts.port));
+    const bool bare_ipv6 = self.parts.host.find(':') != std::string::npos;
+    request.set(beast::http::field::host, (bare_ipv6 ? "[" + self.parts.host + "]" : self.parts.host) +
+                                              (self.parts.port.empty() ? "" : ":" + self.parts.port));
     if (!self.key.empty()) request.set(beast::http::field::authorization, "Bearer " + self.key);
     if (!body.empty()) request.set(beast::http::field::content_type, "application/json");
     request.body() = body;

@@ -13,12 +13,13 @@
 namespace tandem::http {
 
 struct Url {
-    std::string host;
+    std::string host;  // without brackets
     std::string port;
     std::string prefix;       // path without a trailing slash, usually empty
     std::string socket = {};  // a Unix socket's file; empty: TCP
 };
-Url parse_url(const std::string& url);  // "http://HOST[:PORT][/PREFIX]" or "unix:///PATH"; throws BadInput
+// "http://HOST[:PORT][/PREFIX]", HOST an IPv6 address in brackets too, or "unix:///PATH"; throws BadInput.
+Url parse_url(const std::string& url);
 
 struct Response {
     int status = 0;

@@ -35,11 +35,17 @@ Url parse_url(const std::string& url) {
     result.port = "80";
     if (slash != std::string::npos) result.prefix = rest.substr(slash);
     while (!result.prefix.empty() && result.prefix.back() == '/') result.prefix.pop_back();
-    if (const auto colon = result.host.rfind(':'); colon != std::string::npos) {
+    // The URL is not repeated: that is where a password would be.
+    enforce(result.host.find('@') == std::string::npos,
+            "a URL names a user before '@': keys come from the environment or a file");
+    if (const auto colon = result.host.rfind(':');
+        colon != std::string::npos && !result.host.ends_with("]")) {
         result.port = result.host.substr(colon + 1);
         result.host.resize(colon);
         enforce(is_port(result.port) && result.port != "0", "URL \"{}\" has no valid port", url);
     }
+    if (result.host.starts_with("[") && result.host.ends_with("]"))
+        result.host = result.host.substr(1, result.host.size() - 2);
     enforce(!result.host.empty(), "URL \"{}\" names no host", url);
     return result;
 }

@@ -194,11 +194,20 @@ TEST(Url, Parses) {
     EXPECT_EQ(url.port, "81");
     EXPECT_EQ(url.prefix, "/a/b");
     EXPECT_EQ(parse_url("http://host").port, "80");
+    for (const char* ipv6 : {"http://[::1]:80/a", "http://[::1]/a"}) {
+        EXPECT_EQ(parse_url(ipv6).host, "::1");
+        EXPECT_EQ(parse_url(ipv6).port, "80");
+    }
+    try {
+        parse_url("http://user:word@h:80");
+    } catch (const InvalidArgument& error) {
+        EXPECT_THAT(error.what(), testing::Not(HasSubstr("word")));
+    }
     for (const char* socket : {"unix:///run/a.sock", "unix:/run/a.sock"})
         EXPECT_EQ(parse_url(socket).socket, "/run/a.sock");
-    for (const char* bad :
-         {"unix:", "unix:run/a", "unix://run/a", "unix:/run/", "", "host:80", "https://host", "http://",
-          "http://:80", "http://h:", "http://h:99999", "http://h:0"}) {
+    for (const char* bad : {"unix:", "unix:run/a", "unix://run/a", "unix:/run/", "", "host:80",
+                            "https://host", "http://", "http://:80", "http://h:", "http://h:99999",
+                            "http://h:0", "http://user:word@h:80", "http://[::1]:"}) {
         EXPECT_THROW(parse_url(bad), InvalidArgument) << bad;
     }
 }
