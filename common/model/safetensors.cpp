@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 class Mapping {
   public:
     explicit Mapping(const std::string& file) {
-        const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+        const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // no pipe is waited for
         if (fd < 0) throw ConfigError(file, "", std::string("cannot be opened: ") + std::strerror(errno));
         struct stat info {};
         const bool known = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
