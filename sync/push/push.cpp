@@ -1,6 +1,8 @@
 #include "sync/push/push.h"
 
 #include <algorithm>
+#include <atomic>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -87,8 +89,10 @@ void push_weights(const PushOptions& options, std::unique_ptr<engine::Engine> en
     const auto world = comm::solo();
     const DirectorySource source(options.model, world, options.only);
     const auto start = Clock::now();
+    std::atomic<bool> begun = false;
     Session session(world, source, std::move(engine), session_options(options, [&](int, Span memory) {
-                        end_if_stopped(options);
+                        // One that does not stage loses its old weights to the first bucket: it gets the rest too.
+                        if (stages || !begun.exchange(true)) end_if_stopped(options);
                         counter.add(memory.bytes);
                     }));
     if (!options.dry_run) {
@@ -107,6 +111,8 @@ void push_to(const PushOptions& options, const Connect& connect, Counter& counte
     outcome.before = outcome.version = capabilities.version;
     for (const engine::TensorInfo& tensor : capabilities.tensors)
         outcome.bytes += engine::tensor_bytes(tensor);
+    enforce(options.version > 0 || outcome.before < std::numeric_limits<std::int64_t>::max(),
+            "its version {} has none after it: restart the server", outcome.before);
     const std::int64_t version = options.version > 0 ? options.version : outcome.before + 1;
 
     std::optional<ServerProbe> probe;
