@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "common/comm/launch.h"
 #include "common/error.h"
@@ -21,6 +22,8 @@
 
 namespace tandem::sync {
 namespace {
+
+constexpr std::int64_t kNewestVersion = std::int64_t{1} << 53;  // that every JSON reader knows exactly
 
 volatile std::sig_atomic_t interrupted = 0;
 
@@ -42,6 +45,9 @@ std::string read_key(const std::string& file) {
 }
 
 void refuse_repeats(std::vector<std::string> servers) {
+    for (std::string& server : servers) {
+        while (server.ends_with('/')) server.pop_back();
+    }
     std::sort(servers.begin(), servers.end());
     const auto twice = std::adjacent_find(servers.begin(), servers.end());
     if (twice != servers.end()) throw ConfigError("command line", "--to", *twice + " is named twice");
@@ -92,7 +98,7 @@ void add_options(CLI::App& app, PushArguments& push) {
         ->required();
     app.add_option("--version", push.options.version,
                    "that the servers get; default: the one after each server's")
-        ->check(CLI::PositiveNumber);
+        ->check(CLI::Range(std::int64_t{1}, kNewestVersion));
     CLI::Option* only = app.add_option(
         "--only", push.only,
         "push these tensors alone, by a pattern of names as in a shell ('model.layers.*'); may be "
@@ -111,7 +117,14 @@ void add_options(CLI::App& app, PushArguments& push) {
     app.add_flag("--json", push.json, "one JSON object instead of a table");
 }
 
-int push_command(PushArguments push) {
+namespace {
+
+// Names of directories and what servers say need not be UTF-8.
+std::string text_of(const nlohmann::json& report) {
+    return report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+int push_to_all(PushArguments& push) {
     push.options.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(push.deadline_s * 1e3));
     for (const std::string& server : push.options.servers) engine::check_name(server);
     refuse_repeats(push.options.servers);
@@ -120,6 +133,8 @@ int push_command(PushArguments push) {
     engine::ConnectOptions connect_options;
     connect_options.key = read_key(push.key_file);
     connect_options.share = std::make_shared<engine::StagingShare>();
+    // Where no version is whole, after a push that was cut off, the next one is 1: below those that it has had.
+    connect_options.rollback = push.options.version == 0;
     if (push.abort_running) connect_options.in_flight = engine::InFlight::abort;
     push.options.only = connect_options.only = matcher(push.only);
     if (push.verify) push.options.probe = make_probe(push.options.model, connect_options);
@@ -127,11 +142,26 @@ int push_command(PushArguments push) {
         return engine::connect(url, deadline, connect_options);
     };
     const std::vector<ServerOutcome> outcomes = with_progress(push.options, connect);
-    std::cout << (push.json ? push_json(push.options, outcomes).dump(2) + "\n"
-                            : push_table(push.options, outcomes));
+    std::cout << (push.json ? text_of(push_json(push.options, outcomes)) : push_table(push.options, outcomes))
+              << std::flush;
+    enforce(std::cout.good(), "the report cannot be written to standard output");
     const bool all =
         std::all_of(outcomes.begin(), outcomes.end(), [](const auto& server) { return server.whole; });
     return all ? 0 : 1;
+}
+
+}  // namespace
+
+int push_command(PushArguments push) {
+    try {
+        return push_to_all(push);
+    } catch (const std::exception& error) {
+        // Whoever reads JSON gets an object in any case.
+        nlohmann::json report = push_json(push.options, {});
+        report["error"] = error.what();
+        if (push.json) std::cout << text_of(report);
+        throw;
+    }
 }
 
 }  // namespace tandem::sync

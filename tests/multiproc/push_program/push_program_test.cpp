@@ -1,12 +1,18 @@
 // `tandem-sync push` as a user runs it, into real tandem-engines and a stand-in for vLLM: what it tells, what it refuses,
 // and whether it notices a server that does not have what it was given.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "common/comm/launch.h"
+#include "common/error.h"
 #include "common/model/parameters.h"
+#include "engine_adapter/connect.h"
+#include "sync/push/directory_source.h"
+#include "sync/session/session.h"
 #include "tests/multiproc/app/program.h"
 #include "tests/multiproc/engine/program.h"
 #include "tests/support/vllm_stand_in.h"
@@ -174,6 +180,12 @@ TEST_F(PushProgram, BadUsageIsExitCode2AndChangesNothing) {
     EXPECT_EQ(push(next, {vllm.url(), "ftp://127.0.0.1:1"}).code, 2);
     EXPECT_THAT(push(next, {vllm.url(), "ftp://127.0.0.1:1"}).err, HasSubstr("'ftp://127.0.0.1:1'"));
     EXPECT_EQ(push(next, {vllm.url(), vllm.url()}).code, 2);
+    EXPECT_EQ(push(next, {vllm.url(), vllm.url() + "/"}).code, 2);
+    EXPECT_EQ(push(next, {vllm.url(), "tandem://127.0.0.1:99999"}).code, 2);
+    const Result user = push(next, {vllm.url(), "vllm://me:secret@127.0.0.1:1"}, {"--json"});
+    EXPECT_EQ(user.code, 2);
+    EXPECT_THAT(user.out + user.err, testing::Not(HasSubstr("secret")));
+    EXPECT_EQ(push(next, {vllm.url()}, {"--version", "9223372036854775807"}).code, 2);
     EXPECT_EQ(push(folder_ / "none", {vllm.url()}).code, 2);
     EXPECT_EQ(push(next, {vllm.url()}, {"--only", "no.such.*"}).code, 2);
     EXPECT_EQ(push(next, {vllm.url()}, {"--only", "*", "--verify"}).code, 2);
@@ -181,6 +193,48 @@ TEST_F(PushProgram, BadUsageIsExitCode2AndChangesNothing) {
     EXPECT_EQ(push(next, {vllm.url()}, {"--key-file", folder_ / "none"}).code, 2);
     EXPECT_EQ(push(next, {}).code, 2);
     EXPECT_THAT(vllm.calls(), IsEmpty());
+}
+
+TEST_F(PushProgram, JsonIsWrittenWhateverTheDirectoryIs) {
+    const std::string honest = serve(model("old", 3));
+    const Result result = push(model("no \xff text", 5), {honest}, {"--json"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(result.server(0)["whole"], true) << result.out << result.err;
+
+    const Result refused = push(folder_ / "none", {honest}, {"--json"});
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(json::parse(refused.out, nullptr, false).value("error", ""), HasSubstr("none"));
+}
+
+TEST_F(PushProgram, AnEngineThatWasLeftHalfWayIsHealed) {
+    const std::string url = serve(model("old", 3)), next = model("next", 5);
+    ASSERT_EQ(push(next, {url}).code, 0);
+    {
+        const auto world = comm::solo();
+        const sync::DirectorySource source(next, world);
+        int loads = 0;
+        sync::SessionOptions options;
+        options.bucket_bytes = 4096;
+        options.depth = 2;
+        options.before_load = [&](int, Span) {
+            if (++loads > 4) throw Error("cut off");
+        };
+        sync::Session session(world, source, engine::connect(url, Deadline::after_ms(20'000)), options);
+        EXPECT_THROW(session.push(9), Error);
+    }
+    const Result result = push(next, {url}, {"--json", "--verify"});
+    EXPECT_EQ(result.code, 0) << result.out;
+    EXPECT_EQ(result.server(0)["version_before"], 0);
+    EXPECT_EQ(result.server(0)["probe"]["holds"], true);
+}
+
+TEST_F(PushProgram, APipeInTheDirectoryIsRefusedAtOnce) {
+    const std::string next = model("next", 5), file = next + "/model.safetensors";
+    std::filesystem::remove(file);
+    ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+    const Result result = push(next, {"vllm://127.0.0.1:9"});
+    EXPECT_EQ(result.code, 2);
+    EXPECT_THAT(result.err, HasSubstr(file));
 }
 
 }  // namespace
