@@ -18,6 +18,7 @@
 #include "common/align.h"
 #include "common/error.h"
 #include "common/model/json_text.h"
+#include "common/model/mapped_files.h"
 #include "common/model/safetensors_header.h"
 #include "common/model/safetensors_index.h"
 #include "common/model/safetensors_layout.h"
@@ -40,17 +41,30 @@ class Mapping {
                        ? MAP_FAILED
                        : ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
         ::close(fd);
+        opened_ = info;
         if (at == MAP_FAILED) throw ConfigError(file, "", "is empty or cannot be mapped");
         data_ = static_cast<std::byte*>(at);
+        remember_mapping(span());
     }
     ~Mapping() {
-        if (data_ != nullptr) ::munmap(data_, bytes_);
+        if (data_ == nullptr) return;
+        forget_mapping(span());
+        ::munmap(data_, bytes_);
     }
-    Mapping(Mapping&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+    Mapping(Mapping&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_), opened_(other.opened_) {}
     Mapping(const Mapping&) = delete;
     Mapping& operator=(const Mapping&) = delete;
     Mapping& operator=(Mapping&&) = delete;
     Span span() const { return {data_, bytes_}; }
+    // Whether the file was written since it was mapped. One that replaced it under its name is another one.
+    bool changed(const std::string& file) const {
+        struct stat now {};
+        if (::stat(file.c_str(), &now) != 0 || now.st_dev != opened_.st_dev || now.st_ino != opened_.st_ino)
+            return false;
+        return now.st_size != opened_.st_size || now.st_mtim.tv_sec != opened_.st_mtim.tv_sec ||
+               now.st_mtim.tv_nsec != opened_.st_mtim.tv_nsec;
+    }
     // The pages that lie in [begin, end) altogether.
     void release(std::size_t begin, std::size_t end) const {
         const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -61,6 +75,7 @@ class Mapping {
   private:
     std::byte* data_ = nullptr;
     std::size_t bytes_ = 0;
+    struct stat opened_ {};
 };
 
 }  // namespace
@@ -190,6 +205,13 @@ Tensor Safetensors::rows(const std::string& name, std::int64_t first, std::int64
     const std::size_t begin = located.entry.begin + static_cast<std::size_t>(first) * row_bytes;
     shape[0] = count;
     return impl_->view(located, begin, begin + static_cast<std::size_t>(count) * row_bytes, std::move(shape));
+}
+
+std::string Safetensors::changed_file() const {
+    for (std::size_t i = 0; i < impl_->mappings.size(); ++i) {
+        if (impl_->mappings[i].changed(impl_->files[i])) return impl_->files[i];
+    }
+    return "";
 }
 
 void Safetensors::release(const std::string& name) const {

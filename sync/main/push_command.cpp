@@ -13,6 +13,7 @@
 
 #include "common/comm/launch.h"
 #include "common/error.h"
+#include "common/model/mapped_files.h"
 #include "common/progress.h"
 #include "engine_adapter/connect.h"
 #include "engine_adapter/continuations.h"
@@ -129,6 +130,7 @@ int push_to_all(PushArguments& push) {
     for (const std::string& server : push.options.servers) engine::check_name(server);
     refuse_repeats(push.options.servers);
     end_orderly_by_signals();
+    model::read_zeros_of_truncated_files();
     push.options.stop = [] { return interrupted != 0; };
     engine::ConnectOptions connect_options;
     connect_options.key = read_key(push.key_file);

@@ -21,6 +21,15 @@ DirectorySource::DirectorySource(const std::string& directory, std::shared_ptr<c
     if (tensors_.empty()) throw ConfigError(directory, "--only", "none of its tensors is to be pushed");
 }
 
+void DirectorySource::require_unchanged() const {
+    const std::string file = files_.changed_file();
+    enforce(
+        file.empty(),
+        "{} was written to while it was being pushed: push it again when it is whole (a checkpoint that is "
+        "written under another name, and renamed, can be pushed at any time)",
+        file);
+}
+
 std::size_t DirectorySource::bytes() const {
     std::size_t bytes = 0;
     for (const NamedTensor& tensor : tensors_) bytes += tensor.tensor.local().bytes();

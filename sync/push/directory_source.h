@@ -20,6 +20,7 @@ class DirectorySource final : public WeightSource {
                     const std::function<bool(const std::string& name)>& only = {});
     const std::vector<NamedTensor>& tensors() const override { return tensors_; }
     Event ready() const override { return {}; }
+    void require_unchanged() const override;  // since the files were opened
     std::size_t bytes() const;
 
   private:

@@ -183,6 +183,7 @@ class Session::Impl {
         for (std::size_t e = 0; e < engines_.size(); ++e)
             manifests_.push_back(strategy_->manifest(version, e));
         each_engine(engines_, status, "commit", -1, [&](engine::Engine& engine, std::size_t e) {
+            source_.require_unchanged();
             engine.commit_ahead(version, manifests_[e], engines_.size() == 1,
                                 Deadline::after(options_.deadlines.commit));
         });
@@ -228,6 +229,7 @@ class Session::Impl {
             case PushStep::begin:
                 return engine.begin(version, Deadline::after(deadlines.begin));
             case PushStep::commit:
+                source_.require_unchanged();
                 return engine.commit(
                     version,
                     manifests_.empty() ? strategy_->manifest(version, next.engine) : manifests_[next.engine],

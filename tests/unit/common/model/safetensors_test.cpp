@@ -3,12 +3,15 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "common/error.h"
+#include "common/model/mapped_files.h"
 #include "tests/unit/common/model/temporary_directory.h"
 
 namespace tandem::model {
@@ -152,6 +155,22 @@ TEST(Safetensors, EveryTruncationIsRefused) {
     EXPECT_THAT(open_error(directory), testing::HasSubstr("b: data_offsets [16, 32] lie outside"));
     directory.write("model.safetensors", whole + "x");
     EXPECT_THAT(open_error(directory), testing::HasSubstr("1 bytes after the last tensor"));
+}
+
+TEST(Safetensors, AFileThatIsCutOffWhileItIsOpenReadsAsZerosAndIsNamed) {
+    read_zeros_of_truncated_files();
+    const TemporaryDirectory directory;
+    const std::string file = directory.file("model.safetensors");
+    Tensor written = Tensor::empty({5000}, DType::float32, "test");
+    std::fill_n(reinterpret_cast<float*>(written.raw()), 5000, 1.5f);
+    write_safetensors(file, {{"a", written}});
+    const Safetensors files = Safetensors::open_file(file);
+    const auto* const values = reinterpret_cast<const float*>(files.tensor("a").raw());
+    EXPECT_EQ(values[4999], 1.5f);
+    EXPECT_EQ(files.changed_file(), "");
+    std::filesystem::resize_file(file, 0);
+    for (int i = 0; i < 5000; ++i) ASSERT_EQ(values[i], 0.0f) << i;
+    EXPECT_EQ(files.changed_file(), file);
 }
 
 TEST(Safetensors, InconsistentHeadersAreRefused) {

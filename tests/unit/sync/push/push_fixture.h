@@ -68,10 +68,11 @@ class Push : public testing::Test {
         options.version = version;
         options.deadline = deadline;
         options.dry_run = dry_run_;
-        return push_directory(options, [&](const std::string& url, Deadline until) {
+        const auto connect = [&](const std::string& url, Deadline until) {
             return engine::connect(
                 url, until, {.key = key, .in_flight = in_flight_, .staging = staging_, .share = share_});
-        });
+        };
+        return push_directory(options, connect, progress_);
     }
 
     // The broken server keeps what it has, the error says all of `words`, and a healthy one is updated beside it.
@@ -112,6 +113,7 @@ class Push : public testing::Test {
     fs::path staging_;
     engine::InFlight in_flight_ = engine::InFlight::wait;
     bool dry_run_ = false;
+    PushProgress progress_;
     std::shared_ptr<engine::StagingShare> share_;
 };
 

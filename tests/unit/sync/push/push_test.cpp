@@ -164,6 +164,32 @@ TEST_F(Push, ADryRunChangesNothing) {
     EXPECT_THAT(server.calls(), testing::Not(testing::Contains(HasSubstr("POST"))));
 }
 
+// As by a trainer that saves over the directory: what was read may be parts of two checkpoints.
+TEST_F(Push, AFileThatIsWrittenMeanwhileIsNotCommitted) {
+    VllmStandIn server({.model = model("a", 1)});
+    const std::string next = model("b", 2);
+    const auto before = server.weights();
+    progress_ = [&](std::size_t) {
+        model("b", 3);
+    };  // replaced by a rename: the one that is open stays whole
+    EXPECT_TRUE(push(next, {server.url()})[0].whole);
+    const auto replaced = server.weights();
+    EXPECT_NE(replaced, before);
+    progress_ = [&](std::size_t) {
+        std::fstream file(next + "/model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+        file.seekp(-4, std::ios::end).write("over", 4);
+    };
+    const auto outcomes = push(next, {server.url()});
+    EXPECT_THAT(outcomes[0].error, AllOf(HasSubstr(server.url()), HasSubstr("model.safetensors"),
+                                         HasSubstr("written to while it was being pushed")));
+    EXPECT_EQ(server.weights(), replaced);
+    EXPECT_FALSE(server.paused());
+    EXPECT_THAT(staged(), IsEmpty());
+    progress_ = {};
+    EXPECT_TRUE(push(next, {server.url()})[0].whole);
+    EXPECT_EQ(server.weights(), bytes_of_directory(next));
+}
+
 TEST_F(Push, WhatIsInterruptedBeforeItsCommitChangesNothing) {
     const std::string old = model("a", 1);
     VllmStandIn server({.model = old});
