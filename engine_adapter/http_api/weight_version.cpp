@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <exception>
+#include <string>
 
 #include "common/error.h"
+#include "common/log.h"
 
 namespace tandem::engine {
 
@@ -26,6 +28,19 @@ void resume_as_before(const std::function<void()>& tell_version, const std::func
     }
     resume();
     if (untold) std::rethrow_exception(untold);
+}
+
+void require_said(const std::string& server, const std::string& says, std::int64_t version) {
+    if (says == std::to_string(version)) return;
+    throw ProtocolError(fmt::format("{} says that its weights are of version {} after it was told {}", server,
+                                    says, version));
+}
+
+void log_left_paused(const std::string& server, const std::string& reason) {
+    log_error(
+        "{} is left paused: it was told to load weights and has not said that it did ({}); the next push "
+        "heals it, or, where it has ended, one after it was started again",
+        server, reason);
 }
 
 }  // namespace tandem::engine

@@ -91,10 +91,7 @@ void SglangEngine::commit(std::int64_t version, const ops::Checksum& manifest, D
     load_staged(staged, deadline);
     bucket_.reset();
     const std::string says = server_.weight_version(deadline);
-    if (says != std::to_string(version)) {
-        throw ProtocolError(fmt::format("{} says that its weights are of version {} after it was told {}",
-                                        server_.name(), says, version));
-    }
+    require_said(server_.name(), says, version);
     state_ = Server::paused;
     committed(version, manifest);
     broken_ = false;
@@ -176,10 +173,7 @@ void SglangEngine::abort(const std::string& reason, Deadline deadline) {
 
 // What it holds is in nobody's hands: it shall answer nothing until the next push.
 void SglangEngine::hold_back(const std::string& reason, Deadline deadline) {
-    log_error(
-        "{} is left paused: it was told to load weights and has not said that it did ({}); the next "
-        "push heals it",
-        server_.name(), reason);
+    log_left_paused(server_.name(), reason);
     broken_ = true;
     if (ends_requests()) return;  // paused, and its weight version says so
     if (!left_paused_ && !others_paused_) server_.pause(deadline);

@@ -89,10 +89,7 @@ void VllmEngine::commit(std::int64_t version, const ops::Checksum& manifest, Dea
     delivery_->finish(server_, version, manifest, deadline);
     load_staged(version, deadline);
     const std::string says = server_.weight_version(deadline);
-    if (says != std::to_string(version)) {
-        throw ProtocolError(fmt::format("{} says that its weights are of version {} after it was told {}",
-                                        server_.name(), says, version));
-    }
+    require_said(server_.name(), says, version);
     state_ = Server::paused;
     committed(version, manifest);
     broken_ = false;
@@ -129,13 +126,7 @@ void VllmEngine::abort(const std::string& reason, Deadline deadline) {
     broken_ = broken_ || state_ == Server::loading;
     state_ = Server::running;
     left_paused_ = !others_paused_;  // until it has been resumed
-    if (broken_) {
-        log_error(
-            "{} is left paused: it was told to load weights and has not said that it did ({}); the next push "
-            "heals it",
-            server_.name(), reason);
-        return;
-    }
+    if (broken_) return log_left_paused(server_.name(), reason);
     resume_as_before([&] { server_.set_weight_version(info_.weight_version, deadline); },
                      [&] {
                          if (!others_paused_) server_.resume(deadline);

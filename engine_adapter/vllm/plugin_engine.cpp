@@ -286,13 +286,7 @@ void VllmPluginEngine::abort(const std::string& reason, Deadline deadline) {
     broken_ = broken_ || state_ == Server::loading;
     state_ = Server::running;
     left_paused_ = !others_paused_;  // until it has been resumed
-    if (broken_) {
-        log_error(
-            "{} is left paused: its workers were told to load weights and have not said that they did ({}); "
-            "the next push heals it",
-            server_.name(), reason);
-        return;
-    }
+    if (broken_) return log_left_paused(server_.name(), reason);
     resume_as_before([&] { server_.set_weight_version(info_.weight_version, deadline); },
                      [&] {
                          if (!others_paused_) server_.resume(deadline);
