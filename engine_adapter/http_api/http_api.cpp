@@ -1,6 +1,7 @@
 #include "engine_adapter/http_api/http_api.h"
 
 #include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -18,9 +19,7 @@ std::string http_url(const std::string& name) {
     return "http" + name.substr(std::min(name.find("://"), name.size()));
 }
 
-}  // namespace
-
-std::string message_of(const std::string& body) {
+std::string any_message_of(const std::string& body) {
     json at = json::parse(body, nullptr, false);
     if (at.is_object() && at.contains("error")) at = json(at["error"]);
     if (at.is_string()) return at.get<std::string>();
@@ -29,6 +28,17 @@ std::string message_of(const std::string& body) {
         return at[key].is_string() ? at[key].get<std::string>() : at[key].dump();
     }
     return body.substr(0, 300);
+}
+
+}  // namespace
+
+// It comes to terminals and logs: no control characters.
+std::string message_of(const std::string& body) {
+    std::string message = any_message_of(body);
+    std::replace_if(
+        message.begin(), message.end(),
+        [](char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0 && c != '\n'; }, ' ');
+    return message;
 }
 
 HttpApi::HttpApi(const std::string& name, const std::string& key, HttpApiHints hints)

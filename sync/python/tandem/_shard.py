@@ -129,6 +129,8 @@ def address_of(value: Any) -> int:
 
 def describe(name: str, value: Any, meshes: dict[int, Mesh]) -> Described:
     """Raises InvalidError naming a tensor that cannot be published. `meshes` remembers torch's, by id, for the next call."""
+    if "\0" in name:
+        raise InvalidError(f"the name {name!r} has a zero byte", 1)
     if isinstance(value, Whole):
         return describe(name, value.local, meshes)
     if isinstance(value, Shard):
@@ -153,6 +155,8 @@ def _memory(name: str, value: Any) -> Described:
         device = (CPU, 0) if value.device.type == "cpu" else (CUDA, value.device.index or 0)
         kind, address, shape = str(value.dtype).removeprefix("torch."), value.data_ptr(), tuple(value.shape)
     elif hasattr(value, "__array_interface__"):
+        if hasattr(value, "mask"):
+            raise InvalidError(f"array '{name}' is masked: publish filled() of it", 1)
         if not value.flags["C_CONTIGUOUS"]:
             raise InvalidError(f"array '{name}' is not row-major: publish numpy.ascontiguousarray of it", 1)
         device, kind = (CPU, 0), str(value.dtype)

@@ -3,6 +3,7 @@
 import os
 import sys
 
+import numpy
 import torch
 
 import tandem
@@ -29,6 +30,8 @@ def weights(model, sync):
             (NORM, torch.ones(32, dtype=torch.complex64), "complex64")):
         refused(text, lambda: sync.publish({**whole, name: tensor}))
         refused(f"'{name}'", lambda: sync.publish({**whole, name: tensor}))
+    refused("masked", lambda: sync.publish({**whole, NORM: numpy.ma.ones(32, "float32")}))
+    refused("a zero byte", lambda: sync.publish([(NORM + "\0.other", torch.ones(32))]))
     for items in ([torch.ones(1)], [(NORM, torch.ones(32), 1)], {1: torch.ones(32)}):
         refused("pairs of a name and a tensor", lambda: sync.publish(items))
 

@@ -9,6 +9,7 @@
 
 #include "common/comm/launch.h"
 #include "common/http/server.h"
+#include "engine_adapter/http_api/http_api.h"
 #include "sync/push/directory_source.h"
 #include "tests/support/error_of.h"
 #include "tests/support/eventually.h"
@@ -97,6 +98,17 @@ TEST_F(Broken, WrongKey) {
     VllmStandIn server({.model = model("a", 1), .api_key = "another"});
     expect_left_alone(
         server, AllOf(HasSubstr("HTTP 401"), HasSubstr("VLLM_API_KEY"), Not(HasSubstr("right"))), "right");
+}
+
+TEST_F(Broken, AKeyThatAProxyAsksForIsNamed) {
+    VllmStandIn server({.model = model("a", 1), .fails = {{"/version", 401}}});
+    expect_left_alone(server,
+                      AllOf(HasSubstr("GET /version"), HasSubstr("HTTP 401"), HasSubstr("VLLM_API_KEY")));
+}
+
+TEST_F(Broken, WhatAServerSaysHasNoControlCharacters) {
+    EXPECT_EQ(engine::message_of("{\"error\": \"\\u001b[2Jgone\\u0007\"}"), " [2Jgone ");
+    EXPECT_EQ(engine::message_of("two\nlines\r"), "two\nlines ");
 }
 
 TEST_F(Broken, NoDevelopmentRoutes) {
