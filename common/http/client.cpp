@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>  // before Asio: Boost 1.74 uses std::exchange without including it
 
@@ -50,7 +51,12 @@ std::string server_message(const std::string& body) {
 
 struct Client::Impl {
     Impl(const std::string& text, const std::string& api_key, std::size_t most)
-        : url(text), key(api_key), parts(parse_url(text)), max_answer_bytes(most) {}
+        : url(text), key(api_key), parts(parse_url(text)), max_answer_bytes(most) {
+        // It would end its header's line; a key file written on Windows ends in one. The key itself is not printed.
+        const auto control = [](unsigned char c) { return c < ' ' || c == 0x7f; };
+        if (std::any_of(key.begin(), key.end(), control))
+            throw BadInput("the API key holds a line break or another control character: remove it");
+    }
 
     // Runs the io_context until the operation that was just started has called back with its error code.
     template <typename Start>

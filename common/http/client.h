@@ -29,8 +29,8 @@ struct Response {
 
 class Client {
   public:
-    // Connects on the first request; throws BadInput. key: sent as Authorization: Bearer; empty: none. An answer whose
-    // body is larger than max_answer_bytes is a TransportError.
+    // Connects on the first request; throws BadInput. key: sent as Authorization: Bearer, without control
+    // characters; empty: none. An answer whose body is larger than max_answer_bytes is a TransportError.
     explicit Client(const std::string& url, const std::string& key = {},
                     std::size_t max_answer_bytes = std::size_t{1} << 30);
     ~Client();

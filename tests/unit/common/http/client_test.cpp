@@ -188,6 +188,21 @@ TEST(HttpClientAgainstBadPeers, SilenceRefusalAndRubbish) {
     }
 }
 
+TEST_F(HttpClient, AKeyWithALineBreakIsRefusedUnprinted) {
+    for (const char* key : {"secret\r", "secret\nx: y", "\tsecret", "secret\x7f"}) {
+        try {
+            Client client("http://127.0.0.1:1", key);
+            ADD_FAILURE() << "accepted";
+        } catch (const BadInput& error) {
+            EXPECT_THAT(error.what(),
+                        testing::AllOf(HasSubstr("API key"), testing::Not(HasSubstr("secret"))));
+        }
+    }
+    EXPECT_NO_THROW(Client("http://127.0.0.1:1",
+                           "s\xc3\xa9"
+                           "cret 1"));
+}
+
 TEST(Url, Parses) {
     const Url url = parse_url("http://host:81/a/b/");
     EXPECT_EQ(url.host, "host");
