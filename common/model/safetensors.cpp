@@ -137,6 +137,9 @@ Safetensors Safetensors::open(const std::string& directory) {
     auto impl = std::make_unique<Impl>();
     impl->directory = directory;
     std::error_code ignored;
+    if (!fs::is_directory(root, ignored))
+        throw ConfigError(directory, "",
+                          "is not a directory that can be read: name the one with config.json");
     const fs::path single = root / "model.safetensors", index = root / "model.safetensors.index.json";
     if (fs::exists(single, ignored)) {
         impl->add(single, nullptr);

@@ -28,9 +28,9 @@ std::string file_bytes(const std::string& header, std::size_t data_bytes) {
     return text;
 }
 
-std::string open_error(const TemporaryDirectory& directory) {
+std::string open_error(const std::string& directory) {
     try {
-        Safetensors::open(directory.path());
+        Safetensors::open(directory);
     } catch (const ConfigError& error) {
         return error.what();
     }
@@ -40,7 +40,7 @@ std::string open_error(const TemporaryDirectory& directory) {
 std::string header_error(const json& header, std::size_t data_bytes) {
     const TemporaryDirectory directory;
     directory.write("model.safetensors", file_bytes(header.dump(), data_bytes));
-    return open_error(directory);
+    return open_error(directory.path());
 }
 
 json entry(const char* dtype, const json& shape, const json& begin, const json& end) {
@@ -110,34 +110,37 @@ TEST(Safetensors, ShardedDirectory) {
 
     index["weight_map"]["c"] = "two.safetensors";
     directory.write("model.safetensors.index.json", index.dump());
-    EXPECT_THAT(open_error(directory), testing::AllOf(testing::HasSubstr("two.safetensors: c: missing")));
+    EXPECT_THAT(open_error(directory.path()),
+                testing::AllOf(testing::HasSubstr("two.safetensors: c: missing")));
     index["weight_map"]["c"] = "three.safetensors";
     directory.write("model.safetensors.index.json", index.dump());
-    EXPECT_THAT(open_error(directory), testing::HasSubstr("three.safetensors: cannot be opened"));
+    EXPECT_THAT(open_error(directory.path()), testing::HasSubstr("three.safetensors: cannot be opened"));
     for (const char* name : {"../three.safetensors", "/etc/passwd", "..", ".", ""}) {
         index["weight_map"]["c"] = name;
         directory.write("model.safetensors.index.json", index.dump());
-        EXPECT_THAT(open_error(directory), testing::HasSubstr("c: must name a file of the same directory"));
+        EXPECT_THAT(open_error(directory.path()),
+                    testing::HasSubstr("c: must name a file of the same directory"));
     }
     index["weight_map"].erase("c");
     index["weight_map"]["a"] = "two.safetensors";
     directory.write("model.safetensors.index.json", index.dump());
-    EXPECT_THAT(open_error(directory), testing::HasSubstr("two.safetensors: a: missing"));
+    EXPECT_THAT(open_error(directory.path()), testing::HasSubstr("two.safetensors: a: missing"));
     write_safetensors(directory.file("two.safetensors"),
                       {{"a", Tensor::from<float>(one, {1})}, {"b", Tensor::from<float>(two, {1})}});
     index["weight_map"]["a"] = "one.safetensors";
     directory.write("model.safetensors.index.json", index.dump());
-    EXPECT_THAT(open_error(directory),
+    EXPECT_THAT(open_error(directory.path()),
                 testing::HasSubstr("two.safetensors: a: is here, although the index names one.safetensors"));
     index["weight_map"].erase("a");
     directory.write("model.safetensors.index.json", index.dump());
-    EXPECT_THAT(open_error(directory), testing::HasSubstr("two.safetensors: a: is not named by the index"));
+    EXPECT_THAT(open_error(directory.path()),
+                testing::HasSubstr("two.safetensors: a: is not named by the index"));
     directory.write("model.safetensors.index.json",
                     R"({"weight_map": {"b": "one.safetensors", "b": "two.safetensors"}})");
-    EXPECT_THAT(open_error(directory), testing::HasSubstr("index.json: b: is there twice"));
+    EXPECT_THAT(open_error(directory.path()), testing::HasSubstr("index.json: b: is there twice"));
     for (const char* text : {"[]", "{}", R"({"weight_map": []})", R"({"weight_map": {"a": 3}})", "{"}) {
         directory.write("model.safetensors.index.json", text);
-        EXPECT_THAT(open_error(directory), testing::HasSubstr("index.json: ")) << text;
+        EXPECT_THAT(open_error(directory.path()), testing::HasSubstr("index.json: ")) << text;
     }
 }
 
@@ -149,12 +152,13 @@ TEST(Safetensors, EveryTruncationIsRefused) {
     const std::string whole = directory.read("model.safetensors");
     for (std::size_t length = 0; length < whole.size(); ++length) {
         directory.write("model.safetensors", whole.substr(0, length));
-        EXPECT_THAT(open_error(directory), testing::HasSubstr("model.safetensors: ")) << "at " << length;
+        EXPECT_THAT(open_error(directory.path()), testing::HasSubstr("model.safetensors: "))
+            << "at " << length;
     }
     directory.write("model.safetensors", whole.substr(0, whole.size() - 1));
-    EXPECT_THAT(open_error(directory), testing::HasSubstr("b: data_offsets [16, 32] lie outside"));
+    EXPECT_THAT(open_error(directory.path()), testing::HasSubstr("b: data_offsets [16, 32] lie outside"));
     directory.write("model.safetensors", whole + "x");
-    EXPECT_THAT(open_error(directory), testing::HasSubstr("1 bytes after the last tensor"));
+    EXPECT_THAT(open_error(directory.path()), testing::HasSubstr("1 bytes after the last tensor"));
 }
 
 TEST(Safetensors, AFileThatIsCutOffWhileItIsOpenReadsAsZerosAndIsNamed) {
@@ -199,10 +203,10 @@ TEST(Safetensors, ANameThatIsThereTwiceIsRefused) {
     const TemporaryDirectory directory;
     const std::string one = entry("F32", {1}, 0, 4).dump(), two = entry("F32", {1}, 4, 8).dump();
     directory.write("model.safetensors", file_bytes("{\"a\":" + one + ",\"a\":" + two + "}", 8));
-    EXPECT_THAT(open_error(directory), testing::HasSubstr("model.safetensors: a: is there twice"));
+    EXPECT_THAT(open_error(directory.path()), testing::HasSubstr("model.safetensors: a: is there twice"));
     std::string deep(1000, '[');
     directory.write("model.safetensors", file_bytes("{\"a\":" + deep, 8));
-    EXPECT_THAT(open_error(directory), testing::HasSubstr("nested more than 64 deep"));
+    EXPECT_THAT(open_error(directory.path()), testing::HasSubstr("nested more than 64 deep"));
 }
 
 TEST(Safetensors, HalfPrecisionIsExact) {
@@ -272,11 +276,14 @@ TEST(Safetensors, ReadingRowsTakesTheMemoryOfRowsAndReleaseGivesItBack) {
 
 TEST(Safetensors, BadBytesAreRefused) {
     const TemporaryDirectory directory;
-    EXPECT_THAT(open_error(directory), testing::HasSubstr("has neither model.safetensors nor"));
+    EXPECT_THAT(open_error(directory.path()), testing::HasSubstr("has neither model.safetensors nor"));
+    EXPECT_THAT(open_error(directory.path() + "/none"), testing::HasSubstr("is not a directory"));
     directory.write("model.safetensors", file_bytes("{not json", 0));
-    EXPECT_THAT(open_error(directory), testing::HasSubstr("malformed JSON"));
+    EXPECT_THAT(open_error(directory.path() + "/model.safetensors"),
+                testing::HasSubstr("is not a directory"));
+    EXPECT_THAT(open_error(directory.path()), testing::HasSubstr("malformed JSON"));
     directory.write("model.safetensors", std::string(64, '\xff'));
-    EXPECT_THAT(open_error(directory),
+    EXPECT_THAT(open_error(directory.path()),
                 testing::HasSubstr("header of 18446744073709551615 bytes in a file of 64"));
 }
 
