@@ -41,7 +41,8 @@ void end_orderly_by_signals() {
 std::string read_key(const std::string& file) {
     if (file.empty()) return "";
     std::string key;
-    if (std::getline(std::ifstream(file), key) && !key.empty()) return key;
+    if (std::getline(std::ifstream(file), key) && key.ends_with('\r')) key.pop_back();
+    if (!key.empty()) return key;
     throw ConfigError("command line", "--key-file", file + " cannot be read, or its first line is empty");
 }
 
