@@ -32,8 +32,10 @@ stage=$work/stage/tandem_sync-$version
 rm -rf "$work/stage" "$work/plain"
 mkdir -p "$stage/tandem/lib" "$stage/tandem/bin" "$stage/tandem_sync-$version.dist-info/licenses" "$work/plain" "$out"
 cp sync/python/tandem/*.py sync/python/tandem/py.typed "$stage/tandem/"
-mkdir "$stage/tandem_vllm"
-cp sync/python/tandem_vllm/*.py "$stage/tandem_vllm/"
+for package in tandem_server tandem_vllm tandem_sglang; do
+    mkdir "$stage/$package"
+    cp sync/python/"$package"/*.py "$stage/$package/"
+done
 objcopy --strip-unneeded "$built/lib/libtandem_sync.so" "$stage/tandem/lib/libtandem_sync.so"
 for program in $programs; do objcopy --strip-unneeded "$built/bin/$program" "$stage/tandem/bin/$program"; done
 cp sync/capi/tandem_sync.h "$stage/tandem/lib/"
@@ -64,6 +66,9 @@ tandem-engine = tandem._programs:engine
 
 [vllm.general_plugins]
 tandem = tandem_vllm:register
+
+[sglang.srt.plugins]
+tandem = tandem_sglang:register
 POINTS
 "$tools/bin/wheel" pack "$stage" --dest-dir "$work/plain" >/dev/null
 rm -f "$out"/tandem_sync-"$version"-*.whl

@@ -18,7 +18,8 @@
 // so it does where it cannot open the tensors that it is given (0.5.15.post1, 0.5.23). A server that was started again
 // holds what it was started with, and is pushed to as any other.
 // Between a request's answer and its end in the scheduler 0.5.23 may load and not empty its cache: requests that began
-// since then are ended, as with InFlight::abort, and say so.
+// since then are ended, as with InFlight::abort, and say so; one that is answered before that may have read cached keys
+// and values of the weights from before. Our plug-in (plugin_engine.h) closes that gap.
 // A pause that somebody else asked for stays, where the server can tell of it (from 0.5.21).
 #pragma once
 
@@ -33,6 +34,7 @@
 #include "engine_adapter/hf_directory/staging_engine.h"
 #include "engine_adapter/sglang/probe.h"
 #include "engine_adapter/sglang/server.h"
+#include "engine_adapter/sglang/serving.h"
 #include "engine_adapter/sglang/shared_bucket.h"
 
 namespace tandem::engine {
@@ -44,7 +46,6 @@ std::vector<std::unique_ptr<Engine>> connect_sglang(const std::vector<std::strin
 class SglangEngine final : public StagingEngine {
   public:
     SglangEngine(SglangServer server, SglangInfo info, const ConnectOptions& options);
-    ~SglangEngine() override;
 
     std::string peer() const override { return server_.name(); }
     void pause(Deadline deadline) override;
@@ -56,31 +57,17 @@ class SglangEngine final : public StagingEngine {
     VersionStager& stager() override { return stager_; }
     std::string weight_version(Deadline deadline) override { return server_.weight_version(deadline); }
 
-    enum class Server : std::uint8_t {
-        as_found,  // no push has touched it
-        paused,    // by this push, with the weights from before
-        loading,   // was told to load, and has not said that it did
-        broken     // said that it failed
-    };
-    void end_requests(const StagedDirectory& staged, Deadline deadline);
-    void load_staged(const StagedDirectory& staged, Deadline deadline);
-    SglangAnswer told_to_load(const StagedDirectory& staged, Deadline deadline);
+    SglangAnswer told_to_load(const StagedDirectory& staged, std::int64_t version, Deadline deadline);
     SglangAnswer given_tensors(Deadline deadline);
-    void hold_back(const std::string& reason, Deadline deadline);
-    bool ends_requests() const { return in_flight_ == InFlight::abort; }
 
     SglangServer server_;
     SglangInfo info_;
-    InFlight in_flight_;
     bool by_tensors_;
     Stager stager_;
+    const StagedDirectory* staged_ = nullptr;  // of the version that is being committed
+    SglangServing serving_;
     std::optional<SharedBucket> bucket_;  // of what is staged, by tensors
     PushLock lock_;                       // from pause to resume or abort
-    Server state_ = Server::as_found;
-    std::int64_t loading_ = 0;  // the version that it was told to load
-    bool others_paused_ = false;
-    bool left_paused_ = false;  // by a push, which did not come to its end or is at it
-    bool broken_ = false;       // it holds no whole version that is known
 };
 
 }  // namespace tandem::engine

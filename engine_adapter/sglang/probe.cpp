@@ -1,5 +1,6 @@
 #include "engine_adapter/sglang/probe.h"
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -9,6 +10,7 @@
 #include "engine_adapter/hf_directory/model_tensors.h"
 #include "engine_adapter/hf_directory/staged_directory.h"
 #include "engine_adapter/http_api/versions.h"
+#include "engine_adapter/tandem/receiver_engine.h"
 
 namespace tandem::engine {
 namespace {
@@ -18,6 +20,8 @@ namespace fs = std::filesystem;
 
 // Versions that tests/peers/sglang_push.sh was run with: 0.5.15.post1, 0.5.23.
 constexpr std::array<std::string_view, 2> kKnown{"0.5.15", "0.5.23"};
+
+constexpr int kProtocol = 1;  // of the plug-in's state (sync/python/tandem_sglang/worker.py)
 
 std::string text_at(const json& info, const char* key) {
     return info.is_object() && info.contains(key) && info[key].is_string() ? info[key].get<std::string>()
@@ -57,29 +61,38 @@ void require_update_route(SglangServer& server, Deadline deadline) {
     if (server.ask("GET", route, "", deadline).status == 404) server.get(route, deadline);  // says why
 }
 
-// After an update from a directory the server says that this was its model, and ours are gone by then. The tokenizer
-// stays what it was, which is the model's directory where no other was named.
-fs::path model_of(const SglangServer& server, const json& model_info, const json& server_info) {
-    std::error_code error;
-    const std::array said{text_at(model_info, "model_path"), text_at(server_info, "model_path"),
-                          text_at(model_info, "tokenizer_path")};
-    for (const std::string& path : said) {
-        if (is_staged_directory(path) || !fs::exists(fs::path(path) / "config.json", error)) continue;
-        return path;
-    }
-    throw Error(fmt::format(
-        "probe with {}: its model is '{}', its tokenizer '{}', and neither is a Hugging Face directory here: "
-        "weights are brought over in shared memory, so server and pusher must see the same file system; "
-        "start "
-        "the server with --model-path DIRECTORY and the tokenizer from there",
-        server.name(), said[0], said[2]));
-}
-
 std::optional<DType> dtype_of(const json& server_info) {
     const std::string name = text_at(server_info, "dtype");
     if (name == "bfloat16") return DType::bfloat16;
     if (name == "float32" || name == "float") return DType::float32;
     return {};  // "auto": it casts what it loads
+}
+
+bool has_plugin(const json& server_info) {
+    const json& loaders =
+        server_info.is_object() ? server_info.value("custom_weight_loader", json()) : json();
+    return loaders.is_array() && std::find(loaders.begin(), loaders.end(), kPluginLoader) != loaders.end();
+}
+
+SglangPlugin plugin_of(SglangServer& server, const json& server_info) {
+    const std::string phase = "GET /server_info";
+    try {
+        const json& ranks = server_info.at("internal_states");
+        if (!ranks.at(0).contains("tandem")) {
+            throw TransportError(
+                server.name(), phase,
+                "it was started with our loader and runs without our plug-in: install tandem-sync "
+                "in its environment, and name tandem in SGLANG_PLUGINS where that is set");
+        }
+        const json& state = ranks.at(0).at("tandem");
+        require_protocol(state, kProtocol, server.name(), phase);
+        if (const auto failure = state.at("failure").get<std::string>(); !failure.empty())
+            throw TransportError(server.name(), phase, "its plug-in receives no weights: " + failure);
+        return {whereabouts_of(state), state.at("whole").get<bool>(), state.at("note") != 0};
+    } catch (const json::exception& error) {
+        throw TransportError(server.name(), phase,
+                             fmt::format("the plug-in's state makes no sense: {}", error.what()));
+    }
 }
 
 }  // namespace
@@ -96,13 +109,42 @@ SglangInfo probe_sglang(SglangServer& server, Deadline deadline) {
         log_warn("{}: SGLang {} is not known here; the closest that is: {}", server.name(), info.version,
                  closest);
     }
-    require_update_route(server, deadline);
-    if (text_at(server_info, "load_format") == "dummy") server.load_as("auto");  // a loader of none
     info.weight_version = server.weight_version(deadline);
-    info.model = model_of(server, model_info, server_info);
-    info.tensors = tensors_of_directory(info.model);
-    if (const auto dtype = dtype_of(server_info)) follow_dtype(info.tensors, *dtype);
+    info.model_path = text_at(model_info, "model_path");
+    info.tokenizer_path = text_at(model_info, "tokenizer_path");
+    info.started_with = text_at(server_info, "model_path");
+    info.dtype = dtype_of(server_info);
+    if (has_plugin(server_info)) {
+        info.plugin = plugin_of(server, server_info);
+    } else {
+        require_update_route(server, deadline);
+    }
+    if (text_at(server_info, "load_format") == "dummy") server.load_as("auto");  // a loader of none
     return info;
+}
+
+// After an update from a directory the server says that this was its model, and ours are gone by then. The tokenizer
+// stays what it was, which is the model's directory where no other was named.
+void find_tensors(const SglangServer& server, SglangInfo& info) {
+    std::error_code error;
+    const std::array said{info.model_path, info.started_with, info.tokenizer_path};
+    for (const std::string& path : said) {
+        if (is_staged_directory(path) || !fs::exists(fs::path(path) / "config.json", error)) continue;
+        info.model = path;
+        info.tensors = tensors_of_directory(info.model);
+        if (info.dtype) follow_dtype(info.tensors, *info.dtype);
+        return;
+    }
+    throw Error(fmt::format(
+        "probe with {}: its model is '{}', its tokenizer '{}', and neither is a Hugging Face directory here: "
+        "weights are brought over in shared memory, so server and pusher must see the same file system; "
+        "start "
+        "the server with --model-path DIRECTORY and the tokenizer from there",
+        server.name(), info.model_path, info.tokenizer_path));
+}
+
+SglangPlugin plugin_state(SglangServer& server, Deadline deadline) {
+    return plugin_of(server, server.get("/server_info", deadline));
 }
 
 }  // namespace tandem::engine

@@ -4,27 +4,44 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine_adapter/engine.h"
 #include "engine_adapter/sglang/server.h"
+#include "engine_adapter/tandem/route.h"
 
 namespace tandem::engine {
 
-struct SglangInfo {
-    std::string version;          // "0.5.23"
-    std::filesystem::path model;  // the directory that it was started with
-    std::vector<TensorInfo>
-        tensors;                 // of that directory, in the dtype that it computes in where that is said
-    std::string weight_version;  // "default" before the first update
-    std::size_t ranks = 1;       // tensor-parallel
-    std::size_t replicas = 1;    // data-parallel
-    bool sessions = false;       // updates from tensors must be begun and ended
+// What a server with our plug-in says of itself.
+struct SglangPlugin {
+    Whereabouts at;               // its first rank's receiver
+    bool whole = true;            // the model holds one version
+    bool paused_by_push = false;  // the note
 };
 
-// An unknown version is a warning. Throws TransportError: something else answers, a route is not there, a wrong key; and
-// Error where its model's directory cannot be read here.
+struct SglangInfo {
+    std::string version;                 // "0.5.23"
+    std::string model_path;              // that it says it serves
+    std::string tokenizer_path;          // the same
+    std::string started_with;            // the model's, before the first load from a directory
+    std::string weight_version;          // "default" before the first update
+    std::optional<DType> dtype;          // that it computes in; nothing: it casts what it loads
+    std::optional<SglangPlugin> plugin;  // it was started with it
+    std::filesystem::path model;         // the directory that it was started with: find_tensors()
+    std::vector<TensorInfo>
+        tensors;               // of that, in the dtype that it computes in where that is said: the same
+    std::size_t ranks = 1;     // tensor-parallel
+    std::size_t replicas = 1;  // data-parallel
+    bool sessions = false;     // updates from tensors must be begun and ended
+};
+
+// An unknown version is a warning. Throws TransportError: something else answers, a route is not there, a wrong key.
 SglangInfo probe_sglang(SglangServer& server, Deadline deadline);
+// For servers without our plug-in. Throws Error where the model's directory cannot be read here.
+void find_tensors(const SglangServer& server, SglangInfo& info);
+// Throws TransportError: the plug-in is not there, can receive nothing, or speaks another protocol than this program.
+SglangPlugin plugin_state(SglangServer& server, Deadline deadline);
 
 }  // namespace tandem::engine

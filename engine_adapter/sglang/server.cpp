@@ -5,8 +5,11 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <vector>
 
 #include "common/error.h"
+#include "engine_adapter/torch_pickle/pickle.h"
+#include "engine_adapter/torch_pickle/tensors.h"
 
 namespace tandem::engine {
 namespace {
@@ -19,9 +22,9 @@ constexpr std::string_view kNotFlushed = "Weights were updated, but the cache wa
 constexpr std::string_view kNoWeights = "Failed to get weights iterator";
 
 // What a rank says that has not written a byte.
-constexpr std::array<std::string_view, 4> kRefusals{kNoWeights, "Failed to get model loader",
-                                                    "Online weight updates are not supported",
-                                                    "update_weights_from_tensor must run between"};
+constexpr std::array<std::string_view, 5> kRefusals{
+    kNoWeights, "Failed to get model loader", "tandem: nothing was loaded",
+    "Online weight updates are not supported", "update_weights_from_tensor must run between"};
 
 bool is_refusal(std::string_view message) {
     for (const std::string_view refusal : kRefusals)
@@ -127,6 +130,20 @@ void SglangServer::end_update(Deadline deadline) {
 
 SglangAnswer SglangServer::update_from_tensors(const std::string& body, Deadline deadline) {
     return update("/update_weights_from_tensor", body, deadline);
+}
+
+SglangAnswer SglangServer::load_staged(std::int64_t version, std::size_t ranks, Deadline deadline) {
+    const std::string nothing = base64(pickle::document(pickle::list({})));
+    const json body = {{"serialized_named_tensors", std::vector<std::string>(ranks, nothing)},
+                       {"load_format", kPluginLoader},
+                       {"weight_version", std::to_string(version)},
+                       {"flush_cache", false}};  // the plug-in does
+    return update("/update_weights_from_tensor", body.dump(), deadline);
+}
+
+void SglangServer::leave_note(bool paused_by_push, Deadline deadline) {
+    post("/set_internal_state", json{{"server_args", {{"tandem_note", paused_by_push ? 1 : 0}}}}.dump(),
+         deadline);
 }
 
 void SglangServer::set_weight_version(const std::string& version, Deadline deadline) {

@@ -13,6 +13,9 @@
 
 namespace tandem::engine {
 
+// Our plug-in's, as servers are started with it (sync/python/tandem_sglang).
+inline constexpr const char* kPluginLoader = "tandem_sglang.load";
+
 // What an update that was answered has done to the weights.
 enum class SglangUpdate : std::uint8_t {
     done,
@@ -53,6 +56,11 @@ class SglangServer : public HttpApi {
     void end_update(Deadline deadline);
     // Every rank has loaded what `body` gives it (payload.h). The server is paused.
     SglangAnswer update_from_tensors(const std::string& body, Deadline deadline);
+    // The same of what is staged in the server, by our plug-in, which is version `version`; in one step it empties its
+    // prefix cache and takes the version. Not paused: once requests have ended, as update_from_disk.
+    SglangAnswer load_staged(std::int64_t version, std::size_t ranks, Deadline deadline);
+    // With our plug-in, for a successor of this process: a push has paused the server.
+    void leave_note(bool paused_by_push, Deadline deadline);
     void set_weight_version(const std::string& version, Deadline deadline);
     // Returns when cached keys and values are gone, once no request runs.
     void flush_cache(Deadline deadline);

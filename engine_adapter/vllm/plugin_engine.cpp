@@ -4,12 +4,9 @@
 #include <chrono>
 #include <exception>
 #include <nlohmann/json.hpp>
-#include <thread>
 #include <utility>
 
 #include "common/error.h"
-#include "common/http/access.h"
-#include "common/http/client.h"
 #include "common/log.h"
 #include "common/stopwatch.h"
 #include "common/trace.h"
@@ -25,61 +22,22 @@ using Clock = std::chrono::steady_clock;
 constexpr int kProtocol = 1;  // of init_info and the workers' state (sync/python/tandem_vllm/engine.py)
 constexpr const char* kPaused = "paused by a push";  // the note
 
-constexpr auto kRetry = std::chrono::milliseconds(20);
-
 constexpr const char* kWorkerState = "POST /collective_rpc tandem_state";
-
-constexpr const char* kHowToListen =
-    "start the server with TANDEM_DATA_LISTEN=HOST:PORT and TANDEM_API_KEY in its environment, and this "
-    "program with the same key";
-
-// Waits for its turn where another trainer is connected.
-std::unique_ptr<TandemEngine> connect_receiver(const std::string& server, const ReceiverRoute& route,
-                                               const ConnectOptions& options, Deadline deadline) {
-    std::string why;
-    for (;;) {
-        bool listens = false;
-        try {
-            Channel channel = route.open(deadline);
-            listens = true;
-            return route.engine(std::move(channel), options, deadline);
-        } catch (const TransportError& error) {
-            const bool late = deadline.passed();
-            if (why.empty() || !late) why = error.what();
-            if (!listens || !error.retryable() || late) break;
-        }
-        std::this_thread::sleep_for(kRetry);
-    }
-    throw TransportError(
-        server, "connect",
-        fmt::format(
-            "its worker's receiver does not take this trainer: {}; it takes one at a time, of the same user, "
-            "on the same host and in the same network namespace, or over TCP ({})",
-            why, kHowToListen),
-        true);
-}
 
 }  // namespace
 
 VllmPluginEngine::VllmPluginEngine(VllmServer server, VllmInfo info, const EngineUrl& url,
                                    const ConnectOptions& options, Deadline deadline)
-    : server_(std::move(server)),
+    : ReceiverEngine(options.rollback),
+      server_(std::move(server)),
       info_(std::move(info)),
-      in_flight_(options.in_flight == InFlight::abort ? "abort" : "wait"),
-      rollback_(options.rollback) {
+      in_flight_(options.in_flight == InFlight::abort ? "abort" : "wait") {
     enforce(!options.only, "{}: its plug-in takes all weights or none, not some of them (--only)", peer());
     server_.init_weight_transfer({{"protocol", kProtocol}}, deadline);
     workers_ = ask_workers(json::object(), deadline);
     if (!workers_.failure.empty())
         throw TransportError(server_.name(), "POST /init_weight_transfer_engine", workers_.failure);
-    const std::string host = http::parse_url("http" + url.base.substr(url.base.find("://"))).host;
-    const ReceiverRoute route(peer(), workers_.at, host, url, kHowToListen, http::key_from_environment());
-    receiver_ = connect_receiver(peer(), route, options, deadline);
-    capabilities_ = receiver_->capabilities();
-    capabilities_.engine = "vllm";
-    capabilities_.version = number_of(info_.weight_version);
-    capabilities_.alias = false;
-    capabilities_.stages = capabilities_.maps = true;
+    connect_receiver("vllm", number_of(info_.weight_version), workers_.at, url, options, deadline);
     broken_ = info_.weight_version.starts_with(kLoading) || !workers_.whole;
     left_paused_ = broken_ || workers_.note == kPaused;
 }
@@ -95,12 +53,7 @@ VllmPluginEngine::Workers VllmPluginEngine::ask_workers(const json& arguments, D
     try {
         bool first = true;
         for (const json& one : answers) {
-            if (one.at("protocol") != kProtocol) {
-                throw TransportError(server_.name(), kWorkerState,
-                                     fmt::format("its plug-in speaks protocol {}, this program {}: install "
-                                                 "the same version of both",
-                                                 one.at("protocol").dump(), kProtocol));
-            }
+            require_protocol(one, kProtocol, server_.name(), kWorkerState);
             const auto version = one.at("version").get<std::int64_t>();
             all.whole = all.whole && one.at("whole").get<bool>() && (first || version == all.version);
             all.version = version;
@@ -111,10 +64,7 @@ VllmPluginEngine::Workers VllmPluginEngine::ask_workers(const json& arguments, D
             if (!failure.empty() && all.failure.empty())
                 all.failure = fmt::format("worker {}: {}", one.at("rank").dump(), failure);
             if (one.at("receiver") == "") continue;
-            all.at.receiver = one.at("receiver").get<std::string>();
-            all.at.here = one.value("host", tcp::host_fingerprint()) == tcp::host_fingerprint();
-            const int port = one.value("data_port", 0);  // an older plug-in says neither
-            all.at.data_port = port > 0 ? std::to_string(port) : "";
+            all.at = whereabouts_of(one);
             all.memory = one.at("memory").get<std::string>();
             all.note = one.at("note").get<std::string>();
         }
@@ -161,61 +111,11 @@ void VllmPluginEngine::resume(Deadline deadline) {
         paused_ms - spent_.pause_ms - spent_.load_ms - spent_.finish_ms);
 }
 
-void VllmPluginEngine::attach(const std::vector<Region>& regions, const TransferPlan& plan,
-                              Deadline deadline) {
-    receiver_->attach(regions, plan, deadline);
-}
-
-void VllmPluginEngine::release(Deadline deadline) {
-    receiver_->release(deadline);
-}
-
-double VllmPluginEngine::probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes,
-                               Deadline deadline) {
-    return receiver_->probe(offset, bytes, piece_bytes, deadline);
-}
-
-Held VllmPluginEngine::held(Deadline deadline) {
-    return receiver_->held(deadline);
-}
-
-void VllmPluginEngine::begin(std::int64_t version, Deadline deadline) {
-    const std::int64_t newest = capabilities_.version;
-    if (version <= newest && !rollback_) {
-        throw ProtocolError(
-            fmt::format("version {} is not above {}, which {} has", version, newest, server_.name()));
-    }
-    receiver_->allow_rollback();  // it may have staged versions that the server never loaded
-    receiver_->begin(version, deadline);
-}
-
-void VllmPluginEngine::load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
-    receiver_->load(bucket, checksums, deadline);
-}
-
-void VllmPluginEngine::load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) {
-    receiver_->load_delta(bucket, entries, deadline);
-}
-
-double VllmPluginEngine::wait_loaded(int bucket, Deadline deadline) {
-    return receiver_->wait_loaded(bucket, deadline);
-}
-
-double VllmPluginEngine::verify(std::span<const ops::Checksum> checksums, Deadline deadline) {
-    return receiver_->verify(checksums, deadline);
-}
-
-void VllmPluginEngine::adopt(std::uint64_t, std::span<const ops::Checksum>, Deadline) {
-    throw BadInput(
-        fmt::format("{} does not read weights in place: use mode gather, direct or delta", peer()));
-}
-
 void VllmPluginEngine::commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) {
-    receiver_->commit(version, manifest, deadline);
+    stage(version, manifest, deadline);
     load_staged(version, deadline);
     state_ = Server::paused;
-    capabilities_.version = version;
-    rollback_ = false;
+    loaded(version);
     broken_ = false;
     info_.weight_version = std::to_string(version);
     workers_.version = version;
@@ -277,11 +177,7 @@ bool VllmPluginEngine::as_before(Deadline deadline) {
 }
 
 void VllmPluginEngine::abort(const std::string& reason, Deadline deadline) {
-    try {
-        receiver_->abort(reason, deadline);
-    } catch (const std::exception& error) {  // it hears of it by the end of the connection
-        log_warn("{}: its receiver was not told to abort: {}", server_.name(), error.what());
-    }
+    drop_staged(reason, deadline);
     if (state_ == Server::running) return;
     broken_ = broken_ || state_ == Server::loading;
     state_ = Server::running;
@@ -293,16 +189,6 @@ void VllmPluginEngine::abort(const std::string& reason, Deadline deadline) {
                          left_paused_ = false;
                          leave_note("", deadline);
                      });
-}
-
-std::vector<ops::Checksum> VllmPluginEngine::checksums(Deadline deadline) {
-    const std::string holds = server_.weight_version(deadline);
-    const std::string staged = std::to_string(receiver_->held(deadline).version);
-    if (holds != staged) {
-        throw ProtocolError(fmt::format("{} holds version '{}' and has {} staged: push before comparing them",
-                                        server_.name(), holds, staged));
-    }
-    return receiver_->checksums(deadline);
 }
 
 }  // namespace tandem::engine

@@ -10,50 +10,32 @@
 #pragma once
 
 #include <chrono>
-#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <vector>
 
 #include "engine_adapter/connect.h"
-#include "engine_adapter/engine.h"
-#include "engine_adapter/tandem/engine.h"
-#include "engine_adapter/tandem/route.h"
+#include "engine_adapter/tandem/receiver_engine.h"
 #include "engine_adapter/vllm/probe.h"
 #include "engine_adapter/vllm/server.h"
 
 namespace tandem::engine {
 
-class VllmPluginEngine final : public Engine {
+class VllmPluginEngine final : public ReceiverEngine {
   public:
     // info: as probe_vllm gave it. url: of the server, and how its receiver is reached (tandem/url.h).
     VllmPluginEngine(VllmServer server, VllmInfo info, const EngineUrl& url, const ConnectOptions& options,
                      Deadline deadline);
     ~VllmPluginEngine() override;
 
-    const Capabilities& capabilities() const override { return capabilities_; }
     std::string peer() const override { return server_.name(); }
     void pause(Deadline deadline) override;
     void resume(Deadline deadline) override;
-    void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override;
-    void release(Deadline deadline) override;
-    double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes,
-                 Deadline deadline) override;
-    // Of what is staged: deltas are relative to that.
-    Held held(Deadline deadline) override;
-    void begin(std::int64_t version, Deadline deadline) override;
-    void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override;
-    void load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) override;
-    double wait_loaded(int bucket, Deadline deadline) override;
-    double verify(std::span<const ops::Checksum> checksums, Deadline deadline) override;
-    void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums,
-               Deadline deadline) override;  // throws BadInput: it packs its weights
     void commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) override;
     void abort(const std::string& reason, Deadline deadline) override;
-    // Of what the workers loaded last. Throws ProtocolError where the server holds another version than is staged.
-    std::vector<ops::Checksum> checksums(Deadline deadline) override;
 
   private:
+    std::string weight_version(Deadline deadline) override { return server_.weight_version(deadline); }
+
     enum class Server : std::uint8_t {
         running,  // or paused by somebody else
         paused,   // by this push
@@ -85,10 +67,7 @@ class VllmPluginEngine final : public Engine {
     VllmServer server_;
     VllmInfo info_;
     std::string in_flight_;  // "wait", "abort"
-    bool rollback_;          // until the first commit
     Workers workers_;
-    std::unique_ptr<TandemEngine> receiver_;
-    Capabilities capabilities_;
     Server state_ = Server::running;
     std::chrono::steady_clock::time_point paused_at_{};
     Spent spent_;  // of the last commit

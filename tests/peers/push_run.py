@@ -187,6 +187,29 @@ class Run:
     def failures(self):
         """What must go wrong, for servers that have such a thing."""
 
+    def plugin_failures(self):
+        """A worker of the plug-in fails before and inside its load; the next push heals either."""
+        self.push(0)
+        for where in ("before", "inside"):
+            version = self.server.weight_version()
+            (self.folder / "fault").write_text(where)
+            code = self.wait(self.start_push(1))
+            said = self.err.read() + self.out.read()
+            if code != 1 or (self.folder / "fault").exists():
+                self.wrong(f"a failure {where} the load: exit code {code}: {said}")
+            if where == "before":
+                if self.server.paused() or self.server.weight_version() != version:
+                    self.wrong(f"a failure before the load left version {self.server.weight_version()}, "
+                               f"paused: {self.server.paused()}: {said}")
+                else:
+                    self.check("after a failure before the load, the old weights", 0)
+            elif not self.server.paused() or not self.server.weight_version().startswith("loading"):
+                self.wrong(f"a failure inside the load left version {self.server.weight_version()}, "
+                           f"paused: {self.server.paused()}")
+            for which in (1, 2 % self.options.models, 0):
+                self.push(which)
+                self.check(f"after a failure {where} the load, a push", which)
+
     def all(self):
         """Everything that the options ask for; ends the program with exit code 1 where something is wrong."""
         print("weights 0 and 1 are apart by:", differences(self.wanted[0], self.wanted[1]))

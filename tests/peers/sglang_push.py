@@ -2,7 +2,8 @@
 
 What the server then says is compared with transformers on the weights that were pushed, and its version with the one
 that was asked for; push_run.py says what else is looked at. With --failures the server is also pushed weights that it
-cannot see, and weights that do not fit what it holds. Exit code 1 when anything differs.
+cannot see, and weights that do not fit what it holds; where it runs our plug-in, a load fails before and inside. Exit
+code 1 when anything differs.
 """
 import argparse
 import itertools
@@ -11,6 +12,7 @@ import pathlib
 import shutil
 import tempfile
 
+import plugin
 import push_run
 from sglang_server import Server
 
@@ -23,14 +25,16 @@ def parsed():
                         help="by a directory, by tensors, or by either in turn")
     parser.add_argument("--server", help="its options, instead of those for a CPU")
     parser.add_argument("--failures", action="store_true")
+    plugin.add_options(parser)
     parser.add_argument("--port", type=int, default=30123)
     return parser.parse_args()
 
 
 class Run(push_run.Run):
     def __init__(self, options, folder):
-        super().__init__(options, folder, Server, None)
-        self.schemes = itertools.cycle(["sglang", "sglang+tensor"] if options.scheme == "both" else [options.scheme])
+        super().__init__(options, folder, Server, None, plugin.use(options, folder))
+        both = options.scheme == "both" and not options.plugin
+        self.schemes = itertools.cycle(["sglang", "sglang+tensor"] if both else [options.scheme.replace("both", "sglang")])
 
     def start_push(self, which, more=None):
         self.scheme = next(self.schemes)
@@ -52,6 +56,9 @@ class Run(push_run.Run):
 
     def failures(self):
         if not self.options.failures:
+            return
+        if self.options.plugin:
+            self.plugin_failures()
             return
         self.push(0)
         self.misfit()

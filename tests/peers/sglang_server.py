@@ -1,6 +1,7 @@
 """An SGLang server of its own for a script: started on the CPU, asked for greedy tokens and log-probs, stopped."""
 import urllib.error
 
+import plugin
 from server_process import ServerProcess
 from vllm_server import PROMPTS, TOKENS
 
@@ -17,7 +18,8 @@ class Server(ServerProcess):
     def __init__(self, options, directory, log, blind=False):
         command = [*(BLIND if blind else []), options.python, "-m", "sglang.launch_server", "--model-path",
                    str(directory), "--host", "127.0.0.1", "--port", str(options.port), "--dtype", options.dtype,
-                   *(options.server.split() if options.server else ARGUMENTS), *options.serve_option]
+                   *(options.server.split() if options.server else ARGUMENTS), *options.serve_option,
+                   *(plugin.SGLANG_ARGUMENTS if getattr(options, "plugin", None) else [])]
         super().__init__(command, f"http://127.0.0.1:{options.port}", log)
 
     def complete(self, prompt, timeout=120, tokens=TOKENS):

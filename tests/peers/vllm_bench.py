@@ -18,7 +18,7 @@ import urllib.request
 import torch
 import transformers
 
-import vllm_plugin
+import plugin
 from vllm_server import Server
 
 PAUSED = re.compile(r"paused for ([\d.]+) ms: ([\d.]+) to pause it, ([\d.]+) until its workers had loaded "
@@ -99,7 +99,7 @@ def main():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="vllm_bench."))
     try:
         directories = make_directories(options, shm)
-        vllm_plugin.install(folder, options.plugin)
+        plugin.install(folder, options.plugin)
         with open(folder / "server.log", "w") as log:
             server = Server(options, directories[0], log)
             try:

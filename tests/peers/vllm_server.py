@@ -1,5 +1,5 @@
 """A vLLM server of its own for a script: started, asked for greedy tokens and log-probs, measured, stopped."""
-import vllm_plugin
+import plugin
 from server_process import ServerProcess
 
 PROMPTS = [[1, 5, 9, 2, 7, 30, 31, 32], [3, 3, 8, 100, 17, 60], [11, 12, 13, 14, 15, 16, 17, 18, 19, 20]]
@@ -13,7 +13,7 @@ class Server(ServerProcess):
         command = [options.vllm, "serve", str(directory), "--served-model-name", "model", "--host", "127.0.0.1",
                    "--port", str(options.port), "--max-model-len", "128", "--enforce-eager", "--dtype", options.dtype,
                    "--tokenizer", options.tokenizer or options.model, "--gpu-memory-utilization", "0.1",
-                   *(vllm_plugin.ARGUMENTS if getattr(options, "plugin", None) else []),
+                   *(plugin.VLLM_ARGUMENTS if getattr(options, "plugin", None) else []),
                    *getattr(options, "serve_option", [])]
         super().__init__(command, f"http://127.0.0.1:{options.port}", log)
 

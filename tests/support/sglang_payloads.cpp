@@ -84,6 +84,16 @@ void SglangStandIn::add_tensor_routes() {
     route(
         "POST", "/update_weights_from_tensor", fields,
         [this](const json& body, const std::string&) { return load_tensors(body); }, admin);
+    route(
+        "POST", "/set_internal_state", {{"server_args", "any", true}},
+        [this](const json& body, const std::string&) {
+            const json& args = body["server_args"];
+            const bool ours = options_.plugin != nullptr && args.contains("tandem_note");
+            if (!ours) violate("was told an unknown setting: " + args.dump());
+            if (ours) options_.plugin->leave_note(args["tandem_note"].get<int>());
+            return Answer{200, json::array({ours}).dump()};
+        },
+        admin);
     if (!sessions()) return;
     route(
         "POST", "/begin_weight_update", {{"selector", selector}},
@@ -108,6 +118,8 @@ void SglangStandIn::add_tensor_routes() {
 
 // What its scheduler does not catch ends it.
 SglangStandIn::Answer SglangStandIn::load_tensors(const json& body) {
+    if (options_.plugin != nullptr && body.value("load_format", "") == "tandem_sglang.load")
+        return load_staged(body);
     if (sessions() && !session_)
         return failure(
             "update_weights_from_tensor must run between begin_weight_update() and end_weight_update()");
@@ -127,6 +139,32 @@ SglangStandIn::Answer SglangStandIn::load_tensors(const json& body) {
     }
     stale_cache_ = true;
     return flush(body, success("Success"));
+}
+
+// In one step, sessions or not, paused or not.
+SglangStandIn::Answer SglangStandIn::load_staged(const json& body) {
+    if (body["serialized_named_tensors"].size() != static_cast<std::size_t>(options_.tp))
+        violate("not a payload a rank");
+    if (body.value("flush_cache", true))
+        violate("an update of the plug-in that SGLang empties its cache for");
+    for (const json& payload : body["serialized_named_tensors"]) {
+        if (unpickle(from_base64(payload.get<std::string>())) != json::array())
+            violate("a payload that is no empty list");
+    }
+    const auto version = body.at("weight_version").get<std::string>();
+    try {
+        weights_ = options_.plugin->load(std::stoll(version));
+    } catch (const std::invalid_argument& error) {
+        return failure(std::string("tandem: nothing was loaded: ") + error.what());
+    } catch (const std::runtime_error& error) {
+        stopped_ = true;
+        return failure(std::string("tandem: parts of two versions are loaded: ") + error.what());
+    }
+    stale_cache_ = true;
+    if (running_ + stray_ > 0) return failure(kNotFlushed);
+    stale_cache_ = false;
+    version_ = version;
+    return success("Success");
 }
 
 }  // namespace tandem::test

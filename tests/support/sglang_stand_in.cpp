@@ -69,15 +69,19 @@ void SglangStandIn::add_info_routes() {
         "GET", "/server_info", {},
         [this](const json&, const std::string&) {
             // Newer ones keep what they were started with here.
-            const json body = {{"version", options_.version},
-                               {"model_path", sessions() ? options_.model : model_path_},
-                               {"dtype", options_.dtype},
-                               {"load_format", options_.load_format},
-                               {"tp_size", options_.tp},
-                               {"dp_size", 1},
-                               {"enable_deterministic_inference", false},
-                               {"enable_memory_saver", options_.memory_saver},
-                               {"internal_states", json::array({json::object()})}};
+            json body = {{"version", options_.version},
+                         {"model_path", sessions() ? options_.model : model_path_},
+                         {"dtype", options_.dtype},
+                         {"load_format", options_.load_format},
+                         {"tp_size", options_.tp},
+                         {"dp_size", 1},
+                         {"enable_deterministic_inference", false},
+                         {"enable_memory_saver", options_.memory_saver},
+                         {"internal_states", json::array({json::object()})}};
+            if (options_.plugin != nullptr) {
+                body["custom_weight_loader"] = {"tandem_sglang.load"};
+                body["internal_states"][0]["tandem"] = options_.plugin->state();
+            }
             return Answer{200, body.dump()};
         },
         user);
@@ -126,10 +130,12 @@ void SglangStandIn::add_update_routes() {
     route(
         "POST", "/continue_generation", {{"torch_empty_cache", "boolean"}},
         [=, this](const json&, const std::string&) {
+            if (options_.plugin != nullptr && !options_.plugin->whole())
+                violate("resumed with parts of two versions");
             if (stale_cache_) violate("resumed with a prefix cache of weights from before");
             if (version_.starts_with("loading")) violate("resumed while it says that it loads");
             if (session_) violate("resumed in the middle of an update");
-            paused_ = false;
+            paused_ = stopped_ = false;
             return Answer{200, ok.dump()};
         },
         admin);
@@ -275,9 +281,7 @@ SglangStandIn::Answer SglangStandIn::flush(const json& body, Answer answer) {
         violate("a flush that failed an assertion");
         dead_ = true;
     }
-    return failure(
-        "Weights were updated, but the cache was not flushed because requests are still running or queued. "
-        "Retract or finish them, then call /flush_cache.");
+    return failure(kNotFlushed);
 }
 
 std::string SglangStandIn::url() const {
@@ -315,7 +319,7 @@ std::string SglangStandIn::weight_version() const {
 }
 bool SglangStandIn::paused() const {
     const std::lock_guard lock(mutex_);
-    return paused_;
+    return paused_ || stopped_;
 }
 void SglangStandIn::set_paused(bool paused) {
     const std::lock_guard lock(mutex_);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -17,6 +18,17 @@
 
 namespace tandem::test {
 
+// A rank that runs our plug-in (sglang_plugin_stand_in.h).
+class SglangRankPlugin {
+  public:
+    virtual ~SglangRankPlugin() = default;
+    virtual nlohmann::json state() const = 0;
+    // The weights of the staged version. Throws std::invalid_argument: nothing was loaded; std::runtime_error: parts were.
+    virtual std::map<std::string, std::string> load(std::int64_t version) = 0;
+    virtual bool whole() const = 0;
+    virtual void leave_note(int note) = 0;
+};
+
 class SglangStandIn {
   public:
     struct Options {
@@ -26,10 +38,11 @@ class SglangStandIn {
         std::string version = "0.5.23";
         std::string api_key = {};
         std::string admin_api_key = {};
-        int tp = 1;                  // tensor-parallel ranks
-        std::string tokenizer = {};  // empty: the model's directory
-        bool update_routes = true;   // false: as of its Rust server
-        bool memory_saver = true;    // it releases memory by tags
+        SglangRankPlugin* plugin = nullptr;  // ours, which it was started with
+        int tp = 1;                          // tensor-parallel ranks
+        std::string tokenizer = {};          // empty: the model's directory
+        bool update_routes = true;           // false: as of its Rust server
+        bool memory_saver = true;            // it releases memory by tags
         // By route: answers with that status instead; 0: never answers.
         std::map<std::string, int> fails = {};
         // By route: answers {"success": false} with that message, as a step within it that failed.
@@ -78,6 +91,9 @@ class SglangStandIn {
     void violate(const std::string& what) { violations_.push_back(what); }
 
   private:
+    static constexpr const char* kNotFlushed =
+        "Weights were updated, but the cache was not flushed because requests are still running or queued. "
+        "Retract or finish them, then call /flush_cache.";
     static Answer success(const std::string& message);
     static Answer failure(const std::string& message);
     void add_info_routes();
@@ -87,6 +103,7 @@ class SglangStandIn {
     Answer load_directory(const std::string& directory);
     void add_tensor_routes();
     Answer load_tensors(const nlohmann::json& body);
+    Answer load_staged(const nlohmann::json& body);
     Answer flush(const nlohmann::json& body, Answer answer);
     void add_memory_routes();
     void run_waiting();
@@ -101,6 +118,7 @@ class SglangStandIn {
     std::string version_ = "default";
     std::string model_path_;
     bool paused_ = false;
+    bool stopped_ = false;  // its ranks serve nothing, by themselves
     bool dead_ = false;
     bool stale_cache_ = false;
     bool session_ = false;          // an update was begun, and not ended

@@ -2,15 +2,12 @@
 // functions; its model is the bytes that it was given.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "sync/capi/tandem_sync.h"
+#include "tests/support/staging_stand_in.h"
 #include "tests/support/vllm_stand_in.h"
 
 namespace tandem::test {
@@ -20,8 +17,8 @@ class VllmWorkerStandIn final : public VllmWorkerPlugin {
     enum class Fails { no, before_the_load, in_the_load };
 
     // model: the directory whose tensors it wants. data_listen, key: as the plug-in takes them from its environment.
-    explicit VllmWorkerStandIn(const std::string& model, std::string data_listen = "", std::string key = "");
-    ~VllmWorkerStandIn() override;
+    explicit VllmWorkerStandIn(const std::string& model, const std::string& data_listen = "",
+                               const std::string& key = "");
 
     void init() override;
     std::string state(const std::string* note) override;
@@ -33,22 +30,15 @@ class VllmWorkerStandIn final : public VllmWorkerPlugin {
     void leave_note(const std::string& note) { note_ = note; }
     const std::string& note() const { return note_; }
     void speak_protocol(int protocol) { protocol_ = protocol; }
-    void say_it_receives_at(const std::string& address) { elsewhere_ = address; }
-    void say_it_runs_on(const std::string& host) { host_ = host; }
-    std::string address() const;
+    void say_it_receives_at(const std::string& address) { staging_.say_it_receives_at(address); }
+    void say_it_runs_on(const std::string& host) { staging_.say_it_runs_on(host); }
+    std::string address() const { return staging_.address(); }
     bool whole() const { return whole_; }
 
   private:
     std::map<std::string, std::string> load(std::int64_t version);
 
-    struct Slot {
-        std::string name;
-        std::vector<std::int64_t> shape;
-        std::int32_t dtype;
-        std::vector<std::byte> memory;
-    };
-    std::vector<Slot> slots_;
-    td_receiver* receiver_ = nullptr;
+    StagingStandIn staging_;
     Fails fails_ = Fails::no;
     bool whole_ = true;
     std::int64_t version_ = 0;
@@ -56,10 +46,6 @@ class VllmWorkerStandIn final : public VllmWorkerPlugin {
     bool open_ = false;
     std::string failure_;
     std::string note_;
-    std::string elsewhere_;
-    std::string host_;
-    const std::string data_listen_;
-    const std::string key_;
 };
 
 }  // namespace tandem::test

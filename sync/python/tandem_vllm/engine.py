@@ -15,7 +15,6 @@ call would be given what the others answered to the call before.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,9 +30,10 @@ from vllm.distributed.weight_transfer.base import (
 from vllm.logger import init_logger
 from vllm.v1.worker.worker_base import WorkerBase
 
-from .receiver import Receiver
+from tandem_server.receiver import Receiver, open_receiver
+from tandem_server.staging import Slot, Staging, layout
+
 from .reload import load
-from .staging import Slot, Staging, layout
 
 PROTOCOL = 1
 logger = init_logger(__name__)
@@ -115,16 +115,9 @@ class TandemWeightTransferEngine(WeightTransferEngine[TandemInitInfo, TandemUpda
             return
         if self._receiver is None:
             started = time.perf_counter()
-            staging = Staging(self._layout())
-            try:
-                self._receiver = Receiver(staging, data_listen=os.environ.get("TANDEM_DATA_LISTEN", ""),
-                                          key=os.environ.get("TANDEM_API_KEY", ""))
-            except BaseException:
-                staging.close()
-                raise
-            self._staging = staging
+            self._staging, self._receiver = open_receiver("vllm", self._layout())
             logger.info("Tandem receives versions of %d tensors at %s; staging memory made in %.2f s",
-                        len(staging.slots), self._receiver.address, time.perf_counter() - started)
+                        len(self._staging.slots), self._receiver.address, time.perf_counter() - started)
         self._receiver.give_back()  # what an update that failed elsewhere has left taken
 
     def _update(self, update_info: TandemUpdateInfo) -> None:

@@ -27,7 +27,7 @@ import tandem
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "peers"))
 import vllm_models  # noqa: E402
-import vllm_plugin  # noqa: E402
+import plugin  # noqa: E402
 import vllm_server  # noqa: E402
 
 transformers.utils.logging.disable_progress_bar()
@@ -82,7 +82,7 @@ class Run:
         self.options, self.folder, self.good = options, folder, True
         self.version = 0
         if options.plugin:
-            vllm_plugin.install(Path(folder), options.plugin)
+            plugin.install(Path(folder), options.plugin)
         torch.manual_seed(0)
         vllm_models.random_model(SimpleNamespace(tied=tied, family="qwen3"), torch.float32).save_pretrained(f"{folder}/model")
         self.server = vllm_server.Server(options, f"{folder}/model", open(f"{folder}/log", "w"))

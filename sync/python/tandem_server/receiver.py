@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes as c
+import os
 from functools import lru_cache
 
 import torch
 from tandem import _library
 
-from .staging import Staging
+from .staging import Slot, Staging
 
 NUMBERS = {torch.float32: 0, torch.bfloat16: 1, torch.int32: 2, torch.int64: 3, torch.uint8: 4, torch.float8_e4m3fn: 5,
            torch.int8: 6, torch.float16: 7}
@@ -39,10 +40,21 @@ def _declare() -> None:
         function.argtypes = arguments
 
 
+def open_receiver(engine: str, slots: list[Slot]) -> tuple[Staging, Receiver]:
+    """Staging memory for `slots`, which takes a while to be made, and a receiver over it: for trainers of other hosts, too,
+    where TANDEM_DATA_LISTEN and TANDEM_API_KEY are in the environment."""
+    staging = Staging(slots)
+    try:
+        return staging, Receiver(staging, engine, data_listen=os.environ.get("TANDEM_DATA_LISTEN", ""),
+                                 key=os.environ.get("TANDEM_API_KEY", ""))
+    except BaseException:
+        staging.close()
+        raise
+
+
 class Receiver:
-    def __init__(self, staging: Staging, engine: str = "vllm", threads: int = 0, data_listen: str = "",
-                 key: str = "") -> None:
-        """data_listen: "HOST:PORT", where trainers of other hosts, who know `key`, connect over TCP; empty: nowhere."""
+    def __init__(self, staging: Staging, engine: str, threads: int = 0, data_listen: str = "", key: str = "") -> None:
+        """engine: what trainers are told that this is. data_listen: "HOST:PORT", where trainers of other hosts, who know `key`, connect over TCP; empty: nowhere."""
         _declare()
         views = staging.tensors()
         described = (_library.Tensor_ * len(views))()

@@ -1,4 +1,4 @@
-"""The parts of tandem_vllm that need no vLLM: what a model's directory asks for, staged by a trainer in another process.
+"""tandem_server, without a server: what a model's directory asks for, staged by a trainer in another process.
 
 Run by scripts/python_check.sh; exit code 1 when anything differs.
 """
@@ -12,8 +12,8 @@ import types
 
 import torch
 import tandem
-from tandem_vllm.receiver import Receiver
-from tandem_vllm.staging import Staging, layout
+from tandem_server.receiver import Receiver
+from tandem_server.staging import Staging, layout
 
 NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.int64: "I64"}
 WEIGHTS = {"lm_head.weight": torch.full((5, 4), 9.0), "model.embed_tokens.weight": torch.arange(20.0).view(5, 4),
@@ -71,7 +71,7 @@ def main():
         write_directory(folder, WEIGHTS)
         slots = check_layout(folder)
     staging = Staging(slots)
-    receiver = Receiver(staging)
+    receiver = Receiver(staging, "vllm")
     expect(receiver.staged == 0, "something is staged before anything came")
     for version in (3, 4):
         done = start_trainer(receiver.address, version)
@@ -93,7 +93,7 @@ def main():
     receiver.close()
     receiver.close()
     staging.close()
-    print("staging and receiver of tandem_vllm: ok")
+    print("staging and receiver: ok")
 
 
 if len(sys.argv) > 2:
