@@ -3,7 +3,6 @@
 
 #include <utility>
 
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
@@ -12,8 +11,8 @@
 #include <array>
 #include <list>
 #include <optional>
-#include <thread>
 
+#include "common/comm/accepting_thread.h"
 #include "common/comm/store.h"
 #include "common/comm/store_session.h"
 #include "common/error.h"
@@ -26,7 +25,6 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr std::chrono::milliseconds kRetryAccept{50};
 constexpr std::size_t kDescriptorsLeft = 64;  // for the rest of the process
 
 class Connection;
@@ -167,34 +165,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
 }  // namespace
 
 struct TcpStoreServer::Impl {
-    explicit Impl(const StoreServerOptions& options) : shared(options) {}
-
-    void listen(const std::string& host, int port) {
-        error_code error;
-        const auto found = tcp::resolver(context).resolve(host, std::to_string(port), error);
-        if (error || found.empty()) {
-            throw BadInput(fmt::format("store: cannot resolve host '{}': {}", host, error.message()));
-        }
-        const tcp::endpoint endpoint = found.begin()->endpoint();
-        acceptor.open(endpoint.protocol());
-        acceptor.set_option(tcp::acceptor::reuse_address(true));
-        acceptor.bind(endpoint, error);
-        if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
-        if (error) throw SystemError(fmt::format("store: listening on {}:{}", host, port), error.value());
-    }
-
-    void accept() {
-        acceptor.async_accept([this](error_code error, tcp::socket socket) {
-            if (error == asio::error::operation_aborted) return;
-            if (error) return accept_later(error.message());
-            try {
-                admit(std::move(socket));
-            } catch (const std::exception& problem) {
-                return accept_later(problem.what());
-            }
-            accept();
-        });
-    }
+    Impl(const std::string& host, int port, const StoreServerOptions& options)
+        : shared(options), thread("store", host, port, shared.warnings, [this](tcp::socket socket) {
+              admit(std::move(socket));
+          }) {}
 
     void admit(tcp::socket socket) {
         if (shared.connections >= shared.options.max_connections) {
@@ -208,50 +182,21 @@ struct TcpStoreServer::Impl {
         std::make_shared<Connection>(std::move(socket), shared)->start();
     }
 
-    // Out of descriptors or memory: others must give some back first.
-    void accept_later(const std::string& why) {
-        shared.warnings.say("cannot accept: " + why);
-        retry.expires_after(kRetryAccept);
-        retry.async_wait([this](error_code cancelled) {
-            if (!cancelled) accept();
-        });
-    }
-
-    void run() {
-        while (!context.stopped()) {
-            try {
-                context.run();
-            } catch (const std::exception& error) {  // from accept(): connections keep theirs
-                accept_later(error.what());
-            }
-        }
-    }
-
-    Shared shared;  // outlives the connections, which the context holds
-    asio::io_context context{1};
-    tcp::acceptor acceptor{context};
-    asio::steady_timer retry{context};
-    std::thread thread;
+    Shared shared;  // outlives the connections, which the thread holds
+    AcceptingThread thread;
 };
 
 TcpStoreServer::TcpStoreServer(const std::string& host, int port, const StoreServerOptions& options)
-    : impl_(std::make_unique<Impl>(options)) {
-    impl_->listen(host, port);
-    impl_->accept();
-    impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
-}
+    : impl_(std::make_unique<Impl>(host, port, options)) {}
 
-TcpStoreServer::~TcpStoreServer() {
-    impl_->context.stop();
-    impl_->thread.join();
-}
+TcpStoreServer::~TcpStoreServer() = default;
 
 int TcpStoreServer::port() const {
-    return impl_->acceptor.local_endpoint().port();
+    return impl_->thread.port();
 }
 
 bool TcpStoreServer::loopback() const {
-    return impl_->acceptor.local_endpoint().address().is_loopback();
+    return impl_->thread.loopback();
 }
 
 }  // namespace tandem::comm

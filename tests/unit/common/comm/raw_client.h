@@ -45,6 +45,7 @@ class RawClient {
         return text;
     }
     std::string greeting() { return receive(wire::kGreeting); }
+    void finish() { ::shutdown(fd_, SHUT_WR); }  // nothing more to say
     bool closed() {
         char byte = 0;
         return ::recv(fd_, &byte, 1, 0) == 0 || errno == ECONNRESET;
