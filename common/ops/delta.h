@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "common/device/device.h"
 #include "common/device/stream.h"
@@ -59,6 +60,12 @@ void delta_apply(DeltaCodec codec, ConstSpan encoded, std::size_t width, std::in
 // The same with both on the stream's device, after the stream's work so far. Synchronous.
 void delta_apply(Stream& stream, DeltaCodec codec, ConstSpan encoded, std::size_t width, std::int64_t rows,
                  std::int64_t row_elements, std::byte* to, std::size_t stride);
+
+// Of an encoding by gaps or bitmap in host memory: the positions of the changed elements, in rising order from `first` on,
+// to `positions`, which has room for as many as were changed. Returns the new elements, in that order, where they lie in
+// the encoding. Throws ProtocolError as delta_apply, also where the room is of another size.
+ConstSpan delta_positions(DeltaCodec codec, ConstSpan encoded, std::size_t width, std::int64_t elements,
+                          std::int32_t first, std::span<std::int32_t> positions);
 
 TANDEM_BACKENDS(delta_encode)
 TANDEM_BACKENDS(delta_apply)

@@ -48,6 +48,13 @@ json update_info(Tensors tensors) {
     return info;
 }
 
+json sparse_update_info(Tensors tensors, std::span<const std::uint64_t> counts) {
+    require(counts.size() == tensors.size(), "{} counts for {} tensors", counts.size(), tensors.size());
+    json info = update_info(tensors);
+    info["num_updates_list"] = counts;
+    return info;
+}
+
 json packed_ipc_update(const TorchCudaMemory& memory, Tensors tensors) {
     json info = update_info(tensors);
     info["tensor_sizes"] = json::array();

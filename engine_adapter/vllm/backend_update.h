@@ -1,4 +1,4 @@
-// What vLLM 0.32's own weight-transfer backends "ipc" and "nccl" are told of an update (update_info), and the session
+// What vLLM 0.32's own weight-transfer backends "ipc", "nccl" and "sparse_nccl" are told of an update (update_info), and the session
 // that their updates are part of: start, one update or several, finish.
 #pragma once
 
@@ -18,6 +18,8 @@ using Tensors = std::span<const TensorInfo* const>;
 
 // Names, dtypes and shapes: all that "nccl" is told, whose bytes come beside.
 nlohmann::json update_info(Tensors tensors);
+// "sparse_nccl": of each tensor so many elements, their indices before them.
+nlohmann::json sparse_update_info(Tensors tensors, std::span<const std::uint64_t> counts);
 // "ipc", packed: the bytes of all tensors one behind the other, from the memory's beginning on. Without tensors it says
 // where the memory is, and no more: a worker opens it.
 nlohmann::json packed_ipc_update(const TorchCudaMemory& memory, Tensors tensors);

@@ -7,6 +7,7 @@
 #include "engine_adapter/vllm/directory_delivery.h"
 #include "engine_adapter/vllm/ipc_delivery.h"
 #include "engine_adapter/vllm/nccl_delivery.h"
+#include "engine_adapter/vllm/sparse_delivery.h"
 
 namespace tandem::engine {
 namespace {
@@ -29,10 +30,12 @@ Device gpu_here(const std::string& backend, const VllmServer& server, const Conn
 std::unique_ptr<VllmDelivery> make_delivery(const std::string& backend, VllmServer& server,
                                             const VllmInfo& info, const std::string& key,
                                             const ConnectOptions& options, Deadline deadline) {
-    if (backend != "ipc" && backend != "nccl")
+    if (backend != "ipc" && backend != "nccl" && backend != "sparse_nccl")
         return std::make_unique<DirectoryDelivery>(server, info, options);
     const Device gpu = gpu_here(backend, server, options);
     if (backend == "ipc") return std::make_unique<IpcDelivery>(server, info, gpu, options, deadline);
+    if (backend == "sparse_nccl")
+        return std::make_unique<SparseDelivery>(server, info, key, gpu, options, deadline);
     return std::make_unique<NcclDelivery>(server, info, key, gpu, options, deadline);
 }
 

@@ -1,177 +1,49 @@
 #include "engine_adapter/vllm/nccl_delivery.h"
 
 #include <nlohmann/json.hpp>
-#include <thread>
-#include <utility>
 
-#include "common/device/memory.h"
-#include "common/error.h"
-#include "common/log.h"
-#include "common/trace.h"
 #include "engine_adapter/vllm/backend_update.h"
 
 namespace tandem::engine {
 namespace {
 
-using comm::nccl::Api;
-using comm::nccl::Comm;
-using comm::nccl::Handle;
-using comm::nccl::Op;
-using comm::nccl::Result;
-using comm::nccl::Type;
-using comm::nccl::UniqueId;
-
 constexpr int kBuffers = 2;  // of a worker, a chunk each
-constexpr std::chrono::microseconds kPause{50};
-constexpr std::chrono::seconds kLeave{5};
-constexpr const char* kJoin = "join of the workers";
-constexpr const char* kBroadcast = "broadcast of the weights";
 
 }  // namespace
 
 NcclDelivery::NcclDelivery(VllmServer& server, const VllmInfo& info, const std::string& key, Device device,
                            const ConnectOptions& options, Deadline deadline)
     : stager_(info.tensors, server.name(), device, options.packed_bytes),
-      beside_(server.name(), key),
       model_(info.model),
       staging_(options.staging),
       packed_bytes_(options.packed_bytes),
-      workers_(server.world_size(deadline)),
-      api_(options.nccl ? options.nccl->api : nullptr) {}
-
-NcclDelivery::~NcclDelivery() {
-    leave();
-    dismiss_workers();
-}
-
-void NcclDelivery::dismiss_workers() noexcept {
-    if (!workers_in_group_) return;
-    workers_in_group_ = false;
-    try {
-        beside_.shutdown_weight_transfer(Deadline::after(kLeave));
-    } catch (const std::exception& error) {
-        log_warn("{}: its workers keep a communicator that nobody uses: {}", beside_.name(), error.what());
-    }
-}
-
-const Api& NcclDelivery::api() const {
-    return api_ != nullptr ? *api_ : comm::nccl::api_for(stager_.device());
-}
-
-void NcclDelivery::leave() noexcept {
-    if (group_) group_->abort();
-    group_.reset();
-    stream_.reset();  // drained: nothing reads what is staged any more
-}
+      group_(server, key, options, deadline) {}
 
 void NcclDelivery::finish(VllmServer&, std::int64_t version, const ops::Checksum& manifest,
                           Deadline deadline) {
     stager_.finish(version, manifest);
-    if (!group_) form(deadline);
+    if (group_.formed()) return;
+    group_.form(stager_.device(),
+                {{"packed", packed_bytes_ > 0},
+                 {"packed_buffer_size_bytes", packed_bytes_},
+                 {"packed_num_buffers", kBuffers}},
+                deadline);
 }
 
 void NcclDelivery::note(const std::string& server, std::int64_t version) {
     stager_.note(server, staging_, model_, version);
 }
 
-void NcclDelivery::form(Deadline deadline) {
-    dismiss_workers();
-    stream_.emplace(Stream::make(stager_.device(), "weights"));
-    api().native_stream(*stream_);  // makes the device current
-    UniqueId id{};
-    if (const Result made = api().get_unique_id(&id); made != Result::success)
-        Handle::fail(api(), made, kJoin, "");
-    const nlohmann::json info = {{"nccl_unique_id_b64", base64({id.bytes, sizeof id.bytes})},
-                                 {"rank_offset", 1},
-                                 {"world_size", 1 + workers_},
-                                 {"packed", packed_bytes_ > 0},
-                                 {"packed_buffer_size_bytes", packed_bytes_},
-                                 {"packed_num_buffers", kBuffers}};
-    PendingCall workers_join([&] { beside_.init_weight_transfer(info, deadline); });
-    try {
-        join(id, workers_join, deadline);
-        workers_join.wait();
-        workers_in_group_ = true;
-    } catch (const CudaError& error) {
-        leave();
-        throw TransportError(
-            beside_.name(), kJoin,
-            fmt::format("{}; NCCL joins GPUs, one a rank, and {} is here: the server's must be "
-                        "others (or start it with the backend \"ipc\")",
-                        error.what(), to_string(stager_.device())));
-    } catch (...) {
-        leave();
-        throw;
-    }
-}
-
-// A worker sums one number over all ranks as soon as it has joined.
-void NcclDelivery::join(const UniqueId& id, PendingCall& workers_join, Deadline deadline) {
-    const auto check = [&] { workers_join.check(); };
-    group_.emplace(api(), id, 0, static_cast<int>(1 + workers_), beside_.name(), deadline, check);
-    const Buffer number(sizeof(float), "engine.staging", device_pool(stager_.device()));
-    fill_zero(*stream_, number.span());
-    const auto native = api().native_stream(*stream_);
-    group_->launch(
-        kJoin, deadline,
-        [&](const Api& nccl, Comm comm) {
-            return nccl.all_reduce(number.data(), number.data(), 1, Type::float32, Op::sum, comm, native);
-        },
-        check);
-    wait_sent(kJoin, workers_join, deadline);
-}
-
 void NcclDelivery::deliver(VllmServer& server, std::int64_t version, bool broken, Deadline deadline) {
     open_update(server, version, broken, deadline);
     std::vector<const TensorInfo*> tensors;
+    std::vector<Span> pieces;
     for (const PackedChunk& chunk : stager_.layout().chunks) {
         for (const TensorInfo* tensor : stager_.tensors_of(chunk)) tensors.push_back(tensor);
+        pieces.push_back(stager_.memory().subspan(chunk.begin, chunk.bytes));
     }
-    const nlohmann::json info = update_info(tensors);
-    PendingCall workers_receive([&] { beside_.update_weights(info, deadline); });
-    try {
-        broadcast_all(workers_receive, deadline);
-        workers_receive.wait();
-    } catch (...) {
-        leave();
-        throw;
-    }
+    group_.update(update_info(tensors), pieces, deadline);
     close_update(server, version, deadline);
-}
-
-void NcclDelivery::broadcast_all(PendingCall& workers_receive, Deadline deadline) {
-    const trace::Scope scope("broadcast to vLLM", "load");
-    for (const PackedChunk& chunk : stager_.layout().chunks)
-        broadcast(stager_.memory().subspan(chunk.begin, chunk.bytes), workers_receive, deadline);
-    wait_sent(kBroadcast, workers_receive, deadline);
-}
-
-// One launch each, as the workers'.
-void NcclDelivery::broadcast(Span bytes, PendingCall& workers_receive, Deadline deadline) {
-    const auto native = api().native_stream(*stream_);
-    group_->launch(
-        kBroadcast, deadline,
-        [&](const Api& nccl, Comm comm) {
-            return nccl.broadcast(bytes.data, bytes.data, bytes.bytes, Type::uint8, 0, comm, native);
-        },
-        [&] { workers_receive.check(); });
-}
-
-void NcclDelivery::wait_sent(const std::string& phase, PendingCall& workers, Deadline deadline) {
-    const Event sent = stream_->record();
-    while (sent.poll() == Poll::pending) {
-        workers.check();
-        if (const Result state = group_->state(); comm::nccl::failed(state))
-            Handle::fail(api(), state, phase, group_->last_error());
-        if (deadline.passed()) {
-            throw DeadlineExceeded(
-                beside_.name(), phase,
-                "its workers did not take part before the deadline; restart it if they go on "
-                "waiting");
-        }
-        std::this_thread::sleep_for(kPause);
-    }
-    sent.wait(deadline);  // throws what the stream failed with
 }
 
 }  // namespace tandem::engine

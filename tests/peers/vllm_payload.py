@@ -1,5 +1,5 @@
-"""Opens what a push sends to vLLM's backends "ipc" and "nccl" with vLLM's own code: its update structs, its receivers of
-packed and of single tensors, PyTorch's rebuild_cuda_tensor.
+"""Opens what a push sends to vLLM's backends "ipc", "nccl" and "sparse_nccl" with vLLM's own code: its update structs, its
+receivers of packed and of single tensors, its writing of sparse patches, PyTorch's rebuild_cuda_tensor.
 
 A GPU is asked for nothing: what would open an IPC handle notes what it was given and gives the staged bytes, and what
 would receive a broadcast takes them from there. Names, dtypes, shapes and values must equal the directory's, handle,
@@ -20,7 +20,8 @@ os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
 
 import torch
 from safetensors.torch import load_file, save_file
-from vllm.distributed.weight_transfer import ipc_engine, nccl_common, nccl_engine, packed_tensor
+from vllm.distributed.weight_transfer import ipc_engine, nccl_common, nccl_engine, packed_tensor, sparse_nccl_engine
+from vllm.model_executor.model_loader.weight_utils import default_weight_loader
 
 UUID = "0a1b2c3d-0000-1111-2222-333344445555"
 HANDLE = bytes((i * 7 + 1) % 256 for i in range(64))
@@ -175,6 +176,69 @@ def check_nccl(said, wanted, memory, packed_bytes):
     compare(engine.model.loaded, wanted, f"nccl, {len(said['chunks'])} broadcasts of {packed_bytes}")
 
 
+class Parameters:
+    """A model that loads as vLLM's do: into parameters that are there, by its own loader."""
+
+    def __init__(self, tensors):
+        self.held = {name: torch.nn.Parameter(tensor.clone(), requires_grad=False) for name, tensor in tensors.items()}
+
+    def load_weights(self, weights):
+        for name, tensor in weights:
+            default_weight_loader(self.held[name], tensor)
+        return {name for name, _ in weights}
+
+
+class Sparse:
+    """Rank 0's broadcasts of indices and values, one behind the other."""
+    device = torch.device("cpu")
+
+    def __init__(self, memory):
+        self.memory, self.at = memory, 0
+
+    def broadcast(self, tensor, src, stream=None):
+        size = tensor.numel() * tensor.element_size()
+        assert src == 0 and size > 0 and self.at + size <= len(self.memory)
+        tensor.view(torch.uint8).copy_(
+            torch.frombuffer(bytearray(self.memory[self.at:self.at + size]), dtype=torch.uint8))
+        self.at += size
+
+
+def change_some(tensors, share, folder):
+    """Another version beside it, of which that share of the elements differs, some of them in the zero's sign only."""
+    folder.mkdir(exist_ok=True)
+    old = {}
+    for name, tensor in tensors.items():
+        drawn = torch.rand(tensor.shape) < share
+        other = torch.where(torch.rand(tensor.shape) < 0.3, -tensor, torch.randn(tensor.shape).to(tensor.dtype))
+        old[name] = torch.where(drawn, other, tensor)
+    save_file(old, folder / "model.safetensors", {"format": "pt"})
+    return old
+
+
+def check_sparse(updates, sent, held, wanted, what):
+    kind = sparse_nccl_engine.SparseNCCLWeightTransferEngine
+    engine = worker_engine(kind, model_update_group=Sparse(sent))
+    engine.model = Parameters(held)
+    differ = sum(int((bits(one) != bits(held[name])).sum()) for name, one in wanted.items())
+    named = 0
+    with mock.patch.object(torch.accelerator, "device_index", lambda index: contextlib.nullcontext()), \
+            mock.patch.object(torch.cuda, "current_stream", lambda device=None: None):
+        for update in updates:
+            engine.start_weight_update()
+            engine.receive_weights(engine.parse_update_info(dict(update)))
+            engine.finish_weight_update()
+            named += sum(update["num_updates_list"])
+    assert engine.model_update_group.at == len(sent), "it did not take all that was broadcast"
+    for name, tensor in wanted.items():
+        assert torch.equal(bits(engine.model.held[name].data), bits(tensor)), (what, name)
+    assert named >= differ
+    print(f"  sparse_nccl, {what}: {len(updates)} updates of {named} elements ({differ} differ): all bits equal", flush=True)
+
+
+def bits(tensor):
+    return tensor.reshape(-1).view(torch.int16 if tensor.element_size() == 2 else torch.int32)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", required=True, help="vllm_payload")
@@ -188,6 +252,14 @@ def main():
             check_ipc(said, wanted, memory)
             check_nccl(said, wanted, memory, packed_bytes)
         check_refusals(said)
+        old = folder / "old"
+        for share in (1, 0.5, 0.1, 0.01, 0):
+            for packed_bytes in (0, 5000):
+                held = change_some(wanted, share, old)
+                said = json.loads(subprocess.check_output([options.program, name, str(packed_bytes), str(old)]))
+                check_sparse(said["sparse"], (folder / "sparse").read_bytes(), held, wanted, f"{share:.0%} changed")
+        said = json.loads(subprocess.check_output([options.program, name, "5000"]))
+        check_sparse(said["sparse"], (folder / "sparse").read_bytes(), held, wanted, "a whole version")
     print("  ok")
 
 

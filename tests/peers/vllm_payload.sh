@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Opens what a push sends to the weight-transfer backends "ipc" and "nccl" with vLLM's own code. No GPU, no server.
+# Opens what a push sends to the weight-transfer backends "ipc", "nccl" and "sparse_nccl" with vLLM's own code. No GPU, no server.
 #   vllm_payload.sh PYTHON PROGRAM
 # PYTHON: one with vLLM 0.32 (tests/peers/vllm_push.sh says how it is installed); PROGRAM: build/cpu/bin/vllm_payload. Not
 # in CTest: vLLM.

@@ -1,9 +1,11 @@
 #include "tests/support/vllm_backend_stand_in.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -27,6 +29,7 @@ constexpr std::chrono::seconds kPatience{20};
 
 struct ToldTensor {
     std::string name;
+    DType dtype = DType::float32;
     std::size_t bytes = 0;
     std::size_t element = 0;  // bytes
 };
@@ -48,7 +51,7 @@ std::vector<ToldTensor> tensors_of(const json& info) {
         enforce(dtype_name(dtype) == dtypes[i], "{} is no name of PyTorch's", dtypes[i].dump());
         const Shape shape = shapes[i].get<Shape>();
         const std::size_t element = dtype_size(dtype);
-        tensors.push_back({names[i], static_cast<std::size_t>(numel(shape)) * element, element});
+        tensors.push_back({names[i], dtype, static_cast<std::size_t>(numel(shape)) * element, element});
     }
     return tensors;
 }
@@ -69,6 +72,39 @@ std::string bytes_of(const json& arguments, std::size_t bytes) {
     enforce(binary.size() == handle.size(), "a handle of {} bytes", binary.size());
     std::memcpy(handle.data(), binary.data(), handle.size());
     return emulated::exported_bytes(handle, arguments[9].get<std::uint64_t>(), bytes);
+}
+
+// A patch as vLLM's checkpoint_weight_patch.py takes it: elements of a tensor, and where they go.
+struct Patch {
+    ToldTensor tensor;
+    std::vector<std::int32_t> indices;
+    std::string values;
+};
+
+bool is_nan(DType dtype, const char* at) {
+    if (dtype == DType::float32) {
+        float value = 0;
+        std::memcpy(&value, at, sizeof value);
+        return std::isnan(value);
+    }
+    std::uint16_t bits = 0;
+    std::memcpy(&bits, at, sizeof bits);
+    return (bits & 0x7fff) > (dtype == DType::bfloat16 ? 0x7f80 : 0x7c00);
+}
+
+void check_patch(const Patch& patch) {
+    const auto& [tensor, indices, values] = patch;
+    enforce(
+        tensor.dtype == DType::float32 || tensor.dtype == DType::bfloat16 || tensor.dtype == DType::float16,
+        "{}: sparse checkpoint patches require a floating dtype", tensor.name);
+    std::set<std::int32_t> seen;
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+        const bool inside =
+            indices[i] >= 0 && static_cast<std::size_t>(indices[i]) < tensor.bytes / tensor.element;
+        enforce(inside && seen.insert(indices[i]).second &&
+                    !is_nan(tensor.dtype, values.data() + i * tensor.element),
+                "Sparse checkpoint patches contain NaN values, out-of-range indices, or duplicate indices");
+    }
 }
 
 }  // namespace
@@ -187,9 +223,12 @@ void VllmBackendStandIn::init(const json& info) {
     if (options_.backend == "ipc") {
         require_fields(info, {"packed"});
     } else {
-        require_fields(info, {"nccl_unique_id_b64", "rank_offset", "world_size", "packed",
-                              "packed_buffer_size_bytes", "packed_num_buffers"});
-        packed_bytes_ = info.at("packed_buffer_size_bytes").get<std::uint64_t>();
+        std::vector<std::string> fields{"nccl_unique_id_b64", "rank_offset", "world_size"};
+        if (options_.backend == "nccl") {
+            fields.insert(fields.end(), {"packed", "packed_buffer_size_bytes", "packed_num_buffers"});
+            packed_bytes_ = info.at("packed_buffer_size_bytes").get<std::uint64_t>();
+        }
+        require_fields(info, fields);
         group_.reset();
         group_ = std::make_unique<Group>(*options_.nccl, info, options_.workers);
         ++groups_;
@@ -201,6 +240,7 @@ void VllmBackendStandIn::start(VllmStandIn& server) {
     enforce(!open_, "start_weight_update called while a weight update is already active");
     if (!server.is_paused()) server.violate("an update began while it runs: its weights are taken away");
     open_ = true;
+    patches_.clear();
 }
 
 // A layer keeps what it was given in a session that failed, and counts it when the next begins to load.
@@ -209,6 +249,7 @@ void VllmBackendStandIn::update(VllmStandIn& server, const json& info) {
     enforce(ready_, "not initialized");
     if (!server.is_paused()) server.violate("told to load while it runs");
     try {
+        if (options_.backend == "sparse_nccl") return take_sparse(server, info);
         options_.backend == "ipc" ? take_ipc(server, info) : take_nccl(server, info);
     } catch (...) {
         open_ = false;
@@ -283,6 +324,41 @@ void VllmBackendStandIn::take_nccl(VllmStandIn& server, const json& info) {
     }
 }
 
+// All patches of a call are taken and checked, then written in place, one by one: nothing is undone.
+void VllmBackendStandIn::take_sparse(VllmStandIn& server, const json& info) {
+    require_fields(info, {"names", "dtype_names", "shapes", "num_updates_list"});
+    const auto counts = info.at("num_updates_list").get<std::vector<std::size_t>>();
+    enforce(!counts.empty(), "`num_updates_list` cannot be empty for sparse updates");
+    enforce(group_ != nullptr, "NCCL weight transfer not initialized");
+    std::vector<Patch> patches;
+    for (ToldTensor& tensor : tensors_of(info)) {
+        enforce(patches.size() < counts.size(), "lists of several lengths");
+        const std::size_t count = counts[patches.size()];
+        const std::string indices = group_->broadcast(count * sizeof(std::int32_t));
+        const std::string values = group_->broadcast(count * tensor.element);
+        patches.push_back({std::move(tensor), std::vector<std::int32_t>(count), values});
+        std::memcpy(patches.back().indices.data(), indices.data(), indices.size());
+    }
+    enforce(patches.size() == counts.size(), "lists of several lengths");
+    for (const Patch& patch : patches) check_patch(patch);
+    Patches& noted = patches_.emplace_back();
+    std::size_t bytes = 0;
+    for (const auto& [tensor, indices, values] : patches) {
+        if (options_.before_load) options_.before_load(tensor.name);
+        noted.emplace_back(tensor.name, indices.size());
+        bytes += indices.size() * sizeof(std::int32_t) + values.size();
+        const auto held = server.held_weights().find(tensor.name);
+        enforce(held != server.held_weights().end() && held->second.size() == tensor.bytes,
+                "it has no {} of {} bytes", tensor.name, tensor.bytes);
+        std::string now = held->second;
+        for (std::size_t i = 0; i < indices.size(); ++i)
+            now.replace(static_cast<std::size_t>(indices[i]) * tensor.element, tensor.element,
+                        values.substr(i * tensor.element, tensor.element));
+        server.hold({{tensor.name, now}});
+    }
+    received_.push_back(bytes);
+}
+
 void VllmBackendStandIn::set_before_load(std::function<void(const std::string& name)> before_load) {
     const std::lock_guard lock(mutex_);
     options_.before_load = std::move(before_load);
@@ -290,6 +366,10 @@ void VllmBackendStandIn::set_before_load(std::function<void(const std::string& n
 std::vector<std::size_t> VllmBackendStandIn::received() const {
     const std::lock_guard lock(mutex_);
     return received_;
+}
+std::vector<VllmBackendStandIn::Patches> VllmBackendStandIn::patches() const {
+    const std::lock_guard lock(mutex_);
+    return patches_;
 }
 int VllmBackendStandIn::groups() const {
     const std::lock_guard lock(mutex_);

@@ -1,6 +1,6 @@
-// The weight-transfer backends "ipc" and "nccl" that come with vLLM, in a stand-in server's workers: holds callers to the
-// order of vLLM's sessions and to what an update must say, and takes the bytes where they are said to be. GPUs are
-// emulated ones.
+// The weight-transfer backends "ipc", "nccl" and "sparse_nccl" that come with vLLM, in a stand-in server's workers: holds
+// callers to the order of vLLM's sessions and to what an update must say, and takes the bytes where they are said to be.
+// GPUs are emulated ones.
 #pragma once
 
 #include <condition_variable>
@@ -11,6 +11,7 @@
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/comm/nccl/api.h"
@@ -21,8 +22,8 @@ namespace tandem::test {
 class VllmBackendStandIn {
   public:
     struct Options {
-        std::string backend;         // "ipc", "nccl"
-        int workers = 1;             // worker i on GPU 1 + i for nccl
+        std::string backend;         // "ipc", "nccl", "sparse_nccl"
+        int workers = 1;             // worker i on GPU 1 + i for both of NCCL
         bool opens_pickles = true;   // VLLM_ALLOW_INSECURE_SERIALIZATION=1
         std::string uuid = "gpu 0";  // of the worker's GPU, for ipc
         const comm::nccl::Api* nccl = nullptr;
@@ -39,6 +40,9 @@ class VllmBackendStandIn {
     std::vector<std::size_t> received() const;
     int groups() const;
     bool update_open() const;
+    // Of the last update session by "sparse_nccl": for each call, how many elements of which tensor.
+    using Patches = std::vector<std::pair<std::string, std::size_t>>;
+    std::vector<Patches> patches() const;
 
   private:
     class Group;
@@ -51,10 +55,12 @@ class VllmBackendStandIn {
     void load(VllmStandIn& server, const std::string& name, std::string bytes);
     void take_ipc(VllmStandIn& server, const nlohmann::json& info);
     void take_nccl(VllmStandIn& server, const nlohmann::json& info);
+    void take_sparse(VllmStandIn& server, const nlohmann::json& info);
 
     Options options_;
     mutable std::mutex mutex_;
     std::vector<std::size_t> received_;
+    std::vector<Patches> patches_;
     int groups_ = 0;
     bool ready_ = false;  // initialised
     bool packed_ = false;

@@ -58,6 +58,7 @@ class VllmStandIn {
     ~VllmStandIn();
 
     std::string url() const;  // "vllm://127.0.0.1:…"
+    std::string model() const { return options_.model; }
     std::string address() const { return url().substr(std::string("vllm://").size()); }
     void set_failure(const std::string& route, int status);
     void mend() {

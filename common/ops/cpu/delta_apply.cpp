@@ -86,8 +86,24 @@ detail::DeltaParts check_bitmap(ConstSpan encoded, size_t width, size_t elements
     return {bitmap, encoded.subspan(bitmap.bytes, encoded.bytes - bitmap.bytes)};
 }
 
-template <typename T>
-void put_gaps(ConstSpan gaps, Writer<T> to) {
+// Takes what Writer takes: the numbers of the elements instead.
+class Positions {
+  public:
+    Positions(std::int32_t first, std::span<std::int32_t> to) : next_(first), to_(to) {}
+
+    void put(size_t unchanged) {
+        next_ += static_cast<std::int32_t>(unchanged);
+        to_[count_++] = next_++;
+    }
+
+  private:
+    std::int32_t next_;
+    std::span<std::int32_t> to_;
+    size_t count_ = 0;
+};
+
+template <typename To>
+void put_gaps(ConstSpan gaps, To to) {
     size_t unchanged = 0;
     for (size_t i = 0; i < gaps.bytes; ++i) {
         const auto gap = static_cast<std::uint8_t>(gaps.data[i]);
@@ -98,8 +114,8 @@ void put_gaps(ConstSpan gaps, Writer<T> to) {
     }
 }
 
-template <typename T>
-void put_bitmap(ConstSpan bitmap, Writer<T> to) {
+template <typename To>
+void put_bitmap(ConstSpan bitmap, To to) {
     size_t next = 0;  // the element behind the last change
     for (size_t at = 0; at < bitmap.bytes; at += 8) {
         for (std::uint64_t bits = load_bits(bitmap, at); bits != 0; bits &= bits - 1) {
@@ -110,10 +126,9 @@ void put_bitmap(ConstSpan bitmap, Writer<T> to) {
     }
 }
 
-template <typename T>
-void write(DeltaCodec codec, const detail::DeltaParts& parts, const detail::DeltaTarget& target) {
-    const Writer<T> to(target, parts.values);
-    codec == DeltaCodec::gaps ? put_gaps<T>(parts.marks, to) : put_bitmap<T>(parts.marks, to);
+template <typename To>
+void put_all(DeltaCodec codec, ConstSpan marks, const To& to) {
+    codec == DeltaCodec::gaps ? put_gaps(marks, to) : put_bitmap(marks, to);
 }
 
 }  // namespace
@@ -124,8 +139,20 @@ detail::DeltaParts detail::check_delta(DeltaCodec codec, ConstSpan encoded, size
 }
 
 void detail::write_delta(DeltaCodec codec, const DeltaParts& parts, const DeltaTarget& target) {
-    target.width == 2 ? write<std::uint16_t>(codec, parts, target)
-                      : write<std::uint32_t>(codec, parts, target);
+    target.width == 2 ? put_all(codec, parts.marks, Writer<std::uint16_t>(target, parts.values))
+                      : put_all(codec, parts.marks, Writer<std::uint32_t>(target, parts.values));
+}
+
+ConstSpan delta_positions(DeltaCodec codec, ConstSpan encoded, size_t width, std::int64_t elements,
+                          std::int32_t first, std::span<std::int32_t> positions) {
+    const detail::DeltaParts parts =
+        detail::check_delta(codec, encoded, width, static_cast<size_t>(elements));
+    if (parts.values.bytes != positions.size() * width) {
+        throw ProtocolError(fmt::format("delta: {} changes, and room for the positions of {}",
+                                        parts.values.bytes / width, positions.size()));
+    }
+    put_all(codec, parts.marks, Positions(first, positions));
+    return parts.values;
 }
 
 void cpu::delta_apply(Stream& stream, DeltaCodec codec, ConstSpan encoded, size_t width, std::int64_t rows,

@@ -92,6 +92,19 @@ void round_trip(const Bytes& fresh, const Bytes& base, std::size_t width, std::i
     Bytes target = strided(base, row_bytes, gap);
     ops::delta_apply(result.codec, {to.data(), to.size()}, width, rows, row, target.data(), row_bytes + gap);
     ASSERT_EQ(target, source);
+    if (result.codec == DeltaCodec::none || result.codec == DeltaCodec::dense) return;
+    constexpr std::int32_t kFirst = 1000;
+    std::vector<std::int32_t> positions(static_cast<std::size_t>(result.changed));
+    const ConstSpan values =
+        ops::delta_positions(result.codec, {to.data(), to.size()}, width, elements, kFirst, positions);
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(elements); ++i) {
+        if (std::memcmp(fresh.data() + i * width, base.data() + i * width, width) == 0) continue;
+        ASSERT_EQ(positions[next], kFirst + static_cast<std::int32_t>(i));
+        ASSERT_EQ(std::memcmp(values.data + next++ * width, fresh.data() + i * width, width), 0);
+    }
+    ASSERT_EQ(next, positions.size());
+    ASSERT_EQ(values.bytes, next * width);
 }
 
 Bytes flip(Bytes bytes, std::size_t element, std::size_t width, std::mt19937& generator) {
@@ -245,6 +258,9 @@ TEST(Delta, RefusesWhatDoesNotFit) {
     EXPECT_THROW(ops::delta_apply(DeltaCodec::none, {}, 3, 1, 8, to.data(), 0), InvalidArgument);
     EXPECT_THROW(ops::delta_apply(DeltaCodec::none, {}, 2, -1, 8, to.data(), 0), InvalidArgument);
     EXPECT_THROW(ops::delta_apply(DeltaCodec::none, {}, 2, 2, 8, to.data(), 15), InvalidArgument);
+    const std::byte bitmap[] = {std::byte{2}, std::byte{7}, std::byte{7}};
+    std::vector<std::int32_t> two(2);
+    EXPECT_THROW(ops::delta_positions(DeltaCodec::bitmap, {bitmap, 3}, 2, 4, 0, two), ProtocolError);
 }
 
 // Whatever the bytes: either a ProtocolError and nothing written, or writes within the rows.
