@@ -7,8 +7,9 @@
 //   tcp://HOST:PORT      the same, of any host, by its data plane
 //   vllm://HOST:PORT     a vLLM server of this host, as it comes (vllm/engine.h); with our plug-in of any host
 //                        (vllm/plugin_engine.h, tandem/url.h)
-//   sglang://HOST:PORT   an SGLang server of this host, as it comes (sglang/engine.h); sglang+tensor:// the same,
-//                        given tensors in shared memory instead of a directory
+//   sglang://HOST:PORT   an SGLang server of this host, as it comes (sglang/engine.h); with our plug-in of
+//                        any host (sglang/plugin_engine.h); sglang+tensor:// the first, given tensors in shared memory
+//                        or of a GPU instead of a directory; sglang+nccl:// the same, sent them from a GPU
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
-// An SGLang server as it comes, as sync sees it. It loads whole versions from a directory: buckets are staged in shared
-// memory (hf_directory/stager.h) while it generates, and only commit has it load the directory, empty its prefix cache
-// and take the version. So the port's pause only looks whether the server answers: nothing it reads is overwritten before
+// An SGLang server as it comes, as sync sees it. It is given whole versions: buckets are staged while it generates, and only
+// commit has it load what is staged (delivery.h; by default a directory in shared memory), empty its prefix cache and take
+// the version. So the port's pause only looks whether the server answers: nothing it reads is overwritten before
 // commit.
 //
 //   InFlight::wait    the server is not paused: it lets the requests that it has end, holds new ones back meanwhile, and
@@ -12,8 +12,9 @@
 //   the answer is lost: wait       that or the new one, whole, as its weight version says
 //   the answer is lost: abort      nothing: it stays paused, with weight version "loading N"; the next push heals it
 //   in the load                    nothing, the same
-// As sglang+tensor:// it is given the staged weights as tensors in shared memory (shared_bucket.h), in several steps, so
-// that it must be paused: InFlight::abort. It then goes on to name the model that it was started with as its own.
+// As sglang+tensor:// it is given the staged weights as tensors where they lie (tensor_delivery.h), as sglang+nccl:// it is
+// sent them from a GPU (nccl_delivery.h): in several steps, so that it must be paused: InFlight::abort. It then goes on to
+// name the model that it was started with as its own.
 // SGLang says that it rolls back a load that fails, but reads the same directory again for that, fails again, and ends;
 // so it does where it cannot open the tensors that it is given (0.5.15.post1, 0.5.23). A server that was started again
 // holds what it was started with, and is pushed to as any other.
@@ -24,28 +25,27 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine_adapter/connect.h"
 #include "engine_adapter/hf_directory/push_lock.h"
-#include "engine_adapter/hf_directory/stager.h"
 #include "engine_adapter/hf_directory/staging_engine.h"
+#include "engine_adapter/sglang/delivery.h"
 #include "engine_adapter/sglang/probe.h"
 #include "engine_adapter/sglang/server.h"
 #include "engine_adapter/sglang/serving.h"
-#include "engine_adapter/sglang/shared_bucket.h"
 
 namespace tandem::engine {
 
-// "sglang://HOST:PORT" or "sglang+tensor://HOST:PORT". SGLang's own ranks are its affair: one name, one Engine.
+// "sglang://HOST:PORT", "sglang+tensor://HOST:PORT" or "sglang+nccl://HOST:PORT". SGLang's own ranks are its affair: one name, one Engine.
 std::vector<std::unique_ptr<Engine>> connect_sglang(const std::vector<std::string>& names,
                                                     const ConnectOptions& options, Deadline deadline);
 
 class SglangEngine final : public StagingEngine {
   public:
-    SglangEngine(SglangServer server, SglangInfo info, const ConnectOptions& options);
+    SglangEngine(SglangServer server, SglangInfo info, std::unique_ptr<SglangDelivery> delivery,
+                 const ConnectOptions& options);
 
     std::string peer() const override { return server_.name(); }
     void pause(Deadline deadline) override;
@@ -54,20 +54,17 @@ class SglangEngine final : public StagingEngine {
     void abort(const std::string& reason, Deadline deadline) override;
 
   private:
-    VersionStager& stager() override { return stager_; }
+    VersionStager& stager() override { return delivery_->stager(); }
     std::string weight_version(Deadline deadline) override { return server_.weight_version(deadline); }
 
-    SglangAnswer told_to_load(const StagedDirectory& staged, std::int64_t version, Deadline deadline);
-    SglangAnswer given_tensors(Deadline deadline);
+    SglangAnswer load(std::int64_t version, Deadline deadline);
 
     SglangServer server_;
     SglangInfo info_;
-    bool by_tensors_;
-    Stager stager_;
-    const StagedDirectory* staged_ = nullptr;  // of the version that is being committed
+    std::unique_ptr<SglangDelivery> delivery_;
     SglangServing serving_;
-    std::optional<SharedBucket> bucket_;  // of what is staged, by tensors
-    PushLock lock_;                       // from pause to resume or abort
+    std::int64_t committing_ = 0;  // the version that a note is left of
+    PushLock lock_;                // from pause to resume or abort
 };
 
 }  // namespace tandem::engine

@@ -114,6 +114,7 @@ SglangInfo probe_sglang(SglangServer& server, Deadline deadline) {
     info.tokenizer_path = text_at(model_info, "tokenizer_path");
     info.started_with = text_at(server_info, "model_path");
     info.dtype = dtype_of(server_info);
+    info.device = text_at(server_info, "device");
     if (has_plugin(server_info)) {
         info.plugin = plugin_of(server, server_info);
     } else {

@@ -28,6 +28,7 @@ struct SglangInfo {
     std::string started_with;            // the model's, before the first load from a directory
     std::string weight_version;          // "default" before the first update
     std::optional<DType> dtype;          // that it computes in; nothing: it casts what it loads
+    std::string device;                  // "cuda", "cpu"
     std::optional<SglangPlugin> plugin;  // it was started with it
     std::filesystem::path model;         // the directory that it was started with: find_tensors()
     std::vector<TensorInfo>

@@ -22,9 +22,12 @@ constexpr std::string_view kNotFlushed = "Weights were updated, but the cache wa
 constexpr std::string_view kNoWeights = "Failed to get weights iterator";
 
 // What a rank says that has not written a byte.
-constexpr std::array<std::string_view, 5> kRefusals{
-    kNoWeights, "Failed to get model loader", "tandem: nothing was loaded",
-    "Online weight updates are not supported", "update_weights_from_tensor must run between"};
+constexpr std::array<std::string_view, 6> kRefusals{kNoWeights,
+                                                    "Failed to get model loader",
+                                                    "tandem: nothing was loaded",
+                                                    "Online weight updates are not supported",
+                                                    "update_weights_from_tensor must run between",
+                                                    "update_weights_from_distributed must run between"};
 
 bool is_refusal(std::string_view message) {
     for (const std::string_view refusal : kRefusals)
@@ -130,6 +133,18 @@ void SglangServer::end_update(Deadline deadline) {
 
 SglangAnswer SglangServer::update_from_tensors(const std::string& body, Deadline deadline) {
     return update("/update_weights_from_tensor", body, deadline);
+}
+
+void SglangServer::init_group(const json& group, Deadline deadline) {
+    post("/init_weights_update_group", group.dump(), deadline);
+}
+
+void SglangServer::destroy_group(const std::string& name, Deadline deadline) {
+    post("/destroy_weights_update_group", json{{"group_name", name}}.dump(), deadline);
+}
+
+SglangAnswer SglangServer::update_from_group(const std::string& body, Deadline deadline) {
+    return update("/update_weights_from_distributed", body, deadline);
 }
 
 SglangAnswer SglangServer::load_staged(std::int64_t version, std::size_t ranks, Deadline deadline) {

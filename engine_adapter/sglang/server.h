@@ -56,6 +56,11 @@ class SglangServer : public HttpApi {
     void end_update(Deadline deadline);
     // Every rank has loaded what `body` gives it (payload.h). The server is paused.
     SglangAnswer update_from_tensors(const std::string& body, Deadline deadline);
+    // The ranks join PyTorch's process group that `group` describes, as far as they do before its first collective.
+    void init_group(const nlohmann::json& group, Deadline deadline);
+    void destroy_group(const std::string& name, Deadline deadline);
+    // The same as update_from_tensors, of what rank 0 of that group sends meanwhile.
+    SglangAnswer update_from_group(const std::string& body, Deadline deadline);
     // The same of what is staged in the server, by our plug-in, which is version `version`; in one step it empties its
     // prefix cache and takes the version. Not paused: once requests have ended, as update_from_disk.
     SglangAnswer load_staged(std::int64_t version, std::size_t ranks, Deadline deadline);

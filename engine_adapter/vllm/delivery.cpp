@@ -1,9 +1,7 @@
 #include "engine_adapter/vllm/delivery.h"
 
-#include <algorithm>
-
-#include "common/device/devices.h"
 #include "common/error.h"
+#include "engine_adapter/gpu_staging/exported.h"
 #include "engine_adapter/vllm/directory_delivery.h"
 #include "engine_adapter/vllm/ipc_delivery.h"
 #include "engine_adapter/vllm/nccl_delivery.h"
@@ -12,12 +10,10 @@
 namespace tandem::engine {
 namespace {
 
-// What a trainer on the CPU stages on; one on a GPU stages there.
 Device gpu_here(const std::string& backend, const VllmServer& server, const ConnectOptions& options) {
-    const Device gpu = options.nccl ? options.nccl->device : Device{DeviceType::cuda, 0};
-    const std::vector<Device> all = available_devices();
+    const Device gpu = staging_gpu(options);
     enforce(
-        std::find(all.begin(), all.end(), gpu) != all.end(),
+        is_here(gpu),
         "{} takes weights from a GPU alone (its weight-transfer backend is \"{}\"), and {} is not there for "
         "this process: start the server without --weight-transfer-config, and it is given a directory in "
         "shared memory, or with tandem's plug-in",

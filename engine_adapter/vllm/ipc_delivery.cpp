@@ -2,25 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/device/devices.h"
 #include "common/error.h"
+#include "engine_adapter/gpu_staging/exported.h"
 #include "engine_adapter/vllm/backend_update.h"
 
 namespace tandem::engine {
-namespace {
-
-constexpr std::string_view kGpuPrefix = "GPU-";  // of an identity; PyTorch leaves it out
-
-// PyTorch counts the readers of shared memory in a file of its own making, and goes on without where there is none.
-constexpr const char* kNoCounters = "/tandem-no-counters";
-
-std::string uuid_of(Device device) {
-    const std::string identity = device_info(device).identity;
-    return identity.starts_with(kGpuPrefix) ? identity.substr(kGpuPrefix.size()) : identity;
-}
-
-}  // namespace
-
 IpcDelivery::IpcDelivery(VllmServer& server, const VllmInfo& info, Device device,
                          const ConnectOptions& options, Deadline deadline)
     : stager_(info.tensors, server.name(), device, options.packed_bytes),
@@ -44,12 +30,6 @@ void IpcDelivery::note(const std::string& server, std::int64_t version) {
     stager_.note(server, staging_, model_, version);
 }
 
-TorchCudaMemory IpcDelivery::memory_at(std::uint64_t begin, std::uint64_t bytes) const {
-    const ExportedRange range = export_range(stager_.device(), stager_.memory().subspan(begin, bytes));
-    const std::string handle(reinterpret_cast<const char*>(range.handle.data()), range.handle.size());
-    return {uuid_of(stager_.device()), handle, bytes, range.offset, kNoCounters, 0};
-}
-
 void IpcDelivery::deliver(VllmServer& server, std::int64_t version, bool broken, Deadline deadline) {
     untouched_ = false;
     open_update(server, version, broken, deadline);
@@ -64,8 +44,9 @@ void IpcDelivery::deliver(VllmServer& server, std::int64_t version, bool broken,
 
 void IpcDelivery::let_open(VllmServer& server, std::int64_t version, Deadline deadline) {
     const PackedChunk& first = stager_.layout().chunks.front();
+    const TorchCudaMemory memory = exported_memory(stager_, first.begin, first.bytes);
     try {
-        server.update_weights(packed_ipc_update(memory_at(first.begin, first.bytes), {}), deadline);
+        server.update_weights(packed_ipc_update(memory, {}), deadline);
     } catch (const DeadlineExceeded&) {
         throw;
     } catch (const TransportError& error) {
@@ -76,14 +57,15 @@ void IpcDelivery::let_open(VllmServer& server, std::int64_t version, Deadline de
                 "it does not open memory of {} ({}): {}; it must be started with "
                 "VLLM_ALLOW_INSECURE_SERIALIZATION=1, by the same user, on that GPU; its log says which "
                 "of these is amiss",
-                to_string(stager_.device()), uuid_of(stager_.device()), error.what()));
+                to_string(stager_.device()), memory.device_uuid, error.what()));
     }
 }
 
 void IpcDelivery::send_packed(VllmServer& server, Deadline deadline) {
     for (const PackedChunk& chunk : stager_.layout().chunks) {
         const std::vector<const TensorInfo*> tensors = stager_.tensors_of(chunk);
-        server.update_weights(packed_ipc_update(memory_at(chunk.begin, chunk.bytes), tensors), deadline);
+        server.update_weights(packed_ipc_update(exported_memory(stager_, chunk.begin, chunk.bytes), tensors),
+                              deadline);
     }
 }
 
@@ -92,7 +74,7 @@ void IpcDelivery::send_all(VllmServer& server, Deadline deadline) {
     std::vector<TorchCudaMemory> memory;
     for (std::size_t i = 0; i < stager_.tensors().size(); ++i) {
         tensors.push_back(&stager_.tensors()[i]);
-        memory.push_back(memory_at(stager_.layout().begin[i], tensor_bytes(*tensors.back())));
+        memory.push_back(exported_memory(stager_, stager_.layout().begin[i], tensor_bytes(*tensors.back())));
     }
     server.update_weights(ipc_update(memory, tensors), deadline);
 }

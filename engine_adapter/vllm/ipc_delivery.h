@@ -11,7 +11,6 @@
 #include <string>
 
 #include "engine_adapter/gpu_staging/gpu_stager.h"
-#include "engine_adapter/torch_pickle/tensors.h"
 #include "engine_adapter/vllm/delivery.h"
 
 namespace tandem::engine {
@@ -31,7 +30,6 @@ class IpcDelivery final : public VllmDelivery {
     bool untouched() const override { return untouched_; }
 
   private:
-    TorchCudaMemory memory_at(std::uint64_t begin, std::uint64_t bytes) const;
     void let_open(VllmServer& server, std::int64_t version, Deadline deadline);
     void send_packed(VllmServer& server, Deadline deadline);
     void send_all(VllmServer& server, Deadline deadline);

@@ -1,21 +1,13 @@
-// The NCCL group of this process, its rank 0, and all workers of a vLLM server, each on a GPU of its own: for the
-// server's backends that are broadcast their weights. The id comes to the workers with the call that has them join, so
-// nothing listens here.
-//
-// NCCL tells nobody that a peer is gone: after a failure this end leaves the group, and a worker may wait in it until the
-// server is restarted.
+// The NCCL group of this process and all workers of a vLLM server (gpu_staging/broadcast_root.h): for the server's backends
+// that are broadcast their weights. The id comes to the workers with the call that has them join, so nothing listens here.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <span>
 #include <string>
 
-#include "common/comm/nccl/handle.h"
-#include "common/device/stream.h"
-#include "engine_adapter/connect.h"
-#include "engine_adapter/http_api/pending_call.h"
+#include "engine_adapter/gpu_staging/broadcast_root.h"
 #include "engine_adapter/vllm/server.h"
 
 namespace tandem::engine {
@@ -28,7 +20,7 @@ class WorkerGroup {
     WorkerGroup(const WorkerGroup&) = delete;
     WorkerGroup& operator=(const WorkerGroup&) = delete;
 
-    bool formed() const { return group_.has_value(); }
+    bool formed() const { return root_.joined(); }
     // Joins from `device`, with the workers, which leave the group from before. The server may generate. init_info: what
     // the backend is told beside. Throws TransportError, DeadlineExceeded; then it is not formed.
     void form(Device device, nlohmann::json init_info, Deadline deadline);
@@ -37,24 +29,17 @@ class WorkerGroup {
     // the device and come behind the work of stream() so far. Returns when the workers have loaded it; where this throws,
     // the group has been left.
     void update(const nlohmann::json& info, std::span<const Span> pieces, Deadline deadline);
-    Stream& stream() { return *stream_; }  // while it is formed
+    Stream& stream() { return root_.stream(); }  // while it is formed
 
-    void leave() noexcept;  // nothing reads the pieces any more
+    void leave() noexcept { root_.leave(); }  // nothing reads the pieces any more
 
   private:
-    const comm::nccl::Api& api() const;
-    void join(const comm::nccl::UniqueId& id, PendingCall& workers_join, Deadline deadline);
-    void broadcast(Span bytes, PendingCall& workers_receive, Deadline deadline);
-    void wait_sent(const std::string& phase, PendingCall& workers, Deadline deadline);
     void dismiss_workers() noexcept;
 
     VllmServer beside_;  // for calls that the workers answer only when this end has done its half
     std::int64_t workers_;
     bool workers_in_group_ = false;  // of this end's, be it there or not
-    const comm::nccl::Api* api_;
-    Device device_;
-    std::optional<Stream> stream_;
-    std::optional<comm::nccl::Handle> group_;
+    BroadcastRoot root_;
 };
 
 }  // namespace tandem::engine

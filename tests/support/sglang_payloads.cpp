@@ -40,11 +40,11 @@ json arguments_of(const json& value, const std::string& callable) {
     return value["arguments"];
 }
 
-// As PyTorch, SGLang's list of what a pickle may name, and its FlattenedTensorBucket do.
-std::map<std::string, std::string> open_flattened_bucket(const std::string& pickle) {
-    const std::string reductions = "torch.multiprocessing.reductions.";
-    const json opened = unpickle(pickle);
-    const json flat = arguments_of(opened.at("flattened_tensor"), reductions + "rebuild_tensor");
+constexpr const char* kReductions = "torch.multiprocessing.reductions.";
+
+std::string open_shared_tensor(const json& tensor) {
+    const std::string reductions = kReductions;
+    const json flat = arguments_of(tensor, reductions + "rebuild_tensor");
     const json typed = arguments_of(flat.at(1), reductions + "rebuild_typed_storage");
     const json untyped = arguments_of(typed.at(0), reductions + "rebuild_storage_filename");
     enforce(untyped.at(0).at("global") == "torch.storage.UntypedStorage", "another storage");
@@ -53,7 +53,24 @@ std::map<std::string, std::string> open_flattened_bucket(const std::string& pick
     const json size = arguments_of(flat.at(2).at(1), "torch.Size").at(0);
     enforce(size == json::array({bytes}) && flat.at(2).at(0) == 0, "a bucket that is not the whole storage");
     const auto& name = untyped.at(2).get_binary();
-    const std::string content = open_shared_file({name.begin(), name.end()}, bytes);
+    return open_shared_file({name.begin(), name.end()}, bytes);
+}
+
+// As PyTorch, SGLang's list of what a pickle may name, and its FlattenedTensorBucket do. open_cuda: of a tensor's arguments.
+std::map<std::string, std::string> open_flattened_bucket(
+    const std::string& pickle,
+    const std::function<std::string(const json& arguments, std::size_t bytes)>& open_cuda) {
+    const json opened = unpickle(pickle);
+    const json& flat = opened.at("flattened_tensor");
+    std::string content;
+    if (open_cuda) {
+        const json arguments = arguments_of(flat, std::string(kReductions) + "rebuild_cuda_tensor");
+        content =
+            open_cuda(arguments, arguments_of(arguments.at(1), "torch.Size").at(0).at(0).get<std::size_t>());
+    } else {
+        content = open_shared_tensor(flat);
+    }
+    const std::size_t bytes = content.size();
     std::map<std::string, std::string> tensors;
     for (const json& one : opened.at("metadata")) {
         const json fields = arguments_of(one, "sglang.srt.weight_sync.tensor_bucket.FlattenedTensorMetadata");
@@ -129,15 +146,14 @@ SglangStandIn::Answer SglangStandIn::load_tensors(const json& body) {
         for (int rank = 0; rank < options_.tp; ++rank) {
             const auto payload = body["serialized_named_tensors"].at(static_cast<std::size_t>(rank));
             enforce(body.value("load_format", "") == "flattened_bucket", "another load_format");
-            found = open_flattened_bucket(from_base64(payload.get<std::string>()));
+            found = open_flattened_bucket(from_base64(payload.get<std::string>()), options_.open_cuda);
         }
-        for (const auto& [name, bytes] : found) weights_.at(name) = bytes;
+        hold_some(found);
     } catch (const std::exception& error) {
         violate(std::string("given what it could not open: ") + error.what());
         dead_ = true;
         return {};
     }
-    stale_cache_ = true;
     return flush(body, success("Success"));
 }
 

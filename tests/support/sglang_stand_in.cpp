@@ -55,6 +55,11 @@ SglangStandIn::~SglangStandIn() {
     server_.stop();
 }
 
+void SglangStandIn::hold_some(const std::map<std::string, std::string>& tensors) {
+    for (const auto& [name, bytes] : tensors) weights_.at(name) = bytes;
+    stale_cache_ = true;
+}
+
 bool SglangStandIn::sessions() const {
     return engine::version_numbers(options_.version) >= std::array{0, 5, 21};
 }
@@ -72,6 +77,7 @@ void SglangStandIn::add_info_routes() {
             json body = {{"version", options_.version},
                          {"model_path", sessions() ? options_.model : model_path_},
                          {"dtype", options_.dtype},
+                         {"device", options_.device},
                          {"load_format", options_.load_format},
                          {"tp_size", options_.tp},
                          {"dp_size", 1},

@@ -49,6 +49,9 @@ class SglangStandIn {
         std::map<std::string, std::string> refuses = {};
         std::chrono::milliseconds delay{0};  // of every answer
         std::function<void(SglangStandIn&)> more_routes = {};
+        std::string device = "cpu";
+        // The bytes of a tensor in a GPU's memory, from rebuild_cuda_tensor's arguments.
+        std::function<std::string(const nlohmann::json& arguments, std::size_t bytes)> open_cuda = {};
     };
     explicit SglangStandIn(Options options);
     ~SglangStandIn();
@@ -89,6 +92,11 @@ class SglangStandIn {
     const std::string& version() const { return options_.version; }
     bool asleep(const std::string& tag) const { return asleep_.contains(tag); }
     void violate(const std::string& what) { violations_.push_back(what); }
+    bool sessions() const;  // its updates from tensors are begun and ended
+    bool in_session() const { return session_; }
+    bool held_back() const { return paused_; }
+    // Of weights that it has; its cache is then of others.
+    void hold_some(const std::map<std::string, std::string>& tensors);
 
   private:
     static constexpr const char* kNotFlushed =
@@ -107,7 +115,6 @@ class SglangStandIn {
     Answer flush(const nlohmann::json& body, Answer answer);
     void add_memory_routes();
     void run_waiting();
-    bool sessions() const;
     // A body that its struct does not take: SGLang's answer. Empty: it does.
     std::string schema_error(const std::string& path, const std::vector<Field>& fields,
                              const nlohmann::json& body);

@@ -4,28 +4,20 @@
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
-#include <thread>
 #include <utility>
 
-#include "common/comm/nccl/handle.h"
-#include "common/device/memory.h"
 #include "common/error.h"
 #include "common/tensor/dtype.h"
 #include "common/tensor/shape.h"
-#include "tests/emulated_gpu/emulated.h"
+#include "tests/support/nccl_workers.h"
 #include "tests/support/unpickle.h"
 
 namespace tandem::test {
 
-using comm::nccl::Api;
-using comm::nccl::Comm;
 using nlohmann::json;
 
 namespace {
-
-constexpr std::chrono::seconds kPatience{20};
 
 struct ToldTensor {
     std::string name;
@@ -59,19 +51,6 @@ std::vector<ToldTensor> tensors_of(const json& info) {
 void require_fields(const json& info, std::vector<std::string> known) {
     for (const auto& [name, value] : info.items())
         enforce(std::find(known.begin(), known.end(), name) != known.end(), "unexpected field {}", name);
-}
-
-// What rebuild_cuda_tensor's arguments name, as far as they are those of contiguous memory.
-std::string bytes_of(const json& arguments, std::size_t bytes) {
-    enforce(arguments.size() == 15 && arguments[3] == 0, "not the arguments of rebuild_cuda_tensor");
-    enforce(arguments[0] == json{{"global", "torch.Tensor"}}, "no torch.Tensor");
-    enforce(arguments[4] == json{{"global", "torch.storage.TypedStorage"}}, "no TypedStorage");
-    enforce(arguments[8].get<std::size_t>() >= bytes, "a storage that is too small");
-    const auto& binary = arguments[7].get_binary();
-    IpcHandle handle{};
-    enforce(binary.size() == handle.size(), "a handle of {} bytes", binary.size());
-    std::memcpy(handle.data(), binary.data(), handle.size());
-    return emulated::exported_bytes(handle, arguments[9].get<std::uint64_t>(), bytes);
 }
 
 // A patch as vLLM's checkpoint_weight_patch.py takes it: elements of a tensor, and where they go.
@@ -108,83 +87,6 @@ void check_patch(const Patch& patch) {
 }
 
 }  // namespace
-
-// The workers' ends of one NCCL group, and a thread for each while they wait for the others.
-class VllmBackendStandIn::Group {
-  public:
-    Group(const Api& api, const json& info, int workers) : api_(api) {
-        const std::string id = from_base64(info.at("nccl_unique_id_b64").get<std::string>());
-        comm::nccl::UniqueId unique{};
-        enforce(id.size() == sizeof unique.bytes, "an id of {} bytes", id.size());
-        std::memcpy(unique.bytes, id.data(), id.size());
-        members_.resize(static_cast<std::size_t>(workers));
-        each([&](std::size_t i, Member& member) {
-            const Device gpu{DeviceType::cuda, static_cast<int>(i) + 1};
-            member.stream.emplace(Stream::make(gpu, "worker"));
-            member.handle = std::make_unique<comm::nccl::Handle>(
-                api_, unique, info.at("rank_offset").get<int>() + static_cast<int>(i),
-                info.at("world_size").get<int>(), "worker", Deadline::after(kPatience));
-            const Buffer one(sizeof(float), "test", device_pool(gpu));
-            launch(member, [&](Comm comm, comm::nccl::NativeStream stream) {
-                return api_.all_reduce(one.data(), one.data(), 1, comm::nccl::Type::float32,
-                                       comm::nccl::Op::sum, comm, stream);
-            });
-        });
-    }
-    ~Group() {
-        for (Member& member : members_) {
-            if (member.handle) member.handle->abort();
-        }
-    }
-
-    // What every worker got. Throws: they did not get the same.
-    std::string broadcast(std::size_t bytes) {
-        std::vector<std::string> got(members_.size());
-        each([&](std::size_t i, Member& member) {
-            const Buffer buffer(bytes, "test", device_pool(member.stream->device()));
-            launch(member, [&](Comm comm, comm::nccl::NativeStream stream) {
-                return api_.broadcast(buffer.data(), buffer.data(), bytes, comm::nccl::Type::uint8, 0, comm,
-                                      stream);
-            });
-            got[i].assign(reinterpret_cast<const char*>(emulated::host_alias(buffer.data())), bytes);
-        });
-        for (const std::string& one : got) enforce(one == got.front(), "workers got different bytes");
-        return got.front();
-    }
-
-  private:
-    struct Member {
-        std::optional<Stream> stream;
-        std::unique_ptr<comm::nccl::Handle> handle;
-    };
-    template <typename Body>
-    void each(Body&& body) {
-        std::vector<std::string> errors(members_.size());
-        {
-            std::vector<std::jthread> threads;
-            for (std::size_t i = 0; i < members_.size(); ++i) {
-                threads.emplace_back([&, i] {
-                    try {
-                        body(i, members_[i]);
-                    } catch (const std::exception& error) {
-                        errors[i] = error.what();
-                    }
-                });
-            }
-        }
-        for (const std::string& error : errors) enforce(error.empty(), "{}", error);
-    }
-    template <typename Call>
-    void launch(Member& member, Call&& call) {
-        const auto native = api_.native_stream(*member.stream);
-        const Deadline deadline = Deadline::after(kPatience);
-        member.handle->launch("worker", deadline, [&](const Api&, Comm comm) { return call(comm, native); });
-        member.stream->record().wait(deadline);
-    }
-
-    const Api& api_;
-    std::vector<Member> members_;
-};
 
 VllmBackendStandIn::VllmBackendStandIn(Options options) : options_(std::move(options)) {}
 VllmBackendStandIn::~VllmBackendStandIn() = default;
@@ -230,7 +132,10 @@ void VllmBackendStandIn::init(const json& info) {
         }
         require_fields(info, fields);
         group_.reset();
-        group_ = std::make_unique<Group>(*options_.nccl, info, options_.workers);
+        const std::string id = from_base64(info.at("nccl_unique_id_b64").get<std::string>());
+        group_ = std::make_unique<NcclWorkers>(*options_.nccl, id, info.at("rank_offset").get<int>(),
+                                               info.at("world_size").get<int>(), options_.workers);
+        group_->sum();
         ++groups_;
     }
     ready_ = true;
@@ -291,7 +196,7 @@ void VllmBackendStandIn::take_ipc(VllmStandIn& server, const json& info) {
             enforce(arguments[5] == json{{"global", "torch." + info["dtype_names"][i].get<std::string>()}},
                     "another dtype");
             received_.push_back(tensors[i].bytes);
-            load(server, tensors[i].name, bytes_of(arguments, tensors[i].bytes));
+            load(server, tensors[i].name, opened_cuda_memory(arguments, tensors[i].bytes));
         }
         return;
     }
@@ -300,7 +205,7 @@ void VllmBackendStandIn::take_ipc(VllmStandIn& server, const json& info) {
         enforce(info.at("tensor_sizes")[i] == tensors[i].bytes, "a size that is not the tensor's");
         bytes += tensors[i].bytes;
     }
-    const std::string chunk = bytes_of(arguments_of(handles), bytes);
+    const std::string chunk = opened_cuda_memory(arguments_of(handles), bytes);
     if (!tensors.empty()) received_.push_back(bytes);
     std::size_t begin = 0;
     for (const ToldTensor& tensor : tensors)

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/comm/nccl/api.h"
+#include "tests/support/nccl_workers.h"
 #include "tests/support/vllm_stand_in.h"
 
 namespace tandem::test {
@@ -45,7 +46,6 @@ class VllmBackendStandIn {
     std::vector<Patches> patches() const;
 
   private:
-    class Group;
     using Bytes = std::map<std::string, std::string>;
 
     void init(const nlohmann::json& info);
@@ -65,7 +65,7 @@ class VllmBackendStandIn {
     bool ready_ = false;  // initialised
     bool packed_ = false;
     std::uint64_t packed_bytes_ = 0;
-    std::unique_ptr<Group> group_;
+    std::unique_ptr<NcclWorkers> group_;
     bool open_ = false;
     Bytes loaded_;             // in the open session
     bool unfinished_ = false;  // a session ended after it had loaded something, and was not finished

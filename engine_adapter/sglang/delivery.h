@@ -1,0 +1,52 @@
+// How an SGLang server as it comes gets a version that is staged here. When it is paused, what it is told of versions and
+// what a failure leaves is the engine's (engine.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/deadline.h"
+#include "engine_adapter/connect.h"
+#include "engine_adapter/gpu_staging/gpu_stager.h"
+#include "engine_adapter/hf_directory/version_stager.h"
+#include "engine_adapter/sglang/probe.h"
+#include "engine_adapter/sglang/server.h"
+
+namespace tandem::engine {
+
+// Used by one thread at a time.
+class SglangDelivery {
+  public:
+    virtual ~SglangDelivery() = default;
+    virtual VersionStager& stager() = 0;
+    virtual Device device() const { return {}; }  // that it brings the weights to: Capabilities::device
+    // The server loads in several requests, between which it must not generate.
+    virtual bool in_steps() const { return true; }
+
+    // All of the version is staged, and is what the manifest says. The server, which may generate, is ready for it.
+    virtual void finish(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) = 0;
+    // For a successor of this process: the server is left paused (staged_directory.h). Until the stager drops it.
+    virtual void note(const std::string& server, std::int64_t version) = 0;
+
+    // The server is paused, and its ranks load what is staged; its cache is left as it is.
+    virtual SglangAnswer load_paused(SglangServer& server, Deadline deadline) = 0;
+    // The same of one that is not, in one step, with the version and its cache emptied: where in_steps() is false.
+    virtual SglangAnswer load_running(SglangServer& server, std::int64_t version, Deadline deadline);
+    virtual void drop() noexcept {}  // what finish() made, beside what is staged
+};
+
+// By the URL's scheme: sglang:// a directory, sglang+tensor:// tensors in shared memory, or of a GPU where both have one,
+// sglang+nccl:// a broadcast. Throws BadInput where the server cannot be served that way from here.
+std::unique_ptr<SglangDelivery> make_sglang_delivery(const SglangServer& server, const SglangInfo& info,
+                                                     const std::string& key, const ConnectOptions& options);
+
+// One update after the other. Returns at the first that is not done; a refusal is one only where nothing was loaded before.
+SglangAnswer by_chunks(const GpuStager& stager,
+                       const std::function<SglangAnswer(const PackedChunk&)>& update);
+// Updates between begin and end, where the server has such sessions; `load` says how the last of them was answered.
+SglangAnswer in_session(SglangServer& server, bool sessions, Deadline deadline,
+                        const std::function<SglangAnswer()>& load);
+
+}  // namespace tandem::engine
