@@ -62,7 +62,7 @@ void VllmEngine::learn_state(Deadline deadline) {
     capabilities_.version = number_of(info_.weight_version);
     broken_ = info_.weight_version.starts_with(kLoading);
     left_paused_ = left_paused(server_.name(), staging_) || left_paused_ || broken_;
-    others_paused_ = server_.is_paused(deadline) && !left_paused_;
+    others_paused_ = others_.found(server_, left_paused_, deadline);
     if (broken_ && partial_) {
         throw ProtocolError(
             fmt::format("{} holds no whole version (\"{}\"): push all weights, without --only",

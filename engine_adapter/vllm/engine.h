@@ -10,9 +10,10 @@
 //   in the load, or its answer is lost  nothing: it stays paused, with weight version "loading N"; the next push heals it
 // Given a directory, its workers then take that, which goes with the push, for the model's: a reload of somebody else's
 // that names no directory fails and leaves no whole weights, until the next push.
-// A pause that somebody else asked for stays. One that a push left behind is known by that weight version, or by the
-// note in what a killed pusher left staged, and ends with the next push. From pause to resume or abort no other pusher
-// of this host gets at the server (hf_directory/push_lock.h).
+// A pause that somebody else asked for stays, and a server that sleeps stays asleep but for its weights (others_pause.h).
+// A pause that a push left behind is known by that weight version, or by the note in what a killed pusher left staged, and
+// ends with the next push. From pause to resume or abort no other pusher of this host gets at the server
+// (hf_directory/push_lock.h).
 #pragma once
 
 #include <memory>
@@ -23,6 +24,7 @@
 #include "engine_adapter/hf_directory/push_lock.h"
 #include "engine_adapter/hf_directory/staging_engine.h"
 #include "engine_adapter/vllm/delivery.h"
+#include "engine_adapter/vllm/others_pause.h"
 #include "engine_adapter/vllm/probe.h"
 #include "engine_adapter/vllm/server.h"
 
@@ -65,9 +67,10 @@ class VllmEngine final : public StagingEngine {
     bool partial_;           // some of the weights, beside those that it has
     PushLock lock_;          // from pause to resume or abort
     Server state_ = Server::running;
-    bool others_paused_ = false;
-    bool broken_ = false;       // it holds no whole version that is known
-    bool left_paused_ = false;  // by a push that did not come to its end
+    OthersPause others_;
+    bool others_paused_ = false;  // it stays so
+    bool broken_ = false;         // it holds no whole version that is known
+    bool left_paused_ = false;    // by a push that did not come to its end
 };
 
 }  // namespace tandem::engine

@@ -87,7 +87,7 @@ void VllmPluginEngine::pause(Deadline deadline) {
     capabilities_.version = number_of(info_.weight_version);
     broken_ = broken_ || info_.weight_version.starts_with(kLoading);
     left_paused_ = left_paused_ || broken_;
-    others_paused_ = server_.is_paused(deadline) && !left_paused_;
+    others_paused_ = others_.found(server_, left_paused_, deadline);
 }
 
 void VllmPluginEngine::resume(Deadline deadline) {

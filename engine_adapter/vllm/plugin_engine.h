@@ -15,6 +15,7 @@
 
 #include "engine_adapter/connect.h"
 #include "engine_adapter/tandem/receiver_engine.h"
+#include "engine_adapter/vllm/others_pause.h"
 #include "engine_adapter/vllm/probe.h"
 #include "engine_adapter/vllm/server.h"
 
@@ -71,9 +72,10 @@ class VllmPluginEngine final : public ReceiverEngine {
     Server state_ = Server::running;
     std::chrono::steady_clock::time_point paused_at_{};
     Spent spent_;  // of the last commit
-    bool others_paused_ = false;
-    bool broken_ = false;       // it holds no whole version that is known
-    bool left_paused_ = false;  // by a push that did not come to its end
+    OthersPause others_;
+    bool others_paused_ = false;  // it stays so
+    bool broken_ = false;         // it holds no whole version that is known
+    bool left_paused_ = false;    // by a push that did not come to its end
 };
 
 }  // namespace tandem::engine

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
+#include "common/http/metrics.h"
 
 namespace tandem::engine {
 namespace {
@@ -43,6 +44,21 @@ void VllmServer::pause(const std::string& mode, Deadline deadline) {
 
 void VllmServer::resume(Deadline deadline) {
     post("/resume", "", deadline);
+}
+
+VllmSleep VllmServer::sleep(Deadline deadline) {
+    const http::Response response = ask("GET", "/metrics", "", deadline);
+    if (response.status != 200) return {};
+    const auto is = [&](const char* state) {
+        return http::metric_value(response.body, "vllm:engine_sleep_state",
+                                  fmt::format("sleep_state=\"{}\"", state));
+    };
+    return {is("awake") == 0.0, is("weights_offloaded") == 1.0 || is("discard_all") == 1.0};
+}
+
+bool VllmServer::wake_up(const std::string& tag, Deadline deadline) {
+    const json answer = post("/wake_up?tags=" + tag, "", deadline);
+    return answer.is_object() && answer.value("status", "") == "awake";
 }
 
 void VllmServer::reload_weights(const std::string& directory, Deadline deadline) {

@@ -10,6 +10,11 @@
 
 namespace tandem::engine {
 
+struct VllmSleep {
+    bool asleep = false;           // paused, and some of its memory may be given away
+    bool without_weights = false;  // their memory is, or was since it was last awake
+};
+
 class VllmServer : public HttpApi {
   public:
     // name: "vllm://HOST:PORT". key: empty for none.
@@ -19,6 +24,11 @@ class VllmServer : public HttpApi {
     // Returns when no request is being worked on. mode: "wait" lets running requests end first, "abort" ends them.
     void pause(const std::string& mode, Deadline deadline);
     void resume(Deadline deadline);
+    // By /metrics; awake where it keeps none.
+    VllmSleep sleep(Deadline deadline);
+    // Has what was given away under that tag ("weights", "kv_cache") in memory again. Returns whether nothing sleeps any
+    // more: then it is resumed, too. Not for a server that is awake: it would be resumed.
+    bool wake_up(const std::string& tag, Deadline deadline);
     // Every worker has loaded the weights of that directory.
     void reload_weights(const std::string& directory, Deadline deadline);
     // From here on reload_weights loads files of that format, whatever the server was started with. Calls nothing.

@@ -152,7 +152,7 @@ void VllmBackendStandIn::start(VllmStandIn& server) {
 void VllmBackendStandIn::update(VllmStandIn& server, const json& info) {
     enforce(open_, "start_weight_update must be called before update_weights");
     enforce(ready_, "not initialized");
-    if (!server.is_paused()) server.violate("told to load while it runs");
+    server.told_to_load();
     try {
         if (options_.backend == "sparse_nccl") return take_sparse(server, info);
         options_.backend == "ipc" ? take_ipc(server, info) : take_nccl(server, info);

@@ -44,13 +44,14 @@ std::pair<int, std::string> refuse(int status, const std::string& why) {
 
 void add_rollout_routes(VllmStandIn& server, const RolloutRoutes& options) {
     const auto sampler = std::make_shared<RolloutSampler>(held_by(server), options);
-    const auto generate = [sampler, on = options.scale_out](const http::Request& request) {
+    const auto generate = [&server, sampler, on = options.scale_out](const http::Request& request) {
         if (!on) return refuse(403, "Scale-out endpoints are disabled.");
         const json body = json::parse(request.body, nullptr, false);
         if (!body.is_object() || !body.contains("token_ids") || !body.contains("sampling_params"))
             return refuse(400, "Field required");
         const json& p = body["sampling_params"];
         if (const std::string why = complaint(p, false); !why.empty()) return refuse(400, why);
+        server.asked_to_generate();
         const Sampled answer = sampled_by(*sampler, body["token_ids"].get<Tokens>(), p);
         json content = json::array();
         for (std::size_t i = 0; i < answer.tokens.size(); ++i)
@@ -63,10 +64,11 @@ void add_rollout_routes(VllmStandIn& server, const RolloutRoutes& options) {
                           {"logprobs", {{"content", content}}}};
         return std::pair{200, json{{"choices", {choice}}}.dump()};
     };
-    const auto complete = [sampler](const http::Request& request) {
+    const auto complete = [&server, sampler](const http::Request& request) {
         const json body = json::parse(request.body, nullptr, false);
         if (!body.is_object() || !body.contains("prompt")) return refuse(400, "Field required");
         if (const std::string why = complaint(body, true); !why.empty()) return refuse(400, why);
+        server.asked_to_generate();
         const Sampled answer = sampled_by(*sampler, body["prompt"].get<Tokens>(), body);
         const json choice{{"index", 0},
                           {"finish_reason", answer.stopped ? "stop" : "length"},

@@ -39,9 +39,11 @@ VllmStandIn::VllmStandIn(Options options)
     }
     if (options_.development_mode) {
         route("GET", "/server_info", [=, this](const auto&) {
-            json config = {{"model_config", {{"dtype", "torch." + options_.dtype}}},
-                           {"device_config", {{"device_type", options_.device}}},
-                           {"load_config", {{"load_format", options_.load_format}}}};
+            json config = {
+                {"model_config",
+                 {{"dtype", "torch." + options_.dtype}, {"enable_sleep_mode", options_.sleep_mode}}},
+                {"device_config", {{"device_type", options_.device}}},
+                {"load_config", {{"load_format", options_.load_format}}}};
             const std::string backend = options_.plugin != nullptr ? "tandem" : options_.backend;
             if (!backend.empty()) config["weight_transfer_config"] = {{"backend", backend}};
             return ok({{"vllm_config", config}});
@@ -57,6 +59,7 @@ VllmStandIn::VllmStandIn(Options options)
         route("POST", "/resume", [=, this](const auto&) {
             if (stale_cache_) violate("resumed with a prefix cache of weights from before");
             if (version_.starts_with("loading")) violate("resumed while it says that it loads");
+            if (!asleep_.empty()) violate("resumed while it sleeps");
             paused_ = false;
             return ok({{"status", "resumed"}});
         });
@@ -75,6 +78,7 @@ VllmStandIn::VllmStandIn(Options options)
             return ok({{"success", true}});
         });
     }
+    route_sleep();
     if (options_.plugin != nullptr) route_plugin();
     if (options_.more_routes) options_.more_routes(*this);
     server_.start();
@@ -115,7 +119,7 @@ std::pair<int, std::string> VllmStandIn::worker_state(const std::string& kwargs)
 }
 
 std::pair<int, std::string> VllmStandIn::update(const http::Request& request) {
-    if (!paused_) violate("told to load while it runs");
+    told_to_load();
     if (!update_open_) return {500, "start_weight_update must be called before update_weights"};
     try {
         const json info = json::parse(request.body).at("update_info");
@@ -183,7 +187,7 @@ std::pair<int, std::string> VllmStandIn::load(const http::Request& request) {
         return {400, json{{"detail", "not a reload_weights"}}.dump()};
     if (load_format_ != "auto") return {500, "Model reloading with `" + load_format_ + "` format"};
     const std::string directory = body[path].get<std::string>();
-    if (!paused_) violate("told to load while it runs");
+    told_to_load();
     if (!directories_.insert(directory).second) violate("told to load the path of an earlier load");
     try {
         // A layer that the directory has nothing of stays as it is.
@@ -197,7 +201,8 @@ std::pair<int, std::string> VllmStandIn::load(const http::Request& request) {
     return {200, json{{"results", {nullptr}}}.dump()};
 }
 
-std::pair<int, std::string> VllmStandIn::complete(const http::Request& request) const {
+std::pair<int, std::string> VllmStandIn::complete(const http::Request& request) {
+    asked_to_generate();
     const json body = json::parse(request.body, nullptr, false);
     if (!body.is_object() || body.value("model", "") != "model" || body.value("temperature", 1.0) != 0 ||
         !body.value("ignore_eos", false) || !body.value("return_token_ids", false))
@@ -231,6 +236,10 @@ std::string VllmStandIn::weight_version() const {
 bool VllmStandIn::paused() const {
     const std::lock_guard lock(mutex_);
     return paused_;
+}
+std::set<std::string> VllmStandIn::asleep() const {
+    const std::lock_guard lock(mutex_);
+    return asleep_;
 }
 void VllmStandIn::set_paused(bool paused) {
     const std::lock_guard lock(mutex_);

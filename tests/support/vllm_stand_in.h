@@ -44,6 +44,8 @@ class VllmStandIn {
         // By route, "/pause": answers with that status instead; 0: never answers.
         std::map<std::string, int> fails = {};
         std::chrono::milliseconds delay{0};  // of every answer
+        bool sleep_mode = false;             // --enable-sleep-mode
+        bool statistics = true;              // false: --disable-log-stats
         bool keeps_weights = false;          // says that it loaded, and goes on with what it held
         // What is generated after a prompt by weights (name → bytes): tokens and their log-probs.
         std::function<std::pair<std::vector<std::int32_t>, std::vector<double>>(
@@ -70,6 +72,7 @@ class VllmStandIn {
     std::map<std::string, std::string> weights() const;
     std::string weight_version() const;
     bool paused() const;
+    std::set<std::string> asleep() const;  // "weights", "kv_cache"
     void set_paused(bool paused);
     // Calls that vLLM would not have forgiven, or would have answered with wrong weights.
     std::vector<std::string> violations() const;
@@ -84,6 +87,13 @@ class VllmStandIn {
     const std::string& held_version() const { return version_; }
     bool is_paused() const { return paused_; }
     void violate(const std::string& what) { violations_.push_back(what); }
+    void told_to_load() {
+        if (!paused_) violate("told to load while it runs");
+        if (asleep_.count("weights") > 0) violate("told to load while its weights are not in memory");
+    }
+    void asked_to_generate() {
+        if (!asleep_.empty()) violate("asked to generate while it sleeps");
+    }
     void hold_version(const std::string& version) { version_ = version; }
     // The tensors of these names were loaded.
     void hold(const std::map<std::string, std::string>& weights) {
@@ -94,8 +104,10 @@ class VllmStandIn {
   private:
     std::pair<int, std::string> call_workers(const http::Request& request);
     std::pair<int, std::string> load(const http::Request& request);
-    std::pair<int, std::string> complete(const http::Request& request) const;
+    std::pair<int, std::string> complete(const http::Request& request);
     void route_plugin();
+    void route_sleep();
+    std::pair<int, std::string> wake_up(const std::string& query);
     std::pair<int, std::string> worker_state(const std::string& kwargs);
     std::pair<int, std::string> update(const http::Request& request);
 
@@ -104,6 +116,8 @@ class VllmStandIn {
     std::map<std::string, std::string> weights_;
     std::string version_ = "default";
     bool paused_ = false;
+    std::set<std::string> asleep_;
+    std::string sleep_state_ = "awake";  // as /metrics says; a part that is woken changes nothing
     bool stale_cache_ = false;
     bool update_open_ = false;
     std::string load_format_;            // of its workers; what it says of itself is what it was started with

@@ -133,12 +133,6 @@ void check_url(const RunConfig& c, const config::Schema& s) {
     } catch (const InvalidArgument& error) {
         s.refuse("engine.url", fmt::format("'{}': {}", url, error.what()));
     }
-    if (!releases_memory(url) && c.memory.engine_sleep != "none") {
-        s.refuse("memory.engine_sleep",
-                 fmt::format("{}: only an engine of ours and SGLang release their memory while the trainer "
-                             "computes; use none with {}",
-                             c.memory.engine_sleep, url));
-    }
 }
 
 }  // namespace

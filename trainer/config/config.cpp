@@ -114,8 +114,9 @@ void add_memory_keys(config::Schema& s, RunConfig& c) {
     s.choice(
         "memory.engine_sleep", c.memory.engine_sleep, {"none", "kv_cache", "all"},
         "Memory that the engine releases while the trainer computes: none, its cache, or its weights too, "
-        "which the next sync loads again. An SGLang must have been started with --enable-memory-saver; a "
-        "vLLM keeps its memory.");
+        "which the next sync loads again. An SGLang must have been started with --enable-memory-saver, a "
+        "vLLM "
+        "with --enable-sleep-mode.");
 }
 
 void add_sft_keys(config::Schema& s, RunConfig& c) {

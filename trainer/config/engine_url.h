@@ -36,12 +36,6 @@ inline bool engine_of_others(std::string_view url) {
     return engine_kind(url) != EngineKind::tandem;
 }
 
-// memory.engine_sleep: by tags, in SGLang's words. vLLM's /sleep pauses it, too, which a push would take for a pause of
-// somebody else's.
-inline bool releases_memory(std::string_view url) {
-    return engine_kind(url) != EngineKind::vllm;
-}
-
 // "http://HOST:PORT", or the URL itself where HTTP knows it.
 inline std::string http_url(const std::string& url) {
     for (const EngineScheme& scheme : kEngineSchemes) {

@@ -6,15 +6,16 @@
 #include <memory>
 #include <string>
 
-#include "common/http/client.h"
+#include "trainer/rollout/sleeping_engine.h"
 
 namespace tandem::trainer {
 
 class EngineMemory {
   public:
     EngineMemory() = default;  // of the other ranks
-    // level: "none", "kv_cache" or "all". Of the environment, SGLANG_API_KEY or TANDEM_API_KEY is sent. Throws
-    // InvalidArgument for a malformed URL; of an SGLang, which is asked whether it can, also what the others throw.
+    // level: "none", "kv_cache" or "all". Of the environment, the key of the engine's kind is sent: TANDEM_API_KEY,
+    // SGLANG_API_KEY or VLLM_API_KEY. Throws InvalidArgument for a malformed URL; of a server of others, which is asked
+    // whether it can, also what the others throw.
     EngineMemory(const std::string& url, const std::string& level, std::chrono::nanoseconds deadline);
 
     // Throw TransportError or DeadlineExceeded naming the engine, with its reason when it refuses.
@@ -23,15 +24,8 @@ class EngineMemory {
     void wake_cache();    // after a sync
 
   private:
-    void check_server();
-    void ask(const char* target, const char* tag);
-    void post(const std::string& target, const std::string& body);
-
-    std::unique_ptr<http::Client> client_;
-    bool others_ = false;  // SGLang itself
-    bool weights_ = false;
+    std::unique_ptr<SleepingEngine> engine_;
     bool asleep_ = false;
-    std::chrono::nanoseconds deadline_{};
 };
 
 }  // namespace tandem::trainer

@@ -41,10 +41,12 @@ class Backends : public Push {
         options.nccl = &comm::nccl::fake::api();
         comm::nccl::fake::reset();
         backend_ = std::make_unique<VllmBackendStandIn>(options);
-        server_ = std::make_unique<VllmStandIn>(VllmStandIn::Options{
-            .model = directory, .dtype = dtype, .backend = options.backend, .more_routes = [&](auto& server) {
-                backend_->add_routes(server);
-            }});
+        server_ = std::make_unique<VllmStandIn>(
+            VllmStandIn::Options{.model = directory,
+                                 .dtype = dtype,
+                                 .sleep_mode = true,
+                                 .backend = options.backend,
+                                 .more_routes = [&](auto& server) { backend_->add_routes(server); }});
     }
 
     // Tensors of two dtypes that take turns, in the order of their names too; those of two bytes have odd sizes.

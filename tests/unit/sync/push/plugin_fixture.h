@@ -32,7 +32,8 @@ class PluginPush : public testing::Test {
         folder_ = ::mkdtemp(name.data());
         old_ = model("old", 1);
         worker_ = std::make_unique<VllmWorkerStandIn>(old_, data_listen, key);
-        server_ = std::make_unique<VllmStandIn>(VllmStandIn::Options{.model = old_, .plugin = worker_.get()});
+        server_ = std::make_unique<VllmStandIn>(
+            VllmStandIn::Options{.model = old_, .sleep_mode = true, .plugin = worker_.get()});
     }
     ~PluginPush() override {
         EXPECT_THAT(server_->violations(), testing::IsEmpty());

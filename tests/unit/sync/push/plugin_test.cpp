@@ -170,6 +170,22 @@ TEST_F(PluginPush, APauseOfSomebodyElseStays) {
     EXPECT_EQ(server_->weights(), bytes_of_directory(next));
 }
 
+TEST_F(PluginPush, AServerThatSleepsHasItsWeightsWokenAndStaysAsleep) {
+    engine::VllmServer other(server_->url(), "");
+    const Deadline soon = Deadline::after_ms(5000);
+    for (const char* level : {"1", "2"}) {
+        other.post(std::string("/sleep?mode=wait&level=") + level, "", soon);
+        const std::string next = model(std::string("next") + level, 2 + level[0]);
+        const ServerOutcome outcome = push(next);
+        EXPECT_TRUE(outcome.whole) << outcome.error;
+        EXPECT_TRUE(server_->paused());
+        EXPECT_THAT(server_->asleep(), testing::ElementsAre("kv_cache"));
+        other.wake_up("kv_cache", soon);
+        expect_served(next, level);
+    }
+    EXPECT_THAT(server_->calls(), testing::Not(testing::Contains("POST /resume")));
+}
+
 TEST_F(PluginPush, AnUpdateThatAKilledPusherBeganHindersNobody) {
     http::Client client("http://" + server_->url().substr(std::string("vllm://").size()), "");
     EXPECT_EQ(client.request("POST", "/start_weight_update", "", Deadline::after_ms(5000)).status, 200);

@@ -210,6 +210,22 @@ TEST_F(Sparse, AVersionOfSomebodyElseInBetweenIsReplacedWhole) {
     EXPECT_EQ(backend_->groups(), 2);  // who knows whose workers they were
 }
 
+// As memory.engine_sleep = all has it sleep: its weights are kept, so what changed is enough.
+TEST_F(Sparse, AServerThatSleptWithItsWeightsKeptIsSentWhatChanged) {
+    std::mt19937 generator(14);
+    start();
+    change(1, generator);
+    push();
+    engine::VllmServer other(server_->url(), "");
+    other.post("/sleep?level=1&mode=wait", "", soon());
+    const std::size_t changed = change(0.01, generator);
+    push();
+    EXPECT_TRUE(server_->paused());
+    EXPECT_TRUE(other.wake_up("kv_cache", soon()));
+    expect_held(version_);
+    EXPECT_EQ(sent(), changed);
+}
+
 TEST_F(Sparse, APushByItselfIsWhole) {
     const std::string next = model("next", 5);
     serve(model("old", 1), {.backend = "sparse_nccl", .workers = 2});

@@ -97,8 +97,6 @@ TEST(RunConfig, RefusesWithPlaceAndReason) {
         {"[engine]\nurl = 'localhost:30000'", "q.toml:2: engine.url: 'localhost:30000'"},
         {"[engine]\nurl = 'vllm://'", "q.toml:2: engine.url: 'vllm://'"},
         {"[engine]\nurl = 'sglang://'", "q.toml:2: engine.url: 'sglang://'"},
-        {"[engine]\nurl = 'vllm://h:1'\n[memory]\nengine_sleep = 'kv_cache'",
-         "q.toml:4: memory.engine_sleep: kv_cache: only an engine of ours"},
         {"[sync]\ndeadline_s = 60", "q.toml:2: sync.deadline_s: 60 is not below run.deadline_s, 60"},
         {"[run]\ndeadline_s = 40", "default: engine.deadline_s: 45 is not below run.deadline_s, 40"},
         {"[model]\npath = '/nowhere'", "/nowhere"},
