@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/error.h"
 #include "engine_adapter/torch_pickle/pickle.h"
 
 namespace tandem::engine {
@@ -19,11 +18,7 @@ std::string integer(std::uint64_t value) {
 
 // [begin, end) in bytes, since a bucket may hold several dtypes.
 std::string metadata(const BucketTensor& tensor, std::uint64_t flat_bytes) {
-    const std::uint64_t size = dtype_size(tensor.dtype);
-    const std::uint64_t bytes = static_cast<std::uint64_t>(numel(tensor.shape)) * size;
-    require(tensor.begin <= flat_bytes && bytes <= flat_bytes - tensor.begin,
-            "{} is not within the {} bytes of its bucket", tensor.name, flat_bytes);
-    require(tensor.begin % size == 0, "{} begins at byte {} of its bucket", tensor.name, tensor.begin);
+    const std::uint64_t bytes = bytes_within(tensor, flat_bytes);
     return pickle::call(pickle::global("sglang.srt.weight_sync.tensor_bucket", "FlattenedTensorMetadata"),
                         {pickle::text(tensor.name), torch_size(tensor.shape), torch_dtype(tensor.dtype),
                          integer(tensor.begin), integer(tensor.begin + bytes), integer(bytes)});

@@ -9,18 +9,9 @@
 #include <string>
 #include <string_view>
 
-#include "common/tensor/dtype.h"
-#include "common/tensor/shape.h"
 #include "engine_adapter/torch_pickle/tensors.h"
 
 namespace tandem::engine {
-
-struct BucketTensor {
-    std::string name;
-    Shape shape;
-    DType dtype = DType::float32;
-    std::uint64_t begin = 0;  // in the flat tensor; a multiple of the dtype's size
-};
 
 // A file of shm_open, as PyTorch's strategy file_system shares storages: a header of kTorchHeaderBytes that begins with
 // an int32 count of who has it open, then the bytes. Whoever opens it counts up and then down twice in all, and removes

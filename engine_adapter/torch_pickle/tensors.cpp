@@ -65,6 +65,15 @@ Values rebuild_cuda_arguments(const TorchCudaMemory& memory, const Shape& shape,
 
 }  // namespace pickle
 
+std::uint64_t bytes_within(const BucketTensor& tensor, std::uint64_t bucket_bytes) {
+    const std::uint64_t size = dtype_size(tensor.dtype);
+    const std::uint64_t bytes = static_cast<std::uint64_t>(numel(tensor.shape)) * size;
+    require(tensor.begin <= bucket_bytes && bytes <= bucket_bytes - tensor.begin,
+            "{} is not within the {} bytes of its bucket", tensor.name, bucket_bytes);
+    require(tensor.begin % size == 0, "{} begins at byte {} of its bucket", tensor.name, tensor.begin);
+    return bytes;
+}
+
 std::string base64(std::string_view bytes) {
     constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     std::string text;

@@ -22,6 +22,17 @@ struct TorchCudaMemory {
     std::uint64_t counter_slot = 0;  // in that file, one for each rank that opens the payload
 };
 
+// A tensor in a flat uint8 tensor, the bucket.
+struct BucketTensor {
+    std::string name;
+    Shape shape;
+    DType dtype = DType::float32;
+    std::uint64_t begin = 0;  // in the bucket; a multiple of the dtype's size
+};
+// Its bytes. Throws InvalidArgument: it does not lie in a bucket of `bucket_bytes`, or not on a multiple of its dtype's
+// size.
+std::uint64_t bytes_within(const BucketTensor& tensor, std::uint64_t bucket_bytes);
+
 namespace pickle {
 
 // What torch.multiprocessing.reductions calls `name`.

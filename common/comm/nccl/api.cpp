@@ -1,8 +1,5 @@
 #include "common/comm/nccl/api.h"
 
-#include <dlfcn.h>
-
-#include <cstdlib>
 #include <mutex>
 
 #include "common/device/cpu_kernels.h"
@@ -10,6 +7,7 @@
 #include "common/device/devices.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/shared_library.h"
 
 namespace tandem::comm::nccl {
 namespace {
@@ -24,30 +22,26 @@ std::string version_text(int version) {
 
 class Library {
   public:
-    explicit Library(std::string file)
-        : file_(std::move(file)), handle_(::dlopen(file_.c_str(), RTLD_NOW | RTLD_LOCAL)) {
-        if (handle_ != nullptr) return;
-        const char* why = ::dlerror();
+    explicit Library(const std::string& file) : library_(file) {
+        if (library_.loaded()) return;
         throw DeviceUnavailable(fmt::format(
             "NCCL cannot be loaded: {}; install it (libnccl.so.2, 2.18 or newer), or name the file in "
             "TANDEM_NCCL, or use TANDEM_COMM=ipc on one host",
-            why == nullptr ? file_ : why));
+            library_.why_not()));
     }
     template <typename Function>
     void find(const char* name, Function& function, bool needed = true) const {
-        function = reinterpret_cast<Function>(::dlsym(handle_, name));
-        if (function == nullptr && needed)
-            throw DeviceUnavailable(fmt::format("{} has no {}: NCCL 2.18 or newer is needed", file_, name));
+        if (!library_.find(name, function) && needed)
+            throw DeviceUnavailable(
+                fmt::format("{} has no {}: NCCL 2.18 or newer is needed", library_.file(), name));
     }
 
   private:
-    std::string file_;
-    void* handle_;  // for the life of the process
+    const SharedLibrary library_;
 };
 
 Api load() {
-    const char* named = std::getenv("TANDEM_NCCL");
-    const Library library(named != nullptr && *named != '\0' ? named : "libnccl.so.2");
+    const Library library(library_file("TANDEM_NCCL", "libnccl.so.2"));
     Api api;
     library.find("ncclGetVersion", api.get_version);
     library.find("ncclGetUniqueId", api.get_unique_id);

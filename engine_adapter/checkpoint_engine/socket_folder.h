@@ -1,0 +1,37 @@
+// A folder of socket files, one for each worker, that only this user can open; and what is left of those whose process
+// was killed: workers that wait there for ever.
+//
+//   ROOT/tandem-ce-XXXXXX/lock      locked while its process lives
+//                        /N.sock    where worker N connects
+//                        /N.waits   there until worker N has been told that it is over
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+
+#include "common/file_descriptor.h"
+#include "engine_adapter/checkpoint_engine/request_socket.h"
+
+namespace tandem::engine::checkpoint_engine {
+
+class SocketFolder {
+  public:
+    // Throws SystemError.
+    SocketFolder(const std::filesystem::path& root, std::size_t workers);
+    ~SocketFolder();  // stays where a worker has not been told
+    SocketFolder(const SocketFolder&) = delete;
+    SocketFolder& operator=(const SocketFolder&) = delete;
+
+    std::filesystem::path socket_file(std::size_t worker) const;
+    void told(std::size_t worker) noexcept;
+
+  private:
+    std::filesystem::path folder_;
+    FileDescriptor lock_;
+};
+
+// Tells the workers that wait in `root` for a process of this user's that has ended: half a second for each such folder.
+// One that could not be told stays for ten minutes, for the next call.
+void free_waiting_workers(const zmq::Context& context, const std::filesystem::path& root);
+
+}  // namespace tandem::engine::checkpoint_engine
