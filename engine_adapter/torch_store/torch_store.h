@@ -1,10 +1,12 @@
 // A server of PyTorch's TCPStore, for a process group of PyTorch whose rank 0 is a process without PyTorch: its other
 // ranks connect with torch.distributed.TCPStore(host, port, is_master=False), which is what
-// init_process_group("tcp://host:port") does where the rank is not 0. PyTorch 2.6 to 2.13 (wire.h).
+// init_process_group("tcp://host:port") does where the rank is not 0. PyTorch 2.6 to 2.14 (wire.h).
 //
 // Names of keys. What a client calls `name` travels as "/name", and TorchStore takes and gives names as clients do, without
 // it. PrefixStore("group", store) puts "group/" before a name, and init_process_group wraps its store in several of them:
-// awaited() says what the clients have made of a name. Besides, each client that was told of a number of workers adds 1 to
+// awaited() says what the clients have made of a name. SGLang's workers make "G/G//cuda//" of their group's name G, before
+// what the backend asks for: ProcessGroupNCCL for "0", the 128 bytes of an ncclUniqueId; newer backends for other names, but
+// for them first of all too. Besides, each client that was told of a number of workers adds 1 to
 // a key of its own kind, "init/", which no name stands for; only PyTorch's own server waits for it.
 //
 // The protocol has no secret: who reaches the port reads and writes. Listen for as few as possible.

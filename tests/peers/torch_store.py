@@ -5,6 +5,8 @@ anything differs.
 """
 import argparse
 import datetime
+import importlib.metadata
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -192,6 +194,50 @@ def wait_for(port, prefix, name):
     return value
 
 
+def join_named_group(port, failures):
+    """As a worker of SGLang's joins a group for updates; a backend stands for NCCL, which asks its store for "0"."""
+    from torch.distributed import distributed_c10d as c10d
+
+    def backend(store, rank, size, timeout):
+        assert (rank, size, store.get("0")) == (1, 2, b"id")
+        raise KeyboardInterrupt("this is all that it wanted")
+
+    c10d.Backend.register_backend("standin", backend, devices=["cuda"])
+    address = f"tcp://127.0.0.1:{port}"
+    try:
+        if importlib.util.find_spec("sglang"):
+            from sglang.srt.utils.common import init_custom_process_group
+
+            init_custom_process_group("cuda:standin", address, world_size=2, rank=1, group_name="weights")
+        else:
+            store, rank, size = next(c10d.rendezvous(address, 1, 2, timeout=c10d.default_pg_timeout))
+            c10d._new_process_group_helper(size, rank, [], c10d.Backend("cuda:standin"), dist.PrefixStore("weights", store),
+                                           group_name="weights", timeout=c10d.default_pg_timeout)
+        failures.put("the backend was not asked")
+    except KeyboardInterrupt:
+        pass
+    except BaseException as error:
+        failures.put(repr(error))
+
+
+def check_named_group(program):
+    context = multiprocessing.get_context("spawn")
+    failures = context.Queue()
+    with Store(program) as store:
+        process = context.Process(target=join_named_group, args=(store.port, failures))
+        process.start()
+        deadline = time.monotonic() + 120
+        while not (awaited := store.ask(awaited=True)):
+            assert time.monotonic() < deadline and process.is_alive(), failures.get(timeout=5)
+            time.sleep(.01)
+        assert awaited == ["weights/weights//cuda//0"], awaited
+        assert store.ask(set=awaited[0], value="id") is True
+        process.join(60)
+        assert process.exitcode == 0 and failures.empty(), failures.get()
+    by = "SGLang " + importlib.metadata.version("sglang") if importlib.util.find_spec("sglang") else "PyTorch"
+    print(f"  a group \"weights\" of {by} waits for {awaited[0]}", flush=True)
+
+
 def check_end(program):
     with Store(program) as store:
         left = client(store.port, seconds=5)
@@ -208,6 +254,7 @@ def main():
     print(f"PyTorch {torch.__version__}:", flush=True)
     check_against_pytorch(options.program)
     check_our_side(options.program)
+    check_named_group(options.program)
     check_end(options.program)
     for body, what in ((take_turns, "3 processes take turns"), (form_groups, "a group of 3 by tcp://, one in it"),
                        (form_group_on_a_store, "a group of 3 on a PrefixStore")):
