@@ -20,11 +20,11 @@ struct Kind {
 };
 
 constexpr std::array kKinds{
-    Kind{"tandem://", connect_tandem},      Kind{"http://", connect_tandem},  // an engine of ours, too
-    Kind{"unix:/", connect_tandem},         Kind{"unix-abstract:", connect_tandem},
-    Kind{"tcp://", connect_tandem},         Kind{"vllm://", connect_vllm},
-    Kind{"sglang://", connect_sglang},      Kind{"sglang+tensor://", connect_sglang},
-    Kind{"sglang+nccl://", connect_sglang},
+    Kind{"tandem://", connect_tandem},     Kind{"http://", connect_tandem},  // an engine of ours, too
+    Kind{"unix:/", connect_tandem},        Kind{"unix-abstract:", connect_tandem},
+    Kind{"tcp://", connect_tandem},        Kind{"vllm://", connect_vllm},
+    Kind{"sglang://", connect_sglang},     Kind{"sglang+tensor://", connect_sglang},
+    Kind{"sglang+ipc://", connect_sglang}, Kind{"sglang+nccl://", connect_sglang},
 };
 
 const Kind& kind_of(const std::string& name) {

@@ -9,7 +9,8 @@
 //                        (vllm/plugin_engine.h, tandem/url.h)
 //   sglang://HOST:PORT   an SGLang server of this host, as it comes (sglang/engine.h); with our plug-in of
 //                        any host (sglang/plugin_engine.h); sglang+tensor:// the first, given tensors in shared memory
-//                        or of a GPU instead of a directory; sglang+nccl:// the same, sent them from a GPU
+//                        or of a GPU instead of a directory; sglang+nccl:// the same, sent them from a GPU;
+//                        sglang+ipc:// the same, by checkpoint-engine's protocol
 #pragma once
 
 #include <chrono>

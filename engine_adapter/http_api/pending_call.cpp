@@ -8,8 +8,11 @@ namespace tandem::engine {
 PendingCall::PendingCall(std::function<void()> call)
     : ended_(std::async(std::launch::async, std::move(call))) {}
 
-void PendingCall::check() {
-    if (ended_.valid() && ended_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) ended_.get();
+bool PendingCall::check() {
+    if (!ended_.valid()) return true;
+    if (ended_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
+    ended_.get();
+    return true;
 }
 
 void PendingCall::wait() {

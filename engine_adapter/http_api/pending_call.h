@@ -14,7 +14,7 @@ class PendingCall {
     PendingCall(const PendingCall&) = delete;
     PendingCall& operator=(const PendingCall&) = delete;
 
-    void check();  // throws what the call threw, if it has ended; does not wait
+    bool check();  // whether it has ended; throws what it threw; does not wait
     void wait();   // the same once it has ended
 
   private:

@@ -3,6 +3,7 @@
 #include "common/error.h"
 #include "engine_adapter/gpu_staging/exported.h"
 #include "engine_adapter/sglang/directory_delivery.h"
+#include "engine_adapter/sglang/ipc_delivery.h"
 #include "engine_adapter/sglang/nccl_delivery.h"
 #include "engine_adapter/sglang/tensor_delivery.h"
 
@@ -16,20 +17,25 @@ std::unique_ptr<SglangDelivery> make_sglang_delivery(const SglangServer& server,
                                                      const std::string& key, const ConnectOptions& options) {
     const std::string& name = server.name();
     if (name.starts_with("sglang://")) return std::make_unique<SglangDirectory>(server, info, options);
+    enforce(info.replicas == 1, "{} has {} data-parallel replicas, which take no tensors: use sglang://",
+            name, info.replicas);
+    const Device gpu = staging_gpu(options);
+    const bool by_ipc = name.starts_with("sglang+ipc://");
+    const bool by_nccl = name.starts_with("sglang+nccl://");
+    enforce(is_here(gpu) || !(by_ipc || by_nccl),
+            "{} takes weights from a GPU, and {} is not there for this process: use sglang:// or "
+            "sglang+tensor://",
+            name, to_string(gpu));
+    if (by_ipc) {
+        enforce(info.ranks == 1, "{} has {} ranks, and weights lie on the GPU of one: use sglang+nccl://",
+                name, info.ranks);
+        return std::make_unique<SglangIpc>(server, info, key, gpu, options);
+    }
     enforce(options.in_flight == InFlight::abort,
             "{} is given tensors in several steps, between which it must not generate: end its requests "
             "(--abort-running), or use sglang://",
             name);
-    enforce(info.replicas == 1, "{} has {} data-parallel replicas, which take no tensors: use sglang://",
-            name, info.replicas);
-    const Device gpu = staging_gpu(options);
-    if (name.starts_with("sglang+nccl://")) {
-        enforce(is_here(gpu),
-                "{} is sent weights from a GPU, and {} is not there for this process: use sglang:// or "
-                "sglang+tensor://",
-                name, to_string(gpu));
-        return std::make_unique<SglangBroadcast>(server, info, key, gpu, options);
-    }
+    if (by_nccl) return std::make_unique<SglangBroadcast>(server, info, key, gpu, options);
     if (info.device == "cuda" && info.ranks == 1 && is_here(gpu))
         return std::make_unique<SglangCudaTensors>(server, info, gpu, options);
     return std::make_unique<SglangSharedTensors>(server, info, options);

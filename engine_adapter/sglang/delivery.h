@@ -22,8 +22,6 @@ class SglangDelivery {
     virtual ~SglangDelivery() = default;
     virtual VersionStager& stager() = 0;
     virtual Device device() const { return {}; }  // that it brings the weights to: Capabilities::device
-    // The server loads in several requests, between which it must not generate.
-    virtual bool in_steps() const { return true; }
 
     // All of the version is staged, and is what the manifest says. The server, which may generate, is ready for it.
     virtual void finish(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) = 0;
@@ -32,13 +30,15 @@ class SglangDelivery {
 
     // The server is paused, and its ranks load what is staged; its cache is left as it is.
     virtual SglangAnswer load_paused(SglangServer& server, Deadline deadline) = 0;
-    // The same of one that is not, in one step, with the version and its cache emptied: where in_steps() is false.
+    // The same of one that is not, in one step, with the version and its cache emptied. By default throws InvalidArgument:
+    // it takes several steps, between which it must not generate.
     virtual SglangAnswer load_running(SglangServer& server, std::int64_t version, Deadline deadline);
     virtual void drop() noexcept {}  // what finish() made, beside what is staged
 };
 
-// By the URL's scheme: sglang:// a directory, sglang+tensor:// tensors in shared memory, or of a GPU where both have one,
-// sglang+nccl:// a broadcast. Throws BadInput where the server cannot be served that way from here.
+// By the URL's scheme: sglang:// a directory; sglang+tensor:// tensors in shared memory, or of a GPU where both have one;
+// sglang+nccl:// a broadcast; sglang+ipc:// checkpoint-engine's protocol. Throws BadInput where the server cannot be served
+// that way from here.
 std::unique_ptr<SglangDelivery> make_sglang_delivery(const SglangServer& server, const SglangInfo& info,
                                                      const std::string& key, const ConnectOptions& options);
 

@@ -14,7 +14,6 @@ class SglangDirectory final : public SglangDelivery {
         : stager_(info.tensors, info.model, options.staging, server.name(), options.share) {}
 
     VersionStager& stager() override { return stager_; }
-    bool in_steps() const override { return false; }
     void finish(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) override {
         staged_ = &stager_.finish(version, manifest, deadline);
     }

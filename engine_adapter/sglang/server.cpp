@@ -22,7 +22,8 @@ constexpr std::string_view kNotFlushed = "Weights were updated, but the cache wa
 constexpr std::string_view kNoWeights = "Failed to get weights iterator";
 
 // What a rank says that has not written a byte.
-constexpr std::array<std::string_view, 6> kRefusals{kNoWeights,
+constexpr std::array<std::string_view, 7> kRefusals{kNoWeights,
+                                                    "IPC weight update failed: ImportError",
                                                     "Failed to get model loader",
                                                     "tandem: nothing was loaded",
                                                     "Online weight updates are not supported",
@@ -145,6 +146,10 @@ void SglangServer::destroy_group(const std::string& name, Deadline deadline) {
 
 SglangAnswer SglangServer::update_from_group(const std::string& body, Deadline deadline) {
     return update("/update_weights_from_distributed", body, deadline);
+}
+
+SglangAnswer SglangServer::update_from_ipc(const std::string& body, Deadline deadline) {
+    return update("/update_weights_from_ipc", body, deadline);
 }
 
 SglangAnswer SglangServer::load_staged(std::int64_t version, std::size_t ranks, Deadline deadline) {

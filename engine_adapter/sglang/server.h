@@ -61,6 +61,8 @@ class SglangServer : public HttpApi {
     void destroy_group(const std::string& name, Deadline deadline);
     // The same as update_from_tensors, of what rank 0 of that group sends meanwhile.
     SglangAnswer update_from_group(const std::string& body, Deadline deadline);
+    // The same of what checkpoint-engine's sender says meanwhile, and as update_from_disk of a server that is not paused.
+    SglangAnswer update_from_ipc(const std::string& body, Deadline deadline);
     // The same of what is staged in the server, by our plug-in, which is version `version`; in one step it empties its
     // prefix cache and takes the version. Not paused: once requests have ended, as update_from_disk.
     SglangAnswer load_staged(std::int64_t version, std::size_t ranks, Deadline deadline);

@@ -249,10 +249,15 @@ SglangStandIn::Answer SglangStandIn::load(const json& body) {
     Answer answer = load_directory(directory);
     if (answer.first != 200 || dead_) return answer;
     stale_cache_ = true;
-    answer = flush(body, answer);
-    if (answer.first != 200 || dead_) return answer;
-    model_path_ = directory;
-    if (body.contains("weight_version")) version_ = body["weight_version"].get<std::string>();
+    answer = flush_and_take(body);
+    if (answer.first == 200 && !dead_) model_path_ = directory;
+    return answer;
+}
+
+SglangStandIn::Answer SglangStandIn::flush_and_take(const json& body) {
+    const Answer answer = flush(body, success("Succeeded to update model weights."));
+    if (answer.first == 200 && !dead_ && body.contains("weight_version"))
+        version_ = body["weight_version"].get<std::string>();
     return answer;
 }
 

@@ -97,6 +97,8 @@ class SglangStandIn {
     bool held_back() const { return paused_; }
     // Of weights that it has; its cache is then of others.
     void hold_some(const std::map<std::string, std::string>& tensors);
+    // The end of an update in one step: its cache and its version as the body says. The answer.
+    Answer flush_and_take(const nlohmann::json& body);
 
   private:
     static constexpr const char* kNotFlushed =

@@ -79,10 +79,10 @@ class SglangGpu : public SglangPush {
 
 INSTANTIATE_TEST_SUITE_P(Generations, SglangGpu, kSglangGenerations);
 
-TEST_P(SglangGpu, EveryByteLandsByEitherWay) {
+TEST_P(SglangGpu, EveryByteLandsByAnyWay) {
     std::int64_t version = 0;
     serve(model("old", 1));
-    for (const char* scheme : {"sglang+nccl", "sglang+tensor"}) {
+    for (const char* scheme : {"sglang+nccl", "sglang+tensor", "sglang+ipc"}) {
         for (int push = 0; push < 2; ++push) {
             const std::string next = model("next" + std::to_string(version), 10 + static_cast<int>(version));
             const ServerOutcome outcome = push_by(scheme, next);
@@ -192,6 +192,43 @@ TEST_P(SglangGpu, NcclThatRefusesTheGroupIsNamed) {
     comm::nccl::fake::reset();
     expect_held_back();
     expect_healed_by("sglang+nccl");
+}
+
+TEST_P(SglangGpu, CheckpointEnginesUpdateIsOneStep) {
+    in_flight_ = engine::InFlight::wait;
+    packed_bytes_ = 2000;
+    serve(model("old", 1));
+    const std::string next = model("next", 2);
+    const ServerOutcome outcome = push_by("sglang+ipc", next);
+    EXPECT_TRUE(outcome.whole) << outcome.error;
+    expect_served(next, "1");
+    EXPECT_THAT(posts(*server_), ElementsAre("/update_weights_from_ipc"));
+}
+
+TEST_P(SglangGpu, ARankOfCheckpointEnginesThatFailsInTheMiddleIsHeldBack) {
+    packed_bytes_ = 2000;
+    for (const engine::InFlight in_flight : {engine::InFlight::wait, engine::InFlight::abort}) {
+        in_flight_ = in_flight;
+        serve(model("old", 1));
+        ranks_->fail_in_bucket(2);
+        EXPECT_THAT(push_by("sglang+ipc", model("next", 2)).error,
+                    AllOf(HasSubstr("/update_weights_from_ipc"), HasSubstr("a rank stumbles")));
+        expect_held_back();
+        expect_healed_by("sglang+ipc");
+    }
+}
+
+TEST_P(SglangGpu, AServerWithoutCheckpointEngineServesOn) {
+    const std::string old = model("old", 1);
+    serve(old);
+    server_->set_refusal("/update_weights_from_ipc",
+                         "IPC weight update failed: ImportError No module named 'checkpoint_engine'");
+    for (const engine::InFlight in_flight : {engine::InFlight::wait, engine::InFlight::abort}) {
+        in_flight_ = in_flight;
+        EXPECT_THAT(push_by("sglang+ipc", model("next", 2)).error, HasSubstr("No module named"));
+        expect_served(old, "default");
+    }
+    expect_healed_by("sglang+ipc");
 }
 
 TEST_P(SglangGpu, WhereItCannotBeServedFromHereItIsLeftAlone) {
