@@ -1,4 +1,5 @@
 """The plug-ins for servers that a script starts, as if its wheel were installed: from the source tree and a built library."""
+import contextlib
 import os
 import pathlib
 import secrets
@@ -35,3 +36,19 @@ def install(folder, library):
         [str(info.parent), str(PACKAGES), str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
     os.environ["TANDEM_FAULT"] = str(folder / "fault")
     os.environ["TANDEM_SYNC_LIBRARY"] = str(pathlib.Path(library).resolve())
+
+
+@contextlib.contextmanager
+def in_workers(folder, name, code):
+    """vLLM servers that are started meanwhile run `code`, which has a function register(), in all their processes."""
+    (folder / f"{name}.py").write_text(code)
+    info = folder / f"{name}-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(f"[vllm.general_plugins]\n{name} = {name}:register\n")
+    before = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = f"{folder}:{before}"
+    try:
+        yield
+    finally:
+        os.environ["PYTHONPATH"] = before

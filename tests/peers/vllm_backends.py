@@ -1,4 +1,4 @@
-"""Pushes into a real vLLM on the CPU by its backends "ipc" and "nccl", from an emulated GPU; a build with tests has one.
+"""Pushes into a real vLLM on the CPU by its backends "ipc", "nccl" and "sparse_nccl", from an emulated GPU; a build with tests has one.
 
 As it is, the server reaches neither such memory nor such a group: it must say so, and go on with the weights that it has.
 With PyTorch's opening of an IPC handle replaced in its worker by one that maps the emulated GPU's memory, pushes by "ipc"
@@ -12,11 +12,13 @@ import subprocess
 import tempfile
 
 import vllm_models
+import plugin
 import vllm_server
 
 SAYS = {
     "ipc": ["does not open memory of cuda:0", "VLLM_ALLOW_INSECURE_SERIALIZATION=1"],
     "nccl": ["/init_weight_transfer_engine"],
+    "sparse_nccl": ["/init_weight_transfer_engine"],
 }
 
 # In the worker: memory of an emulated GPU, by its handle (tests/emulated_gpu/export.cpp), as if it were one's own GPU's.
@@ -36,22 +38,6 @@ def register():
     torch.cuda._lazy_init = lambda: None
     torch.cuda.get_device_properties = lambda index: types.SimpleNamespace(uuid="gpu 0")
 '''
-
-
-@contextlib.contextmanager
-def worker_that_opens(folder):
-    """For servers that are started meanwhile."""
-    (folder / "opens_emulated.py").write_text(OPENS)
-    info = folder / "opens_emulated-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: opens-emulated\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[vllm.general_plugins]\nopens = opens_emulated:register\n")
-    before = os.environ.get("PYTHONPATH", "")
-    os.environ["PYTHONPATH"] = f"{folder}:{before}"
-    try:
-        yield
-    finally:
-        os.environ["PYTHONPATH"] = before
 
 
 def push(options, server, directory, gpus):
@@ -121,7 +107,7 @@ def main():
         directories = [str(one) for one in directories]
         for backend in options.refuse:
             check_refusals(options, backend, directories, wanted)
-        with worker_that_opens(folder):
+        with plugin.in_workers(folder, "opens_emulated", OPENS):
             check_pushes(options, directories, wanted)
     print("  ok")
 

@@ -1,0 +1,160 @@
+"""Pushes into a real vLLM that sleeps, and trains with one that sleeps meanwhile (memory.engine_sleep).
+
+On the CPU: vLLM's routes, scheduler and executor are its own there, and its workers, which would ignore it, are made to: what
+--enable-sleep-mode wants of the platform is granted, level 2 fills the parameters with zeros, and a cache that is released is
+kept. So what is seen here is who is paused when, and what it answers afterwards; memory is not. Exit code 1 when
+anything differs.
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+import tempfile
+import urllib.request
+
+import vllm_models
+import plugin
+import vllm_server
+
+SLEEPS = '''
+def register():
+    from vllm.platforms.cpu import CpuPlatform
+    CpuPlatform.is_sleep_mode_available = lambda *_: True
+    from vllm.v1.worker.cpu_worker import CPUWorker
+
+    def sleep(self, level=1):
+        if level == 2:
+            for parameter in self.model_runner.model.parameters():
+                parameter.data.zero_()
+
+    CPUWorker.sleep = sleep
+    CPUWorker.wake_up = lambda self, tags=None: None
+    CPUWorker.discard = lambda self, tags: None
+'''
+
+
+def post(server, target):
+    request = urllib.request.Request(server.url + target, b"", method="POST")
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return answer.read().decode()
+
+
+def awake(server):
+    """As /metrics says it."""
+    with urllib.request.urlopen(server.url + "/metrics", timeout=60) as answer:
+        lines = [line for line in answer.read().decode().splitlines()
+                 if line.startswith("vllm:engine_sleep_state{") and 'sleep_state="awake"' in line]
+    assert len(lines) == 1, lines
+    return float(lines[0].split()[-1]) == 1
+
+
+def apart(answers, wanted):
+    """How far log-probs are apart; the tokens must be the same."""
+    assert [tokens for tokens, _ in answers] == [tokens for tokens, _ in wanted]
+    return max(abs(a - b) for (_, ours), (_, theirs) in zip(answers, wanted) for a, b in zip(ours, theirs))
+
+
+def put_to_sleep(server, how, version):
+    if how == "cache":
+        post(server, "/pause?mode=wait")
+        post(server, "/release_kv_cache_memory")
+    elif how == "paused":
+        post(server, "/pause?mode=wait")
+    else:
+        if how == "2":
+            server.post("/update_weight_version", {"new_version": f"loading {version}"})
+        post(server, f"/sleep?level={how}&mode=wait")
+    assert server.paused() and awake(server) == (how == "paused"), how
+
+
+def push(options, server, directory):
+    pushed = subprocess.run([options.program, "push", "--model", directory, "--to", server.url.replace("http", "vllm"),
+                             "--deadline", "60"], capture_output=True, text=True, timeout=120)
+    assert pushed.returncode == 0, pushed.stdout + pushed.stderr
+    return pushed.stdout + pushed.stderr
+
+
+def check_pushes(options, server, directories, wanted):
+    worst, version = 0, 0
+    for how in ["cache", "1", "2", "paused"] * options.rounds:
+        version += 1
+        which = version % len(directories)
+        put_to_sleep(server, how, version)
+        said = push(options, server, directories[which])
+        assert ("sleeps: it answers again" in said) == (how != "paused"), (how, said)
+        assert server.paused() and server.weight_version() == str(version), (how, said)
+        if how == "paused":
+            post(server, "/resume")
+        else:
+            assert not awake(server), how
+            assert '"awake"' in post(server, "/wake_up?tags=kv_cache"), how
+        assert not server.paused() and awake(server), how
+        worst = max(worst, apart(server.ask(), wanted[which]))
+    assert worst < 1e-3, worst
+    print(f"  {version} pushes into a server that sleeps: log-probs to {worst:.1e} of transformers'", flush=True)
+
+
+def train(options, *values):
+    command = [options.train, "examples/quickstart/quickstart.toml"]
+    for value in ["evaluate_every=0", "mesh.dp=1", "mesh.cp=1", "grpo.prompts=8", "held_out=16", *values]:
+        command += ["--set", value]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout + run.stderr
+
+
+def check_training(options, folder, log):
+    train(options, f"output={folder}", "name=made", "sft.steps=20", "grpo.steps=0", "model.heads=2", "model.kv_heads=1",
+          "model.head_dim=32", "model.context=128", "model.tie_embeddings=false")
+    made = folder / "made" / "checkpoint"
+    options.serve_option = [*options.serve_option, "--no-enable-chunked-prefill", "--logprobs-mode", "processed_logprobs",
+                            "--enable-scale-out"]
+    server = vllm_server.Server(options, made, log)
+    try:
+        for level in ["kv_cache", "all"]:
+            said = train(options, f"output={folder}", f"name={level}", f"model.path={made}", "sft.steps=0", "grpo.steps=3",
+                         f"engine.url={server.url.replace('http', 'vllm')}", f"memory.engine_sleep={level}")
+            version = int(server.weight_version())
+            assert version == 4, (version, said)  # the start, and three steps
+            assert not server.paused() and awake(server), said
+            apart_by = json.loads((folder / level / "summary.json").read_text())["logprob_max_abs_diff"]
+            assert apart_by < 1e-3, apart_by
+            print(f"  tandem-train with memory.engine_sleep = {level}: 3 steps, log-probs of its samples to {apart_by:.1e} of "
+                  "the trainer's; it is awake", flush=True)
+    finally:
+        server.stop()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--vllm", required=True, help="the command")
+    parser.add_argument("--program", required=True, help="tandem-sync")
+    parser.add_argument("--train", help="tandem-train: runs with it too; from the repository's root")
+    parser.add_argument("--plugin", metavar="LIBRARY", help="libtandem_sync.so: the server runs our plug-in with it")
+    parser.add_argument("--tokenizer", required=True, help="a directory with one")
+    parser.add_argument("--family", default="qwen3", choices=["llama", "qwen2", "qwen3"])
+    parser.add_argument("--tied", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--port", type=int, default=30414)
+    options = parser.parse_args()
+    options.model, options.models, options.dtype = None, 3, "float32"
+    options.serve_option = ["--enable-sleep-mode"]
+    with tempfile.TemporaryDirectory() as name, \
+            open(pathlib.Path(tempfile.gettempdir()) / "vllm_sleep.log", "w") as log:
+        folder = pathlib.Path(name)
+        if options.plugin:
+            plugin.install(folder, options.plugin)
+        directories, wanted = vllm_models.make_models(options, folder)
+        directories = [str(one) for one in directories]
+        with plugin.in_workers(folder, "sleeps_on_cpu", SLEEPS):
+            server = vllm_server.Server(options, directories[0], log)
+            try:
+                check_pushes(options, server, directories, wanted)
+            finally:
+                server.stop()
+            if options.train:
+                check_training(options, folder, log)
+    print("  ok")
+
+
+main()
