@@ -11,8 +11,8 @@ import pathlib
 import subprocess
 import tempfile
 
-import vllm_models
 import plugin
+import vllm_models
 import vllm_server
 
 SAYS = {

@@ -12,8 +12,8 @@ import subprocess
 import tempfile
 import urllib.request
 
-import vllm_models
 import plugin
+import vllm_models
 import vllm_server
 
 SLEEPS = '''
