@@ -1,5 +1,5 @@
 // NCCL of the emulated GPUs: what the processes of a weight transfer ask of it, a broadcast, sends and
-// receives. It keeps NCCL's rules that callers can trip over: init waits for all ranks, calls are collected
+// receives, and the sum of a few floats. It keeps NCCL's rules that callers can trip over: init waits for all ranks, calls are collected
 // from group start to group end and run on their stream, and wait there for the peers' until the communicator
 // is aborted. How ranks reach each other is a Carrier's matter. A test that wants more of NCCL, or an NCCL
 // that fails, builds on the same calls (tests/unit/common/comm/fake_nccl.h).
