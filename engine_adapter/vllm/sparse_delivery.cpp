@@ -7,6 +7,7 @@
 
 #include "common/align.h"
 #include "common/device/memory.h"
+#include "common/error.h"
 #include "common/log.h"
 #include "engine_adapter/vllm/backend_update.h"
 
@@ -29,6 +30,17 @@ Buffer count_from(std::uint64_t first, std::uint64_t count) {
     return indices;
 }
 
+ChangedRuns changed_runs(const std::string& server, const GpuStager& stager, std::uint64_t run_bytes) {
+    try {
+        return {stager.tensors(), stager.layout(), run_bytes};
+    } catch (const BadInput& error) {
+        throw BadInput(
+            fmt::format("{} cannot be sent its weights by its backend \"sparse_nccl\": {}; start it with "
+                        "--weight-transfer-config '{{\"backend\":\"nccl\"}}'",
+                        server, error.what()));
+    }
+}
+
 }  // namespace
 
 SparseDelivery::SparseDelivery(VllmServer& server, const VllmInfo& info, const std::string& key,
@@ -37,7 +49,7 @@ SparseDelivery::SparseDelivery(VllmServer& server, const VllmInfo& info, const s
       model_(info.model),
       staging_(options.staging),
       packed_bytes_(options.packed_bytes),
-      changed_(stager_.tensors(), stager_.layout(), options.packed_bytes),
+      changed_(changed_runs(server.name(), stager_, options.packed_bytes)),
       group_(server, key, options, deadline) {}
 
 void SparseDelivery::note(const std::string& server, std::int64_t version) {

@@ -252,6 +252,17 @@ TEST_F(Sparse, NaNIsRefusedBeforeThePause) {
     }
 }
 
+TEST_F(Sparse, AServerWithATensorThatCannotBeSentIsToldHowToStart) {
+    const std::string old =
+        zeros({{"model.norm.weight", {7}, DType::float32, {}}, {"q", {4, 4}, DType::int32, {}}});
+    serve(old, {.backend = "sparse_nccl"});
+    const ServerOutcome outcome = Backends::push(model("next", 2));
+    EXPECT_FALSE(outcome.whole);
+    EXPECT_THAT(outcome.error, AllOf(HasSubstr(server_->url()), HasSubstr("q is of int32"),
+                                     HasSubstr("{\"backend\":\"nccl\"}")));
+    expect_served(old, "default");
+}
+
 TEST(ChangedRuns, RefusesWhatCannotBeSent) {
     const engine::PackedLayout layout;
     const auto refusal = [&](Shape shape, DType dtype) {
