@@ -14,7 +14,7 @@ import re
 import subprocess
 import tempfile
 
-import vllm_plugin
+import plugin
 import vllm_server
 
 JOINS = '''
@@ -126,7 +126,7 @@ def main():
         folder = pathlib.Path(name)
         train(options, f"output={folder}", "name=made", "sft.steps=20", "grpo.steps=0", "model.heads=2", "model.kv_heads=1",
               "model.head_dim=32", "model.context=128", "model.tie_embeddings=false")
-        with vllm_plugin.in_workers(folder, "joins_emulated", JOINS):
+        with plugin.in_workers(folder, "joins_emulated", JOINS):
             for backend in options.backends:
                 for run, before, after, said, apart in check(options, backend, folder, folder / "made" / "checkpoint", log):
                     options.port += 1
