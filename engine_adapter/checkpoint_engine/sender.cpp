@@ -7,6 +7,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/printable.h"
+#include "engine_adapter/checkpoint_engine/dismissal.h"
 #include "engine_adapter/checkpoint_engine/messages.h"
 #include "engine_adapter/checkpoint_engine/socket_folder.h"
 
@@ -33,7 +34,7 @@ struct Sender::Worker {
     std::size_t index;
     std::string device;
     zmq::RequestSocket socket;
-    bool told = false;  // that it is over
+    bool answered = false;  // a message
 };
 
 Sender::Sender(SenderOptions options) : options_(std::move(options)) {
@@ -89,8 +90,10 @@ void Sender::ask(const std::string& phase, const Message& message, Deadline dead
                     sent[worker->index] = worker->socket.try_send(message(worker->index));
                 if (!sent[worker->index]) return false;
                 const auto answer = worker->socket.try_receive();
-                if (answer) check_answer(*worker, phase, *answer);
-                return answer.has_value();
+                if (!answer) return false;
+                worker->answered = true;
+                check_answer(*worker, phase, *answer);
+                return true;
             });
             if (open.empty()) return;
             const Worker& first = *open.front();
@@ -132,23 +135,20 @@ void Sender::give_up(const std::string& why) noexcept try {
     over_ = true;
     const std::string message = failure_message(why);
     const Deadline deadline = Deadline::after(kToGiveUp);
-    std::vector<Worker*> left;
-    for (const auto& worker : workers_) left.push_back(worker.get());
+    std::vector<Dismissal> dismissals;
+    for (const auto& worker : workers_) dismissals.emplace_back(worker->socket, worker->answered);
     while (true) {
-        std::erase_if(left, [&](Worker* worker) {
-            if (worker->socket.asked()) worker->socket.try_receive();
-            if (worker->socket.asked() || !worker->socket.try_send(message)) return false;
-            folder_->told(worker->index);
-            return true;
-        });
-        if (left.empty() || deadline.passed()) break;
-        if (call_is_over()) {  // with its worker; of several another may still wait
-            if (workers_.size() == 1) folder_->told(0);
-            break;
+        std::vector<zmq::RequestSocket*> left;
+        for (Dismissal& one : dismissals) {
+            if (!one.step(message)) left.push_back(&one.socket());
         }
-        std::vector<zmq::RequestSocket*> sockets;
-        for (Worker* worker : left) sockets.push_back(&worker->socket);
-        zmq::RequestSocket::wait_any(sockets, kBetweenChecks);
+        if (left.empty() || deadline.passed() || call_is_over()) break;
+        zmq::RequestSocket::wait_any(left, kBetweenChecks);
+    }
+    // The call ends with its worker; of several, another may still wait.
+    const bool alone = workers_.size() == 1 && call_is_over();
+    for (const auto& worker : workers_) {
+        if (alone || dismissals[worker->index].told()) folder_->told(worker->index);
     }
 } catch (const std::exception& error) {
     log_warn("{}: {}", options_.server, error.what());

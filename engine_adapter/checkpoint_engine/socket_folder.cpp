@@ -17,6 +17,7 @@
 #include "common/deadline.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "engine_adapter/checkpoint_engine/dismissal.h"
 #include "engine_adapter/checkpoint_engine/messages.h"
 
 namespace tandem::engine::checkpoint_engine {
@@ -30,7 +31,7 @@ constexpr const char* kLock = "lock";
 constexpr const char* kWaits = ".waits";
 constexpr const char* kSocket = ".sock";
 constexpr std::string_view kWhy = "the process that sent the weights has ended";
-constexpr milliseconds kToConnect{500};  // ZeroMQ tries again every 100 ms
+constexpr milliseconds kToConnect{500};  // and to answer; ZeroMQ tries again every 100 ms
 constexpr std::chrono::minutes kKept{10};
 
 // Its lock, where it is a folder that a process of ours has left.
@@ -44,18 +45,17 @@ FileDescriptor lock_of_the_dead(const fs::path& folder) {
     return lock;
 }
 
-bool tell(zmq::RequestSocket& socket, Deadline deadline) {
+// Where its sender was when it was killed is not known.
+bool dismiss(zmq::RequestSocket& socket, Deadline deadline) {
     const std::string message = failure_message(kWhy);
+    Dismissal dismissal(socket, false);
     zmq::RequestSocket* const sockets[] = {&socket};
-    while (!socket.try_send(message)) {
-        if (deadline.passed()) return false;
+    while (!dismissal.step(message) && !deadline.passed())
         zmq::RequestSocket::wait_any(sockets, milliseconds(50));
-    }
-    return true;
+    return dismissal.told();
 }
 
 void free_workers_in(const zmq::Context& context, const fs::path& folder) {
-    const Deadline deadline = Deadline::after(kToConnect);
     std::vector<fs::path> waiting;
     for (const auto& entry : fs::directory_iterator(folder)) {
         if (entry.path().extension() == kWaits) waiting.push_back(entry.path());
@@ -63,7 +63,7 @@ void free_workers_in(const zmq::Context& context, const fs::path& folder) {
     std::size_t told = 0;
     for (const fs::path& one : waiting) {
         zmq::RequestSocket socket(context, folder / (one.stem().string() + kSocket));
-        if (!tell(socket, deadline)) continue;
+        if (!dismiss(socket, Deadline::after(kToConnect))) continue;
         fs::remove(one);
         ++told;
     }

@@ -30,7 +30,7 @@ class SocketFolder {
     FileDescriptor lock_;
 };
 
-// Tells the workers that wait in `root` for a process of this user's that has ended: half a second for each such folder.
+// Tells the workers that wait in `root` for a process of this user's that has ended: half a second for each of them.
 // One that could not be told stays for ten minutes, for the next call.
 void free_waiting_workers(const zmq::Context& context, const std::filesystem::path& root);
 

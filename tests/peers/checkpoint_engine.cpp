@@ -2,8 +2,9 @@
 // file in the place of a GPU's memory. Prints as JSON where the device's worker is to connect and what the buffer is; then
 // sends bucket by bucket. A line of its standard input is how the server's call has returned: empty, or why it failed.
 // For checkpoint_engine.py.
-#include <cstring>
+#include <algorithm>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <iostream>
@@ -23,7 +24,7 @@ namespace {
 using namespace tandem;
 using namespace tandem::engine;
 
-constexpr std::uint64_t kBufferBytes = 16384;
+constexpr std::uint64_t kSmallestBuffer = 16384;
 constexpr std::uint64_t kAlignment = 256;
 
 class ServersCall {
@@ -48,16 +49,22 @@ class ServersCall {
     std::shared_future<std::string> returned_;
 };
 
+std::uint64_t size_of_buffer(const std::vector<TensorInfo>& tensors) {
+    std::uint64_t bytes = kSmallestBuffer;
+    for (const TensorInfo& tensor : tensors) bytes = std::max<std::uint64_t>(bytes, tensor_bytes(tensor));
+    return bytes;
+}
+
 // What fits of the tensors from `next` on; their bytes go into the buffer.
-std::vector<BucketTensor> fill(const std::string& buffer, const model::Safetensors& files,
-                               const std::vector<TensorInfo>& tensors, std::size_t& next) {
+std::vector<BucketTensor> fill(const std::string& buffer, std::uint64_t buffer_bytes,
+                               const model::Safetensors& files, const std::vector<TensorInfo>& tensors,
+                               std::size_t& next) {
     std::vector<BucketTensor> bucket;
     std::fstream file(buffer, std::ios::in | std::ios::out | std::ios::binary);
     for (std::uint64_t begin = 0; next < tensors.size(); ++next) {
         const Tensor tensor = files.tensor(tensors[next].name);
         const std::uint64_t bytes = tensor.bytes();
-        require(bytes <= kBufferBytes, "{} is larger than the buffer", tensors[next].name);
-        if (begin + bytes > kBufferBytes) break;
+        if (begin + bytes > buffer_bytes) break;
         file.seekp(static_cast<std::streamoff>(begin));
         file.write(reinterpret_cast<const char*>(tensor.raw()), static_cast<std::streamsize>(bytes));
         bucket.push_back({tensors[next].name, tensors[next].shape, tensors[next].dtype, begin});
@@ -76,16 +83,18 @@ int main(int argc, char** argv) try {
     const std::string directory = argv[1], buffer = argv[2], device = argv[3];
     const std::vector<TensorInfo> tensors = tensors_of_directory(directory);
     const auto files = model::Safetensors::open(directory);
-    std::ofstream(buffer) << std::string(kBufferBytes, '\0');
+    const std::uint64_t bytes = size_of_buffer(tensors);
+    std::ofstream(buffer, std::ios::app).close();
+    std::filesystem::resize_file(buffer, bytes);  // not cut: a worker of another sender may have it open
     const Deadline deadline = Deadline::after_ms(60'000);
     ServersCall call;
     checkpoint_engine::Sender sender({"sglang://here", {device}, [&] { return call.returned(); }});
-    std::cout << nlohmann::json({{"zmq_handles", sender.zmq_handles()}, {"bytes", kBufferBytes}}).dump()
+    std::cout << nlohmann::json({{"zmq_handles", sender.zmq_handles()}, {"bytes", bytes}}).dump()
               << std::endl;
-    const TorchCudaMemory memory{"", std::string(64, 'h'), kBufferBytes, 4096, "/tandem-no-counters", 0};
+    const TorchCudaMemory memory{"", std::string(64, 'h'), bytes, 4096, "/tandem-no-counters", 0};
     sender.open(std::span(&memory, 1), deadline);
     for (std::size_t next = 0; next < tensors.size();)
-        sender.load(fill(buffer, files, tensors, next), deadline);
+        sender.load(fill(buffer, bytes, files, tensors, next), deadline);
     sender.end(deadline);
     return 0;
 } catch (const std::exception& error) {

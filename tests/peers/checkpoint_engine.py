@@ -1,21 +1,19 @@
 """Takes weights from our sender by the worker of checkpoint-engine, out of an unpacked wheel, and by SGLang's extension of it
 where SGLang is installed.
 
-The worker's code is the real one; what it opens by CUDA IPC is a file that both sides map, and CUDA's calls do nothing.
+The worker's code is the real one; checkpoint_engine_stub says what stands for CUDA.
 Exit code 1 when anything differs.
 """
 import argparse
 import importlib.metadata
 import importlib.util
 import json
-import mmap
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import threading
-import types
 
 import torch
 import zmq
@@ -24,40 +22,17 @@ from safetensors.torch import load_file, save_file
 DEVICE = "GPU-0a1b2c3d-0000-1111-2222-333344445555"
 
 
-def import_worker(wheel):
+def import_worker(wheel, folder):
     """The worker's module, and SGLang's extension of it or None."""
-    package = types.ModuleType("checkpoint_engine")  # whose own __init__ asks for more than the worker does
-    package.__path__ = [str(wheel / "checkpoint_engine")]
-    sys.modules["checkpoint_engine"] = package
-    sys.modules["checkpoint_engine.ps"] = types.SimpleNamespace(ParameterServer=None)  # the sender's side of it
-    sys.modules["loguru"] = types.SimpleNamespace(logger=None)
+    sys.path.insert(0, str(pathlib.Path(__file__).parent / "checkpoint_engine_stub"))
+    os.environ |= {"CHECKPOINT_ENGINE_WHEEL": str(wheel), "CHECKPOINT_ENGINE_BUFFER": str(folder / "buffer")}
     extension = None
     if importlib.util.find_spec("sglang") is not None:
         module = importlib.import_module("sglang.srt.checkpoint_engine.checkpoint_engine_worker")
         extension = module.SGLangCheckpointEngineWorkerExtension
     worker = importlib.import_module("checkpoint_engine.worker")
     assert worker.__file__.startswith(str(wheel)), worker.__file__
-    for name in ("synchronize", "ipc_collect", "empty_cache", "_lazy_init"):
-        setattr(torch.cuda, name, lambda *ignored: None)
-    torch.cuda.is_available = lambda: True
     return worker, extension
-
-
-class Memory:
-    """In the place of a GPU's: what opens its handle is asked what it was given, and maps the file."""
-
-    def __init__(self, file, size):
-        self.file, self.size, self.fails = file, size, False
-        torch.UntypedStorage._new_shared_cuda = classmethod(self.open)
-
-    def open(self, cls, device, handle, size, offset, counter, slot, event, sync):
-        assert (device, handle, size, offset) == (1, b"h" * 64, self.size, 4096), (device, handle, size, offset)
-        assert isinstance(counter, bytes) and slot == 0 and event == bytes(64) and sync is False
-        if self.fails:
-            raise RuntimeError("CUDA error: invalid resource handle")
-        with open(self.file, "r+b") as file:
-            self.mapped = mmap.mmap(file.fileno(), size)
-        return torch.frombuffer(self.mapped, dtype=torch.uint8).untyped_storage()
 
 
 class Loaded:
@@ -80,13 +55,11 @@ class Push:
     """Our sender, at the worker's side of the call."""
 
     def __init__(self, program, directory, folder):
-        self.buffer = str(folder / "buffer")
-        self.process = subprocess.Popen([program, str(directory), self.buffer, DEVICE], stdin=subprocess.PIPE,
+        self.process = subprocess.Popen([program, str(directory), str(folder / "buffer"), DEVICE], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         said = json.loads(next(line for line in self.process.stdout if line.startswith("{")))  # behind its log
         self.handles = said["zmq_handles"]
         assert list(self.handles) == [DEVICE]
-        self.memory = Memory(self.buffer, said["bytes"])
 
     def call(self, update):
         """What the server does at its route; returns what it says of a failure."""
@@ -153,10 +126,12 @@ def check_load(start, updater, wanted, what):
 
 
 def check_failures(start, worker):
+    stub = sys.modules["checkpoint_engine"]
     push = start()
-    push.memory.fails = True
+    stub.fails = True
     said = push.call(by_worker(worker, Loaded()))
     code, errors = push.end()
+    stub.fails = False
     assert code == 1 and "CUDA error: invalid resource handle" in said + errors and "sglang://here" in errors, (said, errors)
     model = Loaded(fails_at=1)
     push = start()
@@ -167,19 +142,24 @@ def check_failures(start, worker):
     print(f"  a load that fails: the sender says \"{errors.strip().splitlines()[-1]}\"", flush=True)
 
 
-def check_kill(start, worker):
-    """A worker of a sender that was killed is freed by the next one."""
+def check_kill(start, worker, before_open):
+    """A worker of a sender that was killed is freed by the next one, wherever in its load it is."""
     model, ended = Loaded(), []
     push = start()
     waits = threading.Event()
 
-    def load_and_wait(weights):
+    def kill():
         push.process.kill()
         push.process.wait()
         waits.set()
+
+    def load_and_wait(weights):
+        kill()
         Loaded.load_weights(model, weights)
 
     model.load_weights = load_and_wait
+    if before_open:
+        kill()
     call = threading.Thread(target=lambda: ended.append(push.call(by_worker(worker, model))))
     call.start()
     assert waits.wait(60)
@@ -189,7 +169,8 @@ def check_kill(start, worker):
     other = Loaded()
     assert next_push.call(by_worker(worker, other)) == ""
     assert next_push.end()[0] == 0 and other.finished == 1 and model.finished == 0
-    print(f"  a sender that is killed: its worker raises \"{ended[0]}\", and the next load succeeds", flush=True)
+    where = "before it has sent anything" if before_open else "in a load"
+    print(f"  a sender that is killed {where}: its worker raises \"{ended[0]}\", and the next load succeeds", flush=True)
 
 
 def main():
@@ -197,9 +178,9 @@ def main():
     parser.add_argument("--wheel", type=pathlib.Path, required=True, help="an unpacked wheel of checkpoint-engine")
     parser.add_argument("--program", required=True, help="checkpoint_engine")
     options = parser.parse_args()
-    worker, extension = import_worker(options.wheel.resolve())
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
+        worker, extension = import_worker(options.wheel.resolve(), folder)
         os.environ["TMPDIR"] = name  # where the sockets are
         directory = folder / "model"
         directory.mkdir()
@@ -213,7 +194,8 @@ def main():
             of = "SGLang " + importlib.metadata.version("sglang")
             check_load(start, lambda model: by_sglang(extension, model), wanted, of + "'s extension of it")
         check_failures(start, worker)
-        check_kill(start, worker)
+        check_kill(start, worker, before_open=True)
+        check_kill(start, worker, before_open=False)
         left = [one.name for one in folder.iterdir() if one.name.startswith("tandem")]
         assert not left, left
     print("  ok", flush=True)

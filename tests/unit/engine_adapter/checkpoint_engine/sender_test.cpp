@@ -204,14 +204,19 @@ TEST_F(CheckpointEngine, TheServersCall) {
 }
 
 TEST_F(CheckpointEngine, WhoGivesUpSaysSo) {
-    Worker* one = nullptr;
-    {
-        Sender sender(options({kDevices[0]}));
-        one = &worker(sender, 0, Worker::of_version(true));
-        sender.open(std::vector{memory('h')}, soon());
+    for (const bool newer : {false, true}) {
+        for (const bool opened : {false, true}) {
+            Worker* one = nullptr;
+            {
+                Sender sender(options({kDevices[0]}));
+                one = &worker(sender, 0, Worker::of_version(newer));
+                if (opened) sender.open(std::vector{memory('h')}, soon());
+            }
+            ASSERT_TRUE(Worker::is_failure(one->join().back()));
+            EXPECT_EQ(one->join().size(), newer && !opened ? 2U : opened ? 2U : 1U);
+            EXPECT_TRUE(empty());
+        }
     }
-    ASSERT_TRUE(Worker::is_failure(one->join().back()));
-    EXPECT_TRUE(empty());
 }
 
 TEST_F(CheckpointEngine, WorkersOfAKilledSenderAreFreed) {
@@ -221,10 +226,14 @@ TEST_F(CheckpointEngine, WorkersOfAKilledSenderAreFreed) {
     fs::permissions(left, fs::perms::owner_all);
     std::ofstream(left / "lock").put(' ');
     std::ofstream(left / "0.waits").put(' ');
-    Worker waiting("ipc://" + (left / "0.sock").string(), Worker::of_version(true));
+    std::ofstream(left / "1.waits").put(' ');
+    Worker begins("ipc://" + (left / "0.sock").string(), Worker::of_version(true));
+    Worker loads("ipc://" + (left / "1.sock").string(), [](const json&) { return std::nullopt; });
     const Sender living(options({kDevices[0]}));
-    ASSERT_FALSE(waiting.join().empty());
-    EXPECT_TRUE(Worker::is_failure(waiting.join().back()));
+    ASSERT_EQ(begins.join().size(), 2U);
+    EXPECT_TRUE(Worker::is_failure(begins.join().back()));
+    ASSERT_EQ(loads.join().size(), 1U);
+    EXPECT_TRUE(Worker::is_failure(loads.join().back()));
     EXPECT_FALSE(fs::exists(left));
     // Those who live keep theirs.
     const Sender another(options({kDevices[1]}));
