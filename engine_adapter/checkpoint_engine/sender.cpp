@@ -40,7 +40,6 @@ struct Sender::Worker {
 Sender::Sender(SenderOptions options) : options_(std::move(options)) {
     require(!options_.devices.empty() && options_.call_returned != nullptr,
             "a sender needs a device at least, and the server's call");
-    free_waiting_workers(context_, options_.folder);
     folder_ = std::make_unique<SocketFolder>(options_.folder, options_.devices.size());
     for (const std::string& device : options_.devices) {
         const std::size_t index = workers_.size();
@@ -103,7 +102,8 @@ void Sender::ask(const std::string& phase, const Message& message, Deadline dead
             }
             if (deadline.passed()) {
                 throw DeadlineExceeded(name_of(first), phase,
-                                       sent[first.index] ? "no answer" : "it has not connected");
+                                       sent[first.index] ? "no answer before the deadline"
+                                                         : "it has not connected before the deadline");
             }
             std::vector<zmq::RequestSocket*> sockets;
             for (Worker* worker : open) sockets.push_back(&worker->socket);

@@ -5,7 +5,7 @@
 //   Sender ─▶ the call begins ─▶ open ─▶ load… ─▶ end ─▶ the call returns
 //
 // A worker waits for its next message for ever: the protocol has no deadline. One that fails, or whose sender gives up,
-// is told so; one whose sender was killed is freed by the next Sender on this machine.
+// is told so; one whose sender was killed, or that connects too late, is freed by free_waiting_workers (socket_folder.h).
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,8 @@ namespace tandem::engine::checkpoint_engine {
 struct SenderOptions {
     std::string server;                // whose workers these are, for errors
     std::vector<std::string> devices;  // of the workers, as they call them: "GPU-<uuid>"
-    // Whether the server's call has returned; throws what it threw. Asked now and then by the thread that waits.
+    // Whether the server has answered the call; throws, once at least, what the call threw. Asked now and then by the thread
+    // that waits.
     std::function<bool()> call_returned;
     std::filesystem::path folder = std::filesystem::temp_directory_path();  // for socket files; short
 };

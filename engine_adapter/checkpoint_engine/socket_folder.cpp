@@ -55,7 +55,8 @@ bool dismiss(zmq::RequestSocket& socket, Deadline deadline) {
     return dismissal.told();
 }
 
-void free_workers_in(const zmq::Context& context, const fs::path& folder) {
+void free_workers_in(const fs::path& folder) {
+    const zmq::Context context;
     std::vector<fs::path> waiting;
     for (const auto& entry : fs::directory_iterator(folder)) {
         if (entry.path().extension() == kWaits) waiting.push_back(entry.path());
@@ -103,13 +104,12 @@ void SocketFolder::told(std::size_t worker) noexcept {
     fs::remove(folder_ / (std::to_string(worker) + kWaits), ignored);
 }
 
-void free_waiting_workers(const zmq::Context& context, const fs::path& root) {
+void free_waiting_workers(const fs::path& root) {
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(root, ignored)) {
         if (!entry.path().filename().string().starts_with(kName)) continue;
         try {
-            if (const FileDescriptor lock = lock_of_the_dead(entry.path()))
-                free_workers_in(context, entry.path());
+            if (const FileDescriptor lock = lock_of_the_dead(entry.path())) free_workers_in(entry.path());
         } catch (const std::exception& error) {
             log_warn("{}: {}", entry.path().string(), error.what());
         }

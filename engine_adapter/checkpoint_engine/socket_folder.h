@@ -31,7 +31,7 @@ class SocketFolder {
 };
 
 // Tells the workers that wait in `root` for a process of this user's that has ended: half a second for each of them.
-// One that could not be told stays for ten minutes, for the next call.
-void free_waiting_workers(const zmq::Context& context, const std::filesystem::path& root);
+// One that could not be told stays for ten minutes, for the next call. Needs libzmq where there is such a folder.
+void free_waiting_workers(const std::filesystem::path& root = std::filesystem::temp_directory_path());
 
 }  // namespace tandem::engine::checkpoint_engine

@@ -2,8 +2,8 @@
 
 #include "common/error.h"
 #include "engine_adapter/gpu_staging/exported.h"
+#include "engine_adapter/sglang/checkpoint_delivery.h"
 #include "engine_adapter/sglang/directory_delivery.h"
-#include "engine_adapter/sglang/ipc_delivery.h"
 #include "engine_adapter/sglang/nccl_delivery.h"
 #include "engine_adapter/sglang/tensor_delivery.h"
 
@@ -29,7 +29,7 @@ std::unique_ptr<SglangDelivery> make_sglang_delivery(const SglangServer& server,
     if (by_ipc) {
         enforce(info.ranks == 1, "{} has {} ranks, and weights lie on the GPU of one: use sglang+nccl://",
                 name, info.ranks);
-        return std::make_unique<SglangIpc>(server, info, key, gpu, options);
+        return std::make_unique<SglangCheckpointEngine>(server, info, key, gpu, options);
     }
     enforce(options.in_flight == InFlight::abort,
             "{} is given tensors in several steps, between which it must not generate: end its requests "

@@ -5,6 +5,7 @@
 #include "common/error.h"
 #include "common/http/access.h"
 #include "common/log.h"
+#include "engine_adapter/checkpoint_engine/socket_folder.h"
 #include "engine_adapter/hf_directory/staged_directory.h"
 #include "engine_adapter/http_api/weight_version.h"
 #include "engine_adapter/sglang/plugin_engine.h"
@@ -26,6 +27,7 @@ std::vector<std::unique_ptr<Engine>> connect_sglang(const std::vector<std::strin
     std::vector<std::unique_ptr<Engine>> engines;
     const EngineUrl url = parse_engine_url(names.front());
     const std::string key = options.key.empty() ? http::key_from_environment("SGLANG_API_KEY") : options.key;
+    checkpoint_engine::free_waiting_workers();  // before the server is asked: its answers wait for them
     SglangServer server(url.base, key);
     SglangInfo info = probe_sglang(server, deadline);
     if (info.plugin && server.name().starts_with("sglang://")) {

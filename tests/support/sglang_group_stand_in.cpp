@@ -1,14 +1,12 @@
 #include "tests/support/sglang_group_stand_in.h"
 
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 
 #include "common/error.h"
 #include "common/tensor/dtype.h"
 #include "common/tensor/shape.h"
 #include "tests/unit/common/comm/raw_client.h"
-#include "tests/unit/engine_adapter/checkpoint_engine/worker.h"
 #include "tests/unit/engine_adapter/torch_store/words.h"
 
 namespace tandem::test {
@@ -80,13 +78,6 @@ void SglangGroupStandIn::add_routes(SglangStandIn& server) {
     if (server.sessions()) fields.push_back({"selector", "[target][draft][all]"});
     server.route("POST", "/update_weights_from_distributed", fields,
                  under_lock([this, &server](const json& body) { return update(server, body); }), admin);
-    server.route("POST", "/update_weights_from_ipc",
-                 {{"zmq_handles", "any", true},
-                  {"flush_cache", "boolean"},
-                  {"weight_version", "string"},
-                  {"torch_empty_cache", "boolean"}},
-                 under_lock([this, &server](const json& body) { return update_from_ipc(server, body); }),
-                 admin);
 }
 
 SglangGroupStandIn::Answer SglangGroupStandIn::init(const json& body) {
@@ -159,44 +150,6 @@ std::map<std::string, std::string> SglangGroupStandIn::receive(const json& body)
     return found;
 }
 
-// checkpoint-engine 0.1.2's worker: it leaves without a word where it fails.
-SglangGroupStandIn::Answer SglangGroupStandIn::update_from_ipc(SglangStandIn& server, const json& body) {
-    std::string buffer, failure;
-    const auto hear = [&](const json& message) -> std::optional<std::string> {
-        try {
-            if (message.is_null()) return "last";
-            if (!message.is_array()) throw BadInput(message.dump());
-            if (buffer.empty()) {
-                const json& arguments = message.at(1);
-                buffer = opened_cuda_memory(arguments, arguments.at(8).get<std::size_t>());
-                return "";
-            }
-            if (fails_in_bucket_ > 0 && --fails_in_bucket_ == 0) throw BadInput("a rank stumbles");
-            std::map<std::string, std::string> found;
-            for (const json& one : message) {
-                const auto dtype = one.at("dtype").at("global").get<std::string>().substr(6);  // torch.
-                const Shape shape = one.at("shape").at("arguments").at(0).get<Shape>();
-                const auto bytes =
-                    static_cast<std::size_t>(numel(shape)) * dtype_size(dtype_from_name(dtype));
-                found[one.at("name").get<std::string>()] =
-                    buffer.substr(one.at("offset").get<std::size_t>(), bytes);
-            }
-            server.hold_some(found);
-            return "";
-        } catch (const std::exception& error) {
-            failure = error.what();
-            return std::nullopt;
-        }
-    };
-    const json& handles = body.at("zmq_handles");
-    if (!handles.contains("GPU-gpu 0"))
-        return {400, answer_of(false, "Device UUID GPU-gpu 0 not found in zmq_handles").dump()};
-    engine::checkpoint_engine::Worker worker(handles["GPU-gpu 0"].get<std::string>(), hear);
-    worker.join();
-    if (!failure.empty()) return {400, answer_of(false, failure).dump()};
-    return server.flush_and_take(body);
-}
-
 std::string SglangGroupStandIn::open_cuda(const json& arguments, std::size_t bytes) {
     enforce(arguments.at(6) == "gpu 0", "no GPU has the UUID {}", arguments.at(6).dump());
     return opened_cuda_memory(arguments, bytes);
@@ -205,10 +158,6 @@ std::string SglangGroupStandIn::open_cuda(const json& arguments, std::size_t byt
 void SglangGroupStandIn::fail_in_update(int number) {
     const std::lock_guard lock(mutex_);
     options_.fails_in_update = number;
-}
-void SglangGroupStandIn::fail_in_bucket(int number) {
-    const std::lock_guard lock(mutex_);
-    fails_in_bucket_ = number;
 }
 std::vector<std::size_t> SglangGroupStandIn::received() const {
     const std::lock_guard lock(mutex_);

@@ -1,5 +1,5 @@
 // The ranks of an SGLang stand-in on emulated GPUs: they meet at PyTorch's store where they are told to, join NCCL with
-// their first broadcast, open tensors by CUDA IPC, and are workers of checkpoint-engine.
+// their first broadcast, and open tensors by CUDA IPC.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,7 @@ class SglangGroupStandIn {
 
     void fail_in_update(int number);  // counted from now
     std::vector<std::size_t> received() const;
-    int groups() const;               // that were formed
-    void fail_in_bucket(int number);  // of checkpoint-engine's, counted from now
+    int groups() const;  // that were formed
     bool in_group() const;
 
   private:
@@ -41,7 +40,6 @@ class SglangGroupStandIn {
     Answer destroy(const nlohmann::json& body);
     Answer update(SglangStandIn& server, const nlohmann::json& body);
     std::map<std::string, std::string> receive(const nlohmann::json& body);
-    Answer update_from_ipc(SglangStandIn& server, const nlohmann::json& body);
 
     class StoreClient;
     mutable std::mutex mutex_;
@@ -52,7 +50,6 @@ class SglangGroupStandIn {
     std::unique_ptr<NcclWorkers> workers_;
     std::vector<std::size_t> received_;
     int groups_ = 0;
-    int fails_in_bucket_ = 0;
 };
 
 }  // namespace tandem::test

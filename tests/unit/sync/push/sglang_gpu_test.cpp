@@ -4,9 +4,7 @@
 
 #include "common/comm/launch.h"
 #include "sync/push/directory_source.h"
-#include "tests/support/sglang_group_stand_in.h"
-#include "tests/unit/common/comm/fake_nccl.h"
-#include "tests/unit/sync/push/sglang_fixture.h"
+#include "tests/unit/sync/push/sglang_gpu_fixture.h"
 
 namespace tandem::sync {
 namespace {
@@ -16,73 +14,12 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-class SglangGpu : public SglangPush {
-  protected:
-    SglangGpu() { comm::nccl::fake::reset(); }
-    ~SglangGpu() override {
-        if (!server_) return;
-        EXPECT_THAT(server_->violations(), IsEmpty());
-        EXPECT_THAT(staged(), IsEmpty());
-    }
-
-    void serve(const std::string& directory, int ranks = 1) {
-        ranks_ = std::make_unique<test::SglangGroupStandIn>(
-            test::SglangGroupStandIn::Options{.ranks = ranks, .nccl = &comm::nccl::fake::api()});
-        auto options = started(directory);
-        options.tp = ranks;
-        options.device = "cuda";
-        options.open_cuda = test::SglangGroupStandIn::open_cuda;
-        options.more_routes = [&](SglangStandIn& server) { ranks_->add_routes(server); };
-        server_ = std::make_unique<SglangStandIn>(options);
-    }
-    std::string url(const std::string& scheme) const { return scheme + server_->url().substr(6); }
-    engine::ConnectOptions options() const {
-        return {.in_flight = in_flight_,
-                .staging = staging(),
-                .nccl = engine::NcclOptions{gpu_, {}, &comm::nccl::fake::api()},
-                .packed_bytes = packed_bytes_};
-    }
-    ServerOutcome push_by(const std::string& scheme, const std::string& directory,
-                          std::chrono::milliseconds deadline = std::chrono::seconds(20)) const {
-        PushOptions push;
-        push.model = directory;
-        push.servers = {url(scheme)};
-        push.deadline = deadline;
-        return push_directory(push, [&](const std::string& name,
-                                        Deadline until) { return engine::connect(name, until, options()); })
-            .front();
-    }
-    void expect_served(const std::string& directory, const std::string& version) const {
-        EXPECT_EQ(server_->weights(), bytes_of_directory(directory));
-        EXPECT_EQ(server_->weight_version(), version);
-        EXPECT_FALSE(server_->paused());
-        EXPECT_FALSE(ranks_->in_group());
-    }
-    void expect_healed_by(const std::string& scheme) {
-        server_->mend();
-        const std::string next = model("healing", 77);
-        const ServerOutcome outcome = push_by(scheme, next);
-        EXPECT_TRUE(outcome.whole) << outcome.error;
-        expect_served(next, "1");
-    }
-    void expect_held_back() const {
-        EXPECT_TRUE(server_->paused());
-        EXPECT_EQ(server_->weight_version(), "loading 1");
-    }
-
-    Device gpu_{DeviceType::cuda, 0};
-    engine::InFlight in_flight_ = engine::InFlight::abort;
-    std::uint64_t packed_bytes_ = std::uint64_t{256} << 20;
-    std::unique_ptr<test::SglangGroupStandIn> ranks_;  // outlives the server
-    std::unique_ptr<SglangStandIn> server_;
-};
-
 INSTANTIATE_TEST_SUITE_P(Generations, SglangGpu, kSglangGenerations);
 
-TEST_P(SglangGpu, EveryByteLandsByAnyWay) {
+TEST_P(SglangGpu, EveryByteLandsByEitherWay) {
     std::int64_t version = 0;
     serve(model("old", 1));
-    for (const char* scheme : {"sglang+nccl", "sglang+tensor", "sglang+ipc"}) {
+    for (const char* scheme : {"sglang+nccl", "sglang+tensor"}) {
         for (int push = 0; push < 2; ++push) {
             const std::string next = model("next" + std::to_string(version), 10 + static_cast<int>(version));
             const ServerOutcome outcome = push_by(scheme, next);
@@ -192,43 +129,6 @@ TEST_P(SglangGpu, NcclThatRefusesTheGroupIsNamed) {
     comm::nccl::fake::reset();
     expect_held_back();
     expect_healed_by("sglang+nccl");
-}
-
-TEST_P(SglangGpu, CheckpointEnginesUpdateIsOneStep) {
-    in_flight_ = engine::InFlight::wait;
-    packed_bytes_ = 2000;
-    serve(model("old", 1));
-    const std::string next = model("next", 2);
-    const ServerOutcome outcome = push_by("sglang+ipc", next);
-    EXPECT_TRUE(outcome.whole) << outcome.error;
-    expect_served(next, "1");
-    EXPECT_THAT(posts(*server_), ElementsAre("/update_weights_from_ipc"));
-}
-
-TEST_P(SglangGpu, ARankOfCheckpointEnginesThatFailsInTheMiddleIsHeldBack) {
-    packed_bytes_ = 2000;
-    for (const engine::InFlight in_flight : {engine::InFlight::wait, engine::InFlight::abort}) {
-        in_flight_ = in_flight;
-        serve(model("old", 1));
-        ranks_->fail_in_bucket(2);
-        EXPECT_THAT(push_by("sglang+ipc", model("next", 2)).error,
-                    AllOf(HasSubstr("/update_weights_from_ipc"), HasSubstr("a rank stumbles")));
-        expect_held_back();
-        expect_healed_by("sglang+ipc");
-    }
-}
-
-TEST_P(SglangGpu, AServerWithoutCheckpointEngineServesOn) {
-    const std::string old = model("old", 1);
-    serve(old);
-    server_->set_refusal("/update_weights_from_ipc",
-                         "IPC weight update failed: ImportError No module named 'checkpoint_engine'");
-    for (const engine::InFlight in_flight : {engine::InFlight::wait, engine::InFlight::abort}) {
-        in_flight_ = in_flight;
-        EXPECT_THAT(push_by("sglang+ipc", model("next", 2)).error, HasSubstr("No module named"));
-        expect_served(old, "default");
-    }
-    expect_healed_by("sglang+ipc");
 }
 
 TEST_P(SglangGpu, WhereItCannotBeServedFromHereItIsLeftAlone) {
