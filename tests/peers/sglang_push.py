@@ -8,6 +8,7 @@ code 1 when anything differs.
 import argparse
 import itertools
 import json
+import os
 import pathlib
 import shutil
 import tempfile
@@ -21,8 +22,10 @@ def parsed():
     parser = argparse.ArgumentParser(description=__doc__)
     push_run.add_options(parser)
     parser.add_argument("--python", required=True, help="of an environment with SGLang")
-    parser.add_argument("--scheme", choices=["sglang", "sglang+tensor", "both"], default="both",
-                        help="by a directory, by tensors, or by either in turn")
+    parser.add_argument("--scheme", choices=["sglang", "sglang+tensor", "both", "sglang+ipc"], default="both",
+                        help="by a directory, by tensors, or by either in turn; or by checkpoint-engine's protocol")
+    parser.add_argument("--checkpoint-engine", type=pathlib.Path,
+                        help="for sglang+ipc: an unpacked wheel; --program has emulated GPUs, the server a stand-in for CUDA")
     parser.add_argument("--server", help="its options, instead of those for a CPU")
     parser.add_argument("--failures", action="store_true")
     plugin.add_options(parser)
@@ -32,13 +35,17 @@ def parsed():
 
 class Run(push_run.Run):
     def __init__(self, options, folder):
+        if options.scheme == "sglang+ipc":
+            stub = pathlib.Path(__file__).parent.resolve() / "checkpoint_engine_stub"
+            os.environ |= {"PYTHONPATH": f"{stub}:{os.environ.get('PYTHONPATH', '')}", "TANDEM_EMULATED_GPUS": "1",
+                           "CHECKPOINT_ENGINE_WHEEL": str(options.checkpoint_engine.resolve())}
         super().__init__(options, folder, Server, None, plugin.use(options, folder))
         both = options.scheme == "both" and not options.plugin
         self.schemes = itertools.cycle(["sglang", "sglang+tensor"] if both else [options.scheme.replace("both", "sglang")])
 
     def start_push(self, which, more=None):
         self.scheme = next(self.schemes)
-        self.always = ["--abort-running"] if self.scheme == "sglang+tensor" else []
+        self.always = ["--abort-running"] if self.scheme in ("sglang+tensor", "sglang+ipc") else []
         return super().start_push(which, more)
 
     def refused(self, step, directory=None):

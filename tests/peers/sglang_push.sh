@@ -5,6 +5,7 @@
 #   sglang_push.sh ~/sglang build/cpu/bin/tandem-sync --family qwen3 --tied --pushes 30
 #   sglang_push.sh ~/sglang build/cpu/bin/tandem-sync --scheme sglang+tensor --family llama --kills 10 --failures
 #   sglang_push.sh ~/sglang build/cpu/bin/tandem-sync --model models/smollm2 --dtype bfloat16
+#   sglang_push.sh ~/sglang build/cpu/bin/tandem-sync --scheme sglang+ipc --checkpoint-engine /tmp/checkpoint_engine_wheels/0.4.2
 #   sglang_push.sh ~/sglang build/cpu/bin/tandem-sync --plugin build/cpu/lib/libtandem_sync.so --tcp --kills 10 --failures
 # With a GPU and SGLang as it is installed for one: --server "--skip-tokenizer-init --device cuda"
 set -euo pipefail
