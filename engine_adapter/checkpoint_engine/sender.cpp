@@ -40,7 +40,7 @@ struct Sender::Worker {
 Sender::Sender(SenderOptions options) : options_(std::move(options)) {
     require(!options_.devices.empty() && options_.call_returned != nullptr,
             "a sender needs a device at least, and the server's call");
-    folder_ = std::make_unique<SocketFolder>(options_.folder, options_.devices.size());
+    folder_ = std::make_unique<SocketFolder>(options_.folder, options_.server, options_.devices.size());
     for (const std::string& device : options_.devices) {
         const std::size_t index = workers_.size();
         workers_.push_back(std::unique_ptr<Worker>(

@@ -34,6 +34,17 @@ constexpr std::string_view kWhy = "the process that sent the weights has ended";
 constexpr milliseconds kToConnect{500};  // and to answer; ZeroMQ tries again every 100 ms
 constexpr std::chrono::minutes kKept{10};
 
+std::string_view address_of(std::string_view url) {
+    const auto scheme = url.find("://");
+    return scheme == std::string_view::npos ? url : url.substr(scheme + 3);
+}
+
+bool is_of(const fs::path& folder, std::string_view server) {
+    std::string whose;
+    std::getline(std::ifstream(folder / kLock), whose);
+    return whose == address_of(server);
+}
+
 // Its lock, where it is a folder that a process of ours has left.
 FileDescriptor lock_of_the_dead(const fs::path& folder) {
     struct stat status {};
@@ -76,7 +87,7 @@ void free_workers_in(const fs::path& folder) {
 
 }  // namespace
 
-SocketFolder::SocketFolder(const fs::path& root, std::size_t workers) {
+SocketFolder::SocketFolder(const fs::path& root, std::string_view server, std::size_t workers) {
     std::string name = fmt::format("{}/{}XXXXXX", root.string(), kName);
     if (::mkdtemp(name.data()) == nullptr)
         throw SystemError(fmt::format("a folder for sockets in {}", root.string()), errno);
@@ -84,6 +95,7 @@ SocketFolder::SocketFolder(const fs::path& root, std::size_t workers) {
     lock_.reset(::open((folder_ / kLock).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     if (!lock_ || ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0)
         throw SystemError(fmt::format("locking {}", folder_.string()), errno);
+    std::ofstream(folder_ / kLock) << address_of(server);
     for (std::size_t i = 0; i < workers; ++i) std::ofstream(folder_ / (std::to_string(i) + kWaits));
 }
 
@@ -104,12 +116,13 @@ void SocketFolder::told(std::size_t worker) noexcept {
     fs::remove(folder_ / (std::to_string(worker) + kWaits), ignored);
 }
 
-void free_waiting_workers(const fs::path& root) {
+void free_waiting_workers(std::string_view server, const fs::path& root) {
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(root, ignored)) {
         if (!entry.path().filename().string().starts_with(kName)) continue;
         try {
-            if (const FileDescriptor lock = lock_of_the_dead(entry.path())) free_workers_in(entry.path());
+            const FileDescriptor lock = lock_of_the_dead(entry.path());
+            if (lock && is_of(entry.path(), server)) free_workers_in(entry.path());
         } catch (const std::exception& error) {
             log_warn("{}: {}", entry.path().string(), error.what());
         }

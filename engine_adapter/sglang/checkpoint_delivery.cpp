@@ -45,16 +45,8 @@ std::vector<BucketTensor> SglangCheckpointEngine::bucket(const PackedChunk& chun
     return tensors;
 }
 
-SglangAnswer SglangCheckpointEngine::load_paused(SglangServer&, Deadline deadline) {
-    return load({{"flush_cache", false}}, deadline);
-}
-
-SglangAnswer SglangCheckpointEngine::load_running(SglangServer&, std::int64_t version, Deadline deadline) {
-    return load({{"flush_cache", true}, {"weight_version", std::to_string(version)}}, deadline);
-}
-
 // Where it fails once a bucket may have been loaded, nobody can tell what the weights are.
-SglangAnswer SglangCheckpointEngine::load(nlohmann::json body, Deadline deadline) {
+SglangAnswer SglangCheckpointEngine::load_paused(SglangServer&, Deadline deadline) {
     SglangAnswer answer;
     bool loading = false;
     std::optional<PendingCall> call;  // ends only when the sender has, one way or the other
@@ -63,10 +55,10 @@ SglangAnswer SglangCheckpointEngine::load(nlohmann::json body, Deadline deadline
         // One that has not been answered may still begin.
         const auto returned = [&] { return call && call->check() && !answer.phase.empty(); };
         checkpoint_engine::Sender sender({beside_.name(), {"GPU-" + memory.device_uuid}, returned});
-        body["zmq_handles"] = sender.zmq_handles();
+        const nlohmann::json body = {{"zmq_handles", sender.zmq_handles()}, {"flush_cache", false}};
         call.emplace([&] {
             answer = beside_.update_from_ipc(body.dump(), deadline);
-            if (answer.update != SglangUpdate::done && answer.update != SglangUpdate::cached)
+            if (answer.update != SglangUpdate::done)
                 throw TransportError(beside_.name(), answer.phase, answer.why);
         });
         sender.open(std::span(&memory, 1), deadline);

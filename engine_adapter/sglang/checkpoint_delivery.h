@@ -2,12 +2,12 @@
 // only rank, which opens it there by CUDA IPC and is told bucket by bucket what to load. It answers each once it has read
 // it: the memory is free when the load has ended, whatever became of the server's answer.
 //
-// Where the rank fails before its first bucket, it keeps the weights that it has. The server needs the package
+// Its requests are ended before: a call that waited for them beyond the push's deadline would leave the rank waiting for a
+// sender that is gone. Where the rank fails before its first bucket, it keeps the weights that it has. The server needs the package
 // checkpoint-engine beside SGLang; both ends need libzmq, this one only here.
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -27,10 +27,8 @@ class SglangCheckpointEngine final : public SglangDelivery {
     void finish(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) override;
     void note(const std::string& server, std::int64_t version) override;
     SglangAnswer load_paused(SglangServer& server, Deadline deadline) override;
-    SglangAnswer load_running(SglangServer& server, std::int64_t version, Deadline deadline) override;
 
   private:
-    SglangAnswer load(nlohmann::json body, Deadline deadline);
     std::vector<BucketTensor> bucket(const PackedChunk& chunk) const;
 
     std::filesystem::path model_;

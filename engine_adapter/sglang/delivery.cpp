@@ -17,6 +17,10 @@ std::unique_ptr<SglangDelivery> make_sglang_delivery(const SglangServer& server,
                                                      const std::string& key, const ConnectOptions& options) {
     const std::string& name = server.name();
     if (name.starts_with("sglang://")) return std::make_unique<SglangDirectory>(server, info, options);
+    enforce(options.in_flight == InFlight::abort,
+            "{} is given tensors in several steps, between which it must not generate: end its requests "
+            "(--abort-running), or use sglang://",
+            name);
     enforce(info.replicas == 1, "{} has {} data-parallel replicas, which take no tensors: use sglang://",
             name, info.replicas);
     const Device gpu = staging_gpu(options);
@@ -31,10 +35,6 @@ std::unique_ptr<SglangDelivery> make_sglang_delivery(const SglangServer& server,
                 name, info.ranks);
         return std::make_unique<SglangCheckpointEngine>(server, info, key, gpu, options);
     }
-    enforce(options.in_flight == InFlight::abort,
-            "{} is given tensors in several steps, between which it must not generate: end its requests "
-            "(--abort-running), or use sglang://",
-            name);
     if (by_nccl) return std::make_unique<SglangBroadcast>(server, info, key, gpu, options);
     if (info.device == "cuda" && info.ranks == 1 && is_here(gpu))
         return std::make_unique<SglangCudaTensors>(server, info, gpu, options);

@@ -27,7 +27,8 @@ std::vector<std::unique_ptr<Engine>> connect_sglang(const std::vector<std::strin
     std::vector<std::unique_ptr<Engine>> engines;
     const EngineUrl url = parse_engine_url(names.front());
     const std::string key = options.key.empty() ? http::key_from_environment("SGLANG_API_KEY") : options.key;
-    checkpoint_engine::free_waiting_workers();  // before the server is asked: its answers wait for them
+    checkpoint_engine::free_waiting_workers(
+        url.base);  // before the server is asked: its answers wait for them
     SglangServer server(url.base, key);
     SglangInfo info = probe_sglang(server, deadline);
     if (info.plugin && server.name().starts_with("sglang://")) {

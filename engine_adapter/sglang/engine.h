@@ -13,8 +13,9 @@
 //   the answer is lost: abort      nothing: it stays paused, with weight version "loading N"; the next push heals it
 //   in the load                    nothing, the same
 // As sglang+tensor:// it is given the staged weights as tensors where they lie (tensor_delivery.h), as sglang+nccl:// it is
-// sent them from a GPU (nccl_delivery.h): in several steps, so that it must be paused: InFlight::abort. It then goes on to
-// name the model that it was started with as its own; so as sglang+ipc:// (checkpoint_delivery.h), which is one step.
+// sent them from a GPU (nccl_delivery.h), as sglang+ipc:// told what of them to load by checkpoint-engine's protocol
+// (checkpoint_delivery.h): in several steps, so that it must be paused: InFlight::abort. It then goes on to name the model
+// that it was started with as its own.
 // SGLang says that it rolls back a load that fails, but reads the same directory again for that, fails again, and ends;
 // so it does where it cannot open the tensors that it is given (0.5.15.post1, 0.5.23). A server that was started again
 // holds what it was started with, and is pushed to as any other.

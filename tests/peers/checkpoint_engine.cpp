@@ -89,7 +89,7 @@ int main(int argc, char** argv) try {
     std::filesystem::resize_file(buffer, bytes);  // not cut: a worker of another sender may have it open
     const Deadline deadline = Deadline::after_ms(60'000);
     ServersCall call;
-    checkpoint_engine::free_waiting_workers();
+    checkpoint_engine::free_waiting_workers("sglang://here");
     checkpoint_engine::Sender sender({"sglang://here", {device}, [&] { return call.returned(); }});
     std::cout << nlohmann::json({{"zmq_handles", sender.zmq_handles()}, {"bytes", bytes}}).dump()
               << std::endl;

@@ -224,13 +224,13 @@ TEST_F(CheckpointEngine, WorkersOfAKilledSenderAreFreed) {
     const fs::path left = folder / "tandem-ce-killed";
     fs::create_directory(left);
     fs::permissions(left, fs::perms::owner_all);
-    std::ofstream(left / "lock").put(' ');
+    std::ofstream(left / "lock") << "host:1";
     std::ofstream(left / "0.waits").put(' ');
     std::ofstream(left / "1.waits").put(' ');
     Worker begins("ipc://" + (left / "0.sock").string(), Worker::of_version(true));
     Worker loads("ipc://" + (left / "1.sock").string(), [](const json&) { return std::nullopt; });
     const Sender living(options({kDevices[0]}));
-    free_waiting_workers(folder);
+    free_waiting_workers("sglang+ipc://host:1", folder);
     ASSERT_EQ(begins.join().size(), 2U);
     EXPECT_TRUE(Worker::is_failure(begins.join().back()));
     ASSERT_EQ(loads.join().size(), 1U);
@@ -245,7 +245,7 @@ TEST_F(CheckpointEngine, FoldersThatAreLeft) {
     const auto leave = [&](const char* name, fs::perms permissions, std::chrono::minutes age) {
         const fs::path left = folder / name;
         fs::create_directory(left);
-        std::ofstream(left / "lock").put(' ');
+        std::ofstream(left / "lock") << "host:1";
         std::ofstream(left / "0.waits").put(' ');
         fs::last_write_time(left / "lock", fs::file_time_type::clock::now() - age);
         fs::permissions(left, permissions);
@@ -254,11 +254,14 @@ TEST_F(CheckpointEngine, FoldersThatAreLeft) {
     const fs::path young = leave("tandem-ce-young", fs::perms::owner_all, std::chrono::minutes(1));
     const fs::path old = leave("tandem-ce-old", fs::perms::owner_all, std::chrono::minutes(11));
     const fs::path open = leave("tandem-ce-open", fs::perms::all, std::chrono::minutes(11));
-    free_waiting_workers(folder);
+    free_waiting_workers("sglang+ipc://host:1", folder);
     EXPECT_TRUE(fs::exists(young));
     EXPECT_FALSE(fs::exists(old));
-    EXPECT_TRUE(fs::exists(open));  // not one that we make
-    free_waiting_workers(folder / "nowhere");
+    const fs::path others = leave("tandem-ce-others", fs::perms::owner_all, std::chrono::minutes(11));
+    free_waiting_workers("sglang://host:2", folder);
+    EXPECT_TRUE(fs::exists(others));  // of another server
+    EXPECT_TRUE(fs::exists(open));    // not one that we make
+    free_waiting_workers("sglang://host:1", folder / "nowhere");
 }
 
 TEST(CheckpointEngineMessages, WhatDoesNotFit) {
