@@ -33,7 +33,7 @@ def told(original: Callable[..., Any], scheduler: Any, request: Any) -> Any:
         return original(scheduler, request)
     from sglang.srt.managers.io_struct import SetInternalStateReqOutput
 
-    _worker.note = int(request.server_args[NOTE])
+    _worker.leave_note(int(request.server_args[NOTE]))
     before_0_5_23 = {"server_args": {}} if "server_args" in SetInternalStateReqOutput.__annotations__ else {}
     return SetInternalStateReqOutput(updated=True, **before_0_5_23)
 

@@ -47,10 +47,11 @@ class Worker:
         self._staging: Staging | None = None
         self._receiver: Receiver | None = None  # the first rank's
         self._whole = True  # the model holds one version
+        self._stale = False  # and the prefix cache may hold another; no request is served meanwhile
         self._version = 0  # that it was given last; 0: what it was started with
         self._load_ms = 0.0
         self._touched = False  # by the update that is under way
-        self.note = 0
+        self._note = 0
         self._failure = self._agree(self._open)  # to start: no update can succeed
         if self._failure:
             logger.error("Tandem can receive no weights: %s", self._failure)
@@ -58,8 +59,13 @@ class Worker:
     def state(self) -> dict[str, Any]:
         host, port = self._receiver.data_plane() if self._receiver else ("", 0)
         return {"protocol": PROTOCOL, "receiver": self._receiver.address if self._receiver else "", "host": host,
-                "data_port": port, "whole": self._whole, "version": self._version, "note": self.note,
-                "load_ms": self._load_ms, "failure": self._failure}
+                "data_port": port, "whole": self._whole and not self._stale, "version": self._version,
+                "note": self._note, "load_ms": self._load_ms, "failure": self._failure}
+
+    def leave_note(self, note: int) -> None:
+        """Of a trainer's for its successor; 0 once the server has been resumed."""
+        self._note = note
+        self._stale = self._stale and note != 0
 
     def update(self, original: Callable[..., Any], updates: Any, request: Any) -> Any:
         """SGLang's own update, which calls `load` for each of its models, between a version taken and given back. `request`
@@ -83,7 +89,8 @@ class Worker:
             return answer if self._touched else Answer(success=False, message=REFUSED + answer.message)
         self._whole, self._version = True, int(request.weight_version)
         self._load_ms = (time.perf_counter() - started) * 1000
-        return answer if self._flush(updates) else Answer(success=False, message=NOT_FLUSHED)
+        self._stale = not self._flush(updates)
+        return Answer(success=False, message=NOT_FLUSHED) if self._stale else answer
 
     def _flush(self, updates: Any) -> bool:
         """Empties the prefix cache. A request that has been answered may still be in the batch, which counts as running: the
