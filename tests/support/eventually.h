@@ -1,19 +1,23 @@
 // Waiting for what other processes and threads do.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <thread>
 
 namespace tandem::test {
 
-// Polls until it holds; false after `limit`.
+// Polls until it holds, ever less often; false after `limit`.
 inline bool eventually(const std::function<bool()>& condition,
-                       std::chrono::milliseconds limit = std::chrono::seconds(20)) {
-    const auto end = std::chrono::steady_clock::now() + limit;
+                       std::chrono::milliseconds limit = std::chrono::seconds(30)) {
+    using Clock = std::chrono::steady_clock;
+    using std::chrono::microseconds;
+    const auto begin = Clock::now();
     while (!condition()) {
-        if (std::chrono::steady_clock::now() > end) return false;
-        std::this_thread::sleep_for(std::chrono::microseconds(200));
+        const auto waited = std::chrono::duration_cast<microseconds>(Clock::now() - begin);
+        if (waited > limit) return false;
+        std::this_thread::sleep_for(std::clamp(waited / 8, microseconds(200), microseconds(10'000)));
     }
     return true;
 }

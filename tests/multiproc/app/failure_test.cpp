@@ -6,10 +6,12 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 #include <utility>
 
 #include "tests/multiproc/app/program.h"
+#include "tests/support/named_shared_memory.h"
 
 namespace tandem::test {
 namespace {
@@ -88,9 +90,7 @@ class Failure : public testing::Test {
     }
     void expect_nothing_left() {
         expect_all_end(children);
-        for (const auto& entry : fs::directory_iterator("/dev/shm")) {
-            EXPECT_EQ(entry.path().filename().string().find("tandem"), std::string::npos) << entry.path();
-        }
+        expect_no_shared_memory_left(named_before);
         EXPECT_FALSE(fs::exists(folder / "tiny"));
         EXPECT_FALSE(fs::exists(folder / ".tiny.lock"));
     }
@@ -111,6 +111,7 @@ class Failure : public testing::Test {
 
     Folder folder;
     std::unique_ptr<Program> program;
+    const std::set<std::string> named_before = named_shared_memory();
     std::map<std::string, pid_t> children;
 };
 

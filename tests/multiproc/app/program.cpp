@@ -116,15 +116,6 @@ bool alive(pid_t pid) {
     return end != std::string::npos && stat.compare(end, 3, ") Z") != 0;
 }
 
-bool eventually(const std::function<bool()>& condition, std::chrono::seconds limit) {
-    const auto end = std::chrono::steady_clock::now() + limit;
-    while (!condition()) {
-        if (std::chrono::steady_clock::now() > end) return false;
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return true;
-}
-
 bool reinforces(const Folder& folder) {
     return eventually([&] {
         const std::string metrics = read_file(folder / "tiny.partial/metrics.jsonl");

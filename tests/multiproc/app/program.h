@@ -5,11 +5,12 @@
 
 #include <chrono>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "tests/support/eventually.h"
 
 namespace tandem::test {
 
@@ -58,9 +59,6 @@ class Program {
 };
 
 bool alive(pid_t pid);  // a zombie is not
-// Polls until it holds; false after `limit`.
-bool eventually(const std::function<bool()>& condition,
-                std::chrono::seconds limit = std::chrono::seconds(30));
 // Waits until the run "tiny" in `folder` is in the middle of its reinforcement; false: it never was.
 bool reinforces(const Folder& folder);
 void expect_all_end(const std::map<std::string, pid_t>& processes,

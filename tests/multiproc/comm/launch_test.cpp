@@ -11,11 +11,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include "common/comm/store.h"
 #include "common/error.h"
 #include "tests/multiproc/comm/bodies.h"
+#include "tests/support/named_shared_memory.h"
 
 namespace tandem::comm {
 namespace {
@@ -37,12 +39,6 @@ std::vector<std::string> open_memfds() {
     return found;
 }
 
-std::size_t shm_files() {
-    const std::filesystem::path directory = "/dev/shm";
-    if (!std::filesystem::exists(directory)) return 0;
-    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(directory), {}));
-}
-
 bool group_exists(int pgid) {
     return ::kill(-pgid, 0) == 0;
 }
@@ -53,11 +49,10 @@ class Launch : public ::testing::Test {
         told_ = ::testing::TempDir() + "told_" + std::to_string(::getpid());
         std::filesystem::remove(told_);
         ::setenv("TANDEM_TEST_TOLD", told_.c_str(), 1);
-        shm_before_ = shm_files();
     }
     void TearDown() override {
         std::filesystem::remove(told_);
-        EXPECT_EQ(shm_files(), shm_before_);
+        test::expect_no_shared_memory_left(named_before_);
         EXPECT_THAT(open_memfds(), ::testing::IsEmpty());
     }
     std::vector<std::string> told() const {
@@ -75,7 +70,7 @@ class Launch : public ::testing::Test {
     }
 
     std::string told_;
-    std::size_t shm_before_ = 0;
+    const std::set<std::string> named_before_ = test::named_shared_memory();
 };
 
 TEST_F(Launch, KilledRankEndsTheJobNamingIt) {

@@ -7,7 +7,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <random>
 #include <set>
 
@@ -18,6 +17,7 @@
 #include "tests/multiproc/fire/trainer.h"
 #include "tests/multiproc/sync/footprint.h"
 #include "tests/support/eventually.h"
+#include "tests/support/named_shared_memory.h"
 #include "tests/unit/engine_adapter/embedded/tiny_model.h"
 
 namespace tandem::fire {
@@ -123,11 +123,11 @@ class Fire : public testing::TestWithParam<Mode> {
         }
         EXPECT_EQ(engine_.terminate(), 0) << engine_.log();
         EXPECT_THAT(sync::shared_memory_of(::getpid()), testing::IsEmpty());
-        for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
-            EXPECT_THAT(entry.path().filename().string(), testing::Not(testing::HasSubstr("tandem")));
+        test::expect_no_shared_memory_left(named_before_);
         EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "a child is left";
     }
 
+    const std::set<std::string> named_before_ = test::named_shared_memory();
     std::mt19937_64 random_{static_cast<unsigned>(GetParam()) + 10u};
     BoardMemory board_;
     Proxy proxy_{random_()};

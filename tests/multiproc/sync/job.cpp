@@ -128,8 +128,7 @@ void RoundsJob::end_and_expect_nothing_left(EngineProcess* engine) {
     processes_.reset();
     for (const int pid : pids_) EXPECT_FALSE(std::filesystem::exists(fmt::format("/proc/{}", pid)));
     EXPECT_THAT(shared_memory_of(::getpid()), IsEmpty());
-    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
-        EXPECT_THAT(entry.path().filename().string(), testing::Not(testing::HasSubstr("tandem")));
+    test::expect_no_shared_memory_left(named_before_);
     if (engine != nullptr) expect_released(*engine);
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "tests/multiproc/sync/board.h"
 #include "tests/multiproc/sync/engine_process.h"
 #include "tests/support/eventually.h"
+#include "tests/support/named_shared_memory.h"
 
 namespace tandem::sync {
 
@@ -74,6 +76,7 @@ class RoundsJob {
     bool reach(const std::function<bool(int rank)>& there);  // false when a rank failed first
     Board::RankPart& part(int rank) const { return board_->ranks[static_cast<std::size_t>(rank)]; }
 
+    const std::set<std::string> named_before_ = test::named_shared_memory();
     JobOptions options_;
     BoardMemory board_;
     std::unique_ptr<comm::RankProcesses> processes_;
