@@ -1,5 +1,6 @@
 #include "sync/main/push_command.h"
 
+#include <fmt/core.h>
 #include <fnmatch.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include "common/comm/launch.h"
 #include "common/error.h"
 #include "common/model/mapped_files.h"
+#include "common/model/safetensors.h"
 #include "common/progress.h"
 #include "engine_adapter/connect.h"
 #include "engine_adapter/continuations.h"
@@ -55,12 +57,25 @@ void refuse_repeats(std::vector<std::string> servers) {
     if (twice != servers.end()) throw ConfigError("command line", "--to", *twice + " is named twice");
 }
 
-std::function<bool(const std::string&)> matcher(const std::vector<std::string>& patterns) {
+bool matches(const std::string& pattern, const std::string& name) {
+    return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
+// A pattern that no tensor of the model has is a slip: what it was to push would be left as it is.
+std::function<bool(const std::string&)> matcher(const std::string& model,
+                                                const std::vector<std::string>& patterns) {
     if (patterns.empty()) return {};
+    const std::vector<std::string> names = model::Safetensors::open(model).names();
+    for (const std::string& pattern : patterns) {
+        if (std::ranges::any_of(names, [&](const std::string& name) { return matches(pattern, name); }))
+            continue;
+        throw ConfigError("command line", "--only",
+                          fmt::format("'{}' matches no tensor of {}, which has {}", pattern, model,
+                                      names.empty() ? "none" : "'" + names.front() + "' and others"));
+    }
     return [patterns](const std::string& name) {
-        return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
-            return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
-        });
+        return std::ranges::any_of(patterns,
+                                   [&](const std::string& pattern) { return matches(pattern, name); });
     };
 }
 
@@ -139,7 +154,7 @@ int push_to_all(PushArguments& push) {
     // Where no version is whole, after a push that was cut off, the next one is 1: below those that it has had.
     connect_options.rollback = push.options.version == 0;
     if (push.abort_running) connect_options.in_flight = engine::InFlight::abort;
-    push.options.only = connect_options.only = matcher(push.only);
+    push.options.only = connect_options.only = matcher(push.options.model, push.only);
     if (push.verify) push.options.probe = make_probe(push.options.model, connect_options);
     const auto connect = [&](const std::string& url, Deadline deadline) {
         return engine::connect(url, deadline, connect_options);

@@ -18,7 +18,10 @@ DirectorySource::DirectorySource(const std::string& directory, std::shared_ptr<c
         const Tensor tensor = files_.tensor(name);
         tensors_.push_back({name, DTensor::from_local(tensor, mesh, {Replicate()}, tensor.shape())});
     }
-    if (tensors_.empty()) throw ConfigError(directory, "--only", "none of its tensors is to be pushed");
+    if (!tensors_.empty()) return;
+    throw ConfigError(
+        directory, only ? "--only" : "weights",
+        "none of its tensors is to be pushed (a tied lm_head.weight is model.embed_tokens.weight)");
 }
 
 void DirectorySource::require_unchanged() const {

@@ -187,7 +187,13 @@ TEST_F(PushProgram, BadUsageIsExitCode2AndChangesNothing) {
     EXPECT_THAT(user.out + user.err, testing::Not(HasSubstr("secret")));
     EXPECT_EQ(push(next, {vllm.url()}, {"--version", "9223372036854775807"}).code, 2);
     EXPECT_EQ(push(folder_ / "none", {vllm.url()}).code, 2);
-    EXPECT_EQ(push(next, {vllm.url()}, {"--only", "no.such.*"}).code, 2);
+    for (const std::vector<std::string>& patterns : {std::vector<std::string>{"--only", "no.such.*"},
+                                                     {"--only", "model.norm.*", "--only", "no.such.*"}}) {
+        const Result none = push(next, {vllm.url()}, patterns);
+        EXPECT_EQ(none.code, 2);
+        EXPECT_THAT(none.err, HasSubstr("--only: 'no.such.*' matches no tensor of " + next));
+    }
+    EXPECT_THAT(push(next, {vllm.url()}, {"--only", "["}).err, HasSubstr("'[' matches no tensor"));
     EXPECT_EQ(push(next, {vllm.url()}, {"--only", "*", "--verify"}).code, 2);
     EXPECT_EQ(push(next, {vllm.url()}, {"--deadline", "-1"}).code, 2);
     EXPECT_EQ(push(next, {vllm.url()}, {"--key-file", folder_ / "none"}).code, 2);
