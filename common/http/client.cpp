@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/http/error_text.h"
 #include "common/http/resolve.h"
 
 namespace tandem::http {
@@ -31,21 +32,6 @@ using Stream = beast::basic_stream<asio::generic::stream_protocol>;  // TCP, or 
 
 constexpr std::size_t kMaxBufferBytes = std::size_t{1}
                                         << 20;  // of an answer's header, and of chunk extensions
-
-// "error": {"message": …} (ours, OpenAI's), "message": …, or the beginning of the body.
-std::string server_message(const std::string& body) {
-    const json parsed = json::parse(body, nullptr, false);
-    if (parsed.is_object()) {
-        const json error = parsed.value("error", json());
-        if (error.is_object() && error.contains("message") && error["message"].is_string()) {
-            return error["message"].get<std::string>();
-        }
-        if (error.is_string()) return error.get<std::string>();
-        if (parsed.contains("message") && parsed["message"].is_string())
-            return parsed["message"].get<std::string>();
-    }
-    return body.substr(0, 300);
-}
 
 }  // namespace
 
@@ -189,6 +175,8 @@ Response Client::request(const std::string& method, const std::string& target, c
     response.status = static_cast<int>(parser.get().result_int());
     response.content_type = std::string(parser.get()[beast::http::field::content_type]);
     response.body = std::move(parser.get().body());
+    if (response.status / 100 == 3)
+        response.location = std::string(parser.get()[beast::http::field::location]);
     if (!parser.get().keep_alive() || written) self.close();
     return response;
 }
@@ -197,8 +185,7 @@ namespace {
 
 json checked(const Client& client, const std::string& phase, const Response& response) {
     if (response.status < 200 || response.status >= 300) {
-        throw TransportError(client.url(), phase,
-                             fmt::format("HTTP {}: {}", response.status, server_message(response.body)),
+        throw TransportError(client.url(), phase, error_text(response),
                              response.status == 503 || response.status == 504);
     }
     json parsed = json::parse(response.body, nullptr, false);

@@ -23,8 +23,9 @@ Url parse_url(const std::string& url);
 
 struct Response {
     int status = 0;
-    std::string content_type;
-    std::string body;
+    std::string content_type = {};
+    std::string body = {};
+    std::string location = {};  // where a redirect leads: it is not followed
 };
 
 class Client {

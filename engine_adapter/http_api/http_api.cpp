@@ -1,11 +1,11 @@
 #include "engine_adapter/http_api/http_api.h"
 
 #include <algorithm>
-#include <cctype>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/error.h"
+#include "common/http/error_text.h"
 
 namespace tandem::engine {
 namespace {
@@ -19,27 +19,7 @@ std::string http_url(const std::string& name) {
     return "http" + name.substr(std::min(name.find("://"), name.size()));
 }
 
-std::string any_message_of(const std::string& body) {
-    json at = json::parse(body, nullptr, false);
-    if (at.is_object() && at.contains("error")) at = json(at["error"]);
-    if (at.is_string()) return at.get<std::string>();
-    for (const char* key : {"message", "detail"}) {
-        if (!at.is_object() || !at.contains(key)) continue;
-        return at[key].is_string() ? at[key].get<std::string>() : at[key].dump();
-    }
-    return body.substr(0, 300);
-}
-
 }  // namespace
-
-// It comes to terminals and logs: no control characters.
-std::string message_of(const std::string& body) {
-    std::string message = any_message_of(body);
-    std::replace_if(
-        message.begin(), message.end(),
-        [](char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0 && c != '\n'; }, ' ');
-    return message;
-}
 
 HttpApi::HttpApi(const std::string& name, const std::string& key, HttpApiHints hints)
     : name_(name),
@@ -57,7 +37,7 @@ http::Response HttpApi::ask(const std::string& method, const std::string& target
 
 std::string HttpApi::why(const http::Response& response) const {
     const int status = response.status;
-    std::string text = fmt::format("HTTP {}: {}", status, message_of(response.body));
+    std::string text = http::error_text(response);
     if (status == 401 || status == 403) {
         text += has_key_ ? fmt::format("; the key that was sent is not this server's: see {} and --key-file",
                                        hints_.key)

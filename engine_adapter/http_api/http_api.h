@@ -42,7 +42,4 @@ class HttpApi {
     http::Client http_;
 };
 
-// What a server's error body says: its message where it is JSON of a known form, else its beginning.
-std::string message_of(const std::string& body);
-
 }  // namespace tandem::engine

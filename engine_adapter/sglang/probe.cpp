@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "common/error.h"
+#include "common/http/error_text.h"
 #include "common/log.h"
 #include "engine_adapter/hf_directory/model_tensors.h"
 #include "engine_adapter/hf_directory/staged_directory.h"
@@ -50,6 +51,8 @@ json checked_model_info(SglangServer& server, Deadline deadline) {
     if (refused) return server.model_info(deadline);  // says why
     if (response.status == 200 && !text_at(info, "model_path").empty() && !info.contains("tandem"))
         return info;
+    if (!response.location.empty())
+        throw TransportError(server.name(), "probe", "GET /model_info: " + http::error_text(response));
     throw TransportError(server.name(), "probe",
                          fmt::format("not an SGLang server (GET /model_info: HTTP {}), but {}",
                                      response.status, what_answers(server, info, deadline)));

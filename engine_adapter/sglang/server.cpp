@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/http/error_text.h"
 #include "engine_adapter/torch_pickle/pickle.h"
 #include "engine_adapter/torch_pickle/tensors.h"
 
@@ -90,8 +91,8 @@ SglangAnswer SglangServer::update(const std::string& target, const std::string& 
     if (said.is_object() && said.contains("success") && said["success"].is_boolean()) {
         answer.update = response.status == 200 && said["success"].get<bool>()
                             ? SglangUpdate::done
-                            : outcome_of(message_of(response.body));
-        if (message_of(response.body).starts_with(kNoWeights))
+                            : outcome_of(http::message_of(response.body));
+        if (http::message_of(response.body).starts_with(kNoWeights))
             answer.why +=
                 " Weights lie in /dev/shm: server and pusher must share it, as they do on one host "
                 "(containers: --ipc)";
@@ -122,7 +123,7 @@ void SglangServer::begin_update(Deadline deadline) {
     const std::string body = R"({"selector": "all"})";
     const http::Response response = ask("POST", route, body, deadline);
     if (response.status == 200) return;
-    if (!message_of(response.body).starts_with("a weight-update session is already open"))
+    if (!http::message_of(response.body).starts_with("a weight-update session is already open"))
         throw TransportError(name(), std::string("POST ") + route, why(response));
     end_update(deadline);
     post(route, body, deadline);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
+#include "common/http/error_text.h"
 #include "common/log.h"
 #include "common/model/model_config.h"
 #include "engine_adapter/hf_directory/model_tensors.h"
@@ -42,14 +43,13 @@ std::string version_of(VllmServer& server, Deadline deadline) {
     const bool locked =
         response.status == 401 || response.status == 403;  // by a proxy: it asks for no key there
     if (locked) server.get("/version", deadline);          // says what to set
-    const std::string found = fmt::format("GET /version: HTTP {}", response.status);
     if (response.status != 200 && response.status != 404) {
         throw TransportError(server.name(), "probe",
-                             fmt::format("{}: {}; see the server's log", found, message_of(response.body)));
+                             "GET /version: " + http::error_text(response) + "; see the server's log");
     }
-    throw TransportError(
-        server.name(), "probe",
-        fmt::format("not a vLLM server ({}), but {}", found, what_answers(server, deadline)));
+    throw TransportError(server.name(), "probe",
+                         fmt::format("not a vLLM server (GET /version: HTTP {}), but {}", response.status,
+                                     what_answers(server, deadline)));
 }
 
 std::filesystem::path model_of(VllmServer& server, Deadline deadline) {

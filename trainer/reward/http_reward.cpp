@@ -10,6 +10,7 @@
 
 #include "common/error.h"
 #include "common/http/client.h"
+#include "common/http/error_text.h"
 #include "common/trace.h"
 
 namespace tandem::trainer {
@@ -72,7 +73,7 @@ std::vector<double> ask(http::Client& client, std::span<const AnsweredPrompt> an
             const http::Response answer = client.request("POST", target, body, one);
             if (answer.status >= 200 && answer.status < 300)
                 return parse_scores(client.url(), answer.body, answered.size());
-            last = fmt::format("HTTP {}: {}", answer.status, answer.body.substr(0, 200));
+            last = http::error_text(answer);
             if (!worth_another_try(answer.status))
                 throw TransportError(client.url(), "ask for rewards", last);
         } catch (const TransportError& error) {

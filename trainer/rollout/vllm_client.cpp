@@ -11,6 +11,7 @@
 
 #include "common/error.h"
 #include "common/http/access.h"
+#include "common/http/error_text.h"
 #include "common/log.h"
 #include "common/trace.h"
 #include "trainer/config/engine_url.h"
@@ -22,16 +23,6 @@ using nlohmann::json;
 
 constexpr std::size_t kConnections = 128;  // and requests at once
 constexpr std::size_t kLargestAnswer = std::size_t{64} << 20;
-
-std::string message_of(const std::string& body) {
-    const json answer = json::parse(body, nullptr, false);
-    for (const char* where : {"/error/message", "/message", "/detail", "/error"}) {
-        const json::json_pointer path(where);
-        if (answer.is_object() && answer.contains(path))
-            return answer[path].is_string() ? answer[path].get<std::string>() : answer[path].dump();
-    }
-    return body.substr(0, 300);
-}
 
 }  // namespace
 
@@ -61,7 +52,7 @@ http::Response VllmClient::ask(http::Client& client, const std::string& method, 
 
 json VllmClient::checked(const std::string& phase, const http::Response& response) const {
     if (response.status < 200 || response.status >= 300) {
-        std::string why = fmt::format("HTTP {}: {}", response.status, message_of(response.body));
+        std::string why = http::error_text(response);
         if (response.status == 401) {
             why += key_.empty() ? "; set VLLM_API_KEY" : "; the key in VLLM_API_KEY is not this server's";
         } else if (response.status == 404) {

@@ -103,6 +103,20 @@ TEST_F(HttpClient, StatusesBecomeErrorsThatNameUrlAndReason) {
     }
 }
 
+TEST_F(HttpClient, ARedirectIsNamedAndNotFollowed) {
+    const SilentListener listener;
+    const std::jthread proxy([&] {
+        const int peer = listener.accept();
+        const std::string answer =
+            "HTTP/1.1 302 Found\r\nLocation: https://other.example/\r\nContent-Length: 0\r\n\r\n";
+        EXPECT_EQ(::send(peer, answer.data(), answer.size(), MSG_NOSIGNAL),
+                  static_cast<ssize_t>(answer.size()));
+        ::close(peer);
+    });
+    EXPECT_THAT(error_of([&] { Client(url_of(listener.port())).get_json("/version", soon()); }),
+                HasSubstr("HTTP 302: a redirect to https://other.example/, which is not followed"));
+}
+
 TEST_F(HttpClient, ReadsTheAnswerToARefusedBody) {
     Client client(server.url());
     EXPECT_EQ(client.request("POST", "/echo", std::string(5'000'000, 'a'), soon()).status, 413);

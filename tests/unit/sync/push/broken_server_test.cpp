@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "common/comm/launch.h"
+#include "common/http/error_text.h"
 #include "common/http/server.h"
-#include "engine_adapter/http_api/http_api.h"
 #include "sync/push/directory_source.h"
 #include "tests/support/error_of.h"
 #include "tests/support/eventually.h"
@@ -107,8 +107,8 @@ TEST_F(Broken, AKeyThatAProxyAsksForIsNamed) {
 }
 
 TEST_F(Broken, WhatAServerSaysHasNoControlCharacters) {
-    EXPECT_EQ(engine::message_of("{\"error\": \"\\u001b[2Jgone\\u0007\"}"), " [2Jgone ");
-    EXPECT_EQ(engine::message_of("two\nlines\r"), "two\nlines ");
+    EXPECT_EQ(http::message_of("{\"error\": \"\\u001b[2Jgone\\u0007\"}"), " [2Jgone ");
+    EXPECT_EQ(http::message_of("two\nlines\r"), "two\nlines ");
 }
 
 TEST_F(Broken, NoDevelopmentRoutes) {
