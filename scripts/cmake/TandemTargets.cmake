@@ -72,6 +72,13 @@ if(TANDEM_TESTS)
                             <atomic> <chrono> <filesystem> <fstream> <functional> <random> <thread>)
 endif()
 
+function(tandem_as_test target)
+  target_compile_options(${target} PRIVATE ${TANDEM_TEST_OPTIONS})
+  target_precompile_headers(${target} REUSE_FROM tandem_test_headers)
+  target_compile_definitions(${target} PRIVATE TANDEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+                             TANDEM_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+endfunction()
+
 # tandem_test_name(LEAF OUT): a test's name is its place: the folders below tests/ and LEAF, with dots between; a LEAF that is
 # the last folder's name is not repeated. tests/unit/sync, cost: unit.sync.cost; tests/unit/common/http, http: unit.common.http.
 function(tandem_test_name leaf out)
@@ -82,6 +89,15 @@ function(tandem_test_name leaf out)
     string(APPEND name .${leaf})
   endif()
   set(${out} ${name} PARENT_SCOPE)
+endfunction()
+
+# tandem_test_library(NAME SOURCES … DEPS …): what several tests share, compiled once, with their flags; built when one of
+# them is.
+function(tandem_test_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} STATIC EXCLUDE_FROM_ALL ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC ${ARG_DEPS} GTest::gmock)
+  tandem_as_test(${name})
 endfunction()
 
 # tandem_test(LEAF SOURCES … [SEPARATE …] DEPS … [LABELS unit|contract|multiproc|gpu|sanitize|asan|tsan] [TIMEOUT s] [PROCESSORS n])
@@ -97,10 +113,7 @@ function(tandem_test leaf)
   add_executable(${name} ${ARG_SOURCES} ${ARG_SEPARATE})
   set_source_files_properties(${ARG_SEPARATE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
-  target_compile_options(${name} PRIVATE ${TANDEM_TEST_OPTIONS})
-  target_precompile_headers(${name} REUSE_FROM tandem_test_headers)
-  target_compile_definitions(${name} PRIVATE TANDEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
-                             TANDEM_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+  tandem_as_test(${name})
   add_test(NAME ${name} COMMAND ${name})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
@@ -143,10 +156,19 @@ function(tandem_kernels_on_host leaf)
   target_compile_definitions(${name} PRIVATE TANDEM_KERNELS_ON_HOST="tests/support/kernels_on_host.h")
 endfunction()
 
+if(TANDEM_TESTS)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/bench_headers.cpp CONTENT "// see TandemTargets.cmake\n")
+  add_library(tandem_bench_headers OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/bench_headers.cpp)
+  target_link_libraries(tandem_bench_headers PRIVATE benchmark::benchmark CLI11::CLI11 nlohmann_json::nlohmann_json fmt::fmt)
+  target_precompile_headers(tandem_bench_headers PRIVATE <benchmark/benchmark.h> <CLI/CLI.hpp> <nlohmann/json.hpp> <fmt/core.h>
+                            <atomic> <chrono> <filesystem> <fstream> <functional> <thread>)
+endif()
+
 # tandem_bench(NAME SOURCES … DEPS …): a benchmark program; built with the tests, never run by ctest.
 function(tandem_bench name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)  # each source has helpers of its own
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} benchmark::benchmark)
+  target_precompile_headers(${name} REUSE_FROM tandem_bench_headers)
 endfunction()
