@@ -12,7 +12,8 @@ complain() {
 }
 
 while IFS=: read -r file line text; do
-    header=$(sed -E 's/.*"([^"]+)".*/\1/' <<<"$text")
+    header=${text#*\"}
+    header=${header%%\"*}
     floor=${file%%/*}
     target=${header%%/*}
     case "$target" in common | engine_adapter | sync | trainer | tests | examples) ;; *)
@@ -30,7 +31,7 @@ while IFS=: read -r file line text; do
 done < <(grep -rnE '^#include "' common engine_adapter sync trainer --include='*.h' --include='*.cpp' --include='*.inl' --include='*.cu' --include='*.cuh')
 
 for folder in $(find common engine_adapter sync trainer -type d); do
-    case "$(basename "$folder")" in utils | core | helpers | misc)
+    case "${folder##*/}" in utils | core | helpers | misc)
         echo "$folder: no folder is called utils, core, helpers or misc" >&2
         broken=1 ;;
     esac
