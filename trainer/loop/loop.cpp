@@ -84,10 +84,10 @@ LoopResult Loop::run() {
         state_.phase = LoopState::Phase::grpo;
         state_.step = 0;
     } else {  // again, to an engine that has not seen it: no sync of the run
-        parts_.publish(result_.weight_version);
+        parts_.host.publish(result_.weight_version);
     }
     reinforce();
-    result_.weights_match = parts_.weights_match();
+    result_.weights_match = parts_.host.weights_match();
     result_.seconds = seconds_before_ + watch_.seconds();
     result_.product_rate = parts_.product_rate;
     return result_;
@@ -101,7 +101,7 @@ void Loop::step_done() {
     if (every == 0 || (!last && state_.total_steps() % every != 0)) return;
     const trace::Scope scope("checkpoint", "checkpoint");
     result_.seconds = seconds_before_ + watch_.seconds();
-    parts_.checkpoint(state_);
+    parts_.host.write_checkpoint(state_);
 }
 
 // --- supervised warm start -------------------------------------------------------------------------------
@@ -126,6 +126,7 @@ void Loop::warm_start_step(std::int64_t step) {
     const Schedule schedule{Schedule::Decay::cosine, config_.sft.warmup, config_.sft.steps,
                             config_.sft.floor};
     const double lr = learning_rate(schedule, config_.sft.lr, step);
+    parts_.host.before_training();
     const StepStats stats = parts_.learner.accumulate(batch, supervised_loss());
     const double grad_norm = parts_.learner.apply(lr);
 
@@ -159,6 +160,7 @@ void Loop::reinforce_step(std::int64_t step) {
     const Stopwatch watch;
     const Rollout rollout = generate(step);
     const double generate_ms = watch.ms();  // with the rewards
+    parts_.host.before_training();
     const UpdateResult update = updater_.step(step, rollout);
     result_.logprob_max_abs_diff = std::max(update.logprob_max_abs_diff, result_.logprob_max_abs_diff);
     result_.trained_tokens += update.tokens;
@@ -227,7 +229,7 @@ void Loop::keep_samples(const std::string& phase, std::int64_t step, const Rollo
 
 SyncTimes Loop::sync() {
     const trace::Scope scope("sync", "sync");
-    const SyncTimes times = parts_.publish(result_.weight_version + 1);
+    const SyncTimes times = parts_.host.publish(result_.weight_version + 1);
     ++result_.weight_version;
     result_.syncs.push_back(times);
     return times;

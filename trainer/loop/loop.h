@@ -1,11 +1,10 @@
 // The training loop: a supervised warm start, then generate -> reward -> advantages -> pack ->
-// forward/backward -> optimizer -> sync. It knows a learner, an engine behind HTTP and a function that
-// publishes weights; what a mesh, a bucket or an engine process is, it does not know. Every rank runs it with
-// the same inputs and comes to the same result.
+// forward/backward -> optimizer -> sync. It knows a learner, an engine behind HTTP and a host that publishes
+// weights; what a mesh, a bucket or an engine process is, it does not know. Every rank runs it with the same
+// inputs and comes to the same result.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,20 +19,28 @@
 
 namespace tandem::trainer {
 
+// What the loop's steps mean to the rank that runs it. All calls are collective.
+class LoopHost {
+  public:
+    virtual ~LoopHost() = default;
+    virtual void before_training() {}                        // no rollout until the next publish
+    virtual SyncTimes publish(std::int64_t version) = 0;     // the engine then serves this version
+    virtual std::optional<bool> weights_match() = 0;         // none: the engine cannot say what it holds
+    virtual void write_checkpoint(const LoopState& state) {  // every checkpoint.every steps
+        (void)state;
+    }
+};
+
 struct LoopParts {
     comm::Communicator& world;
     const Task& task;
     Learner& learner;
     Rollouts& rollouts;
-    std::function<SyncTimes(std::int64_t version)>
-        publish;  // collective; the engine then serves this version
-    // Collective: engine and trainer hold equal bytes; none: the engine cannot say what it holds.
-    std::function<std::optional<bool>()> weights_match;
+    LoopHost& host;
     Recorder& recorder;
     // For model FLOPs utilisation; without them it is not reported.
     const model::ModelConfig* model = nullptr;
-    double product_rate = 0;                                // FLOP/s of all ranks together, measured
-    std::function<void(const LoopState&)> checkpoint = {};  // collective; called each checkpoint.every steps
+    double product_rate = 0;  // FLOP/s of all ranks together, measured
 };
 
 // From `start` on: the beginning, or where a checkpoint was made. Throws what its parts throw; ProtocolError

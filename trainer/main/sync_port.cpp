@@ -57,6 +57,56 @@ std::unique_ptr<engine::Engine> connect_engine(const std::string& url, const Pol
     return engine::connect(url, deadline, connect);
 }
 
+class SessionPort final : public SyncPort {
+  public:
+    // On rank 0 with the engine. mirrored: it cannot reach the GPU that the policy is on. of_others: see
+    // engine_url.h.
+    SessionPort(std::shared_ptr<comm::Communicator> world, const Policy& policy,
+                std::unique_ptr<engine::Engine> engine, bool mirrored, bool of_others,
+                const sync::SessionOptions& options, const RunConfig& config)
+        : world_(std::move(world)),
+          of_others_(of_others),
+          device_(mirrored ? Device{} : policy.device()),
+          memory_(memory_of_sync(config, policy.config())),
+          source_(policy, mirrored ? &world_->memory() : nullptr),
+          session_(world_, source_, std::move(engine), options) {}
+
+    SyncTimes publish(std::int64_t version) override {
+        source_.refresh();
+        const sync::SyncReport report = session_.push(version);
+        if (speed_of_light_ms_ == 0) speed_of_light_ms_ = speed_of_light_ms(*world_, report.bytes, device_);
+        const sync::PhaseTimes& t = report.phase_ms;
+        return {.total = report.total_ms,
+                .prepare = t.prepare,
+                .pause = t.pause,
+                .gather = t.gather,
+                .copy = t.copy,
+                .load = t.load,
+                .resume = t.resume,
+                .speed_of_light = speed_of_light_ms_};
+    }
+
+    std::optional<bool> weights_match() override {
+        if (of_others_) return std::nullopt;  // its server has no route that tells which bytes it holds
+        source_.refresh();
+        const sync::WeightsMatch result = session_.weights_match();
+        if (!result.match && world_->rank() == 0)
+            log_error("engine and trainer differ, first in tensor '{}'", result.first_mismatch);
+        return result.match;
+    }
+
+    const std::map<std::string, std::int64_t>& memory() const override { return memory_; }
+
+  private:
+    const std::shared_ptr<comm::Communicator> world_;
+    const bool of_others_;
+    const Device device_;  // that the bytes go from
+    const std::map<std::string, std::int64_t> memory_;
+    PolicySource source_;
+    sync::Session session_;
+    double speed_of_light_ms_ = 0;
+};
+
 }  // namespace
 
 std::map<std::string, std::int64_t> memory_of_sync(const RunConfig& config, const model::ModelConfig& model) {
@@ -72,17 +122,12 @@ std::map<std::string, std::int64_t> memory_of_sync(const RunConfig& config, cons
                         .keeps_base = mode.keeps_base});
 }
 
-SyncPort connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& policy,
-                      const std::string& engine_url, const RunConfig& config) {
+std::unique_ptr<SyncPort> connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& policy,
+                                       const std::string& engine_url, const RunConfig& config) {
     const std::chrono::milliseconds timeout(static_cast<std::int64_t>(config.sync.deadline_s * 1e3));
     sync::SessionOptions options = session_options(config);
     options.deadlines = {timeout, timeout, timeout, timeout, timeout, timeout, timeout, timeout};
 
-    struct Joined {
-        PolicySource source;
-        std::unique_ptr<sync::Session> session;
-        double speed_of_light_ms = 0;
-    };
     std::unique_ptr<engine::Engine> engine;
     if (world->rank() == 0) engine = connect_engine(engine_url, policy, config, Deadline::after(timeout));
     const std::string why = detour(*world, policy.device(), engine.get(), config);
@@ -92,39 +137,8 @@ SyncPort connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& p
     }
     if (!why.empty() && world->rank() == 0)
         log_info("weights go from {} to the engine through the host: {}", to_string(policy.device()), why);
-    const Device device = why.empty() ? policy.device() : Device{};
-    auto joined = std::make_shared<Joined>(
-        Joined{PolicySource(policy, why.empty() ? nullptr : &world->memory()), nullptr, 0});
-    joined->session = std::make_unique<sync::Session>(world, joined->source, std::move(engine), options);
-
-    SyncPort port;
-    port.memory = memory_of_sync(config, policy.config());
-    port.publish = [joined, world, device](std::int64_t version) {
-        joined->source.refresh();
-        const sync::SyncReport report = joined->session->push(version);
-        if (joined->speed_of_light_ms == 0)
-            joined->speed_of_light_ms = speed_of_light_ms(*world, report.bytes, device);
-        const sync::PhaseTimes& t = report.phase_ms;
-        return SyncTimes{.total = report.total_ms,
-                         .prepare = t.prepare,
-                         .pause = t.pause,
-                         .gather = t.gather,
-                         .copy = t.copy,
-                         .load = t.load,
-                         .resume = t.resume,
-                         .speed_of_light = joined->speed_of_light_ms};
-    };
-    port.weights_match = [joined, rank = world->rank(),
-                          silent = engine_of_others(engine_url)]() -> std::optional<bool> {
-        if (silent) return std::nullopt;  // its server has no route that tells which bytes it holds
-        joined->source.refresh();
-        const sync::WeightsMatch result = joined->session->weights_match();
-        if (!result.match && rank == 0) {
-            log_error("engine and trainer differ, first in tensor '{}'", result.first_mismatch);
-        }
-        return result.match;
-    };
-    return port;
+    return std::make_unique<SessionPort>(std::move(world), policy, std::move(engine), !why.empty(),
+                                         engine_of_others(engine_url), options, config);
 }
 
 }  // namespace tandem::trainer

@@ -13,8 +13,8 @@ namespace tandem::trainer {
 
 // Rank 0 connects to the engine at `engine_url`. Collective. Throws Error when sync.transport names one that
 // cannot take the weights from where they are.
-SyncPort connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& policy,
-                      const std::string& engine_url, const RunConfig& config);
+std::unique_ptr<SyncPort> connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& policy,
+                                       const std::string& engine_url, const RunConfig& config);
 
 // The bytes by tag that the session will hold on rank 0, before there is one. The buckets that the cost model
 // chooses for this machine may differ from the defaults that are assumed here.

@@ -1,4 +1,4 @@
-// The loop's view of a policy (trainer/policy/policy.h). All calls are collective.
+// What the loop asks of the policy under training (Policy, trainer/policy/policy.h, is one). All calls are collective.
 #pragma once
 
 #include <vector>
@@ -13,9 +13,13 @@ namespace tandem::trainer {
 class Learner {
   public:
     virtual ~Learner() = default;
+    // Scores of the target tokens of every sample of the global batch, on every rank. Forward only.
     virtual Scores score(const std::vector<Sample>& samples, const ScoreOptions& options) = 0;
+    // Forward and backward over the global batch (split over dp, packed, cut over cp). Adds to the gradients.
     virtual StepStats accumulate(const std::vector<Sample>& samples, const LossOptions& loss) = 0;
-    virtual double apply(double lr) = 0;  // returns the gradient norm
+    // Clips, applies AdamW with this learning rate, zeroes the gradients. Returns the gradient norm before
+    // clipping.
+    virtual double apply(double lr) = 0;
     virtual void reset_optimizer() = 0;
     virtual void set_reference() = 0;  // the reference model is the policy as it is now
     virtual bool has_reference() const = 0;

@@ -13,12 +13,9 @@
 #include "common/dtensor/dtensor.h"
 #include "common/mesh/device_mesh.h"
 #include "common/model/model_config.h"
-#include "trainer/data/sample.h"
 #include "trainer/fsdp/reshard_after_forward.h"
-#include "trainer/loss/loss_options.h"
 #include "trainer/nn/checkpointing.h"
-#include "trainer/policy/scores.h"
-#include "trainer/policy/step_stats.h"
+#include "trainer/policy/learner.h"
 
 namespace tandem::trainer {
 
@@ -58,20 +55,17 @@ struct PolicyOptions {
     double value_lr_factor = 1;  // its learning rate over that of the others
 };
 
-class Policy {
+class Policy final : public Learner {
     struct Impl;
 
   public:
     // mesh has the axes (dp, cp) or, for hybrid sharding, (dp_replicate, dp_shard, cp).
     Policy(DeviceMesh mesh, model::ModelConfig config, PolicyOptions options);
-    ~Policy();
+    ~Policy() override;
 
-    // Scores of the target tokens of every sample of the global batch, on every rank. Forward only.
-    Scores score(const std::vector<Sample>& samples, const ScoreOptions& options);
+    Scores score(const std::vector<Sample>& samples, const ScoreOptions& options) override;
     Scores::PerToken logprobs(const std::vector<Sample>& samples) { return score(samples, {}).logprobs; }
-    // Forward and backward over the global batch (split over dp, packed, cut over cp). Adds to the
-    // gradients.
-    StepStats accumulate(const std::vector<Sample>& samples, const LossOptions& loss);
+    StepStats accumulate(const std::vector<Sample>& samples, const LossOptions& loss) override;
     // false: accumulate() keeps each rank's unsharded fp32 gradients; the next call under true reduces them
     // with its own. Until then there are no gradients() to read or apply().
     void set_requires_gradient_sync(bool sync);
@@ -99,17 +93,16 @@ class Policy {
     void sleep(Sleep level);
     void wake();
 
-    // Clips, applies AdamW with this learning rate, zeroes the gradients. Returns the gradient norm before
-    // clipping.
-    double apply(double lr);
-    void reset_optimizer();
+    double apply(double lr) override;
+    void reset_optimizer() override;
 
     // The reference model is a frozen copy of the policy's weights as they are now, sharded like them and in
     // the compute dtype (tag "reference"): its forward has the same bits as the policy's had. A second call
     // refreshes it. With `load`: the weights that this leaves in the policy (by load_parameter); the policy
     // gets its own back.
-    void set_reference(const std::function<void()>& load = {});
-    bool has_reference() const;
+    void set_reference(const std::function<void()>& load);
+    void set_reference() override { set_reference({}); }
+    bool has_reference() const override;
 
     const model::ModelConfig& config() const;
     const DeviceMesh& mesh() const;

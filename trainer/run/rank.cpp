@@ -35,29 +35,6 @@
 namespace tandem::trainer {
 namespace {
 
-// The policy, for a loop that runs while the engine may hold the memory that a step needs.
-class PolicyLearner final : public Learner {
-  public:
-    PolicyLearner(Policy& policy, EngineMemory& engine_memory)
-        : policy_(policy), engine_memory_(engine_memory) {}
-    Scores score(const std::vector<Sample>& samples, const ScoreOptions& options) override {
-        engine_memory_.sleep();
-        return policy_.score(samples, options);
-    }
-    StepStats accumulate(const std::vector<Sample>& samples, const LossOptions& loss) override {
-        engine_memory_.sleep();
-        return policy_.accumulate(samples, loss);
-    }
-    double apply(double lr) override { return policy_.apply(lr); }
-    void reset_optimizer() override { policy_.reset_optimizer(); }
-    void set_reference() override { policy_.set_reference(); }
-    bool has_reference() const override { return policy_.has_reference(); }
-
-  private:
-    Policy& policy_;
-    EngineMemory& engine_memory_;
-};
-
 SaveOptions save_options(const RunConfig& c) {
     return {dtype_from_name(c.checkpoint.dtype),
             static_cast<std::size_t>(c.checkpoint.shard_gib * static_cast<double>(std::size_t{1} << 30)),
@@ -105,7 +82,7 @@ void write_summary(const std::string& directory, const nlohmann::ordered_json& s
     if (!out.flush()) throw SystemError("write " + directory + "/summary.json", errno);
 }
 
-class RankRun {
+class RankRun final : private LoopHost {
   public:
     RankRun(const RunConfig& config, const config::Schema& schema, std::shared_ptr<comm::Communicator> world,
             const std::string& directory, const std::string& engine_url);
@@ -120,9 +97,10 @@ class RankRun {
     bool resumed() const { return !config_.run.resume.empty(); }
     std::string metrics_file() const { return directory_ + "/metrics.jsonl"; }
     void load_weights();
-    SyncTimes publish(std::int64_t version);
-    std::optional<bool> weights_match();
-    void write_checkpoint(const LoopState& state);
+    void before_training() override;
+    SyncTimes publish(std::int64_t version) override;
+    std::optional<bool> weights_match() override;
+    void write_checkpoint(const LoopState& state) override;
 
     const RunConfig& config_;
     const config::Schema& schema_;
@@ -133,7 +111,7 @@ class RankRun {
     std::unique_ptr<Task> task_;
     PolicyOptions options_;
     std::optional<Policy> policy_;
-    SyncPort sync_;
+    std::unique_ptr<SyncPort> sync_;
     LoopState start_;
     EngineMemory engine_memory_;
     LoopResult result_;
@@ -187,22 +165,19 @@ void RankRun::load_weights() {
 }
 
 void RankRun::train() {
-    PolicyLearner learner(*policy_, engine_memory_);
     const RolloutClientOptions asking{seconds(config_.engine.deadline_s), config_.engine.batch,
                                       config_.grpo.temperature};
     Rollouts rollouts(*world_, first() ? make_rollout_client(engine_url_, asking) : nullptr);
     Recorder recorder = first() ? Recorder(metrics_file(), resumed()) : Recorder();
     const LoopParts parts{.world = *world_,
                           .task = *task_,
-                          .learner = learner,
+                          .learner = *policy_,
                           .rollouts = rollouts,
-                          .publish = [this](std::int64_t version) { return publish(version); },
-                          .weights_match = [this] { return weights_match(); },
+                          .host = *this,
                           .recorder = recorder,
                           .model = &policy_->config(),
                           .product_rate = measure_product_rate(*world_, options_.device,
-                                                               dtype_from_name(config_.train.compute_dtype)),
-                          .checkpoint = [this](const LoopState& state) { write_checkpoint(state); }};
+                                                               dtype_from_name(config_.train.compute_dtype))};
     try {
         result_ = run_loop(config_, parts, start_);
     } catch (const std::exception& error) {
@@ -212,13 +187,18 @@ void RankRun::train() {
     }
 }
 
+// A step needs memory that the engine may hold.
+void RankRun::before_training() {
+    engine_memory_.sleep();
+}
+
 SyncTimes RankRun::publish(std::int64_t version) {
     const MemoryPhase phase("sync");
     engine_memory_.wake_weights();
     SyncTimes times;
     {
         const Policy::OnloadScope onloaded(*policy_);
-        times = sync_.publish(version);
+        times = sync_->publish(version);
     }
     policy_->sleep(options_.deepest_sleep);  // a step wakes what it needs
     engine_memory_.wake_cache();
@@ -227,7 +207,7 @@ SyncTimes RankRun::publish(std::int64_t version) {
 
 std::optional<bool> RankRun::weights_match() {
     const Policy::OnloadScope onloaded(*policy_);
-    return sync_.weights_match();
+    return sync_->weights_match();
 }
 
 void RankRun::write_checkpoint(const LoopState& state) {
@@ -246,7 +226,7 @@ void RankRun::finish() {
         const Policy::OnloadScope onloaded(*policy_);
         save_checkpoint(*policy_, *world_, directory_ + "/checkpoint", save_options(config_));
     }
-    const auto prediction = memory::report_of(config_, schema_, *task_, sync_.memory).prediction;
+    const auto prediction = memory::report_of(config_, schema_, *task_, sync_->memory()).prediction;
     const auto memory = memory::measured(*world_, prediction);
     if (first()) {
         nlohmann::ordered_json summary = summary_of(config_, result_);

@@ -16,14 +16,17 @@
 namespace tandem::trainer {
 
 // The way from the policy to the engine, which the trainer does not know: trainer/main joins the two.
-struct SyncPort {
-    std::function<SyncTimes(std::int64_t version)> publish;  // collective
+class SyncPort {
+  public:
+    virtual ~SyncPort() = default;
+    virtual SyncTimes publish(std::int64_t version) = 0;  // collective
     // Collective. None: the engine cannot say what it holds.
-    std::function<std::optional<bool>()> weights_match;
-    std::map<std::string, std::int64_t> memory;  // bytes by tag that the sync takes on rank 0
+    virtual std::optional<bool> weights_match() = 0;
+    virtual const std::map<std::string, std::int64_t>& memory() const = 0;  // bytes by tag, of rank 0
 };
-using ConnectSync = std::function<SyncPort(std::shared_ptr<comm::Communicator> world, const Policy& policy,
-                                           const std::string& engine_url, const RunConfig& config)>;
+using ConnectSync =
+    std::function<std::unique_ptr<SyncPort>(std::shared_ptr<comm::Communicator> world, const Policy& policy,
+                                            const std::string& engine_url, const RunConfig& config)>;
 
 // Collective over `world`. Throws when anything fails, Error when the engine's weights are not the trainer's
 // at the end.

@@ -29,6 +29,7 @@ struct World {
     int served_skill = 0;  // the engine's, since the last publish
     std::int64_t version = 0;
     float logprob_error = 0;
+    bool training = false;  // the engine may sleep: from before_training to publish
 };
 
 class FakeEngine {
@@ -36,6 +37,7 @@ class FakeEngine {
     explicit FakeEngine(World& world)
         : server_({"127.0.0.1:0", std::size_t{8} << 20, std::chrono::milliseconds(5000)}) {
         server_.route("POST", "/generate", [&world](const http::Request& request, http::Responder respond) {
+            EXPECT_FALSE(world.training) << "an engine that sleeps was asked";
             const Sum4 task(0, 0);
             Random teacher(0, Purpose::sft);
             const json body = json::parse(request.body);
@@ -66,6 +68,7 @@ class FakeLearner final : public Learner {
   public:
     explicit FakeLearner(World& world) : world_(world) {}
     Scores score(const std::vector<Sample>& samples, const ScoreOptions& options) override {
+        EXPECT_TRUE(world_.training);
         world_.events.push_back((options.reference ? "reference " : "logprobs ") +
                                 std::to_string(samples.size()));
         Scores result;
@@ -74,6 +77,7 @@ class FakeLearner final : public Learner {
         return result;
     }
     StepStats accumulate(const std::vector<Sample>& samples, const LossOptions& loss) override {
+        EXPECT_TRUE(world_.training);
         world_.events.push_back("accumulate " + std::to_string(samples.size()));
         batches.push_back(samples);
         losses.push_back(loss);
@@ -104,10 +108,28 @@ class FakeLearner final : public Learner {
     bool has_reference_ = false;
 };
 
+class FakeHost final : public LoopHost {
+  public:
+    explicit FakeHost(World& world) : world_(world) {}
+    void before_training() override { world_.training = true; }
+    SyncTimes publish(std::int64_t version) override {
+        world_.training = false;
+        world_.events.push_back("sync " + std::to_string(version));
+        world_.served_skill = world_.skill;
+        world_.version = version;
+        return {2.0 * static_cast<double>(version), 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 1.0};
+    }
+    std::optional<bool> weights_match() override { return world_.served_skill == world_.skill; }
+
+  private:
+    World& world_;
+};
+
 struct Pretence {
     World world;
     FakeEngine engine{world};
     FakeLearner learner{world};
+    FakeHost host{world};
     RunConfig config;
     LoopResult result;
     std::vector<json> metrics;
@@ -133,20 +155,13 @@ struct Pretence {
         Rollouts rollouts(
             *world_communicator,
             make_rollout_client(engine.url(), {.deadline = std::chrono::seconds(5), .batch = 64}));
-        const auto publish = [this](std::int64_t version) {
-            world.events.push_back("sync " + std::to_string(version));
-            world.served_skill = world.skill;
-            world.version = version;
-            return SyncTimes{2.0 * static_cast<double>(version), 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 1.0};
-        };
         const auto folder =
             std::filesystem::temp_directory_path() / ("tandem_loop_test." + std::to_string(getpid()));
         std::filesystem::create_directories(folder);
         const auto file = folder / "metrics.jsonl";
         {
             Recorder recorder(file.string());
-            result = run_loop(config, {*world_communicator, task, learner, rollouts, publish,
-                                       [this] { return world.served_skill == world.skill; }, recorder});
+            result = run_loop(config, {*world_communicator, task, learner, rollouts, host, recorder});
         }
         std::ifstream in(file);
         for (std::string line; std::getline(in, line);) metrics.push_back(json::parse(line));
