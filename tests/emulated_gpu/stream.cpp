@@ -89,7 +89,7 @@ class EmulatedStream final : public WorkerStream {
     }
     void hand_back(const std::byte* block, std::function<void()> work) {
         if (!recording()) {
-            launch(std::move(work));
+            push(std::move(work));
         } else if (recording_->taken.erase(block) > 0) {
             recording_->given_back.push_back(std::move(work));
         } else {
@@ -99,7 +99,7 @@ class EmulatedStream final : public WorkerStream {
     void call_host(std::function<void()> work) override {
         require_no_recording("a host function is called, whose memory may have changed at the replay");
         require_no_host_function();
-        launch([work = std::move(work)] {
+        push([work = std::move(work)] {
             const HostFunction scope;
             work();
         });
@@ -142,7 +142,7 @@ class EmulatedStream final : public WorkerStream {
         }
         recording_ = nullptr;
         t_recording = nullptr;
-        for (auto& work : recording->not_its_own) launch(std::move(work));
+        for (auto& work : recording->not_its_own) push(std::move(work));
         if (failure) std::rethrow_exception(failure);
         if (graphs_refused())
             throw CudaError("cuStreamEndCapture", "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
@@ -166,7 +166,7 @@ class EmulatedStream final : public WorkerStream {
         if (recording()) {
             recording_->launches.push_back(std::move(work));
         } else {
-            launch(std::move(work));
+            push(std::move(work));
         }
     }
     void require_no_recording(const char* what) const {

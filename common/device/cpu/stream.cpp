@@ -119,17 +119,18 @@ void WorkerStream::run() {
     for (;;) {
         changed_.wait(lock, [&] { return closing_ || !queue_.empty(); });
         if (queue_.empty()) return;
-        std::function<void()> work = std::move(queue_.front());
+        Item item = std::move(queue_.front());
         queue_.pop_front();
         busy_ = true;
+        const bool due = item.always || !error_;
         lock.unlock();
         std::exception_ptr failure;
         try {
-            work();
+            if (due) item.work();
         } catch (...) {
             failure = std::current_exception();
         }
-        work = nullptr;  // releases what it captured before the stream counts as idle
+        item.work = nullptr;  // releases what it captured before the stream counts as idle
         lock.lock();
         if (failure && !error_) error_ = failure;
         busy_ = false;
@@ -142,37 +143,31 @@ std::exception_ptr WorkerStream::sticky() {
     return error_;
 }
 
-void WorkerStream::push_always(std::function<void()> work) {
+void WorkerStream::push(std::function<void()> work, bool always) {
     {
         const std::lock_guard lock(mutex_);
-        queue_.push_back(std::move(work));
+        queue_.push_back({std::move(work), always});
     }
     changed_.notify_all();
 }
 
-void WorkerStream::launch(std::function<void()> work) {
-    push_always([this, work = std::move(work)] {
-        if (!sticky()) work();
-    });
-}
-
 void WorkerStream::enqueue(std::function<void()> work) {
-    launch(std::move(work));
+    push(std::move(work));
 }
 
 void WorkerStream::call_host(std::function<void()> work) {
-    launch(std::move(work));
+    push(std::move(work));
 }
 
 std::shared_ptr<EventState> WorkerStream::record() {
     auto state = std::make_shared<WorkerEvent>();
     state->stream = name_;
-    push_always([this, state] { state->finish(sticky()); });
+    push([this, state] { state->finish(sticky()); }, true);
     return state;
 }
 
 void WorkerStream::wait(std::shared_ptr<EventState> event) {
-    launch([event = std::move(event)] { event->wait(); });
+    push([event = std::move(event)] { event->wait(); });
 }
 
 void WorkerStream::synchronize() {
@@ -184,12 +179,12 @@ void WorkerStream::synchronize() {
 void WorkerStream::copy(ConstSpan from, Span to) {
     require_host(name_, from.data);
     require_host(name_, to.data);
-    launch([from, to] { std::memcpy(to.data, from.data, from.bytes); });
+    push([from, to] { std::memcpy(to.data, from.data, from.bytes); });
 }
 
 void WorkerStream::fill_zero(Span memory) {
     require_host(name_, memory.data);
-    launch([memory] { std::memset(memory.data, 0, memory.bytes); });
+    push([memory] { std::memset(memory.data, 0, memory.bytes); });
 }
 
 }  // namespace tandem::detail

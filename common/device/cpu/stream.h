@@ -35,17 +35,21 @@ class WorkerStream : public StreamBackend {
     bool on_worker() const { return std::this_thread::get_id() == worker_.get_id(); }
 
   protected:
-    void launch(std::function<void()> work);  // in order, unless an error is pending
-    void push_always(std::function<void()> work);
+    // Done in order; unless `always`, not when an error is pending.
+    void push(std::function<void()> work, bool always = false);
 
   private:
+    struct Item {
+        std::function<void()> work;
+        bool always;
+    };
     void run();
     std::exception_ptr sticky();
 
     std::string name_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::deque<std::function<void()>> queue_;
+    std::deque<Item> queue_;
     bool busy_ = false;
     bool closing_ = false;
     std::exception_ptr error_;  // first failure; sticky
