@@ -66,7 +66,7 @@ class Gather final : public SyncStrategy {
         } catch (const std::exception& error) {
             status.fail("prepare", fmt::format("rank {}", context_.world.rank()), -1, error.what());
         }
-        for (std::size_t b = 0; b < prepared_; ++b) fill_and_exchange(b, status, nullptr);
+        for (std::size_t b = 0; b < prepared_; ++b) exchange(b, fill(b, status), status);
     }
 
     void send_ahead(std::size_t e) override {
@@ -82,7 +82,13 @@ class Gather final : public SyncStrategy {
         // All ranks must stop at the same bucket, so they stop when the exchange says so: a load that failed
         // on rank 0 is known to it alone until the next one.
         for (std::size_t b = prepared_; b < buckets_.buckets(); ++b) {
-            fill_and_exchange(b, status, &times);
+            const auto filling = Clock::now();
+            const std::size_t filled = fill(b, status);
+            times.gather += ms_since(filling);
+            wait(b + 1 - slots_, status, times);
+            const auto meeting = Clock::now();
+            exchange(b, filled, status);
+            times.gather += ms_since(meeting);
             if (status.failed) break;
             load(b, status);
         }
@@ -114,17 +120,10 @@ class Gather final : public SyncStrategy {
         return staging_.memory().subspan(bucket % slots_ * bytes, bytes);
     }
 
-    void fill_and_exchange(std::size_t b, PushStatus& status, PhaseTimes* times) {
-        auto start = Clock::now();
-        std::size_t count = 0;
-        if (!status.failed) count = fill(b, status);
-        double gathering = ms_since(start);
-        if (times != nullptr && b + 1 >= slots_) wait(b + 1 - slots_, status, *times);
-        start = Clock::now();
+    // The end of bucket b on every rank, `filled` of whose pieces are this one's.
+    void exchange(std::size_t b, std::size_t filled, PushStatus& status) {
         fetch_from_other_hosts(b);
-        exchange_.run(status, count);
-        gathering += ms_since(start);
-        if (times != nullptr) times->gather += gathering;
+        exchange_.run(status, filled);
         if (context_.engines.empty() || status.failed) return;
         for (int rank = 0; rank < context_.world.size(); ++rank) ledger_.note(b, rank, exchange_.of(rank));
     }
@@ -149,7 +148,9 @@ class Gather final : public SyncStrategy {
         context_.world.p2p(ops, stream);
     }
 
+    // Returns how many pieces of bucket b were written; after a failure none is.
     std::size_t fill(std::size_t b, PushStatus& status) {
+        if (status.failed) return 0;
         const trace::Scope scope("gather bucket " + std::to_string(b), "gather");
         const std::size_t first = reader_.begin(b);
         try {

@@ -74,20 +74,23 @@ std::size_t ShardReader::row_bytes(std::size_t index) const {
     return static_cast<std::size_t>(move.row_elements) * dtype_size(target_of(plan_, move).dtype);
 }
 
-ops::CopyItem ShardReader::item(std::size_t index) const {
+ops::CopyItem ShardReader::item(const Order& order, bool non_temporal, ops::Checksum* checksum) const {
+    const auto& [index, to, to_stride] = order;
     const Move& move = buckets_.pieces[index].move;
     const DType from = source_dtype(plan_, move);
-    const DType to = target_of(plan_, move).dtype;
+    const DType target = target_of(plan_, move).dtype;
     ops::CopyItem item;
     item.from = {address(index), static_cast<std::size_t>(move.row_elements) * dtype_size(from)};
-    item.to = {nullptr, row_bytes(index)};
-    if (from != to) {
+    item.to = {to, row_bytes(index)};
+    if (from != target) {
         item.from_dtype = from;
-        item.to_dtype = to;
+        item.to_dtype = target;
     }
     item.rows = move.rows;
     item.from_stride = stride(index);
-    item.to_stride = row_bytes(index);
+    item.to_stride = to_stride;
+    item.checksum = checksum;
+    item.non_temporal = non_temporal;
     return item;
 }
 
@@ -96,20 +99,10 @@ ops::Checksum ShardReader::copy(std::size_t index, std::byte* to, std::size_t to
     const Move& move = buckets_.pieces[index].move;
     if (quantizer_.quantizes(move.source_tensor)) return quantizer_.copy(move, to, to_stride);
     ops::Checksum checksum;
-    const ops::CopyItem item = this->item(index, to, to_stride, non_temporal, &checksum);
+    const ops::CopyItem one = item({index, to, to_stride}, non_temporal, &checksum);
     Stream here = Stream::make_inline();
-    ops::batched_copy(here, {&item, 1});
+    ops::batched_copy(here, {&one, 1});
     return checksum;
-}
-
-ops::CopyItem ShardReader::item(std::size_t index, std::byte* to, std::size_t to_stride, bool non_temporal,
-                                ops::Checksum* checksum) const {
-    ops::CopyItem item = this->item(index);
-    item.to.data = to;
-    item.to_stride = to_stride;
-    item.checksum = checksum;
-    item.non_temporal = non_temporal;
-    return item;
 }
 
 void ShardReader::run(std::span<const Order> orders, bool non_temporal, ops::Checksum* checksums) const {
@@ -118,7 +111,7 @@ void ShardReader::run(std::span<const Order> orders, bool non_temporal, ops::Che
         const auto& [index, to, to_stride] = orders[i];
         const Move& move = buckets_.pieces[index].move;
         if (!quantizer_.quantizes(move.source_tensor)) {
-            list_.push_back(item(index, to, to_stride, non_temporal, &checksums[i]));
+            list_.push_back(item(orders[i], non_temporal, &checksums[i]));
         } else {
             enforce(to != nullptr, "what is quantised has no checksum before it is copied");
             checksums[i] = quantizer_.copy(move, to, to_stride);

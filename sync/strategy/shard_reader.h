@@ -46,9 +46,7 @@ class ShardReader {
     std::size_t row_bytes(std::size_t index) const;  // in the engine's dtype
 
   private:
-    ops::CopyItem item(std::size_t index) const;
-    ops::CopyItem item(std::size_t index, std::byte* to, std::size_t to_stride, bool non_temporal,
-                       ops::Checksum* checksum) const;
+    ops::CopyItem item(const Order& order, bool non_temporal, ops::Checksum* checksum) const;
 
     const ReshardPlan& plan_;
     const BucketPlan& buckets_;
