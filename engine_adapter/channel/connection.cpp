@@ -4,8 +4,8 @@
 
 namespace tandem::engine {
 
-std::int64_t Connection::post(nlohmann::json header, ConstSpan payload, std::span<const int> fds,
-                              const std::string& phase, Deadline deadline) {
+std::int64_t Connection::post(nlohmann::json header, const std::string& phase, Deadline deadline,
+                              ConstSpan payload, std::span<const int> fds) {
     header["id"] = ++last_id_;
     try {
         channel_.send(header, payload, fds, phase, deadline);

@@ -17,8 +17,8 @@ class Connection {
 
     const std::string& peer() const { return channel_.peer(); }
     // Sends header + {"id"}; returns the id.
-    std::int64_t post(nlohmann::json header, ConstSpan payload, std::span<const int> fds,
-                      const std::string& phase, Deadline deadline);
+    std::int64_t post(nlohmann::json header, const std::string& phase, Deadline deadline,
+                      ConstSpan payload = {}, std::span<const int> fds = {});
     // The reply to `id`. Throws the error that it tells of (messages::throw_if_failed).
     Message wait(std::int64_t id, const std::string& phase, Deadline deadline);
     // Reads what is there without blocking for more; true when the reply to `id` is among it (or an error is
@@ -29,9 +29,9 @@ class Connection {
     // Returns when there is something to read, or the time has passed.
     void wait_readable(std::chrono::nanoseconds time) const { channel_.wait_readable(time); }
     void forget(std::int64_t id) { replies_.erase(id); }
-    Message request(nlohmann::json header, ConstSpan payload, std::span<const int> fds,
-                    const std::string& phase, Deadline deadline) {
-        return wait(post(std::move(header), payload, fds, phase, deadline), phase, deadline);
+    Message request(nlohmann::json header, const std::string& phase, Deadline deadline,
+                    ConstSpan payload = {}, std::span<const int> fds = {}) {
+        return wait(post(std::move(header), phase, deadline, payload, fds), phase, deadline);
     }
 
   private:

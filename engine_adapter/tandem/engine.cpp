@@ -20,7 +20,7 @@ TandemEngine::TandemEngine(Channel channel, const ConnectOptions& options, Deadl
     : connection_(std::make_shared<Connection>(std::move(channel))), rollback_(options.rollback) {
     const nlohmann::json hello = {
         {"op", "hello"}, {"protocol", messages::kProtocol}, {"lease_ms", options.lease.count()}};
-    capabilities_ = messages::capabilities_from_json(request(hello, "hello", deadline).header);
+    capabilities_ = messages::capabilities_from_json(connection_->request(hello, "hello", deadline).header);
     transport_ = make_transport(device_);
 }
 
@@ -39,12 +39,13 @@ void TandemEngine::go_over_tcp(const TcpAddress& to, const TcpOptions& options) 
 
 void TandemEngine::pause(Deadline deadline) {
     resumed_ = false;
-    request({{"op", "pause"}, {"timeout_ms", messages::timeout_ms(deadline)}}, "pause", deadline);
+    connection_->request({{"op", "pause"}, {"timeout_ms", messages::timeout_ms(deadline)}}, "pause",
+                         deadline);
 }
 
 void TandemEngine::resume(Deadline deadline) {
     if (std::exchange(resumed_, false)) return;
-    request({{"op", "resume"}}, "resume", deadline);
+    connection_->request({{"op", "resume"}}, "resume", deadline);
 }
 
 void TandemEngine::attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) {
@@ -57,24 +58,24 @@ void TandemEngine::attach(const std::vector<Region>& regions, const TransferPlan
 }
 
 void TandemEngine::release(Deadline deadline) {
-    request({{"op", "release"}}, "release", deadline);
+    connection_->request({{"op", "release"}}, "release", deadline);
 }
 
 double TandemEngine::probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes,
                            Deadline deadline) {
     const nlohmann::json header = {
         {"op", "probe"}, {"offset", offset}, {"bytes", bytes}, {"piece_bytes", piece_bytes}};
-    return messages::number_field(request(header, "probe", deadline).header, "ms");
+    return messages::number_field(connection_->request(header, "probe", deadline).header, "ms");
 }
 
 Held TandemEngine::held(Deadline deadline) {
-    const nlohmann::json reply = request({{"op", "held"}}, "held", deadline).header;
+    const nlohmann::json reply = connection_->request({{"op", "held"}}, "held", deadline).header;
     return {messages::integer_field(reply, "version", 0),
             ops::checksum_from_hex(messages::string_field(reply, "manifest"))};
 }
 
 void TandemEngine::begin(std::int64_t version, Deadline deadline) {
-    request({{"op", "begin"}, {"version", version}, {"rollback", rollback_}}, "begin", deadline);
+    connection_->request({{"op", "begin"}, {"version", version}, {"rollback", rollback_}}, "begin", deadline);
 }
 
 void TandemEngine::load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
@@ -111,9 +112,8 @@ void TandemEngine::commit_ahead(std::int64_t version, const ops::Checksum& manif
                                 Deadline deadline) {
     if (!capabilities_.distant) return;
     require(!commit_, "commit of version {} was asked for already", version);
-    commit_ =
-        Asked{connection_->post(commit_request(version, manifest, only_rank), {}, {}, "commit", deadline),
-              version, manifest, only_rank};
+    commit_ = Asked{connection_->post(commit_request(version, manifest, only_rank), "commit", deadline),
+                    version, manifest, only_rank};
 }
 
 void TandemEngine::commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) {
@@ -125,7 +125,7 @@ void TandemEngine::commit(std::int64_t version, const ops::Checksum& manifest, D
         connection_->wait(asked->request, "commit", deadline);
         resumed_ = asked->resumes;
     } else {
-        request(commit_request(version, manifest, false), "commit", deadline);
+        connection_->request(commit_request(version, manifest, false), "commit", deadline);
     }
     rollback_ = false;
 }
@@ -139,7 +139,7 @@ void TandemEngine::abort(const std::string& reason, Deadline deadline) {
         resumed_ = false;
     };
     try {
-        request({{"op", "abort"}, {"reason", reason}}, "abort", deadline);
+        connection_->request({{"op", "abort"}, {"reason", reason}}, "abort", deadline);
     } catch (const std::exception&) {
         forget();
         throw;
@@ -148,7 +148,7 @@ void TandemEngine::abort(const std::string& reason, Deadline deadline) {
 }
 
 std::vector<ops::Checksum> TandemEngine::checksums(Deadline deadline) {
-    const Message reply = request({{"op", "checksums"}}, "checksums", deadline);
+    const Message reply = connection_->request({{"op", "checksums"}}, "checksums", deadline);
     return messages::from_bytes<ops::Checksum>({reply.payload.data(), reply.payload.size()},
                                                capabilities_.tensors.size());
 }
@@ -158,16 +158,12 @@ std::unique_ptr<Transport> TandemEngine::make_transport(Device regions) const {
     return std::make_unique<ShmTransport>(connection_);
 }
 
-Message TandemEngine::request(nlohmann::json header, const char* phase, Deadline deadline) {
-    return connection_->request(std::move(header), {}, {}, phase, deadline);
-}
-
 Message TandemEngine::request_all(nlohmann::json header, std::span<const ops::Checksum> checksums,
                                   const char* phase, Deadline deadline) {
     require(checksums.size() == transport_->transfers(), "{}: {} checksums for {} transfers", phase,
             checksums.size(), transport_->transfers());
     header["checksums"] = checksums.size();
-    return connection_->request(std::move(header), messages::as_bytes(checksums), {}, phase, deadline);
+    return connection_->request(std::move(header), phase, deadline, messages::as_bytes(checksums));
 }
 
 namespace {

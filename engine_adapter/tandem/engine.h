@@ -57,7 +57,6 @@ class TandemEngine final : public Engine {
   private:
     // Where the regions lie says how the engine comes to them.
     std::unique_ptr<Transport> make_transport(Device regions) const;
-    Message request(nlohmann::json header, const char* phase, Deadline deadline);
     // With a checksum for each transfer of the plan.
     Message request_all(nlohmann::json header, std::span<const ops::Checksum> checksums, const char* phase,
                         Deadline deadline);

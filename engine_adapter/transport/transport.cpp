@@ -20,7 +20,7 @@ void Transport::announce(nlohmann::json header, std::span<const int> fds, const 
     header["transfers"] = plan.transfers.size();
     header["buckets"] = plan.buckets();
     header["ranks"] = plan.ranks;
-    connection_->request(std::move(header), {payload.data(), payload.size()}, fds, "attach", deadline);
+    connection_->request(std::move(header), "attach", deadline, {payload.data(), payload.size()}, fds);
     first_ = plan.first;
 }
 
@@ -43,7 +43,7 @@ std::int64_t Transport::request_load(nlohmann::json header, int bucket,
     header["index"] = bucket;
     header["checksums"] = checksums.size();
     const std::int64_t request =
-        connection_->post(std::move(header), messages::as_bytes(checksums), {}, phase_of(bucket), deadline);
+        connection_->post(std::move(header), phase_of(bucket), deadline, messages::as_bytes(checksums));
     in_flight_[bucket] = request;
     return request;
 }
@@ -65,7 +65,7 @@ void Transport::request_changes(nlohmann::json header, int bucket, std::span<con
     header["index"] = bucket;
     header["entries"] = entries.size();
     in_flight_[bucket] =
-        connection_->post(std::move(header), messages::as_bytes(entries), {}, phase_of(bucket), deadline);
+        connection_->post(std::move(header), phase_of(bucket), deadline, messages::as_bytes(entries));
 }
 
 std::int64_t Transport::request_of(int bucket) const {

@@ -47,7 +47,7 @@ NcclGroup::~NcclGroup() {
     const Deadline deadline = Deadline::after(kLeave);
     try {
         for (std::size_t e = 0; e < engines_.size(); ++e)
-            told.emplace_back(e, engines_[e].connection->post({{"op", "leave"}}, {}, {}, "leave", deadline));
+            told.emplace_back(e, engines_[e].connection->post({{"op", "leave"}}, "leave", deadline));
         api().native_stream(*stream_);
         handle_.reset();
         for (const auto& [e, request] : told) engines_[e].connection->wait(request, "leave", deadline);
@@ -68,7 +68,7 @@ void NcclGroup::require_own_gpus(const std::string& phase, Deadline deadline) {
     std::vector<std::string> gpu_ids{comm::host_identity() + " " + comm::gpu_identity(options_.device)};
     std::vector<std::string> names{"the trainer's rank 0"};
     for (const Member& member : engines_) {
-        const Message reply = member.connection->request({{"op", "gpu_id"}}, {}, {}, phase, deadline);
+        const Message reply = member.connection->request({{"op", "gpu_id"}}, phase, deadline);
         const std::string& gpu_id = messages::string_field(reply.header, "gpu_id");
         const auto same = std::find(gpu_ids.begin(), gpu_ids.end(), gpu_id);
         if (same != gpu_ids.end()) {
@@ -93,7 +93,7 @@ std::vector<std::int64_t> NcclGroup::send_joins(const comm::nccl::UniqueId& id, 
                                                          {"rank", e + 1},
                                                          {"size", engines_.size() + 1},
                                                          {"timeout_ms", messages::timeout_ms(deadline)}},
-                                                        {}, {}, phase, deadline));
+                                                        phase, deadline));
     }
     return requests;
 }
@@ -294,7 +294,7 @@ NcclGroup::Pings NcclGroup::ping_all() {
     Pings result;
     for (std::size_t e = 0; e < engines_.size(); ++e) {
         try {
-            requests[e] = engines_[e].connection->post({{"op", "ping"}}, {}, {}, "ping", deadline);
+            requests[e] = engines_[e].connection->post({{"op", "ping"}}, "ping", deadline);
         } catch (const std::exception&) {  // silent, see below
         }
     }

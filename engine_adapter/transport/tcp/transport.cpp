@@ -35,7 +35,7 @@ void TcpTransport::attach(const std::vector<Region>& regions, const TransferPlan
 
 void TcpTransport::open(const std::string& phase, Deadline deadline) {
     if (sender_) return;
-    const Message reply = connection_->request({{"op", "open_data"}}, {}, {}, phase, deadline);
+    const Message reply = connection_->request({{"op", "open_data"}}, phase, deadline);
     const std::string token = messages::string_field(reply.header, "token");
     sender_ = std::make_unique<TcpSender>(
         tcp::dial(to_, tcp::Kind::data, token, options_.connections, options_, peer(), phase, deadline));

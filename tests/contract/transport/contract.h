@@ -34,8 +34,7 @@ class TransportRig {
     virtual void write(std::size_t region, std::size_t offset, ConstSpan bytes) = 0;
     virtual std::vector<std::byte> weights(int tensor) = 0;
     void open(std::int64_t version) {  // begin, after attach
-        connection_->request({{"op", "begin"}, {"version", version}}, {}, {}, "begin",
-                             Deadline::after_ms(20'000));
+        connection_->request({{"op", "begin"}, {"version", version}}, "begin", Deadline::after_ms(20'000));
     }
     virtual void stop_engine() = 0;
 

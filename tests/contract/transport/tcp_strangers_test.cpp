@@ -56,8 +56,8 @@ class TcpLies : public OverTcp {
   protected:
     void SetUp() override {
         connection_ = std::make_shared<Connection>(Channel::connect(receiver_->address(), soon()));
-        connection_->request({{"op", "hello"}, {"protocol", messages::kProtocol}, {"lease_ms", 60'000}}, {},
-                             {}, "hello", soon());
+        connection_->request({{"op", "hello"}, {"protocol", messages::kProtocol}, {"lease_ms", 60'000}},
+                             "hello", soon());
         const std::vector<std::byte> packed = messages::pack_plan(plan_);
         connection_->request({{"op", "attach"},
                               {"regions", {memory_.size()}},
@@ -65,12 +65,12 @@ class TcpLies : public OverTcp {
                               {"transfers", 4},
                               {"buckets", 4},
                               {"ranks", 1}},
-                             {packed.data(), packed.size()}, {}, "attach", soon());
-        const Message reply = connection_->request({{"op", "open_data"}}, {}, {}, "attach", soon());
+                             "attach", soon(), {packed.data(), packed.size()});
+        const Message reply = connection_->request({{"op", "open_data"}}, "attach", soon());
         sockets_ =
             tcp::dial({"127.0.0.1", std::to_string(receiver_->data_port())}, tcp::Kind::data,
                       messages::string_field(reply.header, "token"), 1, {}, "the engine", "attach", soon());
-        connection_->request({{"op", "begin"}, {"version", 2}, {"rollback", false}}, {}, {}, "begin", soon());
+        connection_->request({{"op", "begin"}, {"version", 2}, {"rollback", false}}, "begin", soon());
         all_ = checksums();
     }
     void send(const tcp::FrameHeader& header, std::size_t bytes) {
@@ -85,8 +85,8 @@ class TcpLies : public OverTcp {
     std::string load_error() {
         return error_of([&] {
             connection_->request(
-                {{"op", "load"}, {"index", 0}, {"checksums", 1}, {"serial", 0}, {"timeout_ms", 5000}},
-                messages::as_bytes(std::span<const ops::Checksum>(all_).subspan(0, 1)), {}, "load", soon());
+                {{"op", "load"}, {"index", 0}, {"checksums", 1}, {"serial", 0}, {"timeout_ms", 5000}}, "load",
+                soon(), messages::as_bytes(std::span<const ops::Checksum>(all_).subspan(0, 1)));
         });
     }
 
