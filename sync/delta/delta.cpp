@@ -83,7 +83,7 @@ class Delta final : public SyncStrategy {
         bytes_moved_ = 0;
         more_ = true;
         filled_.clear();
-        while (filled_.size() + 1 < slots_ && more_ && !status.failed) fill_and_exchange(status, nullptr);
+        while (filled_.size() + 1 < slots_ && more_ && !status.failed) exchange(fill(status), status);
     }
 
     void transfer(PushStatus& status, PhaseTimes& times, const std::function<void()>&) override {
@@ -92,7 +92,13 @@ class Delta final : public SyncStrategy {
         // Only the next exchange tells the other ranks of a load that failed on rank 0: stop when that says
         // so.
         while (more_) {
-            fill_and_exchange(status, &times);
+            const auto filling = Clock::now();
+            const std::size_t filled = fill(status);
+            times.gather += ms_since(filling);
+            if (filled_.size() + 1 >= slots_) wait(filled_.size() + 1 - slots_, status, times);
+            const auto meeting = Clock::now();
+            exchange(filled, status);
+            times.gather += ms_since(meeting);
             if (status.failed) break;
             load(filled_.size() - 1, status);
         }
@@ -148,27 +154,26 @@ class Delta final : public SyncStrategy {
         return staging_.memory().subspan(bucket % slots_ * lane_bytes_ * ranks(), lane_bytes_ * ranks());
     }
 
-    void fill_and_exchange(PushStatus& status, PhaseTimes* times) {
-        const std::size_t b = filled_.size();
-        auto start = Clock::now();
-        std::size_t count = 0;
-        try {
-            count = fill(b);
-        } catch (const std::exception& error) {
-            status.fail("gather", fmt::format("rank {}", rank()), static_cast<int>(b), error.what());
-        }
-        double gathering = ms_since(start);
-        if (times != nullptr && b + 1 >= slots_) wait(b + 1 - slots_, status, *times);
-        start = Clock::now();
-        exchange_.run(status, count, next_ < last());
+    // The end of the next bucket on every rank, `filled` of whose pieces are this one's.
+    void exchange(std::size_t filled, PushStatus& status) {
+        exchange_.run(status, filled, next_ < last());
         more_ = exchange_.more();
         note();
-        gathering += ms_since(start);
-        if (times != nullptr) times->gather += gathering;
     }
 
-    // Encodes pieces into this rank's lane until it is full or none is left; returns how many.
-    std::size_t fill(std::size_t b) {
+    // Encodes pieces of the next bucket; returns how many, none after a failure.
+    std::size_t fill(PushStatus& status) {
+        const std::size_t b = filled_.size();
+        try {
+            return encode(b);
+        } catch (const std::exception& error) {
+            status.fail("gather", fmt::format("rank {}", rank()), static_cast<int>(b), error.what());
+            return 0;
+        }
+    }
+
+    // Fills this rank's lane until it is full or no piece is left; returns how many pieces.
+    std::size_t encode(std::size_t b) {
         const trace::Scope scope("encode bucket " + std::to_string(b), "gather");
         const Span lane = slot(b).subspan(rank() * lane_bytes_, lane_bytes_);
         std::size_t used = 0;

@@ -23,12 +23,10 @@ namespace tandem::trainer {
 class LoopHost {
   public:
     virtual ~LoopHost() = default;
-    virtual void before_training() {}                        // no rollout until the next publish
-    virtual SyncTimes publish(std::int64_t version) = 0;     // the engine then serves this version
-    virtual std::optional<bool> weights_match() = 0;         // none: the engine cannot say what it holds
-    virtual void write_checkpoint(const LoopState& state) {  // every checkpoint.every steps
-        (void)state;
-    }
+    virtual void before_training() = 0;                         // no rollout until the next publish
+    virtual SyncTimes publish(std::int64_t version) = 0;        // the engine then serves this version
+    virtual std::optional<bool> weights_match() = 0;            // none: the engine cannot say what it holds
+    virtual void write_checkpoint(const LoopState& state) = 0;  // every checkpoint.every steps
 };
 
 struct LoopParts {

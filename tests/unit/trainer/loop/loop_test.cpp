@@ -120,6 +120,7 @@ class FakeHost final : public LoopHost {
         return {2.0 * static_cast<double>(version), 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 1.0};
     }
     std::optional<bool> weights_match() override { return world_.served_skill == world_.skill; }
+    void write_checkpoint(const LoopState&) override {}
 
   private:
     World& world_;
