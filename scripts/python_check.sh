@@ -30,6 +30,7 @@ before=$(ls -A /dev/shm)
 "$python" tests/clients/python/import_time.py
 [ $# -gt 0 ] || "$python" tests/clients/python/doctests.py
 [ $# -gt 0 ] || "$python" tests/clients/python/staging.py
+[ $# -gt 0 ] || "$python" tests/clients/python/agreement.py
 [ $# -gt 0 ] || "$python" tests/clients/python/misuse.py
 "$python" tests/clients/python/layouts.py "$@"
 [ "$(ls -A /dev/shm)" = "$before" ] || { echo "left in /dev/shm: $(ls -A /dev/shm)" >&2; exit 1; }

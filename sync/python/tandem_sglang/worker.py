@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from tandem_server.agreement import all_together
 from tandem_server.receiver import Receiver, open_receiver
 from tandem_server.staging import Slot, Staging, layout
 
@@ -162,17 +163,8 @@ class Worker:
 
     def _agree(self, step: Callable[[], None]) -> str:
         """Every rank's step; what the first that failed says, on all of them. Empty: none did."""
-        mine = ""
-        try:
-            step()
-        except Exception as error:
-            logger.exception("Tandem")
-            mine = f"rank {self._group.rank_in_group}: {type(error).__name__}: {error}"
-        all_ = [mine]
-        if self._group.world_size > 1:
-            all_ = [""] * self._group.world_size
-            torch.distributed.all_gather_object(all_, mine, group=self._group.cpu_group)
-        return next((failure for failure in all_ if failure), "")
+        failures = all_together(step, self._group)
+        return next((f"rank {rank}: {failure}" for rank, failure in enumerate(failures) if failure), "")
 
     def _from_first(self, value: Any) -> Any:
         if self._group.world_size == 1:

@@ -3,11 +3,11 @@
     init            the first worker opens a receiver over staging memory (once)      the server generates
     (a trainer stages a version there, which is verified)                             the server generates
     start           nothing                                                           the server generates
-    update          takes the staged version and loads it into the model, whole       paused
+    update          all take the staged version, then each loads it, whole            paused
     finish          gives the staging memory back                                     paused
 
-A failure before `update` has begun to load leaves the model as it was; one after that is remembered (`state`) until a
-later update has brought a whole version.
+A failure of any worker's before `update` has begun to load leaves the model as it was; one after that is remembered
+(`state`) until a later update has brought a whole version.
 
 What fails is told by `state` and not raised: vLLM's executor stops reading at the first worker that raises, and every later
 call would be given what the others answered to the call before.
@@ -16,12 +16,11 @@ call would be given what the others answered to the call before.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from vllm.distributed.parallel_state import get_world_group
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
     WeightTransferInitInfo,
@@ -30,6 +29,7 @@ from vllm.distributed.weight_transfer.base import (
 from vllm.logger import init_logger
 from vllm.v1.worker.worker_base import WorkerBase
 
+from tandem_server.agreement import all_together, each_alone
 from tandem_server.receiver import Receiver, open_receiver
 from tandem_server.staging import Slot, Staging, layout
 
@@ -79,15 +79,16 @@ class TandemWeightTransferEngine(WeightTransferEngine[TandemInitInfo, TandemUpda
                 "note": self._note, "load_ms": self._load_ms, "open": self._open, "failure": self._failure}
 
     def init_transfer_engine(self, init_info: TandemInitInfo) -> None:
-        with self._told_by_state():
-            self._init(init_info)
+        self._failure = each_alone(lambda: self._init(init_info))
 
     def start_weight_update(self) -> None:
         self._open = True
 
     def receive_weights(self, update_info: TandemUpdateInfo) -> None:
-        with self._told_by_state():
-            self._update(update_info)
+        if not self._all_take(update_info):
+            self._give_back()
+            return
+        self._failure = each_alone(lambda: self._load(update_info.version))
 
     def finish_weight_update(self) -> None:
         self._open = False
@@ -98,15 +99,6 @@ class TandemWeightTransferEngine(WeightTransferEngine[TandemInitInfo, TandemUpda
             self._receiver.close()
             self._receiver = None
         self._forget_staging()
-
-    @contextmanager
-    def _told_by_state(self) -> Iterator[None]:
-        self._failure = ""
-        try:
-            yield
-        except Exception as error:
-            logger.exception("Tandem: this worker was given no weights")
-            self._failure = f"{type(error).__name__}: {error}"
 
     def _init(self, init_info: TandemInitInfo) -> None:
         if init_info.protocol != PROTOCOL:
@@ -120,7 +112,17 @@ class TandemWeightTransferEngine(WeightTransferEngine[TandemInitInfo, TandemUpda
                         len(self._staging.slots), self._receiver.address, time.perf_counter() - started)
         self._receiver.give_back()  # what an update that failed elsewhere has left taken
 
-    def _update(self, update_info: TandemUpdateInfo) -> None:
+    def _all_take(self, update_info: TandemUpdateInfo) -> bool:
+        """Replicas (data parallelism) are not told of each other's failures: the server may reach one of them alone."""
+        if self.parallel_config.data_parallel_size > 1:
+            self._failure = each_alone(lambda: self._take(update_info))
+            return not self._failure
+        group = get_world_group()
+        failures = all_together(lambda: self._take(update_info), group)
+        self._failure = failures[group.rank_in_group]
+        return not any(failures)
+
+    def _take(self, update_info: TandemUpdateInfo) -> None:
         if self._is_first():
             if self._receiver is None:
                 raise RuntimeError("update before init: POST /init_weight_transfer_engine first")
@@ -128,6 +130,8 @@ class TandemWeightTransferEngine(WeightTransferEngine[TandemInitInfo, TandemUpda
         elif self._staging is None or self._staging.path != update_info.memory:
             self._forget_staging()
             self._staging = Staging(self._layout(), update_info.memory)
+
+    def _load(self, version: int) -> None:
         assert self._staging is not None
         started = time.perf_counter()
         self._whole = False
@@ -137,7 +141,7 @@ class TandemWeightTransferEngine(WeightTransferEngine[TandemInitInfo, TandemUpda
             self._give_back()
             raise
         self._whole = True
-        self._version = update_info.version
+        self._version = version
         self._load_ms = (time.perf_counter() - started) * 1000
 
     def _give_back(self) -> None:
