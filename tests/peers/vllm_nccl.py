@@ -8,13 +8,12 @@ of all samples the trainer's. Exit code 1 when anything differs.
 """
 import argparse
 import json
-import os
 import pathlib
 import re
-import subprocess
 import tempfile
 
 import plugin
+import train_run
 import vllm_server
 
 JOINS = '''
@@ -68,13 +67,7 @@ def register():
 
 
 def train(options, *values):
-    command = [options.train, "examples/quickstart/quickstart.toml"]
-    for value in ["evaluate_every=0", "mesh.dp=1", "mesh.cp=1", "grpo.prompts=8", "held_out=16", *values]:
-        command += ["--set", value]
-    environment = {**os.environ, "TANDEM_EMULATED_GPUS": "1", "TANDEM_LOG": "debug"}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert run.returncode == 0, run.stdout + run.stderr
-    return run.stdout + run.stderr
+    return train_run.train(options.train, *values, TANDEM_EMULATED_GPUS="1", TANDEM_LOG="debug")
 
 
 def digests(server):

@@ -15,6 +15,7 @@ import urllib.request
 import plugin
 import vllm_models
 import vllm_server
+from train_run import train
 
 SLEEPS = '''
 def register():
@@ -94,17 +95,8 @@ def check_pushes(options, server, directories, wanted):
     print(f"  {version} pushes into a server that sleeps: log-probs to {worst:.1e} of transformers'", flush=True)
 
 
-def train(options, *values):
-    command = [options.train, "examples/quickstart/quickstart.toml"]
-    for value in ["evaluate_every=0", "mesh.dp=1", "mesh.cp=1", "grpo.prompts=8", "held_out=16", *values]:
-        command += ["--set", value]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert run.returncode == 0, run.stdout + run.stderr
-    return run.stdout + run.stderr
-
-
 def check_training(options, folder, log):
-    train(options, f"output={folder}", "name=made", "sft.steps=20", "grpo.steps=0", "model.heads=2", "model.kv_heads=1",
+    train(options.train, f"output={folder}", "name=made", "sft.steps=20", "grpo.steps=0", "model.heads=2", "model.kv_heads=1",
           "model.head_dim=32", "model.context=128", "model.tie_embeddings=false")
     made = folder / "made" / "checkpoint"
     options.serve_option = [*options.serve_option, "--no-enable-chunked-prefill", "--logprobs-mode", "processed_logprobs",
@@ -112,7 +104,7 @@ def check_training(options, folder, log):
     server = vllm_server.Server(options, made, log)
     try:
         for level in ["kv_cache", "all"]:
-            said = train(options, f"output={folder}", f"name={level}", f"model.path={made}", "sft.steps=0", "grpo.steps=3",
+            said = train(options.train, f"output={folder}", f"name={level}", f"model.path={made}", "sft.steps=0", "grpo.steps=3",
                          f"engine.url={server.url.replace('http', 'vllm')}", f"memory.engine_sleep={level}")
             version = int(server.weight_version())
             assert version == 4, (version, said)  # the start, and three steps
