@@ -6,13 +6,15 @@ WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module."
 
 
 def hf(name: str) -> str | None:
-    """A parameter's name without what torch.compile, FSDP and activation checkpointing put in between. For models whose
+    """A parameter's name without what torch.compile, FSDP, DDP and activation checkpointing put around it. For models whose
     modules are named as in Hugging Face's transformers; for others give `publish` a function of your own, which may answer
     None for parameters that engines do not hold.
 
     >>> tandem.hf("_orig_mod.model.layers.0._checkpoint_wrapped_module.mlp.up_proj.weight")
     'model.layers.0.mlp.up_proj.weight'
+    >>> tandem.hf("module._orig_mod.lm_head.weight")
+    'lm_head.weight'
     """
     for wrapper in WRAPPERS:
         name = name.replace(wrapper, "")
-    return name
+    return name.removeprefix("module.")

@@ -14,7 +14,7 @@ import torch.multiprocessing as mp
 import xxhash
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import tandem
@@ -76,6 +76,25 @@ def fsdp_and_tp(model):
     return fsdp(tp(model, mesh["tp"]), mesh["dp"])
 
 
+def columns(model):
+    """Shard(1) of what has a second dim, as FSDP2 cuts it when told to."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for module in [*model.model.layers, model]:
+        fully_shard(module, mesh=mesh, shard_placement_fn=lambda p: Shard(1) if p.dim() > 1 else None)
+    return model
+
+
+def ddp(model):
+    return torch.nn.parallel.DistributedDataParallel(model)
+
+
+def wrapped(model):
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+    for at, layer in enumerate(model.model.layers):
+        model.model.layers[at] = checkpoint_wrapper(layer)
+    return torch.compile(fsdp_all(model), backend="eager")
+
+
 EVEN = {"vocab_size": 104}  # PyTorch's FSDP over TP wants dims that divide
 CASES = {  # name: (ranks, tied, layout, changes of the configuration)
     "one process": (0, False, one, {}),
@@ -85,6 +104,9 @@ CASES = {  # name: (ranks, tied, layout, changes of the configuration)
     "FSDP2 (2), tied": (2, True, fsdp_all, {}),
     "FSDP2 (3), uneven rows": (3, False, fsdp_all, {}),
     "FSDP2 (3), uneven rows, tied": (3, True, fsdp_all, {}),
+    "FSDP2 (2), cut by columns": (2, False, columns, {}),
+    "FSDP2 (2), compiled and checkpointed": (2, False, wrapped, {}),
+    "DDP (2)": (2, True, ddp, {}),
     "FSDP2 on dp of (dp, cp) = (2, 1)": (2, False, fsdp_of_submesh, {}),
     "FSDP2 on dp of (dp, cp) = (2, 2)": (4, False, fsdp_of_submesh, {}),
     "HSDP (2, 2)": (4, False, hsdp, {}),
@@ -119,7 +141,8 @@ def train_step(model, optimizer, step):
 
 def full(model):
     """Every parameter whole, by PyTorch's own means. Collective."""
-    return {name: (p.full_tensor() if isinstance(p, DTensor) else p).detach().clone() for name, p in model.named_parameters()}
+    return {tandem.hf(name): (p.full_tensor() if isinstance(p, DTensor) else p).detach().clone()
+            for name, p in model.named_parameters()}
 
 
 def expect(condition, what):
