@@ -33,6 +33,18 @@ using Stream = beast::basic_stream<asio::generic::stream_protocol>;  // TCP, or 
 constexpr std::size_t kMaxBufferBytes = std::size_t{1}
                                         << 20;  // of an answer's header, and of chunk extensions
 
+// What follows the error's own text; empty where that says enough.
+const char* what_to_do(const error_code& error) {
+    if (error == asio::error::connection_refused)
+        return ": nothing listens there; is it up, and is this its address?";
+    if (error == asio::error::host_not_found || error == asio::error::host_not_found_try_again)
+        return ": is its name right?";
+    if (error == asio::error::connection_reset || error == asio::error::broken_pipe ||
+        error == beast::http::error::end_of_stream || error == beast::http::error::partial_message)
+        return ": it went away before it had answered; has it ended, or restarted?";
+    return "";
+}
+
 }  // namespace
 
 struct Client::Impl {
@@ -59,9 +71,11 @@ struct Client::Impl {
         close();
         const std::string peer = url;
         if (error == beast::error::timeout) {
-            throw DeadlineExceeded(peer, phase, "no answer before the deadline", true);
+            throw DeadlineExceeded(
+                peer, phase, "no answer before the deadline: it hangs, or is busy and needs a longer one",
+                true);
         }
-        throw TransportError(peer, phase, error.message(), true);
+        throw TransportError(peer, phase, error.message() + what_to_do(error), true);
     }
 
     void close() {

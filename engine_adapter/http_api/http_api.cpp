@@ -44,6 +44,10 @@ std::string HttpApi::why(const http::Response& response) const {
                          : fmt::format("; set {}, or give a --key-file", hints_.key);
     } else if (status == 404) {
         text += "; " + hints_.missing_route;
+    } else if (status == 503 || status == 504) {
+        text += "; it is starting or busy: try again later";
+    } else if (status >= 500) {
+        text += "; see the server's log";
     }
     return text;
 }

@@ -25,12 +25,15 @@ using testing::IsEmpty;
 class Broken : public Push {};
 
 TEST_F(Broken, Unreachable) {
-    expect_named("vllm://127.0.0.1:9", AllOf(HasSubstr("127.0.0.1:9"), HasSubstr("Connection refused")));
+    expect_named("vllm://127.0.0.1:9",
+                 AllOf(HasSubstr("127.0.0.1:9"), HasSubstr("Connection refused"), HasSubstr("is it up")));
 }
 
 TEST_F(Broken, AcceptsAndNeverAnswers) {
     VllmStandIn server({.model = model("a", 1), .fails = {{"/version", 0}}});
-    expect_left_alone(server, AllOf(HasSubstr("GET /version"), HasSubstr("no answer before the deadline")),
+    expect_left_alone(server,
+                      AllOf(HasSubstr("GET /version"), HasSubstr("no answer before the deadline"),
+                            HasSubstr("a longer one")),
                       "", std::chrono::milliseconds(500));
 }
 
@@ -76,7 +79,8 @@ TEST_F(Broken, ThatRestartsBetweenTwoPushesIsNamedAndThenServed) {
     const std::string url = server->url();
     const std::string address = server->address();
     server.reset();
-    EXPECT_THAT(test::error_of([&] { session.push(2); }), AllOf(HasSubstr(url), HasSubstr("pause")));
+    EXPECT_THAT(test::error_of([&] { session.push(2); }),
+                AllOf(HasSubstr(url), HasSubstr("pause"), HasSubstr("is it up")));
     EXPECT_THAT(staged(), IsEmpty());
     VllmStandIn again({.model = model("a", 1), .listen = address});
     session.push(3);
@@ -150,7 +154,8 @@ TEST_F(Broken, AFailureBeforeTheLoadLeavesTheOldWeightsServing) {
          {"/version", "/v1/models", "/is_paused", "/weight_info", "/pause", "/update_weight_version"}) {
         SCOPED_TRACE(route);
         VllmStandIn server({.model = model("a", 1), .fails = {{route, 500}}});
-        expect_left_alone(server, AllOf(HasSubstr(server.url()), HasSubstr(route), HasSubstr("HTTP 500")));
+        expect_left_alone(server, AllOf(HasSubstr(server.url()), HasSubstr(route), HasSubstr("HTTP 500"),
+                                        HasSubstr("the server's log")));
     }
 }
 
