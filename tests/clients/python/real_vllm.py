@@ -56,7 +56,7 @@ def run_rank(rank, ranks, rendezvous, folder, url, case, versions, to_parent):
     dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=ranks)
     whole = transformers.AutoModelForCausalLM.from_pretrained(folder)  # what transformers is asked with
     model = layouts.CASES[case][2](transformers.AutoModelForCausalLM.from_pretrained(folder))
-    sharded = dict(model.named_parameters())
+    sharded = {tandem.hf(name): parameter for name, parameter in model.named_parameters()}
     assert all(isinstance(parameter, DTensor) for parameter in sharded.values())
     with tandem.Session(engines=[url] if rank == 0 else [], deadline=120) as sync:
         sync.adopt(model)
