@@ -44,7 +44,7 @@ const Kind& kind_of(const std::string& name) {
 void check_name(const std::string& name) {
     const std::string_view prefix = kind_of(name).prefix;
     if (!prefix.ends_with("://") || prefix == "tcp://") return;
-    http::parse_url("http://" + name.substr(prefix.size(), name.find('?') - prefix.size()));
+    http::parse_url("http://" + name.substr(prefix.size(), name.find('?') - prefix.size()), name);
 }
 
 std::unique_ptr<Engine> connect(const std::string& name, Deadline deadline, const ConnectOptions& options) {

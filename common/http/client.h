@@ -18,8 +18,9 @@ struct Url {
     std::string prefix;       // path without a trailing slash, usually empty
     std::string socket = {};  // a Unix socket's file; empty: TCP
 };
-// "http://HOST[:PORT][/PREFIX]", HOST an IPv6 address in brackets too, or "unix:///PATH"; throws BadInput.
-Url parse_url(const std::string& url);
+// "http://HOST[:PORT][/PREFIX]", HOST an IPv6 address in brackets too, or "unix:///PATH"; throws BadInput, which
+// quotes it as the user has written it: as `written`, where that is another URL that this one was made of.
+Url parse_url(const std::string& url, const std::string& written = "");
 
 struct Response {
     int status = 0;

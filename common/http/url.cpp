@@ -24,10 +24,11 @@ std::string socket_path(const std::string& text) {
 
 }  // namespace
 
-Url parse_url(const std::string& url) {
+Url parse_url(const std::string& url, const std::string& written) {
+    const std::string& quoted = written.empty() ? url : written;
     if (std::string path = socket_path(url); !path.empty()) return {"localhost", "", "", std::move(path)};
     const std::string scheme = "http://";
-    enforce(url.starts_with(scheme), "URL \"{}\" must be http://HOST[:PORT] or unix:///PATH", url);
+    enforce(url.starts_with(scheme), "URL \"{}\" must be http://HOST[:PORT] or unix:///PATH", quoted);
     const std::string rest = url.substr(scheme.size());
     const auto slash = rest.find('/');
     Url result;
@@ -42,11 +43,11 @@ Url parse_url(const std::string& url) {
         colon != std::string::npos && !result.host.ends_with("]")) {
         result.port = result.host.substr(colon + 1);
         result.host.resize(colon);
-        enforce(is_port(result.port) && result.port != "0", "URL \"{}\" has no valid port", url);
+        enforce(is_port(result.port) && result.port != "0", "URL \"{}\" has no valid port", quoted);
     }
     if (result.host.starts_with("[") && result.host.ends_with("]"))
         result.host = result.host.substr(1, result.host.size() - 2);
-    enforce(!result.host.empty(), "URL \"{}\" names no host", url);
+    enforce(!result.host.empty(), "URL \"{}\" names no host", quoted);
     return result;
 }
 

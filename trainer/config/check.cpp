@@ -129,9 +129,9 @@ void check_url(const RunConfig& c, const config::Schema& s) {
     const std::string& url = c.engine.url;
     if (url.empty()) return;
     try {
-        http::parse_url(http_url(url));
+        http::parse_url(http_url(url), url);
     } catch (const InvalidArgument& error) {
-        s.refuse("engine.url", fmt::format("'{}': {}", url, error.what()));
+        s.refuse("engine.url", error.what());
     }
 }
 

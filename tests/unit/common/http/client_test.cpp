@@ -232,6 +232,12 @@ TEST(Url, Parses) {
     } catch (const InvalidArgument& error) {
         EXPECT_THAT(error.what(), testing::Not(HasSubstr("word")));
     }
+    try {
+        parse_url("http://h:x", "vllm://h:x");
+        FAIL() << "no port, and nothing thrown";
+    } catch (const InvalidArgument& error) {
+        EXPECT_THAT(error.what(), HasSubstr("URL \"vllm://h:x\" has no valid port"));
+    }
     for (const char* socket : {"unix:///run/a.sock", "unix:/run/a.sock"})
         EXPECT_EQ(parse_url(socket).socket, "/run/a.sock");
     for (const char* bad : {"unix:", "unix:run/a", "unix://run/a", "unix:/run/", "", "host:80",
