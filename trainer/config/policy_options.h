@@ -2,7 +2,7 @@
 #pragma once
 
 #include "trainer/config/config.h"
-#include "trainer/policy/policy.h"
+#include "trainer/policy/options.h"
 
 namespace tandem::trainer {
 

@@ -69,6 +69,7 @@ class FullyShard final : public GroupHooks {
 
     const FlatShards& layout() const { return layout_; }
     FlatState& state() { return shards_; }  // fp32, flat
+    const FlatState& state() const { return shards_; }
     const Tensor& shards() const { return shards_.tensor(); }
     const Tensor& gradients() const { return gradients_.tensor(); }  // fp32, flat
     MemoryPool& memory() const;                            // that peers reach: for more of the layout

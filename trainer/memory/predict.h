@@ -9,7 +9,7 @@
 #include "common/model/model_config.h"
 #include "trainer/memory/layer_ledger.h"
 #include "trainer/memory/ledger.h"
-#include "trainer/policy/policy.h"
+#include "trainer/policy/options.h"
 
 namespace tandem::trainer::memory {
 

@@ -29,6 +29,8 @@ class AdamW {
     void set_steps(std::int64_t steps) { params_.step = steps + 1; }  // of the moments that were loaded
     FlatState& exp_avg() { return exp_avg_; }
     FlatState& exp_avg_sq() { return exp_avg_sq_; }
+    const FlatState& exp_avg() const { return exp_avg_; }
+    const FlatState& exp_avg_sq() const { return exp_avg_sq_; }
 
   private:
     // Elements [first, first + params.numel()) of the shard.

@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "trainer/data/packing.h"
-#include "trainer/policy/policy.h"
+#include "trainer/data/sample.h"
+#include "trainer/policy/options.h"
 
 namespace tandem::trainer {
 

@@ -5,63 +5,31 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/device/tier.h"
 #include "common/dtensor/dtensor.h"
+#include "common/error.h"
 #include "common/mesh/device_mesh.h"
 #include "common/model/model_config.h"
-#include "trainer/fsdp/reshard_after_forward.h"
-#include "trainer/nn/checkpointing.h"
+#include "trainer/fsdp/fully_shard.h"
+#include "trainer/fsdp/shard_mesh.h"
+#include "trainer/nn/decoder.h"
+#include "trainer/optim/adamw.h"
 #include "trainer/policy/learner.h"
+#include "trainer/policy/options.h"
 
 namespace tandem::trainer {
 
-struct PolicyOptions {
-    Device device;  // where parameters lie and passes run
-    DType compute_dtype = DType::float32;
-    // Neighbouring mesh axes that parameters are sharded over; gradients are averaged over the others too.
-    // Empty: all axes, or all but cp when shard_over_cp is false.
-    std::vector<std::string> shard_axes;
-    bool shard_over_cp = true;
-    ReshardAfterForward reshard_after_forward = true;  // or a number of ranks, see there
-    // false: unsharded gradients are kept until the last micro-batch of accumulate(), and reduced once.
-    bool reduce_every_micro_batch = true;
-    std::int64_t max_tokens_per_rank = 4096;  // capacity of a pack is this × cp
-    std::int64_t micro_batch = 0;             // samples of a micro-batch; 0: as many as the capacity holds
-    // Packed all-gather-KV attention for batches of short sequences, zigzag ring for long ones; automatic:
-    // ring when the pack holds one sequence. Without a cp axis there is nothing to choose.
-    enum class ContextMode : std::uint8_t { automatic, packed, zigzag } context = ContextMode::automatic;
-    float clip_grad_norm = 1.0f;  // 0: off
-    float beta1 = 0.9f;
-    float beta2 = 0.95f;
-    float eps = 1e-8f;
-    float weight_decay = 0.0f;
-    float init_std = 0.02f;  // normal init; o_proj and down_proj get init_std / sqrt(2 * layers)
-    std::uint64_t seed = 0;  // of the init; the same weights whatever the mesh
-    std::int64_t logits_chunk_rows = 1024;
-    Checkpointing checkpointing = Checkpointing::none;
-    struct Offload {
-        bool optimizer = false;
-        bool parameters = false;  // with the reference model
-        std::string directory = ".";
-    } offload;  // state that is in the tier below memory while it is not used
-    // The deepest sleep that the policy may be asked for: a GPU's memory must be allocated so that its pages
-    // can go. The CPU's always can.
-    enum class Sleep : std::uint8_t { none, optimizer, all } deepest_sleep = Sleep::none;
-    bool value_head = false;     // value_head.weight [1, hidden], zero at first, over the last hidden state
-    double value_lr_factor = 1;  // its learning rate over that of the others
-};
-
 class Policy final : public Learner {
-    struct Impl;
-
   public:
     // mesh has the axes (dp, cp) or, for hybrid sharding, (dp_replicate, dp_shard, cp).
     Policy(DeviceMesh mesh, model::ModelConfig config, PolicyOptions options);
-    ~Policy() override;
+    Policy(const Policy&) = delete;
+    Policy& operator=(const Policy&) = delete;
 
     Scores score(const std::vector<Sample>& samples, const ScoreOptions& options) override;
     Scores::PerToken logprobs(const std::vector<Sample>& samples) { return score(samples, {}).logprobs; }
@@ -80,10 +48,7 @@ class Policy final : public Learner {
         OnloadScope& operator=(const OnloadScope&) = delete;
 
       private:
-        friend struct Policy::Impl;
-        OnloadScope(Impl& impl, bool optimizer);
-
-        Impl& impl_;
+        Policy& policy_;
         bool optimizer_;
     };
     // Moves the optimizer's state, or all that a step needs, to the tier and its memory to the system, until
@@ -91,7 +56,7 @@ class Policy final : public Learner {
     // options.deepest_sleep: throws InvalidArgument.
     using Sleep = PolicyOptions::Sleep;
     void sleep(Sleep level);
-    void wake();
+    void wake() { sleep(Sleep::none); }
 
     double apply(double lr) override;
     void reset_optimizer() override;
@@ -102,11 +67,11 @@ class Policy final : public Learner {
     // gets its own back.
     void set_reference(const std::function<void()>& load);
     void set_reference() override { set_reference({}); }
-    bool has_reference() const override;
+    bool has_reference() const override { return reference_.has_value(); }
 
-    const model::ModelConfig& config() const;
-    const DeviceMesh& mesh() const;
-    Device device() const;
+    const model::ModelConfig& config() const { return config_; }
+    const DeviceMesh& mesh() const { return mesh_; }
+    Device device() const { return options_.device; }
     // Parameters (fp32) and gradients as sharded DTensors in the order of model::parameter_specs. They alias
     // the live shards, which must be in memory whenever they are used: see OnloadScope.
     const std::vector<std::pair<std::string, DTensor>>& parameters() const;
@@ -121,13 +86,66 @@ class Policy final : public Learner {
     // exp_avg/NAME and exp_avg_sq/NAME of model and extra parameters, reference/NAME where there is a
     // reference. Overwriting it, with optimizer_steps, makes this policy the one that was saved.
     std::vector<std::pair<std::string, DTensor>> training_state() const;
-    std::int64_t optimizer_steps() const;
-    void set_optimizer_steps(std::int64_t steps);
+    std::int64_t optimizer_steps() const { return optimizer_.steps(); }
+    void set_optimizer_steps(std::int64_t steps) { optimizer_.set_steps(steps); }
     // Overwrites a parameter from its full value in host memory, the same on every rank.
     void load_parameter(const std::string& name, const Tensor& full);
 
   private:
-    std::unique_ptr<Impl> impl_;
+    // body(compute, pack, batch, is_last) on this rank's part of every micro-batch, in turn.
+    template <typename Body>
+    int for_each_micro_batch(const std::vector<Sample>& samples, const Body& body);
+    const Tensor& reduced_gradients() const;
+    int cp() const { return shard_mesh_.context->size(); }
+    std::size_t model_parameters() const {
+        return decoder_.parameters().size() - (options_.value_head ? 1 : 0);
+    }
+    // Parameters [first, last) of a flat shard.
+    std::vector<std::pair<std::string, DTensor>> as_dtensors(const Tensor& flat, std::size_t first,
+                                                             std::size_t last) const;
+    void initialise();
+
+    // --- where the state is between calls (policy_state.cpp)
+
+    // Moves every state to its place: to the tier what is offloaded or asleep and in no OnloadScope, else to
+    // memory.
+    void place_states();
+    void place(FlatState& state, bool offloaded) {
+        offloaded ? state.offload(options_.offload.directory) : state.onload();
+    }
+    // Counts an OnloadScope that begins (+1) or ends (-1).
+    void count_scope(int change, bool with_optimizer);
+    // Wakes whatever sleeps more deeply than `most`.
+    void wake_for(Sleep most) {
+        if (level_ > most) sleep(most);
+    }
+    // On a GPU, state that may be asked to leave memory needs pages that go.
+    static Pages pages_of(bool may_leave) { return may_leave ? Pages::go : Pages::stay; }
+    bool parameters_may_leave() const {
+        return options_.offload.parameters || options_.deepest_sleep == Sleep::all;
+    }
+    void check_resident() const {
+        require(fsdp_.state().resident(), "the parameters are offloaded: they need a Policy::OnloadScope");
+    }
+
+    DeviceMesh mesh_;
+    model::ModelConfig config_;
+    PolicyOptions options_;
+    ShardMesh shard_mesh_;
+    Stream compute_ = Stream::make_compute(options_.device);
+    Decoder decoder_;
+    FullyShard fsdp_;
+    AdamW optimizer_;
+    Stream ring_;
+    bool sync_ = true;
+    std::optional<FlatState> reference_;  // laid out like fsdp_.state(), in the compute dtype; once asked for
+    Sleep level_ = Sleep::none;
+    int scopes_ = 0;                 // OnloadScopes that live
+    int optimizer_scopes_ = 0;       // those of them with the optimizer
+    bool gradients_in_use_ = false;  // accumulated and not applied
+    bool gradients_released_ = false;
+    std::vector<std::pair<std::string, DTensor>> parameters_;
+    std::vector<std::pair<std::string, DTensor>> extra_parameters_;
 };
 
 }  // namespace tandem::trainer
