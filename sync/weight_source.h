@@ -20,7 +20,8 @@ class WeightSource {
     virtual ~WeightSource() = default;
     // The same names, shapes and layouts on every rank and for the source's whole life; the values change.
     virtual const std::vector<NamedTensor>& tensors() const = 0;
-    virtual Event ready() const = 0;  // the optimizer step that made the current values is done
+    // Asked once before each reading: what made the current values is done, and tensors() may be read.
+    virtual Event ready() const = 0;
     // Called on rank 0 before engines are told to commit what was read. Throws where it may hold parts of two versions.
     virtual void require_unchanged() const {}
 };

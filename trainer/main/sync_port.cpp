@@ -72,7 +72,6 @@ class SessionPort final : public SyncPort {
           session_(world_, source_, std::move(engine), options) {}
 
     SyncTimes publish(std::int64_t version) override {
-        source_.refresh();
         const sync::SyncReport report = session_.push(version);
         if (speed_of_light_ms_ == 0) speed_of_light_ms_ = speed_of_light_ms(*world_, report.bytes, device_);
         const sync::PhaseTimes& t = report.phase_ms;
@@ -88,7 +87,6 @@ class SessionPort final : public SyncPort {
 
     std::optional<bool> weights_match() override {
         if (of_others_) return std::nullopt;  // its server has no route that tells which bytes it holds
-        source_.refresh();
         const sync::WeightsMatch result = session_.weights_match();
         if (!result.match && world_->rank() == 0)
             log_error("engine and trainer differ, first in tensor '{}'", result.first_mismatch);

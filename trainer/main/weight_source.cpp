@@ -16,14 +16,16 @@ PolicySource::PolicySource(const Policy& policy, MemoryPool* mirrors) : policy_(
         tensors_.push_back(
             {name, DTensor::from_local(mirror, tensor.mesh(), tensor.placements(), tensor.shape())});
     }
-    refresh();
+    if (!stream_) return;
+    ready();  // the mirrors' memory is touched now, not in the first push
+    stream_->synchronize();
 }
 
-void PolicySource::refresh() {
-    if (!stream_) return;
+Event PolicySource::ready() const {
+    if (!stream_) return {};
     for (std::size_t i = 0; i < tensors_.size(); ++i)
         copy(*stream_, policy_.parameters()[i].second.local(), tensors_[i].tensor.local());
-    stream_->synchronize();
+    return stream_->record();
 }
 
 }  // namespace tandem::trainer

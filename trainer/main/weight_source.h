@@ -16,10 +16,9 @@ namespace tandem::trainer {
 class PolicySource final : public sync::WeightSource {
   public:
     PolicySource(const Policy& policy, MemoryPool* mirrors);
-    // Brings the copies up to date. Needs a Policy::OnloadScope.
-    void refresh();
     const std::vector<sync::NamedTensor>& tensors() const override { return tensors_; }
-    Event ready() const override { return {}; }
+    // Copies are brought up to date until then. Needs a Policy::OnloadScope.
+    Event ready() const override;
 
   private:
     const Policy& policy_;
