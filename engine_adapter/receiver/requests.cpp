@@ -25,10 +25,6 @@ std::vector<T> list_of(const Message& message, const char* count) {
                                    static_cast<std::size_t>(items));
 }
 
-std::vector<ops::Checksum> checksums_of(const Message& message) {
-    return list_of<ops::Checksum>(message, "checksums");
-}
-
 Reply milliseconds(double ms) {
     return {json::object({{"ms", ms}})};
 }
@@ -253,7 +249,7 @@ Reply Requests::begin(Message& message) {
 
 Reply Requests::load(Message& message) {
     const std::int64_t index = messages::integer_field(message.header, "index", 0);
-    const std::vector<ops::Checksum> checksums = checksums_of(message);
+    const std::vector<ops::Checksum> checksums = list_of<ops::Checksum>(message, "checksums");
     if (way_ == Way::mapped) return milliseconds(update_.load(index, checksums));
     try {
         if (way_ == Way::tcp) {
@@ -286,12 +282,12 @@ Reply Requests::load_delta(Message& message) {
 }
 
 Reply Requests::verify(Message& message) {
-    return milliseconds(update_.verify(checksums_of(message)));
+    return milliseconds(update_.verify(list_of<ops::Checksum>(message, "checksums")));
 }
 
 Reply Requests::adopt(Message& message) {
     const std::int64_t shift = messages::integer_field(message.header, "shift", 0);
-    update_.adopt(static_cast<std::uint64_t>(shift), checksums_of(message));
+    update_.adopt(static_cast<std::uint64_t>(shift), list_of<ops::Checksum>(message, "checksums"));
     return {};
 }
 
