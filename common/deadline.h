@@ -2,6 +2,7 @@
 // that it uses.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 
 namespace tandem {
@@ -17,6 +18,10 @@ class Deadline {
 
     Clock::time_point at() const { return at_; }
     bool passed() const { return Clock::now() >= at_; }
+    // This one, or `duration` from now where that is earlier.
+    Deadline within(std::chrono::nanoseconds duration) const {
+        return Deadline(std::min(at_, Clock::now() + duration));
+    }
     // Time left, never negative.
     std::chrono::nanoseconds left() const {
         const auto now = Clock::now();

@@ -71,15 +71,15 @@ class Alias final : public SyncStrategy {
         throw_on_any_failure(context_.world, status, "sync set-up");
     }
 
-    void prepare(PushStatus& status) override {
+    void prepare(PushStatus& status, Deadline deadline) override {
         const trace::Scope scope("fill the free half", "prepare");
         std::size_t count = 0;
         try {
             reader_.locate();
             protect(free_, PROT_READ | PROT_WRITE);
-            count = run_pieces(false);
+            count = run_pieces(false, deadline);
             protect(free_, PROT_READ);
-            count += run_pieces(true);
+            count += run_pieces(true, deadline);
         } catch (const std::exception& error) {
             status.fail("prepare", fmt::format("rank {}", context_.world.rank()), -1, error.what());
         }
@@ -88,14 +88,12 @@ class Alias final : public SyncStrategy {
         for (int rank = 0; rank < context_.world.size(); ++rank) ledger_.note(0, rank, exchange_.of(rank));
     }
 
-    void transfer(PushStatus& status, PhaseTimes&, const std::function<void()>&) override {
-        each_engine(context_.engines, status, "adopt", -1, [this](engine::Engine& engine, std::size_t e) {
+    void transfer(PushStatus& status, PhaseTimes&, Deadline deadline, const std::function<void()>&) override {
+        each_engine(context_.engines, status, "adopt", -1, [&](engine::Engine& engine, std::size_t e) {
             engine.adopt(free_ * layout_.bytes, ledger_.of(e),
-                         Deadline::after(context_.options.deadlines.load));
+                         deadline.within(context_.options.deadlines.load));
         });
     }
-
-    bool ranks_transfer() const override { return false; }
 
     ops::Checksum manifest(std::int64_t version, std::size_t engine) const override {
         return ledger_.manifest(version, engine);
@@ -156,14 +154,14 @@ class Alias final : public SyncStrategy {
 
     // Copies this rank's pieces into the free half; or (in_place) those that the trainer wrote straight
     // there, which only want their checksums. Returns how many.
-    std::size_t run_pieces(bool in_place) {
+    std::size_t run_pieces(bool in_place, Deadline deadline) {
         orders_.clear();
         for_my_pieces([&](std::size_t i, std::byte* to) {
             if ((reader_.address(i) == to) != in_place) return;
             orders_.push_back({i, in_place ? nullptr : to, row_distance(buckets_.pieces[i])});
         });
         found_.resize(orders_.size());
-        reader_.run(orders_, true, found_.data());
+        reader_.run(orders_, true, found_.data(), deadline);
         for (std::size_t k = 0; k < orders_.size(); ++k)
             exchange_.mine()[orders_[k].index - first()] = found_[k];
         return orders_.size();

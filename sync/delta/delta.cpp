@@ -66,7 +66,7 @@ class Delta final : public SyncStrategy {
         throw_on_any_failure(context_.world, status, "sync set-up");
     }
 
-    void prepare(PushStatus& status) override {
+    void prepare(PushStatus& status, Deadline deadline) override {
         try {
             reader_.locate();
         } catch (const std::exception& error) {
@@ -74,7 +74,7 @@ class Delta final : public SyncStrategy {
         }
         bool lacks_base = base_version_ == 0;
         each_engine(context_.engines, status, "prepare", -1, [&](engine::Engine& engine, std::size_t e) {
-            const engine::Held held = engine.held(Deadline::after(context_.options.deadlines.prepare));
+            const engine::Held held = engine.held(deadline);
             lacks_base = lacks_base || held.version != base_version_ || held.manifest != base_manifest_[e];
         });
         exchange_.run(status, 0, lacks_base);
@@ -86,27 +86,32 @@ class Delta final : public SyncStrategy {
         while (filled_.size() + 1 < slots_ && more_ && !status.failed) exchange(fill(status), status);
     }
 
-    void transfer(PushStatus& status, PhaseTimes& times, const std::function<void()>&) override {
+    void transfer(PushStatus& status, PhaseTimes& times, Deadline deadline,
+                  const std::function<void()>&) override {
+        const auto wait = [&](std::size_t b) {
+            times.copy +=
+                wait_loaded(context_.engines, status, b, deadline.within(context_.options.deadlines.load));
+        };
         const auto start = Clock::now();
-        for (std::size_t b = 0; b < filled_.size(); ++b) load(b, status);
+        for (std::size_t b = 0; b < filled_.size(); ++b) load(b, status, deadline);
         // Only the next exchange tells the other ranks of a load that failed on rank 0: stop when that says
         // so.
         while (more_) {
             const auto filling = Clock::now();
             const std::size_t filled = fill(status);
             times.gather += ms_since(filling);
-            if (filled_.size() + 1 >= slots_) wait(filled_.size() + 1 - slots_, status, times);
+            if (filled_.size() + 1 >= slots_) wait(filled_.size() + 1 - slots_);
             const auto meeting = Clock::now();
             exchange(filled, status);
             times.gather += ms_since(meeting);
             if (status.failed) break;
-            load(filled_.size() - 1, status);
+            load(filled_.size() - 1, status, deadline);
         }
         const std::size_t count = filled_.size();
-        for (std::size_t b = count - std::min(count, slots_ - 1); b < count; ++b) wait(b, status, times);
+        for (std::size_t b = count - std::min(count, slots_ - 1); b < count; ++b) wait(b);
         const trace::Scope scope("verify", "load");
         each_engine(context_.engines, status, "verify", -1, [&](engine::Engine& engine, std::size_t e) {
-            times.copy += engine.verify(ledger_.of(e), Deadline::after(context_.options.deadlines.commit));
+            times.copy += engine.verify(ledger_.of(e), deadline.within(context_.options.deadlines.commit));
         });
         times.load += std::max(0.0, ms_since(start) - times.gather);
     }
@@ -231,17 +236,13 @@ class Delta final : public SyncStrategy {
         filled_.push_back(std::move(entries));
     }
 
-    void load(std::size_t b, PushStatus& status) {
+    void load(std::size_t b, PushStatus& status, Deadline deadline) {
         const int bucket = static_cast<int>(b);
         if (!context_.engines.empty() && !status.failed && context_.options.before_load)
             context_.options.before_load(bucket, slot(b));
         each_engine(context_.engines, status, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
-            engine.load_delta(bucket, filled_[b][e], Deadline::after(context_.options.deadlines.load));
+            engine.load_delta(bucket, filled_[b][e], deadline.within(context_.options.deadlines.load));
         });
-    }
-
-    void wait(std::size_t b, PushStatus& status, PhaseTimes& times) {
-        times.copy += wait_loaded(context_.engines, status, b, context_.options.deadlines.load);
     }
 
     SyncContext context_;

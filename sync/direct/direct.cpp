@@ -43,7 +43,7 @@ class Direct final : public SyncStrategy {
         throw_on_any_failure(context_.world, status, "sync set-up");
     }
 
-    void prepare(PushStatus& status) override {
+    void prepare(PushStatus& status, Deadline deadline) override {
         const trace::Scope scope("hash shards", "prepare");
         std::size_t count = 0;
         bool moved = false;
@@ -54,7 +54,7 @@ class Direct final : public SyncStrategy {
             for (std::size_t b = 0; b < buckets_.buckets(); ++b) {
                 for (std::size_t i = reader_.begin(b); i < reader_.end(b); ++i) orders_.push_back(order(i));
             }
-            reader_.run(orders_, false, exchange_.mine());
+            reader_.run(orders_, false, exchange_.mine(), deadline);
             count = orders_.size();
         } catch (const std::exception& error) {
             status.fail("prepare", fmt::format("rank {}", context_.world.rank()), -1, error.what());
@@ -85,26 +85,25 @@ class Direct final : public SyncStrategy {
         }
     }
 
-    void transfer(PushStatus& status, PhaseTimes& times, const std::function<void()>& all_sent) override {
+    void transfer(PushStatus& status, PhaseTimes& times, Deadline deadline,
+                  const std::function<void()>& all_sent) override {
         const auto start = Clock::now();
+        const auto soon = [&] { return deadline.within(context_.options.deadlines.load); };
         for (std::size_t b = 0; b < buckets_.buckets() + kInFlight; ++b) {
             if (b >= kInFlight) {
-                times.copy +=
-                    wait_loaded(context_.engines, status, b - kInFlight, context_.options.deadlines.load);
+                times.copy += wait_loaded(context_.engines, status, b - kInFlight, soon());
             }
             if (b >= buckets_.buckets()) continue;
             const int bucket = static_cast<int>(b);
             if (!context_.engines.empty() && !status.failed && context_.options.before_load)
                 context_.options.before_load(bucket, {});
             each_engine(context_.engines, status, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
-                engine.load(bucket, ledger_.of(e, b), Deadline::after(context_.options.deadlines.load));
+                engine.load(bucket, ledger_.of(e, b), soon());
             });
             if (b + 1 == buckets_.buckets() && !status.failed) all_sent();
         }
         times.load += ms_since(start);
     }
-
-    bool ranks_transfer() const override { return false; }
 
     ops::Checksum manifest(std::int64_t version, std::size_t engine) const override {
         return ledger_.manifest(version, engine);

@@ -59,14 +59,14 @@ class Gather final : public SyncStrategy {
         throw_on_any_failure(context_.world, status, "sync set-up");
     }
 
-    void prepare(PushStatus& status) override {
+    void prepare(PushStatus& status, Deadline deadline) override {
         prepared_ = std::min(slots_ - 1, buckets_.buckets());
         try {
             reader_.locate();
         } catch (const std::exception& error) {
             status.fail("prepare", fmt::format("rank {}", context_.world.rank()), -1, error.what());
         }
-        for (std::size_t b = 0; b < prepared_; ++b) exchange(b, fill(b, status), status);
+        for (std::size_t b = 0; b < prepared_; ++b) exchange(b, fill(b, status, deadline), status);
     }
 
     void send_ahead(std::size_t e) override {
@@ -76,25 +76,30 @@ class Gather final : public SyncStrategy {
         }
     }
 
-    void transfer(PushStatus& status, PhaseTimes& times, const std::function<void()>& all_sent) override {
+    void transfer(PushStatus& status, PhaseTimes& times, Deadline deadline,
+                  const std::function<void()>& all_sent) override {
+        const auto wait = [&](std::size_t b) {
+            times.copy +=
+                wait_loaded(context_.engines, status, b, deadline.within(context_.options.deadlines.load));
+        };
         const auto start = Clock::now();
-        for (std::size_t b = 0; b < prepared_; ++b) load(b, status);
+        for (std::size_t b = 0; b < prepared_; ++b) load(b, status, deadline);
         // All ranks must stop at the same bucket, so they stop when the exchange says so: a load that failed
         // on rank 0 is known to it alone until the next one.
         for (std::size_t b = prepared_; b < buckets_.buckets(); ++b) {
             const auto filling = Clock::now();
-            const std::size_t filled = fill(b, status);
+            const std::size_t filled = fill(b, status, deadline);
             times.gather += ms_since(filling);
-            wait(b + 1 - slots_, status, times);
+            wait(b + 1 - slots_);
             const auto meeting = Clock::now();
             exchange(b, filled, status);
             times.gather += ms_since(meeting);
             if (status.failed) break;
-            load(b, status);
+            load(b, status, deadline);
         }
         if (!status.failed && !context_.engines.empty()) all_sent();
         const std::size_t last = buckets_.buckets();
-        for (std::size_t b = last - std::min(last, slots_ - 1); b < last; ++b) wait(b, status, times);
+        for (std::size_t b = last - std::min(last, slots_ - 1); b < last; ++b) wait(b);
         times.load += std::max(0.0, ms_since(start) - times.gather);
     }
 
@@ -149,7 +154,7 @@ class Gather final : public SyncStrategy {
     }
 
     // Returns how many pieces of bucket b were written; after a failure none is.
-    std::size_t fill(std::size_t b, PushStatus& status) {
+    std::size_t fill(std::size_t b, PushStatus& status, Deadline deadline) {
         if (status.failed) return 0;
         const trace::Scope scope("gather bucket " + std::to_string(b), "gather");
         const std::size_t first = reader_.begin(b);
@@ -157,7 +162,7 @@ class Gather final : public SyncStrategy {
             orders_.clear();
             for (std::size_t i = first; i < reader_.end(b); ++i)
                 orders_.push_back({i, slot(b).data + buckets_.pieces[i].bucket_offset, reader_.row_bytes(i)});
-            reader_.run(orders_, non_temporal_, exchange_.mine());
+            reader_.run(orders_, non_temporal_, exchange_.mine(), deadline);
             return reader_.end(b) - first;
         } catch (const std::exception& error) {
             status.fail("gather", fmt::format("rank {}", context_.world.rank()), static_cast<int>(b),
@@ -166,17 +171,13 @@ class Gather final : public SyncStrategy {
         }
     }
 
-    void load(std::size_t b, PushStatus& status) {
+    void load(std::size_t b, PushStatus& status, Deadline deadline) {
         const int bucket = static_cast<int>(b);
         if (!context_.engines.empty() && !status.failed && context_.options.before_load)
             context_.options.before_load(bucket, slot(b));
         each_engine(context_.engines, status, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
-            engine.load(bucket, ledger_.of(e, b), Deadline::after(context_.options.deadlines.load));
+            engine.load(bucket, ledger_.of(e, b), deadline.within(context_.options.deadlines.load));
         });
-    }
-
-    void wait(std::size_t b, PushStatus& status, PhaseTimes& times) {
-        times.copy += wait_loaded(context_.engines, status, b, context_.options.deadlines.load);
     }
 
     SyncContext context_;

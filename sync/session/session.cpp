@@ -76,8 +76,7 @@ class Session::Impl {
                   : Tuning{}),
           quantizer_(*world_, source_, setup_.quantized, setup_.local),
           strategy_(make_strategy(
-              {*world_, source_, setup_.plan, setup_.local, engines_, options_, quantizer_, device_})),
-          stream_(Stream::make_worker("sync")) {}
+              {*world_, source_, setup_.plan, setup_.local, engines_, options_, quantizer_, device_})) {}
 
     // A GPU's memory that another process has mapped may be freed only after that process has closed it.
     ~Impl() {
@@ -106,6 +105,7 @@ class Session::Impl {
             throw;
         } catch (const std::exception& error) {  // the ranks cannot agree any more
             state_.lose();
+            world_->abort(fmt::format("{}: {}", what, error.what()));
             status.fail("push", fmt::format("rank {}", world_->rank()), -1, error.what());
             protocol.fail();
             while (const auto next = protocol.next()) carry_out(*next, protocol, version, status, report);
@@ -140,16 +140,15 @@ class Session::Impl {
         PushStatus status;
         const auto start = Clock::now();
         const trace::Scope scope("prepare", "sync");
-        on_stream("prepare", options_.deadlines.prepare, [&] {
-            try {
-                source_.ready().wait(Deadline::after(options_.deadlines.prepare));
-                if (!quantizer_.empty()) quantizer_.scan();
-            } catch (const std::exception& error) {
-                status.fail("prepare", fmt::format("rank {}", world_->rank()), -1, error.what());
-            }
-            if (!quantizer_.empty()) quantizer_.agree_on_scales(*world_);
-            strategy_->prepare(status);
-        });
+        const Deadline deadline = Deadline::after(options_.deadlines.prepare);
+        try {
+            source_.ready().wait(deadline);
+            if (!quantizer_.empty()) quantizer_.scan();
+        } catch (const std::exception& error) {
+            status.fail("prepare", fmt::format("rank {}", world_->rank()), -1, error.what());
+        }
+        if (!quantizer_.empty()) quantizer_.agree_on_scales(*world_);
+        strategy_->prepare(status, deadline);
         throw_on_any_failure(*world_, status, what);
         report.phase_ms.prepare = ms_since(start);
     }
@@ -163,18 +162,13 @@ class Session::Impl {
         bool transferred = false;
         while (const auto next = protocol.next()) {
             const bool before_transfer = next->step == PushStep::pause || next->step == PushStep::begin;
-            if (!before_transfer && !std::exchange(transferred, true))
-                transfer(version, status, report.phase_ms);
+            if (!before_transfer && !std::exchange(transferred, true)) {
+                strategy_->transfer(status, report.phase_ms, Deadline::after(options_.deadlines.transfer),
+                                    [&] { commit_ahead(version, status); });
+            }
             carry_out(*next, protocol, version, status, report);
         }
         report.total_ms = ms_since(paused_at_);
-    }
-
-    void transfer(std::int64_t version, PushStatus& status, PhaseTimes& times) {
-        const auto all_sent = [&] { commit_ahead(version, status); };
-        if (!strategy_->ranks_transfer()) return strategy_->transfer(status, times, all_sent);
-        on_stream("transfer", options_.deadlines.transfer,
-                  [&] { strategy_->transfer(status, times, all_sent); });
     }
 
     // What the engines will be told to commit, told already: no round trip after the last bucket. The protocol's steps
@@ -244,23 +238,6 @@ class Session::Impl {
         }
     }
 
-    // Runs work on the session's stream, so that a deadline holds whatever the work waits for. It is later by
-    // the ranks' own timeout, so that what waits for an engine or a rank can say for which.
-    void on_stream(const char* phase, std::chrono::milliseconds timeout, std::function<void()> work) {
-        stream_.enqueue(std::move(work));
-        try {
-            stream_.record().wait(Deadline::after(timeout + world_->timeout()));
-        } catch (const std::exception& error) {
-            // Ends what the stream still waits for, before what its work uses goes away.
-            world_->abort(fmt::format("{}: {}", phase, error.what()));
-            try {
-                stream_.synchronize();
-            } catch (const std::exception&) {  // the same error
-            }
-            throw;
-        }
-    }
-
     // An engine that reads in place copies its weights to memory of its own first, and must be paused for it.
     void release_memory(engine::Engine& engine) {
         const bool in_place = traits(options_.mode).in_place;
@@ -293,7 +270,6 @@ class Session::Impl {
     VersionState state_;
     Clock::time_point paused_at_;
     std::vector<ops::Checksum> manifests_;  // [engine] of the version under way; empty: not yet asked for
-    Stream stream_;                         // last: drained before what its work uses goes away
 };
 
 Session::Session(std::shared_ptr<comm::Communicator> world, const WeightSource& source, Engines engines,

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,13 +29,12 @@ void each_engine(const Engines& engines, PushStatus& status, const char* phase, 
 }
 
 // Waits until every engine is done with a bucket; returns the milliseconds of the slowest.
-inline double wait_loaded(const Engines& engines, PushStatus& status, std::size_t bucket,
-                          std::chrono::milliseconds timeout) {
+inline double wait_loaded(const Engines& engines, PushStatus& status, std::size_t bucket, Deadline deadline) {
     const trace::Scope scope("wait for bucket " + std::to_string(bucket), "load");
     const int number = static_cast<int>(bucket);
     double slowest = 0;
     each_engine(engines, status, "load", number, [&](engine::Engine& engine, std::size_t) {
-        slowest = std::max(slowest, engine.wait_loaded(number, Deadline::after(timeout)));
+        slowest = std::max(slowest, engine.wait_loaded(number, deadline));
     });
     return slowest;
 }

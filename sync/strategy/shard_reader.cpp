@@ -105,7 +105,8 @@ ops::Checksum ShardReader::copy(std::size_t index, std::byte* to, std::size_t to
     return checksum;
 }
 
-void ShardReader::run(std::span<const Order> orders, bool non_temporal, ops::Checksum* checksums) const {
+void ShardReader::run(std::span<const Order> orders, bool non_temporal, ops::Checksum* checksums,
+                      Deadline deadline) const {
     list_.clear();
     for (std::size_t i = 0; i < orders.size(); ++i) {
         const auto& [index, to, to_stride] = orders[i];
@@ -121,7 +122,8 @@ void ShardReader::run(std::span<const Order> orders, bool non_temporal, ops::Che
     Stream& stream = stream_ ? *stream_ : here;
     ops::batched_copy(stream, list_);
     if (written_) written_->record(stream);
-    stream.synchronize();
+    stream.record().wait(deadline);
+    stream.synchronize();  // hands over what the GPU has found
 }
 
 }  // namespace tandem::sync

@@ -28,13 +28,14 @@ class ShardReader {
     // to_stride bytes apart. Returns the checksum of what it wrote.
     ops::Checksum copy(std::size_t index, std::byte* to, std::size_t to_stride, bool non_temporal) const;
 
-    // The same for a list, as one batch on the shards' device, over when it returns.
+    // The same for a list, as one batch on the shards' device, over when it returns. Throws DeadlineExceeded.
     struct Order {
         std::size_t index = 0;
         std::byte* to = nullptr;  // null: only the checksum, which nothing quantised has before it is copied
         std::size_t to_stride = 0;
     };
-    void run(std::span<const Order> orders, bool non_temporal, ops::Checksum* checksums) const;
+    void run(std::span<const Order> orders, bool non_temporal, ops::Checksum* checksums,
+             Deadline deadline) const;
 
     // The address of piece `index` in this process, and the distance of its rows in bytes.
     const std::byte* address(std::size_t index) const;

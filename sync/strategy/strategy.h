@@ -31,16 +31,15 @@ class SyncStrategy {
   public:
     virtual ~SyncStrategy() = default;
     // The source's values are ready, scales agreed on; the engines still generate. Does all that can be done
-    // before the pause.
-    virtual void prepare(PushStatus& status) = 0;
+    // before the pause. `deadline`: of the whole step, as in transfer.
+    virtual void prepare(PushStatus& status, Deadline deadline) = 0;
     // Rank 0, behind prepare, when engine `e` is about to be paused: what may be on its way to it meanwhile. Throws.
     virtual void send_ahead(std::size_t /*e*/) {}
     // The engines are paused and the version is open, or `status` says on rank 0 that they are not:
     // afterwards commit may be called. Fills times.gather, copy and load. all_sent: called on rank 0, perhaps, when only
     // engines can still fail: each has been given its last bucket, and manifest() is known.
-    virtual void transfer(PushStatus& status, PhaseTimes& times, const std::function<void()>& all_sent) = 0;
-    // False when only rank 0 has anything to do in transfer.
-    virtual bool ranks_transfer() const { return true; }
+    virtual void transfer(PushStatus& status, PhaseTimes& times, Deadline deadline,
+                          const std::function<void()>& all_sent) = 0;
     virtual ops::Checksum manifest(std::int64_t version, std::size_t engine) const = 0;  // rank 0
     // The push has ended, on every rank.
     virtual void finish(std::int64_t, bool /*committed*/) {}

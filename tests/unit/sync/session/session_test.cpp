@@ -126,6 +126,28 @@ TEST(Session, ACorruptedBucketFailsOnEveryRankAndTheNextPushHeals) {
     EXPECT_EQ(target.version(), 3);
 }
 
+// Each bucket of a slow engine is loaded in time, all of them together are not.
+TEST(Session, ASlowEngineEndsTheTransferByItsDeadlineOnEveryRank) {
+    for (const Mode mode : {Mode::gather, Mode::direct, Mode::delta}) {
+        SCOPED_TRACE(mode_name(mode));
+        TestTarget target(test_tensors(DType::float32));  // 125 KB: 250 ms
+        Receivers receivers;
+        receivers.push_back(std::make_unique<engine::Receiver>(
+            target, engine::ReceiverOptions{.copy_threads = 1, .link_bytes_per_s = 0.5e6}));
+        SessionOptions options = options_for(mode);
+        options.deadlines.transfer = std::chrono::milliseconds(100);
+        with_receivers({{2}, {Shard(0)}}, receivers, test_tensors(DType::float32), DType::float32, options,
+                       [&](comm::Communicator&, Session& session, TestSource& source) {
+                           for (int version = 1; version <= 2; ++version) {
+                               source.set_step(version);
+                               EXPECT_EQ(phase_of_failure(session, version), "load");
+                               EXPECT_EQ(session.state(), State::failed);  // and not broken
+                           }
+                       });
+        EXPECT_EQ(target.version(), 0);
+    }
+}
+
 TEST(Session, WeightsMatchSeesASingleChangedBit) {
     TestTarget target(test_tensors(DType::bfloat16));
     with_session({{2}, {Shard(0)}}, target, DType::float32, {},
