@@ -69,11 +69,7 @@ class Receiver::Impl {
     // Sleeps until a trainer connects or says something, or the receiver is to stop.
     void run() {
         for (;;) {
-            while (!ahead_.empty()) {
-                Message message = std::move(ahead_.front());
-                ahead_.pop_front();
-                serve(message);
-            }
+            while (!ahead_.empty()) serve_one();
             std::array<pollfd, 4> fds{pollfd{stop_.get(), POLLIN, 0},
                                       pollfd{listener_.socket.get(), POLLIN, 0},
                                       pollfd{trainer_ ? trainer_->fd() : -1, POLLIN, 0},
@@ -160,22 +156,19 @@ class Receiver::Impl {
         last_heard_ = Clock::now();
     }
 
+    Message next_message() {
+        if (ahead_.empty()) return trainer_->receive("request", Deadline::after(kFrameDeadline));
+        Message message = std::move(ahead_.front());
+        ahead_.pop_front();
+        return message;
+    }
+
     // Serves one message of the trainer. An error of the request is answered; a malformed message ends the
     // connection.
     void serve_one() {
-        try {
-            Message message = trainer_->receive("request", Deadline::after(kFrameDeadline));
-            serve(message);
-        } catch (const MalformedMessage& error) {
-            refuse(0, error);
-        } catch (const std::exception& error) {
-            drop_trainer(error.what());
-        }
-    }
-
-    void serve(Message& message) {
         std::int64_t id = 0;
         try {
+            Message message = next_message();
             id = messages::integer_field(message.header, "id", 1);
             if (id <= last_id_)
                 throw MalformedMessage(fmt::format("request {} came after request {}", id, last_id_));
