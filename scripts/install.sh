@@ -13,7 +13,7 @@ needed="g++:/usr/bin/g++ cmake:/usr/bin/cmake ninja-build:/usr/bin/ninja libdnnl
   libgloo-dev:/usr/include/gloo/config.h libsodium-dev:/usr/include/sodium.h"
 for_tests="libgtest-dev:/usr/include/gtest/gtest.h libgmock-dev:/usr/include/gmock/gmock.h
   libbenchmark-dev:/usr/include/benchmark/benchmark.h iproute2:/usr/sbin/ip python3:/usr/bin/python3
-  spin:/usr/bin/spin libzmq5:/usr/lib/$(uname -m)-linux-gnu/libzmq.so.5"
+  lld:/usr/bin/ld.lld spin:/usr/bin/spin libzmq5:/usr/lib/$(uname -m)-linux-gnu/libzmq.so.5"
 # The formatter that lint.format speaks for; later releases do not have it, and it says so there.
 grep -qs '^VERSION_ID="12"' /etc/os-release && for_tests="$for_tests clang-format-14:/usr/bin/clang-format-14"
 [ "${1:-}" = "--tests" ] && needed="$needed $for_tests"
