@@ -1,8 +1,8 @@
 """A whole version into a model, layer by layer, by vLLM's own reload; and what that leaves to be done.
 
 vLLM's reload makes each layer anew in fresh memory and then copies it over the one that serves. For an embedding, the largest
-tensor of most small models, touching that memory takes longer than everything else. One that serves in the form that
-checkpoints have is therefore written where it lies, by the same loader of vLLM's.
+tensor of most small models, every load then touches that much memory for the first time, which is slow. One that serves in the
+form that checkpoints have is therefore written where it lies, by the same loader of vLLM's.
 """
 
 from __future__ import annotations
