@@ -14,6 +14,7 @@
 #include "common/error.h"
 #include "common/stopwatch.h"
 #include "common/trace.h"
+#include "sync/gather/cache_path.h"
 #include "sync/strategy/bucket_sizes.h"
 #include "sync/strategy/collectives.h"
 #include "sync/strategy/exchange.h"
@@ -40,10 +41,7 @@ class Gather final : public SyncStrategy {
           exchange_(context.world, buckets_.max_pieces),
           ledger_(context.plan, buckets_),
           slots_(static_cast<std::size_t>(context.options.depth)),
-          // A staging arena that stays in the last-level cache is written through it, so that the engine
-          // reads it from there; a larger one is written past it.
-          non_temporal_(
-              context.options.past_cache.value_or(staging_.memory().bytes > last_level_cache_bytes() / 2)) {
+          cache_path_(context.options.past_cache.value_or(!fits_cache()), fits_cache()) {
         PushStatus status;
         engine::Region region = staging_.region();
         region.written = reader_.share_event(context_.world);
@@ -100,7 +98,9 @@ class Gather final : public SyncStrategy {
         if (!status.failed && !context_.engines.empty()) all_sent();
         const std::size_t last = buckets_.buckets();
         for (std::size_t b = last - std::min(last, slots_ - 1); b < last; ++b) wait(b);
-        times.load += std::max(0.0, ms_since(start) - times.gather);
+        const double ms = ms_since(start);
+        times.load += std::max(0.0, ms - times.gather);
+        if (!status.failed) cache_path_.took(ms);
     }
 
     ops::Checksum manifest(std::int64_t version, std::size_t engine) const override {
@@ -116,6 +116,7 @@ class Gather final : public SyncStrategy {
     }
 
   private:
+    bool fits_cache() const { return staging_.memory().bytes <= last_level_cache_bytes() / 2; }
     std::size_t bucket_of(std::size_t piece) const {
         const auto after = std::upper_bound(buckets_.first.begin(), buckets_.first.end(), piece);
         return static_cast<std::size_t>(after - buckets_.first.begin() - 1) / buckets_.ranks;
@@ -162,7 +163,7 @@ class Gather final : public SyncStrategy {
             orders_.clear();
             for (std::size_t i = first; i < reader_.end(b); ++i)
                 orders_.push_back({i, slot(b).data + buckets_.pieces[i].bucket_offset, reader_.row_bytes(i)});
-            reader_.run(orders_, non_temporal_, exchange_.mine(), deadline);
+            reader_.run(orders_, cache_path_.past(), exchange_.mine(), deadline);
             return reader_.end(b) - first;
         } catch (const std::exception& error) {
             status.fail("gather", fmt::format("rank {}", context_.world.rank()), static_cast<int>(b),
@@ -187,7 +188,7 @@ class Gather final : public SyncStrategy {
     Exchange<ops::Checksum> exchange_;
     Ledger ledger_;
     std::size_t slots_;
-    bool non_temporal_;
+    CachePath cache_path_;
     std::size_t prepared_ = 0;
     std::vector<ShardReader::Order> orders_;  // scratch
 };

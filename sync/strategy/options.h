@@ -30,9 +30,10 @@ struct Deadlines {
 
 struct SessionOptions {
     Mode mode = Mode::gather;
-    std::size_t bucket_bytes = 0;         // at most, for one slot; 0: chosen for this machine
-    int depth = 0;                        // slots, at least 2; 0: chosen
-    std::optional<bool> past_cache = {};  // gather writes its staging past the cache; none: chosen
+    std::size_t bucket_bytes = 0;  // at most, for one slot; 0: chosen for this machine
+    int depth = 0;                 // slots, at least 2; 0: chosen
+    // How gather begins to write its staging: past the cache, or through it (gather/cache_path.h). None: chosen.
+    std::optional<bool> past_cache = {};
     // Free choices and predictions rest on measured costs (sync/cost), which are kept for later sessions.
     bool calibrate = false;  // measure them again
     std::string link = {};   // what trainer and engines are joined by, where that is not this host's memory
