@@ -101,6 +101,7 @@ class Delta final : public SyncStrategy {
             const std::size_t filled = fill(status);
             times.gather += ms_since(filling);
             if (filled_.size() + 1 >= slots_) wait(filled_.size() + 1 - slots_);
+            fail_when_late(context_.engines, status, deadline);
             const auto meeting = Clock::now();
             exchange(filled, status);
             times.gather += ms_since(meeting);

@@ -89,6 +89,7 @@ class Gather final : public SyncStrategy {
             const std::size_t filled = fill(b, status, deadline);
             times.gather += ms_since(filling);
             wait(b + 1 - slots_);
+            fail_when_late(context_.engines, status, deadline);
             const auto meeting = Clock::now();
             exchange(b, filled, status);
             times.gather += ms_since(meeting);

@@ -39,4 +39,11 @@ inline double wait_loaded(const Engines& engines, PushStatus& status, std::size_
     return slowest;
 }
 
+// Between two buckets, on the rank that has the engines: ranks that are each in time may together be late.
+inline void fail_when_late(const Engines& engines, PushStatus& status, Deadline deadline) {
+    if (engines.empty() || !deadline.passed()) return;
+    status.fail("gather", "the trainer's ranks", -1,
+                "the deadline of the whole transfer passed between two buckets");
+}
+
 }  // namespace tandem::sync
