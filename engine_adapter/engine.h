@@ -95,6 +95,9 @@ struct TransferPlan {
     std::vector<std::uint64_t> first{0};
     std::uint64_t ranks = 1;  // of the engine: the trainer resumes none of them before all have the version
     std::size_t buckets() const { return first.size() - 1; }
+    std::span<const Transfer> bucket(std::size_t b) const {
+        return std::span(transfers).subspan(first[b], first[b + 1] - first[b]);
+    }
 };
 
 // How the new elements of a transfer are written, relative to what the engine holds (common/ops/delta.h).

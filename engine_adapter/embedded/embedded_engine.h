@@ -144,7 +144,6 @@ class EmbeddedEngine final : public WeightTarget {
     // With the lock held and no step running (embedded_engine_requests.cpp). Returns what to call without the
     // lock.
     std::vector<std::function<void()>> serve_requests();
-    void apply_pause(const Pause& pause);
     void apply_aborts();
     void drop_late_and_gone();
     bool may_step() const;

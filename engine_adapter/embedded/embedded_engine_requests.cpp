@@ -17,7 +17,12 @@ std::vector<std::function<void()>> EmbeddedEngine::serve_requests() {
     std::vector<std::function<void()>> calls;
     apply_aborts();
     for (Pause& pause : std::exchange(pauses_, {})) {
-        apply_pause(pause);
+        if (pause.mode == PauseMode::abort) {
+            aborts_.emplace_back();
+            apply_aborts();
+        } else if (pause.mode == PauseMode::retract) {
+            scheduler_.retract_all();
+        }
         calls.push_back(std::move(pause.paused));
     }
     if (stopping_) {
@@ -40,15 +45,6 @@ std::vector<std::function<void()>> EmbeddedEngine::serve_requests() {
         });
     }
     return calls;
-}
-
-void EmbeddedEngine::apply_pause(const Pause& pause) {
-    if (pause.mode == PauseMode::abort) {
-        aborts_.emplace_back();
-        apply_aborts();
-    } else if (pause.mode == PauseMode::retract) {
-        scheduler_.retract_all();
-    }
 }
 
 void EmbeddedEngine::apply_aborts() {

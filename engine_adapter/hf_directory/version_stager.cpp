@@ -63,7 +63,8 @@ void VersionStager::load(int bucket, std::span<const ops::Checksum> checksums) {
     stream_.enqueue([this, bucket, state, announced = std::vector(checksums.begin(), checksums.end())] {
         const auto start = std::chrono::steady_clock::now();
         try {
-            copy_and_verify(bucket, announced);
+            const trace::Scope scope("stage bucket " + std::to_string(bucket), "copy");
+            attached_->load(static_cast<std::size_t>(bucket), announced, *writer_);
         } catch (const std::exception& error) {
             state->error = error.what();
         }
@@ -71,19 +72,6 @@ void VersionStager::load(int bucket, std::span<const ops::Checksum> checksums) {
     });
     state->done = stream_.record();
     in_flight_[bucket] = state;
-}
-
-void VersionStager::copy_and_verify(int index, std::span<const ops::Checksum> checksums) {
-    const trace::Scope scope("stage bucket " + std::to_string(index), "copy");
-    const std::span<const Transfer> transfers = attached_->bucket(index);
-    const auto& found = writer_->write_all(attached_->device(), transfers.size(),
-                                           [&](std::size_t i) { return attached_->copy_of(transfers[i]); });
-    for (std::size_t i = 0; i < transfers.size(); ++i) {
-        if (found[i] == checksums[i]) continue;
-        throw ProtocolError(
-            fmt::format("bucket {}: {} is corrupted: its checksum is {}, the rank announced {}", index,
-                        attached_->describe(transfers[i]), ops::to_hex(found[i]), ops::to_hex(checksums[i])));
-    }
 }
 
 double VersionStager::wait_loaded(int bucket, Deadline deadline) {
@@ -107,12 +95,7 @@ void VersionStager::require_whole(std::int64_t version, const ops::Checksum& man
     if (!in_flight_.empty())
         throw ProtocolError(fmt::format("commit while bucket {} is on its way", in_flight_.begin()->first));
     if (!failed_.empty()) throw ProtocolError("commit of a version that failed: " + failed_);
-    progress_->require_whole();
-    const ops::Checksum mine = progress_->manifest();
-    if (mine != manifest) {
-        throw ProtocolError(fmt::format("manifest of version {}: {} is staged, {} was announced", version,
-                                        ops::to_hex(mine), ops::to_hex(manifest)));
-    }
+    progress_->require_whole(manifest);
 }
 
 void VersionStager::drain() {

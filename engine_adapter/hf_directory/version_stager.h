@@ -64,7 +64,6 @@ class VersionStager {
         double ms = 0;
         std::string error;
     };
-    void copy_and_verify(int index, std::span<const ops::Checksum> checksums);
 
     std::vector<TensorInfo> tensors_;
     std::vector<WeightSlot> slots_;  // have memory while a version is open

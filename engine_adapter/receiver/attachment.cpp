@@ -29,11 +29,6 @@ Attachment::Attachment(std::vector<MappedRegion> regions, TransferPlan plan,
     }
 }
 
-std::span<const Transfer> Attachment::bucket(int index) const {
-    const auto at = static_cast<std::size_t>(index);
-    return std::span(plan_.transfers).subspan(plan_.first[at], plan_.first[at + 1] - plan_.first[at]);
-}
-
 void Attachment::require_inside(std::size_t region, std::uint64_t offset, std::uint64_t bytes) const {
     if (region >= regions_->size()) throw ProtocolError(fmt::format("there is no region {}", region));
     const std::size_t size = (*regions_)[region].memory.bytes;
@@ -71,6 +66,36 @@ ops::CopyItem Attachment::copy_of(const Transfer& t, const BucketReceiver::Arriv
     item.from_stride = from != nullptr ? from->stride : t.from_stride;
     item.to_stride = t.to_stride;
     return item;
+}
+
+void Attachment::load(std::size_t bucket, std::span<const ops::Checksum> checksums, WeightWriter& writer,
+                      BucketReceiver* receiver) const {
+    const std::span<const Transfer> transfers = plan_.bucket(bucket);
+    writer.wait_for(written_);
+    const auto item = [&](std::size_t i) {
+        if (receiver == nullptr) return copy_of(transfers[i]);
+        const BucketReceiver::Arrived arrived = receiver->at(i, transfers[i]);
+        return copy_of(transfers[i], &arrived);
+    };
+    const auto& found = writer.write_all(device(), transfers.size(), item, receiver);
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+        if (found[i] == checksums[i]) continue;
+        throw ProtocolError(
+            fmt::format("bucket {}: {} is corrupted: its checksum is {}, the rank announced {}", bucket,
+                        describe(transfers[i]), ops::to_hex(found[i]), ops::to_hex(checksums[i])));
+    }
+}
+
+void Attachment::verify(std::span<const ops::Checksum> checksums, WeightWriter& writer) const {
+    const std::vector<Transfer>& transfers = plan_.transfers;
+    const auto& found =
+        writer.checksums(transfers.size(), [&](std::size_t i) { return reading_of(transfers[i]); });
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+        if (found[i] == checksums[i]) continue;
+        throw ProtocolError(fmt::format("{} differs: the engine holds {}, the trainer {}",
+                                        describe(transfers[i]), ops::to_hex(found[i]),
+                                        ops::to_hex(checksums[i])));
+    }
 }
 
 ops::CopyItem Attachment::reading_of(const Transfer& t) const {

@@ -1,5 +1,5 @@
 // A trainer's attached memory: its regions, mapped (read-only on the CPU), and its plan, checked against the
-// engine's tensors. Makes the copy of each transfer; copies nothing itself.
+// engine's tensors. Makes the copy of each transfer, and has a writer carry out those of a bucket.
 #pragma once
 
 #include <memory>
@@ -9,6 +9,7 @@
 
 #include "engine_adapter/receiver/bucket_receiver.h"
 #include "engine_adapter/receiver/weight_target.h"
+#include "engine_adapter/receiver/weight_writer.h"
 
 namespace tandem::engine {
 
@@ -21,10 +22,8 @@ class Attachment {
     Attachment& operator=(const Attachment&) = delete;
 
     const TransferPlan& plan() const { return plan_; }
-    Device device() const {
-        return regions_->empty() ? Device{} : regions_->front().device;
-    }                                                   // of all regions
-    std::span<const Transfer> bucket(int index) const;  // of the plan; index must exist
+    // Of all regions.
+    Device device() const { return regions_->empty() ? Device{} : regions_->front().device; }
     // Whether this process can read the regions; else a bucket's bytes are received (bucket_receiver.h).
     bool mapped() const;
     // Bytes of a region. Throws ProtocolError when they are not inside it, or not mapped.
@@ -35,6 +34,13 @@ class Attachment {
 
     // From the region into the engine's own memory; `from`: where the bytes of a region that is not mapped lie.
     ops::CopyItem copy_of(const Transfer& transfer, const BucketReceiver::Arrived* from = nullptr) const;
+    // Copies a bucket of the plan by `writer` into the engine's own memory. `receiver`: has its bytes, where the regions are
+    // not mapped. Throws ProtocolError naming the transfer whose bytes are not those that `checksums` announce.
+    void load(std::size_t bucket, std::span<const ops::Checksum> checksums, WeightWriter& writer,
+              BucketReceiver* receiver = nullptr) const;
+    // Reads all of the engine's own memory again. Throws ProtocolError naming the first transfer whose bytes are not those
+    // of `checksums`.
+    void verify(std::span<const ops::Checksum> checksums, WeightWriter& writer) const;
     // The engine's own memory read again, to be checksummed.
     ops::CopyItem reading_of(const Transfer& transfer) const;
 

@@ -4,17 +4,17 @@
 
 namespace tandem::engine {
 
-void PushState::require_nothing_open(const char* what) const {
+void PushState::require_idle(const char* what) const {
     if (open_) throw ProtocolError(fmt::format("{} while version {} is open", what, version_));
 }
 
 void PushState::pause() {
-    require_nothing_open("pause");
+    require_idle("pause");
     held_ = true;
 }
 
 void PushState::begin(std::int64_t version) {
-    require_nothing_open("begin");
+    require_idle("begin");
     open_ = true;
     dirty_ = false;
     version_ = version;
@@ -35,7 +35,7 @@ void PushState::commit(std::int64_t version) {
 }
 
 void PushState::resume() {
-    require_nothing_open("resume");
+    require_idle("resume");
     held_ = false;
     undecided_ = false;
 }

@@ -34,6 +34,7 @@ class PushState {
     void write();
     void commit(std::int64_t version);
     void resume();
+    void require_idle(const char* what) const;  // nothing is open: else `what` came too early
 
     // The push is over, in whatever state. may_serve: this is the engine's only rank, so that no other may lack the version,
     // and what was committed lies in the engine's own memory, which no trainer writes to.
@@ -48,8 +49,6 @@ class PushState {
     friend bool operator==(const PushState&, const PushState&) = default;
 
   private:
-    void require_nothing_open(const char* what) const;
-
     bool held_ = false;
     bool open_ = false;
     bool dirty_ = false;

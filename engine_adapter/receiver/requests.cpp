@@ -33,11 +33,8 @@ Reply milliseconds(double ms) {
 std::uint64_t largest_bucket(const TransferPlan& plan, const std::vector<std::int64_t>& sizes) {
     std::uint64_t largest = 0;
     if (!sizes.empty()) largest = static_cast<std::uint64_t>(sizes[0]) + kPackedAlign * plan.transfers.size();
-    for (std::size_t b = 0; b < plan.buckets(); ++b) {
-        const auto bucket =
-            std::span(plan.transfers).subspan(plan.first[b], plan.first[b + 1] - plan.first[b]);
-        largest = std::max(largest, packed_offsets(bucket).back());
-    }
+    for (std::size_t b = 0; b < plan.buckets(); ++b)
+        largest = std::max(largest, packed_offsets(plan.bucket(b)).back());
     return largest;
 }
 

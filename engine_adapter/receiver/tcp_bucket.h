@@ -54,9 +54,7 @@ class TcpBucketReceiver final : public BucketReceiver {
   public:
     TcpBucketReceiver(TcpBytes& bytes, const TransferPlan& plan) : bytes_(bytes), plan_(plan) {}
     void receive(int bucket) override {
-        const auto at = static_cast<std::size_t>(bucket);
-        bytes_.receive(packed_offsets(
-            std::span(plan_.transfers).subspan(plan_.first[at], plan_.first[at + 1] - plan_.first[at])));
+        bytes_.receive(packed_offsets(plan_.bucket(static_cast<std::size_t>(bucket))));
     }
     Arrived at(std::size_t index, const Transfer& t) const override {
         return {bytes_.at(index), t.row_elements * dtype_size(t.from_dtype)};

@@ -34,7 +34,7 @@ void VersionProgress::add_bucket(std::int64_t bucket, std::span<const ops::Check
         throw ProtocolError(fmt::format("bucket {} of {}", bucket, arrived_.size()));
     }
     const auto at = static_cast<std::size_t>(bucket);
-    const std::size_t count = plan_.first[at + 1] - plan_.first[at];
+    const std::size_t count = plan_.bucket(at).size();
     if (checksums.size() != count) {
         throw ProtocolError(
             fmt::format("bucket {}: {} checksums for {} transfers", bucket, checksums.size(), count));
@@ -76,25 +76,25 @@ void VersionProgress::add_all(const char* what, std::span<const ops::Checksum> c
     std::copy(checksums.begin(), checksums.end(), checksums_.begin());
 }
 
-void VersionProgress::require_whole() const {
-    if (content_ == Content::all) return;
+void VersionProgress::require_whole(const ops::Checksum& manifest) const {
     if (content_ == Content::changes) {
         throw ProtocolError(fmt::format("version {} is not whole: its changes were not verified", version_));
     }
-    if (buckets_arrived_ == arrived_.size()) return;
-    const auto missing = static_cast<std::size_t>(
-        std::find(arrived_.begin(), arrived_.end(), std::uint8_t{0}) - arrived_.begin());
-    const std::size_t first = plan_.first[missing];
-    const std::string tensor =
-        first < plan_.first[missing + 1]
-            ? fmt::format(" (tensor '{}' and what follows)", tensors_[plan_.transfers[first].tensor].name)
-            : "";
-    throw ProtocolError(
-        fmt::format("version {} is not whole: bucket {}{} has not arrived", version_, missing, tensor));
-}
-
-ops::Checksum VersionProgress::manifest() const {
-    return manifest_checksum(version_, tensors_, plan_, checksums_);
+    if (content_ != Content::all && buckets_arrived_ != arrived_.size()) {
+        const auto missing = static_cast<std::size_t>(
+            std::find(arrived_.begin(), arrived_.end(), std::uint8_t{0}) - arrived_.begin());
+        const std::span<const Transfer> transfers = plan_.bucket(missing);
+        const std::string tensor = transfers.empty() ? ""
+                                                     : fmt::format(" (tensor '{}' and what follows)",
+                                                                   tensors_[transfers.front().tensor].name);
+        throw ProtocolError(
+            fmt::format("version {} is not whole: bucket {}{} has not arrived", version_, missing, tensor));
+    }
+    const ops::Checksum mine = manifest_checksum(version_, tensors_, plan_, checksums_);
+    if (mine != manifest) {
+        throw ProtocolError(fmt::format("the manifest of version {} is {}, the trainer's {}", version_,
+                                        ops::to_hex(mine), ops::to_hex(manifest)));
+    }
 }
 
 }  // namespace tandem::engine

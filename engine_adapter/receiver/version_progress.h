@@ -28,10 +28,9 @@ class VersionProgress {
     void add_all(const char* what, std::span<const ops::Checksum> checksums);
 
     bool started() const { return content_ != Content::nothing; }
-    // Every byte is accounted for. Throws ProtocolError saying what is missing.
-    void require_whole() const;
-    // engine.h says how it is made. Call require_whole first.
-    ops::Checksum manifest() const;
+    // Every byte is accounted for, and `manifest` is that of their checksums (engine.h). Throws ProtocolError saying what
+    // is missing, or both manifests.
+    void require_whole(const ops::Checksum& manifest) const;
 
   private:
     enum class Content : std::uint8_t { nothing, buckets, changes, all };

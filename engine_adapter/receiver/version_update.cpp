@@ -51,7 +51,7 @@ MappedRegion VersionUpdate::map(const RegionHandle& handle, std::size_t bytes,
 }
 
 void VersionUpdate::attach(std::vector<MappedRegion> regions, TransferPlan plan) {
-    require_idle("attach");
+    push_.require_idle("attach");
     auto attached = std::make_unique<Attachment>(std::move(regions), std::move(plan), target_.weights());
     progress_.emplace(tensors_, attached->plan());
     attached_ = std::move(attached);
@@ -72,7 +72,7 @@ void VersionUpdate::lose_trainer(const std::string& reason) {
             log_error("receiver: {} failed: {}", what, error.what());
         }
     };
-    attempt("abort", [&] { end_push(reason); });
+    attempt("abort", [&] { abort(reason); });
     if (!in_place_.empty() && writer_.device().type == DeviceType::cuda) {
         const std::string why =
             fmt::format("version {} lay in the GPU memory of a trainer that is gone ({}): publish a version",
@@ -86,7 +86,7 @@ void VersionUpdate::lose_trainer(const std::string& reason) {
 }
 
 void VersionUpdate::release() {
-    require_idle("release");
+    push_.require_idle("release");
     if (!in_place_.empty() && writer_.device().type == DeviceType::cuda) copy_to_own_memory();
     detach();
 }
@@ -95,10 +95,6 @@ void VersionUpdate::require_open(const char* what) const {
     if (push_.open()) return;
     throw ProtocolError(fmt::format("{} without an open version{}", what,
                                     last_abort_.empty() ? "" : " (it was aborted: " + last_abort_ + ")"));
-}
-
-void VersionUpdate::require_idle(const char* what) const {
-    if (push_.open()) throw ProtocolError(fmt::format("{} while version {} is open", what, push_.version()));
 }
 
 void VersionUpdate::require_own_weights(const char* what) const {
@@ -142,7 +138,7 @@ double VersionUpdate::attempt(Work&& work) {
 }
 
 void VersionUpdate::pause(Deadline deadline) {
-    require_idle("pause");
+    push_.require_idle("pause");
     target_.pause(deadline);
     push_.pause();
 }
@@ -153,7 +149,7 @@ void VersionUpdate::resume() {
 }
 
 void VersionUpdate::begin(std::int64_t version, bool rollback) {
-    require_idle(fmt::format("begin of version {}", version).c_str());
+    push_.require_idle(fmt::format("begin of version {}", version).c_str());
     if (!attached_) throw ProtocolError(fmt::format("begin of version {} before attach", version));
     if (version <= newest_ && !rollback) {
         throw ProtocolError(fmt::format(
@@ -175,7 +171,11 @@ double VersionUpdate::load(std::int64_t index, std::span<const ops::Checksum> ch
     require_open("a bucket");
     return attempt([&] {
         progress_->add_bucket(index, checksums);
-        copy_and_verify(index, checksums, receiver);
+        const trace::Scope scope("copy bucket " + std::to_string(index), "copy");
+        if (checksums.empty()) return;
+        if (receiver != nullptr) receiver->receive(static_cast<int>(index));
+        write_own_memory();
+        attached_->load(static_cast<std::size_t>(index), checksums, writer_, receiver);
     });
 }
 
@@ -202,7 +202,8 @@ double VersionUpdate::verify(std::span<const ops::Checksum> checksums) {
     return attempt([&] {
         require_own_weights("verify");
         progress_->add_all("verify", checksums);
-        compare_own(checksums);
+        const trace::Scope scope("verify", "copy");
+        attached_->verify(checksums, writer_);
     });
 }
 
@@ -232,11 +233,7 @@ void VersionUpdate::commit(std::int64_t version, const ops::Checksum& manifest, 
         }
         PushState committed = push_;
         committed.commit(version);
-        progress_->require_whole();
-        if (const ops::Checksum mine = progress_->manifest(); mine != manifest) {
-            throw ProtocolError(fmt::format("the manifest of version {} is {}, the trainer's {}", version,
-                                            ops::to_hex(mine), ops::to_hex(manifest)));
-        }
+        progress_->require_whole(manifest);
         if (!adopted_.empty()) {
             target_.point_weights(adopted_, attached_->regions());
             in_place_ = std::move(adopted_);
@@ -250,7 +247,7 @@ void VersionUpdate::commit(std::int64_t version, const ops::Checksum& manifest, 
     newest_ = version;
 }
 
-void VersionUpdate::end_push(const std::string& reason) {
+void VersionUpdate::abort(const std::string& reason) {
     const bool was_held = push_.held();
     const bool was_open = push_.open();
     const bool only_rank = !attached_ || attached_->plan().ranks == 1;
@@ -277,43 +274,8 @@ void VersionUpdate::end_push(const std::string& reason) {
         log_warn("the push ended while generation was paused for it: {}", reason);
 }
 
-void VersionUpdate::copy_and_verify(std::int64_t index, std::span<const ops::Checksum> checksums,
-                                    BucketReceiver* receiver) {
-    const trace::Scope scope("copy bucket " + std::to_string(index), "copy");
-    const std::span<const Transfer> transfers = attached_->bucket(static_cast<int>(index));
-    if (transfers.empty()) return;
-    if (receiver != nullptr) receiver->receive(static_cast<int>(index));
-    write_own_memory();
-    writer_.wait_for(attached_->written());
-    const auto copy_of = [&](std::size_t i) {
-        if (receiver == nullptr) return attached_->copy_of(transfers[i]);
-        const BucketReceiver::Arrived arrived = receiver->at(i, transfers[i]);
-        return attached_->copy_of(transfers[i], &arrived);
-    };
-    const auto& found = writer_.write_all(attached_->device(), transfers.size(), copy_of, receiver);
-    for (std::size_t i = 0; i < transfers.size(); ++i) {
-        if (found[i] == checksums[i]) continue;
-        throw ProtocolError(
-            fmt::format("bucket {}: {} is corrupted: its checksum is {}, the rank announced {}", index,
-                        attached_->describe(transfers[i]), ops::to_hex(found[i]), ops::to_hex(checksums[i])));
-    }
-}
-
-void VersionUpdate::compare_own(std::span<const ops::Checksum> checksums) {
-    const trace::Scope scope("verify", "copy");
-    const std::vector<Transfer>& transfers = attached_->plan().transfers;
-    const auto& found = writer_.checksums(transfers.size(),
-                                          [&](std::size_t i) { return attached_->reading_of(transfers[i]); });
-    for (std::size_t i = 0; i < transfers.size(); ++i) {
-        if (found[i] == checksums[i]) continue;
-        throw ProtocolError(fmt::format("{} differs: the engine holds {}, the trainer {}",
-                                        attached_->describe(transfers[i]), ops::to_hex(found[i]),
-                                        ops::to_hex(checksums[i])));
-    }
-}
-
 double VersionUpdate::probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes) {
-    require_idle("probe");
+    push_.require_idle("probe");
     if (!attached_) throw ProtocolError("probe before attach");
     enforce(attached_->device().type == DeviceType::cpu,
             "probe: only copies of the CPU's memory are calibrated");

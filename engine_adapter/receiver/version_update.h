@@ -51,7 +51,6 @@ class VersionUpdate {
     // are copied to its own memory first, at the same version; the engine must be paused.
     void release();
     // The trainer is gone: ends its push and unmaps its memory, but not what the engine reads in place on the CPU.
-    // closed: it has closed the connection or died; else it may live, and write.
     void lose_trainer(const std::string& reason);
     // Functions that return a double return milliseconds of work.
     double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes);
@@ -71,12 +70,11 @@ class VersionUpdate {
     void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums);
     // resume follows at once: for an engine of one rank alone.
     void commit(std::int64_t version, const ops::Checksum& manifest, bool resume = false);
-    void abort(const std::string& reason) { end_push(reason); }  // nothing when nothing is under way
+    void abort(const std::string& reason);  // nothing when nothing is under way
     std::vector<ops::Checksum> checksums();
 
   private:
     void require_open(const char* what) const;
-    void require_idle(const char* what) const;
     void require_own_weights(const char* what) const;
     std::string why_no_base() const;
     void write_own_memory();
@@ -85,11 +83,6 @@ class VersionUpdate {
     void detach();
     template <typename Work>
     double attempt(Work&& work);
-    void end_push(const std::string& reason);
-
-    void copy_and_verify(std::int64_t index, std::span<const ops::Checksum> checksums,
-                         BucketReceiver* receiver);
-    void compare_own(std::span<const ops::Checksum> checksums);
 
     WeightTarget& target_;
     const std::vector<TensorInfo> tensors_;

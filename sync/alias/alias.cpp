@@ -85,7 +85,8 @@ class Alias final : public SyncStrategy {
         }
         exchange_.run(status, status.failed ? 0 : count);
         if (context_.engines.empty() || status.failed) return;
-        for (int rank = 0; rank < context_.world.size(); ++rank) ledger_.note(0, rank, exchange_.of(rank));
+        for (int rank = 0; rank < context_.world.size(); ++rank)
+            ledger_.note(buckets_.begin(0, static_cast<std::size_t>(rank)), exchange_.of(rank));
     }
 
     void transfer(PushStatus& status, PhaseTimes&, Deadline deadline, const std::function<void()>&) override {
@@ -95,9 +96,7 @@ class Alias final : public SyncStrategy {
         });
     }
 
-    ops::Checksum manifest(std::int64_t version, std::size_t engine) const override {
-        return ledger_.manifest(version, engine);
-    }
+    const Ledger& ledger() const override { return ledger_; }
 
     void finish(std::int64_t, bool committed) override {
         if (committed) free_ = 1 - free_;
@@ -157,7 +156,7 @@ class Alias final : public SyncStrategy {
     std::size_t run_pieces(bool in_place, Deadline deadline) {
         orders_.clear();
         for_my_pieces([&](std::size_t i, std::byte* to) {
-            if ((reader_.address(i) == to) != in_place) return;
+            if ((reader_.rows(i).data == to) != in_place) return;
             orders_.push_back({i, in_place ? nullptr : to, row_distance(buckets_.pieces[i])});
         });
         found_.resize(orders_.size());

@@ -117,9 +117,7 @@ class Delta final : public SyncStrategy {
         times.load += std::max(0.0, ms_since(start) - times.gather);
     }
 
-    ops::Checksum manifest(std::int64_t version, std::size_t engine) const override {
-        return ledger_.manifest(version, engine);
-    }
+    const Ledger& ledger() const override { return ledger_; }
 
     // After a failure it is unknown what the engines hold: the next push is dense.
     void finish(std::int64_t version, bool committed) override {
@@ -206,9 +204,10 @@ class Delta final : public SyncStrategy {
             return {index,   0,      piece.bytes, static_cast<std::uint64_t>(ops::DeltaCodec::dense),
                     content, content};
         }
+        const auto [data, stride] = reader_.rows(index);
         ops::DeltaSource source;
-        source.data = reader_.address(index);
-        source.stride = reader_.stride(index);
+        source.data = data;
+        source.stride = stride;
         source.rows = piece.move.rows;
         source.row_elements = piece.move.row_elements;
         source.from_dtype = source_dtype(context_.plan, piece.move);
@@ -226,7 +225,7 @@ class Delta final : public SyncStrategy {
                 bytes_moved_ += record.bytes;
                 if (context_.engines.empty()) continue;
                 const Piece& piece = buckets_.pieces[record.piece];
-                ledger_.set(record.piece, record.content);
+                ledger_.note(record.piece, {&record.content, 1});
                 if (record.codec == static_cast<std::uint64_t>(ops::DeltaCodec::none)) continue;
                 bytes_moved_ += sizeof(engine::DeltaEntry);
                 entries[static_cast<std::size_t>(piece.move.engine_rank)].push_back(

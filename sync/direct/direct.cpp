@@ -71,7 +71,7 @@ class Direct final : public SyncStrategy {
         for (std::size_t b = 0; b < buckets_.buckets(); ++b) {
             for (std::size_t rank = 0; rank < at.size(); ++rank) {
                 const std::size_t pieces = buckets_.end(b, rank) - buckets_.begin(b, rank);
-                ledger_.note(b, static_cast<int>(rank),
+                ledger_.note(buckets_.begin(b, rank),
                              exchange_.of(static_cast<int>(rank)).subspan(at[rank], pieces));
                 at[rank] += pieces;
             }
@@ -105,9 +105,7 @@ class Direct final : public SyncStrategy {
         times.load += ms_since(start);
     }
 
-    ops::Checksum manifest(std::int64_t version, std::size_t engine) const override {
-        return ledger_.manifest(version, engine);
-    }
+    const Ledger& ledger() const override { return ledger_; }
 
     void describe(SyncReport& report) const override {
         report.bytes = report.bytes_moved = buckets_.bytes;

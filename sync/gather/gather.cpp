@@ -104,9 +104,7 @@ class Gather final : public SyncStrategy {
         if (!status.failed) cache_path_.took(ms);
     }
 
-    ops::Checksum manifest(std::int64_t version, std::size_t engine) const override {
-        return ledger_.manifest(version, engine);
-    }
+    const Ledger& ledger() const override { return ledger_; }
 
     void describe(SyncReport& report) const override {
         report.bytes = report.bytes_moved = buckets_.bytes;
@@ -132,7 +130,8 @@ class Gather final : public SyncStrategy {
         fetch_from_other_hosts(b);
         exchange_.run(status, filled);
         if (context_.engines.empty() || status.failed) return;
-        for (int rank = 0; rank < context_.world.size(); ++rank) ledger_.note(b, rank, exchange_.of(rank));
+        for (int rank = 0; rank < context_.world.size(); ++rank)
+            ledger_.note(buckets_.begin(b, static_cast<std::size_t>(rank)), exchange_.of(rank));
     }
 
     // Ranks on other hosts send their lanes of the bucket to rank 0, where the engines read. A rank takes

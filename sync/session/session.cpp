@@ -9,10 +9,7 @@
 #include "common/stopwatch.h"
 #include "common/trace.h"
 #include "sync/session/modes.h"
-#include "sync/session/push_protocol.h"
-#include "sync/session/setup.h"
 #include "sync/session/verify.h"
-#include "sync/strategy/strategy.h"
 
 namespace tandem::sync {
 namespace {
@@ -60,242 +57,197 @@ std::unique_ptr<SyncStrategy> make_strategy(const SyncContext& context) try {
 
 }  // namespace
 
-class Session::Impl {
-  public:
-    Impl(std::shared_ptr<comm::Communicator> world, const WeightSource& source, Engines engines,
-         const SessionOptions& options)
-        : world_(std::move(world)),
-          source_(source),
-          engines_(std::move(engines)),
-          device_(shard_device(source)),
-          options_(choose(options, device_)),
-          setup_(make_setup(*world_, source_, engines_, options_)),
-          tuning_(
-              setup_.quantized.empty() && device_.type == DeviceType::cpu
+Session::Session(std::shared_ptr<comm::Communicator> world, const WeightSource& source, Engines engines,
+                 const SessionOptions& options)
+    : world_(std::move(world)),
+      source_(source),
+      engines_(std::move(engines)),
+      device_(shard_device(source)),
+      options_(choose(options, device_)),
+      setup_(make_setup(*world_, source_, engines_, options_)),
+      tuning_(setup_.quantized.empty() && device_.type == DeviceType::cpu
                   ? tune(*world_, setup_.plan, engines_, traits(options.mode).cost_model, options, options_)
                   : Tuning{}),
-          quantizer_(*world_, source_, setup_.quantized, setup_.local),
-          strategy_(make_strategy(
-              {*world_, source_, setup_.plan, setup_.local, engines_, options_, quantizer_, device_})) {}
+      quantizer_(*world_, source_, setup_.quantized, setup_.local),
+      strategy_(make_strategy(
+          {*world_, source_, setup_.plan, setup_.local, engines_, options_, quantizer_, device_})) {}
 
-    // A GPU's memory that another process has mapped may be freed only after that process has closed it.
-    ~Impl() {
-        if (device_.type == DeviceType::cpu) return;
-        for (const auto& engine : engines_) release_memory(*engine);
-    }
-    Impl(const Impl&) = delete;
-    Impl& operator=(const Impl&) = delete;
-
-    SyncReport push(std::int64_t version) {
-        state_.push(version);
-        SyncReport report;
-        report.version = version;
-        const std::string what = fmt::format("sync of version {}", version);
-        PushProtocol protocol(engines_.size());
-        PushStatus status;
-        try {
-            prepare_ahead(what, report);
-            update_engines(protocol, version, status, report);
-            throw_on_any_failure(*world_, status, what);
-        } catch (const SyncError& error) {
-            // An engine that could not be told to resume has the version all the same.
-            const bool decided = error.phase() == kResume;
-            decided ? state_.commit() : state_.abort();
-            strategy_->finish(version, decided);
-            throw;
-        } catch (const std::exception& error) {  // the ranks cannot agree any more
-            state_.lose();
-            world_->abort(fmt::format("{}: {}", what, error.what()));
-            status.fail("push", fmt::format("rank {}", world_->rank()), -1, error.what());
-            protocol.fail();
-            while (const auto next = protocol.next()) carry_out(*next, protocol, version, status, report);
-            throw;
-        }
-        state_.commit();
-        strategy_->finish(version, true);
-        strategy_->describe(report);
-        if (tuning_.prediction) {
-            report.predicted_ms = tuning_.prediction->total_ms;
-            report.predicted_prepare_ms = tuning_.prediction->prepare_ms;
-        }
-        return report;
-    }
-
-    WeightsMatch weights_match() {
-        return compare_weights(*world_, source_, setup_, engines_, options_.deadlines.commit);
-    }
-
-    Tensor writable(std::size_t index) {
-        const auto found = std::find(setup_.local.begin(), setup_.local.end(), static_cast<int>(index));
-        enforce(found != setup_.local.end(), "the source has no tensor number {}", index);
-        return strategy_->writable(static_cast<int>(found - setup_.local.begin()));
-    }
-
-    const Tuning& tuning() const { return tuning_; }
-    const VersionState& state() const { return state_; }
-
-  private:
-    // The engines still generate.
-    void prepare_ahead(const std::string& what, SyncReport& report) {
-        PushStatus status;
-        const auto start = Clock::now();
-        const trace::Scope scope("prepare", "sync");
-        const Deadline deadline = Deadline::after(options_.deadlines.prepare);
-        try {
-            source_.ready().wait(deadline);
-            if (!quantizer_.empty()) quantizer_.scan();
-        } catch (const std::exception& error) {
-            status.fail("prepare", fmt::format("rank {}", world_->rank()), -1, error.what());
-        }
-        if (!quantizer_.empty()) quantizer_.agree_on_scales(*world_);
-        strategy_->prepare(status, deadline);
-        throw_on_any_failure(*world_, status, what);
-        report.phase_ms.prepare = ms_since(start);
-    }
-
-    // pause → begin → transfer → commit → resume, or abort. The ranks without engines take part in the transfer only,
-    // and in any case: a failure is told there first, not at a rendezvous of its own while engines wait.
-    void update_engines(PushProtocol& protocol, std::int64_t version, PushStatus& status,
-                        SyncReport& report) {
-        paused_at_ = Clock::now();
-        manifests_.clear();
-        bool transferred = false;
-        while (const auto next = protocol.next()) {
-            const bool before_transfer = next->step == PushStep::pause || next->step == PushStep::begin;
-            if (!before_transfer && !std::exchange(transferred, true)) {
-                strategy_->transfer(status, report.phase_ms, Deadline::after(options_.deadlines.transfer),
-                                    [&] { commit_ahead(version, status); });
-            }
-            carry_out(*next, protocol, version, status, report);
-        }
-        report.total_ms = ms_since(paused_at_);
-    }
-
-    // What the engines will be told to commit, told already: no round trip after the last bucket. The protocol's steps
-    // follow as ever. A commit that overtakes another engine's failure is one whose answer was lost: withheld.
-    void commit_ahead(std::int64_t version, PushStatus& status) {
-        for (std::size_t e = 0; e < engines_.size(); ++e)
-            manifests_.push_back(strategy_->manifest(version, e));
-        each_engine(engines_, status, "commit", -1, [&](engine::Engine& engine, std::size_t e) {
-            source_.require_unchanged();
-            engine.commit_ahead(version, manifests_[e], engines_.size() == 1,
-                                Deadline::after(options_.deadlines.commit));
-        });
-    }
-
-    // A step of the protocol. One that fails is noted in `status`; when the push is being given up it is only logged.
-    void carry_out(const PushProtocol::Next& next, PushProtocol& protocol, std::int64_t version,
-                   PushStatus& status, SyncReport& report) {
-        if (next.step == PushStep::transfer) return protocol.done(!status.failed);
-        engine::Engine& engine = *engines_[next.engine];
-        const StepNames& names = name_of(next.step);
-        const trace::Scope scope(names.phase, names.category);
-        const auto start = Clock::now();
-        bool ok = true;
-        try {
-            tell(engine, next, version, status);
-        } catch (const std::exception& error) {
-            ok = false;
-            if (next.step == PushStep::abort) {
-                log_warn("the engine could not be told to abort: {}", error.what());
-            } else {
-                status.fail(names.phase, engine.peer(), -1, error.what());
-            }
-        }
-        const double ms = ms_since(start);
-        PhaseTimes& times = report.phase_ms;
-        if (next.step == PushStep::pause || next.step == PushStep::begin) times.pause += ms;
-        if (next.step == PushStep::commit) {
-            times.load += ms;
-            times.commit += ms;
-        }
-        if (next.step == PushStep::resume) times.resume += ms;
-        protocol.done(ok);
-    }
-
-    void tell(engine::Engine& engine, const PushProtocol::Next& next, std::int64_t version,
-              const PushStatus& status) {
-        const Deadlines& deadlines = options_.deadlines;
-        switch (next.step) {
-            case PushStep::pause:
-                strategy_->send_ahead(next.engine);
-                return engine.pause(Deadline::after(deadlines.pause));
-            case PushStep::begin:
-                return engine.begin(version, Deadline::after(deadlines.begin));
-            case PushStep::commit:
-                source_.require_unchanged();
-                return engine.commit(
-                    version,
-                    manifests_.empty() ? strategy_->manifest(version, next.engine) : manifests_[next.engine],
-                    Deadline::after(deadlines.commit));
-            case PushStep::resume:
-                return engine.resume(Deadline::after(deadlines.resume));
-            case PushStep::abort:
-                return engine.abort(status.failed_here ? status.message : "another trainer rank failed",
-                                    Deadline::after(deadlines.abort));
-            case PushStep::transfer:
-                break;  // not of one engine
-        }
-    }
-
-    // An engine that reads in place copies its weights to memory of its own first, and must be paused for it.
-    void release_memory(engine::Engine& engine) {
-        const bool in_place = traits(options_.mode).in_place;
-        try {
-            if (in_place) engine.pause(Deadline::after(options_.deadlines.pause));
-            engine.release(Deadline::after(options_.deadlines.commit));
-        } catch (const std::exception& error) {
-            log_warn("the engine may still have the trainer's memory mapped: {}", error.what());
-        }
-        if (in_place) try_resume(engine);
-    }
-
-    void try_resume(engine::Engine& engine) {
-        try {
-            engine.resume(Deadline::after(options_.deadlines.resume));
-        } catch (const std::exception& error) {
-            log_warn("the engine could not be resumed: {}", error.what());
-        }
-    }
-
-    std::shared_ptr<comm::Communicator> world_;
-    const WeightSource& source_;
-    Engines engines_;
-    const Device device_;  // of this rank's shards
-    SessionOptions options_;
-    Setup setup_;
-    Tuning tuning_;
-    Quantizer quantizer_;
-    std::unique_ptr<SyncStrategy> strategy_;
-    VersionState state_;
-    Clock::time_point paused_at_;
-    std::vector<ops::Checksum> manifests_;  // [engine] of the version under way; empty: not yet asked for
-};
-
-Session::Session(std::shared_ptr<comm::Communicator> world, const WeightSource& source, Engines engines,
-                 SessionOptions options)
-    : impl_(std::make_unique<Impl>(std::move(world), source, std::move(engines), options)) {}
 Session::Session(std::shared_ptr<comm::Communicator> world, const WeightSource& source,
-                 std::unique_ptr<engine::Engine> engine, SessionOptions options)
-    : Session(std::move(world), source, one(std::move(engine)), std::move(options)) {}
-Session::~Session() = default;
+                 std::unique_ptr<engine::Engine> engine, const SessionOptions& options)
+    : Session(std::move(world), source, one(std::move(engine)), options) {}
+
+// A GPU's memory that another process has mapped may be freed only after that process has closed it.
+Session::~Session() {
+    if (device_.type == DeviceType::cpu) return;
+    for (const auto& engine : engines_) release_memory(*engine);
+}
+
 SyncReport Session::push(std::int64_t version) {
-    return impl_->push(version);
+    state_.push(version);
+    SyncReport report;
+    report.version = version;
+    const std::string what = fmt::format("sync of version {}", version);
+    PushProtocol protocol(engines_.size());
+    PushStatus status;
+    try {
+        prepare_ahead(what, report);
+        update_engines(protocol, version, status, report);
+        throw_on_any_failure(*world_, status, what);
+    } catch (const SyncError& error) {
+        // An engine that could not be told to resume has the version all the same.
+        const bool decided = error.phase() == kResume;
+        decided ? state_.commit() : state_.abort();
+        strategy_->finish(version, decided);
+        throw;
+    } catch (const std::exception& error) {  // the ranks cannot agree any more
+        state_.lose();
+        world_->abort(fmt::format("{}: {}", what, error.what()));
+        status.fail("push", fmt::format("rank {}", world_->rank()), -1, error.what());
+        protocol.fail();
+        while (const auto next = protocol.next()) carry_out(*next, protocol, version, status, report);
+        throw;
+    }
+    state_.commit();
+    strategy_->finish(version, true);
+    strategy_->describe(report);
+    if (tuning_.prediction) {
+        report.predicted_ms = tuning_.prediction->total_ms;
+        report.predicted_prepare_ms = tuning_.prediction->prepare_ms;
+    }
+    return report;
 }
+
 WeightsMatch Session::weights_match() {
-    return impl_->weights_match();
+    return compare_weights(*world_, source_, setup_, engines_, options_.deadlines.commit);
 }
+
 Tensor Session::writable(std::size_t index) {
-    return impl_->writable(index);
+    const auto found = std::find(setup_.local.begin(), setup_.local.end(), static_cast<int>(index));
+    enforce(found != setup_.local.end(), "the source has no tensor number {}", index);
+    return strategy_->writable(static_cast<int>(found - setup_.local.begin()));
 }
-const Tuning& Session::tuning() const {
-    return impl_->tuning();
+
+// The engines still generate.
+void Session::prepare_ahead(const std::string& what, SyncReport& report) {
+    PushStatus status;
+    const auto start = Clock::now();
+    const trace::Scope scope("prepare", "sync");
+    const Deadline deadline = Deadline::after(options_.deadlines.prepare);
+    try {
+        source_.ready().wait(deadline);
+        if (!quantizer_.empty()) quantizer_.scan();
+    } catch (const std::exception& error) {
+        status.fail("prepare", fmt::format("rank {}", world_->rank()), -1, error.what());
+    }
+    if (!quantizer_.empty()) quantizer_.agree_on_scales(*world_);
+    strategy_->prepare(status, deadline);
+    throw_on_any_failure(*world_, status, what);
+    report.phase_ms.prepare = ms_since(start);
 }
-State Session::state() const {
-    return impl_->state().state();
+
+// pause → begin → transfer → commit → resume, or abort. The ranks without engines take part in the transfer only,
+// and in any case: a failure is told there first, not at a rendezvous of its own while engines wait.
+void Session::update_engines(PushProtocol& protocol, std::int64_t version, PushStatus& status,
+                             SyncReport& report) {
+    const auto paused_at = Clock::now();
+    manifests_.clear();
+    bool transferred = false;
+    while (const auto next = protocol.next()) {
+        const bool before_transfer = next->step == PushStep::pause || next->step == PushStep::begin;
+        if (!before_transfer && !std::exchange(transferred, true)) {
+            strategy_->transfer(status, report.phase_ms, Deadline::after(options_.deadlines.transfer),
+                                [&] { commit_ahead(version, status); });
+        }
+        carry_out(*next, protocol, version, status, report);
+    }
+    report.total_ms = ms_since(paused_at);
 }
-std::int64_t Session::version() const {
-    return impl_->state().version();
+
+// What the engines will be told to commit, told already: no round trip after the last bucket. The protocol's steps
+// follow as ever. A commit that overtakes another engine's failure is one whose answer was lost: withheld.
+void Session::commit_ahead(std::int64_t version, PushStatus& status) {
+    for (std::size_t e = 0; e < engines_.size(); ++e)
+        manifests_.push_back(strategy_->ledger().manifest(version, e));
+    each_engine(engines_, status, "commit", -1, [&](engine::Engine& engine, std::size_t e) {
+        source_.require_unchanged();
+        engine.commit_ahead(version, manifests_[e], engines_.size() == 1,
+                            Deadline::after(options_.deadlines.commit));
+    });
+}
+
+// A step of the protocol. One that fails is noted in `status`; when the push is being given up it is only logged.
+void Session::carry_out(const PushProtocol::Next& next, PushProtocol& protocol, std::int64_t version,
+                        PushStatus& status, SyncReport& report) {
+    if (next.step == PushStep::transfer) return protocol.done(!status.failed);
+    engine::Engine& engine = *engines_[next.engine];
+    const StepNames& names = name_of(next.step);
+    const trace::Scope scope(names.phase, names.category);
+    const auto start = Clock::now();
+    bool ok = true;
+    try {
+        tell(engine, next, version, status);
+    } catch (const std::exception& error) {
+        ok = false;
+        if (next.step == PushStep::abort) {
+            log_warn("the engine could not be told to abort: {}", error.what());
+        } else {
+            status.fail(names.phase, engine.peer(), -1, error.what());
+        }
+    }
+    const double ms = ms_since(start);
+    PhaseTimes& times = report.phase_ms;
+    if (next.step == PushStep::pause || next.step == PushStep::begin) times.pause += ms;
+    if (next.step == PushStep::commit) {
+        times.load += ms;
+        times.commit += ms;
+    }
+    if (next.step == PushStep::resume) times.resume += ms;
+    protocol.done(ok);
+}
+
+void Session::tell(engine::Engine& engine, const PushProtocol::Next& next, std::int64_t version,
+                   const PushStatus& status) {
+    const Deadlines& deadlines = options_.deadlines;
+    switch (next.step) {
+        case PushStep::pause:
+            strategy_->send_ahead(next.engine);
+            return engine.pause(Deadline::after(deadlines.pause));
+        case PushStep::begin:
+            return engine.begin(version, Deadline::after(deadlines.begin));
+        case PushStep::commit:
+            source_.require_unchanged();
+            return engine.commit(version,
+                                 manifests_.empty() ? strategy_->ledger().manifest(version, next.engine)
+                                                    : manifests_[next.engine],
+                                 Deadline::after(deadlines.commit));
+        case PushStep::resume:
+            return engine.resume(Deadline::after(deadlines.resume));
+        case PushStep::abort:
+            return engine.abort(status.failed_here ? status.message : "another trainer rank failed",
+                                Deadline::after(deadlines.abort));
+        case PushStep::transfer:
+            break;  // not of one engine
+    }
+}
+
+// An engine that reads in place copies its weights to memory of its own first, and must be paused for it.
+void Session::release_memory(engine::Engine& engine) {
+    const bool in_place = traits(options_.mode).in_place;
+    try {
+        if (in_place) engine.pause(Deadline::after(options_.deadlines.pause));
+        engine.release(Deadline::after(options_.deadlines.commit));
+    } catch (const std::exception& error) {
+        log_warn("the engine may still have the trainer's memory mapped: {}", error.what());
+    }
+    if (in_place) try_resume(engine);
+}
+
+void Session::try_resume(engine::Engine& engine) {
+    try {
+        engine.resume(Deadline::after(options_.deadlines.resume));
+    } catch (const std::exception& error) {
+        log_warn("the engine could not be resumed: {}", error.what());
+    }
 }
 
 }  // namespace tandem::sync

@@ -14,17 +14,23 @@
 // it is intact, and else refuse until a push succeeds. A failure of the phase resume leaves the version committed.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/comm/communicator.h"
 #include "engine_adapter/engine.h"
+#include "sync/codec/quantizer.h"
 #include "sync/cost/tune.h"
+#include "sync/session/push_protocol.h"
+#include "sync/session/setup.h"
 #include "sync/session/state.h"
 #include "sync/strategy/collectives.h"
 #include "sync/strategy/engines.h"
 #include "sync/strategy/options.h"
 #include "sync/strategy/report.h"
+#include "sync/strategy/strategy.h"
 #include "sync/weight_source.h"
 
 namespace tandem::sync {
@@ -40,9 +46,9 @@ class Session {
     // `source` is borrowed. Throws SyncError on every rank alike: engine and source hold different tensors, a
     // layout or a dtype that the mode cannot handle (modes.h).
     Session(std::shared_ptr<comm::Communicator> world, const WeightSource& source, Engines engines,
-            SessionOptions options = {});
+            const SessionOptions& options = {});
     Session(std::shared_ptr<comm::Communicator> world, const WeightSource& source,
-            std::unique_ptr<engine::Engine> engine, SessionOptions options = {});
+            std::unique_ptr<engine::Engine> engine, const SessionOptions& options = {});
     ~Session();
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
@@ -62,13 +68,32 @@ class Session {
     Tensor writable(std::size_t index);
 
     // The bucket size and depth, who chose them, and the predicted times.
-    const Tuning& tuning() const;
-    State state() const;
-    std::int64_t version() const;  // committed last; 0: none
+    const Tuning& tuning() const { return tuning_; }
+    State state() const { return state_.state(); }
+    std::int64_t version() const { return state_.version(); }  // committed last; 0: none
 
   private:
-    class Impl;
-    std::unique_ptr<Impl> impl_;
+    void prepare_ahead(const std::string& what, SyncReport& report);
+    void update_engines(PushProtocol& protocol, std::int64_t version, PushStatus& status, SyncReport& report);
+    void commit_ahead(std::int64_t version, PushStatus& status);
+    void carry_out(const PushProtocol::Next& next, PushProtocol& protocol, std::int64_t version,
+                   PushStatus& status, SyncReport& report);
+    void tell(engine::Engine& engine, const PushProtocol::Next& next, std::int64_t version,
+              const PushStatus& status);
+    void release_memory(engine::Engine& engine);
+    void try_resume(engine::Engine& engine);
+
+    std::shared_ptr<comm::Communicator> world_;
+    const WeightSource& source_;
+    Engines engines_;
+    const Device device_;  // of this rank's shards
+    SessionOptions options_;
+    Setup setup_;
+    Tuning tuning_;
+    Quantizer quantizer_;
+    std::unique_ptr<SyncStrategy> strategy_;
+    VersionState state_;
+    std::vector<ops::Checksum> manifests_;  // [engine] of the version under way; empty: not yet asked for
 };
 
 }  // namespace tandem::sync

@@ -7,14 +7,11 @@ Ledger::Ledger(const ReshardPlan& plan, const BucketPlan& buckets) : plan_(plan)
     transfers_.resize(checksums_.size());
 }
 
-void Ledger::set(std::size_t piece, const ops::Checksum& checksum) {
-    const Piece& one = buckets_.pieces[piece];
-    checksums_[static_cast<std::size_t>(one.move.engine_rank)][one.transfer] = checksum;
-}
-
-void Ledger::note(std::size_t bucket, int rank, std::span<const ops::Checksum> checksums) {
-    const std::size_t begin = buckets_.begin(bucket, static_cast<std::size_t>(rank));
-    for (std::size_t i = 0; i < checksums.size(); ++i) set(begin + i, checksums[i]);
+void Ledger::note(std::size_t piece, std::span<const ops::Checksum> checksums) {
+    for (const ops::Checksum& checksum : checksums) {
+        const Piece& one = buckets_.pieces[piece++];
+        checksums_[static_cast<std::size_t>(one.move.engine_rank)][one.transfer] = checksum;
+    }
 }
 
 std::span<const ops::Checksum> Ledger::of(std::size_t engine, std::size_t bucket) const {

@@ -19,11 +19,10 @@ class Ledger {
         return transfers_[engine];
     }
 
-    // The checksums of a rank's pieces of a bucket, in the plan's order.
-    void note(std::size_t bucket, int rank, std::span<const ops::Checksum> checksums);
+    // The checksums of pieces that follow each other in BucketPlan::pieces, from that index on.
+    void note(std::size_t piece, std::span<const ops::Checksum> checksums);
     std::span<const ops::Checksum> of(std::size_t engine, std::size_t bucket) const;  // in transfer order
     std::span<const ops::Checksum> of(std::size_t engine) const { return checksums_[engine]; }
-    void set(std::size_t piece, const ops::Checksum& checksum);  // index in BucketPlan::pieces
     // The manifest of the version whose checksums were noted last; after transfers_to().
     ops::Checksum manifest(std::int64_t version, std::size_t engine) const;
 

@@ -14,7 +14,8 @@ ShardReader::ShardReader(const SyncContext& context, const BucketPlan& buckets)
       source_(context.source),
       quantizer_(context.quantizer),
       local_(context.local),
-      rank_(static_cast<std::size_t>(context.world.rank())) {
+      rank_(static_cast<std::size_t>(context.world.rank())),
+      rows_(buckets.pieces.size()) {
     if (context.device.type == DeviceType::cuda) stream_.emplace(Stream::make(context.device, "sync copies"));
 }
 
@@ -54,19 +55,11 @@ void ShardReader::locate() {
                         (local.numel() == 0 || local.device() == device),
                     "tensor '{}' changed its dtype, layout or device since the session began",
                     plan_.source().tensors[static_cast<std::size_t>(move.source_tensor)].name);
+            const std::size_t width = dtype_size(held);
+            rows_[i] = {local.raw() + static_cast<std::size_t>(move.source_offset) * width,
+                        static_cast<std::size_t>(move.source_stride) * width};
         }
     }
-}
-
-const std::byte* ShardReader::address(std::size_t index) const {
-    const Move& move = buckets_.pieces[index].move;
-    const Tensor& local = tensor(move.source_tensor);
-    return local.raw() + static_cast<std::size_t>(move.source_offset) * dtype_size(local.dtype());
-}
-
-std::size_t ShardReader::stride(std::size_t index) const {
-    const Move& move = buckets_.pieces[index].move;
-    return static_cast<std::size_t>(move.source_stride) * dtype_size(tensor(move.source_tensor).dtype());
 }
 
 std::size_t ShardReader::row_bytes(std::size_t index) const {
@@ -79,15 +72,16 @@ ops::CopyItem ShardReader::item(const Order& order, bool non_temporal, ops::Chec
     const Move& move = buckets_.pieces[index].move;
     const DType from = source_dtype(plan_, move);
     const DType target = target_of(plan_, move).dtype;
+    const Rows& lies = rows(index);
     ops::CopyItem item;
-    item.from = {address(index), static_cast<std::size_t>(move.row_elements) * dtype_size(from)};
+    item.from = {lies.data, static_cast<std::size_t>(move.row_elements) * dtype_size(from)};
     item.to = {to, row_bytes(index)};
     if (from != target) {
         item.from_dtype = from;
         item.to_dtype = target;
     }
     item.rows = move.rows;
-    item.from_stride = stride(index);
+    item.from_stride = lies.stride;
     item.to_stride = to_stride;
     item.checksum = checksum;
     item.non_temporal = non_temporal;

@@ -21,8 +21,8 @@ class ShardReader {
     // On GPUs, collective: the event that every rank records after what its run() writes, by rank, for the
     // regions that engines read. Empty on the CPU; an event that cannot be shared is none (run() waits too).
     std::vector<engine::RegionEvent> share_event(comm::Communicator& world);
-    // Before each push: finds the source's shards again, which may have moved. Throws InvalidArgument when a
-    // tensor has changed its dtype or size.
+    // Before each push: finds the source's shards again, which may have moved, for all that reads them. Throws
+    // InvalidArgument when a tensor has changed its dtype or size.
     void locate();
     // Piece `index` of the plan, which must be this rank's: its elements in the engine's dtype, rows
     // to_stride bytes apart. Returns the checksum of what it wrote.
@@ -37,9 +37,12 @@ class ShardReader {
     void run(std::span<const Order> orders, bool non_temporal, ops::Checksum* checksums,
              Deadline deadline) const;
 
-    // The address of piece `index` in this process, and the distance of its rows in bytes.
-    const std::byte* address(std::size_t index) const;
-    std::size_t stride(std::size_t index) const;
+    // Where piece `index`, which must be this rank's, lay at the last locate().
+    struct Rows {
+        const std::byte* data = nullptr;
+        std::size_t stride = 0;  // bytes from row to row
+    };
+    const Rows& rows(std::size_t index) const { return rows_[index]; }
     const Tensor& tensor(int source_tensor) const;  // the local piece, as the trainer holds it
 
     std::size_t begin(std::size_t bucket) const { return buckets_.begin(bucket, rank_); }
@@ -55,6 +58,7 @@ class ShardReader {
     const Quantizer& quantizer_;
     std::vector<int> local_;
     std::size_t rank_;
+    std::vector<Rows> rows_;                // [piece]
     mutable std::optional<Stream> stream_;  // of the shards' GPU
     mutable std::optional<SharedEvent> written_;
     mutable std::vector<ops::CopyItem> list_;  // scratch

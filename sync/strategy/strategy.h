@@ -9,6 +9,7 @@
 #include "sync/codec/quantizer.h"
 #include "sync/plan/reshard.h"
 #include "sync/strategy/engines.h"
+#include "sync/strategy/ledger.h"
 #include "sync/strategy/options.h"
 #include "sync/strategy/report.h"
 #include "sync/weight_source.h"
@@ -37,10 +38,10 @@ class SyncStrategy {
     virtual void send_ahead(std::size_t /*e*/) {}
     // The engines are paused and the version is open, or `status` says on rank 0 that they are not:
     // afterwards commit may be called. Fills times.gather, copy and load. all_sent: called on rank 0, perhaps, when only
-    // engines can still fail: each has been given its last bucket, and manifest() is known.
+    // engines can still fail: each has been given its last bucket, and the ledger is full.
     virtual void transfer(PushStatus& status, PhaseTimes& times, Deadline deadline,
                           const std::function<void()>& all_sent) = 0;
-    virtual ops::Checksum manifest(std::int64_t version, std::size_t engine) const = 0;  // rank 0
+    virtual const Ledger& ledger() const = 0;  // on rank 0: of the version under way
     // The push has ended, on every rank.
     virtual void finish(std::int64_t, bool /*committed*/) {}
     // Where this rank may write the shard of source tensor t for the next push, so that it need not be

@@ -106,7 +106,7 @@ void require_each_byte_once(const Attachment& attached, const Rig& rig) {
 void copy_all(const Attachment& attached) {
     WeightWriter writer(Device{});
     for (std::size_t b = 0; b < attached.plan().buckets(); ++b) {
-        const auto transfers = attached.bucket(static_cast<int>(b));
+        const auto transfers = attached.plan().bucket(b);
         const std::vector<ops::Checksum> copied =
             writer.write_all(attached.device(), transfers.size(),
                              [&](std::size_t i) { return attached.copy_of(transfers[i]); });

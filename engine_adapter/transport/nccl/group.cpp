@@ -133,10 +133,8 @@ void NcclGroup::attach(int engine, const std::vector<Span>& regions, const Trans
     auto& buckets = engines_[static_cast<std::size_t>(engine)].buckets;
     buckets.clear();
     for (std::size_t b = 0; b < plan.buckets(); ++b) {
-        const auto transfers =
-            std::span(plan.transfers).subspan(plan.first[b], plan.first[b + 1] - plan.first[b]);
         auto& pieces = buckets.emplace_back();
-        for (const Run& run : runs_of(transfers).list)
+        for (const Run& run : runs_of(plan.bucket(b)).list)
             pieces.push_back(regions.at(run.region).subspan(run.offset, run.bytes));
     }
 }

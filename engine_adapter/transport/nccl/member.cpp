@@ -82,8 +82,7 @@ void NcclMember::prepare(const TransferPlan& plan) {
     std::vector<Runs> buckets;
     std::uint64_t largest = 0;
     for (std::size_t b = 0; b < plan.buckets(); ++b) {
-        buckets.push_back(
-            runs_of(std::span(plan.transfers).subspan(plan.first[b], plan.first[b + 1] - plan.first[b])));
+        buckets.push_back(runs_of(plan.bucket(b)));
         largest = std::max(largest, buckets.back().bytes);
     }
     std::vector<Slot> slots(std::min(kSlots, std::max<std::size_t>(buckets.size(), 1)));

@@ -54,10 +54,8 @@ nlohmann::json TcpTransport::announce_bucket(int bucket, std::uint64_t serial, D
 }
 
 PackedBucket TcpTransport::pack(int bucket) const {
-    const auto at = static_cast<std::size_t>(bucket);
     PackedBucket packed;
-    for (std::uint64_t i = plan_.first[at]; i < plan_.first[at + 1]; ++i) {
-        const Transfer& t = plan_.transfers[i];
+    for (const Transfer& t : plan_.bucket(static_cast<std::size_t>(bucket))) {
         packed.add(regions_[t.region].data + t.from, t.rows, t.row_elements * dtype_size(t.from_dtype),
                    t.from_stride);
     }

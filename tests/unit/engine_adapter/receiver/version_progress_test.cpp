@@ -52,12 +52,10 @@ TEST_F(VersionProgressTest, BucketsInAnyOrderMakeAVersionWhole) {
         progress_.start(version);
         EXPECT_FALSE(progress_.started());
         for (const std::size_t bucket : order) {
-            EXPECT_THAT(refusal([&] { progress_.require_whole(); }), HasSubstr("is not whole: bucket "));
+            EXPECT_THAT(refusal([&] { progress_.require_whole({}); }), HasSubstr("is not whole: bucket "));
             progress_.add_bucket(static_cast<int>(bucket), of_bucket(bucket));
         }
-        progress_.require_whole();
-        EXPECT_EQ(progress_.manifest(),
-                  manifest_checksum(version, tensors_, {ops::combine(a), ops::combine(b)}));
+        progress_.require_whole(manifest_checksum(version, tensors_, {ops::combine(a), ops::combine(b)}));
     }
 }
 
@@ -74,7 +72,7 @@ TEST_F(VersionProgressTest, ABucketOnceAndWithAllItsChecksums) {
     EXPECT_THAT(refusal([&] { progress_.add_bucket(-1, of_bucket(0)); }), HasSubstr("bucket -1 of 3"));
     EXPECT_THAT(refusal([&] { progress_.add_bucket(std::int64_t{1} << 40, {}); }), HasSubstr("of 3"));
     progress_.add_bucket(1, of_bucket(1));
-    EXPECT_THAT(refusal([&] { progress_.require_whole(); }),
+    EXPECT_THAT(refusal([&] { progress_.require_whole({}); }),
                 HasSubstr("version 3 is not whole: bucket 2 (tensor 'a' and what follows) has not arrived"));
     progress_.start(4);
     progress_.add_bucket(0, of_bucket(0));  // a new version knows nothing of the last one
@@ -88,14 +86,15 @@ TEST_F(VersionProgressTest, ChangesMustBeVerifiedAndComeOnce) {
                     progress_.add_changes(7, {entries + 1, 1});
                 }),
                 HasSubstr("bucket 7: transfer 4 of tensor 'a' changes twice"));
-    EXPECT_THAT(refusal([&] { progress_.require_whole(); }), HasSubstr("its changes were not verified"));
+    EXPECT_THAT(refusal([&] { progress_.require_whole({}); }), HasSubstr("its changes were not verified"));
     const DeltaEntry unknown{5, 0, 0, 0, {}};
     EXPECT_THAT(refusal([&] { progress_.add_changes(1, {&unknown, 1}); }), HasSubstr("transfer 5 of 5"));
     EXPECT_THAT(refusal([&] { progress_.add_all("verify", of_bucket(2)); }),
                 HasSubstr("verify: 3 checksums for 5 transfers"));
     progress_.add_all("verify", checksums_);
-    progress_.require_whole();
-    EXPECT_EQ(progress_.manifest(), manifest_checksum(3, tensors_, plan_, checksums_));
+    progress_.require_whole(manifest_checksum(3, tensors_, plan_, checksums_));
+    EXPECT_THAT(refusal([&] { progress_.require_whole(manifest_checksum(4, tensors_, plan_, checksums_)); }),
+                HasSubstr("the manifest of version 3 is "));
     for (const auto& late : std::vector<std::function<void()>>{
              [&] { progress_.add_bucket(0, of_bucket(0)); }, [&] { progress_.add_changes(0, entries); },
              [&] { progress_.add_all("adopt", checksums_); }}) {
