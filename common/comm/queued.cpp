@@ -49,7 +49,9 @@ Work QueuedCommunicator::launch(Stream& stream, std::function<void(Operations&)>
     if (stream.device().type == DeviceType::cuda) {
         run(*collectives_, [&](Collectives& c) { c.on_gpu(stream, body); });
     } else {
-        stream.enqueue([collectives = collectives_, body = std::move(body)] { run(*collectives, body); });
+        stream.enqueue([collectives = collectives_, body = std::move(body)] {
+            run(*collectives, [&](Collectives& c) { body(c.on_cpu()); });
+        });
     }
     last_ = stream.record();
     return Work(last_);

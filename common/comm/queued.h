@@ -1,5 +1,5 @@
 // Shared by the backends whose collectives run on a thread of the host: arguments are checked, then the call
-// is queued on its stream. A backend writes Collectives; QueuedCommunicator makes a communicator of it.
+// is queued on its stream. A backend writes Operations and Collectives; QueuedCommunicator makes a communicator of them.
 #pragma once
 
 #include <functional>
@@ -25,14 +25,15 @@ class Operations {
     virtual void barrier() = 0;
 };
 
-// One group: its operations on memory of the CPU, and the rest. Queued work holds it, so it may outlive the
-// communicator.
-class Collectives : public Operations {
+// One group: its operations, and the rest. Queued work holds it, so it may outlive the communicator.
+class Collectives {
   public:
+    virtual ~Collectives() = default;
     virtual int index() const = 0;  // in the group
     virtual const std::vector<int>& ranks() const = 0;
     virtual const std::string& name() const = 0;
 
+    virtual Operations& on_cpu() = 0;  // on memory of the CPU
     // Calls `body` with operations on memory of the stream's GPU, which launch there. The default throws
     // InvalidArgument.
     virtual void on_gpu(Stream& stream, const std::function<void(Operations&)>& body);

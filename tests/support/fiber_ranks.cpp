@@ -74,7 +74,7 @@ std::string place(const Rank& rank) {
     return fmt::format("{} on '{}'", rank.call, rank.waits_for->group);
 }
 
-class FiberCollectives final : public comm::Collectives {
+class FiberCollectives final : public comm::Collectives, private comm::Operations {
   public:
     FiberCollectives(std::string name, std::vector<int> ranks)
         : name_(std::move(name)),
@@ -90,6 +90,7 @@ class FiberCollectives final : public comm::Collectives {
     int index() const override { return index_; }
     const std::vector<int>& ranks() const override { return ranks_; }
     const std::string& name() const override { return name_; }
+    Operations& on_cpu() override { return *this; }
 
     void all_gather(const std::vector<GatherItem>& items) override {
         const auto all = meet<std::vector<GatherItem>>("all_gather", items);

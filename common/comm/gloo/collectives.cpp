@@ -5,6 +5,7 @@
 
 #include "common/align.h"
 #include "common/comm/gloo/exchange.h"
+#include "common/comm/gloo/p2p.h"
 #include "common/comm/reduce.h"
 
 namespace tandem::comm::gloo {
@@ -55,8 +56,8 @@ std::vector<std::vector<Segment>> windows_of(const std::vector<std::size_t>& pie
 
 }  // namespace
 
-void all_gather(const Group& group, const std::vector<GatherItem>& items) {
-    const auto me = count(group.index());
+void OnCpu::all_gather(const std::vector<GatherItem>& items) {
+    const auto me = count(group_.index());
     std::vector<std::uint64_t> table;
     std::size_t small = 0;
     for (const auto& item : items) {
@@ -73,13 +74,13 @@ void all_gather(const Group& group, const std::vector<GatherItem>& items) {
     const Call call{.kind = Kind::all_gather, .items = static_cast<std::uint32_t>(items.size())};
     const bool all_small =
         std::all_of(items.begin(), items.end(), [](const auto& item) { return item.send.bytes <= kSmall; });
-    const Exchange exchange(group, call, table, all_small ? ConstSpan(packed.span()) : ConstSpan());
+    const Exchange exchange(group_, call, table, all_small ? ConstSpan(packed.span()) : ConstSpan());
 
     for (const auto& item : items)
         copy_bytes(item.recv.data + me * item.send.bytes, item.send.data, item.send.bytes);
-    Buffer received(exchange.in_line() ? 0 : small * count(group.size()), "comm_staging");
-    Batch batch(group, kind_name(call.kind), Lane::data, exchange.deadline());
-    each_peer(group, [&](int peer) {
+    Buffer received(exchange.in_line() ? 0 : small * count(group_.size()), "comm_staging");
+    Batch batch(group_, kind_name(call.kind), Lane::data, exchange.deadline());
+    each_peer(group_, [&](int peer) {
         if (!exchange.in_line()) {
             batch.recv(received.span().subspan(count(peer) * small, small), peer);
             batch.send(packed.span(), peer);
@@ -91,7 +92,7 @@ void all_gather(const Group& group, const std::vector<GatherItem>& items) {
         }
     });
     batch.wait();
-    each_peer(group, [&](int peer) {
+    each_peer(group_, [&](int peer) {
         const std::byte* from =
             exchange.in_line() ? exchange.data(peer) : received.data() + count(peer) * small;
         for (const auto& item : items) {
@@ -102,8 +103,8 @@ void all_gather(const Group& group, const std::vector<GatherItem>& items) {
     });
 }
 
-void reduce_scatter(const Group& group, const std::vector<ReduceScatterItem>& items, ReduceOp op) {
-    const auto me = count(group.index());
+void OnCpu::reduce_scatter(const std::vector<ReduceScatterItem>& items, ReduceOp op) {
+    const auto me = count(group_.index());
     std::vector<std::uint64_t> table;
     std::vector<std::size_t> pieces;
     for (const auto& item : items) {
@@ -115,19 +116,19 @@ void reduce_scatter(const Group& group, const std::vector<ReduceScatterItem>& it
                     .op = op,
                     .dtype = items.empty() ? DType::float32 : items[0].dtype,
                     .items = static_cast<std::uint32_t>(items.size())};
-    const Exchange exchange(group, call, table);
+    const Exchange exchange(group_, call, table);
 
     const auto windows = windows_of(pieces);
-    const bool alone = group.size() == 1;
-    Buffer staging(alone || windows.empty() ? 0 : kWindow * count(group.size()), "comm_staging");
-    std::vector<const std::byte*> sources(count(group.size()));
+    const bool alone = group_.size() == 1;
+    Buffer staging(alone || windows.empty() ? 0 : kWindow * count(group_.size()), "comm_staging");
+    std::vector<const std::byte*> sources(count(group_.size()));
     for (const auto& window : windows) {
-        Batch batch(group, kind_name(call.kind), Lane::data, exchange.deadline());
+        Batch batch(group_, kind_name(call.kind), Lane::data, exchange.deadline());
         std::vector<std::size_t> places;
         std::size_t at = 0;
         for (const Segment& segment : window) {
             places.push_back(at);
-            each_peer(group, [&](int peer) {
+            each_peer(group_, [&](int peer) {
                 batch.recv(staging.span().subspan(count(peer) * kWindow + at, segment.bytes), peer);
                 batch.send(items[segment.item].send.subspan(
                                count(peer) * pieces[segment.item] + segment.begin, segment.bytes),
@@ -148,11 +149,11 @@ void reduce_scatter(const Group& group, const std::vector<ReduceScatterItem>& it
     }
 }
 
-void all_reduce(const Group& group, Span inout, DType dtype, ReduceOp op) {
-    const auto me = count(group.index());
-    const auto n = count(group.size());
+void OnCpu::all_reduce(Span inout, DType dtype, ReduceOp op) {
+    const auto me = count(group_.index());
+    const auto n = count(group_.size());
     const Call call{.kind = Kind::all_reduce, .op = op, .dtype = dtype, .items = 1};
-    const Exchange exchange(group, call, {inout.bytes}, inout);
+    const Exchange exchange(group_, call, {inout.bytes}, inout);
     if (n == 1 || inout.bytes == 0) return;
     std::vector<const std::byte*> sources(n);
     if (exchange.in_line()) {  // everybody reduces all of it
@@ -170,8 +171,8 @@ void all_reduce(const Group& group, Span inout, DType dtype, ReduceOp op) {
             return window.subspan(begin, std::min(piece, window.bytes - begin));
         };
         // Member m reduces part m of all, then sends it round.
-        Batch parts(group, kind_name(call.kind), Lane::data, exchange.deadline());
-        each_peer(group, [&](int peer) {
+        Batch parts(group_, kind_name(call.kind), Lane::data, exchange.deadline());
+        each_peer(group_, [&](int peer) {
             parts.recv(staging.span().subspan(count(peer) * kWindow, part(me).bytes), peer);
             parts.send(part(count(peer)), peer);
         });
@@ -179,8 +180,8 @@ void all_reduce(const Group& group, Span inout, DType dtype, ReduceOp op) {
         for (std::size_t m = 0; m < n; ++m)
             sources[m] = m == me ? part(me).data : staging.data() + m * kWindow;
         reduce(sources, part(me).data, part(me).bytes, dtype, op);
-        Batch wholes(group, kind_name(call.kind), Lane::data, exchange.deadline());
-        each_peer(group, [&](int peer) {
+        Batch wholes(group_, kind_name(call.kind), Lane::data, exchange.deadline());
+        each_peer(group_, [&](int peer) {
             wholes.recv(part(count(peer)), peer);
             wholes.send(part(me), peer);
         });
@@ -188,34 +189,34 @@ void all_reduce(const Group& group, Span inout, DType dtype, ReduceOp op) {
     }
 }
 
-void broadcast(const Group& group, Span memory, int root) {
-    const bool is_root = group.index() == root;
+void OnCpu::broadcast(Span memory, int root) {
+    const bool is_root = group_.index() == root;
     const Call call{.kind = Kind::broadcast, .root = root, .items = 1};
-    const Exchange exchange(group, call, {memory.bytes}, memory);
+    const Exchange exchange(group_, call, {memory.bytes}, memory);
     if (exchange.in_line()) {
         if (!is_root) copy_bytes(memory.data, exchange.data(root), memory.bytes);
         return;
     }
-    Batch batch(group, kind_name(call.kind), Lane::data, exchange.deadline());
+    Batch batch(group_, kind_name(call.kind), Lane::data, exchange.deadline());
     if (!is_root) batch.recv(memory, root);
-    if (is_root) each_peer(group, [&](int peer) { batch.send(memory, peer); });
+    if (is_root) each_peer(group_, [&](int peer) { batch.send(memory, peer); });
     batch.wait();
 }
 
-void all_to_all(const Group& group, const AllToAllItem& item) {
+void OnCpu::all_to_all(const AllToAllItem& item) {
     std::vector<std::uint64_t> table(item.send_bytes.begin(), item.send_bytes.end());
     table.insert(table.end(), item.recv_bytes.begin(), item.recv_bytes.end());
-    const Call call{.kind = Kind::all_to_all, .items = static_cast<std::uint32_t>(group.size())};
-    const Exchange exchange(group, call, table);
-    Batch batch(group, kind_name(call.kind), Lane::data, exchange.deadline());
+    const Call call{.kind = Kind::all_to_all, .items = static_cast<std::uint32_t>(group_.size())};
+    const Exchange exchange(group_, call, table);
+    Batch batch(group_, kind_name(call.kind), Lane::data, exchange.deadline());
     std::size_t from = 0;
     std::size_t to = 0;
-    for (int peer = 0; peer < group.size(); ++peer) {
+    for (int peer = 0; peer < group_.size(); ++peer) {
         const ConstSpan send = item.send.subspan(from, item.send_bytes[count(peer)]);
         const Span recv = item.recv.subspan(to, item.recv_bytes[count(peer)]);
         from += send.bytes;
         to += recv.bytes;
-        if (peer == group.index()) {
+        if (peer == group_.index()) {
             copy_bytes(recv.data, send.data, send.bytes);
             continue;
         }
@@ -225,8 +226,12 @@ void all_to_all(const Group& group, const AllToAllItem& item) {
     batch.wait();
 }
 
-void barrier(const Group& group) {
-    const Exchange exchange(group, {.kind = Kind::barrier}, {});
+void OnCpu::p2p(const std::vector<P2POp>& ops) {
+    gloo::p2p(group_, ops);
+}
+
+void OnCpu::barrier() {
+    const Exchange exchange(group_, {.kind = Kind::barrier}, {});
 }
 
 }  // namespace tandem::comm::gloo

@@ -4,8 +4,6 @@
 
 #include "common/comm/gloo/collectives.h"
 #include "common/comm/gloo/mesh.h"
-#include "common/comm/gloo/p2p.h"
-#include "common/comm/queued.h"
 
 namespace tandem::comm::gloo {
 namespace {
@@ -18,18 +16,7 @@ class GlooCollectives final : public Collectives {
     const std::vector<int>& ranks() const override { return group_.ranks(); }
     const std::string& name() const override { return group_.name(); }
 
-    void all_gather(const std::vector<GatherItem>& items) override { gloo::all_gather(group_, items); }
-    void reduce_scatter(const std::vector<ReduceScatterItem>& items, ReduceOp op) override {
-        gloo::reduce_scatter(group_, items, op);
-    }
-    void all_reduce(Span inout, DType dtype, ReduceOp op) override {
-        gloo::all_reduce(group_, inout, dtype, op);
-    }
-    void broadcast(Span memory, int root) override { gloo::broadcast(group_, memory, root); }
-    void all_to_all(const AllToAllItem& item) override { gloo::all_to_all(group_, item); }
-    void p2p(const std::vector<P2POp>& ops) override { gloo::p2p(group_, ops); }
-    void barrier() override { gloo::barrier(group_); }
-
+    Operations& on_cpu() override { return on_cpu_; }
     std::shared_ptr<Collectives> split(const std::vector<int>& ranks, const std::string& name) override {
         group_.mesh().throw_if_aborted(group_.phase("split"));
         return std::make_shared<GlooCollectives>(Group(group_.shared_mesh(), name, ranks));
@@ -46,6 +33,7 @@ class GlooCollectives final : public Collectives {
 
   private:
     Group group_;
+    OnCpu on_cpu_{group_};
 };
 
 }  // namespace
@@ -55,9 +43,9 @@ std::shared_ptr<Communicator> make_world(Store& store, int rank, int size, const
     auto mesh = std::make_shared<Mesh>(store, rank, size, address, deadline);
     std::vector<int> ranks(static_cast<std::size_t>(size));
     std::iota(ranks.begin(), ranks.end(), 0);
-    Group world(std::move(mesh), "world", std::move(ranks));
-    barrier(world);
-    return std::make_shared<QueuedCommunicator>(std::make_shared<GlooCollectives>(std::move(world)));
+    auto world = std::make_shared<GlooCollectives>(Group(std::move(mesh), "world", std::move(ranks)));
+    world->on_cpu().barrier();
+    return std::make_shared<QueuedCommunicator>(std::move(world));
 }
 
 }  // namespace tandem::comm::gloo

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/align.h"
+#include "common/comm/ipc/p2p.h"
 #include "common/comm/ipc/rank.h"
 #include "common/comm/reduce.h"
 
@@ -43,23 +44,23 @@ bool is_shared(const Exchange& exchange, int size, std::size_t item) {
 
 }  // namespace
 
-void all_gather(Group& group, Scratch& scratch, const std::vector<GatherItem>& items) {
-    Exchange exchange(group, scratch, {.kind = Kind::all_gather});
-    const bool one = group.size() == 1;
+void OnCpu::all_gather(const std::vector<GatherItem>& items) {
+    Exchange exchange(group_, scratch_, {.kind = Kind::all_gather});
+    const bool one = group_.size() == 1;
     for (const auto& item : items) {
-        exchange.add(item.send.bytes, item.send.data, one ? kNowhere : group.job().offset_of(item.recv));
+        exchange.add(item.send.bytes, item.send.data, one ? kNowhere : group_.job().offset_of(item.recv));
     }
     exchange.post();
     std::vector<bool> shared(items.size());
     bool any_shared = false;
     for (std::size_t i = 0; i < items.size(); ++i) {
-        shared[i] = items[i].send.bytes > 0 && is_shared(exchange, group.size(), i);
+        shared[i] = items[i].send.bytes > 0 && is_shared(exchange, group_.size(), i);
         any_shared = any_shared || shared[i];
     }
     do {
         // Each rank starts at itself, so that the ranks do not all read the same peer at once.
-        for (int step = 0; step < group.size(); ++step) {
-            const int peer = (group.index() + step) % group.size();
+        for (int step = 0; step < group_.size(); ++step) {
+            const int peer = (group_.index() + step) % group_.size();
             for (std::size_t i = 0; i < items.size(); ++i) {
                 if (shared[i] && step > 0) continue;
                 const auto [begin, end] = exchange.window(peer, i);
@@ -72,20 +73,19 @@ void all_gather(Group& group, Scratch& scratch, const std::vector<GatherItem>& i
     exchange.finish(any_shared);
 }
 
-void reduce_scatter(Group& group, Scratch& scratch, const std::vector<ReduceScatterItem>& items,
-                    ReduceOp op) {
+void OnCpu::reduce_scatter(const std::vector<ReduceScatterItem>& items, ReduceOp op) {
     const DType dtype = items.empty() ? DType::float32 : items[0].dtype;
-    Exchange exchange(group, scratch, {.kind = Kind::reduce_scatter, .op = op, .dtype = dtype});
+    Exchange exchange(group_, scratch_, {.kind = Kind::reduce_scatter, .op = op, .dtype = dtype});
     for (const auto& item : items) {
         exchange.add(item.send.bytes, item.send.data, static_cast<std::uint64_t>(item.dtype));
     }
     exchange.post();
-    Sources sources(exchange, group.size());
+    Sources sources(exchange, group_.size());
     do {
         for (std::size_t i = 0; i < items.size(); ++i) {
             const std::uint64_t piece = items[i].recv.bytes;
-            const std::uint64_t mine = piece * static_cast<std::uint64_t>(group.index());
-            const auto [shown_begin, shown_end] = exchange.window(group.index(), i);
+            const std::uint64_t mine = piece * static_cast<std::uint64_t>(group_.index());
+            const auto [shown_begin, shown_end] = exchange.window(group_.index(), i);
             const std::uint64_t begin = std::max(shown_begin, mine);
             const std::uint64_t end = std::min(shown_end, mine + piece);
             if (begin >= end) continue;
@@ -96,23 +96,23 @@ void reduce_scatter(Group& group, Scratch& scratch, const std::vector<ReduceScat
     exchange.finish();
 }
 
-void all_reduce(Group& group, Scratch& scratch, Span inout, DType dtype, ReduceOp op) {
-    if (group.size() == 1) {
-        group.job().throw_if_aborted(group.phase("all_reduce"));
+void OnCpu::all_reduce(Span inout, DType dtype, ReduceOp op) {
+    if (group_.size() == 1) {
+        group_.job().throw_if_aborted(group_.phase("all_reduce"));
         return;
     }
-    Exchange exchange(group, scratch, {.kind = Kind::all_reduce, .op = op, .dtype = dtype});
+    Exchange exchange(group_, scratch_, {.kind = Kind::all_reduce, .op = op, .dtype = dtype});
     exchange.add(inout.bytes, inout.data);
     exchange.post();
-    Sources sources(exchange, group.size());
+    Sources sources(exchange, group_.size());
     if (inout.bytes <= Exchange::kInlineBytes) {
         // All data came with the posts: every rank reduces all of it.
         if (inout.bytes > 0) reduce(sources.of(0, 0, inout.bytes), inout.data, inout.bytes, dtype, op);
         return;
     }
-    const auto n = static_cast<std::uint64_t>(group.size());
+    const auto n = static_cast<std::uint64_t>(group_.size());
     do {
-        const auto window = exchange.window(group.index(), 0);
+        const auto window = exchange.window(group_.index(), 0);
         const std::uint64_t piece = round_up((window.second - window.first + n - 1) / n, 64);
         const auto piece_of = [&](int member) {
             const std::uint64_t begin =
@@ -121,12 +121,12 @@ void all_reduce(Group& group, Scratch& scratch, Span inout, DType dtype, ReduceO
         };
         // A rank writes its reduced piece where peers read it; of that piece nobody else needs the input any
         // more.
-        const auto [begin, end] = piece_of(group.index());
+        const auto [begin, end] = piece_of(group_.index());
         std::byte* reduced = exchange.shown(0, begin);
         if (begin < end) reduce(sources.of(0, begin, end - begin), reduced, end - begin, dtype, op);
         exchange.meet(kind_name(Kind::all_reduce));
-        for (int step = 0; step < group.size(); ++step) {
-            const int peer = (group.index() + step) % group.size();
+        for (int step = 0; step < group_.size(); ++step) {
+            const int peer = (group_.index() + step) % group_.size();
             const auto [from, to] = piece_of(peer);
             if (from >= to) continue;
             copy_bytes(inout.data + from, step == 0 ? reduced : exchange.at(peer, 0, from, to - from),
@@ -136,9 +136,9 @@ void all_reduce(Group& group, Scratch& scratch, Span inout, DType dtype, ReduceO
     exchange.finish();
 }
 
-void broadcast(Group& group, Scratch& scratch, Span memory, int root) {
-    Exchange exchange(group, scratch, {.kind = Kind::broadcast, .root = root});
-    const bool is_root = group.index() == root;
+void OnCpu::broadcast(Span memory, int root) {
+    Exchange exchange(group_, scratch_, {.kind = Kind::broadcast, .root = root});
+    const bool is_root = group_.index() == root;
     exchange.add(memory.bytes, is_root ? memory.data : nullptr);
     exchange.post();
     do {
@@ -149,10 +149,10 @@ void broadcast(Group& group, Scratch& scratch, Span memory, int root) {
     exchange.finish();
 }
 
-void all_to_all(Group& group, Scratch& scratch, const AllToAllItem& item) {
-    Exchange exchange(group, scratch, {.kind = Kind::all_to_all});
-    const auto n = static_cast<std::size_t>(group.size());
-    const auto me = static_cast<std::size_t>(group.index());
+void OnCpu::all_to_all(const AllToAllItem& item) {
+    Exchange exchange(group_, scratch_, {.kind = Kind::all_to_all});
+    const auto n = static_cast<std::size_t>(group_.size());
+    const auto me = static_cast<std::size_t>(group_.index());
     std::vector<std::size_t> recv_at(n);
     std::size_t sent = 0;
     std::size_t received = 0;
@@ -175,8 +175,12 @@ void all_to_all(Group& group, Scratch& scratch, const AllToAllItem& item) {
     exchange.finish();
 }
 
-void barrier(Group& group, Scratch& scratch) {
-    Exchange exchange(group, scratch, {.kind = Kind::barrier});
+void OnCpu::p2p(const std::vector<P2POp>& ops) {
+    ipc::p2p(group_, ops);
+}
+
+void OnCpu::barrier() {
+    Exchange exchange(group_, scratch_, {.kind = Kind::barrier});
     exchange.post();
 }
 

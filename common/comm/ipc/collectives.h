@@ -1,20 +1,32 @@
-// The collectives themselves, run on the calling thread. Arguments are checked by the communicator before.
+// The operations of a group on memory of the CPU, run on the calling thread. Arguments are checked by the communicator
+// before.
 #pragma once
 
-#include <span>
 #include <vector>
 
 #include "common/comm/communicator.h"
 #include "common/comm/ipc/exchange.h"
 #include "common/comm/ipc/group.h"
+#include "common/comm/queued.h"
 
 namespace tandem::comm::ipc {
 
-void all_gather(Group& group, Scratch& scratch, const std::vector<GatherItem>& items);
-void reduce_scatter(Group& group, Scratch& scratch, const std::vector<ReduceScatterItem>& items, ReduceOp op);
-void all_reduce(Group& group, Scratch& scratch, Span inout, DType dtype, ReduceOp op);
-void broadcast(Group& group, Scratch& scratch, Span memory, int root);
-void all_to_all(Group& group, Scratch& scratch, const AllToAllItem& item);
-void barrier(Group& group, Scratch& scratch);
+class OnCpu final : public Operations {
+  public:
+    explicit OnCpu(Group& group) : group_(group) {}  // borrowed
+    void all_gather(const std::vector<GatherItem>& items) override;
+    void reduce_scatter(const std::vector<ReduceScatterItem>& items, ReduceOp op) override;
+    void all_reduce(Span inout, DType dtype, ReduceOp op) override;
+    void broadcast(Span memory, int root) override;
+    void all_to_all(const AllToAllItem& item) override;
+    void p2p(const std::vector<P2POp>& ops) override;
+    void barrier() override;
+
+    Scratch& scratch() { return scratch_; }  // of the group
+
+  private:
+    Group& group_;
+    Scratch scratch_;
+};
 
 }  // namespace tandem::comm::ipc

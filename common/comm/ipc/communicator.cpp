@@ -4,9 +4,7 @@
 
 #include "common/comm/ipc/collectives.h"
 #include "common/comm/ipc/gpu_collectives.h"
-#include "common/comm/ipc/p2p.h"
 #include "common/comm/ipc/rank.h"
-#include "common/comm/queued.h"
 #include "common/error.h"
 
 namespace tandem::comm::ipc {
@@ -42,22 +40,9 @@ class IpcCollectives final : public Collectives {
     const std::vector<int>& ranks() const override { return group_.ranks(); }
     const std::string& name() const override { return group_.name(); }
 
-    void all_gather(const std::vector<GatherItem>& items) override {
-        ipc::all_gather(group_, scratch_, items);
-    }
-    void reduce_scatter(const std::vector<ReduceScatterItem>& items, ReduceOp op) override {
-        ipc::reduce_scatter(group_, scratch_, items, op);
-    }
-    void all_reduce(Span inout, DType dtype, ReduceOp op) override {
-        ipc::all_reduce(group_, scratch_, inout, dtype, op);
-    }
-    void broadcast(Span memory, int root) override { ipc::broadcast(group_, scratch_, memory, root); }
-    void all_to_all(const AllToAllItem& item) override { ipc::all_to_all(group_, scratch_, item); }
-    void p2p(const std::vector<P2POp>& ops) override { ipc::p2p(group_, ops); }
-    void barrier() override { ipc::barrier(group_, scratch_); }
-
+    Operations& on_cpu() override { return on_cpu_; }
     void on_gpu(Stream& stream, const std::function<void(Operations&)>& body) override {
-        if (!gpu_) gpu_.emplace(group_, scratch_, group_.rank().gpu(stream.device()));
+        if (!gpu_) gpu_.emplace(group_, on_cpu_, group_.rank().gpu(stream.device()));
         require(gpu_->device() == stream.device(), "group '{}' works on {}, and is called on a stream of {}",
                 group_.name(), to_string(gpu_->device()), to_string(stream.device()));
         OnGpu operations(*gpu_, stream);
@@ -78,7 +63,7 @@ class IpcCollectives final : public Collectives {
             trim_device_pool(device);  // waits for what runs there
             gpu->forget();
         }
-        ipc::barrier(group_, scratch_);
+        on_cpu_.barrier();
         return gpu ? gpu->pool().trim() : 0;
     }
     SharedMemory shared_memory() const override {
@@ -101,7 +86,7 @@ class IpcCollectives final : public Collectives {
 
   private:
     Group group_;
-    Scratch scratch_;
+    OnCpu on_cpu_{group_};
     std::optional<GpuGroup> gpu_;  // from the first call on a GPU on
 };
 

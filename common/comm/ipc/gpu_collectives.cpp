@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "common/align.h"
-#include "common/comm/ipc/collectives.h"
 #include "common/comm/ipc/rank.h"
 #include "common/comm/reduce_on_gpu.h"
 #include "common/error.h"
@@ -18,12 +17,12 @@ std::size_t count(int n) {
 }
 
 template <typename T>
-std::vector<T> gather_host(Group& group, Scratch& scratch, const std::vector<T>& own) {
-    std::vector<T> all(own.size() * count(group.size()));
+std::vector<T> gather_host(OnCpu& on_cpu, int members, const std::vector<T>& own) {
+    std::vector<T> all(own.size() * count(members));
     const std::size_t bytes = own.size() * sizeof(T);
     const GatherItem item{{reinterpret_cast<const std::byte*>(own.data()), bytes},
-                          {reinterpret_cast<std::byte*>(all.data()), bytes * count(group.size())}};
-    ipc::all_gather(group, scratch, {item});
+                          {reinterpret_cast<std::byte*>(all.data()), bytes * count(members)}};
+    on_cpu.all_gather({item});
     return all;
 }
 
@@ -37,7 +36,7 @@ class GpuCall {
           stream_(stream),
           what_(kind_name(header.kind)),
           deadline_(gpu.group_.deadline()),
-          exchange_(gpu.group_, gpu.scratch_, on_gpu(header)) {}
+          exchange_(gpu.group_, gpu.on_cpu_.scratch(), on_gpu(header)) {}
 
     // As Exchange::add(): what this rank shows of the item, or null.
     void add(std::uint64_t bytes, const std::byte* send, std::uint64_t extra = 0) {
@@ -65,7 +64,7 @@ class GpuCall {
             }
         }
         own_items_ = shown_.size();
-        all_ = gather_host(gpu_.group_, gpu_.scratch_, shown_);
+        all_ = gather_host(gpu_.on_cpu_, gpu_.group_.size(), shown_);
         check_items(sizes);
         std::uint64_t longest = 0;
         bool staged = false;
@@ -168,9 +167,9 @@ class GpuCall {
     std::uint64_t rounds_ = 1;
 };
 
-GpuGroup::GpuGroup(Group& group, Scratch& scratch, std::shared_ptr<Gpu> gpu)
+GpuGroup::GpuGroup(Group& group, OnCpu& on_cpu, std::shared_ptr<Gpu> gpu)
     : group_(group),
-      scratch_(scratch),
+      on_cpu_(on_cpu),
       gpu_(std::move(gpu)),
       sent_(gpu_->device(), group.size(), group.index()),
       taken_(gpu_->device(), group.size(), group.index()),
@@ -187,12 +186,12 @@ void GpuGroup::make_turns() {
         turns_.push_back(std::make_unique<SyncEvents>(gpu_->device(), group_.size(), group_.index()));
         offers.push_back(turns_.back()->offer());
     }
-    const auto all = gather_host(group_, scratch_, offers);
+    const auto all = gather_host(on_cpu_, group_.size(), offers);
     for (int member = 0; member < group_.size(); ++member) {
         for (std::size_t turn = 0; turn < 2; ++turn)
             turns_[turn]->open(member, all[count(member) * offers.size() + turn]);
     }
-    ipc::barrier(group_, scratch_);  // no rank ends before all have opened its events
+    on_cpu_.barrier();  // no rank ends before all have opened its events
 }
 
 Span GpuGroup::staging(std::size_t bytes, Stream& stream) {
@@ -212,7 +211,7 @@ void GpuGroup::sync(Stream& stream, const char* what, Deadline deadline) {
 }
 
 void GpuGroup::barrier(Stream& stream) {
-    Exchange exchange(group_, scratch_, {.kind = Kind::barrier, .on_gpu = 1});
+    Exchange exchange(group_, on_cpu_.scratch(), {.kind = Kind::barrier, .on_gpu = 1});
     exchange.post();
     if (turns_.empty()) make_turns();
     sync(stream, kind_name(Kind::barrier), group_.deadline());

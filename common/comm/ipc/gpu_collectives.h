@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/comm/communicator.h"
-#include "common/comm/ipc/exchange.h"
+#include "common/comm/ipc/collectives.h"
 #include "common/comm/ipc/gpu.h"
 #include "common/comm/ipc/group.h"
 
@@ -17,7 +17,7 @@ namespace tandem::comm::ipc {
 class GpuGroup {
   public:
     // Not collective: two members may exchange messages while others use no GPU.
-    GpuGroup(Group& group, Scratch& scratch, std::shared_ptr<Gpu> gpu);
+    GpuGroup(Group& group, OnCpu& on_cpu, std::shared_ptr<Gpu> gpu);
 
     Device device() const { return gpu_->device(); }
     void all_gather(const std::vector<GatherItem>& items, Stream& stream);
@@ -39,7 +39,7 @@ class GpuGroup {
     void sync(Stream& stream, const char* what, Deadline deadline);
 
     Group& group_;
-    Scratch& scratch_;
+    OnCpu& on_cpu_;
     std::shared_ptr<Gpu> gpu_;
     std::vector<std::unique_ptr<SyncEvents>> turns_;  // two, used in turns; from the first collective on
     SyncEvents sent_;                                 // point-to-point

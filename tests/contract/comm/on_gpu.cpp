@@ -42,7 +42,7 @@ class StandIn final : public MemoryPool {
     std::map<std::byte*, std::size_t> blocks_;
 };
 
-class OnGpu final : public Collectives {
+class OnGpu final : public Collectives, private Operations {
   public:
     OnGpu(std::shared_ptr<Communicator> inner, Device device, std::shared_ptr<StandIn> memory)
         : inner_(std::move(inner)),
@@ -53,6 +53,7 @@ class OnGpu final : public Collectives {
     int index() const override { return inner_->rank(); }
     const std::vector<int>& ranks() const override { return inner_->global_ranks(); }
     const std::string& name() const override { return inner_->name(); }
+    Operations& on_cpu() override { return *this; }
 
     void all_gather(const std::vector<GatherItem>& items) override {
         std::vector<Buffer> buffers;
