@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 export compiler=${1:-g++}
 # Headers of the cuda folders may need the toolkit's: where it is not, they are left to those who have it.
 cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")")
-export include="-isystem $cuda/include" without=()
+export include="-isystem scripts/cmake/include -isystem $cuda/include" without=()
 [ -e "$cuda/include/cuda.h" ] || without=(-not -path '*/cuda/*' -not -path '*/nccl/*')
 find common engine_adapter sync trainer -name '*.h' "${without[@]}" | while read -r header; do
     source=${header%.h}.cpp

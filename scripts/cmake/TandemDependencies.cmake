@@ -13,6 +13,7 @@ else()
   find_package(OpenMP REQUIRED COMPONENTS CXX)  # oneDNN's thread pool; we only set its thread count
 endif()
 find_package(nlohmann_json REQUIRED)
+include_directories(BEFORE SYSTEM scripts/cmake/include)  # what takes long to compile, made shorter
 find_package(CLI11 REQUIRED)
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)

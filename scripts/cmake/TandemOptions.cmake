@@ -17,6 +17,9 @@ endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")  # -O3: what loops over elements (common/ops, common/comm/reduce.cpp)
 
 add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wsign-conversion>")
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # collects its garbage from half a gibibyte on, not from 128 MiB: a twelfth faster
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=524288>)
+endif()
 if(TANDEM_WERROR)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
