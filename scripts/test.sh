@@ -27,10 +27,26 @@ if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then build=cud
 # Tests mostly wait, for other processes and for deadlines: with one a core the cores are idle for half of the time.
 tests_at_once=$((2 * $(nproc)))
 step() { printf '\n== %s (%s s)\n' "$1" "$SECONDS"; }
+# A sanitizer's build begins behind the tests before it, in what they leave of the machine: they have deadlines.
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+start_build() {
+    cmake --preset "$1" >/dev/null
+    nice -n 19 cmake --build --preset "$1" --target "tandem_$1_tests" >"build/$1.log" 2>&1 &
+    build_process=$!
+}
+finish_build() {
+    step "build with $1, what is left of it"
+    wait "$build_process" || { cat "build/$1.log"; exit 1; }
+}
+test_with() {
+    step "tests with $1"
+    ctest --test-dir "build/$1" --output-on-failure -j "$tests_at_once" -L "$1" --no-tests=error
+}
 
 step "build ($build)"
 cmake --preset "$build" -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 >/dev/null
 cmake --build --preset "$build"
+[ "$quick" -eq 1 ] || start_build asan
 step "tests"
 # Without a GPU the label gpu leaves the list, without the right to make network namespaces the label netns, and without
 # that to become another user the label root: what could not run is said again at the end. Nothing else is left out.
@@ -50,13 +66,11 @@ labels=$(IFS='|' && echo "${left_out[*]}")
 ctest --test-dir "build/$build" --output-on-failure -j "$tests_at_once" ${labels:+-LE "$labels"}
 
 if [ "$quick" -eq 0 ]; then
-    for sanitizer in asan tsan; do
-        step "build with $sanitizer"
-        cmake --preset "$sanitizer" >/dev/null
-        cmake --build --preset "$sanitizer" --target "tandem_${sanitizer}_tests"
-        step "tests with $sanitizer"
-        ctest --test-dir "build/$sanitizer" --output-on-failure -j "$tests_at_once" -L "$sanitizer" --no-tests=error
-    done
+    finish_build asan
+    start_build tsan
+    test_with asan
+    finish_build tsan
+    test_with tsan
 fi
 step "all tests that were run passed"
 for what in "${not_run[@]}"; do echo "NOT RUN: $what" >&2; done
