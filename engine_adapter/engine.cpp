@@ -9,25 +9,6 @@ std::size_t tensor_bytes(const TensorInfo& tensor) {
 }
 
 ops::Checksum manifest_checksum(std::int64_t version, const std::vector<TensorInfo>& tensors,
-                                const std::vector<ops::Checksum>& checksums) {
-    require(tensors.size() == checksums.size(), "manifest of {} tensors with {} checksums", tensors.size(),
-            checksums.size());
-    std::string text = std::to_string(version) + "\n";
-    text.reserve(text.size() + tensors.size() * 128);
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-        text += tensors[i].name;
-        text += '\t';
-        text += dtype_name(tensors[i].dtype);
-        text += '\t';
-        text += to_string(tensors[i].shape);
-        text += '\t';
-        text += ops::to_hex(checksums[i]);
-        text += '\n';
-    }
-    return ops::checksum({reinterpret_cast<const std::byte*>(text.data()), text.size()});
-}
-
-ops::Checksum manifest_checksum(std::int64_t version, const std::vector<TensorInfo>& tensors,
                                 const TransferPlan& plan, std::span<const ops::Checksum> transfers) {
     require(transfers.size() == plan.transfers.size(), "manifest of {} transfers with {} checksums",
             plan.transfers.size(), transfers.size());
@@ -41,11 +22,19 @@ ops::Checksum manifest_checksum(std::int64_t version, const std::vector<TensorIn
     for (std::size_t i = 1; i < end.size(); ++i) end[i] += end[i - 1];
     std::vector<ops::Checksum> sorted(transfers.size());
     for (std::size_t i = 0; i < transfers.size(); ++i) sorted[end[plan.transfers[i].tensor]++] = transfers[i];
-    std::vector<ops::Checksum> checksums(tensors.size());
+    std::string text = std::to_string(version) + "\n";
+    text.reserve(text.size() + tensors.size() * 128);
     for (std::size_t i = 0, begin = 0; i < tensors.size(); begin = end[i++]) {
-        checksums[i] = ops::combine(std::span(sorted).subspan(begin, end[i] - begin));
+        text += tensors[i].name;
+        text += '\t';
+        text += dtype_name(tensors[i].dtype);
+        text += '\t';
+        text += to_string(tensors[i].shape);
+        text += '\t';
+        text += ops::to_hex(ops::combine(std::span(sorted).subspan(begin, end[i] - begin)));
+        text += '\n';
     }
-    return manifest_checksum(version, tensors, checksums);
+    return ops::checksum({reinterpret_cast<const std::byte*>(text.data()), text.size()});
 }
 
 }  // namespace tandem::engine

@@ -193,9 +193,7 @@ class Engine {
 // over the checksums of its transfers in the plan's order (so it depends on how the plan cut it, which both
 // ends know). The manifest checksum is XXH3-128 over the text "version\n" and then, for each tensor in the
 // engine's order, "name\tdtype\t[shape]\thex\n".
-ops::Checksum manifest_checksum(std::int64_t version, const std::vector<TensorInfo>& tensors,
-                                const std::vector<ops::Checksum>& checksums);
-// From the checksums of all transfers of a plan.
+// transfers: the checksums of all transfers of the plan. Throws InvalidArgument: more or fewer than those.
 ops::Checksum manifest_checksum(std::int64_t version, const std::vector<TensorInfo>& tensors,
                                 const TransferPlan& plan, std::span<const ops::Checksum> transfers);
 

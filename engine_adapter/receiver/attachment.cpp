@@ -71,13 +71,12 @@ ops::CopyItem Attachment::copy_of(const Transfer& t, const BucketReceiver::Arriv
 void Attachment::load(std::size_t bucket, std::span<const ops::Checksum> checksums, WeightWriter& writer,
                       BucketReceiver* receiver) const {
     const std::span<const Transfer> transfers = plan_.bucket(bucket);
-    writer.wait_for(written_);
     const auto item = [&](std::size_t i) {
         if (receiver == nullptr) return copy_of(transfers[i]);
         const BucketReceiver::Arrived arrived = receiver->at(i, transfers[i]);
         return copy_of(transfers[i], &arrived);
     };
-    const auto& found = writer.write_all(device(), transfers.size(), item, receiver);
+    const auto& found = writer.write_all(device(), transfers.size(), item, receiver, written_);
     for (std::size_t i = 0; i < transfers.size(); ++i) {
         if (found[i] == checksums[i]) continue;
         throw ProtocolError(

@@ -30,14 +30,13 @@ WeightWriter::WeightWriter(Device weights, int threads, double link_bytes_per_s)
     if (weights.type != DeviceType::cpu) stream_.emplace(Stream::make(weights, "receiver"));
 }
 
-void WeightWriter::wait_for(const std::vector<SharedEvent>& events) {
-    if (!stream_) return;
-    for (const SharedEvent& event : events) event.wait(*stream_);
-}
-
 const std::vector<ops::Checksum>& WeightWriter::write_all(Device from, std::size_t count, const Items& item,
-                                                          BucketReceiver* receiver) {
-    if (from.type == DeviceType::cuda) return run_on_gpu(count, item, true, receiver);
+                                                          BucketReceiver* receiver,
+                                                          std::span<const SharedEvent> written) {
+    if (from.type == DeviceType::cuda) {
+        for (const SharedEvent& event : written) event.wait(*stream_);
+        return run_on_gpu(count, item, true, receiver);
+    }
     found_.resize(count);
     workers_.run(count, [&](std::size_t i) {
         ops::CopyItem one = item(i);

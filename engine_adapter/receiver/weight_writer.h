@@ -8,6 +8,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "common/device/export.h"
@@ -27,15 +28,13 @@ class WeightWriter {
     explicit WeightWriter(Device weights, int threads = 1, double link_bytes_per_s = 0);
 
     Device device() const { return device_; }
-    // On the GPU, what is copied next waits for these.
-    void wait_for(const std::vector<SharedEvent>& events);
-
     // Lists, one at a time. The checksums returned are valid until the next call.
     using Items = std::function<ops::CopyItem(std::size_t)>;
-    // From memory on the CPU, or on the weights' GPU, into the weights. `receiver`: has the bytes on the GPU,
-    // where the regions are not mapped.
+    // From memory on the CPU, or on the weights' GPU once `written` has happened, into the weights. `receiver`: has the
+    // bytes on the GPU, where the regions are not mapped.
     const std::vector<ops::Checksum>& write_all(Device from, std::size_t count, const Items& item,
-                                                BucketReceiver* receiver = nullptr);
+                                                BucketReceiver* receiver = nullptr,
+                                                std::span<const SharedEvent> written = {});
     // Of memory on the weights' device; writes nothing (`to.data` is null).
     const std::vector<ops::Checksum>& checksums(std::size_t count, const Items& item);
     // From memory on the weights' GPU into the weights, past the link.
