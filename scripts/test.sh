@@ -31,7 +31,7 @@ step() { printf '\n== %s (%s s)\n' "$1" "$SECONDS"; }
 trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 start_build() {
     cmake --preset "$1" >/dev/null
-    nice -n 19 cmake --build --preset "$1" --target "tandem_$1_tests" >"build/$1.log" 2>&1 &
+    nice -n 19 ninja -C "build/$1" "tandem_$1_tests" >"build/$1.log" 2>&1 &
     build_process=$!
 }
 finish_build() {
