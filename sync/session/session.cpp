@@ -9,7 +9,6 @@
 #include "common/stopwatch.h"
 #include "common/trace.h"
 #include "sync/session/modes.h"
-#include "sync/session/verify.h"
 
 namespace tandem::sync {
 namespace {
@@ -115,10 +114,6 @@ SyncReport Session::push(std::int64_t version) {
         report.predicted_prepare_ms = tuning_.prediction->prepare_ms;
     }
     return report;
-}
-
-WeightsMatch Session::weights_match() {
-    return compare_weights(*world_, source_, setup_, engines_, options_.deadlines.commit);
 }
 
 Tensor Session::writable(std::size_t index) {

@@ -1,5 +1,4 @@
-#include "sync/session/verify.h"
-
+// Session::weights_match: full tensors compared, brought to the engines by another path than the strategy's.
 #include <cstring>
 #include <unordered_map>
 
@@ -7,6 +6,7 @@
 #include "common/device/stream.h"
 #include "common/error.h"
 #include "sync/codec/naive.h"
+#include "sync/session/session.h"
 
 namespace tandem::sync {
 namespace {
@@ -152,24 +152,25 @@ Tensor full_on_rank_0(comm::Communicator& world, const SourceTensor& info, const
 
 }  // namespace
 
-WeightsMatch compare_weights(comm::Communicator& world, const WeightSource& source, const Setup& setup,
-                             const Engines& engines, std::chrono::milliseconds deadline) {
+WeightsMatch Session::weights_match() {
+    comm::Communicator& world = *world_;
+    const std::chrono::milliseconds deadline = options_.deadlines.commit;
     PushStatus status;
     std::vector<std::vector<ops::Checksum>> held;
     try {
-        source.ready().wait(Deadline::after(deadline));
+        source_.ready().wait(Deadline::after(deadline));
     } catch (const std::exception& error) {
         status.fail("prepare", fmt::format("rank {}", world.rank()), -1, error.what());
     }
-    each_engine(engines, status, "checksums", -1, [&](engine::Engine& engine, std::size_t) {
+    each_engine(engines_, status, "checksums", -1, [&](engine::Engine& engine, std::size_t) {
         held.push_back(engine.checksums(Deadline::after(deadline)));
     });
     throw_on_any_failure(world, status, "comparing weights");
     std::unordered_map<std::string, const NamedTensor*> mine;
-    for (const NamedTensor& tensor : source.tensors()) mine[tensor.name] = &tensor;
-    Expected expected(setup.plan, held);
-    const SourceLayout& layout = setup.plan.source();
-    const auto roles = roles_of(setup);
+    for (const NamedTensor& tensor : source_.tensors()) mine[tensor.name] = &tensor;
+    Expected expected(setup_.plan, held);
+    const SourceLayout& layout = setup_.plan.source();
+    const auto roles = roles_of(setup_);
     Buffer buffer;  // of a GPU's shards
     for (std::size_t t = 0; t < layout.tensors.size(); ++t) {
         if (roles[t].made) continue;  // with the weight that it belongs to
@@ -180,7 +181,7 @@ WeightsMatch compare_weights(comm::Communicator& world, const WeightSource& sour
         const SourceGroup& group = layout.groups[static_cast<std::size_t>(tensor.groups.front())];
         const Tensor full =
             full_on_rank_0(world, tensor, group, here == mine.end() ? nullptr : here->second, buffer);
-        if (engines.empty()) continue;
+        if (engines_.empty()) continue;
         if (quantized == nullptr) {
             expected.add(tensor.name, full);
             continue;

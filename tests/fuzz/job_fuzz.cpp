@@ -13,8 +13,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "common/comm/ipc/collectives.h"
 #include "common/comm/ipc/exchange.h"
-#include "common/comm/ipc/p2p.h"
 #include "common/comm/ipc/rank.h"
 #include "common/device/shared_arena.h"
 #include "common/error.h"
@@ -130,7 +130,7 @@ void be_rank_0(const std::shared_ptr<Job>& job) {
     into_room([&](Span room) { gather(group, scratch, {own.data(), own.size()}, room); });
     const Channel& channel = group.block().channel(1, 0);
     if (channel.posted.load() != channel.taken.load())  // else it only waits
-        into_room([&](Span room) { comm::ipc::p2p(group, {{comm::P2POp::Kind::recv, 1, room}}); });
+        into_room([&](Span room) { OnCpu(group).p2p({{comm::P2POp::Kind::recv, 1, room}}); });
     if (job->slot(1).groups_head.load() == 0) return;
     try {
         rank->join("group", {1, 0});  // led by rank 1

@@ -5,7 +5,6 @@
 
 #include "common/align.h"
 #include "common/comm/gloo/exchange.h"
-#include "common/comm/gloo/p2p.h"
 #include "common/comm/reduce.h"
 
 namespace tandem::comm::gloo {
@@ -224,10 +223,6 @@ void OnCpu::all_to_all(const AllToAllItem& item) {
         batch.send(send, peer);
     }
     batch.wait();
-}
-
-void OnCpu::p2p(const std::vector<P2POp>& ops) {
-    gloo::p2p(group_, ops);
 }
 
 void OnCpu::barrier() {

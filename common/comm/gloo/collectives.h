@@ -18,7 +18,7 @@ class OnCpu final : public Operations {
     void all_reduce(Span inout, DType dtype, ReduceOp op) override;
     void broadcast(Span memory, int root) override;
     void all_to_all(const AllToAllItem& item) override;
-    void p2p(const std::vector<P2POp>& ops) override;
+    void p2p(const std::vector<P2POp>& ops) override;  // p2p.cpp
     void barrier() override;
 
   private:

@@ -1,8 +1,9 @@
-#include "common/comm/gloo/p2p.h"
-
+// A batch of sends and receives. Each message is announced with its size, which the receiver checks before it lets the
+// bytes come.
 #include <cstring>
 #include <deque>
 
+#include "common/comm/gloo/collectives.h"
 #include "common/error.h"
 
 namespace tandem::comm::gloo {
@@ -39,39 +40,39 @@ void to_oneself(const Group& group, const std::vector<P2POp>& ops, const std::st
 
 }  // namespace
 
-void p2p(const Group& group, const std::vector<P2POp>& ops) {
-    const std::string phase = group.phase(kWhat);
-    const Deadline deadline = group.mesh().deadline();
-    group.mesh().throw_if_aborted(phase);
+void OnCpu::p2p(const std::vector<P2POp>& ops) {
+    const std::string phase = group_.phase(kWhat);
+    const Deadline deadline = group_.mesh().deadline();
+    group_.mesh().throw_if_aborted(phase);
     std::vector<std::uint64_t> sizes(ops.size());  // sent, or announced by the peer
     std::vector<Transfer> sends;
     std::vector<Transfer> announced;
     std::vector<std::size_t> receives;
     for (std::size_t i = 0; i < ops.size(); ++i) {
         const P2POp& op = ops[i];
-        if (op.peer == group.index()) continue;
+        if (op.peer == group_.index()) continue;
         const Span size{reinterpret_cast<std::byte*>(&sizes[i]), sizeof(sizes[i])};
         if (op.kind == P2POp::Kind::recv) {
-            announced.push_back(group.recv(size, op.peer, Lane::p2p_size, phase));
+            announced.push_back(group_.recv(size, op.peer, Lane::p2p_size, phase));
             receives.push_back(i);
             continue;
         }
         sizes[i] = op.memory.bytes;
-        sends.push_back(group.send(size, op.peer, Lane::p2p_size, phase));
-        if (op.memory.bytes > 0) sends.push_back(group.send(op.memory, op.peer, Lane::p2p_data, phase));
+        sends.push_back(group_.send(size, op.peer, Lane::p2p_size, phase));
+        if (op.memory.bytes > 0) sends.push_back(group_.send(op.memory, op.peer, Lane::p2p_data, phase));
     }
     std::vector<Transfer> data;
     for (std::size_t r = 0; r < receives.size(); ++r) {
         const P2POp& op = ops[receives[r]];
         // Together with those after it: should it be late, all that are get named.
-        if (!announced[r].done()) group.mesh().wait_first(std::span(announced).subspan(r), phase, deadline);
+        if (!announced[r].done()) group_.mesh().wait_first(std::span(announced).subspan(r), phase, deadline);
         if (sizes[receives[r]] != op.memory.bytes)
-            fail_size(group, phase, op.peer, sizes[receives[r]], op.memory.bytes);
-        if (op.memory.bytes > 0) data.push_back(group.recv(op.memory, op.peer, Lane::p2p_data, phase));
+            fail_size(group_, phase, op.peer, sizes[receives[r]], op.memory.bytes);
+        if (op.memory.bytes > 0) data.push_back(group_.recv(op.memory, op.peer, Lane::p2p_data, phase));
     }
-    to_oneself(group, ops, phase, deadline);
-    group.mesh().wait(data, phase, deadline);
-    group.mesh().wait(sends, phase, deadline);
+    to_oneself(group_, ops, phase, deadline);
+    group_.mesh().wait(data, phase, deadline);
+    group_.mesh().wait(sends, phase, deadline);
 }
 
 }  // namespace tandem::comm::gloo

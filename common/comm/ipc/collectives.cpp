@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "common/align.h"
-#include "common/comm/ipc/p2p.h"
 #include "common/comm/ipc/rank.h"
 #include "common/comm/reduce.h"
 
@@ -173,10 +172,6 @@ void OnCpu::all_to_all(const AllToAllItem& item) {
         }
     } while (exchange.next_round());
     exchange.finish();
-}
-
-void OnCpu::p2p(const std::vector<P2POp>& ops) {
-    ipc::p2p(group_, ops);
 }
 
 void OnCpu::barrier() {

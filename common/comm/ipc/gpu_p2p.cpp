@@ -7,7 +7,6 @@
 #include "common/align.h"
 #include "common/comm/ipc/futex.h"
 #include "common/comm/ipc/gpu_collectives.h"
-#include "common/comm/ipc/p2p.h"
 #include "common/comm/ipc/rank.h"
 #include "common/error.h"
 
@@ -52,7 +51,7 @@ void GpuGroup::p2p(const std::vector<P2POp>& ops, Stream& stream) {
         announced[i].place = gpu_->pool().place_of(copied);
     }
     sent_.record(stream);
-    ipc::p2p(group_, announcements);
+    on_cpu_.p2p(announcements);
     for (std::size_t i = 0; i < ops.size(); ++i) {
         const P2POp& op = ops[i];
         if (op.kind == P2POp::Kind::send) continue;

@@ -1,8 +1,9 @@
-#include "common/comm/ipc/p2p.h"
-
+// Point-to-point transfers: a batch advances all its sends and receives side by side, so no order of them can deadlock.
+// Between two members, sends meet receives in the order of the calls.
 #include <algorithm>
 #include <cstring>
 
+#include "common/comm/ipc/collectives.h"
 #include "common/comm/ipc/futex.h"
 #include "common/comm/ipc/rank.h"
 #include "common/device/memory.h"
@@ -186,8 +187,8 @@ class Batch {
 
 }  // namespace
 
-void p2p(Group& group, const std::vector<P2POp>& ops) {
-    Batch(group, ops).run();
+void OnCpu::p2p(const std::vector<P2POp>& ops) {
+    Batch(group_, ops).run();
 }
 
 }  // namespace tandem::comm::ipc

@@ -10,8 +10,8 @@
 #include <functional>
 #include <numeric>
 
+#include "common/comm/ipc/collectives.h"
 #include "common/comm/ipc/exchange.h"
-#include "common/comm/ipc/p2p.h"
 #include "common/comm/ipc/rank.h"
 #include "common/error.h"
 
@@ -113,7 +113,7 @@ class HostilePeer : public ::testing::Test {
     }
     std::string receive(Span memory) {
         try {
-            p2p(group_, {{P2POp::Kind::recv, 1, memory}});
+            OnCpu(group_).p2p({{P2POp::Kind::recv, 1, memory}});
         } catch (const Error& error) {
             return error.what();
         }
