@@ -34,6 +34,10 @@ if(TANDEM_SANITIZE)
   set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")  # line numbers are what a report needs
   add_link_options(-fsanitize=${TANDEM_SANITIZE})
   add_compile_definitions(TANDEM_SANITIZE_${TANDEM_SANITIZE}=1)
+  if(TANDEM_SANITIZE STREQUAL address AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    # Functions of a thousand accesses call the checks instead of holding them: the copy kernels compile in half the time.
+    add_compile_options(--param=asan-instrumentation-with-call-threshold=1000)
+  endif()
 endif()
 
 if(TANDEM_FUZZ)
