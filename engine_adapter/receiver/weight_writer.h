@@ -28,6 +28,7 @@ class WeightWriter {
     explicit WeightWriter(Device weights, int threads = 1, double link_bytes_per_s = 0);
 
     Device device() const { return device_; }
+
     // Lists, one at a time. The checksums returned are valid until the next call.
     using Items = std::function<ops::CopyItem(std::size_t)>;
     // From memory on the CPU, or on the weights' GPU once `written` has happened, into the weights. `receiver`: has the
