@@ -53,6 +53,5 @@ Checksum copy_checksum(Stream& stream, const CopyItem& item);
 Checksum checksum(Stream& stream, ConstSpan bytes);
 
 TANDEM_BACKENDS(batched_copy)
-TANDEM_BACKENDS(copy_checksum)
 
 }  // namespace tandem::ops

@@ -40,7 +40,8 @@ class Copy {
         const bool once = lines_are_read_once();
         if (!cast && from_packed && to_packed && once)
             return put(item_.from.data, item_.to.data, rows * bytes);
-        if (!cast && hashes_ && bytes % 64 == 0 && once) return put_lines(item_.rows);
+        if (!cast && hashes_ && bytes % 64 == 0 && once)
+            return lines(item_.from.data, item_.to.data, item_.rows, bytes);
         if (to_packed && (cast || bytes % 64 != 0 || !once)) return gather(0, rows * bytes, item_.to.data);
         for (std::size_t row = 0; row < rows; ++row) {
             std::byte* to = item_.to.data + (write_ == Write::none ? 0 : row * item_.to_stride);
@@ -67,8 +68,6 @@ class Copy {
         const auto start = reinterpret_cast<std::uintptr_t>(item_.to.data);
         return start % 64 == 0 && (item_.rows == 1 || item_.to_stride % 64 == 0);
     }
-
-    void put_lines(std::int64_t rows) { lines(item_.from.data, item_.to.data, rows, item_.to.bytes); }
 
     void lines(const std::byte* from, std::byte* to, std::int64_t rows, std::size_t bytes) {
         const detail::CopyLines all{from, item_.from_stride, to, item_.to_stride, rows, bytes};
@@ -169,13 +168,6 @@ void batched_copy(Stream& stream, std::span<const CopyItem> items) {
         }
         kernels.fence();  // streamed stores become visible before what follows
     });
-}
-
-Checksum copy_checksum(Stream& stream, const CopyItem& item) {
-    stream.synchronize();
-    Copy copy(detail::copy_kernels(), item, Write::none, true);
-    copy.run();
-    return copy.digest();
 }
 
 }  // namespace tandem::ops::cpu

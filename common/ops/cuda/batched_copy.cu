@@ -271,14 +271,4 @@ void batched_copy(Stream& stream, std::span<const CopyItem> items) {
     }
 }
 
-Checksum copy_checksum(Stream& stream, const CopyItem& item) {
-    Checksum result;
-    CopyItem read = item;
-    read.to.data = nullptr;
-    read.checksum = &result;
-    batched_copy(stream, {&read, 1});
-    stream.synchronize();
-    return result;
-}
-
 }  // namespace tandem::ops::TANDEM_KERNELS

@@ -1,6 +1,7 @@
 // Quantisation: the largest magnitude under each scale by a block of threads, then eight elements a thread.
 // The scales are made on the host, where ranks agree on them.
 #include "common/error.h"
+#include "common/ops/cuda/checksum.cuh"
 #include "common/ops/cuda/elements.cuh"
 #include "common/ops/cuda/reduce.cuh"
 #include "common/ops/cuda/work.cuh"
@@ -237,7 +238,7 @@ Checksum quantize(Stream& stream, const WeightBox& box, const ScaleGrid& grid, s
                         there, grid.scale_columns(), target);
         }
     }
-    return copy_checksum(stream, {.from = to, .to = {nullptr, to.bytes}});
+    return checksum_on_gpu(stream, to);
 }
 
 }  // namespace tandem::ops::TANDEM_KERNELS

@@ -95,7 +95,13 @@ TEST(GpuCopy, BytesAndDigestsAreTheCpus) {
         EXPECT_EQ(to_host(to_there[i]).to_vector<std::uint8_t>(), to[i].to_vector<std::uint8_t>());
         EXPECT_EQ(ops::to_hex(found[i]), ops::to_hex(wanted[i]));
         if (i % 5 == 4) continue;
-        EXPECT_EQ(ops::to_hex(tested::copy_checksum(tested_stream(), there[i])), ops::to_hex(wanted[i]));
+        CopyItem read = there[i];
+        Checksum alone;
+        read.to.data = nullptr;
+        read.checksum = &alone;
+        tested::batched_copy(tested_stream(), {&read, 1});
+        tested_stream().synchronize();
+        EXPECT_EQ(ops::to_hex(alone), ops::to_hex(wanted[i]));
     }
 }
 
