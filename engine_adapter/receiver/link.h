@@ -11,8 +11,7 @@ namespace tandem::engine {
 class Link {
   public:
     using Clock = std::chrono::steady_clock;
-    explicit Link(double bytes_per_s) : bytes_per_s_(bytes_per_s) {}  // 0: no limit
-    bool limited() const { return bytes_per_s_ > 0; }
+    explicit Link(double bytes_per_s) : bytes_per_s_(bytes_per_s) {}  // above 0
     // Waits until `bytes` more have passed. Thread-safe: callers take their turn in order of arrival.
     void pass(std::size_t bytes);
     // When `bytes` that are asked for at `now` have passed; they take their turn now.

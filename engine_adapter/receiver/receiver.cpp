@@ -156,19 +156,15 @@ class Receiver::Impl {
         last_heard_ = Clock::now();
     }
 
-    Message next_message() {
-        if (ahead_.empty()) return trainer_->receive("request", Deadline::after(kFrameDeadline));
-        Message message = std::move(ahead_.front());
-        ahead_.pop_front();
-        return message;
-    }
-
     // Serves one message of the trainer. An error of the request is answered; a malformed message ends the
     // connection.
     void serve_one() {
         std::int64_t id = 0;
         try {
-            Message message = next_message();
+            const bool waited = !ahead_.empty();
+            Message message = waited ? std::move(ahead_.front())
+                                     : trainer_->receive("request", Deadline::after(kFrameDeadline));
+            if (waited) ahead_.pop_front();
             id = messages::integer_field(message.header, "id", 1);
             if (id <= last_id_)
                 throw MalformedMessage(fmt::format("request {} came after request {}", id, last_id_));

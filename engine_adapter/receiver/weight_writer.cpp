@@ -26,7 +26,8 @@ WeightWriter::Rows rows_of(const std::byte* data, std::size_t bytes, std::int64_
 }  // namespace
 
 WeightWriter::WeightWriter(Device weights, int threads, double link_bytes_per_s)
-    : device_(weights), workers_(threads), link_(link_bytes_per_s) {
+    : device_(weights), workers_(threads) {
+    if (link_bytes_per_s > 0) link_.emplace(link_bytes_per_s);
     if (weights.type != DeviceType::cpu) stream_.emplace(Stream::make(weights, "receiver"));
 }
 
@@ -41,7 +42,7 @@ const std::vector<ops::Checksum>& WeightWriter::write_all(Device from, std::size
     workers_.run(count, [&](std::size_t i) {
         ops::CopyItem one = item(i);
         one.checksum = &found_[i];
-        link_.pass(source_bytes(one));
+        if (link_) link_->pass(source_bytes(one));
         write(one);
     });
     return found_;
@@ -64,7 +65,7 @@ const std::vector<ops::Checksum>& WeightWriter::run_on_gpu(std::size_t count, co
         items_.back().checksum = &found_[i];
         bytes += source_bytes(items_.back());
     }
-    if (linked) throttle(bytes, receiver);
+    if (linked && link_) throttle(*link_, bytes, receiver);
     if (receiver != nullptr) stream_->wait(receiver->arrived());
     ops::batched_copy(*stream_, items_);
     if (receiver != nullptr) finish(*receiver);
@@ -72,12 +73,12 @@ const std::vector<ops::Checksum>& WeightWriter::run_on_gpu(std::size_t count, co
     return found_;
 }
 
-// Over a slow link: keeps polling the NCCL bucket that is arriving.
-void WeightWriter::throttle(std::size_t bytes, BucketReceiver* receiver) {
-    if (receiver == nullptr || !link_.limited()) return link_.pass(bytes);
+// Keeps polling the NCCL bucket that is arriving.
+void WeightWriter::throttle(Link& link, std::size_t bytes, BucketReceiver* receiver) {
+    if (receiver == nullptr) return link.pass(bytes);
     for (std::size_t left = bytes; left > 0; receiver->check()) {
         const std::size_t piece = std::min(left, kLinkPiece);
-        link_.pass(piece);
+        link.pass(piece);
         left -= piece;
     }
 }

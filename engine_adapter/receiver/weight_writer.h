@@ -60,12 +60,12 @@ class WeightWriter {
 
     // Runs jobs on the CPU's threads.
     void share(std::size_t count, const std::function<void(std::size_t)>& job) { workers_.run(count, job); }
-    Link& link() { return link_; }
+    std::optional<Link>& link() { return link_; }  // none: no limit
 
   private:
     const std::vector<ops::Checksum>& run_on_gpu(std::size_t count, const Items& item, bool linked,
                                                  BucketReceiver* receiver = nullptr);
-    void throttle(std::size_t bytes, BucketReceiver* receiver);  // to the link's bandwidth
+    void throttle(Link& link, std::size_t bytes, BucketReceiver* receiver);
     void finish(BucketReceiver& receiver);
     enum class Direction { download, upload };
     // Between the rows and `packed`, where they follow each other.
@@ -73,7 +73,7 @@ class WeightWriter {
 
     Device device_;
     WorkerPool workers_;
-    Link link_;
+    std::optional<Link> link_;
     std::mutex mutex_;                  // the stream's, for single copies
     std::optional<Stream> stream_;      // none: host memory
     std::vector<ops::CopyItem> items_;  // scratch
