@@ -17,19 +17,23 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kResume = "resume";
 
-// A step's phase in errors and traces, and its category there.
-struct StepNames {
+// A step at one engine: its phase in errors and traces, its category there, its deadline, and what its time counts as.
+struct Step {
     const char* phase;
     const char* category;
+    std::chrono::milliseconds Deadlines::*deadline;
+    double PhaseTimes::*time;
 };
-const StepNames& name_of(PushStep step) {
-    static constexpr std::array<StepNames, 6> kNames{{{"pause", "sync"},
-                                                      {"begin", "sync"},
-                                                      {"transfer", "load"},
-                                                      {"commit", "load"},
-                                                      {kResume, "sync"},
-                                                      {"abort", "sync"}}};
-    return kNames[static_cast<std::size_t>(step)];
+const Step& step_of(PushStep step) {
+    static constexpr std::array<Step, 6> kSteps{{
+        {"pause", "sync", &Deadlines::pause, &PhaseTimes::pause},
+        {"begin", "sync", &Deadlines::begin, &PhaseTimes::pause},
+        {"transfer", "load", &Deadlines::transfer, nullptr},  // of all engines at once
+        {"commit", "load", &Deadlines::commit, &PhaseTimes::commit},
+        {kResume, "sync", &Deadlines::resume, &PhaseTimes::resume},
+        {"abort", "sync", &Deadlines::abort, nullptr},
+    }};
+    return kSteps[static_cast<std::size_t>(step)];
 }
 
 Engines one(std::unique_ptr<engine::Engine> engine) {
@@ -164,6 +168,7 @@ void Session::commit_ahead(std::int64_t version, PushStatus& status) {
     for (std::size_t e = 0; e < engines_.size(); ++e)
         manifests_.push_back(strategy_->ledger().manifest(version, e));
     each_engine(engines_, status, "commit", -1, [&](engine::Engine& engine, std::size_t e) {
+        if (!engine.capabilities().distant) return;  // on one host an answer takes microseconds
         source_.require_unchanged();
         engine.commit_ahead(version, manifests_[e], engines_.size() == 1,
                             Deadline::after(options_.deadlines.commit));
@@ -174,55 +179,49 @@ void Session::commit_ahead(std::int64_t version, PushStatus& status) {
 void Session::carry_out(const PushProtocol::Next& next, PushProtocol& protocol, std::int64_t version,
                         PushStatus& status, SyncReport& report) {
     if (next.step == PushStep::transfer) return protocol.done(!status.failed);
-    engine::Engine& engine = *engines_[next.engine];
-    const StepNames& names = name_of(next.step);
-    const trace::Scope scope(names.phase, names.category);
+    const std::size_t e = next.engine;
+    engine::Engine& engine = *engines_[e];
+    const Step& step = step_of(next.step);
+    const trace::Scope scope(step.phase, step.category);
     const auto start = Clock::now();
+    const auto soon = [&] { return Deadline::after(options_.deadlines.*step.deadline); };
     bool ok = true;
     try {
-        tell(engine, next, version, status);
+        switch (next.step) {
+            case PushStep::pause:
+                if (engine.capabilities().distant) strategy_->send_ahead(e);
+                engine.pause(soon());
+                break;
+            case PushStep::begin:
+                engine.begin(version, soon());
+                break;
+            case PushStep::transfer:
+                break;
+            case PushStep::commit:
+                source_.require_unchanged();
+                engine.commit(version,
+                              manifests_.empty() ? strategy_->ledger().manifest(version, e) : manifests_[e],
+                              soon());
+                break;
+            case PushStep::resume:
+                engine.resume(soon());
+                break;
+            case PushStep::abort:
+                engine.abort(status.failed_here ? status.message : "another trainer rank failed", soon());
+                break;
+        }
     } catch (const std::exception& error) {
         ok = false;
         if (next.step == PushStep::abort) {
             log_warn("the engine could not be told to abort: {}", error.what());
         } else {
-            status.fail(names.phase, engine.peer(), -1, error.what());
+            status.fail(step.phase, engine.peer(), -1, error.what());
         }
     }
     const double ms = ms_since(start);
-    PhaseTimes& times = report.phase_ms;
-    if (next.step == PushStep::pause || next.step == PushStep::begin) times.pause += ms;
-    if (next.step == PushStep::commit) {
-        times.load += ms;
-        times.commit += ms;
-    }
-    if (next.step == PushStep::resume) times.resume += ms;
+    if (step.time != nullptr) report.phase_ms.*step.time += ms;
+    if (next.step == PushStep::commit) report.phase_ms.load += ms;  // which the commit is a part of
     protocol.done(ok);
-}
-
-void Session::tell(engine::Engine& engine, const PushProtocol::Next& next, std::int64_t version,
-                   const PushStatus& status) {
-    const Deadlines& deadlines = options_.deadlines;
-    switch (next.step) {
-        case PushStep::pause:
-            strategy_->send_ahead(next.engine);
-            return engine.pause(Deadline::after(deadlines.pause));
-        case PushStep::begin:
-            return engine.begin(version, Deadline::after(deadlines.begin));
-        case PushStep::commit:
-            source_.require_unchanged();
-            return engine.commit(version,
-                                 manifests_.empty() ? strategy_->ledger().manifest(version, next.engine)
-                                                    : manifests_[next.engine],
-                                 Deadline::after(deadlines.commit));
-        case PushStep::resume:
-            return engine.resume(Deadline::after(deadlines.resume));
-        case PushStep::abort:
-            return engine.abort(status.failed_here ? status.message : "another trainer rank failed",
-                                Deadline::after(deadlines.abort));
-        case PushStep::transfer:
-            break;  // not of one engine
-    }
 }
 
 // An engine that reads in place copies its weights to memory of its own first, and must be paused for it.

@@ -78,8 +78,6 @@ class Session {
     void commit_ahead(std::int64_t version, PushStatus& status);
     void carry_out(const PushProtocol::Next& next, PushProtocol& protocol, std::int64_t version,
                    PushStatus& status, SyncReport& report);
-    void tell(engine::Engine& engine, const PushProtocol::Next& next, std::int64_t version,
-              const PushStatus& status);
     void release_memory(engine::Engine& engine);
     void try_resume(engine::Engine& engine);
 
