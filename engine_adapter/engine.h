@@ -7,7 +7,8 @@
 //   idle (serves one, or none)    attach, release, probe           idle
 //                                 pause, resume                    idle
 //                                 begin                            open
-//   open (begun, not committed)   load, load_delta, verify, adopt  open; idle (aborted) when it throws
+//   open (begun, not committed)   buckets().load, load_delta       open; idle (aborted) when it throws
+//                                 verify, adopt                    likewise
 //                                 commit                           idle; aborted when it throws
 //                                 abort                            idle
 // Each of these in the other state is a ProtocolError, but abort. The rest may be called at any time. A pause ends with
@@ -117,6 +118,32 @@ struct Held {
     ops::Checksum manifest;    // of that version
 };
 
+// How the buckets of what attach() was given come into an engine. Used by one thread at a time.
+class BucketLoader {
+  public:
+    virtual ~BucketLoader() = default;
+
+    // A bucket of the version that comes next is ready in its regions, and stays so until wait_loaded or abort: its bytes
+    // may travel, to memory that is not the weights, while the engine generates. Before begin; load() of the same
+    // buckets must follow in the same order, or an abort. Nothing where the engine reads the regions itself.
+    virtual void send_ahead(int bucket, Deadline deadline) {
+        (void)bucket;
+        (void)deadline;
+    }
+    // A bucket of the plan is ready in its regions; `checksums` has one for each of its transfers, of the bytes as the
+    // engine will hold them. Returns at once; the engine copies and verifies it in the background. The number is free
+    // again after wait_loaded. Throws TransportError (peer gone), InvalidArgument (no such bucket, wrong number of
+    // checksums, number in flight).
+    virtual void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) = 0;
+    // The same for changes, in region 0, against the version that the engine holds; `bucket` is any number not in
+    // flight. After the last one verify must follow.
+    virtual void load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) = 0;
+    // Waits until the bucket's bytes are in the engine's weights, and verified; after that, or after a throw, its memory
+    // is the trainer's again. Throws ProtocolError naming tensor, rank and bucket: refused, or a checksum did not match;
+    // the version can then only be aborted. Returns the milliseconds that the engine spent on the bucket.
+    virtual double wait_loaded(int bucket, Deadline deadline) = 0;
+};
+
 class Engine {
   public:
     virtual ~Engine() = default;
@@ -143,24 +170,8 @@ class Engine {
                          Deadline deadline) = 0;
     virtual Held held(Deadline deadline) = 0;
 
-    // A bucket of the version that comes next is ready in its regions, and stays so until wait_loaded or abort: its bytes
-    // may travel, to memory that is not the weights, while the engine generates. Before begin; load() of the same
-    // buckets must follow in the same order, or an abort. An engine that reads the regions itself ignores it.
-    virtual void send_ahead(int bucket, Deadline deadline) {
-        (void)bucket;
-        (void)deadline;
-    }
     virtual void begin(std::int64_t version, Deadline deadline) = 0;
-    // A bucket is ready in its regions; `checksums` has one for each of its transfers, of the bytes as the
-    // engine will hold them. Returns at once; the engine copies and verifies it in the background.
-    virtual void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) = 0;
-    // The same for changes against the version that the engine holds; `bucket` is any number not in flight.
-    // After the last one verify must follow.
-    virtual void load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) = 0;
-    // Waits until the engine has loaded a bucket, so that its memory may be written again. Throws
-    // ProtocolError naming tensor, rank and bucket when a checksum did not match; the version can then only
-    // be aborted. Returns the milliseconds that the engine spent copying and verifying the bucket.
-    virtual double wait_loaded(int bucket, Deadline deadline) = 0;
+    virtual BucketLoader& buckets() = 0;  // valid until the next attach
     // Compares what the engine holds now with `checksums`, one for each transfer of the plan; they become the
     // version's. Throws ProtocolError naming the first tensor that differs. Returns milliseconds.
     virtual double verify(std::span<const ops::Checksum> checksums, Deadline deadline) = 0;

@@ -36,22 +36,10 @@ void StagingEngine::begin(std::int64_t version, Deadline) {
     stager().begin(version);
 }
 
-void StagingEngine::load(int bucket, std::span<const ops::Checksum> checksums, Deadline) {
-    stager().load(bucket, checksums);
-}
-
-double StagingEngine::wait_loaded(int bucket, Deadline deadline) {
-    return stager().wait_loaded(bucket, deadline);
-}
-
 void StagingEngine::committed(std::int64_t version, const ops::Checksum& manifest) {
     capabilities_.version = version;
     held_ = {version, manifest};
     rollback_ = false;
-}
-
-void StagingEngine::load_delta(int, std::span<const DeltaEntry>, Deadline) {
-    refuse(peer(), "takes whole versions, no changes: use mode gather");
 }
 
 double StagingEngine::verify(std::span<const ops::Checksum>, Deadline) {

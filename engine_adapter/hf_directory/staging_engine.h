@@ -24,11 +24,9 @@ class StagingEngine : public Engine {
     // A version that this Engine committed, while the server says that it has it.
     Held held(Deadline deadline) override;
     void begin(std::int64_t version, Deadline deadline) override;
-    void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override;
-    double wait_loaded(int bucket, Deadline deadline) override;
+    BucketLoader& buckets() override { return stager(); }
 
     // These throw BadInput: the server takes whole versions, and cannot tell which bytes it holds.
-    void load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) override;
     double verify(std::span<const ops::Checksum> checksums, Deadline deadline) override;
     void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums, Deadline deadline) override;
     std::vector<ops::Checksum> checksums(Deadline deadline) override;

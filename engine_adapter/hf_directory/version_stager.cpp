@@ -50,7 +50,7 @@ void VersionStager::begin(std::int64_t version) {
     failed_.clear();
 }
 
-void VersionStager::load(int bucket, std::span<const ops::Checksum> checksums) {
+void VersionStager::load(int bucket, std::span<const ops::Checksum> checksums, Deadline) {
     if (!open_ || finished_) throw ProtocolError(fmt::format("load to {} before begin", peer_));
     progress_->add_bucket(bucket, checksums);
     announced_[bucket] = {checksums.begin(), checksums.end()};
@@ -72,6 +72,10 @@ void VersionStager::load(int bucket, std::span<const ops::Checksum> checksums) {
     });
     state->done = stream_.record();
     in_flight_[bucket] = state;
+}
+
+void VersionStager::load_delta(int, std::span<const DeltaEntry>, Deadline) {
+    throw BadInput(peer_ + " takes whole versions, no changes: use mode gather");
 }
 
 double VersionStager::wait_loaded(int bucket, Deadline deadline) {

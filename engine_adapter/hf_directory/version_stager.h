@@ -22,9 +22,8 @@
 
 namespace tandem::engine {
 
-class VersionStager {
+class VersionStager : public BucketLoader {
   public:
-    virtual ~VersionStager() = default;
     VersionStager(const VersionStager&) = delete;
     VersionStager& operator=(const VersionStager&) = delete;
 
@@ -34,8 +33,10 @@ class VersionStager {
     double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes);
 
     void begin(std::int64_t version);
-    void load(int bucket, std::span<const ops::Checksum> checksums);  // in the background
-    double wait_loaded(int bucket, Deadline deadline);
+    void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override;
+    void load_delta(int bucket, std::span<const DeltaEntry> entries,
+                    Deadline deadline) override;  // throws BadInput
+    double wait_loaded(int bucket, Deadline deadline) override;
     void drop();  // what is staged
 
   protected:

@@ -78,18 +78,6 @@ void TandemEngine::begin(std::int64_t version, Deadline deadline) {
     connection_->request({{"op", "begin"}, {"version", version}, {"rollback", rollback_}}, "begin", deadline);
 }
 
-void TandemEngine::load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
-    transport_->load(bucket, checksums, deadline);
-}
-
-void TandemEngine::load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) {
-    transport_->load_delta(bucket, entries, deadline);
-}
-
-double TandemEngine::wait_loaded(int bucket, Deadline deadline) {
-    return transport_->wait_loaded(bucket, deadline);
-}
-
 double TandemEngine::verify(std::span<const ops::Checksum> checksums, Deadline deadline) {
     const Message reply = request_all({{"op", "verify"}}, checksums, "verify", deadline);
     return messages::number_field(reply.header, "ms");
@@ -107,10 +95,8 @@ nlohmann::json commit_request(std::int64_t version, const ops::Checksum& manifes
 
 }  // namespace
 
-// On one host an answer takes microseconds.
 void TandemEngine::commit_ahead(std::int64_t version, const ops::Checksum& manifest, bool only_rank,
                                 Deadline deadline) {
-    if (!capabilities_.distant) return;
     require(!commit_, "commit of version {} was asked for already", version);
     commit_ = Asked{connection_->post(commit_request(version, manifest, only_rank), "commit", deadline),
                     version, manifest, only_rank};

@@ -41,11 +41,8 @@ class TandemEngine final : public Engine {
     double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes,
                  Deadline deadline) override;
     Held held(Deadline deadline) override;
-    void send_ahead(int bucket, Deadline deadline) override { transport_->send_ahead(bucket, deadline); }
     void begin(std::int64_t version, Deadline deadline) override;
-    void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override;
-    void load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) override;
-    double wait_loaded(int bucket, Deadline deadline) override;
+    BucketLoader& buckets() override { return *transport_; }
     double verify(std::span<const ops::Checksum> checksums, Deadline deadline) override;
     void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums, Deadline deadline) override;
     void commit_ahead(std::int64_t version, const ops::Checksum& manifest, bool only_rank,

@@ -85,18 +85,6 @@ void ReceiverEngine::begin(std::int64_t version, Deadline deadline) {
     receiver_->begin(version, deadline);
 }
 
-void ReceiverEngine::load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
-    receiver_->load(bucket, checksums, deadline);
-}
-
-void ReceiverEngine::load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) {
-    receiver_->load_delta(bucket, entries, deadline);
-}
-
-double ReceiverEngine::wait_loaded(int bucket, Deadline deadline) {
-    return receiver_->wait_loaded(bucket, deadline);
-}
-
 double ReceiverEngine::verify(std::span<const ops::Checksum> checksums, Deadline deadline) {
     return receiver_->verify(checksums, deadline);
 }

@@ -27,9 +27,7 @@ class ReceiverEngine : public Engine {
     // Of what is staged: deltas are relative to that.
     Held held(Deadline deadline) override;
     void begin(std::int64_t version, Deadline deadline) override;
-    void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override;
-    void load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) override;
-    double wait_loaded(int bucket, Deadline deadline) override;
+    BucketLoader& buckets() override { return receiver_->buckets(); }
     double verify(std::span<const ops::Checksum> checksums, Deadline deadline) override;
     void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums,
                Deadline deadline) override;  // throws BadInput: what is staged is copied into the model

@@ -24,17 +24,14 @@ void Transport::announce(nlohmann::json header, std::span<const int> fds, const 
     first_ = plan.first;
 }
 
-void Transport::require_free(int bucket) const {
+void Transport::load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
     require(!in_flight_.contains(bucket), "bucket {} is in flight already", bucket);
-}
-
-void Transport::require_loadable(int bucket, std::span<const ops::Checksum> checksums) const {
-    require_free(bucket);
     require(bucket >= 0 && static_cast<std::size_t>(bucket) + 1 < first_.size(), "bucket {} of {}", bucket,
             first_.size() - 1);
     const auto at = static_cast<std::size_t>(bucket);
     require(checksums.size() == first_[at + 1] - first_[at], "{} checksums for the {} transfers of bucket {}",
             checksums.size(), first_[at + 1] - first_[at], bucket);
+    request_load(nlohmann::json::object(), bucket, checksums, deadline);
 }
 
 std::int64_t Transport::request_load(nlohmann::json header, int bucket,
@@ -48,19 +45,14 @@ std::int64_t Transport::request_load(nlohmann::json header, int bucket,
     return request;
 }
 
-void Transport::load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
-    require_loadable(bucket, checksums);
-    request_load(nlohmann::json::object(), bucket, checksums, deadline);
-}
-
 void Transport::load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) {
+    require(!in_flight_.contains(bucket), "bucket {} is in flight already", bucket);
+    require(bucket >= 0, "bucket {}", bucket);
     request_changes(nlohmann::json::object(), bucket, entries, deadline);
 }
 
 void Transport::request_changes(nlohmann::json header, int bucket, std::span<const DeltaEntry> entries,
                                 Deadline deadline) {
-    require_free(bucket);
-    require(bucket >= 0, "bucket {}", bucket);
     header["op"] = "load_delta";
     header["index"] = bucket;
     header["entries"] = entries.size();

@@ -1,7 +1,5 @@
-// The data path to one engine at bucket granularity: attach memory and plan once, then load and wait for each
-// bucket. A message over the engine's channel says which bucket is ready, the reply that its memory may be
-// written again. Transports differ in how the engine comes to the bytes. Control (begin, verify, adopt,
-// commit, abort) is the Engine's.
+// The way of buckets to an engine that runs our receiver: a message over its channel says which bucket is ready, the
+// reply that its memory may be written again. Transports differ in how the engine comes to the bytes.
 #pragma once
 
 #include <map>
@@ -16,11 +14,9 @@
 
 namespace tandem::engine {
 
-// Used by one thread at a time.
-class Transport {
+class Transport : public BucketLoader {
   public:
     explicit Transport(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
-    virtual ~Transport() = default;
     Transport(const Transport&) = delete;
     Transport& operator=(const Transport&) = delete;
 
@@ -30,21 +26,9 @@ class Transport {
     // another attach() or the transport's end. Throws ProtocolError naming the tensor when the plan does not
     // fit the engine or the regions, InvalidArgument when buckets are in flight.
     virtual void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) = 0;
-    // Engine::send_ahead. Nothing where the engine reads the regions.
-    virtual void send_ahead(int bucket, Deadline deadline) {
-        (void)bucket;
-        (void)deadline;
-    }
-    // A bucket of the plan is ready; `checksums` has one for each of its transfers. Returns without waiting
-    // for the engine. The number is free again after wait_loaded. Throws TransportError (peer gone),
-    // InvalidArgument (no such bucket, wrong number of checksums, number in flight).
-    virtual void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline);
-    // The same for encoded changes in region 0; `bucket` is any number not in flight.
-    virtual void load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline);
-    // Returns the engine's milliseconds of copying when the bucket's bytes are in the engine's weights, and
-    // verified; after that, or after a throw, the memory is the trainer's again. Throws ProtocolError naming
-    // tensor, rank and bucket: refused or corrupted.
-    virtual double wait_loaded(int bucket, Deadline deadline);
+    void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) final;
+    void load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) final;
+    double wait_loaded(int bucket, Deadline deadline) override;
     // After an abort that the engine has acknowledged.
     virtual void forget_in_flight();
 
@@ -57,13 +41,13 @@ class Transport {
     void announce(nlohmann::json header, std::span<const int> fds, const TransferPlan& plan,
                   Deadline deadline);
 
-    // The parts of load, load_delta and wait_loaded, for a transport that does more in between.
-    void require_free(int bucket) const;
-    void require_loadable(int bucket, std::span<const ops::Checksum> checksums) const;
-    std::int64_t request_load(nlohmann::json header, int bucket, std::span<const ops::Checksum> checksums,
-                              Deadline deadline);  // `header`: fields beside a bucket's own
-    void request_changes(nlohmann::json header, int bucket, std::span<const DeltaEntry> entries,
-                         Deadline deadline);
+    // The rest of load and of load_delta, once the arguments have been checked: asks the engine for the bucket. A transport
+    // that does more than that adds to `header`, which has nothing yet of the bucket's own, and calls this one in between.
+    virtual std::int64_t request_load(nlohmann::json header, int bucket,
+                                      std::span<const ops::Checksum> checksums, Deadline deadline);
+    virtual void request_changes(nlohmann::json header, int bucket, std::span<const DeltaEntry> entries,
+                                 Deadline deadline);
+
     std::int64_t request_of(int bucket) const;  // throws InvalidArgument: not in flight
     void drop(int bucket);                      // forgets what is in flight under that number
     bool any_in_flight() const { return !in_flight_.empty(); }

@@ -241,7 +241,8 @@ class Delta final : public SyncStrategy {
         if (!context_.engines.empty() && !status.failed && context_.options.before_load)
             context_.options.before_load(bucket, slot(b));
         each_engine(context_.engines, status, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
-            engine.load_delta(bucket, filled_[b][e], deadline.within(context_.options.deadlines.load));
+            engine.buckets().load_delta(bucket, filled_[b][e],
+                                        deadline.within(context_.options.deadlines.load));
         });
     }
 

@@ -80,8 +80,8 @@ class Direct final : public SyncStrategy {
 
     void send_ahead(std::size_t e) override {
         for (std::size_t b = 0; b < std::min(kInFlight, buckets_.buckets()); ++b) {
-            context_.engines[e]->send_ahead(static_cast<int>(b),
-                                            Deadline::after(context_.options.deadlines.load));
+            context_.engines[e]->buckets().send_ahead(static_cast<int>(b),
+                                                      Deadline::after(context_.options.deadlines.load));
         }
     }
 
@@ -98,7 +98,7 @@ class Direct final : public SyncStrategy {
             if (!context_.engines.empty() && !status.failed && context_.options.before_load)
                 context_.options.before_load(bucket, {});
             each_engine(context_.engines, status, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
-                engine.load(bucket, ledger_.of(e, b), soon());
+                engine.buckets().load(bucket, ledger_.of(e, b), soon());
             });
             if (b + 1 == buckets_.buckets() && !status.failed) all_sent();
         }

@@ -69,8 +69,8 @@ class Gather final : public SyncStrategy {
 
     void send_ahead(std::size_t e) override {
         for (std::size_t b = 0; b < prepared_; ++b) {
-            context_.engines[e]->send_ahead(static_cast<int>(b),
-                                            Deadline::after(context_.options.deadlines.load));
+            context_.engines[e]->buckets().send_ahead(static_cast<int>(b),
+                                                      Deadline::after(context_.options.deadlines.load));
         }
     }
 
@@ -127,7 +127,7 @@ class Gather final : public SyncStrategy {
 
     // The end of bucket b on every rank, `filled` of whose pieces are this one's.
     void exchange(std::size_t b, std::size_t filled, PushStatus& status) {
-        fetch_from_other_hosts(b);
+        if (!staging_.distant().empty()) fetch_from_other_hosts(b);
         exchange_.run(status, filled);
         if (context_.engines.empty() || status.failed) return;
         for (int rank = 0; rank < context_.world.size(); ++rank)
@@ -177,7 +177,7 @@ class Gather final : public SyncStrategy {
         if (!context_.engines.empty() && !status.failed && context_.options.before_load)
             context_.options.before_load(bucket, slot(b));
         each_engine(context_.engines, status, "load", bucket, [&](engine::Engine& engine, std::size_t e) {
-            engine.load(bucket, ledger_.of(e, b), deadline.within(context_.options.deadlines.load));
+            engine.buckets().load(bucket, ledger_.of(e, b), deadline.within(context_.options.deadlines.load));
         });
     }
 

@@ -34,7 +34,7 @@ inline double wait_loaded(const Engines& engines, PushStatus& status, std::size_
     const int number = static_cast<int>(bucket);
     double slowest = 0;
     each_engine(engines, status, "load", number, [&](engine::Engine& engine, std::size_t) {
-        slowest = std::max(slowest, engine.wait_loaded(number, deadline));
+        slowest = std::max(slowest, engine.buckets().wait_loaded(number, deadline));
     });
     return slowest;
 }

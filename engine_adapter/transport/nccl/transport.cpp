@@ -30,16 +30,16 @@ void NcclTransport::attach(const std::vector<Region>& regions, const TransferPla
     group_->attach(engine_, memory, plan);
 }
 
-void NcclTransport::load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
-    require_loadable(bucket, checksums);
+std::int64_t NcclTransport::request_load(nlohmann::json header, int bucket,
+                                         std::span<const ops::Checksum> checksums, Deadline deadline) {
     const std::string phase = phase_of(bucket);
     group_->form(phase, deadline);
-    const NcclForm form = group_->choose_form(engine_, bucket);
+    header["form"] = messages::form_name(group_->choose_form(engine_, bucket));
+    header["timeout_ms"] = messages::timeout_ms(deadline);
     try {
-        const std::int64_t request = request_load(
-            {{"form", messages::form_name(form)}, {"timeout_ms", messages::timeout_ms(deadline)}}, bucket,
-            checksums, deadline);
+        const std::int64_t request = Transport::request_load(std::move(header), bucket, checksums, deadline);
         group_->launch(engine_, bucket, request, phase, deadline);
+        return request;
     } catch (const std::exception& error) {
         group_->abort(error.what());
         drop(bucket);

@@ -21,11 +21,13 @@ class NcclTransport final : public Transport {
 
     // Regions: of this process, on the group's GPU.
     void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override;
-    void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override;
     double wait_loaded(int bucket, Deadline deadline) override;
     void forget_in_flight() override;
 
   private:
+    std::int64_t request_load(nlohmann::json header, int bucket, std::span<const ops::Checksum> checksums,
+                              Deadline deadline) override;
+
     std::shared_ptr<NcclGroup> group_;
     const int engine_;
 };

@@ -48,9 +48,10 @@ void TcpTransport::disconnect() {
     serials_.clear();
 }
 
-nlohmann::json TcpTransport::announce_bucket(int bucket, std::uint64_t serial, Deadline deadline) {
+void TcpTransport::name_serial(nlohmann::json& header, int bucket, std::uint64_t serial, Deadline deadline) {
     serials_[bucket] = serial;
-    return {{"serial", serial}, {"timeout_ms", messages::timeout_ms(deadline)}};
+    header["serial"] = serial;
+    header["timeout_ms"] = messages::timeout_ms(deadline);
 }
 
 PackedBucket TcpTransport::pack(int bucket) const {
@@ -84,27 +85,30 @@ void TcpTransport::send_ahead(int bucket, Deadline deadline) {
     ahead_.push_back(bucket);
 }
 
-void TcpTransport::load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {
-    require_loadable(bucket, checksums);
-    if (!ahead_.empty()) {
-        require(ahead_.front() == bucket, "bucket {} is loaded, and bucket {} was sent ahead", bucket,
-                ahead_.front());
-        request_load(announce_bucket(bucket, serial_ - ahead_.size(), deadline), bucket, checksums, deadline);
-        ahead_.pop_front();
-        return;
-    }
+std::int64_t TcpTransport::request_load(nlohmann::json header, int bucket,
+                                        std::span<const ops::Checksum> checksums, Deadline deadline) {
+    const bool sent = !ahead_.empty();
+    require(!sent || ahead_.front() == bucket, "bucket {} is loaded, and bucket {} was sent ahead", bucket,
+            sent ? ahead_.front() : 0);
     open(phase_of(bucket), deadline);
-    request_load(announce_bucket(bucket, serial_, deadline), bucket, checksums, deadline);
-    sender_->post(serial_++, pack(bucket));
+    name_serial(header, bucket, serial_ - ahead_.size(), deadline);
+    const std::int64_t request = Transport::request_load(std::move(header), bucket, checksums, deadline);
+    if (sent) {
+        ahead_.pop_front();
+    } else {
+        sender_->post(serial_++, pack(bucket));
+    }
+    return request;
 }
 
-void TcpTransport::load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) {
+void TcpTransport::request_changes(nlohmann::json header, int bucket, std::span<const DeltaEntry> entries,
+                                   Deadline deadline) {
     PackedBucket packed = pack(entries);
-    require_free(bucket);
     require(ahead_.empty(), "bucket {} of changes is loaded, and bucket {} was sent ahead", bucket,
             ahead_.empty() ? 0 : ahead_.front());
     open(phase_of(bucket), deadline);
-    request_changes(announce_bucket(bucket, serial_, deadline), bucket, entries, deadline);
+    name_serial(header, bucket, serial_, deadline);
+    Transport::request_changes(std::move(header), bucket, entries, deadline);
     sender_->post(serial_++, std::move(packed));
 }
 

@@ -23,16 +23,18 @@ class TcpTransport final : public Transport {
     void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override;
     // Connects where nothing is connected yet. load() may follow for these buckets alone, in their order.
     void send_ahead(int bucket, Deadline deadline) override;
-    void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override;
-    void load_delta(int bucket, std::span<const DeltaEntry> entries, Deadline deadline) override;
     double wait_loaded(int bucket, Deadline deadline) override;
     void forget_in_flight() override;
 
   private:
+    std::int64_t request_load(nlohmann::json header, int bucket, std::span<const ops::Checksum> checksums,
+                              Deadline deadline) override;
+    void request_changes(nlohmann::json header, int bucket, std::span<const DeltaEntry> entries,
+                         Deadline deadline) override;
     void open(const std::string& phase, Deadline deadline);
     void disconnect();
-    // The bucket with that serial is being loaded: what its message says of it.
-    nlohmann::json announce_bucket(int bucket, std::uint64_t serial, Deadline deadline);
+    // The bucket with that serial is being loaded: says so in the message that asks for it.
+    void name_serial(nlohmann::json& header, int bucket, std::uint64_t serial, Deadline deadline);
     PackedBucket pack(int bucket) const;
     PackedBucket pack(std::span<const DeltaEntry> entries) const;
 

@@ -79,7 +79,7 @@ class NcclEngines : public testing::Test {
     }
     void load(std::size_t engine, int bucket, Deadline deadline = soon()) {
         const ops::Checksum checksum = checksum_of(engine, bucket);
-        clients_[engine]->load(bucket, {&checksum, 1}, deadline);
+        clients_[engine]->buckets().load(bucket, {&checksum, 1}, deadline);
     }
     void push(std::int64_t version) {
         begin(version);
@@ -88,7 +88,7 @@ class NcclEngines : public testing::Test {
             load(1, bucket);
         }
         for (int bucket = 0; bucket < 3; ++bucket) {
-            for (const auto& client : clients_) client->wait_loaded(bucket, soon());
+            for (const auto& client : clients_) client->buckets().wait_loaded(bucket, soon());
         }
         for (std::size_t e = 0; e < 2; ++e) {
             std::vector<std::byte> held = engines_[e]->weights(0);
@@ -143,7 +143,7 @@ TEST_F(NcclEngines, BucketsInDifferentOrdersAreRefused) {
     load(0, 0);
     EXPECT_THAT(error_of([&] { load(0, 1); }), HasSubstr("before every engine rank was told of bucket 0"));
     load(1, 0);
-    for (const auto& client : clients_) client->wait_loaded(0, soon());
+    for (const auto& client : clients_) client->buckets().wait_loaded(0, soon());
 }
 
 TEST_F(NcclEngines, CannotBeReadInPlace) {
@@ -213,8 +213,8 @@ TEST_F(NcclEngines, TheNextBucketComesBeforeThisOneIsCopied) {
         load(0, bucket);
         load(1, bucket);
     }
-    clients_[0]->wait_loaded(0, soon());
-    clients_[0]->wait_loaded(1, soon());
+    clients_[0]->buckets().wait_loaded(0, soon());
+    clients_[0]->buckets().wait_loaded(1, soon());
     EXPECT_EQ(engines_[1]->weights(0), std::vector<std::byte>(2 * kHalf));
     abort_both();
 }
@@ -229,8 +229,9 @@ TEST_F(NcclEngines, WhoIsLateIsNamed) {
         load(0, bucket);
         load(1, bucket);
     }
-    for (const int bucket : {0, 1}) clients_[0]->wait_loaded(bucket, soon());
-    const std::string error = error_of([&] { clients_[0]->wait_loaded(2, Deadline::after_ms(200)); });
+    for (const int bucket : {0, 1}) clients_[0]->buckets().wait_loaded(bucket, soon());
+    const std::string error =
+        error_of([&] { clients_[0]->buckets().wait_loaded(2, Deadline::after_ms(200)); });
     EXPECT_THAT(error, AllOf(HasSubstr("load bucket 2 with engine " + engines_[1]->address()),
                              Not(HasSubstr(engines_[0]->address()))));
     abort_both();
@@ -245,8 +246,8 @@ TEST_F(NcclEngines, WhoIsLateIsNamedWhateverTheOthersSay) {
         load(0, bucket, Deadline::after_ms(300));
         load(1, bucket);
     }
-    for (const int bucket : {0, 1}) clients_[0]->wait_loaded(bucket, soon());
-    const std::string error = error_of([&] { clients_[0]->wait_loaded(2, soon()); });
+    for (const int bucket : {0, 1}) clients_[0]->buckets().wait_loaded(bucket, soon());
+    const std::string error = error_of([&] { clients_[0]->buckets().wait_loaded(2, soon()); });
     EXPECT_THAT(error, AllOf(HasSubstr("load bucket 2 with engine " + engines_[1]->address()),
                              Not(HasSubstr("trainer"))));
     abort_both();
@@ -270,8 +271,8 @@ TEST_F(NcclEngines, AnEngineWhoseBytesDoNotComeHasADeadline) {
     attach();
     begin(2);
     const ops::Checksum any{};
-    clients_[0]->load(0, {&any, 1}, Deadline::after_ms(200));
-    EXPECT_THAT(error_of([&] { clients_[0]->wait_loaded(0, soon()); }),
+    clients_[0]->buckets().load(0, {&any, 1}, Deadline::after_ms(200));
+    EXPECT_THAT(error_of([&] { clients_[0]->buckets().wait_loaded(0, soon()); }),
                 HasSubstr("load bucket 0 with trainer rank 0: its bytes did not come over NCCL"));
     abort_both();
     push(3);
@@ -285,7 +286,7 @@ TEST_F(NcclEngines, AnAsynchronousErrorEndsBothSides) {
     fake::Behaviour broken;
     broken.asynchronous = comm::nccl::Result::remote_error;
     fake::set(broken);
-    EXPECT_THAT(error_of([&] { clients_[0]->wait_loaded(0, soon()); }),
+    EXPECT_THAT(error_of([&] { clients_[0]->buckets().wait_loaded(0, soon()); }),
                 testing::AnyOf(HasSubstr("NCCL reports error 6"), HasSubstr("remote process exited")));
     fake::set({});
     abort_both();
@@ -315,7 +316,7 @@ TEST_F(NcclEngines, AnEngineThatGoesEndsTheWaitOfTheOthers) {
     const std::string gone = engines_[1]->address();
     engines_[1]->stop();
     const auto begun = std::chrono::steady_clock::now();
-    EXPECT_THAT(error_of([&] { clients_[0]->wait_loaded(0, soon()); }),
+    EXPECT_THAT(error_of([&] { clients_[0]->buckets().wait_loaded(0, soon()); }),
                 HasSubstr("load bucket 0 with engine " + gone + ": the engine is gone"));
     EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(3));
     clients_[0]->abort("the other one is gone", soon());

@@ -51,7 +51,7 @@ TEST_F(TcpFaults, AnAbortInTheMiddleLeavesConnectionsOfNoUseAndMakesNewOnes) {
     fill(8);
     const auto all = checksums();
     engine->begin(2, soon());
-    engine->load(0, std::span(all).subspan(0, 1), soon());
+    engine->buckets().load(0, std::span(all).subspan(0, 1), soon());
     engine->abort("another rank failed", soon());
     EXPECT_FALSE(target_.refusing());  // nothing was written
     EXPECT_EQ(target_.version(), 1);
@@ -70,7 +70,7 @@ TEST_F(TcpFaults, ATrainerThatGoesLeavesTheEngineToTheNext) {
     const auto all = checksums();
     engine->begin(2, soon());
     for (int b = 0; b < 4; ++b)
-        engine->load(b, std::span(all).subspan(static_cast<std::size_t>(b), 1), soon());
+        engine->buckets().load(b, std::span(all).subspan(static_cast<std::size_t>(b), 1), soon());
     engine.reset();
     wait_until_idle();
     proxy_->misbehave(Mischief::none, 0);

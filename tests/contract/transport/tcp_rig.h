@@ -78,8 +78,8 @@ class OverTcp : public testing::Test {
         const auto all = checksums();
         engine.begin(version, deadline);
         for (int b = 0; b < 4; ++b)
-            engine.load(b, std::span(all).subspan(static_cast<std::size_t>(b), 1), deadline);
-        for (int b = 0; b < 4; ++b) engine.wait_loaded(b, deadline);
+            engine.buckets().load(b, std::span(all).subspan(static_cast<std::size_t>(b), 1), deadline);
+        for (int b = 0; b < 4; ++b) engine.buckets().wait_loaded(b, deadline);
         engine.commit(version, manifest_checksum(version, big(), plan_, all), deadline);
     }
     void expect_all(int value) const {

@@ -55,8 +55,8 @@ struct GpuWeights {
         if (in_place) {
             engine.adopt(0, checksums, soon());
         } else {
-            engine.load(0, checksums, soon());
-            engine.wait_loaded(0, soon());
+            engine.buckets().load(0, checksums, soon());
+            engine.buckets().wait_loaded(0, soon());
         }
         engine.commit(version, manifest_checksum(version, engine.capabilities().tensors, plan, checksums),
                       soon());
@@ -139,8 +139,8 @@ TEST_F(TrainerBesideAGpuEngine, CopiesComeBehindTheTrainersEvent) {
             emulated::launch(stream, [] { std::this_thread::sleep_for(std::chrono::milliseconds(300)); });
         copy(stream, {weights.host.data(), weights.host.size()}, weights.arena.span());
         written.record(stream);
-        engine->load(0, weights.checksums, soon());
-        engine->wait_loaded(0, soon());
+        engine->buckets().load(0, weights.checksums, soon());
+        engine->buckets().wait_loaded(0, soon());
         engine->commit(
             2, manifest_checksum(2, engine->capabilities().tensors, weights.plan, weights.checksums), soon());
         engine->resume(soon());

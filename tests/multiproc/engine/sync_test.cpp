@@ -37,8 +37,8 @@ struct Weights {
     void attach(Engine& engine) const { engine.attach({{arena.span(), arena.fd()}}, plan, soon()); }
     void load(Engine& engine, std::size_t buckets) const {
         for (std::size_t b = 0; b < buckets; ++b)
-            engine.load(static_cast<int>(b), {&checksums[b], 1}, soon());
-        for (std::size_t b = 0; b < buckets; ++b) engine.wait_loaded(static_cast<int>(b), soon());
+            engine.buckets().load(static_cast<int>(b), {&checksums[b], 1}, soon());
+        for (std::size_t b = 0; b < buckets; ++b) engine.buckets().wait_loaded(static_cast<int>(b), soon());
     }
     void commit(Engine& engine, std::int64_t version) const {
         engine.commit(version, manifest_checksum(version, engine.capabilities().tensors, plan, checksums),

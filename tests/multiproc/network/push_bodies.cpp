@@ -59,8 +59,9 @@ void push(Engine& engine, std::vector<std::byte>& memory, std::int64_t version) 
     engine.pause(two_seconds());
     engine.begin(version, two_seconds());
     for (std::size_t b = 0; b < kBuckets + 3; ++b) {
-        if (b >= 3) engine.wait_loaded(static_cast<int>(b - 3), two_seconds());
-        if (b < kBuckets) engine.load(static_cast<int>(b), std::span(sums).subspan(b, 1), two_seconds());
+        if (b >= 3) engine.buckets().wait_loaded(static_cast<int>(b - 3), two_seconds());
+        if (b < kBuckets)
+            engine.buckets().load(static_cast<int>(b), std::span(sums).subspan(b, 1), two_seconds());
     }
     engine.commit(version, manifest_checksum(version, tensors(), plan(), sums), two_seconds());
     engine.resume(two_seconds());

@@ -81,8 +81,8 @@ TEST_F(AdoptTest, TheEngineReadsTheTrainersMemoryAndNothingMoves) {
     EXPECT_EQ(engine->held(soon()).version, 2);
     EXPECT_EQ(engine->held(soon()).manifest, ops::Checksum{});
     engine->begin(3, soon());
-    engine->load_delta(0, std::vector{DeltaEntry{}}, soon());
-    EXPECT_THAT(message_of<ProtocolError>([&] { engine->wait_loaded(0, soon()); }),
+    engine->buckets().load_delta(0, std::vector{DeltaEntry{}}, soon());
+    EXPECT_THAT(message_of<ProtocolError>([&] { engine->buckets().wait_loaded(0, soon()); }),
                 HasSubstr("reads its weights in a trainer's memory"));
     engine->begin(3, soon());
     EXPECT_THAT(message_of<ProtocolError>([&] { engine->verify(fill(0, 1), soon()); }),
@@ -121,7 +121,7 @@ TEST_F(AdoptTest, TheMemoryStaysMappedAfterTheTrainerAndIsNeverWritten) {
     engine->begin(2, soon());
     EXPECT_FALSE(reads_its_own());
     load(*engine, 0, all);
-    engine->wait_loaded(0, soon());
+    engine->buckets().wait_loaded(0, soon());
     EXPECT_TRUE(reads_its_own());
     engine->commit(2, manifest(2, all), soon());
     expect_weights(0x32);
@@ -139,7 +139,7 @@ TEST_F(AdoptTest, ABucketThatFailsAfterAnAdoptedVersionLeavesTheEngineRefusing) 
     adopt(*engine, 1, 0, 0x31);
     engine->begin(2, soon());
     load(*engine, 0, std::vector<ops::Checksum>(3));
-    EXPECT_THROW(engine->wait_loaded(0, soon()), ProtocolError);
+    EXPECT_THROW(engine->buckets().wait_loaded(0, soon()), ProtocolError);
     EXPECT_TRUE(target_.refusing());
     adopt(*engine, 3, kShift, 0x33);
     EXPECT_FALSE(target_.refusing());
@@ -173,7 +173,7 @@ TEST_F(AdoptTest, WhatDoesNotLieInOnePieceIsNamed) {
                 HasSubstr("adopt after parts of version"));
     engine->begin(90, soon());
     load(*engine, 0, checksums());
-    engine->wait_loaded(0, soon());
+    engine->buckets().wait_loaded(0, soon());
     EXPECT_THAT(message_of<ProtocolError>([&] { engine->adopt(0, checksums(), soon()); }),
                 HasSubstr("adopt after parts of version 90 were loaded"));
     EXPECT_THROW(engine->adopt(0, std::vector(2, ops::Checksum{}), soon()), InvalidArgument);

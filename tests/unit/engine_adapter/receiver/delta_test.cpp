@@ -45,8 +45,8 @@ class DeltaTest : public ReceiverRig {
         return *reinterpret_cast<T*>(arena_.data() + offset);
     }
     void send(Engine& engine, int number, const std::vector<DeltaEntry>& entries) {
-        engine.load_delta(number, entries, soon());
-        engine.wait_loaded(number, soon());
+        engine.buckets().load_delta(number, entries, soon());
+        engine.buckets().wait_loaded(number, soon());
     }
     std::string refused(Engine& engine, std::int64_t version, const DeltaEntry& entry) {
         engine.begin(version, soon());
@@ -77,12 +77,12 @@ TEST_F(DeltaTest, ChangesAreAppliedVerifiedAndCommitted) {
     for (std::size_t i = 0; i < 50; ++i) staged<bfloat16>(512 + 2 * i) = bfloat16(static_cast<float>(i));
     const auto all = checksums();
     engine->begin(2, soon());
-    engine->load_delta(0, std::vector{put(0, 1, one_change(2 * 8 + 3, 7.5f))}, soon());
-    engine->load_delta(
+    engine->buckets().load_delta(0, std::vector{put(0, 1, one_change(2 * 8 + 3, 7.5f))}, soon());
+    engine->buckets().load_delta(
         41, std::vector{put(1, 0, {}), put(2, 3, bytes_of(values_at<bfloat16>(arena_.data() + 512, 50)))},
         soon());
-    EXPECT_GE(engine->wait_loaded(41, soon()), 0.0);
-    EXPECT_GE(engine->wait_loaded(0, soon()), 0.0);
+    EXPECT_GE(engine->buckets().wait_loaded(41, soon()), 0.0);
+    EXPECT_GE(engine->buckets().wait_loaded(0, soon()), 0.0);
     EXPECT_GE(engine->verify(all, soon()), 0.0);
     engine->commit(2, manifest(2, all), soon());
     EXPECT_EQ(target_.version(), 2);

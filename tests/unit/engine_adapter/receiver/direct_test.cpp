@@ -52,7 +52,7 @@ TEST_F(DirectTest, StridedPiecesOfTwoRegionsAreCastOnTheWay) {
     engine->attach({{arena_.span(), arena_.fd()}, {second.span(), second.fd()}}, plan_, soon());
     engine->begin(1, soon());
     for (const int bucket : {1, 0}) load(*engine, bucket, all);
-    for (const int bucket : {1, 0}) engine->wait_loaded(bucket, soon());
+    for (const int bucket : {1, 0}) engine->buckets().wait_loaded(bucket, soon());
     engine->commit(1, manifest(1, all), soon());
     EXPECT_EQ(values_at<float>(target_.weights()[0].memory.data, 64), a);
     EXPECT_EQ(values_at<bfloat16>(target_.weights()[1].memory.data, 50), b);
@@ -88,8 +88,8 @@ TEST(LargePlan, AHundredThousandTransfersAreAttachedAndLoaded) {
     engine->begin(1, soon());
     const std::size_t each = kTransfers / kBuckets;
     for (std::size_t b = 0; b < kBuckets; ++b)
-        engine->load(static_cast<int>(b), std::span(all).subspan(b * each, each), soon());
-    for (std::size_t b = 0; b < kBuckets; ++b) engine->wait_loaded(static_cast<int>(b), soon());
+        engine->buckets().load(static_cast<int>(b), std::span(all).subspan(b * each, each), soon());
+    for (std::size_t b = 0; b < kBuckets; ++b) engine->buckets().wait_loaded(static_cast<int>(b), soon());
     engine->commit(1, manifest_checksum(1, engine->capabilities().tensors, plan, all), soon());
     for (std::size_t i = 0; i < kTransfers; ++i) {
         const std::byte* piece = target.weights()[0].memory.data + i * kPiece;

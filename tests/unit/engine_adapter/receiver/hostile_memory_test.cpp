@@ -78,7 +78,7 @@ TEST_F(HostileMemory, BucketsAreWhatTheirChecksumsSayOrRefused) {
         try {
             engine->begin(version, soon());
             for (const int bucket : {0, 1}) load(*engine, bucket, all);
-            for (const int bucket : {0, 1}) engine->wait_loaded(bucket, soon());
+            for (const int bucket : {0, 1}) engine->buckets().wait_loaded(bucket, soon());
             engine->commit(version, manifest(version, all), soon());
         } catch (const ProtocolError&) {
             engine->abort("refused", soon());
@@ -121,8 +121,8 @@ TEST_F(HostileMemory, ChangesAreWhatVerifySaysOrRefused) {
             version = ++version_;
             try {
                 engine->begin(version, soon());
-                engine->load_delta(0, {&entry, 1}, soon());
-                engine->wait_loaded(0, soon());
+                engine->buckets().load_delta(0, {&entry, 1}, soon());
+                engine->buckets().wait_loaded(0, soon());
                 engine->verify(all, soon());
                 engine->commit(version, manifest(version, all), soon());
             } catch (const ProtocolError&) {

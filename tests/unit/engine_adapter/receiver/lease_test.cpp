@@ -64,7 +64,7 @@ TEST_F(Lease, OneThatWasWrittenInPartIsRefused) {
     silent->begin(2, soon());
     stage(1);
     load(*silent, 0, checksums());
-    silent->wait_loaded(0, soon());
+    silent->buckets().wait_loaded(0, soon());
     wait_until_let_go();
     EXPECT_TRUE(target_.refusing());
     push(*connect(), 3, 7);

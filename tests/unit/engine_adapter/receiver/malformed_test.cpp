@@ -212,8 +212,8 @@ TEST_F(MalformedTest, RandomPlansAreRefusedOrHarmless) {
         ++attached;
         engine->begin(round + 1, soon());
         const std::vector<ops::Checksum> wrong(plan.first[1]);
-        engine->load(0, wrong, soon());
-        EXPECT_THROW(engine->wait_loaded(0, soon()), ProtocolError);
+        engine->buckets().load(0, wrong, soon());
+        EXPECT_THROW(engine->buckets().wait_loaded(0, soon()), ProtocolError);
     }
     EXPECT_GT(attached, 500);
     EXPECT_LT(attached, 1900);

@@ -59,12 +59,12 @@ TEST_F(ProbeTest, BucketsAndChangesPassTheLinkToo) {
     const auto engine = engine::connect(receiver.address(), soon());
     engine->attach(regions(), plan, soon());
     engine->begin(1, soon());
-    engine->load(0, all, soon());
-    EXPECT_GE(engine->wait_loaded(0, soon()), 52);
+    engine->buckets().load(0, all, soon());
+    EXPECT_GE(engine->buckets().wait_loaded(0, soon()), 52);
     engine->commit(1, manifest_checksum(1, engine->capabilities().tensors, plan, all), soon());
     engine->begin(2, soon());
-    engine->load_delta(0, entries, soon());
-    EXPECT_GE(engine->wait_loaded(0, soon()), 52);
+    engine->buckets().load_delta(0, entries, soon());
+    EXPECT_GE(engine->buckets().wait_loaded(0, soon()), 52);
     EXPECT_LT(engine->verify(all, soon()), 50);  // its own memory is not at the other end of the link
     engine->commit(2, manifest_checksum(2, engine->capabilities().tensors, plan, all), soon());
 }

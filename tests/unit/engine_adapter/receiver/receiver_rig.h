@@ -100,7 +100,7 @@ class ReceiverRig : public testing::Test {
     void load(Engine& engine, int bucket, const std::vector<ops::Checksum>& all) {
         const std::size_t first = plan_.first[static_cast<std::size_t>(bucket)];
         const std::size_t last = plan_.first[static_cast<std::size_t>(bucket) + 1];
-        engine.load(bucket, std::span(all).subspan(first, last - first), soon());
+        engine.buckets().load(bucket, std::span(all).subspan(first, last - first), soon());
     }
     // A whole version of the bytes that lie in the arena.
     void push_staged(Engine& engine, std::int64_t version) {
@@ -108,7 +108,7 @@ class ReceiverRig : public testing::Test {
         engine.begin(version, soon());
         for (int b = 0; b < static_cast<int>(plan_.buckets()); ++b) load(engine, b, all);
         for (int b = 0; b < static_cast<int>(plan_.buckets()); ++b)
-            EXPECT_GE(engine.wait_loaded(b, soon()), 0.0);
+            EXPECT_GE(engine.buckets().wait_loaded(b, soon()), 0.0);
         engine.commit(version, manifest(version, all), soon());
     }
     void push(Engine& engine, std::int64_t version, int value) {

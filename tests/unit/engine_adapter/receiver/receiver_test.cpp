@@ -62,7 +62,7 @@ TEST_F(ReceiverTest, SeveralBucketsInFlightAreAnsweredEach) {
     const auto all = checksums();
     engine->begin(1, soon());
     for (int b = 0; b < 3; ++b) load(*engine, b, all);
-    for (const int b : {1, 2, 0}) engine->wait_loaded(b, soon());
+    for (const int b : {1, 2, 0}) engine->buckets().wait_loaded(b, soon());
     engine->commit(1, manifest(1), soon());
     expect_weights(5);
 }
@@ -76,7 +76,7 @@ TEST_F(ReceiverTest, ACorruptedTransferNamesTensorRankAndBucketAndTheEngineRefus
     arena_.data()[300] ^= std::byte{1};  // inside the second half of "a"
     engine->begin(2, soon());
     load(*engine, 3, all);
-    const std::string message = message_of<ProtocolError>([&] { engine->wait_loaded(3, soon()); });
+    const std::string message = message_of<ProtocolError>([&] { engine->buckets().wait_loaded(3, soon()); });
     EXPECT_THAT(message, HasSubstr("bucket 3: tensor 'a' bytes [128, 256) from rank 1 is corrupted"));
     EXPECT_TRUE(target_.refusing());
     EXPECT_EQ(target_.version(), 1);
@@ -104,7 +104,8 @@ TEST_F(ReceiverTest, EverySingleBitThatFlipsIsFoundAndNamed) {
             byte ^= std::byte{1} << (bit % 8);
             engine->begin(++version, soon());
             load(*engine, 0, all);
-            ASSERT_THAT(message_of<ProtocolError>([&] { engine->wait_loaded(0, soon()); }), HasSubstr(name));
+            ASSERT_THAT(message_of<ProtocolError>([&] { engine->buckets().wait_loaded(0, soon()); }),
+                        HasSubstr(name));
             byte ^= std::byte{1} << (bit % 8);
         }
     }
@@ -131,7 +132,7 @@ TEST_F(ReceiverTest, CommitWantsEveryBucketAndTheSameManifest) {
     const auto all = checksums();
     engine->begin(1, soon());
     load(*engine, 0, all);
-    engine->wait_loaded(0, soon());
+    engine->buckets().wait_loaded(0, soon());
     EXPECT_THAT(message_of<ProtocolError>([&] { engine->commit(1, manifest(1), soon()); }),
                 HasSubstr("version 1 is not whole: bucket 1 (tensor 'a' and what follows) has not arrived"));
     EXPECT_TRUE(target_.refusing());
@@ -139,7 +140,7 @@ TEST_F(ReceiverTest, CommitWantsEveryBucketAndTheSameManifest) {
     const auto load_all = [&](std::int64_t version) {
         engine->begin(version, soon());
         for (const int b : {0, 1}) load(*engine, b, all);
-        for (const int b : {0, 1}) engine->wait_loaded(b, soon());
+        for (const int b : {0, 1}) engine->buckets().wait_loaded(b, soon());
     };
     load_all(2);
     EXPECT_THAT(message_of<ProtocolError>([&] { engine->commit(2, manifest(3), soon()); }),
@@ -149,7 +150,7 @@ TEST_F(ReceiverTest, CommitWantsEveryBucketAndTheSameManifest) {
                 HasSubstr("commit of version 4 while 3 is open"));
     load_all(4);
     load(*engine, 0, all);
-    EXPECT_THAT(message_of<ProtocolError>([&] { engine->wait_loaded(0, soon()); }),
+    EXPECT_THAT(message_of<ProtocolError>([&] { engine->buckets().wait_loaded(0, soon()); }),
                 HasSubstr("bucket 0 arrived before in version 4"));
     EXPECT_EQ(target_.commits(), 0);
 }
@@ -167,9 +168,11 @@ TEST_F(ReceiverTest, StatesAreHeld) {
     EXPECT_THAT(message_of<ProtocolError>([&] { engine->verify(all, soon()); }), without("verify"));
     EXPECT_THAT(message_of<ProtocolError>([&] { engine->adopt(0, all, soon()); }), without("adopt"));
     load(*engine, 0, all);
-    EXPECT_THAT(message_of<ProtocolError>([&] { engine->wait_loaded(0, soon()); }), without("a bucket"));
-    engine->load_delta(0, {}, soon());
-    EXPECT_THAT(message_of<ProtocolError>([&] { engine->wait_loaded(0, soon()); }), without("a delta"));
+    EXPECT_THAT(message_of<ProtocolError>([&] { engine->buckets().wait_loaded(0, soon()); }),
+                without("a bucket"));
+    engine->buckets().load_delta(0, {}, soon());
+    EXPECT_THAT(message_of<ProtocolError>([&] { engine->buckets().wait_loaded(0, soon()); }),
+                without("a delta"));
     engine->begin(1, soon());
     EXPECT_THAT(message_of<ProtocolError>([&] { engine->begin(2, soon()); }),
                 HasSubstr("begin of version 2 while version 1 is open"));
@@ -231,7 +234,7 @@ TEST_F(ReceiverTest, ATrainerThatGoesAwayInTheMiddleIsAnAbort) {
     engine = connect_again();
     engine->begin(2, soon());
     load(*engine, 0, checksums());
-    engine->wait_loaded(0, soon());
+    engine->buckets().wait_loaded(0, soon());
     engine.reset();
     wait_for_aborts(2);
     EXPECT_TRUE(target_.refusing());

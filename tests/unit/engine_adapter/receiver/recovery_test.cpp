@@ -65,10 +65,10 @@ TEST(Recovery, AnAbortWithoutAnAnswerLeavesNoBucketInFlight) {
         engine->attach({{arena.span(), arena.fd()}}, plan, soon());
         engine->begin(1, soon());
         const ops::Checksum checksum;
-        engine->load(0, {&checksum, 1}, soon());
+        engine->buckets().load(0, {&checksum, 1}, soon());
         EXPECT_THROW(engine->abort("enough", Deadline::after_ms(50)), DeadlineExceeded);
         engine->begin(2, soon());
-        EXPECT_NO_THROW(engine->load(0, {&checksum, 1}, soon()));
+        EXPECT_NO_THROW(engine->buckets().load(0, {&checksum, 1}, soon()));
     }
     engine_thread.join();
 }

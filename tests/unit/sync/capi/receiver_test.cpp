@@ -132,8 +132,8 @@ TEST_F(CapiReceiver, aVersionThatWasGivenUpHalfWayCannotBeTaken) {
     trainer->begin(2, soon());
     EXPECT_EQ(td_receiver_take(receiver_, 1), TD_CONFLICT);
     EXPECT_THAT(td_last_error(), HasSubstr("another is on its way"));
-    trainer->load(0, std::span(&checksum, 1), soon());
-    trainer->wait_loaded(0, soon());
+    trainer->buckets().load(0, std::span(&checksum, 1), soon());
+    trainer->buckets().wait_loaded(0, soon());
     trainer.reset();
     EXPECT_TRUE(test::eventually([&] { return staged() == 0; }));
     EXPECT_EQ(td_receiver_take(receiver_, 1), TD_CONFLICT);

@@ -44,14 +44,14 @@ class FlippingEngine final : public ForwardingEngine {
             const std::uint64_t row = shared_->random() % transfer.rows;
             flip(transfer, transfer.from + row * transfer.from_stride + shared_->random() % row_bytes);
         }
-        engine_->load(bucket, checksums, deadline);
+        engine_->buckets().load(bucket, checksums, deadline);
     }
     void load_delta(int bucket, std::span<const engine::DeltaEntry> entries, Deadline deadline) override {
         if (shared_->armed && shared_->tensor.empty() && !entries.empty()) {
             const engine::DeltaEntry& entry = entries[shared_->random() % entries.size()];
             flip(plan_.transfers[entry.transfer], entry.offset + shared_->random() % entry.bytes);
         }
-        engine_->load_delta(bucket, entries, deadline);
+        engine_->buckets().load_delta(bucket, entries, deadline);
     }
     void commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) override {
         engine_->commit(version, manifest, deadline);

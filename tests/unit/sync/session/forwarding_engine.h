@@ -9,7 +9,7 @@
 
 namespace tandem::sync {
 
-class ForwardingEngine : public engine::Engine {
+class ForwardingEngine : public engine::Engine, public engine::BucketLoader {
   public:
     explicit ForwardingEngine(std::unique_ptr<engine::Engine> engine) : engine_(std::move(engine)) {}
 
@@ -26,16 +26,19 @@ class ForwardingEngine : public engine::Engine {
         return engine_->probe(offset, bytes, piece, deadline);
     }
     engine::Held held(Deadline deadline) override { return engine_->held(deadline); }
-    void send_ahead(int bucket, Deadline deadline) override { engine_->send_ahead(bucket, deadline); }
     void begin(std::int64_t version, Deadline deadline) override { engine_->begin(version, deadline); }
+    engine::BucketLoader& buckets() override { return *this; }
+    void send_ahead(int bucket, Deadline deadline) override {
+        engine_->buckets().send_ahead(bucket, deadline);
+    }
     void load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) override {
-        engine_->load(bucket, checksums, deadline);
+        engine_->buckets().load(bucket, checksums, deadline);
     }
     void load_delta(int bucket, std::span<const engine::DeltaEntry> entries, Deadline deadline) override {
-        engine_->load_delta(bucket, entries, deadline);
+        engine_->buckets().load_delta(bucket, entries, deadline);
     }
     double wait_loaded(int bucket, Deadline deadline) override {
-        return engine_->wait_loaded(bucket, deadline);
+        return engine_->buckets().wait_loaded(bucket, deadline);
     }
     double verify(std::span<const ops::Checksum> checksums, Deadline deadline) override {
         return engine_->verify(checksums, deadline);
