@@ -1,4 +1,4 @@
-#include "sync/main/bench_command.h"
+#include "sync/main/commands.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "sync/main/bench_engine.h"
+#include "sync/main/commands.h"
 
 #include <algorithm>
 #include <atomic>

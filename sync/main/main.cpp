@@ -9,10 +9,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
-#include "sync/main/bench_command.h"
-#include "sync/main/bench_engine.h"
-#include "sync/main/plan_command.h"
-#include "sync/main/push_command.h"
+#include "sync/main/commands.h"
 
 int main(int argc, char** argv) {
     using namespace tandem;

@@ -1,4 +1,4 @@
-#include "sync/main/plan_command.h"
+#include "sync/main/commands.h"
 
 #include <CLI/CLI.hpp>
 #include <iostream>

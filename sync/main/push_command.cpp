@@ -1,4 +1,4 @@
-#include "sync/main/push_command.h"
+#include "sync/main/commands.h"
 
 #include <fmt/core.h>
 #include <fnmatch.h>
