@@ -83,14 +83,18 @@ class Delta final : public SyncStrategy {
         bytes_moved_ = 0;
         more_ = true;
         filled_.clear();
-        while (filled_.size() + 1 < slots_ && more_ && !status.failed) exchange(fill(status), status);
+        while (filled_.size() + 1 < slots_ && more_ && !status.failed)
+            exchange(fill(status, deadline), status);
     }
 
     void transfer(PushStatus& status, PhaseTimes& times, Deadline deadline,
                   const std::function<void()>&) override {
+        double waited_ms = 0;
         const auto wait = [&](std::size_t b) {
+            const auto since = Clock::now();
             times.copy +=
                 wait_loaded(context_.engines, status, b, deadline.within(context_.options.deadlines.load));
+            waited_ms += ms_since(since);
         };
         const auto start = Clock::now();
         for (std::size_t b = 0; b < filled_.size(); ++b) load(b, status, deadline);
@@ -98,10 +102,10 @@ class Delta final : public SyncStrategy {
         // so.
         while (more_) {
             const auto filling = Clock::now();
-            const std::size_t filled = fill(status);
+            const std::size_t filled = fill(status, deadline);
             times.gather += ms_since(filling);
             if (filled_.size() + 1 >= slots_) wait(filled_.size() + 1 - slots_);
-            fail_when_late(context_.engines, status, deadline);
+            fail_when_late(context_.engines, status, deadline, ms_since(start), waited_ms);
             const auto meeting = Clock::now();
             exchange(filled, status);
             times.gather += ms_since(meeting);
@@ -166,10 +170,10 @@ class Delta final : public SyncStrategy {
     }
 
     // Encodes pieces of the next bucket; returns how many, none after a failure.
-    std::size_t fill(PushStatus& status) {
+    std::size_t fill(PushStatus& status, Deadline deadline) {
         const std::size_t b = filled_.size();
         try {
-            return encode(b);
+            return encode(b, deadline);
         } catch (const std::exception& error) {
             status.fail("gather", fmt::format("rank {}", rank()), static_cast<int>(b), error.what());
             return 0;
@@ -177,7 +181,7 @@ class Delta final : public SyncStrategy {
     }
 
     // Fills this rank's lane until it is full or no piece is left; returns how many pieces.
-    std::size_t encode(std::size_t b) {
+    std::size_t encode(std::size_t b, Deadline deadline) {
         const trace::Scope scope("encode bucket " + std::to_string(b), "gather");
         const Span lane = slot(b).subspan(rank() * lane_bytes_, lane_bytes_);
         std::size_t used = 0;
@@ -188,18 +192,20 @@ class Delta final : public SyncStrategy {
             const std::size_t width = dtype_size(target_of(context_.plan, piece.move).dtype);
             if (ops::delta_capacity(piece.move.rows * piece.move.row_elements, width) > space) break;
             Record& record = exchange_.mine()[count];
-            record = encode(next_, lane.subspan(used, space));
+            record = encode(next_, lane.subspan(used, space), deadline);
             record.offset = static_cast<std::uint64_t>(lane.data + used - staging_.memory().data);
             used = std::min(lane.bytes, round_up(used + record.bytes, kAlign));
         }
         return count;
     }
 
-    Record encode(std::size_t index, Span to) {
+    Record encode(std::size_t index, Span to, Deadline deadline) {
         const Piece& piece = buckets_.pieces[index];
         const Span base = base_.span().subspan(base_offset_[index - first()], piece.bytes);
         if (dense_) {
-            const ops::Checksum content = reader_.copy(index, to.data, reader_.row_bytes(index), false);
+            ops::Checksum content;
+            const ShardReader::Order order{index, to.data, reader_.row_bytes(index)};
+            reader_.run({&order, 1}, false, &content, deadline);
             std::memcpy(base.data, to.data, piece.bytes);
             return {index,   0,      piece.bytes, static_cast<std::uint64_t>(ops::DeltaCodec::dense),
                     content, content};

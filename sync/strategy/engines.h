@@ -39,10 +39,16 @@ inline double wait_loaded(const Engines& engines, PushStatus& status, std::size_
     return slowest;
 }
 
-// Between two buckets, on the rank that has the engines: ranks that are each in time may together be late.
-inline void fail_when_late(const Engines& engines, PushStatus& status, Deadline deadline) {
+// Between two buckets, on the rank that has the engines: what is each in time may together be late. waited_ms of the
+// transfer's `ms` so far were for the engines, the rest for the trainer's ranks: who took more is named.
+inline void fail_when_late(const Engines& engines, PushStatus& status, Deadline deadline, double ms,
+                           double waited_ms) {
     if (engines.empty() || !deadline.passed()) return;
-    status.fail("gather", "the trainer's ranks", -1,
+    const bool by_engines = 2 * waited_ms > ms;
+    const std::string who = !by_engines           ? "the trainer's ranks"
+                            : engines.size() == 1 ? engines.front()->peer()
+                                                  : "the engine ranks";
+    status.fail(by_engines ? "load" : "gather", who, -1,
                 "the deadline of the whole transfer passed between two buckets");
 }
 

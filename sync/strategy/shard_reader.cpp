@@ -67,50 +67,32 @@ std::size_t ShardReader::row_bytes(std::size_t index) const {
     return static_cast<std::size_t>(move.row_elements) * dtype_size(target_of(plan_, move).dtype);
 }
 
-ops::CopyItem ShardReader::item(const Order& order, bool non_temporal, ops::Checksum* checksum) const {
-    const auto& [index, to, to_stride] = order;
-    const Move& move = buckets_.pieces[index].move;
-    const DType from = source_dtype(plan_, move);
-    const DType target = target_of(plan_, move).dtype;
-    const Rows& lies = rows(index);
-    ops::CopyItem item;
-    item.from = {lies.data, static_cast<std::size_t>(move.row_elements) * dtype_size(from)};
-    item.to = {to, row_bytes(index)};
-    if (from != target) {
-        item.from_dtype = from;
-        item.to_dtype = target;
-    }
-    item.rows = move.rows;
-    item.from_stride = lies.stride;
-    item.to_stride = to_stride;
-    item.checksum = checksum;
-    item.non_temporal = non_temporal;
-    return item;
-}
-
-ops::Checksum ShardReader::copy(std::size_t index, std::byte* to, std::size_t to_stride,
-                                bool non_temporal) const {
-    const Move& move = buckets_.pieces[index].move;
-    if (quantizer_.quantizes(move.source_tensor)) return quantizer_.copy(move, to, to_stride);
-    ops::Checksum checksum;
-    const ops::CopyItem one = item({index, to, to_stride}, non_temporal, &checksum);
-    Stream here = Stream::make_inline();
-    ops::batched_copy(here, {&one, 1});
-    return checksum;
-}
-
 void ShardReader::run(std::span<const Order> orders, bool non_temporal, ops::Checksum* checksums,
                       Deadline deadline) const {
     list_.clear();
     for (std::size_t i = 0; i < orders.size(); ++i) {
         const auto& [index, to, to_stride] = orders[i];
         const Move& move = buckets_.pieces[index].move;
-        if (!quantizer_.quantizes(move.source_tensor)) {
-            list_.push_back(item(orders[i], non_temporal, &checksums[i]));
-        } else {
+        if (quantizer_.quantizes(move.source_tensor)) {
             enforce(to != nullptr, "what is quantised has no checksum before it is copied");
             checksums[i] = quantizer_.copy(move, to, to_stride);
+            continue;
         }
+        const DType from = source_dtype(plan_, move);
+        const DType target = target_of(plan_, move).dtype;
+        const Rows& lies = rows(index);
+        ops::CopyItem& item = list_.emplace_back();
+        item.from = {lies.data, static_cast<std::size_t>(move.row_elements) * dtype_size(from)};
+        item.to = {to, row_bytes(index)};
+        if (from != target) {
+            item.from_dtype = from;
+            item.to_dtype = target;
+        }
+        item.rows = move.rows;
+        item.from_stride = lies.stride;
+        item.to_stride = to_stride;
+        item.checksum = &checksums[i];
+        item.non_temporal = non_temporal;
     }
     Stream here = Stream::make_inline();
     Stream& stream = stream_ ? *stream_ : here;

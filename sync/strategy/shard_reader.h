@@ -24,16 +24,13 @@ class ShardReader {
     // Before each push: finds the source's shards again, which may have moved, for all that reads them. Throws
     // InvalidArgument when a tensor has changed its dtype or size.
     void locate();
-    // Piece `index` of the plan, which must be this rank's: its elements in the engine's dtype, rows
-    // to_stride bytes apart. Returns the checksum of what it wrote.
-    ops::Checksum copy(std::size_t index, std::byte* to, std::size_t to_stride, bool non_temporal) const;
-
-    // The same for a list, as one batch on the shards' device, over when it returns. Throws DeadlineExceeded.
     struct Order {
-        std::size_t index = 0;
+        std::size_t index = 0;    // of a piece of the plan, which must be this rank's
         std::byte* to = nullptr;  // null: only the checksum, which nothing quantised has before it is copied
         std::size_t to_stride = 0;
     };
+    // Copies pieces, as one batch on the shards' device, over when it returns: their elements in the engine's dtype, rows
+    // to_stride bytes apart. checksums: one for each, of what was written. Throws DeadlineExceeded.
     void run(std::span<const Order> orders, bool non_temporal, ops::Checksum* checksums,
              Deadline deadline) const;
 
@@ -50,8 +47,6 @@ class ShardReader {
     std::size_t row_bytes(std::size_t index) const;  // in the engine's dtype
 
   private:
-    ops::CopyItem item(const Order& order, bool non_temporal, ops::Checksum* checksum) const;
-
     const ReshardPlan& plan_;
     const BucketPlan& buckets_;
     const WeightSource& source_;

@@ -134,18 +134,17 @@ TEST(Session, ACorruptedBucketFailsOnEveryRankAndTheNextPushHeals) {
 TEST(Session, ASlowEngineEndsTheTransferByItsDeadlineOnEveryRank) {
     for (const Mode mode : {Mode::gather, Mode::direct, Mode::delta}) {
         SCOPED_TRACE(mode_name(mode));
-        TestTarget target(test_tensors(DType::float32));  // 125 KB: 250 ms
+        TestTarget target(test_tensors(DType::float32));  // 125 KB: 625 ms
         Receivers receivers;
         receivers.push_back(std::make_unique<engine::Receiver>(
-            target, engine::ReceiverOptions{.copy_threads = 1, .link_bytes_per_s = 0.5e6}));
+            target, engine::ReceiverOptions{.copy_threads = 1, .link_bytes_per_s = 0.2e6}));
         SessionOptions options = options_for(mode);
-        options.deadlines.transfer = std::chrono::milliseconds(100);
+        options.deadlines.transfer = std::chrono::milliseconds(400);
         with_receivers({{2}, {Shard(0)}}, receivers, test_tensors(DType::float32), DType::float32, options,
                        [&](comm::Communicator&, Session& session, TestSource& source) {
                            for (int version = 1; version <= 2; ++version) {
                                source.set_step(version);
-                               // gather: the deadline passed between two waits
-                               EXPECT_THAT(phase_of_failure(session, version), AnyOf("load", "gather"));
+                               EXPECT_EQ(phase_of_failure(session, version), "load");
                                EXPECT_EQ(session.state(), State::failed);  // and not broken
                            }
                        });
