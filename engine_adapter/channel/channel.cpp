@@ -98,8 +98,8 @@ bool Channel::hung_up() const {
     return ::poll(&fd, 1, 0) > 0;
 }
 
-void Channel::send(const nlohmann::json& header, ConstSpan payload, std::span<const int> fds,
-                   const std::string& phase, Deadline deadline) {
+void Channel::send(const nlohmann::json& header, const std::string& phase, Deadline deadline,
+                   ConstSpan payload, std::span<const int> fds) {
     const std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     require(text.size() <= kMaxHeaderBytes && payload.bytes <= kMaxPayloadBytes,
             "message of {} + {} bytes is too large", text.size(), payload.bytes);

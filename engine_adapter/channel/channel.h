@@ -51,8 +51,8 @@ class Channel {
     static Channel connect(const std::string& address, Deadline deadline);
 
     // The descriptors stay the caller's.
-    void send(const nlohmann::json& header, ConstSpan payload, std::span<const int> fds,
-              const std::string& phase, Deadline deadline);
+    void send(const nlohmann::json& header, const std::string& phase, Deadline deadline,
+              ConstSpan payload = {}, std::span<const int> fds = {});
     Message receive(const std::string& phase, Deadline deadline);
     // True when a message, or the end of the connection, can be received.
     bool readable() const;

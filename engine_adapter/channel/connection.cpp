@@ -8,7 +8,7 @@ std::int64_t Connection::post(nlohmann::json header, const std::string& phase, D
                               ConstSpan payload, std::span<const int> fds) {
     header["id"] = ++last_id_;
     try {
-        channel_.send(header, payload, fds, phase, deadline);
+        channel_.send(header, phase, deadline, payload, fds);
     } catch (const TransportError&) {
         // The engine hung up; what it said before (why) tells more than a broken pipe.
         while (channel_.readable()) read_one(phase, deadline);

@@ -148,7 +148,7 @@ class Receiver::Impl {
             drop_trainer("another trainer connected, and this one had said nothing for its lease");
         if (trainer_) {
             const TransportError busy("the receiver", "connect", "another trainer is connected", true);
-            channel.send(messages::error_reply(0, busy), {}, {}, "refuse", Deadline::after_ms(100));
+            channel.send(messages::error_reply(0, busy), "refuse", Deadline::after_ms(100));
             return;
         }
         trainer_.emplace(std::move(channel));
@@ -180,7 +180,8 @@ class Receiver::Impl {
                 if (lost_) throw;
                 reply = {messages::error_reply(id, error)};
             }
-            send(reply.header, {reply.payload.data(), reply.payload.size()});
+            trainer_->send(reply.header, "reply", Deadline::after(kFrameDeadline),
+                           {reply.payload.data(), reply.payload.size()});
         } catch (const MalformedMessage& error) {
             refuse(id, error);
         } catch (const std::exception& error) {
@@ -199,10 +200,10 @@ class Receiver::Impl {
         while (ahead_.size() < kMaxAhead && trainer_->readable()) {
             Message message = trainer_->receive("request", Deadline::after(kFrameDeadline));
             if (messages::string_field(message.header, "op") == "ping") {
-                send({{"id", messages::integer_field(message.header, "id", 1)},
-                      {"ok", true},
-                      {"busy", !requests_.waits_for_bytes()}},
-                     {});
+                const nlohmann::json reply = {{"id", messages::integer_field(message.header, "id", 1)},
+                                              {"ok", true},
+                                              {"busy", !requests_.waits_for_bytes()}};
+                trainer_->send(reply, "reply", Deadline::after(kFrameDeadline));
             } else {
                 ahead_.push_back(std::move(message));
             }
@@ -216,14 +217,10 @@ class Receiver::Impl {
     // Answers a malformed message with its error and ends the connection.
     void refuse(std::int64_t id, const MalformedMessage& error) {
         try {
-            send(messages::error_reply(id, error), {});
+            trainer_->send(messages::error_reply(id, error), "reply", Deadline::after(kFrameDeadline));
         } catch (const std::exception&) {  // the peer does not listen either
         }
         drop_trainer(error.what());
-    }
-
-    void send(const nlohmann::json& reply, ConstSpan payload) {
-        trainer_->send(reply, payload, {}, "reply", Deadline::after(kFrameDeadline));
     }
 
     void drop_trainer(const std::string& reason) {

@@ -24,7 +24,7 @@ Deadline patient() {
 void send(Channel& to, const Message& message) {
     std::vector<int> fds;
     for (const FileDescriptor& fd : message.fds) fds.push_back(fd.get());
-    to.send(message.header, {message.payload.data(), message.payload.size()}, fds, "proxy", patient());
+    to.send(message.header, "proxy", patient(), {message.payload.data(), message.payload.size()}, fds);
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ TEST_F(ChannelTest, SeveralDescriptorsArriveInTheirOrder) {
         fds.push_back(arenas[i].fd());
     }
     for (const std::size_t count : {kMaxDescriptors, std::size_t{0}, std::size_t{3}}) {
-        left_->send({{"n", count}}, {}, {fds.data(), count}, "send", soon());
+        left_->send({{"n", count}}, "send", soon(), {}, {fds.data(), count});
         Message message = right_->receive("receive", soon());
         ASSERT_EQ(message.header["n"], count);
         ASSERT_EQ(message.fds.size(), count);
@@ -53,7 +53,7 @@ TEST_F(ChannelTest, SeveralDescriptorsArriveInTheirOrder) {
 TEST_F(ChannelTest, TooManyDescriptorsAreRefusedOnBothEnds) {
     const SharedArena arena = SharedArena::create("channel", 4096);
     const std::vector<int> fds(kMaxDescriptors + 1, arena.fd());
-    EXPECT_THROW(left_->send(nlohmann::json::object(), {}, fds, "send", soon()), InvalidArgument);
+    EXPECT_THROW(left_->send(nlohmann::json::object(), "send", soon(), {}, fds), InvalidArgument);
     // A peer that does not ask.
     std::array<std::byte, 8> lengths{};
     iovec part{lengths.data(), lengths.size()};
@@ -78,7 +78,7 @@ TEST_F(ChannelTest, ALargePayloadArrivesWhole) {
     for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::byte>(i * 7 >> 8);
     const int fd = arena.fd();
     auto sent = std::async(std::launch::async, [&] {
-        left_->send({{"op", "x"}}, {payload.data(), payload.size()}, {&fd, 1}, "send", soon());
+        left_->send({{"op", "x"}}, "send", soon(), {payload.data(), payload.size()}, {&fd, 1});
     });
     const Message message = right_->receive("receive", soon());
     sent.get();

@@ -128,7 +128,7 @@ TEST_F(MalformedTest, WhatIsNoMessageGetsAnErrorAndEndsTheConnection) {
 TEST_F(MalformedTest, AManifestThatIsNoChecksumIsAnErrorOfTheRequest) {
     Channel channel(raw(), "receiver");
     const auto ask = [&](const nlohmann::json& header) {
-        channel.send(header, {}, {}, "ask", soon());
+        channel.send(header, "ask", soon());
         return channel.receive("answer", soon()).header;
     };
     const SharedArena arena = SharedArena::create("malformed", 256);
@@ -137,7 +137,7 @@ TEST_F(MalformedTest, AManifestThatIsNoChecksumIsAnErrorOfTheRequest) {
     const int fd = arena.fd();
     channel.send(
         {{"id", 1}, {"op", "attach"}, {"regions", {256}}, {"transfers", 1}, {"buckets", 1}, {"ranks", 1}},
-        {packed.data(), packed.size()}, {&fd, 1}, "attach", soon());
+        "attach", soon(), {packed.data(), packed.size()}, {&fd, 1});
     EXPECT_TRUE(channel.receive("answer", soon()).header.at("ok").get<bool>());
     EXPECT_TRUE(ask({{"id", 2}, {"op", "begin"}, {"version", 4}}).at("ok").get<bool>());
     EXPECT_FALSE(ask({{"id", 3}, {"op", "commit"}, {"version", 4}, {"manifest", "zz"}}).at("ok").get<bool>());

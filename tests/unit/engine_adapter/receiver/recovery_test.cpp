@@ -22,11 +22,10 @@ TEST(Recovery, ATrainerThatHungUpWithMuchUnreadMakesRoomAtOnce) {
     const Receiver receiver(target, {.copy_threads = 1});
     for (int round = 0; round < 5; ++round) {
         Channel gone = Channel::connect(receiver.address(), soon());
-        gone.send({{"op", "hello"}, {"id", 1}, {"protocol", messages::kProtocol}, {"lease_ms", 10'000}}, {},
-                  {}, "hello", soon());
+        gone.send({{"op", "hello"}, {"id", 1}, {"protocol", messages::kProtocol}, {"lease_ms", 10'000}},
+                  "hello", soon());
         // Each takes milliseconds: most are unread when the next trainer comes.
-        for (int id = 2; id < 30; ++id)
-            gone.send({{"op", "checksums"}, {"id", id}}, {}, {}, "checksums", soon());
+        for (int id = 2; id < 30; ++id) gone.send({{"op", "checksums"}, {"id", id}}, "checksums", soon());
         ::shutdown(gone.fd(), SHUT_WR);
         EXPECT_NO_THROW(engine::connect(receiver.address(), soon())) << "round " << round;
     }
@@ -47,7 +46,7 @@ void serve_silently(const Listener& listener) {
                 reply = messages::capabilities_to_json({"silent", {{"a", {64}, DType::uint8}}, 0, 4, false});
             reply["id"] = message.header.at("id");
             reply["ok"] = true;
-            channel.send(reply, {}, {}, "reply", soon());
+            channel.send(reply, "reply", soon());
         }
     } catch (const Error&) {  // the trainer is done
     }
