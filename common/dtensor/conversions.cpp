@@ -43,13 +43,14 @@ bool pieces_are_slices(const Placement& placement, const Shape& shape) {
 
 // Elements of rank 0's piece, the largest, when `shape` is some rank's piece.
 std::int64_t slot_numel(const Placement& placement, Shape shape, const Axis& axis) {
-    shape[static_cast<std::size_t>(placement.dim)] = total_size(axis_runs(placement, axis.n, axis.size, 0));
+    shape[static_cast<std::size_t>(placement.dim)] = axis_numel(placement, axis.n, axis.size, 0);
     return numel(shape);
 }
 
-// The queue holds on to tensors until the work before this point is done.
+// The queue holds on to tensors until the work before this point is done. An inline stream's is.
 template <typename... Tensors>
-void keep(Stream& stream, Tensors... tensors) {
+void keep(Stream& stream, const Tensors&... tensors) {
+    if (stream.is_inline()) return;
     stream.enqueue([tensors...] { ((void)tensors, ...); });
 }
 

@@ -64,7 +64,7 @@ Shape local_shape(const Shape& global_shape, const std::vector<int>& mesh_sizes,
     for (std::size_t axis = 0; axis < placements.size(); ++axis) {
         if (!placements[axis].is_shard()) continue;
         std::int64_t& size = shape[static_cast<std::size_t>(placements[axis].dim)];
-        size = total_size(axis_runs(placements[axis], size, mesh_sizes[axis], coordinates[axis]));
+        size = axis_numel(placements[axis], size, mesh_sizes[axis], coordinates[axis]);
     }
     return shape;
 }

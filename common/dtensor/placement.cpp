@@ -124,27 +124,40 @@ ShardRange shard_range(std::int64_t n, std::int64_t k, std::int64_t r) {
     return {std::min(n, start + full) - start, start};
 }
 
+namespace {
+
+// What rank r of k holds of n elements, one visit(start, size) a piece; some are empty.
+template <typename Visit>
+void for_each_piece(const Placement& placement, std::int64_t n, std::int64_t k, std::int64_t r,
+                    const Visit& visit) {
+    if (!placement.is_shard()) return visit(0, n);
+    const int factor = placement.kind == Placement::Kind::strided_shard ? placement.split_factor : 1;
+    for (int j = 0; j < factor; ++j) {
+        const ShardRange chunk = shard_range(n, factor, j);
+        const ShardRange piece = shard_range(chunk.size, k, r);
+        visit(chunk.offset + piece.offset, piece.size);
+    }
+}
+
+}  // namespace
+
 std::vector<Run> axis_runs(const Placement& placement, std::int64_t n, std::int64_t k, std::int64_t r) {
     std::vector<Run> runs;
-    const auto add = [&runs](std::int64_t start, std::int64_t size) {
+    for_each_piece(placement, n, k, r, [&runs](std::int64_t start, std::int64_t size) {
         if (size == 0) return;
         if (!runs.empty() && runs.back().second == start) {
             runs.back().second = start + size;
         } else {
             runs.emplace_back(start, start + size);
         }
-    };
-    if (!placement.is_shard()) {
-        add(0, n);
-        return runs;
-    }
-    const int factor = placement.kind == Placement::Kind::strided_shard ? placement.split_factor : 1;
-    for (int j = 0; j < factor; ++j) {
-        const ShardRange chunk = shard_range(n, factor, j);
-        const ShardRange piece = shard_range(chunk.size, k, r);
-        add(chunk.offset + piece.offset, piece.size);
-    }
+    });
     return runs;
+}
+
+std::int64_t axis_numel(const Placement& placement, std::int64_t n, std::int64_t k, std::int64_t r) {
+    std::int64_t numel = 0;
+    for_each_piece(placement, n, k, r, [&numel](std::int64_t, std::int64_t size) { numel += size; });
+    return numel;
 }
 
 std::int64_t total_size(const std::vector<Run>& runs) {

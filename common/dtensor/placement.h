@@ -70,6 +70,8 @@ using Run = std::pair<std::int64_t, std::int64_t>;
 // The elements of n that rank r of k holds, as ascending runs, none empty and none touching the next:
 // nothing, one run, or several with a strided shard. Replicate and Partial hold [0, n).
 std::vector<Run> axis_runs(const Placement& placement, std::int64_t n, std::int64_t k, std::int64_t r);
+// How many those are.
+std::int64_t axis_numel(const Placement& placement, std::int64_t n, std::int64_t k, std::int64_t r);
 std::int64_t total_size(const std::vector<Run>& runs);
 // Indices in both lists of ascending runs.
 std::vector<Run> common_runs(const std::vector<Run>& a, const std::vector<Run>& b);

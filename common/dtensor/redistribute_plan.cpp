@@ -149,7 +149,7 @@ std::int64_t RedistributeStep::bytes_received(int axis_size, int coordinate,
     };
     const auto slot = [&](const Placement& shard, const Shape& shape) {
         const std::int64_t n = logical_shape[static_cast<std::size_t>(shard.dim)];
-        return with_dim(shape, shard.dim, total_size(axis_runs(shard, n, axis_size, 0)));
+        return with_dim(shape, shard.dim, axis_numel(shard, n, axis_size, 0));
     };
     switch (kind) {
         case Kind::none:
@@ -166,7 +166,7 @@ std::int64_t RedistributeStep::bytes_received(int axis_size, int coordinate,
             // All of this rank's new piece that it did not hold before.
             if (from.dim != to.dim) {
                 const std::int64_t n = logical_shape[static_cast<std::size_t>(from.dim)];
-                const std::int64_t own = total_size(axis_runs(from, n, axis_size, coordinate));
+                const std::int64_t own = axis_numel(from, n, axis_size, coordinate);
                 return (numel(local_after) - with_dim(local_after, from.dim, own)) * element_bytes;
             }
             const std::int64_t n = logical_shape[static_cast<std::size_t>(from.dim)];

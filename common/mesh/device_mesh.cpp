@@ -74,17 +74,20 @@ void check_names(const std::vector<int>& sizes, const std::vector<std::string>& 
 
 DeviceMesh::DeviceMesh(std::shared_ptr<Root> root, std::vector<AxisLayout> axes,
                        std::vector<std::string> names)
-    : root_(std::move(root)), axes_(std::move(axes)), names_(std::move(names)) {
-    base_ = root_->position;
-    for (const AxisLayout& axis : axes_) {
-        sizes_.push_back(axis_size(axis));
-        const int coordinate = axis_coordinate(axis, root_->position);
-        coordinates_.push_back(coordinate);
-        for (const AxisMode& mode : axis) base_ -= (root_->position / mode.stride) % mode.size * mode.stride;
+    : root_(std::move(root)) {
+    Grid grid;
+    grid.base = root_->position;
+    for (const AxisLayout& axis : axes) {
+        grid.sizes.push_back(axis_size(axis));
+        grid.coordinates.push_back(axis_coordinate(axis, root_->position));
+        for (const AxisMode& mode : axis)
+            grid.base -= (root_->position / mode.stride) % mode.size * mode.stride;
     }
-    std::vector<int> ranks = grid_positions(axes_, base_);
-    for (int& rank : ranks) rank = root_->ranks[static_cast<std::size_t>(rank)];
-    ranks_ = std::make_shared<const std::vector<int>>(std::move(ranks));
+    grid.ranks = grid_positions(axes, grid.base);
+    for (int& rank : grid.ranks) rank = root_->ranks[static_cast<std::size_t>(rank)];
+    grid.axes = std::move(axes);
+    grid.names = std::move(names);
+    grid_ = std::make_shared<const Grid>(std::move(grid));
 }
 
 DeviceMesh DeviceMesh::make(std::shared_ptr<Root> root, std::vector<int> sizes,
@@ -118,36 +121,37 @@ DeviceMesh DeviceMesh::abstract(std::vector<int> sizes, std::vector<std::string>
 }
 
 std::size_t DeviceMesh::index_of(const std::string& axis) const {
-    const auto found = std::find(names_.begin(), names_.end(), axis);
-    require(found != names_.end(),
-            [&] { return fmt::format("unknown mesh axis '{}': this mesh has ({})", axis, joined(names_)); });
-    return static_cast<std::size_t>(found - names_.begin());
+    const auto found = std::find(grid_->names.begin(), grid_->names.end(), axis);
+    require(found != grid_->names.end(), [&] {
+        return fmt::format("unknown mesh axis '{}': this mesh has ({})", axis, joined(grid_->names));
+    });
+    return static_cast<std::size_t>(found - grid_->names.begin());
 }
 
 std::size_t DeviceMesh::checked(int axis) const {
     require(axis >= 0 && axis < ndim(), [&] {
-        return fmt::format("mesh axis {} of a mesh with {} axes ({})", axis, ndim(), joined(names_));
+        return fmt::format("mesh axis {} of a mesh with {} axes ({})", axis, ndim(), joined(grid_->names));
     });
     return static_cast<std::size_t>(axis);
 }
 
 int DeviceMesh::size(const std::string& axis) const {
-    return sizes_[index_of(axis)];
+    return grid_->sizes[index_of(axis)];
 }
 int DeviceMesh::size(int axis) const {
-    return sizes_[checked(axis)];
+    return grid_->sizes[checked(axis)];
 }
 bool DeviceMesh::has_axis(const std::string& name) const {
-    return std::find(names_.begin(), names_.end(), name) != names_.end();
+    return std::find(grid_->names.begin(), grid_->names.end(), name) != grid_->names.end();
 }
 int DeviceMesh::rank() const {
     return root_->ranks[static_cast<std::size_t>(root_->position)];
 }
 int DeviceMesh::coordinate(const std::string& axis) const {
-    return coordinates_[index_of(axis)];
+    return grid_->coordinates[index_of(axis)];
 }
 int DeviceMesh::coordinate(int axis) const {
-    return coordinates_[checked(axis)];
+    return grid_->coordinates[checked(axis)];
 }
 
 std::vector<int> DeviceMesh::coordinates_of(int global_rank) const {
@@ -155,33 +159,33 @@ std::vector<int> DeviceMesh::coordinates_of(int global_rank) const {
     std::vector<int> result;
     int rest = found == root_->positions.end() ? -1 : found->second;
     if (rest >= 0) {
-        for (const AxisLayout& axis : axes_) {
+        for (const AxisLayout& axis : grid_->axes) {
             result.push_back(axis_coordinate(axis, found->second));
             for (const AxisMode& mode : axis) rest -= (found->second / mode.stride) % mode.size * mode.stride;
         }
     }
-    require(rest == base_, "rank {} is not in this mesh of {} ranks", global_rank, size());
+    require(rest == grid_->base, "rank {} is not in this mesh of {} ranks", global_rank, size());
     return result;
 }
 
 DeviceMesh DeviceMesh::slice(const std::vector<std::string>& axes) const {
-    require(!axes.empty(), "a slice of a mesh needs at least one axis of ({})", joined(names_));
+    require(!axes.empty(), "a slice of a mesh needs at least one axis of ({})", joined(grid_->names));
     check_names(std::vector<int>(axes.size(), 1), axes);
     std::vector<AxisLayout> picked;
     for (const std::string& name : axes) {
         if (has_axis(name)) {
-            picked.push_back(axes_[index_of(name)]);
+            picked.push_back(grid_->axes[index_of(name)]);
             continue;
         }
         const std::lock_guard lock(root_->mutex);
         const auto flat = root_->flattened.find(name);
-        if (flat == root_->flattened.end() || ranks_->size() != root_->ranks.size()) index_of(name);
+        if (flat == root_->flattened.end() || grid_->ranks.size() != root_->ranks.size()) index_of(name);
         picked.push_back(flat->second);
     }
     for (std::size_t i = 1; i < picked.size(); ++i) {
         require(picked[i - 1].back().stride >= picked[i].back().stride,
                 "mesh axes ({}) are out of order: they must come in the order of the mesh, ({})",
-                joined(axes), joined(names_));
+                joined(axes), joined(grid_->names));
     }
     require(!axes_overlap(picked), "mesh axes ({}) overlap: they share ranks", joined(axes));
     return DeviceMesh(root_, std::move(picked), axes);
@@ -191,11 +195,11 @@ DeviceMesh DeviceMesh::flatten(const std::vector<std::string>& axes, const std::
     const DeviceMesh part = slice(axes);
     require(!name.empty(), "a flattened mesh axis needs a name");
     if (axes.size() == 1 && axes[0] == name) return part;
-    const AxisLayout flat = flatten_axes(part.axes_);
+    const AxisLayout flat = flatten_axes(part.grid_->axes);
     require(
         !has_axis(name) && std::find(root_->names.begin(), root_->names.end(), name) == root_->names.end(),
         "cannot flatten ({}) to '{}': an axis of that name exists already in ({})", joined(axes), name,
-        joined(has_axis(name) ? names_ : root_->names));
+        joined(has_axis(name) ? grid_->names : root_->names));
     {
         const std::lock_guard lock(root_->mutex);
         const auto [at, fresh] = root_->flattened.emplace(name, flat);
@@ -210,15 +214,15 @@ DeviceMesh DeviceMesh::unflatten(const std::string& axis, const std::vector<int>
     const std::size_t at = index_of(axis);
     check_names(sizes, names);
     const std::int64_t product = checked_product(sizes);
-    require(product == sizes_[at],
+    require(product == grid_->sizes[at],
             "sizes ({}) multiply to {}, but axis '{}' has {} ranks: the product must be {}", joined(sizes),
-            product, axis, sizes_[at], sizes_[at]);
-    require(axes_[at].size() == 1,
+            product, axis, grid_->sizes[at], grid_->sizes[at]);
+    require(grid_->axes[at].size() == 1,
             "axis '{}' was flattened from axes that do not lie next to each other: cut those instead", axis);
-    std::vector<AxisLayout> layouts = axes_;
-    std::vector<std::string> all_names = names_;
+    std::vector<AxisLayout> layouts = grid_->axes;
+    std::vector<std::string> all_names = grid_->names;
     const auto offset = static_cast<std::ptrdiff_t>(at);
-    const std::vector<AxisLayout> cut = split_axis(axes_[at][0], sizes);
+    const std::vector<AxisLayout> cut = split_axis(grid_->axes[at][0], sizes);
     layouts.erase(layouts.begin() + offset);
     layouts.insert(layouts.begin() + offset, cut.begin(), cut.end());
     all_names.erase(all_names.begin() + offset);
@@ -230,15 +234,16 @@ DeviceMesh DeviceMesh::unflatten(const std::string& axis, const std::vector<int>
 comm::Communicator& DeviceMesh::communicator(const std::string& axis) const {
     const std::size_t at = index_of(axis);
     const std::lock_guard lock(root_->mutex);
-    if (sizes_[at] == 1) {
+    if (grid_->sizes[at] == 1) {
         if (!root_->solo) root_->solo = comm::solo();
         return *root_->solo;
     }
     require(root_->world != nullptr,
             "axis '{}' of an abstract mesh has no communicator: it was made without a world", axis);
     int start = root_->position;
-    for (const AxisMode& mode : axes_[at]) start -= (root_->position / mode.stride) % mode.size * mode.stride;
-    std::vector<int> members = axis_offsets(axes_[at]);
+    for (const AxisMode& mode : grid_->axes[at])
+        start -= (root_->position / mode.stride) % mode.size * mode.stride;
+    std::vector<int> members = axis_offsets(grid_->axes[at]);
     for (int& member : members) member = root_->ranks[static_cast<std::size_t>(start + member)];
     auto found = root_->groups.find(members);
     if (found == root_->groups.end()) {
@@ -248,11 +253,11 @@ comm::Communicator& DeviceMesh::communicator(const std::string& axis) const {
 }
 
 comm::Communicator& DeviceMesh::communicator(int axis) const {
-    return communicator(names_[checked(axis)]);
+    return communicator(grid_->names[checked(axis)]);
 }
 
 std::vector<std::vector<int>> DeviceMesh::groups(const std::string& axis) const {
-    const AxisLayout& layout = axes_[index_of(axis)];
+    const AxisLayout& layout = grid_->axes[index_of(axis)];
     const std::vector<int> offsets = axis_offsets(layout);
     std::vector<std::vector<int>> result;
     result.reserve(root_->ranks.size() / offsets.size());

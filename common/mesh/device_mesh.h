@@ -26,19 +26,19 @@ class DeviceMesh {
     // A grid without communication (inspection, planning): `rank` of world_size = product of sizes.
     static DeviceMesh abstract(std::vector<int> sizes, std::vector<std::string> names, int rank = 0);
 
-    int ndim() const { return static_cast<int>(axes_.size()); }
-    int size() const { return static_cast<int>(ranks_->size()); }  // of the whole mesh
+    int ndim() const { return static_cast<int>(grid_->axes.size()); }
+    int size() const { return static_cast<int>(grid_->ranks.size()); }  // of the whole mesh
     int size(const std::string& axis) const;
     int size(int axis) const;
-    const std::vector<int>& sizes() const { return sizes_; }
-    const std::vector<std::string>& names() const { return names_; }
+    const std::vector<int>& sizes() const { return grid_->sizes; }
+    const std::vector<std::string>& names() const { return grid_->names; }
     bool has_axis(const std::string& name) const;
     int rank() const;                               // this rank, global
     int coordinate(const std::string& axis) const;  // this rank's
     int coordinate(int axis) const;
-    const std::vector<int>& coordinates() const { return coordinates_; }  // this rank's
+    const std::vector<int>& coordinates() const { return grid_->coordinates; }  // this rank's
     std::vector<int> coordinates_of(int global_rank) const;
-    const std::vector<int>& ranks() const { return *ranks_; }  // global ranks, row-major
+    const std::vector<int>& ranks() const { return grid_->ranks; }  // global ranks, row-major
 
     // mesh["dp", "cp"]; order must be the mesh's order. A mesh over all ranks of its root also takes the
     // names of flattened axes made before.
@@ -70,13 +70,17 @@ class DeviceMesh {
     std::size_t index_of(const std::string& axis) const;  // throws naming the axes that exist
     std::size_t checked(int axis) const;
 
+    struct Grid {
+        std::vector<AxisLayout> axes;
+        std::vector<std::string> names;
+        std::vector<int> sizes;
+        std::vector<int> coordinates;
+        int base = 0;            // position of coordinates 0, 0, …
+        std::vector<int> ranks;  // global, row-major
+    };
+
     std::shared_ptr<Root> root_;
-    std::vector<AxisLayout> axes_;
-    std::vector<std::string> names_;
-    std::vector<int> sizes_;
-    std::vector<int> coordinates_;
-    int base_ = 0;                                   // position of coordinates 0, 0, …
-    std::shared_ptr<const std::vector<int>> ranks_;  // shared by copies
+    std::shared_ptr<const Grid> grid_;  // shared by copies: every DTensor has one
 };
 
 }  // namespace tandem
