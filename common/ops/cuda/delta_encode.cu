@@ -1,7 +1,6 @@
 // Deltas: a warp compares 1024 elements in accesses that lie side by side; then a thread has 32 of them, a
 // word of the bitmap. A scan over tiles says where each tile's values and gaps go, the host chooses the
 // encoding, and a second pass writes it. The choice and the bytes are those of the CPU.
-#include "common/ops/cuda/checksum.cuh"
 #include "common/ops/cuda/delta_compare.cuh"
 #include "common/ops/cuda/reduce.cuh"
 #include "common/ops/cuda/work.cuh"
@@ -256,9 +255,9 @@ DeltaResult delta_encode(Stream& stream, const DeltaSource& source, Span base, S
             result.bytes = base.bytes;
         }
     }
-    result.content = checksum_on_gpu(stream, base);
+    result.content = checksum(stream, base);
     const Span encoded = to.subspan(0, result.bytes);
-    result.encoded = result.codec == DeltaCodec::dense ? result.content : checksum_on_gpu(stream, encoded);
+    result.encoded = result.codec == DeltaCodec::dense ? result.content : checksum(stream, encoded);
     return result;
 }
 

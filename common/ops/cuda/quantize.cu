@@ -1,7 +1,6 @@
 // Quantisation: the largest magnitude under each scale by a block of threads, then eight elements a thread.
 // The scales are made on the host, where ranks agree on them.
 #include "common/error.h"
-#include "common/ops/cuda/checksum.cuh"
 #include "common/ops/cuda/elements.cuh"
 #include "common/ops/cuda/reduce.cuh"
 #include "common/ops/cuda/work.cuh"
@@ -238,7 +237,7 @@ Checksum quantize(Stream& stream, const WeightBox& box, const ScaleGrid& grid, s
                         there, grid.scale_columns(), target);
         }
     }
-    return checksum_on_gpu(stream, to);
+    return checksum(stream, to);
 }
 
 }  // namespace tandem::ops::TANDEM_KERNELS
