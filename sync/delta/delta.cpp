@@ -89,12 +89,9 @@ class Delta final : public SyncStrategy {
 
     void transfer(PushStatus& status, PhaseTimes& times, Deadline deadline,
                   const std::function<void()>&) override {
-        double waited_ms = 0;
         const auto wait = [&](std::size_t b) {
-            const auto since = Clock::now();
             times.copy +=
                 wait_loaded(context_.engines, status, b, deadline.within(context_.options.deadlines.load));
-            waited_ms += ms_since(since);
         };
         const auto start = Clock::now();
         for (std::size_t b = 0; b < filled_.size(); ++b) load(b, status, deadline);
@@ -105,7 +102,7 @@ class Delta final : public SyncStrategy {
             const std::size_t filled = fill(status, deadline);
             times.gather += ms_since(filling);
             if (filled_.size() + 1 >= slots_) wait(filled_.size() + 1 - slots_);
-            fail_when_late(context_.engines, status, deadline, ms_since(start), waited_ms);
+            fail_when_late(context_.engines, status, deadline, ms_since(start), times.gather);
             const auto meeting = Clock::now();
             exchange(filled, status);
             times.gather += ms_since(meeting);

@@ -39,12 +39,12 @@ inline double wait_loaded(const Engines& engines, PushStatus& status, std::size_
     return slowest;
 }
 
-// Between two buckets, on the rank that has the engines: what is each in time may together be late. waited_ms of the
-// transfer's `ms` so far were for the engines, the rest for the trainer's ranks: who took more is named.
+// Between two buckets, on the rank that has the engines: what is each in time may together be late. gather_ms of the
+// transfer's `ms` so far were the trainer's ranks', the rest the engines': who took more is named.
 inline void fail_when_late(const Engines& engines, PushStatus& status, Deadline deadline, double ms,
-                           double waited_ms) {
+                           double gather_ms) {
     if (engines.empty() || !deadline.passed()) return;
-    const bool by_engines = 2 * waited_ms > ms;
+    const bool by_engines = 2 * gather_ms < ms;
     const std::string who = !by_engines           ? "the trainer's ranks"
                             : engines.size() == 1 ? engines.front()->peer()
                                                   : "the engine ranks";
