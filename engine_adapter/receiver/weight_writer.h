@@ -60,7 +60,7 @@ class WeightWriter {
 
     // Runs jobs on the CPU's threads.
     void share(std::size_t count, const std::function<void(std::size_t)>& job) { workers_.run(count, job); }
-    std::optional<Link>& link() { return link_; }  // none: no limit
+    Link* link() { return link_ ? &*link_ : nullptr; }  // null: no limit
 
   private:
     const std::vector<ops::Checksum>& run_on_gpu(std::size_t count, const Items& item, bool linked,

@@ -58,8 +58,8 @@ TEST(Link, DoesNotSaveUpWhatWasNotUsed) {
 }
 
 TEST(Link, WithoutALimitNothingWaits) {
-    EXPECT_FALSE(WeightWriter(Device{}, 1, 0).link());
-    EXPECT_TRUE(WeightWriter(Device{}, 1, 1e9).link());
+    EXPECT_EQ(WeightWriter(Device{}, 1, 0).link(), nullptr);
+    EXPECT_NE(WeightWriter(Device{}, 1, 1e9).link(), nullptr);
 }
 
 }  // namespace
