@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
-# Every test that this machine can run: unit, contract, multi-process and lint, then the multi-threaded parts again under
-# the address and the thread sanitizer. Installs what is missing. Builds for GPUs as well where nvcc is.
-#   scripts/test.sh [--quick]        --quick: no sanitizer builds
+# Every test that this machine can run: unit, contract, multi-process, cases and lint. Installs what is missing. Builds for
+# GPUs as well where nvcc is. With --sanitizers, as CI runs it, the parts with threads or with input of strangers run again
+# under the address and the thread sanitizer. tests/README.md says what lives where.
+#   scripts/test.sh [--sanitizers]        --quick: as without
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-quick=0
+sanitizers=0
 case "${1:-}" in
-"") ;;
---quick) quick=1 ;;
+"" | --quick) ;;
+--sanitizers) sanitizers=1 ;;
 -h | --help)
-    sed -n '2,4s/^# \{0,1\}//p' "$0"
+    sed -n '2,5s/^# \{0,1\}//p' "$0"
     exit 0
     ;;
 *)
-    echo "scripts/test.sh: unknown option '$1'; known: --quick" >&2
+    echo "scripts/test.sh: unknown option '$1'; known: --quick, --sanitizers" >&2
     exit 2
     ;;
 esac
@@ -46,7 +47,7 @@ test_with() {
 step "build ($build)"
 cmake --preset "$build" -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 >/dev/null
 cmake --build --preset "$build" -j "$(nproc)" # Ninja's two more take a fourteenth longer, on two cores
-[ "$quick" -eq 1 ] || start_build asan
+[ "$sanitizers" -eq 0 ] || start_build asan
 step "tests"
 # Without a GPU the label gpu leaves the list, without the right to make network namespaces the label netns, and without
 # that to become another user the label root: what could not run is said again at the end. Nothing else is left out.
@@ -65,7 +66,7 @@ command -v clang-format-14 >/dev/null || not_run+=("lint.format: it speaks for c
 labels=$(IFS='|' && echo "${left_out[*]}")
 ctest --test-dir "build/$build" --output-on-failure -j "$tests_at_once" ${labels:+-LE "$labels"}
 
-if [ "$quick" -eq 0 ]; then
+if [ "$sanitizers" -eq 1 ]; then
     finish_build asan
     start_build tsan
     test_with asan

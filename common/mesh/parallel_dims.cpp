@@ -19,7 +19,7 @@ std::int64_t product(std::initializer_list<int> degrees) {
     return result;
 }
 
-std::string joined(const std::vector<std::string>& names) {
+std::string list_of_names(const std::vector<std::string>& names) {
     std::string text;
     for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
     return text;
@@ -104,7 +104,7 @@ int ParallelDims::axis_size(const std::string& axis) const {
     if (axis == "efsdp") return d.dp_shard * d.cp * d.tp / (d.ep * d.etp);
     if (axis == "etp") return d.etp;
     throw BadInput(
-        fmt::format("Invalid mesh dim: '{}'. Valid dimensions are: [{}]", axis, joined(axis_names())));
+        fmt::format("Invalid mesh dim: '{}'. Valid dimensions are: [{}]", axis, list_of_names(axis_names())));
 }
 
 bool ParallelDims::axis_exists(const std::string& axis) const {
@@ -148,7 +148,7 @@ const ParallelDims::Meshes& ParallelDims::meshes() const {
 }
 
 std::optional<DeviceMesh> ParallelDims::get_optional_mesh(const std::vector<std::string>& axes) const {
-    require(!axes.empty(), "no mesh axis asked for; valid dimensions are: [{}]", joined(axis_names()));
+    require(!axes.empty(), "no mesh axis asked for; valid dimensions are: [{}]", list_of_names(axis_names()));
     bool all_exist = true;
     for (const std::string& axis : axes)
         all_exist = axis_exists(axis) && all_exist;  // refuses unknown names first
@@ -164,7 +164,7 @@ std::optional<DeviceMesh> ParallelDims::get_optional_mesh(const std::vector<std:
     throw BadInput(
         fmt::format("Invalid mesh name combinations [{}]: no mesh has all of them; there are "
                     "(pp, batch, cp, tp), (pp, dp_replicate, fsdp, tp), (pp, dp_replicate, efsdp, ep, etp)",
-                    joined(axes)));
+                    list_of_names(axes)));
 }
 
 DeviceMesh ParallelDims::get_mesh(const std::vector<std::string>& axes) const {
@@ -179,7 +179,7 @@ DeviceMesh ParallelDims::get_mesh(const std::vector<std::string>& axes) const {
     throw BadInput(
         fmt::format("Mesh [{}] is not available. Ensure the corresponding parallelism dimensions are all "
                     "enabled (size > 1).",
-                    joined(axes)));
+                    list_of_names(axes)));
 }
 
 const DeviceMesh& ParallelDims::axis_mesh(const std::string& axis) const {

@@ -202,7 +202,7 @@ Tensor Safetensors::rows(const std::string& name, std::int64_t first, std::int64
     const Impl::Located& located = impl_->at(name);
     Shape shape = located.entry.shape;
     require(!shape.empty() && first >= 0 && count >= 0 && first <= shape[0] - count,
-            "rows [{}, {} + {}) of {}, which is {}", first, first, count, name, to_string(shape));
+            "rows [{}, {} + {}) of {}, which is {}", first, first, count, name, tandem::to_string(shape));
     const std::size_t row_bytes =
         shape[0] == 0 ? 0 : (located.entry.end - located.entry.begin) / static_cast<std::size_t>(shape[0]);
     const std::size_t begin = located.entry.begin + static_cast<std::size_t>(first) * row_bytes;

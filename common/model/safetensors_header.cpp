@@ -63,7 +63,7 @@ std::uint64_t needed_bytes(const Shape& shape, DType dtype, const std::string& f
     std::uint64_t total = dtype_size(dtype);
     for (const std::int64_t dim : shape) {
         if (__builtin_mul_overflow(total, static_cast<std::uint64_t>(dim), &total)) {
-            throw ConfigError(file, name, "shape " + to_string(shape) + " overflows");
+            throw ConfigError(file, name, "shape " + tandem::to_string(shape) + " overflows");
         }
     }
     return total;
@@ -92,7 +92,7 @@ SafetensorsEntry parse_entry(const json& entry, const std::string& file, const s
     if (end - begin != needed) {
         throw ConfigError(
             file, name,
-            fmt::format("{} of {} needs {} bytes, data_offsets hold {}", to_string(result.shape),
+            fmt::format("{} of {} needs {} bytes, data_offsets hold {}", tandem::to_string(result.shape),
                         safetensors_dtype_name(result.dtype), needed, end - begin));
     }
     result.begin = data_begin + static_cast<std::size_t>(begin);

@@ -85,9 +85,9 @@ class Lowercase : public Normalizer {
     }
 };
 
-class Replace : public Normalizer {
+class ReplaceNormalizer : public Normalizer {
   public:
-    explicit Replace(const JsonField& field)
+    explicit ReplaceNormalizer(const JsonField& field)
         : pattern_(read_pattern(field.at("pattern"))), content_(field.at("content").text()) {}
     void apply(std::string& text) const override { text = pattern_.replace(text, content_); }
 
@@ -96,9 +96,9 @@ class Replace : public Normalizer {
     std::string content_;
 };
 
-class Prepend : public Normalizer {
+class PrependNormalizer : public Normalizer {
   public:
-    explicit Prepend(std::string text) : text_(std::move(text)) {}
+    explicit PrependNormalizer(std::string text) : text_(std::move(text)) {}
     void apply(std::string& text) const override {
         if (!text.empty()) text.insert(0, text_);
     }
@@ -107,9 +107,9 @@ class Prepend : public Normalizer {
     std::string text_;
 };
 
-class Strip : public Normalizer {
+class StripNormalizer : public Normalizer {
   public:
-    Strip(bool left, bool right) : left_(left), right_(right) {}
+    StripNormalizer(bool left, bool right) : left_(left), right_(right) {}
     void apply(std::string& text) const override {
         std::size_t begin = 0, end = text.size();
         for (std::size_t at = begin; left_ && at < end; begin = at) {
@@ -137,9 +137,9 @@ class StripAccents : public Normalizer {
     }
 };
 
-class Sequence : public Normalizer {
+class SequenceNormalizer : public Normalizer {
   public:
-    explicit Sequence(std::vector<std::unique_ptr<Normalizer>> parts) : parts_(std::move(parts)) {}
+    explicit SequenceNormalizer(std::vector<std::unique_ptr<Normalizer>> parts) : parts_(std::move(parts)) {}
     void apply(std::string& text) const override {
         for (const auto& part : parts_) part->apply(text);
     }
@@ -158,17 +158,18 @@ std::unique_ptr<Normalizer> make_normalizer(const JsonField& field, int depth) {
     if (type == "NFKC") return std::make_unique<Unicode>("nfkc", UNORM2_COMPOSE);
     if (type == "NFKD") return std::make_unique<Unicode>("nfkc", UNORM2_DECOMPOSE);
     if (type == "Lowercase") return std::make_unique<Lowercase>();
-    if (type == "Replace") return std::make_unique<Replace>(field);
-    if (type == "Prepend") return std::make_unique<Prepend>(field.at("prepend").text());
+    if (type == "Replace") return std::make_unique<ReplaceNormalizer>(field);
+    if (type == "Prepend") return std::make_unique<PrependNormalizer>(field.at("prepend").text());
     if (type == "Strip")
-        return std::make_unique<Strip>(field.at("strip_left").flag(), field.at("strip_right").flag());
+        return std::make_unique<StripNormalizer>(field.at("strip_left").flag(),
+                                                 field.at("strip_right").flag());
     if (type == "StripAccents") return std::make_unique<StripAccents>();
     if (type == "Sequence") {
         std::vector<std::unique_ptr<Normalizer>> parts;
         for (const JsonField& part : field.at("normalizers").items()) {
             parts.push_back(make_normalizer(part, depth + 1));
         }
-        return std::make_unique<Sequence>(std::move(parts));
+        return std::make_unique<SequenceNormalizer>(std::move(parts));
     }
     field.at("type").fail(fmt::format(
         "\"{}\" is not supported; supported: NFC, NFD, NFKC, NFKD, Lowercase, Replace, Prepend, Strip, "

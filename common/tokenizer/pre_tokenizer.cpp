@@ -28,9 +28,9 @@ void rewrite(Pieces& pieces, const Write& write) {
     pieces.text = std::move(out);
 }
 
-class ByteLevel : public PreTokenizer {
+class ByteLevelPreTokenizer : public PreTokenizer {
   public:
-    ByteLevel(bool add_prefix_space, bool use_regex) : add_prefix_space_(add_prefix_space) {
+    ByteLevelPreTokenizer(bool add_prefix_space, bool use_regex) : add_prefix_space_(add_prefix_space) {
         if (use_regex) regex_.emplace(kGpt2);
     }
     void apply(Pieces& pieces) const override {
@@ -114,9 +114,9 @@ class Whitespace : public PreTokenizer {
     }
 };
 
-class Metaspace : public PreTokenizer {
+class MetaspacePreTokenizer : public PreTokenizer {
   public:
-    explicit Metaspace(MetaspaceOptions options)
+    explicit MetaspacePreTokenizer(MetaspaceOptions options)
         : options_(std::move(options)), pattern_(options_.replacement) {}
     void apply(Pieces& pieces) const override {
         rewrite(pieces, [this](std::string_view text, const Piece& piece, std::string& out) {
@@ -143,9 +143,10 @@ class Metaspace : public PreTokenizer {
     Pattern pattern_;
 };
 
-class Sequence : public PreTokenizer {
+class SequencePreTokenizer : public PreTokenizer {
   public:
-    explicit Sequence(std::vector<std::unique_ptr<PreTokenizer>> parts) : parts_(std::move(parts)) {}
+    explicit SequencePreTokenizer(std::vector<std::unique_ptr<PreTokenizer>> parts)
+        : parts_(std::move(parts)) {}
     void apply(Pieces& pieces) const override {
         for (const auto& part : parts_) part->apply(pieces);
     }
@@ -183,8 +184,8 @@ std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonField& field, int dep
     if (depth > kDeepestSequence) field.fail("sequences are nested too deep");
     const std::string type = field.at("type").text();
     if (type == "ByteLevel") {
-        return std::make_unique<ByteLevel>(field.flag("add_prefix_space", true),
-                                           field.flag("use_regex", true));
+        return std::make_unique<ByteLevelPreTokenizer>(field.flag("add_prefix_space", true),
+                                                       field.flag("use_regex", true));
     }
     if (type == "Split") return std::make_unique<Split>(field);
     if (type == "Digits") {
@@ -200,13 +201,13 @@ std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonField& field, int dep
         return std::make_unique<SplitAtCharacters>(is_punctuation,
                                                    behavior ? read_behavior(*behavior) : Behavior::isolated);
     }
-    if (type == "Metaspace") return std::make_unique<Metaspace>(read_metaspace(field));
+    if (type == "Metaspace") return std::make_unique<MetaspacePreTokenizer>(read_metaspace(field));
     if (type == "Sequence") {
         std::vector<std::unique_ptr<PreTokenizer>> parts;
         for (const JsonField& part : field.at("pretokenizers").items()) {
             parts.push_back(make_pre_tokenizer(part, depth + 1));
         }
-        return std::make_unique<Sequence>(std::move(parts));
+        return std::make_unique<SequencePreTokenizer>(std::move(parts));
     }
     field.at("type").fail(fmt::format(
         "\"{}\" is not supported; supported: ByteLevel, Split, Digits, Whitespace, WhitespaceSplit, "

@@ -10,7 +10,7 @@
 namespace tandem::engine {
 namespace {
 
-constexpr const char* kTag = "engine.steps";
+constexpr const char* kStepsTag = "engine.steps";
 constexpr std::int64_t kFirstWidth = 16;  // pages: shorter sequences are one shape
 // Mode alias alternates between two memories, one version in each: a third one evicts the one used longest
 // ago.
@@ -64,15 +64,15 @@ void DecodeSteps::make_room(std::int64_t rows, std::int64_t width) {
     if (!tables_.defined() || tables_.numel() < ints) {
         forget_all();
         tables_ = Tensor();
-        tables_ = Tensor::empty(stream_, {power_of_two(ints)}, DType::int32, kTag);
+        tables_ = Tensor::empty(stream_, {power_of_two(ints)}, DType::int32, kStepsTag);
         copied_.wait(Deadline::after(kCopyTimeout));
         host_ = {};
-        host_ = Buffer(tables_.bytes(), kTag, pinned_pool());
+        host_ = Buffer(tables_.bytes(), kStepsTag, pinned_pool());
     }
     if (!logits_.defined() || logits_.dim(0) < rows) {
         forget_all();
         logits_ = Tensor();
-        logits_ = Tensor::empty(stream_, {rows, vocab_}, DType::float32, kTag);
+        logits_ = Tensor::empty(stream_, {rows, vocab_}, DType::float32, kStepsTag);
     }
 }
 

@@ -3,7 +3,7 @@
 namespace tandem::engine {
 namespace {
 
-constexpr const char* kTag = "engine.packed";
+constexpr const char* kPackedTag = "engine.packed";
 
 }  // namespace
 
@@ -13,7 +13,7 @@ PackedWeights::PackedWeights(const ModelWeights& weights, bool pack)
 void PackedWeights::refresh() {
     if (contents_ == weights_.contents()) return;
     const auto take = [&](ops::PackedWeight& to, const Tensor& from) {
-        pack_ ? to.pack(from, kTag) : to.point(from);
+        pack_ ? to.pack(from, kPackedTag) : to.point(from);
     };
     for (std::size_t i = 0; i < layers_.size(); ++i) {
         const LayerWeights& from = weights_.layer(i);

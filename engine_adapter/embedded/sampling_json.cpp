@@ -12,8 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kMostSamples = 65536;
-constexpr std::size_t kMostStopIds = 1024;
+constexpr std::int64_t kMostSamplesOfPrompt = 65536;
+constexpr std::size_t kMostStopIdsOfPrompt = 1024;
 
 std::int64_t integer(const json& value, const std::string& key, std::int64_t least, std::int64_t most) {
     enforce(value.is_number_integer(), "sampling_params.{} must be an integer", key);
@@ -37,8 +37,8 @@ std::uint64_t seed_of(const json& value, const std::string& key) {
 
 std::vector<std::int32_t> stop_ids(const json& value, std::int64_t vocab_size) {
     enforce(value.is_array(), "sampling_params.stop_token_ids must be a list of token ids");
-    enforce(value.size() <= kMostStopIds, "sampling_params.stop_token_ids lists {} ids, more than {}",
-            value.size(), kMostStopIds);
+    enforce(value.size() <= kMostStopIdsOfPrompt, "sampling_params.stop_token_ids lists {} ids, more than {}",
+            value.size(), kMostStopIdsOfPrompt);
     std::vector<std::int32_t> ids;
     for (const json& id : value)
         ids.push_back(static_cast<std::int32_t>(integer(id, "stop_token_ids", 0, vocab_size - 1)));
@@ -79,7 +79,7 @@ const std::map<std::string, Setter>& setters() {
              out.has_max_new_tokens = true;
          }},
         {"n", [](ParsedSampling& out, const json& value,
-                 std::int64_t) { out.params.n = integer(value, "n", 1, kMostSamples); }},
+                 std::int64_t) { out.params.n = integer(value, "n", 1, kMostSamplesOfPrompt); }},
         {"seed", [](ParsedSampling& out, const json& value,
                     std::int64_t) { out.params.seed = seed_of(value, "seed"); }},
         {"sampling_seed", [](ParsedSampling& out, const json& value,

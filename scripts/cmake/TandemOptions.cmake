@@ -50,7 +50,7 @@ if(TANDEM_FUZZ)
   add_link_options(-fsanitize=address,undefined)
 endif()
 
-# Linking some 270 test programs takes a minute less with LLVM's linker, where it is installed.
+# Linking the test programs takes a fraction of the time with LLVM's linker, where it is installed.
 find_program(TANDEM_LLD ld.lld)
 if(TANDEM_TESTS AND TANDEM_LLD)
   add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-fuse-ld=lld>)

@@ -21,15 +21,15 @@ function(tandem_cold target)
   endif()
 endfunction()
 
-# tandem_library(NAME [COLD] SOURCES a.cpp … [SEPARATE b.cpp …] DEPS …): one static library a folder, explicit source lists.
+# tandem_library(NAME [COLD] SOURCES a.cpp … DEPS …): one static library a folder, explicit source lists.
 # COLD: as tandem_cold says.
 # CUDA_SOURCES (.cu and .cpp) and CUDA_DEPS count with TANDEM_CUDA; a library that names any of them sees
 # TANDEM_WITH_CUDA as 1 or 0.
 # CI, the quickstart and the sanitizer builds join the sources of a target into one where they can (CMAKE_UNITY_BUILD),
-# which halves a build from nothing and lengthens one after a change: the presets dev and cpu do not. SEPARATE, and those
-# for CUDA, are sources that stay alone: their unnamed namespaces have a name in common with a neighbour's.
+# which halves a build from nothing and lengthens one after a change: the presets dev and cpu do not. So names in the unnamed
+# namespaces of a folder differ. Sources for CUDA stay alone.
 function(tandem_library name)
-  cmake_parse_arguments(ARG "COLD" "" "SOURCES;SEPARATE;DEPS;PRIVATE_DEPS;CUDA_SOURCES;CUDA_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "COLD" "" "SOURCES;DEPS;PRIVATE_DEPS;CUDA_SOURCES;CUDA_DEPS" ${ARGN})
   set(with_cuda 0)
   if(TANDEM_CUDA)
     set(with_cuda 1)
@@ -39,8 +39,8 @@ function(tandem_library name)
       list(APPEND ARG_PRIVATE_DEPS CUDA::cudart_static)
     endif()
   endif()
-  add_library(${name} STATIC ${ARG_SOURCES} ${ARG_SEPARATE})
-  set_source_files_properties(${ARG_SEPARATE} ${ARG_CUDA_SOURCES} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  add_library(${name} STATIC ${ARG_SOURCES})
+  set_source_files_properties(${ARG_CUDA_SOURCES} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   if(ARG_CUDA_SOURCES)
     target_compile_definitions(${name} PRIVATE TANDEM_WITH_CUDA=${with_cuda})
   endif()
@@ -89,6 +89,8 @@ function(tandem_as_test target computes)
   target_precompile_headers(${target} REUSE_FROM tandem_test_headers_O${level})
   target_compile_definitions(${target} PRIVATE TANDEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                              TANDEM_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+  # A folder's tests in a few joined sources: one would leave a core idle, and take the compiler gibibytes.
+  set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE 6)
 endfunction()
 
 # tandem_test_name(LEAF OUT): a test's name is its place: the folders below tests/ and LEAF, with dots between; a LEAF that is
@@ -108,25 +110,26 @@ endfunction()
 function(tandem_test_library name)
   cmake_parse_arguments(ARG "COMPUTES" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC EXCLUDE_FROM_ALL ${ARG_SOURCES})
+  target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
   target_link_libraries(${name} PUBLIC ${ARG_DEPS} GTest::gmock)
   tandem_as_test(${name} ${ARG_COMPUTES})
 endfunction()
 
-# tandem_test(LEAF [COMPUTES] SOURCES … [SEPARATE …] DEPS … [LABELS unit|contract|multiproc|gpu|sanitize|asan|tsan] [TIMEOUT s] [PROCESSORS n])
-# A test with the label gpu needs a real one: it is built with TANDEM_CUDA only; sanitize beside it lets
-# scripts/gpu_check.sh run it under compute-sanitizer too (seconds without it).
-# One GoogleTest binary and one ctest entry, both by that name. The labels asan and tsan put it on the list of the sanitizer runs.
-function(tandem_test leaf)
-  cmake_parse_arguments(ARG "COMPUTES" "TIMEOUT;PROCESSORS" "SOURCES;SEPARATE;DEPS;LABELS;ENVIRONMENT" ${ARGN})
-  if("gpu" IN_LIST ARG_LABELS AND NOT TANDEM_CUDA)
-    return()
+# tandem_is_built(OUT LABELS …): whether this build has tests of these labels. A sanitizer's has those of its list, and
+# what needs a GPU needs TANDEM_CUDA.
+function(tandem_is_built out)
+  set(built TRUE)
+  if((TANDEM_SANITIZE STREQUAL address AND NOT asan IN_LIST ARGN) OR (TANDEM_SANITIZE STREQUAL thread AND NOT tsan IN_LIST ARGN)
+     OR (gpu IN_LIST ARGN AND NOT TANDEM_CUDA))
+    set(built FALSE)
   endif()
-  tandem_test_name(${leaf} name)
-  add_executable(${name} ${ARG_SOURCES} ${ARG_SEPARATE})
-  set_source_files_properties(${ARG_SEPARATE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
-  tandem_as_test(${name} ${ARG_COMPUTES})
-  add_test(NAME ${name} COMMAND ${name})
+  set(${out} ${built} PARENT_SCOPE)
+endfunction()
+
+# tandem_entry(NAME COMMAND … [LABELS unit …] [TIMEOUT s] [PROCESSORS n] [ENVIRONMENT KEY=VALUE …]): what CTest runs, the only
+# place where it is told so. Labels: tests/README.md.
+function(tandem_entry name)
+  cmake_parse_arguments(ARG "" "TIMEOUT;PROCESSORS" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
@@ -136,21 +139,105 @@ function(tandem_test leaf)
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
-  foreach(list asan tsan gpu)
-    if(list IN_LIST ARG_LABELS)
-      add_dependencies(tandem_${list}_tests ${name})
-    endif()
-  endforeach()
+  tandem_is_built(built ${ARG_LABELS})
+  if(NOT built)
+    return()
+  endif()
+  add_test(NAME ${name} COMMAND ${ARG_COMMAND})
   # Those that take long begin first, so that none is left alone at the end.
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" PROCESSORS ${ARG_PROCESSORS}
                        ENVIRONMENT "${ARG_ENVIRONMENT}")
+endfunction()
+
+# tandem_test(LEAF [ALONE] [COMPUTES] SOURCES … DEPS … [FILTER Suite.*] [USES tandem-train …] [LABELS …] [TIMEOUT s] [PROCESSORS n]
+#             [ENVIRONMENT KEY=VALUE …])
+# An entry of CTest: the tests of these sources, in the one program of the folder (unit.sync), which runs them by --of
+# (tests/support/run_tests.h). FILTER, GoogleTest's, takes its place where tests of one source belong to several entries.
+# USES: programs that the tests start. A source is given once: others that need it name the first entry's helpers by a library.
+# ALONE: a program of its own, by the entry's name, for what cannot share one: definitions, flags, a main of another kind.
+# OWN_MAIN: the sources have the main, which calls run_tests.
+function(tandem_test leaf)
+  cmake_parse_arguments(ARG "ALONE;COMPUTES;OWN_MAIN" "TIMEOUT;PROCESSORS" "SOURCES;DEPS;FILTER;USES;LABELS;ENVIRONMENT" ${ARGN})
+  if(ARG_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "tandem_test(${leaf}): what is ${ARG_UNPARSED_ARGUMENTS}?")
+  endif()
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  tandem_is_built(built ${ARG_LABELS})
+  if(NOT built)
+    return()
+  endif()
+  tandem_test_name(${leaf} name)
+  set(program ${name})
+  if(NOT ARG_ALONE)
+    get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
+    tandem_test_name(${folder} program)
+  endif()
+  if(NOT TARGET ${program})
+    add_executable(${program} ${CMAKE_BINARY_DIR}/test_headers.cpp)  # for a folder all of whose tests compute
+    target_link_libraries(${program} PRIVATE GTest::gmock)
+    tandem_as_test(${program} FALSE)
+    target_link_libraries(${program} PRIVATE $<IF:$<BOOL:${ARG_OWN_MAIN}>,test_run,test_main>)
+  endif()
+  set(objects ${program})
+  if(ARG_COMPUTES)
+    set(objects ${program}.computes)
+    if(NOT TARGET ${objects})
+      add_library(${objects} OBJECT EXCLUDE_FROM_ALL)
+      target_link_libraries(${objects} PRIVATE GTest::gmock)
+      tandem_as_test(${objects} TRUE)
+      target_link_libraries(${program} PRIVATE ${objects})
+    endif()
+  endif()
+  target_sources(${objects} PRIVATE ${ARG_SOURCES})
+  target_link_libraries(${objects} PRIVATE ${ARG_DEPS})
+  target_link_libraries(${program} PRIVATE ${ARG_DEPS})
+  foreach(list asan tsan gpu)
+    if(list IN_LIST ARG_LABELS)
+      add_dependencies(tandem_${list}_tests ${program})
+    endif()
+  endforeach()
+  if(ARG_USES)
+    add_dependencies(${program} ${ARG_USES})
+  endif()
+
+  list(FILTER ARG_SOURCES INCLUDE REGEX "_test\\.(cpp|cu)$")
+  list(JOIN ARG_SOURCES , of)
+  set(which --of=${of})
+  if(ARG_FILTER)
+    list(JOIN ARG_FILTER : filter)
+    set(which --gtest_filter=${filter})
+  endif()
+  tandem_entry(${name} COMMAND ${program} ${which} LABELS ${ARG_LABELS} TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${ARG_PROCESSORS}
+               ENVIRONMENT ${ARG_ENVIRONMENT})
+endfunction()
+
+# tandem_test_again(LEAF PROGRAM … [OF a_test.cpp …] [FILTER …] [LABELS …] [TIMEOUT s] [PROCESSORS n] [ENVIRONMENT …]): tests that are
+# there, in another environment.
+function(tandem_test_again leaf)
+  cmake_parse_arguments(ARG "" "PROGRAM;TIMEOUT;PROCESSORS" "OF;FILTER;LABELS;ENVIRONMENT" ${ARGN})
+  set(which)
+  if(ARG_OF)
+    list(JOIN ARG_OF , of)
+    set(which --of=${of})
+  elseif(ARG_FILTER)
+    list(JOIN ARG_FILTER : filter)
+    set(which --gtest_filter=${filter})
+  endif()
+  tandem_test_name(${leaf} name)
+  tandem_entry(${name} COMMAND ${ARG_PROGRAM} ${which} LABELS ${ARG_LABELS} TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${ARG_PROCESSORS}
+               ENVIRONMENT ${ARG_ENVIRONMENT})
+  if("gpu" IN_LIST ARG_LABELS AND TANDEM_CUDA)
+    add_dependencies(tandem_gpu_tests ${ARG_PROGRAM})
+  endif()
 endfunction()
 
 # tandem_kernels_on_host(LEAF KERNELS a.cu … [as tandem_test]): a test of CUDA kernels compiled as C++, their threads as
 # fibers (tests/support/kernels_on_host.h), under a racecheck that takes the place of the thread sanitizer: without it
 # under the address sanitizer, and absent under the thread sanitizer.
 function(tandem_kernels_on_host leaf)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "KERNELS;SOURCES;SEPARATE;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT" "KERNELS;SOURCES;DEPS;LABELS" ${ARGN})
   if(TANDEM_SANITIZE STREQUAL thread)
     return()
   endif()
@@ -163,11 +250,11 @@ function(tandem_kernels_on_host leaf)
     SKIP_PRECOMPILE_HEADERS ON)  # which have other flags
   set(support fiber_switch.cpp guarded_memory.cpp kernel_races.cpp kernel_races_tsan.cpp kernels_on_host.cpp)
   list(TRANSFORM support PREPEND ${CMAKE_SOURCE_DIR}/tests/support/)
-  tandem_test(${leaf} COMPUTES SOURCES ${support} ${ARG_SOURCES} ${ARG_KERNELS} SEPARATE ${ARG_SEPARATE} DEPS ${ARG_DEPS}
+  tandem_test(${leaf} ALONE COMPUTES SOURCES ${support} ${ARG_SOURCES} ${ARG_KERNELS} DEPS ${ARG_DEPS}
               LABELS ${ARG_LABELS} TIMEOUT ${ARG_TIMEOUT})
   # What common/ops/cuda/portable.cuh includes in the place of CUDA's header.
   tandem_test_name(${leaf} name)
-  target_compile_definitions(${name} PRIVATE TANDEM_KERNELS_ON_HOST="tests/support/kernels_on_host.h")
+  target_compile_definitions(${name}.computes PRIVATE TANDEM_KERNELS_ON_HOST="tests/support/kernels_on_host.h")
 endfunction()
 
 if(TANDEM_TESTS)

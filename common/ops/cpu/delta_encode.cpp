@@ -12,8 +12,8 @@
 namespace tandem::ops::cpu {
 namespace {
 
-constexpr std::size_t kBlockBytes = 2 << 10;  // of new elements
-static_assert(kBlockBytes / 2 <= detail::DeltaWriter::kBlockElements);
+constexpr std::size_t kEncodedBlockBytes = 2 << 10;  // of new elements
+static_assert(kEncodedBlockBytes / 2 <= detail::DeltaWriter::kBlockElements);
 
 // The new elements, packed, a block at a time: where they lie already, or cast or gathered into `block`.
 class Fresh {
@@ -71,13 +71,13 @@ DeltaResult delta_encode(Stream& stream, const DeltaSource& source, Span base, S
     const std::size_t width = dtype_size(source.to_dtype);
     const auto elements = static_cast<std::size_t>(source.rows * source.row_elements);
     const detail::CopyKernels& copy = detail::copy_kernels();
-    alignas(64) std::array<std::byte, kBlockBytes> block;
+    alignas(64) std::array<std::byte, kEncodedBlockBytes> block;
     detail::HashState hash;
     copy.hash_begin(hash);
     Fresh fresh(source, copy);
     detail::DeltaWriter writer(to.data, elements, width);
     for (std::size_t at = 0; at < elements;) {
-        const std::size_t count = std::min(kBlockBytes / width, elements - at);
+        const std::size_t count = std::min(kEncodedBlockBytes / width, elements - at);
         const std::byte* now = fresh.next(count, block.data());
         std::byte* old = base.data + at * width;
         const bool renewed = writer.add(now, old, count);

@@ -48,17 +48,17 @@ void narrow(const float* from, bfloat16* to, std::int64_t count) {
 namespace tandem::ops::cpu {
 namespace {
 
-constexpr std::int64_t kBlock = 4096;
+constexpr std::int64_t kElementBlock = 4096;
 
-TANDEM_CLONES void add_loop(float* a, const float* b, std::int64_t count) {
+TANDEM_CLONES void add_rows_loop(float* a, const float* b, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) a[i] += b[i];
 }
 
 void cast_half(const Tensor& from, const Tensor& to) {
     const auto* half = reinterpret_cast<const std::uint16_t*>(from.raw());
-    std::array<float, kBlock> scratch;
-    for (std::int64_t i = 0; i < from.numel(); i += kBlock) {
-        const std::int64_t count = std::min(kBlock, from.numel() - i);
+    std::array<float, kElementBlock> scratch;
+    for (std::int64_t i = 0; i < from.numel(); i += kElementBlock) {
+        const std::int64_t count = std::min(kElementBlock, from.numel() - i);
         float* row = detail::begin_row(to, i, scratch.data());
         detail::widen_half_loop(half + i, reinterpret_cast<std::uint32_t*>(row), count);
         detail::finish_row(to, i, count, row);
@@ -87,14 +87,14 @@ void cast(Stream& stream, const Tensor& from, Tensor to) {
 
 void add(Stream& stream, Tensor a, const Tensor& b) {
     stream.enqueue([a, b] {
-        std::array<float, kBlock> scratch_a;
-        std::array<float, kBlock> scratch_b;
+        std::array<float, kElementBlock> scratch_a;
+        std::array<float, kElementBlock> scratch_b;
         const std::int64_t total = a.numel();
-        for (std::int64_t i = 0; i < total; i += kBlock) {
-            const std::int64_t count = std::min(kBlock, total - i);
+        for (std::int64_t i = 0; i < total; i += kElementBlock) {
+            const std::int64_t count = std::min(kElementBlock, total - i);
             float* sum = detail::begin_row(a, i, scratch_a.data());
             detail::read_row(a, i, count, scratch_a.data());
-            add_loop(sum, detail::read_row(b, i, count, scratch_b.data()), count);
+            add_rows_loop(sum, detail::read_row(b, i, count, scratch_b.data()), count);
             detail::finish_row(a, i, count, sum);
         }
     });

@@ -22,7 +22,7 @@ TANDEM_CLONES float dot3_loop(const float* a, const float* b, const float* c, st
     return detail::sum_lanes(lanes);
 }
 
-TANDEM_CLONES float square_sum_loop(const float* x, std::int64_t dim) {
+TANDEM_CLONES float row_square_sum_loop(const float* x, std::int64_t dim) {
     float lanes[kLanes] = {};
     std::int64_t i = 0;
     for (; i + kLanes <= dim; i += kLanes) {
@@ -59,7 +59,7 @@ void rms_norm(Stream& stream, const Tensor& x, const Tensor& weight, float eps, 
         for (std::int64_t row = 0; row < rows; ++row) {
             const float* in = detail::read_row(x, row * dim, dim, scratch.data() + dim);
             float* out = detail::begin_row(y, row * dim, scratch.data() + 2 * dim);
-            const float mean = square_sum_loop(in, dim) / static_cast<float>(dim);
+            const float mean = row_square_sum_loop(in, dim) / static_cast<float>(dim);
             const float r = 1.0f / std::sqrt(mean + eps);
             normalise_loop(in, w, r, out, dim);
             detail::finish_row(y, row * dim, dim, out);

@@ -20,7 +20,7 @@ using comm::nccl::Result;
 
 constexpr std::chrono::microseconds kFirstPause{10};
 constexpr std::chrono::microseconds kLongestPause{200};
-constexpr std::chrono::milliseconds kCheckEvery{10};  // the channel and NCCL's state
+constexpr std::chrono::milliseconds kCheckPeersEvery{10};  // the channel and NCCL's state
 constexpr std::size_t kSlots = 2;
 constexpr std::chrono::seconds kCopies{2};  // at most, for a bucket's: they depend on no peer
 constexpr int kTrainer = 0;                 // its rank
@@ -173,14 +173,14 @@ void NcclMember::await(const Receiving& receiving, const Check& check) {
         const Result state = handle_->state();
         if (failed(state)) Handle::fail(api(), state, phase, handle_->last_error());
     };
-    auto next_check = std::chrono::steady_clock::now() + kCheckEvery;
+    auto next_check = std::chrono::steady_clock::now() + kCheckPeersEvery;
     for (auto pause = kFirstPause; done.poll() == Poll::pending; pause = std::min(2 * pause, kLongestPause)) {
         if (std::chrono::steady_clock::now() >= next_check) {
             check();
             require_well();
             if (deadline.passed())
                 throw DeadlineExceeded(kPeer, phase, "its bytes did not come over NCCL within the deadline");
-            next_check = std::chrono::steady_clock::now() + kCheckEvery;
+            next_check = std::chrono::steady_clock::now() + kCheckPeersEvery;
         }
         std::this_thread::sleep_for(pause);
     }

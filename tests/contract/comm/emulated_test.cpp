@@ -11,13 +11,12 @@
 namespace tandem::comm {
 namespace {
 
-[[maybe_unused]] const int kEmulate = ::setenv("TANDEM_EMULATED_GPUS", "1", 1);
 const Device kGpu{DeviceType::cuda, 0};
 
 #if defined(TANDEM_SANITIZE_address) || defined(TANDEM_SANITIZE_thread)
-const std::vector<int> kSizes = {3};
+const std::vector<int> kEmulatedSizes = {3};
 #else
-const std::vector<int> kSizes = {1, 2, 4};
+const std::vector<int> kEmulatedSizes = {1, 2, 4};
 #endif
 
 class IpcOnEmulatedGpu : public ::testing::TestWithParam<contract::Case> {};
@@ -29,7 +28,7 @@ TEST_P(IpcOnEmulatedGpu, Holds) {
     }));
 }
 
-INSTANTIATE_TEST_SUITE_P(Contract, IpcOnEmulatedGpu, ::testing::ValuesIn(contract::cases(kSizes)),
+INSTANTIATE_TEST_SUITE_P(Contract, IpcOnEmulatedGpu, ::testing::ValuesIn(contract::cases(kEmulatedSizes)),
                          [](const auto& info) { return info.param.name(); });
 
 TEST(IpcOnEmulatedGpuMemory, WhatNobodyHoldsGoesBackToTheGpu) {

@@ -19,9 +19,9 @@ namespace {
 using ::testing::HasSubstr;
 
 #if defined(TANDEM_SANITIZE_address) || defined(TANDEM_SANITIZE_thread)
-const std::vector<int> kSizes = {1, 3};
+const std::vector<int> kGlooSizes = {1, 3};
 #else
-const std::vector<int> kSizes = {1, 2, 3, 4};
+const std::vector<int> kGlooSizes = {1, 2, 3, 4};
 #endif
 
 // Runs `body` on so many ranks; what they throw.
@@ -58,7 +58,7 @@ TEST_P(Gloo, Holds) {
     EXPECT_THAT(failures_of(GetParam().size, GetParam().check.run), ::testing::IsEmpty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Contract, Gloo, ::testing::ValuesIn(contract::cases(kSizes)),
+INSTANTIATE_TEST_SUITE_P(Contract, Gloo, ::testing::ValuesIn(contract::cases(kGlooSizes)),
                          [](const auto& info) { return info.param.name(); });
 
 // Rank 0 waits for 1 and 2, rank 1 for 2, and rank 2 does not come: rank 1 is late through no fault of its

@@ -5,6 +5,7 @@
 #include "common/device/export.h"
 #include "engine_adapter/transport/cuda_ipc/transport.h"
 #include "tests/contract/transport/engine_process.h"
+#include "tests/support/run_tests.h"
 
 namespace tandem::engine {
 namespace {
@@ -117,6 +118,5 @@ TEST_F(Refusals, NoHandleAndMoreThanWasExported) {
 int main(int argc, char** argv) {
     if (argc > 1 && std::string(argv[1]) == "--engine")
         return tandem::engine::run_engine_process(tandem::engine::kGpu);
-    testing::InitGoogleMock(&argc, argv);
-    return RUN_ALL_TESTS();
+    return tandem::test::run_tests(argc, argv);
 }

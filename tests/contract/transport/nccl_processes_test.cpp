@@ -5,6 +5,7 @@
 #include "common/device/devices.h"
 #include "tests/contract/transport/engine_process.h"
 #include "tests/contract/transport/nccl_rig.h"
+#include "tests/support/run_tests.h"
 
 namespace tandem::engine {
 namespace {
@@ -54,6 +55,5 @@ TEST(NcclOnOneGpu, IsRefusedAndSaysWhatToDo) {
 int main(int argc, char** argv) {
     if (argc > 1 && std::string(argv[1]) == "--engine")
         return tandem::engine::run_engine_process({tandem::DeviceType::cuda, 1});
-    testing::InitGoogleMock(&argc, argv);
-    return RUN_ALL_TESTS();
+    return tandem::test::run_tests(argc, argv);
 }

@@ -7,8 +7,6 @@
 namespace tandem::engine {
 namespace {
 
-[[maybe_unused]] const int kEmulate = ::setenv("TANDEM_EMULATED_GPUS", "3", 1);
-
 Backend backend(NcclForm form) {
     return {std::string(messages::form_name(form)),
             [form] {

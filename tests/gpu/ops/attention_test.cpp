@@ -9,14 +9,14 @@ namespace {
 
 using ops::AttentionSegment;
 
-struct Case {
+struct AttentionCase {
     std::int64_t q_rows, k_rows, heads, kv_heads, head_dim;
     std::vector<AttentionSegment> segments;
 };
 
 // Every kernel instance, ragged tiles, grouped heads, rows in no segment, queries that see no key, keys that
 // two segments share.
-std::vector<Case> cases() {
+std::vector<AttentionCase> attention_cases() {
     return {{1, 1, 1, 1, 1, {{0, 1, 0, 1, true}}},
             {5, 5, 2, 1, 7, {{0, 5, 0, 5, true}}},
             {70, 70, 2, 2, 16, {{0, 3, 0, 3, true}, {3, 67, 3, 67, true}}},
@@ -31,7 +31,7 @@ std::vector<Case> cases() {
 }
 
 TEST(GpuAttention, ForwardAndBackward) {
-    for (const Case& c : cases()) {
+    for (const AttentionCase& c : attention_cases()) {
         SCOPED_TRACE(std::to_string(c.q_rows) + " × " + std::to_string(c.head_dim));
         const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
         const Shape q_shape = {c.q_rows, c.heads, c.head_dim};

@@ -9,14 +9,14 @@ namespace {
 using ops::Checksum;
 using ops::CopyItem;
 
-struct Case {
+struct CopyCase {
     DType from, to;
     std::int64_t rows, columns, from_columns, to_columns, offset;
 };
 
 // Lengths around every border of the hash, strided and packed, aligned and not.
-std::vector<Case> cases() {
-    std::vector<Case> result;
+std::vector<CopyCase> copy_cases() {
+    std::vector<CopyCase> result;
     const DType f = DType::float32, b = DType::bfloat16, u = DType::uint8;
     for (const std::int64_t bytes : {0,   1,    3,    8,    16,   17,   128,  129,   240,   241,   255,
                                      256, 1023, 1024, 1025, 1088, 2048, 2049, 33000, 70016, 200001}) {
@@ -40,10 +40,10 @@ std::vector<Case> cases() {
 }
 
 TEST(GpuCopy, BytesAndDigestsAreTheCpus) {
-    const std::vector<Case> all = cases();
+    const std::vector<CopyCase> all = copy_cases();
     std::vector<Tensor> from, to, from_there, to_there;
     for (std::size_t i = 0; i < all.size(); ++i) {
-        const Case& c = all[i];
+        const CopyCase& c = all[i];
         const auto bytes = [](DType dtype, std::int64_t elements) {
             return elements * static_cast<std::int64_t>(dtype_size(dtype));
         };
@@ -69,7 +69,7 @@ TEST(GpuCopy, BytesAndDigestsAreTheCpus) {
                            std::vector<Checksum>& checksums) {
         std::vector<CopyItem> result;
         for (std::size_t i = 0; i < all.size(); ++i) {
-            const Case& c = all[i];
+            const CopyCase& c = all[i];
             const std::size_t from_size = dtype_size(c.from), to_size = dtype_size(c.to);
             const auto count = [](std::int64_t x) { return static_cast<std::size_t>(x); };
             CopyItem item;

@@ -14,20 +14,20 @@ using ops::DeltaCodec;
 using ops::DeltaResult;
 using ops::DeltaSource;
 
-struct Case {
+struct DeltaCase {
     std::int64_t rows, columns, gap;  // gap: columns that lie between rows
     double changed;
 };
 
 TEST(GpuDelta, EncodingsAreTheCpus) {
-    const std::vector<Case> cases = {{0, 5, 0, 0},          {1, 1, 0, 1},         {1, 40, 0, 0},
-                                     {1, 5000, 0, 0.001},   {1, 5000, 0, 0.3},    {3, 1000, 8, 0.95},
-                                     {7, 333, 5, 0.05},     {2, 9000, 0, 0.0001}, {1, 2049, 0, 1},
-                                     {1, 2200000, 0, 1e-5}, {3, 8008, 8, 0.01}};
+    const std::vector<DeltaCase> cases = {{0, 5, 0, 0},          {1, 1, 0, 1},         {1, 40, 0, 0},
+                                          {1, 5000, 0, 0.001},   {1, 5000, 0, 0.3},    {3, 1000, 8, 0.95},
+                                          {7, 333, 5, 0.05},     {2, 9000, 0, 0.0001}, {1, 2049, 0, 1},
+                                          {1, 2200000, 0, 1e-5}, {3, 8008, 8, 0.01}};
     std::vector<int> met(4);
     for (const DType from : {DType::float32, DType::bfloat16}) {
         for (const DType to : {DType::float32, DType::bfloat16}) {
-            for (const Case& c : cases) {
+            for (const DeltaCase& c : cases) {
                 SCOPED_TRACE(fmt::format("{}×{}, {} changed, {} as {}", c.rows, c.columns, c.changed,
                                          dtype_name(from), dtype_name(to)));
                 if (c.columns > 100000 && (from != to || to == DType::float32)) continue;
@@ -105,8 +105,9 @@ TEST(GpuDelta, AppliesAndRefusesAsTheCpu) {
     int refused = 0, taken = 0;
     for (const std::size_t width : {2u, 4u}) {
         for (const auto& [rows, columns, gap, changed] :
-             {Case{1, 1, 0, 1}, Case{3, 700, 8, 0.01}, Case{5, 333, 3, 0.2}, Case{1, 40000, 0, 0.0005},
-              Case{2, 9001, 7, 0.3}, Case{4, 100, 0, 1}, Case{2, 50, 0, 0}}) {
+             {DeltaCase{1, 1, 0, 1}, DeltaCase{3, 700, 8, 0.01}, DeltaCase{5, 333, 3, 0.2},
+              DeltaCase{1, 40000, 0, 0.0005}, DeltaCase{2, 9001, 7, 0.3}, DeltaCase{4, 100, 0, 1},
+              DeltaCase{2, 50, 0, 0}}) {
             const std::int64_t elements = rows * columns;
             const DType dtype = width == 2 ? DType::bfloat16 : DType::float32;
             Tensor base = Tensor::zeros({elements}, dtype, "test");

@@ -7,6 +7,7 @@
 
 #include "common/comm/launch.h"
 #include "tests/multiproc/comm/bodies.h"
+#include "tests/support/run_tests.h"
 
 int main(int argc, char** argv) {
     if (argc == 3 && std::strcmp(argv[1], "--rank-body") == 0) {
@@ -17,6 +18,5 @@ int main(int argc, char** argv) {
             return 1;
         }
     }
-    ::testing::InitGoogleTest(&argc, argv);
-    return RUN_ALL_TESTS();
+    return tandem::test::run_tests(argc, argv);
 }

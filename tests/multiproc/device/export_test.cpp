@@ -17,6 +17,7 @@
 #include "common/device/memory.h"
 #include "common/tensor/tensor.h"
 #include "tests/emulated_gpu/emulated.h"
+#include "tests/support/run_tests.h"
 
 namespace tandem {
 namespace {
@@ -231,6 +232,5 @@ int play(char** arguments) {
 
 int main(int count, char** arguments) {
     if (count == 5 && std::string(arguments[1]) == "--play") return tandem::play(arguments);
-    ::testing::InitGoogleTest(&count, arguments);
-    return RUN_ALL_TESTS();
+    return tandem::test::run_tests(count, arguments);
 }

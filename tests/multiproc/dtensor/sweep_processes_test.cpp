@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/comm/launch.h"
+#include "tests/support/run_tests.h"
 #include "tests/unit/common/dtensor/sweep.h"
 
 namespace tandem {
@@ -65,6 +66,5 @@ int main(int argc, char** argv) {
             return 1;
         }
     }
-    testing::InitGoogleTest(&argc, argv);
-    return RUN_ALL_TESTS();
+    return tandem::test::run_tests(argc, argv);
 }

@@ -24,8 +24,6 @@ namespace {
 using nlohmann::json;
 
 // On a GPU where TANDEM_TEST_DEVICE=cuda says so.
-[[maybe_unused]] const int kEmulate =
-    std::getenv("TANDEM_TEST_DEVICE") == nullptr ? ::setenv("TANDEM_EMULATED_GPUS", "1", 1) : 0;
 constexpr Device kGpu{DeviceType::cuda, 0};
 
 // The engine's weights in GPU memory that it may open, all of them one bucket.

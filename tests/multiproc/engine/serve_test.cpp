@@ -15,6 +15,7 @@
 #include "common/http/server.h"
 #include "common/model/safetensors.h"
 #include "tests/multiproc/engine/program.h"
+#include "tests/multiproc/engine/serving_engine.h"
 #include "tests/unit/common/model/temporary_directory.h"
 #include "tests/unit/engine_adapter/embedded/tiny_model.h"
 
@@ -25,10 +26,6 @@ using model::TemporaryDirectory;
 using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
-
-Deadline soon() {
-    return Deadline::after_ms(20'000);
-}
 
 // Starts, expects a refusal with exit code 2, returns what was said.
 std::string refusal(const std::vector<std::string>& arguments) {

@@ -7,6 +7,7 @@
 #include "common/error.h"
 #include "tests/multiproc/fire/trainer.h"
 #include "tests/multiproc/sync/bodies.h"
+#include "tests/support/run_tests.h"
 
 int main(int argc, char** argv) {
     if (argc == 2 && std::string(argv[1]) == "--trainer") {
@@ -19,6 +20,5 @@ int main(int argc, char** argv) {
             return 1;
         }
     }
-    testing::InitGoogleTest(&argc, argv);
-    return RUN_ALL_TESTS();
+    return tandem::test::run_tests(argc, argv);
 }

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "common/comm/launch.h"
+#include "tests/support/run_tests.h"
 #include "tests/unit/trainer/memory/memory_cases.h"
 
 namespace tandem::trainer::testing {
@@ -51,6 +52,5 @@ int rank_main(int index) {
 int main(int argc, char** argv) {
     if (argc == 3 && std::strcmp(argv[1], "--rank") == 0)
         return tandem::trainer::testing::rank_main(std::stoi(argv[2]));
-    ::testing::InitGoogleTest(&argc, argv);
-    return RUN_ALL_TESTS();
+    return tandem::test::run_tests(argc, argv);
 }

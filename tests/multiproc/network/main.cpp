@@ -17,6 +17,7 @@
 #include "common/log.h"
 #include "tests/contract/comm/checks.h"
 #include "tests/multiproc/network/push_bodies.h"
+#include "tests/support/run_tests.h"
 
 namespace tandem::comm {
 namespace {
@@ -79,6 +80,5 @@ int main(int argc, char** argv) {
     if (argc == 3 && std::strcmp(argv[1], "--rank-body") == 0) return tandem::comm::run_rank(argv[2]);
     if (argc == 5 && std::strcmp(argv[1], "--push-body") == 0)
         return tandem::engine::run_push_body(argv[2], argv[3], argv[4]);
-    ::testing::InitGoogleTest(&argc, argv);
-    return RUN_ALL_TESTS();
+    return tandem::test::run_tests(argc, argv);
 }

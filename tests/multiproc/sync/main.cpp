@@ -3,6 +3,7 @@
 
 #include "tests/multiproc/sync/bodies.h"
 #include "tests/multiproc/sync/engine_process.h"
+#include "tests/support/run_tests.h"
 
 int main(int argc, char** argv) {
     try {
@@ -13,6 +14,5 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "%s: %s\n", argv[1], error.what());
         return 1;
     }
-    testing::InitGoogleTest(&argc, argv);
-    return RUN_ALL_TESTS();
+    return tandem::test::run_tests(argc, argv);
 }

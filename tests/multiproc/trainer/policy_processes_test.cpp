@@ -9,6 +9,7 @@
 
 #include "common/comm/launch.h"
 #include "common/model/safetensors.h"
+#include "tests/support/run_tests.h"
 #include "tests/unit/trainer/policy/policy_run.h"
 
 namespace tandem::trainer::testing {
@@ -124,6 +125,5 @@ int rank_main(char** arguments) {
 int main(int argc, char** argv) {
     if (argc == 6 && std::strcmp(argv[1], "--rank") == 0)
         return tandem::trainer::testing::rank_main(argv + 2);
-    ::testing::InitGoogleTest(&argc, argv);
-    return RUN_ALL_TESTS();
+    return tandem::test::run_tests(argc, argv);
 }

@@ -15,7 +15,6 @@ namespace tandem::comm::nccl {
 
 using World = std::shared_ptr<Communicator>;
 
-[[maybe_unused]] inline const int kEmulate = ::setenv("TANDEM_EMULATED_GPUS", "1", 1);
 inline const Device kGpu{DeviceType::cuda, 0};
 
 // `body` on each of `size` ranks.

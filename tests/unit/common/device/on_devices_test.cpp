@@ -24,9 +24,6 @@
 namespace tandem {
 namespace {
 
-// Before anything asks for devices; also set by ctest.
-[[maybe_unused]] const int kEmulate = ::setenv("TANDEM_EMULATED_GPUS", "2", 1);
-
 const Device kGpu{DeviceType::cuda, 0};
 
 class OnDevice : public ::testing::TestWithParam<Device> {};

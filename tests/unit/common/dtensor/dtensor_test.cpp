@@ -22,34 +22,42 @@ using testing::ThrowsMessage;
 using World = std::shared_ptr<comm::Communicator>;
 
 template <typename Call>
-void expect_refused(const Call& call, const std::string& part) {
+void expect_dtensor_refused(const Call& call, const std::string& part) {
     EXPECT_THAT(call, ThrowsMessage<InvalidArgument>(HasSubstr(part)));
 }
 
 TEST(DTensor, RefusesWithWhatWouldBeRight) {
     const DeviceMesh mesh = DeviceMesh::abstract({2, 2}, {"dp", "cp"}, 3);
     const Tensor local = Tensor::zeros({3, 4}, DType::float32, "test");
-    expect_refused(
+    expect_dtensor_refused(
         [&] {
             DTensor::from_local(local, mesh, {Shard(0), Replicate()}, {5, 4});
         },
         "local piece of shape [3, 4], but [S(0), R] of [5, 4] gives rank 3 a piece of [2, 4]");
-    expect_refused([&] { DTensor::from_local(local, mesh, {Shard(0)}, {6, 4}); }, "one for each axis");
-    expect_refused(
+    expect_dtensor_refused(
+        [&] {
+            DTensor::from_local(local, mesh, {Shard(0)}, {6, 4});
+        },
+        "one for each axis");
+    expect_dtensor_refused(
         [&] {
             DTensor::from_local(local, mesh, {Shard(2), Replicate()}, {6, 4});
         },
         "dim must be in [-2, 1]");
-    expect_refused(
+    expect_dtensor_refused(
         [&] {
             DTensor::distribute(local, mesh, {Partial(), Replicate()});
         },
         "cannot distribute a tensor as [P(sum), R]");
     const DTensor good = DTensor::from_local(local, mesh, {Shard(-2), Replicate()}, {6, 4});
     EXPECT_EQ(good.placements(), (Placements{Shard(0), Replicate()}));
-    expect_refused([&] { (void)good.redistribute({Replicate(), Partial()}); }, "for internal use only");
-    expect_refused([&] { (void)good.redistribute({Replicate()}); }, "one for each axis");
-    expect_refused(
+    expect_dtensor_refused(
+        [&] {
+            (void)good.redistribute({Replicate(), Partial()});
+        },
+        "for internal use only");
+    expect_dtensor_refused([&] { (void)good.redistribute({Replicate()}); }, "one for each axis");
+    expect_dtensor_refused(
         [&] {
             redistribute_backward(good, {Replicate(), Replicate()}, {Replicate(), Shard(1)});
         },
@@ -88,10 +96,11 @@ TEST(DTensor, Dtypes) {
         const Tensor term = Tensor::from<std::int64_t>(counts, {2});
         const DTensor counted = DTensor::from_local(term, mesh, {Partial()}, {2});
         EXPECT_THAT(counted.full_tensor().to_vector<std::int64_t>(), testing::ElementsAre(11, 14));
-        expect_refused([&] { (void)counted.redistribute({Shard(0)}); }, "reduce_scatter of a int64 DTensor");
+        expect_dtensor_refused([&] { (void)counted.redistribute({Shard(0)}); },
+                               "reduce_scatter of a int64 DTensor");
         const DTensor bytes =
             DTensor::from_local(Tensor::zeros({2}, DType::uint8, "test"), mesh, {Partial()}, {2});
-        expect_refused([&] { (void)bytes.full_tensor(); }, "all_reduce of a uint8 DTensor");
+        expect_dtensor_refused([&] { (void)bytes.full_tensor(); }, "all_reduce of a uint8 DTensor");
         // A scalar has no dim to cut, but terms.
         const DTensor scalar =
             DTensor::from_local(piece({}, {2}, {Partial()}, {world->rank()}), mesh, {Partial()}, {});

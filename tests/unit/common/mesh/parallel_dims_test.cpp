@@ -23,7 +23,7 @@ ParallelDims dims(int rep, int shard, int cp, int tp, int pp, int ep, int etp, i
 }
 
 template <typename Call>
-void expect_refused(const Call& call, const std::string& part) {
+void expect_dims_refused(const Call& call, const std::string& part) {
     EXPECT_THAT(call, ThrowsMessage<InvalidArgument>(HasSubstr(part)));
 }
 
@@ -36,37 +36,39 @@ TEST(ParallelDims, V1KeepsWhatItIsGiven) {
 TEST(ParallelDims, V2InfersDpShard) {
     EXPECT_EQ(dims(2, -1, 1, 2, 1, 1, 1, 8).degrees().dp_shard, 2);
     EXPECT_EQ(dims(1, -1, 1, 1, 1, 1, 1, 1).degrees().dp_shard, 1);
-    expect_refused([] { dims(2, -1, 2, 2, 1, 1, 1, 4); },
-                   "dp_shard cannot be inferred: dp_replicate(2) * cp(2) * tp(2) * pp(1) = 8 is more than "
-                   "world_size(4)");
-    expect_refused([] { dims(3, -1, 1, 1, 1, 1, 1, 8); }, "= 6 != world_size(8)");
+    expect_dims_refused(
+        [] { dims(2, -1, 2, 2, 1, 1, 1, 4); },
+        "dp_shard cannot be inferred: dp_replicate(2) * cp(2) * tp(2) * pp(1) = 8 is more than "
+        "world_size(4)");
+    expect_dims_refused([] { dims(3, -1, 1, 1, 1, 1, 1, 8); }, "= 6 != world_size(8)");
 }
 
 TEST(ParallelDims, V3RefusesAProductThatIsNotTheWorld) {
-    expect_refused([] { dims(2, 2, 1, 2, 1, 1, 1, 10); },
-                   "dp_replicate(2) * dp_shard(2) * cp(1) * tp(2) * pp(1) = 8 != world_size(10)");
+    expect_dims_refused([] { dims(2, 2, 1, 2, 1, 1, 1, 10); },
+                        "dp_replicate(2) * dp_shard(2) * cp(1) * tp(2) * pp(1) = 8 != world_size(10)");
     // Products beyond 64 bits are refused too, not wrapped into something that fits.
-    expect_refused([] { dims(1 << 30, 1 << 30, 1 << 30, 1 << 30, 1 << 30, 1, 1, 1); }, "!= world_size(1)");
+    expect_dims_refused([] { dims(1 << 30, 1 << 30, 1 << 30, 1 << 30, 1 << 30, 1, 1, 1); },
+                        "!= world_size(1)");
 }
 
 TEST(ParallelDims, V4RefusesDegreesBelowOne) {
-    expect_refused([] { dims(0, 1, 1, 1, 1, 1, 1, 1); },
-                   "dp_replicate(0): a parallelism degree must be at least 1");
-    expect_refused([] { dims(1, 0, 1, 1, 1, 1, 1, 1); }, "dp_shard(0) must be at least 1, or -1");
-    expect_refused([] { dims(1, -2, 1, 1, 1, 1, 1, 1); }, "dp_shard(-2) must be at least 1, or -1");
-    expect_refused([] { dims(1, 1, -1, 1, 1, 1, 1, 1); }, "cp(-1)");
-    expect_refused([] { dims(1, 1, 1, 0, 1, 1, 1, 1); }, "tp(0)");
-    expect_refused([] { dims(1, 1, 1, 1, 0, 1, 1, 1); }, "pp(0)");
-    expect_refused([] { dims(1, 1, 1, 1, 1, 0, 1, 1); }, "ep(0)");
-    expect_refused([] { dims(1, 1, 1, 1, 1, 1, 0, 1); }, "etp(0)");
-    expect_refused([] { dims(1, 1, 1, 1, 1, 1, 1, 0); }, "world_size(0)");
+    expect_dims_refused([] { dims(0, 1, 1, 1, 1, 1, 1, 1); },
+                        "dp_replicate(0): a parallelism degree must be at least 1");
+    expect_dims_refused([] { dims(1, 0, 1, 1, 1, 1, 1, 1); }, "dp_shard(0) must be at least 1, or -1");
+    expect_dims_refused([] { dims(1, -2, 1, 1, 1, 1, 1, 1); }, "dp_shard(-2) must be at least 1, or -1");
+    expect_dims_refused([] { dims(1, 1, -1, 1, 1, 1, 1, 1); }, "cp(-1)");
+    expect_dims_refused([] { dims(1, 1, 1, 0, 1, 1, 1, 1); }, "tp(0)");
+    expect_dims_refused([] { dims(1, 1, 1, 1, 0, 1, 1, 1); }, "pp(0)");
+    expect_dims_refused([] { dims(1, 1, 1, 1, 1, 0, 1, 1); }, "ep(0)");
+    expect_dims_refused([] { dims(1, 1, 1, 1, 1, 1, 0, 1); }, "etp(0)");
+    expect_dims_refused([] { dims(1, 1, 1, 1, 1, 1, 1, 0); }, "world_size(0)");
 }
 
 TEST(ParallelDims, V5RefusesEtpThatIsNeitherTpNorOne) {
-    expect_refused([] { dims(1, 1, 1, 4, 1, 2, 2, 8); },
-                   "= 4 != world_size(8)");  // as upstream: the product speaks first
-    expect_refused([] { dims(1, 2, 1, 4, 1, 2, 2, 8); },
-                   "etp(2) must be tp(4) or 1 when ep(2) is above 1");  // corrected
+    expect_dims_refused([] { dims(1, 1, 1, 4, 1, 2, 2, 8); },
+                        "= 4 != world_size(8)");  // as upstream: the product speaks first
+    expect_dims_refused([] { dims(1, 2, 1, 4, 1, 2, 2, 8); },
+                        "etp(2) must be tp(4) or 1 when ep(2) is above 1");  // corrected
     EXPECT_EQ(dims(1, 2, 1, 4, 1, 2, 4, 8).axis_size("efsdp"), 1);
     EXPECT_EQ(dims(1, 2, 1, 4, 1, 2, 1, 8).axis_size("efsdp"), 4);
 }
@@ -107,12 +109,13 @@ TEST(ParallelDims, M1OneRankWithARealWorld) {
 
 TEST(ParallelDims, M2UnknownAxis) {
     const ParallelDims d = dims(1, 1, 1, 1, 1, 1, 1, 1);
-    expect_refused([&] { d.get_mesh("invalid_mesh"); },
-                   "Invalid mesh dim: 'invalid_mesh'. Valid dimensions are: [pp, batch, loss, dp_replicate, "
-                   "fsdp, cp, tp");
-    expect_refused([&] { d.get_optional_mesh({"fsdp", "dp_shard"}); }, "Invalid mesh dim: 'dp_shard'");
-    expect_refused([&] { d.axis_mesh("x"); }, "Invalid mesh dim: 'x'");
-    expect_refused([&] { d.get_optional_mesh(std::vector<std::string>{}); }, "no mesh axis asked for");
+    expect_dims_refused(
+        [&] { d.get_mesh("invalid_mesh"); },
+        "Invalid mesh dim: 'invalid_mesh'. Valid dimensions are: [pp, batch, loss, dp_replicate, "
+        "fsdp, cp, tp");
+    expect_dims_refused([&] { d.get_optional_mesh({"fsdp", "dp_shard"}); }, "Invalid mesh dim: 'dp_shard'");
+    expect_dims_refused([&] { d.axis_mesh("x"); }, "Invalid mesh dim: 'x'");
+    expect_dims_refused([&] { d.get_optional_mesh(std::vector<std::string>{}); }, "no mesh axis asked for");
 }
 
 TEST(ParallelDims, M3MeshesAreBuiltByTheFirstQuestion) {
@@ -125,21 +128,25 @@ TEST(ParallelDims, M3MeshesAreBuiltByTheFirstQuestion) {
 TEST(ParallelDims, M4ExpertsMustDivide) {
     EXPECT_NO_THROW(dims(1, 2, 1, 1, 1, 2, 1, 2));
     // Upstream builds an efsdp axis of size 0 from this one.
-    expect_refused([] { dims(2, 2, 1, 1, 1, 3, 1, 4); },
-                   "ep(3) * etp(1) = 3 does not divide dp_shard(2) * cp(1) * tp(1) = 2");
+    expect_dims_refused([] { dims(2, 2, 1, 1, 1, 3, 1, 4); },
+                        "ep(3) * etp(1) = 3 does not divide dp_shard(2) * cp(1) * tp(1) = 2");
     // ep alone divides, ep * etp does not.
-    expect_refused([] { dims(1, 1, 1, 4, 1, 2, 4, 4); }, "ep(2) * etp(4) = 8 does not divide");
-    expect_refused([] { dims(1, 3, 1, 2, 1, 1, 4, 6); },
-                   "etp(4)");  // ep = 1 does not excuse an etp that fits nowhere
+    expect_dims_refused([] { dims(1, 1, 1, 4, 1, 2, 4, 4); }, "ep(2) * etp(4) = 8 does not divide");
+    expect_dims_refused([] { dims(1, 3, 1, 2, 1, 1, 4, 6); },
+                        "etp(4)");  // ep = 1 does not excuse an etp that fits nowhere
 }
 
 TEST(ParallelDims, GetMeshOfADisabledAxisSaysSo) {
     const ParallelDims d = dims(2, 2, 1, 2, 1, 1, 1, 8);
-    expect_refused([&] { d.get_mesh("cp"); }, "Mesh 'cp' is not available");
-    expect_refused([&] { d.get_mesh({"fsdp", "efsdp"}); }, "[fsdp, efsdp] is not available");
-    expect_refused([&] { d.get_mesh({"loss", "tp"}); }, "Invalid mesh name combinations [loss, tp]");
-    expect_refused([&] { d.get_mesh({"batch", "fsdp"}); }, "Invalid mesh name combinations [batch, fsdp]");
-    expect_refused([&] { d.get_mesh({"fsdp", "dp_replicate"}); }, "order of the mesh");
+    expect_dims_refused([&] { d.get_mesh("cp"); }, "Mesh 'cp' is not available");
+    expect_dims_refused([&] { d.get_mesh({"fsdp", "efsdp"}); }, "[fsdp, efsdp] is not available");
+    expect_dims_refused([&] { d.get_mesh({"loss", "tp"}); }, "Invalid mesh name combinations [loss, tp]");
+    expect_dims_refused(
+        [&] {
+            d.get_mesh({"batch", "fsdp"});
+        },
+        "Invalid mesh name combinations [batch, fsdp]");
+    expect_dims_refused([&] { d.get_mesh({"fsdp", "dp_replicate"}); }, "order of the mesh");
 }
 
 std::map<std::string, Groups> all_groups(const ParallelDims& d) {

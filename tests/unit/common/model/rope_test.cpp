@@ -111,7 +111,7 @@ TEST(Rope, FrequenciesAreTransformers) {  // tests/golden/make_families.py
     }
 }
 
-void expect_refused(const json& text, const std::string& key, const std::string& part) {
+void expect_rope_refused(const json& text, const std::string& key, const std::string& part) {
     try {
         parsed(text);
         FAIL() << "accepted: " << text.dump();
@@ -123,27 +123,27 @@ void expect_refused(const json& text, const std::string& key, const std::string&
 
 TEST(Rope, RefusesWhatItDoesNotCompute) {
     for (const char* type : {"dynamic", "longrope", "su", "proportional"}) {
-        expect_refused(with("rope_scaling", {{"rope_type", type}, {"factor", 2.0}}), "rope_scaling.rope_type",
-                       type);
-        expect_refused(with("rope_parameters", {{"type", type}, {"factor", 2.0}}), "rope_parameters.type",
-                       type);
+        expect_rope_refused(with("rope_scaling", {{"rope_type", type}, {"factor", 2.0}}),
+                            "rope_scaling.rope_type", type);
+        expect_rope_refused(with("rope_parameters", {{"type", type}, {"factor", 2.0}}),
+                            "rope_parameters.type", type);
     }
-    expect_refused(with("rope_scaling", 3), "rope_scaling", "object");
-    expect_refused(with("rope_scaling", {{"type", 3}}), "rope_scaling.type", "string");
-    expect_refused(with("rope_parameters", {{"full_attention", kLlama3}}), "rope_parameters.full_attention",
-                   "layer type");
-    expect_refused(with("partial_rotary_factor", 0.5), "partial_rotary_factor", "part of a head");
-    expect_refused(with("rope_scaling", {{"type", "default"}, {"partial_rotary_factor", 0.25}}),
-                   "rope_scaling.partial_rotary_factor", "part of a head");
+    expect_rope_refused(with("rope_scaling", 3), "rope_scaling", "object");
+    expect_rope_refused(with("rope_scaling", {{"type", 3}}), "rope_scaling.type", "string");
+    expect_rope_refused(with("rope_parameters", {{"full_attention", kLlama3}}),
+                        "rope_parameters.full_attention", "layer type");
+    expect_rope_refused(with("partial_rotary_factor", 0.5), "partial_rotary_factor", "part of a head");
+    expect_rope_refused(with("rope_scaling", {{"type", "default"}, {"partial_rotary_factor", 0.25}}),
+                        "rope_scaling.partial_rotary_factor", "part of a head");
     for (const char* key : {"factor", "low_freq_factor", "high_freq_factor"}) {
         json rope = kLlama3;
         rope.erase(key);
-        expect_refused(with("rope_scaling", rope), std::string("rope_scaling.") + key, "missing");
+        expect_rope_refused(with("rope_scaling", rope), std::string("rope_scaling.") + key, "missing");
     }
-    expect_refused(with("rope_scaling", {{"type", "yarn"}}), "rope_scaling.factor", "missing");
+    expect_rope_refused(with("rope_scaling", {{"type", "yarn"}}), "rope_scaling.factor", "missing");
     json rope = kLlama3;
     rope["high_freq_factor"] = 1.0;
-    expect_refused(with("rope_scaling", rope), "rope_scaling.high_freq_factor", "greater");
+    expect_rope_refused(with("rope_scaling", rope), "rope_scaling.high_freq_factor", "greater");
     for (const auto& [key, value] :
          std::vector<std::pair<const char*, double>>{{"factor", 0},
                                                      {"original_max_position_embeddings", -1},
@@ -151,11 +151,11 @@ TEST(Rope, RefusesWhatItDoesNotCompute) {
                                                      {"attention_factor", 0}}) {
         rope = kYarn;
         rope[key] = key == std::string("original_max_position_embeddings") ? json(-1) : json(value);
-        expect_refused(with("rope_scaling", rope), std::string("rope_scaling.") + key, "positive");
+        expect_rope_refused(with("rope_scaling", rope), std::string("rope_scaling.") + key, "positive");
     }
     json text = with("rope_scaling", kYarn);
     text["rope_theta"] = 1;
-    expect_refused(text, "rope_theta", "greater than 1");
+    expect_rope_refused(text, "rope_theta", "greater than 1");
 }
 
 }  // namespace

@@ -24,10 +24,10 @@ struct Form {
     bool non_temporal = true;
 };
 
-class CopyOnce : public testing::TestWithParam<Form> {};
+class CopyOnce : public ::testing::TestWithParam<Form> {};
 INSTANTIATE_TEST_SUITE_P(
     Forms, CopyOnce,
-    testing::Values(
+    ::testing::Values(
         Form{.name = "lines", .bytes = 4096, .flipped = 1000},
         Form{.name = "last_line", .bytes = 1024, .flipped = 1000},
         Form{.name = "lines_past_those_of_the_target", .bytes = 4096, .to_at = 8, .flipped = 1000},

@@ -18,7 +18,7 @@ namespace {
 using ops::Checksum;
 using ops::CopyItem;
 
-std::vector<std::byte> random_bytes(std::mt19937& generator, std::size_t count) {
+std::vector<std::byte> random_row_bytes(std::mt19937& generator, std::size_t count) {
     std::vector<std::byte> result(count);
     for (std::byte& b : result) b = static_cast<std::byte>(generator());
     return result;
@@ -70,7 +70,7 @@ void run_case(const Case& c, std::mt19937& generator) {
     const std::size_t from_stride = (c.count + c.from_gap) * from_size;
     const std::size_t to_stride = (c.count + c.to_gap) * to_size;
     const auto rows = static_cast<std::size_t>(c.rows);
-    const auto from = random_bytes(generator, rows * from_stride + from_size);
+    const auto from = random_row_bytes(generator, rows * from_stride + from_size);
     std::vector<std::byte> to(rows * to_stride + 128, std::byte{0xee}), wanted = to, packed;
     for (std::size_t row = 0; row < rows; ++row) {
         const auto values = cast(from.data() + row * from_stride, c.count, c.from_dtype, c.to_dtype);
@@ -180,7 +180,7 @@ TEST(CopyRows, CachedCopiesDownwardsAndInPlace) {
     std::mt19937 generator(3);
     Stream stream = Stream::make_inline();
     for (const std::size_t distance : {0u, 1u, 64u, 1000u}) {
-        auto bytes = random_bytes(generator, 70001 + distance);
+        auto bytes = random_row_bytes(generator, 70001 + distance);
         const std::vector<std::byte> moved(bytes.begin() + static_cast<std::ptrdiff_t>(distance),
                                            bytes.end());
         Checksum sum;
@@ -203,7 +203,7 @@ TEST(CopyKernels, EverySetHashesLinesLikeTheLibrary) {
         for (std::size_t first = 1; first <= 40; ++first) {
             for (const std::size_t second : {0u, 1u, 3u, 15u, 16u, 17u, 33u}) {
                 for (const std::size_t rest : {0u, 1u, 63u, 64u, 300u}) {
-                    const auto from = random_bytes(generator, (first + second) * 64 + rest);
+                    const auto from = random_row_bytes(generator, (first + second) * 64 + rest);
                     std::vector<std::byte> to(from.size() + 1);
                     ops::detail::HashState state;
                     kernels->hash_begin(state);

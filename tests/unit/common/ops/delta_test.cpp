@@ -22,7 +22,7 @@ using ops::DeltaResult;
 using ops::DeltaSource;
 using Bytes = std::vector<std::byte>;
 
-Bytes random_bytes(std::mt19937& generator, std::size_t count) {
+Bytes random_delta_bytes(std::mt19937& generator, std::size_t count) {
     Bytes result(count);
     for (std::byte& b : result) b = static_cast<std::byte>(generator());
     return result;
@@ -116,7 +116,7 @@ TEST(Delta, EveryPatternOfASmallRun) {
     std::mt19937 generator(1);
     for (const std::size_t width : {2u, 4u}) {
         for (std::size_t elements = 0; elements <= 11; ++elements) {
-            const Bytes base = random_bytes(generator, elements * width);
+            const Bytes base = random_delta_bytes(generator, elements * width);
             for (std::uint32_t pattern = 0; pattern < (1u << elements); ++pattern) {
                 Bytes fresh = base;
                 for (std::size_t i = 0; i < elements; ++i) {
@@ -132,7 +132,7 @@ TEST(Delta, EveryPatternOfASmallRun) {
 TEST(Delta, FewChangesAnywhere) {
     std::mt19937 generator(2);
     for (const std::size_t width : {2u, 4u}) {
-        const Bytes base = random_bytes(generator, 1500 * width);
+        const Bytes base = random_delta_bytes(generator, 1500 * width);
         for (std::size_t first = 0; first < 1500; ++first) {
             const Bytes fresh = flip(base, first, width, generator);
             ASSERT_NO_FATAL_FAILURE(round_trip(fresh, base, width)) << first;
@@ -152,7 +152,7 @@ TEST(Delta, EveryFractionOfRowsAtRandom) {
         const std::size_t elements = static_cast<std::size_t>(rows) * (1 + generator() % 700);
         const double fraction =
             i % 5 == 0 ? (i % 2 == 0 ? 1.0 : 0.97) : std::pow(generator() % 1000 / 1000.0, 3);
-        const Bytes base = random_bytes(generator, elements * width);
+        const Bytes base = random_delta_bytes(generator, elements * width);
         Bytes fresh = base;
         std::bernoulli_distribution changes(fraction);
         for (std::size_t e = 0; e < elements; ++e) {
@@ -168,7 +168,7 @@ TEST(Delta, DenseStretches) {
     std::mt19937 generator(8);
     for (int i = 0; i < 300; ++i) {
         const std::size_t width = i % 2 == 0 ? 2 : 4, elements = 2000 + generator() % 9000;
-        const Bytes base = random_bytes(generator, elements * width);
+        const Bytes base = random_delta_bytes(generator, elements * width);
         Bytes fresh = base;
         const std::size_t begin = generator() % elements, length = generator() % (elements / 3);
         for (std::size_t e = 0; e < elements; ++e) {
@@ -199,7 +199,7 @@ TEST(Delta, BitsNotValues) {
 TEST(Delta, OnePercentOfBfloat16TakesLessThanTwoPercent) {
     std::mt19937 generator(4);
     constexpr std::size_t kElements = 300000;
-    const Bytes base = random_bytes(generator, 2 * kElements);
+    const Bytes base = random_delta_bytes(generator, 2 * kElements);
     Bytes fresh = base;
     for (std::size_t i = 0; i < kElements; ++i) {
         if (generator() % 100 == 0) fresh[2 * i] ^= std::byte{1};
@@ -217,7 +217,7 @@ TEST(Delta, CastsBeforeItCompares) {
         for (const std::int64_t row : {1, 63, 1024, 1500}) {
             const auto elements = static_cast<std::size_t>(rows * row);
             const std::size_t stride = static_cast<std::size_t>(row) * 4 + 64;
-            Bytes source = random_bytes(generator, static_cast<std::size_t>(rows) * stride);
+            Bytes source = random_delta_bytes(generator, static_cast<std::size_t>(rows) * stride);
             Bytes fresh(2 * elements);
             ops::CopyItem item{.from = {source.data(), static_cast<std::size_t>(row) * 4},
                                .to = {fresh.data(), static_cast<std::size_t>(row) * 2},
@@ -273,7 +273,7 @@ TEST(Delta, GarbageIsRefusedBeforeAnythingIsWritten) {
         const auto row = static_cast<std::int64_t>(generator() % 40);
         const std::size_t row_bytes = static_cast<std::size_t>(row) * width;
         const std::size_t stride = row_bytes + generator() % 2 * 8;
-        Bytes encoded = random_bytes(generator, generator() % 60);
+        Bytes encoded = random_delta_bytes(generator, generator() % 60);
         if (i % 2 == 0) {  // a likely count, small gaps
             const std::uint32_t count = generator() % 10;
             if (encoded.size() >= 4) std::memcpy(encoded.data(), &count, 4);
@@ -375,7 +375,7 @@ TEST(DeltaKernels, EverySetDoesTheSame) {
     for (int i = 0; i < 400; ++i) {
         const std::size_t width = i % 2 == 0 ? 2 : 4;
         const std::size_t count = generator() % 300;
-        const Bytes base = random_bytes(generator, count * width);
+        const Bytes base = random_delta_bytes(generator, count * width);
         Bytes fresh = base, values, bitmap((count + 7) / 8);
         std::vector<std::uint16_t> positions;
         const unsigned every = i % 20 == 0 ? 1 : 1 + generator() % 40;

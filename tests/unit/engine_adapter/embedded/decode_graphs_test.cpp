@@ -14,11 +14,10 @@
 namespace tandem::engine {
 namespace {
 
-constexpr Device kGpu{DeviceType::cuda, 0};
+constexpr Device kGraphsGpu{DeviceType::cuda, 0};
 #if defined(TANDEM_REAL_GPU)
-constexpr Device kReference = kGpu;
+constexpr Device kReference = kGraphsGpu;
 #else
-[[maybe_unused]] const int kEmulate = ::setenv("TANDEM_EMULATED_GPUS", "1", 1);
 constexpr Device kReference{};
 #endif
 constexpr std::int64_t kPageSize = 2;  // few tokens reach the next width
@@ -62,7 +61,7 @@ struct Side {
 
 // The same sequences with and without graphs; each step is compared.
 struct Pair {
-    explicit Pair(bool graphs = true) : gpu(kGpu, graphs) {}
+    explicit Pair(bool graphs = true) : gpu(kGraphsGpu, graphs) {}
 
     void arrive(std::size_t length) {
         PrefillSequence sequence;
@@ -237,7 +236,7 @@ TEST(DecodeGraphs, WhereTheyAreRefusedStepsRunPlain) {
 
 // A value that an op reads on the host would be replayed unchanged.
 TEST(DecodeGraphs, OpsRefuseTheHostsTables) {
-    Side side(kGpu, true);
+    Side side(kGraphsGpu, true);
     const Tensor ids = Tensor::zeros(side.stream, {2}, DType::int32, "test");
     const Tensor x = Tensor::zeros(side.stream, {2, side.config.hidden_size}, DType::float32, "test");
     const auto embed = [&](const auto& from) {
@@ -303,10 +302,10 @@ TEST_F(GraphEngineTest, ContinuousBatchingAndUpdatesGiveTheSameTokens) {
             EXPECT_EQ(found[i].version, wanted[i].version) << i;
         }
     };
-    expect_the_same(run(kGpu, false));
+    expect_the_same(run(kGraphsGpu, false));
     EXPECT_GE(engine->state().counts.graphs.recorded, 2U);
     EXPECT_GT(engine->state().counts.graphs.replayed, 20U);
-    expect_the_same(run(kGpu, true));
+    expect_the_same(run(kGraphsGpu, true));
     EXPECT_EQ(engine->state().counts.graphs.replayed, 0U);
 }
 

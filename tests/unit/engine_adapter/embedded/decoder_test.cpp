@@ -23,8 +23,8 @@ std::vector<std::int32_t> random_tokens(std::size_t count, std::uint64_t seed) {
     return tokens;
 }
 
-struct Rig {
-    explicit Rig(const TinyOptions& options, DType dtype = DType::float32, bool pack_weights = true)
+struct DecoderRig {
+    explicit DecoderRig(const TinyOptions& options, DType dtype = DType::float32, bool pack_weights = true)
         : config(tiny_config(options)),
           weights(config, dtype, stream),
           cache(config, dtype, 2048, 16),
@@ -69,7 +69,7 @@ std::vector<TinyOptions> families() {
 
 TEST(Decoder, LogprobsMatchTheNaiveForward) {
     for (const TinyOptions& options : families()) {
-        Rig rig(options);
+        DecoderRig rig(options);
         for (const std::size_t length : {1u, 2u, 15u, 16u, 17u, 50u}) {
             const auto tokens = random_tokens(length, length);
             const Tensor logits = rig.decoder.prefill({rig.sequence(tokens)});
@@ -88,9 +88,9 @@ TEST(Decoder, LogprobsMatchTheNaiveForward) {
 // Prefill of t tokens and a decode step from t - 1 must agree to the last bit, whatever else is in the batch:
 // that is what makes the engine's log-probs equal to the trainer's, and preemption invisible.
 void expect_decode_equals_prefill(DType dtype, const TinyOptions& options = {}) {
-    Rig rig(options, dtype);
+    DecoderRig rig(options, dtype);
     const auto tokens = random_tokens(70, 3);
-    Rig other(options, dtype);
+    DecoderRig other(options, dtype);
     const std::vector<std::int32_t> start(tokens.begin(), tokens.begin() + 1);
     const PrefillSequence sequence = rig.sequence(start, 70);
     const auto neighbour_tokens = random_tokens(20, 4);
@@ -127,7 +127,7 @@ TEST(Decoder, DecodeEqualsPrefillBitForBitWithBiases) {
 }
 
 TEST(Decoder, ARowDoesNotDependOnItsNeighbours) {
-    Rig rig({});
+    DecoderRig rig({});
     std::vector<PrefillSequence> together;
     for (const std::size_t length : {5u, 33u, 1u, 16u})
         together.push_back(rig.sequence(random_tokens(length, length)));
@@ -140,10 +140,10 @@ TEST(Decoder, ARowDoesNotDependOnItsNeighbours) {
 
 TEST(Decoder, PackedWeightsChangeNoBit) {
     for (const DType dtype : {DType::float32, DType::bfloat16}) {
-        Rig packed({}, dtype, true), plain({}, dtype, false);
+        DecoderRig packed({}, dtype, true), plain({}, dtype, false);
         const auto tokens = random_tokens(20, 3);
         for (int version = 0; version < 2; ++version) {
-            for (Rig* rig : {&packed, &plain}) {
+            for (DecoderRig* rig : {&packed, &plain}) {
                 fill_weights(rig->weights.slots(), static_cast<std::uint64_t>(8 + version));
                 rig->weights.changed();
             }
@@ -163,8 +163,8 @@ TEST(Decoder, PackedWeightsChangeNoBit) {
 }
 
 TEST(Decoder, Bf16StaysNearFp32) {
-    Rig exact({});
-    Rig rounded({}, DType::bfloat16);
+    DecoderRig exact({});
+    DecoderRig rounded({}, DType::bfloat16);
     const auto tokens = random_tokens(30, 9);
     const auto a = exact.decoder.prefill({exact.sequence(tokens)}).to_vector<float>();
     const auto b = rounded.decoder.prefill({rounded.sequence(tokens)}).to_vector<float>();

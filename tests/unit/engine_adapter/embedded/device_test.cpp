@@ -14,7 +14,6 @@
 namespace tandem::engine {
 namespace {
 
-[[maybe_unused]] const int kEmulate = ::setenv("TANDEM_EMULATED_GPUS", "1", 1);
 constexpr Device kGpu{DeviceType::cuda, 0};
 
 // kv_fraction is a share of the memory that the weights leave free, at most what the samples could fill.
@@ -44,8 +43,8 @@ TEST(OnGpu, TheKvCacheTakesItsShareOfTheFreeMemory) {
 }
 
 // Weights, cache and decoder on one device; the weights are those of `seed` everywhere.
-struct Rig {
-    Rig(const TinyOptions& options, DType dtype, Device device)
+struct DeviceRig {
+    DeviceRig(const TinyOptions& options, DType dtype, Device device)
         : config(tiny_config(options)),
           stream(Stream::make_compute(device)),
           weights(config, dtype, stream),
@@ -68,7 +67,7 @@ struct Rig {
 
 // Logits of a prefill of two sequences and of decode steps that cross a page.
 std::vector<std::vector<float>> logits_on(Device device, DType dtype, const TinyOptions& options) {
-    Rig rig(options, dtype, device);
+    DeviceRig rig(options, dtype, device);
     std::vector<PrefillSequence> sequences;
     for (const std::size_t length : {5u, 30u}) {
         PrefillSequence& sequence = sequences.emplace_back();

@@ -14,8 +14,8 @@
 namespace tandem::engine {
 namespace {
 
-struct Rig {
-    explicit Rig(std::int64_t kv_tokens = 4096, SchedulerOptions options = {})
+struct SchedulerRig {
+    explicit SchedulerRig(std::int64_t kv_tokens = 4096, SchedulerOptions options = {})
         : config(tiny_config()),
           weights(config, DType::float32, stream),
           cache(config, DType::float32, kv_tokens, 16),
@@ -74,7 +74,7 @@ std::vector<std::shared_ptr<Job>> jobs(std::uint64_t count, std::int64_t n = 1) 
 std::vector<std::shared_ptr<Job>> alone(std::uint64_t count, std::int64_t n = 1) {
     auto all = jobs(count, n);
     for (const auto& one : all) {
-        Rig rig;
+        SchedulerRig rig;
         rig.scheduler.add(one);
         rig.run();
         EXPECT_TRUE(rig.all_pages_free());
@@ -84,7 +84,7 @@ std::vector<std::shared_ptr<Job>> alone(std::uint64_t count, std::int64_t n = 1)
 
 TEST(Scheduler, TogetherGivesWhatAloneGives) {
     const auto expected = alone(20);
-    Rig rig;
+    SchedulerRig rig;
     const auto together = jobs(20);
     for (const auto& one : together) {
         rig.scheduler.add(one);
@@ -98,7 +98,7 @@ TEST(Scheduler, TogetherGivesWhatAloneGives) {
 
 TEST(Scheduler, PreemptionIsInvisible) {
     const auto expected = alone(20);
-    Rig rig(96);  // six pages: a single long sample fills them
+    SchedulerRig rig(96);  // six pages: a single long sample fills them
     const auto together = jobs(20);
     for (const auto& one : together) rig.scheduler.add(one);
     rig.run();
@@ -109,7 +109,7 @@ TEST(Scheduler, PreemptionIsInvisible) {
 
 TEST(Scheduler, RetractAndRestartAreInvisible) {
     const auto expected = alone(12);
-    Rig rig;
+    SchedulerRig rig;
     const auto together = jobs(12);
     for (const auto& one : together) rig.scheduler.add(one);
     for (int round = 0; rig.scheduler.has_work(); ++round) {
@@ -127,7 +127,7 @@ TEST(Scheduler, RetractAndRestartAreInvisible) {
 
 TEST(Scheduler, LimitsOfRunningAndPrefillAreInvisible) {
     const auto expected = alone(12);
-    Rig rig(4096, {.max_running = 3, .prefill_tokens = 10, .eos_token_ids = {}});
+    SchedulerRig rig(4096, {.max_running = 3, .prefill_tokens = 10, .eos_token_ids = {}});
     const auto together = jobs(12);
     for (const auto& one : together) rig.scheduler.add(one);
     while (rig.scheduler.has_work()) {
@@ -144,7 +144,7 @@ TEST(Scheduler, SamplesOfAPromptShareItsPrefillAndDiffer) {
         many->request.prompts[0].params = SamplingParams();
         many->request.prompts[0].params.n = 6;
         many->request.prompts[0].params.max_new_tokens = 40;
-        Rig rig;
+        SchedulerRig rig;
         rig.scheduler.add(many);
         rig.scheduler.step(1);
         EXPECT_EQ(rig.scheduler.counts().prefill_tokens, length);
@@ -159,7 +159,7 @@ TEST(Scheduler, SamplesOfAPromptShareItsPrefillAndDiffer) {
             single->request.prompts[0] = many->request.prompts[0];
             single->request.prompts[0].params.n = 1;
             single->request.prompts[0].first_stream = i;
-            Rig own;
+            SchedulerRig own;
             own.scheduler.add(single);
             own.run();
             EXPECT_EQ(single->outputs[0].tokens, many->outputs[i].tokens);
@@ -175,7 +175,7 @@ TEST(Scheduler, StopsAtStopTokensEndOfSequenceAndLength) {
     const auto free_run = job(1);
     free_run->request.prompts[0].params = {};
     free_run->request.prompts[0].params.max_new_tokens = 20;
-    Rig rig;
+    SchedulerRig rig;
     rig.scheduler.add(free_run);
     rig.run();
     const auto& tokens = free_run->outputs[0].tokens;
@@ -186,7 +186,8 @@ TEST(Scheduler, StopsAtStopTokensEndOfSequenceAndLength) {
         static_cast<std::size_t>(std::find(tokens.begin(), tokens.end(), stop) - tokens.begin());
     for (const bool as_eos : {true, false}) {
         for (const bool ignore : {true, false}) {
-            Rig other(4096, {.eos_token_ids = as_eos ? std::vector{stop} : std::vector<std::int32_t>{}});
+            SchedulerRig other(4096,
+                               {.eos_token_ids = as_eos ? std::vector{stop} : std::vector<std::int32_t>{}});
             const auto again = job(1);
             again->request.prompts[0].params = free_run->request.prompts[0].params;
             if (!as_eos) again->request.prompts[0].params.stop_token_ids = {stop};
@@ -202,7 +203,7 @@ TEST(Scheduler, StopsAtStopTokensEndOfSequenceAndLength) {
 }
 
 TEST(Scheduler, RemovedJobsGiveTheirPagesBack) {
-    Rig rig(256);
+    SchedulerRig rig(256);
     const auto all = jobs(6, 2);
     for (const auto& one : all) rig.scheduler.add(one);
     rig.run(4);
@@ -217,7 +218,7 @@ TEST(Scheduler, RemovedJobsGiveTheirPagesBack) {
 }
 
 TEST(Scheduler, AFailingStepLeavesJobsThatCanBeRemoved) {
-    Rig rig;
+    SchedulerRig rig;
     const auto one = job(1, 3);
     rig.scheduler.add(one);
     const Tensor norm = Tensor::borrow(rig.weights.slots().back().memory, {24}, DType::float32);
@@ -241,12 +242,12 @@ std::shared_ptr<Job> large_job(std::int64_t n) {
 TEST(Scheduler, ASmallRequestDoesNotWaitForALargeOne) {
     const auto expected = alone(6);
     const auto large_alone = large_job(200);
-    Rig own;
+    SchedulerRig own;
     own.scheduler.add(large_alone);
     own.run();
     // Full of samples; full of pages.
     for (const auto& [kv_tokens, max_running] : {std::pair{4096, 4}, std::pair{192, 256}}) {
-        Rig rig(kv_tokens, {.max_running = max_running, .eos_token_ids = {}});
+        SchedulerRig rig(kv_tokens, {.max_running = max_running, .eos_token_ids = {}});
         const auto large = large_job(200);
         rig.scheduler.add(large);
         rig.run(30);
@@ -267,7 +268,7 @@ TEST(Scheduler, ASmallRequestDoesNotWaitForALargeOne) {
 
 TEST(Scheduler, SmallRequestsDoNotStarveALargeOne) {
     for (const auto& [kv_tokens, max_running] : {std::pair{4096, 4}, std::pair{192, 256}}) {
-        Rig rig(kv_tokens, {.max_running = max_running, .eos_token_ids = {}});
+        SchedulerRig rig(kv_tokens, {.max_running = max_running, .eos_token_ids = {}});
         const auto large = large_job(200);
         rig.scheduler.add(large);
         int steps = 0;
@@ -280,7 +281,7 @@ TEST(Scheduler, SmallRequestsDoNotStarveALargeOne) {
 }
 
 TEST(Scheduler, NothingToGenerateIsDoneAtOnce) {
-    Rig rig;
+    SchedulerRig rig;
     const auto one = job(1, 2);
     one->request.prompts[0].params.max_new_tokens = 0;
     rig.scheduler.add(one);

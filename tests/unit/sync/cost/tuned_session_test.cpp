@@ -12,7 +12,7 @@
 namespace tandem::sync {
 namespace {
 
-std::vector<TensorInfo> small_tensors() {
+std::vector<TensorInfo> tuned_tensors() {
     return {{"a", {300, 7}, DType::bfloat16, {}}};
 }
 std::vector<TensorInfo> large_tensors() {
@@ -76,7 +76,7 @@ TEST_F(TunedSession, MeasuresOnceAndChooses) {
 }
 
 TEST_F(TunedSession, LeavesSmallModelsAndOtherModesAlone) {
-    EXPECT_EQ(tuning(small_tensors(), {}).at("chosen_by"), "default");
+    EXPECT_EQ(tuning(tuned_tensors(), {}).at("chosen_by"), "default");
     SessionOptions options;
     options.mode = Mode::delta;
     const nlohmann::json delta = tuning(large_tensors(), options);

@@ -11,7 +11,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-using Fails = VllmWorkerStandIn::Fails;
 
 constexpr const char* kKeyVariable = "TANDEM_API_KEY";
 
@@ -44,11 +43,11 @@ TEST_F(PluginPushOverTcp, EveryByteLandsFromHereAndFromAnotherHost) {
 TEST_F(PluginPushOverTcp, AFailureBeforeOrInTheLoadHealsAsOnOneHost) {
     move_it_to_another_host();
     expect_pushes(1);
-    worker_->fail(Fails::before_the_load);
+    worker_->fail(VllmWorkerStandIn::Fails::before_the_load);
     EXPECT_FALSE(push(model("refused", 2)).whole);
     EXPECT_FALSE(server_->paused());
     EXPECT_EQ(server_->weight_version(), "3");
-    worker_->fail(Fails::in_the_load);
+    worker_->fail(VllmWorkerStandIn::Fails::in_the_load);
     EXPECT_FALSE(push(model("stumbled", 3)).whole);
     EXPECT_TRUE(server_->paused());
     const std::string next = model("healing", 77);

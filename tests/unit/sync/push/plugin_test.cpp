@@ -23,7 +23,6 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using Fails = VllmWorkerStandIn::Fails;
 
 TEST_F(PluginPush, OnlyTheLoadIsInsideThePause) {
     for (int version = 1; version <= 3; ++version) {
@@ -73,7 +72,7 @@ TEST_F(PluginPush, ChangesAreStagedOverWhatIsStaged) {
 }
 
 TEST_F(PluginPush, AFailureBeforeTheLoadLeavesTheOldWeightsServing) {
-    worker_->fail(Fails::before_the_load);
+    worker_->fail(VllmWorkerStandIn::Fails::before_the_load);
     const ServerOutcome outcome = push(model("next", 2));
     EXPECT_FALSE(outcome.whole);
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("/update_weights"), HasSubstr("the worker refuses")));
@@ -97,14 +96,15 @@ TEST_F(PluginPush, AFailureOfAnyStepBeforeTheLoadDoesToo) {
 }
 
 TEST_F(PluginPush, AFailureInTheLoadLeavesItPausedAndTheNextPushHeals) {
-    worker_->fail(Fails::in_the_load);
+    worker_->fail(VllmWorkerStandIn::Fails::in_the_load);
     const ServerOutcome outcome = push(model("next", 2));
     EXPECT_FALSE(outcome.whole);
     EXPECT_THAT(outcome.error, HasSubstr("the worker stumbles"));
     EXPECT_TRUE(server_->paused());
     EXPECT_EQ(server_->weight_version(), "loading 1");
 
-    worker_->fail(Fails::before_the_load);  // a push that does not come as far as the load heals nothing
+    worker_->fail(VllmWorkerStandIn::Fails::
+                      before_the_load);  // a push that does not come as far as the load heals nothing
     EXPECT_FALSE(push(model("third", 3)).whole);
     EXPECT_TRUE(server_->paused());
     expect_healed_by_the_next_push("1");

@@ -16,7 +16,6 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using Fails = SglangPluginStandIn::Fails;
 
 class SglangPlugin : public SglangPush {
   protected:
@@ -117,7 +116,7 @@ TEST_P(SglangPlugin, ABusyCacheIsEmptiedOnceItsRequestsHaveEnded) {
 TEST_P(SglangPlugin, AFailureBeforeTheLoadLeavesTheOldWeightsServing) {
     for (const InFlight in_flight : {InFlight::wait, InFlight::abort}) {
         in_flight_ = in_flight;
-        rank_.fail(Fails::before_the_load);
+        rank_.fail(SglangPluginStandIn::Fails::before_the_load);
         const ServerOutcome outcome = push_to_it(model("next", 2));
         EXPECT_FALSE(outcome.whole);
         EXPECT_THAT(outcome.error,
@@ -134,11 +133,12 @@ TEST_P(SglangPlugin, AFailureInTheLoadLeavesItPausedAndTheNextPushHeals) {
         auto options = started(old_);
         options.plugin = &rank;
         SglangStandIn server(options);
-        rank.fail(Fails::in_the_load);
+        rank.fail(SglangPluginStandIn::Fails::in_the_load);
         EXPECT_THAT(push(model("next", 2), {server.url()})[0].error, HasSubstr("the rank stumbles"));
         EXPECT_TRUE(server.paused());
         EXPECT_EQ(server.weight_version(), "loading 1");
-        rank.fail(Fails::before_the_load);  // a push that does not come as far as the load heals nothing
+        rank.fail(SglangPluginStandIn::Fails::
+                      before_the_load);  // a push that does not come as far as the load heals nothing
         EXPECT_FALSE(push(model("third", 3), {server.url()})[0].whole);
         EXPECT_TRUE(server.paused());
         expect_heals(server);
@@ -148,7 +148,7 @@ TEST_P(SglangPlugin, AFailureInTheLoadLeavesItPausedAndTheNextPushHeals) {
 
 // Its ranks stopped serving, so that no request ends; whoever pushed it died before it could be told a version.
 TEST_P(SglangPlugin, WhatAKilledPusherToreIsHealed) {
-    rank_.fail(Fails::in_the_load);
+    rank_.fail(SglangPluginStandIn::Fails::in_the_load);
     server_.set_failure("/pause_generation", 500);
     server_.set_failure("/update_weight_version", 500);
     EXPECT_FALSE(push_to_it(model("next", 2)).whole);

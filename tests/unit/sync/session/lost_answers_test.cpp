@@ -9,7 +9,7 @@
 namespace tandem::sync {
 namespace {
 
-constexpr std::array kModes{Mode::gather, Mode::direct, Mode::alias, Mode::delta};
+constexpr std::array kModesThatAnswer{Mode::gather, Mode::direct, Mode::alias, Mode::delta};
 
 struct Losses {
     bool commit = false;
@@ -51,7 +51,7 @@ class LostAnswers : public testing::TestWithParam<Mode> {
     std::array<Losses, 2> losses_;
     std::size_t made_ = 0;
 };
-INSTANTIATE_TEST_SUITE_P(Modes, LostAnswers, testing::ValuesIn(kModes),
+INSTANTIATE_TEST_SUITE_P(Modes, LostAnswers, testing::ValuesIn(kModesThatAnswer),
                          [](const auto& info) { return std::string(mode_name(info.param)); });
 
 // The engine serves the version, so the next one is prepared elsewhere than where it reads.

@@ -15,14 +15,14 @@ namespace {
 using testing::HasSubstr;
 
 const Device kGpu{DeviceType::cuda, 0};
-const std::vector<Mode> kModes{Mode::gather, Mode::direct, Mode::alias};
+const std::vector<Mode> kModesOnGpu{Mode::gather, Mode::direct, Mode::alias};
 
 Layout on_gpu(std::vector<int> mesh, Placements placements) {
     return {std::move(mesh), std::move(placements), kGpu};
 }
 
 TEST(SyncOnGpu, EveryModeBringsEveryByteFromEveryMesh) {
-    for (const Mode mode : kModes) {
+    for (const Mode mode : kModesOnGpu) {
         for (const auto& [source, target_dtype] :
              {std::pair{DType::float32, DType::bfloat16}, std::pair{DType::bfloat16, DType::bfloat16}}) {
             for (const Layout& layout :
@@ -52,7 +52,7 @@ TEST(SyncOnGpu, EngineRanksGetTheirSlices) {
     std::vector<TensorInfo> tensors;
     for (const ModelTensor& tensor : model)
         tensors.push_back({tensor.name, tensor.shape, DType::bfloat16, {}});
-    for (const Mode mode : kModes) {
+    for (const Mode mode : kModesOnGpu) {
         SCOPED_TRACE(mode_name(mode));
         std::vector<std::unique_ptr<TestTarget>> targets;
         std::vector<TestTarget*> pointers;
@@ -145,7 +145,7 @@ TEST(SyncOnGpu, ASteadySyncAllocatesNothing) {
         for (const auto& [tag, stats] : all_memory_stats()) sum += stats.allocations;
         return sum;
     };
-    for (const Mode mode : kModes) {
+    for (const Mode mode : kModesOnGpu) {
         SCOPED_TRACE(mode_name(mode));
         TestTarget target(test_tensors(DType::bfloat16), true, kGpu);
         with_session(on_gpu({2}, {Shard(0)}), target, DType::float32, options_for(mode),

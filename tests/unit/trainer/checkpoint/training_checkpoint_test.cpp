@@ -20,7 +20,7 @@ using model::TemporaryDirectory;
 using ::testing::HasSubstr;
 using Values = std::map<std::string, std::vector<float>>;
 
-constexpr MeshSizes kMeshes[] = {{1, 1}, {3, 1}, {1, 2}, {2, 2}, {4, 1, 2}};
+constexpr MeshSizes kTrainingMeshes[] = {{1, 1}, {3, 1}, {1, 2}, {2, 2}, {4, 1, 2}};
 
 Values everything(const Policy& policy) {
     Values values;
@@ -98,7 +98,7 @@ class TrainingCheckpoints : public ::testing::Test {
 
 TEST_F(TrainingCheckpoints, AnyMeshGoesOnFromAnyOther) {
     for (const DType dtype : {DType::float32, DType::bfloat16}) {
-        for (const MeshSizes& writer : kMeshes) {
+        for (const MeshSizes& writer : kTrainingMeshes) {
             Values saved, later;
             later = on_mesh(writer, 7, dtype, [&](Policy& policy, comm::Communicator& world) {
                 train(policy, 1, 1);
@@ -115,7 +115,7 @@ TEST_F(TrainingCheckpoints, AnyMeshGoesOnFromAnyOther) {
             EXPECT_TRUE(saved.contains("reference/model.norm.weight"));
             EXPECT_EQ(damage(at(3)), "whole");
             EXPECT_EQ(std::distance(fs::directory_iterator(folder.file("checkpoints")), {}), 1);
-            for (const MeshSizes& reader : kMeshes) {
+            for (const MeshSizes& reader : kTrainingMeshes) {
                 Values loaded;
                 const Values end = on_mesh(reader, 8, dtype, [&](Policy& policy, comm::Communicator& world) {
                     policy.set_reference();

@@ -19,12 +19,12 @@ constexpr std::int64_t kDim = 8;
 constexpr float kScale = 0.35f;
 
 // One tensor of a whole pack: [sequence][position][heads * kDim]; only real tokens.
-using Pack = std::vector<std::vector<std::vector<double>>>;
+using PackedRows = std::vector<std::vector<std::vector<double>>>;
 
-Pack random_pack(const std::vector<std::int64_t>& lengths, std::int64_t width, unsigned seed) {
+PackedRows random_pack(const std::vector<std::int64_t>& lengths, std::int64_t width, unsigned seed) {
     std::mt19937 random(seed);
     std::normal_distribution<double> normal;
-    Pack pack;
+    PackedRows pack;
     for (const std::int64_t length : lengths) {
         auto& sequence = pack.emplace_back();
         for (std::int64_t i = 0; i < length; ++i) {
@@ -35,8 +35,8 @@ Pack random_pack(const std::vector<std::int64_t>& lengths, std::int64_t width, u
     return pack;
 }
 
-Pack zeros_like(const Pack& other) {
-    Pack pack = other;
+PackedRows zeros_like(const PackedRows& other) {
+    PackedRows pack = other;
     for (auto& sequence : pack) {
         for (auto& row : sequence) std::fill(row.begin(), row.end(), 0.0);
     }
@@ -44,7 +44,7 @@ Pack zeros_like(const Pack& other) {
 }
 
 struct Whole {
-    Pack q, k, v, dout, out, dq, dk, dv;
+    PackedRows q, k, v, dout, out, dq, dk, dv;
 };
 
 // Naive causal attention of one head of one sequence, forward and backward.
@@ -95,7 +95,7 @@ Whole naive(const std::vector<std::int64_t>& lengths) {
 }
 
 // A rank's rows; padding rows hold a constant, as a model's would hold anything.
-Tensor local_rows(const Pack& pack, const SequenceLayout& layout, std::int64_t heads, float padding,
+Tensor local_rows(const PackedRows& pack, const SequenceLayout& layout, std::int64_t heads, float padding,
                   DType dtype, MemoryPool& pool) {
     const Tensor t =
         Tensor::empty({static_cast<std::int64_t>(layout.rows.size()), heads, kDim}, dtype, "test", pool);
@@ -118,8 +118,8 @@ Tensor local_rows(const Pack& pack, const SequenceLayout& layout, std::int64_t h
     return t;
 }
 
-void expect_rows(const Tensor& local, const Pack& expected, const SequenceLayout& layout, double tolerance,
-                 const char* what) {
+void expect_rows(const Tensor& local, const PackedRows& expected, const SequenceLayout& layout,
+                 double tolerance, const char* what) {
     const auto width = static_cast<std::size_t>(local.dim(1) * kDim);
     for (std::size_t r = 0; r < layout.rows.size(); ++r) {
         const auto& row = layout.rows[r];

@@ -15,7 +15,7 @@ namespace {
 using testing::ElementsAre;
 
 // Log-probs, values and the reference's log-probs are constants.
-class FakeLearner final : public Learner {
+class UpdateLearner final : public Learner {
   public:
     Scores score(const std::vector<Sample>& samples, const ScoreOptions& options) override {
         events.push_back(options.reference ? "reference" : options.values ? "values" : "logprobs");
@@ -73,7 +73,7 @@ struct Case {
     }
 
     RunConfig config;
-    FakeLearner learner;
+    UpdateLearner learner;
     Rollout rollout;
 };
 

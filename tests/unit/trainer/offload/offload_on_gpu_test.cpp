@@ -20,8 +20,6 @@ namespace {
 
 using Sleep = Policy::Sleep;
 
-[[maybe_unused]] const int kEmulate =
-    std::getenv("TANDEM_TEST_DEVICE") == nullptr ? ::setenv("TANDEM_EMULATED_GPUS", "1", 1) : 0;
 constexpr Device kGpu{DeviceType::cuda, 0};
 constexpr std::int64_t kChunk = chunk_elements(kGpu);
 

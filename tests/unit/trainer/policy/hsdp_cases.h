@@ -13,7 +13,7 @@ namespace tandem::trainer::testing {
 
 using Axes = std::vector<std::string>;
 using Values = std::map<std::string, std::vector<float>>;
-constexpr double kTolerance = 1e-5;
+constexpr double kHsdpTolerance = 1e-5;
 
 struct Layout {
     MeshSizes sizes;
@@ -58,7 +58,7 @@ inline std::string describe(const Layout& layout) {
 inline void expect_close(const Values& found, const Values& expected) {
     ASSERT_EQ(found.size(), expected.size());
     for (const auto& [name, values] : expected) {
-        EXPECT_LE(relative_difference(found.at(name), values), kTolerance) << name;
+        EXPECT_LE(relative_difference(found.at(name), values), kHsdpTolerance) << name;
     }
 }
 

@@ -89,15 +89,15 @@ struct FakeVllm {
     http::Server server;
 };
 
-const std::vector<std::vector<std::int32_t>> kPrompts = {{1, 2}, {3}, {4, 5, 6}, {7}, {8}};
-const std::vector<std::uint64_t> kSeeds = {1, 2, 3, 4, 5};
+const std::vector<std::vector<std::int32_t>> kVllmPrompts = {{1, 2}, {3}, {4, 5, 6}, {7}, {8}};
+const std::vector<std::uint64_t> kVllmSeeds = {1, 2, 3, 4, 5};
 const Sampling kSampling{0.5, 3, {12}};
 
 std::vector<Completion> ask(const FakeVllm& server, std::int64_t version = 3,
                             std::chrono::milliseconds deadline = std::chrono::seconds(10)) {
     const auto client =
         make_rollout_client(server.url(), {.deadline = deadline, .batch = 16, .temperature = 0.5});
-    return client->generate(kPrompts, kSeeds, kSampling, version);
+    return client->generate(kVllmPrompts, kVllmSeeds, kSampling, version);
 }
 
 template <typename Kind = Error>
@@ -119,7 +119,7 @@ TEST(VllmClient, EachPromptIsARequestOfItsOwnByEitherRoute) {
         ASSERT_EQ(result.size(), 5u);
         for (std::size_t i = 0; i < 5; ++i) {
             const Completion expected{
-                {kPrompts[i].back(), 12}, {-0.1f * static_cast<float>(kSeeds[i]), -0.25f}, 3, false};
+                {kVllmPrompts[i].back(), 12}, {-0.1f * static_cast<float>(kVllmSeeds[i]), -0.25f}, 3, false};
             EXPECT_EQ(result[i].tokens, expected.tokens);
             EXPECT_FLOAT_EQ(result[i].logprobs[0], expected.logprobs[0]);
             EXPECT_EQ(result[i].weight_version, 3);
