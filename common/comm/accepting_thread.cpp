@@ -20,7 +20,7 @@ AcceptingThread::AcceptingThread(const std::string& who, const std::string& host
     : warnings_(warnings), admit_(std::move(admit)) {
     listen(who, host, port);
     accept();
-    thread_ = std::thread([this] { run(); });
+    thread_ = Thread("that accepts connections", [this] { run(); });
 }
 
 AcceptingThread::~AcceptingThread() {

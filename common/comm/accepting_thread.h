@@ -3,13 +3,13 @@
 
 #include <functional>
 #include <string>
-#include <thread>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include "common/rare_warnings.h"
+#include "common/thread.h"
 
 namespace tandem::comm {
 
@@ -42,7 +42,7 @@ class AcceptingThread {
     boost::asio::io_context context_{1};
     boost::asio::ip::tcp::acceptor acceptor_{context_};
     boost::asio::steady_timer retry_{context_};
-    std::thread thread_;
+    Thread thread_;
 };
 
 }  // namespace tandem::comm

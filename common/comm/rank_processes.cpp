@@ -13,13 +13,13 @@
 #include <future>
 #include <mutex>
 #include <optional>
-#include <thread>
 
 #include "common/comm/child_process.h"
 #include "common/comm/ipc/job.h"
 #include "common/comm/launch.h"
 #include "common/deadline.h"
 #include "common/error.h"
+#include "common/thread.h"
 
 namespace tandem::comm {
 namespace {
@@ -86,7 +86,7 @@ struct RankProcesses::Impl {
     bool asked_at_once = false;        // skip the grace
     bool finished = false;
 
-    std::thread watcher;
+    Thread watcher;
 };
 
 void RankProcesses::Impl::start_ranks() {
@@ -189,20 +189,21 @@ void RankProcesses::Impl::ask_to_end(const std::string& why, bool at_once) {
 RankProcesses::RankProcesses(const LaunchOptions& options) : impl_(std::make_unique<Impl>(options)) {
     std::promise<void> started;
     auto running = started.get_future();
-    impl_->watcher = std::thread([impl = impl_.get(), started = std::move(started)]() mutable {
-        try {
-            impl->start_ranks();
-        } catch (...) {
-            impl->children.clear();
-            started.set_exception(std::current_exception());
-            return;
-        }
-        started.set_value();
-        impl->watch();
-        const std::lock_guard lock(impl->mutex);
-        impl->finished = true;
-        impl->changed.notify_all();
-    });
+    impl_->watcher =
+        Thread("that watches the ranks", [impl = impl_.get(), started = std::move(started)]() mutable {
+            try {
+                impl->start_ranks();
+            } catch (...) {
+                impl->children.clear();
+                started.set_exception(std::current_exception());
+                return;
+            }
+            started.set_value();
+            impl->watch();
+            const std::lock_guard lock(impl->mutex);
+            impl->finished = true;
+            impl->changed.notify_all();
+        });
     try {
         running.get();
     } catch (...) {

@@ -1,12 +1,12 @@
 // Ranks as threads of this process, and the job of one rank.
 #include <exception>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "common/comm/ipc/communicator.h"
 #include "common/comm/ipc/job.h"
 #include "common/comm/launch.h"
+#include "common/thread.h"
 
 namespace tandem::comm {
 
@@ -35,9 +35,15 @@ void run_threads(int world_size, const std::function<void(std::shared_ptr<Commun
             keep("an exception of unknown type");
         }
     };
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < world_size; ++rank) threads.emplace_back(run, rank);
-    for (auto& thread : threads) thread.join();
+    std::vector<Thread> threads;
+    try {
+        for (int rank = 0; rank < world_size; ++rank)
+            threads.emplace_back(fmt::format("of rank {}", rank), [&run, rank] { run(rank); });
+    } catch (const std::exception& error) {
+        job->abort("the launcher", error.what());  // the ranks that run wait for those that do not
+        throw;
+    }
+    threads.clear();
     if (cause) std::rethrow_exception(cause);
     if (consequence) std::rethrow_exception(consequence);
 }

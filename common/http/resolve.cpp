@@ -4,7 +4,8 @@
 #include <future>
 #include <map>
 #include <mutex>
-#include <thread>
+
+#include "common/thread.h"
 
 namespace tandem::http {
 namespace {
@@ -47,11 +48,16 @@ Addresses resolve(const std::string& host, const std::string& port, Deadline dea
             std::packaged_task<Addresses()> task([lookup, host, port] { return lookup(host, port); });
             result = task.get_future().share();
             lookups().under_way.emplace(name, result);
-            std::thread([task = std::move(task), name]() mutable {
-                task();
-                const std::lock_guard ended(lookups().mutex);
-                lookups().under_way.erase(name);
-            }).detach();
+            try {
+                Thread("that looks " + host + " up", [task = std::move(task), name]() mutable {
+                    task();
+                    const std::lock_guard ended(lookups().mutex);
+                    lookups().under_way.erase(name);
+                }).detach();
+            } catch (...) {
+                lookups().under_way.erase(name);  // the next one tries again
+                throw;
+            }
         }
     }
     if (result.wait_until(deadline.at()) != std::future_status::ready)

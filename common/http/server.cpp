@@ -10,10 +10,10 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <optional>
-#include <thread>
 
 #include "common/http/session.h"
 #include "common/http/unix_socket.h"
+#include "common/thread.h"
 
 namespace tandem::http {
 
@@ -102,7 +102,7 @@ struct Server::Impl {
         if (thread.joinable()) {
             thread.join();
         } else {
-            loop->context.run();
+            loop->run();
         }
         file.reset();
     }
@@ -114,7 +114,7 @@ struct Server::Impl {
     asio::steady_timer retry;
     std::string url;
     int port = 0;
-    std::thread thread;
+    Thread thread;
     bool stopped = false;
 };
 
@@ -130,7 +130,7 @@ void Server::route(const std::string& method, const std::string& path, Handler h
 
 void Server::start() {
     asio::post(impl_->loop->context, [this] { impl_->accept(); });
-    impl_->thread = std::thread([loop = impl_->loop] { loop->context.run(); });
+    impl_->thread = Thread("of the HTTP server", [loop = impl_->loop] { loop->run(); });
 }
 
 void Server::stop() {

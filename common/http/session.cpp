@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
+#include "common/log.h"
+
 namespace tandem::http {
 
 namespace asio = boost::asio;
@@ -53,6 +55,17 @@ Session::~Session() {
     end_silence();
     end_writing();
     loop_->sessions.erase(this);
+}
+
+void Loop::run() {
+    for (;;) {
+        try {
+            context.run();
+            return;
+        } catch (const std::exception& error) {
+            log_error("HTTP server: {}", error.what());
+        }
+    }
 }
 
 bool Loop::make_room() {

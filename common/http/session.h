@@ -34,6 +34,8 @@ struct Route {
 struct Loop {
     // Before a connection is taken: closes another where there are too many. False: all are at work.
     bool make_room();
+    // Serves until there is nothing left to do. What one handler throws ends no other.
+    void run();
     // Closes those that are slowest to read, but not the newest, while their answers take too much.
     void bound_answers();
 

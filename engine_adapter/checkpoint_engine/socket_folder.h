@@ -1,16 +1,17 @@
 // A folder of socket files, one for each worker, that only this user can open; and what is left of those whose process
 // was killed: workers that wait there for ever.
 //
-//   ROOT/tandem-ce-XXXXXX/lock      locked while its process lives; says whose workers these are, "HOST:PORT"
+//   ROOT/tandem-ce-XXXXXX/server    whose workers these are, "HOST:PORT"
 //                        /N.sock    where worker N connects
 //                        /N.waits   there until worker N has been told that it is over
 #pragma once
 
 #include <cstddef>
 #include <filesystem>
+#include <set>
 #include <string_view>
 
-#include "common/file_descriptor.h"
+#include "common/owned_folder.h"
 #include "engine_adapter/checkpoint_engine/request_socket.h"
 
 namespace tandem::engine::checkpoint_engine {
@@ -27,8 +28,8 @@ class SocketFolder {
     void told(std::size_t worker) noexcept;
 
   private:
-    std::filesystem::path folder_;
-    FileDescriptor lock_;
+    OwnedFolder folder_;
+    std::set<std::size_t> waiting_;
 };
 
 // Tells the workers of `server` that wait in `root` for a process of this user's that has ended: half a second for each of

@@ -4,7 +4,8 @@
 
 namespace tandem::engine {
 
-Background::Background(std::size_t most) : most_(most), thread_([this] { run(); }) {}
+Background::Background(std::size_t most)
+    : most_(most), thread_("for work in the background", [this] { run(); }) {}
 
 Background::~Background() {
     {

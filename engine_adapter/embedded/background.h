@@ -6,7 +6,8 @@
 #include <deque>
 #include <functional>
 #include <mutex>
-#include <thread>
+
+#include "common/thread.h"
 
 namespace tandem::engine {
 
@@ -31,7 +32,7 @@ class Background {
     std::condition_variable changed_;
     std::deque<std::function<void()>> waiting_;
     bool stopping_ = false;
-    std::thread thread_;
+    Thread thread_;
 };
 
 }  // namespace tandem::engine

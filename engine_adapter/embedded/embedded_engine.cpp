@@ -74,7 +74,7 @@ void EmbeddedEngine::load(const std::string& directory, std::int64_t version) {
 }
 
 void EmbeddedEngine::start() {
-    thread_ = std::thread([this] { run(); });
+    thread_ = Thread("of the engine", [this] { run(); });
 }
 
 void EmbeddedEngine::stop() {

@@ -24,9 +24,9 @@
 #include <list>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "common/thread.h"
 #include "engine_adapter/embedded/scheduler.h"
 
 namespace tandem::engine {
@@ -191,7 +191,7 @@ class EmbeddedEngine final : public WeightTarget {
     std::int64_t version_ = 0;
     std::int64_t next_version_ = 0;
     std::string reason_ = "no weights have been loaded yet";
-    std::thread thread_;
+    Thread thread_;
 };
 
 }  // namespace tandem::engine

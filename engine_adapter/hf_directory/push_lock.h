@@ -1,6 +1,7 @@
 // One push at a time into a server of others: such a server knows no pushers, and two that take turns with its routes
-// would leave one's weights under the other's version. Pushers of one host agree by a locked file beside what they
-// stage; the kernel unlocks it when its holder dies. Pushers of several hosts are not held apart.
+// would leave one's weights under the other's version. Pushers of one user on one host agree by a locked file in a folder
+// that is this user's alone (XDG_RUNTIME_DIR, else beside what they stage); the kernel unlocks it when its holder dies.
+// Those of several hosts or users are not held apart.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +16,7 @@ class PushLock {
   public:
     PushLock() = default;  // holds nothing
     // Waits while another push holds it. server: "vllm://HOST:PORT"; names of this machine's loopback are one. Throws
-    // DeadlineExceeded naming the process that holds it, SystemError.
+    // DeadlineExceeded naming the process that holds it; Error where no folder is this user's alone; SystemError.
     PushLock(const std::filesystem::path& root, const std::string& server, Deadline deadline);
     ~PushLock() { release(); }
     PushLock(PushLock&& other) noexcept;
@@ -26,9 +27,10 @@ class PushLock {
 
   private:
     bool try_lock(const std::string& server);
+    std::string holder() const;
 
     std::filesystem::path path_;
-    FileDescriptor fd_;
+    FileDescriptor folder_, fd_;
 };
 
 }  // namespace tandem::engine

@@ -1,14 +1,16 @@
 // A Hugging Face directory in shared memory, for engines that load weights from a directory: model.safetensors, laid
-// out before a byte of it is there, and the small JSON files of the model's own directory. Each has a fresh name, with
-// the process that made it, so that what a dead process left can be found and removed.
+// out before a byte of it is there, and the small JSON files of the model's own directory. An OwnedFolder: what a process
+// left that was killed can be found and removed, and what neighbours put beside it is not believed.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "common/device/device.h"
+#include "common/owned_folder.h"
 #include "engine_adapter/engine.h"
 
 namespace tandem::engine {
@@ -26,7 +28,7 @@ class StagedDirectory {
     StagedDirectory(const StagedDirectory&) = delete;
     StagedDirectory& operator=(const StagedDirectory&) = delete;
 
-    const std::filesystem::path& path() const { return path_; }
+    const std::filesystem::path& path() const { return folder_.path(); }
     std::filesystem::path weights() const;          // the file
     Span memory(std::size_t tensor) const;          // of a tensor, in the file
     std::uint64_t begin(std::size_t tensor) const;  // in the file
@@ -38,9 +40,8 @@ class StagedDirectory {
 
   private:
     void map_weights(const std::string& head, std::size_t bytes);
-    void remove() noexcept;
 
-    std::filesystem::path path_;
+    OwnedFolder folder_;
     Span mapped_;
     std::vector<Span> tensors_;
 };
@@ -48,11 +49,11 @@ class StagedDirectory {
 // Whether that is, or was, one: by its name.
 bool is_staged_directory(const std::filesystem::path& path);
 
-// Removes what processes that are gone left in `root`, as far as this user may. A directory with notes loses its weights,
-// and stays until all of them were forgotten: returns them.
+// Removes what processes of this user's that are gone left in `root`. A directory with notes loses its weights, and stays
+// until all of them were forgotten: returns them.
 struct LeftNote {
-    std::filesystem::path file;
-    std::string text;
+    std::shared_ptr<LeftFolder> folder;
+    std::string name, text;
     void forget() const;
 };
 std::vector<LeftNote> sweep_staged_directories(const std::filesystem::path& root = kStagingRoot);

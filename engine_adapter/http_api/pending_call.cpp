@@ -3,10 +3,11 @@
 #include <chrono>
 #include <utility>
 
+#include "common/thread.h"
+
 namespace tandem::engine {
 
-PendingCall::PendingCall(std::function<void()> call)
-    : ended_(std::async(std::launch::async, std::move(call))) {}
+PendingCall::PendingCall(std::function<void()> call) : ended_(start_call("for a request", std::move(call))) {}
 
 bool PendingCall::check() {
     if (!ended_.valid()) return true;

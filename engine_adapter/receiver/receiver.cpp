@@ -15,6 +15,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/rare_warnings.h"
+#include "common/thread.h"
 #include "engine_adapter/channel/messages.h"
 #include "engine_adapter/receiver/requests.h"
 
@@ -54,7 +55,7 @@ class Receiver::Impl {
           greeting_(options.greeting),
           stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
         if (!stop_) throw SystemError("eventfd", errno);
-        thread_ = std::thread([this] { run(); });
+        thread_ = Thread("of the receiver", [this] { run(); });
     }
 
     ~Impl() {
@@ -66,28 +67,36 @@ class Receiver::Impl {
     int data_port() const { return data_plane_ ? data_plane_->port() : 0; }
 
   private:
-    // Sleeps until a trainer connects or says something, or the receiver is to stop.
     void run() {
         for (;;) {
-            while (!ahead_.empty()) serve_one();
-            std::array<pollfd, 4> fds{pollfd{stop_.get(), POLLIN, 0},
-                                      pollfd{listener_.socket.get(), POLLIN, 0},
-                                      pollfd{trainer_ ? trainer_->fd() : -1, POLLIN, 0},
-                                      pollfd{data_plane_ ? data_plane_->control_ready() : -1, POLLIN, 0}};
-            if (::poll(fds.data(), fds.size(), poll_ms()) < 0 && errno != EINTR) {
-                log_error("receiver: poll failed: {}", SystemError("poll", errno).what());
-                break;
+            try {
+                if (!serve_next()) break;
+            } catch (const std::exception& error) {  // of one trainer's message: others are served
+                drop_trainer(error.what());
             }
-            if (fds[0].revents != 0) break;
-            if (fds[2].revents != 0) {
-                serve_one();
-            } else {
-                drop_silent_trainer();
-            }
-            if (fds[1].revents != 0) accept_one();
-            if (fds[3].revents != 0) accept_distant();
         }
         drop_trainer("the engine is shutting down");
+    }
+
+    // Sleeps until a trainer connects or says something, or the receiver is to stop: false then.
+    bool serve_next() {
+        while (!ahead_.empty()) serve_one();
+        std::array<pollfd, 4> fds{pollfd{stop_.get(), POLLIN, 0}, pollfd{listener_.socket.get(), POLLIN, 0},
+                                  pollfd{trainer_ ? trainer_->fd() : -1, POLLIN, 0},
+                                  pollfd{data_plane_ ? data_plane_->control_ready() : -1, POLLIN, 0}};
+        if (::poll(fds.data(), fds.size(), poll_ms()) < 0 && errno != EINTR) {
+            log_error("receiver: poll failed: {}", SystemError("poll", errno).what());
+            return false;
+        }
+        if (fds[0].revents != 0) return false;
+        if (fds[2].revents != 0) {
+            serve_one();
+        } else {
+            drop_silent_trainer();
+        }
+        if (fds[1].revents != 0) accept_one();
+        if (fds[3].revents != 0) accept_distant();
+        return true;
     }
 
     // When the trainer must have said something by; none: it may take its time.
@@ -242,7 +251,7 @@ class Receiver::Impl {
     std::int64_t last_id_ = 0;           // of the requests that were served: one that comes again is not
     bool lost_ = false;                  // the connection, while a request was waiting
     Clock::time_point last_heard_{};     // a request of the trainer's was served, or it connected
-    std::thread thread_;                 // last: joined before anything that it uses goes away
+    Thread thread_;                      // last: joined before anything that it uses goes away
 };
 
 Receiver::Receiver(WeightTarget& target, ReceiverOptions options)

@@ -59,9 +59,12 @@ EngineUrl parse_engine_url(const std::string& name) {
             url.tcp_options.connections = parse_connections(name, value);
         } else if (key == "pace") {
             url.tcp_options.pace_bytes_per_s = parse_pace(name, value);
+        } else if (key == "unauthenticated") {
+            enforce(value == "1" || value == "0", "'{}': unauthenticated={}; there are 0, 1", name, value);
+            url.tcp_options.unauthenticated = value == "1";
         } else {
-            throw BadInput(
-                fmt::format("'{}': no option '{}'; there are transport, connections, pace", name, key));
+            throw BadInput(fmt::format(
+                "'{}': no option '{}'; there are transport, connections, pace, unauthenticated", name, key));
         }
     }
     return url;

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "common/align.h"
+#include "common/thread.h"
 
 namespace tandem::sync {
 namespace {
@@ -81,8 +82,9 @@ void SyntheticSource::each_block(const Work& work) {
                  seeds_[t] ^ static_cast<std::uint64_t>(begin) * 0xd6e8feb86659fd93ull);
         }
     };
-    std::vector<std::jthread> others;
-    for (std::size_t i = 1; i < std::min(threads_, blocks.size()); ++i) others.emplace_back(run);
+    std::vector<Thread> others;
+    for (std::size_t i = 1; i < std::min(threads_, blocks.size()); ++i)
+        others.emplace_back("that fills tensors", run);
     run();
 }
 

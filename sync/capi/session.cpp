@@ -7,12 +7,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "common/comm/rendezvous.h"
 #include "common/error.h"
+#include "common/thread.h"
 #include "engine_adapter/connect.h"
 #include "sync/capi/errors.h"
 #include "sync/capi/region.h"
@@ -218,7 +218,7 @@ using Turn = td_session::Turn;
 struct td_push {
     td_push(td_session* of, std::int64_t version)
         : session(of, "a push of this session is not freed yet: td_push_free"),
-          result(std::async(std::launch::async, [this, version] { return session->push(version); })) {}
+          result(start_call("for a push", [this, version] { return session->push(version); })) {}
     ~td_push() { result.wait(); }
     Turn session;
     std::shared_future<td_report> result;

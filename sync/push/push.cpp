@@ -5,11 +5,11 @@
 #include <limits>
 #include <map>
 #include <mutex>
-#include <thread>
 
 #include "common/comm/launch.h"
 #include "common/error.h"
 #include "common/stopwatch.h"
+#include "common/thread.h"
 #include "sync/push/directory_source.h"
 
 namespace tandem::sync {
@@ -141,16 +141,20 @@ std::vector<ServerOutcome> push_directory(const PushOptions& options, const Conn
     { const DirectorySource readable(options.model, comm::solo(), options.only); }
     std::vector<ServerOutcome> outcomes(options.servers.size());
     Counter counter(progress);
-    std::vector<std::jthread> threads;
+    std::vector<Thread> threads;
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
         outcomes[i].url = options.servers[i];
-        threads.emplace_back([&, i] {
-            try {
-                push_to(options, connect, counter, outcomes[i]);
-            } catch (const std::exception& error) {
-                outcomes[i].error = error.what();
-            }
-        });
+        try {
+            threads.emplace_back("for " + outcomes[i].url, [&, i] {
+                try {
+                    push_to(options, connect, counter, outcomes[i]);
+                } catch (const std::exception& error) {
+                    outcomes[i].error = error.what();
+                }
+            });
+        } catch (const SystemError& error) {
+            outcomes[i].error = error.what();
+        }
     }
     threads.clear();
     return outcomes;

@@ -13,6 +13,7 @@
 
 #include "common/error.h"
 #include "common/model/json_text.h"
+#include "common/thread.h"
 #include "trainer/checkpoint/hash.h"
 
 namespace tandem::trainer {
@@ -125,7 +126,7 @@ void verify(const Manifest& manifest, const std::string& directory) {
         std::min<std::size_t>(files.size(), std::max(1u, std::thread::hardware_concurrency()));
     std::vector<std::future<void>> work;
     for (std::size_t t = 0; t < threads; ++t) {
-        work.push_back(std::async(std::launch::async, [&, t] {
+        work.push_back(start_call("that reads a checkpoint", [&, t] {
             for (std::size_t i = t; i < files.size(); i += threads)
                 verify_file(directory + "/" + files[i].first, files[i].second);
         }));

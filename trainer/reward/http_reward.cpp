@@ -11,6 +11,8 @@
 #include "common/error.h"
 #include "common/http/client.h"
 #include "common/http/error_text.h"
+#include "common/log.h"
+#include "common/thread.h"
 #include "common/trace.h"
 
 namespace tandem::trainer {
@@ -126,9 +128,13 @@ std::vector<double> HttpReward::scores(std::span<const AnsweredPrompt> answered)
         }
     };
     {
-        std::vector<std::jthread> others;
+        std::vector<Thread> others;
         const auto connections = std::min(requests, static_cast<std::size_t>(options_.connections));
-        for (std::size_t i = 1; i < connections; ++i) others.emplace_back(work);
+        try {
+            for (std::size_t i = 1; i < connections; ++i) others.emplace_back("that asks for rewards", work);
+        } catch (const SystemError& error) {  // fewer connections do the same
+            log_warn("{} of {} connections: {}", others.size() + 1, connections, error.what());
+        }
         work();
     }
     if (failure) std::rethrow_exception(failure);

@@ -7,12 +7,12 @@
 #include <exception>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "common/error.h"
 #include "common/http/access.h"
 #include "common/http/error_text.h"
 #include "common/log.h"
+#include "common/thread.h"
 #include "common/trace.h"
 #include "trainer/config/engine_url.h"
 
@@ -145,9 +145,14 @@ std::vector<VllmAnswer> VllmClient::ask_all(std::span<const std::vector<std::int
         }
     };
     {
-        std::vector<std::jthread> others;
-        for (std::size_t c = 1; c < connections; ++c)
-            others.emplace_back([&work, &client = clients_[c]] { work(client); });
+        std::vector<Thread> others;
+        try {
+            for (std::size_t c = 1; c < connections; ++c)
+                others.emplace_back("of a connection to vLLM",
+                                    [&work, &client = clients_[c]] { work(client); });
+        } catch (const SystemError& error) {  // fewer connections do the same
+            log_warn("{} of {} connections: {}", others.size() + 1, connections, error.what());
+        }
         if (connections > 0) work(clients_[0]);
     }
     if (failure) std::rethrow_exception(failure);

@@ -71,7 +71,7 @@ Mesh::Mesh(Store& store, int rank, int size, const ListenAddress& address, Deadl
                                          address.interface, address.reason, error.what()));
     }
     connect(store, deadline);
-    if (size_ > 1) listener_ = std::thread([this] { listen_to_peers(); });
+    if (size_ > 1) listener_ = Thread("that listens to Gloo's peers", [this] { listen_to_peers(); });
 }
 
 // Each pair listens on a port of its own: a rank publishes one address a peer, of equal lengths, in rank

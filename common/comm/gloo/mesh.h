@@ -15,7 +15,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,6 +22,7 @@
 #include "common/comm/gloo/address.h"
 #include "common/comm/gloo/waits.h"
 #include "common/comm/store.h"
+#include "common/thread.h"
 
 namespace tandem::comm::gloo {
 
@@ -93,7 +93,7 @@ class Mesh {
     std::vector<std::unique_ptr<Message>> sent_;  // kept until their transfers are done
     std::vector<Transfer> telling_;
     Waits listener_waits_;
-    std::thread listener_;
+    Thread listener_;
 };
 
 }  // namespace tandem::comm::gloo

@@ -47,7 +47,7 @@ void Transfer::wake() {
     direction_ == Direction::send ? buffer_->abortWaitSend() : buffer_->abortWaitRecv();
 }
 
-Waits::Waits() : thread_([this] { run(); }) {}
+Waits::Waits() : thread_("that waits for Gloo", [this] { run(); }) {}
 
 Waits::~Waits() {
     {

@@ -12,11 +12,11 @@
 #include <mutex>
 #include <set>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "common/deadline.h"
 #include "common/device/device.h"
+#include "common/thread.h"
 
 namespace tandem::comm::gloo {
 
@@ -81,7 +81,7 @@ class Waits {
     Deadline::Clock::time_point sleeps_until_ = Deadline::Clock::time_point::max();
     bool woken_ = false;
     bool stop_ = false;
-    std::thread thread_;
+    Thread thread_;
 };
 
 }  // namespace tandem::comm::gloo

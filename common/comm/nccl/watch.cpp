@@ -26,7 +26,7 @@ std::vector<std::shared_ptr<Handle>> alive(const std::vector<std::weak_ptr<Handl
 Watch::Watch(std::shared_ptr<Communicator> host)
     : host_(std::move(host)),
       liveness_probe_(host_->split(host_->global_ranks(), "liveness probe of NCCL")),
-      thread_([this] { run(); }) {}
+      thread_("that watches NCCL", [this] { run(); }) {}
 
 Watch::~Watch() {
     {

@@ -9,11 +9,11 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/comm/communicator.h"
 #include "common/comm/nccl/handle.h"
+#include "common/thread.h"
 
 namespace tandem::comm::nccl {
 
@@ -66,7 +66,7 @@ class Watch {
     bool stop_ = false;
     std::mutex launch_order_;
     Event last_launch_;
-    std::thread thread_;
+    Thread thread_;
 };
 
 }  // namespace tandem::comm::nccl

@@ -94,7 +94,7 @@ std::shared_ptr<StreamBackend> make_worker_stream(std::string name) {
 }
 
 WorkerStream::WorkerStream(std::string name) : name_(std::move(name)) {
-    worker_ = std::thread([this] { run(); });
+    worker_ = Thread("of a stream", [this] { run(); });
 }
 
 WorkerStream::~WorkerStream() {

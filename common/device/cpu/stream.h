@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "common/device/stream_backend.h"
+#include "common/thread.h"
 
 namespace tandem::detail {
 
@@ -53,7 +54,7 @@ class WorkerStream : public StreamBackend {
     bool busy_ = false;
     bool closing_ = false;
     std::exception_ptr error_;  // first failure; sticky
-    std::thread worker_;
+    Thread worker_;
 };
 
 }  // namespace tandem::detail

@@ -86,13 +86,18 @@ struct Dialling {
         }
         return text;
     }
-    void say_hello(Kind kind, const std::string& secret) {
+    void say_hello(Kind kind, const std::string& secret, bool unauthenticated) {
         const Greeting greeted = parse_greeting(read(kGreetingBytes));
         engine = greeted.engine;
         if (kind == Kind::control && greeted.asks == Asks::channel)
             fail(
                 "the engine has no key, so it takes weights only from its own host: start it with "
                 "--admin-api-key");
+        if (kind == Kind::control && greeted.asks == Asks::nothing && !secret.empty() && !unauthenticated)
+            fail(
+                "a key is set here (TANDEM_API_KEY), and what answers there asks for none: it may not be the "
+                "engine. Start the engine with --admin-api-key; or leave the key out, or say "
+                "?unauthenticated=1, to give the weights to whoever answers");
         const std::string bytes =
             hello(kind, secret_of(kind, secret_for(greeted.asks, kind, secret)), engine, trainer);
         // The socket's buffer is empty, and larger.
@@ -184,7 +189,7 @@ std::vector<FileDescriptor> dial(const TcpAddress& to, Kind kind, const std::str
             if (tried + 1 == addresses.size()) throw;
         }
     }
-    for (Dialling& one : all) one.say_hello(kind, secret);
+    for (Dialling& one : all) one.say_hello(kind, secret, options.unauthenticated);
     std::vector<FileDescriptor> sockets;
     for (Dialling& one : all) {
         one.hear_verdict(kind, secret);

@@ -15,6 +15,9 @@ struct TcpOptions {
     // At most so many bytes a second to each engine rank, evenly spaced by the kernel: what is left of the link is its
     // other traffic's. 0: as fast as the network lets.
     double pace_bytes_per_s = 0;
+    // Whether a trainer that has a key gives its weights to an engine that says it asks for none, which may be whoever has
+    // taken the engine's port.
+    bool unauthenticated = false;
 };
 
 // Where an engine listens.

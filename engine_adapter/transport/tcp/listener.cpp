@@ -81,7 +81,7 @@ TcpListener::TcpListener(const TcpListen& options)
       stop_(make_event()),
       ready_(make_event()),
       port_(port_of(socket_.get())) {
-    thread_ = std::thread([this] { run(); });
+    thread_ = Thread("that listens for weights", [this] { run(); });
 }
 
 TcpListener::~TcpListener() {
@@ -95,26 +95,36 @@ tcp::Asks TcpListener::asks() const {
 }
 
 void TcpListener::run() {
-    std::vector<pollfd> fds;
     for (;;) {
-        fds = {{stop_.get(), POLLIN, 0}, {socket_.get(), POLLIN, 0}};
-        auto soonest = std::chrono::milliseconds(3'600'000);
-        for (const Guest& guest : guests_) {
-            fds.push_back({guest.socket.get(), POLLIN, 0});
-            soonest = std::min(soonest, std::chrono::ceil<std::chrono::milliseconds>(guest.deadline.left()));
+        try {
+            if (!serve_next()) return;
+        } catch (const std::exception& error) {  // for want of memory
+            warnings_.say(error.what());
+            guests_.clear();
         }
-        if (::poll(fds.data(), fds.size(), static_cast<int>(soonest.count())) < 0 && errno != EINTR) {
-            log_error("data plane: {}", SystemError("poll", errno).what());
-            return;
-        }
-        if (fds[0].revents != 0) return;
-        std::size_t at = 2;
-        for (auto guest = guests_.begin(); guest != guests_.end(); ++at) {
-            const bool stays = fds[at].revents != 0 ? read_some(*guest) : !guest->deadline.passed();
-            guest = stays ? std::next(guest) : guests_.erase(guest);
-        }
-        if (fds[1].revents != 0) accept_one();
     }
+}
+
+// False: it is to stop.
+bool TcpListener::serve_next() {
+    std::vector<pollfd> fds = {{stop_.get(), POLLIN, 0}, {socket_.get(), POLLIN, 0}};
+    auto soonest = std::chrono::milliseconds(3'600'000);
+    for (const Guest& guest : guests_) {
+        fds.push_back({guest.socket.get(), POLLIN, 0});
+        soonest = std::min(soonest, std::chrono::ceil<std::chrono::milliseconds>(guest.deadline.left()));
+    }
+    if (::poll(fds.data(), fds.size(), static_cast<int>(soonest.count())) < 0 && errno != EINTR) {
+        log_error("data plane: {}", SystemError("poll", errno).what());
+        return false;
+    }
+    if (fds[0].revents != 0) return false;
+    std::size_t at = 2;
+    for (auto guest = guests_.begin(); guest != guests_.end(); ++at) {
+        const bool stays = fds[at].revents != 0 ? read_some(*guest) : !guest->deadline.passed();
+        guest = stays ? std::next(guest) : guests_.erase(guest);
+    }
+    if (fds[1].revents != 0) accept_one();
+    return true;
 }
 
 void TcpListener::accept_one() {
@@ -169,10 +179,11 @@ bool TcpListener::judge(Guest& guest) {
         ::eventfd_write(ready_.get(), 1);
         return true;
     }
-    if (send_small(guest.socket.get(), tcp::verdict(hello, *secret, guest.nonce))) {
-        tcp::make_blocking(guest.socket.get());
-        take_({std::move(guest.socket), guest.peer});
-    }
+    // Taken first: where that fails, for want of a thread, the trainer hears at once that it is not let in.
+    tcp::make_blocking(guest.socket.get());
+    const int socket = guest.socket.get();
+    take_({std::move(guest.socket), guest.peer});
+    if (!send_small(socket, tcp::verdict(hello, *secret, guest.nonce))) ::shutdown(socket, SHUT_RDWR);
     return true;
 }
 

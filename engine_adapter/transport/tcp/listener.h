@@ -10,11 +10,11 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "common/deadline.h"
 #include "common/file_descriptor.h"
 #include "common/rare_warnings.h"
+#include "common/thread.h"
 #include "engine_adapter/transport/tcp/handshake.h"
 
 namespace tandem::engine {
@@ -60,6 +60,7 @@ class TcpListener {
         std::size_t got = 0;
     };
     void run();
+    bool serve_next();
     void accept_one();
     bool read_some(Guest& guest);  // false: it is to go
     bool judge(Guest& guest);
@@ -74,7 +75,7 @@ class TcpListener {
     std::deque<Accepted> controls_;
     std::optional<comm::JobSecret> token_;
     std::function<void(Accepted)> take_;
-    std::thread thread_;  // last
+    Thread thread_;  // last
 };
 
 }  // namespace tandem::engine

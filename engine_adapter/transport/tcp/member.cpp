@@ -50,7 +50,12 @@ void TcpMember::add(FileDescriptor socket, const std::string& peer) {
     if (stopping_) return;
     Connection& connection = connections_.emplace_back(Connection{std::move(socket), peer, {}});
     peer_ = peer.substr(0, peer.rfind(':'));  // all come from one
-    connection.thread = std::thread([this, &connection] { run(connection); });
+    try {
+        connection.thread = Thread("for a data connection", [this, &connection] { run(connection); });
+    } catch (...) {
+        connections_.pop_back();
+        throw;
+    }
 }
 
 void TcpMember::close() noexcept {
@@ -62,7 +67,7 @@ void TcpMember::close() noexcept {
         ending.splice(ending.end(), connections_);
     }
     changed_.notify_all();
-    for (Connection& connection : ending) connection.thread.join();
+    ending.clear();  // waits for their threads
 }
 
 void TcpMember::free_memory() {

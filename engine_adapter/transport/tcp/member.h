@@ -10,11 +10,11 @@
 #include <list>
 #include <mutex>
 #include <string>
-#include <thread>
 
 #include "common/deadline.h"
 #include "common/device/memory.h"
 #include "common/file_descriptor.h"
+#include "common/thread.h"
 #include "engine_adapter/transport/tcp/handshake.h"
 
 namespace tandem::engine {
@@ -56,7 +56,7 @@ class TcpMember {
     struct Connection {
         FileDescriptor socket;
         std::string peer;
-        std::thread thread;
+        Thread thread;
     };
     void run(Connection& connection);
     bool receive_frame(Connection& connection);  // false: the connection has ended between two frames

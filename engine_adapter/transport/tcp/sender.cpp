@@ -36,18 +36,27 @@ void send_all(int socket, std::vector<iovec>& list) {
 }  // namespace
 
 TcpSender::TcpSender(std::vector<FileDescriptor> sockets) : sockets_(std::move(sockets)) {
-    for (const FileDescriptor& socket : sockets_)
-        threads_.emplace_back([this, fd = socket.get()] { run(fd); });
+    try {
+        for (const FileDescriptor& socket : sockets_)
+            threads_.emplace_back("that sends weights", [this, fd = socket.get()] { run(fd); });
+    } catch (...) {
+        stop();
+        throw;
+    }
 }
 
 TcpSender::~TcpSender() {
+    stop();
+}
+
+void TcpSender::stop() noexcept {
     {
         const std::lock_guard lock(mutex_);
         stopping_ = true;
     }
     changed_.notify_all();
     for (const FileDescriptor& socket : sockets_) ::shutdown(socket.get(), SHUT_RDWR);
-    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
 }
 
 void TcpSender::post(std::uint64_t serial, PackedBucket bucket) {

@@ -8,11 +8,11 @@
 #include <list>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/deadline.h"
 #include "common/file_descriptor.h"
+#include "common/thread.h"
 #include "engine_adapter/transport/tcp/packed.h"
 
 namespace tandem::engine {
@@ -42,6 +42,7 @@ class TcpSender {
         std::uint64_t working = 0;  // threads that do
     };
     void run(int socket);
+    void stop() noexcept;
 
     mutable std::mutex mutex_;
     std::condition_variable changed_;
@@ -51,7 +52,7 @@ class TcpSender {
     bool stopping_ = false;
     std::string failure_;
     const std::vector<FileDescriptor> sockets_;
-    std::vector<std::thread> threads_;
+    std::vector<Thread> threads_;
 };
 
 }  // namespace tandem::engine

@@ -16,8 +16,9 @@ using testing::HasSubstr;
 
 class TcpStrangers : public OverTcp {};
 
-std::string connect_error(int port, const std::string& key) {
-    return error_of([&] { connect(fmt::format("tcp://127.0.0.1:{}", port), soon(), {.key = key}); });
+std::string connect_error(int port, const std::string& key, const std::string& options = "") {
+    return error_of(
+        [&] { connect(fmt::format("tcp://127.0.0.1:{}{}", port, options), soon(), {.key = key}); });
 }
 
 TEST_F(TcpStrangers, AnotherKeyIsRefusedAndTheRightOneLetIn) {
@@ -161,9 +162,15 @@ class ForAnybody : public OverTcp {
     ForAnybody() : OverTcp(listening("", true)) {}
 };
 
-TEST_F(ForAnybody, AnybodyPushes) {
+// Who has a key wants it asked for: an impostor at the engine's port asks for none.
+TEST_F(ForAnybody, AnybodyPushesButWhoHasAKey) {
     EXPECT_EQ(connect_error(receiver_->data_port(), ""), "");
-    EXPECT_EQ(connect_error(receiver_->data_port(), "some key"), "");
+    EXPECT_THAT(connect_error(receiver_->data_port(), "some key"), HasSubstr("asks for none"));
+    EXPECT_EQ(connect_error(receiver_->data_port(), "some key", "?unauthenticated=1"), "");
+    EXPECT_THAT(connect_error(receiver_->data_port(), "some key", "?unauthenticated=0"),
+                HasSubstr("asks for none"));
+    EXPECT_THAT(connect_error(receiver_->data_port(), "some key", "?unauthenticated=yes"),
+                HasSubstr("there are 0, 1"));
 }
 
 }  // namespace

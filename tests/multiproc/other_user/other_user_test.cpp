@@ -1,12 +1,10 @@
 // What another user of this machine can do: connect in vain, and open nothing. Runs as root, which can become one.
 #include <fcntl.h>
 #include <gmock/gmock.h>
-#include <grp.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,7 +12,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
-#include <functional>
 #include <sstream>
 
 #include "common/comm/ipc/job.h"
@@ -22,33 +19,16 @@
 #include "common/error.h"
 #include "common/http/client.h"
 #include "tests/multiproc/engine/program.h"
+#include "tests/multiproc/other_user/as_nobody.h"
 #include "tests/unit/common/model/temporary_directory.h"
 #include "tests/unit/engine_adapter/embedded/tiny_model.h"
 
 namespace tandem {
 namespace {
 
+using test::exit_code_of;
+using test::start_as_nobody;
 using ::testing::HasSubstr;
-
-constexpr uid_t kNobody = 65534;
-
-// Runs the body in a process of another user; it ends with the body's value.
-pid_t start_as_nobody(const std::function<int()>& body) {
-    const pid_t pid = ::fork();
-    if (pid != 0) return pid;
-    if (::setgroups(0, nullptr) != 0 || ::setgid(kNobody) != 0 || ::setuid(kNobody) != 0) ::_exit(99);
-    try {
-        ::_exit(body());
-    } catch (...) {
-        ::_exit(98);
-    }
-}
-
-int exit_code_of(pid_t pid) {
-    int status = 0;
-    EXPECT_EQ(::waitpid(pid, &status, 0), pid);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
 
 // A connected socket of an abstract name, or -1.
 int connect_to(const std::string& name) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -31,8 +32,13 @@ class Push : public testing::Test {
         folder_ = ::mkdtemp(name.data());
         staging_ = folder_ / "shm";
         fs::create_directory(staging_);
+        ::mkdir((folder_ / "runtime").c_str(), 0700);
+        ::setenv("XDG_RUNTIME_DIR", (folder_ / "runtime").c_str(), 1);  // where locks of pushes are
     }
-    ~Push() override { fs::remove_all(folder_); }
+    ~Push() override {
+        ::unsetenv("XDG_RUNTIME_DIR");
+        fs::remove_all(folder_);
+    }
 
     // Two matrices and a norm; other values for each seed.
     std::string model(const std::string& name, int seed, DType dtype = DType::float32,
@@ -103,9 +109,11 @@ class Push : public testing::Test {
     }
 
     const fs::path& staging() const { return staging_; }
-    std::vector<std::string> staged() const {
+    std::vector<std::string> staged() const { return names_in(staging()); }
+    std::vector<std::string> locks() const { return names_in(folder_ / "runtime" / "tandem"); }
+    static std::vector<std::string> names_in(const fs::path& folder) {
         std::vector<std::string> names;
-        for (const auto& entry : fs::directory_iterator(staging())) names.push_back(entry.path().filename());
+        for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename());
         return names;
     }
 

@@ -333,9 +333,9 @@ TEST_F(Push, ADeadPusherHoldsNobodyUp) {
     int status = 1;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     ASSERT_EQ(status, 0);
-    ASSERT_THAT(staged(), testing::SizeIs(1));
+    ASSERT_THAT(locks(), testing::SizeIs(1));
     EXPECT_TRUE(push(model("b", 2), {server.url()})[0].whole);
-    EXPECT_THAT(staged(), IsEmpty());
+    EXPECT_THAT(locks(), IsEmpty());
 }
 
 // ---- what a killed pusher leaves ----

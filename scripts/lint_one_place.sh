@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# lint.one_place: what the product does in one place alone, because it is easy to get wrong elsewhere. A row a rule:
+# what may not stand in a source (grep -P; ¦ for its |) | the files that may hold it | what to use
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+broken=0
+while IFS='|' read -r pattern allowed instead; do
+    [ -n "$pattern" ] || continue
+    pattern=${pattern//¦/|} allowed=${allowed//¦/|}
+    found=$(grep -rnP "$pattern" common engine_adapter sync trainer --include='*.h' --include='*.cpp' --include='*.inl' |
+        grep -vP '^[^:]*:\d+:\s*//' | grep -vE "^($allowed):" || true)
+    [ -z "$found" ] && continue
+    echo "$found" >&2
+    echo "  -> $instead" >&2
+    broken=1
+done <<'RULES'
+std::j?thread\b(?!::)¦std::async\(¦pthread_create|common/thread\.(h¦cpp)|common/thread.h: Thread, start_call
+RULES
+exit $broken
