@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "common/error.h"
+#include "common/host_port.h"
 #include "common/http/client.h"
 #include "engine_adapter/sglang/engine.h"
 #include "engine_adapter/tandem/engine.h"
@@ -43,8 +44,13 @@ const Kind& kind_of(const std::string& name) {
 
 void check_name(const std::string& name) {
     const std::string_view prefix = kind_of(name).prefix;
-    if (!prefix.ends_with("://") || prefix == "tcp://") return;
-    http::parse_url("http://" + name.substr(prefix.size(), name.find('?') - prefix.size()), name);
+    if (!prefix.ends_with("://")) return;
+    const std::string server = name.substr(prefix.size(), name.find('?') - prefix.size());
+    if (prefix == "tcp://") {
+        parse_host_port(server);
+    } else {
+        http::parse_url("http://" + server, name);
+    }
 }
 
 std::unique_ptr<Engine> connect(const std::string& name, Deadline deadline, const ConnectOptions& options) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/error.h"
+#include "common/host_port.h"
 
 namespace tandem::comm {
 namespace {
@@ -46,7 +47,8 @@ void AcceptingThread::listen(const std::string& who, const std::string& host, in
     acceptor_.set_option(tcp::acceptor::reuse_address(true));
     acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
-    if (error) throw SystemError(fmt::format("{}: listening on {}:{}", who, host, port), error.value());
+    if (error)
+        throw SystemError(fmt::format("{}: listening on {}", who, to_host_port(host, port)), error.value());
 }
 
 void AcceptingThread::accept() {

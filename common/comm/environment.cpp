@@ -13,6 +13,7 @@
 #include "common/comm/launch.h"
 #include "common/comm/rendezvous.h"
 #include "common/error.h"
+#include "common/host_port.h"
 
 namespace tandem::comm {
 namespace {
@@ -94,7 +95,7 @@ std::shared_ptr<Communicator> connect_from_environment(Deadline deadline) {
     if (self.world_size == 1) return solo();
     const auto host = variable("MASTER_ADDR");
     if (!host) throw ConfigError("environment", "MASTER_ADDR", "not set; it says where rank 0 listens");
-    return meet({self, *host, store_port(), backend, JobSecret::from_environment()}, deadline);
+    return meet({self, parse_host(*host), store_port(), backend, JobSecret::from_environment()}, deadline);
 }
 
 }  // namespace tandem::comm

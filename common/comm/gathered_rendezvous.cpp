@@ -16,6 +16,7 @@
 #include "common/comm/store.h"
 #include "common/device/announced_memory.h"
 #include "common/error.h"
+#include "common/host_port.h"
 
 namespace tandem::comm {
 namespace {
@@ -68,7 +69,7 @@ std::shared_ptr<Communicator> meet_on_host(Steps& steps, int rank, int size) {
 std::string address_of_rank_0(bool one_host) {
     if (one_host) return "127.0.0.1";
     const char* given = std::getenv("MASTER_ADDR");
-    if (given != nullptr && *given != '\0') return given;
+    if (given != nullptr && *given != '\0') return parse_host(given);
     char name[256] = {};
     if (::gethostname(name, sizeof name - 1) != 0) throw SystemError("gethostname", errno);
     return name;

@@ -11,6 +11,7 @@
 #include "common/comm/store.h"
 #include "common/device/announced_memory.h"
 #include "common/error.h"
+#include "common/host_port.h"
 #include "common/log.h"
 
 namespace tandem::comm {
@@ -94,9 +95,9 @@ void serve(std::optional<TcpStoreServer>& server, const Rendezvous& r) {
     server.emplace(r.host, r.port, options);
     if (r.secret || server->loopback()) return;
     log_warn(
-        "whoever reaches {}:{} can take part in this job: TANDEM_JOB_SECRET is not set (at least {} random "
+        "whoever reaches {} can take part in this job: TANDEM_JOB_SECRET is not set (at least {} random "
         "bytes, the same on all ranks)",
-        r.host, r.port, JobSecret::kShortest);
+        to_host_port(r.host, r.port), JobSecret::kShortest);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "common/comm/store.h"
 #include "common/comm/tcp_protocol.h"
 #include "common/error.h"
+#include "common/host_port.h"
 
 namespace tandem::comm {
 namespace {
@@ -168,7 +169,7 @@ int try_connect(const std::string& host, int port, std::string& why) {
 
 std::shared_ptr<Store> connect_tcp_store(const std::string& host, int port, Deadline deadline,
                                          const std::optional<JobSecret>& secret) {
-    const std::string peer = fmt::format("store {}:{}", host, port);
+    const std::string peer = "store " + to_host_port(host, port);
     std::string why;
     for (;;) {
         // The server may not be up yet, or have no room yet.

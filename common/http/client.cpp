@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/host_port.h"
 #include "common/http/error_text.h"
 #include "common/http/resolve.h"
 
@@ -156,9 +157,9 @@ Response Client::request(const std::string& method, const std::string& target, c
     request.method_string(method);
     request.target(self.parts.prefix + target);
     request.version(11);
-    const bool bare_ipv6 = self.parts.host.find(':') != std::string::npos;
-    request.set(beast::http::field::host, (bare_ipv6 ? "[" + self.parts.host + "]" : self.parts.host) +
-                                              (self.parts.port.empty() ? "" : ":" + self.parts.port));
+    request.set(beast::http::field::host, self.parts.port.empty()
+                                              ? to_url_host(self.parts.host)
+                                              : to_host_port(self.parts.host, self.parts.port));
     if (!self.key.empty()) request.set(beast::http::field::authorization, "Bearer " + self.key);
     if (!body.empty()) request.set(beast::http::field::content_type, "application/json");
     request.body() = body;

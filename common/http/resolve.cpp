@@ -7,6 +7,8 @@
 
 #include "common/thread.h"
 
+#include "common/host_port.h"
+
 namespace tandem::http {
 namespace {
 
@@ -39,7 +41,7 @@ Addresses resolve(const std::string& host, const std::string& port, Deadline dea
 
     std::shared_future<Addresses> result;
     {
-        const std::string name = host + ":" + port;
+        const std::string name = to_host_port(host, port);
         const std::lock_guard lock(lookups().mutex);
         const auto found = lookups().under_way.find(name);
         if (found != lookups().under_way.end()) {

@@ -1,32 +1,64 @@
 #include "common/http/server.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cerrno>
+#include <cstring>
+#include <list>
 #include <optional>
 
+#include "common/host_port.h"
 #include "common/http/session.h"
 #include "common/http/unix_socket.h"
+#include "common/listening_sockets.h"
 #include "common/thread.h"
 
 namespace tandem::http {
 
 namespace asio = boost::asio;
-using asio::ip::tcp;
 using boost::system::error_code;
 
+namespace {
+
+ListeningSockets sockets_at(const ListenAddress& address) {
+    const auto fail = [&](const std::string& message) {
+        throw ConfigError("command line", "--listen",
+                          "address " + to_host_port(address.host, address.port) + message);
+    };
+    try {
+        return listen_at(address.host, address.port);
+    } catch (const BadInput& error) {
+        fail(std::string(" cannot be resolved: ") + error.what());
+    } catch (const SystemError& error) {
+        if (error.error_number() == EADDRINUSE) {
+            fail(" is in use; stop the program that holds it, or choose another port (0 takes a free one)");
+        }
+        fail(std::string(" cannot be used: ") + std::strerror(error.error_number()));
+    }
+    return {};
+}
+
+}  // namespace
+
 struct Server::Impl {
+    // One address that the server listens at.
+    struct Listener {
+        Listener(asio::io_context& context, const Session::Protocol& protocol, int descriptor)
+            : acceptor(context, protocol, descriptor), retry(context) {}
+
+        asio::basic_socket_acceptor<Session::Protocol> acceptor;
+        asio::steady_timer retry;
+    };
+
     explicit Impl(const ServerOptions& options)
-        : loop(std::make_shared<Loop>()),
-          guard(asio::make_work_guard(loop->context)),
-          acceptor(loop->context),
-          retry(loop->context) {
+        : loop(std::make_shared<Loop>()), guard(asio::make_work_guard(loop->context)) {
         loop->options = options;
         loop->rules = {options.api_key, options.admin_api_key, false};
         rlimit descriptors{};
@@ -40,51 +72,33 @@ struct Server::Impl {
     // Its file says who may connect, and no browser can: hosts and origins need no look.
     void listen_at_file(const std::string& path) {
         file.emplace(path);
-        acceptor.assign({AF_UNIX, 0}, file->take_descriptor());
+        listeners.emplace_back(loop->context, Session::Protocol(AF_UNIX, 0), file->take_descriptor());
         url = "unix://" + path;
     }
 
     void listen(const ListenAddress& address) {
-        const std::string name = address.host + ":" + std::to_string(address.port);
-        const auto fail = [&](const std::string& message) {
-            throw ConfigError("command line", "--listen", "address " + name + message);
-        };
-        error_code error;
-        tcp::resolver resolver(loop->context);
-        const auto found =
-            resolver.resolve(address.host, std::to_string(address.port), tcp::resolver::passive, error);
-        if (error || found.empty()) fail(" cannot be resolved: " + error.message());
-        const tcp::endpoint endpoint = *found.begin();
-        tcp::acceptor bound(loop->context);
-        bound.open(endpoint.protocol(), error);
-        if (!error) ::fcntl(bound.native_handle(), F_SETFD, FD_CLOEXEC);  // no child inherits it
-        if (!error) bound.set_option(tcp::acceptor::reuse_address(true), error);
-        if (!error) bound.bind(endpoint, error);
-        if (!error) bound.listen(tcp::socket::max_listen_connections, error);
-        if (error == asio::error::address_in_use) {
-            fail(" is in use; stop the program that holds it, or choose another port (0 takes a free one)");
-        }
-        if (error) fail(" cannot be used: " + error.message());
-        loop->rules.loopback = endpoint.address().is_loopback();
-        port = bound.local_endpoint().port();
-        url = "http://" + address.host + ":" + std::to_string(port);
-        acceptor = std::move(bound);
+        ListeningSockets listening = sockets_at(address);
+        for (auto& [family, socket] : listening.sockets)
+            listeners.emplace_back(loop->context, Session::Protocol(family, IPPROTO_TCP), socket.release());
+        loop->rules.loopback = listening.loopback;
+        port = listening.port;
+        url = "http://" + to_host_port(address.host, port);
     }
 
-    void accept() {
-        acceptor.async_accept([this](error_code error, Session::Protocol::socket socket) {
-            if (!acceptor.is_open()) return;
+    void accept(Listener& listener) {
+        listener.acceptor.async_accept([this, &listener](error_code error, Session::Protocol::socket socket) {
+            if (!listener.acceptor.is_open()) return;
             if (!error) {
                 ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
                 const bool room = loop->make_room();
                 const auto session = std::make_shared<Session>(std::move(socket), loop);
                 room ? session->read() : session->turn_away();
-                return accept();
+                return accept(listener);
             }
-            retry.expires_after(
-                std::chrono::milliseconds(50));  // out of descriptors: let some be closed first
-            retry.async_wait([this](error_code cancelled) {
-                if (!cancelled) accept();
+            // Out of descriptors: let some be closed first.
+            listener.retry.expires_after(std::chrono::milliseconds(50));
+            listener.retry.async_wait([this, &listener](error_code cancelled) {
+                if (!cancelled) accept(listener);
             });
         });
     }
@@ -94,8 +108,10 @@ struct Server::Impl {
         stopped = true;
         asio::post(loop->context, [this] {
             error_code ignored;
-            acceptor.close(ignored);
-            retry.cancel();
+            for (Listener& listener : listeners) {
+                listener.acceptor.close(ignored);
+                listener.retry.cancel();
+            }
             for (Session* session : loop->sessions) session->close();
             guard.reset();
         });
@@ -110,8 +126,7 @@ struct Server::Impl {
     std::shared_ptr<Loop> loop;
     asio::executor_work_guard<asio::io_context::executor_type> guard;
     std::optional<ListeningFile> file;
-    asio::basic_socket_acceptor<Session::Protocol> acceptor;
-    asio::steady_timer retry;
+    std::list<Listener> listeners;
     std::string url;
     int port = 0;
     Thread thread;
@@ -129,7 +144,9 @@ void Server::route(const std::string& method, const std::string& path, Handler h
 }
 
 void Server::start() {
-    asio::post(impl_->loop->context, [this] { impl_->accept(); });
+    asio::post(impl_->loop->context, [this] {
+        for (Impl::Listener& listener : impl_->listeners) impl_->accept(listener);
+    });
     impl_->thread = Thread("of the HTTP server", [loop = impl_->loop] { loop->run(); });
 }
 

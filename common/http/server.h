@@ -3,14 +3,17 @@
 //
 //   what arrives                      answer
 //   malformed HTTP                    400, connection closed
+//   a body in a form not supported    415, 417, 501 (framing.h), connection closed
 //   body over max_body_bytes          413, connection closed
+//   header over 64 KiB                431, connection closed
 //   wrong key, or a foreign page      401, 403 (access.h), before the body is read, connection closed
 //   too much at once (below)          503 with Retry-After, connection closed
 //   a client that is too slow         none, connection closed
 //   unknown path / wrong method       404 / 405 with Allow
 //   a handler that throws             the status of to_status(exception)
 //   a Responder dropped unanswered    500
-// Errors are {"error": {"message": …, "code": …}}.
+// Errors are {"error": {"message": …, "code": …}}. HEAD is answered where GET is, and a path with slashes at its end as
+// without them; the target may be http://HOST/PATH (target.h).
 #pragma once
 
 #include <chrono>
@@ -26,15 +29,17 @@
 namespace tandem::http {
 
 struct ListenAddress {
-    std::string host;
+    std::string host;  // without brackets
     int port = 0;
     std::string socket = {};  // a Unix socket's file; empty: TCP
 };
-// "HOST:PORT" or "unix:/PATH"; throws ConfigError naming the option.
+// "HOST:PORT" (common/host_port.h) or "unix:/PATH"; throws ConfigError naming the option.
 ListenAddress parse_listen_address(const std::string& text, const std::string& option = "--listen");
 
 struct ServerOptions {
-    std::string listen = "127.0.0.1:30000";  // port 0 takes a free one; or unix:/PATH (unix_socket.h)
+    // Port 0 takes a free one; a name is listened at with all its addresses (common/listening_sockets.h). Or unix:/PATH
+    // (unix_socket.h).
+    std::string listen = "127.0.0.1:30000";
     std::size_t max_body_bytes = std::size_t{64} << 20;
     // A connection that says nothing for so long, and waits for no answer, is closed.
     std::chrono::milliseconds idle_timeout{75'000};
@@ -55,7 +60,7 @@ struct ServerOptions {
 
 struct Request {
     std::string method;
-    std::string path;
+    std::string path;   // as its route is called
     std::string query;  // after '?', not decoded
     std::string body;
     std::shared_ptr<const void> reservation = {};  // of the body's bytes; goes with the request
@@ -97,7 +102,7 @@ class Server {
     void stop();
 
     int port() const;         // 0: a Unix socket
-    std::string url() const;  // "http://127.0.0.1:30000", "unix:///PATH"
+    std::string url() const;  // "http://127.0.0.1:30000", "http://[::1]:30000", "unix:///PATH"
     bool loopback() const;    // only this machine can reach it
 
   private:

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
+#include "common/http/framing.h"
 #include "common/log.h"
 
 namespace tandem::http {
@@ -100,6 +101,8 @@ void Session::close() {
 void Session::read() {
     parser_.emplace();
     parser_->body_limit(loop_->options.max_body_bytes);
+    parser_->header_limit(kHeaderBytes);
+    head_ = old_ = false;
     reservation_.reset();
     end_silence();
     silent_ = loop_->silent.insert(loop_->silent.end(), this);
@@ -123,24 +126,40 @@ void Session::read_header() {
 void Session::on_header(error_code error) {
     end_silence();
     if (error) return refuse(error);
+    note_header();
     if (auto answer = refusal()) {
         keep_alive_ = false;
-        head_ = false;
         return write(std::move(*answer));
     }
     pace_.emplace(loop_->options.idle_timeout, loop_->options.stall_timeout);
-    if (!beast::iequals(parser_->get()[bh::field::expect], "100-continue")) return read_body();
+    if (!expects_continue()) return read_body();
     asio::async_write(stream_, asio::buffer(kContinue),
                       [self = shared_from_this()](error_code failed, std::size_t) {
                           failed ? self->close() : self->read_body();
                       });
 }
 
+void Session::note_header() {
+    const auto& message = parser_->get();
+    keep_alive_ = message.keep_alive();
+    head_ = message.method() == bh::verb::head;
+    interim_ = message.version() >= 11;
+    old_ = !interim_;
+    const auto target = message.target();
+    target_ = parse_target({target.data(), target.size()});
+}
+
+bool Session::expects_continue() const {
+    return interim_ && !words_of(parser_->get(), bh::field::expect).empty();
+}
+
+// HEAD is asked where GET is.
 const Route* Session::route() const {
-    const std::string target(parser_->get().target());
-    const auto methods = loop_->routes.find(target.substr(0, target.find('?')));
+    if (!target_) return nullptr;
+    const auto methods = loop_->routes.find(target_->path);
     if (methods == loop_->routes.end()) return nullptr;
-    const auto found = methods->second.find(std::string(parser_->get().method_string()));
+    auto found = methods->second.find(std::string(parser_->get().method_string()));
+    if (found == methods->second.end() && head_) found = methods->second.find("GET");
     return found == methods->second.end() ? nullptr : &found->second;
 }
 
@@ -150,10 +169,17 @@ std::optional<Answer> Session::refusal() {
         const auto value = message[name];
         return std::string_view(value.data(), value.size());
     };
+    if (!target_)
+        return error_answer(400, "the request's target is neither /PATH nor http://HOST/PATH", "invalid");
+    const bool has_body = parser_->chunked() || parser_->content_length().value_or(0) > 0;
+    auto refused = refuse_framing(message, message.version() % 10, has_body);
     const Route* asked = route();  // none: 404 or 405, which tell nothing
-    const auto refused = refuse_access(loop_->rules, asked == nullptr ? Access::user : asked->access,
-                                       {field(bh::field::host), field(bh::field::origin),
-                                        field(bh::field::authorization), field("x-api-key")});
+    if (!refused) {
+        const std::string_view host = target_->authority ? *target_->authority : field(bh::field::host);
+        refused = refuse_access(
+            loop_->rules, asked == nullptr ? Access::user : asked->access,
+            {host, field(bh::field::origin), field(bh::field::authorization), field("x-api-key")});
+    }
     if (refused) return error_answer(refused->status, refused->message, "invalid");
     return reserve_body();
 }
@@ -188,7 +214,9 @@ void Session::read_body() {
 // Errors of reading: some have an answer, others mean that the peer is gone or silent.
 void Session::refuse(error_code error) {
     keep_alive_ = false;
-    head_ = false;
+    if (error == bh::error::header_limit)
+        return write(
+            error_answer(431, fmt::format("the header is larger than {} bytes", kHeaderBytes), "invalid"));
     if (error == bh::error::body_limit) {
         return write(error_answer(
             413, fmt::format("the body is larger than {} bytes", loop_->options.max_body_bytes), "invalid"));
@@ -200,26 +228,19 @@ void Session::refuse(error_code error) {
 }
 
 void Session::handle() {
-    const auto& message = parser_->get();
-    keep_alive_ = message.keep_alive();
-    head_ = message.method() == bh::verb::head;
-    interim_ = message.version() >= 11;
-    const std::string target(message.target());
-    const auto question = target.find('?');
     Request request;
-    request.method = std::string(message.method_string());
-    request.path = target.substr(0, question);
-    if (question != std::string::npos) request.query = target.substr(question + 1);
-
+    request.method = std::string(parser_->get().method_string());
+    request.path = target_->path;
+    request.query = std::move(target_->query);
     const auto methods = loop_->routes.find(request.path);
     if (methods == loop_->routes.end()) {
         return write(error_answer(404, "no such route: " + request.path, "not_found"));
     }
-    const auto found = methods->second.find(request.method);
-    if (found == methods->second.end()) {
+    const Route* const found = route();
+    if (found == nullptr) {
         Answer answer = error_answer(405, request.path + " does not take " + request.method, "invalid");
         for (const auto& [method, unused] : methods->second)
-            answer.allow += (answer.allow.empty() ? "" : ", ") + method;
+            answer.allow += (answer.allow.empty() ? "" : ", ") + (method == "GET" ? "GET, HEAD" : method);
         return write(std::move(answer));
     }
     request.body = std::move(parser_->get().body());
@@ -229,7 +250,7 @@ void Session::handle() {
     watch(state);
     const Responder responder(state);
     try {
-        found->second.handler(request, responder);
+        found->handler(request, responder);
     } catch (const std::exception& error) {
         responder.fail(to_status(error));
     }
@@ -276,8 +297,10 @@ void Session::write(Answer answer) {
     message.set(bh::field::content_type, answer.content_type);
     if (!answer.allow.empty()) message.set(bh::field::allow, answer.allow);
     if (answer.status == 401) message.set(bh::field::www_authenticate, "Bearer");
+    if (answer.status == 415) message.set(bh::field::accept_encoding, "identity");
     if (answer.status == 503) message.set(bh::field::retry_after, "1");
     message.keep_alive(keep_alive_);
+    if (keep_alive_ && old_) message.set(bh::field::connection, "keep-alive");
     message.body() = std::move(answer.body);
     message.prepare_payload();
     if (head_) message.body().clear();  // Content-Length stays that of the GET
@@ -354,7 +377,7 @@ void Responder::send(int status, const nlohmann::json& body) const {
 }
 
 void Responder::fail(const Status& status) const {
-    send(http_status(status.code), error_json(status.message, std::string(code_name(status.code))));
+    send(http_status(status.code), to_text(error_json(status.message, std::string(code_name(status.code)))));
 }
 
 bool Responder::client_gone() const {

@@ -10,6 +10,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <cstdint>
 #include <list>
 #include <map>
 #include <memory>
@@ -20,6 +21,7 @@
 
 #include "common/http/pace.h"
 #include "common/http/server.h"
+#include "common/http/target.h"
 
 namespace tandem::http {
 
@@ -90,6 +92,8 @@ class Session : public std::enable_shared_from_this<Session> {
     std::optional<Answer> refusal();  // what can be said before the body is read
     std::optional<Answer> reserve_body();
     const Route* route() const;
+    void note_header();
+    bool expects_continue() const;
     void end_silence();
     void read_body();
     void refuse(error_code error);
@@ -107,8 +111,10 @@ class Session : public std::enable_shared_from_this<Session> {
     std::shared_ptr<Loop> loop_;
     // What is not body: a header, and between the chunks of a body their extensions.
     static constexpr std::size_t kBufferBytes = std::size_t{128} << 10;
+    static constexpr std::uint32_t kHeaderBytes = std::uint32_t{64} << 10;  // as uvicorn's
     boost::beast::flat_buffer buffer_{kBufferBytes};
     std::optional<Parser> parser_;
+    std::optional<Target> target_;  // of the request under way; nothing: it is malformed
     std::optional<std::list<Session*>::iterator> silent_;  // in Loop::silent
     std::shared_ptr<const void> reservation_;
     std::optional<Pace> pace_;                              // of the body, then of the answer
@@ -117,6 +123,7 @@ class Session : public std::enable_shared_from_this<Session> {
     bool keep_alive_ = false;
     bool head_ = false;
     bool interim_ = false;  // the client reads 100 Continue before its answer: HTTP/1.1
+    bool old_ = false;      // HTTP/1.0, where a connection that is kept must be called so
     std::size_t discarded_bytes_ = 0;
 };
 

@@ -135,6 +135,12 @@ void EmbeddedEngine::abort(const std::string& id) {
     changed_.notify_all();
 }
 
+void EmbeddedEngine::when_idle(Deadline deadline, std::function<void(bool)> done) {
+    const std::lock_guard lock(mutex_);
+    idle_waiters_.push_back({deadline, std::move(done)});
+    changed_.notify_all();
+}
+
 void EmbeddedEngine::pause_generation(PauseMode mode, std::function<void()> paused) {
     const std::lock_guard lock(mutex_);
     paused_ = true;

@@ -43,7 +43,8 @@ struct EmbeddedOptions {
     std::int64_t page_size = 16;
     std::int64_t max_running = 256;
     std::int64_t prefill_tokens = 4096;
-    // Requests without a seed: their seed follows from this and from how many requests came before.
+    // Requests without a seed: their seed follows from this and from how many requests came before. Engines that serve
+    // together need one each.
     std::uint64_t random_seed = 0;
     std::chrono::milliseconds request_timeout{600'000};  // from arrival to the last token, waiting included
     // Of all requests that are not answered yet. More are answered "unavailable", unless the engine is idle. Large
@@ -87,9 +88,12 @@ class EmbeddedEngine final : public WeightTarget {
     // Queues a request that was checked (request_json.h). `done` is called once, from the engine's thread;
     // `gone` is asked now and then whether the client has gone away.
     void generate(GenerateRequest request, Done done, std::function<bool()> gone = {});
-    // Answers the requests with this id (of the request or of one of its prompts) with what they have; empty:
-    // all.
+    // Ends the prompts whose id begins with this one, or is this one where it is ours (GenerateRequest::named), with the
+    // tokens that they have; the others of their requests go on. Empty: all.
     void abort(const std::string& id);
+    // Calls `done` from the engine's thread between two steps: true once no request is there, false when the deadline
+    // passes before, or the engine stops.
+    void when_idle(Deadline deadline, std::function<void(bool)> done);
     // `paused` is called from the engine's thread when no forward pass runs and none will start before
     // continue_generation().
     void pause_generation(PauseMode mode, std::function<void()> paused);
@@ -140,11 +144,17 @@ class EmbeddedEngine final : public WeightTarget {
         std::function<void()> paused;
     };
 
+    struct IdleWaiter {
+        Deadline deadline;
+        std::function<void(bool)> done;
+    };
+
     void run();
     // With the lock held and no step running (embedded_engine_requests.cpp). Returns what to call without the
     // lock.
     std::vector<std::function<void()>> serve_requests();
     void apply_aborts();
+    void serve_idle_waiters(std::vector<std::function<void()>>& calls);
     void drop_late_and_gone();
     bool may_step() const;
     std::string refusal() const;
@@ -176,6 +186,7 @@ class EmbeddedEngine final : public WeightTarget {
     std::vector<Answer> answers_;
     std::vector<Pause> pauses_;
     std::vector<std::string> aborts_;
+    std::vector<IdleWaiter> idle_waiters_;
     std::deque<std::function<void()>> work_;
     SchedulerCounts counts_;
     const std::int32_t pages_total_;

@@ -36,6 +36,7 @@ std::vector<std::function<void()>> EmbeddedEngine::serve_requests() {
         if (live->job->unfinished == 0) answer(live, {});
         live = next;
     }
+    serve_idle_waiters(calls);
     counts_ = scheduler_.counts();
     pages_free_ = cache_.pool().free();
     for (auto& work : std::exchange(work_, {})) calls.push_back(std::move(work));
@@ -47,18 +48,40 @@ std::vector<std::function<void()>> EmbeddedEngine::serve_requests() {
     return calls;
 }
 
+namespace {
+
+std::vector<bool> named_by(const std::string& id, const GenerateRequest& request) {
+    std::vector<bool> named;
+    for (const Prompt& prompt : request.prompts) {
+        named.push_back(request.named ? prompt.id.starts_with(id) : prompt.id == id || request.id == id);
+    }
+    return named;
+}
+
+}  // namespace
+
+// Requests of which nothing is left to do are answered by serve_requests().
 void EmbeddedEngine::apply_aborts() {
     for (const std::string& id : std::exchange(aborts_, {})) {
         for (auto live = live_.begin(); live != live_.end();) {
             const auto next = std::next(live);
-            const GenerateRequest& request = live->job->request;
-            const bool named = id.empty() || request.id == id ||
-                               std::any_of(request.prompts.begin(), request.prompts.end(),
-                                           [&](const Prompt& prompt) { return prompt.id == id; });
-            if (named) answer(live, {});
+            if (id.empty()) {
+                answer(live, {});
+            } else {
+                scheduler_.abort(*live->job, named_by(id, live->job->request));
+            }
             live = next;
         }
     }
+}
+
+void EmbeddedEngine::serve_idle_waiters(std::vector<std::function<void()>>& calls) {
+    const bool idle = live_.empty();
+    std::erase_if(idle_waiters_, [&](IdleWaiter& waiter) {
+        if (!idle && !stopping_ && !waiter.deadline.passed()) return false;
+        calls.emplace_back([done = std::move(waiter.done), idle] { done(idle); });
+        return true;
+    });
 }
 
 void EmbeddedEngine::drop_late_and_gone() {

@@ -36,13 +36,18 @@ struct Prompt {
     // Where the random numbers of its samples start: sample i draws from stream first_stream + i of its seed.
     // Prompts that share one seed get distinct streams.
     std::uint64_t first_stream = 0;
+    bool return_logprob = false;      // in the answer
     bool skip_special_tokens = true;  // in the answer's text
+    bool no_stop_trim = false;        // the answer's text keeps the token that stopped it
 };
 
 struct GenerateRequest {
     std::string id;
+    bool named = false;  // by its sender; else the ids are ours
     std::vector<Prompt> prompts;
-    bool return_logprob = false;
+    bool return_logprob = false;           // for any of the prompts
+    bool return_text_in_logprobs = false;  // each token's text beside its log-prob
+    bool return_prompt_token_ids = false;
     bool as_list = false;  // the prompts came as a list: so does the answer
 
     std::int64_t samples() const {

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
 
 #include "common/error.h"
 #include "common/tokenizer/tokenizer.h"
+#include "engine_adapter/embedded/body_json.h"
 #include "engine_adapter/embedded/sampling_json.h"
 
 namespace tandem::engine {
@@ -12,20 +15,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kMostSamples = 65536;  // of one request
-constexpr std::size_t kMostValues = std::size_t{4}
-                                    << 20;  // of one body; each takes 16 bytes and more once parsed
+constexpr std::int64_t kMostSamples = 65536;                // of one request
 constexpr std::size_t kMostStopIds = std::size_t{1} << 20;  // of all prompts of a request
 constexpr std::size_t kLongestId = 256;                     // bytes
 constexpr std::size_t kBytesAToken = 32;  // of text: longer than the context could hold by far
-constexpr int kDeepest = 32;
-
-// The value of a key, or null.
-const json& field(const json& body, const char* key) {
-    static const json kNull;
-    const auto found = body.find(key);
-    return found == body.end() ? kNull : *found;
-}
 
 std::vector<std::int32_t> parse_tokens(const json& list, const RequestLimits& limits) {
     enforce(list.is_array(), "input_ids must be a list of token ids, or a list of such lists");
@@ -58,36 +51,52 @@ std::vector<std::int32_t> parse_text(const json& text, const RequestLimits& limi
     return tokens;
 }
 
+bool is_given(const json& value) {
+    return !value.is_null() && value != json::array();
+}
+
+// A key is read here, says nothing of the answer (who asks, how it is routed and logged), or asks for nothing.
 void check_fields(const json& body, const RequestLimits& limits) {
-    const auto asks = [&](const char* key) {
-        const json& value = field(body, key);
-        return !value.is_null() && value != false && value != 0 && value != json::array();
-    };
-    enforce(!asks("text") || !asks("input_ids") || limits.tokenizer == nullptr,
-            "text and input_ids name the prompt twice: send one of them");
-    if (asks("text") && !asks("input_ids") && limits.tokenizer == nullptr) {
-        throw BadInput("this model has no tokenizer files: send input_ids instead of text");
-    }
-    enforce(!asks("stream"), "stream = true is not supported");
-    for (const char* key :
-         {"input_embeds", "image_data", "audio_data", "video_data", "lora_path", "session_params",
-          "top_logprobs_num", "token_ids_logprob", "return_hidden_states", "custom_logit_processor"}) {
-        enforce(!asks(key), "{} is not supported by this engine", key);
-    }
+    check_keys(body, {"text", "input_ids", "sampling_params", "rid", "return_logprob", "logprob_start_len",
+                      "return_text_in_logprobs", "return_prompt_token_ids",
+                      // nothing of the answer
+                      "model", "session_id", "conversation_id", "routing_key", "routed_dp_rank",
+                      "data_parallel_rank", "disagg_prefill_dp_rank", "http_worker_ipc", "extra_key",
+                      "cache_salt", "kv_hints", "log_metrics", "no_logs", "custom_labels",
+                      "external_trace_header", "received_time"});
+    const json &text = field(body, "text"), &ids = field(body, "input_ids");
+    enforce(!is_given(text) || !is_given(ids), "text and input_ids name the prompt twice: send one of them");
+    if (is_given(text) && limits.tokenizer == nullptr)
+        throw BadInput(limits.no_tokenizer + ": send input_ids instead of text");
     if (const json& start = field(body, "logprob_start_len"); !start.is_null()) {
-        enforce(start == -1 || start == json::array(),
-                "logprob_start_len: log-probs of the prompt are not supported");
+        const bool none =
+            start == -1 || (start.is_array() && std::all_of(start.begin(), start.end(),
+                                                            [](const json& one) { return one == -1; }));
+        enforce(none, "logprob_start_len: log-probs of the prompt are not supported");
     }
 }
 
-bool parse_return_logprob(const json& body) {
+bool parse_flag(const json& body, const char* key) {
+    const json& value = field(body, key);
+    enforce(value.is_null() || value.is_boolean(), "{} must be true or false", key);
+    return value.is_boolean() && value.get<bool>();
+}
+
+// For all prompts, or a list of one for each.
+void parse_return_logprob(const json& body, GenerateRequest& request) {
     const json& value = field(body, "return_logprob");
-    if (value.is_boolean()) return value.get<bool>();
-    if (value.is_null()) return false;
-    const bool list = value.is_array() &&
-                      std::all_of(value.begin(), value.end(), [](const json& v) { return v.is_boolean(); });
-    enforce(list, "return_logprob must be true or false");
-    return std::any_of(value.begin(), value.end(), [](const json& v) { return v.get<bool>(); });
+    if (!value.is_array()) {
+        request.return_logprob = parse_flag(body, "return_logprob");
+        for (Prompt& prompt : request.prompts) prompt.return_logprob = request.return_logprob;
+        return;
+    }
+    enforce(value.size() == request.prompts.size(), "return_logprob lists {} values for {} prompts",
+            value.size(), request.prompts.size());
+    for (std::size_t i = 0; i < value.size(); ++i) {
+        enforce(value[i].is_boolean(), "return_logprob must be true or false");
+        request.prompts[i].return_logprob = value[i].get<bool>();
+        request.return_logprob = request.return_logprob || request.prompts[i].return_logprob;
+    }
 }
 
 const std::string& id_of(const json& rid) {
@@ -97,9 +106,17 @@ const std::string& id_of(const json& rid) {
     return id;
 }
 
-// The id of the request and of each of its prompts.
+// Each prompt's own is what /abort_request goes by.
+void check_unique(const std::vector<Prompt>& prompts) {
+    std::set<std::string_view> seen;
+    for (const Prompt& prompt : prompts)
+        enforce(seen.insert(prompt.id).second, "rid lists \"{}\" twice", prompt.id);
+}
+
+// The id of the request and of each of its prompts: of a batch with one rid they are rid_0, rid_1 …, as SGLang's.
 void assign_ids(const json& body, GenerateRequest& request, std::uint64_t request_number) {
     const json& rid = field(body, "rid");
+    request.named = !rid.is_null();
     if (rid.is_array()) {
         enforce(rid.size() == request.prompts.size(), "rid lists {} ids for {} prompts", rid.size(),
                 request.prompts.size());
@@ -107,11 +124,11 @@ void assign_ids(const json& body, GenerateRequest& request, std::uint64_t reques
             request.prompts[i].id = id_of(rid[i]);
         }
         request.id = request.prompts.front().id;
-        return;
+        return check_unique(request.prompts);
     }
-    request.id = rid.is_null() ? fmt::format("tandem-{}", request_number) : id_of(rid);
+    request.id = request.named ? id_of(rid) : fmt::format("tandem-{}", request_number);
     for (std::size_t i = 0; i < request.prompts.size(); ++i) {
-        request.prompts[i].id = request.as_list ? fmt::format("{}-{}", request.id, i) : request.id;
+        request.prompts[i].id = request.as_list ? fmt::format("{}_{}", request.id, i) : request.id;
     }
 }
 
@@ -133,34 +150,6 @@ void check_lengths(Prompt& prompt, bool has_max_new_tokens, const RequestLimits&
             prompt.params.max_new_tokens, limits.kv_tokens);
 }
 
-// What a text takes once it is parsed. The JSON library copies and prints recursively, so depth costs stack.
-struct Extent {
-    int depth = 0;           // of brackets and braces outside strings
-    std::size_t values = 0;  // at least as many as it has
-};
-Extent extent_of(const std::string& text) {
-    int depth = 0, deepest = 0;
-    std::size_t values = 1;
-    bool in_string = false;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        const char c = text[i];
-        if (in_string) {
-            if (c == '\\') ++i;
-            if (c == '"') in_string = false;
-        } else if (c == '"') {
-            in_string = true;
-        } else if (c == '[' || c == '{') {
-            deepest = std::max(deepest, ++depth);
-            ++values;
-        } else if (c == ',') {
-            ++values;
-        } else if (c == ']' || c == '}') {
-            --depth;
-        }
-    }
-    return {deepest, values};
-}
-
 json finish_json(const SampleOutput& sample) {
     switch (sample.finish) {
         case Finish::stop:
@@ -173,12 +162,24 @@ json finish_json(const SampleOutput& sample) {
     return {{"type", "abort"}, {"message", "aborted"}};
 }
 
-std::string text_of(const SampleOutput& sample, const Prompt& prompt, const tokenizer::Tokenizer* tokenizer) {
-    if (tokenizer == nullptr) return "";
+std::string text_of(const SampleOutput& sample, const Prompt& prompt, const tokenizer::Tokenizer& tokenizer) {
     std::vector<std::int32_t> tokens = sample.tokens;
-    if (sample.finish == Finish::stop && !tokens.empty() && tokens.back() == sample.matched)
-        tokens.pop_back();
-    return tokenizer->decode(tokens, prompt.skip_special_tokens);
+    const bool ends_with_stop =
+        sample.finish == Finish::stop && !tokens.empty() && tokens.back() == sample.matched;
+    if (ends_with_stop && !prompt.no_stop_trim) tokens.pop_back();
+    return tokenizer.decode(tokens, prompt.skip_special_tokens);
+}
+
+json logprobs_json(const GenerateRequest& request, const SampleOutput& sample,
+                   const tokenizer::Tokenizer* tokenizer) {
+    const bool with_text = request.return_text_in_logprobs && tokenizer != nullptr;
+    json logprobs = json::array();
+    for (std::size_t i = 0; i < sample.logprobs.size(); ++i) {
+        const std::int32_t token = sample.tokens[i];
+        logprobs.push_back(
+            {sample.logprobs[i], token, with_text ? json(tokenizer->decode({token}, false)) : json()});
+    }
+    return logprobs;
 }
 
 json sample_json(const GenerateRequest& request, const SampleOutput& sample, double latency_seconds,
@@ -191,29 +192,14 @@ json sample_json(const GenerateRequest& request, const SampleOutput& sample, dou
                  {"cached_tokens", 0},
                  {"weight_version", std::to_string(sample.version)},
                  {"e2e_latency", latency_seconds}};
-    if (request.return_logprob) {
-        json& logprobs = meta["output_token_logprobs"] = json::array();
-        for (std::size_t i = 0; i < sample.logprobs.size(); ++i) {
-            logprobs.push_back({sample.logprobs[i], sample.tokens[i], nullptr});
-        }
-    }
-    return {{"text", text_of(sample, prompt, tokenizer)},
-            {"output_ids", sample.tokens},
-            {"meta_info", std::move(meta)}};
+    if (prompt.return_logprob) meta["output_token_logprobs"] = logprobs_json(request, sample, tokenizer);
+    json answer = {{"output_ids", sample.tokens}, {"meta_info", std::move(meta)}};
+    if (tokenizer != nullptr) answer["text"] = text_of(sample, prompt, *tokenizer);
+    if (request.return_prompt_token_ids) answer["prompt_token_ids"] = prompt.tokens;
+    return answer;
 }
 
 }  // namespace
-
-json parse_body(const std::string& body) {
-    if (body.empty()) return json::object();
-    const Extent extent = extent_of(body);
-    enforce(extent.depth <= kDeepest, "the body is nested deeper than {} levels", kDeepest);
-    enforce(extent.values <= kMostValues, "the body holds more than {} values", kMostValues);
-    json parsed = json::parse(body, nullptr, false);
-    enforce(!parsed.is_discarded(), "the body is not valid JSON");
-    enforce(parsed.is_object(), "the body must be a JSON object");
-    return parsed;
-}
 
 GenerateRequest parse_generate(const std::string& text, const RequestLimits& limits,
                                std::uint64_t request_number) {
@@ -229,7 +215,8 @@ GenerateRequest parse_generate(const std::string& text, const RequestLimits& lim
 
     GenerateRequest request;
     request.as_list = as_text ? text_prompts.is_array() : ids[0].is_array();
-    request.return_logprob = parse_return_logprob(body);
+    request.return_text_in_logprobs = parse_flag(body, "return_text_in_logprobs");
+    request.return_prompt_token_ids = parse_flag(body, "return_prompt_token_ids");
     const json& prompts = as_text ? text_prompts : ids;
     const auto count = request.as_list ? prompts.size() : std::size_t{1};
     const json& params = field(body, "sampling_params");
@@ -253,6 +240,7 @@ GenerateRequest parse_generate(const std::string& text, const RequestLimits& lim
         prompt.tokens = as_text ? parse_text(one, limits) : parse_tokens(one, limits);
         prompt.params = std::move(sampling.params);
         prompt.skip_special_tokens = sampling.skip_special_tokens;
+        prompt.no_stop_trim = sampling.no_stop_trim;
         const bool explicit_seed = own_params && prompt.params.seed.has_value();
         prompt.first_stream = explicit_seed ? 0 : next_stream;
         next_stream += static_cast<std::uint64_t>(prompt.params.n);
@@ -261,6 +249,7 @@ GenerateRequest parse_generate(const std::string& text, const RequestLimits& lim
         check_lengths(prompt, sampling.has_max_new_tokens, limits);
         request.prompts.push_back(std::move(prompt));
     }
+    parse_return_logprob(body, request);
     assign_ids(body, request, request_number);
     return request;
 }

@@ -16,7 +16,8 @@ struct RequestLimits {
     std::int64_t vocab_size = 0;
     std::int64_t context_length = 0;  // prompt and new tokens together
     std::int64_t kv_tokens = 0;
-    const tokenizer::Tokenizer* tokenizer = nullptr;  // nullptr: requests must have input_ids
+    const tokenizer::Tokenizer* tokenizer = nullptr;                 // nullptr: requests must have input_ids
+    std::string no_tokenizer = "this model has no tokenizer files";  // why there is none
 };
 
 // `request_number` names requests without a rid. Throws InvalidArgument with a message for the client:
@@ -28,12 +29,9 @@ struct RequestLimits {
 GenerateRequest parse_generate(const std::string& body, const RequestLimits& limits,
                                std::uint64_t request_number);
 
-// JSON: an object for one sample of one prompt that was not sent as a list, otherwise a list. A sample's text is
-// empty without a tokenizer; the token that stopped it is in output_ids, not in the text.
+// JSON: an object for one sample of one prompt that was not sent as a list, otherwise a list. Without a tokenizer samples
+// come without text; the token that stopped one is in output_ids, and in the text with no_stop_trim.
 std::string generate_answer(const GenerateRequest& request, const GenerateResult& result,
                             const tokenizer::Tokenizer* tokenizer = nullptr);
-
-// The body as a JSON object; an empty body is an empty object. Throws InvalidArgument.
-nlohmann::json parse_body(const std::string& body);
 
 }  // namespace tandem::engine

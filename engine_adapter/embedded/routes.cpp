@@ -3,16 +3,21 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <charconv>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "common/deadline.h"
 #include "common/error.h"
 #include "common/ops/batched_copy.h"
+#include "engine_adapter/embedded/body_json.h"
 #include "engine_adapter/embedded/request_json.h"
 #include "engine_adapter/receiver/weight_writer.h"
 #include "engine_adapter/transport/tcp/dial.h"
@@ -24,9 +29,11 @@ using http::Request;
 using http::Responder;
 using nlohmann::json;
 
-RequestLimits limits_of(const EmbeddedEngine& engine, const tokenizer::Tokenizer* tokenizer) {
-    return {engine.config().vocab_size, engine.config().max_position_embeddings, engine.options().kv_tokens,
-            tokenizer};
+RequestLimits limits_of(const EmbeddedEngine& engine, const RouteInfo& info) {
+    RequestLimits limits{engine.config().vocab_size, engine.config().max_position_embeddings,
+                         engine.options().kv_tokens, info.tokenizer};
+    if (!info.no_tokenizer.empty()) limits.no_tokenizer = info.no_tokenizer;
+    return limits;
 }
 
 const char* name_of(WeightState state) {
@@ -63,8 +70,7 @@ void answer_generate(const RouteInfo& info, const std::shared_ptr<GenerateReques
 void generate_from(EmbeddedEngine& engine, const RouteInfo& info, const std::string& body,
                    const Responder& responder) {
     static std::atomic<std::uint64_t> number{0};
-    auto parsed =
-        std::make_shared<GenerateRequest>(parse_generate(body, limits_of(engine, info.tokenizer), number++));
+    auto parsed = std::make_shared<GenerateRequest>(parse_generate(body, limits_of(engine, info), number++));
     const auto done = [parsed, responder, info](GenerateResult result) {
         answer_generate(info, parsed, std::move(result), responder);
     };
@@ -88,7 +94,9 @@ void generate(EmbeddedEngine& engine, const RouteInfo& info, Request& request, c
 }
 
 void pause(EmbeddedEngine& engine, const Request& request, const Responder& responder) {
-    const json mode = parse_body(request.body).value("mode", json("abort"));
+    const json body = parse_body(request.body);
+    check_keys(body, {"mode", "rid", "http_worker_ipc"});
+    const json mode = body.value("mode", json("abort"));
     PauseMode wanted = PauseMode::abort;
     if (mode == "retract") {
         wanted = PauseMode::retract;
@@ -103,29 +111,48 @@ void pause(EmbeddedEngine& engine, const Request& request, const Responder& resp
 }
 
 void resume(EmbeddedEngine& engine, const Request& request, const Responder& responder) {
-    parse_body(request.body);
+    check_keys(parse_body(request.body), {"torch_empty_cache", "rid", "http_worker_ipc"});
     engine.continue_generation();
     responder.send(200, {{"status", "ok"}, {"message", "Generation continued"}});
 }
 
+// Of "timeout=SECONDS"; 0 where there is none.
+std::chrono::nanoseconds timeout_of(const std::string& query) {
+    constexpr std::string_view kName = "timeout=";
+    constexpr double kMost = 86400;
+    const auto at = ("&" + query).find("&" + std::string(kName));
+    if (at == std::string::npos) return {};
+    const std::string text = query.substr(at + kName.size(), query.find('&', at) - at - kName.size());
+    double seconds = -1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+    enforce(error == std::errc() && end == text.data() + text.size() && seconds >= 0 && seconds <= kMost,
+            "timeout must be seconds from 0 to {}, is \"{}\"", kMost, text);
+    return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
+}
+
 // Nothing is cached between requests, so an idle cache is a flushed one.
-void flush_cache(EmbeddedEngine& engine, const Responder& responder) {
-    engine.between_steps([&engine, responder] {
+void flush_cache(EmbeddedEngine& engine, const Request& request, const Responder& responder) {
+    check_keys(parse_body(request.body), {});
+    const Deadline deadline = Deadline::after(timeout_of(request.query));
+    engine.when_idle(deadline, [&engine, responder](bool idle) {
+        if (idle) return responder.send(200, "Cache flushed.\n", "text/plain");
         const SchedulerCounts counts = engine.state().counts;
-        if (counts.running + counts.waiting > 0) {
-            return responder.send(400,
-                                  fmt::format("Cache not flushed: {} samples are running and {} waiting.\n",
-                                              counts.running, counts.waiting),
-                                  "text/plain");
-        }
-        responder.send(200, "Cache flushed.\n", "text/plain");
+        responder.send(400,
+                       fmt::format("Cache not flushed: {} samples are running and {} waiting.\n",
+                                   counts.running, counts.waiting),
+                       "text/plain");
     });
 }
 
 // SGLang's tags; "cuda_graph" releases nothing here. None, or an empty list: all.
 void memory_occupation(EmbeddedEngine& engine, const Request& request, const Responder& responder,
                        bool release) {
-    const json tags = parse_body(request.body).value("tags", json());
+    enforce(request.method == "POST" || !request.body.empty(),
+            "{} needs POST, or a body (SGLang's {{}}) where it is {}: a link must not change anything",
+            request.path, request.method);
+    const json body = parse_body(request.body);
+    check_keys(body, {"tags", "rid", "http_worker_ipc"});
+    const json tags = body.value("tags", json());
     enforce(tags.is_null() || tags.is_array(), "tags must be a list of \"kv_cache\" and \"weights\"");
     bool kv_cache = tags.empty();
     bool weights = tags.empty();
@@ -147,10 +174,13 @@ void memory_occupation(EmbeddedEngine& engine, const Request& request, const Res
 
 void abort_request(EmbeddedEngine& engine, const Request& request, const Responder& responder) {
     const json body = parse_body(request.body);
+    check_keys(body, {"rid", "abort_all", "http_worker_ipc"});
     const json all = body.value("abort_all", json(false));
     const json rid = body.value("rid", json());
     enforce(all.is_boolean(), "abort_all must be true or false");
-    enforce(all == true || (rid.is_string() && rid != ""), "rid (a string) or abort_all = true is needed");
+    enforce(
+        all == true || (rid.is_string() && rid != ""),
+        "rid (a string that is not empty: the requests whose rid begins so) or abort_all = true is needed");
     engine.abort(all == true ? "" : rid.get<std::string>());
     responder.send(200, json::object());
 }
@@ -186,6 +216,7 @@ void server_info(const EmbeddedEngine& engine, const RouteInfo& info, const Resp
                          {"max_running_requests", options.max_running},
                          {"page_size", options.page_size},
                          {"random_seed", options.random_seed},
+                         {"skip_tokenizer_init", info.tokenizer == nullptr},
                          {"disable_cuda_graph", options.disable_cuda_graph},
                          {"cuda_graphs", state.counts.graphs.recorded},
                          {"cuda_graph_steps", state.counts.graphs.replayed},
@@ -235,7 +266,9 @@ struct ChecksumWaiters {
 
 void weights_checker(EmbeddedEngine& engine, const std::shared_ptr<ChecksumWaiters>& waiters,
                      const Request& request, const Responder& responder) {
-    const json action = parse_body(request.body).value("action", json("checksum"));
+    const json body = parse_body(request.body);
+    check_keys(body, {"action", "allow_quant_error", "rid", "http_worker_ipc"});
+    const json action = body.value("action", json("checksum"));
     enforce(action == "checksum", "action must be \"checksum\", is {}", action.dump());
     {
         const std::lock_guard lock(waiters->mutex);
@@ -270,7 +303,7 @@ void add_routes(http::Server& server, EmbeddedEngine& engine, const RouteInfo& i
     // A route that reads nothing from its body still refuses one that is not JSON.
     const auto bodiless = [](std::function<void(const Responder&)> answer) -> http::Handler {
         return [answer = std::move(answer)](const Request& request, const Responder& responder) {
-            parse_body(request.body);
+            check_keys(parse_body(request.body), {});
             answer(responder);
         };
     };
@@ -278,25 +311,27 @@ void add_routes(http::Server& server, EmbeddedEngine& engine, const RouteInfo& i
     const auto admin = [&](const std::string& path, const http::Handler& handler) {
         server.route("POST", path, handler, Access::admin);
     };
-    server.route("POST", "/generate",
-                 [&engine, info](Request& r, Responder out) { generate(engine, info, r, out); });
+    const auto admin_by_get_too = [&](const std::string& path, const http::Handler& handler) {
+        for (const char* method : {"GET", "POST"}) server.route(method, path, handler, Access::admin);
+    };
+    for (const char* method : {"POST", "PUT"}) {
+        server.route(method, "/generate",
+                     [&engine, info](Request& r, Responder out) { generate(engine, info, r, out); });
+    }
     server.route("POST", "/abort_request",
                  [&](const Request& r, Responder out) { abort_request(engine, r, out); });
     admin("/pause_generation", [&](const Request& r, Responder out) { pause(engine, r, out); });
     admin("/continue_generation", [&](const Request& r, Responder out) { resume(engine, r, out); });
-    admin("/flush_cache", bodiless([&](const Responder& out) { flush_cache(engine, out); }));
+    admin_by_get_too("/flush_cache", [&](const Request& r, Responder out) { flush_cache(engine, r, out); });
     for (const bool release : {true, false}) {
-        admin(release ? "/release_memory_occupation" : "/resume_memory_occupation",
-              [&engine, release](const Request& r, Responder out) {
-                  memory_occupation(engine, r, out, release);
-              });
+        admin_by_get_too(release ? "/release_memory_occupation" : "/resume_memory_occupation",
+                         [&engine, release](const Request& r, Responder out) {
+                             memory_occupation(engine, r, out, release);
+                         });
     }
-    const http::Handler checker = [&engine, waiters = std::make_shared<ChecksumWaiters>()](const Request& r,
-                                                                                           Responder out) {
-        weights_checker(engine, waiters, r, out);
-    };
-    server.route("GET", "/weights_checker", checker, Access::admin);
-    admin("/weights_checker", checker);
+    admin_by_get_too("/weights_checker",
+                     [&engine, waiters = std::make_shared<ChecksumWaiters>()](
+                         const Request& r, Responder out) { weights_checker(engine, waiters, r, out); });
     for (const char* path : {"/model_info", "/get_model_info"}) {
         server.route("GET", path,
                      bodiless([&engine, info](const Responder& out) { model_info(engine, info, out); }));

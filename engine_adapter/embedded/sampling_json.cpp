@@ -29,6 +29,11 @@ float number(const json& value, const std::string& key) {
     return value.get<float>();
 }
 
+bool boolean(const json& value, const std::string& key) {
+    enforce(value.is_boolean(), "sampling_params.{} must be true or false", key);
+    return value.get<bool>();
+}
+
 std::uint64_t seed_of(const json& value, const std::string& key) {
     enforce(value.is_number_integer(), "sampling_params.{} must be an integer", key);
     return value.is_number_unsigned() ? value.get<std::uint64_t>()
@@ -86,15 +91,23 @@ const std::map<std::string, Setter>& setters() {
                              std::int64_t) { out.params.seed = seed_of(value, "sampling_seed"); }},
         {"stop_token_ids", [](ParsedSampling& out, const json& value,
                               std::int64_t vocab) { out.params.stop_token_ids = stop_ids(value, vocab); }},
-        {"ignore_eos",
-         [](ParsedSampling& out, const json& value, std::int64_t) {
-             enforce(value.is_boolean(), "sampling_params.ignore_eos must be true or false");
-             out.params.ignore_eos = value.get<bool>();
-         }},
+        {"ignore_eos", [](ParsedSampling& out, const json& value,
+                          std::int64_t) { out.params.ignore_eos = boolean(value, "ignore_eos"); }},
         {"skip_special_tokens",
          [](ParsedSampling& out, const json& value, std::int64_t) {
-             enforce(value.is_boolean(), "sampling_params.skip_special_tokens must be true or false");
-             out.skip_special_tokens = value.get<bool>();
+             out.skip_special_tokens = boolean(value, "skip_special_tokens");
+         }},
+        {"no_stop_trim", [](ParsedSampling& out, const json& value,
+                            std::int64_t) { out.no_stop_trim = boolean(value, "no_stop_trim"); }},
+        // SGLang hands it to the tokenizer, and fast tokenizers, of which this one is, join either way alike.
+        {"spaces_between_special_tokens",
+         [](ParsedSampling&, const json& value, std::int64_t) {
+             boolean(value, "spaces_between_special_tokens");
+         }},
+        // Of answers that come in pieces, and here they come whole.
+        {"stream_interval",
+         [](ParsedSampling&, const json& value, std::int64_t) {
+             integer(value, "stream_interval", 1, std::int64_t{1} << 30);
          }},
     };
     return kSetters;
@@ -117,18 +130,13 @@ const std::map<std::string, json>& neutral_values() {
     return kNeutral;
 }
 
-// Keys about how text is joined or sent, which this engine does in one way only.
-bool concerns_text_only(const std::string& key) {
-    return key == "spaces_between_special_tokens" || key == "no_stop_trim" || key == "stream_interval";
-}
-
 }  // namespace
 
 ParsedSampling parse_sampling(const json& object, std::int64_t vocab_size) {
     enforce(object.is_object(), "sampling_params must be an object");
     ParsedSampling result;
     for (const auto& [key, value] : object.items()) {
-        if (value.is_null() || concerns_text_only(key)) continue;
+        if (value.is_null()) continue;
         if (const auto setter = setters().find(key); setter != setters().end()) {
             setter->second(result, value, vocab_size);
             continue;

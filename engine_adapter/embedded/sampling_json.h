@@ -11,6 +11,7 @@ struct ParsedSampling {
     SamplingParams params;
     bool has_max_new_tokens = false;
     bool skip_special_tokens = true;  // in the answer's text
+    bool no_stop_trim = false;        // which keeps the token that stopped the sample
 };
 
 // Unknown keys are refused, and so are known ones that this engine cannot honour, unless they ask for

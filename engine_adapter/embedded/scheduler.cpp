@@ -46,7 +46,18 @@ void Scheduler::add(const std::shared_ptr<Job>& job) {
 }
 
 void Scheduler::remove(const Job& job) {
-    const auto belongs = [&](const Sample& sample) { return sample.job.get() == &job; };
+    drop(job, [](std::size_t) { return true; });
+}
+
+void Scheduler::abort(Job& job, const std::vector<bool>& prompts) {
+    job.unfinished -= drop(job, [&](std::size_t prompt) { return prompts[prompt]; });
+}
+
+template <typename Wanted>
+std::size_t Scheduler::drop(const Job& job, const Wanted& wanted) {
+    const auto belongs = [&](const Sample& sample) {
+        return sample.job.get() == &job && wanted(sample.out().prompt);
+    };
     for (Sample& sample : running_) {
         if (!belongs(sample)) continue;
         sample.out().finish = Finish::abort;
@@ -56,8 +67,7 @@ void Scheduler::remove(const Job& job) {
     for (const Sample& sample : queue) {
         if (belongs(sample)) sample.out().finish = Finish::abort;
     }
-    std::erase_if(running_, belongs);
-    std::erase_if(queue, belongs);
+    return std::erase_if(running_, belongs) + std::erase_if(queue, belongs);
 }
 
 void Scheduler::step(std::int64_t version) {

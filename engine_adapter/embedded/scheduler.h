@@ -59,6 +59,8 @@ class Scheduler {
     void add(const std::shared_ptr<Job>& job);
     // Drops the job's samples that wait or run, and their pages. They keep their tokens, as Finish::abort.
     void remove(const Job& job);
+    // The same of some of its prompts, by their index: the others' samples go on.
+    void abort(Job& job, const std::vector<bool>& prompts);
 
     bool has_work() const { return waiting() > 0 || !running_.empty(); }
     // One prefill or one decode step with weights of this version. A sample that starts now carries it. May
@@ -114,6 +116,9 @@ class Scheduler {
     void advance(std::size_t first, const std::vector<std::size_t>& rows, const Tensor& logits);
     bool finished(const Sample& sample) const;
     void release_pages(Sample& sample);
+    // Those of one job that wait or run and are of `wanted` prompts. Returns how many there were.
+    template <typename Wanted>
+    std::size_t drop(const Job& job, const Wanted& wanted);
 
     SchedulerOptions options_;
     Decoder& decoder_;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -82,6 +83,43 @@ std::optional<TcpListen> decide_data_plane(const ServeOptions& options, const ht
     return listen;
 }
 
+// 32 bits, as SGLang draws them, so that any client can hold it.
+std::uint64_t drawn_seed() {
+    std::uint32_t seed = 0;
+    if (::getentropy(&seed, sizeof seed) != 0) throw SystemError("getentropy", errno);
+    log_info("random seed {} (drawn; --random-seed {} gives the same samples again)", seed, seed);
+    return seed;
+}
+
+struct TokenizerOrWhy {
+    std::optional<tokenizer::Tokenizer> tokenizer;
+    std::string why;  // there is none
+};
+
+// Without one requests must have input_ids: no reason to refuse a model.
+TokenizerOrWhy read_tokenizer(const ServeOptions& options) {
+    TokenizerOrWhy read;
+    if (options.skip_tokenizer_init) {
+        read.why = "this engine was started with --skip-tokenizer-init";
+        return read;
+    }
+    if (!tokenizer::Tokenizer::present(options.model)) {
+        read.why = "this model has no tokenizer files";
+    } else {
+        try {
+            read.tokenizer.emplace(tokenizer::Tokenizer::from_directory(options.model));
+            return read;
+        } catch (const ConfigError& error) {
+            read.why = fmt::format("this model's tokenizer cannot be read ({})", error.what());
+        } catch (const std::exception& error) {
+            read.why = fmt::format("this model's tokenizer cannot be read ({}/tokenizer.json: {})",
+                                   options.model, error.what());
+        }
+    }
+    log_warn("{}: requests must have input_ids, and answers come without text", read.why);
+    return read;
+}
+
 void write_ready_file(const std::string& file, const std::string& url) {
     const std::string temporary = file + ".tmp." + std::to_string(::getpid());
     std::ofstream out(temporary);
@@ -113,10 +151,7 @@ void serve(const ServeOptions& options) {
     const Device device = decide_device(options);
     const bool load = options.load_format == "auto";
     if (load) model::check_weights(model::Safetensors::open(options.model), config);
-    std::optional<tokenizer::Tokenizer> tokenizer;  // without one, requests must have input_ids
-    if (tokenizer::Tokenizer::present(options.model)) {
-        tokenizer.emplace(tokenizer::Tokenizer::from_directory(options.model));
-    }
+    const TokenizerOrWhy text = read_tokenizer(options);
     ops::set_compute_threads(options.threads > 0
                                  ? options.threads
                                  : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
@@ -143,7 +178,7 @@ void serve(const ServeOptions& options) {
     engine_options.kv_tokens = options.kv_tokens;
     engine_options.kv_fraction = options.kv_fraction;
     engine_options.max_running = options.max_running;
-    engine_options.random_seed = options.random_seed;
+    engine_options.random_seed = options.random_seed ? *options.random_seed : drawn_seed();
     engine_options.request_timeout =
         std::chrono::milliseconds(static_cast<std::int64_t>(options.request_timeout_s * 1e3));
     EmbeddedEngine engine(config, engine_options);
@@ -155,8 +190,8 @@ void serve(const ServeOptions& options) {
     Receiver receiver(engine, receiver_options);
     Background background(256);
     add_routes(server, engine,
-               {options.model, receiver.address(), tokenizer ? &*tokenizer : nullptr, &background,
-                receiver.data_port()});
+               {options.model, receiver.address(), text.tokenizer ? &*text.tokenizer : nullptr, &background,
+                receiver.data_port(), text.why});
     server.start();
     std::printf("listening on %s\n", server.url().c_str());
     std::fflush(stdout);

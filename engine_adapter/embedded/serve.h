@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace tandem::engine {
@@ -19,8 +20,9 @@ struct ServeOptions {
     std::int64_t max_running = 256;
     bool packed_weights = true;
     bool disable_cuda_graph = false;
-    int threads = 0;  // for matmuls; 0: all cores
-    std::uint64_t random_seed = 0;
+    int threads = 0;                           // for matmuls; 0: all cores
+    std::optional<std::uint64_t> random_seed;  // of requests without one; nothing: drawn, and logged
+    bool skip_tokenizer_init = false;          // requests come as token ids alone
     std::int64_t max_body_mib = 64;
     double request_timeout_s = 600;
     std::string api_key;  // common/http/access.h

@@ -10,7 +10,8 @@ void add_serve(CLI::App& app, ServeOptions& options) {
     serve
         ->add_option(
             "--listen", options.listen,
-            "HOST:PORT (port 0 takes a free one), or unix:/PATH: a socket that only this user may open")
+            "HOST:PORT ([::1]:PORT of IPv6; port 0 takes a free one; localhost: 127.0.0.1 and ::1), or "
+            "unix:/PATH: a socket that only this user may open")
         ->capture_default_str();
     serve
         ->add_option(
@@ -54,8 +55,11 @@ void add_serve(CLI::App& app, ServeOptions& options) {
     serve->add_option("--threads", options.threads, "Compute threads; 0: all cores")
         ->check(CLI::Range(0, 1024))
         ->capture_default_str();
-    serve->add_option("--random-seed", options.random_seed, "Seeds requests that have no seed")
-        ->capture_default_str();
+    serve->add_option("--random-seed", options.random_seed,
+                      "Seeds requests that have no seed, 0 to 2^64 - 1; without it 32 bits are drawn at each "
+                      "start, logged and shown in /server_info");
+    serve->add_flag("--skip-tokenizer-init", options.skip_tokenizer_init,
+                    "Reads no tokenizer: requests have input_ids, answers come without text");
     serve->add_option("--max-body-mib", options.max_body_mib, "Largest request body in MiB")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{4096}))
         ->capture_default_str();

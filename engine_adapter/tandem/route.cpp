@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/error.h"
+#include "common/host_port.h"
 
 namespace tandem::engine {
 
@@ -26,7 +27,7 @@ ReceiverRoute::ReceiverRoute(TcpAddress to, const TcpOptions& options, std::stri
 
 Channel ReceiverRoute::open(Deadline deadline) const {
     if (!receiver_.empty()) return Channel::connect(receiver_, deadline);
-    const std::string peer = fmt::format("engine tcp://{}:{}", tcp_->host, tcp_->port);
+    const std::string peer = "engine tcp://" + to_host_port(tcp_->host, tcp_->port);
     auto sockets = tcp::dial(*tcp_, tcp::Kind::control, key_, 1, options_, peer, "connect", deadline);
     return {std::move(sockets.front()), peer};
 }

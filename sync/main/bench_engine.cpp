@@ -14,6 +14,7 @@
 #include "common/device/export.h"
 #include "common/device/memory.h"
 #include "common/error.h"
+#include "common/host_port.h"
 #include "common/http/access.h"
 #include "common/log.h"
 #include "common/ops/batched_copy.h"
@@ -129,7 +130,7 @@ int bench_engine(const BenchOptions& options, int rank) {
         receiver_options.data_plane =
             engine::TcpListen{listen.host, listen.port, http::key_from_environment()};
     const engine::Receiver receiver(weights, receiver_options);
-    std::cout << (tcp ? fmt::format("tcp://{}:{}", listen.host, receiver.data_port()) : receiver.address())
+    std::cout << (tcp ? "tcp://" + to_host_port(listen.host, receiver.data_port()) : receiver.address())
               << std::endl;
     for (std::string line; std::getline(std::cin, line);) std::cout << weights.held() << std::endl;
     return 0;

@@ -95,6 +95,9 @@ RunSetup set_up_run(const RunConfig& c, const config::Schema& schema, const std:
                                         to_string(device_of_engine(c)),
                                         "--load-format",
                                         "dummy",
+                                        "--random-seed",
+                                        std::to_string(static_cast<std::uint64_t>(c.run.seed)),
+                                        "--skip-tokenizer-init",
                                         "--die-with-parent"};
     if (!c.engine.packed_weights) command.emplace_back("--no-packed-weights");
     command.insert(command.end(), {"--kv-fraction", std::to_string(c.engine.kv_fraction)});

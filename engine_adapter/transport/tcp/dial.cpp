@@ -14,18 +14,15 @@
 
 #include "common/comm/host_identity.h"
 #include "common/error.h"
+#include "common/host_port.h"
 #include "common/http/resolve.h"
 #include "common/ops/batched_copy.h"
 
 namespace tandem::engine {
 
 TcpAddress parse_tcp_address(const std::string& text) {
-    const auto colon = text.rfind(':');
-    const std::string port = colon == std::string::npos ? "" : text.substr(colon + 1);
-    enforce(colon != std::string::npos && colon > 0 && !port.empty() && port.size() <= 5 &&
-                port.find_first_not_of("0123456789") == std::string::npos && std::stoi(port) <= 65535,
-            "'{}' is not HOST:PORT", text);
-    return {text.substr(0, colon), port};
+    HostPort parsed = parse_host_port(text);
+    return {std::move(parsed.host), std::to_string(parsed.port)};
 }
 
 namespace tcp {
@@ -157,11 +154,11 @@ std::string peer_name(int socket) {
     if (address.ss_family == AF_INET6) {
         const auto* in = reinterpret_cast<const sockaddr_in6*>(&address);
         ::inet_ntop(AF_INET6, &in->sin6_addr, text, sizeof(text));
-        return fmt::format("[{}]:{}", text, ntohs(in->sin6_port));
+        return to_host_port(text, ntohs(in->sin6_port));
     }
     const auto* in = reinterpret_cast<const sockaddr_in*>(&address);
     ::inet_ntop(AF_INET, &in->sin_addr, text, sizeof(text));
-    return fmt::format("{}:{}", text, ntohs(in->sin_port));
+    return to_host_port(text, ntohs(in->sin_port));
 }
 
 std::vector<FileDescriptor> dial(const TcpAddress& to, Kind kind, const std::string& secret, int count,

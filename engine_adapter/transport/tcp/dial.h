@@ -22,10 +22,10 @@ struct TcpOptions {
 
 // Where an engine listens.
 struct TcpAddress {
-    std::string host;
+    std::string host;  // without brackets
     std::string port;
 };
-TcpAddress parse_tcp_address(const std::string& text);  // "HOST:PORT"; throws BadInput
+TcpAddress parse_tcp_address(const std::string& text);  // common/host_port.h; throws BadInput
 
 namespace tcp {
 

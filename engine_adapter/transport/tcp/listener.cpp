@@ -1,17 +1,15 @@
 #include "engine_adapter/transport/tcp/listener.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <memory>
 #include <vector>
 
 #include "common/error.h"
+#include "common/host_port.h"
 #include "common/log.h"
 #include "engine_adapter/transport/tcp/dial.h"
 
@@ -26,45 +24,24 @@ FileDescriptor make_event() {
     return event;
 }
 
-bool is_loopback(const sockaddr* address) {
-    if (address->sa_family == AF_INET6)
-        return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr) != 0;
-    return ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr) >> 24 == 127;
-}
-
-FileDescriptor listen_at(const TcpListen& at) {
+ListeningSockets sockets_for(const TcpListen& at) {
     const auto refuse = [&](const std::string& why) {
-        throw ConfigError("command line", "--data-listen", fmt::format("{}:{}: {}", at.host, at.port, why));
+        throw ConfigError("command line", "--data-listen", to_host_port(at.host, at.port) + ": " + why);
     };
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_PASSIVE;
-    addrinfo* found = nullptr;
-    if (const int error = ::getaddrinfo(at.host.c_str(), at.port.c_str(), &hints, &found); error != 0)
-        refuse(::gai_strerror(error));
-    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-    if (at.key.empty() && !at.anybody && !is_loopback(found->ai_addr)) {
+    ListeningSockets all;
+    try {
+        all = listen_at(at.host, std::stoi(at.port));
+    } catch (const BadInput& error) {
+        refuse(error.what());
+    } catch (const SystemError& error) {
+        refuse(error.what());
+    }
+    if (at.key.empty() && !at.anybody && !all.loopback) {
         refuse(
             "can be reached from other machines, where anybody could push weights: set --admin-api-key, or "
-            "say "
-            "--allow-unauthenticated");
+            "say --allow-unauthenticated");
     }
-    FileDescriptor socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!socket) throw SystemError("socket", errno);
-    const int on = 1;
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (::bind(socket.get(), found->ai_addr, found->ai_addrlen) != 0 || ::listen(socket.get(), 64) != 0)
-        refuse(SystemError("listen", errno).what());
-    return socket;
-}
-
-int port_of(int socket) {
-    sockaddr_storage address{};
-    socklen_t length = sizeof(address);
-    if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0)
-        throw SystemError("getsockname", errno);
-    return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
-                                               : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+    return all;
 }
 
 // A few bytes into a buffer that is empty.
@@ -76,11 +53,7 @@ bool send_small(int socket, const std::string& bytes) {
 }  // namespace
 
 TcpListener::TcpListener(const TcpListen& options)
-    : options_(options),
-      socket_(listen_at(options)),
-      stop_(make_event()),
-      ready_(make_event()),
-      port_(port_of(socket_.get())) {
+    : options_(options), listening_(sockets_for(options)), stop_(make_event()), ready_(make_event()) {
     thread_ = Thread("that listens for weights", [this] { run(); });
 }
 
@@ -107,7 +80,10 @@ void TcpListener::run() {
 
 // False: it is to stop.
 bool TcpListener::serve_next() {
-    std::vector<pollfd> fds = {{stop_.get(), POLLIN, 0}, {socket_.get(), POLLIN, 0}};
+    std::vector<pollfd> fds = {{stop_.get(), POLLIN, 0}};
+    for (const ListeningSockets::One& one : listening_.sockets)
+        fds.push_back({one.socket.get(), POLLIN, 0});
+    const std::size_t first_guest = fds.size();
     auto soonest = std::chrono::milliseconds(3'600'000);
     for (const Guest& guest : guests_) {
         fds.push_back({guest.socket.get(), POLLIN, 0});
@@ -118,17 +94,19 @@ bool TcpListener::serve_next() {
         return false;
     }
     if (fds[0].revents != 0) return false;
-    std::size_t at = 2;
+    std::size_t at = first_guest;
     for (auto guest = guests_.begin(); guest != guests_.end(); ++at) {
         const bool stays = fds[at].revents != 0 ? read_some(*guest) : !guest->deadline.passed();
         guest = stays ? std::next(guest) : guests_.erase(guest);
     }
-    if (fds[1].revents != 0) accept_one();
+    for (std::size_t i = 1; i < first_guest; ++i) {
+        if (fds[i].revents != 0) accept_one(fds[i].fd);
+    }
     return true;
 }
 
-void TcpListener::accept_one() {
-    FileDescriptor socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+void TcpListener::accept_one(int listening) {
+    FileDescriptor socket(::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
         if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
         warnings_.say(SystemError("accept", errno).what());

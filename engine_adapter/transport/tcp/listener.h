@@ -13,6 +13,7 @@
 
 #include "common/deadline.h"
 #include "common/file_descriptor.h"
+#include "common/listening_sockets.h"
 #include "common/rare_warnings.h"
 #include "common/thread.h"
 #include "engine_adapter/transport/tcp/handshake.h"
@@ -20,10 +21,10 @@
 namespace tandem::engine {
 
 struct TcpListen {
-    std::string host = "127.0.0.1";
-    std::string port = "0";  // 0: a free one
-    std::string key = {};    // that a control connection needs; empty: none
-    bool anybody = false;    // without a key a control connection is open to all; else there is none
+    std::string host = "127.0.0.1";  // without brackets; at all of its addresses (common/listening_sockets.h)
+    std::string port = "0";          // 0: a free one
+    std::string key = {};            // that a control connection needs; empty: none
+    bool anybody = false;            // without a key a control connection is open to all; else there is none
     std::chrono::milliseconds patience{10'000};  // for a handshake
 };
 
@@ -35,7 +36,7 @@ class TcpListener {
     TcpListener(const TcpListener&) = delete;
     TcpListener& operator=(const TcpListener&) = delete;
 
-    int port() const { return port_; }
+    int port() const { return listening_.port; }
 
     struct Accepted {
         FileDescriptor socket;
@@ -61,14 +62,14 @@ class TcpListener {
     };
     void run();
     bool serve_next();
-    void accept_one();
+    void accept_one(int listening);
     bool read_some(Guest& guest);  // false: it is to go
     bool judge(Guest& guest);
     tcp::Asks asks() const;
 
     const TcpListen options_;
-    FileDescriptor socket_, stop_, ready_;
-    int port_ = 0;
+    const ListeningSockets listening_;
+    FileDescriptor stop_, ready_;
     std::list<Guest> guests_;  // the thread's
     RareWarnings warnings_{"data plane"};
     std::mutex mutex_;

@@ -57,6 +57,24 @@ TEST(Environment, RendezvousOverTheStore) {
     run_ranks(3, {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", std::to_string(free_port())}});
 }
 
+TEST(Environment, MasterAddressOfIpv6WithAndWithoutBrackets) {
+    bool has_ipv6 = true;
+    try {
+        const TcpStoreServer probe("::1", 0);
+    } catch (const Error&) {
+        has_ipv6 = false;
+    }
+    for (const char* host : {"[::1]", "::1"}) {
+        Variables variables = {{"MASTER_ADDR", host}, {"MASTER_PORT", std::to_string(free_port())}};
+        if (has_ipv6) {
+            run_ranks(2, variables);
+            continue;
+        }
+        variables.emplace_back("WORLD_SIZE", "2");
+        EXPECT_NE(exit_code_of(start_rank(0, variables, "all_gather_sizes")), 0) << "it cannot listen there";
+    }
+}
+
 TEST(Environment, RendezvousWithASecret) {
     run_ranks(3, {{"MASTER_ADDR", "127.0.0.1"},
                   {"MASTER_PORT", std::to_string(free_port())},

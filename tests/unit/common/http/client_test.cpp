@@ -240,9 +240,26 @@ TEST(Url, Parses) {
     }
     for (const char* socket : {"unix:///run/a.sock", "unix:/run/a.sock"})
         EXPECT_EQ(parse_url(socket).socket, "/run/a.sock");
-    for (const char* bad : {"unix:", "unix:run/a", "unix://run/a", "unix:/run/", "", "host:80",
-                            "https://host", "http://", "http://:80", "http://h:", "http://h:99999",
-                            "http://h:0", "http://user:word@h:80", "http://[::1]:"}) {
+    for (const char* bad : {"unix:",
+                            "unix:run/a",
+                            "unix://run/a",
+                            "unix:/run/",
+                            "",
+                            "host:80",
+                            "https://host",
+                            "http://",
+                            "http://:80",
+                            "http://h:",
+                            "http://h:99999",
+                            "http://h:0",
+                            "http://user:word@h:80",
+                            "http://[::1]:",
+                            "http://[::1",
+                            "http://[h]",
+                            "http://[h]:80",
+                            "http://::1",
+                            "http://::1:80",
+                            "http://[::1]x:80"}) {
         EXPECT_THROW(parse_url(bad), InvalidArgument) << bad;
     }
 }

@@ -115,9 +115,110 @@ TEST_F(HttpServer, MalformedHttpIs400AndClosed) {
         connection.send(bytes);
         EXPECT_THAT(connection.read_until("}}"), StartsWith("HTTP/1.1 400")) << bytes;
     }
-    EXPECT_THAT(once("GET / HTTP/1.1\r\nA: " + std::string(20000, 'a') + "\r\n\r\n"),
-                StartsWith("HTTP/1.1 400"));
+    EXPECT_THAT(once("GET /echo HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"), StartsWith("HTTP/1.1 400"));
     EXPECT_THAT(once(post("/echo", "still serving")), StartsWith("HTTP/1.1 200"));
+}
+
+// As uvicorn: a cookie of a proxy's is easily 9 KB.
+TEST_F(HttpServer, HeadersOf64KiBAreTakenAndLongerOnesAre431) {
+    start();
+    const auto with = [&](std::size_t bytes) {
+        return once("GET /query HTTP/1.1\r\nHost: localhost\r\nCookie: " + std::string(bytes, 'a') +
+                    "\r\n\r\n");
+    };
+    for (const std::size_t bytes : {9000u, 20000u, 65000u})
+        EXPECT_THAT(with(bytes), StartsWith("HTTP/1.1 200")) << bytes;
+    for (const std::size_t bytes : {66000u, 300000u, 3000000u})
+        EXPECT_THAT(with(bytes), testing::AllOf(StartsWith("HTTP/1.1 431"), HasSubstr("Connection: close")))
+            << bytes;
+    std::string many = "GET /query HTTP/1.1\r\nHost: localhost\r\n";
+    for (int i = 0; i < 10000; ++i) many += "X-" + std::to_string(i) + ": 1\r\n";
+    EXPECT_THAT(once(many + "\r\n"), StartsWith("HTTP/1.1 431"));
+    EXPECT_THAT(once("GET /" + std::string(70000, 'a') + " HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+                StartsWith("HTTP/1.1 431"));
+}
+
+TEST_F(HttpServer, FormsOfTheTarget) {
+    start();
+    for (const char* target :
+         {"/query?a", "/query/?a", "/query//?a", "/%71uery?a", "http://localhost/query?a",
+          "HTTP://127.0.0.1:80/query/?a", "https://[::1]/query?a"}) {
+        EXPECT_THAT(once(get(target)), StartsWith("HTTP/1.1 200")) << target;
+    }
+    EXPECT_THAT(once(get("http://evil.example/query")), StartsWith("HTTP/1.1 403")) << "in the place of Host";
+    EXPECT_THAT(once("GET http://localhost/query HTTP/1.1\r\nHost: evil.example\r\n\r\n"),
+                StartsWith("HTTP/1.1 200"));
+    for (const char* target : {"/", "http://localhost", "http://localhost?a", "//query", "/query/a"})
+        EXPECT_THAT(once(get(target)), StartsWith("HTTP/1.1 404")) << target;
+    for (const char* target : {"query", "http://", "http:///query", "http://user:word@localhost/query", "/%7",
+                               "/%zz", "ftp://localhost/query"}) {
+        EXPECT_THAT(once(get(target)), StartsWith("HTTP/1.1 400")) << target;
+    }
+}
+
+TEST_F(HttpServer, HeadIsAnsweredWhereGetIs) {
+    start();
+    const RawConnection connection(server->port());
+    const auto head = [&](const std::string& path) {
+        connection.send("HEAD " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        return connection.read_until("\r\n\r\n");
+    };
+    EXPECT_THAT(head("/query?abc"),
+                testing::AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("Content-Length: 3")));
+    EXPECT_THAT(head("/echo"), testing::AllOf(StartsWith("HTTP/1.1 405"), HasSubstr("Allow: POST\r\n")));
+    EXPECT_THAT(head("/nowhere"), StartsWith("HTTP/1.1 404"));
+    connection.send(get("/query?next"));
+    EXPECT_THAT(connection.read_until("next"), StartsWith("HTTP/1.1 200")) << "no body came before it";
+    EXPECT_THAT(once("DELETE /query HTTP/1.1\r\nHost: localhost\r\n\r\n"), HasSubstr("Allow: GET, HEAD\r\n"));
+}
+
+TEST_F(HttpServer, BodiesInFormsThatAreNotRead) {
+    start();
+    const auto with = [&](const std::string& headers) {
+        return once("POST /echo HTTP/1.1\r\nHost: localhost\r\n" + headers + "\r\n2\r\nok\r\n0\r\n\r\n");
+    };
+    const std::string length = "Content-Length: 2\r\n", chunked = "Transfer-Encoding: chunked\r\n";
+    for (const char* coding : {"gzip", "deflate, identity", "br", "identity, gzip"}) {
+        const std::string answer = with(length + "Content-Encoding: " + coding + "\r\n");
+        EXPECT_THAT(answer,
+                    testing::AllOf(StartsWith("HTTP/1.1 415"), HasSubstr("Accept-Encoding: identity")));
+    }
+    EXPECT_THAT(with(chunked + "Content-Encoding: gzip\r\n"), StartsWith("HTTP/1.1 415"));
+    for (const char* coding : {"identity", "Identity", "identity, identity", ""})
+        EXPECT_THAT(with(length + "Content-Encoding: " + coding + "\r\n"), StartsWith("HTTP/1.1 200"))
+            << coding;
+    for (const char* coding : {"gzip", "gzip, chunked", "chunked, gzip", "identity"})
+        EXPECT_THAT(with(std::string("Transfer-Encoding: ") + coding + "\r\n"), StartsWith("HTTP/1.1 501"))
+            << coding;
+    for (const std::string& both : {length + chunked, chunked + length, chunked + chunked})
+        EXPECT_THAT(with(both), StartsWith("HTTP/1.1 400")) << both;
+    EXPECT_THAT(with("Transfer-Encoding: Chunked\r\n"), StartsWith("HTTP/1.1 200"));
+    EXPECT_THAT(with(length + "Expect: a-miracle\r\n"), StartsWith("HTTP/1.1 417"));
+    EXPECT_THAT(once("GET /query HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\n\r\n"),
+                StartsWith("HTTP/1.1 200"))
+        << "there is no body";
+}
+
+TEST_F(HttpServer, Http10AndConnectionLists) {
+    start();
+    const RawConnection old(server->port());
+    for (int i = 0; i < 2; ++i) {
+        old.send(
+            "POST /echo HTTP/1.0\r\nConnection: keep-alive\r\nExpect: 100-continue\r\nContent-Length: "
+            "2\r\n\r\nok");
+        EXPECT_THAT(old.read_until("ok"),
+                    testing::AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("Connection: keep-alive")));
+    }
+    EXPECT_THAT(once("GET /query HTTP/1.0\r\n\r\n"), HasSubstr("Connection: close"));
+    EXPECT_THAT(once("GET /query HTTP/1.1\r\nHost: localhost\r\nConnection: TE, Close\r\n\r\n"),
+                HasSubstr("Connection: close"));
+    const RawConnection kept(server->port());
+    for (int i = 0; i < 2; ++i) {
+        kept.send(
+            "GET /query?a HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: "
+            "h2c\r\n\r\n");
+        EXPECT_THAT(kept.read_until("\r\n\r\na"), StartsWith("HTTP/1.1 200"));
+    }
 }
 
 TEST_F(HttpServer, OversizeBodiesAre413) {
@@ -337,6 +438,7 @@ TEST_F(HttpServer, AddressesThatCannotBeUsed) {
          {"", "localhost", ":80", "127.0.0.1:", "127.0.0.1:70000", "127.0.0.1:-1", "127.0.0.1:8x"}) {
         EXPECT_THAT(message(bad), HasSubstr("is not HOST:PORT")) << bad;
     }
+    EXPECT_THAT(message("::1:30000"), HasSubstr("write [::1]:30000"));
     EXPECT_THAT(message("203.0.113.1:0"),
                 HasSubstr("cannot be used"));  // nobody's address (documentation range)
 }

@@ -95,6 +95,61 @@ TEST_F(EmbeddedEngineTest, AbortByIdAndAll) {
     EXPECT_EQ(get(std::move(c)).samples[0].finish, Finish::abort);
 }
 
+// A batch of prompts a, ab and b.
+GenerateRequest batch(bool named) {
+    GenerateRequest all = request(50, 1, 2);
+    all.named = named;
+    for (const char* id : {"a", "ab", "b"}) {
+        all.prompts.back().id = id;
+        if (all.prompts.size() < 3) all.prompts.push_back(all.prompts.back());
+    }
+    return all;
+}
+
+TEST_F(EmbeddedEngineTest, AbortEndsThePromptsWhoseIdBeginsSo) {
+    start();
+    const auto expected = get(generate(batch(true))).samples;
+    for (const PauseMode mode : {PauseMode::in_place, PauseMode::retract}) {
+        for (const bool named : {true, false}) {
+            auto all = generate(batch(named));
+            pause(mode);
+            engine->abort("c");
+            engine->abort("a");
+            engine->continue_generation();
+            const auto samples = get(std::move(all)).samples;
+            ASSERT_EQ(samples.size(), 6u);
+            for (std::size_t i = 0; i < 6; ++i) {
+                const bool aborted = samples[i].prompt == 0 || (named && samples[i].prompt == 1);
+                EXPECT_EQ(samples[i].finish, aborted ? Finish::abort : Finish::length) << i;
+                EXPECT_EQ(samples[i].tokens == expected[i].tokens, !aborted) << i;
+            }
+        }
+    }
+    EXPECT_EQ(engine->state().pages_free, engine->state().pages_total);
+    EXPECT_EQ(engine->state().counts.waiting, 0u);
+}
+
+TEST_F(EmbeddedEngineTest, WhenIdle) {
+    start();
+    const auto idle = [&](std::chrono::milliseconds patience) {
+        auto said = std::make_shared<std::promise<bool>>();
+        engine->when_idle(Deadline::after(patience), [said](bool value) { said->set_value(value); });
+        return said->get_future();
+    };
+    EXPECT_TRUE(idle(std::chrono::milliseconds(0)).get());
+    pause(PauseMode::in_place);
+    auto waiting = generate(request(4));
+    EXPECT_FALSE(idle(std::chrono::milliseconds(0)).get());
+    auto later = idle(std::chrono::seconds(60));
+    EXPECT_EQ(later.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+    engine->abort("");
+    EXPECT_TRUE(later.get());
+    auto never = generate(request(4));
+    auto stopped = idle(std::chrono::seconds(60));
+    engine->stop();
+    stopped.get();
+}
+
 TEST_F(EmbeddedEngineTest, DeadlinesAndClientsThatLeft) {
     EmbeddedOptions options = small_options();
     options.request_timeout = std::chrono::milliseconds(200);

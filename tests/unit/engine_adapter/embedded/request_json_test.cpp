@@ -94,7 +94,7 @@ TEST(RequestJson, StreamsOfABatch) {
         parse({{"input_ids", {{1}, {1}}}, {"sampling_params", {{{"seed", 1}}, {{"seed", 2}}}}});
     EXPECT_EQ(own.prompts[1].first_stream, 0u);
     EXPECT_TRUE(own.as_list);
-    EXPECT_EQ(own.prompts[1].id, "tandem-7-1");
+    EXPECT_EQ(own.prompts[1].id, "tandem-7_1");
 }
 
 TEST(RequestJson, BodiesThatAreNoRequests) {
@@ -122,7 +122,7 @@ TEST(RequestJson, BodiesThatAreNoRequests) {
                 HasSubstr("rid lists 2 ids for 1 prompts"));
     const std::string deep(1'000'000, '[');
     EXPECT_THAT(refusal(deep), HasSubstr("nested deeper"));
-    EXPECT_THAT(refusal("{\"mode\": \"" + deep + "\", \"input_ids\": [50]}"), HasSubstr("token id 50"));
+    EXPECT_THAT(refusal("{\"rid\": \"" + deep + "\", \"input_ids\": [50]}"), HasSubstr("token id 50"));
 }
 
 TEST(RequestJson, ParametersOutOfRange) {
@@ -182,7 +182,7 @@ TEST(RequestJson, AnswersLookLikeSglangs) {
     result.samples = {sample};
     json answer = json::parse(generate_answer(request, result));
     EXPECT_EQ(answer["output_ids"], json({5, 6}));
-    EXPECT_EQ(answer["text"], "");
+    EXPECT_FALSE(answer.contains("text")) << "without a tokenizer";
     const json meta = answer["meta_info"];
     EXPECT_EQ(meta["id"], "x");
     EXPECT_EQ(meta["weight_version"], "12");
@@ -237,14 +237,98 @@ TEST(RequestJson, TextInAndOut) {
     EXPECT_EQ(answer[1]["output_ids"], json({1, 3}));
     request.prompts[0].skip_special_tokens = true;
     EXPECT_EQ(json::parse(generate_answer(request, result, &tokenizer))[0]["text"], "a b");
+    request.prompts[1].no_stop_trim = true;
+    EXPECT_EQ(json::parse(generate_answer(request, result, &tokenizer))[1]["text"], "a </s>");
+    request.prompts[1].skip_special_tokens = true;
+    EXPECT_EQ(json::parse(generate_answer(request, result, &tokenizer))[1]["text"], "a");
 
-    for (const json& body :
-         {json{{"text", ""}}, json{{"text", 5}}, json{{"text", json::array()}}, json{{"text", {"a", 1}}},
-          json{{"text", "a"}, {"input_ids", {1}}}, json::object()}) {
+    for (const json& body : {json{{"text", ""}}, json{{"text", 5}}, json{{"text", ""}, {"input_ids", {1}}},
+                             json{{"text", json::array()}}, json{{"text", {"a", 1}}},
+                             json{{"text", "a"}, {"input_ids", {1}}}, json::object()}) {
         EXPECT_THROW(parse_text(body), InvalidArgument) << body;
     }
     limits.vocab_size = 2;
     EXPECT_THROW(parse_text({{"text", "a b"}}), InvalidArgument);
+}
+
+// SGLang's detokenizer leaves what stopped a sample; nothing else that it reads of a text is dropped in silence.
+TEST(RequestJson, WhatConcernsTheTextIsHeldOrRefused) {
+    const auto parsed = [](const json& params) {
+        return parse({{"input_ids", {1}}, {"sampling_params", params}}).prompts[0];
+    };
+    EXPECT_FALSE(parsed(json::object()).no_stop_trim);
+    EXPECT_TRUE(parsed({{"no_stop_trim", true}}).no_stop_trim);
+    EXPECT_FALSE(parsed({{"no_stop_trim", nullptr}}).no_stop_trim);
+    EXPECT_THAT(refusal_of_params({{"no_stop_trim", 1}}), HasSubstr("no_stop_trim must be true or false"));
+    for (const bool spaces : {true, false})
+        EXPECT_EQ(refusal_of_params({{"spaces_between_special_tokens", spaces}}), "accepted");
+    EXPECT_THAT(refusal_of_params({{"spaces_between_special_tokens", "no"}}), HasSubstr("spaces_between"));
+    EXPECT_THAT(refusal_of_params({{"stream_interval", 0}}), HasSubstr("stream_interval"));
+}
+
+TEST(RequestJson, FieldsThatAreNotReadAreRefused) {
+    const auto with = [](const std::string& key, const json& value) {
+        return refusal(json{{"input_ids", {1}}, {key, value}}.dump());
+    };
+    for (const char* key : {"top_logprobs_num", "token_ids_logprob", "return_hidden_states", "priority",
+                            "return_routed_experts", "session_params", "require_reasoning", "watermark",
+                            "bootstrap_room", "sampling_param", "prompt", "max_tokens"}) {
+        EXPECT_EQ(with(key, 3), std::string(key) + " is not supported by this engine");
+        for (const json& nothing : {json(), json(false), json(0), json(""), json::array(), json::object()})
+            EXPECT_EQ(with(key, nothing), "accepted") << key << " " << nothing;
+    }
+    for (const char* key : {"log_metrics", "no_logs", "custom_labels", "routing_key", "data_parallel_rank"})
+        EXPECT_EQ(with(key, 1), "accepted") << key;
+    EXPECT_LT(with(std::string(100'000, 'k'), 1).size(), 200u);
+    EXPECT_EQ(with("logprob_start_len", json::array({-1})), "accepted");
+}
+
+TEST(RequestJson, WhatSglangAddsToAnAnswerOnDemand) {
+    const tokenizer::Tokenizer tokenizer = words();
+    const GenerateRequest request = parse({{"input_ids", {{1}, {2}}},
+                                           {"return_logprob", {false, true}},
+                                           {"return_text_in_logprobs", true},
+                                           {"return_prompt_token_ids", true}});
+    EXPECT_TRUE(request.return_logprob);
+    GenerateResult result;
+    result.samples.resize(2);
+    for (std::size_t i = 0; i < 2; ++i) {
+        result.samples[i].prompt = i;
+        result.samples[i].tokens = {2, 3};
+        result.samples[i].logprobs = {-1, -2};
+    }
+    const json answer = json::parse(generate_answer(request, result, &tokenizer));
+    EXPECT_FALSE(answer[0]["meta_info"].contains("output_token_logprobs"));
+    EXPECT_EQ(answer[1]["meta_info"]["output_token_logprobs"][0][2], "b");
+    EXPECT_EQ(answer[1]["meta_info"]["output_token_logprobs"][1][2], "</s>");
+    EXPECT_EQ(answer[1]["prompt_token_ids"], json({2}));
+    EXPECT_THAT(refusal(R"({"input_ids": [[1], [2]], "return_logprob": [true]})"),
+                HasSubstr("lists 1 values for 2 prompts"));
+}
+
+TEST(RequestJson, EveryPromptHasAnIdOfItsOwn) {
+    const GenerateRequest batch = parse({{"input_ids", {{1}, {2}}}, {"rid", "me"}});
+    EXPECT_TRUE(batch.named);
+    EXPECT_EQ(batch.prompts[0].id, "me_0");
+    EXPECT_EQ(batch.prompts[1].id, "me_1");
+    EXPECT_FALSE(parse({{"input_ids", {1}}}).named);
+    EXPECT_THAT(refusal(R"({"input_ids": [[1], [2]], "rid": ["a", "a"]})"), HasSubstr("\"a\" twice"));
+}
+
+TEST(RequestJson, WhatIsNoJsonSaysWhere) {
+    const auto place = [](const std::string& text, const std::string& where) {
+        EXPECT_THAT(refusal(text), HasSubstr("the body is not valid JSON at " + where + ": ")) << text;
+    };
+    place("{\"input_ids\": [1,]}", "line 1, column 18");
+    place("{\n \"input_ids\": [1],\n}", "line 3, column 1");
+    place("{\"\xc3\xa9\xc3\xa9\": x}", "line 1, column 8");
+    place("{\"text\": \"\\ud800\"}", "line 1, column 17");
+    place("{\"text\": \"a\xff\"}", "line 1, column 12");
+    place("{", "line 1, column 1");
+    place("\n\n", "line 3, column 1");
+    place("{\"a\": 1e999}", "line 1, column 7");
+    EXPECT_LT(refusal("{\"text\": \"" + std::string(100'000, 'a')).size(), 300u)
+        << "what was read is not quoted";
 }
 
 // What a small body can ask for many times over.

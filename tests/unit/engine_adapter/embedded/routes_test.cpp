@@ -133,19 +133,48 @@ TEST_F(Routes, EveryRouteRefusesBadInput) {
     }
     for (const char* path : {"/flush_cache", "/release_memory_occupation", "/resume_memory_occupation",
                              "/pause_generation", "/continue_generation", "/abort_request", "/generate"}) {
-        EXPECT_EQ(raw("GET", path).status, 405) << path << ": a link must not change anything";
         EXPECT_EQ(raw("POST", path, std::string(20'000, ' ')).status, 413) << path;
         EXPECT_EQ(raw("POST", path, "{").status, 400) << path;
+        EXPECT_THAT(raw("POST", path, R"({"input_ids": [1], "modes": "retract"})").body,
+                    HasSubstr("is not supported by this engine"))
+            << path;
     }
+    for (const char* path : {"/pause_generation", "/continue_generation", "/abort_request", "/generate"})
+        EXPECT_EQ(raw("GET", path).status, 405) << path << ": a link must not change anything";
+    for (const char* path : {"/release_memory_occupation", "/resume_memory_occupation"})
+        EXPECT_EQ(raw("GET", path).status, 400) << path << ": a link must not change anything";
     for (const char* path : {"/health_generate", "/get_model_info", "/get_server_info"})
         EXPECT_EQ(raw("GET", path, "{").status, 400) << path;
     EXPECT_EQ(raw("POST", "/flush_cache", "{").status, 400);
     EXPECT_EQ(raw("POST", "/pause_generation", R"({"mode": "never"})").status, 400);
     EXPECT_EQ(raw("POST", "/pause_generation", R"({"mode": 3})").status, 400);
     EXPECT_EQ(raw("POST", "/abort_request", "{}").status, 400);
+    for (const char* rid : {"null", "\"\"", "1", "[]", "[\"a\"]"}) {
+        const std::string body = std::string(R"({"rid": )") + rid;
+        EXPECT_EQ(raw("POST", "/abort_request", body + "}").status, 400) << rid;
+        EXPECT_EQ(raw("POST", "/abort_request", body + R"(, "abort_all": false})").status, 400) << rid;
+    }
+    EXPECT_EQ(raw("POST", "/abort_request", R"({"rid": "", "abort_all": true})").status, 200);
+    for (const char* timeout : {"-1", "x", "", "1e9", "nan"})
+        EXPECT_EQ(raw("GET", std::string("/flush_cache?timeout=") + timeout).status, 400) << timeout;
     EXPECT_EQ(raw("POST", "/abort_request", R"({"abort_all": 1})").status, 400);
     EXPECT_EQ(raw("POST", "/weights_checker", R"({"action": "compare"})").status, 400);
     EXPECT_EQ(raw("GET", "/nowhere").status, 404);
+}
+
+TEST_F(Routes, MethodsOfSglang) {
+    make_whole(1);
+    for (const char* path :
+         {"/flush_cache", "/release_memory_occupation", "/resume_memory_occupation", "/weights_checker"}) {
+        for (const char* method : {"GET", "POST"}) {
+            const std::string body =
+                std::string(path).ends_with("occupation") ? R"({"tags": ["kv_cache"]})" : "";
+            EXPECT_EQ(raw(method, path, body).status, 200) << method << " " << path;
+        }
+    }
+    for (const char* method : {"POST", "PUT"})
+        EXPECT_EQ(raw(method, "/generate", R"({"input_ids": [1]})").status, 200) << method;
+    EXPECT_EQ(raw("POST", "/flush_cache?timeout=0.5").status, 200);
 }
 
 TEST_F(Routes, WithoutAWholeVersionThereIs503WithTheReason) {
@@ -202,6 +231,7 @@ TEST_F(Routes, FlushAbortAndPauseWhileSomethingWaits) {
     });
     while (client->get_json("/server_info", soon())["waiting"] != 1) std::this_thread::yield();
     EXPECT_EQ(raw("POST", "/flush_cache").status, 400);
+    EXPECT_EQ(raw("GET", "/flush_cache?timeout=0.05").status, 400);
     EXPECT_EQ(raw("POST", "/abort_request", R"({"rid": "other"})").status, 200);
     EXPECT_EQ(raw("POST", "/abort_request", R"({"rid": "mine"})").status, 200);
     waiting.join();
