@@ -7,7 +7,7 @@
 namespace tandem::ops {
 
 void adamw(Stream& stream, Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq,
-           const AdamWParams& params) {
+           const AdamWParams& params, Tensor non_finite) {
     detail::check_floating("adamw", "param", param);
     const auto check = [&](const char* name, const Tensor& tensor) {
         detail::check_dtype("adamw", name, tensor, DType::float32);
@@ -21,7 +21,11 @@ void adamw(Stream& stream, Tensor param, const Tensor& grad, Tensor exp_avg, Ten
     check("exp_avg_sq", exp_avg_sq);
     require(params.step >= 1, "adamw: step {} must be at least 1", params.step);
     require(params.first_element >= 0, "adamw: first element {}", params.first_element);
-    TANDEM_ROUTE(adamw, param, grad, exp_avg, exp_avg_sq, params);
+    if (non_finite.defined()) {
+        detail::check_dtype("adamw", "non_finite", non_finite, DType::int64);
+        require(non_finite.numel() == 1, "adamw: {} counters", non_finite.numel());
+    }
+    TANDEM_ROUTE(adamw, param, grad, exp_avg, exp_avg_sq, params, non_finite);
 }
 
 double sum_of_squares(Stream& stream, const Tensor& values) {

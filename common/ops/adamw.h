@@ -25,11 +25,14 @@ struct AdamWParams {
     bool stochastic_rounding = false;
     std::uint64_t seed = 0;
     std::int64_t first_element = 0;  // position of the shard in the whole parameter
+    bool write = true;               // false: nothing but `non_finite` changes
 };
 
-// All of one numel; param float32 or bfloat16, the others float32.
+// All of one numel; param float32 or bfloat16, the others float32. `non_finite`, int64 [1] on the stream's device,
+// grows by the elements of which the step's parameter (before it is rounded to bfloat16) or a moment is infinite or NaN;
+// undefined: they are not counted.
 void adamw(Stream& stream, Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq,
-           const AdamWParams& params);
+           const AdamWParams& params, Tensor non_finite = {});
 // Sum of squares in fp64, in a fixed order. Waits for the stream.
 double sum_of_squares(Stream& stream, const Tensor& values);
 double sum_of_squares(const Tensor& values);  // in host memory

@@ -48,6 +48,7 @@ struct PushArguments {
     std::vector<std::string> only;  // patterns
     bool abort_running = false;
     bool verify = false;
+    bool finite = false;
     bool json = false;
 };
 void add_options(CLI::App& app, PushArguments& arguments);

@@ -14,6 +14,7 @@
 
 #include "common/comm/launch.h"
 #include "common/error.h"
+#include "common/log.h"
 #include "common/model/mapped_files.h"
 #include "common/model/safetensors.h"
 #include "common/progress.h"
@@ -22,6 +23,7 @@
 #include "engine_adapter/hf_directory/shared_directory.h"
 #include "sync/main/expected_answers.h"
 #include "sync/push/directory_source.h"
+#include "sync/push/finite.h"
 
 namespace tandem::sync {
 namespace {
@@ -130,6 +132,8 @@ void add_options(CLI::App& app, PushArguments& push) {
     app.add_flag("--verify", push.verify,
                  "compare what each server says after fixed prompts with what the weights say")
         ->excludes(only);
+    app.add_flag("--finite", push.finite,
+                 "refuse a directory with elements that are infinite or NaN, instead of warning of them");
     app.add_flag("--dry-run", push.options.dry_run, "ask and plan, change nothing");
     app.add_flag("--json", push.json, "one JSON object instead of a table");
 }
@@ -139,6 +143,19 @@ namespace {
 // Names of directories and what servers say need not be UTF-8.
 std::string text_of(const nlohmann::json& report) {
     return report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+// Before a server is spoken to.
+std::vector<NonFiniteTensor> look_for_non_finite(const PushArguments& push) {
+    const DirectorySource source(push.options.model, comm::solo(), push.options.only);
+    std::vector<NonFiniteTensor> found = find_non_finite(source);
+    if (found.empty()) return found;
+    if (push.finite) {
+        throw ConfigError(push.options.model, found.front().name,
+                          text_of(found) + ": nothing was sent to any server (--finite)");
+    }
+    log_warn("{}: {}; it is pushed as it is (--finite refuses that)", push.options.model, text_of(found));
+    return found;
 }
 
 int push_to_all(PushArguments& push) {
@@ -159,9 +176,11 @@ int push_to_all(PushArguments& push) {
     const auto connect = [&](const std::string& url, Deadline deadline) {
         return engine::connect(url, deadline, connect_options);
     };
+    const std::vector<NonFiniteTensor> non_finite = look_for_non_finite(push);
     const std::vector<ServerOutcome> outcomes = with_progress(push.options, connect);
-    std::cout << (push.json ? text_of(push_json(push.options, outcomes)) : push_table(push.options, outcomes))
-              << std::flush;
+    nlohmann::json report = push_json(push.options, outcomes);
+    if (!non_finite.empty()) report["non_finite"] = json_of(non_finite);
+    std::cout << (push.json ? text_of(report) : push_table(push.options, outcomes)) << std::flush;
     enforce(std::cout.good(), "the report cannot be written to standard output");
     const bool all =
         std::all_of(outcomes.begin(), outcomes.end(), [](const auto& server) { return server.whole; });

@@ -93,6 +93,10 @@ void add_train_keys(config::Schema& s, RunConfig& c) {
     s.real("train.beta2", c.train.beta2, 0, 0.999999, "AdamW: decay of the second moment.");
     s.real("train.eps", c.train.eps, 1e-16, 1, "AdamW: epsilon.");
     s.real("train.weight_decay", c.train.weight_decay, 0, 1, "AdamW: weight decay.");
+    s.choice(
+        "train.non_finite", c.train.non_finite, {"stop", "skip"},
+        "A step whose loss, gradient norm, reward, advantage or log-prob is infinite or NaN ends the run, or "
+        "is left out, ten in a row at most; either way nothing of it is applied.");
 }
 
 void add_memory_keys(config::Schema& s, RunConfig& c) {

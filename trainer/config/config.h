@@ -61,6 +61,7 @@ struct RunConfig {
         double beta2 = 0.95;
         double eps = 1e-8;
         double weight_decay = 0.0;
+        std::string non_finite = "stop";
     } train;
     struct {
         std::string activation_checkpointing = "none";

@@ -56,6 +56,7 @@ class Task {
     // For people.
     virtual std::string text(std::span<const std::int32_t> tokens) const = 0;
     virtual std::string expected(PromptId id) const = 0;  // the right answer; may be empty
+    virtual std::string place(PromptId id) const;  // where its prompt comes from: "FILE:LINE", "prompt 3"
 };
 
 }  // namespace tandem::trainer

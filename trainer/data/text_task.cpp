@@ -104,6 +104,11 @@ std::string TextTask::expected(PromptId id) const {
     return problem(id).answer;
 }
 
+std::string TextTask::place(PromptId id) const {
+    const Line at = line(id);
+    return at.file.place(at.index);
+}
+
 // --- rewards
 
 std::vector<double> TextTask::rewards(std::span<const Attempt> attempts) const {

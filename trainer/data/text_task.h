@@ -50,6 +50,7 @@ class TextTask final : public Task {
     std::vector<double> rewards(std::span<const Attempt> attempts) const override;
     std::string text(std::span<const std::int32_t> tokens) const override;
     std::string expected(PromptId id) const override;
+    std::string place(PromptId id) const override;
 
   private:
     struct Line {

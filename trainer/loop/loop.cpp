@@ -7,9 +7,11 @@
 
 #include "common/device/memory.h"
 #include "common/error.h"
+#include "common/log.h"
 #include "common/stopwatch.h"
 #include "common/trace.h"
 #include "trainer/data/prompt_order.h"
+#include "trainer/loop/checked_update.h"
 #include "trainer/loop/flops.h"
 #include "trainer/loop/metrics.h"
 #include "trainer/loop/update.h"
@@ -23,6 +25,8 @@ namespace tandem::trainer {
 namespace {
 
 using nlohmann::ordered_json;
+
+constexpr std::int64_t kMostInARow = 10;  // steps that train.non_finite = skip leaves out
 
 ordered_json memory_peaks() {
     auto result = ordered_json::object();
@@ -57,6 +61,8 @@ class Loop {
     void reinforce_step(std::int64_t step);
     SyncTimes sync();
 
+    void take_note(const std::string& step, const std::vector<std::string>& left_out);
+    std::vector<std::string> places_of(const Rollout& rollout) const;
     Rollout generate(std::int64_t step);
     HeldOutResult evaluation(std::int64_t step);
     double flops_of(const Rollout& rollout, const UpdateResult& update) const;
@@ -120,24 +126,59 @@ void Loop::warm_start_step(std::int64_t step) {
     const Stopwatch watch;
     Random random(seed_, Purpose::sft, static_cast<std::uint64_t>(step));
     std::vector<Sample> batch;
+    std::vector<std::string> places;
     for (const std::int64_t index : sft_order_.take(step, config_.sft.batch, random)) {
         batch.push_back(sample_of(parts_.task.train_prompt(index), parts_.task.teach(index, random)));
+        places.push_back(parts_.task.place({PromptId::Split::train, index}));
     }
     const Schedule schedule{Schedule::Decay::cosine, config_.sft.warmup, config_.sft.steps,
                             config_.sft.floor};
     const double lr = learning_rate(schedule, config_.sft.lr, step);
     parts_.host.before_training();
-    const StepStats stats = parts_.learner.accumulate(batch, supervised_loss());
-    const double grad_norm = parts_.learner.apply(lr);
+    const auto [stats, fault] = checked_update(parts_.learner, batch, places, supervised_loss(), lr);
+    ordered_json line{{"loss", stats.loss},
+                      {"grad_norm", stats.grad_norm},
+                      {"lr", lr},
+                      {"tokens", stats.tokens},
+                      {"ms", watch.ms()}};
+    take_note(fmt::format("step {} of the warm start", step + 1),
+              fault.empty() ? std::vector<std::string>() : std::vector{fault});
+    if (!fault.empty()) line.update({{"skipped", 1}, {"non_finite", fault}});
 
-    result_.trained_tokens += stats.tokens;
+    result_.trained_tokens += fault.empty() ? stats.tokens : 0;
     result_.train_seconds += watch.seconds();
-    parts_.recorder.step("sft", step + 1, config_.sft.steps,
-                         {{"loss", stats.loss},
-                          {"grad_norm", grad_norm},
-                          {"lr", lr},
-                          {"tokens", stats.tokens},
-                          {"ms", watch.ms()}});
+    parts_.recorder.step("sft", step + 1, config_.sft.steps, line);
+}
+
+// --- what is infinite or NaN ------------------------------------------------------------------------------
+
+// Ends the run, or counts the step: of which these updates were left out, for these reasons.
+void Loop::take_note(const std::string& step, const std::vector<std::string>& left_out) {
+    if (left_out.empty()) {
+        result_.skipped_in_a_row = 0;
+        return;
+    }
+    const std::string what = fmt::format("{} is not finite: {}", step, left_out.back());
+    if (config_.train.non_finite == "stop") {
+        throw Error(what +
+                    ". Nothing of it was applied, saved or published; --resume goes on from the newest "
+                    "checkpoint, and "
+                    "with train.non_finite = skip leaves such steps out");
+    }
+    ++result_.skipped_steps;
+    ++result_.skipped_in_a_row;
+    if (result_.skipped_in_a_row >= kMostInARow) {
+        throw Error(fmt::format("{} steps in a row were left out (train.non_finite = skip); the last: {}",
+                                result_.skipped_in_a_row, what));
+    }
+    if (!parts_.recorder.silent())
+        log_warn("{}. It is left out (train.non_finite = skip), as {} so far", what, result_.skipped_steps);
+}
+
+std::vector<std::string> Loop::places_of(const Rollout& rollout) const {
+    std::vector<std::string> places;
+    for (const PromptId id : rollout.ids) places.push_back(parts_.task.place(id));
+    return places;
 }
 
 // --- reinforcement ---------------------------------------------------------------------------------------
@@ -161,7 +202,8 @@ void Loop::reinforce_step(std::int64_t step) {
     const Rollout rollout = generate(step);
     const double generate_ms = watch.ms();  // with the rewards
     parts_.host.before_training();
-    const UpdateResult update = updater_.step(step, rollout);
+    const UpdateResult update = updater_.step(step, rollout, places_of(rollout));
+    take_note(fmt::format("step {}", step + 1), update.left_out);
     result_.logprob_max_abs_diff = std::max(update.logprob_max_abs_diff, result_.logprob_max_abs_diff);
     result_.trained_tokens += update.tokens;
     const RolloutStatistics figures = statistics_of(rollout, config_.grpo.samples, result_.weight_version);
@@ -244,6 +286,16 @@ HeldOutResult Loop::evaluation(std::int64_t step) {
                  {seed_, config_.grpo.temperature, config_.grpo.max_new_tokens, result_.weight_version,
                   config_.data.held_out_samples, config_.data.pass_score});
     ordered_json scores = metrics_of(now.result, config_.data.held_out_samples);
+    if (!now.faults.empty()) {
+        const std::string what =
+            with_weights(fmt::format("the evaluation after {} steps is not finite: samples: {}", step,
+                                     text_of(now.faults)),
+                         parts_.learner);
+        if (config_.train.non_finite == "stop")
+            throw Error(what + ". With train.non_finite = skip their prompts are left out of its figures");
+        if (!parts_.recorder.silent()) log_warn("{}. Their prompts are left out of its figures", what);
+        scores.update({{"left_out", now.faults.size()}, {"non_finite", text_of(now.faults)}});
+    }
     scores["weight_version"] = result_.weight_version;
     parts_.recorder.step("eval", step, config_.grpo.steps, scores);
     keep_samples("eval", step, now.greedy);

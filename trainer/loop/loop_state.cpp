@@ -1,6 +1,7 @@
 #include "trainer/loop/loop_state.h"
 
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 namespace tandem::trainer {
 namespace {
@@ -21,6 +22,13 @@ void for_each_field(Result& r, const Visit& visit) {
     visit("reinforce_flops", r.reinforce_flops);
     visit("reinforce_seconds", r.reinforce_seconds);
     visit("seconds", r.seconds);
+    visit("skipped_steps", r.skipped_steps);
+    visit("skipped_in_a_row", r.skipped_in_a_row);
+}
+
+// Fields that checkpoints of earlier versions do not have.
+bool may_be_missing(std::string_view name) {
+    return name.starts_with("skipped_");
 }
 
 constexpr double HeldOutScores::*kScoreFields[] = {&HeldOutScores::reward, &HeldOutScores::pass_at_1,
@@ -75,7 +83,9 @@ LoopState loop_state_from_json(const ordered_json& json) {
     LoopState state;
     state.phase = json.at("phase") == "sft" ? LoopState::Phase::sft : LoopState::Phase::grpo;
     json.at("step").get_to(state.step);
-    for_each_field(state.result, [&](const char* name, auto& field) { json.at(name).get_to(field); });
+    for_each_field(state.result, [&](const char* name, auto& field) {
+        if (json.contains(name) || !may_be_missing(name)) json.at(name).get_to(field);
+    });
     state.result.first = held_out_from(json.at("first"));
     state.result.last = held_out_from(json.at("last"));
     for (const ordered_json& row : json.at("syncs")) {

@@ -30,6 +30,8 @@ struct LoopResult {
     std::optional<bool> weights_match;  // none: the engine cannot say what it holds
     double logprob_max_abs_diff = 0;    // engine against trainer, over all rollouts
     std::vector<SyncTimes> syncs;
+    // Steps of which something was left out because of what was infinite or NaN; the last of them in a row.
+    std::int64_t skipped_steps = 0, skipped_in_a_row = 0;
     std::int64_t trained_tokens = 0;
     std::int64_t generated_tokens = 0;
     double train_seconds = 0;

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
-#include "common/error.h"
 #include "common/trace.h"
 #include "trainer/data/random.h"
+#include "trainer/loop/checked_update.h"
 #include "trainer/loss/batch_advantages.h"
 #include "trainer/loss/config.h"
 #include "trainer/optim/schedule.h"
@@ -30,10 +31,6 @@ Differences differences(const std::vector<Sample>& samples) {
             const float own = samples[i].old_logprobs[at];
             const float theirs = samples[i].rollout_logprobs[at];
             const double d = std::abs(static_cast<double>(own) - static_cast<double>(theirs));
-            if (!std::isfinite(d)) {
-                throw Error(
-                    fmt::format("sample {}: log-prob {} by the trainer, {} by the engine", i, own, theirs));
-            }
             found.largest = std::max(found.largest, d);
             sum += d;
             ++tokens;
@@ -93,20 +90,49 @@ void Updater::score(std::vector<Sample>& samples) {
     }
 }
 
-UpdateResult Updater::step(std::int64_t step, const Rollout& rollout) {
-    const std::int64_t every = config_.loss.reference_every;
-    if (every > 0 && step > 0 && step % every == 0) learner_.set_reference();
-    std::vector<Sample> samples = samples_of(rollout);
+std::string Updater::prepare(const Rollout& rollout, const std::vector<std::string>& names,
+                             std::vector<Sample>& samples, UpdateResult& result) {
+    std::vector<SampleFault> faults;
+    for (const auto& [i, fault] : rollout.faults) faults.push_back(fault);
+    if (!faults.empty()) return with_weights("samples: " + text_of(faults), learner_);
+    samples = samples_of(rollout);
     score(samples);
-    UpdateResult result;
+    if (faults = faults_of(samples, names); !faults.empty())
+        return with_weights("samples: " + text_of(faults), learner_);
     const Differences between = differences(samples);
     result.logprob_max_abs_diff = between.largest;
     result.logprob_mean_abs_diff = between.mean;
     set_advantages(samples, rollout.rewards, advantage_options(config_));
+    faults = faults_of(samples, names);
+    return faults.empty() ? "" : "samples: " + text_of(faults);
+}
 
+bool Updater::update(const std::vector<Sample>& part, const std::vector<std::string>& names,
+                     UpdateResult& result) {
+    const CheckedUpdate taken = checked_update(learner_, part, names, loss_, result.lr);
+    if (!taken.fault.empty()) {
+        result.left_out.push_back(taken.fault);
+        return config_.train.non_finite == "skip";
+    }
+    result.stats = taken.stats;
+    result.tokens += taken.stats.tokens;
+    return true;
+}
+
+UpdateResult Updater::step(std::int64_t step, const Rollout& rollout, const std::vector<std::string>& names) {
+    const std::int64_t every = config_.loss.reference_every;
+    if (every > 0 && step > 0 && step % every == 0) learner_.set_reference();
+    UpdateResult result;
     const Schedule schedule{Schedule::Decay::linear, config_.grpo.warmup, config_.grpo.steps,
                             config_.grpo.floor};
     result.lr = learning_rate(schedule, config_.train.lr, step);
+    result.stats.loss = result.stats.grad_norm =
+        std::numeric_limits<double>::quiet_NaN();  // until one is taken
+    std::vector<Sample> samples;
+    if (std::string fault = prepare(rollout, names, samples, result); !fault.empty()) {
+        result.left_out.push_back(std::move(fault));
+        return result;
+    }
     Random random(static_cast<std::uint64_t>(config_.run.seed), Purpose::halves,
                   static_cast<std::uint64_t>(step));
     const std::size_t part_size = samples.size() / static_cast<std::size_t>(config_.grpo.updates);
@@ -114,11 +140,12 @@ UpdateResult Updater::step(std::int64_t step, const Rollout& rollout) {
         const auto order = random.permutation(static_cast<std::int64_t>(samples.size()));
         for (std::size_t start = 0; start < samples.size(); start += part_size) {
             std::vector<Sample> part;
-            for (std::size_t i = start; i < start + part_size; ++i)
+            std::vector<std::string> part_names;
+            for (std::size_t i = start; i < start + part_size; ++i) {
                 part.push_back(samples[static_cast<std::size_t>(order[i])]);
-            result.stats = learner_.accumulate(part, loss_);
-            result.stats.grad_norm = learner_.apply(result.lr);
-            result.tokens += result.stats.tokens;
+                part_names.push_back(names[static_cast<std::size_t>(order[i])]);
+            }
+            if (!update(part, part_names, result)) return result;
         }
     }
     return result;
@@ -147,6 +174,10 @@ nlohmann::ordered_json metrics_of(const UpdateResult& result, const RunConfig& c
         json["importance_fraction"] = stats.importance_fraction;
     }
     if (loss.opsm_delta > 0) json["dropped_fraction"] = stats.dropped_fraction;
+    if (!result.left_out.empty()) {
+        json["skipped"] = result.left_out.size();
+        json["non_finite"] = result.left_out.back();
+    }
     json["logprob_max_abs_diff"] = result.logprob_max_abs_diff;
     json["logprob_mean_abs_diff"] = result.logprob_mean_abs_diff;
     return json;

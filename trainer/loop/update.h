@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "trainer/config/config.h"
 #include "trainer/policy/learner.h"
@@ -21,6 +23,9 @@ struct UpdateResult {
     double logprob_max_abs_diff = 0;  // engine against trainer, over the tokens that were sampled
     double logprob_mean_abs_diff = 0;
     std::int64_t tokens = 0;  // trained on, each as often as it was
+    // Updates that were left out, because of something infinite or NaN in them, and why each was; a whole step that was
+    // counts as one. stats and lr are then of the last update that was taken.
+    std::vector<std::string> left_out;
 };
 
 class Updater {
@@ -30,12 +35,17 @@ class Updater {
 
     // Before the first step: the reference model, where the loss asks for one and none was loaded.
     void begin();
-    // Throws Error when a log-prob is not finite. Collective.
-    UpdateResult step(std::int64_t step, const Rollout& rollout);
+    // names[i]: where sample i of the rollout comes from. Takes no update after one that is left out, unless
+    // train.non_finite is skip. Collective.
+    UpdateResult step(std::int64_t step, const Rollout& rollout, const std::vector<std::string>& names);
 
   private:
     std::vector<Sample> samples_of(const Rollout& rollout) const;
     void score(std::vector<Sample>& samples);
+    // The rollout as samples to learn from; or why there are none.
+    std::string prepare(const Rollout& rollout, const std::vector<std::string>& names,
+                        std::vector<Sample>& samples, UpdateResult& result);
+    bool update(const std::vector<Sample>& part, const std::vector<std::string>& names, UpdateResult& result);
 
     const RunConfig& config_;
     Learner& learner_;

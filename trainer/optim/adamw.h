@@ -20,8 +20,11 @@ class AdamW {
     AdamW(Stream& stream, std::int64_t numel, float beta1, float beta2, float eps, float weight_decay,
           const std::string& offload_directory = "", Pages pages = Pages::stay);
 
-    // One step, with gradients multiplied by grad_scale first. Blocking.
-    void step(Stream& stream, FlatState& params, const Tensor& grads, double lr, float grad_scale);
+    // One step, with gradients multiplied by grad_scale first. Returns of how many elements the parameter or a
+    // moment is infinite or NaN afterwards. Blocking.
+    std::int64_t step(Stream& stream, FlatState& params, const Tensor& grads, double lr, float grad_scale);
+    // What step() would return; nothing changes.
+    std::int64_t look(Stream& stream, FlatState& params, const Tensor& grads, double lr, float grad_scale);
     // Elements from `first` on take steps of `factor` times the learning rate.
     void set_tail(std::int64_t first, double factor);
     void reset(Stream& stream);  // moments and step count to zero
@@ -33,9 +36,10 @@ class AdamW {
     const FlatState& exp_avg_sq() const { return exp_avg_sq_; }
 
   private:
-    // Elements [first, first + params.numel()) of the shard.
+    std::int64_t pass(Stream& stream, FlatState& params, const Tensor& grads);
+    // Elements [first, first + params.numel()) of the shard; those that are not finite are added to `non_finite`.
     void step_part(Stream& stream, std::int64_t first, const Tensor& params, const Tensor& grads,
-                   const Tensor& exp_avg, const Tensor& exp_avg_sq) const;
+                   const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& non_finite) const;
 
     ops::AdamWParams params_;
     std::int64_t tail_;  // where it begins; the end without one

@@ -59,6 +59,13 @@ class Policy final : public Learner {
     void wake() { sleep(Sleep::none); }
 
     double apply(double lr) override;
+    void discard_gradients() override;
+    std::vector<NonFiniteTensor> non_finite_gradients() override;
+    // With the value head. The first call after weights were loaded, or apply(), notes how many there are: no step of
+    // apply() may make more.
+    std::vector<NonFiniteTensor> non_finite_weights() override;
+    // The same of the reference model's weights.
+    std::vector<NonFiniteTensor> non_finite_reference();
     void reset_optimizer() override;
 
     // The reference model is a frozen copy of the policy's weights as they are now, sharded like them and in
@@ -96,6 +103,10 @@ class Policy final : public Learner {
     template <typename Body>
     int for_each_micro_batch(const std::vector<Sample>& samples, const Body& body);
     const Tensor& reduced_gradients() const;
+    bool would_overflow(double lr, float scale, double norm);
+    void check_step(std::int64_t non_finite);
+    std::int64_t non_finite_before();
+    bool anywhere(bool here);
     int cp() const { return shard_mesh_.context->size(); }
     std::size_t model_parameters() const {
         return decoder_.parameters().size() - (options_.value_head ? 1 : 0);
@@ -144,6 +155,8 @@ class Policy final : public Learner {
     int optimizer_scopes_ = 0;       // those of them with the optimizer
     bool gradients_in_use_ = false;  // accumulated and not applied
     bool gradients_released_ = false;
+    // Elements of this rank's shards that were infinite or NaN when the weights were loaded; absent: not looked yet.
+    std::optional<std::int64_t> non_finite_before_;
     std::vector<std::pair<std::string, DTensor>> parameters_;
     std::vector<std::pair<std::string, DTensor>> extra_parameters_;
 };

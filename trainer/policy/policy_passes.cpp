@@ -91,16 +91,4 @@ const Tensor& Policy::reduced_gradients() const {
     return fsdp_.gradients();
 }
 
-double Policy::apply(double lr) {
-    const trace::Scope scope("optimizer", "trainer");
-    const MemoryPhase phase("optimizer");
-    wake_for(Sleep::none);
-    const double norm = global_norm(compute_, reduced_gradients(), fsdp_.communicator());
-    optimizer_.step(compute_, fsdp_.state(), fsdp_.gradients(), lr,
-                    clip_scale(norm, options_.clip_grad_norm));
-    ops::fill_zero(compute_, fsdp_.gradients());
-    gradients_in_use_ = false;
-    return norm;
-}
-
 }  // namespace tandem::trainer

@@ -108,6 +108,7 @@ void Policy::load_parameter(const std::string& name, const Tensor& full) {
     if (own.device() != options_.device) own = own.to(compute_, options_.device, "load_parameter");
     ops::cast(compute_, own, fsdp_.layout().local(fsdp_.shards(), index));
     compute_.synchronize();  // `full` is the caller's
+    non_finite_before_.reset();
 }
 
 std::vector<std::pair<std::string, DTensor>> Policy::training_state() const {

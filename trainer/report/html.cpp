@@ -51,6 +51,8 @@ std::string key_figures(const ordered_json& s) {
     out += tile("Log-prob diff", short_number(number("logprob_max_abs_diff")), "engine to trainer, largest");
     out += tile("Training tok/s", short_number(number("train_tokens_per_second")),
                 fmt::format("{} sampled a second", short_number(number("generate_tokens_per_second"))));
+    if (const auto skipped = s.value("skipped_steps", 0); skipped > 0)
+        out += tile("Skipped", fmt::format("{}", skipped), "steps that were not finite", Tone::bad);
     if (s.contains("mfu")) {
         out += tile("Model FLOPs", fmt::format("{:.0f}%", 100 * number("mfu")),
                     fmt::format("of {} GFLOP/s of a product", short_number(number("product_gflops"))));

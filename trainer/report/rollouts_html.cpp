@@ -49,7 +49,10 @@ std::string text_cell(const ordered_json& sample, const char* key) {
 }
 
 std::string reward_cell(const ordered_json& sample) {
-    const double reward = sample.value("reward", 0.0);
+    // null: what was not finite when it was written
+    const ordered_json& value = sample.contains("reward") ? sample["reward"] : ordered_json();
+    if (!value.is_number()) return "<td>–</td>";
+    const auto reward = value.get<double>();
     return fmt::format("<td class='{}'>{}</td>", reward > 0 ? "right" : "wrong", short_number(reward));
 }
 

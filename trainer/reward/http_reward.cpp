@@ -35,11 +35,37 @@ json body_of(std::span<const AnsweredPrompt> answered) {
     return {{"samples", std::move(samples)}};
 }
 
+// JSON with the words that Python's json writes for what JSON cannot say; they become null.
+json parse_with_nan(const std::string& body) {
+    json answer = json::parse(body, nullptr, false);
+    if (!answer.is_discarded()) return answer;
+    std::string plain;
+    bool quoted = false;
+    for (std::size_t at = 0; at < body.size(); ++at) {
+        const std::string_view rest = std::string_view(body).substr(at);
+        const std::string_view words[] = {"-Infinity", "Infinity", "NaN"};
+        const auto word = std::find_if(std::begin(words), std::end(words), [&](std::string_view one) {
+            return !quoted && rest.starts_with(one);
+        });
+        if (word != std::end(words)) {
+            plain += "null";
+            at += word->size() - 1;
+            continue;
+        }
+        if (quoted && body[at] == '\\' && at + 1 < body.size())
+            plain += body[at++];
+        else if (body[at] == '"')
+            quoted = !quoted;
+        plain += body[at];
+    }
+    return json::parse(plain, nullptr, false);
+}
+
 std::vector<double> parse_scores(const std::string& url, const std::string& body, std::size_t count) {
     const auto refuse = [&](const std::string& what) {
         throw ProtocolError(fmt::format("reward server {}: {}", url, what));
     };
-    const json answer = json::parse(body, nullptr, false);
+    const json answer = parse_with_nan(body);
     if (answer.is_discarded()) refuse("the answer is not JSON: " + body.substr(0, 200));
     if (!answer.is_object() || !answer.contains("scores") || !answer["scores"].is_array())
         refuse("the answer has no list \"scores\"");
@@ -48,10 +74,10 @@ std::vector<double> parse_scores(const std::string& url, const std::string& body
         refuse(fmt::format("\"scores\" has {} numbers for {} samples", list.size(), count));
     std::vector<double> result;
     for (std::size_t i = 0; i < count; ++i) {
-        if (!list[i].is_number()) refuse(fmt::format("scores[{}] is {}, not a number", i, list[i].dump()));
-        result.push_back(list[i].get<double>());
-        if (!std::isfinite(static_cast<float>(result.back())))
-            refuse(fmt::format("scores[{}] is {}, not finite", i, list[i].dump()));
+        if (!list[i].is_number() && !list[i].is_null())
+            refuse(fmt::format("scores[{}] is {}, not a number", i, list[i].dump()));
+        // null is what most libraries write for a NaN.
+        result.push_back(list[i].is_null() ? NAN : list[i].get<double>());
     }
     return result;
 }

@@ -24,7 +24,7 @@ class Reward {
     virtual ~Reward() = default;
     // Why this answer cannot be judged against, or nothing. Asked of every line before anything starts.
     virtual std::string complaint(const std::string& answer) const = 0;
-    // A score each, in order; finite. Blocking.
+    // A score each, in order; NaN or infinite where a server says so. Blocking.
     virtual std::vector<double> scores(std::span<const AnsweredPrompt> answered) const = 0;
 };
 

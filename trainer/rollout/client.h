@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "common/error.h"
+
 namespace tandem::trainer {
 
 struct Completion {
@@ -15,6 +17,7 @@ struct Completion {
     std::vector<float> logprobs;       // of the tokens, by the engine
     std::int64_t weight_version = 0;   // the weights that made them
     bool truncated = false;            // max_new_tokens ended it, not a stop token
+    bool non_finite = false;           // there is none: the engine's logits for it are infinite or NaN
     friend bool operator==(const Completion&, const Completion&) = default;
 };
 
@@ -24,6 +27,12 @@ struct Sampling {
     std::vector<std::int32_t> stop_tokens;
 };
 
+// The engine's logits for one of a call's prompts, or for several, are infinite or NaN; it does not say which.
+class NonFiniteLogits : public TransportError {
+  public:
+    using TransportError::TransportError;
+};
+
 // Blocking; one thread.
 class RolloutClient {
   public:
@@ -31,7 +40,8 @@ class RolloutClient {
 
     // One completion for each prompt, each with a seed of its own, so that it does not depend on its
     // neighbours. The call has the deadline to itself. Throws TransportError or DeadlineExceeded naming the
-    // engine; ProtocolError when an answer is malformed or was made by other weights than `version`.
+    // engine; NonFiniteLogits where that engine tells; ProtocolError when an answer is malformed or was made by other
+    // weights than `version`.
     virtual std::vector<Completion> generate(std::span<const std::vector<std::int32_t>> prompts,
                                              std::span<const std::uint64_t> seeds, const Sampling& sampling,
                                              std::int64_t version) = 0;

@@ -1,5 +1,7 @@
 #include "trainer/rollout/evaluation.h"
 
+#include <set>
+
 #include "trainer/rollout/statistics.h"
 
 namespace tandem::trainer {
@@ -21,7 +23,24 @@ Rollout held_out(Rollouts& engine, const Task& task, const EvaluationOptions& op
     return roll_out(engine, task, request);
 }
 
-HeldOutScores scores_of(const Rollout& rollout, const EvaluationOptions& options, std::int64_t samples) {
+// Without the prompts one of whose samples has a fault.
+Rollout without_faults(const Rollout& rollout, std::int64_t samples) {
+    if (rollout.faults.empty()) return rollout;
+    const auto group = [&](std::size_t i) { return i / static_cast<std::size_t>(samples); };
+    std::set<std::size_t> faulty;
+    for (const auto& [i, fault] : rollout.faults) faulty.insert(group(i));
+    Rollout rest;
+    for (std::size_t i = 0; i < rollout.rewards.size(); ++i) {
+        if (faulty.contains(group(i))) continue;
+        rest.completions.push_back(rollout.completions[i]);
+        rest.rewards.push_back(rollout.rewards[i]);
+    }
+    return rest;
+}
+
+HeldOutScores scores_of(const Rollout& all_of_them, const EvaluationOptions& options, std::int64_t samples) {
+    const Rollout rollout = without_faults(all_of_them, samples);
+    if (rollout.rewards.empty()) return {};
     const RolloutStatistics all = statistics_of(rollout, samples, options.version);
     HeldOutScores scores{all.reward_mean, 0, 0, all.length_mean, all.truncated};
     const auto prompts = static_cast<double>(rollout.rewards.size()) / static_cast<double>(samples);
@@ -44,9 +63,11 @@ Evaluation evaluate(Rollouts& engine, const Task& task, const EvaluationOptions&
     if (options.samples > 0) {
         const Rollout rollout = held_out(engine, task, options, options.temperature, options.samples);
         evaluation.result.sampled = scores_of(rollout, options, options.samples);
+        for (const auto& [i, fault] : rollout.faults) evaluation.faults.push_back(fault);
     }
     evaluation.greedy = held_out(engine, task, options, 0, 1);
     evaluation.result.greedy = scores_of(evaluation.greedy, options, 1);
+    for (const auto& [i, fault] : evaluation.greedy.faults) evaluation.faults.push_back(fault);
     return evaluation;
 }
 

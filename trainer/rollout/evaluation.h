@@ -32,8 +32,9 @@ struct HeldOutResult {
     std::optional<HeldOutScores> sampled;
 };
 struct Evaluation {
-    HeldOutResult result;
-    Rollout greedy;  // for people to read
+    HeldOutResult result;             // of the prompts without a fault
+    Rollout greedy;                   // for people to read
+    std::vector<SampleFault> faults;  // samples whose reward is infinite or NaN
 };
 
 Evaluation evaluate(Rollouts& engine, const Task& task, const EvaluationOptions& options);

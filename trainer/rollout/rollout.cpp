@@ -16,18 +16,31 @@ std::vector<float> judge(const Task& task, const Rollout& rollout) {
     std::vector<Attempt> attempts;
     for (std::size_t i = 0; i < rollout.ids.size(); ++i) {
         const Completion& completion = rollout.completions[i];
-        attempts.push_back({rollout.ids[i], completion.tokens, completion.truncated});
+        if (!completion.non_finite)
+            attempts.push_back({rollout.ids[i], completion.tokens, completion.truncated});
     }
-    const std::vector<double> scores = task.rewards(attempts);
+    const std::vector<double> scores = attempts.empty() ? std::vector<double>() : task.rewards(attempts);
     require(scores.size() == attempts.size(), "{} rewards for {} completions", scores.size(),
             attempts.size());
     std::vector<float> result;
-    for (std::size_t i = 0; i < scores.size(); ++i) {
-        result.push_back(static_cast<float>(scores[i]));
-        if (!std::isfinite(result.back()))
-            throw ProtocolError(fmt::format("the reward of sample {} is {}", i, scores[i]));
-    }
+    auto next = scores.begin();
+    for (const Completion& completion : rollout.completions)
+        result.push_back(completion.non_finite ? NAN : static_cast<float>(*next++));
     return result;
+}
+
+std::vector<std::pair<std::size_t, SampleFault>> faults_of(const Task& task, const Rollout& rollout) {
+    std::vector<std::pair<std::size_t, SampleFault>> faults;
+    for (std::size_t i = 0; i < rollout.ids.size(); ++i) {
+        if (std::isfinite(rollout.rewards[i])) continue;
+        faults.emplace_back(i, SampleFault{task.place(rollout.ids[i]),
+                                           rollout.completions[i].non_finite
+                                               ? "the engine's logits are not finite"
+                                               : fmt::format("reward {}", std::isnan(rollout.rewards[i])
+                                                                              ? std::abs(rollout.rewards[i])
+                                                                              : rollout.rewards[i])});
+    }
+    return faults;
 }
 
 }  // namespace
@@ -49,6 +62,7 @@ Rollout roll_out(Rollouts& engine, const Task& task, const RolloutRequest& reque
         const trace::Scope scope("reward", "rollout");
         result.rewards = engine.on_every_rank(result.ids.size(), [&] { return judge(task, result); });
     }
+    result.faults = faults_of(task, result);
     result.reward_seconds = seconds_since(start) - result.generate_seconds;
     return result;
 }

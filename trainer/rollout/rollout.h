@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "trainer/data/task.h"
 #include "trainer/rollout/rollouts.h"
+#include "trainer/rollout/sample_fault.h"
 
 namespace tandem::trainer {
 
@@ -22,15 +24,16 @@ struct Rollout {
     std::vector<PromptId> ids;
     std::vector<Tokens> prompts;
     std::vector<Completion> completions;
-    std::vector<float> rewards;
-    double generate_seconds = 0;  // of this rank: the engine's part
+    std::vector<float> rewards;                               // NaN where there is no completion
+    std::vector<std::pair<std::size_t, SampleFault>> faults;  // entries whose reward is infinite or NaN
+    double generate_seconds = 0;                              // of this rank: the engine's part
     double reward_seconds = 0;
 
     std::int64_t generated_tokens() const;
 };
 
 // The same on every rank: rank 0 asks the engine and judges, the others receive. Throws what
-// Rollouts::generate and Task::rewards throw, and ProtocolError for a reward that is not finite.
+// Rollouts::generate and Task::rewards throw.
 Rollout roll_out(Rollouts& engine, const Task& task, const RolloutRequest& request);
 
 }  // namespace tandem::trainer

@@ -10,17 +10,18 @@ namespace tandem::trainer {
 namespace {
 
 constexpr std::size_t kHeaderWords = 4;
+constexpr std::int32_t kTruncated = 1, kNonFinite = 2;
 
 }  // namespace
 
-// Per completion: number of tokens, version (two words), whether truncated, tokens, log-probs as bits.
+// Per completion: number of tokens, version (two words), flags, tokens, log-probs as bits.
 std::vector<std::int32_t> pack_completions(std::span<const Completion> completions) {
     std::vector<std::int32_t> words;
     for (const Completion& c : completions) {
         words.push_back(static_cast<std::int32_t>(c.tokens.size()));
         words.push_back(static_cast<std::int32_t>(c.weight_version & 0xffffffff));
         words.push_back(static_cast<std::int32_t>(c.weight_version >> 32));
-        words.push_back(c.truncated ? 1 : 0);
+        words.push_back((c.truncated ? kTruncated : 0) | (c.non_finite ? kNonFinite : 0));
         words.insert(words.end(), c.tokens.begin(), c.tokens.end());
         for (const float logprob : c.logprobs) words.push_back(std::bit_cast<std::int32_t>(logprob));
     }
@@ -38,7 +39,8 @@ std::vector<Completion> unpack_completions(std::span<const std::int32_t> words) 
         const auto low = static_cast<std::uint64_t>(static_cast<std::uint32_t>(words[1]));
         const auto high = static_cast<std::uint64_t>(static_cast<std::uint32_t>(words[2]));
         c.weight_version = static_cast<std::int64_t>(high << 32 | low);
-        c.truncated = words[3] != 0;
+        c.truncated = (words[3] & kTruncated) != 0;
+        c.non_finite = (words[3] & kNonFinite) != 0;
         const auto tokens = words.subspan(kHeaderWords, count);
         c.tokens.assign(tokens.begin(), tokens.end());
         for (const std::int32_t bits : words.subspan(kHeaderWords + count, count))
@@ -60,13 +62,27 @@ std::vector<Completion> Rollouts::generate(std::span<const std::vector<std::int3
     const trace::Scope scope("generate", "rollout");
     require(prompts.size() == seeds.size(), "{} prompts with {} seeds", prompts.size(), seeds.size());
     std::vector<Completion> result;
+    std::size_t alone = 0;  // prompts that are asked one by one from here on
     while (result.size() < prompts.size()) {
         std::vector<std::int32_t> words;
         if (client_ != nullptr) {
-            const std::size_t count = std::min(client_->batch(), prompts.size() - result.size());
-            words =
-                pack_completions(client_->generate(prompts.subspan(result.size(), count),
-                                                   seeds.subspan(result.size(), count), sampling, version));
+            const std::size_t left = prompts.size() - result.size();
+            const std::size_t count = alone > 0 ? 1 : std::min(client_->batch(), left);
+            try {
+                words = pack_completions(client_->generate(prompts.subspan(result.size(), count),
+                                                           seeds.subspan(result.size(), count), sampling,
+                                                           version));
+            } catch (const NonFiniteLogits&) {
+                if (count > 1) {
+                    alone = count;
+                    continue;
+                }
+                Completion none;
+                none.weight_version = version;
+                none.non_finite = true;
+                words = pack_completions(std::span(&none, 1));
+            }
+            alone -= alone > 0 ? 1 : 0;
         }
         auto size = static_cast<std::int64_t>(words.size());
         world_.broadcast({reinterpret_cast<std::byte*>(&size), sizeof(size)}, 0);

@@ -15,8 +15,9 @@ class Rollouts {
     Rollouts(comm::Communicator& world, std::unique_ptr<RolloutClient> client);
 
     // As RolloutClient::generate, in requests of the client's batch, each of which reaches every rank before
-    // the next is sent: no rank waits longer than one takes. When rank 0 throws, the others wait until the
-    // job is aborted or their deadline passes.
+    // the next is sent: no rank waits longer than one takes. Prompts that NonFiniteLogits was about are asked again one
+    // by one; those that it is about again get a completion that says so. When rank 0 throws, the others wait until
+    // the job is aborted or their deadline passes.
     std::vector<Completion> generate(std::span<const std::vector<std::int32_t>> prompts,
                                      std::span<const std::uint64_t> seeds, const Sampling& sampling,
                                      std::int64_t version);

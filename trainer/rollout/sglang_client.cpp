@@ -16,6 +16,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* kNotFinite = "the model's logits are not finite";  // in tandem-engine's words
+
 json request_body(std::span<const std::vector<std::int32_t>> prompts, std::span<const std::uint64_t> seeds,
                   const Sampling& sampling) {
     json params = json::array();
@@ -116,6 +118,8 @@ json SglangClient::post(const json& body) {
     } catch (const DeadlineExceeded&) {
         throw;
     } catch (const TransportError& error) {
+        if (!others_ && std::string_view(error.what()).find(kNotFinite) != std::string_view::npos)
+            throw NonFiniteLogits(error.peer(), error.phase(), kNotFinite);
         if (!others_ || !error.retryable()) throw;
     }
     return client_.post_json("/generate", body, deadline);

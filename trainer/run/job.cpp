@@ -157,6 +157,8 @@ void finish(RunSetup& setup, bool json) {
                s.at("weight_version").get<std::int64_t>(), number("sync_ms_median"),
                s.at("weights_match").is_null() ? "" : "engine and trainer hold equal weights; ",
                number("logprob_max_abs_diff"));
+    if (const auto skipped = s.value("skipped_steps", 0); skipped > 0)
+        fmt::print("{} steps were left out: they were not finite (metrics.jsonl says what)\n", skipped);
     fmt::print("{}; report: {}/report.html\n", format_seconds(number("seconds")), directory.path());
 }
 

@@ -14,6 +14,7 @@
 #include "common/comm/launch.h"
 #include "common/device/memory.h"
 #include "common/error.h"
+#include "common/log.h"
 #include "common/mesh/parallel_dims.h"
 #include "common/ops/matmul.h"
 #include "common/trace.h"
@@ -97,6 +98,7 @@ class RankRun final : private LoopHost {
     bool resumed() const { return !config_.run.resume.empty(); }
     std::string metrics_file() const { return directory_ + "/metrics.jsonl"; }
     void load_weights();
+    void tell_non_finite(const std::string& source, const std::vector<NonFiniteTensor>& found) const;
     void before_training() override;
     SyncTimes publish(std::int64_t version) override;
     std::optional<bool> weights_match() override;
@@ -162,6 +164,18 @@ void RankRun::load_weights() {
     if (resumed()) start_ = restore(*policy_, config_.run.resume);
     if (!config_.loss.reference.empty() && !policy_->has_reference())  // a checkpoint brings its own
         policy_->set_reference([&] { load_checkpoint(*policy_, config_.loss.reference); });
+    tell_non_finite(config_.model.path, policy_->non_finite_weights());
+    if (!config_.loss.reference.empty())
+        tell_non_finite(config_.loss.reference, policy_->non_finite_reference());
+}
+
+// Rows that nobody filled are common behind a tokenizer's ids: told once, and left as they are.
+void RankRun::tell_non_finite(const std::string& source, const std::vector<NonFiniteTensor>& found) const {
+    if (found.empty() || !first()) return;
+    log_warn(
+        "{}: not finite from the start: {}; left as it is. A step whose loss that reaches is not applied "
+        "(train.non_finite)",
+        source.empty() ? "the model" : source, text_of(found));
 }
 
 void RankRun::train() {

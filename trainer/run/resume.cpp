@@ -6,6 +6,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "trainer/checkpoint/finite.h"
 #include "trainer/checkpoint/training.h"
 #include "trainer/data/make_task.h"
 
@@ -41,6 +42,7 @@ constexpr const char* kFree[] = {"run.name",
                                  "train.reshard_ranks",
                                  "train.reduce_every_micro_batch",
                                  "train.logits_chunk_rows",
+                                 "train.non_finite",
                                  "grpo.steps",
                                  "grpo.evaluate_every"};
 
@@ -96,17 +98,45 @@ void check_same(const Manifest& manifest, const std::string& directory, const Ru
     }
 }
 
-// The first whole one; the others are warned about.
-std::string first_whole(const std::vector<std::string>& directories) {
+struct Choice {
+    std::string directory;   // the first that is whole and finite; empty: none is
+    std::string not_finite;  // the first that was passed over because it is not, and why; empty: none was
+};
+
+// Those that are passed over are warned about.
+Choice first_good(const std::vector<std::string>& directories, const RunConfig& c) {
+    Choice choice;
     for (const std::string& directory : directories) {
         try {
-            verify(read_manifest(directory), directory);
-            return directory;
+            const Manifest manifest = read_manifest(directory);
+            verify(manifest, directory);
+            const std::string found = became_non_finite(manifest, directory, c.model.path);
+            if (found.empty()) {
+                choice.directory = directory;
+                return choice;
+            }
+            log_warn("{} is passed over: it holds infinities or NaN that training made: {}", directory,
+                     found);
+            if (choice.not_finite.empty()) choice.not_finite = directory + ": " + found;
         } catch (const ConfigError& error) {
             log_warn("{} is not whole and is passed over: {}", directory, error.what());
         }
     }
-    return "";
+    return choice;
+}
+
+// `where` as a user reads it: folders that were searched. `none`: what to say where there was nothing to be found.
+std::string found_or_refuse(const Choice& choice, const config::Schema& schema, const std::string& where,
+                            const std::string& none) {
+    if (choice.directory.empty() && !choice.not_finite.empty()) {
+        schema.refuse(
+            "run.resume",
+            fmt::format("no finite checkpoint in {}: training made infinities or NaN in {}; start the "
+                        "run again under another name",
+                        where, choice.not_finite));
+    }
+    if (choice.directory.empty()) schema.refuse("run.resume", none);
+    return choice.directory;
 }
 
 std::string find(const RunConfig& c, const config::Schema& schema) {
@@ -115,28 +145,31 @@ std::string find(const RunConfig& c, const config::Schema& schema) {
         std::vector<std::string> all = training_checkpoints(working_folder(c) + "/checkpoints");
         const auto finished = training_checkpoints(finished_folder(c) + "/checkpoints");
         all.insert(all.end(), finished.begin(), finished.end());
-        const std::string found = first_whole(all);
-        if (found.empty()) {
-            schema.refuse(
-                "run.resume",
-                fmt::format("no whole checkpoint in {}/checkpoints or {}/checkpoints; start the run "
-                            "without it, and with checkpoint.every",
-                            working_folder(c), finished_folder(c)));
-        }
-        return found;
+        const std::string folders =
+            fmt::format("{}/checkpoints or {}/checkpoints", working_folder(c), finished_folder(c));
+        return found_or_refuse(first_good(all, c), schema, folders,
+                               fmt::format("no whole checkpoint in {}; start the run without it, and with "
+                                           "checkpoint.every",
+                                           folders));
     }
     if (fs::exists(where + "/manifest.json")) {
-        verify(read_manifest(where), where);
+        const Manifest manifest = read_manifest(where);
+        verify(manifest, where);
+        const std::string found = became_non_finite(manifest, where, c.model.path);
+        if (!found.empty()) {
+            schema.refuse("run.resume",
+                          fmt::format("'{}' holds infinities or NaN that training made: {}; give "
+                                      "an earlier checkpoint, or the run's folder for its newest "
+                                      "finite one",
+                                      where, found));
+        }
         return where;
     }
-    const std::string found = first_whole(training_checkpoints(where + "/checkpoints"));
-    if (found.empty()) {
-        schema.refuse("run.resume",
-                      fmt::format("'{}' is neither a checkpoint nor a run with a whole one: it has "
-                                  "no manifest.json and no checkpoints/step-N",
-                                  where));
-    }
-    return found;
+    return found_or_refuse(
+        first_good(training_checkpoints(where + "/checkpoints"), c), schema, where + "/checkpoints",
+        fmt::format("'{}' is neither a checkpoint nor a run with a whole one: it has no manifest.json and no "
+                    "checkpoints/step-N",
+                    where));
 }
 
 void check_nothing_is_lost(const RunConfig& c, const config::Schema& schema) {

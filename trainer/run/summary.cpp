@@ -64,6 +64,7 @@ nlohmann::ordered_json summary_of(const RunConfig& c, const LoopResult& r) {
           {"resume", median(r.syncs, &SyncTimes::resume)}}},
         {"speed_of_light_ratio", light_ms > 0 ? sync_ms / light_ms : 0.0},
         {"logprob_max_abs_diff", r.logprob_max_abs_diff},
+        {"skipped_steps", r.skipped_steps},
         {"seconds", r.seconds},
         {"train_tokens_per_second", rate(r.trained_tokens, r.train_seconds)},
         {"generate_tokens_per_second", rate(r.generated_tokens, r.generate_seconds)}};

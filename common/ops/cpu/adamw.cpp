@@ -1,24 +1,43 @@
-// AdamW on the CPU: one pass over the flat shard.
+// AdamW on the CPU: one pass over the flat shard, in blocks that the nearest cache still holds when they are looked at.
 #include "common/ops/adamw.h"
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "common/ops/cpu/rows.h"
 #include "common/ops/cpu/simd.h"
 #include "common/ops/shared/adamw_step.h"
+#include "common/ops/shared/bits.h"
 
 namespace tandem::ops::cpu {
 namespace {
 
 using shared::AdamWFactors;
 
-constexpr std::int64_t kBlock = 4096;  // a multiple of the 8 neighbours that share a random number
+// A multiple of every vector's width and of the 8 neighbours that share a random number.
+constexpr std::int64_t kBlock = 2048;
 
 TANDEM_CLONES void adamw_loop(float* __restrict p, const float* __restrict g, float* __restrict m,
                               float* __restrict v, std::int64_t count, const AdamWFactors& factors) {
     const AdamWFactors f = factors;
     for (std::int64_t i = 0; i < count; ++i) shared::adamw_step(p[i], g[i], m[i], v[i], f);
+}
+
+TANDEM_CLONES std::int64_t count_non_finite(const float* p, const float* m, const float* v,
+                                            std::int64_t count) {
+    const auto magnitude = [](float x) {
+        return static_cast<std::int32_t>(shared::bits_of(x) & 0x7fffffffu);
+    };
+    constexpr std::int32_t kInfinity = 0x7f800000;
+    std::int32_t found = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+        std::int32_t most = magnitude(p[i]);
+        most = magnitude(m[i]) > most ? magnitude(m[i]) : most;
+        most = magnitude(v[i]) > most ? magnitude(v[i]) : most;
+        found += most >= kInfinity ? 1 : 0;
+    }
+    return found;
 }
 
 void round_stochastically(const float* from, std::int64_t first, const AdamWParams& params, bfloat16* to,
@@ -42,18 +61,27 @@ TANDEM_CLONES double square_sum_loop(const float* x, std::int64_t count) {
 }  // namespace
 
 void adamw(Stream& stream, Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq,
-           const AdamWParams& params) {
+           const AdamWParams& params, Tensor non_finite) {
     stream.enqueue([=] {
         const AdamWFactors factors = shared::adamw_factors(params);
-        std::array<float, kBlock> scratch;
+        std::array<float, kBlock> scratch, mean, square;
         const bool wide = param.dtype() == DType::float32;
-        const std::int64_t block = wide ? param.numel() : kBlock;
-        for (std::int64_t at = 0; at < param.numel(); at += block) {
-            const std::int64_t count = std::min(block, param.numel() - at);
-            float* p = detail::begin_row(param, at, scratch.data());
+        std::int64_t found = 0;
+        for (std::int64_t at = 0; at < param.numel(); at += kBlock) {
+            const std::int64_t count = std::min(kBlock, param.numel() - at);
+            const auto bytes = static_cast<std::size_t>(count) * sizeof(float);
+            float* m = exp_avg.data<float>() + at;
+            float* v = exp_avg_sq.data<float>() + at;
+            float* p = params.write ? detail::begin_row(param, at, scratch.data()) : scratch.data();
+            if (!params.write) {
+                m = static_cast<float*>(std::memcpy(mean.data(), m, bytes));
+                v = static_cast<float*>(std::memcpy(square.data(), v, bytes));
+                if (wide) std::memcpy(p, param.data<float>() + at, bytes);
+            }
             detail::read_row(param, at, count, p);
-            adamw_loop(p, grad.data<float>() + at, exp_avg.data<float>() + at, exp_avg_sq.data<float>() + at,
-                       count, factors);
+            adamw_loop(p, grad.data<float>() + at, m, v, count, factors);
+            if (non_finite.defined()) found += count_non_finite(p, m, v, count);
+            if (!params.write) continue;
             if (!wide && params.stochastic_rounding) {
                 round_stochastically(p, params.first_element + at, params, param.data<bfloat16>() + at,
                                      count);
@@ -61,6 +89,7 @@ void adamw(Stream& stream, Tensor param, const Tensor& grad, Tensor exp_avg, Ten
                 detail::finish_row(param, at, count, p);
             }
         }
+        if (non_finite.defined()) *non_finite.data<std::int64_t>() += found;
     });
 }
 

@@ -12,6 +12,10 @@ namespace {
 constexpr int kThreads = 256;
 constexpr std::int64_t kSumBlocks = 1024;  // a constant: the order of the sum must not depend on the GPU
 
+__device__ __forceinline__ bool is_non_finite(float value) {
+    return (shared::bits_of(value) & 0x7f800000u) == 0x7f800000u;
+}
+
 struct Rounding {
     bool stochastic;
     std::uint64_t seed, step;
@@ -21,7 +25,10 @@ struct Rounding {
 template <bool kBfloat16>  // parameters
 __global__ void __launch_bounds__(kThreads)
     adamw_kernel(Elements param, Elements grad, Elements exp_avg, Elements exp_avg_sq,
-                 shared::AdamWFactors factors, Rounding rounding, Reach reach, std::int64_t count) {
+                 shared::AdamWFactors factors, Rounding rounding, Reach reach, std::int64_t count, bool write,
+                 int* non_finite) {
+    __shared__ int room[32];
+    int found = 0;
     for_eights(reach, count, [&](const auto& eight) {
         float p[8], g[8], m[8], v[8];
         eight.template load<kBfloat16>(param, p);
@@ -30,6 +37,10 @@ __global__ void __launch_bounds__(kThreads)
         eight.load(exp_avg_sq, v);
 #pragma unroll
         for (int i = 0; i < 8; ++i) shared::adamw_step(p[i], g[i], m[i], v[i], factors);
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+            found += is_non_finite(p[i]) || is_non_finite(m[i]) || is_non_finite(v[i]);
+        if (!write) return;
         eight.store(exp_avg, m);
         eight.store(exp_avg_sq, v);
         if (kBfloat16 && rounding.stochastic) {
@@ -42,6 +53,19 @@ __global__ void __launch_bounds__(kThreads)
         }
         eight.template store<kBfloat16>(param, p);
     });
+    if (non_finite == nullptr) return;
+    found = block_sum(found, room);
+    if (threadIdx.x == 0) non_finite[blockIdx.x] = found;
+}
+
+// Adds what each block has found to the counter.
+__global__ void __launch_bounds__(kThreads)
+    count_kernel(const int* found, std::int64_t blocks, std::int64_t* counter) {
+    __shared__ std::int64_t room[32];
+    std::int64_t sum = 0;
+    for (std::int64_t i = threadIdx.x; i < blocks; i += blockDim.x) sum += found[i];
+    sum = block_sum(sum, room);
+    if (threadIdx.x == 0) *counter += sum;
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -70,15 +94,19 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void adamw(Stream& stream, Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq,
-           const AdamWParams& params) {
+           const AdamWParams& params, Tensor non_finite) {
     Work work(stream, "adamw");
     const std::int64_t count = param.numel();
     const Rounding rounding{param.dtype() == DType::bfloat16 && params.stochastic_rounding, params.seed,
                             static_cast<std::uint64_t>(params.step), params.first_element};
     const Elements p = flat(param), g = flat(grad), m = flat(exp_avg), v = flat(exp_avg_sq);
-    work.launch(p.is_bfloat16 ? adamw_kernel<true> : adamw_kernel<false>,
-                std::min(ceil_div(count, kThreads * kVector), kGridBlocks), kThreads, 0, p, g, m, v,
-                shared::adamw_factors(params), rounding, reach(true, p, g, m, v), count);
+    const std::int64_t blocks = std::min(ceil_div(count, kThreads * kVector), kGridBlocks);
+    int* const found = non_finite.defined() ? work.scratch<int>(blocks) : nullptr;
+    work.launch(p.is_bfloat16 ? adamw_kernel<true> : adamw_kernel<false>, blocks, kThreads, 0, p, g, m, v,
+                shared::adamw_factors(params), rounding, reach(true, p, g, m, v), count, params.write, found);
+    if (found == nullptr) return;
+    work.launch(count_kernel, 1, kThreads, 0, static_cast<const int*>(found), blocks,
+                non_finite.data<std::int64_t>());
 }
 
 double sum_of_squares(Stream& stream, const Tensor& values) {

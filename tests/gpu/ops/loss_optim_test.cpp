@@ -1,7 +1,9 @@
 // Log-probabilities and AdamW.
 #include <cmath>
+#include <cstring>
 #include <limits>
 
+#include "common/ops/shared/magnitude.h"
 #include "tests/gpu/ops/rig.h"
 
 namespace tandem::tests {
@@ -93,8 +95,68 @@ TEST(GpuOptim, AdamW) {
         for (float& value : squares.values<float>()) value *= value;
         compare(
             {{random({count}, 1)}, {random({count}, 2), true}, {random({count}, 3), true}, {squares, true}},
-            BOTH(adamw(s, t[0], t[1], t[2], t[3], params)));
+            BOTH(adamw(s, t[0], t[1], t[2], t[3], params, {})));
     }
+}
+
+Tensor counter() {
+    return Tensor::zeros({1}, DType::int64, "t");
+}
+
+// What a step makes infinite or NaN is counted, here and there; a step that only looks writes nothing else.
+TEST(GpuOptim, AdamWCountsWhatIsNotFinite) {
+    for (const std::int64_t count : {1, 9, 2048, 5003, 40'000}) {
+        SCOPED_TRACE(count);
+        const Tensor p = random({count}, 1), m = zeros({count}), v = zeros({count});
+        Tensor g = random({count}, 2);
+        p.values<float>()[static_cast<std::size_t>(count / 2)] = kInfinity;
+        g.values<float>()[static_cast<std::size_t>(count - 1)] = 1e25f;  // its square is infinite
+        const std::int64_t wanted = count == 1 ? 1 : 2;
+        for (const bool write : {false, true}) {
+            const ops::AdamWParams params{.step = 2, .write = write};
+            Tensor here = counter(), there = to_tested(counter());
+            const Tensor p2 = to_tested(p), m2 = to_tested(m), v2 = to_tested(v);
+            Stream s = Stream::make_inline();
+            const Tensor p1 = p.clone("t"), m1 = m.clone("t"), v1 = v.clone("t");
+            ops::adamw(s, p1, g, m1, v1, params, here);
+            tested::adamw(tested_stream(), p2, to_tested(g), m2, v2, params, there);
+            EXPECT_EQ(here.values<std::int64_t>()[0], wanted);
+            EXPECT_EQ(to_host(there).values<std::int64_t>()[0], wanted);
+            const bool same = std::memcmp(p1.raw(), p.raw(), p.bytes()) == 0;
+            const Tensor back = to_host(p2), moments = to_host(v2);
+            EXPECT_EQ(same, !write || count == 1);
+            EXPECT_EQ(std::memcmp(back.raw(), p.raw(), p.bytes()) == 0, same);
+            EXPECT_EQ(std::memcmp(moments.raw(), v.raw(), v.bytes()) == 0, !write);
+            tested::adamw(tested_stream(), p2, to_tested(g), m2, v2, params, there);  // it adds up
+            EXPECT_EQ(to_host(there).values<std::int64_t>()[0], 2 * wanted);
+        }
+    }
+}
+
+TEST(GpuOptim, FindsWhatIsNotFinite) {
+    for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16, DType::float8_e4m3fn}) {
+        for (const std::int64_t count : {0, 1, 9, 4096, 5003, 600'001}) {
+            SCOPED_TRACE(count);
+            const Tensor values = Tensor::zeros({count}, dtype, "t");
+            const auto find = [&] { return tested::find_non_finite(tested_stream(), to_tested(values)); };
+            EXPECT_EQ(find(), ops::NonFinite{});
+            if (count == 0) continue;
+            const auto put = [&](std::int64_t at, std::uint32_t bits) {  // little-endian: the low bytes
+                const std::size_t size = dtype_size(dtype);
+                std::memcpy(values.raw() + static_cast<std::size_t>(at) * size, &bits, size);
+            };
+            const std::uint32_t infinity = ops::shared::infinity_of(dtype);
+            const std::uint32_t sign = 1u << (8 * dtype_size(dtype) - 1);
+            for (std::int64_t at = 0; at < count; ++at) put(at, (infinity - 1) | (at % 2 == 0 ? sign : 0));
+            EXPECT_EQ(find(), ops::NonFinite{}) << "the largest numbers";
+            put(count - 1, infinity | sign);
+            EXPECT_EQ(find(), (ops::NonFinite{1, count - 1}));
+            put(count / 3, infinity);
+            EXPECT_EQ(find(), (ops::NonFinite{count == 1 ? 1 : 2, count / 3}));
+            EXPECT_EQ(ops::find_non_finite(values), find());
+        }
+    }
+    EXPECT_EQ(ops::find_non_finite(Tensor::zeros({3}, DType::int32, "t")), ops::NonFinite{});
 }
 
 // Rounded to a neighbour, the same one as on the CPU but where the two machines' last bits differ.
@@ -109,7 +171,7 @@ TEST(GpuOptim, StochasticRounding) {
     Stream s = Stream::make_inline();
     ops::adamw(s, cpu, grad, m, v, params);
     tested::adamw(tested_stream(), gpu, to_tested(grad), to_tested(zeros({count})), to_tested(zeros({count})),
-                  params);
+                  params, {});
     const std::vector<double> a = values_of(cpu), b = values_of(to_host(gpu));
     std::int64_t different = 0;
     for (std::size_t i = 0; i < a.size(); ++i) {

@@ -16,6 +16,7 @@
 #include "common/ops/delta.h"
 #include "common/ops/elementwise.h"
 #include "common/ops/embedding.h"
+#include "common/ops/finite.h"
 #include "common/ops/matmul.h"
 #include "common/ops/quantize.h"
 #include "common/ops/rms_norm.h"

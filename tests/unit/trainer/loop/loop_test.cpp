@@ -87,12 +87,20 @@ class FakeLearner final : public Learner {
         return stats;
     }
     double apply(double lr) override {
+        const int step = steps++;
+        if (step >= bad_from && step < bad_until) return std::numeric_limits<double>::quiet_NaN();
         world_.events.push_back("apply");
         rates.push_back(lr);
         world_.skill += 10;
         return 0.5;
     }
     void reset_optimizer() override { world_.events.push_back("reset"); }
+    void discard_gradients() override { world_.events.push_back("discard"); }
+    std::vector<NonFiniteTensor> non_finite_gradients() override {
+        if (steps <= bad_from || steps > bad_until) return {};  // steps: applied or tried
+        return {{"w", 1, 1, {0}}};
+    }
+    std::vector<NonFiniteTensor> non_finite_weights() override { return {}; }
     void set_reference() override {
         world_.events.push_back("set reference");
         has_reference_ = true;
@@ -102,6 +110,8 @@ class FakeLearner final : public Learner {
     std::vector<std::vector<Sample>> batches;
     std::vector<LossOptions> losses;
     std::vector<double> rates;
+    int steps = 0, bad_from = 1 << 30,
+        bad_until = 1 << 30;  // calls of apply() whose gradients are not finite
 
   private:
     World& world_;
@@ -318,6 +328,58 @@ TEST(Loop, RefusesLogprobsThatAreNoNumbers) {
     Pretence r;
     r.world.logprob_error = std::numeric_limits<float>::quiet_NaN();
     EXPECT_THROW(r.run(), Error);
+}
+
+TEST(Loop, AWarmStartThatIsNotFiniteStopsByName) {
+    Pretence r;
+    r.learner.bad_from = 1;
+    std::string message;
+    try {
+        r.run();
+    } catch (const Error& error) {
+        message = error.what();
+    }
+    EXPECT_THAT(message,
+                testing::StartsWith("step 2 of the warm start is not finite: the gradient norm is nan; "
+                                    ""));
+    EXPECT_THAT(message,
+                testing::HasSubstr(". Nothing of it was applied, saved or published; --resume goes on"));
+    EXPECT_EQ(r.learner.rates.size(), 1u);
+    EXPECT_THAT(r.world.events, testing::Not(testing::Contains("sync 1")));
+}
+
+TEST(Loop, StepsThatAreNotFiniteAreLeftOutAndCounted) {
+    Pretence r;
+    r.config.train.non_finite = "skip";
+    r.config.sft.steps = 4;
+    r.learner.bad_from = 1;
+    r.learner.bad_until = 3;
+    r.run();
+    EXPECT_EQ(r.result.skipped_steps, 2);
+    EXPECT_EQ(r.result.skipped_in_a_row, 0);
+    EXPECT_EQ(summary_of(r.config, r.result)["skipped_steps"], 2);
+    EXPECT_FALSE(r.metrics[0].contains("skipped"));
+    EXPECT_EQ(r.metrics[1]["skipped"], 1);
+    EXPECT_TRUE(r.metrics[1]["grad_norm"].is_null());
+    EXPECT_THAT(r.metrics[1]["non_finite"].get<std::string>(),
+                testing::HasSubstr("the gradient norm is nan"));
+    EXPECT_EQ(r.learner.rates.size(), 2u + 6u);  // of the warm start, and of three steps
+    LoopState state;
+    state.result = r.result;
+    auto saved = to_json(state);
+    EXPECT_EQ(loop_state_from_json(saved).result.skipped_steps, 2);
+    saved.erase("skipped_steps");  // as earlier versions wrote it
+    saved.erase("skipped_in_a_row");
+    EXPECT_EQ(loop_state_from_json(saved).result.skipped_steps, 0);
+}
+
+TEST(Loop, TenStepsInARowThatAreNotFiniteEndTheRun) {
+    Pretence r;
+    r.config.train.non_finite = "skip";
+    r.config.sft.steps = 20;
+    r.learner.bad_from = 3;
+    EXPECT_THROW(r.run(), Error);
+    EXPECT_EQ(r.learner.steps, 13);
 }
 
 TEST(Loop, WithoutReinforcementTheFirstRewardIsTheLast) {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -31,14 +32,28 @@ class UpdateLearner final : public Learner {
         return scores;
     }
     StepStats accumulate(const std::vector<Sample>& samples, const LossOptions& loss) override {
+        EXPECT_FALSE(holds_gradients);
         events.push_back("accumulate " + std::to_string(samples.size()));
         batches.push_back(samples);
         losses.push_back(loss);
+        for (const Sample& s : samples) poisoned = poisoned || s.tokens.back() == poison;
+        holds_gradients = true;
         StepStats stats;
         stats.tokens = static_cast<std::int64_t>(samples.size());
         return stats;
     }
-    double apply(double) override { return 0.25; }
+    double apply(double) override {
+        if (poisoned) return std::numeric_limits<double>::infinity();
+        holds_gradients = false;
+        ++applied;
+        return 0.25;
+    }
+    void discard_gradients() override { holds_gradients = poisoned = false; }
+    std::vector<NonFiniteTensor> non_finite_gradients() override {
+        if (!poisoned) return {};
+        return {{"w", 1, 1, {0}}};
+    }
+    std::vector<NonFiniteTensor> non_finite_weights() override { return weights; }
     void reset_optimizer() override { events.push_back("reset"); }
     void set_reference() override {
         events.push_back("set reference");
@@ -51,6 +66,10 @@ class UpdateLearner final : public Learner {
     std::vector<LossOptions> losses;
     float temperature = 0;
     bool reference = false;
+    std::int32_t poison = -1;  // a sample that ends with it has an infinite gradient
+    bool poisoned = false, holds_gradients = false;
+    int applied = 0;
+    std::vector<NonFiniteTensor> weights;
 };
 
 struct Case {
@@ -63,18 +82,20 @@ struct Case {
             completion.tokens = {1, 2, i};
             completion.logprobs = {-1.0f, -1.0f, -1.25f};
             rollout.completions.push_back(completion);
+            names.push_back("p.jsonl:" + std::to_string(i / 2 + 1));
         }
         rollout.rewards = {1, 0, 0.5f, 0.5f};
     }
     UpdateResult run(std::int64_t step = 0) {
         Updater updater(config, learner);
         updater.begin();
-        return updater.step(step, rollout);
+        return updater.step(step, rollout, names);
     }
 
     RunConfig config;
     UpdateLearner learner;
     Rollout rollout;
+    std::vector<std::string> names;
 };
 
 TEST(Update, GrpoScoresThenUpdatesByParts) {
@@ -137,7 +158,7 @@ TEST(Update, AReferenceIsMadeOnceScoredEachStepAndRefreshedWhenDue) {
     Case c("[loss]\nkl_coef = 0.1\nreference_every = 2");
     Updater updater(c.config, c.learner);
     updater.begin();
-    for (std::int64_t step = 0; step < 3; ++step) updater.step(step, c.rollout);
+    for (std::int64_t step = 0; step < 3; ++step) updater.step(step, c.rollout, c.names);
     EXPECT_THAT(c.learner.events,
                 ElementsAre("set reference",                                          //
                             "logprobs", "reference", "accumulate 2", "accumulate 2",  //
@@ -181,10 +202,53 @@ TEST(Update, MetricsSayWhatIsOn) {
         EXPECT_TRUE(all.contains(key)) << key;
 }
 
-TEST(Update, LogprobsThatAreNoNumbersEndTheRun) {
+// --- what is infinite or NaN: nothing of it is learned from, and it is named
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+TEST(Update, ALogprobThatIsNoNumberLeavesTheStepOut) {
     Case c;
-    c.rollout.completions[1].logprobs[0] = std::numeric_limits<float>::quiet_NaN();
-    EXPECT_THROW(c.run(), Error);
+    c.rollout.completions[1].logprobs[0] = kNan;
+    c.learner.weights = {{"lm_head.weight", 3, 2, {7, 9}}};
+    EXPECT_THAT(c.run().left_out,
+                ElementsAre("samples: p.jsonl:1 (the engine's log-prob nan); weights that are "
+                            "not finite: lm_head.weight (3 elements in rows 7, 9)"));
+    EXPECT_THAT(c.learner.events, ElementsAre("logprobs"));
+}
+
+TEST(Update, ARewardThatIsNoNumberLeavesTheStepOut) {
+    Case c;
+    for (const std::size_t i : {2u, 3u}) {
+        c.rollout.rewards[i] = kNan;
+        c.rollout.faults.emplace_back(i, SampleFault{"p.jsonl:2", "reward nan"});
+    }
+    EXPECT_THAT(c.run().left_out, ElementsAre("samples: p.jsonl:2 (reward nan; 2 samples)"));
+    EXPECT_THAT(c.learner.events, ElementsAre());
+}
+
+TEST(Update, AdvantagesThatOverflowLeaveTheStepOut) {
+    Case c("[loss]\nalgorithm = 'rloo'");
+    c.rollout.rewards = {3e38f, -3e38f, 0, 0};
+    EXPECT_THAT(c.run().left_out, ElementsAre("samples: p.jsonl:1 (advantage inf; 2 samples)"));
+    EXPECT_THAT(c.learner.events, ElementsAre("logprobs"));
+}
+
+TEST(Update, AGradientThatIsNotFiniteIsNotAppliedAndTracedToItsSamples) {
+    for (const bool skip : {false, true}) {
+        Case c(skip ? "[train]\nnon_finite = 'skip'" : "");
+        c.learner.poison = 2;  // the last token of the third sample
+        const UpdateResult result = c.run();
+        ASSERT_EQ(result.left_out.size(), 1u);
+        EXPECT_EQ(
+            result.left_out[0],
+            "the gradient norm is inf; samples: p.jsonl:2 (its gradient); gradients: w (1 element in row 0)");
+        EXPECT_FALSE(c.learner.holds_gradients);
+        const bool first =
+            c.learner.batches[0][0].tokens.back() == 2 || c.learner.batches[0][1].tokens.back() == 2;
+        EXPECT_EQ(c.learner.applied, !skip && first ? 0 : 1);  // the other half
+        EXPECT_EQ(result.tokens, c.learner.applied * 2);
+        EXPECT_EQ(std::isfinite(result.stats.loss), c.learner.applied == 1);
+    }
 }
 
 }  // namespace

@@ -178,9 +178,24 @@ TEST(HttpReward, RefusesAnswersThatBreakTheContract) {
     EXPECT_THAT(refused("{\"scores\": [1]}"), HasSubstr("\"scores\" has 1 numbers for 2 samples"));
     EXPECT_THAT(refused("{\"scores\": [1, 2, 3]}"), HasSubstr("3 numbers for 2 samples"));
     EXPECT_THAT(refused("{\"scores\": [1, \"good\"]}"), HasSubstr("scores[1] is \"good\", not a number"));
-    EXPECT_THAT(refused("{\"scores\": [null, 1]}"), HasSubstr("scores[0] is null, not a number"));
-    EXPECT_THAT(refused("{\"scores\": [1e39, 1]}"), HasSubstr("scores[0] is 1e+39, not finite"));
-    EXPECT_THAT(refused("{\"scores\": [NaN, 1]}"), HasSubstr("is not JSON"));
+    EXPECT_THAT(refused("{\"scores\": [nan, 1]}"), HasSubstr("is not JSON"));
+    EXPECT_THAT(refused("{\"scores\": [\"NaN\", 1]}"), HasSubstr("scores[0] is \"NaN\", not a number"));
+}
+
+// For the step to tell by sample: Python writes NaN and Infinity, most others null.
+TEST(HttpReward, HandsOnWhatIsNotFinite) {
+    for (const char* word : {"null", "NaN", "Infinity", "-Infinity", "1e39"}) {
+        SCOPED_TRACE(word);
+        FakeServer server([&](int, json, const http::Responder& respond) {
+            respond.send(
+                200, "{\"note\": \"a \\\"NaN\\\" of mine\", \"scores\": [" + std::string(word) + ", 0.5]}");
+        });
+        const std::vector<AnsweredPrompt> two(2);
+        const auto scores = HttpReward(options_for(server.url())).scores(two);
+        ASSERT_EQ(scores.size(), 2u);
+        EXPECT_FALSE(std::isfinite(static_cast<float>(scores[0])));
+        EXPECT_EQ(scores[1], 0.5);
+    }
 }
 
 TEST(HttpReward, NamesAServerThatIsNotThere) {

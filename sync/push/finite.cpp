@@ -1,0 +1,93 @@
+#include "sync/push/finite.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <atomic>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "common/ops/finite.h"
+
+namespace tandem::sync {
+namespace {
+
+// A tensor's rows that one thread takes at once.
+struct RowsToCheck {
+    std::size_t tensor;
+    std::int64_t first, count;
+    ops::NonFinite found;
+};
+
+constexpr std::int64_t kElementsToCheck = 1 << 22;
+
+std::vector<RowsToCheck> cut(const std::vector<NamedTensor>& tensors) {
+    std::vector<RowsToCheck> parts;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        const Tensor& local = tensors[i].tensor.local();
+        if (local.numel() == 0) continue;
+        const std::int64_t rows = local.ndim() == 0 ? 1 : local.dim(0);
+        const std::int64_t at_once = std::max<std::int64_t>(1, kElementsToCheck / (local.numel() / rows));
+        for (std::int64_t first = 0; first < rows; first += at_once)
+            parts.push_back({i, first, std::min(at_once, rows - first), {}});
+    }
+    return parts;
+}
+
+Tensor rows_of(const Tensor& tensor, const RowsToCheck& part) {
+    return tensor.ndim() == 0 ? tensor : tensor.rows(part.first, part.count);
+}
+
+}  // namespace
+
+std::vector<NonFiniteTensor> find_non_finite(const WeightSource& source) {
+    const std::vector<NamedTensor>& tensors = source.tensors();
+    std::vector<RowsToCheck> parts = cut(tensors);
+    std::atomic<std::size_t> next{0};
+    const auto work = [&] {
+        for (std::size_t i = next++; i < parts.size(); i = next++)
+            parts[i].found = ops::find_non_finite(rows_of(tensors[parts[i].tensor].tensor.local(), parts[i]));
+    };
+    {
+        std::vector<std::jthread> others;
+        const auto threads =
+            std::min<std::size_t>({4, std::max(1u, std::thread::hardware_concurrency()), parts.size()});
+        for (std::size_t i = 1; i < threads; ++i) others.emplace_back(work);
+        work();
+    }
+    std::vector<NonFiniteTensor> result;
+    for (const RowsToCheck& part : parts) {
+        if (part.found.count == 0) continue;
+        const NamedTensor& tensor = tensors[part.tensor];
+        if (result.empty() || result.back().name != tensor.name) {
+            const Tensor rows = rows_of(tensor.tensor.local(), part);
+            const std::int64_t row = part.found.first / (rows.numel() / part.count);
+            result.push_back({tensor.name, 0, part.first + row});
+        }
+        result.back().elements += part.found.count;
+    }
+    return result;
+}
+
+std::string text_of(const std::vector<NonFiniteTensor>& tensors) {
+    if (tensors.empty()) return "";
+    const NonFiniteTensor& first = tensors.front();
+    std::string text =
+        fmt::format("{} has {} that {} infinite or NaN, the first in row {}", first.name,
+                    first.elements == 1 ? "1 element" : fmt::format("{} elements", first.elements),
+                    first.elements == 1 ? "is" : "are", first.first_row);
+    const std::size_t others = tensors.size() - 1;
+    if (others > 0)
+        text += others == 1 ? "; so has 1 other tensor" : fmt::format("; so have {} other tensors", others);
+    return text;
+}
+
+nlohmann::json json_of(const std::vector<NonFiniteTensor>& tensors) {
+    nlohmann::json list = nlohmann::json::array();
+    for (const NonFiniteTensor& tensor : tensors)
+        list.push_back(
+            {{"tensor", tensor.name}, {"elements", tensor.elements}, {"first_row", tensor.first_row}});
+    return list;
+}
+
+}  // namespace tandem::sync

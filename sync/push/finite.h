@@ -1,0 +1,27 @@
+// Whether what is to be pushed has infinities or NaN.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "sync/weight_source.h"
+
+namespace tandem::sync {
+
+struct NonFiniteTensor {
+    std::string name;
+    std::int64_t elements = 0;
+    std::int64_t first_row = 0;  // of dim 0
+};
+
+// In the source's order: of what this rank holds of each tensor, in memory of the CPU. Reads all of it once, on as many
+// threads as help.
+std::vector<NonFiniteTensor> find_non_finite(const WeightSource& source);
+
+// "lm_head.weight has 2 elements that are infinite or NaN, the first in row 84; so have 3 other tensors"
+std::string text_of(const std::vector<NonFiniteTensor>& tensors);
+nlohmann::json json_of(const std::vector<NonFiniteTensor>& tensors);
+
+}  // namespace tandem::sync
