@@ -1,5 +1,7 @@
 #include "common/thread.h"
 
+#include <vector>
+
 #include "common/error.h"
 #include "common/log.h"
 
@@ -15,6 +17,17 @@ void Thread::log_end(const std::string& name, const char* why) noexcept {
 void Thread::throw_none(const std::string& name, int error) {
     throw SystemError(
         "no thread for " + name + " (at its limit: ulimit -u, or the pids that a container may have)", error);
+}
+
+void run_on_threads(std::size_t count, const std::string& name,
+                    const std::function<void(std::size_t)>& work) {
+    std::vector<Thread> others;
+    try {
+        for (std::size_t i = 1; i < count; ++i) others.emplace_back(name, [&work, i] { work(i); });
+    } catch (const SystemError& error) {
+        log_warn("{} of {} threads: {}", others.size() + 1, count, error.what());
+    }
+    if (count > 0) work(0);
 }
 
 }  // namespace tandem

@@ -2,13 +2,13 @@
 // what one throws is logged, and whoever owns one waits for its end.
 #pragma once
 
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <future>
 #include <string>
 #include <system_error>
 #include <thread>
-#include <type_traits>
 #include <utility>
 
 namespace tandem {
@@ -61,5 +61,10 @@ auto start_call(const std::string& name, Call&& call) {
         Thread::throw_none(name, error.code().value());
     }
 }
+
+// Runs work(0) here and work(1) … work(count - 1) on threads of their own, and returns when all have ended. Where the system
+// makes fewer threads there are fewer, with a warning: each `work` takes what is left to do from something shared. What
+// work(0) throws is thrown; the others must not.
+void run_on_threads(std::size_t count, const std::string& name, const std::function<void(std::size_t)>& work);
 
 }  // namespace tandem

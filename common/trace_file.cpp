@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
+#include "common/json_text.h"
 #include "common/log.h"
 
 namespace tandem::trace {
@@ -18,7 +19,7 @@ using nlohmann::json;
 std::string merged(const std::vector<std::string>& parts) {
     json events = json::array();
     for (const std::string& part : parts) {
-        json recorded = json::parse(part, nullptr, false);
+        json recorded = json_text_or_nothing(part, any_values(part));
         if (recorded.is_object() && recorded.contains("traceEvents"))
             recorded = json(recorded["traceEvents"]);
         if (recorded.is_array()) {

@@ -21,6 +21,7 @@
 #include "common/host_port.h"
 #include "common/http/error_text.h"
 #include "common/http/resolve.h"
+#include "common/json_text.h"
 
 namespace tandem::http {
 namespace {
@@ -132,6 +133,10 @@ struct Client::Impl {
     beast::flat_buffer buffer{kMaxBufferBytes};
 };
 
+void Client::limit_answers(std::size_t max_answer_bytes) {
+    impl_->max_answer_bytes = max_answer_bytes;
+}
+
 Client::Client(const std::string& url, const std::string& key, std::size_t max_answer_bytes)
     : impl_(std::make_unique<Impl>(url, key, max_answer_bytes)) {}
 Client::~Client() = default;
@@ -198,24 +203,31 @@ Response Client::request(const std::string& method, const std::string& target, c
 
 namespace {
 
-json checked(const Client& client, const std::string& phase, const Response& response) {
+constexpr std::size_t kBytesOfAValue =
+    16;  // of an answer's JSON: what takes less holds more than anybody asked for
+
+json checked(const Client& client, const std::string& phase, const Response& response,
+             std::size_t most_bytes) {
     if (response.status < 200 || response.status >= 300) {
         throw TransportError(client.url(), phase, error_text(response),
                              response.status == 503 || response.status == 504);
     }
-    json parsed = json::parse(response.body, nullptr, false);
-    if (parsed.is_discarded()) throw TransportError(client.url(), phase, "the answer is not JSON");
-    return parsed;
+    try {
+        return parse_json_text(response.body, {.values = most_bytes / kBytesOfAValue});
+    } catch (const BadInput& error) {
+        throw TransportError(client.url(), phase, std::string("the answer ") + error.what());
+    }
 }
 
 }  // namespace
 
 json Client::get_json(const std::string& target, Deadline deadline) {
-    return checked(*this, "GET " + target, request("GET", target, "", deadline));
+    return checked(*this, "GET " + target, request("GET", target, "", deadline), impl_->max_answer_bytes);
 }
 
 json Client::post_json(const std::string& target, const json& body, Deadline deadline) {
-    return checked(*this, "POST " + target, request("POST", target, body.dump(), deadline));
+    return checked(*this, "POST " + target, request("POST", target, body.dump(), deadline),
+                   impl_->max_answer_bytes);
 }
 
 }  // namespace tandem::http

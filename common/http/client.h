@@ -29,12 +29,15 @@ struct Response {
     std::string location = {};  // where a redirect leads: it is not followed
 };
 
+inline constexpr std::size_t kMostStateBytes = std::size_t{16} << 20;
+
 class Client {
   public:
     // Connects on the first request; throws BadInput. key: sent as Authorization: Bearer, without control
-    // characters; empty: none. An answer whose body is larger than max_answer_bytes is a TransportError.
+    // characters; empty: none. An answer whose body is larger than max_answer_bytes is a TransportError: the default is for
+    // what a server says of its state; whoever asks for samples says how much that may be.
     explicit Client(const std::string& url, const std::string& key = {},
-                    std::size_t max_answer_bytes = std::size_t{1} << 30);
+                    std::size_t max_answer_bytes = kMostStateBytes);
     ~Client();
     Client(Client&&) noexcept;
     Client& operator=(Client&&) noexcept;
@@ -49,6 +52,9 @@ class Client {
     // for 503 and 504; so does an answer that is not JSON.
     nlohmann::json get_json(const std::string& target, Deadline deadline);
     nlohmann::json post_json(const std::string& target, const nlohmann::json& body, Deadline deadline);
+
+    // For the requests that follow. JSON may hold a value for 16 bytes of it.
+    void limit_answers(std::size_t max_answer_bytes);
 
     const std::string& url() const;
     void close();

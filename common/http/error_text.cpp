@@ -2,9 +2,10 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <cctype>
 #include <nlohmann/json.hpp>
+
+#include "common/json_text.h"
+#include "common/printable.h"
 
 namespace tandem::http {
 namespace {
@@ -15,7 +16,7 @@ constexpr std::size_t kLongest = 300;  // of a body in no form that is known
 
 // {"error": {"message": …}}, {"error": …}, {"message": …}, {"detail": …}
 std::string any_message_of(const std::string& body) {
-    json at = json::parse(body, nullptr, false);
+    json at = json_text_or_nothing(body);
     if (at.is_object() && at.contains("error")) at = json(at["error"]);
     if (at.is_string()) return at.get<std::string>();
     for (const char* key : {"message", "detail"}) {
@@ -24,13 +25,6 @@ std::string any_message_of(const std::string& body) {
                                    : at[key].dump(-1, ' ', false, json::error_handler_t::replace);
     }
     return body.substr(0, kLongest);
-}
-
-std::string printable(std::string text) {
-    std::replace_if(
-        text.begin(), text.end(),
-        [](char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0 && c != '\n'; }, ' ');
-    return text;
 }
 
 }  // namespace

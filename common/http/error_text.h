@@ -8,7 +8,7 @@
 namespace tandem::http {
 
 // What a server's error body says: its message where it is JSON of a form that servers of this field use, else its
-// beginning; without control characters, for it comes to terminals and logs. Empty for an empty body.
+// beginning; printable, for it comes to terminals and logs. Empty for an empty body.
 std::string message_of(const std::string& body);
 
 // "HTTP 404: Not Found", "HTTP 500", and of a redirect where to.

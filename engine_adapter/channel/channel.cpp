@@ -12,6 +12,8 @@
 #include <cstring>
 #include <thread>
 
+#include "common/json_text.h"
+
 namespace tandem::engine {
 namespace {
 
@@ -25,6 +27,7 @@ int poll_timeout(Deadline deadline) {
 constexpr std::size_t kControlBytes = CMSG_SPACE(kMaxDescriptors * sizeof(int));
 // A payload grows as its bytes arrive: an announced length alone allocates little.
 constexpr std::size_t kPayloadStep = 4u << 20;
+constexpr std::size_t kMostValues = std::size_t{8} << 20;  // of a header, which names every tensor
 
 // Takes ownership of the descriptors in a received control block.
 void take_descriptors(msghdr& message, std::vector<FileDescriptor>& fds) {
@@ -180,7 +183,7 @@ Message Channel::receive(const std::string& phase, Deadline deadline) {
         message.payload.resize(std::min<std::size_t>(lengths[1], at + std::max(at, kPayloadStep)));
         read_exactly(message.payload.data() + at, message.payload.size() - at, message.fds, phase, deadline);
     }
-    message.header = nlohmann::json::parse(text, nullptr, false);
+    message.header = json_text_or_nothing(text, {.values = kMostValues});
     if (!message.header.is_object())
         throw MalformedMessage(peer_ + ": a message's header is not a JSON object");
     return message;

@@ -6,6 +6,7 @@
 
 #include "common/error.h"
 #include "common/http/error_text.h"
+#include "common/json_text.h"
 
 namespace tandem::engine {
 namespace {
@@ -56,7 +57,7 @@ json HttpApi::checked(const std::string& phase, const http::Response& response) 
     const int status = response.status;
     if (status < 200 || status >= 300)
         throw TransportError(name_, phase, why(response), status == 503 || status == 504);
-    json parsed = response.body.empty() ? json() : json::parse(response.body, nullptr, false);
+    json parsed = response.body.empty() ? json() : json_text_or_nothing(response.body);
     if (parsed.is_discarded()) throw TransportError(name_, phase, "the answer is not JSON");
     return parsed;
 }

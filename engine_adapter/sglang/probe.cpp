@@ -7,6 +7,7 @@
 
 #include "common/error.h"
 #include "common/http/error_text.h"
+#include "common/json_text.h"
 #include "common/log.h"
 #include "engine_adapter/hf_directory/model_tensors.h"
 #include "engine_adapter/hf_directory/staged_directory.h"
@@ -38,7 +39,7 @@ std::size_t count_at(const json& info, const char* key) {
 std::string what_answers(SglangServer& server, const json& info, Deadline deadline) {
     if (info.is_object() && info.contains("tandem")) return "a tandem-engine: use tandem:// or http://";
     const http::Response response = server.ask("GET", "/version", "", deadline);
-    const json answer = json::parse(response.body, nullptr, false);
+    const json answer = json_text_or_nothing(response.body);
     if (response.status == 200 && !text_at(answer, "version").empty())
         return "vLLM, by its routes: use vllm://";
     return "no engine that is known here";
@@ -46,7 +47,7 @@ std::string what_answers(SglangServer& server, const json& info, Deadline deadli
 
 json checked_model_info(SglangServer& server, Deadline deadline) {
     const http::Response response = server.ask("GET", "/model_info", "", deadline);
-    const json info = json::parse(response.body, nullptr, false);
+    const json info = json_text_or_nothing(response.body);
     const bool refused = response.status == 401 || response.status == 403 || response.status >= 500;
     if (refused) return server.model_info(deadline);  // says why
     if (response.status == 200 && !text_at(info, "model_path").empty() && !info.contains("tandem"))

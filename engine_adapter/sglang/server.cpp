@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "common/http/error_text.h"
+#include "common/json_text.h"
 #include "engine_adapter/torch_pickle/pickle.h"
 #include "engine_adapter/torch_pickle/tensors.h"
 
@@ -87,7 +88,7 @@ void SglangServer::resume(Deadline deadline) {
 SglangAnswer SglangServer::update(const std::string& target, const std::string& body, Deadline deadline) {
     const http::Response response = ask("POST", target, body, deadline);
     SglangAnswer answer{SglangUpdate::unknown, "POST " + target, why(response)};
-    const json said = json::parse(response.body, nullptr, false);
+    const json said = json_text_or_nothing(response.body);
     if (said.is_object() && said.contains("success") && said["success"].is_boolean()) {
         answer.update = response.status == 200 && said["success"].get<bool>()
                             ? SglangUpdate::done

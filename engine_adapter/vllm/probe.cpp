@@ -6,6 +6,7 @@
 
 #include "common/error.h"
 #include "common/http/error_text.h"
+#include "common/json_text.h"
 #include "common/log.h"
 #include "common/model/model_config.h"
 #include "engine_adapter/hf_directory/model_tensors.h"
@@ -26,7 +27,7 @@ constexpr std::array<std::string_view, 1> kKnown{"0.32.0"};
 std::string what_answers(VllmServer& server, Deadline deadline) {
     const auto json_at = [&](const char* target) -> json {
         const http::Response response = server.ask("GET", target, "", deadline);
-        return response.status == 200 ? json::parse(response.body, nullptr, false) : json();
+        return response.status == 200 ? json_text_or_nothing(response.body) : json();
     };
     const json info = json_at("/model_info");
     if (info.is_object() && info.contains("tandem")) return "a tandem-engine: use tandem:// or http://";
@@ -36,7 +37,7 @@ std::string what_answers(VllmServer& server, Deadline deadline) {
 
 std::string version_of(VllmServer& server, Deadline deadline) {
     const http::Response response = server.ask("GET", "/version", "", deadline);
-    const json answer = json::parse(response.body, nullptr, false);
+    const json answer = json_text_or_nothing(response.body);
     if (response.status == 200 && answer.is_object() && answer.contains("version") &&
         answer["version"].is_string())
         return answer["version"].get<std::string>();
@@ -67,7 +68,7 @@ std::filesystem::path model_of(VllmServer& server, Deadline deadline) {
 // What the server was started with, as far as it says that.
 void ask_server_info(VllmServer& server, VllmInfo& into, Deadline deadline) {
     const http::Response response = server.ask("GET", "/server_info?config_format=json", "", deadline);
-    const json info = response.status == 200 ? json::parse(response.body, nullptr, false) : json();
+    const json info = response.status == 200 ? json_text_or_nothing(response.body) : json();
     const auto text_at = [&](const char* where) -> std::string {
         const json::json_pointer pointer(where);
         const bool there = info.is_object() && info.contains(pointer) && info[pointer].is_string();

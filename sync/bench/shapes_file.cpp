@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/error.h"
+#include "common/json_text.h"
 #include "sync/bench/shapes.h"
 
 namespace tandem::sync {
@@ -131,9 +132,9 @@ ModelTensor read_tensor(const json& object, const std::string& file, std::size_t
 std::vector<ModelTensor> read_model_tensors(const std::string& json_text, const std::string& file) {
     json parsed;
     try {
-        parsed = json::parse(json_text);
-    } catch (const json::exception& error) {
-        throw ConfigError(file, "", std::string("malformed JSON: ") + error.what());
+        parsed = parse_json_text(json_text, any_values(json_text));
+    } catch (const BadInput& error) {
+        throw ConfigError(file, "", error.what());
     }
     if (!parsed.is_object()) throw ConfigError(file, "", "must be a JSON object");
     if (!parsed.contains("tensors")) return model_tensors(read_shapes(Reader(parsed, file)));

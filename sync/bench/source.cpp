@@ -75,17 +75,14 @@ void SyntheticSource::each_block(const Work& work) {
         for (std::int64_t at = 0; at < host_[t].numel(); at += kBlock) blocks.push_back({t, at});
     }
     std::atomic<std::size_t> next{0};
-    const auto run = [&] {
+    const auto run = [&](std::size_t) {
         for (std::size_t b = next++; b < blocks.size(); b = next++) {
             const auto [t, begin] = blocks[b];
             work(host_[t], begin, std::min(begin + kBlock, host_[t].numel()),
                  seeds_[t] ^ static_cast<std::uint64_t>(begin) * 0xd6e8feb86659fd93ull);
         }
     };
-    std::vector<Thread> others;
-    for (std::size_t i = 1; i < std::min(threads_, blocks.size()); ++i)
-        others.emplace_back("that fills tensors", run);
-    run();
+    run_on_threads(std::min(threads_, blocks.size()), "that fills tensors", run);
 }
 
 SyntheticSource::SyntheticSource(const std::vector<engine::TensorInfo>& tensors, const DeviceMesh& mesh,

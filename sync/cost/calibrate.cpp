@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "common/json_text.h"
 #include "common/ops/batched_copy.h"
 #include "common/stopwatch.h"
 #include "common/trace.h"
@@ -86,7 +87,7 @@ class Calibration {
         costs.cache_bytes = cache_;
         costs.measured_at = seconds_since_1970();
         costs.took_ms = ms_since(start);
-        return costs_from_json(nlohmann::json::parse(broadcast_text(world_, to_json(costs).dump())));
+        return costs_from_json(parse_json_text(broadcast_text(world_, to_json(costs).dump())));
     }
 
   private:

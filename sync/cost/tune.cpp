@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "common/error.h"
+#include "common/json_text.h"
 #include "common/log.h"
 #include "sync/cost/calibrate.h"
 #include "sync/cost/host.h"
@@ -62,7 +63,7 @@ void find_costs(comm::Communicator& world, const ReshardPlan& plan, const Engine
     }
     known = broadcast_text(world, known);
     if (!known.empty()) {
-        tuning.costs = costs_from_json(nlohmann::json::parse(known));
+        tuning.costs = costs_from_json(parse_json_text(known));
         tuning.age_s = std::max<std::int64_t>(1, now - tuning.costs->measured_at);
         return;
     }

@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/printable.h"
 #include "sync/main/commands.h"
 
 int main(int argc, char** argv) {
@@ -57,7 +58,7 @@ int main(int argc, char** argv) {
         if (*push) return sync::push_command(push_arguments);
         return sync::bench_command(arguments, {argv, argv + argc});
     } catch (const std::exception& error) {
-        std::cerr << "tandem-sync: " << error.what() << "\n";
+        std::cerr << "tandem-sync: " << printable(error.what()) << "\n";
         return exit_code(to_status(error).code);
     }
 }

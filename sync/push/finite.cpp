@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "common/ops/finite.h"
+#include "common/thread.h"
 
 namespace tandem::sync {
 namespace {
@@ -44,17 +45,13 @@ std::vector<NonFiniteTensor> find_non_finite(const WeightSource& source) {
     const std::vector<NamedTensor>& tensors = source.tensors();
     std::vector<RowsToCheck> parts = cut(tensors);
     std::atomic<std::size_t> next{0};
-    const auto work = [&] {
+    const auto work = [&](std::size_t) {
         for (std::size_t i = next++; i < parts.size(); i = next++)
             parts[i].found = ops::find_non_finite(rows_of(tensors[parts[i].tensor].tensor.local(), parts[i]));
     };
-    {
-        std::vector<std::jthread> others;
-        const auto threads =
-            std::min<std::size_t>({4, std::max(1u, std::thread::hardware_concurrency()), parts.size()});
-        for (std::size_t i = 1; i < threads; ++i) others.emplace_back(work);
-        work();
-    }
+    run_on_threads(
+        std::min<std::size_t>({4, std::max(1u, std::thread::hardware_concurrency()), parts.size()}),
+        "that looks for what is not finite", work);
     std::vector<NonFiniteTensor> result;
     for (const RowsToCheck& part : parts) {
         if (part.found.count == 0) continue;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "common/printable.h"
 #include "sync/push/push.h"
 
 namespace tandem::sync {
@@ -26,14 +27,14 @@ std::string push_table(const PushOptions& options, const std::vector<ServerOutco
                                    "kind", "MiB", "paused ms", "before", "version", "outcome");
     for (const ServerOutcome& server : outcomes) {
         text += fmt::format("{:<{}}  {:<6}  {:>10.1f}  {:>9.1f}  {:>7}  {:>7}  {}\n", server.url, width,
-                            server.kind.empty() ? "?" : server.kind,
+                            server.kind.empty() ? "?" : printable(server.kind),
                             static_cast<double>(server.bytes) / 1048576.0, server.paused_ms,
                             version_text(server.before), version_text(server.version),
                             outcome_of(options, server));
     }
     for (const ServerOutcome& server : outcomes) {
-        if (server.probe) text += fmt::format("{}: {}\n", server.url, server.probe->text());
-        if (!server.error.empty()) text += fmt::format("{}: {}\n", server.url, server.error);
+        if (server.probe) text += fmt::format("{}: {}\n", server.url, printable(server.probe->text()));
+        if (!server.error.empty()) text += fmt::format("{}: {}\n", server.url, printable(server.error));
     }
     return text;
 }

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "common/error.h"
+#include "common/json_text.h"
 
 namespace tandem::sync {
 
@@ -25,7 +26,7 @@ std::string to_text(const EngineLayout& layout) {
 
 EngineLayout engine_layout_from_text(const std::string& text) {
     EngineLayout layout;
-    for (const auto& list : nlohmann::json::parse(text)) {
+    for (const auto& list : parse_json_text(text, any_values(text))) {
         auto& tensors = layout.emplace_back();
         for (const auto& t : list) {
             engine::TensorInfo& tensor = tensors.emplace_back();
@@ -60,7 +61,7 @@ SourceLayout join_sources(const std::vector<std::string>& texts) {
     layout.world_size = static_cast<int>(texts.size());
     std::unordered_map<std::string, std::size_t> known;
     for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-        const auto announced = nlohmann::json::parse(texts[rank]);
+        const auto announced = parse_json_text(texts[rank], any_values(texts[rank]));
         std::vector<int> group_of;  // this rank's numbers → the layout's
         for (const auto& g : announced["groups"]) {
             const SourceGroup group{g[0].get<std::vector<int>>(), g[1].get<std::vector<int>>(),

@@ -11,7 +11,7 @@
 #include "common/error.h"
 #include "common/http/client.h"
 #include "common/http/error_text.h"
-#include "common/log.h"
+#include "common/json_text.h"
 #include "common/thread.h"
 #include "common/trace.h"
 
@@ -37,7 +37,7 @@ json body_of(std::span<const AnsweredPrompt> answered) {
 
 // JSON with the words that Python's json writes for what JSON cannot say; they become null.
 json parse_with_nan(const std::string& body) {
-    json answer = json::parse(body, nullptr, false);
+    json answer = json_text_or_nothing(body);
     if (!answer.is_discarded()) return answer;
     std::string plain;
     bool quoted = false;
@@ -58,7 +58,7 @@ json parse_with_nan(const std::string& body) {
             quoted = !quoted;
         plain += body[at];
     }
-    return json::parse(plain, nullptr, false);
+    return json_text_or_nothing(plain);
 }
 
 std::vector<double> parse_scores(const std::string& url, const std::string& body, std::size_t count) {
@@ -138,7 +138,7 @@ std::vector<double> HttpReward::scores(std::span<const AnsweredPrompt> answered)
     std::exception_ptr failure;
     std::mutex failure_lock;
 
-    const auto work = [&] {
+    const auto work = [&](std::size_t) {
         http::Client client(options_.rule, "", kMaxAnswerBytes);
         for (std::size_t i = next++; i < requests && !failed; i = next++) {
             const trace::Scope scope("POST rewards", "rollout");
@@ -153,16 +153,8 @@ std::vector<double> HttpReward::scores(std::span<const AnsweredPrompt> answered)
             }
         }
     };
-    {
-        std::vector<Thread> others;
-        const auto connections = std::min(requests, static_cast<std::size_t>(options_.connections));
-        try {
-            for (std::size_t i = 1; i < connections; ++i) others.emplace_back("that asks for rewards", work);
-        } catch (const SystemError& error) {  // fewer connections do the same
-            log_warn("{} of {} connections: {}", others.size() + 1, connections, error.what());
-        }
-        work();
-    }
+    run_on_threads(std::min(requests, static_cast<std::size_t>(options_.connections)),
+                   "that asks for rewards", work);
     if (failure) std::rethrow_exception(failure);
     return result;
 }

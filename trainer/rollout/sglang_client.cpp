@@ -7,6 +7,7 @@
 
 #include "common/error.h"
 #include "common/http/access.h"
+#include "common/json_text.h"
 #include "common/log.h"
 #include "common/trace.h"
 #include "trainer/config/engine_url.h"
@@ -69,6 +70,11 @@ void restore_stop_token(const json& logprobs, Completion& completion) {
     completion.tokens.push_back(logprobs.back().at(1).get<std::int32_t>());
 }
 
+// Of a sample: id, log-prob and text of each token, some 40 bytes, and what else is said of it.
+std::size_t most_answer_bytes(const Sampling& sampling) {
+    return 8192 + 256 * static_cast<std::size_t>(sampling.max_new_tokens);
+}
+
 Completion parse(const json& answer, const Sampling& sampling) {
     const json& meta = answer.at("meta_info");
     Completion result;
@@ -101,7 +107,7 @@ void SglangClient::check_server() {
         throw TransportError(client_.url(), fmt::format("GET {}", target),
                              "HTTP 401: set SGLANG_API_KEY to the server's key");
     }
-    const json info = json::parse(response.body, nullptr, false);
+    const json info = json_text_or_nothing(response.body);
     const char* seeds = "enable_deterministic_inference";
     if (info.is_object() && info.contains(seeds) && info[seeds] == false) {
         log_warn(
@@ -130,6 +136,7 @@ std::vector<Completion> SglangClient::generate(std::span<const std::vector<std::
                                                std::int64_t version) {
     require(prompts.size() == seeds.size(), "{} prompts with {} seeds", prompts.size(), seeds.size());
     const trace::Scope scope("POST /generate", "rollout");
+    client_.limit_answers(http::kMostStateBytes + prompts.size() * most_answer_bytes(sampling));
     const json answers = post(request_body(prompts, seeds, sampling));
     const auto refuse = [&](const std::string& what) {
         throw ProtocolError(fmt::format("engine {}: /generate: {}", client_.url(), what));

@@ -11,6 +11,7 @@
 #include "common/error.h"
 #include "common/http/access.h"
 #include "common/http/error_text.h"
+#include "common/json_text.h"
 #include "common/log.h"
 #include "common/thread.h"
 #include "common/trace.h"
@@ -60,9 +61,11 @@ json VllmClient::checked(const std::string& phase, const http::Response& respons
         }
         throw TransportError(url_, phase, why);
     }
-    json answer = json::parse(response.body, nullptr, false);
-    if (answer.is_discarded()) throw ProtocolError(fmt::format("{}: {}: not JSON", url_, phase));
-    return answer;
+    try {
+        return parse_json_text(response.body, {.values = kLargestAnswer / 16});
+    } catch (const BadInput& error) {
+        throw ProtocolError(fmt::format("{}: {}: the answer {}", url_, phase, error.what()));
+    }
 }
 
 // What a server that was started otherwise would do wrong, as far as it says how it was (in development mode).
@@ -134,27 +137,17 @@ std::vector<VllmAnswer> VllmClient::ask_all(std::span<const std::vector<std::int
                 fmt::format("{}: {}: answer {} is malformed: {}", url_, target, i, error.what()));
         }
     };
-    const auto work = [&](http::Client& client) {
+    const auto work = [&](std::size_t connection) {
         for (std::size_t i = next++; i < prompts.size() && !failed; i = next++) {
             try {
-                complete(client, i);
+                complete(clients_[connection], i);
             } catch (...) {
                 const std::lock_guard guard(failure_lock);
                 if (!failed.exchange(true)) failure = std::current_exception();
             }
         }
     };
-    {
-        std::vector<Thread> others;
-        try {
-            for (std::size_t c = 1; c < connections; ++c)
-                others.emplace_back("of a connection to vLLM",
-                                    [&work, &client = clients_[c]] { work(client); });
-        } catch (const SystemError& error) {  // fewer connections do the same
-            log_warn("{} of {} connections: {}", others.size() + 1, connections, error.what());
-        }
-        if (connections > 0) work(clients_[0]);
-    }
+    run_on_threads(connections, "of a connection to vLLM", work);
     if (failure) std::rethrow_exception(failure);
     return answers;
 }

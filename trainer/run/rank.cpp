@@ -14,6 +14,7 @@
 #include "common/comm/launch.h"
 #include "common/device/memory.h"
 #include "common/error.h"
+#include "common/json_text.h"
 #include "common/log.h"
 #include "common/mesh/parallel_dims.h"
 #include "common/ops/matmul.h"
@@ -48,7 +49,7 @@ Manifest manifest_of(const RunConfig& c, const config::Schema& schema, const Pol
     manifest.step = state.total_steps();
     manifest.optimizer_steps = policy.optimizer_steps();
     manifest.config = config_json(schema);
-    manifest.model = nlohmann::ordered_json::parse(model::to_json(policy.config()));
+    manifest.model = parse_ordered_json_text(model::to_json(policy.config()));
     manifest.loop = to_json(state);
     manifest.mesh = {{"dp", c.mesh.dp},
                      {"dp_replicate", c.mesh.dp_replicate},

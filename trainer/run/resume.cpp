@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
+#include "common/json_text.h"
 #include "common/log.h"
 #include "trainer/checkpoint/finite.h"
 #include "trainer/checkpoint/training.h"
@@ -66,7 +67,7 @@ std::string finished_folder(const RunConfig& c) {
 
 ordered_json model_json(const RunConfig& c, const config::Schema& schema) {
     const auto task = make_task(c, schema);
-    auto json = ordered_json::parse(model::to_json(model_config(c, schema, *task)));
+    auto json = parse_ordered_json_text(model::to_json(model_config(c, schema, *task)));
     json.erase("torch_dtype");  // the engine's
     return json;
 }

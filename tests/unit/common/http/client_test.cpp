@@ -95,7 +95,8 @@ TEST_F(HttpClient, StatusesBecomeErrorsThatNameUrlAndReason) {
         error_of([&] { client.get_json("/nowhere", soon()); }),
         testing::AllOf(HasSubstr("GET /nowhere with " + server.url()), HasSubstr("HTTP 404: no such route")));
     EXPECT_THAT(error_of([&] { client.get_json("/busy", soon()); }), HasSubstr("HTTP 503: no version"));
-    EXPECT_THAT(error_of([&] { client.get_json("/text", soon()); }), HasSubstr("not JSON"));
+    EXPECT_THAT(error_of([&] { client.get_json("/text", soon()); }),
+                HasSubstr("the answer is not valid JSON at line 1"));
     try {
         client.get_json("/busy", soon());
     } catch (const TransportError& error) {

@@ -25,9 +25,24 @@ TEST(ErrorText, IsTheBeginningOfAnyOther) {
 }
 
 TEST(ErrorText, HasNoControlCharacters) {
-    EXPECT_EQ(message_of("\x1b[2Jgone\r\nnext"), " [2Jgone \nnext");
-    EXPECT_EQ(message_of(R"({"error": "\u001b[2Jgone"})"), " [2Jgone");
-    EXPECT_EQ(message_of("{\"detail\": [\"\xff\"]}"), "{\"detail\": [\"\xff\"]}") << "not UTF-8: not JSON";
+    EXPECT_EQ(message_of("\x1b[2Jgone\r\nnext"), "\\x1b[2Jgone\\x0d\n  next");
+    EXPECT_EQ(message_of(R"({"error": "\u001b[2Jgone"})"), "\\x1b[2Jgone");
+    EXPECT_EQ(message_of("{\"detail\": [\"\xff\"]}"), "{\"detail\": [\"\\xff\"]}") << "not UTF-8: not JSON";
+    // A title of the terminal, C1 controls, text that runs backwards, and a row that looks like one of ours.
+    EXPECT_EQ(message_of(R"({"error": "\u009b31m\u202evllm\nvllm://prod:8000  updated"})"),
+              "\\u{009b}31m\\u{202e}vllm\n  vllm://prod:8000  updated");
+}
+
+// The library copies and prints by recursion: 100,000 levels were the end of the process.
+TEST(ErrorText, OfADeepOrWideBodyIsItsBeginning) {
+    for (const std::string& deep :
+         {R"({"detail":)" + std::string(200'000, '[') + std::string(200'000, ']') + "}",
+          R"({"error":)" + std::string(1'000'000, '['), std::string(3'000'000, '{'),
+          R"({"detail":[)" + std::string(10'000'000, ',') + "]}"}) {
+        EXPECT_EQ(message_of(deep), deep.substr(0, 300));
+        for (const int status : {302, 400, 401, 404, 422, 500, 503})
+            EXPECT_THAT(error_text({.status = status, .body = deep}), HasSubstr(std::to_string(status)));
+    }
 }
 
 TEST(ErrorText, SaysTheStatusAndNothingOfAnEmptyBody) {

@@ -53,6 +53,69 @@ TEST_F(Broken, ListensAndNeverAccepts) {
     ::close(listener);
 }
 
+// One answer to whatever is asked, by no library that would refuse to make it.
+class AnswersAlways {
+  public:
+    explicit AnswersAlways(const std::string& head, const std::string& body)
+        : answer_(head + "\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: " +
+                  std::to_string(body.size()) + "\r\n\r\n" + body),
+          listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t size = sizeof(address);
+        ::bind(listener_, reinterpret_cast<const sockaddr*>(&address), size);
+        ::listen(listener_, 16);
+        ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
+        url_ = "vllm://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+        thread_ = std::thread([this] { run(); });
+    }
+    ~AnswersAlways() {
+        ::shutdown(listener_, SHUT_RDWR);
+        thread_.join();
+        ::close(listener_);
+    }
+    const std::string& url() const { return url_; }
+
+  private:
+    void run() const {
+        for (int fd; (fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0; ::close(fd)) {
+            char request[4096];
+            if (::recv(fd, request, sizeof(request), 0) <= 0) continue;
+            for (std::size_t sent = 0; sent < answer_.size();) {
+                const ssize_t n = ::send(fd, answer_.data() + sent, answer_.size() - sent, MSG_NOSIGNAL);
+                if (n <= 0) break;
+                sent += static_cast<std::size_t>(n);
+            }
+        }
+    }
+    std::string answer_, url_;
+    int listener_;
+    std::thread thread_;
+};
+
+// Printing and copying are recursive: the whole push used to end by a signal, its other servers paused.
+TEST_F(Broken, AnswersDeeperAndWiderThanAStackOrMemoryStands) {
+    const std::string deep = R"({"detail":)" + std::string(200'000, '[') + std::string(200'000, ']') + "}";
+    const std::string wide = R"({"version":[)" + std::string(4'000'000, ',') + "]}";
+    for (const std::string& body : {deep, wide}) {
+        for (const char* head :
+             {"HTTP/1.1 500 Internal Server Error", "HTTP/1.1 200 OK", "HTTP/1.1 404 Not Found"}) {
+            const AnswersAlways server(head, body);
+            expect_named(server.url(), HasSubstr(server.url().substr(7)));
+        }
+    }
+}
+
+TEST_F(Broken, WhatItSaysMovesNoCursorAndForgesNoRow) {
+    const AnswersAlways server("HTTP/1.1 500 Internal Server Error",
+                               R"({"error": "\u001b]0;x\u0007\nvllm://prod:8000  vllm  updated"})");
+    const auto outcomes = push(model("next", 9), {server.url()});
+    const std::string table = push_table({}, outcomes);
+    EXPECT_THAT(table, testing::Not(HasSubstr("\x1b")));
+    EXPECT_THAT(table, testing::Not(HasSubstr("\nvllm://prod")));
+}
+
 // Every reply is late, none by more than the deadline: it gets its weights last.
 TEST_F(Broken, ASlowServerHoldsNobodyUp) {
     VllmStandIn slow({.model = model("a", 1), .delay = std::chrono::milliseconds(300)});

@@ -1,0 +1,29 @@
+// JSON that a peer or a stranger wrote, parsed in this one place (lint.one_place): the library copies, prints and destroys
+// by recursion and takes some 25 bytes for one of text, so depth and values are limited before it is asked.
+#pragma once
+
+#include <cstddef>
+#include <nlohmann/json_fwd.hpp>
+#include <string_view>
+
+namespace tandem {
+
+struct JsonLimits {
+    int depth = 64;                             // of brackets and braces
+    std::size_t values = std::size_t{1} << 20;  // each takes 16 bytes and more
+};
+
+// For a text of this process, of ranks of its job or of the user's, as many values as it has.
+inline JsonLimits any_values(std::string_view text) {
+    return {.values = text.size() + 1};
+}
+
+// Throws BadInput: "is nested deeper than 64 levels", "holds more than 1048576 values", "is not valid JSON at line 3, column 17:
+// …"; its caller says what is.
+nlohmann::json parse_json_text(std::string_view text, const JsonLimits& limits = {});
+// Objects' keys in the order of the text.
+nlohmann::ordered_json parse_ordered_json_text(std::string_view text, const JsonLimits& limits = {});
+// The same; a discarded value (is_discarded) where it would throw.
+nlohmann::json json_text_or_nothing(std::string_view text, const JsonLimits& limits = {}) noexcept;
+
+}  // namespace tandem
