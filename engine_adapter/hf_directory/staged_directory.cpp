@@ -1,5 +1,6 @@
 #include "engine_adapter/hf_directory/staged_directory.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
