@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "trainer/data/task.h"
@@ -23,14 +24,16 @@ struct Rollout {
     std::vector<Tokens> prompts;
     std::vector<Completion> completions;
     std::vector<float> rewards;
-    double generate_seconds = 0;  // of this rank: the engine's part
+    std::vector<std::string> expected;  // the right answers, on rank 0 alone; may be empty texts
+    double generate_seconds = 0;        // of this rank: the engine's part
     double reward_seconds = 0;
 
     std::int64_t generated_tokens() const;
 };
 
-// The same on every rank: rank 0 asks the engine and judges, the others receive. Throws what
-// Rollouts::generate and Task::rewards throw, and ProtocolError for a reward that is not finite.
+// The same on every rank: rank 0 reads the prompts, each once, asks the engine and judges; the others
+// receive. Throws what Rollouts::generate and Task::rewards throw, and ProtocolError for a reward that is not
+// finite.
 Rollout roll_out(Rollouts& engine, const Task& task, const RolloutRequest& request);
 
 }  // namespace tandem::trainer
