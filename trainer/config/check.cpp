@@ -70,16 +70,26 @@ void check_weights(const std::string& directory, const model::ModelConfig& confi
     }
 }
 
+// "; 3 of 40 prompts are longer than the 60 tokens that fit: FILE:2, FILE:9, FILE:11", or nothing for a task
+// without a file.
+std::string too_long(const Task& task, std::int64_t fit) {
+    const auto found = task.prompts_longer_than(fit);
+    if (found.count == 0) return "";
+    return fmt::format("; {} of {} prompts are longer than the {} tokens that fit: {}", found.count,
+                       task.size(), std::max<std::int64_t>(fit, 0), found.places);
+}
+
 void check_lengths(const RunConfig& c, const config::Schema& s, const model::ModelConfig& m,
                    const Task& task) {
     const std::int64_t longest =
         task.longest_prompt() + std::max(c.grpo.max_new_tokens, task.longest_answer());
+    const std::int64_t to_come = longest - task.longest_prompt();
     if (longest > m.max_position_embeddings && !task.place_of_longest_prompt().empty()) {
-        throw ConfigError(
-            task.place_of_longest_prompt(), c.data.prompt_key,
-            fmt::format("has {} tokens; with {} to come (grpo.max_new_tokens, completions) "
-                        "that is more than the model's context of {}",
-                        task.longest_prompt(), longest - task.longest_prompt(), m.max_position_embeddings));
+        throw ConfigError(task.place_of_longest_prompt(), c.data.prompt_key,
+                          fmt::format("has {} tokens; with {} to come (grpo.max_new_tokens, completions) "
+                                      "that is more than the model's context of {}{}",
+                                      task.longest_prompt(), to_come, m.max_position_embeddings,
+                                      too_long(task, m.max_position_embeddings - to_come)));
     }
     if (longest > m.max_position_embeddings) {
         s.refuse(
@@ -87,12 +97,14 @@ void check_lengths(const RunConfig& c, const config::Schema& s, const model::Mod
             fmt::format("the context is {} tokens, but a prompt of {} with max_new_tokens {} needs {}",
                         m.max_position_embeddings, task.longest_prompt(), c.grpo.max_new_tokens, longest));
     }
-    if (longest > c.train.max_tokens_per_rank * c.mesh.cp) {
-        s.refuse("train.max_tokens_per_rank",
-                 fmt::format("{} x cp {} does not hold one sequence of {} tokens",
-                             c.train.max_tokens_per_rank, c.mesh.cp, longest));
+    const std::int64_t room = c.train.max_tokens_per_rank * c.mesh.cp;
+    if (longest > room) {
+        s.refuse(
+            "train.max_tokens_per_rank",
+            fmt::format("{} x cp {} does not hold one sequence of {} tokens{}", c.train.max_tokens_per_rank,
+                        c.mesh.cp, longest, too_long(task, room - to_come)));
     }
-    if (c.train.micro_batch * longest > c.train.max_tokens_per_rank * c.mesh.cp) {
+    if (c.train.micro_batch * longest > room) {
         s.refuse("train.micro_batch",
                  fmt::format("{} samples of up to {} tokens do not fit into max_tokens_per_rank {} x cp {}",
                              c.train.micro_batch, longest, c.train.max_tokens_per_rank, c.mesh.cp));

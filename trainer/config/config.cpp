@@ -172,15 +172,19 @@ void add_data_keys(config::Schema& s, RunConfig& c) {
     s.text("data.answer_key", c.data.answer_key, "Key of a line's right answer, for the reward.");
     s.text("data.completion_key", c.data.completion_key,
            "Key of the completion that the warm start imitates; only its tokens are trained on.");
+    s.choice("data.bad_answers", c.data.bad_answers, {"refuse", "skip"},
+             "Lines whose answer the reward cannot judge against: refuse the file, or leave them out.");
     s.choice("data.chat", c.data.chat, {"auto", "on", "off"},
              "Render a prompt that is a text as a user's message; auto: where the tokenizer has a template.");
     s.text("data.system", c.data.system, "System message of conversations that have none; empty: none.");
     s.text("data.reward", c.data.reward,
-           "exact, numeric (the last number, GSM8K style), regex, or the URL of a reward server.");
+           "exact, numeric (the last number, of GSM8K or LaTeX), regex, or the URL of a reward server.");
     s.flag("data.reward_ignore_case", c.data.reward_ignore_case,
            "Rewards exact and regex ignore the case of ASCII letters.");
     s.real("data.reward_tolerance", c.data.reward_tolerance, 0, 1,
-           "Reward numeric: largest difference, relative for right answers beyond 1.");
+           "Reward numeric: largest difference of decimals and roots, relative for right answers beyond 1; "
+           "above "
+           "the default also of whole numbers and fractions, which are exact else.");
     s.text("data.reward_pattern", c.data.reward_pattern,
            "Reward regex, as PCRE2 has it: its first group in the last match is compared with the answer; "
            "without a group a match is enough.");

@@ -126,6 +126,7 @@ struct RunConfig {
         std::string prompt_key = "prompt";
         std::string answer_key = "answer";
         std::string completion_key = "completion";
+        std::string bad_answers = "refuse";
         std::string chat = "auto";
         std::string system;
         std::string reward = "exact";

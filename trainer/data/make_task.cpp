@@ -67,6 +67,7 @@ std::unique_ptr<Task> make_text(const RunConfig& c, const config::Schema& s) {
     options.chat = c.data.chat == "on" || (c.data.chat == "auto" && codec->has_chat_template());
     options.system = c.data.system;
     options.teaches = c.sft.steps > 0;
+    options.skip_bad_answers = c.data.bad_answers == "skip";
     if (options.chat && !codec->has_chat_template())
         s.refuse("data.chat", fmt::format("is on, but the tokenizer of {} has no chat_template", directory));
     return std::make_unique<TextTask>(std::move(options), codec, stop_tokens_of(directory, *codec),

@@ -1,6 +1,7 @@
 #include "trainer/data/sum4.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/error.h"
 
@@ -40,6 +41,12 @@ Tokens Sum4::held_out_prompt(std::int64_t index) const {
     return prompt_of(order_.at(static_cast<std::size_t>(index)));
 }
 
+Prompt Sum4::ask(PromptId id) const {
+    Tokens tokens = id.split == PromptId::Split::train ? train_prompt(id.index) : held_out_prompt(id.index);
+    std::string right = text(answer_of(sum_of(tokens)));
+    return {std::move(tokens), {}, std::move(right)};
+}
+
 Tokens Sum4::teach(std::span<const std::int32_t> prompt, Random& random) const {
     const std::int32_t sum = sum_of(prompt);
     const bool wrong = random.uniform() < teacher_noise_;
@@ -53,7 +60,7 @@ Tokens Sum4::teach(std::int64_t index, Random& random) const {
 std::vector<double> Sum4::rewards(std::span<const Attempt> attempts) const {
     std::vector<double> result;
     for (const Attempt& attempt : attempts)
-        result.push_back(reward(prompt(attempt.prompt), attempt.completion));
+        result.push_back(reward(attempt.prompt.tokens, attempt.completion));
     return result;
 }
 
@@ -62,10 +69,6 @@ double Sum4::reward(std::span<const std::int32_t> prompt, std::span<const std::i
     return completion.size() >= right.size() && std::equal(right.begin(), right.end(), completion.begin())
                ? 1.0
                : 0.0;
-}
-
-std::string Sum4::expected(PromptId id) const {
-    return text(answer_of(sum_of(prompt(id))));
 }
 
 std::string Sum4::text(std::span<const std::int32_t> tokens) const {

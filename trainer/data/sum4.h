@@ -23,13 +23,13 @@ class Sum4 final : public Task {
     std::int64_t held_out_size() const override { return held_out_; }
     Tokens train_prompt(std::int64_t index) const override;
     Tokens held_out_prompt(std::int64_t index) const override;
+    Prompt ask(PromptId id) const override;  // without its text
     bool in_epochs() const override { return false; }
     Tokens teach(std::int64_t index, Random& random) const override;
     Tokens teach(std::span<const std::int32_t> prompt, Random& random) const;
     std::vector<double> rewards(std::span<const Attempt> attempts) const override;
     double reward(std::span<const std::int32_t> prompt, std::span<const std::int32_t> completion) const;
     std::string text(std::span<const std::int32_t> tokens) const override;
-    std::string expected(PromptId id) const override;
 
   private:
     std::int64_t held_out_;

@@ -30,6 +30,12 @@ class LineReader {
         for (const auto& [key, value] : object_.items()) keys += (keys.empty() ? "" : ", ") + key;
         return keys.empty() ? "no keys" : keys;
     }
+    std::string why_absent(const std::string& key, const std::string& option,
+                           const std::string& need = {}) const {
+        const std::string why = need.empty() ? "" : "; " + need;
+        if (find(key) != nullptr) return "is empty" + why;
+        return fmt::format("is missing{}; the line has {} ({} names another key)", why, known_keys(), option);
+    }
     // Text, or a number or a truth value as JSON writes it; empty when there is none.
     std::string scalar(const std::string& key) const {
         const json* value = find(key);
@@ -67,9 +73,7 @@ TextProblem read_problem(const JsonLines& lines, std::size_t index, const TextKe
     TextProblem problem;
     const json* prompt = line.find(keys.prompt);
     if (prompt == nullptr) {
-        line.refuse(keys.prompt,
-                    fmt::format("is missing; the line has {} (data.prompt_key names another key)",
-                                line.known_keys()));
+        line.refuse(keys.prompt, line.why_absent(keys.prompt, "data.prompt_key"));
     }
     if (prompt->is_array()) {
         problem.turns = read_turns(line, keys.prompt, *prompt);
@@ -83,6 +87,15 @@ TextProblem read_problem(const JsonLines& lines, std::size_t index, const TextKe
     problem.answer = line.scalar(keys.answer);
     problem.completion = line.scalar(keys.completion);
     return problem;
+}
+
+std::string read_answer(const JsonLines& lines, std::size_t index, const TextKeys& keys) {
+    return LineReader(lines, index).scalar(keys.answer);
+}
+
+std::string why_absent(const JsonLines& lines, std::size_t index, const std::string& key,
+                       const std::string& option, const std::string& need) {
+    return LineReader(lines, index).why_absent(key, option, need);
 }
 
 }  // namespace tandem::trainer

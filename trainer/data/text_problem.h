@@ -30,5 +30,11 @@ struct TextKeys {
 
 // Throws ConfigError naming file, line and key: no prompt, an empty one, a value of the wrong type.
 TextProblem read_problem(const JsonLines& lines, std::size_t index, const TextKeys& keys);
+// The line's answer alone, of any line that is a JSON object; empty when it has none.
+std::string read_answer(const JsonLines& lines, std::size_t index, const TextKeys& keys);
+// What is wrong with a line without such a value: "is missing; NEED; the line has prompt, solution (OPTION
+// names another key)", or "is empty; NEED". NEED may be empty.
+std::string why_absent(const JsonLines& lines, std::size_t index, const std::string& key,
+                       const std::string& option, const std::string& need = {});
 
 }  // namespace tandem::trainer

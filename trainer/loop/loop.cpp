@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <utility>
 
 #include "common/device/memory.h"
 #include "common/error.h"
@@ -125,12 +126,22 @@ void Loop::warm_start_step(std::int64_t step) {
     const trace::Scope scope("sft step", "train");
     const Stopwatch watch;
     Random random(seed_, Purpose::sft, static_cast<std::uint64_t>(step));
+    const auto indices = sft_order_.take(step, config_.sft.batch, random);
+    std::vector<Tokens> lists = parts_.rollouts.lists_on_every_rank([&] {  // prompt, answer, prompt, …
+        std::vector<Tokens> lessons;
+        for (const std::int64_t index : indices) {
+            Lesson lesson = parts_.task.lesson(index, random);
+            lessons.push_back(std::move(lesson.prompt));
+            lessons.push_back(std::move(lesson.answer));
+        }
+        return lessons;
+    });
     std::vector<Sample> batch;
+    for (std::size_t i = 0; i < lists.size(); i += 2)
+        batch.push_back(sample_of(std::move(lists[i]), std::move(lists[i + 1])));
     std::vector<std::string> places;
-    for (const std::int64_t index : sft_order_.take(step, config_.sft.batch, random)) {
-        batch.push_back(sample_of(parts_.task.train_prompt(index), parts_.task.teach(index, random)));
+    for (const std::int64_t index : indices)
         places.push_back(parts_.task.place({PromptId::Split::train, index}));
-    }
     const Schedule schedule{Schedule::Decay::cosine, config_.sft.warmup, config_.sft.steps,
                             config_.sft.floor};
     const double lr = learning_rate(schedule, config_.sft.lr, step);

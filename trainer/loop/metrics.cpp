@@ -49,8 +49,7 @@ std::vector<ordered_json> readable_samples(const Task& task, const Rollout& roll
                           {"tokens", completion.tokens.size()},
                           {"truncated", completion.truncated},
                           {"weight_version", completion.weight_version}};
-        if (const std::string expected = task.expected(rollout.ids[i]); !expected.empty())
-            line["expected"] = expected;
+        if (!rollout.expected[i].empty()) line["expected"] = rollout.expected[i];
         result.push_back(std::move(line));
     }
     return result;

@@ -1,5 +1,6 @@
 // The batches of a configured run, for its prediction.
 #include <algorithm>
+#include <utility>
 
 #include "trainer/data/micro_batch.h"
 #include "trainer/data/prompt_order.h"
@@ -68,8 +69,9 @@ class Batches {
         PromptOrder order(task_, seed_);
         std::vector<Sample> batch;
         for (const std::int64_t index : order.take(step, config_.sft.batch, random)) {
-            const auto answer = static_cast<std::int64_t>(task_.teach(index, random).size());
-            batch.push_back(sample_of(task_.train_prompt(index), answer));
+            Lesson lesson = task_.lesson(index, random);
+            const auto answer = static_cast<std::int64_t>(lesson.answer.size());
+            batch.push_back(sample_of(std::move(lesson.prompt), answer));
         }
         return batch;
     }
@@ -79,8 +81,8 @@ class Batches {
         PromptOrder order(task_, seed_);
         std::vector<Sample> batch;
         for (const std::int64_t index : order.take(step, config_.grpo.prompts, random)) {
-            for (std::int64_t i = 0; i < config_.grpo.samples; ++i)
-                batch.push_back(sample_of(task_.train_prompt(index), config_.grpo.max_new_tokens));
+            const Sample sample = sample_of(task_.train_prompt(index), config_.grpo.max_new_tokens);
+            batch.insert(batch.end(), static_cast<std::size_t>(config_.grpo.samples), sample);
         }
         return batch;
     }

@@ -1,167 +1,111 @@
 #include "trainer/reward/number.h"
 
-#include <charconv>
+#include <algorithm>
 #include <cmath>
 #include <string>
+
+#include "trainer/reward/latex.h"
+#include "trainer/reward/number_reader.h"
 
 namespace tandem::trainer {
 namespace {
 
-bool is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
-bool is_letter(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+constexpr std::string_view kMark = "####";
+constexpr double kRootTolerance = 1e-9;  // of \frac{1}{\sqrt{2}} and \frac{\sqrt{2}}{2}
+constexpr std::string_view kSpace = " \t\r\n\v\f";
+
+std::string_view trimmed(std::string_view text) {
+    const std::size_t first = text.find_first_not_of(kSpace);
+    if (first == std::string_view::npos) return {};
+    return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
-// Reads numbers from left to right.
-class Reader {
-  public:
-    explicit Reader(std::string_view text) : text_(text) {}
-
-    // The next number at or after the position; nothing when there is none.
-    std::optional<double> next() {
-        while (at_ < text_.size()) {
-            if (!starts_number()) {
-                ++at_;
+// Without $…$, $$…$$, **…** around it, with the sentence's point behind them or not.
+std::string_view unwrapped(std::string_view text) {
+    text = trimmed(text);
+    for (bool again = true; again;) {
+        again = false;
+        std::string_view core = text;
+        if (core.ends_with('.') || core.ends_with(',')) core.remove_suffix(1);
+        for (const std::string_view wrapper : {"**", "$"}) {
+            if (core.size() <= 2 * wrapper.size() || !core.starts_with(wrapper) || !core.ends_with(wrapper))
                 continue;
-            }
-            const bool negative = sign_before(at_);
-            if (const auto value = read()) return negative ? -*value : *value;
+            text = trimmed(core.substr(wrapper.size(), core.size() - 2 * wrapper.size()));
+            again = true;
+            break;
         }
-        return std::nullopt;
     }
+    return text;
+}
 
-  private:
-    char peek(std::size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
-    std::string_view before(std::size_t end) const { return text_.substr(0, end); }
+std::optional<Number> read_whole(std::string_view plain) {
+    return NumberReader(unwrapped(plain)).whole();
+}
 
-    bool starts_number() const {
-        if (is_digit(peek())) return true;
-        return peek() == '.' && is_digit(peek(1)) && (at_ == 0 || !is_digit(text_[at_ - 1]));
+// The brace of the last \boxed or \fbox before `end`; npos when there is none, or none that a brace follows.
+std::size_t last_frame(std::string_view plain, std::size_t& end) {
+    std::size_t frame = std::string_view::npos, open = std::string_view::npos;
+    for (const std::string_view name : {"\\boxed", "\\fbox"}) {
+        const std::size_t at = plain.substr(0, end).rfind(name);
+        if (at == std::string_view::npos || (frame != std::string_view::npos && at < frame)) continue;
+        frame = at;
+        open = plain.find_first_not_of(kSpace, at + name.size());
     }
+    end = frame == std::string_view::npos ? 0 : frame;
+    return open < plain.size() && plain[open] == '{' ? open : std::string_view::npos;
+}
 
-    // True when a minus precedes the number that starts at `start`, with or without a currency sign between.
-    bool sign_before(std::size_t start) const {
-        std::string_view head = before(start);
-        if (const auto rest = minus_before(head)) return is_sign(*rest);
-        for (const std::string_view currency : {"$", "€", "£", "¥"}) {
-            if (!head.ends_with(currency)) continue;
-            const auto rest = minus_before(head.substr(0, head.size() - currency.size()));
-            return rest && is_sign(*rest);
-        }
-        return false;
+// What stands in the last \boxed{…} that is not empty.
+std::optional<std::string_view> last_box(std::string_view plain) {
+    for (std::size_t end = plain.size(); end > 0;) {
+        const std::size_t open = last_frame(plain, end);
+        if (open == std::string_view::npos) continue;
+        const std::string_view content = braced(plain, open);
+        if (content.data() == nullptr) return std::nullopt;  // cut off
+        if (!trimmed(content).empty()) return content;
     }
-    static std::optional<std::string_view> minus_before(std::string_view head) {
-        for (const std::string_view minus : {"-", "−"}) {
-            if (head.ends_with(minus)) return head.substr(0, head.size() - minus.size());
-        }
-        return std::nullopt;
-    }
-    // A minus after an operand is a subtraction or a hyphen.
-    static bool is_sign(std::string_view head) {
-        return head.empty() || !(is_digit(head.back()) || is_letter(head.back()) || head.back() == ')');
-    }
-
-    // At a digit or at a point before one. Leaves the position behind what was read.
-    std::optional<double> read() {
-        const bool after_bar = at_ > 0 && text_[at_ - 1] == '/';
-        bool whole = true;
-        const auto first = decimal(whole);
-        if (!whole || !first || after_bar) return first;
-        if (const auto denominator = fraction_bar()) return *first / *denominator;
-        return mixed(*first);
-    }
-
-    // Digits, grouped or not, and what may follow a point; `whole`: nothing did.
-    std::optional<double> decimal(bool& whole) {
-        std::string digits = grouped();
-        whole = true;
-        if (peek() == '.' && is_digit(peek(1))) {
-            whole = false;
-            ++at_;
-            digits += '.';
-            digits += plain();
-        }
-        const std::size_t sign = peek(1) == '-' || peek(1) == '+' ? 1 : 0;
-        if ((peek() == 'e' || peek() == 'E') && is_digit(peek(1 + sign))) {
-            whole = false;
-            digits += 'e';
-            if (peek(1) == '-') digits += '-';
-            at_ += 1 + sign;
-            digits += plain();
-        }
-        double value = 0;
-        const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-        return result.ec == std::errc() && std::isfinite(value) ? std::optional(value) : std::nullopt;
-    }
-
-    std::string plain() {
-        const std::size_t start = at_;
-        while (is_digit(peek())) ++at_;
-        return std::string(text_.substr(start, at_ - start));
-    }
-    bool group_follows() const {
-        return peek() == ',' && is_digit(peek(1)) && is_digit(peek(2)) && is_digit(peek(3)) &&
-               !is_digit(peek(4));
-    }
-    std::string grouped() {
-        std::string digits = plain();
-        if (digits.empty() || digits.size() > 3 || digits.front() == '0') return digits;
-        while (group_follows()) {
-            ++at_;
-            digits += plain();
-        }
-        return digits;
-    }
-
-    // "/ whole" with at most a space on each side; nothing, and no step, where there is none.
-    std::optional<double> fraction_bar() {
-        const std::size_t start = at_;
-        if (peek() == ' ' && peek(1) == '/') ++at_;
-        if (peek() == '/') {
-            ++at_;
-            if (peek() == ' ') ++at_;
-            bool whole = true;
-            if (is_digit(peek())) {
-                const auto value = decimal(whole);
-                if (value && whole && *value > 0 && peek() != '/') return value;  // 1/2/2024 is a date
-            }
-        }
-        at_ = start;
-        return std::nullopt;
-    }
-    // "1" before " 1/2".
-    double mixed(double first) {
-        const std::size_t start = at_;
-        if (peek() == ' ' && is_digit(peek(1))) {
-            ++at_;
-            bool whole = true;
-            const auto numerator = decimal(whole);
-            if (numerator && whole) {
-                const auto denominator = fraction_bar();
-                if (denominator && *numerator < *denominator) return first + *numerator / *denominator;
-            }
-        }
-        at_ = start;
-        return first;
-    }
-
-    std::string_view text_;
-    std::size_t at_ = 0;
-};
+    return std::nullopt;
+}
 
 }  // namespace
 
-std::optional<double> final_number(std::string_view text) {
-    constexpr std::string_view kMark = "####";
+std::optional<Number> sole_number(std::string_view text) {
+    if (const std::size_t mark = text.rfind(kMark); mark != std::string_view::npos)
+        text = text.substr(mark + kMark.size());
+    return read_whole(plain_latex(trimmed(text)));
+}
+
+std::optional<Number> final_number(std::string_view text) {
     if (const std::size_t mark = text.rfind(kMark); mark != std::string_view::npos) {
-        return Reader(text.substr(mark + kMark.size())).next();
+        const std::string after = plain_latex(text.substr(mark + kMark.size()));
+        const std::string_view line = std::string_view(after).substr(0, after.find('\n'));
+        for (const std::string_view whole : {std::string_view(after), line}) {
+            if (const auto number = read_whole(whole)) return number;
+        }
+        const auto found = NumberReader(after).next();
+        return found ? found->number : std::nullopt;
     }
-    Reader reader(text);
-    std::optional<double> last;
-    while (const auto number = reader.next()) last = number;
+    const std::string plain = plain_latex(text);
+    if (const auto box = last_box(plain)) {
+        if (const auto number = read_whole(*box)) return number;
+        const std::size_t equals = box->rfind('=');
+        return equals == std::string_view::npos ? std::nullopt : read_whole(box->substr(equals + 1));
+    }
+    if (const auto number = read_whole(plain)) return number;
+    NumberReader reader(plain);
+    std::optional<Number> last;
+    while (const auto found = reader.next()) last = found->number;
     return last;
+}
+
+bool same_number(const Number& given, const Number& right, double tolerance) {
+    if (given.exact && right.exact && *given.exact == *right.exact) return true;
+    const bool root = !given.exact || !right.exact;
+    const bool rounded = root || given.decimal || right.decimal;
+    if (!rounded && tolerance <= kNumberTolerance) return false;
+    if (!std::isfinite(given.value) || !std::isfinite(right.value)) return false;
+    const double slack = root ? std::max(tolerance, kRootTolerance) : tolerance;
+    return std::abs(given.value - right.value) <= slack * std::max(1.0, std::abs(right.value));
 }
 
 }  // namespace tandem::trainer

@@ -31,7 +31,7 @@ class Reward {
 struct RewardOptions {
     std::string rule = "exact";  // "exact", "numeric", "regex", or "http://host:port/path"
     bool ignore_case = false;    // exact, regex: of ASCII letters
-    double tolerance = 1e-6;     // numeric: |a - b| <= tolerance * max(1, |b|)
+    double tolerance = 1e-6;     // numeric: of decimals and roots, see same_number() in number.h
     std::string pattern;         // regex
     // Server: samples per request, requests at once, timeout of one of them and deadline of a call.
     std::int64_t batch = 64;

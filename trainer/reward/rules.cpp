@@ -1,7 +1,6 @@
 #include "trainer/reward/rules.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 
 #include "trainer/reward/number.h"
@@ -46,14 +45,17 @@ std::vector<double> ExactReward::scores(std::span<const AnsweredPrompt> answered
 }
 
 std::string NumericReward::complaint(const std::string& answer) const {
-    return final_number(answer) ? "" : "holds no number; reward numeric compares with one";
+    if (sole_number(answer)) return "";
+    const bool digits = answer.find_first_of("0123456789") != std::string::npos;
+    return digits ? "is not one number; reward numeric compares with one"
+                  : "holds no number; reward numeric compares with one";
 }
 
 std::vector<double> NumericReward::scores(std::span<const AnsweredPrompt> answered) const {
     return judge(answered, [&](const AnsweredPrompt& one) {
-        const auto right = final_number(one.answer);
+        const auto right = sole_number(one.answer);
         const auto given = final_number(one.completion);
-        return right && given && std::abs(*given - *right) <= tolerance_ * std::max(1.0, std::abs(*right));
+        return right && given && same_number(*given, *right, tolerance_);
     });
 }
 

@@ -20,7 +20,7 @@ class ExactReward final : public Reward {
     bool ignore_case_;
 };
 
-// The number that the completion ends on is the number that the answer ends on (number.h).
+// The number that the completion ends on is the number that the answer is (number.h).
 class NumericReward final : public Reward {
   public:
     explicit NumericReward(double tolerance) : tolerance_(tolerance) {}

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct Rollout {
     std::vector<Tokens> prompts;
     std::vector<Completion> completions;
     std::vector<float> rewards;                               // NaN where there is no completion
+    std::vector<std::string> expected;                        // the right answers, on rank 0 alone; may be empty texts
     std::vector<std::pair<std::size_t, SampleFault>> faults;  // entries whose reward is infinite or NaN
     double generate_seconds = 0;                              // of this rank: the engine's part
     double reward_seconds = 0;
@@ -32,8 +34,8 @@ struct Rollout {
     std::int64_t generated_tokens() const;
 };
 
-// The same on every rank: rank 0 asks the engine and judges, the others receive. Throws what
-// Rollouts::generate and Task::rewards throw.
+// The same on every rank: rank 0 reads the prompts, each once, asks the engine and judges; the others
+// receive. Throws what Rollouts::generate and Task::rewards throw.
 Rollout roll_out(Rollouts& engine, const Task& task, const RolloutRequest& request);
 
 }  // namespace tandem::trainer

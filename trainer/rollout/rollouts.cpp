@@ -84,13 +84,34 @@ std::vector<Completion> Rollouts::generate(std::span<const std::vector<std::int3
             }
             alone -= alone > 0 ? 1 : 0;
         }
-        auto size = static_cast<std::int64_t>(words.size());
-        world_.broadcast({reinterpret_cast<std::byte*>(&size), sizeof(size)}, 0);
-        words.resize(static_cast<std::size_t>(size));
-        world_.broadcast({reinterpret_cast<std::byte*>(words.data()), words.size() * sizeof(words[0])}, 0);
+        broadcast(words);
         for (Completion& completion : unpack_completions(words)) result.push_back(std::move(completion));
     }
     return result;
+}
+
+// Of each list its size, then its tokens.
+std::vector<std::vector<std::int32_t>> Rollouts::lists_on_every_rank(
+    const std::function<std::vector<std::vector<std::int32_t>>()>& compute) {
+    if (client_ != nullptr && world_.size() == 1) return compute();
+    std::vector<std::int32_t> words;
+    if (client_ != nullptr) {
+        for (const auto& list : compute()) {
+            words.push_back(static_cast<std::int32_t>(list.size()));
+            words.insert(words.end(), list.begin(), list.end());
+        }
+    }
+    broadcast(words);
+    std::vector<std::vector<std::int32_t>> lists;
+    for (auto at = words.begin(); at != words.end(); at += *at + 1) lists.emplace_back(at + 1, at + 1 + *at);
+    return lists;
+}
+
+void Rollouts::broadcast(std::vector<std::int32_t>& words) {
+    auto size = static_cast<std::int64_t>(words.size());
+    world_.broadcast({reinterpret_cast<std::byte*>(&size), sizeof(size)}, 0);
+    words.resize(static_cast<std::size_t>(size));
+    world_.broadcast({reinterpret_cast<std::byte*>(words.data()), words.size() * sizeof(words[0])}, 0);
 }
 
 std::vector<float> Rollouts::on_every_rank(std::size_t count,

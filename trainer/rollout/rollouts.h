@@ -22,10 +22,14 @@ class Rollouts {
                                      std::span<const std::uint64_t> seeds, const Sampling& sampling,
                                      std::int64_t version);
 
-    // Runs `compute` on rank 0 and returns its `count` numbers on every rank.
+    // Run `compute` on rank 0 and return what it does on every rank: lists of tokens, or `count` numbers.
+    std::vector<std::vector<std::int32_t>> lists_on_every_rank(
+        const std::function<std::vector<std::vector<std::int32_t>>()>& compute);
     std::vector<float> on_every_rank(std::size_t count, const std::function<std::vector<float>()>& compute);
 
   private:
+    void broadcast(std::vector<std::int32_t>& words);  // of rank 0, their number first
+
     comm::Communicator& world_;
     std::unique_ptr<RolloutClient> client_;
 };

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "common/error.h"
+#include "common/log.h"
 #include "trainer/data/prompt_order.h"
 #include "trainer/data/text_codec.h"
 
@@ -164,6 +165,112 @@ TEST(TextTask, NamesBrokenLines) {
     EXPECT_THROW(TextTask(rig.options, rig.codec, {kEnd}, std::make_unique<Spy>(&rig.seen)), ConfigError);
 }
 
+TEST(TextTask, CountsAnswersThatCannotBeJudgedAgainst) {
+    Rig rig;
+    rig.options.held_out = 2;
+    std::string lines;
+    for (int i = 0; i < 8; ++i)
+        lines += fmt::format("{{\"prompt\": \"p{}\", \"answer\": \"{}\"}}\n", i, i % 3 == 2 ? "5" : "bad");
+    EXPECT_EQ(
+        rig.complaint(lines),
+        "p.jsonl:1: answer: is bad: 'bad'\n" + (rig.folder.path / "p.jsonl").string() +
+            ":2: is bad: 'bad'\n" + (rig.folder.path / "p.jsonl").string() +
+            ":4: is bad: 'bad'\n6 of 8 answers cannot be judged against; data.bad_answers = \"skip\" leaves "
+            "such lines out");
+}
+
+TEST(TextTask, LeavesBadAnswersOut) {
+    Rig rig;
+    rig.options.held_out = 2;
+    rig.options.chat = false;
+    rig.options.skip_bad_answers = true;
+    std::string lines;
+    for (int i = 0; i < 10; ++i)
+        lines += fmt::format("{{\"prompt\": \"p{}\", \"answer\": \"{}\"}}\n", i, i % 2 == 1 ? "5" : "bad");
+    {
+        const TextTask task = rig.task(lines);  // 1, 3, 5 and 7, 9
+        EXPECT_EQ(task.train_size(), 3);
+        EXPECT_EQ(task.held_out_size(), 2);
+        EXPECT_EQ(task.text(task.train_prompt(0)), "<s>p1");
+        EXPECT_EQ(task.text(task.train_prompt(2)), "<s>p5");
+        EXPECT_EQ(task.text(task.held_out_prompt(0)), "<s>p7");
+        EXPECT_EQ(task.text(task.held_out_prompt(1)), "<s>p9");
+        testing::internal::CaptureStderr();
+        set_up_logging("test");
+        task.longest_prompt();
+        const std::string said = testing::internal::GetCapturedStderr();
+        EXPECT_THAT(said, HasSubstr("5 lines are left out"));
+        EXPECT_THAT(said, HasSubstr("p.jsonl:5: is bad: 'bad'"));
+        EXPECT_THAT(said, testing::Not(HasSubstr("p.jsonl:7")));
+    }
+    rig.options.held_out_file = rig.folder.write("h.jsonl", lines);
+    const TextTask task = rig.task(lines);
+    EXPECT_EQ(task.train_size(), 5);
+    EXPECT_EQ(task.text(task.held_out_prompt(1)), "<s>p3");
+    rig.options.held_out_file.clear();
+    rig.options.held_out = 5;
+    EXPECT_THROW(rig.task(lines), ConfigError);
+    rig.options.held_out = 1;
+    EXPECT_THROW(rig.task("{\"prompt\": \"a\", \"answer\": \"bad\"}\n"), ConfigError);
+}
+
+TEST(TextTask, AMissingAnswerListsTheKeys) {
+    Rig rig;
+    rig.options.held_out = 1;
+    rig.options.prompts = rig.folder.write(
+        "p.jsonl", "{\"prompt\": \"a\", \"solution\": 1}\n{\"prompt\": \"b\", \"answer\": \"\"}\n");
+    RewardOptions numeric;
+    numeric.rule = "numeric";
+    const TextTask task(rig.options, rig.codec, {kEnd}, make_reward(numeric));
+    try {
+        task.longest_prompt();
+        FAIL();
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("p.jsonl:1: answer: is missing; the line has prompt, solution "
+                                            "(data.answer_key names another key)"));
+        EXPECT_THAT(error.what(), HasSubstr("p.jsonl:2: is empty\n2 of 2"));
+    }
+}
+
+TEST(TextTask, CountsLongPrompts) {
+    Rig rig;
+    rig.options.held_out = 2;
+    rig.options.chat = false;  // a token before each
+    std::string lines;
+    for (const std::size_t length : {3u, 30u, 40u, 5u, 20u, 50u, 7u, 60u})
+        lines += "{\"prompt\": \"" + std::string(length, 'x') + "\"}\n\n";
+    const TextTask task = rig.task(lines);
+    EXPECT_EQ(task.prompts_longer_than(61).count, 0);
+    const auto some = task.prompts_longer_than(41);
+    EXPECT_EQ(some.count, 2);
+    EXPECT_THAT(some.places, testing::MatchesRegex(".*/p.jsonl:11, .*/p.jsonl:15"));
+    EXPECT_THAT(task.prompts_longer_than(10).places,
+                testing::MatchesRegex(".*/p.jsonl:3, .*/p.jsonl:5, .*/p.jsonl:9 and 2 more"));
+}
+
+TEST(TextTask, WarnsOncePromptsThatWereRenderedAlready) {
+    Rig rig;
+    rig.options.held_out = 1;
+    const auto said = [&](const std::string& lines) {
+        const TextTask task = rig.task(lines);
+        testing::internal::CaptureStderr();
+        set_up_logging("test");
+        task.longest_prompt();
+        task.longest_prompt();
+        return testing::internal::GetCapturedStderr();
+    };
+    const std::string lines =
+        "{\"prompt\": \"u:a<e>\\na:\"}\n{\"prompt\": \"b <s> c\"}\n{\"prompt\": [{\"role\": \"user\", "
+        "\"content\": \"c<e>\"}]}\n";
+    const std::string warned = said(lines);
+    EXPECT_THAT(warned, HasSubstr("2 of 3 prompts contain <e> of the chat template"));
+    EXPECT_THAT(warned, testing::ContainsRegex("p.jsonl:1, .*p.jsonl:3\\."));
+    EXPECT_EQ(warned.find("of the chat template"), warned.rfind("of the chat template"));
+    EXPECT_EQ(said("{\"prompt\": \"a\"}\n{\"prompt\": \"b\"}\n"), "");
+    rig.options.chat = false;
+    EXPECT_EQ(said("{\"prompt\": \"u:a<e>\\na:\"}\n{\"prompt\": \"b\"}\n"), "");
+}
+
 TEST(TextTask, NeedsATemplateForMessages) {
     Rig rig;
     rig.options.held_out = 1;
@@ -243,8 +350,10 @@ TEST(TextTask, TheRewardSeesTheTextUpToTheFirstStopToken) {
     const TextTask task = rig.task("{\"q\": \"one\", \"a\": 1.50}\n{\"q\": \"two\", \"a\": \"#### 2\"}\n");
     const Tokens first{'4', '2', kEnd, '7'}, second{'x', kStart, 'y'};
     using Split = PromptId::Split;
-    const std::vector<Attempt> attempts = {{{Split::train, 0}, first, false},
-                                           {{Split::held_out, 0}, second, true}};
+    const Prompt one = task.ask({Split::train, 0}), two = task.ask({Split::held_out, 0});
+    EXPECT_EQ(one.tokens, task.train_prompt(0));
+    EXPECT_EQ(two.answer, "#### 2");
+    const std::vector<Attempt> attempts = {{one, first, false}, {two, second, true}};
     EXPECT_THAT(task.rewards(attempts), ElementsAre(0.5, 0.5));
     ASSERT_EQ(rig.seen.size(), 2u);
     EXPECT_EQ(rig.seen[0].prompt, "u:one<e>\na:");
@@ -265,6 +374,9 @@ TEST(TextTask, TeachesTheCompletionAndTheEnd) {
         "{\"prompt\": \"3\"}\n");
     Random random(0, Purpose::sft);
     EXPECT_THAT(task.teach(0, random), ElementsAre('a', 'b', 'c', kEnd));
+    const Lesson lesson = task.lesson(0, random);
+    EXPECT_EQ(lesson.prompt, task.train_prompt(0));
+    EXPECT_EQ(lesson.answer, task.teach(0, random));
     EXPECT_EQ(task.longest_answer(), 4);
 }
 
