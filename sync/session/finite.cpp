@@ -42,9 +42,9 @@ Tensor rows_of(const Tensor& tensor, const RowsToCheck& part) {
 std::int64_t global_row(const DTensor& tensor, std::int64_t row) {
     if (tensor.shape().empty()) return 0;
     const LocalLayout layout = tensor.layout();
-    for (const Run& run : layout.runs[0]) {
-        if (row < run.size()) return run.start + row;
-        row -= run.size();
+    for (const auto& [start, stop] : layout.runs[0]) {
+        if (row < stop - start) return start + row;
+        row -= stop - start;
     }
     return row;
 }
