@@ -19,6 +19,7 @@
 #include "sync/capi/tandem_sync.h"
 #include "sync/capi/tensors.h"
 #include "sync/cost/speed_of_light.h"
+#include "sync/session/finite.h"
 #include "sync/session/modes.h"
 #include "sync/session/session.h"
 
@@ -34,6 +35,14 @@ using std::chrono::milliseconds;
 milliseconds to_ms(double seconds, const char* what) {
     enforce(seconds >= 0.0 && seconds <= 1e6, "{} is {} seconds", what, seconds);
     return milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
+// Cut to what the caller has room for; nothing where that is nowhere.
+void write_text(const std::string& text, char* to, std::size_t capacity) {
+    if (to == nullptr || capacity == 0) return;
+    const std::size_t length = std::min(text.size(), capacity - 1);
+    std::memcpy(to, text.data(), length);
+    to[length] = '\0';
 }
 
 Deadlines deadlines_of(milliseconds phase) {
@@ -297,10 +306,18 @@ int td_session_check(td_session* session, int32_t* match, char* mismatch, size_t
         enforce(mine->session != nullptr, "nothing has been published: call td_session_publish first");
         const WeightsMatch found = mine->session->weights_match();
         *match = found.match ? 1 : 0;
-        if (mismatch == nullptr || capacity == 0) return;
-        const std::size_t length = std::min(found.first_mismatch.size(), capacity - 1);
-        std::memcpy(mismatch, found.first_mismatch.data(), length);
-        mismatch[length] = '\0';
+        write_text(found.first_mismatch, mismatch, capacity);
+    });
+}
+
+int td_session_finite(td_session* session, int32_t* finite, char* found, size_t capacity) {
+    return guarded([&] {
+        const Turn mine(session);
+        enforce(finite != nullptr, "finite is NULL");
+        enforce(mine->session != nullptr, "nothing has been published: call td_session_publish first");
+        const std::string text = non_finite_text(*mine->source, *mine->world);
+        *finite = text.empty() ? 1 : 0;
+        write_text(text, found, capacity);
     });
 }
 

@@ -174,6 +174,11 @@ TD_API int td_push_free(td_push* push); /* waits for its end; NULL is allowed */
  * XXH3-128. `mismatch` (may be NULL) becomes the name of the first tensor that differs, cut to `capacity`. */
 TD_API int td_session_check(td_session* session, int32_t* match, char* mismatch, size_t capacity);
 
+/* Collective. Whether every element that the ranks hold now is finite, before a push: one that is not is pushed like any
+ * other. `found` (may be NULL) becomes "NAME has N elements that are infinite or NaN, the first in row R …", cut to
+ * `capacity`. Reads the weights once. */
+TD_API int td_session_finite(td_session* session, int32_t* finite, char* found, size_t capacity);
+
 /* Collective. Copies the published bytes once by the machine's best copy; later reports carry the time. */
 TD_API int td_session_speed_of_light(td_session* session, double* ms);
 

@@ -23,7 +23,7 @@
 #include "engine_adapter/hf_directory/shared_directory.h"
 #include "sync/main/expected_answers.h"
 #include "sync/push/directory_source.h"
-#include "sync/push/finite.h"
+#include "sync/session/finite.h"
 
 namespace tandem::sync {
 namespace {

@@ -209,7 +209,7 @@ TEST_F(NonFinite, AReferenceThatIsNotFiniteIsNamed) {
     write_tiny(path("reference"), broken);
     const Ended run = ended(train({"loss.kl_coef=0.1", "loss.reference=" + path("reference")}));
     EXPECT_EQ(run.code, 1);
-    EXPECT_THAT(run.err, AllOf(HasSubstr("reference: not finite from the start: "
+    EXPECT_THAT(run.err, AllOf(HasSubstr("/reference: not finite from the start: "
                                          "model.layers.0.mlp.up_proj.weight (1 element in row 5)"),
                                HasSubstr("step 1 is not finite: samples: "),
                                HasSubstr("(the reference's log-prob nan; ")));

@@ -34,10 +34,9 @@ void add_run_keys(config::Schema& s, RunConfig& c) {
              "engine on the next one.");
     s.real("run.deadline_s", c.run.deadline_s, 1, 86400,
            "Seconds that a rank waits for another one before the job ends, naming that one.");
-    s.text(
-        "run.resume", c.run.resume,
-        "Run or checkpoint to continue from; newest: this run's newest whole checkpoint (--resume); empty: a "
-        "fresh start.");
+    s.text("run.resume", c.run.resume,
+           "Run or checkpoint to continue from; newest: this run's newest whole and finite checkpoint "
+           "(--resume); empty: a fresh start.");
 }
 
 void add_mesh_keys(config::Schema& s, RunConfig& c) {

@@ -27,9 +27,10 @@ void add_train(CLI::App& app, Arguments& arguments) {
     app.add_option("--set", arguments.overrides, "Overrides a key of the file")
         ->type_name("KEY=VALUE")
         ->allow_extra_args(false);
-    app.add_flag("--resume", arguments.resume,
-                 "Continues this run from its newest whole checkpoint (checkpoint.every); same as --set "
-                 "run.resume=newest");
+    app.add_flag(
+        "--resume", arguments.resume,
+        "Continues this run from its newest whole and finite checkpoint (checkpoint.every); same as --set "
+        "run.resume=newest");
     app.add_flag("--json", arguments.json, "Prints the summary as JSON");
 }
 

@@ -167,7 +167,7 @@ void RankRun::load_weights() {
         policy_->set_reference([&] { load_checkpoint(*policy_, config_.loss.reference); });
     tell_non_finite(config_.model.path, policy_->non_finite_weights());
     if (!config_.loss.reference.empty())
-        tell_non_finite(config_.loss.reference, policy_->non_finite_reference());
+        tell_non_finite("loss.reference " + config_.loss.reference, policy_->non_finite_reference());
 }
 
 // Rows that nobody filled are common behind a tokenizer's ids: told once, and left as they are.

@@ -12,9 +12,9 @@ namespace tandem::trainer {
 nlohmann::ordered_json config_json(const config::Schema& schema);
 
 // Turns run.resume, a run's folder, a checkpoint's, or "newest", into the folder of one checkpoint whose
-// every byte was checked; empty stays empty. In a run's folder the newest whole checkpoint is taken, with a
-// warning about each newer one that is damaged. Throws ConfigError when there is none, when a checkpoint that
-// was named is damaged, when it was written by another model or algorithm (then naming the key), and when
+// every byte was checked; empty stays empty. In a run's folder the newest checkpoint is taken that is whole and
+// holds no infinities or NaN but those of model.path, with a warning about each newer one that is not. Throws
+// ConfigError when there is none, when a checkpoint that was named is damaged or not finite, when it was written by another model or algorithm (then naming the key), and when
 // starting would wipe out the checkpoints of a run of this name that did not end. Writes nothing.
 void resolve_resume(RunConfig& config, const config::Schema& schema);
 

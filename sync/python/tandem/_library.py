@@ -67,6 +67,7 @@ FUNCTIONS: dict[str, list[Any]] = {
     "td_push_abort": [c.c_void_p, c.c_char_p],
     "td_push_free": [c.c_void_p],
     "td_session_check": [c.c_void_p, P(c.c_int32), c.c_char_p, c.c_size_t],
+    "td_session_finite": [c.c_void_p, P(c.c_int32), c.c_char_p, c.c_size_t],
     "td_session_speed_of_light": [c.c_void_p, P(c.c_double)],
 }
 

@@ -272,6 +272,21 @@ class Session:
         call("td_session_check", self._handle, c.byref(match), name, len(name))
         return None if match.value else name.value.decode()
 
+    def non_finite(self) -> str | None:
+        """Which tensor of the trainer's has elements that are infinite or NaN, how many and where; None: all are finite. On
+        every rank. A push does not ask: it brings the engines what there is.
+
+        >>> sync = tandem.Session(engines=[ENGINE])
+        >>> sync.publish(model)
+        >>> sync.non_finite() is None
+        True
+        >>> sync.close()
+        """
+        self._check_idle()
+        finite, found = c.c_int32(), c.create_string_buffer(1024)
+        call("td_session_finite", self._handle, c.byref(finite), found, len(found))
+        return None if finite.value else found.value.decode()
+
     def speed_of_light(self) -> float:
         """Milliseconds of copying the published bytes once, as fast as this machine can; later reports carry it. On every
         rank.

@@ -55,6 +55,7 @@ def main():
                 assert sync.check(), sync.first_mismatch()
                 weights["model.norm.weight"] += 1
                 assert sync.first_mismatch() == "model.norm.weight"
+                assert sync.non_finite() is None
                 assert sync.push(version=6).version == 6 and sync.check()
         finally:
             process.kill()

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -294,6 +295,20 @@ TEST_F(Capi, joinsRanksAndTheirShards) {
             std::int32_t match = 0;
             ASSERT_EQ(td_session_check(session, &match, nullptr, 0), TD_OK) << td_last_error();
             EXPECT_EQ(match, 1);
+
+            std::int32_t finite = 0;
+            char found[128] = "?";
+            ASSERT_EQ(td_session_finite(session, &finite, found, sizeof found), TD_OK) << td_last_error();
+            EXPECT_EQ(finite, 1);
+            EXPECT_STREQ(found, "");
+            float* const own = static_cast<float*>(rows->tensor.data);
+            const float before = own[4];
+            if (rank == 1) own[4] = std::numeric_limits<float>::quiet_NaN();  // row 3 of the whole
+            ASSERT_EQ(td_session_finite(session, &finite, found, sizeof found), TD_OK) << td_last_error();
+            EXPECT_EQ(finite, 0);
+            EXPECT_THAT(found,
+                        testing::EndsWith(" has 1 element that is infinite or NaN, the first in row 3"));
+            own[4] = before;
             EXPECT_EQ(td_session_close(session), TD_OK);
             rows->deleter(rows);
             whole->deleter(whole);

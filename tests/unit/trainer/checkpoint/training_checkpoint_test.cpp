@@ -5,11 +5,15 @@
 #include <gmock/gmock.h>
 
 #include <fstream>
+#include <limits>
 
 #include "common/comm/launch.h"
 #include "common/error.h"
 #include "tests/unit/common/model/temporary_directory.h"
 #include "tests/unit/trainer/policy/policy_run.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/finite.h"
+#include "trainer/checkpoint/own_rows.h"
 #include "trainer/policy/policy.h"
 
 namespace tandem::trainer::testing {
@@ -95,6 +99,40 @@ class TrainingCheckpoints : public ::testing::Test {
 
     TemporaryDirectory folder;
 };
+
+// What the model began with does not count; moments and value heads have no model to be excused by.
+TEST_F(TrainingCheckpoints, TellsWhatTrainingMadeInfiniteOrNan) {
+    const auto poison = [](Policy& policy, const std::string& name, std::int64_t row) {
+        for (const auto& [found, tensor] : policy.training_state()) {
+            const RowRange held = held_rows(tensor);
+            if (found != name || row < held.first || row >= held.first + held.count) continue;
+            const Tensor rows = local_rows(tensor, {row, 1});
+            rows.values<float>()[1] = std::numeric_limits<float>::quiet_NaN();
+        }
+    };
+    const std::string model = folder.file("model");
+    const auto found = [&](std::int64_t step, const std::string& began) {
+        return became_non_finite(read_manifest(at(step)), at(step), began);
+    };
+    for (const MeshSizes& mesh : kMeshes) {
+        on_mesh(mesh, 7, DType::float32, [&](Policy& policy, comm::Communicator& world) {
+            write_training_checkpoint(policy.training_state(), world, to(1, 4));
+            poison(policy, "weights/model.embed_tokens.weight", 5);
+            save_checkpoint(policy, world, model);
+            write_training_checkpoint(policy.training_state(), world, to(2, 4));
+            poison(policy, "weights/model.embed_tokens.weight", 6);
+            poison(policy, "exp_avg/value_head.weight", 0);
+            write_training_checkpoint(policy.training_state(), world, to(3, 4));
+        });
+        EXPECT_EQ(found(1, ""), "");
+        EXPECT_EQ(found(2, model), "");
+        EXPECT_EQ(found(2, ""), "weights/model.embed_tokens.weight (1 element, the first in row 5)");
+        EXPECT_EQ(
+            found(3, model),
+            "weights/model.embed_tokens.weight (1 element, the first in row 6), exp_avg/value_head.weight "
+            "(1 element, the first in row 0)");
+    }
+}
 
 TEST_F(TrainingCheckpoints, AnyMeshGoesOnFromAnyOther) {
     for (const DType dtype : {DType::float32, DType::bfloat16}) {

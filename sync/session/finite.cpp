@@ -1,4 +1,4 @@
-#include "sync/push/finite.h"
+#include "sync/session/finite.h"
 
 #include <fmt/core.h>
 
@@ -9,6 +9,7 @@
 
 #include "common/ops/finite.h"
 #include "common/thread.h"
+#include "sync/strategy/collectives.h"
 
 namespace tandem::sync {
 namespace {
@@ -39,11 +40,24 @@ Tensor rows_of(const Tensor& tensor, const RowsToCheck& part) {
     return tensor.ndim() == 0 ? tensor : tensor.rows(part.first, part.count);
 }
 
-}  // namespace
+std::int64_t global_row(const DTensor& tensor, std::int64_t row) {
+    if (tensor.shape().empty()) return 0;
+    const LocalLayout layout = tensor.layout();
+    for (const auto& [start, stop] : layout.runs[0]) {
+        if (row < stop - start) return start + row;
+        row -= stop - start;
+    }
+    return row;
+}
 
-std::vector<NonFiniteTensor> find_non_finite(const WeightSource& source) {
-    const std::vector<NamedTensor>& tensors = source.tensors();
-    std::vector<RowsToCheck> parts = cut(tensors);
+// A GPU is busy with one part.
+void check_on_gpu(const std::vector<NamedTensor>& tensors, std::vector<RowsToCheck>& parts, Device device) {
+    Stream stream = Stream::make(device, "finite");
+    for (RowsToCheck& part : parts)
+        part.found = ops::find_non_finite(stream, rows_of(tensors[part.tensor].tensor.local(), part));
+}
+
+void check_on_cpu(const std::vector<NamedTensor>& tensors, std::vector<RowsToCheck>& parts) {
     std::atomic<std::size_t> next{0};
     const auto work = [&](std::size_t) {
         for (std::size_t i = next++; i < parts.size(); i = next++)
@@ -52,6 +66,15 @@ std::vector<NonFiniteTensor> find_non_finite(const WeightSource& source) {
     run_on_threads(
         std::min<std::size_t>({4, std::max(1u, std::thread::hardware_concurrency()), parts.size()}),
         "that looks for what is not finite", work);
+}
+
+}  // namespace
+
+std::vector<NonFiniteTensor> find_non_finite(const WeightSource& source) {
+    const std::vector<NamedTensor>& tensors = source.tensors();
+    std::vector<RowsToCheck> parts = cut(tensors);
+    const Device device = parts.empty() ? Device{} : tensors[parts[0].tensor].tensor.local().device();
+    device == Device{} ? check_on_cpu(tensors, parts) : check_on_gpu(tensors, parts, device);
     std::vector<NonFiniteTensor> result;
     for (const RowsToCheck& part : parts) {
         if (part.found.count == 0) continue;
@@ -59,7 +82,7 @@ std::vector<NonFiniteTensor> find_non_finite(const WeightSource& source) {
         if (result.empty() || result.back().name != tensor.name) {
             const Tensor rows = rows_of(tensor.tensor.local(), part);
             const std::int64_t row = part.found.first / (rows.numel() / part.count);
-            result.push_back({tensor.name, 0, part.first + row});
+            result.push_back({tensor.name, 0, global_row(tensor.tensor, part.first + row)});
         }
         result.back().elements += part.found.count;
     }
@@ -77,6 +100,13 @@ std::string text_of(const std::vector<NonFiniteTensor>& tensors) {
     if (others > 0)
         text += others == 1 ? "; so has 1 other tensor" : fmt::format("; so have {} other tensors", others);
     return text;
+}
+
+std::string non_finite_text(const WeightSource& source, comm::Communicator& world) {
+    for (std::string& text : gather_texts(world, text_of(find_non_finite(source)))) {
+        if (!text.empty()) return std::move(text);
+    }
+    return "";
 }
 
 nlohmann::json json_of(const std::vector<NonFiniteTensor>& tensors) {
