@@ -35,6 +35,8 @@ using Stream = beast::basic_stream<asio::generic::stream_protocol>;  // TCP, or 
 constexpr std::size_t kMaxBufferBytes = std::size_t{1}
                                         << 20;  // of an answer's header, and of chunk extensions
 
+constexpr std::uint32_t kMostHeaderBytes = std::uint32_t{64} << 10;  // of an answer: cookies of proxies
+
 // What follows the error's own text; empty where that says enough.
 const char* what_to_do(const error_code& error) {
     if (error == asio::error::connection_refused)
@@ -176,6 +178,7 @@ Response Client::request(const std::string& method, const std::string& target, c
 
     beast::http::response_parser<beast::http::string_body> parser;
     parser.body_limit(self.max_answer_bytes);
+    parser.header_limit(kMostHeaderBytes);
     // The header alone first: Beast 1.74 forgets the limit when header and body come together.
     error_code read = self.run(deadline, [&](auto done) {
         beast::http::async_read_header(*self.stream, self.buffer, parser, done);

@@ -1,6 +1,19 @@
 #include "engine_adapter/main/commands.h"
 
+#include <charconv>
+
 namespace tandem::engine {
+namespace {
+
+// CLI11 takes -1 and 2^64 for others.
+std::string is_seed(const std::string& text) {
+    std::uint64_t seed = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+    const bool whole = error == std::errc() && end == text.data() + text.size();
+    return whole ? "" : "'" + text + "' is not an integer from 0 to 2^64 - 1";
+}
+
+}  // namespace
 
 void add_serve(CLI::App& app, ServeOptions& options) {
     CLI::App* serve =
@@ -55,9 +68,11 @@ void add_serve(CLI::App& app, ServeOptions& options) {
     serve->add_option("--threads", options.threads, "Compute threads; 0: all cores")
         ->check(CLI::Range(0, 1024))
         ->capture_default_str();
-    serve->add_option("--random-seed", options.random_seed,
-                      "Seeds requests that have no seed, 0 to 2^64 - 1; without it 32 bits are drawn at each "
-                      "start, logged and shown in /server_info");
+    serve
+        ->add_option("--random-seed", options.random_seed,
+                     "Seeds requests that have no seed, 0 to 2^64 - 1; without it 32 bits are drawn at each "
+                     "start, logged and shown in /server_info")
+        ->check(is_seed);
     serve->add_flag("--skip-tokenizer-init", options.skip_tokenizer_init,
                     "Reads no tokenizer: requests have input_ids, answers come without text");
     serve->add_option("--max-body-mib", options.max_body_mib, "Largest request body in MiB")

@@ -9,7 +9,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr const char* kOne = R"({"input_ids": [1], "sampling_params": {"max_new_tokens": 1}})";
+constexpr const char* kOneToken = R"({"input_ids": [1], "sampling_params": {"max_new_tokens": 1}})";
 
 class HttpEdges : public Case {
   protected:
@@ -41,7 +41,7 @@ TEST_F(HttpEdges, TargetsOfProxiesAndSlashes) {
     for (const std::string& path :
          {url_ + "/health", std::string("/health/"), url_ + "/health/", std::string("/health?a=b")})
         EXPECT_EQ(get(path).status, 200) << path;
-    EXPECT_EQ(ask(url_, "POST", "/generate/", kOne).status, 200);
+    EXPECT_EQ(ask(url_, "POST", "/generate/", kOneToken).status, 200);
     EXPECT_EQ(ask(url_, "HEAD", "/health").status, 200);
     EXPECT_EQ(ask(url_, "HEAD", "/model_info").body, "");
     EXPECT_EQ(get("http://evil.example/health").status, 403);
@@ -51,7 +51,7 @@ TEST_F(HttpEdges, EncodingsThatAreNotRead) {
     const HttpAnswer refused = generate("\x1f\x8b\x08", {"Content-Encoding: gzip"});
     EXPECT_EQ(refused.status, 415);
     EXPECT_THAT(refused.body, HasSubstr("Content-Encoding gzip"));
-    EXPECT_EQ(generate(kOne, {"Content-Encoding: identity"}).status, 200);
+    EXPECT_EQ(generate(kOneToken, {"Content-Encoding: identity"}).status, 200);
     EXPECT_EQ(ask(url_, "GET", "/health", "", {"Transfer-Encoding: gzip, chunked"}).status, 501);
 }
 

@@ -50,6 +50,14 @@ TEST_F(Seeds, UnseededEnginesDrawTheirOwnSamplesAlsoAfterARestart) {
         << "what was logged gives it again";
 }
 
+TEST_F(Seeds, WhatIsNoSeedIsRefused) {
+    for (const char* seed : {"-1", "x", "1.5", "18446744073709551616"}) {
+        engine::Program engine(serve("model", {"--random-seed", seed}));
+        EXPECT_EQ(engine.wait(), 2) << seed;
+        EXPECT_THAT(engine.output(), HasSubstr("--random-seed"));
+    }
+}
+
 // What engines gave before they drew seeds: (seed 0, how many requests came before).
 TEST_F(Seeds, SeedZeroGivesTheSamplesOfOld) {
     std::filesystem::copy(

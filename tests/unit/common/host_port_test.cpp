@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string refusal(const std::string& text) {
+std::string refusal_of_host_port(const std::string& text) {
     try {
         parse_host_port(text);
     } catch (const BadInput& error) {
@@ -36,14 +36,14 @@ TEST(HostPort, ThereAndBack) {
 }
 
 TEST(HostPort, RefusalsSayTheRightForm) {
-    EXPECT_THAT(refusal("::1:30000"), HasSubstr("write [::1]:30000"));
-    EXPECT_THAT(refusal("fd00::2:8000"), HasSubstr("write [fd00::2]:8000"));
-    EXPECT_THAT(refusal("::1"), HasSubstr("write [::1]:PORT"));
-    EXPECT_THAT(refusal("[::1]"), HasSubstr("write [::1]:PORT"));
+    EXPECT_THAT(refusal_of_host_port("::1:30000"), HasSubstr("write [::1]:30000"));
+    EXPECT_THAT(refusal_of_host_port("fd00::2:8000"), HasSubstr("write [fd00::2]:8000"));
+    EXPECT_THAT(refusal_of_host_port("::1"), HasSubstr("write [::1]:PORT"));
+    EXPECT_THAT(refusal_of_host_port("[::1]"), HasSubstr("write [::1]:PORT"));
     for (const char* text : {"", ":80", "host", "host:", "host:x", "host:65536", "host:-1", "host: 1",
                              "[::1]:", "[::1:80", "::1]:80", "[]:80", "[host]:80", "[::1]x:80",
                              "[127.0.0.1]:80", "http://host:80", "a:b:80", "user@host:80"}) {
-        EXPECT_THAT(refusal(text), HasSubstr("is not HOST:PORT")) << text;
+        EXPECT_THAT(refusal_of_host_port(text), HasSubstr("is not HOST:PORT")) << text;
     }
 }
 

@@ -203,6 +203,22 @@ TEST(HttpClientAgainstBadPeers, SilenceRefusalAndRubbish) {
     }
 }
 
+TEST(HttpClientAgainstBadPeers, AnAnswerMayHaveCookiesOfAProxy) {
+    const SilentListener proxy;
+    std::thread peer([&] {
+        const int fd = proxy.accept();
+        char block[1024];
+        EXPECT_GT(::recv(fd, block, sizeof(block), 0), 0);
+        const std::string answer =
+            "HTTP/1.1 200 OK\r\nSet-Cookie: " + std::string(20'000, 'a') + "\r\nContent-Length: 2\r\n\r\nok";
+        EXPECT_EQ(::send(fd, answer.data(), answer.size(), MSG_NOSIGNAL), static_cast<long>(answer.size()));
+        ::close(fd);
+    });
+    Client client(url_of(proxy.port()));
+    EXPECT_EQ(client.request("GET", "/", "", Deadline::after_ms(20'000)).body, "ok");
+    peer.join();
+}
+
 TEST_F(HttpClient, AKeyWithALineBreakIsRefusedUnprinted) {
     for (const char* key : {"secret\r", "secret\nx: y", "\tsecret", "secret\x7f"}) {
         try {

@@ -96,7 +96,7 @@ TEST_F(EmbeddedEngineTest, AbortByIdAndAll) {
 }
 
 // A batch of prompts a, ab and b.
-GenerateRequest batch(bool named) {
+GenerateRequest batch_of_three(bool named) {
     GenerateRequest all = request(50, 1, 2);
     all.named = named;
     for (const char* id : {"a", "ab", "b"}) {
@@ -108,10 +108,10 @@ GenerateRequest batch(bool named) {
 
 TEST_F(EmbeddedEngineTest, AbortEndsThePromptsWhoseIdBeginsSo) {
     start();
-    const auto expected = get(generate(batch(true))).samples;
+    const auto expected = get(generate(batch_of_three(true))).samples;
     for (const PauseMode mode : {PauseMode::in_place, PauseMode::retract}) {
         for (const bool named : {true, false}) {
-            auto all = generate(batch(named));
+            auto all = generate(batch_of_three(named));
             pause(mode);
             engine->abort("c");
             engine->abort("a");
