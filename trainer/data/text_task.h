@@ -23,6 +23,7 @@ struct TextTaskOptions {
     bool chat = true;      // a prompt that is one string is rendered as a user's message
     std::string system;    // system message of every conversation that has none; empty: none
     bool teaches = false;  // train lines need a completion
+    std::string stop_token_sources;
 };
 
 class TextTask final : public Task {
@@ -34,6 +35,7 @@ class TextTask final : public Task {
     std::string name() const override { return "text"; }
     std::int64_t vocab_size() const override { return codec_->vocab_size(); }
     std::vector<std::int32_t> stop_tokens() const override { return stop_tokens_; }
+    std::string stop_token_sources() const override { return options_.stop_token_sources; }
     // Both throw ConfigError "FILE:LINE: …" for the first line that cannot be used.
     std::int64_t longest_prompt() const override { return lengths().prompt; }
     std::int64_t longest_answer() const override { return lengths().answer; }
