@@ -6,6 +6,7 @@
 
 #include "common/error.h"
 #include "common/model/parameters.h"
+#include "common/model/wrapped_names.h"
 
 namespace tandem::model {
 namespace {
@@ -21,7 +22,7 @@ std::string listed(const std::vector<std::string>& names) {
 }
 
 void check_parameter(const Safetensors& files, const ParameterSpec& spec) {
-    const std::string file = files.file(spec.name);  // throws when it is missing
+    const std::string file = files.file(spec.name);
     const Shape& shape = files.shape(spec.name);
     if (shape != spec.shape) {
         throw ConfigError(file, spec.name,
@@ -57,12 +58,16 @@ void check_tied_head(const Safetensors& files) {
 
 std::vector<std::string> check_weights(const Safetensors& files, const ModelConfig& config) {
     std::set<std::string> known;
+    const std::string wrapped = wrapped_names(files.names());
     for (const ParameterSpec& spec : parameter_specs(config)) {
         if (!files.contains(spec.name) && spec.name == "lm_head.weight") {
             throw ConfigError(files.directory(), spec.name,
                               "missing, and config.json does not say that it is tied to the embedding "
-                              "(tie_word_embeddings)");
+                              "(tie_word_embeddings)" +
+                                  wrapped);
         }
+        if (!files.contains(spec.name))
+            throw ConfigError(files.directory(), spec.name, "missing from the safetensors files" + wrapped);
         check_parameter(files, spec);
         known.insert(spec.name);
     }
@@ -74,9 +79,9 @@ std::vector<std::string> check_weights(const Safetensors& files, const ModelConf
         (tied_head || name.ends_with("rotary_emb.inv_freq") ? unused : unknown).push_back(name);
     }
     if (!unknown.empty()) {
-        throw ConfigError(
-            files.file(unknown[0]), listed(unknown),
-            fmt::format("not a parameter of {} as config.json describes it", config.architecture()));
+        throw ConfigError(files.file(unknown[0]), listed(unknown),
+                          fmt::format("not a parameter of {} as config.json describes it{}",
+                                      config.architecture(), wrapped));
     }
     return unused;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/file_kind.h"
 
 namespace tandem::model {
 namespace {
@@ -49,8 +50,10 @@ json parse_json(std::string_view text, const std::string& file) {
             watch.see(event, value);
             return true;
         });
+    } catch (const json::parse_error& error) {
+        throw ConfigError(file, "", not_json(text, error.what(), error.byte > text.size()));
     } catch (const json::exception& error) {
-        throw ConfigError(file, "", std::string("malformed JSON: ") + error.what());
+        throw ConfigError(file, "", not_json(text, error.what(), false));
     }
 }
 

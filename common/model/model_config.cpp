@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string_view>
 #include <tuple>
 
 #include "common/error.h"
@@ -65,7 +66,7 @@ void refuse_what_we_do_not_compute(const ConfigReader& reader) {
     }
     if (reader.has("quantization_config")) {
         reader.refuse("quantization_config",
-                      "quantised weights are not supported; supported: float32, bfloat16");
+                      "quantised weights are not supported; supported: float32, bfloat16, float16");
     }
     const std::string activation = reader.text("hidden_act", "silu");
     if (activation != "silu")
@@ -105,11 +106,14 @@ void read_eos(const ConfigReader& reader, ModelConfig& config) {
 }
 
 DType read_dtype(const ConfigReader& reader) {
-    const char* key = reader.has("torch_dtype") ? "torch_dtype" : "dtype";  // transformers 5 renamed it
+    // transformers 5's name counts before transformers 4's, as in transformers 5.
+    const char* key = reader.has("dtype") ? "dtype" : "torch_dtype";
     const std::string name = reader.text(key, "float32");
-    if (name == "float32") return DType::float32;
-    if (name == "bfloat16") return DType::bfloat16;
-    reader.refuse(key, "\"" + name + "\" is not supported; supported: float32, bfloat16");
+    const std::string_view word = std::string_view(name).substr(name.starts_with("torch.") ? 6 : 0);
+    if (word == "float32" || word == "float" || word == "fp32") return DType::float32;
+    if (word == "bfloat16" || word == "bf16") return DType::bfloat16;
+    if (word == "float16" || word == "half" || word == "fp16") return DType::float16;
+    reader.refuse(key, "\"" + name + "\" is not supported; supported: float32, bfloat16, float16");
 }
 
 // The shortest decimal that reads back as the same float: 1e-06 and not 9.999999974752427e-07.
@@ -164,8 +168,8 @@ void ModelConfig::validate(const std::string& file) const {
         throw ConfigError(file, "eos_token_id",
                           fmt::format("{} is outside the vocabulary of {}", eos_token_id, vocab_size));
     }
-    if (torch_dtype != DType::float32 && torch_dtype != DType::bfloat16) {
-        throw ConfigError(file, "torch_dtype", "must be float32 or bfloat16");
+    if (torch_dtype != DType::float32 && torch_dtype != DType::bfloat16 && torch_dtype != DType::float16) {
+        throw ConfigError(file, "torch_dtype", "must be float32, bfloat16 or float16");
     }
 }
 

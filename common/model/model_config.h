@@ -36,7 +36,8 @@ struct ModelConfig {
     bool mlp_bias = false;                         // gate, up and down
     std::int32_t eos_token_id = -1;                // -1: none
     std::vector<std::int32_t> more_eos_token_ids;  // when config.json lists several
-    DType torch_dtype = DType::float32;
+    DType torch_dtype =
+        DType::float32;  // of the tensors, by config.json; float16 too, which nothing computes in
 
     // The family that has these norms and biases.
     std::string architecture() const;

@@ -78,6 +78,31 @@ class Mapping {
     struct stat opened_ {};
 };
 
+// What a folder without weights that are read has in their place: ", but …".
+std::string found_instead(const fs::path& root) {
+    for (const char* name : {"model.safetensors", "model.safetensors.index.json"}) {
+        std::error_code none;
+        const fs::path target = fs::read_symlink(root / name, none);
+        if (!none) return fmt::format(": {} is a link to {}, which is not there", name, target.string());
+    }
+    std::error_code none;
+    std::map<std::string, std::string> found;
+    for (const auto& entry : fs::directory_iterator(root, none)) {
+        const std::string name = entry.path().filename().string(), end = entry.path().extension().string();
+        if (name.starts_with("adapter_model.")) {
+            found[name] = "a LoRA adapter: merge it into its base model";
+        } else if (end == ".bin" || end == ".pt" || end == ".pth" || end == ".ckpt") {
+            found[name] = "a pickle, which could run code: save it as safetensors";
+        } else if (end == ".safetensors") {
+            found[name] =
+                "which no index names: download model.safetensors.index.json, or rename a single file";
+        } else if (end == ".gguf" || end == ".h5" || end == ".msgpack" || end == ".onnx") {
+            found[name] = "of another format: save it as safetensors";
+        }
+    }
+    return found.empty() ? "" : fmt::format(", but {}, {}", found.begin()->first, found.begin()->second);
+}
+
 }  // namespace
 
 struct Safetensors::Impl {
@@ -155,7 +180,9 @@ Safetensors Safetensors::open(const std::string& directory) {
             }
         }
     } else {
-        throw ConfigError(directory, "", "has neither model.safetensors nor model.safetensors.index.json");
+        throw ConfigError(
+            directory, "",
+            "has neither model.safetensors nor model.safetensors.index.json" + found_instead(root));
     }
     return Safetensors(std::move(impl));
 }

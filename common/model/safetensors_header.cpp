@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/file_kind.h"
 #include "common/model/json_text.h"
 
 namespace tandem::model {
@@ -17,15 +18,17 @@ constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the reference impleme
 
 json parse_header_json(ConstSpan bytes, const std::string& file, std::size_t& data_begin) {
     std::uint64_t length = 0;
-    if (bytes.bytes < sizeof(length)) {
-        throw ConfigError(
-            file, "", fmt::format("truncated: {} bytes, too short for a safetensors header", bytes.bytes));
-    }
+    const auto refuse = [&](const std::string& why) {
+        const std::string kind =
+            file_kind({reinterpret_cast<const char*>(bytes.data), std::min(bytes.bytes, kFileHeadBytes)});
+        throw ConfigError(file, "", kind.empty() ? why : fmt::format("{} ({})", kind, why));
+    };
+    if (bytes.bytes < sizeof(length))
+        refuse(fmt::format("truncated: {} bytes, too short for a safetensors header", bytes.bytes));
     std::memcpy(&length, bytes.data, sizeof(length));
-    if (length > kMaxHeaderBytes || length > bytes.bytes - sizeof(length)) {
-        throw ConfigError(file, "",
-                          fmt::format("truncated or not safetensors: header of {} bytes in a file of {}",
-                                      length, bytes.bytes));
+    if (length < 2 || length > kMaxHeaderBytes || length > bytes.bytes - sizeof(length)) {
+        refuse(fmt::format("truncated or not safetensors: header of {} bytes in a file of {}", length,
+                           bytes.bytes));
     }
     data_begin = sizeof(length) + static_cast<std::size_t>(length);
     const char* text = reinterpret_cast<const char*>(bytes.data + sizeof(length));
@@ -85,8 +88,9 @@ SafetensorsEntry parse_entry(const json& entry, const std::string& file, const s
     if (begin > end || end > data_bytes) {
         throw ConfigError(
             file, name,
-            fmt::format("data_offsets [{}, {}] lie outside the file's {} bytes of data: truncated?", begin,
-                        end, data_bytes));
+            fmt::format("data_offsets [{}, {}] lie outside the file's {} bytes of data: truncated, half "
+                        "copied or downloaded?",
+                        begin, end, data_bytes));
     }
     const std::uint64_t needed = needed_bytes(result.shape, result.dtype, file, name);
     if (end - begin != needed) {

@@ -2,6 +2,7 @@
 #include "common/ops/batched_copy.h"
 
 #include "common/ops/dispatch.h"
+#include "common/ops/half.h"
 
 namespace tandem::ops {
 
@@ -12,13 +13,18 @@ static CopyItem aliased(CopyItem item) {
     return item;
 }
 
+bool copy_casts(DType from, DType to) {
+    const auto floating = [](DType dtype) {
+        return dtype == DType::float32 || dtype == DType::bfloat16 || dtype == DType::float16;
+    };
+    return from == to || (floating(from) && floating(to));
+}
+
 void batched_copy(Stream& stream, std::span<const CopyItem> items) {
     for (const CopyItem& item : items) {
         const std::size_t from_size = dtype_size(item.from_dtype);
         const std::size_t to_size = dtype_size(item.to_dtype);
-        const bool castable = (item.from_dtype == DType::float32 && item.to_dtype == DType::bfloat16) ||
-                              (item.from_dtype == DType::bfloat16 && item.to_dtype == DType::float32);
-        require(item.from_dtype == item.to_dtype || castable, "batched_copy: no cast from {} to {}",
+        require(copy_casts(item.from_dtype, item.to_dtype), "batched_copy: no cast from {} to {}",
                 dtype_name(item.from_dtype), dtype_name(item.to_dtype));
         require(item.from.bytes % from_size == 0 && item.to.bytes % to_size == 0 &&
                     item.from.bytes / from_size == item.to.bytes / to_size,

@@ -27,7 +27,8 @@ Checksum combine(std::span<const Checksum> parts);
 struct CopyItem {
     ConstSpan from;
     Span to;
-    // Equal dtypes copy bytes; float32 -> bfloat16 rounds, bfloat16 -> float32 widens.
+    // Equal dtypes copy bytes. Between float32, bfloat16 and float16 they are cast: rounded to nearest even,
+    // and what float16 cannot hold becomes infinite (ops/half.h finds it beforehand).
     DType from_dtype = DType::uint8;
     DType to_dtype = DType::uint8;
     Checksum* checksum = nullptr;  // gets the checksum of the bytes written to `to`, in row order

@@ -15,10 +15,13 @@ static DeltaSource aliased(DeltaSource source) {
     return source;
 }
 
-DeltaResult delta_encode(Stream& stream, const DeltaSource& source, Span base, Span to) {
+DeltaResult delta_encode(Stream& stream, const DeltaSource& wanted, Span base, Span to) {
+    DeltaSource source = wanted;
+    if (source.from_dtype == DType::float16 && source.to_dtype == DType::float16)
+        source.from_dtype = source.to_dtype = DType::bfloat16;  // bits of the same width
     const bool known = (source.from_dtype == DType::float32 || source.from_dtype == DType::bfloat16) &&
                        (source.to_dtype == DType::float32 || source.to_dtype == DType::bfloat16);
-    require(known, "delta_encode: elements of {} as {}; float32 and bfloat16 are known",
+    require(known, "delta_encode: elements of {} as {}: changes are cast between float32 and bfloat16 only",
             dtype_name(source.from_dtype), dtype_name(source.to_dtype));
     const std::size_t width = dtype_size(source.to_dtype);
     require(source.rows >= 0 && source.row_elements >= 0, "delta_encode: {} rows of {} elements", source.rows,

@@ -35,7 +35,7 @@ struct DeltaResult {
 std::size_t delta_capacity(std::int64_t elements, std::size_t width);
 
 // The new elements: rows of row_elements, `stride` bytes apart, in from_dtype; cast to to_dtype on the way
-// (float32 ↔ bfloat16).
+// (float32 ↔ bfloat16; float16 stays float16).
 struct DeltaSource {
     const std::byte* data = nullptr;
     std::size_t stride = 0;

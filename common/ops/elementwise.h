@@ -7,8 +7,8 @@
 
 namespace tandem::ops {
 
-// to[i] = from[i]: of one dtype, between float32 and bfloat16 (round to nearest even), or from float16 to
-// either.
+// to[i] = from[i]: of one dtype, or between float32, bfloat16 and float16 (round to nearest even). To float16
+// on the CPU only.
 void cast(Stream& stream, const Tensor& from, Tensor to);
 // a[i] += b[i]; dtypes float32 or bfloat16, may differ; the sum is fp32.
 void add(Stream& stream, Tensor a, const Tensor& b);

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "common/error.h"
+#include "common/file_kind.h"
 #include "common/tokenizer/utf8.h"
 
 namespace tandem::tokenizer {
@@ -81,8 +82,10 @@ std::string read_file(const std::string& file) {
 json parse_json(const std::string& text, const std::string& file) {
     try {
         return json::parse(text);
+    } catch (const json::parse_error& error) {
+        throw ConfigError(file, "", not_json(text, error.what(), error.byte > text.size()));
     } catch (const json::exception& error) {
-        throw ConfigError(file, "", fmt::format("is not valid JSON: {}", error.what()));
+        throw ConfigError(file, "", not_json(text, error.what(), false));
     }
 }
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "common/error.h"
+#include "common/file_kind.h"
 #include "common/tokenizer/json_field.h"
 
 namespace tandem::tokenizer {
@@ -59,6 +60,8 @@ SpecialTokens read_special_tokens(const std::string& directory) {
     }
     if (const std::string file = directory + "/chat_template.jinja"; std::filesystem::exists(file)) {
         special.chat_template = read_file(file);
+        if (const std::string kind = foreign_kind(special.chat_template); !kind.empty())
+            throw ConfigError(file, "", kind);
         special.chat_template_file = file;
     }
     return special;

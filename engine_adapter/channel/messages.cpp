@@ -45,7 +45,7 @@ TransferPlan unpack_plan(ConstSpan payload, std::size_t transfers, std::size_t b
     plan.first = from_bytes<std::uint64_t>(payload.subspan(split, payload.bytes - split), buckets + 1);
     plan.transfers = from_bytes<Transfer>(payload.subspan(0, split), transfers);
     for (const Transfer& t : plan.transfers) {
-        if (t.from_dtype.number > static_cast<std::uint32_t>(DType::int8))
+        if (t.from_dtype.number > static_cast<std::uint32_t>(DType::float16))
             throw MalformedMessage(fmt::format("a transfer of dtype number {}", t.from_dtype.number));
     }
     return plan;

@@ -18,6 +18,7 @@
 #include "common/log.h"
 #include "common/model/check_weights.h"
 #include "common/ops/matmul.h"
+#include "common/tokenizer/stop_tokens.h"
 #include "common/tokenizer/tokenizer.h"
 #include "engine_adapter/embedded/routes.h"
 #include "engine_adapter/receiver/receiver.h"
@@ -62,8 +63,29 @@ Device decide_device(const ServeOptions& options) {
 }
 
 DType decide_dtype(const ServeOptions& options, const model::ModelConfig& config) {
-    if (options.dtype == "auto") return config.torch_dtype;
-    return dtype_from_name(options.dtype);
+    if (options.dtype != "auto") return dtype_from_name(options.dtype);
+    if (config.torch_dtype != DType::float16) return config.torch_dtype;
+    log_info("{}/config.json says float16, which is not computed in: the weights serve as float32",
+             options.model);
+    return DType::float32;
+}
+
+// What ends an answer, by all files of the directory, in place of config.json's ids alone.
+void take_stop_tokens(model::ModelConfig& config, const std::string& directory,
+                      const std::optional<tokenizer::Tokenizer>& tokenizer) {
+    const auto ends = tokenizer ? tokenizer::ends_of(*tokenizer, directory) : tokenizer::TokenizerEnds{};
+    const auto stops = tokenizer::stop_tokens(directory, ends, config.vocab_size);
+    config.eos_token_id = stops.empty() ? -1 : stops.front().id;
+    config.more_eos_token_ids.clear();
+    for (std::size_t i = 1; i < stops.size(); ++i) config.more_eos_token_ids.push_back(stops[i].id);
+    if (stops.empty()) {
+        log_info("stop tokens: none is named in {}: answers end at max_new_tokens or a request's own",
+                 directory);
+        return;
+    }
+    log_info("stop tokens: {}", tokenizer::to_string(stops, [&](std::int32_t id) {
+                 return tokenizer ? tokenizer->token(id).value_or("") : std::string();
+             }));
 }
 
 // Of the receiver: who may pause may push.
@@ -147,11 +169,12 @@ std::string read_key(int descriptor) {
 void serve(const ServeOptions& options) {
     const sigset_t signals = block_ending_signals();
     if (options.die_with_parent) die_with_parent(options.parent_pid);
-    const model::ModelConfig config = model::read_model_config(options.model);
+    model::ModelConfig config = model::read_model_config(options.model);
     const Device device = decide_device(options);
     const bool load = options.load_format == "auto";
     if (load) model::check_weights(model::Safetensors::open(options.model), config);
     const TokenizerOrWhy text = read_tokenizer(options);
+    take_stop_tokens(config, options.model, text.tokenizer);
     ops::set_compute_threads(options.threads > 0
                                  ? options.threads
                                  : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));

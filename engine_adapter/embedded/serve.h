@@ -12,7 +12,7 @@ struct ServeOptions {
     std::string listen = "127.0.0.1:30000";
     std::string data_listen = "auto";  // of weights over TCP: HOST:PORT; auto: listen's host; off: none
     std::string device = "cpu";        // cpu, cuda, cuda:N
-    std::string dtype = "auto";        // auto: config.json's torch_dtype
+    std::string dtype = "auto";        // auto: config.json's, float32 for float16
     std::string load_format = "auto";  // dummy: no weights until the first sync
     std::int64_t weight_version = 1;   // of the weights in the directory
     std::int64_t kv_tokens = 0;

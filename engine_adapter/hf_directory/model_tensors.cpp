@@ -26,7 +26,7 @@ void follow_dtype(std::vector<TensorInfo>& tensors, DType computes_in) {
     if (bytes.empty()) return;
     const auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
     const DType most = std::max_element(bytes.begin(), bytes.end(), fewer)->first;
-    if (most != DType::float32 && most != DType::bfloat16) return;
+    if (most != DType::float32 && most != DType::bfloat16 && most != DType::float16) return;
     for (TensorInfo& tensor : tensors) {
         if (tensor.dtype == most) tensor.dtype = computes_in;
     }

@@ -35,7 +35,7 @@ void add_serve(CLI::App& app, ServeOptions& options) {
     serve->add_option("--device", options.device, "cpu, cuda (the first GPU) or cuda:N")
         ->type_name("DEVICE")
         ->capture_default_str();
-    serve->add_option("--dtype", options.dtype, "auto: what config.json says")
+    serve->add_option("--dtype", options.dtype, "auto: what config.json says; float32 where that is float16")
         ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
         ->capture_default_str();
     serve

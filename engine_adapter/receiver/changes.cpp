@@ -28,7 +28,7 @@ void Changes::check(std::int64_t bucket, const DeltaEntry& entry, const Attachme
     // The dense codec replaces all elements; every other one needs a base.
     if (!is_dense(entry) && !no_base.empty()) refuse(no_base);
     const DType dtype = weights_[transfer.tensor].info.dtype;
-    if (dtype != DType::float32 && dtype != DType::bfloat16)
+    if (dtype != DType::float32 && dtype != DType::bfloat16 && dtype != DType::float16)
         refuse(fmt::format("is {}, which a delta cannot change", dtype_name(dtype)));
     try {
         from.require_inside(0, entry.offset, entry.bytes);

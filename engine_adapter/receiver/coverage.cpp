@@ -8,6 +8,7 @@
 #include <map>
 
 #include "common/error.h"
+#include "common/ops/half.h"
 
 namespace tandem::engine {
 namespace {
@@ -38,9 +39,7 @@ bool fits(std::uint64_t offset, std::uint64_t rows, std::uint64_t stride, std::u
 void check_transfer(const TensorInfo& tensor, const Transfer& t, std::span<const std::uint64_t> regions) {
     const std::uint64_t from_size = dtype_size(t.from_dtype);
     const std::uint64_t to_size = dtype_size(tensor.dtype);
-    const auto casts = [&](DType from, DType to) { return t.from_dtype == from && tensor.dtype == to; };
-    if (t.from_dtype != tensor.dtype && !casts(DType::float32, DType::bfloat16) &&
-        !casts(DType::bfloat16, DType::float32)) {
+    if (!ops::copy_casts(t.from_dtype, tensor.dtype)) {
         refuse(
             tensor, t,
             fmt::format("cannot be cast from {} to {}", dtype_name(t.from_dtype), dtype_name(tensor.dtype)));

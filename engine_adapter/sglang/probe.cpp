@@ -68,6 +68,7 @@ void require_update_route(SglangServer& server, Deadline deadline) {
 std::optional<DType> dtype_of(const json& server_info) {
     const std::string name = text_at(server_info, "dtype");
     if (name == "bfloat16") return DType::bfloat16;
+    if (name == "float16" || name == "half") return DType::float16;
     if (name == "float32" || name == "float") return DType::float32;
     return {};  // "auto": it casts what it loads
 }

@@ -77,6 +77,7 @@ void ask_server_info(VllmServer& server, VllmInfo& into, Deadline deadline) {
     into.backend = text_at("/vllm_config/weight_transfer_config/backend");
     into.device = text_at("/vllm_config/device_config/device_type");
     const std::string dtype = text_at("/vllm_config/model_config/dtype");  // "torch.bfloat16"
+    if (dtype == "torch.half" || dtype.ends_with("float16")) into.dtype = DType::float16;
     if (dtype.ends_with("bfloat16")) into.dtype = DType::bfloat16;
     if (dtype.ends_with("float32")) into.dtype = DType::float32;
     if (text_at("/vllm_config/load_config/load_format") == "dummy")

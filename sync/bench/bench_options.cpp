@@ -7,6 +7,7 @@
 
 #include "common/device/devices.h"
 #include "common/error.h"
+#include "common/ops/half.h"
 #include "sync/bench/quantized_engine.h"
 #include "sync/bench/shapes.h"
 #include "sync/codec/scales.h"
@@ -65,9 +66,9 @@ void add_options(CLI::App& app, BenchOptions& options) {
     option("--bucket-mib", options.bucket_mib, "bucket size; 0: chosen for this machine");
     option("--depth", options.depth, "buckets in flight; 0: chosen");
     option("--iterations", options.iterations, "timed syncs");
-    option("--source-dtype", options.source_dtype, "float32 or bfloat16, as the trainer holds it");
+    option("--source-dtype", options.source_dtype, "float32, bfloat16 or float16, as the trainer holds it");
     option("--engine-dtype", options.engine_dtype,
-           "float32, bfloat16, or fp8 or int8: linear layers quantised, the rest bfloat16");
+           "float32, bfloat16, float16, or fp8 or int8: linear layers quantised, the rest bfloat16");
     option("--link-gbps", options.link_gbps, "GB/s of the link between trainer and engine; 0: memory");
     app.add_flag("--sweep", options.sweep, "also bucket sizes from 1 to 128 MiB at depths 2 to 4");
     app.add_flag("--calibrate", options.calibrate, "measure the costs again that bucket sizes are chosen by");
@@ -137,10 +138,10 @@ void BenchOptions::validate() const {
     check(!sweep || traits(kind).staged, "--sweep",
           fmt::format("modes {} have buckets", mode_names(" and ", &ModeTraits::staged)));
     accepted("--source-dtype", [&] { dtype_from_name(source_dtype); });
-    const auto floating = [](DType dtype) { return dtype == DType::float32 || dtype == DType::bfloat16; };
-    check(floating(dtype_from_name(source_dtype)), "--source-dtype", "must be float32 or bfloat16");
+    const auto floating = [](DType dtype) { return ops::copy_casts(DType::float32, dtype); };
+    check(floating(dtype_from_name(source_dtype)), "--source-dtype", "must be float32, bfloat16 or float16");
     check(floating(dtype_from_name(engine_dtype)) || quantized, "--engine-dtype",
-          "must be float32, bfloat16, fp8 or int8");
+          "must be float32, bfloat16, float16, fp8 or int8");
     accepted("--shapes", [&] { model_tensors(shapes); });
     std::size_t held = 0;  // by all engine ranks
     accepted("--engine-tp", [&] {

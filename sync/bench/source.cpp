@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "common/align.h"
+#include "common/ops/shared/half.h"
 #include "common/thread.h"
 
 namespace tandem::sync {
@@ -35,6 +36,8 @@ float value_of(std::uint64_t bits) {  // in [-1, 1)
 void put(const Tensor& tensor, std::int64_t index, std::uint64_t bits) {
     if (tensor.dtype() == DType::bfloat16) {
         reinterpret_cast<bfloat16*>(tensor.raw())[index] = bfloat16(value_of(bits));
+    } else if (tensor.dtype() == DType::float16) {
+        reinterpret_cast<float16*>(tensor.raw())[index] = float16(ops::shared::half_bits(value_of(bits)));
     } else {
         reinterpret_cast<float*>(tensor.raw())[index] = value_of(bits);
     }
@@ -42,18 +45,18 @@ void put(const Tensor& tensor, std::int64_t index, std::uint64_t bits) {
 
 // Other values for the elements from `begin`, an even number: one bit of each mantissa turned.
 void turn_all(const Tensor& tensor, std::int64_t begin, std::int64_t end) {
-    const bool narrow = tensor.dtype() == DType::bfloat16;
+    const bool narrow = dtype_size(tensor.dtype()) == 2;
     const std::uint32_t bit = narrow ? 0x00100010u : 0x00100000u;
     const std::size_t width = dtype_size(tensor.dtype());
     auto* word = reinterpret_cast<std::uint32_t*>(tensor.raw() + static_cast<std::size_t>(begin) * width);
     const std::size_t words = static_cast<std::size_t>(end - begin) * width / sizeof(*word);
     for (std::size_t i = 0; i < words; ++i) word[i] ^= bit;
     if (narrow && (end - begin) % 2 != 0)  // the last of an odd number
-        reinterpret_cast<bfloat16*>(tensor.raw())[end - 1].bits ^= 0x10;
+        reinterpret_cast<std::uint16_t*>(tensor.raw())[end - 1] ^= 0x10;
 }
 void turn(const Tensor& tensor, std::int64_t index) {
-    if (tensor.dtype() == DType::bfloat16) {
-        reinterpret_cast<bfloat16*>(tensor.raw())[index].bits ^= 0x10;
+    if (dtype_size(tensor.dtype()) == 2) {
+        reinterpret_cast<std::uint16_t*>(tensor.raw())[index] ^= 0x10;
     } else {
         float& value = reinterpret_cast<float*>(tensor.raw())[index];
         value = std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) ^ 0x100000u);

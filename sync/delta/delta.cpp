@@ -215,6 +215,16 @@ class Delta final : public SyncStrategy {
         source.row_elements = piece.move.row_elements;
         source.from_dtype = source_dtype(context_.plan, piece.move);
         source.to_dtype = target_of(context_.plan, piece.move).dtype;
+        const bool half = source.from_dtype == DType::float16 || source.to_dtype == DType::float16;
+        if (half && source.from_dtype != source.to_dtype) {  // which the comparison does not cast by itself
+            if (cast_.bytes() < piece.bytes) cast_ = Buffer(piece.bytes, "delta cast");
+            source.data = cast_.data();
+            source.stride = reader_.row_bytes(index);
+            source.from_dtype = source.to_dtype;
+            ops::Checksum unused;
+            const ShardReader::Order order{index, cast_.data(), source.stride};
+            reader_.run({&order, 1}, false, &unused, deadline);
+        }
         const ops::DeltaResult result = ops::delta_encode(source, base, to);
         return {index,         0, result.bytes, static_cast<std::uint64_t>(result.codec), result.encoded,
                 result.content};
@@ -258,6 +268,7 @@ class Delta final : public SyncStrategy {
     Ledger ledger_;
     std::size_t slots_;
     Buffer base_;  // this rank's pieces as pushed last, packed, in the engines' dtype
+    Buffer cast_;  // of a piece on its way from or to float16; made when it is first needed
     std::vector<std::size_t> base_offset_;      // [piece - first()]
     std::int64_t base_version_ = 0;             // 0: base_ is invalid
     std::vector<ops::Checksum> base_manifest_;  // rank 0: [engine]

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "common/error.h"
+#include "common/ops/half.h"
 
 namespace tandem::sync {
 namespace {
@@ -140,8 +141,7 @@ void check_coverage(const TensorInfo& tensor, int engine_rank) {
 }
 
 bool copy_casts(DType from, DType to) {
-    const auto is_float = [](DType dtype) { return dtype == DType::float32 || dtype == DType::bfloat16; };
-    return from == to || (is_float(from) && is_float(to));
+    return ops::copy_casts(from, to);
 }
 
 }  // namespace tandem::sync

@@ -1,18 +1,32 @@
 #include "sync/push/directory_source.h"
 
+#include <filesystem>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/error.h"
 #include "common/mesh/device_mesh.h"
+#include "common/model/json_text.h"
 #include "common/model/model_config.h"
 
 namespace tandem::sync {
+namespace {
+
+// Whether the head is the embedding's. A config.json that is there must be JSON: a pointer or a page would
+// say "no".
+bool head_is_tied(const std::string& directory) {
+    const std::string file = directory + "/config.json";
+    if (std::filesystem::exists(file)) model::parse_json(model::read_text_file(file), file);
+    return model::ties_embeddings(directory);
+}
+
+}  // namespace
 
 DirectorySource::DirectorySource(const std::string& directory, std::shared_ptr<comm::Communicator> world,
                                  const std::function<bool(const std::string& name)>& only)
     : files_(model::Safetensors::open(directory)) {
     const DeviceMesh mesh = DeviceMesh::create(std::move(world), {1}, {"dp"});
-    const bool tied = model::ties_embeddings(directory);
+    const bool tied = head_is_tied(directory);
     for (const std::string& name : files_.names()) {
         if ((tied && name == "lm_head.weight") || (only && !only(name))) continue;
         const Tensor tensor = files_.tensor(name);

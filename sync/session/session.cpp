@@ -71,6 +71,7 @@ Session::Session(std::shared_ptr<comm::Communicator> world, const WeightSource& 
       tuning_(setup_.quantized.empty() && device_.type == DeviceType::cpu
                   ? tune(*world_, setup_.plan, engines_, traits(options.mode).cost_model, options, options_)
                   : Tuning{}),
+      half_range_(setup_.plan),
       quantizer_(*world_, source_, setup_.quantized, setup_.local),
       strategy_(make_strategy(
           {*world_, source_, setup_.plan, setup_.local, engines_, options_, quantizer_, device_})) {}
@@ -134,6 +135,7 @@ void Session::prepare_ahead(const std::string& what, SyncReport& report) {
     const Deadline deadline = Deadline::after(options_.deadlines.prepare);
     try {
         source_.ready().wait(deadline);
+        half_range_.check(source_);
         if (!quantizer_.empty()) quantizer_.scan();
     } catch (const std::exception& error) {
         status.fail("prepare", fmt::format("rank {}", world_->rank()), -1, error.what());

@@ -21,6 +21,7 @@
 
 #include "common/comm/communicator.h"
 #include "engine_adapter/engine.h"
+#include "sync/codec/half_range.h"
 #include "sync/codec/quantizer.h"
 #include "sync/cost/tune.h"
 #include "sync/session/push_protocol.h"
@@ -88,6 +89,7 @@ class Session {
     SessionOptions options_;
     Setup setup_;
     Tuning tuning_;
+    const HalfRange half_range_;
     Quantizer quantizer_;
     std::unique_ptr<SyncStrategy> strategy_;
     VersionState state_;

@@ -7,6 +7,7 @@
 
 #include "common/comm/host_identity.h"
 #include "common/error.h"
+#include "common/model/wrapped_names.h"
 #include "sync/plan/plan_cache.h"
 #include "sync/session/announce.h"
 #include "sync/session/modes.h"
@@ -18,20 +19,25 @@ namespace {
 // Engine and trainer hold the same tensors, of the same shapes. (The planner checks parts against shapes.)
 void check_names(const SourceLayout& source, const EngineLayout& engines) {
     std::unordered_map<std::string, const SourceTensor*> offered;
-    for (const SourceTensor& tensor : source.tensors) offered[tensor.name] = &tensor;
+    std::vector<std::string> names;
+    for (const SourceTensor& tensor : source.tensors) {
+        offered[tensor.name] = &tensor;
+        names.push_back(tensor.name);
+    }
+    const std::string wrapped = model::wrapped_names(names);
     std::unordered_set<std::string> wanted;
     for (const auto& tensors : engines) {
         for (const engine::TensorInfo& tensor : tensors) {
             for (const engine::Part& part : tensor.parts) {
                 enforce(offered.contains(part.name),
-                        "the engine's tensor '{}' is made of '{}', which the trainer does not hold",
-                        tensor.name, part.name);
+                        "the engine's tensor '{}' is made of '{}', which the trainer does not hold{}",
+                        tensor.name, part.name, wrapped);
                 wanted.insert(part.name);
             }
             if (!tensor.parts.empty()) continue;
             const auto found = offered.find(tensor.name);
-            enforce(found != offered.end(), "the engine holds tensor '{}', the trainer does not",
-                    tensor.name);
+            enforce(found != offered.end(), "the engine holds tensor '{}', the trainer does not{}",
+                    tensor.name, wrapped);
             enforce(found->second->shape == tensor.shape,
                     "tensor '{}' is {} in the trainer and {} in the engine", tensor.name,
                     to_string(found->second->shape), to_string(tensor.shape));
@@ -39,8 +45,8 @@ void check_names(const SourceLayout& source, const EngineLayout& engines) {
         }
     }
     for (const SourceTensor& tensor : source.tensors)
-        enforce(wanted.contains(tensor.name), "the trainer holds tensor '{}', the engine does not",
-                tensor.name);
+        enforce(wanted.contains(tensor.name), "the trainer holds tensor '{}', the engine does not{}",
+                tensor.name, wrapped);
 }
 
 // A rank's kind of device and its host.

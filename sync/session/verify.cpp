@@ -5,26 +5,39 @@
 #include "common/device/memory.h"
 #include "common/device/stream.h"
 #include "common/error.h"
+#include "common/ops/half.h"
+#include "common/ops/shared/half.h"
 #include "sync/codec/naive.h"
 #include "sync/session/session.h"
 
 namespace tandem::sync {
 namespace {
 
+float element_of(const std::byte* from, DType dtype, std::int64_t i) {
+    if (dtype == DType::float32) return reinterpret_cast<const float*>(from)[i];
+    if (dtype == DType::bfloat16) return static_cast<float>(reinterpret_cast<const bfloat16*>(from)[i]);
+    return static_cast<float>(reinterpret_cast<const float16*>(from)[i]);
+}
+
+void put_element(std::byte* to, DType dtype, std::int64_t i, float value) {
+    if (dtype == DType::float32)
+        reinterpret_cast<float*>(to)[i] = value;
+    else if (dtype == DType::bfloat16)
+        reinterpret_cast<bfloat16*>(to)[i] = bfloat16(value);
+    else
+        reinterpret_cast<float16*>(to)[i] = float16(ops::shared::half_bits(value));
+}
+
 // One element at a time, on purpose: the reference that the fused copy is compared with.
 void cast_elements(const std::byte* from, DType from_dtype, std::byte* to, DType to_dtype,
                    std::int64_t count) {
     if (from_dtype == to_dtype) {
         std::memcpy(to, from, static_cast<std::size_t>(count) * dtype_size(from_dtype));
-    } else if (from_dtype == DType::float32 && to_dtype == DType::bfloat16) {
-        for (std::int64_t i = 0; i < count; ++i)
-            reinterpret_cast<bfloat16*>(to)[i] = bfloat16(reinterpret_cast<const float*>(from)[i]);
     } else {
-        enforce(from_dtype == DType::bfloat16 && to_dtype == DType::float32, "no cast from {} to {}",
-                dtype_name(from_dtype), dtype_name(to_dtype));
-        for (std::int64_t i = 0; i < count; ++i) {
-            reinterpret_cast<float*>(to)[i] = static_cast<float>(reinterpret_cast<const bfloat16*>(from)[i]);
-        }
+        enforce(ops::copy_casts(from_dtype, to_dtype), "no cast from {} to {}", dtype_name(from_dtype),
+                dtype_name(to_dtype));
+        for (std::int64_t i = 0; i < count; ++i)
+            put_element(to, to_dtype, i, element_of(from, from_dtype, i));
     }
 }
 

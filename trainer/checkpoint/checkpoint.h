@@ -14,7 +14,12 @@ struct SaveOptions {
     std::size_t shard_bytes = std::size_t{5} << 30;  // a larger model is cut into files of about this size
     // A Hugging Face directory whose config.json is kept but for its dtype, and whose tokenizer and
     // generation files are copied; empty: config.json from the policy's configuration alone.
-    std::string source;
+    std::string source = {};
+    // Whose tokenizer and chat template are copied instead of the source's, all of them; and whose
+    // generation_config.json. The stop tokens of both config files are then the policy configuration's.
+    // Empty: the source's.
+    std::string tokenizer = {};
+    std::string generation = {};
 };
 
 // Writes DIR/model.safetensors, or DIR/model-0000k-of-0000n.safetensors with their index, and config.json.

@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "common/error.h"
 #include "common/model/json_text.h"
 #include "common/model/safetensors_index.h"
 #include "common/model/safetensors_layout.h"
@@ -23,16 +24,15 @@ using NamedTensors = std::vector<std::pair<std::string, DTensor>>;
 constexpr std::int64_t kStagingBytes = std::int64_t{8} << 20;
 
 // Files of a Hugging Face directory beside the weights, to be copied. config.json is not: it is rewritten.
-constexpr const char* kCopied[] = {"generation_config.json",
-                                   "tokenizer.json",
-                                   "tokenizer_config.json",
-                                   "added_tokens.json",
-                                   "special_tokens_map.json",
-                                   "vocab.json",
-                                   "merges.txt",
-                                   "tokenizer.model",
-                                   "chat_template.jinja",
-                                   "chat_template.json"};
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json",    "tokenizer_config.json",
+                                           "added_tokens.json", "special_tokens_map.json",
+                                           "vocab.json",        "vocab.txt",
+                                           "merges.txt",        "tokenizer.model",
+                                           "spiece.model",      "sentencepiece.bpe.model",
+                                           "tekken.json",       "chat_template.jinja",
+                                           "chat_template.json"};
+constexpr const char* kMoreTemplates = "additional_chat_templates";  // transformers 5's folder of *.jinja
+constexpr const char* kGeneration = "generation_config.json";
 
 struct PlannedFile {
     std::string name;
@@ -85,14 +85,60 @@ void write_rows(OutputFile& file, std::size_t begin, const DTensor& tensor, DTyp
     }
 }
 
+using nlohmann::ordered_json;
+
+ordered_json read_object(const std::string& file) {
+    const ordered_json parsed = model::parse_json(model::read_text_file(file), file);
+    if (!parsed.is_object()) throw ConfigError(file, "", "is not a JSON object");
+    return parsed;
+}
+
+// As transformers writes it: one id by itself.
+ordered_json eos_of(const model::ModelConfig& config) {
+    if (config.eos_token_id < 0) return nullptr;
+    if (config.more_eos_token_ids.empty()) return config.eos_token_id;
+    ordered_json ids = ordered_json::array({config.eos_token_id});
+    for (const std::int32_t id : config.more_eos_token_ids) ids.push_back(id);
+    return ids;
+}
+
 std::string config_json(const Policy& policy, const SaveOptions& options) {
     model::ModelConfig config = policy.config();
     config.torch_dtype = options.dtype;
     if (options.source.empty()) return model::to_json(config);
-    const std::string file = options.source + "/config.json";
-    nlohmann::json json = model::parse_json(model::read_text_file(file), file);
-    json[json.contains("dtype") ? "dtype" : "torch_dtype"] = std::string(dtype_name(options.dtype));
+    ordered_json json = read_object(options.source + "/config.json");
+    // transformers 4 reads torch_dtype alone, 5 dtype where there is one.
+    for (const char* key : {"dtype", "torch_dtype"}) {
+        if (json.contains(key) || std::string_view(key) == "torch_dtype")
+            json[key] = dtype_name(options.dtype);
+    }
+    if (!options.tokenizer.empty()) json["eos_token_id"] = eos_of(config);
     return json.dump(2) + "\n";
+}
+
+void copy_if_there(const fs::path& from, const fs::path& to) {
+    if (fs::is_regular_file(from))
+        write_durably(to.string(), model::read_text_file(from.string(), std::size_t{1} << 30));
+}
+
+void write_tokenizer(const Policy& policy, const fs::path& directory, const SaveOptions& options) {
+    const fs::path from = options.tokenizer.empty() ? options.source : options.tokenizer;
+    const fs::path generation = options.generation.empty() ? from : fs::path(options.generation);
+    if (from.empty()) return;
+    for (const char* name : kTokenizerFiles) copy_if_there(from / name, directory / name);
+    if (fs::is_directory(from / kMoreTemplates)) {
+        fs::create_directories(directory / kMoreTemplates);
+        for (const auto& entry : fs::directory_iterator(from / kMoreTemplates)) {
+            if (entry.path().extension() == ".jinja")
+                copy_if_there(entry.path(), directory / kMoreTemplates / entry.path().filename());
+        }
+        sync_folder((directory / kMoreTemplates).string());
+    }
+    if (options.tokenizer.empty()) return copy_if_there(generation / kGeneration, directory / kGeneration);
+    if (!fs::is_regular_file(generation / kGeneration)) return;
+    ordered_json json = read_object((generation / kGeneration).string());
+    json["eos_token_id"] = eos_of(policy.config());
+    write_durably((directory / kGeneration).string(), json.dump(2) + "\n");
 }
 
 void write_small_files(const Policy& policy, const std::vector<PlannedFile>& files,
@@ -107,11 +153,7 @@ void write_small_files(const Policy& policy, const std::vector<PlannedFile>& fil
         write_durably(directory + "/model.safetensors.index.json", model::to_json(index, bytes));
     }
     write_durably(directory + "/config.json", config_json(policy, options));
-    for (const char* name : kCopied) {
-        const std::string from = options.source + "/" + name;
-        if (options.source.empty() || !fs::exists(from)) continue;
-        write_durably(directory + "/" + name, model::read_text_file(from, std::size_t{1} << 30));
-    }
+    write_tokenizer(policy, directory, options);
 }
 
 }  // namespace

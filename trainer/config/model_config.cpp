@@ -35,7 +35,8 @@ model::ModelConfig model_config(const RunConfig& c, const config::Schema& s, con
                  fmt::format("a vocabulary of {} is too small for task {}, which uses {} tokens",
                              m.vocab_size, task.name(), task.vocab_size()));
     }
-    if (c.model.path.empty()) {
+    // The ids of another tokenizer than the model's say nothing about this run.
+    if (c.model.path.empty() || !c.data.tokenizer.empty()) {
         const std::vector<std::int32_t> stops = task.stop_tokens();
         m.eos_token_id = stops.front();
         m.more_eos_token_ids.assign(stops.begin() + 1, stops.end());

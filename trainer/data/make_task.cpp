@@ -2,12 +2,18 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <filesystem>
+
 #include "common/error.h"
 #include "trainer/data/sum4.h"
 #include "trainer/data/text_codec.h"
 #include "trainer/data/text_task.h"
 
 namespace tandem::trainer {
+
+namespace fs = std::filesystem;
+
 namespace {
 
 // Keys that only a text has. (Values are compared, not places: a run's own config.toml sets every key.)
@@ -52,9 +58,16 @@ std::unique_ptr<Reward> reward_of(const RunConfig& c, const config::Schema& s) {
     }
 }
 
+// The model's. (One that is too small for the tokenizer is refused later, by that reason.)
+std::int64_t vocab_size(const RunConfig& c, const TextCodec& codec) {
+    const std::int64_t of_model =
+        c.model.path.empty() ? c.model.vocab_size : model::read_model_config(c.model.path).vocab_size;
+    return std::max(of_model, codec.vocab_size());
+}
+
 std::unique_ptr<Task> make_text(const RunConfig& c, const config::Schema& s) {
     auto reward = reward_of(c, s);
-    const std::string directory = c.data.tokenizer.empty() ? c.model.path : c.data.tokenizer;
+    const std::string directory = tokenizer_directory(c);
     if (directory.empty())
         s.refuse("data.tokenizer", "is empty and so is model.path; text needs a tokenizer");
     const auto codec = tokenizer_codec(directory);
@@ -70,11 +83,22 @@ std::unique_ptr<Task> make_text(const RunConfig& c, const config::Schema& s) {
     options.skip_bad_answers = c.data.bad_answers == "skip";
     if (options.chat && !codec->has_chat_template())
         s.refuse("data.chat", fmt::format("is on, but the tokenizer of {} has no chat_template", directory));
-    return std::make_unique<TextTask>(std::move(options), codec, stop_tokens_of(directory, *codec),
-                                      std::move(reward));
+    StopTokens stops = stop_tokens_of(generation_directory(c), *codec, vocab_size(c, *codec));
+    options.stop_token_sources = std::move(stops.sources);
+    return std::make_unique<TextTask>(std::move(options), codec, std::move(stops.ids), std::move(reward));
 }
 
 }  // namespace
+
+std::string tokenizer_directory(const RunConfig& c) {
+    return c.data.tokenizer.empty() ? c.model.path : c.data.tokenizer;
+}
+
+std::string generation_directory(const RunConfig& c) {
+    const auto has = [&](const char* file) { return fs::exists(c.data.tokenizer + "/" + file); };
+    const bool own = !c.data.tokenizer.empty() && (has("generation_config.json") || has("config.json"));
+    return own || c.model.path.empty() ? tokenizer_directory(c) : c.model.path;
+}
 
 std::unique_ptr<Task> make_task(const RunConfig& c, const config::Schema& s) {
     const bool prompts = !c.data.prompts.empty();

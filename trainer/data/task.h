@@ -46,9 +46,10 @@ class Task {
   public:
     virtual ~Task() = default;
     virtual std::string name() const = 0;
-    virtual std::int64_t vocab_size() const = 0;                // token ids that it uses: 0 … this - 1
-    virtual std::vector<std::int32_t> stop_tokens() const = 0;  // any of them ends a completion
-    virtual std::int64_t longest_prompt() const = 0;            // tokens
+    virtual std::int64_t vocab_size() const = 0;                   // token ids that it uses: 0 … this - 1
+    virtual std::vector<std::int32_t> stop_tokens() const = 0;     // any of them ends a completion
+    virtual std::string stop_token_sources() const { return {}; }  // which file names each; for people
+    virtual std::int64_t longest_prompt() const = 0;               // tokens
     virtual std::string place_of_longest_prompt() const { return {}; }  // "FILE:LINE" where there is one
     // How many prompts are longer than so many tokens, and the first "FILE:LINE"s where there are some.
     struct LongPrompts {

@@ -23,16 +23,22 @@ class TextCodec {
     // Throws what the template raises ("roles must alternate").
     virtual std::string render(const std::vector<ChatTurn>& turns, bool add_generation_prompt) const = 0;
     virtual std::optional<std::int32_t> eos_token() const = 0;  // the tokenizer's own
+    // The special token that the template writes behind an assistant's words.
+    virtual std::optional<std::int32_t> end_of_turn() const = 0;
     virtual std::int64_t vocab_size() const = 0;
 };
 
 // The codec of a directory with tokenizer.json. Throws ConfigError naming file and key.
 std::shared_ptr<const TextCodec> tokenizer_codec(const std::string& directory);
 
-// The tokens that end a completion, each once. First the one that a taught completion ends with: the end of
-// turn of the chat template, else the tokenizer's eos; then eos_token_id of DIR/generation_config.json and
-// DIR/config.json where they are. Throws ConfigError when one of them is malformed, or when there is no such
-// token at all.
-std::vector<std::int32_t> stop_tokens_of(const std::string& directory, const TextCodec& codec);
+struct StopTokens {
+    std::vector<std::int32_t> ids;
+    std::string sources;  // where each comes from, for people
+};
+// The tokens that end a completion, each once, as common/tokenizer/stop_tokens.h finds them for the engine
+// too: the first, which a taught completion ends with, is the template's end of turn, else the tokenizer's
+// eos. directory: whose generation_config.json and config.json count; vocab_size: the model's. Throws
+// ConfigError when one of them is malformed, or when there is no such token at all.
+StopTokens stop_tokens_of(const std::string& directory, const TextCodec& codec, std::int64_t vocab_size);
 
 }  // namespace tandem::trainer

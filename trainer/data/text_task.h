@@ -26,6 +26,7 @@ struct TextTaskOptions {
     bool teaches = false;  // train lines need a completion
     // Leave out lines whose answer the reward cannot judge against; false: they are refused.
     bool skip_bad_answers = false;
+    std::string stop_token_sources;
 };
 
 class TextTask final : public Task {
@@ -37,6 +38,7 @@ class TextTask final : public Task {
     std::string name() const override { return "text"; }
     std::int64_t vocab_size() const override { return codec_->vocab_size(); }
     std::vector<std::int32_t> stop_tokens() const override { return stop_tokens_; }
+    std::string stop_token_sources() const override { return options_.stop_token_sources; }
     // All throw ConfigError "FILE:LINE: …" for the first line that cannot be used, where answers are to blame
     // with how many of them. The first call logs what was left out, and prompts that look like rendered ones.
     std::int64_t longest_prompt() const override { return lengths().prompt; }

@@ -14,7 +14,6 @@
 #include "common/comm/launch.h"
 #include "common/device/memory.h"
 #include "common/error.h"
-#include "common/json_text.h"
 #include "common/log.h"
 #include "common/mesh/parallel_dims.h"
 #include "common/ops/matmul.h"
@@ -38,9 +37,14 @@ namespace tandem::trainer {
 namespace {
 
 SaveOptions save_options(const RunConfig& c) {
-    return {dtype_from_name(c.checkpoint.dtype),
-            static_cast<std::size_t>(c.checkpoint.shard_gib * static_cast<double>(std::size_t{1} << 30)),
-            c.model.path};
+    SaveOptions options;
+    options.dtype = dtype_from_name(c.checkpoint.dtype);
+    options.shard_bytes =
+        static_cast<std::size_t>(c.checkpoint.shard_gib * static_cast<double>(std::size_t{1} << 30));
+    options.source = c.model.path;
+    options.tokenizer = c.data.tokenizer;
+    options.generation = generation_directory(c);
+    return options;
 }
 
 Manifest manifest_of(const RunConfig& c, const config::Schema& schema, const Policy& policy,
@@ -142,6 +146,8 @@ void RankRun::build() {
                              .cp = static_cast<int>(config_.mesh.cp)},
                             comm::for_device(world_, device));
     task_ = make_task(config_, schema_);
+    if (const std::string stops = task_->stop_token_sources(); first() && !stops.empty())
+        log_info("stop tokens: {}", stops);
     options_ = policy_options(config_);
     options_.device = device;
     if (options_.offload.directory.empty()) options_.offload.directory = directory_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/ops/cpu/copy_kernels.h"
+#include "common/ops/cpu/half.h"
 #include "common/ops/cpu/rows.h"
 
 namespace tandem::ops::cpu {
@@ -137,11 +138,33 @@ class Copy {
         }
         if (item_.from_dtype == item_.to_dtype) {
             std::memcpy(block, from, bytes);
+        } else if (item_.from_dtype == DType::float16 || item_.to_dtype == DType::float16) {
+            convert_half(from, block, count);
         } else if (item_.to_dtype == DType::bfloat16) {
             kernels_.narrow(from, block, count);
         } else {
             kernels_.widen(from, block, count);
         }
+    }
+
+    // From or to float16, by way of float32: at most a block.
+    void convert_half(const std::byte* from, std::byte* block, std::int64_t count) const {
+        std::array<float, kBlockBytes / 2> wide;
+        const auto* values = reinterpret_cast<const float*>(from);
+        if (item_.from_dtype != DType::float32) {
+            const bool in_place = item_.to_dtype == DType::float32;
+            float* const to = in_place ? reinterpret_cast<float*>(block) : wide.data();
+            if (item_.from_dtype == DType::float16)
+                detail::widen_half(reinterpret_cast<const std::uint16_t*>(from), to, count);
+            else
+                kernels_.widen(from, reinterpret_cast<std::byte*>(to), count);
+            if (in_place) return;
+            values = to;
+        }
+        if (item_.to_dtype == DType::float16)
+            detail::narrow_half(values, reinterpret_cast<std::uint16_t*>(block), count);
+        else
+            kernels_.narrow(reinterpret_cast<const std::byte*>(values), block, count);
     }
 
     const detail::CopyKernels& kernels_;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "common/ops/cpu/half.h"
 #include "common/ops/cpu/rows.h"
 #include "common/ops/cpu/simd.h"
 
@@ -21,17 +22,6 @@ TANDEM_CLONES void narrow_loop(const std::uint32_t* from, std::uint16_t* to, std
         const std::uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
         const std::uint32_t quiet = (u >> 16) | 0x40u;
         to[i] = static_cast<std::uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
-    }
-}
-
-// The class float16's conversion, as a loop.
-TANDEM_CLONES void widen_half_loop(const std::uint16_t* from, std::uint32_t* to, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) {
-        const std::uint32_t magnitude = from[i] & 0x7fffu;
-        const std::uint32_t sign = static_cast<std::uint32_t>(from[i] & 0x8000u) << 16;
-        const float moved = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
-        const std::uint32_t special = magnitude >= 0x7c00u ? 0x7f800000u : 0u;
-        to[i] = std::bit_cast<std::uint32_t>(moved) | special | sign;
     }
 }
 
@@ -60,8 +50,17 @@ void cast_half(const Tensor& from, const Tensor& to) {
     for (std::int64_t i = 0; i < from.numel(); i += kElementBlock) {
         const std::int64_t count = std::min(kElementBlock, from.numel() - i);
         float* row = detail::begin_row(to, i, scratch.data());
-        detail::widen_half_loop(half + i, reinterpret_cast<std::uint32_t*>(row), count);
+        detail::widen_half(half + i, row, count);
         detail::finish_row(to, i, count, row);
+    }
+}
+
+void cast_to_half(const Tensor& from, const Tensor& to) {
+    auto* half = reinterpret_cast<std::uint16_t*>(to.raw());
+    std::array<float, kBlock> scratch;
+    for (std::int64_t i = 0; i < from.numel(); i += kBlock) {
+        const std::int64_t count = std::min(kBlock, from.numel() - i);
+        detail::narrow_half(detail::read_row(from, i, count, scratch.data()), half + i, count);
     }
 }
 
@@ -75,6 +74,8 @@ void cast(Stream& stream, const Tensor& from, Tensor to) {
     stream.enqueue([from, to] {
         if (from.dtype() == to.dtype()) {
             if (from.raw() != to.raw()) std::memmove(to.raw(), from.raw(), from.bytes());
+        } else if (to.dtype() == DType::float16) {
+            cast_to_half(from, to);
         } else if (from.dtype() == DType::bfloat16) {
             detail::widen(from.data<bfloat16>(), to.data<float>(), from.numel());
         } else if (from.dtype() == DType::float16) {

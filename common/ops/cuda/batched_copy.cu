@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads, 3)
     const std::uint64_t first = tile + (threadIdx.x / 32) * (kBlocksOfWarp * shared::kXxh3Block);
     const std::uint64_t end = first + kBlocksOfWarp * shared::kXxh3Block;
     if (first >= item.bytes) return;
-    if (item.vector && end <= item.bytes) {
+    if (item.vector && end <= item.bytes && !of_half(item.conversion)) {
         constexpr std::uint64_t kHalf = kBlocksOfWarp / 2 * shared::kXxh3Block;
         if (item.conversion == Conversion::none) {
             copy_whole<Conversion::none, kBlocksOfWarp>(item, first, lane, secret, all_sums);
@@ -178,6 +178,15 @@ __global__ void __launch_bounds__(32) chain_kernel(const DeviceItem* items, shar
     if (lane < 8) reinterpret_cast<std::uint64_t*>(record)[lane] = sum;
 }
 
+Conversion conversion_of(DType from, DType to) {
+    if (from == to) return Conversion::none;
+    if (from == DType::float16)
+        return to == DType::float32 ? Conversion::widen_half : Conversion::bfloat16_of_half;
+    if (to == DType::float16)
+        return from == DType::float32 ? Conversion::narrow_half : Conversion::half_of_bfloat16;
+    return to == DType::bfloat16 ? Conversion::narrow : Conversion::widen;
+}
+
 DeviceItem device_item(const CopyItem& item) {
     const bool writes = item.to.data != nullptr;
     DeviceItem d;
@@ -188,12 +197,12 @@ DeviceItem device_item(const CopyItem& item) {
     d.to_stride = one || !writes ? 0 : item.to_stride;
     d.row_bytes = item.to.bytes;
     d.bytes = item.to.bytes * static_cast<std::uint64_t>(item.rows);
-    if (item.from_dtype != item.to_dtype)
-        d.conversion = item.to_dtype == DType::bfloat16 ? Conversion::narrow : Conversion::widen;
+    d.conversion = conversion_of(item.from_dtype, item.to_dtype);
     const bool packed =
         item.rows <= 1 || (d.from_stride == item.from.bytes && (!writes || d.to_stride == d.row_bytes));
     if (packed) d.row_bytes = d.bytes;  // one long row
-    const std::uintptr_t need = d.conversion == Conversion::widen ? 8 : 16;
+    const bool widens = d.conversion == Conversion::widen || d.conversion == Conversion::widen_half;
+    const std::uintptr_t need = widens ? 8 : 16;
     const auto aligned = [](auto value, std::uintptr_t to) {
         return static_cast<std::uintptr_t>(value) % to == 0;
     };

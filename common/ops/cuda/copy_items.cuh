@@ -5,10 +5,24 @@
 #include "common/ops/batched_copy.h"
 #include "common/ops/cuda/elements.cuh"
 #include "common/ops/shared/divider.h"
+#include "common/ops/shared/half.h"
 
 namespace tandem::ops::TANDEM_KERNELS {
 
-enum class Conversion : std::int32_t { none, narrow, widen };
+// narrow: float32 to bfloat16; widen: back. Those of float16 take 16 bytes at a time, not whole blocks.
+enum class Conversion : std::int32_t {
+    none,
+    narrow,
+    widen,
+    narrow_half,
+    widen_half,
+    half_of_bfloat16,
+    bfloat16_of_half
+};
+
+__host__ __device__ __forceinline__ bool of_half(Conversion conversion) {
+    return conversion >= Conversion::narrow_half;
+}
 
 struct DeviceItem {
     const std::byte* from = nullptr;
@@ -50,6 +64,13 @@ __device__ __forceinline__ Position unit_position(const DeviceItem& item, std::u
     return {row, std::uint64_t{item.row_units.rest(unit, row)} * 16};
 }
 
+// An element of two bytes as one of the other kind.
+__device__ __forceinline__ std::uint32_t across_half(Conversion conversion, std::uint32_t bits) {
+    const auto narrow = static_cast<std::uint16_t>(bits);
+    return conversion == Conversion::half_of_bfloat16 ? shared::half_bits(shared::float_of_bfloat16(narrow))
+                                                      : shared::bfloat16_bits(shared::float_of_half(narrow));
+}
+
 // One byte of what is written.
 __device__ __forceinline__ std::uint8_t byte_at(const DeviceItem& item, std::uint64_t at) {
     const Position p = position(item, at);
@@ -63,6 +84,20 @@ __device__ __forceinline__ std::uint8_t byte_at(const DeviceItem& item, std::uin
             const std::uint32_t bits =
                 std::uint32_t{reinterpret_cast<const std::uint16_t*>(row)[p.in_row / 4]} << 16;
             return static_cast<std::uint8_t>(bits >> (8 * (p.in_row % 4)));
+        }
+        case Conversion::narrow_half: {
+            const float value = reinterpret_cast<const float*>(row)[p.in_row / 2];
+            return static_cast<std::uint8_t>(shared::half_bits(value) >> (8 * (p.in_row % 2)));
+        }
+        case Conversion::widen_half: {
+            const float value =
+                shared::float_of_half(reinterpret_cast<const std::uint16_t*>(row)[p.in_row / 4]);
+            return static_cast<std::uint8_t>(shared::bits_of(value) >> (8 * (p.in_row % 4)));
+        }
+        case Conversion::half_of_bfloat16:
+        case Conversion::bfloat16_of_half: {
+            const std::uint32_t bits = reinterpret_cast<const std::uint16_t*>(row)[p.in_row / 2];
+            return static_cast<std::uint8_t>(across_half(item.conversion, bits) >> (8 * (p.in_row % 2)));
         }
         default:
             return static_cast<std::uint8_t>(row[p.in_row]);
@@ -93,6 +128,36 @@ __device__ __forceinline__ Words read_unit(const DeviceItem& item, std::uint64_t
     }
 }
 
+// The same of an item that is cast from or to float16.
+__device__ inline Words read_half_unit(const DeviceItem& item, std::uint64_t at) {
+    const Position p = unit_position(item, at);
+    const std::byte* const row = item.from + p.row * item.from_stride;
+    Words words;
+    if (item.conversion == Conversion::narrow_half) {
+        const Words wide[2] = {load16(row + 2 * p.in_row), load16(row + 2 * p.in_row + 16)};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const std::uint32_t low = shared::half_bits(shared::float_of(wide[i / 2].w[i % 2 * 2]));
+            const std::uint32_t high = shared::half_bits(shared::float_of(wide[i / 2].w[i % 2 * 2 + 1]));
+            words.w[i] = low | high << 16;
+        }
+    } else if (item.conversion == Conversion::widen_half) {
+        const Pair pair = load_pair(row + p.in_row / 2);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const auto bits = static_cast<std::uint16_t>(pair.w[i / 2] >> (16 * (i % 2)));
+            words.w[i] = shared::bits_of(shared::float_of_half(bits));
+        }
+    } else {
+        const Words from = load16(row + p.in_row);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            words.w[i] = across_half(item.conversion, from.w[i] & 0xffffu) |
+                         across_half(item.conversion, from.w[i] >> 16) << 16;
+    }
+    return words;
+}
+
 // The same of any item, as far as there are any; then zeros. Byte by byte.
 __device__ inline Words read_bytes(const DeviceItem& item, std::uint64_t at) {
     std::uint32_t w0 = 0, w1 = 0, w2 = 0, w3 = 0;
@@ -109,6 +174,7 @@ __device__ inline Words read_bytes(const DeviceItem& item, std::uint64_t at) {
 
 __device__ inline Words read16(const DeviceItem& item, std::uint64_t at) {
     if (!item.vector || at + 16 > item.bytes) return read_bytes(item, at);
+    if (of_half(item.conversion)) return read_half_unit(item, at);
     if (item.conversion == Conversion::none) return read_unit<Conversion::none>(item, at);
     if (item.conversion == Conversion::narrow) return read_unit<Conversion::narrow>(item, at);
     return read_unit<Conversion::widen>(item, at);

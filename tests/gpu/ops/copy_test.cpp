@@ -17,7 +17,7 @@ struct CopyCase {
 // Lengths around every border of the hash, strided and packed, aligned and not.
 std::vector<CopyCase> copy_cases() {
     std::vector<CopyCase> result;
-    const DType f = DType::float32, b = DType::bfloat16, u = DType::uint8;
+    const DType f = DType::float32, b = DType::bfloat16, h = DType::float16, u = DType::uint8;
     for (const std::int64_t bytes : {0,   1,    3,    8,    16,   17,   128,  129,   240,   241,   255,
                                      256, 1023, 1024, 1025, 1088, 2048, 2049, 33000, 70016, 200001}) {
         result.push_back({u, u, 1, bytes, bytes, bytes, 0});
@@ -29,12 +29,18 @@ std::vector<CopyCase> copy_cases() {
         {u, u, 9, 5008, 5024, 6000, 0});  // rows through the middle of what a warp copies at once
     result.push_back({f, b, 5, 4104, 4112, 4120, 0});
     result.push_back({b, f, 5, 4104, 4120, 4108, 0});
+    result.push_back({f, h, 5, 4104, 4112, 4120, 0});
+    result.push_back({h, f, 5, 4104, 4120, 4108, 0});
     for (const std::int64_t columns : {1, 7, 8, 64, 1000}) {
         result.push_back({f, b, 3, columns, columns + 8, columns, 0});
         result.push_back({f, b, 3, columns, columns, columns + 8, 1});
         result.push_back({b, f, 3, columns, columns, columns, 0});
         result.push_back({b, f, 4, columns, columns + 4, columns + 4, 1});
         result.push_back({b, b, 9, columns, 2 * columns, columns, 0});
+        for (const auto& [from, to] : {std::pair(f, h), std::pair(h, f), std::pair(b, h), std::pair(h, b)}) {
+            result.push_back({from, to, 3, columns, columns, columns + 8, 0});
+            result.push_back({from, to, 3, columns, columns + 4, columns, 1});
+        }
     }
     return result;
 }

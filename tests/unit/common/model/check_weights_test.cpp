@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <functional>
+
 #include "common/error.h"
 #include "common/model/parameters.h"
 #include "tests/unit/common/model/temporary_directory.h"
@@ -84,6 +86,38 @@ TEST_F(CheckWeights, RotaryBuffersAndARepeatedTiedHeadSayNothingNew) {
     EXPECT_THAT(refusal(), HasSubstr("lm_head.weight: differs from model.embed_tokens.weight"));
     tensors["lm_head.weight"] = Tensor::zeros({6, 4}, DType::bfloat16, "test");
     EXPECT_THAT(refusal(), HasSubstr("lm_head.weight: differs from model.embed_tokens.weight"));
+}
+
+TEST_F(CheckWeights, NamesOfAWrapperAreSaidToBeThat) {
+    const auto renamed = [&](const std::function<std::string(const std::string&)>& rename) {
+        fill();
+        std::map<std::string, Tensor> old = std::move(tensors);
+        tensors.clear();
+        for (auto& [name, tensor] : old) tensors[rename(name)] = tensor;
+        return refusal();
+    };
+    for (const auto& [mark, whose] :
+         {std::pair("_orig_mod.", "torch.compile"), std::pair("base_model.model.", "PEFT"),
+          std::pair("module.", "DistributedDataParallel"), std::pair("module._orig_mod.", "torch.compile"),
+          std::pair("actor.", "strip it")}) {
+        EXPECT_THAT(renamed([&](const std::string& name) { return mark + name; }),
+                    testing::AllOf(HasSubstr("model.embed_tokens.weight: missing"), HasSubstr(whose),
+                                   HasSubstr("strip")))
+            << mark;
+    }
+    EXPECT_THAT(
+        renamed([](const std::string& name) { return name.starts_with("model.") ? name.substr(6) : name; }),
+        HasSubstr("names lack \"model.\""));
+    // One layer alone.
+    EXPECT_THAT(renamed([](std::string name) {
+                    if (const auto at = name.find("layers.0."); at != std::string::npos)
+                        name.insert(at + 9, "_checkpoint_wrapped_module.");
+                    return name;
+                }),
+                HasSubstr("activation checkpointing"));
+    fill();
+    tensors.erase("model.norm.weight");
+    EXPECT_THAT(refusal(), testing::Not(HasSubstr("strip")));
 }
 
 TEST_F(CheckWeights, AnUntiedModelNeedsItsHead) {

@@ -149,7 +149,9 @@ TEST(ModelConfig, RefusesWhatItDoesNotCompute) {
     expect_refused(with("hidden_act", "gelu"), "hidden_act", "gelu");
     expect_refused(with("use_sliding_window", true), "use_sliding_window", "not supported");
     expect_refused(with("layer_types", {"full_attention", "sliding_attention"}), "layer_types", "sliding");
-    expect_refused(with("torch_dtype", "float16"), "torch_dtype", "float16");
+    expect_refused(with("torch_dtype", "float64"), "torch_dtype", "supported: float32, bfloat16, float16");
+    expect_refused(with("dtype", "auto"), "dtype", "\"auto\" is not supported");
+    expect_refused(with("dtype", 16), "dtype", "string");
     expect_refused(with("hidden_size", 0), "hidden_size", "positive");
     expect_refused(with("hidden_size", "big"), "hidden_size", "integer");
     expect_refused(with("num_attention_heads", 0), "num_attention_heads", "positive");
@@ -160,6 +162,29 @@ TEST(ModelConfig, RefusesWhatItDoesNotCompute) {
     expect_refused(with("eos_token_id", 151936), "eos_token_id", "vocabulary");
     expect_refused(with("vocab_size", nullptr), "vocab_size", "missing");
     expect_refused(json::array(), "", "object");
+}
+
+TEST(ModelConfig, DtypeIsReadInTransformersFivesOrder) {
+    json text = qwen3();
+    const auto read = [&] { return parse_model_config(text.dump(), "f").torch_dtype; };
+    for (const char* key : {"dtype", "torch_dtype"}) {
+        text.erase("dtype");
+        text.erase("torch_dtype");
+        for (const auto& [dtype, words] :
+             {std::pair(DType::float16, std::vector{"float16", "torch.float16", "half", "fp16"}),
+              std::pair(DType::bfloat16, std::vector{"bfloat16", "torch.bfloat16", "bf16"}),
+              std::pair(DType::float32, std::vector{"float32", "torch.float32", "float"})}) {
+            for (const char* word : words) {
+                text[key] = word;
+                EXPECT_EQ(read(), dtype) << word;
+            }
+        }
+    }
+    text["dtype"] = "float32";
+    text["torch_dtype"] = "bfloat16";
+    EXPECT_EQ(read(), DType::float32);
+    text["dtype"] = nullptr;
+    EXPECT_EQ(read(), DType::bfloat16);
 }
 
 TEST(ModelConfig, NamesTheFileThatIsMissingOrMalformed) {

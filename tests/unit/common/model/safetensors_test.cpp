@@ -274,6 +274,58 @@ TEST(Safetensors, ReadingRowsTakesTheMemoryOfRowsAndReleaseGivesItBack) {
     EXPECT_LT(resident() - before, 1.0 * (1 << 20));
 }
 
+TEST(Safetensors, WhatIsNoSafetensorsFileIsNamed) {
+    using std::string_literals::operator""s;
+    std::string tar(1024, 'x');
+    tar.replace(257, 5, "ustar");
+    for (const auto& [bytes, kind] : std::vector<std::pair<std::string, std::string>>{
+             {"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 17\n",
+              "is a Git LFS pointer, not the file: git lfs pull"},
+             {"\n <!DOCTYPE html><html>", "is a page of HTML"},
+             {"<HTML lang=en>", "is a page of HTML"},
+             {"<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>", "is XML"},
+             {"PK\x03\x04 and so on", "is a zip archive"},
+             {"\x1f\x8b\x08 and so on", "is compressed by gzip"},
+             {tar, "is a tar archive"},
+             {"\x80\x02}q\x01(X\x05", "is a pickle"},
+             {"\x80\x02\x8a\nl\xfc\x9c", "is a pickle"},
+             {"GGUF\x03\0\0\0"s, "is a GGUF file"},
+             {std::string(4096, '\0'), "begins with zeros"},
+             {"Entry not found", "it begins with \"Entry not found\""},
+             {R"({"error": "gated"})", "it begins with \"{\"error\""}}) {
+        const TemporaryDirectory directory;
+        directory.write("model.safetensors", bytes);
+        EXPECT_THAT(open_error(directory.path()),
+                    testing::AllOf(testing::HasSubstr("model.safetensors: "), testing::HasSubstr(kind)));
+        const TemporaryDirectory sharded;
+        sharded.write("model.safetensors.index.json", R"({"weight_map": {"a": "one.safetensors"}})");
+        sharded.write("one.safetensors", bytes);
+        EXPECT_THAT(open_error(sharded.path()), testing::ContainsRegex("one.safetensors: (is|begins) "));
+        if (bytes.starts_with("{")) continue;
+        sharded.write("model.safetensors.index.json", bytes);
+        EXPECT_THAT(open_error(sharded.path()),
+                    testing::AllOf(testing::HasSubstr("index.json: "), testing::HasSubstr(kind)));
+    }
+}
+
+TEST(Safetensors, WhatADirectoryHasInsteadOfWeightsIsNamed) {
+    for (const auto& [file, words] : {std::pair("pytorch_model.bin", "pytorch_model.bin, a pickle"),
+                                      std::pair("consolidated.00.pth", "a pickle"),
+                                      std::pair("adapter_model.safetensors", "a LoRA adapter"),
+                                      std::pair("model-00001-of-00002.safetensors", "which no index names"),
+                                      std::pair("model.Q4_K.gguf", "of another format")}) {
+        const TemporaryDirectory directory;
+        directory.write(file, "x");
+        EXPECT_THAT(open_error(directory.path()),
+                    testing::AllOf(testing::HasSubstr("has neither model.safetensors nor"),
+                                   testing::HasSubstr(words)));
+    }
+    const TemporaryDirectory directory;
+    std::filesystem::create_symlink("../blobs/none", directory.file("model.safetensors"));
+    EXPECT_THAT(open_error(directory.path()),
+                testing::HasSubstr("model.safetensors is a link to ../blobs/none, which is not there"));
+}
+
 TEST(Safetensors, BadBytesAreRefused) {
     const TemporaryDirectory directory;
     EXPECT_THAT(open_error(directory.path()), testing::HasSubstr("has neither model.safetensors nor"));

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -29,6 +30,18 @@ Checksum reference(const std::vector<std::byte>& bytes) {
     return {.low = hash.low64, .high = hash.high64};
 }
 
+float float_at(const std::byte* from, std::size_t i, DType dtype) {
+    std::uint16_t bits = 0;
+    float value = 0;
+    if (dtype == DType::float32) {
+        std::memcpy(&value, from + 4 * i, 4);
+        return value;
+    }
+    std::memcpy(&bits, from + 2 * i, 2);
+    if (dtype == DType::float16) return static_cast<float>(float16(bits));
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
 // Elements one at a time.
 std::vector<std::byte> cast(const std::byte* from, std::size_t count, DType from_dtype, DType to_dtype) {
     const std::size_t from_size = dtype_size(from_dtype), to_size = dtype_size(to_dtype);
@@ -38,15 +51,14 @@ std::vector<std::byte> cast(const std::byte* from, std::size_t count, DType from
         if (from_dtype == to_dtype) {
             std::memcpy(to, from + i * from_size, to_size);
         } else if (to_dtype == DType::bfloat16) {
-            float value;
-            std::memcpy(&value, from + 4 * i, 4);
-            const bfloat16 half(value);
+            const bfloat16 half(float_at(from, i, from_dtype));
+            std::memcpy(to, &half, 2);
+        } else if (to_dtype == DType::float16) {
+            const auto half = static_cast<_Float16>(float_at(from, i, from_dtype));
             std::memcpy(to, &half, 2);
         } else {
-            std::uint16_t half;
-            std::memcpy(&half, from + 2 * i, 2);
-            const std::uint32_t bits = static_cast<std::uint32_t>(half) << 16;
-            std::memcpy(to, &bits, 4);
+            const float value = float_at(from, i, from_dtype);
+            std::memcpy(to, &value, 4);
         }
     }
     return result;
@@ -106,10 +118,10 @@ void run_case(const Case& c, std::mt19937& generator) {
 TEST(CopyRows, EveryKindOfRow) {
     std::mt19937 generator(1);
     constexpr std::size_t kCounts[] = {0, 1, 31, 32, 100, 256, 1000, 1024, 1280, 2500};
-    constexpr DType kCasts[][2] = {{DType::bfloat16, DType::bfloat16},
-                                   {DType::float32, DType::bfloat16},
-                                   {DType::bfloat16, DType::float32},
-                                   {DType::uint8, DType::uint8}};
+    constexpr DType kCasts[][2] = {{DType::bfloat16, DType::bfloat16}, {DType::float32, DType::bfloat16},
+                                   {DType::bfloat16, DType::float32},  {DType::float16, DType::float32},
+                                   {DType::float32, DType::float16},   {DType::float16, DType::bfloat16},
+                                   {DType::bfloat16, DType::float16},  {DType::uint8, DType::uint8}};
     for (const std::size_t count : kCounts) {
         for (const auto& dtypes : kCasts) {
             for (const std::size_t gaps : {0u, 1u, 2u, 3u}) {
@@ -141,8 +153,9 @@ TEST(CopyRows, AtRandom) {
                .shift = pick(2) == 0 ? 0 : pick(64),
                .non_temporal = pick(2) == 0,
                .hashes = pick(4) != 0};
-        c.from_dtype = pick(2) == 0 ? DType::float32 : DType::bfloat16;
-        c.to_dtype = pick(2) == 0 ? DType::float32 : DType::bfloat16;
+        constexpr DType kFloats[] = {DType::float32, DType::bfloat16, DType::float16};
+        c.from_dtype = kFloats[pick(3)];
+        c.to_dtype = kFloats[pick(3)];
         ASSERT_NO_FATAL_FAILURE(run_case(c, generator));
     }
 }

@@ -13,6 +13,7 @@
 #include "common/ops/shared/divider.h"
 #include "common/ops/shared/e4m3.h"
 #include "common/ops/shared/gemm_layout.h"
+#include "common/ops/shared/half.h"
 #include "common/ops/shared/random.h"
 #include "common/ops/shared/sampling.h"
 #include "common/ops/shared/softmax.h"
@@ -31,6 +32,27 @@ TEST(SharedBits, RoundLikeTheClasses) {
         const float half = static_cast<float>(float16(static_cast<std::uint16_t>(bits)));
         ASSERT_EQ(bits_of(float_of_half(static_cast<std::uint16_t>(bits))), bits_of(half)) << bits;
     }
+}
+
+TEST(SharedBits, HalvesAreRoundedToNearestEven) {
+    for (std::uint64_t bits = 0; bits <= 0xffffffffu; bits += 4093) {
+        const float value = float_of(static_cast<std::uint32_t>(bits));
+        ASSERT_EQ(half_bits(value), std::bit_cast<std::uint16_t>(static_cast<_Float16>(value))) << bits;
+    }
+    for (std::uint32_t half = 0; half < 0x7c00u;
+         ++half) {  // each, the middle to the next, and just beside it
+        const std::uint32_t low = bits_of(float_of_half(static_cast<std::uint16_t>(half)));
+        const std::uint32_t high = half == 0x7bffu
+                                       ? bits_of(65536.0f)
+                                       : bits_of(float_of_half(static_cast<std::uint16_t>(half + 1)));
+        const float middle = (float_of(low) + float_of(high)) / 2;
+        for (const std::uint32_t at : {low, bits_of(middle) - 1, bits_of(middle), bits_of(middle) + 1}) {
+            const float value = float_of(at);
+            ASSERT_EQ(half_bits(value), std::bit_cast<std::uint16_t>(static_cast<_Float16>(value))) << at;
+            ASSERT_EQ(beyond_half(value), half_bits(value) == 0x7c00u) << at;
+        }
+    }
+    EXPECT_FALSE(beyond_half(INFINITY) || beyond_half(NAN));
 }
 
 TEST(SharedBits, StochasticRoundingIsRightInTheMean) {

@@ -132,6 +132,10 @@ TEST_F(ReshardErrors, RanksThatDoNotExist) {
 TEST(ReshardCasts, EqualAndFloats) {
     EXPECT_TRUE(copy_casts(DType::float32, DType::bfloat16));
     EXPECT_TRUE(copy_casts(DType::bfloat16, DType::float32));
+    for (const DType other : {DType::float32, DType::bfloat16}) {
+        EXPECT_TRUE(copy_casts(DType::float16, other));
+        EXPECT_TRUE(copy_casts(other, DType::float16));
+    }
     EXPECT_TRUE(copy_casts(DType::int64, DType::int64));
     EXPECT_FALSE(copy_casts(DType::int64, DType::int32));
     EXPECT_FALSE(copy_casts(DType::uint8, DType::bfloat16));

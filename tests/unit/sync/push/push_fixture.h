@@ -53,6 +53,8 @@ class Push : public testing::Test {
                 const float value = static_cast<float>((i * 37 + seed * 11) % 101) * 0.03125f + 0.001f;
                 if (dtype == DType::float32)
                     reinterpret_cast<float*>(values.raw())[i] = value;
+                else if (dtype == DType::float16)
+                    reinterpret_cast<_Float16*>(values.raw())[i] = static_cast<_Float16>(value);
                 else
                     reinterpret_cast<bfloat16*>(values.raw())[i] = bfloat16(value);
             }

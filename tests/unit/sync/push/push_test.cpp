@@ -56,6 +56,76 @@ TEST_F(Push, WeightsAreCastToWhatTheServerComputesIn) {
     EXPECT_EQ(in_float32.weights(), bytes_of_directory(wide));
 }
 
+TEST_F(Push, HalfPrecisionIsCastBothWays) {
+    const std::string half = model("half", 7, DType::float16), wide = model("wide", 7);
+    VllmStandIn in_float16({.model = model("a", 1), .dtype = "float16"});
+    VllmStandIn halves({.model = model("b", 1, DType::float16), .dtype = "float16"});
+    VllmStandIn in_float32({.model = model("c", 1), .dtype = "float32"});
+    for (const ServerOutcome& outcome : push(wide, {in_float16.url(), halves.url()}))
+        EXPECT_TRUE(outcome.whole) << outcome.error;
+    EXPECT_EQ(in_float16.weights(), bytes_of_directory(half));
+    EXPECT_EQ(halves.weights(), bytes_of_directory(half));
+    for (const ServerOutcome& outcome : push(half, {in_float16.url(), in_float32.url()}))
+        EXPECT_TRUE(outcome.whole) << outcome.error;
+    EXPECT_EQ(in_float16.weights(), bytes_of_directory(half));
+}
+
+TEST_F(Push, WhatHalfPrecisionCannotHoldIsRefusedBeforeAnythingChanges) {
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+        const std::string next = model("next", 7, dtype);
+        {  // element [3, 5] of the embedding, in the file
+            const auto files = model::Safetensors::open(next);
+            const std::string file = files.file("model.embed_tokens.weight");
+            std::vector<std::pair<std::string, Tensor>> tensors;
+            for (const std::string& name : files.names()) tensors.emplace_back(name, files.tensor(name));
+            for (auto& [name, tensor] : tensors) {
+                if (name != "model.embed_tokens.weight") continue;
+                if (dtype == DType::float32)
+                    tensor.data<float>()[3 * 24 + 5] = -65520.0f;
+                else
+                    tensor.data<bfloat16>()[3 * 24 + 5] = bfloat16(-65536.0f);
+            }
+            model::write_safetensors(file, tensors);
+        }
+        VllmStandIn server({.model = model("a", 1), .dtype = "float16"});
+        const auto before = server.weights();
+        const auto outcomes = push(next, {server.url()});
+        EXPECT_FALSE(outcomes[0].whole);
+        EXPECT_THAT(outcomes[0].error,
+                    AllOf(HasSubstr("tensor 'model.embed_tokens.weight', row 3, column 5: -655"),
+                          HasSubstr("does not fit float16")));
+        EXPECT_EQ(server.weights(), before);
+        EXPECT_FALSE(server.paused());
+        VllmStandIn other({.model = model("b", 1), .dtype = "bfloat16"});  // which holds it
+        EXPECT_TRUE(push(next, {other.url()})[0].whole);
+    }
+}
+
+TEST_F(Push, AConfigThatIsAPointerIsRefused) {
+    const std::string next = model("next", 7);
+    std::ofstream(next + "/config.json")
+        << "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n";
+    VllmStandIn server({.model = model("a", 1)});
+    try {
+        push(next, {server.url()});
+        ADD_FAILURE() << "accepted";
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("config.json: is a Git LFS pointer"));
+    }
+}
+
+TEST_F(Push, NamesOfAWrapperAreSaidToBeThat) {
+    const std::string next = model("next", 7);
+    const auto files = model::Safetensors::open(next);
+    std::vector<std::pair<std::string, Tensor>> tensors;
+    for (const std::string& name : files.names())
+        tensors.emplace_back("_orig_mod." + name, files.tensor(name));
+    model::write_safetensors(next + "/model.safetensors", tensors);
+    VllmStandIn server({.model = model("a", 1)});
+    EXPECT_THAT(push(next, {server.url()})[0].error,
+                AllOf(HasSubstr("torch.compile"), HasSubstr("strip it")));
+}
+
 // As trainers start them: the weights come with the first push.
 TEST_F(Push, AServerThatWasStartedWithoutWeightsLoadsFiles) {
     VllmStandIn server({.model = model("a", 1), .load_format = "dummy"});

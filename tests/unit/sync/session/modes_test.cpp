@@ -85,6 +85,61 @@ TEST(Modes, EveryEngineRankGetsItsSlicesAndNotAByteMore) {
 
 // A vocabulary of 101 on two and on eight ranks, the last of which has no row of it: every rank's bytes, element by
 // element, whatever `weights_match` thinks.
+TEST(Modes, HalfPrecisionIsCastInEveryMode) {
+    constexpr DType h = DType::float16, f = DType::float32, b = DType::bfloat16;
+    for (const Mode mode : kModes) {
+        for (const auto& [from, to] :
+             {std::pair(f, h), std::pair(b, h), std::pair(h, h), std::pair(h, f), std::pair(h, b)}) {
+            SCOPED_TRACE(fmt::format("{} {} {}", mode_name(mode), dtype_name(from), dtype_name(to)));
+            TestTarget target(test_tensors(to));
+            with_session(
+                {{2}, {Shard(0)}}, target, from, options_for(mode),
+                [&, source_dtype = from](comm::Communicator& world, Session& session, TestSource& source) {
+                    for (int step = 1; step <= 3; ++step) {
+                        source.set_step(step);
+                        session.push(step);
+                        const WeightsMatch match = session.weights_match();
+                        EXPECT_TRUE(match.match) << match.first_mismatch;
+                        world.barrier();
+                        if (world.rank() == 0 && mode != Mode::alias)
+                            expect_weights(target, source_dtype, step);
+                        world.barrier();
+                    }
+                });
+            if (HasFailure()) return;
+        }
+    }
+}
+
+TEST(Modes, WhatHalfPrecisionCannotHoldIsRefusedByTensorAndRow) {
+    for (const Mode mode : kModes) {
+        TestTarget target(test_tensors(DType::float16));
+        with_session({{2}, {Shard(0)}}, target, DType::float32, options_for(mode),
+                     [&](comm::Communicator& world, Session& session, TestSource& source) {
+                         source.set_step(1);
+                         session.push(1);
+                         // Row 210 of 211 is rank 1's last.
+                         const Tensor& rows = source.tensors()[0].tensor.local();
+                         if (world.rank() == 1) rows.data<float>()[rows.numel() - 48 + 7] = 70000;
+                         try {
+                             session.push(2);
+                             ADD_FAILURE() << mode_name(mode);
+                         } catch (const SyncError& error) {
+                             EXPECT_EQ(error.phase(), "prepare");
+                             EXPECT_THAT(
+                                 error.what(),
+                                 HasSubstr("tensor 'embed', row 210, column 7: 70000 does not fit float16"));
+                         }
+                         if (world.rank() == 0) {
+                             EXPECT_EQ(target.version(), 1) << mode_name(mode);
+                         }
+                         source.set_step(2);
+                         session.push(3);
+                     });
+        if (HasFailure()) return;
+    }
+}
+
 TEST(Modes, RanksHoldTheirRowsOfAPaddedVocabulary) {
     const std::vector<ModelTensor> model{{"embed", {101, 16}, TensorParallel::vocabulary},
                                          {"norm", {16}, TensorParallel::replicate},

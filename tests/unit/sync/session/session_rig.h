@@ -127,6 +127,7 @@ inline void expect_weights(const TestTarget& target, DType source_dtype, int ste
         for (std::size_t i = 0; i < memory.size() / width; ++i) {
             float value = element_value(t, i, step);
             if (source_dtype == DType::bfloat16) value = static_cast<float>(bfloat16(value));
+            if (source_dtype == DType::float16) value = static_cast<float>(static_cast<_Float16>(value));
             std::array<std::byte, 4> expected{};
             put_value(expected.data(), weight.info.dtype, value);
             ASSERT_EQ(std::memcmp(expected.data(), memory.data() + i * width, width), 0)

@@ -32,6 +32,8 @@ using ElementValue = std::function<float(std::size_t t, std::size_t i, int step)
 inline void put_value(std::byte* to, DType dtype, float value) {
     if (dtype == DType::float32)
         *reinterpret_cast<float*>(to) = value;
+    else if (dtype == DType::float16)
+        *reinterpret_cast<_Float16*>(to) = static_cast<_Float16>(value);
     else
         *reinterpret_cast<bfloat16*>(to) = bfloat16(value);
 }

@@ -62,6 +62,9 @@ class Bytes : public TextCodec {
         return text + (generate ? "a:" : "");
     }
     std::optional<std::int32_t> eos_token() const override { return eos; }
+    std::optional<std::int32_t> end_of_turn() const override {
+        return end == "<e>" ? std::optional(kEnd) : std::nullopt;
+    }
     std::int64_t vocab_size() const override { return 258; }
 
     std::optional<std::int32_t> eos;
@@ -411,21 +414,22 @@ TEST(StopTokens, ComeFromEveryPlaceThatNamesThem) {
     const Folder folder;
     const std::string directory = folder.path.string();
     Bytes codec;
-    EXPECT_THAT(stop_tokens_of(directory, codec), ElementsAre(kEnd));  // the template's end of turn
+    const auto stops = [&] { return stop_tokens_of(directory, codec, codec.vocab_size()).ids; };
+    EXPECT_THAT(stops(), ElementsAre(kEnd));  // the template's end of turn
     codec.eos = 7;
     folder.write("generation_config.json", R"({"eos_token_id": [9, 256]})");
     folder.write("config.json", R"({"eos_token_id": 8})");
-    EXPECT_THAT(stop_tokens_of(directory, codec), ElementsAre(kEnd, 7, 9, 8));
+    EXPECT_THAT(stops(), ElementsAre(kEnd, 7, 9, 8));
     codec.end = ".";  // no special token behind an assistant's words
-    EXPECT_THAT(stop_tokens_of(directory, codec), ElementsAre(7, 9, 256, 8));
+    EXPECT_THAT(stops(), ElementsAre(7, 9, 256, 8));
     folder.write("config.json", R"({"eos_token_id": 258})");
-    EXPECT_THROW(stop_tokens_of(directory, codec), ConfigError);
+    EXPECT_THROW(stops(), ConfigError);
     folder.write("config.json", "[");
-    EXPECT_THROW(stop_tokens_of(directory, codec), ConfigError);
+    EXPECT_THROW(stops(), ConfigError);
     folder.write("config.json", "{}");
     folder.write("generation_config.json", "{}");
     codec.eos.reset();
-    EXPECT_THROW(stop_tokens_of(directory, codec), ConfigError);
+    EXPECT_THROW(stops(), ConfigError);
 }
 
 TEST(JsonLines, IndexesALargeFileOnce) {
