@@ -27,21 +27,15 @@ void check_operands(const char* op, const Tensor& q, const Tensor& k, const Tens
             kv_heads);
 }
 
-void check_segments(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
-                    const std::vector<AttentionSegment>& segments) {
-    detail::check_ndim(op, "k", k, 3);
-    check_operands(op, q, k, v);
+// Segments lie inside q and share no row of it.
+template <typename Segment>
+void check_q_rows(const char* op, const Tensor& q, const std::vector<Segment>& segments) {
     const std::int64_t q_rows = q.dim(0);
-    const std::int64_t k_rows = k.dim(0);
     std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
-    for (const AttentionSegment& segment : segments) {
+    for (const Segment& segment : segments) {
         require(segment.q_begin >= 0 && segment.q_len >= 0 && segment.q_len <= q_rows - segment.q_begin, [&] {
             return fmt::format("{}: segment of q rows {} + {} is outside q {}", op, segment.q_begin,
                                segment.q_len, to_string(q.shape()));
-        });
-        require(segment.k_begin >= 0 && segment.k_len >= 0 && segment.k_len <= k_rows - segment.k_begin, [&] {
-            return fmt::format("{}: segment of k rows {} + {} is outside k {}", op, segment.k_begin,
-                               segment.k_len, to_string(k.shape()));
         });
         if (segment.q_len > 0) ranges.emplace_back(segment.q_begin, segment.q_begin + segment.q_len);
     }
@@ -49,6 +43,20 @@ void check_segments(const char* op, const Tensor& q, const Tensor& k, const Tens
     for (std::size_t i = 1; i < ranges.size(); ++i) {
         require(ranges[i].first >= ranges[i - 1].second, "{}: two segments share q row {}", op,
                 ranges[i].first);
+    }
+}
+
+void check_segments(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
+                    const std::vector<AttentionSegment>& segments) {
+    detail::check_ndim(op, "k", k, 3);
+    check_operands(op, q, k, v);
+    check_q_rows(op, q, segments);
+    const std::int64_t k_rows = k.dim(0);
+    for (const AttentionSegment& segment : segments) {
+        require(segment.k_begin >= 0 && segment.k_len >= 0 && segment.k_len <= k_rows - segment.k_begin, [&] {
+            return fmt::format("{}: segment of k rows {} + {} is outside k {}", op, segment.k_begin,
+                               segment.k_len, to_string(k.shape()));
+        });
     }
 }
 
@@ -60,26 +68,29 @@ void check_caches(const char* op, const Tensor& q, const Tensor& k_cache, const 
     });
 }
 
+// Sequence b has pages for its first `length` positions.
+void check_table(const char* op, const Tensor& k_cache, std::size_t b, std::int64_t length,
+                 const std::vector<std::int32_t>& table) {
+    const std::int64_t pages = k_cache.dim(0), page_size = k_cache.dim(1);
+    const std::int64_t needed = (length + page_size - 1) / page_size;
+    require(length >= 0 && needed <= static_cast<std::int64_t>(table.size()),
+            "{}: sequence {} has length {} but {} pages of {}", op, b, length, table.size(), page_size);
+    for (std::int64_t i = 0; i < needed; ++i) {
+        const std::int32_t page = table[static_cast<std::size_t>(i)];
+        require(page >= 0 && page < pages, "{}: page {} of sequence {} is outside the {} pages", op, page, b,
+                pages);
+    }
+}
+
 void check_tables(const char* op, const Tensor& q, const Tensor& k_cache,
                   const std::vector<std::vector<std::int32_t>>& block_tables,
                   const std::vector<std::int32_t>& lengths) {
-    const std::int64_t pages = k_cache.dim(0), page_size = k_cache.dim(1);
     const auto batch = static_cast<std::size_t>(q.dim(0));
     require(block_tables.size() == batch && lengths.size() == batch, [&] {
         return fmt::format("{}: {} block tables and {} lengths for q {}", op, block_tables.size(),
                            lengths.size(), to_string(q.shape()));
     });
-    for (std::size_t b = 0; b < batch; ++b) {
-        const std::int64_t needed = (lengths[b] + page_size - 1) / page_size;
-        require(lengths[b] >= 0 && needed <= static_cast<std::int64_t>(block_tables[b].size()),
-                "{}: sequence {} has length {} but {} pages of {}", op, b, lengths[b], block_tables[b].size(),
-                page_size);
-        for (std::int64_t i = 0; i < needed; ++i) {
-            const std::int32_t page = block_tables[b][static_cast<std::size_t>(i)];
-            require(page >= 0 && page < pages, "{}: page {} of sequence {} is outside the {} pages", op, page,
-                    b, pages);
-        }
-    }
+    for (std::size_t b = 0; b < batch; ++b) check_table(op, k_cache, b, lengths[b], block_tables[b]);
 }
 
 // Tables on the device: their contents cannot be read here.
@@ -191,6 +202,23 @@ void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cac
     check_out(kOp, q, out);
     check_tables(kOp, pages, lengths, q.dim(0));
     TANDEM_ROUTE(paged_attention_decode, q, k_cache, v_cache, pages, lengths, scale, out);
+}
+
+void paged_attention_prefill(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                             const std::vector<PagedSegment>& segments, float scale, Tensor out) {
+    constexpr const char* kOp = "paged_attention_prefill";
+    check_caches(kOp, q, k_cache, v_cache);
+    check_out(kOp, q, out);
+    check_q_rows(kOp, q, segments);
+    for (std::size_t s = 0; s < segments.size(); ++s) {
+        require(segments[s].q_len <= segments[s].k_len, "{}: sequence {} has {} new rows but length {}", kOp,
+                s, segments[s].q_len, segments[s].k_len);
+        check_table(kOp, k_cache, s, segments[s].k_len, segments[s].pages);
+    }
+    require(stream.device().type == DeviceType::cpu, "{}: prompts are cut on the CPU only", kOp);
+    for (const Tensor& tensor : {q, k_cache, v_cache, out})
+        detail::check_device(kOp, stream.device(), tensor);
+    cpu::paged_attention_prefill(stream, q, k_cache, v_cache, segments, scale, std::move(out));
 }
 
 void write_pages(Stream& stream, const Tensor& k, const Tensor& v, const Tensor& pages, const Tensor& lengths,

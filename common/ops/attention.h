@@ -55,9 +55,25 @@ void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cac
                             const std::vector<std::vector<std::int32_t>>& block_tables,
                             const std::vector<std::int32_t>& lengths, float scale, Tensor out);
 
-// The same with the tables in tensors (int32) on the stream's device, read when the stream gets there, as a
-// recorded graph needs it: pages [batch, width], lengths [batch], at most width pages long. Length 0: no
-// sequence, whose out is 0. A GPU does not check them.
+// Rows [q_begin, q_begin + q_len) of q are the last of a sequence's first k_len positions, whose keys and
+// values, their own included, lie in `pages`.
+struct PagedSegment {
+    std::int64_t q_begin = 0;
+    std::int64_t q_len = 0;
+    std::int64_t k_len = 0;
+    std::vector<std::int32_t> pages;
+};
+
+// Causal attention of pieces of sequences over a paged KV cache, as above; each row sees itself and what lies
+// before it. The values of a row are those of attention_forward over the whole sequence, bit for bit, however
+// it was cut. Rows of q in no segment stay as they are in out; segments must not share rows of q. On the CPU:
+// throws InvalidArgument for a GPU's stream.
+void paged_attention_prefill(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                             const std::vector<PagedSegment>& segments, float scale, Tensor out);
+
+// paged_attention_decode with the tables in tensors (int32) on the stream's device, read when the stream gets
+// there, as a recorded graph needs it: pages [batch, width], lengths [batch], at most width pages long.
+// Length 0: no sequence, whose out is 0. A GPU does not check them.
 void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
                             const Tensor& pages, const Tensor& lengths, float scale, Tensor out);
 // Puts row b of k and v [batch, kv_heads, head_dim] at position lengths[b] - 1 of sequence b in the caches;
@@ -73,5 +89,8 @@ TANDEM_BACKENDS(paged_attention_decode, const Tensor&, const Tensor&, const Tens
                 const std::vector<std::vector<std::int32_t>>&)
 TANDEM_BACKENDS(paged_attention_decode, const Tensor&, const Tensor&, const Tensor&, const Tensor&)
 TANDEM_BACKENDS(write_pages)
+namespace cpu {
+decltype(ops::paged_attention_prefill) paged_attention_prefill;
+}
 
 }  // namespace tandem::ops

@@ -13,6 +13,8 @@ namespace {
 // Positions past this are computed where they are used: a table would cost too much memory.
 constexpr std::int64_t kMaxTableRows = 1 << 17;
 constexpr std::int64_t kFirstRows = 256;
+// A table doubles, but by no more than this at a time: whoever is in need of a row waits for all of them.
+constexpr std::int64_t kMostMoreRows = 8192;
 
 }  // namespace
 
@@ -47,10 +49,12 @@ std::shared_ptr<const RopeTable::Rows> RopeTable::rows(std::int64_t positions) c
     grown->frequencies = now->frequencies;
     grown->factor = now->factor;
     grown->positions = std::max(now->positions, kFirstRows);
-    while (grown->positions < wanted) grown->positions *= 2;
+    while (grown->positions < wanted) grown->positions += std::min(grown->positions, kMostMoreRows);
     const std::int64_t dim = grown->head_dim();
+    grown->values = now->values;
     grown->values.resize(static_cast<std::size_t>(grown->positions * dim));
-    for (std::int64_t p = 0; p < grown->positions; ++p) grown->fill(p, grown->values.data() + p * dim);
+    for (std::int64_t p = now->positions; p < grown->positions; ++p)
+        grown->fill(p, grown->values.data() + p * dim);
     before = std::exchange(state_->rows, std::move(grown));
     return state_->rows;
 }

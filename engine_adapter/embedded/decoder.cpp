@@ -95,19 +95,24 @@ Tensor Decoder::logits(const Tensor& x) {
 }
 
 Tensor Decoder::prefill(const std::vector<PrefillSequence>& sequences) {
-    std::vector<std::int32_t> tokens, positions, starts = {0};
+    std::vector<std::int32_t> tokens, positions, starts = {0}, ends;
+    std::vector<KvCache::Rows> rows_of;
+    std::vector<ops::PagedSegment> pieces;
+    bool whole = true;
     for (const PrefillSequence& sequence : sequences) {
-        for (std::size_t i = 0; i < sequence.tokens.size(); ++i)
-            positions.push_back(static_cast<std::int32_t>(i));
+        const auto count = static_cast<std::int64_t>(sequence.tokens.size());
+        for (std::int64_t i = 0; i < count; ++i)
+            positions.push_back(static_cast<std::int32_t>(sequence.begin + i));
+        rows_of.push_back({&sequence.pages, sequence.begin, starts.back(), count});
+        pieces.push_back({starts.back(), count, sequence.begin + count, sequence.pages});
         tokens.insert(tokens.end(), sequence.tokens.begin(), sequence.tokens.end());
         starts.push_back(static_cast<std::int32_t>(tokens.size()));
+        if (sequence.ends) ends.push_back(starts.back() - 1);
+        whole = whole && sequence.begin == 0;
     }
     const auto rows = static_cast<std::int64_t>(tokens.size());
     const auto segments = ops::packed_segments(starts);
-    const Tensor lse = empty({config_.num_attention_heads, rows}, DType::float32);
-    std::vector<KvCache::Rows> rows_of;
-    for (std::size_t s = 0; s < sequences.size(); ++s)
-        rows_of.push_back({&sequences[s].pages, 0, starts[s], starts[s + 1] - starts[s]});
+    const Tensor lse = empty({config_.num_attention_heads, whole ? rows : 0}, DType::float32);
     packed_.refresh();
     const Tensor x = layers(
         {.rows = rows,
@@ -116,11 +121,18 @@ Tensor Decoder::prefill(const std::vector<PrefillSequence>& sequences) {
          .attend =
              [&](std::size_t layer, const Tensor& q, const Tensor& k, const Tensor& v, Tensor out) {
                  cache_.write(stream_, layer, k, v, rows_of);
-                 ops::attention_forward(stream_, q, k, v, segments, attention_scale_, std::move(out), lse);
+                 if (whole) {
+                     ops::attention_forward(stream_, q, k, v, segments, attention_scale_, std::move(out),
+                                            lse);
+                 } else {
+                     ops::paged_attention_prefill(stream_, q, cache_.k(layer), cache_.v(layer), pieces,
+                                                  attention_scale_, std::move(out));
+                 }
              }});
-    const Tensor last = empty({static_cast<std::int64_t>(sequences.size()), config_.hidden_size}, x.dtype());
-    for (std::size_t s = 0; s < sequences.size(); ++s)
-        copy(stream_, x.rows(starts[s + 1] - 1, 1), last.rows(static_cast<std::int64_t>(s), 1));
+    if (ends.empty()) return {};
+    const Tensor last = empty({static_cast<std::int64_t>(ends.size()), config_.hidden_size}, x.dtype());
+    for (std::size_t s = 0; s < ends.size(); ++s)
+        copy(stream_, x.rows(ends[s], 1), last.rows(static_cast<std::int64_t>(s), 1));
     return logits(last);
 }
 

@@ -19,10 +19,13 @@
 
 namespace tandem::engine {
 
-// A sequence from its first token on; `pages` has room for all of it.
+// A sequence, or a piece of it: tokens from position `begin` on. What lies before was prefilled into the same
+// pages, by these weights; `pages` has room up to the last token.
 struct PrefillSequence {
     std::vector<std::int32_t> tokens;
     std::vector<std::int32_t> pages;
+    std::int64_t begin = 0;
+    bool ends = true;  // whether logits are wanted: there is no later piece
 };
 
 // Queues its work on the stream, on whose device weights and cache are (inline on the CPU: it blocks); not
@@ -35,9 +38,13 @@ class Decoder {
             bool pack_weights = true, bool graphs = true);
 
     Stream& stream() { return stream_; }
+    const model::ModelConfig& config() const { return config_; }
 
-    // Logits after the last token of each sequence: [sequences, vocab] float32. Fills the pages.
+    // Logits after the last token of each sequence that ends: [sequences, vocab] float32, undefined for none.
+    // Fills the pages. However a sequence is cut, on the CPU logits and pages are those of the whole, bit for
+    // bit; on a GPU it cannot be cut (throws InvalidArgument).
     Tensor prefill(const std::vector<PrefillSequence>& sequences);
+    bool cuts_sequences() const { return stream_.device().type == DeviceType::cpu; }
     // [batch, vocab] float32; on a GPU good until the next call.
     Tensor decode(const DecodeBatch& batch);
     // Release the packed copies of the weights, and the graphs with their memory, until the next call; not

@@ -37,7 +37,10 @@ std::int64_t decide_kv_tokens(const model::ModelConfig& config, const EmbeddedOp
 }
 
 SchedulerOptions scheduler_options(const model::ModelConfig& config, const EmbeddedOptions& options) {
-    SchedulerOptions result{options.max_running, options.prefill_tokens, config.more_eos_token_ids};
+    SchedulerOptions result{.max_running = options.max_running,
+                            .prefill_tokens = options.prefill_tokens,
+                            .piece_tokens = options.piece_tokens,
+                            .eos_token_ids = config.more_eos_token_ids};
     if (config.eos_token_id >= 0) result.eos_token_ids.push_back(config.eos_token_id);
     return result;
 }
@@ -334,7 +337,9 @@ void EmbeddedEngine::run() {
         std::string failure;
         if (step) {
             try {
+                const auto begun = Clock::now();
                 scheduler_.step(version);
+                scheduler_.took(std::chrono::duration<double>(Clock::now() - begun).count());
             } catch (const std::exception& error) {
                 failure = error.what();
                 log_error("generation failed: {}", failure);

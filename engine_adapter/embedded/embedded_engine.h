@@ -42,7 +42,8 @@ struct EmbeddedOptions {
     double kv_fraction = 0.8;
     std::int64_t page_size = 16;
     std::int64_t max_running = 256;
-    std::int64_t prefill_tokens = 4096;
+    std::int64_t prefill_tokens = 4096;  // scheduler.h
+    std::int64_t piece_tokens = 0;  // scheduler.h; for tests: where prompts are cut does not follow the time
     // Requests without a seed: their seed follows from this and from how many requests came before. Engines that serve
     // together need one each.
     std::uint64_t random_seed = 0;

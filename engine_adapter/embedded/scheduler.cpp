@@ -9,7 +9,10 @@
 namespace tandem::engine {
 
 Scheduler::Scheduler(const SchedulerOptions& options, Decoder& decoder, KvCache& cache)
-    : options_(options), decoder_(decoder), cache_(cache) {}
+    : options_(options),
+      decoder_(decoder),
+      cache_(cache),
+      budget_(decoder.config(), cache.page_size(), options.prefill_tokens, options.piece_tokens) {}
 
 std::vector<std::int32_t> Scheduler::Sample::tokens() const {
     std::vector<std::int32_t> all = prompt().tokens;
@@ -70,14 +73,23 @@ std::size_t Scheduler::drop(const Job& job, const Wanted& wanted) {
     return std::erase_if(running_, belongs) + std::erase_if(queue, belongs);
 }
 
+// On the CPU a step of decode comes after every pass of prefill; on a GPU after the last.
 void Scheduler::step(std::int64_t version) {
-    std::vector<PrefillSequence> sequences;
-    std::vector<Admission> admitted = admit(sequences);
-    if (!admitted.empty()) {
-        prefill(std::move(admitted), sequences, version);
-    } else if (!running_.empty()) {
+    operations_ = 0;
+    admit();
+    const std::vector<std::size_t> prefills = unfinished_prefills();
+    const bool decodes = any_decodes();
+    decode_turn_ = decodes && (prefills.empty() || (decode_turn_ && decoder_.cuts_sequences()));
+    if (decode_turn_) {
         decode();
+    } else if (!prefills.empty()) {
+        prefill(next_pieces(prefills), version);
     }
+    decode_turn_ = !decode_turn_;
+}
+
+bool Scheduler::any_decodes() const {
+    return std::any_of(running_.begin(), running_.end(), [](const Sample& one) { return !one.prefill; });
 }
 
 bool Scheduler::has_share(const Held& small) const {
@@ -93,87 +105,68 @@ Scheduler::Queue* Scheduler::next_queue(const Held& small) {
 }
 
 // Admits samples from the heads of the queues, as many as fit. A sample whose tokens equal those of the one
-// before it (n samples of a prompt) shares its full pages and gets a page of its own for the rest.
-std::vector<Scheduler::Admission> Scheduler::admit(std::vector<PrefillSequence>& sequences) {
-    std::vector<Admission> admitted;
-    std::int64_t packed = 0;
+// before it (n samples of a prompt) takes part in its prefill, while that is not through: it shares its full
+// pages and gets a page of its own for the rest.
+void Scheduler::admit() {
     Held small;
     for (const Sample& sample : running_) small.add(sample);
     while (Queue* const queue = next_queue(small)) {
-        const auto running = [&] { return static_cast<std::int64_t>(running_.size() + admitted.size()); };
         Sample& next = queue->front();
         const auto preempt_for_it = [&] {
             const auto victim = next.job->small && has_share(small) ? youngest_large() : std::nullopt;
             if (victim) preempt(*victim);
             return victim.has_value();
         };
-        if (running() >= options_.max_running && !preempt_for_it()) break;
+        if (static_cast<std::int64_t>(running_.size()) >= options_.max_running && !preempt_for_it()) break;
         std::vector<std::int32_t> tokens = next.tokens();
         const auto length = static_cast<std::int64_t>(tokens.size());
-        const bool shares = !sequences.empty() && sequences.back().tokens == tokens;
-        if (!shares && packed > 0 && packed + length > options_.prefill_tokens) break;
+        const auto shares = [&] {
+            return !running_.empty() && running_.back().prefill && running_.back().prefill->tokens == tokens;
+        };
         const std::int64_t full_pages = length / cache_.page_size();
-        const std::int64_t needed = cache_.pages_for(length) - (shares ? full_pages : 0);
         // Reserve a page for each running sample, so that admitting does not preempt at once.
-        bool fits = true;
-        while (fits && needed + running() > cache_.pool().free()) fits = preempt_for_it();
-        if (!fits) break;
-        if (shares) {
-            const std::vector<std::int32_t>& pages = sequences.back().pages;
-            next.pages.assign(pages.begin(), pages.begin() + full_pages);
+        const auto fits = [&] {
+            const std::int64_t needed = cache_.pages_for(length) - (shares() ? full_pages : 0);
+            return needed + static_cast<std::int64_t>(running_.size()) <= cache_.pool().free();
+        };
+        bool enough = fits();
+        while (!enough && preempt_for_it()) enough = fits();
+        if (!enough) break;
+        if (shares()) {
+            const Sample& before = running_.back();
+            next.prefill = before.prefill;
+            next.pages.assign(before.pages.begin(), before.pages.begin() + full_pages);
             for (const std::int32_t page : next.pages) cache_.pool().share(page);
+        } else {
+            next.prefill = std::make_shared<Prefill>(Prefill{std::move(tokens)});
         }
         while (static_cast<std::int64_t>(next.pages.size()) < cache_.pages_for(length)) {
             next.pages.push_back(cache_.pool().allocate());
         }
-        if (!shares) {
-            packed += length;
-            sequences.push_back({std::move(tokens), next.pages});
-        }
         small.add(next);
-        admitted.push_back({std::move(next), sequences.size() - 1, shares});
+        running_.push_back(std::move(next));
         queue->pop_front();
     }
-    return admitted;
-}
-
-void Scheduler::prefill(std::vector<Admission> admitted, const std::vector<PrefillSequence>& sequences,
-                        std::int64_t version) {
-    // Add to running_ before the pass: if it throws, remove() finds the pages.
-    const std::size_t first = running_.size();
-    std::vector<std::size_t> rows;
-    std::vector<std::pair<std::int32_t, std::int32_t>> copies;
-    for (Admission& admission : admitted) {
-        const PrefillSequence& sequence = sequences[admission.sequence];
-        Sample& sample = admission.sample;
-        sample.cached = static_cast<std::int64_t>(sequence.tokens.size());
-        sample.out().version = version;
-        if (admission.shares && sample.pages.back() != sequence.pages.back()) {
-            copies.emplace_back(sequence.pages.back(), sample.pages.back());
-        }
-        rows.push_back(admission.sequence);
-        running_.push_back(std::move(sample));
-    }
-    for (const PrefillSequence& sequence : sequences) counts_.prefill_tokens += sequence.tokens.size();
-    const Tensor logits = decoder_.prefill(sequences);
-    for (const auto& [from, to] : copies) cache_.copy_page(decoder_.stream(), from, to);
-    advance(first, rows, logits);
 }
 
 void Scheduler::decode() {
     make_room_for_next_tokens();
     DecodeBatch batch;
-    std::vector<std::size_t> rows;
-    for (const Sample& sample : running_) {
+    std::vector<std::size_t> samples, rows;
+    for (std::size_t i = 0; i < running_.size(); ++i) {
+        const Sample& sample = running_[i];
+        if (sample.prefill) continue;
         batch.tokens.push_back(sample.out().tokens.back());
         batch.lengths.push_back(static_cast<std::int32_t>(sample.cached + 1));
         batch.block_tables.push_back(sample.pages);
         rows.push_back(rows.size());
+        samples.push_back(i);
     }
+    if (samples.empty()) return;  // all had to make room
     const Tensor logits = decoder_.decode(batch);
-    for (Sample& sample : running_) ++sample.cached;
-    counts_.decode_tokens += running_.size();
-    advance(0, rows, logits);
+    for (const std::size_t i : samples) ++running_[i].cached;
+    counts_.decode_tokens += samples.size();
+    advance(samples, rows, logits);
 }
 
 // Oldest first. The oldest is never preempted while another runs, so that it ends.
@@ -181,7 +174,8 @@ void Scheduler::make_room_for_next_tokens() {
     std::size_t i = 0;
     while (i < running_.size()) {
         Sample& sample = running_[i];
-        if (cache_.pages_for(sample.cached + 1) <= static_cast<std::int64_t>(sample.pages.size())) {
+        if (sample.prefill ||
+            cache_.pages_for(sample.cached + 1) <= static_cast<std::int64_t>(sample.pages.size())) {
             ++i;
         } else if (cache_.pool().free() > 0) {
             sample.pages.push_back(cache_.pool().allocate());
@@ -234,20 +228,20 @@ void Scheduler::restart_all() {
     }
 }
 
-void Scheduler::advance(std::size_t first, const std::vector<std::size_t>& rows, const Tensor& logits) {
-    const std::span<Sample> samples = std::span(running_).subspan(first);
+void Scheduler::advance(const std::vector<std::size_t>& samples, const std::vector<std::size_t>& rows,
+                        const Tensor& logits) {
     std::vector<ops::Sampling> how;
     for (std::size_t i = 0; i < samples.size(); ++i) {
-        const SampleOutput& out = samples[i].out();
-        const SamplingParams& params = samples[i].prompt().params;
-        how.push_back(
-            {.row = static_cast<std::int32_t>(rows[i]),
-             .temperature = params.temperature,
-             .top_k = params.top_k,
-             .top_p = params.top_p,
-             .min_p = params.min_p,
-             .uniform = uniform(samples[i].job->seeds[out.prompt], samples[i].stream, out.tokens.size()),
-             .logprob = samples[i].job->request.return_logprob});
+        const Sample& sample = running_[samples[i]];
+        const SampleOutput& out = sample.out();
+        const SamplingParams& params = sample.prompt().params;
+        how.push_back({.row = static_cast<std::int32_t>(rows[i]),
+                       .temperature = params.temperature,
+                       .top_k = params.top_k,
+                       .top_p = params.top_p,
+                       .min_p = params.min_p,
+                       .uniform = uniform(sample.job->seeds[out.prompt], sample.stream, out.tokens.size()),
+                       .logprob = sample.job->request.return_logprob});
     }
     std::vector<std::int32_t> chosen(how.size());
     std::vector<float> logprobs(how.size());
@@ -256,12 +250,13 @@ void Scheduler::advance(std::size_t first, const std::vector<std::size_t>& rows,
     if (std::find(chosen.begin(), chosen.end(), ops::kNoToken) != chosen.end())
         throw Error("the model's logits are not finite");
     for (std::size_t i = 0; i < samples.size(); ++i) {
-        samples[i].out().tokens.push_back(chosen[i]);
-        if (how[i].logprob) samples[i].out().logprobs.push_back(logprobs[i]);
-        if (!finished(samples[i])) continue;
-        release_pages(samples[i]);
-        --samples[i].job->unfinished;
-        samples[i].job.reset();
+        Sample& sample = running_[samples[i]];
+        sample.out().tokens.push_back(chosen[i]);
+        if (how[i].logprob) sample.out().logprobs.push_back(logprobs[i]);
+        if (!finished(sample)) continue;
+        release_pages(sample);
+        --sample.job->unfinished;
+        sample.job.reset();
     }
     std::erase_if(running_, [](const Sample& sample) { return sample.job == nullptr; });
 }
@@ -286,6 +281,7 @@ bool Scheduler::finished(const Sample& sample) const {
 void Scheduler::release_pages(Sample& sample) {
     for (const std::int32_t page : sample.pages) cache_.pool().release(page);
     sample.pages.clear();
+    sample.prefill.reset();
     sample.cached = 0;
 }
 

@@ -14,6 +14,7 @@
 #include "common/comm/launch.h"
 #include "common/device/memory.h"
 #include "common/error.h"
+#include "common/json_text.h"
 #include "common/log.h"
 #include "common/mesh/parallel_dims.h"
 #include "common/ops/matmul.h"

@@ -45,7 +45,7 @@ struct AttentionKernels {
     void (*forward_tile)(const ForwardTile&);
     void (*backward_tile)(const BackwardTile&);
     // to[d][j] = from[j][d] for j < keys, 0 for the rest of kKeyTile; rows of `from` are `stride` floats
-    // apart.
+    // apart, and can be read up to head_dim rounded up to 16.
     void (*transpose_tile)(const float* from, std::int64_t stride, std::int64_t keys, std::int64_t head_dim,
                            float* to);
     // to[r] = factor * from[r], zero-padded to `width`; rows of `from` (float32, or bfloat16 as its bits) are

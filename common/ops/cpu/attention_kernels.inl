@@ -231,44 +231,64 @@ TANDEM_INLINE void exchange(V (&r)[kWidth]) {
 void transpose_tile(const float* from, std::int64_t stride, std::int64_t keys, std::int64_t head_dim,
                     float* to) {
     for (std::int64_t j = 0; j < kKeyTile; j += kWidth) {
-        std::int64_t d = 0;
-        for (; d + kWidth <= head_dim; d += kWidth) {
+        for (std::int64_t d = 0; d < head_dim; d += kWidth) {
             V r[kWidth];
             for (int i = 0; i < kWidth; ++i) r[i] = j + i < keys ? load(from + (j + i) * stride + d) : V{};
             if constexpr (kWidth > 8) exchange<8>(r);
             if constexpr (kWidth > 4) exchange<4>(r);
             exchange<2>(r);
             exchange<1>(r);
-            for (int i = 0; i < kWidth; ++i) store(to + (d + i) * kKeyTile + j, r[i]);
-        }
-        for (; d < head_dim; ++d) {
-            for (std::int64_t i = j; i < j + kWidth; ++i)
-                to[d * kKeyTile + i] = i < keys ? from[i * stride + d] : 0.0f;
+            for (int i = 0; i < kWidth; ++i) {
+                if (d + i < head_dim) store(to + (d + i) * kKeyTile + j, r[i]);
+            }
         }
     }
 }
 
+// What is left of a row behind the last whole vector goes four at a time: a small head is nothing else.
+constexpr int kQuarter = 4;
+using Q = float __attribute__((vector_size(kQuarter * 4)));
+using QUnaligned = float __attribute__((vector_size(kQuarter * 4), aligned(4), may_alias));
+using QBits = std::uint32_t __attribute__((vector_size(kQuarter * 4)));
+using QHalf = std::uint16_t __attribute__((vector_size(kQuarter * 2)));
+using QHalfUnaligned = std::uint16_t __attribute__((vector_size(kQuarter * 2), aligned(2), may_alias));
+
+TANDEM_INLINE void pad(std::int64_t from, std::int64_t width, float* row) {
+    std::int64_t d = from;
+    for (; d % kQuarter != 0; ++d) row[d] = 0.0f;
+    for (; d < width; d += kQuarter) *reinterpret_cast<QUnaligned*>(row + d) = Q{};
+}
+
 void pack_float(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t head_dim,
                 std::int64_t width, float factor, float* to) {
-    for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t row = 0; row < rows; ++row, from += stride, to += width) {
         std::int64_t d = 0;
-        for (; d < head_dim; ++d) to[row * width + d] = from[row * stride + d] * factor;
-        for (; d < width; ++d) to[row * width + d] = 0.0f;
+        for (; d + kWidth <= head_dim; d += kWidth) store(to + d, load(from + d) * factor);
+        for (; d + kQuarter <= head_dim; d += kQuarter)
+            *reinterpret_cast<QUnaligned*>(to + d) =
+                *reinterpret_cast<const QUnaligned*>(from + d) * factor;
+        for (; d < head_dim; ++d) to[d] = from[d] * factor;
+        pad(d, width, to);
     }
 }
 
 void pack_bfloat16(const std::uint16_t* from, std::int64_t stride, std::int64_t rows, std::int64_t head_dim,
                    std::int64_t width, float factor, float* to) {
-    for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t row = 0; row < rows; ++row, from += stride, to += width) {
         std::int64_t d = 0;
         for (; d + kWidth <= head_dim; d += kWidth) {
-            const U bits = __builtin_convertvector(load_half(from + row * stride + d), U) << 16;
-            store(to + row * width + d, reinterpret_cast<V>(bits) * factor);
+            const U bits = __builtin_convertvector(load_half(from + d), U) << 16;
+            store(to + d, reinterpret_cast<V>(bits) * factor);
+        }
+        for (; d + kQuarter <= head_dim; d += kQuarter) {
+            const QHalf half = *reinterpret_cast<const QHalfUnaligned*>(from + d);
+            const QBits bits = __builtin_convertvector(half, QBits) << 16;
+            *reinterpret_cast<QUnaligned*>(to + d) = reinterpret_cast<Q>(bits) * factor;
         }
         for (; d < head_dim; ++d) {
-            const std::uint32_t bits = static_cast<std::uint32_t>(from[row * stride + d]) << 16;
-            to[row * width + d] = __builtin_bit_cast(float, bits) * factor;
+            const std::uint32_t bits = static_cast<std::uint32_t>(from[d]) << 16;
+            to[d] = __builtin_bit_cast(float, bits) * factor;
         }
-        for (; d < width; ++d) to[row * width + d] = 0.0f;
+        pad(d, width, to);
     }
 }

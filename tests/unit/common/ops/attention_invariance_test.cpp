@@ -1,12 +1,14 @@
 // A row of attention has the same bits whoever computes it: the whole sequence, a prefix, a later chunk of
-// queries, a packed call, or the decode step over a paged cache.
+// queries, a packed call, a piece or the decode step over a paged cache.
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <numeric>
 #include <tuple>
 
+#include "common/error.h"
 #include "common/ops/attention.h"
+#include "common/ops/matmul.h"
 #include "tests/unit/common/ops/oracle.h"
 
 namespace tandem {
@@ -64,6 +66,29 @@ TEST_P(AttentionInvariance, PrefixesAndChunks) {
     expect_same_bits(packed.rows(37, 200), alone, "packed");
 }
 
+// The keys and values of a sequence in shuffled pages, among others' values.
+struct Paged {
+    Paged(std::mt19937& generator, const Sequence& s, std::int64_t page_size)
+        : table(static_cast<std::size_t>((s.k.dim(0) + page_size - 1) / page_size)) {
+        std::iota(table.begin(), table.end(), 1);  // page 0 belongs to nobody
+        std::shuffle(table.begin(), table.end(), generator);
+        const Shape shape{static_cast<std::int64_t>(table.size()) + 1, page_size, kKvHeads, s.k.dim(2)};
+        k = random_tensor(generator, shape, s.k.dtype());
+        v = random_tensor(generator, shape, s.k.dtype());
+        const std::size_t row_bytes = s.k.bytes() / static_cast<std::size_t>(s.k.dim(0));
+        for (std::int64_t i = 0; i < s.k.dim(0); ++i) {
+            const std::int64_t slot =
+                table[static_cast<std::size_t>(i / page_size)] * page_size + i % page_size;
+            std::memcpy(k.raw() + static_cast<std::size_t>(slot) * row_bytes, s.k.rows(i, 1).raw(),
+                        row_bytes);
+            std::memcpy(v.raw() + static_cast<std::size_t>(slot) * row_bytes, s.v.rows(i, 1).raw(),
+                        row_bytes);
+        }
+    }
+    std::vector<std::int32_t> table;
+    Tensor k, v;
+};
+
 TEST_P(AttentionInvariance, PagedDecodeIsTheLastRow) {
     const auto [head_dim, dtype] = GetParam();
     Stream stream = Stream::make_inline();
@@ -72,37 +97,71 @@ TEST_P(AttentionInvariance, PagedDecodeIsTheLastRow) {
     const Sequence s = random_sequence(generator, rows, head_dim, dtype);
     const Tensor whole = forward(s.q, s.k, s.v, {{0, rows, 0, rows, true}});
     for (const std::int64_t page_size : {1, 5, 16, 64, 100}) {
-        const std::int64_t pages = (rows + page_size - 1) / page_size;
-        std::vector<std::int32_t> table(static_cast<std::size_t>(pages));
-        std::iota(table.begin(), table.end(), 1);  // page 0 belongs to nobody
-        std::shuffle(table.begin(), table.end(), generator);
-        const Tensor k_cache = random_tensor(generator, {pages + 1, page_size, kKvHeads, head_dim}, dtype);
-        const Tensor v_cache = random_tensor(generator, {pages + 1, page_size, kKvHeads, head_dim}, dtype);
-        const std::size_t row_bytes = s.k.bytes() / static_cast<std::size_t>(rows);
-        for (std::int64_t i = 0; i < rows; ++i) {
-            const std::int64_t slot =
-                table[static_cast<std::size_t>(i / page_size)] * page_size + i % page_size;
-            std::memcpy(k_cache.raw() + static_cast<std::size_t>(slot) * row_bytes, s.k.rows(i, 1).raw(),
-                        row_bytes);
-            std::memcpy(v_cache.raw() + static_cast<std::size_t>(slot) * row_bytes, s.v.rows(i, 1).raw(),
-                        row_bytes);
-        }
+        const Paged cache(generator, s, page_size);
         // all lengths in one batch
-        const std::vector<std::vector<std::int32_t>> tables(static_cast<std::size_t>(rows), table);
+        const std::vector<std::vector<std::int32_t>> tables(static_cast<std::size_t>(rows), cache.table);
         std::vector<std::int32_t> lengths(static_cast<std::size_t>(rows));
         std::iota(lengths.begin(), lengths.end(), 1);
         const Tensor out = zeros(s.q.shape());
-        ops::paged_attention_decode(stream, s.q, k_cache, v_cache, tables, lengths, kScale, out);
+        ops::paged_attention_decode(stream, s.q, cache.k, cache.v, tables, lengths, kScale, out);
         expect_same_bits(out, whole, "batch of all lengths");
         const Tensor one = zeros({1, kHeads, head_dim});
-        ops::paged_attention_decode(stream, s.q.rows(170, 1), k_cache, v_cache, {table}, {171}, kScale, one);
+        ops::paged_attention_decode(stream, s.q.rows(170, 1), cache.k, cache.v, {cache.table}, {171}, kScale,
+                                    one);
         expect_same_bits(one, whole.rows(170, 1), "alone");
         if (HasFatalFailure()) FAIL() << "page size " << page_size;
     }
 }
 
+TEST_P(AttentionInvariance, PagedPiecesAreTheWhole) {
+    const auto [head_dim, dtype] = GetParam();
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(3);
+    const std::int64_t rows = 300;
+    const Sequence s = random_sequence(generator, rows, head_dim, dtype);
+    const Tensor whole = forward(s.q, s.k, s.v, {{0, rows, 0, rows, true}});
+    for (const std::int64_t page_size : {1, 16, 100}) {
+        const Paged cache(generator, s, page_size);
+        for (std::int64_t piece = 1; piece <= rows; piece += piece < 33 ? 1 : 53) {
+            // Pieces are of one call, in another order, for rows do not depend on their neighbours; on some
+            // threads.
+            std::vector<ops::PagedSegment> segments;
+            for (std::int64_t begin = 0; begin < rows; begin += piece) {
+                const std::int64_t count = std::min(piece, rows - begin);
+                segments.push_back({begin, count, begin + count, cache.table});
+            }
+            std::shuffle(segments.begin(), segments.end(), generator);
+            const Tensor out = zeros(s.q.shape());
+            ops::set_compute_threads(piece % 3 == 0 ? 4 : 1);
+            ops::paged_attention_prefill(stream, s.q, cache.k, cache.v, segments, kScale, out);
+            ops::set_compute_threads(1);
+            expect_same_bits(out, whole, "pieces");
+            if (HasFatalFailure()) FAIL() << "page size " << page_size << ", pieces of " << piece;
+        }
+    }
+}
+
+TEST(PagedPieces, RowsOfNoSegmentStayAndBadOnesAreRefused) {
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(4);
+    const Sequence s = random_sequence(generator, 8, 16, DType::float32);
+    const Paged cache(generator, s, 4);
+    const Tensor out = random_tensor(generator, s.q.shape(), DType::float32);
+    const auto before = out.rows(0, 2).to_vector<float>();
+    const auto run = [&](const std::vector<ops::PagedSegment>& segments) {
+        ops::paged_attention_prefill(stream, s.q, cache.k, cache.v, segments, kScale, out);
+    };
+    run({{2, 6, 8, cache.table}});
+    EXPECT_EQ(out.rows(0, 2).to_vector<float>(), before);
+    EXPECT_THROW(run({{2, 7, 8, cache.table}}), InvalidArgument) << "rows past q";
+    EXPECT_THROW(run({{0, 4, 3, cache.table}}), InvalidArgument) << "more rows than positions";
+    EXPECT_THROW(run({{0, 4, 9, cache.table}}), InvalidArgument) << "more positions than pages";
+    EXPECT_THROW(run({{0, 4, 8, {1, 99}}}), InvalidArgument) << "a page that is not there";
+    EXPECT_THROW(run({{0, 4, 8, cache.table}, {3, 2, 8, cache.table}}), InvalidArgument) << "shared rows";
+}
+
 INSTANTIATE_TEST_SUITE_P(Dims, AttentionInvariance,
-                         ::testing::Combine(::testing::Values(16, 20, 64, 128),
+                         ::testing::Combine(::testing::Values(8, 16, 20, 64, 128),
                                             ::testing::Values(DType::float32, DType::bfloat16)));
 
 }  // namespace

@@ -2,7 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <random>
+#include <span>
+#include <vector>
 
 #include "common/ops/elementwise.h"
 #include "common/ops/embedding.h"
@@ -75,6 +79,22 @@ TEST(RmsNorm, ForwardAndBackward) {
     EXPECT_THROW(ops::rms_norm(stream, zeros({2, 4}), zeros({4}), kEps, zeros({4, 2})), InvalidArgument);
     EXPECT_THROW(ops::rms_norm(stream, zeros({2, 4}), zeros({4}), kEps, zeros({2, 4}), zeros({3})),
                  InvalidArgument);
+}
+
+// A token's bits do not depend on which positions were asked for before.
+TEST(Rope, ATableThatHasGrownIsTheSame) {
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(3);
+    const std::vector<std::int32_t> positions = {0, 255, 256, 8191, 8192, 9000, 16384, 40000, 131071, 131072};
+    const auto count = static_cast<std::int64_t>(positions.size());
+    const Tensor x = random_tensor(generator, {count, 2, 8}, DType::float32);
+    const Tensor at_once = x.clone("test"), grown = x.clone("test");
+    ops::rope(stream, at_once, positions, testing::rope_table(1e4, 8));
+    const ops::RopeTable table = testing::rope_table(1e4, 8);
+    for (std::int64_t i = 0; i < count; ++i)
+        ops::rope(stream, grown.rows(i, 1), std::span(positions).subspan(static_cast<std::size_t>(i), 1),
+                  table);
+    expect_same_bits(grown, at_once, "grown");
 }
 
 TEST(Rope, RotatesHalvesAndBack) {

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <random>
 
 #include "common/ops/cross_entropy.h"
+#include "common/ops/matmul.h"
 #include "common/ops/packed_weight.h"
 #include "tests/unit/engine_adapter/embedded/tiny_model.h"
 
@@ -135,6 +137,112 @@ TEST(Decoder, ARowDoesNotDependOnItsNeighbours) {
     for (std::size_t s = 0; s < together.size(); ++s) {
         const Tensor alone = rig.decoder.prefill({rig.sequence(together[s].tokens)});
         EXPECT_EQ(packed.rows(static_cast<std::int64_t>(s), 1).to_vector<float>(), alone.to_vector<float>());
+    }
+}
+
+// What prefill leaves: logits, and keys and values of every position and layer.
+struct Left {
+    std::vector<float> logits;
+    std::vector<std::byte> cached;
+    bool operator==(const Left&) const = default;
+};
+
+Left left_by(const DecoderRig& rig, const Tensor& logits, const PrefillSequence& whole) {
+    Left left{logits.to_vector<float>(), {}};
+    const auto length = static_cast<std::int64_t>(whole.tokens.size());
+    for (std::size_t layer = 0; layer < rig.weights.layers(); ++layer) {
+        for (const Tensor* cache : {&rig.cache.k(layer), &rig.cache.v(layer)}) {
+            const Tensor rows = cache->reshape({cache->dim(0) * 16, cache->numel() / (cache->dim(0) * 16)});
+            for (std::int64_t i = 0; i < length; ++i) {
+                const Tensor row = rows.rows(whole.pages[static_cast<std::size_t>(i / 16)] * 16 + i % 16, 1);
+                left.cached.insert(left.cached.end(), row.raw(), row.raw() + row.bytes());
+            }
+        }
+    }
+    return left;
+}
+
+PrefillSequence piece_of(const PrefillSequence& whole, std::int64_t begin, std::int64_t count) {
+    const auto from = whole.tokens.begin() + static_cast<std::ptrdiff_t>(begin);
+    const bool ends = begin + count == static_cast<std::int64_t>(whole.tokens.size());
+    return {{from, from + static_cast<std::ptrdiff_t>(count)}, whole.pages, begin, ends};
+}
+
+// Prefills in pieces of next_count tokens.
+Left left_by_pieces(DecoderRig& rig, const PrefillSequence& whole,
+                    const std::function<std::int64_t()>& next_count) {
+    const auto length = static_cast<std::int64_t>(whole.tokens.size());
+    Tensor logits;
+    for (std::int64_t begin = 0; begin < length;) {
+        const std::int64_t count = std::min(next_count(), length - begin);
+        logits = rig.decoder.prefill({piece_of(whole, begin, count)});
+        EXPECT_EQ(logits.defined(), begin + count == length);
+        begin += count;
+    }
+    return left_by(rig, logits, whole);
+}
+
+void expect_no_cut_shows(const TinyOptions& options, DType dtype, std::size_t length, std::int64_t cuts) {
+    DecoderRig rig(options, dtype);
+    const auto tokens = random_tokens(length, length);
+    const PrefillSequence whole = rig.sequence(tokens), other = rig.sequence(tokens);
+    const Left expected = left_by(rig, rig.decoder.prefill({whole}), whole);
+    for (std::int64_t cut = 1; cut <= cuts; ++cut)
+        EXPECT_EQ(left_by_pieces(rig, other, [&] { return cut; }), expected) << "pieces of " << cut;
+    std::mt19937_64 random(length);
+    for (int i = 0; i < 8; ++i) {
+        const std::uint64_t most = i % 2 == 0 ? 20 : 100;
+        EXPECT_EQ(left_by_pieces(rig, other, [&] { return static_cast<std::int64_t>(1 + random() % most); }),
+                  expected)
+            << "random pieces " << i;
+    }
+}
+
+TEST(DecoderPieces, AnyCutGivesTheBitsOfWholePrefill) {
+    for (const TinyOptions& options : families()) {
+        for (const DType dtype : {DType::float32, DType::bfloat16}) {
+            expect_no_cut_shows(options, dtype, 150, 33);
+            if (HasFailure()) FAIL() << tiny_config(options).architecture() << " " << dtype_name(dtype);
+        }
+    }
+}
+
+TEST(DecoderPieces, WithAnyHeadsToo) {
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+        for (const std::int64_t head_dim : {16, 20, 64, 80, 96, 128, 256})
+            expect_no_cut_shows({.layers = 1, .head_dim = head_dim}, dtype, 200, 3);
+        expect_no_cut_shows({.heads = 7, .kv_heads = 1}, dtype, 200, 3);
+        expect_no_cut_shows({.heads = 3, .kv_heads = 3}, dtype, 200, 3);
+    }
+}
+
+TEST(DecoderPieces, OnSeveralThreads) {
+    ops::set_compute_threads(4);
+    for (const DType dtype : {DType::float32, DType::bfloat16}) expect_no_cut_shows({}, dtype, 200, 3);
+    ops::set_compute_threads(1);
+}
+
+// Pieces of several sequences, at other places of theirs, and a whole one.
+TEST(DecoderPieces, OfSeveralSequencesInOnePass) {
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+        DecoderRig rig({}, dtype);
+        std::vector<PrefillSequence> whole;
+        std::vector<Left> expected;
+        for (const std::size_t length : {130u, 61u, 90u, 5u}) {
+            whole.push_back(rig.sequence(random_tokens(length, length)));
+            expected.push_back(left_by(rig, rig.decoder.prefill({whole.back()}), whole.back()));
+        }
+        for (PrefillSequence& sequence : whole) sequence = rig.sequence(sequence.tokens);
+        rig.decoder.prefill({piece_of(whole[0], 0, 70), piece_of(whole[1], 0, 3)});
+        rig.decoder.prefill({piece_of(whole[1], 3, 20), piece_of(whole[2], 0, 50)});
+        const Tensor first = rig.decoder.prefill(
+            {piece_of(whole[2], 50, 17), piece_of(whole[1], 23, 38), whole[3], piece_of(whole[0], 70, 9)});
+        ASSERT_EQ(first.dim(0), 2);
+        EXPECT_EQ(left_by(rig, first.rows(0, 1), whole[1]), expected[1]);
+        EXPECT_EQ(left_by(rig, first.rows(1, 1), whole[3]), expected[3]);
+        const Tensor second = rig.decoder.prefill({piece_of(whole[0], 79, 51), piece_of(whole[2], 67, 23)});
+        EXPECT_EQ(left_by(rig, second.rows(0, 1), whole[0]), expected[0]);
+        EXPECT_EQ(left_by(rig, second.rows(1, 1), whole[2]), expected[2]);
     }
 }
 

@@ -6,63 +6,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <random>
 
 #include "common/error.h"
-#include "tests/unit/engine_adapter/embedded/tiny_model.h"
+#include "tests/unit/engine_adapter/embedded/scheduler_rig.h"
 
 namespace tandem::engine {
 namespace {
-
-struct SchedulerRig {
-    explicit SchedulerRig(std::int64_t kv_tokens = 4096, SchedulerOptions options = {})
-        : config(tiny_config()),
-          weights(config, DType::float32, stream),
-          cache(config, DType::float32, kv_tokens, 16),
-          decoder(config, weights, cache, stream),
-          scheduler(options, decoder, cache) {
-        fill_weights(weights.slots(), 5);
-    }
-    void run(int most_steps = 100000) {
-        while (scheduler.has_work() && most_steps-- > 0) scheduler.step(1);
-    }
-    bool all_pages_free() { return cache.pool().free() == cache.pool().total(); }
-
-    model::ModelConfig config;
-    Stream stream = Stream::make_inline();
-    ModelWeights weights;
-    KvCache cache;
-    Decoder decoder;
-    Scheduler scheduler;
-};
-
-// A request of one prompt, everything derived from `seed`.
-std::shared_ptr<Job> job(std::uint64_t seed, std::int64_t n = 1) {
-    std::mt19937_64 random(seed);
-    auto result = std::make_shared<Job>();
-    Prompt& prompt = result->request.prompts.emplace_back();
-    const std::size_t length = 1 + random() % 40;
-    for (std::size_t i = 0; i < length; ++i)
-        prompt.tokens.push_back(static_cast<std::int32_t>(random() % 40));
-    prompt.params.n = n;
-    prompt.params.max_new_tokens = static_cast<std::int64_t>(1 + random() % 50);
-    prompt.params.temperature = seed % 5 == 0 ? 0.0f : 0.5f + 0.25f * static_cast<float>(seed % 4);
-    if (seed % 3 == 0) prompt.params.top_p = 0.8f;
-    prompt.params.stop_token_ids = {static_cast<std::int32_t>(random() % 40)};
-    result->request.return_logprob = true;
-    result->seeds = {seed * 77};
-    return result;
-}
-
-void expect_same(const Job& a, const Job& b) {
-    ASSERT_EQ(a.outputs.size(), b.outputs.size());
-    for (std::size_t i = 0; i < a.outputs.size(); ++i) {
-        EXPECT_EQ(a.outputs[i].tokens, b.outputs[i].tokens);
-        EXPECT_EQ(a.outputs[i].logprobs, b.outputs[i].logprobs);
-        EXPECT_EQ(a.outputs[i].finish, b.outputs[i].finish);
-        EXPECT_EQ(a.outputs[i].matched, b.outputs[i].matched);
-    }
-}
 
 std::vector<std::shared_ptr<Job>> jobs(std::uint64_t count, std::int64_t n = 1) {
     std::vector<std::shared_ptr<Job>> result;
@@ -127,14 +76,18 @@ TEST(Scheduler, RetractAndRestartAreInvisible) {
 
 TEST(Scheduler, LimitsOfRunningAndPrefillAreInvisible) {
     const auto expected = alone(12);
-    SchedulerRig rig(4096, {.max_running = 3, .prefill_tokens = 10, .eos_token_ids = {}});
-    const auto together = jobs(12);
-    for (const auto& one : together) rig.scheduler.add(one);
-    while (rig.scheduler.has_work()) {
-        rig.scheduler.step(1);
-        EXPECT_LE(rig.scheduler.counts().running, 3u);
+    for (const std::int64_t piece_tokens : {0, 4}) {
+        SchedulerRig rig(
+            4096,
+            {.max_running = 3, .prefill_tokens = 10, .piece_tokens = piece_tokens, .eos_token_ids = {}});
+        const auto together = jobs(12);
+        for (const auto& one : together) rig.scheduler.add(one);
+        while (rig.scheduler.has_work()) {
+            rig.scheduler.step(1);
+            EXPECT_LE(rig.scheduler.counts().running, 3u);
+        }
+        for (std::size_t i = 0; i < together.size(); ++i) expect_same(*together[i], *expected[i]);
     }
-    for (std::size_t i = 0; i < together.size(); ++i) expect_same(*together[i], *expected[i]);
 }
 
 TEST(Scheduler, SamplesOfAPromptShareItsPrefillAndDiffer) {

@@ -17,9 +17,9 @@ model::ModelConfig tiny_config(const TinyOptions& options) {
     config.hidden_size = 24;
     config.intermediate_size = 40;
     config.num_hidden_layers = options.layers;
-    config.num_attention_heads = 4;
-    config.num_key_value_heads = 2;
-    config.head_dim = 8;
+    config.num_attention_heads = options.heads;
+    config.num_key_value_heads = options.kv_heads;
+    config.head_dim = options.head_dim;
     config.max_position_embeddings = options.context;
     config.rope_theta = 100.0f;
     config.tie_word_embeddings = options.tied;

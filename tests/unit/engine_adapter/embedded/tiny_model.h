@@ -19,6 +19,9 @@ struct TinyOptions {
     bool qkv_bias = false;
     bool other_biases = false;  // of o, gate, up and down
     model::RopeScaling rope = {};
+    std::int64_t head_dim = 8;
+    std::int64_t heads = 4;
+    std::int64_t kv_heads = 2;
 };
 model::ModelConfig tiny_config(const TinyOptions& options = {});
 
