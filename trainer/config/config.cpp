@@ -38,6 +38,10 @@ void add_run_keys(config::Schema& s, RunConfig& c) {
         "run.resume", c.run.resume,
         "Run or checkpoint to continue from; newest: this run's newest whole checkpoint (--resume); empty: a "
         "fresh start.");
+    s.choice(
+        "run.if_exists", c.run.if_exists, {"refuse", "keep", "overwrite"},
+        "What becomes of a finished run of this name: refuse to start, keep it as NAME.1, NAME.2, …, or "
+        "overwrite it once this run has finished. A run that goes on with --resume takes its own place.");
 }
 
 void add_mesh_keys(config::Schema& s, RunConfig& c) {

@@ -22,6 +22,7 @@ struct RunConfig {
         std::string device = "cpu";
         double deadline_s = 60;
         std::string resume;
+        std::string if_exists = "refuse";
     } run;
     struct {
         std::int64_t dp = 1;

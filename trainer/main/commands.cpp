@@ -18,6 +18,7 @@
 #include "trainer/main/sync_port.h"
 #include "trainer/memory/report.h"
 #include "trainer/run/device_choice.h"
+#include "trainer/run/earlier_run.h"
 #include "trainer/run/job.h"
 #include "trainer/run/rank.h"
 #include "trainer/run/resume.h"
@@ -39,20 +40,43 @@ std::shared_ptr<comm::Communicator> connect(const RunConfig& config) {
     return comm::connect_from_environment(Deadline::after(timeout));
 }
 
+// Once a run: which checkpoint it goes on from, and that it removes nothing that is wanted. False: the run is
+// finished, and its results have been printed.
+bool prepare(RunConfig& config, config::Schema& schema, const Arguments& arguments) {
+    const std::string finished = config.run.output + "/" + config.run.name;
+    if (arguments.resume_or_start) {
+        const Standing standing = standing_of(config, schema);
+        if (standing == Standing::unfinished) schema.read_override("run.resume='newest'");
+        if (standing == Standing::finished) {
+            log_info("{} is finished", finished);
+            print_results(finished, arguments.json);
+            return false;
+        }
+    }
+    resolve_resume(config, schema);
+    if (is_at_its_end(config)) {
+        log_info("{} is finished: it has done its {} steps (grpo.steps)", finished, config.grpo.steps);
+        print_results(finished, arguments.json);
+        return false;
+    }
+    check_earlier_run(config, schema);
+    return true;
+}
+
 // This process is a rank that torchrun, Slurm or the like has started: rank 0 also does the parent's part.
 int train_as_launched_rank(RunConfig& config, config::Schema& schema, const Arguments& arguments) {
     const auto world = connect(config);
     set_up_logging(fmt::format("rank {}", world->rank()));
     RunSetup setup;
-    std::array<char, 4096> message{};  // run folder, engine URL
-    if (world->rank() == 0) {
-        resolve_resume(config, schema);
+    std::array<char, 4096> message{};  // run folder, engine URL; nothing: the run is finished
+    if (world->rank() == 0 && prepare(config, schema, arguments)) {
         setup = set_up_run(config, schema, std::filesystem::path(own_program()).parent_path());
         fmt::format_to_n(message.data(), message.size() - 2, "{}\n{}", setup.directory->path(),
                          setup.engine_url);
     }
     world->broadcast({reinterpret_cast<std::byte*>(message.data()), message.size()}, 0);
     const std::string text = message.data();
+    if (text.empty()) return 0;
     const std::size_t cut = text.find('\n');
     schema.read_file(text.substr(0, cut) + "/config.toml");  // with the checkpoint that rank 0 found
     run_rank(config, schema, world, text.substr(0, cut), text.substr(cut + 1), connect_sync);
@@ -73,7 +97,7 @@ int train(const Arguments& arguments) {
     check_device(config, schema);
     check_sync(config, schema);
     if (launched) return train_as_launched_rank(config, schema, arguments);
-    resolve_resume(config, schema);
+    if (!prepare(config, schema, arguments)) return 0;
 
     RunSetup setup = set_up_run(config, schema, std::filesystem::path(own_program()).parent_path());
     const int code = run_ranks(config, setup, {own_program(), "rank"});

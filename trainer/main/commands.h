@@ -14,6 +14,7 @@ struct Arguments {
     std::string config_file;
     std::vector<std::string> overrides;
     bool resume = false;
+    bool resume_or_start = false;
     bool json = false;
     std::string key;            // explain
     std::string run_directory;  // rank, report

@@ -11,6 +11,7 @@
 
 #include "common/comm/launch.h"
 #include "common/error.h"
+#include "common/log.h"
 #include "common/printable.h"
 #include "common/progress.h"
 #include "trainer/checkpoint/manifest.h"
@@ -18,6 +19,7 @@
 #include "trainer/report/html.h"
 #include "trainer/report/trace_files.h"
 #include "trainer/run/device_choice.h"
+#include "trainer/run/earlier_run.h"
 #include "trainer/run/resume.h"
 
 namespace tandem::trainer {
@@ -65,9 +67,8 @@ RunSetup set_up_run(const RunConfig& c, const config::Schema& schema, const std:
         throw ConfigError(program, "", "is missing; build it, or give engine.url");
     }
     RunSetup setup;
-    using Earlier = RunDirectory::Earlier;
-    setup.directory = std::make_unique<RunDirectory>(
-        c.run.output, c.run.name, resumes_in_place(c) ? Earlier::keep_checkpoints : Earlier::remove);
+    setup.directory = std::make_unique<RunDirectory>(c.run.output, c.run.name, fate_of_working_folder(c));
+    setup.finished_before = fate_of_finished_run(c);
     setup.directory->write("config.toml", schema.to_toml());
     if (!c.run.resume.empty()) {
         for (const std::string& name : log_files(read_manifest(c.run.resume)))
@@ -136,9 +137,13 @@ void finish(RunSetup& setup, bool json) {
     fs::remove_all(directory.path() + "/engine");
     merge_trace_parts(directory.path());
     write_report(directory.path());
-    directory.publish();
+    const std::string kept = directory.publish(setup.finished_before);
+    if (!kept.empty()) log_info("the earlier run of this name is {} now", kept);
+    print_results(directory.path(), json);
+}
 
-    std::ifstream in(directory.path() + "/summary.json");
+void print_results(const std::string& directory, bool json) {
+    std::ifstream in(directory + "/summary.json");
     const auto s = nlohmann::ordered_json::parse(in);
     if (json) {
         fmt::print("{}\n", s.dump(2));
@@ -154,7 +159,7 @@ void finish(RunSetup& setup, bool json) {
                s.at("weight_version").get<std::int64_t>(), number("sync_ms_median"),
                s.at("weights_match").is_null() ? "" : "engine and trainer hold equal weights; ",
                number("logprob_max_abs_diff"));
-    fmt::print("{}; report: {}/report.html\n", format_seconds(number("seconds")), directory.path());
+    fmt::print("{}; report: {}/report.html\n", format_seconds(number("seconds")), directory);
 }
 
 }  // namespace tandem::trainer

@@ -15,6 +15,7 @@ namespace tandem::trainer {
 // the ranks, or by rank 0 under torchrun.
 struct RunSetup {
     std::unique_ptr<RunDirectory> directory;
+    RunDirectory::Finished finished_before = RunDirectory::Finished::keep;
     std::unique_ptr<EngineProcess> engine;  // null when engine.url is given
     std::string engine_url;
 };
@@ -27,8 +28,10 @@ RunSetup set_up_run(const RunConfig& config, const config::Schema& schema,
 // saying on stderr who failed. Ctrl-C, SIGTERM, SIGHUP and SIGQUIT end the job in order.
 int run_ranks(const RunConfig& config, RunSetup& setup, const std::vector<std::string>& rank_command);
 
-// Ends the engine, merges the trace, writes the report, gives the folder its name, and prints the results
-// (the summary itself when `json`).
+// Ends the engine, merges the trace, writes the report, gives the folder its name, and prints the results.
 void finish(RunSetup& setup, bool json);
+
+// What a finished run's summary.json says, to stdout; the summary itself when `json`.
+void print_results(const std::string& run_directory, bool json);
 
 }  // namespace tandem::trainer

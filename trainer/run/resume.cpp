@@ -24,6 +24,7 @@ constexpr const char* kFree[] = {"run.name",
                                  "run.device",
                                  "run.deadline_s",
                                  "run.resume",
+                                 "run.if_exists",
                                  "mesh.",
                                  "model.",
                                  "engine.",
@@ -43,16 +44,6 @@ constexpr const char* kFree[] = {"run.name",
                                  "train.logits_chunk_rows",
                                  "grpo.steps",
                                  "grpo.evaluate_every"};
-
-bool is_free(const std::string& key) {
-    return std::any_of(std::begin(kFree), std::end(kFree), [&](const std::string& free) {
-        return free.ends_with('.') ? key.starts_with(free) : key == free;
-    });
-}
-
-ordered_json value_of(const config::Key& key) {
-    return std::visit([](const auto* field) -> ordered_json { return *field; }, key.field);
-}
 
 std::string working_folder(const RunConfig& c) {
     return c.run.output + "/" + c.run.name + ".partial";
@@ -81,7 +72,7 @@ void check_same(const Manifest& manifest, const std::string& directory, const Ru
         if (then != now) refuse("model: " + key, then, now);
     }
     for (const config::Key& key : schema.keys()) {
-        if (is_free(key.name)) continue;
+        if (may_change_at_resume(key.name)) continue;
         const ordered_json now = value_of(key);
         const ordered_json initial = std::visit([](const auto& v) -> ordered_json { return v; }, key.initial);
         const ordered_json then = manifest.config.value(key.name, initial);
@@ -152,6 +143,16 @@ void check_nothing_is_lost(const RunConfig& c, const config::Schema& schema) {
 }
 
 }  // namespace
+
+bool may_change_at_resume(const std::string& key) {
+    return std::any_of(std::begin(kFree), std::end(kFree), [&](const std::string& free) {
+        return free.ends_with('.') ? key.starts_with(free) : key == free;
+    });
+}
+
+ordered_json value_of(const config::Key& key) {
+    return std::visit([](const auto* field) -> ordered_json { return *field; }, key.field);
+}
 
 ordered_json config_json(const config::Schema& schema) {
     auto json = ordered_json::object();
