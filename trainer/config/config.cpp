@@ -143,6 +143,9 @@ void add_grpo_keys(config::Schema& s, RunConfig& c) {
     s.integer("grpo.warmup", c.grpo.warmup, 0, 1 << 30, "Steps of linear warm-up.");
     s.real("grpo.floor", c.grpo.floor, 0, 1,
            "Fraction of the peak learning rate that is left at the end (linear decay).");
+    s.integer("grpo.schedule_steps", c.grpo.schedule_steps, 0, 1 << 30,
+              "Steps over which the learning rate falls to grpo.floor, where it then stays; 0: grpo.steps. A "
+              "resumed run with more steps keeps its schedule with the grpo.steps that it had.");
     s.real("grpo.temperature", c.grpo.temperature, 1e-3, 1e3,
            "Temperature of the rollouts; log-probs and entropies are those of softmax(logits / temperature), "
            "by engine and trainer alike.");
@@ -165,6 +168,9 @@ void add_data_keys(config::Schema& s, RunConfig& c) {
     s.text("data.prompts", c.data.prompts, "JSONL file: one JSON object with a prompt per line.");
     s.text("data.held_out_file", c.data.held_out_file,
            "JSONL file whose first held_out lines are the held-out prompts; empty: the end of data.prompts.");
+    s.choice("data.changed", c.data.changed, {"refuse", "accept"},
+             "Whether --resume goes on where data.prompts or data.held_out_file holds something else than "
+             "when the checkpoint was written.");
     s.text("data.tokenizer", c.data.tokenizer,
            "Folder with tokenizer.json and tokenizer_config.json; empty: model.path.");
     s.text("data.prompt_key", c.data.prompt_key,

@@ -86,6 +86,7 @@ struct RunConfig {
         double clip = 0.2;
         std::int64_t warmup = 5;
         double floor = 0.1;
+        std::int64_t schedule_steps = 0;
         double temperature = 1.0;
         std::int64_t max_new_tokens = 3;
         std::int64_t evaluate_every = 20;
@@ -122,6 +123,7 @@ struct RunConfig {
         // For the task "text".
         std::string prompts;
         std::string held_out_file;
+        std::string changed = "refuse";
         std::string tokenizer;
         std::string prompt_key = "prompt";
         std::string answer_key = "answer";

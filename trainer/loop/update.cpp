@@ -54,6 +54,11 @@ Sample sample_of(const Tokens& prompt, std::span<const std::int32_t> answer) {
     return sample;
 }
 
+Schedule grpo_schedule(const RunConfig& c) {
+    const std::int64_t steps = c.grpo.schedule_steps > 0 ? c.grpo.schedule_steps : c.grpo.steps;
+    return {Schedule::Decay::linear, c.grpo.warmup, steps, c.grpo.floor};
+}
+
 Updater::Updater(const RunConfig& config, Learner& learner)
     : config_(config), learner_(learner), loss_(loss_options(config)) {}
 
@@ -104,9 +109,7 @@ UpdateResult Updater::step(std::int64_t step, const Rollout& rollout) {
     result.logprob_mean_abs_diff = between.mean;
     set_advantages(samples, rollout.rewards, advantage_options(config_));
 
-    const Schedule schedule{Schedule::Decay::linear, config_.grpo.warmup, config_.grpo.steps,
-                            config_.grpo.floor};
-    result.lr = learning_rate(schedule, config_.train.lr, step);
+    result.lr = learning_rate(grpo_schedule(config_), config_.train.lr, step);
     Random random(static_cast<std::uint64_t>(config_.run.seed), Purpose::halves,
                   static_cast<std::uint64_t>(step));
     const std::size_t part_size = samples.size() / static_cast<std::size_t>(config_.grpo.updates);

@@ -17,6 +17,7 @@
 #include "trainer/main/sync_checks.h"
 #include "trainer/main/sync_port.h"
 #include "trainer/memory/report.h"
+#include "trainer/run/data_files.h"
 #include "trainer/run/device_choice.h"
 #include "trainer/run/earlier_run.h"
 #include "trainer/run/job.h"
@@ -63,10 +64,20 @@ bool prepare(RunConfig& config, config::Schema& schema, const Arguments& argumen
     return true;
 }
 
+void check_all(const RunConfig& config, const config::Schema& schema) {
+    check(config, schema, comm::launched_as_rank() ? comm::rank_environment().world_size : 0);
+    check_sync_memory(config, schema);
+    check_device(config, schema);
+    check_sync(config, schema);
+}
+
 // This process is a rank that torchrun, Slurm or the like has started: rank 0 also does the parent's part.
 int train_as_launched_rank(RunConfig& config, config::Schema& schema, const Arguments& arguments) {
+    check_settings(config, schema, comm::rank_environment().world_size);
     const auto world = connect(config);
     set_up_logging(fmt::format("rank {}", world->rank()));
+    const DataFiles data = DataFiles::of_host(config, *world);
+    check_all(config, schema);
     RunSetup setup;
     std::array<char, 4096> message{};  // run folder, engine URL; nothing: the run is finished
     if (world->rank() == 0 && prepare(config, schema, arguments)) {
@@ -91,16 +102,13 @@ int train(const Arguments& arguments) {
     config::Schema schema = schema_of(config);
     read(schema, arguments);
     if (arguments.resume) schema.read_override("run.resume='newest'");
-    const bool launched = comm::launched_as_rank();
-    check(config, schema, launched ? comm::rank_environment().world_size : 0);
-    check_sync_memory(config, schema);
-    check_device(config, schema);
-    check_sync(config, schema);
-    if (launched) return train_as_launched_rank(config, schema, arguments);
+    if (comm::launched_as_rank()) return train_as_launched_rank(config, schema, arguments);
+    const DataFiles data(config);
+    check_all(config, schema);
     if (!prepare(config, schema, arguments)) return 0;
 
     RunSetup setup = set_up_run(config, schema, std::filesystem::path(own_program()).parent_path());
-    const int code = run_ranks(config, setup, {own_program(), "rank"});
+    const int code = run_ranks(config, setup, data, {own_program(), "rank"});
     if (code == 0) finish(setup, arguments.json);
     return code;
 }
@@ -110,6 +118,7 @@ int rank(const Arguments& arguments) {
     RunConfig config;
     config::Schema schema = schema_of(config);
     schema.read_file(arguments.run_directory + "/config.toml");
+    const DataFiles data = DataFiles::of_parent(config);
     const auto world = connect(config);
     run_rank(config, schema, world, arguments.run_directory, arguments.engine_url, connect_sync);
     return 0;

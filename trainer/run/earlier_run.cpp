@@ -11,6 +11,7 @@
 #include "common/error.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/training.h"
+#include "trainer/run/data_files.h"
 #include "trainer/run/resume.h"
 
 namespace tandem::trainer {
@@ -102,11 +103,15 @@ bool has_whole_model(const std::string& working) {
 
 // --- a finished run
 
-std::optional<ordered_json> summary_in(const std::string& run) {
-    std::ifstream in(run + "/summary.json");
+std::optional<ordered_json> json_in(const std::string& file) {
+    std::ifstream in(file);
     if (!in) return {};
-    const ordered_json summary = ordered_json::parse(in, nullptr, false);
-    return summary.is_object() ? std::optional(summary) : std::nullopt;
+    const ordered_json value = ordered_json::parse(in, nullptr, false);
+    return value.is_object() ? std::optional(value) : std::nullopt;
+}
+
+std::optional<ordered_json> summary_in(const std::string& run) {
+    return json_in(run + "/summary.json");
 }
 
 void check_same_run(const RunConfig& c, const config::Schema& s) {
@@ -125,6 +130,11 @@ void check_same_run(const RunConfig& c, const config::Schema& s) {
                                          "another name",
                                          finished_run(c), key.name, before.dump(), now.dump()));
     }
+    const auto digests = json_in(finished_run(c) + "/data.json");
+    if (c.data.changed == "accept" || !digests) return;
+    for (const std::string& difference : data_differences(*digests, c))
+        s.refuse("run.name",
+                 fmt::format("{} is finished, and had other data. {}", finished_run(c), difference));
 }
 
 }  // namespace

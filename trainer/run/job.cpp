@@ -18,6 +18,7 @@
 #include "trainer/data/make_task.h"
 #include "trainer/report/html.h"
 #include "trainer/report/trace_files.h"
+#include "trainer/run/data_files.h"
 #include "trainer/run/device_choice.h"
 #include "trainer/run/earlier_run.h"
 #include "trainer/run/resume.h"
@@ -70,6 +71,8 @@ RunSetup set_up_run(const RunConfig& c, const config::Schema& schema, const std:
     setup.directory = std::make_unique<RunDirectory>(c.run.output, c.run.name, fate_of_working_folder(c));
     setup.finished_before = fate_of_finished_run(c);
     setup.directory->write("config.toml", schema.to_toml());
+    if (const auto digests = data_digests(c); !digests.empty())
+        setup.directory->write("data.json", digests.dump(2) + "\n");
     if (!c.run.resume.empty()) {
         for (const std::string& name : log_files(read_manifest(c.run.resume)))
             fs::copy_file(c.run.resume + "/" + name, setup.directory->path() + "/" + name);
@@ -108,8 +111,10 @@ RunSetup set_up_run(const RunConfig& c, const config::Schema& schema, const std:
     return setup;
 }
 
-int run_ranks(const RunConfig& c, RunSetup& setup, const std::vector<std::string>& rank_command) {
+int run_ranks(const RunConfig& c, RunSetup& setup, const DataFiles& data,
+              const std::vector<std::string>& rank_command) {
     comm::LaunchOptions options;
+    options.environment = data.environment();
     options.world_size = static_cast<int>(c.world_size());
     options.command = rank_command;
     options.command.insert(options.command.end(), {setup.directory->path(), setup.engine_url});

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "trainer/config/config.h"
+#include "trainer/run/data_files.h"
 #include "trainer/run/engine_process.h"
 #include "trainer/run/run_directory.h"
 
@@ -24,9 +25,10 @@ struct RunSetup {
 RunSetup set_up_run(const RunConfig& config, const config::Schema& schema,
                     const std::string& program_directory);
 
-// Starts the ranks as `rank_command` + (run folder, engine URL) and waits for them. Returns 0, or 1 after
+// Starts the ranks as `rank_command` + (run folder, engine URL), with the data's environment, and waits for them. Returns 0, or 1 after
 // saying on stderr who failed. Ctrl-C, SIGTERM, SIGHUP and SIGQUIT end the job in order.
-int run_ranks(const RunConfig& config, RunSetup& setup, const std::vector<std::string>& rank_command);
+int run_ranks(const RunConfig& config, RunSetup& setup, const DataFiles& data,
+              const std::vector<std::string>& rank_command);
 
 // Ends the engine, merges the trace, writes the report, gives the folder its name, and prints the results.
 void finish(RunSetup& setup, bool json);

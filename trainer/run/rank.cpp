@@ -28,6 +28,7 @@
 #include "trainer/report/recorder.h"
 #include "trainer/report/trace_files.h"
 #include "trainer/rollout/engine_memory.h"
+#include "trainer/run/data_files.h"
 #include "trainer/run/device_choice.h"
 #include "trainer/run/resume.h"
 #include "trainer/run/summary.h"
@@ -42,13 +43,14 @@ SaveOptions save_options(const RunConfig& c) {
 }
 
 Manifest manifest_of(const RunConfig& c, const config::Schema& schema, const Policy& policy,
-                     const LoopState& state) {
+                     const LoopState& state, const nlohmann::ordered_json& data) {
     Manifest manifest;
     manifest.step = state.total_steps();
     manifest.optimizer_steps = policy.optimizer_steps();
     manifest.config = config_json(schema);
     manifest.model = nlohmann::ordered_json::parse(model::to_json(policy.config()));
     manifest.loop = to_json(state);
+    manifest.data = data;
     manifest.mesh = {{"dp", c.mesh.dp},
                      {"dp_replicate", c.mesh.dp_replicate},
                      {"cp", c.mesh.cp},
@@ -109,6 +111,7 @@ class RankRun final : private LoopHost {
     const std::string& engine_url_;
 
     std::unique_ptr<Task> task_;
+    nlohmann::ordered_json data_;  // rank 0's
     PolicyOptions options_;
     std::optional<Policy> policy_;
     std::unique_ptr<SyncPort> sync_;
@@ -139,6 +142,7 @@ void RankRun::build() {
                              .cp = static_cast<int>(config_.mesh.cp)},
                             comm::for_device(world_, device));
     task_ = make_task(config_, schema_);
+    if (first()) data_ = data_digests(config_);
     options_ = policy_options(config_);
     options_.device = device;
     if (options_.offload.directory.empty()) options_.offload.directory = directory_;
@@ -217,7 +221,7 @@ void RankRun::write_checkpoint(const LoopState& state) {
                               {directory_ + "/checkpoints",
                                {metrics_file(), directory_ + "/samples.jsonl"},
                                config_.checkpoint.keep,
-                               manifest_of(config_, schema_, *policy_, state)});
+                               manifest_of(config_, schema_, *policy_, state, data_)});
 }
 
 void RankRun::finish() {
