@@ -1,6 +1,8 @@
 // The same command typed again, and names that meet: what a finished run left is there afterwards.
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 
 #include "tests/cases/run.h"
@@ -92,6 +94,25 @@ TEST_F(EarlierRun, WhatIsReadIsNotRemoved) {
     fs::create_directory(path("runs/mine.partial"));
     write_text(path("runs/mine.partial/notes"), "of a person\n");
     EXPECT_THAT(refusal({"run.name=mine"}), HasSubstr("exists and is not a run's"));
+}
+
+// What a run of days has come to, before it ends.
+TEST_F(EarlierRun, AnUnfinishedOneHasAReport) {
+    Program program(train({"grpo.steps=100000"}));
+    ASSERT_TRUE(eventually([&] {
+        return read_file(path("runs/run.partial/metrics.jsonl")).find("\"grpo\",\"step\":3") !=
+                   std::string::npos ||
+               !program.running();
+    })) << program.err();
+    for (const char* folder : {"runs/run", "runs/run.partial/"}) {
+        const Ended report = ended({"tandem-train", "report", path(folder)});
+        EXPECT_EQ(report.code, 0) << report.text();
+        EXPECT_THAT(report.text(),
+                    testing::ContainsRegex("run.partial has not ended: it has done [0-9]+ of 100000 steps"));
+    }
+    EXPECT_THAT(read_file(path("runs/run.partial/report.html")), HasSubstr("This run has not ended"));
+    program.kill(SIGTERM);
+    EXPECT_EQ(program.wait(), 1);
 }
 
 // One command for a job that a scheduler starts again until it ends with 0.

@@ -6,7 +6,6 @@
 #include "common/log.h"
 #include "trainer/inspect/command.h"
 #include "trainer/main/commands.h"
-#include "trainer/report/html.h"
 
 namespace tandem::trainer {
 namespace {
@@ -49,9 +48,12 @@ CLI::App* add_explain(CLI::App& app, Arguments& arguments) {
 }
 
 CLI::App* add_report(CLI::App& app, Arguments& arguments) {
-    CLI::App* command = app.add_subcommand("report", "Writes report.html of a finished run again");
+    CLI::App* command = app.add_subcommand("report", "Writes report.html of a run again, finished or not");
     command->add_option("run", arguments.run_directory, "Folder of the run")->required()->type_name("DIR");
-    command->footer("Example:\n  tandem-train report runs/quickstart");
+    command->footer(
+        "Example:\n  tandem-train report runs/quickstart\n\nOf a run that has not ended, or did not, the "
+        "page "
+        "says so and shows the steps so far: it is in NAME.partial.");
     return command;
 }
 
@@ -114,10 +116,7 @@ int run_command_line(int argc, char** argv) {
         fmt::print("{}", inspect_command.run());
         return 0;
     }
-    if (report_command->parsed()) {
-        write_report(arguments.run_directory);
-        return 0;
-    }
+    if (report_command->parsed()) return report(arguments);
     return train(arguments);
 }
 

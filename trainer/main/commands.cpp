@@ -17,12 +17,14 @@
 #include "trainer/main/sync_checks.h"
 #include "trainer/main/sync_port.h"
 #include "trainer/memory/report.h"
+#include "trainer/report/html.h"
 #include "trainer/run/data_files.h"
 #include "trainer/run/device_choice.h"
 #include "trainer/run/earlier_run.h"
 #include "trainer/run/job.h"
 #include "trainer/run/rank.h"
 #include "trainer/run/resume.h"
+#include "trainer/run/summary.h"
 
 namespace tandem::trainer {
 namespace {
@@ -135,6 +137,24 @@ int inspect_memory(const Arguments& arguments) {
         memory::report_of(config, schema, *task, memory_of_sync(config, model_config(config, schema, *task)));
     fmt::print("{}",
                arguments.json ? memory::to_json(report).dump(2) + "\n" : memory::to_text(config, report));
+    return 0;
+}
+
+int report(const Arguments& arguments) {
+    namespace fs = std::filesystem;
+    std::string directory = arguments.run_directory;
+    while (directory.size() > 1 && directory.ends_with('/')) directory.pop_back();
+    if (!fs::exists(directory) && fs::exists(directory + ".partial")) directory += ".partial";
+    const bool finished = fs::exists(directory + "/summary.json") && !directory.ends_with(".partial");
+    if (finished || !fs::exists(directory + "/config.toml")) {
+        write_report(directory);
+        return 0;
+    }
+    RunConfig config;
+    config::Schema schema = schema_of(config);
+    schema.read_file(directory + "/config.toml");
+    const std::string so_far = write_unfinished_report(directory, facts_of(config), config.grpo.steps);
+    fmt::print("{} has not ended: it has done {}; report: {}/report.html\n", directory, so_far, directory);
     return 0;
 }
 

@@ -27,5 +27,7 @@ int train(const Arguments& arguments);
 int rank(const Arguments& arguments);
 int inspect_memory(const Arguments& arguments);
 int explain(const Arguments& arguments);
+// Of a finished run, or of one that is not (NAME.partial), which the page and stdout say.
+int report(const Arguments& arguments);
 
 }  // namespace tandem::trainer
