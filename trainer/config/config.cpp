@@ -252,6 +252,10 @@ void add_checkpoint_keys(config::Schema& s, RunConfig& c) {
              "Dtype of the Hugging Face directory that a run leaves in NAME/checkpoint.");
     s.real("checkpoint.shard_gib", c.checkpoint.shard_gib, 1e-6, 1e6,
            "A larger model is written as several safetensors files of about that many GiB.");
+    s.real(
+        "checkpoint.wait_for_room_s", c.checkpoint.wait_for_room_s, 0, 1e7,
+        "Seconds that a run whose checkpoint finds the disk full keeps the weights in memory and waits for "
+        "room, before it fails; 0: none.");
 }
 
 }  // namespace

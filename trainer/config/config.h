@@ -164,6 +164,7 @@ struct RunConfig {
         std::int64_t keep = 2;
         std::string dtype = "fp32";
         double shard_gib = 5;
+        double wait_for_room_s = 3600;
     } checkpoint;
 
     std::int64_t world_size() const { return mesh.dp * mesh.cp; }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "trainer/checkpoint/room.h"
 #include "trainer/config/config.h"
 #include "trainer/run/data_files.h"
 #include "trainer/run/engine_process.h"
@@ -17,6 +18,7 @@ namespace tandem::trainer {
 struct RunSetup {
     std::unique_ptr<RunDirectory> directory;
     RunDirectory::Finished finished_before = RunDirectory::Finished::keep;
+    RoomWait room;                          // for the report
     std::unique_ptr<EngineProcess> engine;  // null when engine.url is given
     std::string engine_url;
 };

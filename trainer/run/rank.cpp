@@ -14,10 +14,12 @@
 #include "common/comm/launch.h"
 #include "common/device/memory.h"
 #include "common/error.h"
+#include "common/log.h"
 #include "common/mesh/parallel_dims.h"
 #include "common/ops/matmul.h"
 #include "common/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/room.h"
 #include "trainer/checkpoint/training.h"
 #include "trainer/config/engine_url.h"
 #include "trainer/config/policy_options.h"
@@ -30,17 +32,12 @@
 #include "trainer/rollout/engine_memory.h"
 #include "trainer/run/data_files.h"
 #include "trainer/run/device_choice.h"
+#include "trainer/run/disk_check.h"
 #include "trainer/run/resume.h"
 #include "trainer/run/summary.h"
 
 namespace tandem::trainer {
 namespace {
-
-SaveOptions save_options(const RunConfig& c) {
-    return {dtype_from_name(c.checkpoint.dtype),
-            static_cast<std::size_t>(c.checkpoint.shard_gib * static_cast<double>(std::size_t{1} << 30)),
-            c.model.path};
-}
 
 Manifest manifest_of(const RunConfig& c, const config::Schema& schema, const Policy& policy,
                      const LoopState& state, const nlohmann::ordered_json& data) {
@@ -95,6 +92,9 @@ class RankRun final : private LoopHost {
     void finish();                                  // checkpoint, summary, trace
 
   private:
+    void keep_room();
+    RoomWait room_for(const std::string& what, std::uint64_t bytes) const;
+    void write_summary_and_trace();
     bool first() const { return world_->rank() == 0; }
     bool resumed() const { return !config_.run.resume.empty(); }
     std::string metrics_file() const { return directory_ + "/metrics.jsonl"; }
@@ -116,6 +116,9 @@ class RankRun final : private LoopHost {
     std::optional<Policy> policy_;
     std::unique_ptr<SyncPort> sync_;
     LoopState start_;
+    Recorder recorder_;
+    Reserve room_;           // of the last checkpoint
+    Reserve training_room_;  // of the next one to resume from
     EngineMemory engine_memory_;
     LoopResult result_;
 };
@@ -159,6 +162,24 @@ void RankRun::connect(const ConnectSync& connect_sync) {
     if (first())
         engine_memory_ =
             EngineMemory(engine_url_, config_.memory.engine_sleep, seconds(config_.engine.deadline_s));
+    keep_room();
+}
+
+// Before the first step: what the run will write at its end has its room.
+void RankRun::keep_room() {
+    if (!first()) return;
+    try {
+        room_ = Reserve(directory_, checkpoint_bytes(policy_->config(), save_options(config_)));
+        if (config_.checkpoint.every > 0)
+            training_room_ = Reserve(directory_, training_bytes(config_, policy_->config()));
+    } catch (const NoRoom& error) {
+        schema_.refuse("run.output", error.what());
+    }
+}
+
+RoomWait RankRun::room_for(const std::string& what, std::uint64_t bytes) const {
+    return {
+        .what = what, .folder = directory_, .bytes = bytes, .limit_s = config_.checkpoint.wait_for_room_s};
 }
 
 void RankRun::load_weights() {
@@ -172,13 +193,13 @@ void RankRun::train() {
     const RolloutClientOptions asking{seconds(config_.engine.deadline_s), config_.engine.batch,
                                       config_.grpo.temperature};
     Rollouts rollouts(*world_, first() ? make_rollout_client(engine_url_, asking) : nullptr);
-    Recorder recorder = first() ? Recorder(metrics_file(), resumed()) : Recorder();
+    if (first()) recorder_ = Recorder(metrics_file(), resumed());
     const LoopParts parts{.world = *world_,
                           .task = *task_,
                           .learner = *policy_,
                           .rollouts = rollouts,
                           .host = *this,
-                          .recorder = recorder,
+                          .recorder = recorder_,
                           .model = &policy_->config(),
                           .product_rate = measure_product_rate(*world_, options_.device,
                                                                dtype_from_name(config_.train.compute_dtype))};
@@ -217,30 +238,56 @@ std::optional<bool> RankRun::weights_match() {
 void RankRun::write_checkpoint(const LoopState& state) {
     const MemoryPhase phase("checkpoint");
     const Policy::OnloadScope onloaded(*policy_, /*optimizer=*/true);
-    write_training_checkpoint(policy_->training_state(), *world_,
-                              {directory_ + "/checkpoints",
-                               {metrics_file(), directory_ + "/samples.jsonl"},
-                               config_.checkpoint.keep,
-                               manifest_of(config_, schema_, *policy_, state, data_)});
+    const auto tensors = policy_->training_state();
+    training_room_.release();
+    write_when_there_is_room(
+        *world_,
+        room_for(fmt::format("checkpoint step-{}", state.total_steps()), training_checkpoint_bytes(tensors)),
+        [&] {
+            together(*world_, [&] { recorder_.flush(); });
+            write_training_checkpoint(tensors, *world_,
+                                      {directory_ + "/checkpoints",
+                                       {metrics_file(), directory_ + "/samples.jsonl"},
+                                       config_.checkpoint.keep,
+                                       manifest_of(config_, schema_, *policy_, state, data_)});
+        });
+    if (!first() || state.step == config_.grpo.steps) return;
+    try {
+        training_room_ = Reserve(directory_, training_bytes(config_, policy_->config()));
+    } catch (const NoRoom& error) {
+        log_warn("no room for the next checkpoint is kept: {}", error.what());
+    }
 }
 
 void RankRun::finish() {
     {
         const MemoryPhase phase("checkpoint");
         const Policy::OnloadScope onloaded(*policy_);
-        save_checkpoint(*policy_, *world_, directory_ + "/checkpoint", save_options(config_));
+        const SaveOptions options = save_options(config_);
+        room_.release();
+        write_when_there_is_room(
+            *world_, room_for("the checkpoint", checkpoint_bytes(*policy_, options)),
+            [&] { save_checkpoint(*policy_, *world_, directory_ + "/checkpoint", options); });
     }
-    const auto prediction = memory::report_of(config_, schema_, *task_, sync_->memory()).prediction;
-    const auto memory = memory::measured(*world_, prediction);
-    if (first()) {
-        nlohmann::ordered_json summary = summary_of(config_, result_);
-        summary["memory"] = memory;
-        write_summary(directory_, summary);
-    }
-    write_trace_part(directory_, fmt::format("rank{}", world_->rank()));
-    world_->barrier();  // everything is in the folder
+    write_summary_and_trace();
     if (result_.weights_match == false)
         throw Error("the engine's weights are not the trainer's; see the log above");
+}
+
+void RankRun::write_summary_and_trace() {
+    const auto prediction = memory::report_of(config_, schema_, *task_, sync_->memory()).prediction;
+    const auto memory = memory::measured(*world_, prediction);
+    nlohmann::ordered_json summary = summary_of(config_, result_);
+    summary["memory"] = memory;
+    constexpr std::uint64_t kBytes = std::uint64_t{64} << 10;
+    write_when_there_is_room(*world_, room_for("summary.json", kBytes), [&] {
+        together(*world_, [&] {
+            recorder_.flush();
+            if (first()) write_summary(directory_, summary);
+        });
+    });
+    write_trace_part(directory_, fmt::format("rank{}", world_->rank()));
+    world_->barrier();  // everything is in the folder
 }
 
 }  // namespace
