@@ -57,6 +57,15 @@ TEST_F(EarlierRun, IsRefusedKeptOrOverwritten) {
     EXPECT_EQ(steps("run"), 1);
     EXPECT_EQ(steps("run.old"), 2);
     EXPECT_EQ(std::distance(fs::directory_iterator(path("runs")), {}), 3);
+
+    // Killed while it removed or replaced: neither half comes back, and a whole one does.
+    for (const char* left : {"runs/.run.removed", "runs/.other.replaced"})
+        fs::copy(path("runs/run"), path(left), fs::copy_options::recursive);
+    finish({"run.if_exists=overwrite", "grpo.steps=2"});
+    finish({"run.name=other"});
+    EXPECT_EQ(steps("other"), 1);
+    EXPECT_EQ(steps("other.1"), 1);
+    EXPECT_EQ(std::distance(fs::directory_iterator(path("runs")), {}), 5);
     EXPECT_THAT(refusal({"run.name=other.partial"}),
                 HasSubstr("NAME.partial is the folder of a run that has not"));
 }

@@ -27,6 +27,7 @@ RunDirectory::RunDirectory(const std::string& output, const std::string& name, E
       final_path_(output + "/" + name),
       path_(final_path_ + ".partial"),
       replaced_path_(output + "/." + name + ".replaced"),
+      removed_path_(output + "/." + name + ".removed"),
       lock_file_(output + "/." + name + ".lock") {
     std::error_code error;
     fs::create_directories(output, error);
@@ -38,7 +39,9 @@ RunDirectory::RunDirectory(const std::string& output, const std::string& name, E
         return;
     }
     if (earlier == Earlier::keep && fs::exists(path_)) set_aside(path_);
-    fs::remove_all(path_, error);
+    // By another name, so that a folder that is half removed is nobody's run.
+    if (fs::exists(path_)) fs::rename(path_, removed_path_, error);
+    if (!error) fs::remove_all(removed_path_, error);
     if (error || !fs::create_directory(path_, error))
         throw SystemError("create folder " + path_, error.value());
 }
@@ -86,8 +89,9 @@ void RunDirectory::write(const std::string& file, const std::string& text) const
     if (!out.flush()) throw SystemError("write " + path_ + "/" + file, errno);
 }
 
-// Of a run that was killed while it replaced an earlier one.
+// Of a run that was killed while it removed or replaced an earlier one.
 void RunDirectory::clean_up() const {
+    fs::remove_all(removed_path_);
     if (!fs::exists(replaced_path_)) return;
     if (fs::exists(final_path_)) {
         fs::remove_all(replaced_path_);

@@ -36,6 +36,7 @@ class RunDirectory {
     std::string final_path_;
     std::string path_;
     std::string replaced_path_;  // where a replaced run goes for the moment that its removal takes
+    std::string removed_path_;   // and where an unfinished one goes
     std::string lock_file_;
     int lock_fd_ = -1;
 };
