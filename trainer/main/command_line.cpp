@@ -15,7 +15,7 @@ void add_train(CLI::App& app, Arguments& arguments) {
         "Examples:\n"
         "  tandem-train examples/quickstart/quickstart.toml\n"
         "  tandem-train examples/quickstart/quickstart.toml --set seed=3 --set mesh.dp=4 --set mesh.cp=1\n"
-        "  tandem-train examples/quickstart/quickstart.toml --set checkpoint.every=50 --resume\n"
+        "  tandem-train examples/quickstart/quickstart.toml --set checkpoint.every=50 --resume-or-start\n"
         "  torchrun --no-python --nproc-per-node 4 tandem-train examples/quickstart/quickstart.toml\n"
         "  tandem-train explain mesh\n"
         "  tandem-train inspect mesh --world-size 8 --cp 2\n\n"
