@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A whole RL post-training run on this machine: installs what is missing, builds, trains with four sharded ranks and an
-# inference engine, and leaves the report in runs/quickstart/report.html.
+# inference engine, and leaves the report in runs/quickstart/report.html; earlier ones are kept as runs/quickstart.1, .2, ….
 #   scripts/quickstart.sh [--set KEY=VALUE]…        e.g. --set seed=3
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,4 +19,4 @@ step "build"
 [ -f build/release/build.ninja ] || cmake --preset release >/dev/null
 cmake --build --preset release
 step "run"
-exec build/release/bin/tandem-train examples/quickstart/quickstart.toml "$@"
+exec build/release/bin/tandem-train examples/quickstart/quickstart.toml --set run.if_exists=keep "$@"

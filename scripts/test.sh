@@ -56,7 +56,7 @@ not_run=()
 [ -e /dev/nvidia0 ] || left_out+=(gpu)
 if ! unshare --net true 2>/dev/null; then
     left_out+=(netns)
-    not_run+=("tests between hosts (label netns): no right to make network namespaces; run as root, in a container with --privileged")
+    not_run+=("tests between hosts and on full disks (label netns): no right to make namespaces; run as root, in a container with --privileged")
 fi
 if [ "$(id -u)" -ne 0 ]; then
     left_out+=(root)

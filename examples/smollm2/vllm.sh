@@ -2,7 +2,7 @@
 # SmolLM2 learns with vLLM as its engine: starts a server of models/smollm2, runs vllm.toml, stops the server.
 #   examples/smollm2/vllm.sh VENV BIN [options of tandem-train]
 # VENV: a virtual environment with vLLM's CPU build (0.32); BIN: the folder of tandem-train. From the repository's root.
-# PORT (8000) of the environment is the server's; its log is runs/vllm.log.
+# An earlier run of that name is kept as NAME.1, .2, …. PORT (8000) of the environment is the server's; its log is runs/vllm.log.
 set -euo pipefail
 venv=$1 bin=$2
 shift 2
@@ -24,4 +24,4 @@ until curl -sf "http://127.0.0.1:$port/health" > /dev/null; do
     kill -0 "$server" 2> /dev/null || { tail -5 runs/vllm.log >&2; exit 1; }
     sleep 1
 done
-"$bin/tandem-train" examples/smollm2/vllm.toml --set "engine.url=vllm://127.0.0.1:$port" "$@"
+"$bin/tandem-train" examples/smollm2/vllm.toml --set "engine.url=vllm://127.0.0.1:$port" --set run.if_exists=keep "$@"

@@ -2,6 +2,7 @@
 // safetensors file, so each rank reads its own rows out of the mapped files, and writes its own into place.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "common/comm/communicator.h"
@@ -22,9 +23,13 @@ struct SaveOptions {
     std::string generation = {};
 };
 
+// What save_checkpoint will take on the disk, about; of a policy, and of one that does not exist yet.
+std::uint64_t checkpoint_bytes(const Policy& policy, const SaveOptions& options);
+std::uint64_t checkpoint_bytes(const model::ModelConfig& config, const SaveOptions& options);
+
 // Writes DIR/model.safetensors, or DIR/model-0000k-of-0000n.safetensors with their index, and config.json.
 // Appears under the name DIR when it is whole and on the disk; what was there before goes then. Collective
-// over `world`, the policy's ranks. Throws SystemError.
+// over `world`, the policy's ranks. Throws SystemError; NoRoom on every rank, and then nothing of it is left.
 void save_checkpoint(const Policy& policy, comm::Communicator& world, const std::string& directory,
                      const SaveOptions& options = {});
 

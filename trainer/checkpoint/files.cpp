@@ -24,6 +24,10 @@ OutputFile::~OutputFile() {
 }
 
 void OutputFile::resize(std::size_t bytes) {
+    // Room for all of it, so that a disk that is full says so now. Not every file system can.
+    if (bytes > 0 && ::fallocate(fd_, 0, 0, static_cast<off_t>(bytes)) != 0 &&
+        (errno == ENOSPC || errno == EDQUOT))
+        throw SystemError("resize " + path_, errno);
     if (::ftruncate(fd_, static_cast<off_t>(bytes)) != 0) throw SystemError("resize " + path_, errno);
 }
 

@@ -33,6 +33,7 @@ Manifest from_json(const json& j) {
     m.model = j.at("model");
     m.loop = j.at("loop");
     m.mesh = j.at("mesh");
+    if (j.contains("data")) m.data = j.at("data");
     for (const auto& [name, entry] : j.at("tensors").items()) {
         Manifest::TensorEntry tensor{
             dtype_from_name(entry.at("dtype").get<std::string>()), entry.at("shape").get<Shape>(), {}};
@@ -95,6 +96,7 @@ std::string to_json(const Manifest& m) {
     ordered_json out{{"format", kFormat},  {"step", m.step},   {"optimizer_steps", m.optimizer_steps},
                      {"mesh", m.mesh},     {"loop", m.loop},   {"files", ordered_json::object()},
                      {"config", m.config}, {"model", m.model}, {"tensors", ordered_json::object()}};
+    if (!m.data.is_null()) out["data"] = m.data;
     for (const auto& [name, file] : m.files) {
         out["files"][name] = {{"bytes", file.bytes}, {"xxh3_128", to_hex(file.checksum)}};
     }

@@ -5,7 +5,7 @@
 //     rank-00000.safetensors …         each rank's rows of every tensor: weights/NAME, exp_avg/NAME,
 //                                      exp_avg_sq/NAME, and reference/NAME if there is a reference model
 //     metrics.jsonl, samples.jsonl     the run's lines up to this step
-//     manifest.json                    configuration, model, loop, mesh; dtype, shape and the owners of the
+//     manifest.json                    configuration, model, loop, mesh, digests of the data; dtype, shape and the owners of the
 //                                      rows of every tensor; size and XXH3-128 of every other file
 #pragma once
 
@@ -40,6 +40,7 @@ struct Manifest {
     nlohmann::ordered_json model;   // config.json
     nlohmann::ordered_json loop;    // where the loop stands: trainer/loop_state.h
     nlohmann::ordered_json mesh;    // that wrote it: axis -> ranks; for people
+    nlohmann::ordered_json data;    // what the run's files hold: trainer/run/data_files.h; null in older ones
     std::map<std::string, TensorEntry> tensors;
     std::map<std::string, File> files;
 };

@@ -14,6 +14,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/files.h"
 #include "trainer/checkpoint/own_rows.h"
+#include "trainer/checkpoint/room.h"
 
 namespace tandem::trainer {
 namespace {
@@ -33,6 +34,19 @@ constexpr const char* kTokenizerFiles[] = {"tokenizer.json",    "tokenizer_confi
                                            "chat_template.json"};
 constexpr const char* kMoreTemplates = "additional_chat_templates";  // transformers 5's folder of *.jinja
 constexpr const char* kGeneration = "generation_config.json";
+
+// Of everything beside weights and copies: config.json, the index, and what blocks round up.
+constexpr std::uint64_t kSmallFileBytes = std::uint64_t{64} << 10;
+
+std::uint64_t copied_bytes(const std::string& source) {
+    std::uint64_t bytes = 0;
+    for (const char* name : kCopied) {
+        std::error_code none;
+        const auto size = source.empty() ? 0 : fs::file_size(source + "/" + name, none);
+        if (!none) bytes += size;
+    }
+    return bytes;
+}
 
 struct PlannedFile {
     std::string name;
@@ -158,41 +172,74 @@ void write_small_files(const Policy& policy, const std::vector<PlannedFile>& fil
 
 }  // namespace
 
+namespace {
+
+void create_files(const std::vector<PlannedFile>& files, const std::string& working) {
+    fs::remove_all(working);
+    fs::create_directories(working);
+    std::uint64_t bytes = 0;
+    for (const PlannedFile& file : files) bytes += file.layout.bytes;
+    need_room(working, bytes);
+    for (const PlannedFile& file : files) {
+        OutputFile out(working + "/" + file.name, OutputFile::Open::create);
+        out.resize(file.layout.bytes);
+        out.write_at(0, file.layout.head);
+    }
+}
+
+void write_own_rows(const Policy& policy, const std::vector<PlannedFile>& files, const std::string& working,
+                    DType dtype) {
+    Tensor staging;
+    HostAccess access;
+    if (dtype != DType::float32 || policy.device() != Device{}) {
+        const auto numel = kStagingBytes / static_cast<std::int64_t>(dtype_size(dtype));
+        staging = Tensor::empty({numel}, dtype, "checkpoint");
+    }
+    for (const PlannedFile& file : files) {
+        OutputFile out(working + "/" + file.name, OutputFile::Open::existing);
+        for (std::size_t i = 0; i < file.tensors.size(); ++i) {
+            const DTensor& tensor = policy.parameters()[file.tensors[i]].second;
+            write_rows(out, file.layout.begins[i], tensor, dtype, staging, access);
+        }
+        out.sync();
+    }
+}
+
+}  // namespace
+
+std::uint64_t checkpoint_bytes(const Policy& policy, const SaveOptions& options) {
+    std::uint64_t bytes = kSmallFileBytes;
+    for (const PlannedFile& file : plan_files(policy.parameters(), options.dtype, options.shard_bytes))
+        bytes += file.layout.bytes;
+    return bytes + copied_bytes(options.source);
+}
+
+std::uint64_t checkpoint_bytes(const model::ModelConfig& config, const SaveOptions& options) {
+    return static_cast<std::uint64_t>(config.parameter_count()) * dtype_size(options.dtype) +
+           kSmallFileBytes + copied_bytes(options.source);
+}
+
 void save_checkpoint(const Policy& policy, comm::Communicator& world, const std::string& directory,
                      const SaveOptions& options) {
     const std::vector<PlannedFile> files =
         plan_files(policy.parameters(), options.dtype, options.shard_bytes);
     const std::string working = directory + ".partial";
     const bool first = world.rank() == 0;
-    if (first) {
-        fs::remove_all(working);
-        fs::create_directories(working);
-        for (const PlannedFile& file : files) {
-            OutputFile out(working + "/" + file.name, OutputFile::Open::create);
-            out.write_at(0, file.layout.head);
-            out.resize(file.layout.bytes);
-        }
+    try {
+        together(world, [&] {
+            if (first) create_files(files, working);
+        });
+        together(world, [&] { write_own_rows(policy, files, working, options.dtype); });
+        together(world, [&] {
+            if (!first) return;
+            write_small_files(policy, files, working, options);
+            replace_folder(working, directory);
+        });
+    } catch (const NoRoom&) {
+        std::error_code none;
+        if (first) fs::remove_all(working, none);
+        throw;
     }
-    world.barrier();  // the files are there
-
-    Tensor staging;
-    HostAccess access;
-    if (options.dtype != DType::float32 || policy.device() != Device{}) {
-        const auto numel = kStagingBytes / static_cast<std::int64_t>(dtype_size(options.dtype));
-        staging = Tensor::empty({numel}, options.dtype, "checkpoint");
-    }
-    for (const PlannedFile& file : files) {
-        OutputFile out(working + "/" + file.name, OutputFile::Open::existing);
-        for (std::size_t i = 0; i < file.tensors.size(); ++i) {
-            const DTensor& tensor = policy.parameters()[file.tensors[i]].second;
-            write_rows(out, file.layout.begins[i], tensor, options.dtype, staging, access);
-        }
-        out.sync();
-    }
-    world.barrier();  // everyone's rows are on the disk
-    if (!first) return;
-    write_small_files(policy, files, working, options);
-    replace_folder(working, directory);
 }
 
 }  // namespace tandem::trainer

@@ -27,7 +27,11 @@ struct TrainingCheckpoint {
     std::function<void(const char* point)> at = [](const char*) {};
 };
 
-// Writes FOLDER/step-N. Collective over `world`, the ranks of the tensors' mesh. Throws SystemError.
+// What a checkpoint of these tensors takes on the disk, about, without the logs.
+std::uint64_t training_checkpoint_bytes(const NamedTensors& tensors);
+
+// Writes FOLDER/step-N. Collective over `world`, the ranks of the tensors' mesh. Throws SystemError; NoRoom on
+// every rank, and then nothing of it is left.
 void write_training_checkpoint(const NamedTensors& tensors, comm::Communicator& world,
                                const TrainingCheckpoint& checkpoint);
 

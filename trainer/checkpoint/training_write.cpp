@@ -10,6 +10,7 @@
 #include "common/tensor/host_access.h"
 #include "trainer/checkpoint/files.h"
 #include "trainer/checkpoint/hash.h"
+#include "trainer/checkpoint/room.h"
 #include "trainer/checkpoint/training.h"
 
 namespace tandem::trainer {
@@ -140,36 +141,62 @@ void remove_old(const std::string& folder, std::int64_t step, std::int64_t keep)
 
 }  // namespace
 
+namespace {
+
+void write_what_all_wrote(const Manifest& manifest_so_far, const std::string& working,
+                          const std::string& name, const TrainingCheckpoint& checkpoint) {
+    Manifest manifest = manifest_so_far;
+    for (const std::string& log : checkpoint.logs) {
+        const std::string file = fs::path(log).filename().string();
+        HashedFile copy(working + "/" + file);
+        copy.append(model::read_text_file(log, std::size_t{1} << 40));
+        manifest.files[file] = copy.finish();
+    }
+    checkpoint.at("logs");
+    write_durably(working + "/manifest.json", to_json(manifest));
+    checkpoint.at("manifest");
+    replace_folder(working, checkpoint.folder + "/" + name);
+    checkpoint.at("named");
+    remove_old(checkpoint.folder, manifest.step, checkpoint.keep);
+    checkpoint.at("older ones removed");
+}
+
+}  // namespace
+
+std::uint64_t training_checkpoint_bytes(const NamedTensors& tensors) {
+    std::uint64_t bytes = std::uint64_t{64} << 10;  // manifest.json, headers, what blocks round up
+    for (const auto& [name, tensor] : tensors)
+        bytes += static_cast<std::uint64_t>(numel(tensor.shape())) * dtype_size(tensor.dtype());
+    return bytes;
+}
+
 void write_training_checkpoint(const NamedTensors& tensors, comm::Communicator& world,
                                const TrainingCheckpoint& checkpoint) {
     const std::string name = fmt::format("step-{}", checkpoint.manifest.step);
     const std::string working = checkpoint.folder + "/." + name + ".partial";
     const bool first = world.rank() == 0;
-    if (first) {
-        fs::create_directories(checkpoint.folder);
-        fs::remove_all(working);
-        fs::create_directory(working);
-        checkpoint.at("folder");
-    }
-    world.barrier();  // the folder is there
-    const Manifest::File own = write_rank_file(
-        working + "/" + rank_file(static_cast<std::size_t>(world.rank())), tensors, checkpoint.at);
-    Manifest manifest = checkpoint.manifest;
-    gather_reports(manifest, own, tensors, world);  // everyone's rows are on the disk
-    if (first) {
-        for (const std::string& log : checkpoint.logs) {
-            const std::string file = fs::path(log).filename().string();
-            HashedFile copy(working + "/" + file);
-            copy.append(model::read_text_file(log, std::size_t{1} << 40));
-            manifest.files[file] = copy.finish();
-        }
-        checkpoint.at("logs");
-        write_durably(working + "/manifest.json", to_json(manifest));
-        checkpoint.at("manifest");
-        replace_folder(working, checkpoint.folder + "/" + name);
-        checkpoint.at("named");
-        remove_old(checkpoint.folder, manifest.step, checkpoint.keep);
-        checkpoint.at("older ones removed");
+    try {
+        together(world, [&] {
+            if (!first) return;
+            fs::create_directories(checkpoint.folder);
+            fs::remove_all(working);
+            fs::create_directory(working);
+            checkpoint.at("folder");
+        });
+        Manifest::File own;
+        together(world, [&] {
+            own = write_rank_file(working + "/" + rank_file(static_cast<std::size_t>(world.rank())), tensors,
+                                  checkpoint.at);
+        });
+        Manifest manifest = checkpoint.manifest;
+        gather_reports(manifest, own, tensors, world);  // everyone's rows are on the disk
+        together(world, [&] {
+            if (first) write_what_all_wrote(manifest, working, name, checkpoint);
+        });
+    } catch (const NoRoom&) {
+        std::error_code none;
+        if (first) fs::remove_all(working, none);
+        throw;
     }
 }
 

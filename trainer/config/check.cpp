@@ -29,15 +29,27 @@ void check_name(const RunConfig& c, const config::Schema& s) {
     if (!plain)
         s.refuse("run.name",
                  fmt::format("'{}' is not a folder name of letters, digits, '-', '_' and '.'", name));
+    if (name.ends_with(".partial"))
+        s.refuse("run.name",
+                 fmt::format("'{}': NAME.partial is the folder of a run that has not ended", name));
     if (c.run.output.empty()) s.refuse("run.output", "is empty");
     const fs::path folder = fs::path(c.run.output) / name;
+    std::error_code none;
     if (fs::exists(c.run.output) && !fs::is_directory(c.run.output)) {
         s.refuse("run.output", fmt::format("'{}' is not a folder", c.run.output));
     }
     // Only what an earlier run of this name wrote is replaced.
+    const fs::path working = folder.string() + ".partial";
+    const bool working_is_of_a_run = fs::exists(working / "config.toml") ||
+                                     fs::exists(working / "checkpoints") || fs::is_empty(working, none);
     if (fs::exists(folder) && !fs::exists(folder / "config.toml")) {
         s.refuse("run.name",
                  fmt::format("'{}' exists and is not a run; choose another name", folder.string()));
+    }
+    if (fs::exists(working) && !working_is_of_a_run) {
+        s.refuse("run.name", fmt::format("'{}', in which the run would work, exists and is not a run's; "
+                                         "choose another name",
+                                         working.string()));
     }
 }
 
@@ -149,13 +161,17 @@ void check_url(const RunConfig& c, const config::Schema& s) {
 
 }  // namespace
 
-void check(const RunConfig& c, const config::Schema& s, int environment_world_size) {
+void check_settings(const RunConfig& c, const config::Schema& s, int environment_world_size) {
     check_name(c, s);
     check_mesh(c, s, environment_world_size);
     check_batches(c, s);
     check_loss(c, s);
     check_url(c, s);
     check_deadlines(c, s);
+}
+
+void check(const RunConfig& c, const config::Schema& s, int environment_world_size) {
+    check_settings(c, s, environment_world_size);
     const auto task = make_task(c, s);
     const auto m = model_config(c, s, *task);
     if (!c.model.path.empty()) check_weights(c.model.path, m);

@@ -37,6 +37,10 @@ void add_run_keys(config::Schema& s, RunConfig& c) {
     s.text("run.resume", c.run.resume,
            "Run or checkpoint to continue from; newest: this run's newest whole and finite checkpoint "
            "(--resume); empty: a fresh start.");
+    s.choice(
+        "run.if_exists", c.run.if_exists, {"refuse", "keep", "overwrite"},
+        "What becomes of a finished run of this name: refuse to start, keep it as NAME.1, NAME.2, …, or "
+        "overwrite it once this run has finished. A run that goes on with --resume takes its own place.");
 }
 
 void add_mesh_keys(config::Schema& s, RunConfig& c) {
@@ -142,6 +146,9 @@ void add_grpo_keys(config::Schema& s, RunConfig& c) {
     s.integer("grpo.warmup", c.grpo.warmup, 0, 1 << 30, "Steps of linear warm-up.");
     s.real("grpo.floor", c.grpo.floor, 0, 1,
            "Fraction of the peak learning rate that is left at the end (linear decay).");
+    s.integer("grpo.schedule_steps", c.grpo.schedule_steps, 0, 1 << 30,
+              "Steps over which the learning rate falls to grpo.floor, where it then stays; 0: grpo.steps. A "
+              "resumed run with more steps keeps its schedule with the grpo.steps that it had.");
     s.real("grpo.temperature", c.grpo.temperature, 1e-3, 1e3,
            "Temperature of the rollouts; log-probs and entropies are those of softmax(logits / temperature), "
            "by engine and trainer alike.");
@@ -164,6 +171,9 @@ void add_data_keys(config::Schema& s, RunConfig& c) {
     s.text("data.prompts", c.data.prompts, "JSONL file: one JSON object with a prompt per line.");
     s.text("data.held_out_file", c.data.held_out_file,
            "JSONL file whose first held_out lines are the held-out prompts; empty: the end of data.prompts.");
+    s.choice("data.changed", c.data.changed, {"refuse", "accept"},
+             "Whether --resume goes on where data.prompts or data.held_out_file holds something else than "
+             "when the checkpoint was written.");
     s.text("data.tokenizer", c.data.tokenizer,
            "Folder with tokenizer.json and tokenizer_config.json; empty: model.path.");
     s.text("data.prompt_key", c.data.prompt_key,
@@ -249,6 +259,10 @@ void add_checkpoint_keys(config::Schema& s, RunConfig& c) {
              "Dtype of the Hugging Face directory that a run leaves in NAME/checkpoint.");
     s.real("checkpoint.shard_gib", c.checkpoint.shard_gib, 1e-6, 1e6,
            "A larger model is written as several safetensors files of about that many GiB.");
+    s.real(
+        "checkpoint.wait_for_room_s", c.checkpoint.wait_for_room_s, 0, 1e7,
+        "Seconds that a run whose checkpoint finds the disk full keeps the weights in memory and waits for "
+        "room, before it fails; 0: none.");
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ struct RunConfig {
         std::string device = "cpu";
         double deadline_s = 60;
         std::string resume;
+        std::string if_exists = "refuse";
     } run;
     struct {
         std::int64_t dp = 1;
@@ -86,6 +87,7 @@ struct RunConfig {
         double clip = 0.2;
         std::int64_t warmup = 5;
         double floor = 0.1;
+        std::int64_t schedule_steps = 0;
         double temperature = 1.0;
         std::int64_t max_new_tokens = 3;
         std::int64_t evaluate_every = 20;
@@ -122,6 +124,7 @@ struct RunConfig {
         // For the task "text".
         std::string prompts;
         std::string held_out_file;
+        std::string changed = "refuse";
         std::string tokenizer;
         std::string prompt_key = "prompt";
         std::string answer_key = "answer";
@@ -163,6 +166,7 @@ struct RunConfig {
         std::int64_t keep = 2;
         std::string dtype = "fp32";
         double shard_gib = 5;
+        double wait_for_room_s = 3600;
     } checkpoint;
 
     std::int64_t world_size() const { return mesh.dp * mesh.cp; }

@@ -1,13 +1,6 @@
 #include "trainer/data/json_lines.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
@@ -30,27 +23,9 @@ std::string reason_of(const json::parse_error& error) {
 
 }  // namespace
 
-JsonLines::JsonLines(const std::string& file) : file_(file) {
-    const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-    struct stat status {};
-    if (fd < 0 || ::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
-        const std::string reason = fd < 0 ? std::strerror(errno) : "is not a file";
-        if (fd >= 0) ::close(fd);
-        throw ConfigError(file, "", fmt::format("cannot be read: {}", reason));
-    }
-    const auto bytes = static_cast<std::size_t>(status.st_size);
-    void* memory = bytes == 0 ? nullptr : ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
-    ::close(fd);
-    if (memory == MAP_FAILED) throw SystemError("map " + file, errno);
-    text_ = {static_cast<const char*>(memory), bytes};
+JsonLines::JsonLines(const std::string& file) : file_(file), copy_(FileCopy::of(file)), text_(copy_->text()) {
     index();
-    if (!lines_.empty()) return;
-    if (bytes > 0) ::munmap(memory, bytes);
-    throw ConfigError(file, "", "holds no lines; expects one JSON object a line");
-}
-
-JsonLines::~JsonLines() {
-    ::munmap(const_cast<char*>(text_.data()), text_.size());
+    if (lines_.empty()) throw ConfigError(file, "", "holds no lines; expects one JSON object a line");
 }
 
 void JsonLines::index() {

@@ -1,20 +1,22 @@
-// A file with one JSON object a line: mapped and indexed once, parsed line by line when asked, so that ranks
-// of one host share its pages and a large file costs its index. Blank lines do not count.
+// A file with one JSON object a line: read and indexed once, parsed line by line when asked, so that ranks of one
+// host share the copy that was read (file_copy.h) and each has its index alone. Blank lines do not count.
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "trainer/data/file_copy.h"
+
 namespace tandem::trainer {
 
 class JsonLines {
   public:
-    // Throws ConfigError: the file cannot be read, or holds nothing.
+    // Throws ConfigError: the file cannot be read, or holds nothing. Later writes to it change nothing here.
     explicit JsonLines(const std::string& file);
-    ~JsonLines();
     JsonLines(const JsonLines&) = delete;
     JsonLines& operator=(const JsonLines&) = delete;
 
@@ -32,7 +34,8 @@ class JsonLines {
     void index();
 
     std::string file_;
-    std::string_view text_;  // the mapping
+    std::shared_ptr<const FileCopy> copy_;
+    std::string_view text_;  // its
     std::vector<Line> lines_;
 };
 

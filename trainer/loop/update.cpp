@@ -51,6 +51,11 @@ Sample sample_of(const Tokens& prompt, std::span<const std::int32_t> answer) {
     return sample;
 }
 
+Schedule grpo_schedule(const RunConfig& c) {
+    const std::int64_t steps = c.grpo.schedule_steps > 0 ? c.grpo.schedule_steps : c.grpo.steps;
+    return {Schedule::Decay::linear, c.grpo.warmup, steps, c.grpo.floor};
+}
+
 Updater::Updater(const RunConfig& config, Learner& learner)
     : config_(config), learner_(learner), loss_(loss_options(config)) {}
 
@@ -123,9 +128,7 @@ UpdateResult Updater::step(std::int64_t step, const Rollout& rollout, const std:
     const std::int64_t every = config_.loss.reference_every;
     if (every > 0 && step > 0 && step % every == 0) learner_.set_reference();
     UpdateResult result;
-    const Schedule schedule{Schedule::Decay::linear, config_.grpo.warmup, config_.grpo.steps,
-                            config_.grpo.floor};
-    result.lr = learning_rate(schedule, config_.train.lr, step);
+    result.lr = learning_rate(grpo_schedule(config_), config_.train.lr, step);
     result.stats.loss = result.stats.grad_norm =
         std::numeric_limits<double>::quiet_NaN();  // until one is taken
     std::vector<Sample> samples;

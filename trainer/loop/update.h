@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trainer/config/config.h"
+#include "trainer/optim/schedule.h"
 #include "trainer/policy/learner.h"
 #include "trainer/rollout/rollout.h"
 
@@ -16,6 +17,9 @@ namespace tandem::trainer {
 
 // Prompt and answer as one sequence; the answer's tokens are the targets.
 Sample sample_of(const Tokens& prompt, std::span<const std::int32_t> answer);
+
+// The learning rate of reinforcement over its steps: the peak is train.lr.
+Schedule grpo_schedule(const RunConfig& config);
 
 struct UpdateResult {
     StepStats stats;  // of the last update: the first one's ratios are all 1

@@ -6,7 +6,6 @@
 #include "common/log.h"
 #include "trainer/inspect/command.h"
 #include "trainer/main/commands.h"
-#include "trainer/report/html.h"
 
 namespace tandem::trainer {
 namespace {
@@ -16,7 +15,7 @@ void add_train(CLI::App& app, Arguments& arguments) {
         "Examples:\n"
         "  tandem-train examples/quickstart/quickstart.toml\n"
         "  tandem-train examples/quickstart/quickstart.toml --set seed=3 --set mesh.dp=4 --set mesh.cp=1\n"
-        "  tandem-train examples/quickstart/quickstart.toml --set checkpoint.every=50 --resume\n"
+        "  tandem-train examples/quickstart/quickstart.toml --set checkpoint.every=50 --resume-or-start\n"
         "  torchrun --no-python --nproc-per-node 4 tandem-train examples/quickstart/quickstart.toml\n"
         "  tandem-train explain mesh\n"
         "  tandem-train inspect mesh --world-size 8 --cp 2\n\n"
@@ -27,10 +26,14 @@ void add_train(CLI::App& app, Arguments& arguments) {
     app.add_option("--set", arguments.overrides, "Overrides a key of the file")
         ->type_name("KEY=VALUE")
         ->allow_extra_args(false);
-    app.add_flag(
-        "--resume", arguments.resume,
-        "Continues this run from its newest whole and finite checkpoint (checkpoint.every); same as --set "
-        "run.resume=newest");
+    CLI::Option* resume =
+        app.add_flag("--resume", arguments.resume,
+                     "Continues this run from its newest whole and finite checkpoint (checkpoint.every); same as --set "
+                     "run.resume=newest");
+    app.add_flag("--resume-or-start", arguments.resume_or_start,
+                 "Starts the run if there is none of this name, continues one that has not ended, and ends "
+                 "with 0 if it is finished: one command for a job that is queued again")
+        ->excludes(resume);
     app.add_flag("--json", arguments.json, "Prints the summary as JSON");
 }
 
@@ -45,9 +48,12 @@ CLI::App* add_explain(CLI::App& app, Arguments& arguments) {
 }
 
 CLI::App* add_report(CLI::App& app, Arguments& arguments) {
-    CLI::App* command = app.add_subcommand("report", "Writes report.html of a finished run again");
+    CLI::App* command = app.add_subcommand("report", "Writes report.html of a run again, finished or not");
     command->add_option("run", arguments.run_directory, "Folder of the run")->required()->type_name("DIR");
-    command->footer("Example:\n  tandem-train report runs/quickstart");
+    command->footer(
+        "Example:\n  tandem-train report runs/quickstart\n\nOf a run that has not ended, or did not, the "
+        "page "
+        "says so and shows the steps so far: it is in NAME.partial.");
     return command;
 }
 
@@ -110,10 +116,7 @@ int run_command_line(int argc, char** argv) {
         fmt::print("{}", inspect_command.run());
         return 0;
     }
-    if (report_command->parsed()) {
-        write_report(arguments.run_directory);
-        return 0;
-    }
+    if (report_command->parsed()) return report(arguments);
     return train(arguments);
 }
 

@@ -14,6 +14,7 @@ struct Arguments {
     std::string config_file;
     std::vector<std::string> overrides;
     bool resume = false;
+    bool resume_or_start = false;
     bool json = false;
     std::string key;            // explain
     std::string run_directory;  // rank, report
@@ -26,5 +27,7 @@ int train(const Arguments& arguments);
 int rank(const Arguments& arguments);
 int inspect_memory(const Arguments& arguments);
 int explain(const Arguments& arguments);
+// Of a finished run, or of one that is not (NAME.partial), which the page and stdout say.
+int report(const Arguments& arguments);
 
 }  // namespace tandem::trainer

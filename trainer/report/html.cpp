@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -39,14 +40,17 @@ std::string key_figures(const ordered_json& s) {
                     fmt::format("from {:.1f}%, greedy, held out", 100 * number("greedy_pass_at_1_first")),
                     Tone::good);
     }
+    const bool unfinished = s.contains("unfinished");
     const ordered_json match = s.value("weights_match", ordered_json(false));  // null: the engine cannot say
     out += tile("Weight version", fmt::format("{}", s.value("weight_version", 0)),
-                match == true     ? "engine and trainer hold equal bytes"
+                unfinished        ? "bytes are compared at the end"
+                : match == true   ? "engine and trainer hold equal bytes"
                 : match.is_null() ? "an engine of others: its bytes are not compared"
                                   : "engine and trainer DIFFER",
-                match == false  ? Tone::bad
-                : match == true ? Tone::good
-                                : Tone::plain);
+                unfinished       ? Tone::plain
+                : match == false ? Tone::bad
+                : match == true  ? Tone::good
+                                 : Tone::plain);
     out += tile("Weight sync", fmt::format("{:.1f} ms", number("sync_ms_median")), "median, pause to resume");
     out += tile("Log-prob diff", short_number(number("logprob_max_abs_diff")), "engine to trainer, largest");
     out += tile("Training tok/s", short_number(number("train_tokens_per_second")),
@@ -108,6 +112,11 @@ std::string report_html(const ordered_json& summary, const Lines& metrics, const
         escape_html(name), summary.value("world_size", 1), escape_html(mesh),
         escape_html(summary.value("task", "?")), summary.value("seed", 0),
         escape_html(summary.value("version", "?")));
+    if (summary.contains("unfinished")) {
+        body +=
+            fmt::format("<p><strong>This run has not ended</strong>: it has done {} of reinforcement.</p>\n",
+                        escape_html(summary.value("unfinished", "")));
+    }
     body += key_figures(summary);
     body +=
         section("Reinforcement",
@@ -148,37 +157,102 @@ std::string report_html(const ordered_json& summary, const Lines& metrics, const
     return page(name, body);
 }
 
-void write_report(const std::string& directory) {
-    const auto read = [](const std::string& file) {
-        std::ifstream in(file);
-        if (!in) throw ConfigError(file, "", "cannot be read; is this the folder of a finished run?");
-        return std::string(std::istreambuf_iterator<char>(in), {});
-    };
-    const auto parse = [](const std::string& file, const std::string& text) {
-        try {
-            return ordered_json::parse(text);
-        } catch (const ordered_json::parse_error& error) {
-            throw ConfigError(file, "", error.what());
-        }
-    };
-    const ordered_json summary = parse(directory + "/summary.json", read(directory + "/summary.json"));
-    const auto parse_lines = [&](const std::string& file, const std::string& text) {
-        Lines lines;
-        for (std::size_t start = 0; start < text.size();) {
-            const std::size_t end = std::min(text.find('\n', start), text.size());
-            lines.push_back(parse(file, text.substr(start, end - start)));
-            start = end + 1;
-        }
-        return lines;
-    };
-    const std::string metrics_file = directory + "/metrics.jsonl",
-                      samples_file = directory + "/samples.jsonl";
-    const Lines metrics = parse_lines(metrics_file, read(metrics_file));
-    Lines samples;  // runs of earlier versions kept none
-    if (std::filesystem::exists(samples_file)) samples = parse_lines(samples_file, read(samples_file));
+namespace {
+
+std::string text_of_run_file(const std::string& file) {
+    std::ifstream in(file);
+    if (!in) throw ConfigError(file, "", "cannot be read; is this the folder of a run?");
+    return {std::istreambuf_iterator<char>(in), {}};
+}
+
+ordered_json parsed(const std::string& file, const std::string& text) {
+    try {
+        return ordered_json::parse(text);
+    } catch (const ordered_json::parse_error& error) {
+        throw ConfigError(file, "", error.what());
+    }
+}
+
+// cut_short: somebody is, or was, in the middle of writing the last line.
+Lines parsed_lines(const std::string& file, bool cut_short) {
+    const std::string text = text_of_run_file(file);
+    Lines lines;
+    for (std::size_t start = 0; start < text.size();) {
+        const std::size_t end = text.find('\n', start);
+        if (end == std::string::npos && cut_short) break;
+        lines.push_back(parsed(file, text.substr(start, end - start)));
+        start = end == std::string::npos ? text.size() : end + 1;
+    }
+    return lines;
+}
+
+void write_page(const std::string& directory, const ordered_json& summary, const Lines& metrics,
+                const Lines& samples) {
+    const std::string config = text_of_run_file(directory + "/config.toml");
     std::ofstream out(directory + "/report.html");
-    out << report_html(summary, metrics, samples, read(directory + "/config.toml"));
-    if (!out.flush()) throw ConfigError(directory + "/report.html", "", "cannot be written");
+    out << report_html(summary, metrics, samples, config);
+    if (!out.flush()) throw SystemError("write " + directory + "/report.html", errno);
+}
+
+// What summary.json would say of the steps so far.
+void add_figures(ordered_json& summary, const Lines& metrics) {
+    std::vector<double> syncs;
+    double largest = 0, milliseconds = 0;
+    std::int64_t sft = 0, grpo = 0;
+    for (const ordered_json& line : metrics) {
+        const std::string phase = line.value("phase", "");
+        milliseconds += line.value("ms", 0.0);
+        if (phase == "sft") ++sft;
+        if (phase == "eval") {
+            const bool first = !summary.contains("greedy_first");
+            for (const char* figure : {"reward", "greedy", "greedy_pass_at_1"}) {
+                if (!line.contains(figure)) continue;
+                if (first) summary[fmt::format("{}_first", figure)] = line.at(figure);
+                summary[fmt::format("{}_last", figure)] = line.at(figure);
+            }
+        }
+        if (phase != "grpo") continue;
+        ++grpo;
+        largest = std::max(largest, line.value("logprob_max_abs_diff", 0.0));
+        syncs.push_back(line.value(ordered_json::json_pointer("/sync_ms/total"), 0.0));
+        for (const char* figure :
+             {"weight_version", "train_tokens_per_second", "generate_tokens_per_second"}) {
+            if (line.contains(figure)) summary[figure] = line.at(figure);
+        }
+    }
+    std::sort(syncs.begin(), syncs.end());
+    if (!syncs.empty()) summary["sync_ms_median"] = syncs[syncs.size() / 2];
+    summary["logprob_max_abs_diff"] = largest;
+    summary["seconds"] = milliseconds / 1e3;
+    summary["sft_steps"] = sft;
+    summary["steps"] = grpo;
+}
+
+}  // namespace
+
+void write_report(const std::string& directory) {
+    const std::string file = directory + "/summary.json";
+    const ordered_json summary = parsed(file, text_of_run_file(file));
+    const Lines metrics = parsed_lines(directory + "/metrics.jsonl", false);
+    const std::string samples = directory + "/samples.jsonl";  // runs of earlier versions kept none
+    write_page(directory, summary, metrics,
+               std::filesystem::exists(samples) ? parsed_lines(samples, false) : Lines());
+}
+
+std::string write_unfinished_report(const std::string& directory, const ordered_json& facts,
+                                    std::int64_t total_steps) {
+    const auto lines_of = [&](const std::string& name) {
+        const std::string file = directory + "/" + name;
+        return std::filesystem::exists(file) ? parsed_lines(file, true) : Lines();
+    };
+    const Lines metrics = lines_of("metrics.jsonl");
+    ordered_json summary = facts;
+    add_figures(summary, metrics);
+    const std::string so_far =
+        fmt::format("{} of {} steps", summary.value("steps", std::int64_t{0}), total_steps);
+    summary["unfinished"] = so_far;
+    write_page(directory, summary, metrics, lines_of("samples.jsonl"));
+    return so_far;
 }
 
 }  // namespace tandem::trainer

@@ -1,12 +1,17 @@
 #include "trainer/report/recorder.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
+#include "common/file_descriptor.h"
+#include "common/log.h"
 
 namespace tandem::trainer {
 namespace {
@@ -29,25 +34,63 @@ std::string progress_text(const nlohmann::ordered_json& values) {
 
 }  // namespace
 
-Recorder::Recorder() : file_(nullptr, std::fclose), samples_(nullptr, std::fclose) {}
+// A file that grows by lines.
+class Recorder::LineFile {
+  public:
+    LineFile(const std::string& path, bool append)
+        : path_(path),
+          file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC),
+                       0644)) {
+        if (!file_) throw SystemError("create " + path, errno);
+    }
+    void add(const std::string& text) {
+        const bool waited = !waiting_.empty();
+        waiting_ += text;
+        const int error = write_out();
+        if (error == 0) return;
+        if (error != ENOSPC && error != EDQUOT) throw SystemError("write " + path_, error);
+        if (!waited) log_warn("{} has no room on the disk: its lines wait in memory", path_);
+    }
+    void flush() {
+        if (const int error = write_out(); error != 0) throw SystemError("write " + path_, error);
+    }
+
+  private:
+    int write_out() {
+        while (!waiting_.empty()) {
+            const ssize_t written = ::write(file_.get(), waiting_.data(), waiting_.size());
+            if (written < 0 && errno == EINTR) continue;
+            if (written <= 0) return written < 0 ? errno : ENOSPC;
+            waiting_.erase(0, static_cast<std::size_t>(written));
+        }
+        return 0;
+    }
+
+    std::string path_;
+    FileDescriptor file_;
+    std::string waiting_;
+};
+
+Recorder::Recorder() = default;
 
 Recorder::Recorder(const std::string& metrics_file, bool append)
-    : file_(std::fopen(metrics_file.c_str(), append ? "a" : "w"), std::fclose),
-      samples_(nullptr, std::fclose) {
-    if (file_ == nullptr) throw SystemError("create " + metrics_file, errno);
-    const std::string samples_file =
-        std::filesystem::path(metrics_file).replace_filename("samples.jsonl").string();
-    samples_.reset(std::fopen(samples_file.c_str(), append ? "a" : "w"));
-    if (samples_ == nullptr) throw SystemError("create " + samples_file, errno);
-}
+    : file_(std::make_unique<LineFile>(metrics_file, append)),
+      samples_(std::make_unique<LineFile>(
+          std::filesystem::path(metrics_file).replace_filename("samples.jsonl").string(), append)) {}
 
 Recorder::~Recorder() = default;
+Recorder::Recorder(Recorder&&) noexcept = default;
+Recorder& Recorder::operator=(Recorder&&) noexcept = default;
 
-// Flushed at once. A completion need not be UTF-8.
-void Recorder::write(const File& file, const nlohmann::ordered_json& line) const {
-    const std::string text = line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-    fmt::print(file.get(), "{}\n", text);
-    if (std::fflush(file.get()) != 0) throw SystemError("write metrics", errno);
+// A completion need not be UTF-8.
+void Recorder::write(LineFile& file, const nlohmann::ordered_json& line) const {
+    file.add(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+void Recorder::flush() {
+    if (silent()) return;
+    file_->flush();
+    samples_->flush();
 }
 
 void Recorder::samples(const std::string& phase, std::int64_t step,
@@ -56,7 +99,7 @@ void Recorder::samples(const std::string& phase, std::int64_t step,
     for (const auto& sample : samples) {
         nlohmann::ordered_json line{{"phase", phase}, {"step", step}};
         line.update(sample);
-        write(samples_, line);
+        write(*samples_, line);
     }
 }
 
@@ -65,7 +108,7 @@ void Recorder::step(const std::string& phase, std::int64_t step, std::int64_t to
     if (file_ == nullptr) return;
     nlohmann::ordered_json line{{"phase", phase}, {"step", step}};
     line.update(values);
-    write(file_, line);
+    write(*file_, line);
 
     if (phase == "eval") {
         progress_.reset();

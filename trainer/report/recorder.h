@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -21,22 +20,27 @@ class Recorder {
     explicit Recorder(const std::string& metrics_file, bool append = false);
     ~Recorder();
 
-    // One step of a phase ("sft", "grpo", "eval"), numbered from 1; `values` is an object. Written and
-    // flushed at once.
+    Recorder(Recorder&&) noexcept;
+    Recorder& operator=(Recorder&&) noexcept;
+
+    // One step of a phase ("sft", "grpo", "eval"), numbered from 1; `values` is an object. Written at
+    // once; where the disk is full it waits in memory for the next line or flush().
     void step(const std::string& phase, std::int64_t step, std::int64_t total,
               const nlohmann::ordered_json& values);
 
     // Completions, as lines of samples.jsonl beside the metrics: the objects, with phase and step.
     void samples(const std::string& phase, std::int64_t step,
                  const std::vector<nlohmann::ordered_json>& samples);
+    // Writes what waits. Throws SystemError.
+    void flush();
     bool silent() const { return file_ == nullptr; }
 
   private:
-    using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
-    void write(const File& file, const nlohmann::ordered_json& line) const;
+    class LineFile;
+    void write(LineFile& file, const nlohmann::ordered_json& line) const;
 
-    File file_;
-    File samples_;
+    std::unique_ptr<LineFile> file_;
+    std::unique_ptr<LineFile> samples_;
     std::unique_ptr<Progress> progress_;
     std::string phase_;
 };

@@ -11,13 +11,18 @@
 
 #include "common/comm/launch.h"
 #include "common/error.h"
+#include "common/log.h"
 #include "common/printable.h"
 #include "common/progress.h"
 #include "trainer/checkpoint/manifest.h"
+#include "trainer/checkpoint/room.h"
 #include "trainer/data/make_task.h"
 #include "trainer/report/html.h"
 #include "trainer/report/trace_files.h"
+#include "trainer/run/data_files.h"
 #include "trainer/run/device_choice.h"
+#include "trainer/run/disk_check.h"
+#include "trainer/run/earlier_run.h"
 #include "trainer/run/resume.h"
 
 namespace tandem::trainer {
@@ -64,11 +69,19 @@ RunSetup set_up_run(const RunConfig& c, const config::Schema& schema, const std:
     if (c.engine.url.empty() && ::access(program.c_str(), X_OK) != 0) {
         throw ConfigError(program, "", "is missing; build it, or give engine.url");
     }
+    const auto task = make_task(c, schema);
+    const model::ModelConfig model = model_config(c, schema, *task);
+    check_room(c, schema, model);
     RunSetup setup;
-    using Earlier = RunDirectory::Earlier;
-    setup.directory = std::make_unique<RunDirectory>(
-        c.run.output, c.run.name, resumes_in_place(c) ? Earlier::keep_checkpoints : Earlier::remove);
+    setup.directory = std::make_unique<RunDirectory>(c.run.output, c.run.name, fate_of_working_folder(c));
+    setup.finished_before = fate_of_finished_run(c);
+    setup.room = {.what = "report.html",
+                  .folder = setup.directory->path(),
+                  .bytes = std::uint64_t{128} << 10,
+                  .limit_s = c.checkpoint.wait_for_room_s};
     setup.directory->write("config.toml", schema.to_toml());
+    if (const auto digests = data_digests(c); !digests.empty())
+        setup.directory->write("data.json", digests.dump(2) + "\n");
     if (!c.run.resume.empty()) {
         for (const std::string& name : log_files(read_manifest(c.run.resume)))
             fs::copy_file(c.run.resume + "/" + name, setup.directory->path() + "/" + name);
@@ -77,10 +90,9 @@ RunSetup set_up_run(const RunConfig& c, const config::Schema& schema, const std:
     if (!c.engine.url.empty()) return setup;
 
     // The engine learns the architecture now and the weights from the first sync.
-    const auto task = make_task(c, schema);
     const std::string folder = setup.directory->path() + "/engine";
     fs::create_directory(folder);
-    setup.directory->write("engine/config.json", model::to_json(model_config(c, schema, *task)));
+    setup.directory->write("engine/config.json", model::to_json(model));
     std::vector<std::string> command = {program,
                                         "serve",
                                         "--model",
@@ -110,8 +122,10 @@ RunSetup set_up_run(const RunConfig& c, const config::Schema& schema, const std:
     return setup;
 }
 
-int run_ranks(const RunConfig& c, RunSetup& setup, const std::vector<std::string>& rank_command) {
+int run_ranks(const RunConfig& c, RunSetup& setup, const DataFiles& data,
+              const std::vector<std::string>& rank_command) {
     comm::LaunchOptions options;
+    options.environment = data.environment();
     options.world_size = static_cast<int>(c.world_size());
     options.command = rank_command;
     options.command.insert(options.command.end(), {setup.directory->path(), setup.engine_url});
@@ -138,10 +152,16 @@ void finish(RunSetup& setup, bool json) {
     setup.engine.reset();
     fs::remove_all(directory.path() + "/engine");
     merge_trace_parts(directory.path());
-    write_report(directory.path());
-    directory.publish();
+    const auto alone = comm::solo();
+    write_when_there_is_room(*alone, setup.room,
+                             [&] { together(*alone, [&] { write_report(directory.path()); }); });
+    const std::string kept = directory.publish(setup.finished_before);
+    if (!kept.empty()) log_info("the earlier run of this name is {} now", kept);
+    print_results(directory.path(), json);
+}
 
-    std::ifstream in(directory.path() + "/summary.json");
+void print_results(const std::string& directory, bool json) {
+    std::ifstream in(directory + "/summary.json");
     const auto s = nlohmann::ordered_json::parse(in);
     if (json) {
         fmt::print("{}\n", s.dump(2));
@@ -159,7 +179,7 @@ void finish(RunSetup& setup, bool json) {
                number("logprob_max_abs_diff"));
     if (const auto skipped = s.value("skipped_steps", 0); skipped > 0)
         fmt::print("{} steps were left out: they were not finite (metrics.jsonl says what)\n", skipped);
-    fmt::print("{}; report: {}/report.html\n", format_seconds(number("seconds")), directory.path());
+    fmt::print("{}; report: {}/report.html\n", format_seconds(number("seconds")), directory);
 }
 
 }  // namespace tandem::trainer

@@ -20,6 +20,7 @@
 #include "common/ops/matmul.h"
 #include "common/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/room.h"
 #include "trainer/checkpoint/training.h"
 #include "trainer/config/engine_url.h"
 #include "trainer/config/policy_options.h"
@@ -30,32 +31,24 @@
 #include "trainer/report/recorder.h"
 #include "trainer/report/trace_files.h"
 #include "trainer/rollout/engine_memory.h"
+#include "trainer/run/data_files.h"
 #include "trainer/run/device_choice.h"
+#include "trainer/run/disk_check.h"
 #include "trainer/run/resume.h"
 #include "trainer/run/summary.h"
 
 namespace tandem::trainer {
 namespace {
 
-SaveOptions save_options(const RunConfig& c) {
-    SaveOptions options;
-    options.dtype = dtype_from_name(c.checkpoint.dtype);
-    options.shard_bytes =
-        static_cast<std::size_t>(c.checkpoint.shard_gib * static_cast<double>(std::size_t{1} << 30));
-    options.source = c.model.path;
-    options.tokenizer = c.data.tokenizer;
-    options.generation = generation_directory(c);
-    return options;
-}
-
 Manifest manifest_of(const RunConfig& c, const config::Schema& schema, const Policy& policy,
-                     const LoopState& state) {
+                     const LoopState& state, const nlohmann::ordered_json& data) {
     Manifest manifest;
     manifest.step = state.total_steps();
     manifest.optimizer_steps = policy.optimizer_steps();
     manifest.config = config_json(schema);
     manifest.model = parse_ordered_json_text(model::to_json(policy.config()));
     manifest.loop = to_json(state);
+    manifest.data = data;
     manifest.mesh = {{"dp", c.mesh.dp},
                      {"dp_replicate", c.mesh.dp_replicate},
                      {"cp", c.mesh.cp},
@@ -100,6 +93,9 @@ class RankRun final : private LoopHost {
     void finish();                                  // checkpoint, summary, trace
 
   private:
+    void keep_room();
+    RoomWait room_for(const std::string& what, std::uint64_t bytes) const;
+    void write_summary_and_trace();
     bool first() const { return world_->rank() == 0; }
     bool resumed() const { return !config_.run.resume.empty(); }
     std::string metrics_file() const { return directory_ + "/metrics.jsonl"; }
@@ -117,10 +113,14 @@ class RankRun final : private LoopHost {
     const std::string& engine_url_;
 
     std::unique_ptr<Task> task_;
+    nlohmann::ordered_json data_;  // rank 0's
     PolicyOptions options_;
     std::optional<Policy> policy_;
     std::unique_ptr<SyncPort> sync_;
     LoopState start_;
+    Recorder recorder_;
+    Reserve room_;           // of the last checkpoint
+    Reserve training_room_;  // of the next one to resume from
     EngineMemory engine_memory_;
     LoopResult result_;
 };
@@ -149,6 +149,7 @@ void RankRun::build() {
     task_ = make_task(config_, schema_);
     if (const std::string stops = task_->stop_token_sources(); first() && !stops.empty())
         log_info("stop tokens: {}", stops);
+    if (first()) data_ = data_digests(config_);
     options_ = policy_options(config_);
     options_.device = device;
     if (options_.offload.directory.empty()) options_.offload.directory = directory_;
@@ -165,6 +166,24 @@ void RankRun::connect(const ConnectSync& connect_sync) {
     if (first())
         engine_memory_ =
             EngineMemory(engine_url_, config_.memory.engine_sleep, seconds(config_.engine.deadline_s));
+    keep_room();
+}
+
+// Before the first step: what the run will write at its end has its room.
+void RankRun::keep_room() {
+    if (!first()) return;
+    try {
+        room_ = Reserve(directory_, checkpoint_bytes(policy_->config(), save_options(config_)));
+        if (config_.checkpoint.every > 0)
+            training_room_ = Reserve(directory_, training_bytes(config_, policy_->config()));
+    } catch (const NoRoom& error) {
+        schema_.refuse("run.output", error.what());
+    }
+}
+
+RoomWait RankRun::room_for(const std::string& what, std::uint64_t bytes) const {
+    return {
+        .what = what, .folder = directory_, .bytes = bytes, .limit_s = config_.checkpoint.wait_for_room_s};
 }
 
 void RankRun::load_weights() {
@@ -190,13 +209,13 @@ void RankRun::train() {
     const RolloutClientOptions asking{seconds(config_.engine.deadline_s), config_.engine.batch,
                                       config_.grpo.temperature};
     Rollouts rollouts(*world_, first() ? make_rollout_client(engine_url_, asking) : nullptr);
-    Recorder recorder = first() ? Recorder(metrics_file(), resumed()) : Recorder();
+    if (first()) recorder_ = Recorder(metrics_file(), resumed());
     const LoopParts parts{.world = *world_,
                           .task = *task_,
                           .learner = *policy_,
                           .rollouts = rollouts,
                           .host = *this,
-                          .recorder = recorder,
+                          .recorder = recorder_,
                           .model = &policy_->config(),
                           .product_rate = measure_product_rate(*world_, options_.device,
                                                                dtype_from_name(config_.train.compute_dtype))};
@@ -235,30 +254,56 @@ std::optional<bool> RankRun::weights_match() {
 void RankRun::write_checkpoint(const LoopState& state) {
     const MemoryPhase phase("checkpoint");
     const Policy::OnloadScope onloaded(*policy_, /*optimizer=*/true);
-    write_training_checkpoint(policy_->training_state(), *world_,
-                              {directory_ + "/checkpoints",
-                               {metrics_file(), directory_ + "/samples.jsonl"},
-                               config_.checkpoint.keep,
-                               manifest_of(config_, schema_, *policy_, state)});
+    const auto tensors = policy_->training_state();
+    training_room_.release();
+    write_when_there_is_room(
+        *world_,
+        room_for(fmt::format("checkpoint step-{}", state.total_steps()), training_checkpoint_bytes(tensors)),
+        [&] {
+            together(*world_, [&] { recorder_.flush(); });
+            write_training_checkpoint(tensors, *world_,
+                                      {directory_ + "/checkpoints",
+                                       {metrics_file(), directory_ + "/samples.jsonl"},
+                                       config_.checkpoint.keep,
+                                       manifest_of(config_, schema_, *policy_, state, data_)});
+        });
+    if (!first() || state.step == config_.grpo.steps) return;
+    try {
+        training_room_ = Reserve(directory_, training_bytes(config_, policy_->config()));
+    } catch (const NoRoom& error) {
+        log_warn("no room for the next checkpoint is kept: {}", error.what());
+    }
 }
 
 void RankRun::finish() {
     {
         const MemoryPhase phase("checkpoint");
         const Policy::OnloadScope onloaded(*policy_);
-        save_checkpoint(*policy_, *world_, directory_ + "/checkpoint", save_options(config_));
+        const SaveOptions options = save_options(config_);
+        room_.release();
+        write_when_there_is_room(
+            *world_, room_for("the checkpoint", checkpoint_bytes(*policy_, options)),
+            [&] { save_checkpoint(*policy_, *world_, directory_ + "/checkpoint", options); });
     }
-    const auto prediction = memory::report_of(config_, schema_, *task_, sync_->memory()).prediction;
-    const auto memory = memory::measured(*world_, prediction);
-    if (first()) {
-        nlohmann::ordered_json summary = summary_of(config_, result_);
-        summary["memory"] = memory;
-        write_summary(directory_, summary);
-    }
-    write_trace_part(directory_, fmt::format("rank{}", world_->rank()));
-    world_->barrier();  // everything is in the folder
+    write_summary_and_trace();
     if (result_.weights_match == false)
         throw Error("the engine's weights are not the trainer's; see the log above");
+}
+
+void RankRun::write_summary_and_trace() {
+    const auto prediction = memory::report_of(config_, schema_, *task_, sync_->memory()).prediction;
+    const auto memory = memory::measured(*world_, prediction);
+    nlohmann::ordered_json summary = summary_of(config_, result_);
+    summary["memory"] = memory;
+    constexpr std::uint64_t kBytes = std::uint64_t{64} << 10;
+    write_when_there_is_room(*world_, room_for("summary.json", kBytes), [&] {
+        together(*world_, [&] {
+            recorder_.flush();
+            if (first()) write_summary(directory_, summary);
+        });
+    });
+    write_trace_part(directory_, fmt::format("rank{}", world_->rank()));
+    world_->barrier();  // everything is in the folder
 }
 
 }  // namespace

@@ -10,6 +10,9 @@
 #include "trainer/checkpoint/finite.h"
 #include "trainer/checkpoint/training.h"
 #include "trainer/data/make_task.h"
+#include "trainer/loop/update.h"
+#include "trainer/optim/schedule.h"
+#include "trainer/run/data_files.h"
 
 namespace tandem::trainer {
 namespace {
@@ -26,12 +29,16 @@ constexpr const char* kFree[] = {"run.name",
                                  "run.device",
                                  "run.deadline_s",
                                  "run.resume",
+                                 "run.if_exists",
                                  "mesh.",
                                  "model.",
                                  "engine.",
                                  "sync.",
                                  "memory.",
                                  "checkpoint.",
+                                 "data.prompts",        // compared by content
+                                 "data.held_out_file",  // so is this
+                                 "data.changed",
                                  "data.keep_samples",
                                  "data.reward_batch",
                                  "data.reward_connections",
@@ -45,17 +52,8 @@ constexpr const char* kFree[] = {"run.name",
                                  "train.logits_chunk_rows",
                                  "train.non_finite",
                                  "grpo.steps",
+                                 "grpo.schedule_steps",
                                  "grpo.evaluate_every"};
-
-bool is_free(const std::string& key) {
-    return std::any_of(std::begin(kFree), std::end(kFree), [&](const std::string& free) {
-        return free.ends_with('.') ? key.starts_with(free) : key == free;
-    });
-}
-
-ordered_json value_of(const config::Key& key) {
-    return std::visit([](const auto* field) -> ordered_json { return *field; }, key.field);
-}
 
 std::string working_folder(const RunConfig& c) {
     return c.run.output + "/" + c.run.name + ".partial";
@@ -72,6 +70,11 @@ ordered_json model_json(const RunConfig& c, const config::Schema& schema) {
     return json;
 }
 
+std::int64_t steps_of_reinforcement(const Manifest& manifest) {
+    const bool reinforces = manifest.loop.value("phase", std::string()) == "grpo";
+    return reinforces ? manifest.loop.value("step", std::int64_t{0}) : 0;
+}
+
 void check_same(const Manifest& manifest, const std::string& directory, const RunConfig& c,
                 const config::Schema& schema) {
     const auto refuse = [&](const std::string& what, const ordered_json& then, const ordered_json& now) {
@@ -84,19 +87,65 @@ void check_same(const Manifest& manifest, const std::string& directory, const Ru
         if (then != now) refuse("model: " + key, then, now);
     }
     for (const config::Key& key : schema.keys()) {
-        if (is_free(key.name)) continue;
+        if (may_change_at_resume(key.name)) continue;
         const ordered_json now = value_of(key);
         const ordered_json initial = std::visit([](const auto& v) -> ordered_json { return v; }, key.initial);
         const ordered_json then = manifest.config.value(key.name, initial);
         if (then != now) refuse("algorithm: " + key.name, then, now);
     }
-    const auto done = manifest.loop.value("phase", std::string()) == "grpo"
-                          ? manifest.loop.value("step", std::int64_t{0})
-                          : 0;
+    const std::int64_t done = steps_of_reinforcement(manifest);
     if (done > c.grpo.steps) {
         schema.refuse("run.resume", fmt::format("{} is at step {} of reinforcement already; grpo.steps is {}",
                                                 directory, done, c.grpo.steps));
     }
+}
+
+// The data by content.
+void check_data(const Manifest& manifest, const std::string& directory, const RunConfig& c,
+                const config::Schema& schema) {
+    const auto had = [&](const char* key) { return manifest.config.value(key, std::string()); };
+    if (had("data.prompts").empty() != c.data.prompts.empty()) {
+        schema.refuse("run.resume", fmt::format("{} is of another task: data.prompts was '{}', it is '{}'",
+                                                directory, had("data.prompts"), c.data.prompts));
+    }
+    if (c.data.prompts.empty()) return;
+    if (manifest.data.is_null()) {
+        log_warn("{} has no digest of its data: whether '{}' holds what '{}' held cannot be told", directory,
+                 c.data.prompts, had("data.prompts"));
+        return;
+    }
+    std::string all;
+    for (const std::string& difference : data_differences(manifest.data, c))
+        all += (all.empty() ? "" : "; ") + difference;
+    if (all.empty()) return;
+    if (c.data.changed == "refuse") {
+        schema.refuse("run.resume",
+                      fmt::format("{} was trained on other data. {}. data.changed=accept goes on "
+                                  "with what is there now",
+                                  directory, all));
+    }
+    log_warn("goes on with other data than {} was trained on. {}", directory, all);
+}
+
+// A learning rate that is not what it would have been.
+void say_schedule(const Manifest& manifest, const RunConfig& c) {
+    RunConfig then = c;
+    const auto value = [&](const char* key) { return manifest.config.value(key, std::int64_t{0}); };
+    then.grpo.steps = value("grpo.steps");
+    then.grpo.schedule_steps = value("grpo.schedule_steps");
+    const Schedule before = grpo_schedule(then), now = grpo_schedule(c);
+    const std::int64_t done = steps_of_reinforcement(manifest);
+    if (before.total_steps == 0 || now.total_steps == 0 || before.total_steps == now.total_steps) return;
+    const auto rate = [&](const Schedule& schedule, std::int64_t step) {
+        return fmt::format("{:.3g}", learning_rate(schedule, c.train.lr, step));
+    };
+    log_warn(
+        "the learning rate falls over {} steps now, not over {} (grpo.steps, grpo.schedule_steps): step {} "
+        "has {}, by "
+        "the schedule of {} steps it would have {}{}; grpo.schedule_steps={} keeps that one",
+        now.total_steps, before.total_steps, done + 1, rate(now, done), before.total_steps,
+        rate(before, done), done > 0 ? fmt::format(", and step {} had {}", done, rate(before, done - 1)) : "",
+        before.total_steps);
 }
 
 struct Choice {
@@ -187,6 +236,16 @@ void check_nothing_is_lost(const RunConfig& c, const config::Schema& schema) {
 
 }  // namespace
 
+bool may_change_at_resume(const std::string& key) {
+    return std::any_of(std::begin(kFree), std::end(kFree), [&](const std::string& free) {
+        return free.ends_with('.') ? key.starts_with(free) : key == free;
+    });
+}
+
+ordered_json value_of(const config::Key& key) {
+    return std::visit([](const auto* field) -> ordered_json { return *field; }, key.field);
+}
+
 ordered_json config_json(const config::Schema& schema) {
     auto json = ordered_json::object();
     for (const config::Key& key : schema.keys()) json[key.name] = value_of(key);
@@ -197,7 +256,10 @@ void resolve_resume(RunConfig& c, const config::Schema& schema) {
     if (c.run.resume.empty()) return check_nothing_is_lost(c, schema);
     const bool newest = c.run.resume == kNewest;
     const std::string directory = find(c, schema);
-    check_same(read_manifest(directory), directory, c, schema);
+    const Manifest manifest = read_manifest(directory);
+    check_same(manifest, directory, c, schema);
+    check_data(manifest, directory, c, schema);
+    say_schedule(manifest, c);
     c.run.resume = fs::canonical(directory).string();
     if (!newest && !resumes_in_place(c)) check_nothing_is_lost(c, schema);
 }

@@ -6,7 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <vector>
@@ -23,16 +26,22 @@ RunDirectory::RunDirectory(const std::string& output, const std::string& name, E
     : name_(name),
       final_path_(output + "/" + name),
       path_(final_path_ + ".partial"),
+      replaced_path_(output + "/." + name + ".replaced"),
+      removed_path_(output + "/." + name + ".removed"),
       lock_file_(output + "/." + name + ".lock") {
     std::error_code error;
     fs::create_directories(output, error);
     if (error) throw SystemError("create folder " + output, error.value());
     lock();
+    clean_up();
     if (earlier == Earlier::keep_checkpoints) {
         keep_checkpoints();
         return;
     }
-    fs::remove_all(path_, error);
+    if (earlier == Earlier::keep && fs::exists(path_)) set_aside(path_);
+    // By another name, so that a folder that is half removed is nobody's run.
+    if (fs::exists(path_)) fs::rename(path_, removed_path_, error);
+    if (!error) fs::remove_all(removed_path_, error);
     if (error || !fs::create_directory(path_, error))
         throw SystemError("create folder " + path_, error.value());
 }
@@ -80,11 +89,68 @@ void RunDirectory::write(const std::string& file, const std::string& text) const
     if (!out.flush()) throw SystemError("write " + path_ + "/" + file, errno);
 }
 
-void RunDirectory::publish() {
-    fs::remove_all(final_path_ + ".old");  // of a run that was killed while it published
+// Of a run that was killed while it removed or replaced an earlier one.
+void RunDirectory::clean_up() const {
+    fs::remove_all(removed_path_);
+    if (!fs::exists(replaced_path_)) return;
+    if (fs::exists(final_path_)) {
+        fs::remove_all(replaced_path_);
+    } else {
+        fs::rename(replaced_path_, final_path_);
+    }
+}
+
+std::string RunDirectory::publish(Finished finished) {
     sync_tree(path_);
-    replace_folder(path_, final_path_);
+    std::string kept;
+    if (finished == Finished::keep && fs::exists(final_path_)) kept = set_aside(final_path_);
+    if (kept.empty() && fs::exists(final_path_)) {
+        replace();
+    } else {
+        fs::rename(path_, final_path_);
+    }
+    sync_folder(fs::path(final_path_).parent_path().string());
+    fs::remove_all(replaced_path_);
     path_ = final_path_;
+    return kept;
+}
+
+// Folders that a user may have named (NAME.old) are not touched.
+void RunDirectory::replace() {
+    const bool swapped =
+        ::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, final_path_.c_str(), RENAME_EXCHANGE) == 0;
+    fs::rename(swapped ? path_ : final_path_, replaced_path_);
+    if (!swapped) fs::rename(path_, final_path_);  // the file system cannot swap two names
+}
+
+namespace {
+
+// FOLDER.7, FOLDER.7.partial -> 7 for FOLDER; 0: another name.
+std::int64_t number_after(const std::string& entry, const std::string& folder) {
+    if (!entry.starts_with(folder + ".")) return 0;
+    const std::string rest =
+        entry.substr(folder.size() + 1, entry.find('.', folder.size() + 1) - folder.size() - 1);
+    const bool digits =
+        !rest.empty() && rest.size() < 10 && rest.find_first_not_of("0123456789") == std::string::npos;
+    return digits ? std::stoll(rest) : 0;
+}
+
+}  // namespace
+
+std::string set_aside(const std::string& folder) {
+    const fs::path path(folder);
+    std::int64_t number = 0;
+    for (const auto& entry : fs::directory_iterator(path.parent_path().empty() ? "." : path.parent_path()))
+        number = std::max(number, number_after(entry.path().filename(), path.filename()));
+    while (true) {
+        const std::string name = fmt::format("{}.{}", folder, ++number);
+        if (::renameat2(AT_FDCWD, folder.c_str(), AT_FDCWD, name.c_str(), RENAME_NOREPLACE) == 0) return name;
+        if (errno == EEXIST) continue;
+        if (errno != EINVAL && errno != ENOSYS) throw SystemError("rename " + folder + " to " + name, errno);
+        if (fs::exists(name)) continue;  // the file system knows no RENAME_NOREPLACE
+        fs::rename(folder, name);
+        return name;
+    }
 }
 
 }  // namespace tandem::trainer

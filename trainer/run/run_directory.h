@@ -9,10 +9,11 @@ namespace tandem::trainer {
 
 class RunDirectory {
   public:
-    // Creates the working folder; removes what an earlier, failed run left there, but keeps its whole
-    // checkpoints when they are to be resumed from. Throws ConfigError when a run of this name is in
-    // progress, SystemError when the folder cannot be made.
-    enum class Earlier { remove, keep_checkpoints };
+    // What becomes of the working folder that an earlier run of this name left: it goes, all but its whole
+    // checkpoints goes (they are resumed from), or it is kept as NAME.partial.1, .2, ….
+    enum class Earlier { remove, keep_checkpoints, keep };
+    // Creates the working folder. Throws ConfigError when a run of this name is in progress, SystemError when
+    // the folder cannot be made.
     RunDirectory(const std::string& output, const std::string& name, Earlier earlier = Earlier::remove);
     ~RunDirectory();
     RunDirectory(const RunDirectory&) = delete;
@@ -20,18 +21,28 @@ class RunDirectory {
 
     const std::string& path() const { return path_; }  // the working folder; after publish() the final one
     void write(const std::string& file, const std::string& text) const;  // throws SystemError
-    // Replaces OUTPUT/NAME with the working folder, at one moment, once all of it is on the disk.
-    void publish();
+    // Gives the working folder the name OUTPUT/NAME, once all of it is on the disk. What had that name is
+    // replaced at one moment, or gets the name OUTPUT/NAME.1, .2, … first, which is returned.
+    enum class Finished { replace, keep };
+    std::string publish(Finished finished);
 
   private:
     void lock();
     void keep_checkpoints() const;
+    void clean_up() const;
+    void replace();
 
     std::string name_;
     std::string final_path_;
     std::string path_;
+    std::string replaced_path_;  // where a replaced run goes for the moment that its removal takes
+    std::string removed_path_;   // and where an unfinished one goes
     std::string lock_file_;
     int lock_fd_ = -1;
 };
+
+// Renames FOLDER to FOLDER.N, N being one more than the largest number that is there; returns the new name.
+// Throws SystemError.
+std::string set_aside(const std::string& folder);
 
 }  // namespace tandem::trainer

@@ -36,6 +36,12 @@ void add_held_out(ordered_json& summary, const std::string& when, const HeldOutR
 
 }  // namespace
 
+nlohmann::ordered_json facts_of(const RunConfig& c) {
+    return {{"name", c.run.name},           {"task", c.data.prompts.empty() ? "sum4" : "text"},
+            {"version", TANDEM_VERSION},    {"seed", c.run.seed},
+            {"world_size", c.world_size()}, {"mesh", {{"dp", c.mesh.dp}, {"cp", c.mesh.cp}}}};
+}
+
 nlohmann::ordered_json summary_of(const RunConfig& c, const LoopResult& r) {
     const double sync_ms = median(r.syncs, &SyncTimes::total);
     const double light_ms = median(r.syncs, &SyncTimes::speed_of_light);

@@ -7,6 +7,9 @@
 
 namespace tandem::trainer {
 
+// What it says of the configuration; the task where the configuration names it.
+nlohmann::ordered_json facts_of(const RunConfig& config);
+
 nlohmann::ordered_json summary_of(const RunConfig& config, const LoopResult& result);
 
 }  // namespace tandem::trainer

@@ -19,7 +19,8 @@ using testing::HasSubstr;
 class DeviceRun : public testing::Test {
   protected:
     std::vector<std::string> command(const std::string& name, std::vector<std::string> values) const {
-        for (const char* value : {"sft.steps=3", "grpo.steps=3", "held_out=16"}) values.emplace_back(value);
+        for (const char* value : {"sft.steps=3", "grpo.steps=3", "held_out=16", "run.if_exists=overwrite"})
+            values.emplace_back(value);
         values.push_back("name=" + name);
         return tiny_run(folder.path(), values);
     }

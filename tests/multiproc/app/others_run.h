@@ -29,9 +29,16 @@ class OthersRun : public testing::Test {
     std::string scratch() const { return folder_ / "scratch"; }
     std::string runs() const { return folder_ / "runs"; }
     std::vector<std::string> run(const std::string& url, const std::vector<std::string>& more = {}) const {
-        std::vector<std::string> values{"mesh.dp=2",   "mesh.cp=1",         "model.path=" + model(),
-                                        "sft.steps=0", "grpo.steps=3",      "held_out=16",
-                                        "updates=2",   "engine.url=" + url, "grpo.temperature=0.8"};
+        std::vector<std::string> values{"mesh.dp=2",
+                                        "mesh.cp=1",
+                                        "model.path=" + model(),
+                                        "sft.steps=0",
+                                        "grpo.steps=3",
+                                        "held_out=16",
+                                        "updates=2",
+                                        "engine.url=" + url,
+                                        "grpo.temperature=0.8",
+                                        "run.if_exists=overwrite"};
         values.insert(values.end(), more.begin(), more.end());
         return tiny_run(runs(), values);
     }

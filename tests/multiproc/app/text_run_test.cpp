@@ -102,7 +102,8 @@ class TextRun : public testing::Test {
                                            "max_new_tokens=4",
                                            "held_out=16",
                                            "data.prompts=" + (folder / "p.jsonl"),
-                                           "data.tokenizer=" + (folder / "tokenizer")};
+                                           "data.tokenizer=" + (folder / "tokenizer"),
+                                           "run.if_exists=overwrite"};
         values.insert(values.end(), more.begin(), more.end());
         std::vector<std::string> result = {"tandem-train", folder / "empty.toml"};
         std::ofstream(folder / "empty.toml") << "";

@@ -64,6 +64,7 @@ TEST(RunConfig, RefusesWithPlaceAndReason) {
         {"[run]\nname = '../x'", "q.toml:2: run.name: '../x' is not a folder name"},
         {"[run]\nname = ''", "q.toml:2: run.name: '' is not a folder name"},
         {"[run]\nname = '.hidden'", "q.toml:2: run.name: '.hidden' is not a folder name"},
+        {"[run]\nname = 'x.partial'", "q.toml:2: run.name: 'x.partial': NAME.partial is the folder of a run"},
         {"[run]\noutput = '/dev/null'", "q.toml:2: run.output: '/dev/null' is not a folder"},
         {"[run]\noutput = '/'\nname = 'usr'", "q.toml:3: run.name: '/usr' exists and is not a run"},
         {"[mesh]\ndp = 64\ncp = 64", "q.toml:2: mesh.dp: dp 64 x cp 64 is more than 1024 ranks"},

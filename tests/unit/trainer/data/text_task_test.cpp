@@ -2,7 +2,9 @@
 // gets to see. The tokenizer is pretended: a token a byte, and two special ones.
 #include "trainer/data/text_task.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -11,6 +13,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "trainer/data/file_copy.h"
 #include "trainer/data/prompt_order.h"
 #include "trainer/data/text_codec.h"
 
@@ -430,6 +433,24 @@ TEST(StopTokens, ComeFromEveryPlaceThatNamesThem) {
     folder.write("generation_config.json", "{}");
     codec.eos.reset();
     EXPECT_THROW(stops(), ConfigError);
+}
+
+TEST(FileCopy, IsWhatWasReadAndNobodyCanChangeIt) {
+    const Folder folder;
+    const std::string file = folder.write("a.jsonl", "{}\n");
+    auto copy = FileCopy::of(file);
+    folder.write("a.jsonl", "[1, 2]\n");
+    EXPECT_EQ(copy->text(), "{}\n");
+    EXPECT_EQ(FileCopy::of(file), copy);
+    const auto opened = FileCopy::shared(file, copy->announced());  // as another process would
+    EXPECT_EQ(opened->text(), "{}\n");
+    const int memory = ::open(copy->announced().c_str(), O_RDWR | O_CLOEXEC);
+    EXPECT_EQ(::pwrite(memory, "x", 1, 0), -1);
+    EXPECT_EQ(::ftruncate(memory, 0), -1);
+    ::close(memory);
+    EXPECT_THROW(FileCopy::shared(file, "/dev/zero"), BadInput);
+    copy.reset();
+    EXPECT_EQ(FileCopy::of(file), opened);
 }
 
 TEST(JsonLines, IndexesALargeFileOnce) {

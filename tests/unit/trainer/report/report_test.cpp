@@ -151,6 +151,21 @@ TEST(Report, OfARunWithoutMetricsAndOfNoRun) {
     EXPECT_THROW(write_report(folder.path.string()), ConfigError);
 }
 
+TEST(Report, OfARunThatHasNotEndedSaysSo) {
+    Folder folder;
+    write_run(folder);
+    fs::remove(folder.path / "summary.json");
+    std::ofstream(folder.path / "metrics.jsonl", std::ios::app) << "{\"phase\": \"grpo\", \"st";
+    EXPECT_EQ(write_unfinished_report(folder.path.string(), {{"name", "half"}}, 90), "60 of 90 steps");
+    const std::string html = folder.file("report.html");
+    EXPECT_EQ(unbalanced(html), "");
+    EXPECT_THAT(html, HasSubstr("This run has not ended</strong>: it has done 60 of 90 steps"));
+    EXPECT_THAT(html, HasSubstr("0.940"));
+    EXPECT_THAT(html, testing::Not(HasSubstr("DIFFER")));
+    for (const char* file : {"metrics.jsonl", "samples.jsonl"}) fs::remove(folder.path / file);
+    EXPECT_EQ(write_unfinished_report(folder.path.string(), {{"name", "begun"}}, 90), "0 of 90 steps");
+}
+
 TEST(Recorder, WritesALineAStep) {
     Folder folder;
     write_run(folder);
