@@ -130,12 +130,30 @@ SessionOptions choose(SessionOptions options, Device device) {
     return options;
 }
 
+bool require_same_architecture(const WeightSource& source, const engine::Engine& engine) {
+    const std::optional<model::Architecture>& theirs = engine.capabilities().architecture;
+    const model::Architecture* const ours = theirs ? source.architecture() : nullptr;
+    if (ours == nullptr) return false;
+    const auto differences = ours->differences(*theirs);
+    enforce(differences.empty(),
+            "{}: it would compute something else with these weights; start it on a directory of this model",
+            model::to_text(differences, "the model that is pushed", engine.peer()));
+    return true;
+}
+
 Setup make_setup(comm::Communicator& world, const WeightSource& source, const Engines& engines,
                  const SessionOptions& options) {
     PushStatus status;
     const bool no_engine =
         engines.empty() || std::any_of(engines.begin(), engines.end(), [](const auto& e) { return !e; });
     if (world.rank() == 0 && no_engine) status.fail("connect", "", -1, "rank 0 was given no engine");
+    for (const auto& engine : engines) {
+        try {
+            if (engine) require_same_architecture(source, *engine);
+        } catch (const std::exception& error) {
+            status.fail("plan", engine->peer(), -1, error.what());
+        }
+    }
     throw_on_any_failure(world, status, "sync set-up");
 
     Setting setting = check_setting(world, source, engines, options.mode);

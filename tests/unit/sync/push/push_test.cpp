@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "common/comm/launch.h"
@@ -54,6 +56,22 @@ TEST_F(Push, WeightsAreCastToWhatTheServerComputesIn) {
     for (const ServerOutcome& outcome : outcomes) EXPECT_TRUE(outcome.whole) << outcome.error;
     EXPECT_EQ(in_bfloat16.weights(), bytes_of_directory(narrow));
     EXPECT_EQ(in_float32.weights(), bytes_of_directory(wide));
+}
+
+// Whatever config.json says: a server of others is never refused for what it does not say.
+TEST_F(Push, AServerThatDoesNotSayItsArchitectureIsNotCompared) {
+    VllmStandIn server({.model = model("a", 1)});
+    const std::string next = model("b", 2);
+    for (const char* config :
+         {R"({"architectures": ["GPT2LMHeadModel"], "tie_word_embeddings": true})",
+          R"({"architectures": ["LlamaForCausalLM"], "tie_word_embeddings": true, "hidden_act": "gelu"})"}) {
+        std::ofstream(next + "/config.json") << config;
+        const auto outcomes = push(next, {server.url()});
+        ASSERT_TRUE(outcomes[0].whole) << outcomes[0].error;
+        EXPECT_FALSE(outcomes[0].compared);
+        EXPECT_THAT(push_table({}, outcomes), HasSubstr("updated; architecture not compared"));
+        EXPECT_EQ(push_json({}, outcomes)["servers"][0]["architecture"], "not compared");
+    }
 }
 
 // As trainers start them: the weights come with the first push.
