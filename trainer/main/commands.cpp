@@ -14,6 +14,7 @@
 #include "common/log.h"
 #include "trainer/config/check.h"
 #include "trainer/data/make_task.h"
+#include "trainer/main/engine_check.h"
 #include "trainer/main/sync_checks.h"
 #include "trainer/main/sync_port.h"
 #include "trainer/memory/report.h"
@@ -47,6 +48,7 @@ int train_as_launched_rank(RunConfig& config, config::Schema& schema, const Argu
     std::array<char, 4096> message{};  // run folder, engine URL
     if (world->rank() == 0) {
         resolve_resume(config, schema);
+        check_engine(config, schema);
         setup = set_up_run(config, schema, std::filesystem::path(own_program()).parent_path());
         fmt::format_to_n(message.data(), message.size() - 2, "{}\n{}", setup.directory->path(),
                          setup.engine_url);
@@ -74,6 +76,7 @@ int train(const Arguments& arguments) {
     check_sync(config, schema);
     if (launched) return train_as_launched_rank(config, schema, arguments);
     resolve_resume(config, schema);
+    check_engine(config, schema);
 
     RunSetup setup = set_up_run(config, schema, std::filesystem::path(own_program()).parent_path());
     const int code = run_ranks(config, setup, {own_program(), "rank"});
