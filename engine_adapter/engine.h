@@ -63,6 +63,8 @@ struct Capabilities {
     bool maps = false;  // of one that stages: it opens the trainer's memory and applies changes, in any mode
     bool distant = false;                                  // bytes reach it over a network
     std::optional<model::Architecture> architecture = {};  // that it computes; absent: it does not say
+    // Of this host, that it was started with; empty: not known. What it was told beside that (overrides) is its own.
+    std::string directory = {};
     std::int64_t context_length = 0;  // tokens of a prompt and its answer at most; 0: it does not say
     bool takes_gathered_only() const { return stages && !maps; }  // from trainer rank 0's memory
 };
