@@ -12,7 +12,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-CaseModel with(const nlohmann::json& config, unsigned seed = 0) {
+CaseModel with_config(const nlohmann::json& config, unsigned seed = 0) {
     CaseModel model;
     model.config = config;
     model.seed = seed;
@@ -36,7 +36,7 @@ class Architecture : public Case {
 
 // A user pushed a long-context fine-tune into the server of the base model: "updated", and wrong answers.
 TEST_F(Architecture, AnotherThetaIsRefusedByPushAndByTheRunWithBothValues) {
-    write_tiny(path("model"), with({{"rope_theta", 1000000.0}}));
+    write_tiny(path("model"), with_config({{"rope_theta", 1000000.0}}));
     write_tiny(path("served"));
     engine::Program server(serve("served"));
     const std::string url = tandem_url(server.url());
@@ -75,7 +75,7 @@ TEST_F(Architecture, EachKeyThatNoTensorShowsIsNamed) {
          {"rope_scaling.rope_type", "dynamic"}}};
     for (const auto& [keys, words] : rows) {
         SCOPED_TRACE(keys.dump());
-        write_tiny(path("model"), with(keys));
+        write_tiny(path("model"), with_config(keys));
         const Ended pushed = push("model", url);
         EXPECT_EQ(pushed.code, 1);
         for (const std::string& word : words) EXPECT_THAT(pushed.text(), HasSubstr(word));
@@ -95,7 +95,7 @@ TEST_F(Architecture, OtherSpellingsAndWhatIsNotComparedPass) {
          {"rope_scaling", {{"type", "linear"}, {"factor", 1}}}}};
     for (const nlohmann::json& keys : rows) {
         SCOPED_TRACE(keys.dump());
-        write_tiny(path("model"), with(keys, 1));
+        write_tiny(path("model"), with_config(keys, 1));
         const Ended pushed = push("model", url, {"--json"});
         EXPECT_EQ(pushed.code, 0) << pushed.text();
         EXPECT_EQ(nlohmann::json::parse(pushed.out)["servers"][0]["architecture"], "equal");
@@ -106,7 +106,7 @@ TEST_F(Architecture, OtherSpellingsAndWhatIsNotComparedPass) {
 // A user's script had written num_attention_heads of another model.
 TEST_F(Architecture, AConfigThatDoesNotFitItsOwnTensorsIsRefusedByAll) {
     write_tiny(path("model"),
-               with({{"num_attention_heads", 2}, {"num_key_value_heads", 1}, {"head_dim", 16}}));
+               with_config({{"num_attention_heads", 2}, {"num_key_value_heads", 1}, {"head_dim", 16}}));
     write_tiny(path("served"));
     engine::Program server(serve("served"));
     const auto named = AllOf(HasSubstr("self_attn"), HasSubstr("has shape [8], config.json implies [16]"),
@@ -138,7 +138,7 @@ TEST_F(Architecture, HeadsOfOneProductAreToldApart) {
 
 TEST_F(Architecture, AReferenceOfAnotherModelIsRefused) {
     write_tiny(path("model"));
-    write_tiny(path("reference"), with({{"rms_norm_eps", 1e-5}}));
+    write_tiny(path("reference"), with_config({{"rms_norm_eps", 1e-5}}));
     const Ended run = ended(train({"loss.kl_coef=0.1", "loss.reference=" + path("reference")}));
     EXPECT_EQ(run.code, 2);
     EXPECT_THAT(run.text(), AllOf(HasSubstr("loss.reference"), HasSubstr("rms_norm_eps"), HasSubstr("1e-06"),
@@ -164,7 +164,7 @@ TEST_F(Architecture, AResumeOfAnotherModelIsRefused) {
 // The engine was started on a directory with a shorter context: its requests failed at the first long prompt.
 TEST_F(Architecture, AnEngineThatTakesTooFewTokensIsRefusedAtTheStart) {
     write_tiny(path("model"));
-    write_tiny(path("served"), with({{"max_position_embeddings", 8}}));
+    write_tiny(path("served"), with_config({{"max_position_embeddings", 8}}));
     engine::Program server(serve("served"));
     const Ended trained = train_with(server.url());
     EXPECT_EQ(trained.code, 2);
