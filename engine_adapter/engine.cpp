@@ -1,11 +1,21 @@
 #include "engine_adapter/engine.h"
 
+#include <algorithm>
+#include <map>
+
 #include "common/error.h"
 
 namespace tandem::engine {
 
 std::size_t tensor_bytes(const TensorInfo& tensor) {
     return static_cast<std::size_t>(numel(tensor.shape)) * dtype_size(tensor.dtype);
+}
+
+DType main_dtype(const std::vector<TensorInfo>& tensors) {
+    std::map<DType, std::size_t> bytes;
+    for (const TensorInfo& tensor : tensors) bytes[tensor.dtype] += tensor_bytes(tensor);
+    const auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
+    return bytes.empty() ? DType::float32 : std::max_element(bytes.begin(), bytes.end(), fewer)->first;
 }
 
 ops::Checksum manifest_checksum(std::int64_t version, const std::vector<TensorInfo>& tensors,

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -24,6 +25,7 @@
 
 #include "common/deadline.h"
 #include "common/device/device.h"
+#include "common/model/architecture.h"
 #include "common/ops/batched_copy.h"
 #include "common/tensor/dtype.h"
 #include "common/tensor/shape.h"
@@ -59,7 +61,11 @@ struct Capabilities {
     Device device = {};               // where the weights lie, as the engine's process counts its devices
     bool stages = false;  // takes whole versions only, beside the one it serves: it stops for commit alone
     bool maps = false;  // of one that stages: it opens the trainer's memory and applies changes, in any mode
-    bool distant = false;                                         // bytes reach it over a network
+    bool distant = false;                                  // bytes reach it over a network
+    std::optional<model::Architecture> architecture = {};  // that it computes; absent: it does not say
+    // Of this host, that it was started with; empty: not known. What it was told beside that (overrides) is its own.
+    std::string directory = {};
+    std::int64_t context_length = 0;  // tokens of a prompt and its answer at most; 0: it does not say
     bool takes_gathered_only() const { return stages && !maps; }  // from trainer rank 0's memory
 };
 
@@ -209,5 +215,7 @@ ops::Checksum manifest_checksum(std::int64_t version, const std::vector<TensorIn
                                 const TransferPlan& plan, std::span<const ops::Checksum> transfers);
 
 std::size_t tensor_bytes(const TensorInfo& tensor);
+// That most bytes of the tensors have: what an engine that holds them computes in. float32 where there are none.
+DType main_dtype(const std::vector<TensorInfo>& tensors);
 
 }  // namespace tandem::engine

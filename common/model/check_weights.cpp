@@ -21,14 +21,24 @@ std::string listed(const std::vector<std::string>& names) {
     return text;
 }
 
-void check_parameter(const Safetensors& files, const ParameterSpec& spec) {
+// The keys of config.json that an attention tensor's shape follows from: any of them may be the wrong one.
+std::string heads_of(const ModelConfig& config, const std::string& name) {
+    if (name.find(".self_attn.") == std::string::npos) return "";
+    return fmt::format(" (num_attention_heads {}, num_key_value_heads {}, head_dim {})",
+                       config.num_attention_heads, config.num_key_value_heads, config.head_dim);
+}
+
+void check_shape(const Safetensors& files, const ParameterSpec& spec, const ModelConfig& config) {
+    const Shape& shape = files.shape(spec.name);  // throws when it is missing
+    if (shape == spec.shape) return;
+    throw ConfigError(files.file(spec.name), spec.name,
+                      fmt::format("has shape {}, config.json implies {}{}", tandem::to_string(shape),
+                                  tandem::to_string(spec.shape), heads_of(config, spec.name)));
+}
+
+void check_parameter(const Safetensors& files, const ParameterSpec& spec, const ModelConfig& config) {
+    check_shape(files, spec, config);
     const std::string file = files.file(spec.name);
-    const Shape& shape = files.shape(spec.name);
-    if (shape != spec.shape) {
-        throw ConfigError(file, spec.name,
-                          fmt::format("has shape {}, config.json implies {}", tandem::to_string(shape),
-                                      tandem::to_string(spec.shape)));
-    }
     const DType dtype = files.dtype(spec.name);
     if (dtype != DType::float32 && dtype != DType::bfloat16 && dtype != DType::float16) {
         throw ConfigError(file, spec.name,
@@ -68,7 +78,7 @@ std::vector<std::string> check_weights(const Safetensors& files, const ModelConf
         }
         if (!files.contains(spec.name))
             throw ConfigError(files.directory(), spec.name, "missing from the safetensors files" + wrapped);
-        check_parameter(files, spec);
+        check_parameter(files, spec, config);
         known.insert(spec.name);
     }
     std::vector<std::string> unused, unknown;
@@ -84,6 +94,12 @@ std::vector<std::string> check_weights(const Safetensors& files, const ModelConf
                                       config.architecture(), wrapped));
     }
     return unused;
+}
+
+void check_shapes(const Safetensors& files, const ModelConfig& config) {
+    for (const ParameterSpec& spec : parameter_specs(config)) {
+        if (files.contains(spec.name)) check_shape(files, spec, config);
+    }
 }
 
 }  // namespace tandem::model

@@ -16,4 +16,7 @@ namespace tandem::model {
 // lm_head.weight of a tied model when it equals the embedding byte for byte.
 std::vector<std::string> check_weights(const Safetensors& files, const ModelConfig& config);
 
+// Only the shapes, and only of those tensors that are there. Throws ConfigError naming file and tensor.
+void check_shapes(const Safetensors& files, const ModelConfig& config);
+
 }  // namespace tandem::model

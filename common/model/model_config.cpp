@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "common/error.h"
+#include "common/model/config_json.h"
 #include "common/model/config_reader.h"
 #include "common/model/json_text.h"
 #include "common/model/parameters.h"
@@ -36,7 +37,12 @@ const Family& family_of(const ModelConfig& config) {
 
 const Family& read_family(const ConfigReader& reader) {
     const std::string supported = "supported: Qwen3ForCausalLM, Qwen2ForCausalLM, LlamaForCausalLM";
-    if (!reader.has("architectures")) reader.refuse("architectures", "missing; " + supported);
+    if (!reader.has("architectures")) {  // as of a model that was never saved: transformers goes by this one
+        for (const Family* family : {&kQwen3, &kQwen2, &kLlama}) {
+            if (reader.text("model_type", "") == family->model_type) return *family;
+        }
+        reader.refuse("architectures", "missing; " + supported);
+    }
     const json& list = reader.at("architectures");
     if (!list.is_array() || list.size() != 1 || !list[0].is_string()) {
         reader.refuse("architectures", "must be a list of one name; " + supported);
@@ -69,8 +75,14 @@ void refuse_what_we_do_not_compute(const ConfigReader& reader) {
                       "quantised weights are not supported; supported: float32, bfloat16, float16");
     }
     const std::string activation = reader.text("hidden_act", "silu");
-    if (activation != "silu")
+    if (activation != "silu" && activation != "swish")  // two names of one function
         reader.refuse("hidden_act", "\"" + activation + "\" is not supported; supported: silu");
+}
+
+// transformers' own defaults: 32 in Qwen2Config and Qwen3Config, where null, like a Llama's silence, is as many as heads.
+std::int64_t read_kv_heads(const ConfigReader& reader, bool llama, std::int64_t heads) {
+    const char* key = "num_key_value_heads";
+    return reader.integer(key, llama || reader.given(key) ? heads : 32);
 }
 
 // transformers' own defaults: 128 in Qwen3Config, else hidden_size / heads.
@@ -192,7 +204,10 @@ std::int64_t ModelConfig::parameter_count() const {
 }
 
 ModelConfig parse_model_config(const std::string& json_text, const std::string& file) {
-    const json parsed = parse_json(json_text, file);
+    return config_of(parse_json(json_text, file), file);
+}
+
+ModelConfig config_of(const json& parsed, const std::string& file) {
     if (!parsed.is_object()) throw ConfigError(file, "", "must be a JSON object");
     const ConfigReader reader(parsed, file);
 
@@ -209,7 +224,7 @@ ModelConfig parse_model_config(const std::string& json_text, const std::string& 
     config.intermediate_size = reader.integer("intermediate_size");
     config.num_hidden_layers = reader.integer("num_hidden_layers");
     config.num_attention_heads = reader.integer("num_attention_heads");
-    config.num_key_value_heads = reader.integer("num_key_value_heads", config.num_attention_heads);
+    config.num_key_value_heads = read_kv_heads(reader, &family == &kLlama, config.num_attention_heads);
     config.head_dim = read_head_dim(reader, config);
     config.max_position_embeddings =
         reader.integer("max_position_embeddings", &family == &kLlama ? 2048 : 32768);

@@ -127,12 +127,15 @@ nlohmann::json capabilities_to_json(const Capabilities& capabilities) {
         }
         tensors.push_back(std::move(tensor));
     }
-    return {{"engine", capabilities.engine},
-            {"version", capabilities.version},
-            {"depth", capabilities.depth},
-            {"alias", capabilities.alias},
-            {"device", to_string(capabilities.device)},
-            {"tensors", std::move(tensors)}};
+    nlohmann::json header = {{"engine", capabilities.engine},
+                             {"version", capabilities.version},
+                             {"depth", capabilities.depth},
+                             {"alias", capabilities.alias},
+                             {"device", to_string(capabilities.device)},
+                             {"tensors", std::move(tensors)}};
+    if (capabilities.architecture) header["architecture"] = capabilities.architecture->as_json();
+    if (capabilities.context_length > 0) header["context_length"] = capabilities.context_length;
+    return header;
 }
 
 Capabilities capabilities_from_json(const nlohmann::json& header) {
@@ -156,7 +159,13 @@ Capabilities capabilities_from_json(const nlohmann::json& header) {
                                       integers_field(part, "stride", kAny)});
             }
         }
+        if (const auto found = header.find("architecture"); found != header.end())
+            capabilities.architecture = model::Architecture::from_json(*found, "its architecture");
+        if (header.contains("context_length"))
+            capabilities.context_length = integer_field(header, "context_length", 0);
         return capabilities;
+    } catch (const ConfigError& error) {
+        throw MalformedMessage(std::string("the engine's capabilities: ") + error.what());
     } catch (const InvalidArgument& error) {
         throw MalformedMessage(std::string("the engine's capabilities: ") + error.what());
     } catch (const nlohmann::json::exception& error) {

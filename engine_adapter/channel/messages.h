@@ -30,7 +30,7 @@
 //   checksums                                                        payload: 16 B for each tensor
 //
 // (1) engine, version, depth, alias, device, tensors [{name, shape, dtype, parts [{name, start, size, offset,
-//     stride}]}]
+//     stride}]}]; perhaps architecture (common/model/architecture.h) and context_length
 // (2) transfers × 64 B, then (buckets + 1) × 8 B: the first transfer of each bucket, and the end
 // (3) gpu: [{…}] (transport/cuda_ipc/messages.h) names a GPU's memory; nccl or tcp: true, and nothing is mapped
 // (4) answered at once while a load over NCCL or TCP is being served

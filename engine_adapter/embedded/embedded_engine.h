@@ -23,6 +23,7 @@
 #include <functional>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -124,6 +125,8 @@ class EmbeddedEngine final : public WeightTarget {
     void commit_update(std::int64_t version) override;
     void abort_update(const std::string& reason, bool dirty) override;
     Device device() const override { return options_.device; }
+    std::optional<model::Architecture> architecture() const override { return model::Architecture(config_); }
+    std::int64_t context_length() const override { return config_.max_position_embeddings; }
     bool can_alias() const override { return true; }
     void point_weights(const std::vector<Span>& memory, std::shared_ptr<const void> owner) override;
     void withhold(const std::string& reason) override;

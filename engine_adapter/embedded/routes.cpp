@@ -193,6 +193,7 @@ void model_info(const EmbeddedEngine& engine, const RouteInfo& info, const Respo
                    {"paused", state.paused},
                    {"dtype", dtype_name(engine.options().dtype)},
                    {"vocab_size", engine.config().vocab_size},
+                   {"architecture", json(engine.architecture()->as_json())},
                    {"context_length", engine.config().max_position_embeddings}};
     if (!info.receiver.empty()) {
         tandem["receiver"] = info.receiver;

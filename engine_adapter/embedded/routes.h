@@ -8,7 +8,7 @@
 //   GET, POST  /flush_cache                  admin  400 while requests run or wait, after ?timeout= seconds (default 0)
 //   GET, POST  /release_memory_occupation    admin  tags: kv_cache, weights; none: both. GET needs a body, if only {}
 //   GET, POST  /resume_memory_occupation     admin  the same
-//   GET        /model_info                   user   model_path, weight_version; under "tandem": this engine's own
+//   GET        /model_info                   user   model_path, weight_version; under "tandem": architecture and more
 //   GET        /server_info                  user   limits and counters
 //   GET        /health                       open   200, or 503 with the reason while there is no whole version
 //   GET        /health_generate              open   the same, after generating one token

@@ -30,7 +30,10 @@ VersionUpdate::VersionUpdate(WeightTarget& target, int copy_threads, double link
       newest_(target.version()) {}
 
 Capabilities VersionUpdate::capabilities(const std::string& engine, int depth) const {
-    return {engine, tensors_, target_.version(), depth, target_.can_alias(), writer_.device()};
+    Capabilities all{engine, tensors_, target_.version(), depth, target_.can_alias(), writer_.device()};
+    all.architecture = target_.architecture();
+    all.context_length = target_.context_length();
+    return all;
 }
 
 Held VersionUpdate::held() const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ class WeightTarget {
     virtual const std::vector<WeightSlot>& weights() const = 0;
     virtual std::int64_t version() const = 0;     // 0: no whole version
     virtual Device device() const { return {}; }  // that the weights lie on
+    // What trainers compare with their own; none: it is not known.
+    virtual std::optional<model::Architecture> architecture() const { return {}; }
+    virtual std::int64_t context_length() const { return 0; }  // in tokens; 0: not known
 
     // Returns when nothing is generated, and nothing is before the next resume; throws DeadlineExceeded, and then goes
     // on. Apart from a pause that somebody else asked for. Both are idempotent; a target that never generates need do

@@ -55,7 +55,9 @@ SglangEngine::SglangEngine(SglangServer server, SglangInfo info, std::unique_ptr
       delivery_(std::move(delivery)),
       serving_(server_, options.in_flight, [this](bool paused, Deadline) {
           if (paused) delivery_->note(one_name(server_), committing_);  // else it goes with what is staged
-      }) {}
+      }) {
+    capabilities_.directory = info_.model.string();
+}
 
 // Since it was asked last, another push may have come and gone, or have died on its way.
 void SglangEngine::pause(Deadline deadline) {

@@ -43,7 +43,9 @@ VllmEngine::VllmEngine(VllmServer server, VllmInfo info, std::unique_ptr<VllmDel
       delivery_(std::move(delivery)),
       stager_(delivery_->stager()),
       in_flight_(options.in_flight == InFlight::abort ? "abort" : "wait"),
-      partial_(static_cast<bool>(options.only)) {}
+      partial_(static_cast<bool>(options.only)) {
+    capabilities_.directory = info_.model.string();
+}
 
 VllmEngine::~VllmEngine() {
     if (state_ != Server::paused) return;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <future>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 
 #include "common/comm/rendezvous.h"
 #include "common/error.h"
+#include "common/model/json_text.h"
 #include "common/thread.h"
 #include "engine_adapter/connect.h"
 #include "sync/capi/errors.h"
@@ -169,7 +171,15 @@ struct td_session {
         reconnect = true;
         mode = options.mode ? *options.mode : choose_mode();
         options.session.mode = mode;
+        const bool said = all_say_their_architecture();
         session = std::make_unique<Session>(world, *source, std::move(engines), options.session);
+        compared = said && source->architecture() != nullptr;
+    }
+
+    bool all_say_their_architecture() const {  // rank 0's
+        return !engines.empty() && std::all_of(engines.begin(), engines.end(), [](const auto& one) {
+            return one->capabilities().architecture.has_value();
+        });
     }
 
     Mode choose_mode() {
@@ -192,6 +202,7 @@ struct td_session {
     std::shared_ptr<comm::Communicator> world;
     Engines engines;
     bool reconnect = false;
+    bool compared = false;  // the architectures of engines and source
     std::unique_ptr<capi::PublishedTensors> source;
     std::unique_ptr<Session> session;
     Mode mode = Mode::gather;
@@ -254,6 +265,28 @@ int td_session_close(td_session* session) {
 
 int td_session_publish(td_session* session, const td_tensor* tensors, size_t count) {
     return guarded([&] { Turn(session)->publish(tensors, count); });
+}
+
+int td_session_config(td_session* session, const char* config_json) {
+    return guarded([&] {
+        const Turn turn(session);
+        enforce(turn->session == nullptr, "td_session_config comes before the first td_session_publish");
+        if (config_json == nullptr) return turn->source->describe({});
+        try {
+            const nlohmann::json config = model::parse_json(config_json, "config.json");
+            enforce(config.is_object(), "config.json must be a JSON object");
+            turn->source->describe({config, "config.json"});
+        } catch (const ConfigError& error) {
+            throw BadInput(error.what());
+        }
+    });
+}
+
+int td_session_compared(td_session* session, int32_t* compared) {
+    return guarded([&] {
+        enforce(compared != nullptr, "compared is NULL");
+        *compared = Turn(session)->compared ? 1 : 0;
+    });
 }
 
 int td_session_region(td_session* session, size_t bytes, int32_t versioned, void** out) {

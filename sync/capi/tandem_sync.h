@@ -135,6 +135,16 @@ typedef struct td_tensor {
  * not collective. Names, shapes and layouts are copied. */
 TD_API int td_session_publish(td_session* session, const td_tensor* tensors, size_t count);
 
+/* What the tensors are a model of: the text of its config.json, or NULL for nothing. Before the first td_session_publish, which
+ * then fails (TD_SYNC_FAILED, phase "plan") where an engine says that it computes something else: another rope_theta shows
+ * in no tensor. Only rank 0's is used. One that is no JSON object is TD_INVALID; what is not known here is never refused for
+ * an engine that does not say its own. */
+TD_API int td_session_config(td_session* session, const char* config_json);
+
+/* After td_session_publish: 1 where config and engines were compared, and are equal; 0: nothing was said on one side. Of rank
+ * 0; elsewhere 0. */
+TD_API int td_session_compared(td_session* session, int32_t* compared);
+
 /* Memory of the CPU that engines of this host can open: weights that lie in it need no copy on the way. `out` becomes a
  * DLManagedTensorVersioned* (DLPack 1.x) of uint8 [bytes] where `versioned` is 1, else a DLManagedTensor*: call its
  * deleter when nothing uses it. It outlives the session. */

@@ -11,6 +11,7 @@
 #include "common/mesh/device_mesh.h"
 #include "engine_adapter/engine.h"
 #include "sync/capi/tandem_sync.h"
+#include "sync/session/said_architecture.h"
 #include "sync/weight_source.h"
 
 namespace tandem::sync::capi {
@@ -29,7 +30,10 @@ class PublishedTensors final : public WeightSource {
     // Whether every shard lies in memory that engines can open.
     bool all_shared() const;
 
+    void describe(const SaidArchitecture& architecture) { architecture_ = architecture; }
+
     const std::vector<NamedTensor>& tensors() const override { return tensors_; }
+    const model::Architecture* architecture() const override { return architecture_.get(); }
     Event ready() const override { return {}; }
 
   private:
@@ -41,6 +45,7 @@ class PublishedTensors final : public WeightSource {
     std::shared_ptr<comm::Communicator> world_;
     std::map<MeshKey, DeviceMesh> meshes_;
     std::vector<NamedTensor> tensors_;
+    SaidArchitecture architecture_;
 };
 
 }  // namespace tandem::sync::capi

@@ -6,6 +6,7 @@
 
 #include "common/error.h"
 #include "common/mesh/device_mesh.h"
+#include "common/model/check_weights.h"
 #include "common/model/json_text.h"
 #include "common/model/model_config.h"
 
@@ -24,7 +25,9 @@ bool head_is_tied(const std::string& directory) {
 
 DirectorySource::DirectorySource(const std::string& directory, std::shared_ptr<comm::Communicator> world,
                                  const std::function<bool(const std::string& name)>& only)
-    : files_(model::Safetensors::open(directory)) {
+    : files_(model::Safetensors::open(directory)), architecture_(SaidArchitecture::of_directory(directory)) {
+    if (const model::Architecture* known = architecture_.known())
+        model::check_shapes(files_, known->config());
     const DeviceMesh mesh = DeviceMesh::create(std::move(world), {1}, {"dp"});
     const bool tied = head_is_tied(directory);
     for (const std::string& name : files_.names()) {

@@ -8,6 +8,7 @@
 
 #include "common/comm/communicator.h"
 #include "common/model/safetensors.h"
+#include "sync/session/said_architecture.h"
 #include "sync/weight_source.h"
 
 namespace tandem::sync {
@@ -15,16 +16,18 @@ namespace tandem::sync {
 class DirectorySource final : public WeightSource {
   public:
     // Leaves out a head that config.json ties to the embedding, and what `only` says no to. Throws ConfigError naming
-    // file and tensor; where nothing is left.
+    // file and tensor; where nothing is left; where config.json and its tensors' shapes contradict each other.
     DirectorySource(const std::string& directory, std::shared_ptr<comm::Communicator> world,
                     const std::function<bool(const std::string& name)>& only = {});
     const std::vector<NamedTensor>& tensors() const override { return tensors_; }
     Event ready() const override { return {}; }
+    const model::Architecture* architecture() const override { return architecture_.get(); }
     void require_unchanged() const override;  // since the files were opened
     std::size_t bytes() const;
 
   private:
     model::Safetensors files_;
+    SaidArchitecture architecture_;
     std::vector<NamedTensor> tensors_;
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
-#include <map>
 #include <mutex>
 
 #include "common/comm/launch.h"
@@ -11,6 +10,7 @@
 #include "common/stopwatch.h"
 #include "common/thread.h"
 #include "sync/push/directory_source.h"
+#include "sync/session/setup.h"
 
 namespace tandem::sync {
 namespace {
@@ -47,14 +47,6 @@ SessionOptions session_options(const PushOptions& options, std::function<void(in
     return session;
 }
 
-// That most bytes of a server's weights have: what it computes in.
-DType main_dtype(const std::vector<engine::TensorInfo>& tensors) {
-    std::map<DType, std::size_t> bytes;
-    for (const engine::TensorInfo& tensor : tensors) bytes[tensor.dtype] += engine::tensor_bytes(tensor);
-    const auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
-    return bytes.empty() ? DType::float32 : std::max_element(bytes.begin(), bytes.end(), fewer)->first;
-}
-
 // One server's answers to the probe. What it should say is known before anything of it is changed.
 class ServerProbe {
   public:
@@ -88,6 +80,7 @@ void push_weights(const PushOptions& options, std::unique_ptr<engine::Engine> en
     const bool stages = engine->capabilities().stages;
     const auto world = comm::solo();
     const DirectorySource source(options.model, world, options.only);
+    outcome.compared = require_same_architecture(source, *engine);
     const auto start = Clock::now();
     std::atomic<bool> begun = false;
     Session session(world, source, std::move(engine), session_options(options, [&](int, Span memory) {
@@ -117,7 +110,7 @@ void push_to(const PushOptions& options, const Connect& connect, Counter& counte
 
     std::optional<ServerProbe> probe;
     if (options.probe) {
-        probe.emplace(*options.probe, outcome.url, main_dtype(capabilities.tensors));
+        probe.emplace(*options.probe, outcome.url, engine::main_dtype(capabilities.tensors));
         probe->ask_before(options.deadline);
         outcome.probe = probe->report();
     }

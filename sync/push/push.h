@@ -35,6 +35,7 @@ struct ServerOutcome {
     std::int64_t before = 0;   // version when it was asked
     std::int64_t version = 0;  // that it has now, as far as is known; a dry run: that it would have
     bool whole = false;        // it has what was to be pushed, as the probe finds too; a dry run: it could
+    bool compared = false;     // its architecture, with the directory's: equal where it is whole
     std::size_t bytes = 0;     // of its weights
     double prepared_ms = 0;    // before it stopped generating
     double paused_ms = 0;

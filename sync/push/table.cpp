@@ -11,7 +11,13 @@ namespace {
 
 std::string outcome_of(const PushOptions& options, const ServerOutcome& server) {
     if (!server.whole) return "FAILED";
-    return options.dry_run ? "would take it" : "updated";
+    const std::string taken = options.dry_run ? "would take it" : "updated";
+    return server.compared ? taken : taken + "; architecture not compared";
+}
+
+const char* architecture_of(const ServerOutcome& server) {
+    if (server.compared) return "equal";
+    return server.whole ? "not compared" : "";
 }
 
 std::string version_text(std::int64_t version) {
@@ -47,6 +53,7 @@ nlohmann::json push_json(const PushOptions& options, const std::vector<ServerOut
                            {"version_before", server.before},
                            {"version", server.version},
                            {"whole", server.whole},
+                           {"architecture", architecture_of(server)},
                            {"bytes", server.bytes},
                            {"prepared_ms", server.prepared_ms},
                            {"paused_ms", server.paused_ms},

@@ -7,10 +7,12 @@
 
 #include "common/comm/host_identity.h"
 #include "common/error.h"
+#include "common/log.h"
 #include "common/model/wrapped_names.h"
 #include "sync/plan/plan_cache.h"
 #include "sync/session/announce.h"
 #include "sync/session/modes.h"
+#include "sync/session/said_architecture.h"
 #include "sync/strategy/bucket_sizes.h"
 
 namespace tandem::sync {
@@ -136,12 +138,49 @@ SessionOptions choose(SessionOptions options, Device device) {
     return options;
 }
 
+bool require_same_architecture(const WeightSource& source, const engine::Engine& engine) {
+    const std::optional<model::Architecture>& theirs = engine.capabilities().architecture;
+    const model::Architecture* const ours = theirs ? source.architecture() : nullptr;
+    if (ours == nullptr) return false;
+    const auto differences = ours->differences(*theirs);
+    enforce(differences.empty(),
+            "{}: it would compute something else with these weights; start it on a directory of this model",
+            model::to_text(differences, "the model that is pushed", "the engine"));
+    return true;
+}
+
+void warn_of_another_directory(const WeightSource& source, const engine::Engine& engine) {
+    const engine::Capabilities& its = engine.capabilities();
+    if (its.architecture || its.directory.empty()) return;
+    try {
+        const model::Architecture* const ours = source.architecture();
+        const SaidArchitecture said = SaidArchitecture::of_directory(its.directory);
+        if (ours == nullptr || said.known() == nullptr) return;
+        const auto differences = ours->differences(*said.known());
+        if (differences.empty()) return;
+        log_warn(
+            "{} does not say what it computes, but {}, which it was started with, is of another model: {}",
+            engine.peer(), its.directory,
+            model::to_text(differences, "the model that is pushed", "that directory"));
+    } catch (const ConfigError&) {  // neither is refused for what only a directory says
+    }
+}
+
 Setup make_setup(comm::Communicator& world, const WeightSource& source, const Engines& engines,
                  const SessionOptions& options) {
     PushStatus status;
     const bool no_engine =
         engines.empty() || std::any_of(engines.begin(), engines.end(), [](const auto& e) { return !e; });
     if (world.rank() == 0 && no_engine) status.fail("connect", "", -1, "rank 0 was given no engine");
+    for (const auto& engine : engines) {
+        try {
+            if (!engine) continue;
+            require_same_architecture(source, *engine);
+            warn_of_another_directory(source, *engine);
+        } catch (const std::exception& error) {
+            status.fail("plan", engine->peer(), -1, error.what());
+        }
+    }
     throw_on_any_failure(world, status, "sync set-up");
 
     Setting setting = check_setting(world, source, engines, options.mode);

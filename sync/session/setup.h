@@ -24,8 +24,15 @@ struct Setup {
     std::vector<QuantizedTensor> quantized;
 };
 
-// Collective. `engines` are rank 0's, none elsewhere. Throws SyncError on every rank; among others where
-// weights are on GPUs here and not there, or a mode cannot bring them from there.
+// False: not compared, because one of the two does not say what it is. Throws BadInput naming keys and both values: the
+// engine would compute something else with the source's weights.
+bool require_same_architecture(const WeightSource& source, const engine::Engine& engine);
+// Logs where one that does not say its own was started with a directory of another: it may have been told more than that, so
+// it is no reason to refuse it.
+void warn_of_another_directory(const WeightSource& source, const engine::Engine& engine);
+
+// Collective. `engines` are rank 0's, none elsewhere. Throws SyncError on every rank; among others where an engine is of
+// another architecture than the source, where weights are on GPUs here and not there, or a mode cannot bring them from there.
 Setup make_setup(comm::Communicator& world, const WeightSource& source, const Engines& engines,
                  const SessionOptions& options);
 

@@ -9,6 +9,7 @@
 #include "common/error.h"
 #include "common/http/client.h"
 #include "common/log.h"
+#include "common/model/architecture.h"
 #include "common/model/check_weights.h"
 #include "trainer/config/engine_url.h"
 #include "trainer/data/make_task.h"
@@ -89,6 +90,18 @@ std::string too_long(const Task& task, std::int64_t fit) {
     if (found.count == 0) return "";
     return fmt::format("; {} of {} prompts are longer than the {} tokens that fit: {}", found.count,
                        task.size(), std::max<std::int64_t>(fit, 0), found.places);
+}
+
+// The reference's weights are read by the policy's architecture.
+void check_reference(const RunConfig& c, const config::Schema& s, const model::ModelConfig& m) {
+    const model::Architecture policy(m);
+    const auto differences = policy.differences(model::read_architecture(c.loss.reference));
+    if (!differences.empty()) {
+        const std::string model = c.model.path.empty() ? "[model]" : c.model.path;
+        s.refuse("loss.reference", fmt::format("{}: the reference must be of the model's architecture",
+                                               model::to_text(differences, model, c.loss.reference)));
+    }
+    check_weights(c.loss.reference, m);
 }
 
 void check_lengths(const RunConfig& c, const config::Schema& s, const model::ModelConfig& m,
@@ -175,7 +188,7 @@ void check(const RunConfig& c, const config::Schema& s, int environment_world_si
     const auto task = make_task(c, s);
     const auto m = model_config(c, s, *task);
     if (!c.model.path.empty()) check_weights(c.model.path, m);
-    if (!c.loss.reference.empty()) check_weights(c.loss.reference, m);
+    if (!c.loss.reference.empty()) check_reference(c, s, m);
     check_memory(c, s, m);
     check_lengths(c, s, m, *task);
 }

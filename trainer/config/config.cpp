@@ -211,9 +211,11 @@ void add_data_keys(config::Schema& s, RunConfig& c) {
 }
 
 void add_engine_keys(config::Schema& s, RunConfig& c) {
-    s.text("engine.url", c.engine.url,
-           "A running engine: tandem://HOST:PORT (or http://), unix:///PATH, or vllm://HOST:PORT or "
-           "sglang://HOST:PORT, a server of this host; empty: the embedded one is started.");
+    s.text(
+        "engine.url", c.engine.url,
+        "A running engine: tandem://HOST:PORT (or http://), unix:///PATH, or vllm://HOST:PORT or "
+        "sglang://HOST:PORT, a server of this host; empty: the embedded one is started. A tandem-engine of "
+        "another architecture is refused.");
     s.choice("engine.dtype", c.engine.dtype, {"fp32", "bf16"}, "Dtype of the started engine's weights.");
     s.integer("engine.threads", c.engine.threads, 1, 1024, "Compute threads of the started engine.");
     s.flag(

@@ -14,6 +14,7 @@
 #include "common/log.h"
 #include "trainer/config/check.h"
 #include "trainer/data/make_task.h"
+#include "trainer/main/engine_check.h"
 #include "trainer/main/sync_checks.h"
 #include "trainer/main/sync_port.h"
 #include "trainer/memory/report.h"
@@ -63,6 +64,7 @@ bool prepare(RunConfig& config, config::Schema& schema, const Arguments& argumen
         return false;
     }
     check_earlier_run(config, schema);
+    check_engine(config, schema);
     return true;
 }
 

@@ -16,6 +16,7 @@
 #include "sync/session/session.h"
 #include "sync/session/setup.h"
 #include "trainer/config/engine_url.h"
+#include "trainer/main/engine_check.h"
 #include "trainer/main/sync_checks.h"
 #include "trainer/main/sync_memory.h"
 #include "trainer/main/weight_source.h"
@@ -128,6 +129,7 @@ std::unique_ptr<SyncPort> connect_sync(std::shared_ptr<comm::Communicator> world
 
     std::unique_ptr<engine::Engine> engine;
     if (world->rank() == 0) engine = connect_engine(engine_url, policy, config, Deadline::after(timeout));
+    if (engine) tell_differences(config, *engine);
     const std::string why = detour(*world, policy.device(), engine.get(), config);
     if (!why.empty() && syncs_from_gpu(config) && config.sync.transport != "auto") {
         throw Error(fmt::format("sync.transport: {} cannot take the weights from {}: {}; use auto",

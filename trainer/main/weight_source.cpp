@@ -4,7 +4,8 @@
 
 namespace tandem::trainer {
 
-PolicySource::PolicySource(const Policy& policy, MemoryPool* mirrors) : policy_(policy) {
+PolicySource::PolicySource(const Policy& policy, MemoryPool* mirrors)
+    : policy_(policy), architecture_(policy.config()) {
     if (mirrors != nullptr) stream_ = std::make_unique<Stream>(Stream::make(policy.device(), "sync mirror"));
     for (const auto& [name, tensor] : policy.parameters()) {
         if (mirrors == nullptr) {

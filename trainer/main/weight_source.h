@@ -17,11 +17,13 @@ class PolicySource final : public sync::WeightSource {
   public:
     PolicySource(const Policy& policy, MemoryPool* mirrors);
     const std::vector<sync::NamedTensor>& tensors() const override { return tensors_; }
+    const model::Architecture* architecture() const override { return &architecture_; }
     // Copies are brought up to date until then. Needs a Policy::OnloadScope.
     Event ready() const override;
 
   private:
     const Policy& policy_;
+    const model::Architecture architecture_;
     std::unique_ptr<Stream> stream_;  // of the policy's GPU; null without mirrors
     std::vector<sync::NamedTensor> tensors_;
 };

@@ -7,6 +7,7 @@
 #include "common/error.h"
 #include "common/json_text.h"
 #include "common/log.h"
+#include "common/model/architecture.h"
 #include "trainer/checkpoint/finite.h"
 #include "trainer/checkpoint/training.h"
 #include "trainer/data/make_task.h"
@@ -23,7 +24,7 @@ using nlohmann::ordered_json;
 constexpr const char* kNewest = "newest";
 
 // These may differ from the checkpoint's: they say where and how fast, or how long, but not what is
-// learned. ("model." is compared as config.json.) All the rest must be equal.
+// learned. ("model." is compared as its architecture.) All the rest must be equal.
 constexpr const char* kFree[] = {"run.name",
                                  "run.output",
                                  "run.device",
@@ -63,11 +64,19 @@ std::string finished_folder(const RunConfig& c) {
     return c.run.output + "/" + c.run.name;
 }
 
-ordered_json model_json(const RunConfig& c, const config::Schema& schema) {
+// As config.json of both means it; what a checkpoint keeps is one.
+void check_same_architecture(const Manifest& manifest, const std::string& directory, const RunConfig& c,
+                             const config::Schema& schema) {
     const auto task = make_task(c, schema);
-    auto json = parse_ordered_json_text(model::to_json(model_config(c, schema, *task)));
-    json.erase("torch_dtype");  // the engine's
-    return json;
+    const model::Architecture now(model_config(c, schema, *task));
+    const auto then = model::Architecture::from_json(manifest.model, directory + "/manifest.json: model");
+    std::string text;
+    for (const model::Difference& one : then.differences(now)) {
+        text +=
+            fmt::format("{}{}: it was {}, it is {}", text.empty() ? "" : "; ", one.key, one.ours, one.theirs);
+    }
+    if (!text.empty())
+        schema.refuse("run.resume", fmt::format("{} is of another model: {}", directory, text));
 }
 
 std::int64_t steps_of_reinforcement(const Manifest& manifest) {
@@ -81,11 +90,7 @@ void check_same(const Manifest& manifest, const std::string& directory, const Ru
         schema.refuse("run.resume", fmt::format("{} is of another {}: it was {}, it is {}", directory, what,
                                                 then.dump(), now.dump()));
     };
-    const ordered_json model = model_json(c, schema);
-    for (const auto& [key, now] : model.items()) {
-        const ordered_json then = manifest.model.value(key, ordered_json());
-        if (then != now) refuse("model: " + key, then, now);
-    }
+    check_same_architecture(manifest, directory, c, schema);
     for (const config::Key& key : schema.keys()) {
         if (may_change_at_resume(key.name)) continue;
         const ordered_json now = value_of(key);

@@ -60,6 +60,8 @@ FUNCTIONS: dict[str, list[Any]] = {
     "td_session_open": [P(Options_), P(Group_), P(c.c_void_p)],
     "td_session_close": [c.c_void_p],
     "td_session_publish": [c.c_void_p, P(Tensor_), c.c_size_t],
+    "td_session_config": [c.c_void_p, c.c_char_p],
+    "td_session_compared": [c.c_void_p, P(c.c_int32)],
     "td_session_region": [c.c_void_p, c.c_size_t, c.c_int32, P(c.c_void_p)],
     "td_session_push": [c.c_void_p, c.c_int64, P(Report_)],
     "td_session_push_async": [c.c_void_p, c.c_int64, P(c.c_void_p)],

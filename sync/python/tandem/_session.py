@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Literal, overload
 
 from ._adopt import Adopted
+from ._config import config_text
 from ._errors import DeadlineError, Error, InvalidError
 from ._group import Group
 from ._library import Mesh_, Options_, Placement_, Report_, Tensor_, call
@@ -156,6 +157,7 @@ class Session:
         self._published: list[Described] = []
         self._places: list[tuple[str, int]] = []  # names and addresses of what is published
         self._adopted: list[Adopted] = []
+        self._planned = False  # published once
         if isinstance(engines, str):
             raise InvalidError("engines is a list of URLs", 1)
         urls = (c.c_char_p * max(len(engines), 1))(*[url.encode() for url in engines])
@@ -169,10 +171,13 @@ class Session:
         except Error as error:
             raise error from (failures[0] if failures else None)
 
-    def publish(self, weights: Any, names: Names = hf) -> None:
+    def publish(self, weights: Any, names: Names = hf, config: Any = None) -> None:
         """Says what is pushed: once, on every rank. `weights` is a torch module, whose parameters are meant (tied ones once),
         or an iterable of (name, tensor), where a tensor is one of torch's, a DTensor, an array of numpy's or a tandem.Shard.
         `names` turns names into Hugging Face's: a function, whose None leaves a tensor out, or a mapping.
+        `config` is the model's config.json: a mapping, a configuration of transformers', a path; a model of transformers'
+        brings its own. An engine that says that it computes something else is refused, naming key and both values; see
+        `compared`.
 
         >>> import numpy
         >>> sync = tandem.Session(engines=[ENGINE])
@@ -198,8 +203,29 @@ class Session:
                     raise InvalidError(f"publish takes pairs of a name and a tensor, not a {type(item).__name__}", 1)
             self._items = lambda: kept
         self._names = names
+        if not self._planned:
+            text = config_text(config, weights)
+            call("td_session_config", self._handle, None if text is None else text.encode())
         self._published = []
         self._tell()
+        self._planned = True
+
+    @property
+    def compared(self) -> bool:
+        """Whether the engines' architecture (family, sizes, eps, rotary frequencies, …) was compared with the published
+        model's, and equal: False where one of them does not say it (a server of others, tensors without a config), and on
+        ranks other than 0.
+
+        >>> sync = tandem.Session(engines=[ENGINE])
+        >>> sync.publish(model)
+        >>> sync.compared    # a module of torch's has no config.json
+        False
+        >>> sync.close()
+        """
+        self._check_idle()
+        compared = c.c_int32()
+        call("td_session_compared", self._handle, c.byref(compared))
+        return bool(compared.value)
 
     def adopt(self, model: Any) -> None:
         """Moves the model's parameters (on the CPU) into memory that engines of this host open themselves: modes direct and

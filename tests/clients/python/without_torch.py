@@ -50,7 +50,13 @@ def main():
             random = numpy.random.default_rng(1)
             weights = {name: random.standard_normal(shape, "float32") for name, shape in SHAPES.items()}
             with tandem.Session(engines=[ready.read_text().strip()]) as sync:
-                sync.publish(weights)
+                try:
+                    sync.publish(weights, config={**CONFIG, "rope_theta": 500000.0})
+                    raise AssertionError("an engine of another rope_theta was not refused")
+                except tandem.SyncError as error:
+                    assert "rope_theta is 500000.0" in str(error) and "10000.0" in str(error), error
+                sync.publish(weights, config=folder)
+                assert sync.compared
                 report = sync.push(version=5)
                 assert sync.check(), sync.first_mismatch()
                 weights["model.norm.weight"] += 1

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,8 @@ class TestTarget final : public WeightTarget {
 
     const std::vector<WeightSlot>& weights() const override { return weights_; }
     Device device() const override { return device_; }
+    std::optional<model::Architecture> architecture() const override { return said_; }
+    void say(const model::Architecture& architecture) { said_ = architecture; }  // before a trainer comes
     std::int64_t version() const override {
         const std::lock_guard lock(mutex_);
         return version_;
@@ -136,6 +139,7 @@ class TestTarget final : public WeightTarget {
     std::vector<Span> reading_;
     std::shared_ptr<const void> owner_;
     const bool can_alias_;
+    std::optional<model::Architecture> said_;
     std::int64_t version_ = 0;
     bool paused_ = true;
     bool held_ = false;

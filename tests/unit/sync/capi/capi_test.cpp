@@ -6,8 +6,10 @@
 #include <fstream>
 #include <limits>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "common/model/safetensors.h"
@@ -362,6 +364,54 @@ TEST_F(Capi, tellsEveryRankOfTheOneThatFails) {
         EXPECT_THAT(td_last_error(), HasSubstr("dtype number 42"));
         EXPECT_EQ(td_session_close(session), TD_OK);
     });
+}
+
+constexpr const char* kLlama = R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64,
+    "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 32})";
+
+// What config.json says shows in no tensor.
+TEST_F(Capi, comparesTheArchitectureWhereBothSayIt) {
+    const td_tensor tensors[] = {a(), b()};
+    const auto publish = [&](const char* config) {
+        td_session* session = open();
+        EXPECT_EQ(td_session_config(session, config), TD_OK) << td_last_error();
+        const int outcome = td_session_publish(session, tensors, 2);
+        const Details details = last_error();
+        std::int32_t compared = -1;
+        EXPECT_EQ(td_session_compared(session, &compared), TD_OK);
+        EXPECT_EQ(td_session_close(session), TD_OK);
+        return std::tuple(outcome, compared, details.phase + ": " + details.message);
+    };
+    const auto other = R"({"architectures": ["GPT2LMHeadModel"]})";
+    EXPECT_EQ(std::get<1>(publish(kLlama)), 0) << "the engine does not say its own";
+    EXPECT_EQ(std::get<0>(publish(other)), TD_OK) << "nobody says the opposite";
+    auto config = nlohmann::json::parse(kLlama);
+    target_.say(model::Architecture::from_json(config, "the engine's"));
+    EXPECT_EQ(std::get<1>(publish(nullptr)), 0);
+    config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 10000}};
+    const auto [same, compared, none] = publish(config.dump().c_str());
+    EXPECT_EQ(same, TD_OK) << none;
+    EXPECT_EQ(compared, 1);
+    config["rope_parameters"]["rope_theta"] = 5e5;
+    const auto [outcome, not_compared, message] = publish(config.dump().c_str());
+    EXPECT_EQ(outcome, TD_SYNC_FAILED);
+    EXPECT_EQ(not_compared, 0);
+    EXPECT_THAT(message,
+                AllOf(HasSubstr("plan: "), HasSubstr("rope_theta is 500000.0"), HasSubstr("10000.0")));
+    EXPECT_THAT(std::get<2>(publish(other)), HasSubstr("\"GPT2LMHeadModel\" is not supported"));
+    EXPECT_EQ(target_.version(), 0);
+}
+
+TEST_F(Capi, refusesAConfigThatIsNone) {
+    td_session* session = open();
+    EXPECT_EQ(td_session_config(session, "{"), TD_INVALID);
+    EXPECT_THAT(td_last_error(), HasSubstr("malformed JSON"));
+    EXPECT_EQ(td_session_config(session, "[1]"), TD_INVALID);
+    const td_tensor tensors[] = {a(), b()};
+    ASSERT_EQ(td_session_publish(session, tensors, 2), TD_OK) << td_last_error();
+    EXPECT_EQ(td_session_config(session, kLlama), TD_INVALID);
+    EXPECT_THAT(td_last_error(), HasSubstr("before the first td_session_publish"));
+    EXPECT_EQ(td_session_close(session), TD_OK);
 }
 
 TEST_F(Capi, reportsAnAllGatherThatFails) {

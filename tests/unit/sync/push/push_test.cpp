@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "common/comm/launch.h"
@@ -124,6 +126,50 @@ TEST_F(Push, NamesOfAWrapperAreSaidToBeThat) {
     VllmStandIn server({.model = model("a", 1)});
     EXPECT_THAT(push(next, {server.url()})[0].error,
                 AllOf(HasSubstr("torch.compile"), HasSubstr("strip it")));
+}
+
+// Whatever config.json says: a server of others is never refused for what it does not say.
+TEST_F(Push, AServerThatDoesNotSayItsArchitectureIsNotCompared) {
+    VllmStandIn server({.model = model("a", 1)});
+    const std::string next = model("b", 2);
+    for (const char* config :
+         {R"({"architectures": ["GPT2LMHeadModel"], "tie_word_embeddings": true})",
+          R"({"architectures": ["LlamaForCausalLM"], "tie_word_embeddings": true, "hidden_act": "gelu"})"}) {
+        std::ofstream(next + "/config.json") << config;
+        const auto outcomes = push(next, {server.url()});
+        ASSERT_TRUE(outcomes[0].whole) << outcomes[0].error;
+        EXPECT_FALSE(outcomes[0].compared);
+        EXPECT_THAT(push_table({}, outcomes), HasSubstr("updated; architecture not compared"));
+        EXPECT_EQ(push_json({}, outcomes)["servers"][0]["architecture"], "not compared");
+    }
+}
+
+// It may have been told more than its directory says: the user is told, and decides.
+TEST_F(Push, AServerThatWasStartedWithAnotherModelsDirectoryIsWarnedOf) {
+    const auto config = [](const std::string& directory, double theta) {
+        std::ofstream(directory + "/config.json")
+            << R"({"architectures": ["LlamaForCausalLM"], "tie_word_embeddings": true, "hidden_size": 24,
+                   "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 40,
+                   "rope_theta": )"
+            << theta << "}";
+    };
+    const std::string served = model("a", 1), next = model("b", 2);
+    config(served, 10000);
+    VllmStandIn server({.model = served});
+    for (const double theta : {10000.0, 500000.0}) {
+        config(next, theta);
+        testing::internal::CaptureStderr();
+        const auto outcomes = push(next, {server.url()});
+        const std::string log = testing::internal::GetCapturedStderr();
+        EXPECT_TRUE(outcomes[0].whole) << outcomes[0].error;
+        const auto warned = AllOf(HasSubstr("rope_theta is 500000.0 in the model that is pushed and 10000.0"),
+                                  HasSubstr(served));
+        if (theta == 10000.0) {
+            EXPECT_THAT(log, testing::Not(HasSubstr("rope_theta")));
+        } else {
+            EXPECT_THAT(log, warned);
+        }
+    }
 }
 
 // As trainers start them: the weights come with the first push.
