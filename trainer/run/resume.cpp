@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
-#include "common/json_text.h"
 #include "common/log.h"
 #include "common/model/architecture.h"
 #include "trainer/checkpoint/finite.h"
