@@ -22,18 +22,42 @@ void read_roles(const JsonField& config, SpecialTokens& special) {
     }
 }
 
-// A template, or a list of named ones, of which "default" counts.
-void read_template(const JsonField& config, SpecialTokens& special) {
+// A template, a list of named ones, or an object of them.
+void read_config_templates(const JsonField& config, SpecialTokens& special) {
     const auto field = config.find("chat_template");
     if (!field) return;
-    special.chat_template_file = config.file();
-    if (!field->value().is_array()) {
-        special.chat_template = field->text();
-        return;
+    if (field->value().is_array()) {
+        for (const JsonField& named : field->items()) {
+            special.templates[named.at("name").text()] = {named.at("template").text(), config.file()};
+        }
+    } else if (field->value().is_object()) {
+        for (const auto& [name, unused] : field->value().items()) {
+            special.templates[name] = {field->at(name).text(), config.file()};
+        }
+    } else {
+        special.templates["default"] = {field->text(), config.file()};
     }
-    for (const JsonField& named : field->items()) {
-        if (named.at("name").text() == "default") special.chat_template = named.at("template").text();
+}
+
+TemplateText read_template(const std::string& file) {
+    std::string text = read_file(file);
+    if (const std::string kind = foreign_kind(text); !kind.empty()) throw ConfigError(file, "", kind);
+    return {std::move(text), file};
+}
+
+void read_template_files(const std::string& directory, SpecialTokens& special) {
+    std::map<std::string, TemplateText> found;
+    if (const std::string file = directory + "/chat_template.jinja"; std::filesystem::exists(file)) {
+        found["default"] = read_template(file);
     }
+    if (const std::filesystem::path more = directory + "/additional_chat_templates";
+        std::filesystem::is_directory(more)) {
+        for (const auto& entry : std::filesystem::directory_iterator(more)) {
+            if (entry.path().extension() != ".jinja") continue;
+            found[entry.path().stem().string()] = read_template(entry.path().string());
+        }
+    }
+    if (!found.empty()) special.templates = std::move(found);
 }
 
 }  // namespace
@@ -52,18 +76,13 @@ SpecialTokens read_special_tokens(const std::string& directory) {
         const nlohmann::json json = read_json(special.file);
         const JsonField config(json, special.file, "");
         read_roles(config, special);
-        read_template(config, special);
+        read_config_templates(config, special);
     }
     if (const std::string map = directory + "/special_tokens_map.json"; std::filesystem::exists(map)) {
         const nlohmann::json json = read_json(map);
         read_roles(JsonField(json, map, ""), special);
     }
-    if (const std::string file = directory + "/chat_template.jinja"; std::filesystem::exists(file)) {
-        special.chat_template = read_file(file);
-        if (const std::string kind = foreign_kind(special.chat_template); !kind.empty())
-            throw ConfigError(file, "", kind);
-        special.chat_template_file = file;
-    }
+    read_template_files(directory, special);
     return special;
 }
 

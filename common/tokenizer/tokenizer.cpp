@@ -10,7 +10,9 @@
 #include "common/tokenizer/added_tokens.h"
 #include "common/tokenizer/bpe.h"
 #include "common/tokenizer/chat_template.h"
+#include "common/tokenizer/conversation.h"
 #include "common/tokenizer/decoder.h"
+#include "common/tokenizer/jinja/runtime.h"
 #include "common/tokenizer/normalizer.h"
 #include "common/tokenizer/post_processor.h"
 #include "common/tokenizer/pre_tokenizer.h"
@@ -53,25 +55,16 @@ struct Tokenizer::Parts {
 void Tokenizer::Parts::read_chat_template(const std::string& directory) {
     special = read_special_tokens(directory);
     chat_problem.reset();
-    if (special.chat_template.empty()) {
+    if (special.templates.empty()) {
         chat_problem.emplace(
             directory + "/tokenizer_config.json", "chat_template",
             "is missing: conversations need a chat template, here or in chat_template.jinja");
         return;
     }
-    try {
-        chat.emplace(special);
-    } catch (const ConfigError& error) {
-        chat_problem = error;
-        return;
-    }
+    chat.emplace(special);
     for (const std::string& role : chat->roles()) {
         const auto token = special.find(role);
-        if (!token) {
-            chat_problem.emplace(
-                special.file, role,
-                "is missing, and the chat template of " + special.chat_template_file + " needs it");
-        } else if (!added.id_of(*token) && !model.id_of(*token)) {
+        if (token && !added.id_of(*token) && !model.id_of(*token)) {
             chat_problem.emplace(
                 special.file, role,
                 fmt::format("\"{}\" is not in the vocabulary of {}/tokenizer.json, and the chat "
@@ -197,26 +190,31 @@ std::optional<std::string> Tokenizer::special_token(std::string_view name) const
 }
 
 bool Tokenizer::has_chat_template() const {
-    return !parts_->special.chat_template.empty();
+    return !parts_->special.templates.empty();
 }
 
 void Tokenizer::check_chat_template() const {
     if (parts_->chat_problem) throw ConfigError(*parts_->chat_problem);
+    parts_->chat->check();
 }
 
 std::string Tokenizer::apply_chat_template(const std::vector<Message>& messages,
                                            bool add_generation_prompt) const {
-    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    jinja::Runtime unlimited(jinja::Limits::none());
+    Conversation conversation;
+    conversation.add_generation_prompt = add_generation_prompt;
     for (const Message& message : messages) {
-        list.push_back({{"role", message.role}, {"content", to_valid_utf8(message.content)}});
+        jinja::Dict entries;
+        entries.put(unlimited, "role", message.role);
+        entries.put(unlimited, "content", to_valid_utf8(message.content));
+        conversation.messages.push_back(jinja::Value::dict(std::move(entries)));
     }
-    return apply_chat_template(list, add_generation_prompt, nlohmann::ordered_json::object());
+    return apply_chat_template(conversation);
 }
 
-std::string Tokenizer::apply_chat_template(const nlohmann::ordered_json& messages, bool add_generation_prompt,
-                                           const nlohmann::ordered_json& options) const {
-    check_chat_template();
-    return parts_->chat->render(messages, add_generation_prompt, options);
+std::string Tokenizer::apply_chat_template(const Conversation& conversation) const {
+    if (parts_->chat_problem) throw ConfigError(*parts_->chat_problem);
+    return parts_->chat->render(conversation);
 }
 
 }  // namespace tandem::tokenizer

@@ -1,18 +1,20 @@
 // Text into token ids and back, equal to Hugging Face `tokenizers`, from a model directory's tokenizer.json
-// and tokenizer_config.json (and special_tokens_map.json, chat_template.jinja where they are).
+// and tokenizer_config.json (and special_tokens_map.json, chat_template.jinja, additional_chat_templates/
+// where they are).
 //
 // "truncation" and "padding" of tokenizer.json are not applied: they concern batches, not text.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace tandem::tokenizer {
+
+struct Conversation;  // conversation.h
 
 struct Message {
     std::string role;  // system, user, assistant, tool
@@ -44,16 +46,15 @@ class Tokenizer {
     std::optional<std::string> special_token(std::string_view name) const;
 
     bool has_chat_template() const;
-    // Throws ConfigError where there is no template, where it cannot be read, or where it names tokens
-    // (bos_token, eos_token, …) that the tokenizer lacks: what apply_chat_template would find later.
+    // Throws ConfigError where there is no template, where one cannot be read, or where it names tokens
+    // (bos_token, eos_token, …) that are not in the vocabulary: what apply_chat_template would find later. A
+    // token that no file names is undefined to the template, as in transformers.
     void check_chat_template() const;
     // The conversation as the model's template writes it; encode it with add_special_tokens = false. Throws
     // as check_chat_template does, and BadInput where the template refuses the conversation.
     std::string apply_chat_template(const std::vector<Message>& messages, bool add_generation_prompt) const;
-    // messages: a list of objects with role, content and whatever else the template reads (tool_calls);
-    // options: an object whose entries the template sees (tools, enable_thinking).
-    std::string apply_chat_template(const nlohmann::ordered_json& messages, bool add_generation_prompt,
-                                    const nlohmann::ordered_json& options) const;
+    // With whatever else the template reads: tool_calls, tools, enable_thinking.
+    std::string apply_chat_template(const Conversation& conversation) const;
 
   private:
     struct Parts;

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "common/error.h"
+#include "common/tokenizer/conversation.h"
 #include "common/tokenizer/tokenizer.h"
 
 namespace tandem::engine {
@@ -52,20 +53,10 @@ class Lines {
     // [message, …], or {"messages": […], "tools": […], "add_generation_prompt": false, …}; the template's
     // special tokens are the conversation's.
     std::string chat(const std::string& line) const {
-        ordered_json conversation = parse(line);
-        if (conversation.is_array()) conversation = {{"messages", conversation}};
-        if (!conversation.is_object() || !conversation.contains("messages") ||
-            !conversation["messages"].is_array()) {
-            fail("must be a JSON list of messages, or an object with messages");
-        }
-        const ordered_json prompt = conversation.value("add_generation_prompt", ordered_json(true));
-        if (!prompt.is_boolean()) fail("add_generation_prompt must be true or false");
-        const ordered_json messages = conversation["messages"];
-        conversation.erase("messages");
-        conversation.erase("add_generation_prompt");
         try {
-            const std::string text =
-                tokenizer_.apply_chat_template(messages, prompt.get<bool>(), conversation);
+            auto conversation = tokenizer::Conversation::from_json(line);
+            conversation.template_name = options_.template_name;
+            const std::string text = tokenizer_.apply_chat_template(conversation);
             if (options_.text) return json(text).dump();
             return written(tokenizer_.encode(text, false));
         } catch (const InvalidArgument& error) {
@@ -117,7 +108,7 @@ class Lines {
 
 void tokenize(const TokenizeOptions& options) {
     const auto tokenizer = tokenizer::Tokenizer::from_directory(options.model);
-    if (options.chat) tokenizer.check_chat_template();
+    if (options.chat && options.template_name.empty()) tokenizer.check_chat_template();
     std::ios::sync_with_stdio(false);
     Lines lines(options, tokenizer);
     if (options.file.empty()) {

@@ -11,6 +11,8 @@ struct TokenizeOptions {
     bool decode = false;
     bool no_special_tokens = false;
     bool chat = false;  // lines are conversations
+    std::string
+        template_name;  // with chat, of a model with several templates; empty: by whether there are tools
     bool text = false;  // with chat: the template's text instead of ids
     bool json = false;
 };

@@ -18,6 +18,12 @@ void add_tokenize(CLI::App& app, TokenizeOptions& options) {
     tokenize
         ->add_flag("--text", options.text, "With --chat: the template's text as a JSON string, not its ids")
         ->needs(chat);
+    tokenize
+        ->add_option(
+            "--template", options.template_name,
+            "With --chat: the name of one of the model's chat templates; without it \"tool_use\" where a "
+            "conversation has tools and there is one, else \"default\"")
+        ->needs(chat);
     tokenize->add_flag("--json", options.json,
                        "Each line in and out is JSON: a string, or a list of ids; so text may hold newlines");
     tokenize->footer(

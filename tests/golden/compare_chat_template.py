@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 from chat_conversations import CONVERSATIONS
-from transformers.utils.chat_template_utils import _compile_jinja_template
+from transformers.utils.chat_template_utils import _alias_reasoning_fields, _compile_jinja_template, _normalize_chat_messages
 
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "</s>"}
 TOKENIZER = {"version": "1.0", "added_tokens": [], "model": {
@@ -24,6 +24,7 @@ TOKENIZER = {"version": "1.0", "added_tokens": [], "model": {
 def theirs(template, conversation):
     values = {"tools": None, "documents": None, "add_generation_prompt": True, **TOKENS, **conversation}
     try:
+        values["messages"] = _alias_reasoning_fields(_normalize_chat_messages(values["messages"]))
         return template.render(**values)
     except Exception as error:
         return error

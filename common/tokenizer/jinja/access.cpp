@@ -9,133 +9,180 @@ namespace tandem::tokenizer::jinja {
 namespace {
 
 [[noreturn]] void fail_undefined(const Value& value) {
-    throw Error(value.get<Value::Undefined>()->what);
+    throw Error(*value.get<Value::Undefined>()->what);
 }
 
-// Python's index rule: negative ones count from the end. npos: outside.
-std::size_t place_of(std::int64_t index, std::size_t size) {
-    const auto count = static_cast<std::int64_t>(size);
+// object[index] of what has places. nullopt: Python raises, and jinja2 looks further.
+std::optional<Value> place_of(Runtime& runtime, const Value& object, Integer index) {
+    const auto* range = object.as<Range>();
+    if (object.items() == nullptr && object.string() == nullptr && range == nullptr) return std::nullopt;
+    const Integer count = length(runtime, object);
     if (index < 0) index += count;
-    return index < 0 || index >= count ? std::string::npos : static_cast<std::size_t>(index);
+    if (index < 0 || index >= count) return std::nullopt;
+    if (range != nullptr) return range->at(index);
+    const auto place = static_cast<std::size_t>(index);
+    if (object.items() != nullptr) return (*object.items())[place];
+    const std::string& text = *object.string();
+    runtime.work(text.size());
+    const std::size_t begin = bytes_of(text, place), end = next_character(text, begin);
+    const std::string one = text.substr(begin, end - begin);
+    return object.is_markup() ? Value::markup(one) : Value(one);
+}
+
+std::optional<Value> item_of(Runtime& runtime, const Value& object, const Value& index) {
+    if (object.dict() != nullptr) {
+        if (index.items() != nullptr && !index.is_tuple()) return std::nullopt;  // unhashable
+        if (index.dict() != nullptr) return std::nullopt;
+        const Value* found = object.dict()->find(runtime, index);
+        return found == nullptr ? std::nullopt : std::optional(*found);
+    }
+    return index.integer() ? place_of(runtime, object, *index.integer()) : std::nullopt;
+}
+
+// What Python has and we do not: refused, where anything else that is not there is undefined.
+bool is_unsupported(const Value& object, const std::string& name) {
+    static const std::map<std::string_view, std::vector<std::string_view>> kNames = {
+        {"str", {"encode", "translate", "maketrans", "format_map"}},
+        {"Markup", {"encode", "translate", "maketrans", "format_map", "escape"}},
+        {"int", {"to_bytes", "from_bytes", "as_integer_ratio", "is_integer"}},
+        {"bool", {"to_bytes", "from_bytes", "as_integer_ratio", "is_integer"}},
+        {"float", {"hex", "fromhex", "as_integer_ratio"}},
+        {"dict", {"fromkeys"}},
+        {"dict_keys", {"isdisjoint", "mapping"}},
+        {"dict_values", {"mapping"}},
+        {"dict_items", {"isdisjoint", "mapping"}},
+        {"generator", {"send", "throw", "close", "gi_running", "gi_yieldfrom", "gi_suspended"}}};
+    const auto of_type = kNames.find(object.type_name());
+    return of_type != kNames.end() && std::count(of_type->second.begin(), of_type->second.end(), name) > 0;
+}
+
+// What Python's getattr finds and the sandbox lets through.
+std::optional<Value> attribute_of(Runtime& runtime, const Value& object, const std::string& name) {
+    if (has_method(object, name)) {
+        auto method = std::make_shared<Callable>(name, [object, name](Runtime& at, const Arguments& given) {
+            return call_method(at, object, name, given);
+        });
+        method->holds(object.depth());
+        return Value(std::shared_ptr<Object>(method));
+    }
+    if (is_unsupported(object, name)) {
+        throw Error(fmt::format("'{}' of a '{}' is not supported", name, object.type_name()));
+    }
+    if (object.object() != nullptr) return (*object.object())->attribute(runtime, name);
+    if (object.is_group() && name == "grouper") return (*object.items())[0];
+    if (object.is_group() && name == "list") return (*object.items())[1];
+    if (object.is_number()) {
+        const auto whole = object.integer();
+        if (name == "real") return whole ? Value(*whole) : object;
+        if (name == "imag") return whole ? Value(0) : Value(0.0);
+        if (whole && name == "numerator") return *whole;
+        if (whole && name == "denominator") return Value(1);
+    }
+    return std::nullopt;
+}
+
+[[noreturn]] void fail_slice(const Value& object) {
+    throw Error(fmt::format("'{}' object cannot be sliced", object.type_name()));
+}
+
+Value missing(Runtime& runtime, const Value& object, const Value& name) {
+    if (object.is_none()) return Value::Undefined{"'None' has no attribute '" + str(runtime, name) + "'"};
+    if (name.string() == nullptr) {
+        const std::string which =
+            name.is_number() ? repr(runtime, name) : std::string("of type ") + name.type_name();
+        return Value::Undefined{fmt::format("{} object has no element {}", object.type_name(), which)};
+    }
+    return Value::Undefined{
+        fmt::format("'{} object' has no attribute '{}'", object.type_name(), *name.string())};
 }
 
 }  // namespace
 
-List elements(Runtime& runtime, const Value& value) {
-    if (value.is_undefined()) return {};
-    List out;
-    if (value.items() != nullptr) {
-        runtime.spend(value.items()->size() * sizeof(Value));
-        for (const Value& item : *value.items()) {
-            if (item.string() != nullptr) runtime.work(item.string()->size());
-        }
-        return *value.items();
-    }
-    if (value.space() == nullptr && value.entries() != nullptr) {
-        runtime.spend(value.entries()->size() * sizeof(Value));
-        for (const auto& [key, unused] : *value.entries()) out.emplace_back(key);
-        return out;
-    }
-    if (value.string() != nullptr) {
-        runtime.spend(value.string()->size() * sizeof(Value));
-        for (const std::string_view c : characters(*value.string())) out.emplace_back(std::string(c));
-        return out;
-    }
-    throw Error(fmt::format("'{}' object is not iterable", value.type_name()));
-}
-
-std::size_t length(Runtime& runtime, const Value& value) {
+Integer length(Runtime& runtime, const Value& value) {
     if (value.is_undefined()) return 0;
-    if (value.items() != nullptr) return value.items()->size();
+    if (value.items() != nullptr) return static_cast<Integer>(value.items()->size());
+    if (value.dict() != nullptr) return static_cast<Integer>(value.dict()->size());
     if (value.string() != nullptr) {
         runtime.work(value.string()->size());
-        return count_characters(*value.string());
+        return static_cast<Integer>(count_characters(*value.string()));
     }
-    if (value.space() == nullptr && value.entries() != nullptr) return value.entries()->size();
+    if (value.object() != nullptr) {
+        if (const auto count = (*value.object())->length(runtime)) return *count;
+    }
     throw Error(fmt::format("object of type '{}' has no len()", value.type_name()));
-}
-
-// Values of different weights are known to differ; dictionaries are sorted.
-bool equal(Runtime& runtime, const Value& a, const Value& b) {
-    constexpr std::size_t kOfContainers = 8;
-    const std::size_t weight = a.weight();
-    if (weight == b.weight()) runtime.work(a.string() != nullptr ? weight : weight * kOfContainers);
-    return equal(a, b);
-}
-
-std::optional<int> order(Runtime& runtime, const Value& a, const Value& b) {
-    runtime.work(std::min(a.weight(), b.weight()));
-    return order(a, b);
 }
 
 Value attribute(Runtime& runtime, const Value& object, const std::string& name) {
     if (object.is_undefined()) fail_undefined(object);
-    if (object.entries() != nullptr) runtime.look_through(object.entries()->size());
-    if (has_method(object, name)) {
-        return Function([name](const Arguments&) -> Value {
-            throw Error("method " + name + " can only be called where it is named");
-        });
+    if (const auto found = attribute_of(runtime, object, name)) return *found;
+    if (object.dict() != nullptr) {
+        if (const Value* found = object.dict()->find_name(runtime, name)) return *found;
     }
-    if (const Value* found = object.find(name)) return *found;
-    return Value::Undefined{fmt::format("'{} object' has no attribute '{}'", object.type_name(), name)};
+    return missing(runtime, object, name);
 }
 
 Value subscript(Runtime& runtime, const Value& object, const Value& index) {
     if (object.is_undefined()) fail_undefined(object);
-    if (const auto number = index.integer();
-        number && (object.items() != nullptr || object.string() != nullptr)) {
-        const std::size_t place = place_of(*number, length(runtime, object));
-        if (place == std::string::npos) {
-            return Value::Undefined{fmt::format("{} object has no element {}", object.type_name(), *number)};
-        }
-        if (object.items() != nullptr) return (*object.items())[place];
-        runtime.work(object.string()->size() * sizeof(std::string_view));
-        return std::string(characters(*object.string())[place]);
+    if (const auto found = item_of(runtime, object, index)) return *found;
+    if (index.string() != nullptr) {
+        if (const auto found = attribute_of(runtime, object, *index.string())) return *found;
     }
-    if (index.string() == nullptr) {
-        return Value::Undefined{fmt::format("{} object has no element {}", object.type_name(), index.repr())};
-    }
-    if (object.entries() != nullptr) runtime.look_through(object.entries()->size());
-    if (const Value* found = object.find(*index.string())) return *found;
-    return attribute(runtime, object, *index.string());
+    return missing(runtime, object, index);
 }
 
 Value slice(Runtime& runtime, const Value& object, const Value& start, const Value& stop, const Value& step) {
     if (object.is_undefined()) fail_undefined(object);
-    if (object.items() == nullptr && object.string() == nullptr) {
-        throw Error(fmt::format("'{}' object cannot be sliced", object.type_name()));
+    const auto* range = object.as<Range>();
+    if (object.items() == nullptr && object.string() == nullptr && range == nullptr) {
+        fail_slice(object);
     }
-    const List all = elements(runtime, object);
-    const auto count = static_cast<std::int64_t>(all.size());
-    const auto number = [](const Value& value, std::int64_t otherwise) {
-        if (value.is_none() || value.is_undefined()) return otherwise;
+    const Integer count = length(runtime, object);
+    const auto number = [](const Value& value) -> std::optional<Integer> {
+        if (value.is_none()) return std::nullopt;
         if (!value.integer()) throw Error("slice indices must be integers");
-        return *value.integer();
+        return value.integer();
     };
-    const std::int64_t by = number(step, 1);
+    const Integer by = number(step).value_or(1);
     if (by == 0) throw Error("slice step cannot be zero");
-    const auto bound = [&](std::int64_t at) {
-        if (at < 0) at = std::max(at + count, std::int64_t{by < 0 ? -1 : 0});
-        return std::min(at, by < 0 ? count - 1 : count);
+    const auto bound = [&](const Value& given, Integer otherwise) {
+        const auto at = number(given);
+        if (!at) return otherwise;
+        return std::clamp<Integer>(*at < 0 ? *at + count : *at, by < 0 ? -1 : 0, by < 0 ? count - 1 : count);
     };
-    constexpr std::int64_t kDefault = INT64_MIN;
-    const std::int64_t first = number(start, kDefault), last = number(stop, kDefault);
-    std::int64_t at = first == kDefault ? (by < 0 ? count - 1 : 0) : bound(first);
-    const std::int64_t end = last == kDefault ? (by < 0 ? -1 : count) : bound(last);
-    List out;
-    std::string text;
-    while (by > 0 ? at < end : at > end) {
-        const Value& item = all[static_cast<std::size_t>(at)];
-        if (object.string() != nullptr) {
-            text += *item.string();
-        } else {
-            out.push_back(item);
-        }
-        if (by > count || by < -count) break;
-        at += by;
+    const Integer from = bound(start, by < 0 ? count - 1 : 0), to = bound(stop, by < 0 ? -1 : count);
+    if (range != nullptr) {
+        return std::shared_ptr<Object>(std::make_shared<Range>(range->at(from), range->at(to),
+                                                               compute(Whole::multiply, range->step, by)));
     }
-    if (object.string() != nullptr) return text;
-    return Value::list(std::move(out));
+    if (object.string() != nullptr) {
+        const std::string& text = *object.string();
+        runtime.work(text.size());
+        Text out(runtime);
+        if (by == 1) {
+            const std::size_t begin = bytes_of(text, static_cast<std::size_t>(from));
+            const auto wanted = static_cast<std::size_t>(std::max<Integer>(to - from, 0));
+            const std::string_view rest = std::string_view(text).substr(begin);
+            out += rest.substr(0, bytes_of(rest, wanted));
+        } else {
+            std::vector<std::size_t> places;  // where each character begins
+            runtime.spend(text.size() * sizeof(std::size_t));
+            for (std::size_t at = 0; at < text.size(); at = next_character(text, at)) places.push_back(at);
+            places.push_back(text.size());
+            for (Integer at = from; by > 0 ? at < to : at > to;
+                 at += std::clamp<Integer>(by, -count - 1, count + 1)) {
+                const auto i = static_cast<std::size_t>(at);
+                out += std::string_view(text).substr(places[i], places[i + 1] - places[i]);
+            }
+        }
+        return object.is_markup() ? Value::markup(out.take()) : Value(out.take());
+    }
+    List out;
+    for (Integer at = from; by > 0 ? at < to : at > to;
+         at += std::clamp<Integer>(by, -count - 1, count + 1)) {
+        runtime.spend(sizeof(Value));
+        out.push_back((*object.items())[static_cast<std::size_t>(at)]);
+    }
+    return object.is_tuple() ? Value::tuple(std::move(out)) : Value::list(std::move(out));
 }
 
 bool contains(Runtime& runtime, const Value& container, const Value& item) {
@@ -147,12 +194,31 @@ bool contains(Runtime& runtime, const Value& container, const Value& item) {
         runtime.work(search_work(*container.string(), item.string()->size()));
         return container.string()->find(*item.string()) != std::string::npos;
     }
-    if (container.space() == nullptr && container.entries() != nullptr) {
-        runtime.look_through(container.entries()->size());
-        return item.string() != nullptr && container.find(*item.string()) != nullptr;
+    const auto* view = container.as<View>();
+    if (container.dict() != nullptr || (view != nullptr && view->part == View::Of::keys)) {
+        return (view != nullptr ? view->dict.dict() : container.dict())->find(runtime, item) != nullptr;
     }
-    const List all = elements(runtime, container);
-    return std::any_of(all.begin(), all.end(), [&](const Value& one) { return equal(runtime, one, item); });
+    if (const auto* range = container.as<Range>(); range != nullptr && item.integer()) {
+        return range->contains(*item.integer());
+    }
+    if (container.object() != nullptr || container.is_none() || container.is_number()) {
+        if (!is_iterable(runtime, container)) {
+            throw Error(fmt::format("argument of type '{}' is not iterable", container.type_name()));
+        }
+    }
+    const IteratorPtr all = iterate(runtime, container);
+    while (const auto one = all->next(runtime)) {
+        if (equal(runtime, *one, item)) return true;
+    }
+    return false;
+}
+
+Value call(Runtime& runtime, const Value& function, const Arguments& arguments) {
+    if (function.is_undefined()) fail_undefined(function);
+    if (function.object() == nullptr) {
+        throw Error(fmt::format("'{}' object is not callable", function.type_name()));
+    }
+    return (*function.object())->call(runtime, arguments);
 }
 
 }  // namespace tandem::tokenizer::jinja

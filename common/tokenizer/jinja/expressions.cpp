@@ -26,16 +26,6 @@ ExpressionPtr make(int line, Evaluate evaluate) {
     return std::make_unique<Node<Evaluate>>(line, std::move(evaluate));
 }
 
-void put(Entries& entries, const std::string& key, Value value) {
-    for (auto& [name, held] : entries) {
-        if (name == key) {
-            held = std::move(value);
-            return;
-        }
-    }
-    entries.emplace_back(key, std::move(value));
-}
-
 bool holds(Runtime& runtime, Comparison how, const Value& left, const Value& right) {
     switch (how) {
         case Comparison::equal:
@@ -50,9 +40,7 @@ bool holds(Runtime& runtime, Comparison how, const Value& left, const Value& rig
             break;
     }
     const auto ordered = order(runtime, left, right);
-    if (!ordered) {
-        throw Error(fmt::format("'{}' and '{}' have no order", left.type_name(), right.type_name()));
-    }
+    if (!ordered) return false;  // NaN
     switch (how) {
         case Comparison::less:
             return *ordered < 0;
@@ -65,12 +53,35 @@ bool holds(Runtime& runtime, Comparison how, const Value& left, const Value& rig
     }
 }
 
+List all_of(Runtime& runtime, const std::vector<ExpressionPtr>& items) {
+    runtime.spend(items.size() * sizeof(Value));
+    List out;
+    for (const ExpressionPtr& item : items) out.push_back(item->evaluate(runtime));
+    return out;
+}
+
 }  // namespace
 
 Arguments ArgumentExpressions::evaluate(Runtime& runtime) const {
     Arguments out;
+    runtime.spend((positional.size() + named.size()) * sizeof(Value));
     for (const ExpressionPtr& one : positional) out.positional.push_back(one->evaluate(runtime));
     for (const auto& [key, one] : named) out.named.emplace_back(key, one->evaluate(runtime));
+    if (more_positional) {
+        for (Value& one : elements(runtime, more_positional->evaluate(runtime))) {
+            out.positional.push_back(std::move(one));
+        }
+    }
+    if (more_named) {
+        const Value more = more_named->evaluate(runtime);
+        if (more.dict() == nullptr)
+            throw Error(fmt::format("'{}' behind ** is no dictionary", more.type_name()));
+        for (const auto& [key, value] : more.dict()->pairs()) {
+            if (key.string() == nullptr) throw Error("names of arguments must be strings");
+            runtime.spend(sizeof(Value) + key.string()->size());
+            out.named.emplace_back(*key.string(), value);
+        }
+    }
     return out;
 }
 
@@ -83,22 +94,21 @@ ExpressionPtr name(int line, std::string name) {
 }
 
 ExpressionPtr list_of(int line, std::vector<ExpressionPtr> items) {
-    return make(line, [items = std::move(items)](Runtime& runtime) {
-        runtime.spend(items.size() * sizeof(Value));
-        List out;
-        for (const ExpressionPtr& item : items) out.push_back(item->evaluate(runtime));
-        return Value::list(std::move(out));
-    });
+    return make(line,
+                [items = std::move(items)](Runtime& runtime) { return Value::list(all_of(runtime, items)); });
+}
+
+ExpressionPtr tuple_of(int line, std::vector<ExpressionPtr> items) {
+    return make(
+        line, [items = std::move(items)](Runtime& runtime) { return Value::tuple(all_of(runtime, items)); });
 }
 
 ExpressionPtr dict_of(int line, std::vector<std::pair<ExpressionPtr, ExpressionPtr>> entries) {
     return make(line, [entries = std::move(entries)](Runtime& runtime) {
-        runtime.spend(entries.size() * sizeof(Value));
-        Entries out;
+        Dict out;
         for (const auto& [key, item] : entries) {
-            const Value name = key->evaluate(runtime);
-            if (name.string() == nullptr) throw Error("only strings can be keys here");
-            put(out, *name.string(), item->evaluate(runtime));
+            Value name = key->evaluate(runtime);
+            out.put(runtime, std::move(name), item->evaluate(runtime));
         }
         return Value::dict(std::move(out));
     });
@@ -130,28 +140,25 @@ ExpressionPtr slice_of(int line, ExpressionPtr object, ExpressionPtr start, Expr
     });
 }
 
+Value Call::value(Runtime& runtime) const {
+    const Value held = callee_->evaluate(runtime);
+    if (name_.empty()) return jinja::call(runtime, held, arguments.evaluate(runtime));
+    if (has_method(held, name_)) {
+        return jinja::call_method(runtime, held, name_, arguments.evaluate(runtime));
+    }
+    const Value function = attribute(runtime, held, name_);
+    if (function.is_undefined()) {
+        throw Error(fmt::format("'{}' object has no method '{}' here", held.type_name(), name_));
+    }
+    return jinja::call(runtime, function, arguments.evaluate(runtime));
+}
+
 ExpressionPtr call(int line, ExpressionPtr callee, ArgumentExpressions arguments) {
-    return make(line, [callee = std::move(callee), arguments = std::move(arguments)](Runtime& runtime) {
-        const Value function = callee->evaluate(runtime);
-        if (function.is_undefined()) throw Error(function.get<Value::Undefined>()->what);
-        if (function.function() == nullptr) {
-            throw Error(fmt::format("'{}' object is not callable", function.type_name()));
-        }
-        return (*function.function())(arguments.evaluate(runtime));
-    });
+    return std::make_unique<Call>(line, std::move(callee), "", std::move(arguments));
 }
 
 ExpressionPtr call_method(int line, ExpressionPtr object, std::string name, ArgumentExpressions arguments) {
-    return make(line, [object = std::move(object), name = std::move(name),
-                       arguments = std::move(arguments)](Runtime& runtime) {
-        const Value held = object->evaluate(runtime);
-        if (has_method(held, name)) return call_method(runtime, held, name, arguments.evaluate(runtime));
-        const Value function = attribute(runtime, held, name);
-        if (function.function() == nullptr) {
-            throw Error(fmt::format("'{}' object has no method '{}'", held.type_name(), name));
-        }
-        return (*function.function())(arguments.evaluate(runtime));
-    });
+    return std::make_unique<Call>(line, std::move(object), std::move(name), std::move(arguments));
 }
 
 ExpressionPtr filter(int line, ExpressionPtr subject, std::string name, ArgumentExpressions arguments) {
@@ -179,13 +186,19 @@ ExpressionPtr negate(int line, ExpressionPtr operand) {
 }
 
 ExpressionPtr minus(int line, ExpressionPtr operand) {
-    return make(line, [operand = std::move(operand)](Runtime& runtime) -> Value {
-        const Value held = operand->evaluate(runtime);
-        if (const auto whole = held.integer())
-            return combine(runtime, Binary::subtract, std::int64_t{0}, *whole);
-        if (const auto real = held.number()) return -*real;
-        throw Error(fmt::format("'{}' has no negative", held.type_name()));
+    return make(line, [operand = std::move(operand)](Runtime& runtime) {
+        return negative(operand->evaluate(runtime));
     });
+}
+
+ExpressionPtr plus(int line, ExpressionPtr operand) {
+    return make(line, [operand = std::move(operand)](Runtime& runtime) {
+        return negative(negative(operand->evaluate(runtime)));
+    });
+}
+
+ExpressionPtr refusal(int line, std::string message) {
+    return make(line, [message = std::move(message)](Runtime&) -> Value { throw Error(message); });
 }
 
 ExpressionPtr binary(int line, Binary how, ExpressionPtr left, ExpressionPtr right) {

@@ -37,6 +37,7 @@ using ExpressionPtr = std::unique_ptr<Expression>;
 struct ArgumentExpressions {
     std::vector<ExpressionPtr> positional;
     std::vector<std::pair<std::string, ExpressionPtr>> named;
+    ExpressionPtr more_positional, more_named;  // *list, **dictionary; may be null
     Arguments evaluate(Runtime& runtime) const;
 };
 
@@ -46,12 +47,28 @@ enum class Comparison : std::uint8_t { equal, unequal, less, at_most, greater, a
 ExpressionPtr literal(int line, Value value);
 ExpressionPtr name(int line, std::string name);
 ExpressionPtr list_of(int line, std::vector<ExpressionPtr> items);
+ExpressionPtr tuple_of(int line, std::vector<ExpressionPtr> items);
 ExpressionPtr dict_of(int line, std::vector<std::pair<ExpressionPtr, ExpressionPtr>> entries);
 ExpressionPtr attribute_of(int line, ExpressionPtr object, std::string name);
 ExpressionPtr subscript_of(int line, ExpressionPtr object, ExpressionPtr index);
 // Absent bounds are null.
 ExpressionPtr slice_of(int line, ExpressionPtr object, ExpressionPtr start, ExpressionPtr stop,
                        ExpressionPtr step);
+// function(…), or object.name(…) where there is a name. A class of its own: {% call %} gives it one argument
+// more.
+class Call : public Expression {
+  public:
+    Call(int line, ExpressionPtr callee, std::string name, ArgumentExpressions given)
+        : Expression(line), arguments(std::move(given)), callee_(std::move(callee)), name_(std::move(name)) {}
+    ArgumentExpressions arguments;
+
+  protected:
+    Value value(Runtime& runtime) const override;
+
+  private:
+    ExpressionPtr callee_;
+    std::string name_;
+};
 ExpressionPtr call(int line, ExpressionPtr callee, ArgumentExpressions arguments);
 ExpressionPtr call_method(int line, ExpressionPtr object, std::string name, ArgumentExpressions arguments);
 ExpressionPtr filter(int line, ExpressionPtr subject, std::string name, ArgumentExpressions arguments);
@@ -59,6 +76,9 @@ ExpressionPtr test(int line, ExpressionPtr subject, std::string name, ArgumentEx
                    bool negated);
 ExpressionPtr negate(int line, ExpressionPtr operand);  // not x
 ExpressionPtr minus(int line, ExpressionPtr operand);   // -x
+ExpressionPtr plus(int line, ExpressionPtr operand);    // +x
+// What Jinja refuses only where it is evaluated.
+ExpressionPtr refusal(int line, std::string message);
 ExpressionPtr binary(int line, Binary how, ExpressionPtr left, ExpressionPtr right);
 // a < b <= c: each pair in turn.
 ExpressionPtr compare(int line, ExpressionPtr first, std::vector<std::pair<Comparison, ExpressionPtr>> rest);
@@ -68,5 +88,6 @@ ExpressionPtr both(int line, ExpressionPtr left, ExpressionPtr right);    // and
 ExpressionPtr conditional(int line, ExpressionPtr condition, ExpressionPtr yes, ExpressionPtr no);
 
 Value combine(Runtime& runtime, Binary how, const Value& left, const Value& right);
+Value negative(const Value& value);
 
 }  // namespace tandem::tokenizer::jinja

@@ -1,6 +1,5 @@
 #include "common/tokenizer/jinja/lexer.h"
 
-#include <cctype>
 #include <string_view>
 
 #include "common/error.h"
@@ -27,11 +26,8 @@ std::string plain_newlines(std::string_view source) {
     return out;
 }
 
-bool starts_name(char c) {
-    return std::isalpha(static_cast<unsigned char>(c)) || c == '_';
-}
-bool continues_name(char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+bool is_digit(char c) {
+    return c >= '0' && c <= '9';
 }
 
 class Lexer {
@@ -54,6 +50,15 @@ class Lexer {
         for (; at_ < to; ++at_) line_ += in_[at_] == '\n' ? 1 : 0;
     }
 
+    // What is left of the text before a tag with this sign.
+    std::string_view before_tag(std::string_view text, char sign, bool is_block) const {
+        if (sign == '-') return strip_right(text);
+        if (sign == '+' || !is_block) return text;
+        const std::size_t line_start = text.rfind('\n') + 1;  // npos + 1 is 0
+        const bool blank = (line_start > 0 || line_starting_) && strip_left(text.substr(line_start)).empty();
+        return blank ? text.substr(0, line_start) : text;
+    }
+
     // Text up to the next tag, then the tag.
     void between_tags() {
         std::size_t tag = at_;
@@ -63,15 +68,7 @@ class Lexer {
         }
         std::string_view text = in_.substr(at_, tag - at_);
         if (tag < in_.size()) {
-            const char kind = in_[tag + 1], sign = tag + 2 < in_.size() ? in_[tag + 2] : ' ';
-            if (sign == '-') {
-                text = strip_right(text);
-            } else if (sign != '+' && kind != '{') {
-                const std::size_t line_start = text.rfind('\n') + 1;  // npos + 1 is 0
-                if ((line_start > 0 || line_starting_) && strip_left(text.substr(line_start)).empty()) {
-                    text = text.substr(0, line_start);
-                }
-            }
+            text = before_tag(text, tag + 2 < in_.size() ? in_[tag + 2] : ' ', in_[tag + 1] != '{');
         }
         if (!text.empty()) push(Kind::text, std::string(text));
         const bool done = tag >= in_.size();
@@ -102,29 +99,38 @@ class Lexer {
     void comment() {
         const std::size_t close = in_.find("#}", at_);
         if (close == std::string_view::npos) fail("a comment is not closed");
+        if (close == at_) {  // the sign before it, if any, was the opening one's
+            move_to(close + 2 + (in_.substr(close + 2).starts_with('\n') ? 1 : 0));
+            line_starting_ = in_[at_ - 1] == '\n';
+            return;
+        }
         close_tag(close, true);
     }
 
-    // {% raw %}…{% endraw %}
+    // Where the tag whose inside begins at `from` is nothing but `word`: the place of its closing mark; npos:
+    // it is not.
+    std::size_t lone_word(std::size_t from, std::string_view word) const {
+        std::string_view rest = strip_left(in_.substr(from));
+        if (!rest.starts_with(word)) return std::string_view::npos;
+        rest = strip_left(rest.substr(word.size()));
+        if (rest.starts_with("-%}") || (word == "endraw" && rest.starts_with("+%}"))) rest.remove_prefix(1);
+        return rest.starts_with("%}") ? in_.size() - rest.size() : std::string_view::npos;
+    }
+
+    // {% raw %}…{% endraw %}; trim_blocks does not look at its first tag.
     bool raw() {
-        const auto keyword = [this](std::size_t from, std::string_view word, std::size_t& close) {
-            std::string_view rest = strip_left(in_.substr(from));
-            if (!rest.starts_with(word)) return false;
-            rest = strip_left(rest.substr(word.size()));
-            if (rest.starts_with('-') || rest.starts_with('+')) rest.remove_prefix(1);
-            close = in_.size() - rest.size();
-            return rest.starts_with("%}");
-        };
-        std::size_t close = 0;
-        if (!keyword(at_, "raw", close)) return false;
-        close_tag(close, true);
+        const std::size_t opened = lone_word(at_, "raw");
+        if (opened == std::string_view::npos) return false;
+        close_tag(opened, false);
         for (std::size_t tag = in_.find("{%", at_); tag != std::string_view::npos;
-             tag = in_.find("{%", tag + 2)) {
-            const bool strips = tag + 2 < in_.size() && in_[tag + 2] == '-';
-            if (!keyword(tag + 2 + (strips ? 1 : 0), "endraw", close)) continue;
-            const std::string_view text = in_.substr(at_, tag - at_);
-            push(Kind::text, std::string(strips ? strip_right(text) : text));
-            close_tag(close, true);
+             tag = in_.find("{%", tag + 1)) {
+            const char sign = tag + 2 < in_.size() ? in_[tag + 2] : ' ';
+            const bool is_signed = sign == '-' || sign == '+';
+            const std::size_t closed = lone_word(tag + 2 + (is_signed ? 1 : 0), "endraw");
+            if (closed == std::string_view::npos) continue;
+            const std::string_view text = before_tag(in_.substr(at_, tag - at_), sign, true);
+            if (!text.empty()) push(Kind::text, std::string(text));
+            close_tag(closed, true);
             return true;
         }
         fail("raw is not closed");
@@ -132,66 +138,95 @@ class Lexer {
 
     void inside(std::string_view close, bool block) {
         for (;;) {
-            while (at_ < in_.size() && std::isspace(static_cast<unsigned char>(in_[at_]))) move_to(at_ + 1);
+            move_to(in_.size() - strip_left(in_.substr(at_)).size());
             if (at_ >= in_.size()) fail("a tag is not closed");
             const bool signed_end = (at("-") || (block && at("+"))) && in_.substr(at_ + 1, 2) == close;
-            if (open_ == 0 && (signed_end || at(close))) {
+            if (open_.empty() && (signed_end || at(close))) {
                 push(block ? Kind::block_end : Kind::variable_end, "");
                 return close_tag(at_ + (signed_end ? 1 : 0), block);
             }
             const char c = in_[at_];
-            if (starts_name(c)) {
-                word();
-            } else if (std::isdigit(static_cast<unsigned char>(c))) {
+            if (is_digit(c)) {
                 number();
             } else if (c == '"' || c == '\'') {
                 string(c);
-            } else {
+            } else if (!word()) {
                 sign();
             }
         }
     }
 
-    void word() {
+    // Whether there is a name here.
+    bool word() {
         std::size_t end = at_;
-        while (end < in_.size() && continues_name(in_[end])) ++end;
-        push(Kind::name, std::string(in_.substr(at_, end - at_)));
+        for (std::size_t next = end; end < in_.size(); end = next) {
+            if (!is_word_character(next_code_point(in_, next))) break;
+        }
+        if (end == at_) return false;
+        const std::string_view name = in_.substr(at_, end - at_);
+        if (!is_identifier(name)) fail(fmt::format("invalid character in the name '{}'", name));
+        push(Kind::name, std::string(name));
         at_ = end;
+        return true;
+    }
+
+    // Digits of a base with single underscores between them, from `from` on; where they end.
+    std::size_t digits(std::size_t from, unsigned base) const {
+        const auto fits = [&](std::size_t i) {
+            if (i >= in_.size()) return false;
+            const char c = in_[i], low = static_cast<char>(c | 0x20);
+            return (is_digit(c) && static_cast<unsigned>(c - '0') < base) ||
+                   (base == 16 && low >= 'a' && low <= 'f');
+        };
+        while (fits(from) || (from > at_ && from < in_.size() && in_[from] == '_' && fits(from + 1))) ++from;
+        return from;
+    }
+
+    // Behind a dot ("a.0.1") there are no fractions.
+    std::size_t fraction(std::size_t end) const {
+        if (at_ > 0 && in_[at_ - 1] == '.') return end;
+        const auto digit_at = [this](std::size_t i) { return i < in_.size() && is_digit(in_[i]); };
+        std::size_t at = end;
+        if (at < in_.size() && in_[at] == '.' && digit_at(at + 1)) at = end = digits(at + 1, 10);
+        if (at < in_.size() && (in_[at] | 0x20) == 'e') {
+            const bool is_signed = at + 1 < in_.size() && (in_[at + 1] == '-' || in_[at + 1] == '+');
+            if (digit_at(at + 1 + (is_signed ? 1 : 0))) end = digits(at + 1 + (is_signed ? 1 : 0), 10);
+        }
+        return end;
     }
 
     void number() {
-        std::size_t end = at_;
-        bool real = false;
-        const auto digits = [&] {
-            while (end < in_.size() &&
-                   (std::isdigit(static_cast<unsigned char>(in_[end])) || in_[end] == '_'))
-                ++end;
-        };
-        digits();
-        const auto digit_at = [&](std::size_t i) {
-            return i < in_.size() && std::isdigit(static_cast<unsigned char>(in_[i]));
-        };
-        if (end < in_.size() && in_[end] == '.' && digit_at(end + 1)) {
-            real = true;
-            ++end;
-            digits();
-        }
-        if (end < in_.size() && (in_[end] == 'e' || in_[end] == 'E')) {
-            const std::size_t sign =
-                end + 1 < in_.size() && (in_[end + 1] == '-' || in_[end + 1] == '+') ? 2 : 1;
-            if (digit_at(end + sign)) {
-                real = true;
-                end += sign;
-                digits();
+        const std::size_t whole = digits(at_, 10);
+        const std::size_t end = fraction(whole);
+        if (end > whole) {
+            push(Kind::real, plain_digits(end));
+        } else if (const unsigned base = prefix(); base != 10) {
+            const std::size_t from = at_ + (in_[at_ + 2] == '_' ? 3 : 2);
+            push(Kind::integer, plain_digits(digits(from, base)));
+            return;
+        } else {
+            std::string text = plain_digits(whole);
+            if (text[0] == '0' && text.find_first_not_of('0') != std::string::npos) {
+                fail("an integer with leading zeros: " + text);
             }
+            push(Kind::integer, std::move(text));
         }
+    }
+
+    std::string plain_digits(std::size_t end) {
         std::string text(in_.substr(at_, end - at_));
         std::erase(text, '_');
-        if (!real && text[0] == '0' && text.find_first_not_of('0') != std::string::npos) {
-            fail("an integer with leading zeros: " + text);
-        }
-        push(real ? Kind::real : Kind::integer, std::move(text));
         at_ = end;
+        return text;
+    }
+
+    // Of the number here: 16 behind 0x, 8 behind 0o, 2 behind 0b, else 10.
+    unsigned prefix() const {
+        if (in_[at_] != '0' || at_ + 2 >= in_.size()) return 10;
+        const char kind = static_cast<char>(in_[at_ + 1] | 0x20);
+        const unsigned base = kind == 'x' ? 16u : kind == 'o' ? 8u : kind == 'b' ? 2u : 10u;
+        const std::size_t from = at_ + (in_[at_ + 2] == '_' ? 3 : 2);
+        return base != 10 && digits(from, base) > from ? base : 10;
     }
 
     void string(char quote) {
@@ -199,7 +234,11 @@ class Lexer {
         while (end < in_.size() && in_[end] != quote)
             end += in_[end] == '\\' ? std::size_t{2} : std::size_t{1};
         if (end >= in_.size()) fail("a string is not closed");
-        push(Kind::string, unescape(in_.substr(at_ + 1, end - at_ - 1)));
+        try {
+            push(Kind::string, unescape(in_.substr(at_ + 1, end - at_ - 1)));
+        } catch (const Error& error) {
+            fail(error.what());
+        }
         move_to(end + 1);
     }
 
@@ -212,12 +251,13 @@ class Lexer {
             }
         }
         const char c = in_[at_];
-        if (std::string_view("+-*/%~<>=()[]{},.:|").find(c) == std::string_view::npos) {
+        if (std::string_view("+-*/%~<>=()[]{},.:|;").find(c) == std::string_view::npos) {
             fail(fmt::format("unexpected character '{}'", c));
         }
-        if (c == '(' || c == '[' || c == '{') ++open_;
+        if (c == '(' || c == '[' || c == '{') open_ += c == '(' ? ')' : c == '[' ? ']' : '}';
         if (c == ')' || c == ']' || c == '}') {
-            if (open_-- == 0) fail(fmt::format("unexpected '{}'", c));
+            if (!open_.ends_with(c)) fail(fmt::format("unexpected '{}'", c));
+            open_.pop_back();
         }
         push(Kind::sign, std::string(1, c));
         ++at_;
@@ -227,7 +267,7 @@ class Lexer {
     std::string_view in_;
     std::size_t at_ = 0;
     int line_ = 1;
-    int open_ = 0;  // brackets within the tag
+    std::string open_;  // brackets within the tag: what closes them
     bool line_starting_ = true;
     std::vector<Token> tokens_;
 };

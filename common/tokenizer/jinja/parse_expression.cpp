@@ -1,4 +1,4 @@
-#include <charconv>
+#include <algorithm>
 #include <cstdlib>
 
 #include "common/error.h"
@@ -10,24 +10,44 @@ namespace {
 
 using Kind = Token::Kind;
 
+Value number_of(const Token& token) {
+    try {
+        if (const auto number =
+                parse_integer(token.text, token.text.size() > 1 && token.text[0] == '0' ? 0 : 10)) {
+            return *number;
+        }
+    } catch (const Error& error) {
+        throw Error(fmt::format("line {}: {}: {}", token.line, token.text, error.what()));
+    }
+    throw Error(fmt::format("line {}: no number: {}", token.line, token.text));
+}
+
 }  // namespace
 
-// a, b, c: a list where there is a comma.
-ExpressionPtr Parser::tuple() {
+ExpressionPtr Parser::tuple(bool with_conditions, bool in_parentheses) {
+    const Nesting nesting(*this);
     const int line = peek().line;
-    ExpressionPtr first = expression();
-    if (!is_sign(",")) return first;
     std::vector<ExpressionPtr> items;
-    items.push_back(std::move(first));
-    while (take_sign(",")) {
-        if (peek().kind == Kind::block_end || peek().kind == Kind::variable_end) break;
-        items.push_back(expression());
+    bool several = false;
+    for (;;) {
+        if (several) expect_sign(",");
+        const Kind kind = peek().kind;
+        if (kind == Kind::variable_end || kind == Kind::block_end || is_sign(")") ||
+            (several && is_word("recursive"))) {
+            break;
+        }
+        items.push_back(with_conditions ? expression() : disjunction());
+        if (!is_sign(",")) break;
+        several = true;
     }
-    return list_of(line, std::move(items));
+    if (!several && !items.empty()) return std::move(items[0]);
+    if (items.empty() && !in_parentheses) fail("an expression expected");
+    return tuple_of(line, std::move(items));
 }
 
 ExpressionPtr Parser::expression() {
     const Nesting nesting(*this);
+    const std::size_t before = unknown_.size();
     ExpressionPtr yes = disjunction();
     int links = 0;
     while (is_word("if")) {
@@ -36,6 +56,7 @@ ExpressionPtr Parser::expression() {
         ExpressionPtr condition = disjunction();
         ExpressionPtr no = take_word("else") ? expression() : nullptr;
         yes = conditional(line, std::move(condition), std::move(yes), std::move(no));
+        forgive(before);
     }
     return yes;
 }
@@ -143,8 +164,9 @@ ExpressionPtr Parser::unary(bool with_filters) {
     if (is_sign("-")) {
         const int line = take().line;
         out = minus(line, unary(false));
-    } else if (take_sign("+")) {
-        out = unary(false);
+    } else if (is_sign("+")) {
+        const int line = take().line;
+        out = plus(line, unary(false));
     } else {
         out = primary();
     }
@@ -161,20 +183,14 @@ ExpressionPtr Parser::primary() {
             if (token.text == "true" || token.text == "True") return literal(token.line, true);
             if (token.text == "false" || token.text == "False") return literal(token.line, false);
             if (token.text == "none" || token.text == "None") return literal(token.line, Value::None{});
-            read_.insert(token.text);
-            return name(token.line, token.text);
+            return read_name(token);
         case Kind::string: {
             std::string text = token.text;
             while (peek().kind == Kind::string) text += take().text;
             return literal(token.line, std::move(text));
         }
-        case Kind::integer: {
-            std::int64_t number = 0;
-            const char* end = token.text.data() + token.text.size();
-            const auto [stop, error] = std::from_chars(token.text.data(), end, number);
-            if (error != std::errc() || stop != end) fail("an integer that does not fit 64 bits");
-            return literal(token.line, number);
-        }
+        case Kind::integer:
+            return literal(token.line, number_of(token));
         case Kind::real:
             return literal(token.line, std::strtod(token.text.c_str(), nullptr));
         case Kind::sign:
@@ -183,27 +199,38 @@ ExpressionPtr Parser::primary() {
             fail("an expression expected");
     }
     if (token.text == "(") {
-        if (take_sign(")")) return list_of(token.line, {});
-        ExpressionPtr first = expression();
-        if (take_sign(")")) return first;
-        std::vector<ExpressionPtr> items;
-        items.push_back(std::move(first));
-        while (!take_sign(")")) {
-            expect_sign(",");
-            if (!is_sign(")")) items.push_back(expression());
-        }
-        return list_of(token.line, std::move(items));
+        ExpressionPtr within = tuple(true, true);
+        expect_sign(")");
+        return within;
     }
-    if (token.text == "[") {
-        std::vector<ExpressionPtr> items;
-        while (!take_sign("]")) {
-            if (!items.empty()) expect_sign(",");
-            if (!is_sign("]")) items.push_back(expression());
-        }
-        return list_of(token.line, std::move(items));
-    }
+    if (token.text == "[") return list();
     if (token.text == "{") return dictionary();
     fail("an expression expected behind '" + token.text + "'");
+}
+
+ExpressionPtr Parser::read_name(const Token& token) {
+    read_.insert(token.text);
+    for (MacroBody* macro : macros_) {
+        macro->reads_caller = macro->reads_caller || token.text == "caller";
+        macro->reads_kwargs = macro->reads_kwargs || token.text == "kwargs";
+        macro->reads_varargs = macro->reads_varargs || token.text == "varargs";
+    }
+    for (const char* one : {"self", "super", "lipsum"}) {
+        if (token.text == one && set_.count(one) == 0)
+            return refusal(token.line, token.text + " is not supported");
+    }
+    return name(token.line, token.text);
+}
+
+// Behind "[".
+ExpressionPtr Parser::list() {
+    const int line = peek().line;
+    std::vector<ExpressionPtr> items;
+    while (!take_sign("]")) {
+        if (!items.empty()) expect_sign(",");
+        if (!is_sign("]")) items.push_back(expression());
+    }
+    return list_of(line, std::move(items));
 }
 
 ExpressionPtr Parser::dictionary() {
@@ -224,8 +251,7 @@ ExpressionPtr Parser::postfix(ExpressionPtr out) {
         const int line = peek().line;
         if (take_sign(".")) {
             if (peek().kind == Kind::integer) {
-                const std::int64_t index = std::strtoll(take().text.c_str(), nullptr, 10);
-                out = subscript_of(line, std::move(out), literal(line, index));
+                out = subscript_of(line, std::move(out), literal(line, number_of(take())));
                 continue;
             }
             std::string name = expect_name();
@@ -244,26 +270,39 @@ ExpressionPtr Parser::postfix(ExpressionPtr out) {
     }
 }
 
+// Behind "[": one index, a slice, or several of them.
 ExpressionPtr Parser::subscript(ExpressionPtr object) {
+    const Nesting nesting(*this);
     const int line = peek().line;
-    ExpressionPtr parts[3];
-    int colons = 0;
-    while (!is_sign("]")) {
-        if (colons < 2 && take_sign(":")) {
-            ++colons;
-        } else if (parts[colons]) {
-            fail("']' expected");
-        } else {
-            parts[colons] = expression();
-        }
+    std::vector<ExpressionPtr> items;
+    ExpressionPtr start, stop, step;
+    bool sliced = false;
+    do {
+        if (sliced) fail("several slices at once are not supported");
+        if (!items.empty() && is_sign("]")) fail("an index expected");
+        items.push_back(one_subscript(start, stop, step, sliced));
+    } while (take_sign(","));
+    expect_sign("]");
+    if (sliced && items.size() > 1) fail("several slices at once are not supported");
+    if (sliced) return slice_of(line, std::move(object), std::move(start), std::move(stop), std::move(step));
+    ExpressionPtr index = items.size() == 1 ? std::move(items[0]) : tuple_of(line, std::move(items));
+    return subscript_of(line, std::move(object), std::move(index));
+}
+
+// An index, or null and the bounds of a slice.
+ExpressionPtr Parser::one_subscript(ExpressionPtr& start, ExpressionPtr& stop, ExpressionPtr& step,
+                                    bool& sliced) {
+    if (!is_sign(":")) {
+        ExpressionPtr index = expression();
+        if (!is_sign(":")) return index;
+        start = std::move(index);
     }
-    take();
-    if (colons > 0) {
-        return slice_of(line, std::move(object), std::move(parts[0]), std::move(parts[1]),
-                        std::move(parts[2]));
-    }
-    if (!parts[0]) fail("an index expected");
-    return subscript_of(line, std::move(object), std::move(parts[0]));
+    sliced = true;
+    expect_sign(":");
+    const auto ends = [this] { return is_sign("]") || is_sign(",") || is_sign(":"); };
+    if (!ends()) stop = expression();
+    if (take_sign(":") && !ends()) step = expression();
+    return nullptr;
 }
 
 // Behind "(", up to and with ")".
@@ -273,30 +312,50 @@ ArgumentExpressions Parser::arguments() {
     bool first = true;
     while (!take_sign(")")) {
         if (!first) expect_sign(",");
+        const bool again = !first;
         first = false;
-        if (is_sign(")")) continue;
-        if (peek().kind == Kind::name && is_sign("=", 1)) {
+        if (again && is_sign(")")) continue;
+        if (take_sign("*")) {
+            if (out.more_positional || out.more_named) fail("a second * or one behind **");
+            out.more_positional = expression();
+        } else if (take_sign("**")) {
+            if (out.more_named) fail("a second **");
+            out.more_named = expression();
+        } else if (peek().kind == Kind::name && is_sign("=", 1)) {
+            if (out.more_named) fail("an argument behind **");
             std::string key = take().text;
             take();
+            for (const auto& [name, unused] : out.named) {
+                if (name == key) fail("an argument twice: " + key);
+            }
             out.named.emplace_back(std::move(key), expression());
         } else {
-            if (!out.named.empty()) fail("a positional argument behind named ones");
+            if (!out.named.empty() || out.more_positional || out.more_named) {
+                fail("a positional argument behind named ones");
+            }
             out.positional.push_back(expression());
         }
     }
     return out;
 }
 
+ExpressionPtr Parser::unknown(int line, const std::string& message) {
+    unknown_.push_back({fmt::format("line {}: {}", line, message), scope_});
+    return refusal(line, message);
+}
+
+void Parser::forgive(std::size_t from) {
+    const auto begin = unknown_.begin() + static_cast<std::ptrdiff_t>(from);
+    unknown_.erase(
+        std::remove_if(begin, unknown_.end(), [this](const Unknown& one) { return one.scope == scope_; }),
+        unknown_.end());
+}
+
 ExpressionPtr Parser::filters(ExpressionPtr out, const std::string& bare_name) {
     for (int links = 0;; count_chain(links)) {
         const int line = peek().line;
         if (take_sign("|")) {
-            std::string name = expect_name();
-            if (!is_filter(name)) fail("no filter named '" + name + "'");
-            if (name == "default" || name == "d") guarded_.insert(bare_name);
-            ArgumentExpressions given;
-            if (take_sign("(")) given = arguments();
-            out = filter(line, std::move(out), std::move(name), std::move(given));
+            out = one_filter(std::move(out), bare_name);
         } else if (is_word("is")) {
             out = is_test(std::move(out), bare_name);
         } else if (take_sign("(")) {
@@ -307,11 +366,23 @@ ExpressionPtr Parser::filters(ExpressionPtr out, const std::string& bare_name) {
     }
 }
 
+// Behind "|".
+ExpressionPtr Parser::one_filter(ExpressionPtr subject, const std::string& bare_name) {
+    const int line = peek().line;
+    std::string name = expect_name();
+    while (take_sign(".")) name += "." + expect_name();
+    if (name == "default" || name == "d") guarded_.insert(bare_name);
+    ArgumentExpressions given;
+    if (take_sign("(")) given = arguments();
+    if (!is_filter(name)) return unknown(line, "no filter named '" + name + "'");
+    return filter(line, std::move(subject), std::move(name), std::move(given));
+}
+
 ExpressionPtr Parser::is_test(ExpressionPtr subject, const std::string& bare_name) {
     const int line = take().line;
     const bool negated = take_word("not");
     std::string name = expect_name();
-    if (!is_test_name(name)) fail("no test named '" + name + "'");
+    while (take_sign(".")) name += "." + expect_name();
     if (name == "defined" || name == "undefined" || name == "none") guarded_.insert(bare_name);
     ArgumentExpressions given;
     const bool operand = peek().kind == Kind::name || peek().kind == Kind::string ||
@@ -319,11 +390,12 @@ ExpressionPtr Parser::is_test(ExpressionPtr subject, const std::string& bare_nam
                          is_sign("{");
     if (take_sign("(")) {
         given = arguments();
-    } else if (operand && !is_word("else") && !is_word("or") && !is_word("and") && !is_word("is") &&
-               !is_word("if") && !is_word("not") && !is_word("in")) {
+    } else if (operand && !is_word("else") && !is_word("or") && !is_word("and")) {
+        if (is_word("is")) fail("tests cannot be chained with 'is'");
         const Nesting nesting(*this);
         given.positional.push_back(postfix(primary()));
     }
+    if (!is_test_name(name)) return unknown(line, "no test named '" + name + "'");
     return test(line, std::move(subject), std::move(name), std::move(given), negated);
 }
 

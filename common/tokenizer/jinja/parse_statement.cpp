@@ -12,6 +12,12 @@ using Kind = Token::Kind;
 constexpr int kDeepestNesting = 60;
 constexpr int kLongestChain = 150;
 
+bool assigns(const Target& target, const std::string& name) {
+    return (!target.several && target.attribute.empty() && target.name == name) ||
+           std::any_of(target.parts.begin(), target.parts.end(),
+                       [&](const Target& one) { return assigns(one, name); });
+}
+
 }  // namespace
 
 Parser::Nesting::Nesting(Parser& parser) : parser_(parser) {
@@ -62,6 +68,7 @@ std::set<std::string> Parser::names_needed() const {
 Body Parser::parse() {
     Body all = body({});
     if (peek().kind != Kind::end) fail("a statement that nothing opened");
+    if (!unknown_.empty()) throw Error(unknown_[0].message);
     return all;
 }
 
@@ -71,16 +78,16 @@ Body Parser::body(const std::vector<std::string>& ends) {
     Body out;
     for (;;) {
         if (peek().kind == Kind::text) {
-            auto text = std::make_unique<Text>();
+            auto text = std::make_unique<TextStatement>();
             text->text = take().text;
             out.add(std::move(text));
         } else if (peek().kind == Kind::variable_begin) {
             take();
-            auto output = std::make_unique<Output>();
-            output->value = tuple();
+            auto made = std::make_unique<Output>();
+            made->values.push_back(tuple());
             if (peek().kind != Kind::variable_end) fail("'}}' expected");
             take();
-            out.add(std::move(output));
+            out.add(std::move(made));
         } else if (peek().kind == Kind::block_begin) {
             const bool ended =
                 peek(1).kind == Kind::name && std::find(ends.begin(), ends.end(), peek(1).text) != ends.end();
@@ -96,6 +103,8 @@ Body Parser::body(const std::vector<std::string>& ends) {
 
 void Parser::end_block(const std::string& keyword) {
     if (!keyword.empty() && !take_word(keyword)) fail("'" + keyword + "' expected");
+    const bool opens = !keyword.starts_with("end");
+    if (opens) take_sign(":");  // as Python writes it
     if (peek().kind != Kind::block_end) fail("'%}' expected");
     take();
 }
@@ -106,22 +115,49 @@ StatementPtr Parser::statement() {
     if (keyword == "for") return for_statement();
     if (keyword == "set") return set_statement();
     if (keyword == "macro") return macro_statement();
+    if (keyword == "call") return call_statement();
+    if (keyword == "filter") return filter_statement();
+    if (keyword == "with") return with_statement();
+    if (keyword == "block") return block_statement();
+    if (keyword == "print") return output();
     if (keyword == "generation") return generation();
-    if (keyword == "break" || keyword == "continue") {
-        if (loops_ == 0) fail("'" + keyword + "' outside a loop");
-        auto jump = std::make_unique<Jump>();
-        jump->flow = keyword == "break" ? Flow::leave_loop : Flow::next_round;
-        end_block("");
-        return jump;
+    if (keyword == "autoescape") return autoescape();
+    if (keyword == "break" || keyword == "continue") return jump(keyword);
+    if (keyword == "include" || keyword == "import" || keyword == "from" || keyword == "extends") {
+        return refusal_statement(keyword);
     }
     fail("statement '" + keyword +
-         "' is not supported; supported: if, for, set, macro, break, continue, generation");
+         "' is not supported; supported: if, for, set, macro, call, filter, with, block, print, break, "
+         "continue, "
+         "generation");
+}
+
+StatementPtr Parser::output() {
+    auto made = std::make_unique<Output>();
+    do {
+        if (!made->values.empty() && peek().kind == Kind::block_end) fail("an expression expected");
+        if (peek().kind == Kind::block_end) break;
+        made->values.push_back(expression());
+    } while (take_sign(","));
+    if (peek().kind != Kind::block_end) fail("'%}' expected");
+    take();
+    return made;
+}
+
+StatementPtr Parser::jump(const std::string& keyword) {
+    if (loops_ == 0) fail("'" + keyword + "' outside a loop");
+    auto made = std::make_unique<Jump>();
+    made->flow = keyword == "break" ? Flow::leave_loop : Flow::next_round;
+    if (peek().kind != Kind::block_end) fail("'%}' expected");
+    take();
+    return made;
 }
 
 StatementPtr Parser::if_statement() {
     auto statement = std::make_unique<If>();
+    const std::size_t before = unknown_.size();
     do {
-        ExpressionPtr condition = tuple();
+        ExpressionPtr condition = tuple(false);
         end_block("");
         Body inside = body({"elif", "else", "endif"});
         statement->branches.emplace_back(std::move(condition), std::move(inside));
@@ -133,30 +169,20 @@ StatementPtr Parser::if_statement() {
         take();
     }
     end_block("endif");
+    forgive(before);
     return statement;
-}
-
-std::vector<std::string> Parser::targets(const std::string& until) {
-    std::vector<std::string> names;
-    const bool bracket = take_sign("(");
-    do {
-        if (!names.empty() && (is_word(until) || is_sign(until) || is_sign(")"))) break;
-        names.push_back(expect_name());
-        set_.insert(names.back());
-    } while (take_sign(","));
-    if (bracket) expect_sign(")");
-    return names;
 }
 
 StatementPtr Parser::for_statement() {
     auto statement = std::make_unique<For>();
-    statement->targets = targets("in");
+    statement->target = target("in", false);
+    if (assigns(statement->target, "loop")) fail("a loop's variable cannot be 'loop'");
     set_.insert("loop");
     if (!take_word("in")) fail("'in' expected");
-    statement->over = disjunction();
-    if (take_sign(",")) fail("a tuple to loop over is not supported");
+    statement->over = tuple(false);
+    ++scope_;
     if (take_word("if")) statement->condition = expression();
-    if (is_word("recursive")) fail("a recursive loop is not supported");
+    statement->recursive = take_word("recursive");
     end_block("");
     ++loops_;
     statement->body = body({"else", "endfor"});
@@ -167,60 +193,33 @@ StatementPtr Parser::for_statement() {
         statement->otherwise = body({"endfor"});
         take();
     }
+    --scope_;
     end_block("endfor");
     return statement;
 }
 
 StatementPtr Parser::set_statement() {
-    auto statement = std::make_unique<Set>();
-    if (is_sign(".", 1)) {
-        statement->targets = {expect_name()};
-        take();
-        statement->attribute = expect_name();
-    } else {
-        statement->targets = targets("=");
-    }
+    Target to = target("=", true);
     if (take_sign("=")) {
+        auto statement = std::make_unique<Set>();
+        statement->target = std::move(to);
         statement->value = tuple();
-        end_block("");
+        if (peek().kind != Kind::block_end) fail("'%}' expected");
+        take();
         return statement;
     }
-    if (statement->targets.size() > 1) fail("'=' expected");
-    end_block("");
-    statement->body = body({"endset"});
-    take();
-    end_block("endset");
-    return statement;
-}
-
-StatementPtr Parser::macro_statement() {
-    auto statement = std::make_unique<Macro>();
-    statement->name = expect_name();
-    set_.insert(statement->name);
-    expect_sign("(");
-    while (!take_sign(")")) {
-        if (!statement->parameters.empty()) expect_sign(",");
-        std::string parameter = expect_name();
-        set_.insert(parameter);
-        ExpressionPtr otherwise = take_sign("=") ? expression() : nullptr;
-        statement->parameters.emplace_back(std::move(parameter), std::move(otherwise));
+    auto statement = std::make_unique<SetBlock>();
+    statement->target = std::move(to);
+    if (is_sign("|")) {
+        statement->filter = name(peek().line, kBlock);
+        while (take_sign("|")) statement->filter = one_filter(std::move(statement->filter), "");
     }
     end_block("");
-    const int loops = std::exchange(loops_, 0);
-    statement->body = body({"endmacro"});
-    loops_ = loops;
+    ++scope_;
+    statement->body = body({"endset"});
+    --scope_;
     take();
-    if (take_word("endmacro") && peek().kind == Kind::name) take();  // {% endmacro name %}
-    end_block("");
-    return statement;
-}
-
-StatementPtr Parser::generation() {
-    auto statement = std::make_unique<Group>();
-    end_block("");
-    statement->body = body({"endgeneration"});
-    take();
-    end_block("endgeneration");
+    end_block("endset");
     return statement;
 }
 

@@ -25,17 +25,32 @@ class Parser {
     // parse_statement.cpp
     Body body(const std::vector<std::string>& ends);
     StatementPtr statement();
+    StatementPtr output();
     StatementPtr if_statement();
     StatementPtr for_statement();
     StatementPtr set_statement();
-    StatementPtr macro_statement();
-    StatementPtr generation();
+    StatementPtr jump(const std::string& keyword);
     void end_block(const std::string& keyword);
-    std::vector<std::string> targets(const std::string& until);
+    // parse_block.cpp: those with a scope of their own, and what they assign to
+    StatementPtr macro_statement();
+    StatementPtr call_statement();
+    StatementPtr filter_statement();
+    StatementPtr with_statement();
+    StatementPtr block_statement();
+    StatementPtr generation();
+    StatementPtr autoescape();
+    StatementPtr refusal_statement(const std::string& keyword);
+    void parameters(MacroBody& macro);
+    void macro_body(MacroBody& macro, const std::string& end);
+    Target target(const std::string& until, bool attributes);  // a, b.c, (d, e)
+    Target one_target(bool attributes);
+    // The body until {% `end` %}, in a scope of its own.
+    Body scoped_body(const std::string& end);
 
     // parse_expression.cpp
     ExpressionPtr expression();  // with a condition: a if b else c
-    ExpressionPtr tuple();       // a, b, c
+    // a, b, c; the conditions are optional, and an empty one is a mistake but within parentheses.
+    ExpressionPtr tuple(bool with_conditions = true, bool in_parentheses = false);
     ExpressionPtr disjunction();
     ExpressionPtr conjunction();
     ExpressionPtr negation();
@@ -48,10 +63,23 @@ class Parser {
     ExpressionPtr primary();
     ExpressionPtr postfix(ExpressionPtr expression);
     ExpressionPtr filters(ExpressionPtr expression, const std::string& bare_name);
+    ExpressionPtr one_filter(ExpressionPtr subject, const std::string& bare_name);
     ExpressionPtr is_test(ExpressionPtr subject, const std::string& bare_name);
+    ExpressionPtr list();
     ExpressionPtr dictionary();
     ExpressionPtr subscript(ExpressionPtr object);
+    ExpressionPtr one_subscript(ExpressionPtr& start, ExpressionPtr& stop, ExpressionPtr& step, bool& sliced);
     ArgumentExpressions arguments();
+    ExpressionPtr read_name(const Token& token);
+
+    // Jinja refuses the name of an unknown filter or test only where it is evaluated, if it stands in a
+    // branch of an `if`, and at once anywhere else.
+    struct Unknown {
+        std::string message;
+        int scope = 0;
+    };
+    ExpressionPtr unknown(int line, const std::string& message);
+    void forgive(std::size_t from);  // those of this scope since then
 
     const Token& peek(std::size_t ahead = 0) const {
         return tokens_[std::min(at_ + ahead, tokens_.size() - 1)];
@@ -85,7 +113,11 @@ class Parser {
     std::vector<Token> tokens_;
     std::size_t at_ = 0;
     int nesting_ = 0;
-    int loops_ = 0;                               // around what is being read
+    int loops_ = 0;  // around what is being read
+    int scope_ = 0;
+    std::vector<Unknown> unknown_;
+    std::vector<MacroBody*> macros_;  // around what is being read
+    std::set<std::string> blocks_;
     std::set<std::string> read_, set_, guarded_;  // names
 };
 

@@ -6,20 +6,14 @@
 namespace tandem::tokenizer::jinja {
 namespace {
 
-// The variable `loop` in the round of items[i].
-Value loop_variable(const List& items, std::size_t i) {
-    const auto number = [](std::size_t n) { return Value(static_cast<std::int64_t>(n)); };
-    const std::size_t count = items.size();
-    Entries loop = {{"index", number(i + 1)},
-                    {"index0", number(i)},
-                    {"revindex", number(count - i)},
-                    {"revindex0", number(count - i - 1)},
-                    {"first", i == 0},
-                    {"last", i + 1 == count},
-                    {"length", number(count)}};
-    if (i > 0) loop.emplace_back("previtem", items[i - 1]);
-    if (i + 1 < count) loop.emplace_back("nextitem", items[i + 1]);
-    return Value::dict(std::move(loop));
+// What a filter makes of the block's text.
+Value filtered(Runtime& runtime, const ExpressionPtr& filter, std::string text) {
+    Value result;
+    runtime.in_frame(runtime.frame(), [&] {
+        runtime.set(kBlock, std::move(text));
+        result = filter->evaluate(runtime);
+    });
+    return result;
 }
 
 }  // namespace
@@ -32,13 +26,28 @@ Flow Body::run(Runtime& runtime) const {
     return Flow::next;
 }
 
-Flow Text::run(Runtime& runtime) const {
+void Target::assign(Runtime& runtime, Value value) const {
+    if (!attribute.empty()) {
+        const Value held = runtime.find(name);
+        auto* space = held.as<Namespace>();
+        if (space == nullptr) throw Error("cannot assign attribute on non-namespace object");
+        return space->set(runtime, attribute, std::move(value));
+    }
+    if (!several) return runtime.set(name, std::move(value));
+    List values = elements(runtime, value);
+    if (values.size() != parts.size()) {
+        throw Error(fmt::format("{} values for {} variables", values.size(), parts.size()));
+    }
+    for (std::size_t i = 0; i < parts.size(); ++i) parts[i].assign(runtime, std::move(values[i]));
+}
+
+Flow TextStatement::run(Runtime& runtime) const {
     runtime.write(text);
     return Flow::next;
 }
 
 Flow Output::run(Runtime& runtime) const {
-    runtime.write(value->evaluate(runtime).str());
+    for (const ExpressionPtr& value : values) runtime.write(str(runtime, value->evaluate(runtime)));
     return Flow::next;
 }
 
@@ -49,98 +58,66 @@ Flow If::run(Runtime& runtime) const {
     return otherwise.run(runtime);
 }
 
-void For::bind(Runtime& runtime, const Value& item) const {
-    if (targets.size() == 1) return runtime.set(targets[0], item);
-    const List parts = elements(runtime, item);
-    if (parts.size() != targets.size()) {
-        throw Error(fmt::format("{} values for {} loop variables", parts.size(), targets.size()));
-    }
-    for (std::size_t i = 0; i < parts.size(); ++i) runtime.set(targets[i], parts[i]);
-}
-
-Flow For::run(Runtime& runtime) const {
-    List items;
-    for (Value& item : elements(runtime, over->evaluate(runtime))) {
-        bool wanted = true;
-        if (condition) {
-            runtime.in_frame(false, [&] {
-                bind(runtime, item);
-                wanted = condition->evaluate(runtime).truthy();
-            });
-        }
-        if (wanted) items.push_back(std::move(item));
-    }
-    if (items.empty()) return otherwise.run(runtime);
-    Flow flow = Flow::next;
-    for (std::size_t i = 0; i < items.size() && flow != Flow::leave_loop; ++i) {
-        runtime.step(over->line());
-        runtime.in_frame(false, [&] {
-            runtime.set("loop", loop_variable(items, i));
-            bind(runtime, items[i]);
-            flow = body.run(runtime);
-        });
-    }
+Flow Set::run(Runtime& runtime) const {
+    target.assign(runtime, value->evaluate(runtime));
     return Flow::next;
 }
 
-Flow Set::run(Runtime& runtime) const {
-    Value result = value ? value->evaluate(runtime) : Value(runtime.capture([&] { body.run(runtime); }));
-    if (!attribute.empty()) {
-        const Value held = runtime.find(targets[0]);
-        Value::Namespace* space = held.space();
-        if (space == nullptr) throw Error("cannot assign attribute on non-namespace object");
-        for (auto& [key, old] : space->entries) {
-            if (key == attribute) {
-                old = std::move(result);
-                return Flow::next;
-            }
-        }
-        runtime.spend(sizeof(Value));
-        space->entries.emplace_back(attribute, std::move(result));
-        return Flow::next;
-    }
-    if (targets.size() == 1) {
-        runtime.set(targets[0], std::move(result));
-        return Flow::next;
-    }
-    const List parts = elements(runtime, result);
-    if (parts.size() != targets.size()) {
-        throw Error(fmt::format("{} values for {} variables", parts.size(), targets.size()));
-    }
-    for (std::size_t i = 0; i < parts.size(); ++i) runtime.set(targets[i], parts[i]);
+// A block that break or continue leaves gives nothing.
+Flow SetBlock::run(Runtime& runtime) const {
+    Flow flow = Flow::next;
+    std::string text =
+        runtime.capture([&] { runtime.in_frame(runtime.frame(), [&] { flow = body.run(runtime); }); });
+    if (flow != Flow::next) return flow;
+    target.assign(runtime, filter ? filtered(runtime, filter, std::move(text)) : Value(std::move(text)));
+    return Flow::next;
+}
+
+Flow FilterBlock::run(Runtime& runtime) const {
+    Flow flow = Flow::next;
+    std::string text =
+        runtime.capture([&] { runtime.in_frame(runtime.frame(), [&] { flow = body.run(runtime); }); });
+    if (flow != Flow::next) return flow;
+    const Value result = filtered(runtime, filter, std::move(text));
+    if (result.string() == nullptr) throw Error("the filter of a block must give text");
+    runtime.write(*result.string());
     return Flow::next;
 }
 
 Flow Macro::run(Runtime& runtime) const {
-    runtime.set(name,
-                Function([this, &runtime](const Arguments& arguments) { return call(runtime, arguments); }));
+    runtime.set(macro.name, macro.made(runtime));
     return Flow::next;
 }
 
-Value Macro::call(Runtime& runtime, const Arguments& arguments) const {
-    if (arguments.positional.size() > parameters.size()) {
-        throw Error(fmt::format("macro '{}' takes not more than {} arguments", name, parameters.size()));
-    }
-    for (const auto& [key, unused] : arguments.named) {
-        bool known = false;
-        for (const auto& [parameter, otherwise] : parameters) known = known || parameter == key;
-        if (!known) throw Error(fmt::format("macro '{}' takes no argument '{}'", name, key));
-    }
-    return runtime.capture([&] {
-        runtime.in_frame(true, [&] {
-            for (std::size_t i = 0; i < parameters.size(); ++i) {
-                const auto& [key, otherwise] = parameters[i];
-                if (const Value* given = arguments.find(i, key)) {
-                    runtime.set(key, *given);
-                } else if (otherwise) {
-                    runtime.set(key, otherwise->evaluate(runtime));
-                } else {
-                    runtime.set(key, Value::Undefined{fmt::format("parameter '{}' was not provided", key)});
-                }
-            }
-            body.run(runtime);
-        });
+Flow CallBlock::run(Runtime& runtime) const {
+    Value result;
+    const Value made = caller.made(runtime);
+    runtime.in_frame(runtime.frame(), [&] {
+        runtime.set(kCaller, made);
+        result = call->evaluate(runtime);
     });
+    runtime.write(str(runtime, result));
+    return Flow::next;
+}
+
+Flow With::run(Runtime& runtime) const {
+    List given;
+    for (const auto& [target, value] : values) given.push_back(value->evaluate(runtime));
+    Flow flow = Flow::next;
+    runtime.in_frame(runtime.frame(), [&] {
+        for (std::size_t i = 0; i < values.size(); ++i) values[i].first.assign(runtime, given[i]);
+        flow = body.run(runtime);
+    });
+    return flow;
+}
+
+Flow Block::run(Runtime& runtime) const {
+    runtime.in_frame(scoped ? runtime.frame() : runtime.template_frame(), [&] { body.run(runtime); });
+    return Flow::next;
+}
+
+Flow Refusal::run(Runtime&) const {
+    throw Error("{% " + keyword + " %}: a chat template has no other templates beside it");
 }
 
 }  // namespace tandem::tokenizer::jinja

@@ -28,13 +28,22 @@ class Body {
     std::vector<StatementPtr> statements_;
 };
 
-struct Text : Statement {
+// What a value is assigned to: a name, namespace.attribute, or several targets, which may be nested.
+struct Target {
+    std::string name, attribute;
+    std::vector<Target> parts;
+    bool several = false;
+    // Throws Error: another number of values, or no namespace.
+    void assign(Runtime& runtime, Value value) const;
+};
+
+struct TextStatement : Statement {
     std::string text;
     Flow run(Runtime& runtime) const override;
 };
 
-struct Output : Statement {  // {{ value }}
-    ExpressionPtr value;
+struct Output : Statement {  // {{ value }}, {% print a, b %}
+    std::vector<ExpressionPtr> values;
     Flow run(Runtime& runtime) const override;
 };
 
@@ -44,15 +53,15 @@ struct If : Statement {
     Flow run(Runtime& runtime) const override;
 };
 
-struct For : Statement {
-    std::vector<std::string> targets;
+struct For : Statement {  // loop.cpp
+    Target target;
     ExpressionPtr over;
     ExpressionPtr condition;  // may be null
+    bool recursive = false;
     Body body, otherwise;
     Flow run(Runtime& runtime) const override;
-
-  private:
-    void bind(Runtime& runtime, const Value& item) const;
+    // One pass, within the frame around the statement. depth: 0 for the outermost of a recursion.
+    void pass(Runtime& runtime, const FramePtr& around, const Value& items, Integer depth) const;
 };
 
 struct Jump : Statement {  // break, continue
@@ -60,25 +69,69 @@ struct Jump : Statement {  // break, continue
     Flow run(Runtime&) const override { return flow; }
 };
 
-struct Set : Statement {  // set a, b = value; set space.attribute = value; set a …endset
-    std::vector<std::string> targets;
-    std::string attribute;  // of the namespace targets[0]; empty: none
-    ExpressionPtr value;    // null: the body's text
+struct Set : Statement {  // set a, b = value; set space.attribute = value
+    Target target;
+    ExpressionPtr value;
+    Flow run(Runtime& runtime) const override;
+};
+
+struct SetBlock : Statement {  // set a …endset; set a | filter …endset
+    Target target;
+    ExpressionPtr filter;  // of the name kBlock; may be null
     Body body;
     Flow run(Runtime& runtime) const override;
+};
+
+struct FilterBlock : Statement {
+    ExpressionPtr filter;  // of the name kBlock
+    Body body;
+    Flow run(Runtime& runtime) const override;
+};
+
+// The names under which the text of a block and the macro of {% call %} stand; no template can write them.
+inline constexpr const char* kBlock = "(block)";
+inline constexpr const char* kCaller = "(caller)";
+
+struct MacroBody {
+    std::string name;
+    std::vector<std::pair<std::string, ExpressionPtr>> parameters;  // defaults may be null
+    bool reads_caller = false, reads_kwargs = false, reads_varargs = false;
+    Body body;
+    // A value that runs it, within the present frame.
+    Value made(Runtime& runtime) const;
 };
 
 struct Macro : Statement {
-    std::string name;
-    std::vector<std::pair<std::string, ExpressionPtr>> parameters;  // defaults may be null
-    Body body;
+    MacroBody macro;
     Flow run(Runtime& runtime) const override;
-    Value call(Runtime& runtime, const Arguments& arguments) const;
 };
 
-struct Group : Statement {  // {% generation %}: what is within, as it is
+struct CallBlock : Statement {
+    MacroBody caller;
+    ExpressionPtr call;  // with caller as an argument
+    Flow run(Runtime& runtime) const override;
+};
+
+struct With : Statement {
+    std::vector<std::pair<Target, ExpressionPtr>> values;  // all are evaluated outside
+    Body body;
+    Flow run(Runtime& runtime) const override;
+};
+
+struct Plain : Statement {  // what is within, as it is
     Body body;
     Flow run(Runtime& runtime) const override { return body.run(runtime); }
+};
+
+struct Block : Statement {  // sees the template's own variables, or all where it is scoped
+    bool scoped = false;
+    Body body;
+    Flow run(Runtime& runtime) const override;
+};
+
+struct Refusal : Statement {  // include, import, from, extends: there is no other template
+    std::string keyword;
+    Flow run(Runtime& runtime) const override;
 };
 
 }  // namespace tandem::tokenizer::jinja

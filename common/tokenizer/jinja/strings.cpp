@@ -1,13 +1,12 @@
 #include "common/tokenizer/jinja/strings.h"
 
-#include <unicode/locid.h>
+#include <fmt/core.h>
 #include <unicode/uchar.h>
-#include <unicode/unistr.h>
 
 #include <algorithm>
 #include <charconv>
-#include <cstdint>
 
+#include "common/error.h"
 #include "common/tokenizer/utf8.h"
 
 namespace tandem::tokenizer::jinja {
@@ -21,32 +20,55 @@ bool stripped(char32_t c, const std::optional<std::string_view>& of) {
     return false;
 }
 
-int octal_digits(std::string_view text) {
-    int count = 0;
-    while (count < 3 && static_cast<std::size_t>(count) < text.size() &&
-           text[static_cast<std::size_t>(count)] >= '0' && text[static_cast<std::size_t>(count)] <= '7') {
-        ++count;
-    }
+std::size_t octal_digits(std::string_view text) {
+    std::size_t count = 0;
+    while (count < 3 && count < text.size() && text[count] >= '0' && text[count] <= '7') ++count;
     return count;
 }
 
-// The code point of `digits` digits; nullopt: they are not, or there is no such character.
-std::optional<char32_t> number(std::string_view text, std::size_t digits, int base) {
-    if (text.size() < digits) return std::nullopt;
+// The code point of `digits` digits. Throws Error: they are not, or there is no such character.
+char32_t code_of(std::string_view text, std::size_t digits, int base) {
     std::uint32_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + digits, value, base);
-    if (error != std::errc() || end != text.data() + digits) return std::nullopt;
-    if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) return std::nullopt;
-    return static_cast<char32_t>(value);
+    const char* const wanted_end = text.data() + digits;
+    if (text.size() >= digits) {
+        const auto [end, error] = std::from_chars(text.data(), wanted_end, value, base);
+        const bool valid = error == std::errc() && end == wanted_end && value <= 0x10FFFF;
+        if (valid && (value < 0xD800 || value >= 0xE000)) return static_cast<char32_t>(value);
+    }
+    throw Error("a string has an escape that is no character");
 }
 
-std::string cased(std::string_view text,
-                  icu::UnicodeString& (icu::UnicodeString::*change)(const icu::Locale&)) {
-    icu::UnicodeString wide =
-        icu::UnicodeString::fromUTF8(icu::StringPiece(text.data(), static_cast<std::int32_t>(text.size())));
-    std::string out;
-    (wide.*change)(icu::Locale::getRoot()).toUTF8String(out);
-    return out;
+// "{BULLET}…": the character, and behind the brace.
+char32_t named(std::string_view text, std::size_t& length) {
+    const std::size_t close = text.find('}');
+    if (!text.starts_with('{') || close == std::string_view::npos) {
+        throw Error("a string has an escape that is no character");
+    }
+    const std::string name(text.substr(1, close - 1));
+    length = close + 1;
+    for (const UCharNameChoice kind : {U_EXTENDED_CHAR_NAME, U_CHAR_NAME_ALIAS}) {
+        UErrorCode error = U_ZERO_ERROR;
+        const UChar32 found = u_charFromName(kind, name.c_str(), &error);
+        if (U_SUCCESS(error) && !name.starts_with('<')) return static_cast<char32_t>(found);
+    }
+    throw Error("a string names a character that is not known: " + name);
+}
+
+// What a backslash before something unknown leaves: both; Python spells what is not ASCII.
+void append_unknown(std::string& out, std::string_view text, std::size_t& at) {
+    const auto c = static_cast<std::uint32_t>(next_code_point(text, at));
+    out += '\\';
+    if (c < 0x80) {
+        out += static_cast<char>(c);
+    } else {
+        out += c < 0x100     ? fmt::format("x{:02x}", c)
+               : c < 0x10000 ? fmt::format("u{:04x}", c)
+                             : fmt::format("U{:08x}", c);
+    }
+}
+
+bool ends_line(char32_t c) {
+    return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
 }
 
 }  // namespace
@@ -73,39 +95,41 @@ std::string_view strip_right(std::string_view text, std::optional<std::string_vi
 
 std::string unescape(std::string_view in) {
     std::string out;
-    for (std::size_t i = 0; i < in.size(); ++i) {
-        if (in[i] != '\\' || i + 1 >= in.size()) {
-            out += in[i];
+    for (std::size_t i = 0; i < in.size();) {
+        const char first = in[i++];
+        if (first != '\\' || i >= in.size()) {
+            out += first;
             continue;
         }
-        const char c = in[++i];
+        const char c = in[i];
         constexpr std::string_view kFrom = "nrtabfv\\'\"", kTo = "\n\r\t\a\b\f\v\\'\"";
         const std::size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
-        const auto octal = static_cast<std::size_t>(octal_digits(in.substr(i)));
+        const std::size_t octal = octal_digits(in.substr(i));
         if (const std::size_t found = kFrom.find(c); found != std::string_view::npos) {
             out += kTo[found];
-        } else if (const auto code = digits > 0 ? number(in.substr(i + 1), digits, 16) : std::nullopt) {
-            append_utf8(out, *code);
-            i += digits;
+            ++i;
+        } else if (digits > 0) {
+            append_utf8(out, code_of(in.substr(i + 1), digits, 16));
+            i += 1 + digits;
         } else if (octal > 0) {
-            append_utf8(out, *number(in.substr(i), octal, 8));
-            i += octal - 1;
-        } else if (c != '\n') {
-            out += '\\';
-            out += c;
+            append_utf8(out, code_of(in.substr(i), octal, 8));
+            i += octal;
+        } else if (c == 'N') {
+            std::size_t length = 0;
+            append_utf8(out, named(in.substr(i + 1), length));
+            i += 1 + length;
+        } else if (c == '\n') {
+            ++i;
+        } else {
+            append_unknown(out, in, i);
         }
     }
     return out;
 }
 
-std::vector<std::string_view> characters(std::string_view text) {
-    std::vector<std::string_view> out;
-    for (std::size_t at = 0; at < text.size();) {
-        const std::size_t begin = at;
-        next_code_point(text, at);
-        out.push_back(text.substr(begin, at - begin));
-    }
-    return out;
+std::size_t next_character(std::string_view text, std::size_t at) {
+    next_code_point(text, at);
+    return at;
 }
 
 std::size_t count_characters(std::string_view text) {
@@ -113,81 +137,79 @@ std::size_t count_characters(std::string_view text) {
         text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
-std::string replace_all(std::string_view text, std::string_view from, std::string_view to,
-                        std::int64_t most) {
-    std::string out;
-    if (from.empty()) {  // between all characters
-        for (const std::string_view c : characters(text)) {
-            if (most-- != 0) out += to;
-            out += c;
-        }
-        if (most != 0) out += to;
-        return out;
-    }
+std::size_t bytes_of(std::string_view text, std::size_t count) {
     std::size_t at = 0;
-    for (std::size_t found = text.find(from); found != std::string_view::npos && most != 0;
-         found = text.find(from, at), --most) {
-        out.append(text, at, found - at).append(to);
-        at = found + from.size();
-    }
-    return out.append(text, at);
+    for (; count > 0 && at < text.size(); --count) at = next_character(text, at);
+    return at;
 }
 
-std::vector<std::string> split(std::string_view text, std::optional<std::string_view> separator,
-                               std::int64_t most) {
-    std::vector<std::string> out;
-    if (!separator) {
-        for (text = strip_left(text); !text.empty(); text = strip_left(text)) {
-            std::size_t end = 0;
-            for (std::size_t at = 0; at < text.size() && !is_space(next_code_point(text, at)); end = at) {
-            }
-            if (most-- == 0) {
-                out.emplace_back(text);
-                break;
-            }
-            out.emplace_back(text.substr(0, end));
-            text.remove_prefix(end);
+std::string to_ascii_digits(std::string_view text) {
+    std::string out;
+    for (std::size_t at = 0; at < text.size();) {
+        const std::size_t begin = at;
+        const auto c = static_cast<UChar32>(next_code_point(text, at));
+        const std::int32_t digit = c < 0x80 ? -1 : u_charDigitValue(c);
+        if (digit >= 0) {
+            out += static_cast<char>('0' + digit);
+        } else {
+            out += text.substr(begin, at - begin);
         }
-        return out;
     }
-    for (; most != 0; --most) {
-        const std::size_t found = text.find(*separator);
-        if (found == std::string_view::npos) break;
-        out.emplace_back(text.substr(0, found));
-        text.remove_prefix(found + separator->size());
-    }
-    out.emplace_back(text);
     return out;
 }
 
-std::string lower(std::string_view text) {
-    return cased(text, static_cast<icu::UnicodeString& (icu::UnicodeString::*)(const icu::Locale&)>(
-                           &icu::UnicodeString::toLower));
-}
-
-std::string upper(std::string_view text) {
-    return cased(text, static_cast<icu::UnicodeString& (icu::UnicodeString::*)(const icu::Locale&)>(
-                           &icu::UnicodeString::toUpper));
-}
-
-std::string capitalize(std::string_view text) {
-    std::size_t at = 0;
-    if (text.empty()) return "";
-    next_code_point(text, at);
-    return upper(text.substr(0, at)) + lower(text.substr(at));
-}
-
-// Each run of letters: the first upper, the others lower.
-std::string title(std::string_view text) {
-    std::string out;
-    bool inside = false;
-    for (const std::string_view c : characters(text)) {
-        std::size_t at = 0;
-        const bool letter = u_isalpha(static_cast<UChar32>(next_code_point(c, at))) != 0;
-        out += !letter ? std::string(c) : inside ? lower(c) : upper(c);
-        inside = letter;
+void split(std::string_view text, std::optional<std::string_view> separator, std::int64_t most,
+           const Part& part) {
+    if (separator) {
+        for (; most != 0; --most) {
+            const std::size_t found = text.find(*separator);
+            if (found == std::string_view::npos) break;
+            part(text.substr(0, found));
+            text.remove_prefix(found + separator->size());
+        }
+        return part(text);
     }
-    return out;
+    for (text = strip_left(text); !text.empty(); text = strip_left(text)) {
+        if (most-- == 0) return part(text);
+        std::size_t end = 0;
+        for (std::size_t at = 0; at < text.size() && !is_space(next_code_point(text, at)); end = at) {
+        }
+        part(text.substr(0, end));
+        text.remove_prefix(end);
+    }
+}
+
+void split_right(std::string_view text, std::optional<std::string_view> separator, std::int64_t most,
+                 const Part& part) {
+    if (separator) {
+        for (; most != 0; --most) {
+            const std::size_t found = text.rfind(*separator);
+            if (found == std::string_view::npos) break;
+            part(text.substr(found + separator->size()));
+            text = text.substr(0, found);
+        }
+        return part(text);
+    }
+    for (text = strip_right(text); !text.empty(); text = strip_right(text)) {
+        if (most-- == 0) return part(text);
+        std::size_t begin = text.size();
+        for (std::size_t at = begin; at > 0 && !is_space(previous_code_point(text, at)); begin = at) {
+        }
+        part(text.substr(begin));
+        text = text.substr(0, begin);
+    }
+}
+
+void split_lines(std::string_view text, bool keep_ends, const Part& part) {
+    std::size_t begin = 0;
+    for (std::size_t at = 0; at < text.size();) {
+        const std::size_t end = at;
+        if (!ends_line(next_code_point(text, at))) continue;
+        if (text[end] == '\r' && at < text.size() && text[at] == '\n') ++at;
+        part(text.substr(begin, (keep_ends ? at : end) - begin));
+        begin = at;
+    }
+    if (begin < text.size()) part(text.substr(begin));
 }
 
 }  // namespace tandem::tokenizer::jinja

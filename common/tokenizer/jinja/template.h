@@ -1,8 +1,10 @@
-// Chat templates: the part of Jinja that they use, as transformers sets it up (trim_blocks, lstrip_blocks,
-// immutable sandbox, loop controls). A hostile template ends in an error: depth, steps and bytes are bounded.
+// Chat templates: Jinja 3.1.6 as transformers 5 sets it up (trim_blocks, lstrip_blocks, immutable sandbox, loop
+// controls, generation). What is not supported is refused by name, never another text. A hostile template ends in
+// an error: depth, steps, bytes and time are bounded.
 //
-// Supported: if, for (with condition, else, break, continue), set (also blocks, namespaces, several targets),
-// macro, generation (ignored), raw; filters.cpp, is_tests.cpp, methods.cpp and functions.cpp list the rest.
+// Not supported: other templates (include, import, extends), autoescape, the filters random and urlize, integers of
+// more than 128 bits, what Python prints with an address; filters*.cpp, is_tests.cpp, methods*.cpp and
+// functions.cpp list what is.
 #pragma once
 
 #include <memory>

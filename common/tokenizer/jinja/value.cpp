@@ -1,22 +1,25 @@
 #include "common/tokenizer/jinja/value.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
+#include "common/tokenizer/jinja/object.h"
+#include "common/tokenizer/jinja/runtime.h"
 
 namespace tandem::tokenizer::jinja {
-const Value* Arguments::find(std::size_t position, std::string_view name) const {
-    if (position < positional.size()) return &positional[position];
-    for (const auto& [key, value] : named) {
-        if (key == name) return &value;
-    }
-    return nullptr;
-}
+
+struct Value::Mapping {
+    Dict dict;
+    int depth = 0;
+    std::size_t weight = 0;
+};
 
 Value::Size Value::size() const {
-    if (const auto* box = get<std::shared_ptr<const ListBox>>()) return {(*box)->depth, (*box)->weight};
-    if (const auto* box = get<std::shared_ptr<const DictBox>>()) return {(*box)->depth, (*box)->weight};
+    if (const auto* box = get<std::shared_ptr<const Sequence>>()) return {(*box)->depth, (*box)->weight};
+    if (const auto* box = get<std::shared_ptr<const Mapping>>()) return {(*box)->depth, (*box)->weight};
+    if (object() != nullptr) return {(*object())->depth, sizeof(Value)};
     return {0, sizeof(Value) + (string() != nullptr ? string()->size() : 0)};
 }
 
@@ -31,48 +34,75 @@ void Value::close(Size& total) {
     if (total.weight > kHeaviest) throw Error("a value grows too large");
 }
 
-Value Value::list(List items) {
+Value Value::sequence(List items, Kind kind) {
     Size size;
     for (const Value& item : items) add(size, item);
     close(size);
     Value value;
-    value.data_ = std::make_shared<const ListBox>(ListBox{std::move(items), size.depth, size.weight});
+    value.data_ = std::make_shared<const Sequence>(Sequence{std::move(items), kind, size.depth, size.weight});
     return value;
 }
 
-Value Value::dict(Entries entries) {
+Value Value::list(List items) {
+    return sequence(std::move(items), Kind::list);
+}
+Value Value::tuple(List items) {
+    return sequence(std::move(items), Kind::tuple);
+}
+Value Value::group(Value grouper, Value list) {
+    return sequence({std::move(grouper), std::move(list)}, Kind::group);
+}
+
+Value Value::dict(Dict entries) {
     Size size;
-    for (const auto& [key, item] : entries) {
+    for (const auto& [key, item] : entries.pairs()) {
         add(size, item);
-        size.weight += key.size();
+        add(size, key);
     }
     close(size);
     Value value;
-    value.data_ = std::make_shared<const DictBox>(DictBox{std::move(entries), size.depth, size.weight});
+    value.data_ = std::make_shared<const Mapping>(Mapping{std::move(entries), size.depth, size.weight});
     return value;
 }
 
-Value Value::from_json(const nlohmann::ordered_json& json, int depth) {
+Value Value::markup(std::string text) {
+    Value value;
+    value.data_ = std::make_shared<const Text>(Text{std::move(text), true});
+    return value;
+}
+
+Value Value::function(std::string name, Function function) {
+    return std::shared_ptr<Object>(std::make_shared<Callable>(std::move(name), std::move(function)));
+}
+
+Value Value::from_json(const nlohmann::ordered_json& json) {
+    Runtime unlimited(Limits::none());
+    return from_json(unlimited, json, 0);
+}
+
+Value Value::from_json(Runtime& runtime, const nlohmann::ordered_json& json, int depth) {
     if (depth > kDeepest) throw Error("values are nested too deep");
     switch (json.type()) {
         case nlohmann::ordered_json::value_t::boolean:
             return json.get<bool>();
         case nlohmann::ordered_json::value_t::number_integer:
-        case nlohmann::ordered_json::value_t::number_unsigned:
             return json.get<std::int64_t>();
+        case nlohmann::ordered_json::value_t::number_unsigned:
+            return json.get<std::uint64_t>();
         case nlohmann::ordered_json::value_t::number_float:
             return json.get<double>();
         case nlohmann::ordered_json::value_t::string:
             return json.get<std::string>();
         case nlohmann::ordered_json::value_t::array: {
             List items;
-            for (const auto& item : json) items.push_back(from_json(item, depth + 1));
+            for (const auto& item : json) items.push_back(from_json(runtime, item, depth + 1));
             return list(std::move(items));
         }
         case nlohmann::ordered_json::value_t::object: {
-            Entries entries;
-            for (const auto& [key, item] : json.items())
-                entries.emplace_back(key, from_json(item, depth + 1));
+            Dict entries;
+            for (const auto& [key, item] : json.items()) {
+                entries.put(runtime, Value(key), from_json(runtime, item, depth + 1));
+            }
             return dict(std::move(entries));
         }
         default:
@@ -80,108 +110,179 @@ Value Value::from_json(const nlohmann::ordered_json& json, int depth) {
     }
 }
 
+bool Value::is_tuple() const {
+    const auto* box = get<std::shared_ptr<const Sequence>>();
+    return box != nullptr && (*box)->kind != Kind::list;
+}
+bool Value::is_group() const {
+    const auto* box = get<std::shared_ptr<const Sequence>>();
+    return box != nullptr && (*box)->kind == Kind::group;
+}
+bool Value::is_markup() const {
+    const auto* box = get<std::shared_ptr<const Text>>();
+    return box != nullptr && (*box)->markup;
+}
+
+const std::string* Value::string() const {
+    const auto* box = get<std::shared_ptr<const Text>>();
+    return box == nullptr ? nullptr : &(*box)->text;
+}
+
 const List* Value::items() const {
-    const auto* box = get<std::shared_ptr<const ListBox>>();
+    const auto* box = get<std::shared_ptr<const Sequence>>();
     return box == nullptr ? nullptr : &(*box)->items;
 }
 
-const Entries* Value::entries() const {
-    if (const auto* box = get<std::shared_ptr<const DictBox>>()) return &(*box)->entries;
-    return space() == nullptr ? nullptr : &space()->entries;
+const Dict* Value::dict() const {
+    const auto* box = get<std::shared_ptr<const Mapping>>();
+    return box == nullptr ? nullptr : &(*box)->dict;
 }
 
-Value::Namespace* Value::space() const {
-    const auto* held = get<std::shared_ptr<Namespace>>();
-    return held == nullptr ? nullptr : held->get();
-}
-
-const Function* Value::function() const {
-    const auto* held = get<std::shared_ptr<const Function>>();
-    return held == nullptr ? nullptr : held->get();
-}
-
-std::optional<std::int64_t> Value::integer() const {
+std::optional<Integer> Value::integer() const {
     if (const bool* flag = get<bool>()) return *flag ? 1 : 0;
-    if (const std::int64_t* number = get<std::int64_t>()) return *number;
+    if (const Integer* number = get<Integer>()) return *number;
     return std::nullopt;
 }
 
 std::optional<double> Value::number() const {
     if (const double* number = get<double>()) return *number;
-    if (const auto whole = integer()) return static_cast<double>(*whole);
+    if (const auto whole = integer()) return to_double(*whole);
     return std::nullopt;
-}
-
-const Value* Value::find(std::string_view key) const {
-    const Entries* all = entries();
-    if (all == nullptr) return nullptr;
-    for (const auto& [name, value] : *all) {
-        if (name == key) return &value;
-    }
-    return nullptr;
 }
 
 bool Value::truthy() const {
     if (is_undefined() || is_none()) return false;
-    if (const auto value = number()) return *value != 0;
-    if (const std::string* text = string()) return !text->empty();
-    if (const List* all = items()) return !all->empty();
-    if (space() == nullptr && entries() != nullptr) return !entries()->empty();
-    return true;
+    if (const auto whole = integer()) return *whole != 0;
+    if (const double* real = get<double>()) return *real != 0;
+    if (string() != nullptr) return !string()->empty();
+    if (items() != nullptr) return !items()->empty();
+    if (dict() != nullptr) return dict()->size() > 0;
+    return (*object())->truthy();
 }
 
 const char* Value::type_name() const {
-    constexpr const char* kNames[] = {"Undefined", "NoneType", "bool", "int",       "float",
-                                      "str",       "list",     "dict", "Namespace", "function"};
+    if (object() != nullptr) return (*object())->type_name();
+    if (is_tuple()) return "tuple";
+    if (is_markup()) return "Markup";
+    constexpr const char* kNames[] = {"Undefined", "NoneType", "bool", "int", "float", "str", "list", "dict"};
     return kNames[data_.index()];
 }
 
 namespace {
 
-bool equal_entries(const Entries& a, const Entries& b) {
-    const auto by_key = [](const Entries& entries) {
-        std::vector<const std::pair<std::string, Value>*> sorted;
-        for (const auto& entry : entries) sorted.push_back(&entry);
-        std::sort(sorted.begin(), sorted.end(), [](auto* x, auto* y) { return x->first < y->first; });
-        return sorted;
-    };
+bool equal_dicts(Runtime& runtime, const Dict& a, const Dict& b) {
     if (a.size() != b.size()) return false;
-    const auto left = by_key(a), right = by_key(b);
-    return std::equal(left.begin(), left.end(), right.begin(),
-                      [](auto* x, auto* y) { return x->first == y->first && equal(x->second, y->second); });
+    for (const auto& [key, value] : a.pairs()) {
+        const Value* other = b.find(runtime, key);
+        if (other == nullptr || !equal(runtime, value, *other)) return false;
+    }
+    return true;
+}
+
+// Sequences that differ in kind are never equal; views of keys and of items are sets.
+bool equal_objects(Runtime& runtime, const Value& a, const Value& b) {
+    if (a.object()->get() == b.object()->get()) return true;
+    if (const auto* x = a.as<Range>(), *y = b.as<Range>(); x != nullptr && y != nullptr) {
+        const Integer count = x->count();
+        return count == y->count() &&
+               (count == 0 || (x->start == y->start && (count == 1 || x->step == y->step)));
+    }
+    if (const auto* x = a.as<View>(), *y = b.as<View>();
+        x != nullptr && y != nullptr && x->part != View::Of::values && y->part != View::Of::values) {
+        if (x->part != y->part) throw Error("views of keys and of items are not compared here");
+        if (x->part == View::Of::items) return equal_dicts(runtime, *x->dict.dict(), *y->dict.dict());
+        if (x->dict.dict()->size() != y->dict.dict()->size()) return false;
+        for (const auto& [key, unused] : x->dict.dict()->pairs()) {
+            if (y->dict.dict()->find(runtime, key) == nullptr) return false;
+        }
+        return true;
+    }
+    return false;
+}
+
+template <typename T>
+int sign(const T& x, const T& y) {
+    return x < y ? -1 : y < x ? 1 : 0;
+}
+
+std::optional<int> order_numbers(const Value& a, const Value& b) {
+    if (a.integer() && b.integer()) return sign(*a.integer(), *b.integer());
+    if (a.integer()) return compare(*a.integer(), *b.number());
+    if (b.integer()) {
+        const auto other = compare(*b.integer(), *a.number());
+        return other ? std::optional(-*other) : std::nullopt;
+    }
+    const double x = *a.number(), y = *b.number();
+    return std::isnan(x) || std::isnan(y) ? std::nullopt : std::optional(sign(x, y));
 }
 
 }  // namespace
 
-bool equal(const Value& a, const Value& b) {
-    if (a.weight() != b.weight()) return false;  // found at once
-    if (const auto x = a.integer(), y = b.integer(); x && y) return *x == *y;
-    if (const auto x = a.number(), y = b.number(); x && y) return *x == *y;
-    if (a.string() != nullptr && b.string() != nullptr) return *a.string() == *b.string();
+bool equal(Runtime& runtime, const Value& a, const Value& b) {
+    runtime.look_up(0);
+    if (a.is_number() && b.is_number()) return order_numbers(a, b) == 0;
+    if (a.string() != nullptr && b.string() != nullptr) {
+        if (a.string() == b.string()) return true;
+        if (a.string()->size() != b.string()->size()) return false;
+        runtime.work(a.string()->size());
+        return *a.string() == *b.string();
+    }
     if (a.items() != nullptr && b.items() != nullptr) {
-        return std::equal(a.items()->begin(), a.items()->end(), b.items()->begin(), b.items()->end(),
-                          [](const Value& x, const Value& y) { return equal(x, y); });
+        if (a.is_tuple() != b.is_tuple() || a.items()->size() != b.items()->size()) return false;
+        for (std::size_t i = 0; i < a.items()->size(); ++i) {
+            if (!equal(runtime, (*a.items())[i], (*b.items())[i])) return false;
+        }
+        return true;
     }
-    if (a.space() != nullptr || b.space() != nullptr) return a.space() == b.space();
-    if (a.entries() != nullptr && b.entries() != nullptr) {
-        return equal_entries(*a.entries(), *b.entries());
-    }
-    if (a.function() != nullptr) return a.function() == b.function();
+    if (a.dict() != nullptr && b.dict() != nullptr) return equal_dicts(runtime, *a.dict(), *b.dict());
+    if (a.object() != nullptr && b.object() != nullptr) return equal_objects(runtime, a, b);
     return (a.is_none() && b.is_none()) || (a.is_undefined() && b.is_undefined());
 }
 
-std::optional<int> order(const Value& a, const Value& b) {
-    const auto sign = [](const auto& x, const auto& y) { return x < y ? -1 : y < x ? 1 : 0; };
-    if (const auto x = a.integer(), y = b.integer(); x && y) return sign(*x, *y);
-    if (const auto x = a.number(), y = b.number(); x && y) return sign(*x, *y);
-    if (a.string() != nullptr && b.string() != nullptr) return sign(*a.string(), *b.string());
-    if (a.items() != nullptr && b.items() != nullptr) {
+std::optional<int> order(Runtime& runtime, const Value& a, const Value& b) {
+    runtime.look_up(0);
+    for (const Value* value : {&a, &b}) {
+        if (value->is_undefined()) throw Error(*value->get<Value::Undefined>()->what);
+    }
+    if (a.is_number() && b.is_number()) return order_numbers(a, b);
+    if (a.string() != nullptr && b.string() != nullptr) {
+        runtime.work(std::min(a.string()->size(), b.string()->size()));
+        return sign(*a.string(), *b.string());  // bytes of UTF-8 are in the order of code points
+    }
+    if (a.items() != nullptr && b.items() != nullptr && a.is_tuple() == b.is_tuple()) {
         for (std::size_t i = 0; i < std::min(a.items()->size(), b.items()->size()); ++i) {
-            if (!equal((*a.items())[i], (*b.items())[i])) return order((*a.items())[i], (*b.items())[i]);
+            const Value &x = (*a.items())[i], &y = (*b.items())[i];
+            if (!equal(runtime, x, y)) return order(runtime, x, y);
         }
         return sign(a.items()->size(), b.items()->size());
     }
-    return std::nullopt;
+    throw Error(fmt::format("'{}' and '{}' have no order", a.type_name(), b.type_name()));
+}
+
+std::size_t hash(Runtime& runtime, const Value& value) {
+    runtime.look_up(0);
+    if (value.string() != nullptr) {
+        runtime.work(value.string()->size());
+        return std::hash<std::string_view>()(*value.string());
+    }
+    if (const auto whole = value.integer()) {
+        return std::hash<std::int64_t>()(static_cast<std::int64_t>(*whole));
+    }
+    if (const double* real = value.get<double>()) {
+        const bool whole = std::fabs(*real) < 1e38 && *real == std::floor(*real);
+        return whole ? hash(runtime, Value(truncated(*real))) : std::hash<double>()(*real);
+    }
+    if (value.is_none() || value.is_undefined()) return value.is_none() ? 1 : 2;
+    if (value.items() != nullptr && value.is_tuple()) {
+        std::size_t code = 3;
+        for (const Value& item : *value.items()) code = code * 1000003 ^ hash(runtime, item);
+        return code;
+    }
+    if (const auto* range = value.as<Range>()) return static_cast<std::size_t>(range->count());
+    if (value.object() != nullptr && value.as<View>() == nullptr) {
+        return std::hash<Object*>()(value.object()->get());
+    }
+    throw Error(fmt::format("unhashable type: '{}'", value.type_name()));
 }
 
 }  // namespace tandem::tokenizer::jinja

@@ -1,5 +1,6 @@
 // Chat templates through the port: where they are found, and the tokens that they need.
 #include "common/error.h"
+#include "common/tokenizer/conversation.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tests/unit/common/tokenizer/directory.h"
 
@@ -55,7 +56,7 @@ TEST(Chat, TokensThatTheTemplateNeedsAreNamed) {
     directory.write("tokenizer.json", small_tokenizer().dump());
     EXPECT_THAT(problem(directory), testing::HasSubstr("tokenizer_config.json: chat_template: is missing"));
     directory.write("tokenizer_config.json", config(""));
-    EXPECT_THAT(problem(directory), testing::HasSubstr("tokenizer_config.json: bos_token: is missing"));
+    EXPECT_EQ(problem(directory), "");  // undefined, as in transformers
     directory.write("tokenizer_config.json", config("\"bos_token\": \"<begin>\","));
     EXPECT_THAT(problem(directory), testing::HasSubstr("bos_token: \"<begin>\" is not in the vocabulary"));
     directory.write("special_tokens_map.json", R"({"bos_token": "<s>"})");
@@ -63,6 +64,72 @@ TEST(Chat, TokensThatTheTemplateNeedsAreNamed) {
     EXPECT_EQ(problem(directory), "");
     directory.write("chat_template.jinja", "a\n{% endfor %}");
     EXPECT_THAT(problem(directory), testing::HasSubstr("chat_template.jinja: chat_template: line 2"));
+}
+
+std::string text(const Directory& directory, const std::string& conversation, const std::string& name = "") {
+    auto read = Conversation::from_json(conversation);
+    read.template_name = name;
+    return Tokenizer::from_directory(directory.path()).apply_chat_template(read);
+}
+
+TEST(Chat, TokensThatNoFileNamesAreUndefined) {
+    Directory directory;
+    directory.write("tokenizer.json", small_tokenizer().dump());
+    directory.write(
+        "chat_template.jinja",
+        "{% if bos_token %}no{% endif %}[{{ bos_token }}{{ eos_token }}]{{ bos_token is defined }}");
+    for (const char* tokens : {R"({"bos_token": null, "eos_token": "<s>"})", R"({"eos_token": "<s>"})"}) {
+        directory.write("tokenizer_config.json", tokens);
+        EXPECT_EQ(text(directory, "[]"), "[<s>]False");
+    }
+}
+
+TEST(Chat, NamedTemplates) {
+    Directory directory;
+    directory.write("tokenizer.json", small_tokenizer().dump());
+    const std::string two =
+        R"({"chat_template": [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "{{ tools | length }}"}]})";
+    directory.write("tokenizer_config.json", two);
+    EXPECT_EQ(text(directory, R"({"messages": [], "tools": [{}]})"), "1");
+    EXPECT_EQ(text(directory, R"({"messages": [], "tools": []})"), "0");
+    EXPECT_EQ(text(directory, R"({"messages": [], "tools": null})"), "plain");
+    EXPECT_EQ(text(directory, "[]"), "plain");
+    EXPECT_EQ(text(directory, R"({"messages": [], "tools": [{}]})", "default"), "plain");
+    EXPECT_THROW(text(directory, "[]", "rag"), BadInput);
+    directory.write("tokenizer_config.json", R"({"chat_template": {"default": "plain", "rag": "r"}})");
+    EXPECT_EQ(text(directory, "[]", "rag"), "r");
+    EXPECT_EQ(text(directory, R"({"messages": [], "tools": [{}]})"), "plain");
+}
+
+// What lies in files goes before the whole of tokenizer_config.json.
+TEST(Chat, TemplatesInFiles) {
+    Directory directory;
+    directory.write("tokenizer.json", small_tokenizer().dump());
+    directory.write("tokenizer_config.json", R"({"chat_template": "config"})");
+    directory.write("additional_chat_templates/tool_use.jinja", "file with tools");
+    EXPECT_EQ(text(directory, R"({"messages": [], "tools": [{}]})"), "file with tools");
+    EXPECT_THROW(text(directory, "[]"), ConfigError);
+    directory.write("chat_template.jinja", "file");
+    EXPECT_EQ(text(directory, "[]"), "file");
+    EXPECT_EQ(text(directory, R"({"messages": [], "tools": [{}]})"), "file with tools");
+    directory.write("additional_chat_templates/broken.jinja", "{% if %}");
+    EXPECT_EQ(text(directory, "[]"), "file");
+    EXPECT_THROW(text(directory, "[]", "broken"), ConfigError);
+}
+
+TEST(Chat, MessagesAsTransformersShowsThem) {
+    Directory directory;
+    directory.write("tokenizer.json", small_tokenizer().dump());
+    directory.write("chat_template.jinja", "{{ messages }}");
+    EXPECT_EQ(text(directory, R"([{"role": "assistant", "content": null, "tool_calls": [{"n": null}]}])"),
+              "[{'role': 'assistant', 'tool_calls': [{'n': None}]}]");
+    EXPECT_EQ(text(directory, R"([{"role": "assistant", "reasoning": "r"}])"),
+              "[{'thinking': 'r', 'role': 'assistant', 'reasoning': 'r', 'reasoning_content': 'r'}]");
+    for (const char* wrong :
+         {"5", "{}", "[1]", R"({"messages": 1})", R"({"messages": [], "tools": {}})",
+          R"({"messages": [], "add_generation_prompt": 1})", "[", R"({"messages": [], "documents": [1]})"}) {
+        EXPECT_THROW(text(directory, wrong), BadInput) << wrong;
+    }
 }
 
 TEST(Chat, RefusalsOfTheTemplateAreTheCallersFault) {

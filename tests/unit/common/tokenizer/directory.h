@@ -24,6 +24,7 @@ class Directory {
     Directory& operator=(const Directory&) = delete;
 
     Directory& write(const std::string& name, const std::string& text) {
+        std::filesystem::create_directories((path_ / name).parent_path());
         std::ofstream(path_ / name, std::ios::binary) << text;
         return *this;
     }

@@ -2,6 +2,7 @@
 #include <fstream>
 
 #include "common/error.h"
+#include "common/tokenizer/jinja/json_reader.h"
 #include "common/tokenizer/jinja/template.h"
 #include "tests/unit/common/tokenizer/directory.h"
 
@@ -36,6 +37,32 @@ TEST(Jinja, SnippetsGiveWhatJinja2Gives) {
     }
 }
 
+// Every filter, test, method, statement and sign, and what of it is refused
+// (tests/golden/make_jinja_table.py).
+TEST(Jinja, EachPartGivesWhatJinja2Gives) {
+    std::ifstream in(std::string(TANDEM_SOURCE_DIR) + "/tests/golden/data/tokenizer/jinja_table.json");
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    const Value table = read_json(text);
+    Runtime any(Limits::none());
+    Entries variables;
+    for (const auto& [name, value] : table.dict()->find_name(any, "variables")->dict()->pairs()) {
+        variables.emplace_back(*name.string(), value);
+    }
+    const List& rows = *table.dict()->find_name(any, "rows")->items();
+    ASSERT_GT(rows.size(), 1300u);
+    for (const Value& row : rows) {
+        const std::string& source = *(*row.items())[0].string();
+        const std::string* wanted = (*row.items())[1].string();
+        try {
+            const std::string found = Template(source).render(variables);
+            EXPECT_TRUE(wanted != nullptr) << source << " must be refused, gave " << found;
+            EXPECT_EQ(found, wanted == nullptr ? "" : *wanted) << source;
+        } catch (const Error& error) {
+            EXPECT_EQ(wanted, nullptr) << source << ": " << error.what();
+        }
+    }
+}
+
 TEST(Jinja, ChatTemplatesGiveWhatTransformersGives) {
     for (const auto& [name, chats] : golden()["chats"].items()) {
         for (std::size_t i = 0; i < chats.size(); ++i) {
@@ -49,9 +76,9 @@ TEST(Jinja, ChatTemplatesGiveWhatTransformersGives) {
     }
 }
 
-std::string failure(const std::string& text) {
+std::string failure(const std::string& text, const Limits& limits = {}) {
     try {
-        Template(text).render({});
+        Template(text).render({}, limits);
     } catch (const Error& error) {
         return error.what();
     }
@@ -85,17 +112,21 @@ TEST(Jinja, HostileTemplatesEndInAnError) {
     EXPECT_EQ(failure("{% set ns = namespace(x=1) %}{% set ns.x = [ns] %}{{ ns.x | length }}"), "");
 }
 
-// What makes little and takes long: each of these ran for minutes, or hours, within the limits of steps and bytes.
+// What makes little and takes long: each of these ran for minutes, or hours, within the limits of steps and
+// bytes.
 TEST(Jinja, WorkIsLimitedToo) {
-    const auto expect_limit = [](const std::string& text, const char* why = "more work than") {
-        EXPECT_THAT(failure(text), testing::HasSubstr(why)) << text.substr(0, 100);
+    Limits limits;
+    limits.seconds = 1e9;  // by what it is charged, not by the clock
+    const auto expect_limit = [&](const std::string& text, const char* why = "more work than") {
+        EXPECT_THAT(failure(text, limits), testing::HasSubstr(why)) << text.substr(0, 100);
     };
     const std::string loop = "{% for i in range(99999) %}", end = "{% endfor %}";
     const std::string long_text = "{% set s = 'a' * 30000000 %}", other = "{% set t = 'a' * 30000000 %}";
     const auto keys = [](int count) {
         return "('{\"' ~ (range(" + std::to_string(count) + ")|join('\":0,\"')) ~ '\":0}') | from_json";
     };
-    expect_limit("{% for i in range(1000) %}{{ " + keys(100'000) + " | length }}{% endfor %}");
+    expect_limit("{% for i in range(1000) %}{{ " + keys(100'000) + " | length }}{% endfor %}",
+                 "bytes of text");
     expect_limit("{{ ('[' ~ '0,' * 600000 ~ '0]') | from_json | length }}", "from_json: more than");
     expect_limit(long_text + loop + "{{ s is string }}" + end);
     expect_limit(long_text + loop + "{% for x in [s] %}{% endfor %}" + end);
@@ -110,11 +141,76 @@ TEST(Jinja, WorkIsLimitedToo) {
     expect_limit("{% set s = 'a' * 900000 %}{{ s.find('a' * 400000 ~ 'b') }}");
     expect_limit("{% set d = " + keys(9000) + " %}{% set e = " + keys(9000) + " %}" + loop + "{{ d == e }}" +
                  end);
-    expect_limit("{% set d = " + keys(9000) + " %}" + loop + "{{ d['8999'] }}{{ d.missing }}" + end);
-    expect_limit("{% set d = " + keys(9000) + " %}" + loop + "{{ '8999' in d }}" + end);
-    std::string names;
-    for (int i = 0; i < 3000; ++i) names += "{% set a" + std::to_string(i) + " = 1 %}";
-    expect_limit(names + loop + "{{ a2999 }}" + end);
+    expect_limit(loop + loop + "{{ i is defined }}" + end + end, "more ");
+    // What is made in one expression is charged as it is made.
+    expect_limit("{% set s='x'*10000000 %}{{ range(100000)|list|tojson(separators=[s,':'])|length }}",
+                 "bytes of text");
+    expect_limit("{% set x = range(100000)|list %}" + loop + "{% if x is lower %}{% endif %}" + end);
+    expect_limit("{% set s = 'aB' * 15000000 %}{{ s | title }}{{ s | title }}");
+    expect_limit("{{ ('a' * 33000000).split('a') | length }}", "bytes of text");
+    expect_limit("{{ ('\n' * 33000000) | indent(8, blank=true) | length }}", "bytes of text");
+    EXPECT_EQ(failure("{{ ('a' * 33000000).count('a') }}", limits), "");
+    expect_limit("{% set s = 'x' * 10000000 %}{{ range(100000) | join(s) | length }}", "bytes of text");
+    expect_limit("{% set s = 'x' * 10000000 %}{% set l = [s, s, s] %}{{ l ~ l ~ l ~ l ~ l ~ l ~ l ~ l ~ l }}",
+                 "bytes of text");
+}
+
+// Look-ups are hashed: a name or key among many costs what one among few does.
+TEST(Jinja, ManyNamesAndKeysAreFound) {
+    Limits limits;
+    limits.seconds = 1e9;
+    std::string names, keys;
+    for (int i = 0; i < 20'000; ++i) {
+        names += "{% set a" + std::to_string(i) + " = 1 %}";
+        keys += (i == 0 ? "" : ",") + std::string("k") + std::to_string(i) + "=1";
+    }
+    EXPECT_EQ(failure(names, limits), "");
+    EXPECT_EQ(failure("{% set ns = namespace(" + keys +
+                          ") %}{% for i in range(100000) %}{% set ns.k19999 = i %}"
+                          "{% endfor %}",
+                      limits),
+              "");
+    EXPECT_EQ(failure("{% set d = dict(" + keys +
+                          ") %}{% for i in range(100000) %}{{ d['k19999'] }}{{ d.missing }}"
+                          "{{ 'k1' in d }}{% endfor %}",
+                      limits),
+              "");
+}
+
+TEST(Jinja, TheClockEndsWhatIsChargedTooLittle) {
+    Limits limits = Limits::none();
+    limits.seconds = 0.02;
+    EXPECT_THAT(
+        failure("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", limits),
+        testing::HasSubstr("more than 0.02 s of processor time"));
+    limits.seconds = 0;
+    EXPECT_THAT(failure("{{ ('aB' * 1000000) | title }}", limits), testing::HasSubstr("of processor time"));
+}
+
+TEST(Jinja, IntegersOfJsonKeepTheirValue) {
+    const auto written = [](const std::string& json) {
+        return Template("{{ x | tojson }} {{ x }}").render({{"x", read_json(json)}});
+    };
+    EXPECT_EQ(written("[18446744073709551615, -9223372036854775808]"),
+              "[18446744073709551615, -9223372036854775808] [18446744073709551615, -9223372036854775808]");
+    EXPECT_EQ(written("-340282366920938463463"), "-340282366920938463463 -340282366920938463463");
+    EXPECT_EQ(written("[1e400, -1E400, 1.0, -0, 5e-324]"),
+              "[Infinity, -Infinity, 1.0, 0, 5e-324] [inf, -inf, 1.0, 0, 5e-324]");
+    EXPECT_EQ(written("NaN"), "NaN nan");
+    EXPECT_EQ(written(R"({"b": 1, "a": 2, "b": 3})"), R"({"b": 3, "a": 2} {'b': 3, 'a': 2})");
+    EXPECT_EQ(Template("{{ x }}").render({{"x", Value::from_json(ordered_json(18446744073709551615u))}}),
+              "18446744073709551615");
+    for (const char* wrong : {"999999999999999999999999999999999999999999", "[1,]", "01", "{\"a\":}",
+                              "\"\\ud800\"", "[1] 2", "", "+1", "1.", "\"\n\"", "{1: 2}", "nul"}) {
+        EXPECT_THROW(read_json(wrong), BadInput) << wrong;
+    }
+    EXPECT_THROW(read_json(std::string(100, '[')), BadInput);
+    try {
+        read_json("[1,\n 2,, 3]");
+        FAIL();
+    } catch (const BadInput& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr("line 2, column 4"));
+    }
 }
 
 TEST(Jinja, DictionariesAreEqualInAnyOrder) {
