@@ -58,7 +58,8 @@ TEST_F(DiskFull, IsSaidBeforeTheFirstStep) {
     EXPECT_THAT(kept.text(), HasSubstr("and 1000000 of "));
 }
 
-// Enough for the model and the first lines of the metrics: the model has its room, the other lines wait for theirs.
+// Enough for the model and the first lines of the metrics: the model has its room, the other lines wait for
+// theirs.
 TEST_F(DiskFull, TheModelHasItsRoomAndTheRestComesLater) {
     const std::size_t bytes = needed();
     ASSERT_GT(bytes, 0u);

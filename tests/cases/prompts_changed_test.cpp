@@ -49,7 +49,8 @@ class PromptsChanged : public Case {
     }
 };
 
-// It ended with "rank 0 was killed by signal 7 (Bus error)", or with "not JSON" about a file that is good JSON.
+// It ended with "rank 0 was killed by signal 7 (Bus error)", or with "not JSON" about a file that is good
+// JSON.
 TEST_F(PromptsChanged, TheRunGoesOnWithWhatItRead) {
     Program program(endless());
     ASSERT_TRUE(goes_on(program)) << program.err();

@@ -1,5 +1,5 @@
-// A file system of a few bytes, which is full when a test wants it: a tmpfs that this process alone and its children see.
-// Needs the right to make namespaces (label netns).
+// A file system of a few bytes, which is full when a test wants it: a tmpfs that this process alone and its
+// children see. Needs the right to make namespaces (label netns).
 #pragma once
 
 #include <fcntl.h>

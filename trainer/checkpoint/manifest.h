@@ -5,8 +5,9 @@
 //     rank-00000.safetensors …         each rank's rows of every tensor: weights/NAME, exp_avg/NAME,
 //                                      exp_avg_sq/NAME, and reference/NAME if there is a reference model
 //     metrics.jsonl, samples.jsonl     the run's lines up to this step
-//     manifest.json                    configuration, model, loop, mesh, digests of the data; dtype, shape and the owners of the
-//                                      rows of every tensor; size and XXH3-128 of every other file
+//     manifest.json                    configuration, model, loop, mesh, digests of the data; dtype, shape and
+//                                      the owners of the rows of every tensor; size and XXH3-128 of
+//                                      every other file
 #pragma once
 
 #include <cstddef>

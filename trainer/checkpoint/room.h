@@ -1,5 +1,5 @@
-// Room on the disk for what a run must not lose: looked at beforehand, kept where the file system can, and waited for
-// where a write finds none.
+// Room on the disk for what a run must not lose: looked at beforehand, kept where the file system can, and
+// waited for where a write finds none.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,8 @@ std::uint64_t room_in(const std::string& folder);
 // Throws NoRoom where there are less.
 void need_room(const std::string& folder, std::uint64_t bytes);
 
-// Bytes of a file system that nobody else gets while it lives: a file without a name, which ends with the process.
+// Bytes of a file system that nobody else gets while it lives: a file without a name, which ends with the
+// process.
 class Reserve {
   public:
     Reserve() = default;
@@ -39,8 +40,9 @@ class Reserve {
     FileDescriptor file_;
 };
 
-// Collective: each rank does its part, and goes on when all have. When a rank's part finds no room, every rank throws
-// NoRoom. A part that fails in another way throws on its rank alone; the others wait until that rank ends the job.
+// Collective: each rank does its part, and goes on when all have. When a rank's part finds no room, every
+// rank throws NoRoom. A part that fails in another way throws on its rank alone; the others wait until that
+// rank ends the job.
 void together(comm::Communicator& world, const std::function<void()>& part);
 
 struct RoomWait {
@@ -52,9 +54,10 @@ struct RoomWait {
     double say_every_s = 60;
 };
 
-// Collective. `attempt` is collective too, throws NoRoom on all ranks or on none, and leaves nothing of what it wrote then.
-// It is made again when there is room; what it writes stays in memory until then. Throws its NoRoom, with where and how
-// many bytes are missing, when the limit has passed. Blocks so long, longer than the timeout of `world`.
+// Collective. `attempt` is collective too, throws NoRoom on all ranks or on none, and leaves nothing of what
+// it wrote then. It is made again when there is room; what it writes stays in memory until then. Throws its
+// NoRoom, with where and how many bytes are missing, when the limit has passed. Blocks so long, longer than
+// the timeout of `world`.
 void write_when_there_is_room(comm::Communicator& world, const RoomWait& wait,
                               const std::function<void()>& attempt);
 

@@ -30,8 +30,8 @@ struct TrainingCheckpoint {
 // What a checkpoint of these tensors takes on the disk, about, without the logs.
 std::uint64_t training_checkpoint_bytes(const NamedTensors& tensors);
 
-// Writes FOLDER/step-N. Collective over `world`, the ranks of the tensors' mesh. Throws SystemError; NoRoom on
-// every rank, and then nothing of it is left.
+// Writes FOLDER/step-N. Collective over `world`, the ranks of the tensors' mesh. Throws SystemError; NoRoom
+// on every rank, and then nothing of it is left.
 void write_training_checkpoint(const NamedTensors& tensors, comm::Communicator& world,
                                const TrainingCheckpoint& checkpoint);
 

@@ -1,5 +1,5 @@
-// A file with one JSON object a line: read and indexed once, parsed line by line when asked, so that ranks of one
-// host share the copy that was read (file_copy.h) and each has its index alone. Blank lines do not count.
+// A file with one JSON object a line: read and indexed once, parsed line by line when asked, so that ranks of
+// one host share the copy that was read (file_copy.h) and each has its index alone. Blank lines do not count.
 #pragma once
 
 #include <cstddef>

@@ -18,9 +18,9 @@ std::string report_html(const nlohmann::ordered_json& summary,
 // DIR/report.html. Throws ConfigError naming a file that cannot be read, SystemError.
 void write_report(const std::string& run_directory);
 
-// The same of a run that has not ended, which the page says: figures come from the steps so far, a last line that is being
-// written does not count. facts: what summary.json would say of the configuration (name, task, mesh, world_size, seed,
-// version). Returns how far it came: "12 of 60 steps".
+// The same of a run that has not ended, which the page says: figures come from the steps so far, a last line
+// that is being written does not count. facts: what summary.json would say of the configuration (name, task,
+// mesh, world_size, seed, version). Returns how far it came: "12 of 60 steps".
 std::string write_unfinished_report(const std::string& run_directory, const nlohmann::ordered_json& facts,
                                     std::int64_t total_steps);
 

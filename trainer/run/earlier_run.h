@@ -1,5 +1,5 @@
-// What an earlier run of the same name left, and what becomes of it: nothing that is finished, and nothing that
-// this run reads from, goes because a command was typed again.
+// What an earlier run of the same name left, and what becomes of it: nothing that is finished, and nothing
+// that this run reads from, goes because a command was typed again.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -19,9 +19,10 @@ Standing standing_of(const RunConfig& config, const config::Schema& schema);
 // nothing to do.
 bool is_at_its_end(const RunConfig& config);
 
-// Throws ConfigError, before anything is written, when starting or finishing would remove a finished run without
-// run.if_exists = overwrite, or, whatever that says, a folder that model.path, loss.reference or [data] points
-// into. Sets run.if_exists for a run that goes on: it takes the place of the run that it continues.
+// Throws ConfigError, before anything is written, when starting or finishing would remove a finished run
+// without run.if_exists = overwrite, or, whatever that says, a folder that model.path, loss.reference or
+// [data] points into. Sets run.if_exists for a run that goes on: it takes the place of the run that it
+// continues.
 void check_earlier_run(RunConfig& config, const config::Schema& schema);
 
 // What the working folder's and the finished run's fate is, after check_earlier_run.

@@ -27,8 +27,9 @@ struct RunSetup {
 RunSetup set_up_run(const RunConfig& config, const config::Schema& schema,
                     const std::string& program_directory);
 
-// Starts the ranks as `rank_command` + (run folder, engine URL), with the data's environment, and waits for them. Returns 0, or 1 after
-// saying on stderr who failed. Ctrl-C, SIGTERM, SIGHUP and SIGQUIT end the job in order.
+// Starts the ranks as `rank_command` + (run folder, engine URL), with the data's environment, and waits for
+// them. Returns 0, or 1 after saying on stderr who failed. Ctrl-C, SIGTERM, SIGHUP and SIGQUIT end the job in
+// order.
 int run_ranks(const RunConfig& config, RunSetup& setup, const DataFiles& data,
               const std::vector<std::string>& rank_command);
 

@@ -8,8 +8,8 @@
 
 namespace tandem::trainer {
 
-// Whether a resumed run may have another value of a key: it says where and how fast, or how long, but not what
-// is learned.
+// Whether a resumed run may have another value of a key: it says where and how fast, or how long, but not
+// what is learned.
 bool may_change_at_resume(const std::string& key);
 
 nlohmann::ordered_json value_of(const config::Key& key);

@@ -53,8 +53,8 @@ TEST(Run, LeavesEverythingUnderItsName) {
     EXPECT_THAT(program.out(), HasSubstr("tiny/report.html"));
     EXPECT_THAT(program.err(), HasSubstr("grpo"));
 
-    // Again under the same name, the earlier results are to be replaced. As JSON: stdout is the summary, nothing
-    // else.
+    // Again under the same name, the earlier results are to be replaced. As JSON: stdout is the summary,
+    // nothing else.
     auto command = tiny_run(folder.path(), {"seed=1", "run.if_exists=overwrite"});
     command.push_back("--json");
     Program again(command);
