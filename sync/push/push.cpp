@@ -7,6 +7,7 @@
 
 #include "common/comm/launch.h"
 #include "common/error.h"
+#include "common/log.h"
 #include "common/stopwatch.h"
 #include "common/thread.h"
 #include "sync/push/directory_source.h"
@@ -75,11 +76,23 @@ class ServerProbe {
     ProbeReport report_;
 };
 
+// That is no reason to refuse: what the server computes in is its user's choice.
+void tell_dtypes(const DirectorySource& source, const engine::Engine& engine, const std::string& url) {
+    std::vector<engine::TensorInfo> ours;
+    for (const NamedTensor& tensor : source.tensors())
+        ours.push_back({tensor.name, tensor.tensor.shape(), tensor.tensor.dtype()});
+    const DType from = engine::main_dtype(ours), to = engine::main_dtype(engine.capabilities().tensors);
+    if (from != to)
+        log_info("{}: the weights are cast from {} to {}, which it holds", url, dtype_name(from),
+                 dtype_name(to));
+}
+
 void push_weights(const PushOptions& options, std::unique_ptr<engine::Engine> engine, std::int64_t version,
                   Counter& counter, ServerOutcome& outcome) {
     const bool stages = engine->capabilities().stages;
     const auto world = comm::solo();
     const DirectorySource source(options.model, world, options.only);
+    tell_dtypes(source, *engine, outcome.url);
     outcome.compared = require_same_architecture(source, *engine);
     const auto start = Clock::now();
     std::atomic<bool> begun = false;

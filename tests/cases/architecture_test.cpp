@@ -172,6 +172,14 @@ TEST_F(Architecture, AnEngineThatTakesTooFewTokensIsRefusedAtTheStart) {
                 AllOf(HasSubstr("engine.url"), HasSubstr("takes 8 tokens"), HasSubstr("max_new_tokens 6")));
 }
 
+TEST_F(Architecture, AServerOfAnotherDtypeIsToldAndPushed) {
+    write_tiny(path("model"));
+    engine::Program server(serve("model", {"--dtype", "bfloat16"}));
+    const Ended pushed = push("model", tandem_url(server.url()));
+    EXPECT_EQ(pushed.code, 0) << pushed.text();
+    EXPECT_THAT(pushed.err, HasSubstr("the weights are cast from float32 to bfloat16"));
+}
+
 TEST_F(Architecture, AnEngineOfAnotherDtypeIsToldOnceAndTrained) {
     write_tiny(path("model"));
     const Ended trained = ended(train({"train.compute_dtype=bf16", "grpo.steps=1"}));

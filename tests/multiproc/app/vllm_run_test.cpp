@@ -33,6 +33,7 @@ TEST_F(VllmRun, EitherRouteTeachesTheServersOwnWeights) {
         ASSERT_EQ(train.wait(std::chrono::seconds(120)), 0) << train.err();
         EXPECT_THAT(train.out(), testing::Not(HasSubstr("hold equal weights")));
         EXPECT_THAT(train.err(), HasSubstr(scale_out ? "by /inference/v1/generate" : "by /v1/completions"));
+        EXPECT_THAT(train.err(), HasSubstr("architecture is not compared with this run's model"));
         EXPECT_EQ(server->weight_version(), "4");  // the start, and three steps
         EXPECT_THAT(server->violations(), IsEmpty());
         EXPECT_EQ(server->weights(), bytes_of_directory(runs() + "/tiny/checkpoint"));

@@ -158,9 +158,9 @@ TEST_F(Push, AServerThatWasStartedWithAnotherModelsDirectoryIsWarnedOf) {
     VllmStandIn server({.model = served});
     for (const double theta : {10000.0, 500000.0}) {
         config(next, theta);
-        testing::internal::CaptureStderr();
+        testing::internal::CaptureStdout();  // where a program logs that has not set up logging
         const auto outcomes = push(next, {server.url()});
-        const std::string log = testing::internal::GetCapturedStderr();
+        const std::string log = testing::internal::GetCapturedStdout();
         EXPECT_TRUE(outcomes[0].whole) << outcomes[0].error;
         const auto warned = AllOf(HasSubstr("rope_theta is 500000.0 in the model that is pushed and 10000.0"),
                                   HasSubstr(served));
