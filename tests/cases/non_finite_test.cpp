@@ -21,12 +21,12 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr std::size_t kRowOfQ = 84;  // that nobody filled: a token that few lines have
-
 class NonFinite : public Case {
   protected:
+    static constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+    static constexpr std::size_t kRowOfQ = 84;  // that nobody filled: a token that few lines have
+
     // Sums with their answers as completions; line 11 of them has a Q. Its row of the embedding is infinite at one place.
     void one_bad_line(CaseModel model = {}) {
         model.untied = true;
@@ -97,7 +97,8 @@ TEST_F(NonFinite, ABadLineStopsTheWarmStartByName) {
         AllOf(HasSubstr("model: not finite from the start: model.embed_tokens.weight (1 element in row 84)"),
               HasSubstr(" of the warm start is not finite: the loss is nan; samples: "),
               HasSubstr("prompts.jsonl:11 (log-prob nan); weights that are not finite: "
-                        "model.embed_tokens.weight (1 element in row 84); gradients: ")));
+                        "model.embed_tokens.weight (1 element in row 84); gradients: "),
+              HasSubstr("--resume goes on from the newest checkpoint")));
     const std::string last = newest_checkpoint("run.partial");
     EXPECT_EQ(not_finite(last + "/rank-00000.safetensors"), 1) << "what the model had";
 

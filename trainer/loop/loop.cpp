@@ -171,10 +171,11 @@ void Loop::take_note(const std::string& step, const std::vector<std::string>& le
     }
     const std::string what = fmt::format("{} is not finite: {}", step, left_out.back());
     if (config_.train.non_finite == "stop") {
-        throw Error(what +
-                    ". Nothing of it was applied, saved or published; --resume goes on from the newest "
-                    "checkpoint, and "
-                    "with train.non_finite = skip leaves such steps out");
+        throw Error(fmt::format(
+            "{}. Nothing of it was applied, saved or published; {}train.non_finite = skip "
+            "leaves such steps out",
+            what,
+            config_.checkpoint.every > 0 ? "--resume goes on from the newest checkpoint, and there " : ""));
     }
     ++result_.skipped_steps;
     ++result_.skipped_in_a_row;

@@ -63,6 +63,10 @@ def main():
                 assert sync.first_mismatch() == "model.norm.weight"
                 assert sync.non_finite() is None
                 assert sync.push(version=6).version == 6 and sync.check()
+                weights["model.layers.0.mlp.down_proj.weight"][7, 3] = numpy.inf
+                found = sync.non_finite()
+                assert found == ("model.layers.0.mlp.down_proj.weight has 1 element that is infinite or NaN, the first in "
+                                 "row 7"), found
         finally:
             process.kill()
             process.wait()

@@ -28,7 +28,7 @@ model::ModelConfig untied_config() {
 }
 
 // Without the last token of the vocabulary.
-std::vector<Sample> samples_of(unsigned seed) {
+std::vector<Sample> samples_without_last(unsigned seed) {
     const auto last = static_cast<std::int32_t>(untied_config().vocab_size - 1);
     auto samples = random_samples({11, 3, 9, 6}, untied_config().vocab_size, seed);
     for (Sample& sample : samples) {
@@ -42,7 +42,7 @@ Values state_of(Policy& policy) {
     return full_values(policy.training_state());
 }
 
-void on_mesh(MeshSizes sizes, PolicyOptions options, const std::function<void(Policy&)>& body) {
+void on_untied_mesh(MeshSizes sizes, PolicyOptions options, const std::function<void(Policy&)>& body) {
     options.init_std = 0.2f;
     options.max_tokens_per_rank = 24;
     options.value_head = true;
@@ -57,7 +57,7 @@ void on_mesh(MeshSizes sizes, PolicyOptions options, const std::function<void(Po
 }
 
 double take_step(Policy& policy, unsigned seed) {
-    policy.accumulate(samples_of(seed), supervised_loss());
+    policy.accumulate(samples_without_last(seed), supervised_loss());
     const double norm = policy.apply(1e-2);
     policy.sleep(policy.device() == Device{} ? Policy::Sleep::all : Policy::Sleep::none);
     return norm;
@@ -65,7 +65,7 @@ double take_step(Policy& policy, unsigned seed) {
 
 // A step whose third sample has this advantage everywhere.
 double with_advantage(Policy& policy, float advantage) {
-    auto samples = samples_of(3);
+    auto samples = samples_without_last(3);
     samples[2].advantages.assign(samples[2].tokens.size(), advantage);
     policy.accumulate(samples, grpo_loss(0.2f, 0.2f));
     return policy.apply(1e-2);
@@ -79,7 +79,7 @@ TEST(NonFinite, AStepIsAppliedOnAllRanksOrOnNone) {
             PolicyOptions options;
             options.compute_dtype = offload ? DType::bfloat16 : DType::float32;
             options.offload.parameters = options.offload.optimizer = offload;
-            on_mesh(sizes, options, [&](Policy& policy) {
+            on_untied_mesh(sizes, options, [&](Policy& policy) {
                 EXPECT_TRUE(std::isfinite(take_step(policy, 1)));
                 const Values before = state_of(policy);
                 EXPECT_FALSE(std::isfinite(with_advantage(policy, kNan)));
@@ -101,7 +101,7 @@ TEST(NonFinite, FiniteGradientsWhoseSquaresAreNot) {
             PolicyOptions options;
             options.offload.optimizer = offload;
             options.clip_grad_norm = 0;
-            on_mesh(sizes, options, [&](Policy& policy) {
+            on_untied_mesh(sizes, options, [&](Policy& policy) {
                 take_step(policy, 1);
                 const Values before = state_of(policy);
                 EXPECT_EQ(with_advantage(policy, 1e30f), kInfinity);
@@ -111,8 +111,9 @@ TEST(NonFinite, FiniteGradientsWhoseSquaresAreNot) {
                 EXPECT_TRUE(std::isfinite(with_advantage(policy, 1e16f))) << "large, and not too large";
             });
             options.clip_grad_norm = 1;
-            on_mesh(sizes, options,
-                    [&](Policy& policy) { EXPECT_TRUE(std::isfinite(with_advantage(policy, 1e30f))); });
+            on_untied_mesh(sizes, options, [&](Policy& policy) {
+                EXPECT_TRUE(std::isfinite(with_advantage(policy, 1e30f)));
+            });
         }
     }
 }
@@ -122,7 +123,7 @@ TEST(NonFinite, WhatTheModelBeganWithStays) {
     const std::string name = "model.embed_tokens.weight";
     const std::int64_t last = untied_config().vocab_size - 1;
     for (const MeshSizes& sizes : {MeshSizes{1, 1}, MeshSizes{2, 1}, MeshSizes{2, 2}, MeshSizes{4, 1, 2}}) {
-        on_mesh(sizes, {}, [&](Policy& policy) {
+        on_untied_mesh(sizes, {}, [&](Policy& policy) {
             std::vector<float> full;
             Shape shape;
             {
@@ -152,7 +153,7 @@ TEST(NonFinite, WhatTheModelBeganWithStays) {
 // The last net: a moment that was damaged makes a weight NaN, though loss and gradients are fine.
 TEST(NonFinite, AStepThatMadeSomethingNonFiniteThrowsOnEveryRank) {
     for (const MeshSizes& sizes : {MeshSizes{1, 1}, MeshSizes{2, 1}}) {
-        on_mesh(sizes, {}, [&](Policy& policy) {
+        on_untied_mesh(sizes, {}, [&](Policy& policy) {
             take_step(policy, 1);
             {
                 const Policy::OnloadScope onloaded(policy, true);
