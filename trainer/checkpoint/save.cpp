@@ -38,13 +38,24 @@ constexpr const char* kGeneration = "generation_config.json";
 // Of everything beside weights and copies: config.json, the index, and what blocks round up.
 constexpr std::uint64_t kSmallFileBytes = std::uint64_t{64} << 10;
 
-std::uint64_t copied_bytes(const std::string& source) {
+// The directory whose tokenizer and templates are copied; empty: none.
+fs::path tokenizer_source(const SaveOptions& options) {
+    return options.tokenizer.empty() ? options.source : options.tokenizer;
+}
+
+std::uint64_t copied_bytes(const SaveOptions& options) {
+    const fs::path from = tokenizer_source(options);
+    if (from.empty()) return 0;
     std::uint64_t bytes = 0;
-    for (const char* name : kCopied) {
+    const auto count = [&](const fs::path& file) {
         std::error_code none;
-        const auto size = source.empty() ? 0 : fs::file_size(source + "/" + name, none);
+        const auto size = fs::file_size(file, none);
         if (!none) bytes += size;
-    }
+    };
+    for (const char* name : kTokenizerFiles) count(from / name);
+    count((options.generation.empty() ? from : fs::path(options.generation)) / kGeneration);
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(from / kMoreTemplates, none)) count(entry.path());
     return bytes;
 }
 
@@ -136,7 +147,7 @@ void copy_if_there(const fs::path& from, const fs::path& to) {
 }
 
 void write_tokenizer(const Policy& policy, const fs::path& directory, const SaveOptions& options) {
-    const fs::path from = options.tokenizer.empty() ? options.source : options.tokenizer;
+    const fs::path from = tokenizer_source(options);
     const fs::path generation = options.generation.empty() ? from : fs::path(options.generation);
     if (from.empty()) return;
     for (const char* name : kTokenizerFiles) copy_if_there(from / name, directory / name);
@@ -211,12 +222,12 @@ std::uint64_t checkpoint_bytes(const Policy& policy, const SaveOptions& options)
     std::uint64_t bytes = kSmallFileBytes;
     for (const PlannedFile& file : plan_files(policy.parameters(), options.dtype, options.shard_bytes))
         bytes += file.layout.bytes;
-    return bytes + copied_bytes(options.source);
+    return bytes + copied_bytes(options);
 }
 
 std::uint64_t checkpoint_bytes(const model::ModelConfig& config, const SaveOptions& options) {
     return static_cast<std::uint64_t>(config.parameter_count()) * dtype_size(options.dtype) +
-           kSmallFileBytes + copied_bytes(options.source);
+           kSmallFileBytes + copied_bytes(options);
 }
 
 void save_checkpoint(const Policy& policy, comm::Communicator& world, const std::string& directory,
