@@ -55,5 +55,16 @@ std::vector<std::string> fuzz_seeds() {
             "x.y | unique | "
             "sort | dictsort }}",
             "{{ messages | tojson(indent=2) }}{{ messages | map('tojson') | list | unique | list }}" +
+                conversation,
+            "{% macro w(a, b=2) %}{{ a }}{{ varargs }}{{ kwargs }}{{ caller(1) }}{% endmacro %}{% call(x) "
+            "w(1, 2, 3, "
+            "k={(1, 2): 3}) %}{{ x }}{% endcall %}{% filter upper | trim %} a {% endfilter %}",
+            "{% for x in [[1, [2]], 3] recursive %}{{ loop.depth }}{{ loop.changed(x) }}{{ loop(x) if x is "
+            "iterable }}{{ "
+            "loop.nextitem }}{% else %}e{% endfor %}{% set g = 'abc' | map('upper') %}{{ g | first }}{{ g | "
+            "join }}",
+            "{{ '%05.2f|%-5s|%(k)r' % {'k': 1} }}{{ '{:>{w}.2f}{0[a]!r}'.format(1.5, w=9) }}{{ 2 ** 99 // 7 "
+            "% -3 }}{{ "
+            "range(9)[::-2] }}{{ ('<' | safe) + '>' }}{{ messages | groupby('role') }}" +
                 conversation};
 }

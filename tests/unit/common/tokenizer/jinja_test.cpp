@@ -1,5 +1,6 @@
 // Templates against jinja2 as transformers sets it up (tests/golden/make_chat_template.py), and the limits.
 #include <fstream>
+#include <iterator>
 
 #include "common/error.h"
 #include "common/tokenizer/jinja/json_reader.h"
