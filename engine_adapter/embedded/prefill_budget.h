@@ -15,8 +15,8 @@ namespace tandem::engine {
 
 class PrefillBudget {
   public:
-    static constexpr double kPassSeconds = 0.05;
-    static constexpr std::int64_t kFewestTokens = 256;  // of a prompt's beginning
+    static constexpr double kPassSeconds = 0.06;
+    static constexpr std::int64_t kFewestTokens = 384;  // of a prompt's beginning
 
     // most_tokens: of a piece, whatever they cost: its activations take memory. fixed_tokens: a pass costs
     // what so many tokens of a prompt's beginning cost, always; 0: what a pass of kPassSeconds has cost

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <future>
+#include <memory>
 
 #include "tests/unit/engine_adapter/embedded/engine_fixture.h"
 
@@ -28,13 +29,15 @@ class LongPrompt : public EmbeddedEngineTest {
         options.piece_tokens = 32;
     }
     std::uint64_t prefilled() const { return engine->state().counts.prefill_tokens; }
-    // Runs `work` in the engine's thread when at least 100 more tokens have been prefilled.
+    // Before the prompt is given: runs `work` in the engine's thread when 100 tokens of it have been prefilled.
     void in_the_middle(const std::function<void()>& work) { later(prefilled() + 100, work); }
-    // Pauses then; blocks until that has happened.
-    void pause_in_the_middle(PauseMode mode) {
-        std::promise<void> paused;
-        in_the_middle([&] { engine->pause_generation(mode, [&] { paused.set_value(); }); });
-        ASSERT_EQ(paused.get_future().wait_for(std::chrono::seconds(60)), std::future_status::ready);
+    // The prompt, of which generation was paused then.
+    std::future<GenerateResult> paused_in_the_middle(PauseMode mode, std::int64_t n) {
+        auto paused = std::make_shared<std::promise<void>>();
+        in_the_middle([=, this] { engine->pause_generation(mode, [=] { paused->set_value(); }); });
+        auto running = generate(long_prompt(n));
+        EXPECT_EQ(paused->get_future().wait_for(std::chrono::seconds(60)), std::future_status::ready);
+        return running;
     }
     void expect_all_pages_free() { EXPECT_EQ(engine->state().pages_free, engine->state().pages_total); }
     EmbeddedOptions options = small_options();
@@ -50,8 +53,7 @@ TEST_F(LongPrompt, PausesInEveryModeAndGoesOn) {
     const auto expected = get(generate(long_prompt(2))).samples;
     for (const PauseMode mode : {PauseMode::in_place, PauseMode::retract, PauseMode::abort}) {
         const std::uint64_t before = prefilled();
-        auto running = generate(long_prompt(2));
-        pause_in_the_middle(mode);
+        auto running = paused_in_the_middle(mode, 2);
         EXPECT_LT(prefilled(), before + 200) << "it stopped at the next piece";
         EXPECT_EQ(engine->state().pages_free == engine->state().pages_total, mode != PauseMode::in_place);
         if (mode == PauseMode::abort) {
@@ -77,8 +79,8 @@ TEST_F(LongPrompt, PausesInEveryModeAndGoesOn) {
 TEST_F(LongPrompt, EndsWithItsAbortOrItsClient) {
     start(true, options);
     std::uint64_t before = prefilled();
-    auto aborted = generate(long_prompt());
     in_the_middle([&] { engine->abort("r1"); });
+    auto aborted = generate(long_prompt());
     EXPECT_EQ(get(std::move(aborted)).samples[0].finish, Finish::abort);
     EXPECT_LT(prefilled(), before + 200);
     before = prefilled();
@@ -100,8 +102,7 @@ TEST_F(LongPrompt, BeginsAgainWithNewWeights) {
     for (const PauseMode mode : {PauseMode::in_place, PauseMode::retract}) {
         start(true, options);
         const std::uint64_t before = prefilled();
-        auto running = generate(long_prompt());
-        pause_in_the_middle(mode);
+        auto running = paused_in_the_middle(mode, 1);
         const std::uint64_t of_old = prefilled() - before;
         engine->begin_update(2);
         fill_weights(engine->weights(), 2);
@@ -119,7 +120,6 @@ TEST_F(LongPrompt, OthersAreAnsweredBeforeIt) {
     start(true, options);
     const auto expected = get(generate(request(20, 5))).samples[0].tokens;
     const std::uint64_t before = prefilled();
-    auto running = generate(long_prompt());
     std::promise<GenerateResult> small;
     std::uint64_t then = 0;
     in_the_middle([&] {
@@ -128,6 +128,7 @@ TEST_F(LongPrompt, OthersAreAnsweredBeforeIt) {
             small.set_value(std::move(result));
         });
     });
+    auto running = generate(long_prompt());
     EXPECT_EQ(get(small.get_future()).samples[0].tokens, expected);
     EXPECT_LT(then, before + kLength);
     EXPECT_EQ(get(std::move(running)).samples[0].tokens.size(), 3u);
