@@ -77,7 +77,8 @@ TEST(ThreadLimit, BothEndsOfAPushRefuseAndTheNextSucceeds) {
         }
         return refused > 8 && refused < 18 ? 0 : 4;
     });
-    EXPECT_EQ(exit_code_of(child), 0) << "2: late, 3: the next push failed, 4: not refused, or never let in; 134: aborted";
+    EXPECT_EQ(exit_code_of(child), 0)
+        << "2: late, 3: the next push failed, 4: not refused, or never let in; 134: aborted";
 }
 
 TEST(ThreadLimit, IsNamedAndALookupTriesAgain) {
