@@ -32,6 +32,7 @@ class CountingCodec final : public TextCodec {
         return "<" + turns.back().content + ">";
     }
     std::optional<std::int32_t> eos_token() const override { return kStop; }
+    std::optional<std::int32_t> end_of_turn() const override { return kStop; }
     std::int64_t vocab_size() const override { return 257; }
 
     mutable std::atomic<int> encoded{0}, rendered{0};
