@@ -36,6 +36,7 @@ TEST_F(Case, ACheckpointHoldsTheRunsTokenizerAndTemplate) {
     write_tiny(path("other"), other_template());
     fs::create_directory(path("other/additional_chat_templates"));
     write_text(path("other/additional_chat_templates/tool_use.jinja"), "tools");
+    write_text(path("other/chat_template.jinja"), kOtherTemplate);
     const Ended trained = ended(train({"grpo.steps=1", "data.tokenizer=" + path("other")}));
     ASSERT_EQ(trained.code, 0) << trained.text();
     EXPECT_THAT(read_file(path("runs/run/samples.jsonl")), HasSubstr("[assistant] <think>"));
@@ -43,9 +44,9 @@ TEST_F(Case, ACheckpointHoldsTheRunsTokenizerAndTemplate) {
     EXPECT_EQ(json_in(checkpoint + "/tokenizer_config.json")["chat_template"], kOtherTemplate);
     EXPECT_EQ(read_file(checkpoint + "/tokenizer.json"), read_file(path("other/tokenizer.json")));
     EXPECT_EQ(read_file(checkpoint + "/additional_chat_templates/tool_use.jinja"), "tools");
-    EXPECT_FALSE(fs::exists(checkpoint + "/chat_template.jinja"));  // the model's says nothing about this run
-    EXPECT_FALSE(fs::exists(checkpoint + "/generation_config.json"));    // other/ has none
-    EXPECT_EQ(json_in(checkpoint + "/config.json")["eos_token_id"], 2);  // as the run stopped
+    EXPECT_EQ(read_file(checkpoint + "/chat_template.jinja"), kOtherTemplate);  // not the model's
+    EXPECT_FALSE(fs::exists(checkpoint + "/generation_config.json"));           // other/ has none
+    EXPECT_EQ(json_in(checkpoint + "/config.json")["eos_token_id"], 2);         // as the run stopped
 }
 
 // A directory with tokenizer files alone: how to generate is the model's, the ends are the run's.

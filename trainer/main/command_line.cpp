@@ -26,10 +26,10 @@ void add_train(CLI::App& app, Arguments& arguments) {
     app.add_option("--set", arguments.overrides, "Overrides a key of the file")
         ->type_name("KEY=VALUE")
         ->allow_extra_args(false);
-    CLI::Option* resume =
-        app.add_flag("--resume", arguments.resume,
-                     "Continues this run from its newest whole and finite checkpoint (checkpoint.every); same as --set "
-                     "run.resume=newest");
+    CLI::Option* resume = app.add_flag(
+        "--resume", arguments.resume,
+        "Continues this run from its newest whole and finite checkpoint (checkpoint.every); same as --set "
+        "run.resume=newest");
     app.add_flag("--resume-or-start", arguments.resume_or_start,
                  "Starts the run if there is none of this name, continues one that has not ended, and ends "
                  "with 0 if it is finished: one command for a job that is queued again")

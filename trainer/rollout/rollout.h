@@ -25,8 +25,8 @@ struct Rollout {
     std::vector<PromptId> ids;
     std::vector<Tokens> prompts;
     std::vector<Completion> completions;
-    std::vector<float> rewards;                               // NaN where there is no completion
-    std::vector<std::string> expected;                        // the right answers, on rank 0 alone; may be empty texts
+    std::vector<float> rewards;         // NaN where there is no completion
+    std::vector<std::string> expected;  // the right answers, on rank 0 alone; may be empty texts
     std::vector<std::pair<std::size_t, SampleFault>> faults;  // entries whose reward is infinite or NaN
     double generate_seconds = 0;                              // of this rank: the engine's part
     double reward_seconds = 0;

@@ -265,8 +265,7 @@ void pack_float(const float* from, std::int64_t stride, std::int64_t rows, std::
         std::int64_t d = 0;
         for (; d + kWidth <= head_dim; d += kWidth) store(to + d, load(from + d) * factor);
         for (; d + kQuarter <= head_dim; d += kQuarter)
-            *reinterpret_cast<QUnaligned*>(to + d) =
-                *reinterpret_cast<const QUnaligned*>(from + d) * factor;
+            *reinterpret_cast<QUnaligned*>(to + d) = *reinterpret_cast<const QUnaligned*>(from + d) * factor;
         for (; d < head_dim; ++d) to[d] = from[d] * factor;
         pad(d, width, to);
     }

@@ -81,8 +81,7 @@ void TcpListener::run() {
 // False: it is to stop.
 bool TcpListener::serve_next() {
     std::vector<pollfd> fds = {{stop_.get(), POLLIN, 0}};
-    for (const ListeningSockets::One& one : listening_.sockets)
-        fds.push_back({one.socket.get(), POLLIN, 0});
+    for (const ListeningSockets::One& one : listening_.sockets) fds.push_back({one.socket.get(), POLLIN, 0});
     const std::size_t first_guest = fds.size();
     auto soonest = std::chrono::milliseconds(3'600'000);
     for (const Guest& guest : guests_) {

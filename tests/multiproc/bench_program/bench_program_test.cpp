@@ -244,7 +244,7 @@ TEST_F(BenchProgram, RefusesNonsenseByOption) {
         {{"--iterations", "0"}, "--iterations: must be from 1"},
         {{"--iterations", "many"}, "--iterations"},
         {{"--source-dtype", "float12"}, "--source-dtype: unknown dtype 'float12'"},
-        {{"--source-dtype", "int64"}, "--source-dtype: must be float32 or bfloat16"},
+        {{"--source-dtype", "int64"}, "--source-dtype: must be float32, bfloat16 or float16"},
         {{"--engine-dtype", "float12"}, "--engine-dtype: unknown dtype 'float12'"},
         {{"--link-gbps", "-1"}, "--link-gbps: must be from 0"},
         {{"--mode", "alias", "--sweep"}, "--sweep: modes gather and delta have buckets"},

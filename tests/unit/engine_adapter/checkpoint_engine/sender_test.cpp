@@ -224,7 +224,8 @@ TEST_F(CheckpointEngine, WorkersOfAKilledSenderAreFreed) {
     const fs::path left = folder / "tandem-ce-killed";
     fs::create_directory(left);
     fs::permissions(left, fs::perms::owner_all);
-    std::ofstream(left / "lock") << "host:1";
+    std::ofstream(left / "lock");
+    std::ofstream(left / "server") << "host:1";
     std::ofstream(left / "0.waits").put(' ');
     std::ofstream(left / "1.waits").put(' ');
     Worker begins("ipc://" + (left / "0.sock").string(), Worker::of_version(true));
@@ -245,7 +246,8 @@ TEST_F(CheckpointEngine, FoldersThatAreLeft) {
     const auto leave = [&](const char* name, fs::perms permissions, std::chrono::minutes age) {
         const fs::path left = folder / name;
         fs::create_directory(left);
-        std::ofstream(left / "lock") << "host:1";
+        std::ofstream(left / "lock");
+        std::ofstream(left / "server") << "host:1";
         std::ofstream(left / "0.waits").put(' ');
         fs::last_write_time(left / "lock", fs::file_time_type::clock::now() - age);
         fs::permissions(left, permissions);

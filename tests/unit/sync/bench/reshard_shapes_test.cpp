@@ -107,7 +107,7 @@ std::string refusal(const std::string& text) {
 }
 
 TEST(Shapes, ErrorsNameFileAndKey) {
-    EXPECT_THAT(refusal("{"), HasSubstr("shapes.json: malformed JSON"));
+    EXPECT_THAT(refusal("{"), HasSubstr("shapes.json: is not valid JSON at line 1, column 1"));
     EXPECT_EQ(refusal("[]"), "shapes.json: must be a JSON object");
     EXPECT_EQ(refusal("{}"), "shapes.json: vocab_size: missing");
     EXPECT_EQ(refusal(R"({"vocab_size": "x"})"), "shapes.json: vocab_size: must be a size");

@@ -174,8 +174,8 @@ TEST_F(Broken, AKeyThatAProxyAsksForIsNamed) {
 }
 
 TEST_F(Broken, WhatAServerSaysHasNoControlCharacters) {
-    EXPECT_EQ(http::message_of("{\"error\": \"\\u001b[2Jgone\\u0007\"}"), " [2Jgone ");
-    EXPECT_EQ(http::message_of("two\nlines\r"), "two\nlines ");
+    EXPECT_EQ(http::message_of("{\"error\": \"\\u001b[2Jgone\\u0007\"}"), "\\x1b[2Jgone\\x07");
+    EXPECT_EQ(http::message_of("two\nlines\r"), "two\n  lines\\x0d");
 }
 
 TEST_F(Broken, NoDevelopmentRoutes) {

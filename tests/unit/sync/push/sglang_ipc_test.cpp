@@ -122,7 +122,8 @@ TEST_P(SglangIpc, AServerWhoseWorkerWaitsIsFreedByTheNextPush) {
     const fs::path left = folder_ / "tandem-ce-killed";
     fs::create_directory(left);
     fs::permissions(left, fs::perms::owner_all);
-    std::ofstream(left / "lock") << server_->url().substr(9);
+    std::ofstream(left / "lock");
+    std::ofstream(left / "server") << server_->url().substr(9);
     std::ofstream(left / "0.waits").put(' ');
     const nlohmann::json body = {{"zmq_handles", {{"GPU-gpu 0", "ipc://" + (left / "0.sock").string()}}},
                                  {"flush_cache", false}};

@@ -5,6 +5,7 @@
 
 #include <future>
 
+#include "common/printable.h"
 #include "engine_adapter/hf_directory/push_lock.h"
 #include "engine_adapter/hf_directory/staged_directory.h"
 #include "tests/support/eventually.h"
@@ -248,7 +249,7 @@ TEST_P(SglangPush, AFailedLoadLeavesItPausedAndTheNextPushHeals) {
             in_flight_ = in_flight;
             SglangStandIn server(started(model("a", 1)));
             server.set_refusal("/update_weights_from_disk", message);
-            EXPECT_THAT(push(model("b", 2), {server.url()})[0].error, HasSubstr(message));
+            EXPECT_THAT(push(model("b", 2), {server.url()})[0].error, HasSubstr(printable(message)));
             EXPECT_TRUE(server.paused());
             EXPECT_EQ(server.weight_version(), "loading 1");
             EXPECT_THAT(staged(), IsEmpty());

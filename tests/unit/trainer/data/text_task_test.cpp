@@ -210,12 +210,14 @@ TEST(TextTask, LeavesBadAnswersOut) {
         EXPECT_THAT(said, testing::Not(HasSubstr("p.jsonl:7")));
     }
     rig.options.held_out_file = rig.folder.write("h.jsonl", lines);
-    const TextTask task = rig.task(lines);
-    EXPECT_EQ(task.train_size(), 5);
-    EXPECT_EQ(task.text(task.held_out_prompt(1)), "<s>p3");
-    rig.options.held_out_file.clear();
-    rig.options.held_out = 5;
-    EXPECT_THROW(rig.task(lines), ConfigError);
+    {
+        const TextTask task = rig.task(lines);
+        EXPECT_EQ(task.train_size(), 5);
+        EXPECT_EQ(task.text(task.held_out_prompt(1)), "<s>p3");
+        rig.options.held_out_file.clear();
+        rig.options.held_out = 5;
+        EXPECT_THROW(rig.task(lines), ConfigError);
+    }
     rig.options.held_out = 1;
     EXPECT_THROW(rig.task("{\"prompt\": \"a\", \"answer\": \"bad\"}\n"), ConfigError);
 }
