@@ -95,17 +95,19 @@ TEST_F(DiskFull, TheWaitEndsWithOne) {
 // The room of one checkpoint is kept; that of the many beside it somebody has taken.
 TEST_F(DiskFull, ACheckpointToResumeFromWaits) {
     const SmallDisk disk(path("small"), 24 * kMiB);
+    // More steps than can be done before the disk is filled, however busy the machine is.
     Program program(
-        on(disk, {"grpo.steps=32", "checkpoint.every=1", "checkpoint.keep=32", "memory.offload=all"}));
-    ASSERT_TRUE(eventually(
-        [&] { return fs::exists(disk / "run.partial/metrics.jsonl") || !program.running(); }, kLimit));
+        on(disk, {"grpo.steps=1000000", "checkpoint.every=1", "checkpoint.keep=32", "memory.offload=all"}));
+    const std::string metrics = disk / "run.partial/metrics.jsonl";
+    ASSERT_TRUE(eventually([&] { return fs::exists(metrics) || !program.running(); }, kLimit));
     disk.fill();
     ASSERT_TRUE(waits(program)) << program.err();
     EXPECT_THAT(program.err(), ContainsRegex("checkpoint step-[0-9]+ needs [0-9]+ bytes in "));
+    const std::size_t before = read_file(metrics).size();
     disk.clear();
-    EXPECT_EQ(program.wait(kLimit), 0) << program.err();
-    EXPECT_TRUE(fs::exists(disk / "run/checkpoints/step-32"));
-    EXPECT_EQ(timeless_metrics(disk / "run").size(), 34u);
+    EXPECT_TRUE(eventually([&] { return read_file(metrics).size() > before + 1000; }, kLimit))
+        << program.err();
+    EXPECT_TRUE(program.running()) << program.err();
 }
 
 }  // namespace
