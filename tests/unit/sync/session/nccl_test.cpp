@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const Device kGpu{DeviceType::cuda, 0};
+const Device kNcclGpu{DeviceType::cuda, 0};
 
 // Engine ranks on GPUs 1 and 2; `held`: what each holds, `tensors`: the trainer's.
 void with_session_over_nccl(const std::vector<std::vector<TensorInfo>>& held,
@@ -30,13 +30,13 @@ void with_session_over_nccl(const std::vector<std::vector<TensorInfo>>& held,
     comm::run_threads(2, [&](std::shared_ptr<comm::Communicator> world) {
         const DeviceMesh mesh = make_mesh(world, {2});
         TestSource source(tensors, mesh, std::vector<Placements>(tensors.size(), {Shard(0)}), DType::float32,
-                          element_value, kGpu);
+                          element_value, kNcclGpu);
         std::vector<std::string> addresses;
         for (const auto& receiver : receivers) addresses.push_back(receiver->address());
         Engines engines;
         if (world->rank() == 0)
-            engines =
-                engine::connect_ranks(addresses, soon(), {.nccl = engine::NcclOptions{kGpu, {}, nullptr}});
+            engines = engine::connect_ranks(addresses, soon(),
+                                            {.nccl = engine::NcclOptions{kNcclGpu, {}, nullptr}});
         Session session(world, source, std::move(engines), options);
         body(*world, session, source, pointers);
     });

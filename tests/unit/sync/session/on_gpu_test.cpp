@@ -14,11 +14,11 @@ namespace {
 
 using testing::HasSubstr;
 
-const Device kGpu{DeviceType::cuda, 0};
+const Device kOnGpuDevice{DeviceType::cuda, 0};
 const std::vector<Mode> kModesOnGpu{Mode::gather, Mode::direct, Mode::alias};
 
 Layout on_gpu(std::vector<int> mesh, Placements placements) {
-    return {std::move(mesh), std::move(placements), kGpu};
+    return {std::move(mesh), std::move(placements), kOnGpuDevice};
 }
 
 TEST(SyncOnGpu, EveryModeBringsEveryByteFromEveryMesh) {
@@ -29,7 +29,7 @@ TEST(SyncOnGpu, EveryModeBringsEveryByteFromEveryMesh) {
                  {on_gpu({1}, {Shard(0)}), on_gpu({2}, {Shard(0)}), on_gpu({2, 2}, {Shard(1), Shard(0)})}) {
                 SCOPED_TRACE(fmt::format("{} {} {}", mode_name(mode), dtype_name(source),
                                          tandem::to_string(layout.placements)));
-                TestTarget target(test_tensors(target_dtype), true, kGpu);
+                TestTarget target(test_tensors(target_dtype), true, kOnGpuDevice);
                 const DType source_dtype = source;
                 with_session(layout, target, source_dtype, options_for(mode),
                              [&](comm::Communicator& world, Session& session, TestSource& weights) {
@@ -57,7 +57,7 @@ TEST(SyncOnGpu, EngineRanksGetTheirSlices) {
         std::vector<std::unique_ptr<TestTarget>> targets;
         std::vector<TestTarget*> pointers;
         for (const auto& held : engine_layout(model, {2, 1, true}, DType::bfloat16)) {
-            targets.push_back(std::make_unique<TestTarget>(held, true, kGpu));
+            targets.push_back(std::make_unique<TestTarget>(held, true, kOnGpuDevice));
             pointers.push_back(targets.back().get());
         }
         with_engines(on_gpu({2}, {Shard(0)}), pointers, tensors, DType::float32, options_for(mode),
@@ -73,7 +73,7 @@ TEST(SyncOnGpu, EngineRanksGetTheirSlices) {
 TEST(SyncOnGpu, AWrongByteIsNoticed) {
     for (const Mode mode : {Mode::gather, Mode::direct}) {
         SCOPED_TRACE(mode_name(mode));
-        TestTarget target(test_tensors(DType::bfloat16), true, kGpu);
+        TestTarget target(test_tensors(DType::bfloat16), true, kOnGpuDevice);
         std::atomic<bool> corrupt{false};
         SessionOptions options = options_for(mode);
         std::vector<Span> shards(2);
@@ -104,7 +104,7 @@ TEST(SyncOnGpu, AWrongByteIsNoticed) {
 }
 
 TEST(SyncOnGpu, AnEngineThatReadsInPlaceTakesItsWeightsHomeBeforeTheTrainerFreesThem) {
-    TestTarget target(test_tensors(DType::bfloat16), true, kGpu);
+    TestTarget target(test_tensors(DType::bfloat16), true, kOnGpuDevice);
     const Receivers receivers = make_receivers({&target});
     std::vector<TensorInfo> tensors = test_tensors(DType::bfloat16);
     with_receivers(on_gpu({2}, {Shard(0)}), receivers, tensors, DType::float32, options_for(Mode::alias),
@@ -122,7 +122,7 @@ TEST(SyncOnGpu, AnEngineThatReadsInPlaceTakesItsWeightsHomeBeforeTheTrainerFrees
 }
 
 TEST(SyncOnGpu, AliasTakesWhatTheTrainerWritesStraightThere) {
-    TestTarget target(test_tensors(DType::float32), true, kGpu);
+    TestTarget target(test_tensors(DType::float32), true, kOnGpuDevice);
     with_session(on_gpu({2}, {Shard(0)}), target, DType::float32, options_for(Mode::alias),
                  [&](comm::Communicator& world, Session& session, TestSource& source) {
                      for (int step = 1; step <= 3; ++step) {
@@ -147,7 +147,7 @@ TEST(SyncOnGpu, ASteadySyncAllocatesNothing) {
     };
     for (const Mode mode : kModesOnGpu) {
         SCOPED_TRACE(mode_name(mode));
-        TestTarget target(test_tensors(DType::bfloat16), true, kGpu);
+        TestTarget target(test_tensors(DType::bfloat16), true, kOnGpuDevice);
         with_session(on_gpu({2}, {Shard(0)}), target, DType::float32, options_for(mode),
                      [&](comm::Communicator& world, Session& session, TestSource&) {
                          int version = 0;
@@ -175,7 +175,7 @@ void expect_refusal(const Layout& layout, TestTarget& target, Mode mode, const s
 
 TEST(SyncOnGpu, SaysWhatCannotBeBroughtOver) {
     TestTarget on_cpu(test_tensors(DType::bfloat16));
-    TestTarget there(test_tensors(DType::bfloat16), true, kGpu);
+    TestTarget there(test_tensors(DType::bfloat16), true, kOnGpuDevice);
     expect_refusal(on_gpu({2}, {Shard(0)}), on_cpu, Mode::gather,
                    "the trainer's weights are on a GPU, the engine's on cpu");
     expect_refusal({{2}, {Shard(0)}}, there, Mode::alias,
@@ -184,15 +184,15 @@ TEST(SyncOnGpu, SaysWhatCannotBeBroughtOver) {
 }
 
 TEST(SyncOnGpu, DirectWantsShardsThatCanBeExported) {
-    TestTarget target({{"w", {64, 8}, DType::float32, {}}}, true, kGpu);
+    TestTarget target({{"w", {64, 8}, DType::float32, {}}}, true, kOnGpuDevice);
     engine::Receiver receiver(target);
     comm::run_threads(2, [&](std::shared_ptr<comm::Communicator> world) {
         const DeviceMesh mesh = make_mesh(world, {2});
-        const Stream stream = Stream::make_compute(kGpu);
+        const Stream stream = Stream::make_compute(kOnGpuDevice);
         TestSource source({{"w", {64, 8}, DType::float32, {}}}, mesh, {{Shard(0)}}, DType::float32,
-                          element_value, kGpu);
+                          element_value, kOnGpuDevice);
         if (world->rank() == 1)
-            source.move_to(0, Tensor::empty({32, 8}, DType::float32, "elsewhere", device_pool(kGpu)));
+            source.move_to(0, Tensor::empty({32, 8}, DType::float32, "elsewhere", device_pool(kOnGpuDevice)));
         std::unique_ptr<engine::Engine> engine;
         if (world->rank() == 0) engine = engine::connect(receiver.address(), soon());
         try {

@@ -11,7 +11,7 @@ namespace {
 
 using Mode = PolicyOptions::ContextMode;
 
-PolicyOptions base_options() {
+PolicyOptions checkpointing_options() {
     PolicyOptions options;
     options.init_std = 0.2f;
     options.seed = 5;
@@ -33,7 +33,7 @@ TEST_P(CheckpointingTest, GradientsAreBitIdentical) {
     auto config = tiny_config();
     config.num_hidden_layers = 3;
     config.qk_norm = c.qk_norm;
-    PolicyOptions options = base_options();
+    PolicyOptions options = checkpointing_options();
     options.context = c.context;
     options.compute_dtype = c.dtype;
     const auto samples = random_samples({11, 3, 37, 9, 6, 14}, config.vocab_size, 1);
@@ -66,7 +66,7 @@ TEST(Checkpointing, KeepsWhatItSays) {
     config.num_hidden_layers = 40;
     config.qk_norm = false;
     const auto samples = random_samples({64}, config.vocab_size, 3);
-    PolicyOptions options = base_options();
+    PolicyOptions options = checkpointing_options();
     options.max_tokens_per_rank = 64;
     const auto peak = [&](Checkpointing mode) {
         options.checkpointing = mode;
