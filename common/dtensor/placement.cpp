@@ -166,6 +166,14 @@ std::int64_t total_size(const std::vector<Run>& runs) {
     return size;
 }
 
+std::int64_t index_at(const std::vector<Run>& runs, std::int64_t position) {
+    for (const auto& [start, stop] : runs) {
+        if (position < stop - start) return start + position;
+        position -= stop - start;
+    }
+    throw InvalidArgument("a position behind the last index of a shard");
+}
+
 std::vector<Run> common_runs(const std::vector<Run>& a, const std::vector<Run>& b) {
     std::vector<Run> result;
     for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {

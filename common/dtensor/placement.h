@@ -73,6 +73,8 @@ std::vector<Run> axis_runs(const Placement& placement, std::int64_t n, std::int6
 // How many those are.
 std::int64_t axis_numel(const Placement& placement, std::int64_t n, std::int64_t k, std::int64_t r);
 std::int64_t total_size(const std::vector<Run>& runs);
+// The index at a position when the indices of `runs` are counted 0, 1, …: of an element of a shard, in the whole tensor.
+std::int64_t index_at(const std::vector<Run>& runs, std::int64_t position);
 // Indices in both lists of ascending runs.
 std::vector<Run> common_runs(const std::vector<Run>& a, const std::vector<Run>& b);
 // The positions of the indices of `part`, all of them in `runs`, when the indices of `runs` are counted 0, 1,

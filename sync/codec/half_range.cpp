@@ -19,14 +19,10 @@ constexpr std::int64_t kPiece = std::int64_t{4} << 20;  // elements of a GPU's t
 // Of an element of the rank's own piece, in the whole tensor.
 std::string place(const DTensor& tensor, std::int64_t index) {
     const Shape& local = tensor.local().shape();
-    const LocalLayout layout =
-        local_layout(tensor.shape(), tensor.mesh().sizes(), tensor.placements(), tensor.mesh().coordinates());
+    const LocalLayout layout = tensor.layout();
     std::vector<std::string> at(local.size());
     for (std::size_t d = local.size(); d-- > 0; index /= local[d]) {
-        std::int64_t in_run = index % local[d];
-        auto run = layout.runs[d].begin();
-        for (; in_run >= run->second - run->first; ++run) in_run -= run->second - run->first;
-        at[d] = std::to_string(run->first + in_run);
+        at[d] = std::to_string(index_at(layout.runs[d], index % local[d]));
     }
     if (at.empty()) return "its element";
     if (at.size() == 1) return "row " + at[0];

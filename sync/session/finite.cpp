@@ -40,16 +40,6 @@ Tensor rows_of(const Tensor& tensor, const RowsToCheck& part) {
     return tensor.ndim() == 0 ? tensor : tensor.rows(part.first, part.count);
 }
 
-std::int64_t global_row(const DTensor& tensor, std::int64_t row) {
-    if (tensor.shape().empty()) return 0;
-    const LocalLayout layout = tensor.layout();
-    for (const auto& [start, stop] : layout.runs[0]) {
-        if (row < stop - start) return start + row;
-        row -= stop - start;
-    }
-    return row;
-}
-
 // A GPU is busy with one part.
 void check_on_gpu(const std::vector<NamedTensor>& tensors, std::vector<RowsToCheck>& parts, Device device) {
     Stream stream = Stream::make(device, "finite");
@@ -82,7 +72,10 @@ std::vector<NonFiniteTensor> find_non_finite(const WeightSource& source) {
         if (result.empty() || result.back().name != tensor.name) {
             const Tensor rows = rows_of(tensor.tensor.local(), part);
             const std::int64_t row = part.found.first / (rows.numel() / part.count);
-            result.push_back({tensor.name, 0, global_row(tensor.tensor, part.first + row)});
+            const std::int64_t there = tensor.tensor.shape().empty()
+                                           ? 0
+                                           : index_at(tensor.tensor.layout().runs[0], part.first + row);
+            result.push_back({tensor.name, 0, there});
         }
         result.back().elements += part.found.count;
     }

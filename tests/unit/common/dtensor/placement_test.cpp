@@ -157,6 +157,9 @@ TEST(Runs, CommonAndPositions) {
     EXPECT_THAT(positions_in(a, common_runs(a, b)), ElementsAre(R{1, 3}, R{3, 4}, R{6, 7}, R{7, 8}));
     EXPECT_TRUE(common_runs(a, {}).empty());
     EXPECT_EQ(total_size(a), 8);
+    for (const auto& [position, index] : {std::pair{0, 0}, {2, 2}, {3, 5}, {6, 8}, {7, 12}})
+        EXPECT_EQ(index_at(a, position), index);
+    EXPECT_THROW(index_at(a, 8), InvalidArgument);
 }
 
 TEST(Placement, WordsReadBack) {
