@@ -12,16 +12,16 @@ namespace {
 
 constexpr std::size_t kWindow = std::size_t{32} << 20;
 
-std::size_t index_of(int n) {
+std::size_t as_size(int n) {
     return static_cast<std::size_t>(n);
 }
 
 template <typename T>
 std::vector<T> gather_host(OnCpu& on_cpu, int members, const std::vector<T>& own) {
-    std::vector<T> all(own.size() * index_of(members));
+    std::vector<T> all(own.size() * as_size(members));
     const std::size_t bytes = own.size() * sizeof(T);
     const GatherItem item{{reinterpret_cast<const std::byte*>(own.data()), bytes},
-                          {reinterpret_cast<std::byte*>(all.data()), bytes * index_of(members)}};
+                          {reinterpret_cast<std::byte*>(all.data()), bytes * as_size(members)}};
     on_cpu.all_gather({item});
     return all;
 }
@@ -126,7 +126,7 @@ class GpuCall {
         return header;
     }
     const Item& item(int member, std::size_t index) const {
-        return all_[index_of(member) * own_items_ + index];
+        return all_[as_size(member) * own_items_ + index];
     }
 
     std::vector<std::uint64_t> checked_sizes() const {
@@ -175,7 +175,7 @@ GpuGroup::GpuGroup(Group& group, OnCpu& on_cpu, std::shared_ptr<Gpu> gpu)
       gpu_(std::move(gpu)),
       sent_(gpu_->device(), group.size(), group.index()),
       taken_(gpu_->device(), group.size(), group.index()),
-      announced_to_(index_of(group.size())),
+      announced_to_(as_size(group.size())),
       staging_(gpu_->make_staging()) {
     MemberState& self = group_.block().member(group_.index());
     self.sent = sent_.offer();
@@ -191,7 +191,7 @@ void GpuGroup::make_turns() {
     const auto all = gather_host(on_cpu_, group_.size(), offers);
     for (int member = 0; member < group_.size(); ++member) {
         for (std::size_t turn = 0; turn < 2; ++turn)
-            turns_[turn]->open(member, all[index_of(member) * offers.size() + turn]);
+            turns_[turn]->open(member, all[as_size(member) * offers.size() + turn]);
     }
     on_cpu_.barrier();  // no rank ends before all have opened its events
 }
@@ -232,7 +232,7 @@ void GpuGroup::all_gather(const std::vector<GatherItem>& items, Stream& stream) 
                 if (begin >= end) continue;
                 const ConstSpan from{call.at(peer, i, begin, end - begin), end - begin};
                 const Span to =
-                    items[i].recv.subspan(index_of(peer) * items[i].send.bytes + begin, end - begin);
+                    items[i].recv.subspan(as_size(peer) * items[i].send.bytes + begin, end - begin);
                 if (from.data != to.data) copy(stream, from, to);
             }
         }
@@ -245,7 +245,7 @@ void GpuGroup::reduce_scatter(const std::vector<ReduceScatterItem>& items, Reduc
     for (const auto& item : items)
         call.add(item.send.bytes, item.send.data, static_cast<std::uint64_t>(item.dtype));
     call.post();
-    std::vector<const std::byte*> sources(index_of(group_.size()));
+    std::vector<const std::byte*> sources(as_size(group_.size()));
     do {
         for (std::size_t i = 0; i < items.size(); ++i) {
             const std::uint64_t piece = items[i].recv.bytes;
@@ -254,7 +254,7 @@ void GpuGroup::reduce_scatter(const std::vector<ReduceScatterItem>& items, Reduc
             const std::uint64_t begin = std::max(shown_begin, mine);
             const std::uint64_t end = std::min(shown_end, mine + piece);
             if (begin >= end) continue;
-            for (int m = 0; m < group_.size(); ++m) sources[index_of(m)] = call.at(m, i, begin, end - begin);
+            for (int m = 0; m < group_.size(); ++m) sources[as_size(m)] = call.at(m, i, begin, end - begin);
             reduce_on_gpu(stream, sources, items[i].recv.data + (begin - mine), end - begin, items[i].dtype,
                           op, items[i].accumulate);
         }
@@ -266,7 +266,7 @@ void GpuGroup::all_reduce(Span inout, DType dtype, ReduceOp op, Stream& stream) 
     GpuCall call(*this, stream, {.kind = Kind::all_reduce, .op = op, .dtype = dtype});
     call.add(inout.bytes, inout.data);
     call.post();
-    std::vector<const std::byte*> sources(index_of(group_.size()));
+    std::vector<const std::byte*> sources(as_size(group_.size()));
     const auto n = static_cast<std::uint64_t>(group_.size());
     do {
         const auto window = call.window(group_.index(), 0);
@@ -280,7 +280,7 @@ void GpuGroup::all_reduce(Span inout, DType dtype, ReduceOp op, Stream& stream) 
         const auto [begin, end] = piece_of(group_.index());
         std::byte* reduced = inout.bytes == 0 ? nullptr : call.shown(0, begin);
         if (begin < end) {
-            for (int m = 0; m < group_.size(); ++m) sources[index_of(m)] = call.at(m, 0, begin, end - begin);
+            for (int m = 0; m < group_.size(); ++m) sources[as_size(m)] = call.at(m, 0, begin, end - begin);
             reduce_on_gpu(stream, sources, reduced, end - begin, dtype, op);
         }
         call.sync();
@@ -310,9 +310,9 @@ void GpuGroup::broadcast(Span memory, int root, Stream& stream) {
 
 void GpuGroup::all_to_all(const AllToAllItem& item, Stream& stream) {
     GpuCall call(*this, stream, {.kind = Kind::all_to_all});
-    const auto me = index_of(group_.index());
+    const auto me = as_size(group_.index());
     std::size_t sent = 0;
-    for (std::size_t p = 0; p < index_of(group_.size()); ++p) {
+    for (std::size_t p = 0; p < as_size(group_.size()); ++p) {
         call.add(item.send_bytes[p], item.send.data + sent, item.recv_bytes[p]);
         sent += item.send_bytes[p];
     }
@@ -324,7 +324,7 @@ void GpuGroup::all_to_all(const AllToAllItem& item, Stream& stream) {
             if (begin < end)
                 copy(stream, {call.at(peer, me, begin, end - begin), end - begin},
                      item.recv.subspan(to + begin, end - begin));
-            to += item.recv_bytes[index_of(peer)];
+            to += item.recv_bytes[as_size(peer)];
         }
     } while (call.next_round());
 }

@@ -1,4 +1,4 @@
-// A push into servers of others: what lands, in which order it is asked for, and what several and dead pushers do.
+// A push into third-party servers: what lands, and in which order it is asked for.
 #include "sync/push/push.h"
 
 #include <gmock/gmock.h>
@@ -14,9 +14,7 @@
 #include "common/comm/launch.h"
 #include "common/error.h"
 #include "common/mesh/device_mesh.h"
-#include "engine_adapter/hf_directory/push_lock.h"
 #include "engine_adapter/hf_directory/shared_directory.h"
-#include "engine_adapter/hf_directory/staged_directory.h"
 #include "sync/push/directory_source.h"
 #include "tests/support/error_of.h"
 #include "tests/unit/sync/push/push_fixture.h"
@@ -375,129 +373,6 @@ TEST_F(Push, WhoFillsASharedDirectoryAndGivesUpIsReplaced) {
     EXPECT_THAT(test::error_of([&] { second.directory->wait_whole({}, "server", Deadline::after_ms(20)); }),
                 HasSubstr("other weights"));
     second.directory->wait_whole({{0, {ops::Checksum{1, 2}}}}, "server", Deadline::after_ms(20));
-}
-
-// ---- several pushers ----
-
-TEST_F(Push, PushersTakeTurns) {
-    VllmStandIn server({.model = model("a", 1), .delay = std::chrono::milliseconds(3)});
-    const std::array<std::string, 2> models{model("odd", 3), model("even", 4)};
-    std::array<std::int64_t, 2> newest{};
-    {
-        std::vector<std::jthread> pushers;
-        for (std::int64_t which = 0; which < 2; ++which) {
-            pushers.emplace_back([&, which] {
-                const auto at = static_cast<std::size_t>(which);
-                for (std::int64_t version = which + 1; version <= 12; version += 2) {
-                    const auto outcome = push(models[at], {server.url()}, version)[0];
-                    if (outcome.whole)
-                        newest[at] = version;
-                    else
-                        EXPECT_THAT(outcome.error, HasSubstr("is not above"));
-                }
-            });
-        }
-    }
-    const bool even = newest[1] > newest[0];
-    EXPECT_EQ(server.weight_version(), std::to_string(newest[even ? 1 : 0]));
-    EXPECT_EQ(server.weights(), bytes_of_directory(models[even ? 1 : 0]));
-    EXPECT_FALSE(server.paused());
-    EXPECT_THAT(server.violations(), IsEmpty());
-    EXPECT_THAT(staged(), IsEmpty());
-
-    std::vector<std::string> changes;
-    for (const std::string& call : server.calls()) {
-        if (call.starts_with("POST")) changes.push_back(call);
-    }
-    const std::vector<std::string> push_calls{"POST /pause",
-                                              "POST /update_weight_version",
-                                              "POST /collective_rpc",
-                                              "POST /reset_prefix_cache",
-                                              "POST /update_weight_version",
-                                              "POST /resume"};
-    ASSERT_EQ(changes.size() % push_calls.size(), 0u);
-    for (std::size_t i = 0; i < changes.size(); ++i) EXPECT_EQ(changes[i], push_calls[i % push_calls.size()]);
-}
-
-TEST_F(Push, AServerIsAskedOnceWhatItIs) {
-    VllmStandIn server({.model = model("a", 1)});
-    ASSERT_TRUE(push(model("b", 2), {server.url()})[0].whole);
-    const auto calls = server.calls();
-    for (const char* call : {"GET /version", "GET /server_info", "GET /v1/models"})
-        EXPECT_EQ(std::count(calls.begin(), calls.end(), call), 1) << call;
-}
-
-TEST_F(Push, WhoWaitsForAnotherPushNamesIt) {
-    VllmStandIn server({.model = model("a", 1)});
-    engine::PushLock other(staging(), server.url(), Deadline::after_ms(1000));
-    const auto outcome = push(model("b", 2), {server.url()}, 0, "", std::chrono::milliseconds(200))[0];
-    EXPECT_THAT(outcome.error, AllOf(HasSubstr(server.url()), HasSubstr("another push into it (process " +
-                                                                        std::to_string(::getpid()) + ")")));
-    EXPECT_THAT(server.calls(), testing::Not(testing::Contains(HasSubstr("POST"))));
-    other.release();
-    EXPECT_TRUE(push(model("b", 2), {server.url()})[0].whole);
-    EXPECT_THAT(staged(), IsEmpty());
-}
-
-TEST_F(Push, ADeadPusherHoldsNobodyUp) {
-    VllmStandIn server({.model = model("a", 1)});
-    const pid_t child = ::fork();
-    if (child == 0) {
-        const engine::PushLock held(staging(), server.url(), Deadline::after_ms(1000));
-        ::_exit(held ? 0 : 1);
-    }
-    int status = 1;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_EQ(status, 0);
-    ASSERT_THAT(locks(), testing::SizeIs(1));
-    EXPECT_TRUE(push(model("b", 2), {server.url()})[0].whole);
-    EXPECT_THAT(locks(), IsEmpty());
-}
-
-// ---- what a killed pusher leaves ----
-
-TEST_F(Push, WhatADeadPusherLeftIsRemovedAndItsPauseEnds) {
-    VllmStandIn server({.model = model("a", 1)});
-    server.set_paused(true);
-    const pid_t child = ::fork();
-    if (child == 0) {
-        const engine::StagedDirectory mine(staging(), folder_ / "a", {{"w", {1000}, DType::float32, {}}}, 4);
-        mine.note("vllm://elsewhere:1");
-        mine.note(server.url());
-        const engine::StagedDirectory unnoted(staging(), folder_ / "a", {{"w", {1000}, DType::float32, {}}},
-                                              4);
-        ::_exit(0);
-    }
-    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
-    ASSERT_EQ(staged().size(), 2u);
-    // Of a process that lives.
-    const engine::StagedDirectory living(staging(), folder_ / "a", {{"w", {1000}, DType::float32, {}}}, 4);
-
-    const std::string next = model("b", 2);
-    EXPECT_TRUE(push(next, {server.url()})[0].whole);
-    EXPECT_FALSE(server.paused());
-    // The other server's note stays, without the weights.
-    ASSERT_EQ(staged().size(), 2u);
-    for (const engine::LeftNote& note : engine::sweep_staged_directories(staging())) {
-        EXPECT_EQ(note.text, "vllm://elsewhere:1");
-        note.forget();
-    }
-    EXPECT_THAT(staged(), ElementsAre(living.path().filename().string()));
-}
-
-TEST_F(Push, TheNoteOfAnotherServersPauseIsKeptWithoutItsWeights) {
-    VllmStandIn server({.model = model("a", 1)});
-    const pid_t child = ::fork();
-    if (child == 0) {
-        const engine::StagedDirectory mine(staging(), folder_ / "a", {{"w", {1000}, DType::float32, {}}}, 4);
-        mine.note("vllm://elsewhere:1");
-        ::_exit(0);
-    }
-    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
-    EXPECT_TRUE(push(model("b", 2), {server.url()})[0].whole);
-    ASSERT_EQ(staged().size(), 1u);
-    EXPECT_FALSE(fs::is_empty(staging() / staged()[0]));
-    EXPECT_FALSE(fs::exists(staging() / staged()[0] / "model.safetensors"));
 }
 
 }  // namespace
