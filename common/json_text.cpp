@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "common/error.h"
+#include "common/file_kind.h"
 
 namespace tandem {
 namespace {
@@ -67,6 +70,31 @@ std::string too_large_number(std::string_view text, const std::string& what) {
                        place_of(text, text.find(number) + 1));
 }
 
+constexpr std::size_t kDeepestOfAFile = 64;
+
+// Follows the parser's events. keys_: of every object or array that is open; an array's stays empty.
+class StrictWatch {
+  public:
+    explicit StrictWatch(const std::string& file) : file_(file) {}
+    void see(nlohmann::json::parse_event_t event, const nlohmann::json& value) {
+        using Event = nlohmann::json::parse_event_t;
+        if (event == Event::object_start || event == Event::array_start) {
+            if (keys_.size() == kDeepestOfAFile) {
+                throw ConfigError(file_, "", fmt::format("nested more than {} deep", kDeepestOfAFile));
+            }
+            keys_.emplace_back();
+        } else if (event == Event::object_end || event == Event::array_end) {
+            keys_.pop_back();
+        } else if (event == Event::key && !keys_.back().insert(value.get<std::string>()).second) {
+            throw ConfigError(file_, value.get<std::string>(), "is there twice");
+        }
+    }
+
+  private:
+    const std::string& file_;
+    std::vector<std::set<std::string>> keys_;
+};
+
 template <class Json>
 Json parsed(std::string_view text, const JsonLimits& limits) {
     const JsonExtent extent = extent_of(text);
@@ -97,6 +125,22 @@ nlohmann::json json_text_or_nothing(std::string_view text, const JsonLimits& lim
         return parsed<nlohmann::json>(text, limits);
     } catch (const std::exception&) {
         return nlohmann::json(nlohmann::json::value_t::discarded);
+    }
+}
+
+nlohmann::json parse_json_file(std::string_view text, const std::string& file, RepeatedKeys repeated) {
+    using nlohmann::json;
+    StrictWatch watch(file);
+    const json::parser_callback_t strict = [&](int, json::parse_event_t event, json& value) {
+        watch.see(event, value);
+        return true;
+    };
+    try {
+        return json::parse(text.begin(), text.end(), repeated == RepeatedKeys::refused ? strict : nullptr);
+    } catch (const json::parse_error& error) {
+        throw ConfigError(file, "", not_json(text, error.what(), error.byte > text.size()));
+    } catch (const json::exception& error) {
+        throw ConfigError(file, "", not_json(text, error.what(), false));
     }
 }
 

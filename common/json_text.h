@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <string_view>
 
 namespace tandem {
@@ -25,5 +26,12 @@ nlohmann::json parse_json_text(std::string_view text, const JsonLimits& limits =
 nlohmann::ordered_json parse_ordered_json_text(std::string_view text, const JsonLimits& limits = {});
 // The same; a discarded value (is_discarded) where it would throw.
 nlohmann::json json_text_or_nothing(std::string_view text, const JsonLimits& limits = {}) noexcept;
+
+// Of a file that a stranger wrote. refused: also a key given twice, instead of taken from one of the two places, and a nesting
+// that recursion over the value could not stand. Throws ConfigError naming `file`, which says what it is instead where it is no
+// JSON at all (file_kind.h).
+enum class RepeatedKeys { refused, taken };
+nlohmann::json parse_json_file(std::string_view text, const std::string& file,
+                               RepeatedKeys repeated = RepeatedKeys::refused);
 
 }  // namespace tandem

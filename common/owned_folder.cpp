@@ -183,10 +183,10 @@ std::vector<LeftFolder> left_folders(const fs::path& root, std::string_view pref
     return result;
 }
 
-std::optional<FileDescriptor> private_folder(const fs::path& folder) {
+FileDescriptor private_folder(const fs::path& folder) {
     ::mkdir(folder.c_str(), 0700);
     FileDescriptor fd = open_folder(folder);
-    if (!fd || !is_ours_alone(fd)) return std::nullopt;
+    if (fd && !is_ours_alone(fd)) fd.reset();
     return fd;
 }
 

@@ -63,6 +63,6 @@ std::vector<LeftFolder> left_folders(const std::filesystem::path& root, std::str
 
 // ROOT/NAME, made where it is not there: a folder of this user's alone, for files whose names others know. Nothing where
 // somebody else has taken the name.
-std::optional<FileDescriptor> private_folder(const std::filesystem::path& folder);
+FileDescriptor private_folder(const std::filesystem::path& folder);
 
 }  // namespace tandem

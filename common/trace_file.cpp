@@ -11,6 +11,7 @@
 #include "common/error.h"
 #include "common/json_text.h"
 #include "common/log.h"
+#include "common/text_file.h"
 
 namespace tandem::trace {
 
@@ -45,8 +46,8 @@ void write_file(const std::string& file, const std::vector<std::string>& parts) 
 
 void add_to_file(const std::string& file, const std::vector<std::string>& parts) {
     std::vector<std::string> all;
-    if (std::ifstream in(file); in)
-        all.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+    if (std::string there = read_text_file_if_there(file, kLargestTrace); !there.empty())
+        all.push_back(std::move(there));
     all.insert(all.end(), parts.begin(), parts.end());
     write_file(file, all);
 }

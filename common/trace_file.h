@@ -1,10 +1,13 @@
 // Traces of several processes in one file for the trace viewer.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
 namespace tandem::trace {
+
+inline constexpr std::size_t kLargestTrace = std::size_t{1} << 34;  // of a file
 
 // {"traceEvents": […]} with the events of all parts: lists of events as take_json() gives them, or the text
 // of a trace file. A part that is neither is left out with a warning: a trace is never worth a run.

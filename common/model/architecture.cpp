@@ -10,9 +10,10 @@
 #include <utility>
 
 #include "common/error.h"
+#include "common/json_text.h"
 #include "common/model/config_json.h"
-#include "common/model/json_text.h"
 #include "common/model/rope_json.h"
+#include "common/text_file.h"
 
 namespace tandem::model {
 namespace {
@@ -83,7 +84,7 @@ Architecture Architecture::from_json(const json& parsed, const std::string& file
 }
 
 ordered_json Architecture::as_json() const {
-    auto keys = ordered_json::parse(to_json(config_));
+    auto keys = parse_ordered_json_text(to_json(config_));
     for (const char* key : kNotCompared) keys.erase(key);
     return keys;
 }
@@ -108,7 +109,7 @@ std::vector<Difference> Architecture::differences(const Architecture& theirs) co
 
 Architecture read_architecture(const std::string& directory) {
     const std::string file = (std::filesystem::path(directory) / "config.json").string();
-    return Architecture::from_json(parse_json(read_text_file(file), file), file);
+    return Architecture::from_json(parse_json_file(read_text_file(file), file), file);
 }
 
 std::string to_text(const std::vector<Difference>& differences, const std::string& ours,

@@ -3,18 +3,17 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string_view>
 #include <tuple>
 
 #include "common/error.h"
+#include "common/json_text.h"
 #include "common/model/config_json.h"
 #include "common/model/config_reader.h"
-#include "common/model/json_text.h"
 #include "common/model/parameters.h"
 #include "common/model/rope_json.h"
+#include "common/text_file.h"
 
 namespace tandem::model {
 namespace {
@@ -204,7 +203,7 @@ std::int64_t ModelConfig::parameter_count() const {
 }
 
 ModelConfig parse_model_config(const std::string& json_text, const std::string& file) {
-    return config_of(parse_json(json_text, file), file);
+    return config_of(parse_json_file(json_text, file), file);
 }
 
 ModelConfig config_of(const json& parsed, const std::string& file) {
@@ -243,17 +242,13 @@ ModelConfig read_model_config(const std::string& directory) {
     if (!std::filesystem::is_directory(directory, ignored)) {
         throw ConfigError(directory, "", "is not a directory; a Hugging Face model directory is needed");
     }
-    std::ifstream stream(file, std::ios::binary);
-    if (!stream)
+    if (!std::filesystem::exists(file, ignored))
         throw ConfigError(file, "", "cannot be opened; a Hugging Face model directory has a config.json");
-    std::ostringstream text;
-    text << stream.rdbuf();
-    return parse_model_config(text.str(), file);
+    return parse_model_config(read_text_file(file), file);
 }
 
 bool ties_embeddings(const std::filesystem::path& directory) {
-    std::ifstream file(directory / "config.json");
-    const auto config = nlohmann::json::parse(file, nullptr, false);
+    const auto config = json_text_or_nothing(read_text_file_if_there((directory / "config.json").string()));
     const char* key = "tie_word_embeddings";
     return config.is_object() && config.contains(key) && config[key] == true;
 }

@@ -17,11 +17,11 @@
 
 #include "common/align.h"
 #include "common/error.h"
-#include "common/model/json_text.h"
 #include "common/model/mapped_files.h"
 #include "common/model/safetensors_header.h"
 #include "common/model/safetensors_index.h"
 #include "common/model/safetensors_layout.h"
+#include "common/text_file.h"
 
 namespace tandem::model {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "common/error.h"
 #include "common/file_kind.h"
-#include "common/model/json_text.h"
+#include "common/json_text.h"
 
 namespace tandem::model {
 namespace {
@@ -32,7 +32,7 @@ json parse_header_json(ConstSpan bytes, const std::string& file, std::size_t& da
     }
     data_begin = sizeof(length) + static_cast<std::size_t>(length);
     const char* text = reinterpret_cast<const char*>(bytes.data + sizeof(length));
-    json header = parse_json({text, static_cast<std::size_t>(length)}, file);
+    json header = parse_json_file({text, static_cast<std::size_t>(length)}, file);
     if (!header.is_object()) throw ConfigError(file, "", "malformed header: not a JSON object");
     return header;
 }

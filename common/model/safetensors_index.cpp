@@ -3,12 +3,12 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
-#include "common/model/json_text.h"
+#include "common/json_text.h"
 
 namespace tandem::model {
 
 SafetensorsIndex parse_safetensors_index(std::string_view text, const std::string& file) {
-    const nlohmann::json index = parse_json(text, file);
+    const nlohmann::json index = parse_json_file(text, file);
     if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
         throw ConfigError(file, "weight_map", "missing");
     }

@@ -34,7 +34,7 @@ bool touches_word(std::string_view text, std::size_t begin, std::size_t end) {
 AddedToken read_token(const JsonField& field) {
     AddedToken token;
     token.id = static_cast<std::int32_t>(field.at("id").integer(0, (std::int64_t{1} << 24) - 1));
-    token.content = field.at("content").text();
+    token.content = field.at("content").token();
     token.single_word = field.flag("single_word", false);
     token.lstrip = field.flag("lstrip", false);
     token.rstrip = field.flag("rstrip", false);
@@ -97,7 +97,9 @@ AddedTokens::AddedTokens(const JsonField& list, const Bpe& model, const Normaliz
                 fmt::format("is {}, but \"{}\" gets {}: {}", token.id, token.content, id,
                             known ? "the vocabulary has it there" : "ids must continue the vocabulary"));
         }
-        if (token.normalized && normalizer != nullptr) normalizer->apply(token.normalized_content);
+        if (token.normalized && normalizer != nullptr) {
+            normalizer->apply(token.normalized_content, Growth("normalizer", token.content.size()));
+        }
         if (token.normalized_content.empty()) field.fail("nothing is left of the token after normalisation");
         if (token.special) special_.insert(token.content);
         by_content_[token.content] = tokens_.size();

@@ -10,9 +10,9 @@ namespace {
 
 constexpr std::int64_t kMostIds = std::int64_t{1} << 24;
 
-std::string text_or_empty(const JsonField& field, const std::string& key) {
+std::string token_or_empty(const JsonField& field, const std::string& key) {
     const auto found = field.find(key);
-    return found ? found->text() : std::string();
+    return found ? found->token() : std::string();
 }
 
 }  // namespace
@@ -24,8 +24,8 @@ Bpe::Bpe(const JsonField& field) {
     if (const auto dropout = field.find("dropout")) {
         if (dropout->value() != 0) dropout->fail("is not supported: ids would depend on chance");
     }
-    prefix_ = text_or_empty(field, "continuing_subword_prefix");
-    suffix_ = text_or_empty(field, "end_of_word_suffix");
+    prefix_ = token_or_empty(field, "continuing_subword_prefix");
+    suffix_ = token_or_empty(field, "end_of_word_suffix");
     fuse_unknown_ = field.flag("fuse_unk", false);
     ignore_merges_ = field.flag("ignore_merges", false);
     read_vocabulary(field.at("vocab"));
@@ -47,6 +47,10 @@ void Bpe::read_vocabulary(const JsonField& field) {
     for (const auto& [token, id] : field.value().items()) {
         const bool whole = id.is_number_unsigned() && id.get<std::uint64_t>() < kMostIds;
         if (!whole) field.fail(fmt::format("\"{}\" must have an id from 0 to {}", token, kMostIds - 1));
+        if (token.size() > kLongestToken) {
+            field.fail(
+                fmt::format("a token has {} bytes, at most {} are taken", token.size(), kLongestToken));
+        }
         const auto number = id.get<std::int32_t>();
         const auto [where, fresh] = vocabulary_.emplace(token, number);
         if (tokens_.size() <= static_cast<std::size_t>(number)) {

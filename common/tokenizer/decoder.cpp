@@ -14,7 +14,7 @@ namespace {
 
 class ByteLevel : public TokenDecoder {
   public:
-    void apply(std::vector<std::string>& tokens) const override {
+    void apply(std::vector<std::string>& tokens, const Growth&) const override {
         std::string bytes;
         for (const std::string& token : tokens) bytes += bytes_of_characters(token).value_or(token);
         tokens = {to_valid_utf8(bytes)};
@@ -25,9 +25,10 @@ class Metaspace : public TokenDecoder {
   public:
     explicit Metaspace(MetaspaceOptions options)
         : options_(std::move(options)), pattern_(options_.replacement) {}
-    void apply(std::vector<std::string>& tokens) const override {
+    void apply(std::vector<std::string>& tokens, const Growth& growth) const override {
         for (std::size_t i = 0; i < tokens.size(); ++i) {
-            tokens[i] = pattern_.replace(tokens[i], i == 0 && options_.prepend != Prepend::never ? "" : " ");
+            tokens[i] =
+                pattern_.replace(tokens[i], i == 0 && options_.prepend != Prepend::never ? "" : " ", growth);
         }
     }
 
@@ -39,7 +40,7 @@ class Metaspace : public TokenDecoder {
 // <0xE2><0x82><0xAC> becomes one token; bytes that are not UTF-8 become one U+FFFD each.
 class ByteFallback : public TokenDecoder {
   public:
-    void apply(std::vector<std::string>& tokens) const override {
+    void apply(std::vector<std::string>& tokens, const Growth&) const override {
         std::vector<std::string> out;
         std::string bytes;
         const auto flush = [&] {
@@ -75,7 +76,7 @@ class ByteFallback : public TokenDecoder {
 
 class Fuse : public TokenDecoder {
   public:
-    void apply(std::vector<std::string>& tokens) const override {
+    void apply(std::vector<std::string>& tokens, const Growth&) const override {
         std::string all;
         for (const std::string& token : tokens) all += token;
         tokens = {std::move(all)};
@@ -86,8 +87,12 @@ class Replace : public TokenDecoder {
   public:
     explicit Replace(const JsonField& field)
         : pattern_(read_pattern(field.at("pattern"))), content_(field.at("content").text()) {}
-    void apply(std::vector<std::string>& tokens) const override {
-        for (std::string& token : tokens) token = pattern_.replace(token, content_);
+    void apply(std::vector<std::string>& tokens, const Growth& growth) const override {
+        std::size_t made = 0;
+        for (std::string& token : tokens) {
+            token = pattern_.replace(token, content_, growth, made);
+            made += token.size();
+        }
     }
 
   private:
@@ -102,7 +107,7 @@ class Strip : public TokenDecoder {
         : start_(field.at("start").integer(0, 1 << 20)), stop_(field.at("stop").integer(0, 1 << 20)) {
         append_utf8(content_, field.at("content").character());
     }
-    void apply(std::vector<std::string>& tokens) const override {
+    void apply(std::vector<std::string>& tokens, const Growth&) const override {
         for (std::string& token : tokens) {
             std::string_view rest = token;
             for (std::int64_t i = 0; i < start_ && rest.starts_with(content_); ++i) {
@@ -123,8 +128,8 @@ class Strip : public TokenDecoder {
 class Sequence : public TokenDecoder {
   public:
     explicit Sequence(std::vector<std::unique_ptr<TokenDecoder>> parts) : parts_(std::move(parts)) {}
-    void apply(std::vector<std::string>& tokens) const override {
-        for (const auto& part : parts_) part->apply(tokens);
+    void apply(std::vector<std::string>& tokens, const Growth& growth) const override {
+        for (const auto& part : parts_) part->apply(tokens, growth);
     }
 
   private:

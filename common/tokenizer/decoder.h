@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/tokenizer/growth.h"
 #include "common/tokenizer/json_field.h"
 
 namespace tandem::tokenizer {
@@ -12,7 +13,8 @@ namespace tandem::tokenizer {
 class TokenDecoder {
   public:
     virtual ~TokenDecoder() = default;
-    virtual void apply(std::vector<std::string>& tokens) const = 0;  // their concatenation is the text
+    virtual void apply(std::vector<std::string>& tokens,
+                       const Growth& growth) const = 0;  // their concatenation is the text
 };
 
 // ByteLevel Metaspace ByteFallback Fuse Replace Strip Sequence; any other type is a ConfigError.

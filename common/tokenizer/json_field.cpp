@@ -1,10 +1,8 @@
 #include "common/tokenizer/json_field.h"
 
-#include <fstream>
-#include <iterator>
-
 #include "common/error.h"
-#include "common/file_kind.h"
+#include "common/json_text.h"
+#include "common/text_file.h"
 #include "common/tokenizer/utf8.h"
 
 namespace tandem::tokenizer {
@@ -42,6 +40,14 @@ std::string JsonField::text() const {
     return value_->get<std::string>();
 }
 
+std::string JsonField::token() const {
+    std::string token = text();
+    if (token.size() > kLongestToken) {
+        fail(fmt::format("has {} bytes, a token at most {}", token.size(), kLongestToken));
+    }
+    return token;
+}
+
 bool JsonField::flag() const {
     if (!value_->is_boolean()) fail("must be true or false");
     return value_->get<bool>();
@@ -71,26 +77,8 @@ char32_t JsonField::character() const {
     fail("must be one character");
 }
 
-std::string read_file(const std::string& file) {
-    std::ifstream in(file, std::ios::binary);
-    if (!in) throw ConfigError(file, "", "cannot be read");
-    std::string text(std::istreambuf_iterator<char>(in), {});
-    if (in.bad()) throw ConfigError(file, "", "cannot be read");
-    return text;
-}
-
-json parse_json(const std::string& text, const std::string& file) {
-    try {
-        return json::parse(text);
-    } catch (const json::parse_error& error) {
-        throw ConfigError(file, "", not_json(text, error.what(), error.byte > text.size()));
-    } catch (const json::exception& error) {
-        throw ConfigError(file, "", not_json(text, error.what(), false));
-    }
-}
-
 json read_json(const std::string& file) {
-    return parse_json(read_file(file), file);
+    return parse_json_file(read_text_file(file, kLargestFile), file, RepeatedKeys::taken);
 }
 
 }  // namespace tandem::tokenizer

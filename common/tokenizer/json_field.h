@@ -1,6 +1,7 @@
 // A value of a JSON file together with where it stands, so that whatever is wrong names file and key.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -24,7 +25,8 @@ class JsonField {
     std::optional<JsonField> find(const std::string& key) const;  // nullopt: missing or null
     std::vector<JsonField> items() const;                         // of a list
 
-    std::string text() const;  // a copy: fields are often temporaries
+    std::string text() const;   // a copy: fields are often temporaries
+    std::string token() const;  // of at most kLongestToken bytes
     bool flag() const;
     std::int64_t integer(std::int64_t least, std::int64_t most) const;
     bool flag(const std::string& key, bool otherwise) const;
@@ -38,9 +40,10 @@ class JsonField {
     std::string path_;
 };
 
-// All throw ConfigError.
-std::string read_file(const std::string& file);
-nlohmann::json parse_json(const std::string& text, const std::string& file);
+inline constexpr std::size_t kLongestToken = std::size_t{1}
+                                             << 16;  // in bytes: those of real vocabularies have some 100
+inline constexpr std::size_t kLargestFile = std::size_t{1} << 30;  // of a tokenizer's: large ones have 40 MB
+// A file as Hugging Face's own readers take it: of a key given twice the last. Throws ConfigError.
 nlohmann::json read_json(const std::string& file);
 
 }  // namespace tandem::tokenizer

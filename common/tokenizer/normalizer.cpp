@@ -35,7 +35,7 @@ class Unicode : public Normalizer {
         if (U_SUCCESS(status)) form_ = std::make_unique<icu::FilteredNormalizer2>(*form, known_characters());
         require(U_SUCCESS(status) != 0, "ICU has no normalisation {}: {}", data, u_errorName(status));
     }
-    void apply(std::string& text) const override {
+    void apply(std::string& text, const Growth&) const override {
         bool ascii = true;
         for (const char c : text) ascii = ascii && static_cast<signed char>(c) >= 0;
         if (ascii) return;
@@ -71,7 +71,7 @@ char32_t lower_of(char32_t c) {
 // Character by character, so a final sigma becomes a plain one.
 class Lowercase : public Normalizer {
   public:
-    void apply(std::string& text) const override {
+    void apply(std::string& text, const Growth&) const override {
         std::string out;
         for (std::size_t at = 0; at < text.size();) {
             const char32_t c = next_code_point(text, at);
@@ -89,7 +89,9 @@ class ReplaceNormalizer : public Normalizer {
   public:
     explicit ReplaceNormalizer(const JsonField& field)
         : pattern_(read_pattern(field.at("pattern"))), content_(field.at("content").text()) {}
-    void apply(std::string& text) const override { text = pattern_.replace(text, content_); }
+    void apply(std::string& text, const Growth& growth) const override {
+        text = pattern_.replace(text, content_, growth);
+    }
 
   private:
     Pattern pattern_;
@@ -99,8 +101,10 @@ class ReplaceNormalizer : public Normalizer {
 class PrependNormalizer : public Normalizer {
   public:
     explicit PrependNormalizer(std::string text) : text_(std::move(text)) {}
-    void apply(std::string& text) const override {
-        if (!text.empty()) text.insert(0, text_);
+    void apply(std::string& text, const Growth& growth) const override {
+        if (text.empty()) return;
+        growth.check(text.size() + text_.size());
+        text.insert(0, text_);
     }
 
   private:
@@ -110,7 +114,7 @@ class PrependNormalizer : public Normalizer {
 class StripNormalizer : public Normalizer {
   public:
     StripNormalizer(bool left, bool right) : left_(left), right_(right) {}
-    void apply(std::string& text) const override {
+    void apply(std::string& text, const Growth&) const override {
         std::size_t begin = 0, end = text.size();
         for (std::size_t at = begin; left_ && at < end; begin = at) {
             if (!is_white_space(next_code_point(text, at))) break;
@@ -127,7 +131,7 @@ class StripNormalizer : public Normalizer {
 
 class StripAccents : public Normalizer {
   public:
-    void apply(std::string& text) const override {
+    void apply(std::string& text, const Growth&) const override {
         std::string out;
         for (std::size_t at = 0; at < text.size();) {
             const char32_t c = next_code_point(text, at);
@@ -140,8 +144,11 @@ class StripAccents : public Normalizer {
 class SequenceNormalizer : public Normalizer {
   public:
     explicit SequenceNormalizer(std::vector<std::unique_ptr<Normalizer>> parts) : parts_(std::move(parts)) {}
-    void apply(std::string& text) const override {
-        for (const auto& part : parts_) part->apply(text);
+    void apply(std::string& text, const Growth& growth) const override {
+        for (const auto& part : parts_) {
+            part->apply(text, growth);
+            growth.check(text.size());
+        }
     }
 
   private:

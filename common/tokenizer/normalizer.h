@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "common/tokenizer/growth.h"
 #include "common/tokenizer/json_field.h"
 
 namespace tandem::tokenizer {
@@ -11,7 +12,7 @@ namespace tandem::tokenizer {
 class Normalizer {
   public:
     virtual ~Normalizer() = default;
-    virtual void apply(std::string& text) const = 0;  // valid UTF-8, in and out
+    virtual void apply(std::string& text, const Growth& growth) const = 0;  // valid UTF-8, in and out
 };
 
 // NFC NFD NFKC NFKD Lowercase Replace Prepend Strip StripAccents Sequence; any other type is a ConfigError.

@@ -24,13 +24,17 @@ void Pattern::split(std::string_view text, std::vector<Match>& pieces) const {
     std::get<Regex>(how_).split(text, pieces);
 }
 
-std::string Pattern::replace(std::string_view text, const std::string& content) const {
+std::string Pattern::replace(std::string_view text, std::string_view content, const Growth& growth,
+                             std::size_t made) const {
     std::vector<Match> pieces;
     split(text, pieces);
     std::string out;
     out.reserve(text.size());
     for (const Match& piece : pieces) {
-        out += piece.match ? std::string_view(content) : text.substr(piece.begin, piece.end - piece.begin);
+        const std::string_view more =
+            piece.match ? content : text.substr(piece.begin, piece.end - piece.begin);
+        growth.check(made + out.size() + more.size());
+        out += more;
     }
     return out;
 }

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/tokenizer/growth.h"
 #include "common/tokenizer/json_field.h"
 #include "common/tokenizer/regex.h"
 
@@ -18,7 +19,9 @@ class Pattern {
     explicit Pattern(std::string literal) : how_(std::move(literal)) {}
 
     void split(std::string_view text, std::vector<Match>& pieces) const;  // as Regex::split
-    std::string replace(std::string_view text, const std::string& content) const;
+    // The text with `content` for every match, where `made` bytes of the whole are made already.
+    std::string replace(std::string_view text, std::string_view content, const Growth& growth,
+                        std::size_t made = 0) const;
 
   private:
     std::variant<Regex, std::string> how_;

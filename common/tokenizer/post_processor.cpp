@@ -8,6 +8,9 @@
 namespace tandem::tokenizer {
 namespace {
 
+constexpr std::size_t kMostAddedTokens = std::size_t{1}
+                                         << 16;  // a template may name a token of many ids many times
+
 std::int32_t read_id(const JsonField& field) {
     return static_cast<std::int32_t>(field.integer(0, (std::int64_t{1} << 31) - 1));
 }
@@ -57,6 +60,10 @@ PostProcessor::Template PostProcessor::read_template(const JsonField& field) {
         if (!token) name.fail("\"" + name.text() + "\" is not among special_tokens");
         Part part;
         for (const JsonField& id : token->at("ids").items()) part.ids.push_back(read_id(id));
+        added_ += part.ids.size();
+        if (added_ > kMostAddedTokens) {
+            name.fail(fmt::format("more than {} tokens would be added to a text", kMostAddedTokens));
+        }
         parts.push_back(std::move(part));
     }
     const auto texts = std::count_if(parts.begin(), parts.end(), [](const Part& part) { return part.text; });

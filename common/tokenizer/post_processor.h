@@ -1,6 +1,7 @@
 // "post_processor" of tokenizer.json: the special tokens around an encoded text.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -24,9 +25,10 @@ class PostProcessor {
     };
     using Template = std::vector<Part>;
     void add(const JsonField& field, int depth);
-    static Template read_template(const JsonField& field);
+    Template read_template(const JsonField& field);
 
     std::vector<Template> templates_;
+    std::size_t added_ = 0;  // tokens, by all templates
 };
 
 }  // namespace tandem::tokenizer

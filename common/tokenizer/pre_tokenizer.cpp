@@ -16,12 +16,13 @@ constexpr const char* kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\
 
 // Rewrites every piece: write(view, piece, out) appends what the piece becomes.
 template <typename Write>
-void rewrite(Pieces& pieces, const Write& write) {
+void rewrite(Pieces& pieces, const Growth& growth, const Write& write) {
     std::string out;
     out.reserve(pieces.text.size() * 3 / 2 + 8);
     for (Piece& piece : pieces.list) {
         const std::size_t begin = out.size();
         write(pieces.view(piece), piece, out);
+        growth.check(out.size());
         piece.begin = begin;
         piece.end = out.size();
     }
@@ -33,9 +34,9 @@ class ByteLevelPreTokenizer : public PreTokenizer {
     ByteLevelPreTokenizer(bool add_prefix_space, bool use_regex) : add_prefix_space_(add_prefix_space) {
         if (use_regex) regex_.emplace(kGpt2);
     }
-    void apply(Pieces& pieces) const override {
+    void apply(Pieces& pieces, const Growth& growth) const override {
         if (add_prefix_space_) {
-            rewrite(pieces, [](std::string_view text, const Piece&, std::string& out) {
+            rewrite(pieces, growth, [](std::string_view text, const Piece&, std::string& out) {
                 if (text.front() != ' ') out += ' ';
                 out += text;
             });
@@ -45,7 +46,7 @@ class ByteLevelPreTokenizer : public PreTokenizer {
                 pieces, [this](std::string_view text, std::vector<Match>& out) { regex_->split(text, out); },
                 Behavior::isolated);
         }
-        rewrite(pieces, [](std::string_view text, const Piece&, std::string& out) {
+        rewrite(pieces, growth, [](std::string_view text, const Piece&, std::string& out) {
             append_byte_characters(out, text);
         });
     }
@@ -61,7 +62,7 @@ class Split : public PreTokenizer {
         : pattern_(read_pattern(field.at("pattern"))),
           behavior_(read_behavior(field.at("behavior"))),
           invert_(field.flag("invert", false)) {}
-    void apply(Pieces& pieces) const override {
+    void apply(Pieces& pieces, const Growth&) const override {
         split_pieces(
             pieces,
             [this](std::string_view text, std::vector<Match>& out) {
@@ -80,7 +81,7 @@ class Split : public PreTokenizer {
 class SplitAtCharacters : public PreTokenizer {
   public:
     SplitAtCharacters(bool (*wanted)(char32_t), Behavior behavior) : wanted_(wanted), behavior_(behavior) {}
-    void apply(Pieces& pieces) const override {
+    void apply(Pieces& pieces, const Growth&) const override {
         split_pieces(
             pieces,
             [this](std::string_view text, std::vector<Match>& out) { match_characters(text, wanted_, out); },
@@ -95,7 +96,7 @@ class SplitAtCharacters : public PreTokenizer {
 // Runs of word characters, and runs of what is neither word nor white space.
 class Whitespace : public PreTokenizer {
   public:
-    void apply(Pieces& pieces) const override {
+    void apply(Pieces& pieces, const Growth&) const override {
         const auto kind = [](char32_t c) { return is_word(c) ? 1 : is_white_space(c) ? 0 : 2; };
         split_pieces(
             pieces,
@@ -118,8 +119,8 @@ class MetaspacePreTokenizer : public PreTokenizer {
   public:
     explicit MetaspacePreTokenizer(MetaspaceOptions options)
         : options_(std::move(options)), pattern_(options_.replacement) {}
-    void apply(Pieces& pieces) const override {
-        rewrite(pieces, [this](std::string_view text, const Piece& piece, std::string& out) {
+    void apply(Pieces& pieces, const Growth& growth) const override {
+        rewrite(pieces, growth, [this](std::string_view text, const Piece& piece, std::string& out) {
             const std::string& mark = options_.replacement;
             const bool wanted =
                 options_.prepend == Prepend::always || (options_.prepend == Prepend::first && piece.at_start);
@@ -147,8 +148,8 @@ class SequencePreTokenizer : public PreTokenizer {
   public:
     explicit SequencePreTokenizer(std::vector<std::unique_ptr<PreTokenizer>> parts)
         : parts_(std::move(parts)) {}
-    void apply(Pieces& pieces) const override {
-        for (const auto& part : parts_) part->apply(pieces);
+    void apply(Pieces& pieces, const Growth& growth) const override {
+        for (const auto& part : parts_) part->apply(pieces, growth);
     }
 
   private:

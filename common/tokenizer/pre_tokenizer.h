@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/tokenizer/growth.h"
 #include "common/tokenizer/json_field.h"
 
 namespace tandem::tokenizer {
@@ -29,7 +30,7 @@ struct Pieces {
 class PreTokenizer {
   public:
     virtual ~PreTokenizer() = default;
-    virtual void apply(Pieces& pieces) const = 0;
+    virtual void apply(Pieces& pieces, const Growth& growth) const = 0;
 };
 
 // ByteLevel Split Digits Whitespace WhitespaceSplit Punctuation Metaspace Sequence; any other is a

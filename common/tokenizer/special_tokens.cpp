@@ -4,6 +4,7 @@
 
 #include "common/error.h"
 #include "common/file_kind.h"
+#include "common/text_file.h"
 #include "common/tokenizer/json_field.h"
 
 namespace tandem::tokenizer {
@@ -40,7 +41,7 @@ void read_config_templates(const JsonField& config, SpecialTokens& special) {
 }
 
 TemplateText read_template(const std::string& file) {
-    std::string text = read_file(file);
+    std::string text = read_text_file(file, kLargestFile);
     if (const std::string kind = foreign_kind(text); !kind.empty()) throw ConfigError(file, "", kind);
     return {std::move(text), file};
 }

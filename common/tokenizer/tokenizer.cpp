@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
+#include "common/json_text.h"
+#include "common/text_file.h"
 #include "common/tokenizer/added_tokens.h"
 #include "common/tokenizer/bpe.h"
 #include "common/tokenizer/chat_template.h"
@@ -89,7 +91,7 @@ void Tokenizer::Parts::encode_word(std::string_view word, WordCache* words,
 void Tokenizer::Parts::encode_words(std::string_view text, bool at_start,
                                     std::vector<std::int32_t>& out) const {
     Pieces pieces{std::string(text), {{0, text.size(), at_start}}};
-    if (pre_tokenizer) pre_tokenizer->apply(pieces);
+    if (pre_tokenizer) pre_tokenizer->apply(pieces, Growth("pre_tokenizer", text.size()));
     const std::unique_lock lock(cache_mutex, std::try_to_lock);
     WordCache* words = lock.owns_lock() ? &cache : nullptr;
     for (const Piece& piece : pieces.list) encode_word(pieces.view(piece), words, out);
@@ -109,13 +111,13 @@ Tokenizer Tokenizer::from_directory(const std::string& directory) {
     if (!present(directory)) {
         throw ConfigError(file, "", "is missing: text needs a tokenizer in the model's directory");
     }
-    Tokenizer tokenizer = from_json(read_file(file), file);
+    Tokenizer tokenizer = from_json(read_text_file(file, kLargestFile), file);
     tokenizer.parts_->read_chat_template(directory);
     return tokenizer;
 }
 
 Tokenizer Tokenizer::from_json(const std::string& text, const std::string& file) {
-    const nlohmann::json json = parse_json(text, file);
+    const nlohmann::json json = parse_json_file(text, file, RepeatedKeys::taken);
     auto parts = std::make_unique<Parts>(JsonField(json, file, ""));
     parts->chat_problem.emplace(file, "chat_template", "no template has been read");
     return Tokenizer(std::move(parts));
@@ -134,7 +136,9 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool add_spec
             continue;
         }
         normalized = text.substr(segment.begin, segment.end - segment.begin);
-        if (parts_->normalizer) parts_->normalizer->apply(normalized);
+        if (parts_->normalizer) {
+            parts_->normalizer->apply(normalized, Growth("normalizer", normalized.size()));
+        }
         parts_->added.split(normalized, true, inner);
         for (const AddedTokens::Segment& part : inner) {
             if (part.id >= 0) {
@@ -153,13 +157,15 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool add_spec
 std::string Tokenizer::decode(const std::vector<std::int32_t>& ids, bool skip_special_tokens) const {
     std::vector<std::string> tokens;
     tokens.reserve(ids.size());
+    std::size_t bytes = 0;
     for (const std::int32_t id : ids) {
         const AddedToken* added = parts_->added.find(id);
         const std::string* text = added != nullptr ? &added->normalized_content : parts_->model.token_of(id);
         if (text == nullptr || (skip_special_tokens && parts_->added.is_special(*text))) continue;
         tokens.push_back(*text);
+        bytes += text->size();
     }
-    if (parts_->decoder) parts_->decoder->apply(tokens);
+    if (parts_->decoder) parts_->decoder->apply(tokens, Growth("decoder", bytes));
     std::string out;
     for (const std::string& token : tokens) {
         if (!parts_->decoder && !out.empty()) out += ' ';

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -52,7 +51,7 @@ Place folder_of_locks(const fs::path& root) {
     if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/')
         places.push_back(fs::path(home) / ".tandem-locks");
     for (const fs::path& place : places) {
-        if (std::optional<FileDescriptor> folder = private_folder(place)) return {place, std::move(*folder)};
+        if (FileDescriptor folder = private_folder(place)) return {place, std::move(folder)};
     }
     throw Error(
         fmt::format("no folder for the locks of pushes: {} is not this user's alone. Remove it, or set "

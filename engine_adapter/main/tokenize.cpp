@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "common/error.h"
+#include "common/json_text.h"
 #include "common/tokenizer/conversation.h"
 #include "common/tokenizer/tokenizer.h"
 
@@ -45,9 +46,11 @@ class Lines {
     }
 
     ordered_json parse(const std::string& line) const {
-        ordered_json value = ordered_json::parse(line, nullptr, false);
-        if (value.is_discarded()) fail("is not JSON");
-        return value;
+        try {
+            return parse_ordered_json_text(line, any_values(line));
+        } catch (const BadInput&) {
+            fail("is not JSON");
+        }
     }
 
     // [message, …], or {"messages": […], "tools": […], "add_generation_prompt": false, …}; the template's

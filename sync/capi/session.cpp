@@ -13,7 +13,7 @@
 
 #include "common/comm/rendezvous.h"
 #include "common/error.h"
-#include "common/model/json_text.h"
+#include "common/json_text.h"
 #include "common/thread.h"
 #include "engine_adapter/connect.h"
 #include "sync/capi/errors.h"
@@ -273,7 +273,7 @@ int td_session_config(td_session* session, const char* config_json) {
         enforce(turn->session == nullptr, "td_session_config comes before the first td_session_publish");
         if (config_json == nullptr) return turn->source->describe({});
         try {
-            const nlohmann::json config = model::parse_json(config_json, "config.json");
+            const nlohmann::json config = parse_json_file(config_json, "config.json");
             enforce(config.is_object(), "config.json must be a JSON object");
             turn->source->describe({config, "config.json"});
         } catch (const ConfigError& error) {

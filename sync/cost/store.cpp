@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
+#include "common/json_text.h"
 #include "common/log.h"
+#include "common/text_file.h"
 
 namespace tandem::sync {
 namespace {
@@ -20,8 +22,12 @@ std::string environment(const char* name) {
 }
 
 nlohmann::json read(const std::filesystem::path& file) {
-    std::ifstream stream(file);
-    nlohmann::json json = nlohmann::json::parse(stream, nullptr, false);
+    nlohmann::json json;
+    try {
+        json = json_text_or_nothing(read_text_file_if_there(file.string()));
+    } catch (const ConfigError& error) {  // measured anew
+        log_debug("measured costs are not read: {}", error.what());
+    }
     const bool known = json.is_object() && json.value("format", nlohmann::json()) == kFormat &&
                        json.contains("entries") && json["entries"].is_object();
     if (known) return json;

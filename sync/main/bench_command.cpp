@@ -1,3 +1,5 @@
+#include "common/json_text.h"
+#include "common/text_file.h"
 #include "sync/main/commands.h"
 
 #include <sys/mman.h>
@@ -138,7 +140,7 @@ int bench_command(const BenchArguments& arguments, const std::vector<std::string
         std::cerr << "tandem-sync bench: " << end.message << "\n";
         return 1;
     }
-    const nlohmann::json result = nlohmann::json::parse(std::ifstream(result_file.path()));
+    const nlohmann::json result = parse_json_text(read_text_file(result_file.path()));
     if (!arguments.html.empty()) write_file(arguments.html, bench_html(result));
     if (arguments.json) {
         std::cout << result.dump(2) << "\n";

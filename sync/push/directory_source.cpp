@@ -7,21 +7,9 @@
 #include "common/error.h"
 #include "common/mesh/device_mesh.h"
 #include "common/model/check_weights.h"
-#include "common/model/json_text.h"
 #include "common/model/model_config.h"
 
 namespace tandem::sync {
-namespace {
-
-// Whether the head is the embedding's. A config.json that is there must be JSON: a pointer or a page would
-// say "no".
-bool head_is_tied(const std::string& directory) {
-    const std::string file = directory + "/config.json";
-    if (std::filesystem::exists(file)) model::parse_json(model::read_text_file(file), file);
-    return model::ties_embeddings(directory);
-}
-
-}  // namespace
 
 DirectorySource::DirectorySource(const std::string& directory, std::shared_ptr<comm::Communicator> world,
                                  const std::function<bool(const std::string& name)>& only)
@@ -29,7 +17,7 @@ DirectorySource::DirectorySource(const std::string& directory, std::shared_ptr<c
     if (const model::Architecture* known = architecture_.known())
         model::check_shapes(files_, known->config());
     const DeviceMesh mesh = DeviceMesh::create(std::move(world), {1}, {"dp"});
-    const bool tied = head_is_tied(directory);
+    const bool tied = model::ties_embeddings(directory);
     for (const std::string& name : files_.names()) {
         if ((tied && name == "lm_head.weight") || (only && !only(name))) continue;
         const Tensor tensor = files_.tensor(name);

@@ -2,8 +2,8 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
-
-#include "common/model/json_text.h"
+#include "common/json_text.h"
+#include "common/text_file.h"
 
 namespace tandem::sync {
 
@@ -19,7 +19,7 @@ SaidArchitecture SaidArchitecture::of_directory(const std::string& directory) {
     const std::filesystem::path file = std::filesystem::path(directory) / "config.json";
     std::error_code error;
     if (!std::filesystem::exists(file, error)) return {};
-    return {model::parse_json(model::read_text_file(file.string()), file.string()), file.string()};
+    return {parse_json_file(read_text_file(file.string()), file.string()), file.string()};
 }
 
 const model::Architecture* SaidArchitecture::get() const {

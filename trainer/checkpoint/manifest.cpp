@@ -12,7 +12,8 @@
 #include <thread>
 
 #include "common/error.h"
-#include "common/model/json_text.h"
+#include "common/json_text.h"
+#include "common/text_file.h"
 #include "common/thread.h"
 #include "trainer/checkpoint/hash.h"
 
@@ -111,7 +112,7 @@ std::string to_json(const Manifest& m) {
 
 Manifest read_manifest(const std::string& directory) {
     const std::string file = directory + "/manifest.json";
-    const json text = model::parse_json(model::read_text_file(file), file);
+    const json text = parse_json_file(read_text_file(file), file);
     if (!text.is_object() || text.value("format", json()) != kFormat) {
         throw ConfigError(file, "format", fmt::format("is not \"{}\"", kFormat));
     }

@@ -6,11 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
-#include "common/model/json_text.h"
+#include "common/json_text.h"
 #include "common/model/safetensors_index.h"
 #include "common/model/safetensors_layout.h"
 #include "common/ops/elementwise.h"
 #include "common/tensor/host_access.h"
+#include "common/text_file.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/files.h"
 #include "trainer/checkpoint/own_rows.h"
@@ -113,7 +114,7 @@ void write_rows(OutputFile& file, std::size_t begin, const DTensor& tensor, DTyp
 using nlohmann::ordered_json;
 
 ordered_json read_object(const std::string& file) {
-    const ordered_json parsed = model::parse_json(model::read_text_file(file), file);
+    const ordered_json parsed = parse_json_file(read_text_file(file), file);
     if (!parsed.is_object()) throw ConfigError(file, "", "is not a JSON object");
     return parsed;
 }
@@ -143,7 +144,7 @@ std::string config_json(const Policy& policy, const SaveOptions& options) {
 
 void copy_if_there(const fs::path& from, const fs::path& to) {
     if (fs::is_regular_file(from))
-        write_durably(to.string(), model::read_text_file(from.string(), std::size_t{1} << 30));
+        write_durably(to.string(), read_text_file(from.string(), std::size_t{1} << 30));
 }
 
 void write_tokenizer(const Policy& policy, const fs::path& directory, const SaveOptions& options) {

@@ -5,9 +5,9 @@
 #include <numeric>
 #include <optional>
 
-#include "common/model/json_text.h"
 #include "common/model/safetensors_layout.h"
 #include "common/tensor/host_access.h"
+#include "common/text_file.h"
 #include "trainer/checkpoint/files.h"
 #include "trainer/checkpoint/hash.h"
 #include "trainer/checkpoint/room.h"
@@ -149,7 +149,7 @@ void write_what_all_wrote(const Manifest& manifest_so_far, const std::string& wo
     for (const std::string& log : checkpoint.logs) {
         const std::string file = fs::path(log).filename().string();
         HashedFile copy(working + "/" + file);
-        copy.append(model::read_text_file(log, std::size_t{1} << 40));
+        copy.append(read_text_file(log, std::size_t{1} << 40));
         manifest.files[file] = copy.finish();
     }
     checkpoint.at("logs");

@@ -174,6 +174,9 @@ struct RunConfig {
     // mesh.shard_axes as axes of (dp_replicate, dp_shard, cp), and how many ranks those are.
     std::vector<std::string> shard_axes() const;
     std::int64_t shard_ranks() const;
+    // Of the run once it has succeeded, and until then (run/run_directory.h).
+    std::string finished_folder() const { return run.output + "/" + run.name; }
+    std::string working_folder() const { return finished_folder() + ".partial"; }
 };
 
 config::Schema schema_of(RunConfig& config);

@@ -47,7 +47,7 @@ std::shared_ptr<comm::Communicator> connect(const RunConfig& config) {
 // Once a run: which checkpoint it goes on from, and that it removes nothing that is wanted. False: the run is
 // finished, and its results have been printed.
 bool prepare(RunConfig& config, config::Schema& schema, const Arguments& arguments) {
-    const std::string finished = config.run.output + "/" + config.run.name;
+    const std::string finished = config.finished_folder();
     if (arguments.resume_or_start) {
         const Standing standing = standing_of(config, schema);
         if (standing == Standing::unfinished) schema.read_override("run.resume='newest'");

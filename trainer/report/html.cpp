@@ -13,7 +13,9 @@
 #include "common/chart/page.h"
 #include "common/chart/text.h"
 #include "common/error.h"
+#include "common/json_text.h"
 #include "common/progress.h"
+#include "common/text_file.h"
 #include "trainer/report/rollouts_html.h"
 
 namespace tandem::trainer {
@@ -159,16 +161,18 @@ std::string report_html(const ordered_json& summary, const Lines& metrics, const
 
 namespace {
 
+constexpr std::size_t kLargestRunFile = std::size_t{1} << 40;  // the samples of a long run
+
 std::string text_of_run_file(const std::string& file) {
-    std::ifstream in(file);
-    if (!in) throw ConfigError(file, "", "cannot be read; is this the folder of a run?");
-    return {std::istreambuf_iterator<char>(in), {}};
+    if (!std::filesystem::exists(file))
+        throw ConfigError(file, "", "cannot be read; is this the folder of a run?");
+    return read_text_file(file, kLargestRunFile);
 }
 
 ordered_json parsed(const std::string& file, const std::string& text) {
     try {
-        return ordered_json::parse(text);
-    } catch (const ordered_json::parse_error& error) {
+        return parse_ordered_json_text(text, any_values(text));
+    } catch (const BadInput& error) {
         throw ConfigError(file, "", error.what());
     }
 }

@@ -8,6 +8,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/text_file.h"
 #include "common/trace.h"
 #include "common/trace_file.h"
 
@@ -27,14 +28,12 @@ void merge_trace_parts(const std::string& directory) {
             parts.push_back(entry.path());
     }
     std::sort(parts.begin(), parts.end());
-    std::vector<std::string> texts;
-    for (const fs::path& part : parts) {
-        std::ifstream in(part);
-        texts.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
-    }
     try {
+        std::vector<std::string> texts;
+        for (const fs::path& part : parts)
+            texts.push_back(read_text_file(part.string(), trace::kLargestTrace));
         trace::write_file(directory + "/trace.json", texts);
-    } catch (const SystemError& error) {
+    } catch (const Error& error) {
         log_warn("no trace: {}", error.what());
         return;
     }

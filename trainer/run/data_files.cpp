@@ -14,6 +14,7 @@
 
 #include "common/comm/host_identity.h"
 #include "common/error.h"
+#include "common/json_text.h"
 #include "trainer/checkpoint/hash.h"
 
 namespace tandem::trainer {
@@ -88,7 +89,7 @@ std::string lines_from_to(std::size_t first, std::size_t last) {
 std::string where_they_differ(const ordered_json& then, std::string_view now) {
     std::size_t same = 0, hashed = 0;
     Hash hash;
-    for (const auto& mark : ordered_json::parse(then.at("marks").get<std::string>())) {
+    for (const auto& mark : parse_ordered_json_text(then.at("marks").get<std::string>())) {
         const auto lines = mark.at(0).get<std::size_t>(), bytes = mark.at(1).get<std::size_t>();
         if (bytes > now.size()) {
             return fmt::format("it ends, or differs first, in {}", lines_from_to(same + 1, lines));

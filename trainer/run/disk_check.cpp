@@ -73,8 +73,7 @@ void check_room(const RunConfig& c, const config::Schema& s, const model::ModelC
     const auto several = static_cast<std::uint64_t>(most_training_checkpoints(c));
     std::uint64_t there = room_in(folder.string());
     // What an earlier run left in the working folder goes, or is some of it.
-    if (fate_of_working_folder(c) != RunDirectory::Earlier::keep)
-        there += bytes_on_disk(c.run.output + "/" + c.run.name + ".partial");
+    if (fate_of_working_folder(c) != RunDirectory::Earlier::keep) there += bytes_on_disk(c.working_folder());
     const std::uint64_t needed = last + several * training;
     if (needed <= there) return;
     const std::string others =

@@ -3,12 +3,13 @@
 #include <fmt/core.h>
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
 #include "common/error.h"
+#include "common/json_text.h"
+#include "common/text_file.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/training.h"
 #include "trainer/run/data_files.h"
@@ -21,14 +22,6 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr const char* kReplace = "overwrite";
-
-std::string finished_run(const RunConfig& c) {
-    return c.run.output + "/" + c.run.name;
-}
-
-std::string working_run(const RunConfig& c) {
-    return finished_run(c) + ".partial";
-}
 
 // --- what points where
 
@@ -71,7 +64,7 @@ void refuse_where_needed(const RunConfig& c, const config::Schema& s, const std:
 
 // From the newest checkpoint of the finished run of this name.
 bool continues_finished_run(const RunConfig& c) {
-    const auto all = training_checkpoints(finished_run(c) + "/checkpoints");
+    const auto all = training_checkpoints(c.finished_folder() + "/checkpoints");
     std::error_code none;
     return !c.run.resume.empty() && !all.empty() && fs::equivalent(c.run.resume, all[0], none);
 }
@@ -81,7 +74,7 @@ std::string if_exists_then(const RunConfig& c) {
     RunConfig then;
     config::Schema schema = schema_of(then);
     try {
-        schema.read_file(working_run(c) + "/config.toml");
+        schema.read_file(c.working_folder() + "/config.toml");
     } catch (const ConfigError&) {
         return {};  // of another version, or a resume that was killed
     }
@@ -104,10 +97,12 @@ bool has_whole_model(const std::string& working) {
 // --- a finished run
 
 std::optional<ordered_json> json_in(const std::string& file) {
-    std::ifstream in(file);
-    if (!in) return {};
-    const ordered_json value = ordered_json::parse(in, nullptr, false);
-    return value.is_object() ? std::optional(value) : std::nullopt;
+    try {
+        ordered_json value = parse_ordered_json_text(read_text_file_if_there(file));
+        return value.is_object() ? std::optional(std::move(value)) : std::nullopt;
+    } catch (const Error&) {  // none, or of a run that was killed while it wrote it
+        return {};
+    }
 }
 
 std::optional<ordered_json> summary_in(const std::string& run) {
@@ -118,7 +113,7 @@ void check_same_run(const RunConfig& c, const config::Schema& s) {
     RunConfig then;
     config::Schema schema = schema_of(then);
     try {
-        schema.read_file(finished_run(c) + "/config.toml");
+        schema.read_file(c.finished_folder() + "/config.toml");
     } catch (const ConfigError&) {
         return;  // of another version
     }
@@ -128,22 +123,22 @@ void check_same_run(const RunConfig& c, const config::Schema& s) {
         if (before == now) continue;
         s.refuse("run.name", fmt::format("{} is finished, and is another run: {} was {}, it is {}; choose "
                                          "another name",
-                                         finished_run(c), key.name, before.dump(), now.dump()));
+                                         c.finished_folder(), key.name, before.dump(), now.dump()));
     }
-    const auto digests = json_in(finished_run(c) + "/data.json");
+    const auto digests = json_in(c.finished_folder() + "/data.json");
     if (c.data.changed == "accept" || !digests) return;
     for (const std::string& difference : data_differences(*digests, c))
         s.refuse("run.name",
-                 fmt::format("{} is finished, and had other data. {}", finished_run(c), difference));
+                 fmt::format("{} is finished, and had other data. {}", c.finished_folder(), difference));
 }
 
 }  // namespace
 
 Standing standing_of(const RunConfig& c, const config::Schema& s) {
-    for (const std::string& directory : training_checkpoints(working_run(c) + "/checkpoints")) {
+    for (const std::string& directory : training_checkpoints(c.working_folder() + "/checkpoints")) {
         if (fs::exists(directory + "/manifest.json")) return Standing::unfinished;
     }
-    const auto summary = summary_in(finished_run(c));
+    const auto summary = summary_in(c.finished_folder());
     if (!summary) return Standing::none;
     if (summary->value("steps", std::int64_t{0}) < c.grpo.steps) return Standing::unfinished;
     check_same_run(c, s);
@@ -151,14 +146,14 @@ Standing standing_of(const RunConfig& c, const config::Schema& s) {
 }
 
 bool is_at_its_end(const RunConfig& c) {
-    if (!continues_finished_run(c) || !summary_in(finished_run(c))) return false;
+    if (!continues_finished_run(c) || !summary_in(c.finished_folder())) return false;
     const ordered_json loop = read_manifest(c.run.resume).loop;
     return loop.value("phase", std::string()) == "grpo" &&
            loop.value("step", std::int64_t{0}) == c.grpo.steps;
 }
 
 void check_earlier_run(RunConfig& c, const config::Schema& s) {
-    const std::string finished = finished_run(c), working = working_run(c);
+    const std::string finished = c.finished_folder(), working = c.working_folder();
     refuse_where_needed(c, s, working, "is emptied before the run begins");
     keep_what_was_chosen(c, s);
     const bool refuse = c.run.if_exists == "refuse";
@@ -184,7 +179,8 @@ void check_earlier_run(RunConfig& c, const config::Schema& s) {
 RunDirectory::Earlier fate_of_working_folder(const RunConfig& c) {
     using Earlier = RunDirectory::Earlier;
     if (resumes_in_place(c)) return Earlier::keep_checkpoints;
-    return has_whole_model(working_run(c)) && c.run.if_exists != kReplace ? Earlier::keep : Earlier::remove;
+    return has_whole_model(c.working_folder()) && c.run.if_exists != kReplace ? Earlier::keep
+                                                                              : Earlier::remove;
 }
 
 RunDirectory::Finished fate_of_finished_run(const RunConfig& c) {

@@ -11,13 +11,13 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <random>
 #include <string_view>
 #include <thread>
 
 #include "common/error.h"
+#include "common/text_file.h"
 
 extern char** environ;
 
@@ -83,11 +83,6 @@ pid_t spawn(const std::vector<std::string>& command, const std::string& log_file
     return pid;
 }
 
-std::string read_file(const std::string& file) {
-    std::ifstream in(file);
-    return {std::istreambuf_iterator<char>(in), {}};
-}
-
 }  // namespace
 
 EngineProcess::EngineProcess(std::vector<std::string> command, const std::string& log_file, Deadline deadline)
@@ -113,7 +108,7 @@ void EngineProcess::wait_until_ready(const std::string& ready_file, Deadline dea
         if (const std::string reason = ended(); !reason.empty()) throw Error(reason + "\n" + log_tail());
         if (deadline.passed()) throw DeadlineExceeded("engine", "start", "not ready in time\n" + log_tail());
         std::this_thread::sleep_for(kPollInterval);
-        url_ = read_file(ready_file);  // it appears whole
+        url_ = read_text_file_if_there(ready_file);  // it appears whole
     }
     url_.erase(url_.find_last_not_of(" \n") + 1);
     std::remove(ready_file.c_str());
@@ -149,7 +144,8 @@ void EngineProcess::stop() {
 }
 
 std::string EngineProcess::log_tail() const {
-    const std::string log = read_file(log_file_);
+    constexpr std::size_t kLargestLog = std::size_t{1} << 34;
+    const std::string log = read_text_file_if_there(log_file_, kLargestLog);
     std::size_t start = log.size();
     for (int lines = 0; start > 0 && lines <= 10; --start) lines += log[start - 1] == '\n' ? 1 : 0;
     return fmt::format("{} ends with:\n{}", log_file_, log.substr(start));

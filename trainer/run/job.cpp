@@ -6,14 +6,15 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "common/comm/launch.h"
 #include "common/error.h"
+#include "common/json_text.h"
 #include "common/log.h"
 #include "common/printable.h"
 #include "common/progress.h"
+#include "common/text_file.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/room.h"
 #include "trainer/data/make_task.h"
@@ -161,8 +162,7 @@ void finish(RunSetup& setup, bool json) {
 }
 
 void print_results(const std::string& directory, bool json) {
-    std::ifstream in(directory + "/summary.json");
-    const auto s = nlohmann::ordered_json::parse(in);
+    const auto s = parse_ordered_json_text(read_text_file(directory + "/summary.json"));
     if (json) {
         fmt::print("{}\n", s.dump(2));
         return;

@@ -55,14 +55,6 @@ constexpr const char* kFree[] = {"run.name",
                                  "grpo.schedule_steps",
                                  "grpo.evaluate_every"};
 
-std::string working_folder(const RunConfig& c) {
-    return c.run.output + "/" + c.run.name + ".partial";
-}
-
-std::string finished_folder(const RunConfig& c) {
-    return c.run.output + "/" + c.run.name;
-}
-
 // As config.json of both means it; what a checkpoint keeps is one.
 void check_same_architecture(const Manifest& manifest, const std::string& directory, const RunConfig& c,
                              const config::Schema& schema) {
@@ -196,11 +188,11 @@ std::string found_or_refuse(const Choice& choice, const config::Schema& schema, 
 std::string find(const RunConfig& c, const config::Schema& schema) {
     const std::string& where = c.run.resume;
     if (where == kNewest) {
-        std::vector<std::string> all = training_checkpoints(working_folder(c) + "/checkpoints");
-        const auto finished = training_checkpoints(finished_folder(c) + "/checkpoints");
+        std::vector<std::string> all = training_checkpoints(c.working_folder() + "/checkpoints");
+        const auto finished = training_checkpoints(c.finished_folder() + "/checkpoints");
         all.insert(all.end(), finished.begin(), finished.end());
         const std::string folders =
-            fmt::format("{}/checkpoints or {}/checkpoints", working_folder(c), finished_folder(c));
+            fmt::format("{}/checkpoints or {}/checkpoints", c.working_folder(), c.finished_folder());
         return found_or_refuse(first_good(all, c), schema, folders,
                                fmt::format("no whole checkpoint in {}; start the run without it, and with "
                                            "checkpoint.every",
@@ -227,7 +219,7 @@ std::string find(const RunConfig& c, const config::Schema& schema) {
 }
 
 void check_nothing_is_lost(const RunConfig& c, const config::Schema& schema) {
-    const std::string folder = working_folder(c);
+    const std::string folder = c.working_folder();
     for (const std::string& directory : training_checkpoints(folder + "/checkpoints")) {
         if (!fs::exists(directory + "/manifest.json")) continue;
         schema.refuse(
@@ -270,7 +262,7 @@ void resolve_resume(RunConfig& c, const config::Schema& schema) {
 
 bool resumes_in_place(const RunConfig& c) {
     std::error_code none;
-    const std::string folder = fs::canonical(working_folder(c), none).string();
+    const std::string folder = fs::canonical(c.working_folder(), none).string();
     return !c.run.resume.empty() && !none && c.run.resume.starts_with(folder + "/");
 }
 
