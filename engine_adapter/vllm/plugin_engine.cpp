@@ -19,7 +19,7 @@ using nlohmann::json;
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kProtocol = 1;  // of init_info and the workers' state (sync/python/tandem_vllm/engine.py)
+constexpr int kProtocol = 1;  // of init_info and the workers' state (sync/python/tandem_sync/vllm/engine.py)
 constexpr const char* kPaused = "paused by a push";  // the note
 
 constexpr const char* kWorkerState = "POST /collective_rpc tandem_state";
@@ -142,7 +142,7 @@ void VllmPluginEngine::load_staged(std::int64_t version, Deadline deadline) {
 }
 
 // An update that its workers refuse before they touch anything leaves the server as it was. What they say of it is asked
-// for: none raises (sync/python/tandem_vllm/engine.py).
+// for: none raises (sync/python/tandem_sync/vllm/engine.py).
 void VllmPluginEngine::update_workers(std::int64_t version, Deadline deadline) {
     const trace::Scope scope("vLLM loads", "load");
     state_ = Server::loading;

@@ -1,4 +1,4 @@
-// A vLLM server that was started with our weight-transfer backend (sync/python/tandem_vllm), as sync sees it. Buckets go
+// A vLLM server that was started with our weight-transfer backend (sync/python/tandem_sync/vllm), as sync sees it. Buckets go
 // to the receiver in its first worker, which stages and verifies whole versions while the server generates; commit pauses
 // it, has every worker load what is staged, layer by layer, and tells it the version.
 //

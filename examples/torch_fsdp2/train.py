@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""SmolLM2 learns arithmetic: FSDP2 trains, a tandem-engine or a vLLM server generates, tandem keeps it in step. README.md."""
-import json, re, sys, urllib.request
+"""SmolLM2 learns arithmetic: FSDP2 trains, a tandem-engine or a vLLM server generates, Tandem keeps it in step. README.md."""
+import json, pathlib, re, sys, urllib.request
 
-import tandem
+import tandem_sync
 import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -60,13 +60,14 @@ def train_step(model, optimizer, rollouts):
 
 dist.init_process_group("gloo")
 say = print if dist.get_rank() == 0 else lambda text: None
-problems = [json.loads(line) for line in open("examples/smollm2/prompts.jsonl")]
+prompts = pathlib.Path(__file__).resolve().parents[1] / "smollm2/prompts.jsonl"
+problems = [json.loads(line) for line in prompts.open()]
 model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
 for part in [*model.model.layers, model]:
     fully_shard(part, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
                 mesh=dist.init_device_mesh("cpu", (dist.get_world_size(),)))
 optimizer = torch.optim.AdamW(model.parameters(), lr=LR, betas=(0.9, 0.95), weight_decay=0.0)
-with tandem.Session(engines=[URL], deadline=120, rollback=True) as sync:
+with tandem_sync.Session(engines=[URL], deadline=120, rollback=True) as sync:
     sync.publish(model)
     for step in range(STEPS + 1):
         report = sync.push(version=step + 1)

@@ -7,7 +7,7 @@ import secrets
 HERE = pathlib.Path(__file__).resolve().parent
 PACKAGES = HERE.parents[1] / "sync" / "python"
 VLLM_ARGUMENTS = ["--weight-transfer-config", '{"backend": "tandem"}']
-SGLANG_ARGUMENTS = ["--custom-weight-loader", "tandem_sglang.load"]
+SGLANG_ARGUMENTS = ["--custom-weight-loader", "tandem_sync.sglang.load"]
 
 
 def add_options(parser):
@@ -30,8 +30,8 @@ def install(folder, library):
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tandem-plugin\nVersion: 0\n")
     (info / "entry_points.txt").write_text(
-        "[vllm.general_plugins]\ntandem = tandem_vllm:register\ntandem_faults = plugin_faults:register_vllm\n"
-        "[sglang.srt.plugins]\ntandem = tandem_sglang:register\ntandem_faults = plugin_faults:register_sglang\n")
+        "[vllm.general_plugins]\ntandem = tandem_sync.vllm:register\ntandem_faults = plugin_faults:register_vllm\n"
+        "[sglang.srt.plugins]\ntandem = tandem_sync.sglang:register\ntandem_faults = plugin_faults:register_sglang\n")
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(info.parent), str(PACKAGES), str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
     os.environ["TANDEM_FAULT"] = str(folder / "fault")

@@ -20,7 +20,7 @@ def _torn(weights):
 
 
 def _fail_before():
-    from tandem_server.receiver import Receiver
+    from tandem_sync.server.receiver import Receiver
 
     take = Receiver.take
 
@@ -34,7 +34,7 @@ def _fail_before():
 
 def register_vllm():
     """An entry point of vLLM's, like the plug-in's own; each process that loads weights gets the wrapped functions."""
-    from tandem_vllm import reload
+    from tandem_sync.vllm import reload
 
     load = reload.load
     if hasattr(load, "fails"):
@@ -50,7 +50,7 @@ def register_vllm():
 
 def register_sglang():
     """The same for SGLang, which calls it once in each process."""
-    from tandem_server.staging import Staging
+    from tandem_sync.server.staging import Staging
 
     tensors = Staging.tensors
     made = set()

@@ -135,7 +135,7 @@ void SglangStandIn::add_tensor_routes() {
 
 // What its scheduler does not catch ends it.
 SglangStandIn::Answer SglangStandIn::load_tensors(const json& body) {
-    if (options_.plugin != nullptr && body.value("load_format", "") == "tandem_sglang.load")
+    if (options_.plugin != nullptr && body.value("load_format", "") == "tandem_sync.sglang.load")
         return load_staged(body);
     if (sessions() && !session_)
         return failure(

@@ -1,4 +1,4 @@
-// A rank of an SGLang server with our plug-in, for tests without SGLang: what sync/python/tandem_sglang/worker.py does. The
+// A rank of an SGLang server with our plug-in, for tests without SGLang: what sync/python/tandem_sync/sglang/worker.py does. The
 // server around it is SglangStandIn.
 #pragma once
 

@@ -85,7 +85,7 @@ void SglangStandIn::add_info_routes() {
                          {"enable_memory_saver", options_.memory_saver},
                          {"internal_states", json::array({json::object()})}};
             if (options_.plugin != nullptr) {
-                body["custom_weight_loader"] = {"tandem_sglang.load"};
+                body["custom_weight_loader"] = {"tandem_sync.sglang.load"};
                 body["internal_states"][0]["tandem"] = options_.plugin->state();
             }
             return Answer{200, body.dump()};

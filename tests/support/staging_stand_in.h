@@ -1,5 +1,5 @@
 // What a plug-in of ours has in an inference server, for tests without one: a receiver over staging memory, through the C
-// functions that sync/python/tandem_server calls.
+// functions that sync/python/tandem_sync/server calls.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// A vLLM worker with our plug-in, for tests without vLLM: what sync/python/tandem_vllm/engine.py does, over the same C
+// A vLLM worker with our plug-in, for tests without vLLM: what sync/python/tandem_sync/vllm/engine.py does, over the same C
 // functions; its model is the bytes that it was given.
 #pragma once
 

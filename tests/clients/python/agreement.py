@@ -11,7 +11,7 @@ import types
 
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
-from tandem_server.agreement import all_together, each_alone
+from tandem_sync.server.agreement import all_together, each_alone
 
 RANKS = 3
 

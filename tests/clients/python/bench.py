@@ -29,7 +29,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-import tandem
+import tandem_sync
 import tiny
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "peers"))
@@ -105,7 +105,7 @@ def run_rank(rank, options, name, rendezvous, pipe, shared, results):
         torch_sync.answer(pipe)  # ready
     for mode, adopt in WAYS:
         engine = tiny.EngineRanks(name, dtype="bfloat16") if rank == 0 else None
-        with tandem.Session(engines=engine.addresses if rank == 0 else [], mode=mode, deadline=60) as sync:
+        with tandem_sync.Session(engines=engine.addresses if rank == 0 else [], mode=mode, deadline=60) as sync:
             if adopt:
                 sync.adopt(model)
             sync.publish(model)

@@ -7,15 +7,15 @@ import sys
 
 import torch
 
-import tandem
+import tandem_sync
 import tiny
 
-MODULES = [m for name, m in sorted(sys.modules.items()) if name == "tandem" or name.startswith("tandem._")]
+MODULES = [m for name, m in sorted(sys.modules.items()) if name == "tandem_sync" or name.startswith("tandem_sync._")]
 
 
 def without_example():
     """Public functions and classes whose docstring has no example, and methods that no example of their class calls."""
-    for name in tandem.__all__:
+    for name in tandem_sync.__all__:
         thing = getattr(tandem, name)
         if ">>>" not in (inspect.getdoc(thing) or ""):
             yield name
@@ -39,7 +39,7 @@ def main():
     tried = failed = 0
     with tiny.engine(model) as (url, _):
         for module in MODULES:
-            names = {"tandem": tandem, "torch": torch, "ENGINE": url, "model": model,
+            names = {"tandem_sync": tandem_sync, "torch": torch, "ENGINE": url, "model": model,
                      "next_version": lambda: next(versions)}
             for test in doctest.DocTestFinder().find(module, extraglobs=names):
                 outcome = doctest.DocTestRunner().run(test)

@@ -17,7 +17,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-import tandem
+import tandem_sync
 import tiny
 
 
@@ -141,7 +141,7 @@ def train_step(model, optimizer, step):
 
 def full(model):
     """Every parameter whole, by PyTorch's own means. Collective."""
-    return {tandem.hf(name): (p.full_tensor() if isinstance(p, DTensor) else p).detach().clone()
+    return {tandem_sync.hf(name): (p.full_tensor() if isinstance(p, DTensor) else p).detach().clone()
             for name, p in model.named_parameters()}
 
 
@@ -178,7 +178,7 @@ def push_to_ranks(rank, tied, layout, changes, tp):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for adopt, mode in ((False, "gather"), (True, "direct"), (False, "delta")):
         with tiny.EngineRanks(config, tp) if rank == 0 else contextlib.nullcontext() as engine:
-            with tandem.Session(engines=engine.addresses if rank == 0 else [], mode=mode, deadline=30) as sync:
+            with tandem_sync.Session(engines=engine.addresses if rank == 0 else [], mode=mode, deadline=30) as sync:
                 if adopt:
                     sync.adopt(model)
                 sync.publish(model)
@@ -199,7 +199,7 @@ def train_and_push(rank, url, tied, layout, changes, adopt, mode):
     torch.manual_seed(7)
     model = layout(tiny.Tiny(tied, **changes))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    with tandem.Session(engines=[url] if rank == 0 else [], mode=mode, deadline=30, rollback=True) as sync:
+    with tandem_sync.Session(engines=[url] if rank == 0 else [], mode=mode, deadline=30, rollback=True) as sync:
         losses = [train_step(model, optimizer, 0)] if adopt == "late" else []
         if adopt:
             sync.adopt(model)
@@ -247,7 +247,7 @@ def killed_engine(rank, size, url, pid, port, failures):
         dist.init_process_group("gloo")
         torch.manual_seed(7)
         model = fsdp_all(tiny.Tiny())
-        with tandem.Session(engines=[url] if rank == 0 else [], deadline=10) as sync:
+        with tandem_sync.Session(engines=[url] if rank == 0 else [], deadline=10) as sync:
             sync.publish(model)
             sync.push(version=11)
             dist.barrier()
@@ -257,13 +257,13 @@ def killed_engine(rank, size, url, pid, port, failures):
             try:
                 sync.push(version=12)
                 raise AssertionError("a push to a dead engine went well")
-            except tandem.SyncError as error:
+            except tandem_sync.SyncError as error:
                 expect((error.rank, error.phase) == (0, "pause"), f"{error.rank} {error.phase}: {error}")
                 expect("engine" in error.peer, error.peer)
         try:
-            tandem.Session(engines=[url], deadline=5)
+            tandem_sync.Session(engines=[url], deadline=5)
             raise AssertionError("a session with a dead engine was opened")
-        except tandem.SyncError as error:
+        except tandem_sync.SyncError as error:
             expect(error.phase == "connect", error.phase)
         dist.destroy_process_group()
     except BaseException:

@@ -6,13 +6,13 @@ import sys
 import numpy
 import torch
 
-import tandem
+import tandem_sync
 import tiny
 
 NORM, UP = "model.norm.weight", "model.layers.0.mlp.up_proj.weight"
 
 
-def refused(text, call, kind=tandem.InvalidError):
+def refused(text, call, kind=tandem_sync.InvalidError):
     try:
         call()
     except kind as error:
@@ -62,7 +62,7 @@ def closed(model, sync):
     push.abort()
     try:
         push.wait()
-    except tandem.Error as error:
+    except tandem_sync.Error as error:
         if "the session was closed" not in str(error):
             raise
     for call in (lambda: sync.push(version=14), lambda: sync.publish(model), lambda: sync.adopt(model), sync.check):
@@ -89,9 +89,9 @@ def main():
     model = tiny.Tiny()
     with tiny.engine(model) as (url, _):
         for options, text in (({"bucket_bytes": -1}, "buckets of"), ({"depth": -1}, "depth of -1")):
-            refused(text, lambda: tandem.Session(engines=[url], **options))
+            refused(text, lambda: tandem_sync.Session(engines=[url], **options))
         for case in (weights, versions, under_way, closed, forked):
-            with tandem.Session(engines=[url], deadline=10) as sync:
+            with tandem_sync.Session(engines=[url], deadline=10) as sync:
                 case(model, sync)
     print(f"torch {torch.__version__}: misuse: ok")
 

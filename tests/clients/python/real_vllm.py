@@ -23,7 +23,7 @@ import transformers
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 import layouts
-import tandem
+import tandem_sync
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "peers"))
 import vllm_models  # noqa: E402
@@ -56,9 +56,9 @@ def run_rank(rank, ranks, rendezvous, folder, url, case, versions, to_parent):
     dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=ranks)
     whole = transformers.AutoModelForCausalLM.from_pretrained(folder)  # what transformers is asked with
     model = layouts.CASES[case][2](transformers.AutoModelForCausalLM.from_pretrained(folder))
-    sharded = {tandem.hf(name): parameter for name, parameter in model.named_parameters()}
+    sharded = {tandem_sync.hf(name): parameter for name, parameter in model.named_parameters()}
     assert all(isinstance(parameter, DTensor) for parameter in sharded.values())
-    with tandem.Session(engines=[url] if rank == 0 else [], deadline=120) as sync:
+    with tandem_sync.Session(engines=[url] if rank == 0 else [], deadline=120) as sync:
         sync.adopt(model)
         sync.publish(model)
         for version in versions:

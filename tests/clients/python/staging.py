@@ -1,4 +1,4 @@
-"""tandem_server, without a server: what a model's directory asks for, staged by a trainer in another process.
+"""tandem_sync.server, without a server: what a model's directory asks for, staged by a trainer in another process.
 
 Run by scripts/python_check.sh; exit code 1 when anything differs.
 """
@@ -11,9 +11,9 @@ import tempfile
 import types
 
 import torch
-import tandem
-from tandem_server.receiver import Receiver
-from tandem_server.staging import Staging, layout
+import tandem_sync
+from tandem_sync.server.receiver import Receiver
+from tandem_sync.server.staging import Staging, layout
 
 NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.int64: "I64"}
 WEIGHTS = {"lm_head.weight": torch.full((5, 4), 9.0), "model.embed_tokens.weight": torch.arange(20.0).view(5, 4),
@@ -56,7 +56,7 @@ def check_layout(folder):
 def trainer(address, version):
     """In another process, as a trainer is."""
     weights = {name: tensor for name, tensor in WEIGHTS.items() if name != "lm_head.weight"}
-    with tandem.Session(engines=[address]) as sync:
+    with tandem_sync.Session(engines=[address]) as sync:
         sync.publish({name: tensor + version if tensor.is_floating_point() else tensor for name, tensor in weights.items()})
         sync.push(version=version)
 
@@ -87,7 +87,7 @@ def main():
     try:
         receiver.take(4)
         expect(False, "a version was taken twice")
-    except tandem.Error as error:
+    except tandem_sync.Error as error:
         expect("taken already" in str(error), str(error))
     receiver.give_back()
     receiver.close()

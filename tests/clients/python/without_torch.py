@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy
 
-import tandem
+import tandem_sync
 
 CONFIG = dict(architectures=["LlamaForCausalLM"], model_type="llama", hidden_act="silu", hidden_size=32, intermediate_size=72,
               num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2, head_dim=8, vocab_size=101,
@@ -49,11 +49,11 @@ def main():
                 time.sleep(0.05)
             random = numpy.random.default_rng(1)
             weights = {name: random.standard_normal(shape, "float32") for name, shape in SHAPES.items()}
-            with tandem.Session(engines=[ready.read_text().strip()]) as sync:
+            with tandem_sync.Session(engines=[ready.read_text().strip()]) as sync:
                 try:
                     sync.publish(weights, config={**CONFIG, "rope_theta": 500000.0})
                     raise AssertionError("an engine of another rope_theta was not refused")
-                except tandem.SyncError as error:
+                except tandem_sync.SyncError as error:
                     assert "rope_theta is 500000.0" in str(error) and "10000.0" in str(error), error
                 sync.publish(weights, config=folder)
                 assert sync.compared

@@ -12,6 +12,6 @@ def register() -> None:
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
     try:
-        WeightTransferEngineFactory.register_engine("tandem", "tandem_vllm.engine", "TandemWeightTransferEngine")
+        WeightTransferEngineFactory.register_engine("tandem", "tandem_sync.vllm.engine", "TandemWeightTransferEngine")
     except ValueError:  # it is there already
         pass

@@ -1,6 +1,6 @@
-"""Tandem inside an SGLang server: its custom weight loader `tandem_sglang.load`.
+"""Tandem inside an SGLang server: its custom weight loader `tandem_sync.sglang.load`.
 
-    python -m sglang.launch_server --model-path DIR --custom-weight-loader tandem_sglang.load
+    python -m sglang.launch_server --model-path DIR --custom-weight-loader tandem_sync.sglang.load
     tandem-sync push --model NEW --to sglang://HOST:PORT
 
 SGLang finds `register` by the entry point sglang.srt.plugins. Nothing of SGLang is imported before it calls.

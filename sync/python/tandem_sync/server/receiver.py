@@ -7,7 +7,7 @@ import os
 from functools import lru_cache
 
 import torch
-from tandem import _library
+from tandem_sync import _library
 
 from .staging import Slot, Staging
 

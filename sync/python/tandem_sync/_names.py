@@ -10,9 +10,9 @@ def hf(name: str) -> str | None:
     modules are named as in Hugging Face's transformers; for others give `publish` a function of your own, which may answer
     None for parameters that engines do not hold.
 
-    >>> tandem.hf("_orig_mod.model.layers.0._checkpoint_wrapped_module.mlp.up_proj.weight")
+    >>> tandem_sync.hf("_orig_mod.model.layers.0._checkpoint_wrapped_module.mlp.up_proj.weight")
     'model.layers.0.mlp.up_proj.weight'
-    >>> tandem.hf("module._orig_mod.lm_head.weight")
+    >>> tandem_sync.hf("module._orig_mod.lm_head.weight")
     'lm_head.weight'
     """
     for wrapper in WRAPPERS:

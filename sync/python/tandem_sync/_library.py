@@ -101,7 +101,7 @@ def library() -> c.CDLL:
 def abi_version() -> int:
     """The version of the C ABI that the library speaks.
 
-    >>> tandem.abi_version()
+    >>> tandem_sync.abi_version()
     1
     """
     return int(library().td_abi_version())

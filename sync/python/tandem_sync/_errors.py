@@ -30,8 +30,8 @@ class InvalidError(Error, ValueError):
     """An argument, a name or a layout is wrong; nothing was done.
 
     >>> try:
-    ...     tandem.Session(engines=[ENGINE], mode="teleport")
-    ... except tandem.InvalidError as error:
+    ...     tandem_sync.Session(engines=[ENGINE], mode="teleport")
+    ... except tandem_sync.InvalidError as error:
     ...     print(error)
     no mode 'teleport'; there are gather, direct, alias, delta
     """
@@ -50,8 +50,8 @@ class SyncError(Error):
     where it is intact, and else refuses to generate; the next push that succeeds mends it.
 
     >>> try:
-    ...     tandem.Session(engines=["http://127.0.0.1:9"])
-    ... except tandem.SyncError as error:
+    ...     tandem_sync.Session(engines=["http://127.0.0.1:9"])
+    ... except tandem_sync.SyncError as error:
     ...     print(error.rank, error.phase)
     0 connect
     """

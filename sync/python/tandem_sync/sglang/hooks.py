@@ -2,7 +2,7 @@
 
     GET /server_info                        internal_states[0]["tandem"]: the first rank's Worker.state
     POST /set_internal_state                {"server_args": {"tandem_note": N}}: what a trainer leaves for its successor
-    POST /update_weights_from_tensor        with load_format "tandem_sglang.load": Worker.update
+    POST /update_weights_from_tensor        with load_format "tandem_sync.sglang.load": Worker.update
 """
 
 from __future__ import annotations

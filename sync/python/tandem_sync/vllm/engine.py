@@ -29,9 +29,9 @@ from vllm.distributed.weight_transfer.base import (
 from vllm.logger import init_logger
 from vllm.v1.worker.worker_base import WorkerBase
 
-from tandem_server.agreement import all_together, each_alone
-from tandem_server.receiver import Receiver, open_receiver
-from tandem_server.staging import Slot, Staging, layout
+from tandem_sync.server.agreement import all_together, each_alone
+from tandem_sync.server.receiver import Receiver, open_receiver
+from tandem_sync.server.staging import Slot, Staging, layout
 
 from .reload import load
 

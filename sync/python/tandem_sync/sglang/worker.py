@@ -19,12 +19,12 @@ from typing import Any
 
 import torch
 
-from tandem_server.agreement import all_together
-from tandem_server.receiver import Receiver, open_receiver
-from tandem_server.staging import Slot, Staging, layout
+from tandem_sync.server.agreement import all_together
+from tandem_sync.server.receiver import Receiver, open_receiver
+from tandem_sync.server.staging import Slot, Staging, layout
 
 PROTOCOL = 1
-LOADER = "tandem_sglang.load"
+LOADER = "tandem_sync.sglang.load"
 # How the answers to an update begin that did not go through (engine_adapter/sglang/server.cpp).
 REFUSED = "tandem: nothing was loaded: "
 TORN = "tandem: parts of two versions are loaded: "

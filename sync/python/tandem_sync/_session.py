@@ -26,7 +26,7 @@ Names = Callable[[str], "str | None"] | Mapping[str, str]
 class Report:
     """What a push did. Times are milliseconds of this rank's; rank 0's include the engine's.
 
-    >>> report = tandem.Report(version=3, paused_ms=12.0, transfer_ms=10.0, prepare_ms=4.0, speed_of_light_ms=8.0,
+    >>> report = tandem_sync.Report(version=3, paused_ms=12.0, transfer_ms=10.0, prepare_ms=4.0, speed_of_light_ms=8.0,
     ...                        bytes=1000, bytes_moved=1000, buckets=2, mode="direct")
     >>> report.speed_of_light
     1.25
@@ -61,7 +61,7 @@ def _report(raw: Report_) -> Report:
 class Push:
     """A push under way (`push(wait=False)`). Until it is done the weights may not change.
 
-    >>> sync = tandem.Session(engines=[ENGINE])
+    >>> sync = tandem_sync.Session(engines=[ENGINE])
     >>> sync.publish(model)
     >>> under_way = sync.push(version=next_version(), wait=False)
     >>> report = under_way.wait()
@@ -131,7 +131,7 @@ class Push:
 class Session:
     """A standing sync. Every rank makes one and calls the same methods in the same order.
 
-    >>> with tandem.Session(engines=[ENGINE], mode="gather", deadline=30) as sync:
+    >>> with tandem_sync.Session(engines=[ENGINE], mode="gather", deadline=30) as sync:
     ...     sync.publish(model)
     ...     report = sync.push(version=next_version())
     ...     sync.check()
@@ -173,22 +173,22 @@ class Session:
 
     def publish(self, weights: Any, names: Names = hf, config: Any = None) -> None:
         """Says what is pushed: once, on every rank. `weights` is a torch module, whose parameters are meant (tied ones once),
-        or an iterable of (name, tensor), where a tensor is one of torch's, a DTensor, an array of numpy's or a tandem.Shard.
+        or an iterable of (name, tensor), where a tensor is one of torch's, a DTensor, an array of numpy's or a tandem_sync.Shard.
         `names` turns names into Hugging Face's: a function, whose None leaves a tensor out, or a mapping.
         `config` is the model's config.json: a mapping, a configuration of transformers', a path; a model of transformers'
         brings its own. An engine that says that it computes something else is refused, naming key and both values; see
         `compared`.
 
         >>> import numpy
-        >>> sync = tandem.Session(engines=[ENGINE])
+        >>> sync = tandem_sync.Session(engines=[ENGINE])
         >>> try:
         ...     sync.publish([("model.norm.weight", numpy.ones(3, "float32"))])
-        ... except tandem.SyncError as error:
+        ... except tandem_sync.SyncError as error:
         ...     print(error.phase)
         plan
         >>> try:
         ...     sync.publish({"model.norm.weight": [1.0, 1.0]})
-        ... except tandem.InvalidError as error:
+        ... except tandem_sync.InvalidError as error:
         ...     print(error)
         'model.norm.weight' is a list: neither a tensor of torch's nor an array
         >>> sync.close()
@@ -216,7 +216,7 @@ class Session:
         model's, and equal: False where one of them does not say it (a server of others, tensors without a config), and on
         ranks other than 0.
 
-        >>> sync = tandem.Session(engines=[ENGINE])
+        >>> sync = tandem_sync.Session(engines=[ENGINE])
         >>> sync.publish(model)
         >>> sync.compared    # a module of torch's has no config.json
         False
@@ -231,7 +231,7 @@ class Session:
         """Moves the model's parameters (on the CPU) into memory that engines of this host open themselves: modes direct and
         alias then need no copy on the way. Values, optimizer and FSDP2 go on as before. Before publish; on every rank.
 
-        >>> sync = tandem.Session(engines=[ENGINE])
+        >>> sync = tandem_sync.Session(engines=[ENGINE])
         >>> sync.adopt(model)
         >>> sync.publish(model)
         >>> sync.push(version=next_version()).mode
@@ -252,7 +252,7 @@ class Session:
         """Brings the weights' current values into the engines as `version`, which grows from push to push: prepare, pause,
         transfer, commit, resume, on every rank. Raises SyncError on every rank alike. wait=False returns a Push at once.
 
-        >>> sync = tandem.Session(engines=[ENGINE])
+        >>> sync = tandem_sync.Session(engines=[ENGINE])
         >>> sync.publish(model)
         >>> version = next_version()
         >>> sync.push(version=version).version == version
@@ -284,7 +284,7 @@ class Session:
     def first_mismatch(self) -> str | None:
         """The first tensor in which engines and trainer differ; None: none. On every rank.
 
-        >>> sync = tandem.Session(engines=[ENGINE])
+        >>> sync = tandem_sync.Session(engines=[ENGINE])
         >>> sync.publish(model)
         >>> report = sync.push(version=next_version())
         >>> with torch.no_grad():
@@ -302,7 +302,7 @@ class Session:
         """Which tensor of the trainer's has elements that are infinite or NaN, how many and where; None: all are finite. On
         every rank. A push does not ask: it brings the engines what there is.
 
-        >>> sync = tandem.Session(engines=[ENGINE])
+        >>> sync = tandem_sync.Session(engines=[ENGINE])
         >>> sync.publish(model)
         >>> sync.non_finite() is None
         True
@@ -317,7 +317,7 @@ class Session:
         """Milliseconds of copying the published bytes once, as fast as this machine can; later reports carry it. On every
         rank.
 
-        >>> sync = tandem.Session(engines=[ENGINE])
+        >>> sync = tandem_sync.Session(engines=[ENGINE])
         >>> sync.publish(model)
         >>> sync.speed_of_light() > 0
         True
@@ -333,7 +333,7 @@ class Session:
     def close(self) -> None:
         """Ends what is under way and disconnects. Adopted parameters stay valid.
 
-        >>> sync = tandem.Session(engines=[ENGINE])
+        >>> sync = tandem_sync.Session(engines=[ENGINE])
         >>> sync.close()
         >>> sync.close()
         """

@@ -18,7 +18,7 @@ CPU, CUDA = 1, 2
 class Placement:
     """How one mesh axis holds a tensor. Made by Replicate, Shard's placement helpers or read from a DTensor.
 
-    >>> tandem.Placement(kind=1, dim=0) == tandem.Placement(1)
+    >>> tandem_sync.Placement(kind=1, dim=0) == tandem_sync.Placement(1)
     True
     """
 
@@ -31,7 +31,7 @@ class Placement:
 def Replicate() -> Placement:
     """Every rank of the axis holds the same.
 
-    >>> tandem.Replicate().kind
+    >>> tandem_sync.Replicate().kind
     0
     """
     return Placement()
@@ -41,7 +41,7 @@ def StridedShard(dim: int, split_factor: int) -> Placement:
     """Cut into `split_factor` chunks first, and each of them over the axis: what FSDP makes of a dim that tensor
     parallelism, further in, has cut already.
 
-    >>> tandem.StridedShard(0, split_factor=2)
+    >>> tandem_sync.StridedShard(0, split_factor=2)
     Placement(kind=2, dim=0, split_factor=2)
     """
     return Placement(2, dim, split_factor)
@@ -51,7 +51,7 @@ def StridedShard(dim: int, split_factor: int) -> Placement:
 class Mesh:
     """Ranks in a grid, row-major: `ranks` are the session's, by default 0, 1, ….
 
-    >>> tandem.Mesh((2, 2)).ranks
+    >>> tandem_sync.Mesh((2, 2)).ranks
     (0, 1, 2, 3)
     """
 
@@ -71,7 +71,7 @@ class Shard:
     array of numpy's, row-major, cut by torch.chunk's rule. Used as a placement, Shard.of(dim) cuts that dim.
 
     >>> import numpy
-    >>> half = tandem.Shard(numpy.zeros((2, 3), "float32"), (4, 3), tandem.Mesh((2,)), [tandem.Shard.of(0)])
+    >>> half = tandem_sync.Shard(numpy.zeros((2, 3), "float32"), (4, 3), tandem_sync.Mesh((2,)), [tandem_sync.Shard.of(0)])
     >>> half.global_shape
     (4, 3)
     """
@@ -85,7 +85,7 @@ class Shard:
     def of(dim: int) -> Placement:
         """The placement that cuts `dim`.
 
-        >>> tandem.Shard.of(1)
+        >>> tandem_sync.Shard.of(1)
         Placement(kind=1, dim=1, split_factor=1)
         """
         return Placement(1, dim)
@@ -96,7 +96,7 @@ class Whole:
     """A tensor that every rank holds in full, with the same values; `publish` takes plain tensors as this.
 
     >>> import numpy
-    >>> tandem.Whole(numpy.ones(3, "float32")).local.shape
+    >>> tandem_sync.Whole(numpy.ones(3, "float32")).local.shape
     (3,)
     """
 

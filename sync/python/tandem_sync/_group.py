@@ -15,7 +15,7 @@ class Group:
     """Ranks that some launcher has joined already. `all_gather` gives this rank's bytes to all ranks and returns theirs, by
     rank; it is called a few times while a Session opens, and never again.
 
-    >>> alone = tandem.Group(rank=0, world_size=1, all_gather=lambda mine: [mine])
+    >>> alone = tandem_sync.Group(rank=0, world_size=1, all_gather=lambda mine: [mine])
     >>> alone.world_size
     1
     """
@@ -28,7 +28,7 @@ class Group:
     def current() -> Group | None:
         """torch.distributed's default group where that is initialized, else None: one rank.
 
-        >>> tandem.Group.current() is None
+        >>> tandem_sync.Group.current() is None
         True
         """
         dist = sys.modules.get("torch.distributed")

@@ -1,6 +1,6 @@
 """Tandem's weight sync for PyTorch: after every optimizer step the inference engine holds exactly the trainer's weights.
 
-    sync = tandem.Session(engines=["http://127.0.0.1:30000"])    # on every rank
+    sync = tandem_sync.Session(engines=["http://127.0.0.1:30000"])    # on every rank
     sync.publish(model)                                          # once: FSDP2, HSDP and TP are understood
     report = sync.push(version=step)                             # after optimizer.step()
 
