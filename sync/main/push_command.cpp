@@ -145,17 +145,18 @@ std::string text_of(const nlohmann::json& report) {
     return report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-// Before a server is spoken to.
-std::vector<NonFiniteTensor> look_for_non_finite(const PushArguments& push) {
-    const DirectorySource source(push.options.model, comm::solo(), push.options.only);
-    std::vector<NonFiniteTensor> found = find_non_finite(source);
-    if (found.empty()) return found;
-    if (push.finite) {
-        throw ConfigError(push.options.model, found.front().name,
-                          text_of(found) + ": nothing was sent to any server (--finite)");
-    }
-    log_warn("{}: {}; it is pushed as it is (--finite refuses that)", push.options.model, text_of(found));
-    return found;
+void refuse_non_finite(const DirectorySource& source, const std::string& model) {
+    const std::vector<NonFiniteTensor> found = find_non_finite(source);
+    if (found.empty()) return;
+    throw ConfigError(model, found.front().name,
+                      text_of(found) + ": nothing was sent to any server (--finite)");
+}
+
+void tell_non_finite(const DirectorySource& source, const std::string& model, nlohmann::json& report) {
+    const std::vector<NonFiniteTensor> found = find_non_finite(source);
+    if (found.empty()) return;
+    log_warn("{}: {}; it is pushed as it is (--finite refuses that)", model, text_of(found));
+    report["non_finite"] = json_of(found);
 }
 
 int push_to_all(PushArguments& push) {
@@ -176,10 +177,12 @@ int push_to_all(PushArguments& push) {
     const auto connect = [&](const std::string& url, Deadline deadline) {
         return engine::connect(url, deadline, connect_options);
     };
-    const std::vector<NonFiniteTensor> non_finite = look_for_non_finite(push);
+    const DirectorySource source(push.options.model, comm::solo(), push.options.only);
+    if (push.finite) refuse_non_finite(source, push.options.model);
     const std::vector<ServerOutcome> outcomes = with_progress(push.options, connect);
     nlohmann::json report = push_json(push.options, outcomes);
-    if (!non_finite.empty()) report["non_finite"] = json_of(non_finite);
+    // Where it is only told of it is looked for behind the push: no server waits for that.
+    if (!push.finite) tell_non_finite(source, push.options.model, report);
     std::cout << (push.json ? text_of(report) : push_table(push.options, outcomes)) << std::flush;
     enforce(std::cout.good(), "the report cannot be written to standard output");
     const bool all =
