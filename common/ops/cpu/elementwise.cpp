@@ -57,9 +57,9 @@ void cast_half(const Tensor& from, const Tensor& to) {
 
 void cast_to_half(const Tensor& from, const Tensor& to) {
     auto* half = reinterpret_cast<std::uint16_t*>(to.raw());
-    std::array<float, kBlock> scratch;
-    for (std::int64_t i = 0; i < from.numel(); i += kBlock) {
-        const std::int64_t count = std::min(kBlock, from.numel() - i);
+    std::array<float, kElementBlock> scratch;
+    for (std::int64_t i = 0; i < from.numel(); i += kElementBlock) {
+        const std::int64_t count = std::min(kElementBlock, from.numel() - i);
         detail::narrow_half(detail::read_row(from, i, count, scratch.data()), half + i, count);
     }
 }

@@ -1,6 +1,7 @@
 #include "common/tokenizer/jinja/bound.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "common/error.h"
 
@@ -15,7 +16,7 @@ Bound::Bound(const std::string& function, const Arguments& given, std::initializ
     for (std::size_t i = 0; i < given.positional.size(); ++i) values_[i] = &given.positional[i];
     for (const auto& [name, value] : given.named) {
         const auto found =
-            std::find_if(names_.begin(), names_.end(), [&](const char* one) { return name == one; });
+            std::find(names_.begin(), names_.end(), std::string_view(name));
         if (found == names_.end()) throw Error(fmt::format("{}() takes no argument '{}'", function, name));
         const Value*& place = values_[static_cast<std::size_t>(found - names_.begin())];
         if (place != nullptr) throw Error(fmt::format("{}() got argument '{}' twice", function, name));
