@@ -56,6 +56,9 @@ struct ConnectOptions {
     std::chrono::milliseconds lease{300'000};
     // The first version that is committed need not be above those that the engine has had: a run that counts anew.
     bool rollback = false;
+    // The Hugging Face directory whose weights are pushed; empty: they are in none. Servers of others whose own files are
+    // nowhere here ("s3://…") want its tensors, and get its JSON files.
+    std::filesystem::path pushed = {};
     // Whether a tensor of the trainer's is brought over; empty: all are, and an engine that can only take all refuses.
     std::function<bool(const std::string& name)> only = {};
 };

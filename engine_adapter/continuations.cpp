@@ -71,6 +71,14 @@ constexpr Dialect kDialects[] = {
     {"unix:/", "unix:/", "TANDEM_API_KEY", kGenerate, of_generate},
 };
 
+// Without what says how weights reach it: "sglang+tensor://H:P" and "vllm://H:P?transport=tcp" answer at H:P.
+std::string plain_name(const std::string& name) {
+    std::string plain = name.substr(0, name.find('?'));
+    const auto plus = plain.find('+'), end = plain.find("://");
+    if (end != std::string::npos && plus < end) plain.erase(plus, end - plus);
+    return plain;
+}
+
 const Dialect& dialect_of(const std::string& name) {
     for (const Dialect& dialect : kDialects) {
         if (name.starts_with(dialect.scheme)) return dialect;
@@ -93,9 +101,10 @@ void check_whole(const std::vector<Continuation>& continuations, std::size_t pro
 std::vector<Continuation> ask_continuations(const std::string& name, const Prompts& prompts,
                                             std::int64_t length, Deadline deadline,
                                             const ConnectOptions& options) {
-    const Dialect& dialect = dialect_of(name);
+    const std::string plain = plain_name(name);
+    const Dialect& dialect = dialect_of(plain);
     const std::string key = options.key.empty() ? http::key_from_environment(dialect.key) : options.key;
-    http::Client client(std::string(dialect.base) + name.substr(dialect.scheme.size()), key);
+    http::Client client(std::string(dialect.base) + std::string(plain).substr(dialect.scheme.size()), key);
     try {
         std::vector<Continuation> continuations = dialect.ask(client, prompts, length, deadline);
         check_whole(continuations, prompts.size(), length);

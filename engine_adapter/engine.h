@@ -61,12 +61,16 @@ struct Capabilities {
     Device device = {};               // where the weights lie, as the engine's process counts its devices
     bool stages = false;  // takes whole versions only, beside the one it serves: it stops for commit alone
     bool maps = false;  // of one that stages: it opens the trainer's memory and applies changes, in any mode
-    bool distant = false;                                  // bytes reach it over a network
+    bool paused = false;   // by whomever, as far as a server of others says: it answers no request
+    bool distant = false;  // bytes reach it over a network
     std::optional<model::Architecture> architecture = {};  // that it computes; absent: it does not say
-    // Of this host, that it was started with; empty: not known. What it was told beside that (overrides) is its own.
+    // Of this host, with the config.json that it was started with; empty: not known. What it was told beside that
+    // (overrides) is its own.
     std::string directory = {};
     std::int64_t context_length = 0;  // tokens of a prompt and its answer at most; 0: it does not say
     bool takes_gathered_only() const { return stages && !maps; }  // from trainer rank 0's memory
+    // commit has compared what it took with the trainer's checksums, and checksums() works. Others say that they loaded.
+    bool tells_checksums() const { return !takes_gathered_only(); }
 };
 
 // A DType as four bytes. In a peer's plan it may be any number until that is checked.

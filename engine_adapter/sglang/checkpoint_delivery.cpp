@@ -21,7 +21,7 @@ constexpr const char* kRoute = "POST /update_weights_from_ipc";
 SglangCheckpointEngine::SglangCheckpointEngine(const SglangServer& server, const SglangInfo& info,
                                                const std::string& key, Device device,
                                                const ConnectOptions& options)
-    : model_(info.model),
+    : model_(info.model.directory),
       staging_(options.staging),
       stager_(info.tensors, server.name(), device, options.packed_bytes),
       beside_(server.name(), key) {

@@ -13,10 +13,13 @@ SglangAnswer SglangDelivery::load_running(SglangServer& server, std::int64_t, De
     throw InvalidArgument(server.name() + " is told to load in several steps while it generates");
 }
 
-std::unique_ptr<SglangDelivery> make_sglang_delivery(const SglangServer& server, const SglangInfo& info,
+std::unique_ptr<SglangDelivery> make_sglang_delivery(SglangServer& server, const SglangInfo& info,
                                                      const std::string& key, const ConnectOptions& options) {
     const std::string& name = server.name();
-    if (name.starts_with("sglang://")) return std::make_unique<SglangDirectory>(server, info, options);
+    if (name.starts_with("sglang://")) {
+        require_loads_directories(server, info);
+        return std::make_unique<SglangDirectory>(server, info, options);
+    }
     enforce(options.in_flight == InFlight::abort,
             "{} is given tensors in several steps, between which it must not generate: end its requests "
             "(--abort-running), or use sglang://",

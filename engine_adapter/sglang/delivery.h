@@ -39,7 +39,7 @@ class SglangDelivery {
 // By the URL's scheme: sglang:// a directory; sglang+tensor:// tensors in shared memory, or of a GPU where both have one;
 // sglang+nccl:// a broadcast; sglang+ipc:// checkpoint-engine's protocol. Throws BadInput where the server cannot be served
 // that way from here.
-std::unique_ptr<SglangDelivery> make_sglang_delivery(const SglangServer& server, const SglangInfo& info,
+std::unique_ptr<SglangDelivery> make_sglang_delivery(SglangServer& server, const SglangInfo& info,
                                                      const std::string& key, const ConnectOptions& options);
 
 // One update after the other. Returns at the first that is not done; a refusal is one only where nothing was loaded before.

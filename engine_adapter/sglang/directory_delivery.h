@@ -11,7 +11,7 @@ namespace tandem::engine {
 class SglangDirectory final : public SglangDelivery {
   public:
     SglangDirectory(const SglangServer& server, const SglangInfo& info, const ConnectOptions& options)
-        : stager_(info.tensors, info.model, options.staging, server.name(), options.share) {}
+        : stager_(info.tensors, info.model.directory, options.staging, server.name(), options.share) {}
 
     VersionStager& stager() override { return stager_; }
     void finish(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) override {

@@ -38,7 +38,7 @@ std::vector<std::unique_ptr<Engine>> connect_sglang(const std::vector<std::strin
     }
     enforce(!url.options, "'{}': options are of the way to our plug-in, and that server runs without it",
             names.front());
-    find_tensors(server, info);
+    find_tensors(server, info, options.pushed);
     auto delivery = make_sglang_delivery(server, info, key, options);
     engines.push_back(
         std::make_unique<SglangEngine>(std::move(server), std::move(info), std::move(delivery), options));
@@ -56,7 +56,8 @@ SglangEngine::SglangEngine(SglangServer server, SglangInfo info, std::unique_ptr
       serving_(server_, options.in_flight, [this](bool paused, Deadline) {
           if (paused) delivery_->note(one_name(server_), committing_);  // else it goes with what is staged
       }) {
-    capabilities_.directory = info_.model.string();
+    capabilities_.paused = info_.paused;
+    capabilities_.directory = info_.model.config.string();
 }
 
 // Since it was asked last, another push may have come and gone, or have died on its way.

@@ -30,7 +30,7 @@ SglangBroadcast::SglangBroadcast(const SglangServer& server, const SglangInfo& i
                                  Device device, const ConnectOptions& options)
     : ranks_(static_cast<std::int64_t>(info.ranks)),
       sessions_(info.sessions),
-      model_(info.model),
+      model_(info.model.directory),
       staging_(options.staging),
       stager_(info.tensors, server.name(), device, options.packed_bytes),
       beside_(server.name(), key),

@@ -10,7 +10,6 @@
 #include "common/json_text.h"
 #include "common/log.h"
 #include "engine_adapter/hf_directory/model_tensors.h"
-#include "engine_adapter/hf_directory/staged_directory.h"
 #include "engine_adapter/http_api/versions.h"
 #include "engine_adapter/tandem/receiver_engine.h"
 
@@ -79,6 +78,21 @@ bool has_plugin(const json& server_info) {
     return loaders.is_array() && std::find(loaders.begin(), loaders.end(), kPluginLoader) != loaders.end();
 }
 
+// Nothing but /update_weights_from_ipc makes such a server ready; when its wait ends it serves random weights all the same.
+void warn_of_waiting_for_weights(const SglangServer& server, const json& server_info) {
+    const char* option = "checkpoint_engine_wait_weights_before_ready";
+    if (!server_info.is_object() || server_info.value(option, json()) != true ||
+        server.name().starts_with("sglang+ipc://"))
+        return;
+    log_warn(
+        "{} was started with --checkpoint-engine-wait-weights-before-ready: this push does not make it "
+        "ready, and "
+        "after SGLANG_WAIT_WEIGHTS_READY_TIMEOUT it says that it is, whatever it holds; use sglang+ipc://, "
+        "or start "
+        "it without",
+        server.name());
+}
+
 SglangPlugin plugin_of(SglangServer& server, const json& server_info) {
     const std::string phase = "GET /server_info";
     try {
@@ -115,6 +129,7 @@ SglangInfo probe_sglang(SglangServer& server, Deadline deadline) {
                  closest);
     }
     info.weight_version = server.weight_version(deadline);
+    info.paused = !server.takes_requests(deadline).value_or(true);
     info.model_path = text_at(model_info, "model_path");
     info.tokenizer_path = text_at(model_info, "tokenizer_path");
     info.started_with = text_at(server_info, "model_path");
@@ -125,28 +140,41 @@ SglangInfo probe_sglang(SglangServer& server, Deadline deadline) {
     } else {
         require_update_route(server, deadline);
     }
-    if (text_at(server_info, "load_format") == "dummy") server.load_as("auto");  // a loader of none
+    info.load_format = text_at(server_info, "load_format");
+    info.quantization = text_at(server_info, "quantization");
+    warn_of_waiting_for_weights(server, server_info);
     return info;
 }
 
 // After an update from a directory the server says that this was its model, and ours are gone by then. The tokenizer
 // stays what it was, which is the model's directory where no other was named.
-void find_tensors(const SglangServer& server, SglangInfo& info) {
-    std::error_code error;
-    const std::array said{info.model_path, info.started_with, info.tokenizer_path};
-    for (const std::string& path : said) {
-        if (is_staged_directory(path) || !fs::exists(fs::path(path) / "config.json", error)) continue;
-        info.model = path;
-        info.tensors = tensors_of_directory(info.model);
-        if (info.dtype) follow_dtype(info.tensors, *info.dtype);
-        return;
-    }
-    throw Error(fmt::format(
-        "probe with {}: its model is '{}', its tokenizer '{}', and neither is a Hugging Face directory here: "
-        "weights are brought over in shared memory, so server and pusher must see the same file system; "
-        "start "
-        "the server with --model-path DIRECTORY and the tokenizer from there",
-        server.name(), info.model_path, info.tokenizer_path));
+void find_tensors(const SglangServer& server, SglangInfo& info, const fs::path& pushed) {
+    info.model =
+        served_model(server.name(), {info.model_path, info.started_with, info.tokenizer_path}, pushed);
+    enforce(
+        info.model.files_are_here() || info.quantization.empty(),
+        "{} serves a model that is quantised ({}), and the files that say how are not here: start it with a "
+        "directory",
+        server.name(), info.quantization);
+    info.tensors = tensors_of_directory(info.model.directory);
+    if (info.dtype) follow_dtype(info.tensors, *info.dtype);
+}
+
+void require_loads_directories(SglangServer& server, const SglangInfo& info) {
+    // Loaders of SGLang 0.5.23 (configs/load_config.py, LoadFormat).
+    constexpr std::array<std::string_view, 5> kOfDirectories{"",  // it does not say
+                                                             "auto", "safetensors", "fastsafetensors",
+                                                             "layered"};
+    // That load none, other files or others' URLs, into the same model.
+    constexpr std::array<std::string_view, 6> kReplaced{
+        "dummy", "pt", "npcache", "remote", "remote_instance", "runai_streamer"};
+    if (std::ranges::find(kOfDirectories, info.load_format) != kOfDirectories.end()) return;
+    enforce(std::ranges::find(kReplaced, info.load_format) != kReplaced.end(),
+            "{} was started with --load-format {}, whose loader may load something else than the directory "
+            "that it "
+            "is given: start it with --load-format auto, or with tandem's plug-in",
+            server.name(), info.load_format);
+    server.load_as("auto");
 }
 
 SglangPlugin plugin_state(SglangServer& server, Deadline deadline) {

@@ -13,7 +13,7 @@ SglangSharedTensors::SglangSharedTensors(const SglangServer& server, const Sglan
     : tensors_(info.tensors),
       ranks_(info.ranks),
       sessions_(info.sessions),
-      stager_(info.tensors, info.model, options.staging, server.name()) {}
+      stager_(info.tensors, info.model.directory, options.staging, server.name()) {}
 
 void SglangSharedTensors::finish(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) {
     staged_ = &stager_.finish(version, manifest, deadline);
@@ -29,7 +29,7 @@ SglangAnswer SglangSharedTensors::load_paused(SglangServer& server, Deadline dea
 SglangCudaTensors::SglangCudaTensors(const SglangServer& server, const SglangInfo& info, Device device,
                                      const ConnectOptions& options)
     : sessions_(info.sessions),
-      model_(info.model),
+      model_(info.model.directory),
       staging_(options.staging),
       stager_(info.tensors, server.name(), device, options.packed_bytes) {}
 

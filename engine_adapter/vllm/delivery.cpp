@@ -26,8 +26,10 @@ Device gpu_here(const std::string& backend, const VllmServer& server, const Conn
 std::unique_ptr<VllmDelivery> make_delivery(const std::string& backend, VllmServer& server,
                                             const VllmInfo& info, const std::string& key,
                                             const ConnectOptions& options, Deadline deadline) {
-    if (backend != "ipc" && backend != "nccl" && backend != "sparse_nccl")
+    if (backend != "ipc" && backend != "nccl" && backend != "sparse_nccl") {
+        require_loads_directories(server, info);
         return std::make_unique<DirectoryDelivery>(server, info, options);
+    }
     const Device gpu = gpu_here(backend, server, options);
     if (backend == "ipc") return std::make_unique<IpcDelivery>(server, info, gpu, options, deadline);
     if (backend == "sparse_nccl")

@@ -12,7 +12,7 @@ namespace tandem::engine {
 class DirectoryDelivery final : public VllmDelivery {
   public:
     DirectoryDelivery(const VllmServer& server, const VllmInfo& info, const ConnectOptions& options)
-        : stager_(info.tensors, info.model, options.staging, server.name(), options.share) {}
+        : stager_(info.tensors, info.model.directory, options.staging, server.name(), options.share) {}
 
     VersionStager& stager() override { return stager_; }
     void finish(VllmServer&, std::int64_t version, const ops::Checksum& manifest,

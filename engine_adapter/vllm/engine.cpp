@@ -25,7 +25,7 @@ std::vector<std::unique_ptr<Engine>> connect_vllm(const std::vector<std::string>
     } else {
         enforce(!url.options, "'{}': options are of the way to our plug-in, and that server runs without it",
                 names.front());
-        find_tensors(server, info, options.only, deadline);
+        find_tensors(server, info, options, deadline);
         auto delivery = make_delivery(info.backend, server, info, key, options, deadline);
         engines.push_back(
             std::make_unique<VllmEngine>(std::move(server), std::move(info), std::move(delivery), options));
@@ -44,7 +44,8 @@ VllmEngine::VllmEngine(VllmServer server, VllmInfo info, std::unique_ptr<VllmDel
       stager_(delivery_->stager()),
       in_flight_(options.in_flight == InFlight::abort ? "abort" : "wait"),
       partial_(static_cast<bool>(options.only)) {
-    capabilities_.directory = info_.model.string();
+    capabilities_.paused = info_.paused;
+    capabilities_.directory = info_.model.config.string();
 }
 
 VllmEngine::~VllmEngine() {

@@ -10,7 +10,7 @@ namespace tandem::engine {
 IpcDelivery::IpcDelivery(VllmServer& server, const VllmInfo& info, Device device,
                          const ConnectOptions& options, Deadline deadline)
     : stager_(info.tensors, server.name(), device, options.packed_bytes),
-      model_(info.model),
+      model_(info.model.directory),
       staging_(options.staging),
       packed_(options.packed_bytes > 0) {
     const std::int64_t workers = server.world_size(deadline);

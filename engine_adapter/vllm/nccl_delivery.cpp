@@ -14,7 +14,7 @@ constexpr int kBuffers = 2;  // of a worker, a chunk each
 NcclDelivery::NcclDelivery(VllmServer& server, const VllmInfo& info, const std::string& key, Device device,
                            const ConnectOptions& options, Deadline deadline)
     : stager_(info.tensors, server.name(), device, options.packed_bytes),
-      model_(info.model),
+      model_(info.model.directory),
       staging_(options.staging),
       packed_bytes_(options.packed_bytes),
       group_(server, key, options, deadline) {}

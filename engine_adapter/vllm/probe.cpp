@@ -53,7 +53,7 @@ std::string version_of(VllmServer& server, Deadline deadline) {
                                      what_answers(server, deadline)));
 }
 
-std::filesystem::path model_of(VllmServer& server, Deadline deadline) {
+std::string model_of(VllmServer& server, Deadline deadline) {
     const json models = server.get("/v1/models", deadline);
     // The first is the model itself; adapters, whose "parent" it is, come behind it.
     if (models.is_object() && models.contains("data") && models["data"].is_array() &&
@@ -76,12 +76,14 @@ void ask_server_info(VllmServer& server, VllmInfo& into, Deadline deadline) {
     };
     into.backend = text_at("/vllm_config/weight_transfer_config/backend");
     into.device = text_at("/vllm_config/device_config/device_type");
+    if (into.device.empty()) into.device = text_at("/vllm_config/device_config/device");
+    into.load_format = text_at("/vllm_config/load_config/load_format");
+    into.quantization = text_at("/vllm_config/model_config/quantization");
+    into.folder = text_at("/vllm_config/model_config/model");
     const std::string dtype = text_at("/vllm_config/model_config/dtype");  // "torch.bfloat16"
     if (dtype == "torch.half" || dtype.ends_with("float16")) into.dtype = DType::float16;
     if (dtype.ends_with("bfloat16")) into.dtype = DType::bfloat16;
     if (dtype.ends_with("float32")) into.dtype = DType::float32;
-    if (text_at("/vllm_config/load_config/load_format") == "dummy")
-        server.load_as("auto");  // a loader of none
 }
 
 // On the CPU vLLM packs a copy of the embedding for a tied head and, in a reload, packs it anew only where the files
@@ -100,11 +102,11 @@ void add_tied_head(std::vector<TensorInfo>& tensors) {
 // What the server wants, by the directory that it was started with.
 std::vector<TensorInfo> tensors_of(const VllmInfo& info,
                                    const std::function<bool(const std::string& name)>& only) {
-    std::vector<TensorInfo> tensors = tensors_of_directory(info.model);
+    std::vector<TensorInfo> tensors = tensors_of_directory(info.model.directory);
     if (info.dtype) follow_dtype(tensors, *info.dtype);
     tensors = whole_layers(std::move(tensors), only);
     const bool on_cpu = info.device.empty() || info.device == "cpu";
-    if (on_cpu && model::ties_embeddings(info.model)) add_tied_head(tensors);
+    if (on_cpu && model::ties_embeddings(info.model.directory)) add_tied_head(tensors);
     return tensors;
 }
 
@@ -118,22 +120,35 @@ VllmInfo probe_vllm(VllmServer& server, Deadline deadline) {
                  closest);
     }
     ask_server_info(server, info, deadline);
-    server.is_paused(deadline);  // the routes of development mode
+    info.paused = server.is_paused(deadline);  // a route of development mode
     info.weight_version = server.weight_version(deadline);
     return info;
 }
 
-void find_tensors(VllmServer& server, VllmInfo& info,
-                  const std::function<bool(const std::string& name)>& only, Deadline deadline) {
-    info.model = model_of(server, deadline);
-    std::error_code error;
-    if (!std::filesystem::is_directory(info.model, error)) {
-        throw Error(fmt::format(
-            "probe with {}: it serves '{}', which is no directory here: weights are brought over in "
-            "shared memory, so server and pusher must see the same file system",
-            server.name(), info.model.string()));
-    }
-    info.tensors = tensors_of(info, only);
+void find_tensors(VllmServer& server, VllmInfo& info, const ConnectOptions& options, Deadline deadline) {
+    info.model = served_model(server.name(), {model_of(server, deadline), info.folder}, options.pushed);
+    enforce(
+        info.model.files_are_here() || info.quantization.empty(),
+        "{} serves a model that is quantised ({}), and the files that say how are not here: start it with a "
+        "directory",
+        server.name(), info.quantization);
+    info.tensors = tensors_of(info, options.only);
+}
+
+void require_loads_directories(VllmServer& server, const VllmInfo& info) {
+    // Loaders of vLLM 0.32 (model_loader/__init__.py, LoadFormats).
+    constexpr std::array<std::string_view, 6> kOfDirectories{
+        "",  // it does not say
+        "auto", "hf", "safetensors", "fastsafetensors", "instanttensor"};
+    // That load none, other files or others' URLs, into the same model.
+    constexpr std::array<std::string_view, 4> kReplaced{"dummy", "pt", "npcache", "runai_streamer"};
+    if (std::ranges::find(kOfDirectories, info.load_format) != kOfDirectories.end()) return;
+    enforce(std::ranges::find(kReplaced, info.load_format) != kReplaced.end(),
+            "{} was started with --load-format {}, whose loader may load something else than the directory "
+            "that it "
+            "is given: start it with --load-format auto, or with tandem's plug-in",
+            server.name(), info.load_format);
+    server.load_as("auto");
 }
 
 }  // namespace tandem::engine

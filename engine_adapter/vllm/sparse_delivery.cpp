@@ -46,7 +46,7 @@ ChangedRuns changed_runs(const std::string& server, const GpuStager& stager, std
 SparseDelivery::SparseDelivery(VllmServer& server, const VllmInfo& info, const std::string& key,
                                Device device, const ConnectOptions& options, Deadline deadline)
     : stager_(info.tensors, server.name(), device, options.packed_bytes),
-      model_(info.model),
+      model_(info.model.directory),
       staging_(options.staging),
       packed_bytes_(options.packed_bytes),
       changed_(changed_runs(server.name(), stager_, options.packed_bytes)),

@@ -48,6 +48,7 @@ struct PushArguments {
     std::vector<std::string> only;  // patterns
     bool abort_running = false;
     bool verify = false;
+    bool no_probe = false;
     bool finite = false;
     bool json = false;
 };

@@ -81,16 +81,22 @@ std::function<bool(const std::string&)> matcher(const std::string& model,
     };
 }
 
-Probe make_probe(const std::string& model, const engine::ConnectOptions& connect) {
+Ask make_ask(const engine::ConnectOptions& connect) {
+    return [connect](const std::string& url, const Prompts& prompts, Deadline deadline) {
+        std::vector<Said> said;
+        for (auto& [tokens, log_probs] :
+             engine::ask_continuations(url, prompts, kProbeTokens, deadline, connect))
+            said.push_back({std::move(tokens), std::move(log_probs)});
+        return said;
+    };
+}
+
+Probe make_probe(const std::string& model, const Ask& ask) {
     const auto answers = std::make_shared<ExpectedAnswers>(model);
     Probe probe;
     probe.expected = [answers](DType dtype) { return answers->in(dtype); };
-    probe.ask = [answers, connect](const std::string& url, Deadline deadline) {
-        std::vector<Said> said;
-        for (auto& [tokens, log_probs] :
-             engine::ask_continuations(url, answers->prompts(), kProbeTokens, deadline, connect))
-            said.push_back({std::move(tokens), std::move(log_probs)});
-        return said;
+    probe.ask = [answers, ask](const std::string& url, Deadline deadline) {
+        return ask(url, answers->prompts(), deadline);
     };
     return probe;
 }
@@ -132,6 +138,9 @@ void add_options(CLI::App& app, PushArguments& push) {
     app.add_flag("--verify", push.verify,
                  "compare what each server says after fixed prompts with what the weights say")
         ->excludes(only);
+    app.add_flag(
+        "--no-probe", push.no_probe,
+        "do not ask servers of others one prompt before and after, which shows that something has changed");
     app.add_flag("--finite", push.finite,
                  "refuse a directory with elements that are infinite or NaN, instead of warning of them");
     app.add_flag("--dry-run", push.options.dry_run, "ask and plan, change nothing");
@@ -173,7 +182,10 @@ int push_to_all(PushArguments& push) {
     connect_options.rollback = push.options.version == 0;
     if (push.abort_running) connect_options.in_flight = engine::InFlight::abort;
     push.options.only = connect_options.only = matcher(push.options.model, push.only);
-    if (push.verify) push.options.probe = make_probe(push.options.model, connect_options);
+    connect_options.pushed = push.options.model;
+    const Ask ask = make_ask(connect_options);
+    if (push.verify) push.options.probe = make_probe(push.options.model, ask);
+    if (!push.no_probe) push.options.ask = ask;
     const auto connect = [&](const std::string& url, Deadline deadline) {
         return engine::connect(url, deadline, connect_options);
     };

@@ -18,6 +18,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// To what is only asked for evidence: a server that is busy is pushed to all the same.
+constexpr std::chrono::milliseconds kLongestAnswer{10'000};
+
 // Adds up what all servers have taken.
 class Counter {
   public:
@@ -127,8 +130,18 @@ void push_to(const PushOptions& options, const Connect& connect, Counter& counte
         probe->ask_before(options.deadline);
         outcome.probe = probe->report();
     }
+    const bool checks = capabilities.tells_checksums();
+    std::optional<ChangeProbe> change;
+    if (options.ask && !probe && !checks && !capabilities.paused && !options.dry_run) {
+        change.emplace(options.ask, outcome.url, capabilities.tensors);
+        change->before(Deadline::after(std::min(options.deadline, kLongestAnswer)));
+    }
     push_weights(options, std::move(engine), version, counter, outcome);
-    if (!probe || options.dry_run) return;
+    if (options.dry_run) return;
+    if (checks) outcome.known = Known::by_checksum;
+    if (change && change->changed(Deadline::after(std::min(options.deadline, kLongestAnswer))))
+        outcome.known = Known::by_probe;
+    if (!probe) return;
 
     outcome.whole = false;
     probe->ask_after(options.deadline);
@@ -138,6 +151,7 @@ void push_to(const PushOptions& options, const Connect& connect, Counter& counte
                                 version));
     }
     outcome.whole = true;
+    outcome.known = Known::verified;
 }
 
 }  // namespace

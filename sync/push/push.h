@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "sync/push/change.h"
 #include "sync/push/probe.h"
 #include "sync/session/session.h"
 
@@ -25,8 +26,17 @@ struct PushOptions {
     // Whether a tensor is pushed; empty: all are. Servers keep what they have of the others.
     std::function<bool(const std::string& name)> only = {};
     std::optional<Probe> probe = {};  // asked of each server before and after; absent: none is
+    Ask ask = {};  // of servers that tell no checksums, where there is no probe: empty: none is asked
     // Asked between buckets, from any thread: true ends each push that has not come to its commit.
     std::function<bool()> stop = {};
+};
+
+// How it is known that a server has what was pushed.
+enum class Known : std::uint8_t {
+    not_proven,   // it says so
+    by_probe,     // and answers otherwise than before (change.h)
+    by_checksum,  // it compared the bytes that it took
+    verified      // it answers as the pushed weights do (probe.h)
 };
 
 struct ServerOutcome {
@@ -35,9 +45,10 @@ struct ServerOutcome {
     std::int64_t before = 0;   // version when it was asked
     std::int64_t version = 0;  // that it has now, as far as is known; a dry run: that it would have
     bool whole = false;        // it has what was to be pushed, as the probe finds too; a dry run: it could
-    bool compared = false;     // its architecture, with the directory's: equal where it is whole
-    std::size_t bytes = 0;     // of its weights
-    double prepared_ms = 0;    // before it stopped generating
+    Known known = Known::not_proven;  // where it is whole
+    bool compared = false;            // its architecture, with the directory's: equal where it is whole
+    std::size_t bytes = 0;            // of its weights
+    double prepared_ms = 0;           // before it stopped generating
     double paused_ms = 0;
     std::optional<ProbeReport> probe;
     std::string error;

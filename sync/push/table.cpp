@@ -9,10 +9,28 @@
 namespace tandem::sync {
 namespace {
 
-std::string outcome_of(const PushOptions& options, const ServerOutcome& server) {
+const char* outcome_of(const PushOptions& options, const ServerOutcome& server) {
     if (!server.whole) return "FAILED";
-    const std::string taken = options.dry_run ? "would take it" : "updated";
-    return server.compared ? taken : taken + "; architecture not compared";
+    return options.dry_run ? "would take it" : "updated";
+}
+
+const char* name_of(Known known) {
+    switch (known) {
+        case Known::not_proven:
+            return "not proven";
+        case Known::by_probe:
+            return "by probe";
+        case Known::by_checksum:
+            return "by checksum";
+        case Known::verified:
+            return "verified";
+    }
+    return "";
+}
+
+// How it is known; nothing where there is nothing to know.
+const char* evidence_of(const PushOptions& options, const ServerOutcome& server) {
+    return server.whole && !options.dry_run ? name_of(server.known) : "";
 }
 
 const char* architecture_of(const ServerOutcome& server) {
@@ -29,16 +47,18 @@ std::string version_text(std::int64_t version) {
 std::string push_table(const PushOptions& options, const std::vector<ServerOutcome>& outcomes) {
     std::size_t width = 6;
     for (const ServerOutcome& server : outcomes) width = std::max(width, server.url.size());
-    std::string text = fmt::format("{:<{}}  {:<6}  {:>10}  {:>9}  {:>7}  {:>7}  {}\n", "server", width,
-                                   "kind", "MiB", "paused ms", "before", "version", "outcome");
+    std::string text = fmt::format("{:<{}}  {:<6}  {:>8}  {:>9}  {:>7}  {:>7}  {:<11}  {}\n", "server", width,
+                                   "kind", "MiB", "paused ms", "before", "version", "known", "outcome");
     for (const ServerOutcome& server : outcomes) {
-        text += fmt::format("{:<{}}  {:<6}  {:>10.1f}  {:>9.1f}  {:>7}  {:>7}  {}\n", server.url, width,
-                            server.kind.empty() ? "?" : printable(server.kind),
+        text += fmt::format("{:<{}}  {:<6}  {:>8.1f}  {:>9.1f}  {:>7}  {:>7}  {:<11}  {}\n", server.url,
+                            width, server.kind.empty() ? "?" : printable(server.kind),
                             static_cast<double>(server.bytes) / 1048576.0, server.paused_ms,
                             version_text(server.before), version_text(server.version),
-                            outcome_of(options, server));
+                            evidence_of(options, server), outcome_of(options, server));
     }
     for (const ServerOutcome& server : outcomes) {
+        if (server.whole && !server.compared)
+            text += fmt::format("{}: its architecture is not compared: it does not say it\n", server.url);
         if (server.probe) text += fmt::format("{}: {}\n", server.url, printable(server.probe->text()));
         if (!server.error.empty()) text += fmt::format("{}: {}\n", server.url, printable(server.error));
     }
@@ -53,6 +73,7 @@ nlohmann::json push_json(const PushOptions& options, const std::vector<ServerOut
                            {"version_before", server.before},
                            {"version", server.version},
                            {"whole", server.whole},
+                           {"known", evidence_of(options, server)},
                            {"architecture", architecture_of(server)},
                            {"bytes", server.bytes},
                            {"prepared_ms", server.prepared_ms},

@@ -29,7 +29,7 @@ bool has_type(const json& value, const std::string& type) {
 SglangStandIn::SglangStandIn(Options options)
     : options_(std::move(options)),
       weights_(bytes_of_directory(options_.model)),
-      model_path_(options_.model),
+      model_path_(started_with()),
       server_(
           {.listen = "127.0.0.1:0", .api_key = options_.api_key, .admin_api_key = options_.admin_api_key}) {
     add_info_routes();
@@ -75,7 +75,7 @@ void SglangStandIn::add_info_routes() {
         [this](const json&, const std::string&) {
             // Newer ones keep what they were started with here.
             json body = {{"version", options_.version},
-                         {"model_path", sessions() ? options_.model : model_path_},
+                         {"model_path", sessions() ? started_with() : model_path_},
                          {"dtype", options_.dtype},
                          {"device", options_.device},
                          {"load_format", options_.load_format},
@@ -84,6 +84,7 @@ void SglangStandIn::add_info_routes() {
                          {"enable_deterministic_inference", false},
                          {"enable_memory_saver", options_.memory_saver},
                          {"internal_states", json::array({json::object()})}};
+            if (!options_.quantization.empty()) body["quantization"] = options_.quantization;
             if (options_.plugin != nullptr) {
                 body["custom_weight_loader"] = {"tandem_sync.sglang.load"};
                 body["internal_states"][0]["tandem"] = options_.plugin->state();
@@ -112,7 +113,7 @@ void SglangStandIn::add_info_routes() {
 }
 
 SglangStandIn::Answer SglangStandIn::info() const {
-    const std::string& tokenizer = options_.tokenizer.empty() ? options_.model : options_.tokenizer;
+    const std::string& tokenizer = options_.tokenizer.empty() ? started_with() : options_.tokenizer;
     const json body = {{"model_path", model_path_},
                        {"tokenizer_path", tokenizer},
                        {"is_generation", true},

@@ -35,6 +35,8 @@ class SglangStandIn {
         std::string model;           // directory; also what it holds at first
         std::string dtype = "auto";  // that it was told to compute in
         std::string load_format = "auto";
+        std::string started_with = {};  // as it says it; empty: the directory
+        std::string quantization = {};  // of its weights; empty: none
         std::string version = "0.5.23";
         std::string api_key = {};
         std::string admin_api_key = {};
@@ -101,6 +103,9 @@ class SglangStandIn {
     Answer flush_and_take(const nlohmann::json& body);
 
   private:
+    const std::string& started_with() const {
+        return options_.started_with.empty() ? options_.model : options_.started_with;
+    }
     static constexpr const char* kNotFlushed =
         "Weights were updated, but the cache was not flushed because requests are still running or queued. "
         "Retract or finish them, then call /flush_cache.";

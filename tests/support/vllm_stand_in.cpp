@@ -29,7 +29,8 @@ VllmStandIn::VllmStandIn(Options options)
     route(
         "GET", "/v1/models",
         [=, this](const auto&) {
-            return ok({{"data", {{{"id", "model"}, {"root", options_.model}}}}});
+            const std::string& root = options_.root.empty() ? options_.model : options_.root;
+            return ok({{"data", {{{"id", "model"}, {"root", root}}}}});
         },
         http::Access::user);
     if (options_.generates) {
@@ -44,6 +45,9 @@ VllmStandIn::VllmStandIn(Options options)
                  {{"dtype", "torch." + options_.dtype}, {"enable_sleep_mode", options_.sleep_mode}}},
                 {"device_config", {{"device_type", options_.device}}},
                 {"load_config", {{"load_format", options_.load_format}}}};
+            if (!options_.folder.empty()) config["model_config"]["model"] = options_.folder;
+            if (!options_.quantization.empty())
+                config["model_config"]["quantization"] = options_.quantization;
             const std::string backend = options_.plugin != nullptr ? "tandem" : options_.backend;
             if (!backend.empty()) config["weight_transfer_config"] = {{"backend", backend}};
             return ok({{"vllm_config", config}});

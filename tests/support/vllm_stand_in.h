@@ -38,7 +38,10 @@ class VllmStandIn {
         std::string dtype = "float32";  // that it computes in
         std::string device = "cuda";    // and where
         std::string load_format = "auto";
-        std::string api_key = {};  // guards /v1 alone, as vLLM's does
+        std::string root = {};          // the model's name, as it says it; empty: the directory
+        std::string folder = {};        // of its own, as it says it
+        std::string quantization = {};  // of its weights; empty: none
+        std::string api_key = {};       // guards /v1 alone, as vLLM's does
         std::string version = "0.32.0";
         bool development_mode = true;
         // By route, "/pause": answers with that status instead; 0: never answers.

@@ -105,6 +105,7 @@ TEST_F(PushProgram, VerifiesWhatEachServerSays) {
         EXPECT_EQ(server["whole"], true);
         EXPECT_EQ(server["version"], 1 + server["version_before"].get<int>());
         EXPECT_EQ(server["probe"]["holds"], true);
+        EXPECT_EQ(server["known"], "verified");
         EXPECT_EQ(server["probe"]["dtype"], "float32");
         EXPECT_GT(server["probe"]["before"]["most"], 0.1);
         EXPECT_LT(server["probe"]["after"]["most"], 1e-4);
@@ -126,7 +127,9 @@ TEST_F(PushProgram, ASuccessThatIsNoneIsFound) {
     VllmStandIn liar(options);
     const std::string honest = serve(folder_ / "old");
     const std::string next = model("next", 5);
-    EXPECT_EQ(push(next, {liar.url()}).code, 0);
+    const Result believed = push(next, {liar.url()}, {"--json"});
+    EXPECT_EQ(believed.code, 0);
+    EXPECT_EQ(believed.server(0)["known"], "not proven");
     const Result result = push(next, {liar.url(), honest}, {"--verify", "--json"});
     EXPECT_EQ(result.code, 1);
     EXPECT_EQ(result.server(0)["whole"], false);

@@ -137,7 +137,7 @@ TEST_F(Push, AServerThatDoesNotSayItsArchitectureIsNotCompared) {
         const auto outcomes = push(next, {server.url()});
         ASSERT_TRUE(outcomes[0].whole) << outcomes[0].error;
         EXPECT_FALSE(outcomes[0].compared);
-        EXPECT_THAT(push_table({}, outcomes), HasSubstr("updated; architecture not compared"));
+        EXPECT_THAT(push_table({}, outcomes), HasSubstr("its architecture is not compared"));
         EXPECT_EQ(push_json({}, outcomes)["servers"][0]["architecture"], "not compared");
     }
 }
