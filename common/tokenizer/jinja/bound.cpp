@@ -15,8 +15,7 @@ Bound::Bound(const std::string& function, const Arguments& given, std::initializ
     }
     for (std::size_t i = 0; i < given.positional.size(); ++i) values_[i] = &given.positional[i];
     for (const auto& [name, value] : given.named) {
-        const auto found =
-            std::find(names_.begin(), names_.end(), std::string_view(name));
+        const auto found = std::find(names_.begin(), names_.end(), std::string_view(name));
         if (found == names_.end()) throw Error(fmt::format("{}() takes no argument '{}'", function, name));
         const Value*& place = values_[static_cast<std::size_t>(found - names_.begin())];
         if (place != nullptr) throw Error(fmt::format("{}() got argument '{}' twice", function, name));

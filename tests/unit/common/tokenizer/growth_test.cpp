@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "common/error.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tests/unit/common/tokenizer/directory.h"
