@@ -200,6 +200,7 @@ void model_info(const EmbeddedEngine& engine, const RouteInfo& info, const Respo
         tandem["host"] = tcp::host_fingerprint();
         if (info.data_port != 0) tandem["data_port"] = info.data_port;
     }
+    if (!info.incarnation.empty()) tandem["incarnation"] = info.incarnation;
     if (!state.reason.empty()) tandem["reason"] = state.reason;
     responder.send(200, {{"model_path", info.model_path},
                          {"tokenizer_path", info.tokenizer != nullptr ? json(info.model_path) : json()},

@@ -38,6 +38,7 @@ struct RouteInfo {
     // Parses large bodies and writes large answers; nullptr: the server's and the engine's threads do.
     Background* background = nullptr;
     int data_port = 0;              // of the receiver's data plane over TCP; 0: none
+    std::string incarnation = {};   // another one after each start; empty: it says none
     std::string no_tokenizer = {};  // why there is none; empty: there are no files
 };
 

@@ -105,10 +105,16 @@ std::optional<TcpListen> decide_data_plane(const ServeOptions& options, const ht
     return listen;
 }
 
+template <class Number>
+Number drawn() {
+    Number number = 0;
+    if (::getentropy(&number, sizeof number) != 0) throw SystemError("getentropy", errno);
+    return number;
+}
+
 // 32 bits, as SGLang draws them, so that any client can hold it.
 std::uint64_t drawn_seed() {
-    std::uint32_t seed = 0;
-    if (::getentropy(&seed, sizeof seed) != 0) throw SystemError("getentropy", errno);
+    const auto seed = drawn<std::uint32_t>();
     log_info("random seed {} (drawn; --random-seed {} gives the same samples again)", seed, seed);
     return seed;
 }
@@ -214,7 +220,7 @@ void serve(const ServeOptions& options) {
     Background background(256);
     add_routes(server, engine,
                {options.model, receiver.address(), text.tokenizer ? &*text.tokenizer : nullptr, &background,
-                receiver.data_port(), text.why});
+                receiver.data_port(), fmt::format("{:016x}", drawn<std::uint64_t>()), text.why});
     server.start();
     std::printf("listening on %s\n", server.url().c_str());
     std::fflush(stdout);

@@ -40,7 +40,7 @@ struct PlanArguments {
 void add_options(CLI::App& app, PlanArguments& arguments);
 int plan_command(PlanArguments arguments);
 
-// push: a Hugging Face directory into running inference servers.
+// push: a Hugging Face directory, or the newest of a folder of them, into running inference servers.
 struct PushArguments {
     PushOptions options;
     double deadline_s = 120;
@@ -51,8 +51,16 @@ struct PushArguments {
     bool no_probe = false;
     bool finite = false;
     bool json = false;
+    // Instead of options.model:
+    std::string watch;  // a folder of versions (sync/watch/version_folders.h)
+    std::string pattern = "*";
+    std::string marker;
+    double rest_s = 2;
+    bool once = false;
+    bool rollback = false;
 };
 void add_options(CLI::App& app, PushArguments& arguments);
 int push_command(PushArguments arguments);
+int watch_command(PushArguments arguments);  // of a folder
 
 }  // namespace tandem::sync

@@ -1,7 +1,6 @@
 #include "sync/push/directory_source.h"
 
-#include <filesystem>
-#include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "common/error.h"
@@ -11,37 +10,46 @@
 
 namespace tandem::sync {
 
-DirectorySource::DirectorySource(const std::string& directory, std::shared_ptr<comm::Communicator> world,
-                                 const std::function<bool(const std::string& name)>& only)
+DirectoryWeights::DirectoryWeights(const std::string& directory,
+                                   const std::function<bool(const std::string& name)>& only)
     : files_(model::Safetensors::open(directory)), architecture_(SaidArchitecture::of_directory(directory)) {
     if (const model::Architecture* known = architecture_.known())
         model::check_shapes(files_, known->config());
-    const DeviceMesh mesh = DeviceMesh::create(std::move(world), {1}, {"dp"});
     const bool tied = model::ties_embeddings(directory);
     for (const std::string& name : files_.names()) {
         if ((tied && name == "lm_head.weight") || (only && !only(name))) continue;
-        const Tensor tensor = files_.tensor(name);
-        tensors_.push_back({name, DTensor::from_local(tensor, mesh, {Replicate()}, tensor.shape())});
+        names_.push_back(name);
     }
-    if (!tensors_.empty()) return;
+    if (!names_.empty()) return;
     throw ConfigError(
         directory, only ? "--only" : "weights",
         "none of its tensors is to be pushed (a tied lm_head.weight is model.embed_tokens.weight)");
 }
 
+std::size_t DirectoryWeights::bytes() const {
+    return std::accumulate(
+        names_.begin(), names_.end(), std::size_t{0}, [&](std::size_t sum, const std::string& name) {
+            return sum + static_cast<std::size_t>(numel(files_.shape(name))) * dtype_size(files_.dtype(name));
+        });
+}
+
+DirectorySource::DirectorySource(std::shared_ptr<const DirectoryWeights> weights,
+                                 std::shared_ptr<comm::Communicator> world)
+    : weights_(std::move(weights)) {
+    const DeviceMesh mesh = DeviceMesh::create(std::move(world), {1}, {"dp"});
+    for (const std::string& name : weights_->names()) {
+        const Tensor tensor = weights_->tensor(name);
+        tensors_.push_back({name, DTensor::from_local(tensor, mesh, {Replicate()}, tensor.shape())});
+    }
+}
+
 void DirectorySource::require_unchanged() const {
-    const std::string file = files_.changed_file();
+    const std::string file = weights_->changed_file();
     enforce(
         file.empty(),
         "{} was written to while it was being pushed: push it again when it is whole (a checkpoint that is "
         "written under another name, and renamed, can be pushed at any time)",
         file);
-}
-
-std::size_t DirectorySource::bytes() const {
-    std::size_t bytes = 0;
-    for (const NamedTensor& tensor : tensors_) bytes += tensor.tensor.local().bytes();
-    return bytes;
 }
 
 }  // namespace tandem::sync

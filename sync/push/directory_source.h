@@ -2,7 +2,9 @@
 // read where the files are mapped; nothing is copied.
 #pragma once
 
+#include <cstddef>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,21 +15,40 @@
 
 namespace tandem::sync {
 
-class DirectorySource final : public WeightSource {
+// A directory that was opened: it can be read whoever removes or renames its files. Any thread.
+class DirectoryWeights {
   public:
     // Leaves out a head that config.json ties to the embedding, and what `only` says no to. Throws ConfigError naming
     // file and tensor; where nothing is left; where config.json and its tensors' shapes contradict each other.
-    DirectorySource(const std::string& directory, std::shared_ptr<comm::Communicator> world,
-                    const std::function<bool(const std::string& name)>& only = {});
-    const std::vector<NamedTensor>& tensors() const override { return tensors_; }
-    Event ready() const override { return {}; }
-    const model::Architecture* architecture() const override { return architecture_.get(); }
-    void require_unchanged() const override;  // since the files were opened
+    explicit DirectoryWeights(const std::string& directory,
+                              const std::function<bool(const std::string& name)>& only = {});
+
+    const std::vector<std::string>& names() const { return names_; }
+    Tensor tensor(const std::string& name) const { return files_.tensor(name); }
+    const SaidArchitecture& architecture() const { return architecture_; }
+    std::string changed_file() const { return files_.changed_file(); }  // since it was opened; empty: none
     std::size_t bytes() const;
 
   private:
     model::Safetensors files_;
     SaidArchitecture architecture_;
+    std::vector<std::string> names_;
+};
+
+class DirectorySource final : public WeightSource {
+  public:
+    DirectorySource(std::shared_ptr<const DirectoryWeights> weights,
+                    std::shared_ptr<comm::Communicator> world);
+    DirectorySource(const std::string& directory, std::shared_ptr<comm::Communicator> world)
+        : DirectorySource(std::make_shared<DirectoryWeights>(directory), std::move(world)) {}
+
+    const std::vector<NamedTensor>& tensors() const override { return tensors_; }
+    Event ready() const override { return {}; }
+    const model::Architecture* architecture() const override { return weights_->architecture().get(); }
+    void require_unchanged() const override;  // since the files were opened
+
+  private:
+    std::shared_ptr<const DirectoryWeights> weights_;
     std::vector<NamedTensor> tensors_;
 };
 

@@ -94,7 +94,7 @@ void push_weights(const PushOptions& options, std::unique_ptr<engine::Engine> en
                   Counter& counter, ServerOutcome& outcome) {
     const bool stages = engine->capabilities().stages;
     const auto world = comm::solo();
-    const DirectorySource source(options.model, world, options.only);
+    const DirectorySource source(options.weights, world);
     tell_dtypes(source, *engine, outcome.url);
     outcome.compared = require_same_architecture(source, *engine);
     const auto start = Clock::now();
@@ -156,9 +156,9 @@ void push_to(const PushOptions& options, const Connect& connect, Counter& counte
 
 }  // namespace
 
-std::vector<ServerOutcome> push_directory(const PushOptions& options, const Connect& connect,
+std::vector<ServerOutcome> push_directory(PushOptions options, const Connect& connect,
                                           const PushProgress& progress) {
-    { const DirectorySource readable(options.model, comm::solo(), options.only); }
+    if (!options.weights) options.weights = std::make_shared<DirectoryWeights>(options.model, options.only);
     std::vector<ServerOutcome> outcomes(options.servers.size());
     Counter counter(progress);
     std::vector<Thread> threads;

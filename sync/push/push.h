@@ -12,13 +12,16 @@
 #include <vector>
 
 #include "sync/push/change.h"
+#include "sync/push/directory_source.h"
 #include "sync/push/probe.h"
 #include "sync/session/session.h"
 
 namespace tandem::sync {
 
 struct PushOptions {
-    std::string model;                            // the directory
+    std::string model;  // the directory
+    std::shared_ptr<const DirectoryWeights> weights =
+        {};                                       // of it, opened: empty: they are when the push begins
     std::vector<std::string> servers;             // URLs
     std::int64_t version = 0;                     // 0: the one after the newest that a server says it has
     std::chrono::milliseconds deadline{120'000};  // of each server: the transfer, the load, the other steps
@@ -61,10 +64,12 @@ using PushProgress = std::function<void(std::size_t bytes)>;
 
 // Blocks until each server has the directory's weights or has failed, in the order of `servers`. Throws ConfigError: the
 // directory cannot be read, or holds no tensor that is to be pushed.
-std::vector<ServerOutcome> push_directory(const PushOptions& options, const Connect& connect,
+std::vector<ServerOutcome> push_directory(PushOptions options, const Connect& connect,
                                           const PushProgress& progress = {});
 
+std::string to_text(Known known);  // "by checksum"
 std::string push_table(const PushOptions& options, const std::vector<ServerOutcome>& outcomes);
+nlohmann::json outcome_json(const PushOptions& options, const ServerOutcome& outcome);
 nlohmann::json push_json(const PushOptions& options, const std::vector<ServerOutcome>& outcomes);
 
 }  // namespace tandem::sync

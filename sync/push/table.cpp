@@ -14,23 +14,9 @@ const char* outcome_of(const PushOptions& options, const ServerOutcome& server) 
     return options.dry_run ? "would take it" : "updated";
 }
 
-const char* name_of(Known known) {
-    switch (known) {
-        case Known::not_proven:
-            return "not proven";
-        case Known::by_probe:
-            return "by probe";
-        case Known::by_checksum:
-            return "by checksum";
-        case Known::verified:
-            return "verified";
-    }
-    return "";
-}
-
 // How it is known; nothing where there is nothing to know.
-const char* evidence_of(const PushOptions& options, const ServerOutcome& server) {
-    return server.whole && !options.dry_run ? name_of(server.known) : "";
+std::string evidence_of(const PushOptions& options, const ServerOutcome& server) {
+    return server.whole && !options.dry_run ? to_text(server.known) : "";
 }
 
 const char* architecture_of(const ServerOutcome& server) {
@@ -43,6 +29,20 @@ std::string version_text(std::int64_t version) {
 }
 
 }  // namespace
+
+std::string to_text(Known known) {
+    switch (known) {
+        case Known::not_proven:
+            return "not proven";
+        case Known::by_probe:
+            return "by probe";
+        case Known::by_checksum:
+            return "by checksum";
+        case Known::verified:
+            return "verified";
+    }
+    return "";
+}
 
 std::string push_table(const PushOptions& options, const std::vector<ServerOutcome>& outcomes) {
     std::size_t width = 6;
@@ -65,22 +65,25 @@ std::string push_table(const PushOptions& options, const std::vector<ServerOutco
     return text;
 }
 
+nlohmann::json outcome_json(const PushOptions& options, const ServerOutcome& outcome) {
+    nlohmann::json json = {{"url", outcome.url},
+                           {"kind", outcome.kind},
+                           {"version_before", outcome.before},
+                           {"version", outcome.version},
+                           {"whole", outcome.whole},
+                           {"known", evidence_of(options, outcome)},
+                           {"architecture", architecture_of(outcome)},
+                           {"bytes", outcome.bytes},
+                           {"prepared_ms", outcome.prepared_ms},
+                           {"paused_ms", outcome.paused_ms},
+                           {"error", outcome.error}};
+    if (outcome.probe) json["probe"] = outcome.probe->json();
+    return json;
+}
+
 nlohmann::json push_json(const PushOptions& options, const std::vector<ServerOutcome>& outcomes) {
     nlohmann::json servers = nlohmann::json::array();
-    for (const ServerOutcome& server : outcomes) {
-        servers.push_back({{"url", server.url},
-                           {"kind", server.kind},
-                           {"version_before", server.before},
-                           {"version", server.version},
-                           {"whole", server.whole},
-                           {"known", evidence_of(options, server)},
-                           {"architecture", architecture_of(server)},
-                           {"bytes", server.bytes},
-                           {"prepared_ms", server.prepared_ms},
-                           {"paused_ms", server.paused_ms},
-                           {"error", server.error}});
-        if (server.probe) servers.back()["probe"] = server.probe->json();
-    }
+    for (const ServerOutcome& outcome : outcomes) servers.push_back(outcome_json(options, outcome));
     return {{"model", options.model}, {"dry_run", options.dry_run}, {"servers", servers}};
 }
 

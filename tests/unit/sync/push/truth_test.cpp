@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
-#include "engine_adapter/continuations.h"
+#include "engine_adapter/questions.h"
 #include "sync/push/change.h"
 #include "tests/unit/sync/push/sglang_fixture.h"
 

@@ -1,5 +1,5 @@
-// What a running server says after fixed prompts, and how likely it finds that: a question that servers of every kind
-// answer, and whose answer depends on all of their weights.
+// Questions that running servers of every kind answer: what they say after fixed prompts, and how likely they find that,
+// which depends on all of their weights; and who they are.
 #pragma once
 
 #include <cstdint>
@@ -24,5 +24,14 @@ struct Continuation {
 std::vector<Continuation> ask_continuations(const std::string& name, const Prompts& prompts,
                                             std::int64_t length, Deadline deadline,
                                             const ConnectOptions& options = {});
+
+struct ServerState {
+    // Another one after each start of the server's process; empty: it does not say (vLLM before 0.32).
+    std::string incarnation;
+    std::int64_t version = 0;  // of its weights, as it says it; 0: none that a push brought
+};
+
+// Throws as ask_continuations.
+ServerState ask_state(const std::string& name, Deadline deadline, const ConnectOptions& options = {});
 
 }  // namespace tandem::engine

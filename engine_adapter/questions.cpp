@@ -1,4 +1,4 @@
-#include "engine_adapter/continuations.h"
+#include "engine_adapter/questions.h"
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -8,6 +8,7 @@
 #include "common/error.h"
 #include "common/http/access.h"
 #include "common/http/client.h"
+#include "engine_adapter/http_api/weight_version.h"
 
 namespace tandem::engine {
 namespace {
@@ -55,20 +56,50 @@ std::vector<Continuation> of_generate(http::Client& client, const Prompts& promp
     return continuations;
 }
 
+ServerState of_vllm(http::Client& client, Deadline deadline) {
+    ServerState state;
+    const json info = client.get_json("/server_info?config_format=json", deadline);
+    if (const json id = info.value(json::json_pointer("/vllm_config/instance_id"), json()); !id.is_null())
+        state.incarnation = id.dump();
+    state.version =
+        number_of(client.get_json("/weight_info", deadline).at("weight_version").get<std::string>());
+    return state;
+}
+
+// What a start draws, where its command does not say it.
+ServerState of_sglang(http::Client& client, Deadline deadline) {
+    ServerState state;
+    const json info = client.get_json("/server_info", deadline);
+    for (const char* drawn : {"random_seed", "nccl_port"}) {
+        if (const json value = info.value(drawn, json()); !value.is_null())
+            state.incarnation += value.dump() + " ";
+    }
+    state.version =
+        number_of(client.get_json("/model_info", deadline).at("weight_version").get<std::string>());
+    return state;
+}
+
+ServerState of_tandem(http::Client& client, Deadline deadline) {
+    const json info = client.get_json("/model_info", deadline);
+    return {info.value(json::json_pointer("/tandem/incarnation"), ""),
+            number_of(info.at("weight_version").get<std::string>())};
+}
+
 struct Dialect {
     std::string_view scheme;  // of names
     std::string_view base;    // what stands for it in a URL
     const char* key;          // environment
     const char* route;
     std::vector<Continuation> (*ask)(http::Client&, const Prompts&, std::int64_t, Deadline);
+    ServerState (*state)(http::Client&, Deadline);
 };
 
 constexpr Dialect kDialects[] = {
-    {"vllm://", "http://", "VLLM_API_KEY", kCompletions, of_completions},
-    {"sglang://", "http://", "SGLANG_API_KEY", kGenerate, of_generate},
-    {"tandem://", "http://", "TANDEM_API_KEY", kGenerate, of_generate},
-    {"http://", "http://", "TANDEM_API_KEY", kGenerate, of_generate},
-    {"unix:/", "unix:/", "TANDEM_API_KEY", kGenerate, of_generate},
+    {"vllm://", "http://", "VLLM_API_KEY", kCompletions, of_completions, of_vllm},
+    {"sglang://", "http://", "SGLANG_API_KEY", kGenerate, of_generate, of_sglang},
+    {"tandem://", "http://", "TANDEM_API_KEY", kGenerate, of_generate, of_tandem},
+    {"http://", "http://", "TANDEM_API_KEY", kGenerate, of_generate, of_tandem},
+    {"unix:/", "unix:/", "TANDEM_API_KEY", kGenerate, of_generate, of_tandem},
 };
 
 // Without what says how weights reach it: "sglang+tensor://H:P" and "vllm://H:P?transport=tcp" answer at H:P.
@@ -96,6 +127,23 @@ void check_whole(const std::vector<Continuation>& continuations, std::size_t pro
     }
 }
 
+http::Client client_of(const std::string& plain, const Dialect& dialect, const ConnectOptions& options) {
+    const std::string key = options.key.empty() ? http::key_from_environment(dialect.key) : options.key;
+    return http::Client(std::string(dialect.base) + plain.substr(dialect.scheme.size()), key);
+}
+
+// What is no answer of the kind that was asked for is told as the server's fault.
+template <class Question>
+auto checked(const std::string& name, const std::string& phase, const Question& question) {
+    try {
+        return question();
+    } catch (const json::exception& error) {
+        throw TransportError(name, phase, fmt::format("an answer of another form: {}", error.what()));
+    } catch (const BadInput& error) {
+        throw TransportError(name, phase, error.what());
+    }
+}
+
 }  // namespace
 
 std::vector<Continuation> ask_continuations(const std::string& name, const Prompts& prompts,
@@ -103,18 +151,19 @@ std::vector<Continuation> ask_continuations(const std::string& name, const Promp
                                             const ConnectOptions& options) {
     const std::string plain = plain_name(name);
     const Dialect& dialect = dialect_of(plain);
-    const std::string key = options.key.empty() ? http::key_from_environment(dialect.key) : options.key;
-    http::Client client(std::string(dialect.base) + std::string(plain).substr(dialect.scheme.size()), key);
-    try {
+    http::Client client = client_of(plain, dialect, options);
+    return checked(name, fmt::format("POST {}", dialect.route), [&] {
         std::vector<Continuation> continuations = dialect.ask(client, prompts, length, deadline);
         check_whole(continuations, prompts.size(), length);
         return continuations;
-    } catch (const json::exception& error) {
-        throw TransportError(name, fmt::format("POST {}", dialect.route),
-                             fmt::format("an answer of another form: {}", error.what()));
-    } catch (const BadInput& error) {
-        throw TransportError(name, fmt::format("POST {}", dialect.route), error.what());
-    }
+    });
+}
+
+ServerState ask_state(const std::string& name, Deadline deadline, const ConnectOptions& options) {
+    const std::string plain = plain_name(name);
+    const Dialect& dialect = dialect_of(plain);
+    http::Client client = client_of(plain, dialect, options);
+    return checked(name, "who it is", [&] { return dialect.state(client, deadline); });
 }
 
 }  // namespace tandem::engine

@@ -1,0 +1,95 @@
+#include "sync/main/push_setup.h"
+
+#include <fmt/core.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/error.h"
+#include "common/model/mapped_files.h"
+#include "engine_adapter/questions.h"
+#include "sync/main/expected_answers.h"
+
+namespace tandem::sync {
+namespace {
+
+volatile std::sig_atomic_t signalled = 0;
+
+void end_orderly_by_signals() {
+    struct sigaction action {};
+    action.sa_handler = [](int) { signalled = 1; };
+    action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+    for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+}
+
+// The first line; a key on the command line would be seen by all who list processes.
+std::string read_key(const std::string& file) {
+    if (file.empty()) return "";
+    std::string key;
+    if (std::getline(std::ifstream(file), key) && key.ends_with('\r')) key.pop_back();
+    if (!key.empty()) return key;
+    throw ConfigError("command line", "--key-file", file + " cannot be read, or its first line is empty");
+}
+
+void refuse_repeats(std::vector<std::string> servers) {
+    for (std::string& server : servers) {
+        while (server.ends_with('/')) server.pop_back();
+    }
+    std::sort(servers.begin(), servers.end());
+    const auto twice = std::adjacent_find(servers.begin(), servers.end());
+    if (twice != servers.end()) throw ConfigError("command line", "--to", *twice + " is named twice");
+}
+
+}  // namespace
+
+engine::ConnectOptions prepare(PushArguments& push) {
+    push.options.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(push.deadline_s * 1e3));
+    for (const std::string& server : push.options.servers) engine::check_name(server);
+    refuse_repeats(push.options.servers);
+    end_orderly_by_signals();
+    model::read_zeros_of_truncated_files();
+    push.options.stop = interrupted;
+    engine::ConnectOptions connect;
+    connect.key = read_key(push.key_file);
+    if (push.abort_running) connect.in_flight = engine::InFlight::abort;
+    if (!push.no_probe) push.options.ask = make_ask(connect);
+    return connect;
+}
+
+bool interrupted() {
+    return signalled != 0;
+}
+
+Ask make_ask(const engine::ConnectOptions& connect) {
+    return [connect](const std::string& url, const Prompts& prompts, Deadline deadline) {
+        std::vector<Said> said;
+        for (auto& [tokens, log_probs] :
+             engine::ask_continuations(url, prompts, kProbeTokens, deadline, connect))
+            said.push_back({std::move(tokens), std::move(log_probs)});
+        return said;
+    };
+}
+
+Probe make_probe(const std::string& model, const Ask& ask) {
+    const auto answers = std::make_shared<ExpectedAnswers>(model);
+    Probe probe;
+    probe.expected = [answers](DType dtype) { return answers->in(dtype); };
+    probe.ask = [answers, ask](const std::string& url, Deadline deadline) {
+        return ask(url, answers->prompts(), deadline);
+    };
+    return probe;
+}
+
+bool matches(const std::string& pattern, const std::string& name) {
+    return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
+std::string json_line(const nlohmann::json& report, int indent) {
+    return report.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace tandem::sync

@@ -1,0 +1,26 @@
+// What one push and a watch set up alike.
+#pragma once
+
+#include <string>
+
+#include "engine_adapter/connect.h"
+#include "sync/main/commands.h"
+
+namespace tandem::sync {
+
+// Checks the servers' names, reads the key, fills in how long a server may take, how it is asked, and that a signal ends what
+// is not at its commit: the first SIGINT or SIGTERM lets no server half way, those at their commit are finished. The second
+// ends the program at once; what it leaves the next push removes. Throws ConfigError, BadInput.
+engine::ConnectOptions prepare(PushArguments& push);
+bool interrupted();  // one has come
+
+// Of a server: what it says after prompts. What `model`'s weights should say.
+Ask make_ask(const engine::ConnectOptions& connect);
+Probe make_probe(const std::string& model, const Ask& ask);
+
+bool matches(const std::string& pattern, const std::string& name);  // as in a shell
+
+// Names of directories and what servers say need not be UTF-8. Ends with a newline.
+std::string json_line(const nlohmann::json& report, int indent = -1);
+
+}  // namespace tandem::sync
