@@ -128,6 +128,29 @@ nlohmann::json json_text_or_nothing(std::string_view text, const JsonLimits& lim
     }
 }
 
+std::int64_t integer_of(const nlohmann::json& value, std::int64_t least, std::int64_t most) {
+    const bool fits = value.is_number_unsigned()
+                          ? most >= 0 && value.get<std::uint64_t>() <= static_cast<std::uint64_t>(most)
+                          : value.is_number_integer() && value.get<std::int64_t>() <= most;
+    if (fits && value.get<std::int64_t>() >= least) return value.get<std::int64_t>();
+    constexpr std::size_t kShown = 40;
+    throw BadInput(fmt::format(
+        "{} is no whole number from {} to {}",
+        value.is_primitive()
+            ? value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace).substr(0, kShown)
+            : value.type_name(),
+        least, most));
+}
+
+std::vector<std::int32_t> token_ids_of(const nlohmann::json& list) {
+    if (!list.is_array()) throw BadInput(fmt::format("token ids are a list, not {}", list.type_name()));
+    std::vector<std::int32_t> ids;
+    ids.reserve(list.size());
+    for (const nlohmann::json& id : list)
+        ids.push_back(static_cast<std::int32_t>(integer_of(id, 0, std::numeric_limits<std::int32_t>::max())));
+    return ids;
+}
+
 nlohmann::json parse_json_file(std::string_view text, const std::string& file, RepeatedKeys repeated) {
     using nlohmann::json;
     StrictWatch watch(file);

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tandem {
 
@@ -26,6 +29,12 @@ nlohmann::json parse_json_text(std::string_view text, const JsonLimits& limits =
 nlohmann::ordered_json parse_ordered_json_text(std::string_view text, const JsonLimits& limits = {});
 // The same; a discarded value (is_discarded) where it would throw.
 nlohmann::json json_text_or_nothing(std::string_view text, const JsonLimits& limits = {}) noexcept;
+
+// Numbers of a text that somebody else wrote: the library's get<int>() cuts off what follows a point, and is undefined for what
+// does not fit. Throws BadInput: "5.5 is no whole number from 0 to 2147483647".
+std::int64_t integer_of(const nlohmann::json& value, std::int64_t least = 0,
+                        std::int64_t most = std::numeric_limits<std::int64_t>::max());
+std::vector<std::int32_t> token_ids_of(const nlohmann::json& list);
 
 // Of a file that a stranger wrote. refused: also a key given twice, instead of taken from one of the two places, and a nesting
 // that recursion over the value could not stand. Throws ConfigError naming `file`, which says what it is instead where it is no

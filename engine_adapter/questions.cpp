@@ -8,6 +8,7 @@
 #include "common/error.h"
 #include "common/http/access.h"
 #include "common/http/client.h"
+#include "common/json_text.h"
 #include "engine_adapter/http_api/weight_version.h"
 
 namespace tandem::engine {
@@ -30,8 +31,9 @@ std::vector<Continuation> of_completions(http::Client& client, const Prompts& pr
     std::vector<Continuation> continuations(prompts.size());
     const json answer = client.post_json(kCompletions, body, deadline);
     for (const json& choice : answer.at("choices")) {
-        Continuation& continuation = continuations.at(choice.at("index").get<std::size_t>());
-        continuation.tokens = choice.at("token_ids").get<std::vector<std::int32_t>>();
+        Continuation& continuation =
+            continuations.at(static_cast<std::size_t>(integer_of(choice.at("index"))));
+        continuation.tokens = token_ids_of(choice.at("token_ids"));
         continuation.log_probs = choice.at("logprobs").at("token_logprobs").get<std::vector<double>>();
     }
     return continuations;
@@ -50,7 +52,7 @@ std::vector<Continuation> of_generate(http::Client& client, const Prompts& promp
         Continuation& continuation = continuations.emplace_back();
         for (const json& token : answer.at("meta_info").at("output_token_logprobs")) {
             continuation.log_probs.push_back(token.at(0).get<double>());
-            continuation.tokens.push_back(token.at(1).get<std::int32_t>());
+            continuation.tokens.push_back(token_ids_of(json::array({token.at(1)})).front());
         }
     }
     return continuations;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/error.h"
+#include "common/json_text.h"
 #include "common/log.h"
 #include "common/stopwatch.h"
 #include "common/trace.h"
@@ -54,7 +55,7 @@ VllmPluginEngine::Workers VllmPluginEngine::ask_workers(const json& arguments, D
         bool first = true;
         for (const json& one : answers) {
             require_protocol(one, kProtocol, server_.name(), kWorkerState);
-            const auto version = one.at("version").get<std::int64_t>();
+            const auto version = integer_of(one.at("version"), -1);
             all.whole = all.whole && one.at("whole").get<bool>() && (first || version == all.version);
             all.version = version;
             all.load_ms = std::max(all.load_ms, one.at("load_ms").get<double>());
@@ -69,6 +70,9 @@ VllmPluginEngine::Workers VllmPluginEngine::ask_workers(const json& arguments, D
             all.note = one.at("note").get<std::string>();
         }
     } catch (const json::exception& error) {
+        throw TransportError(server_.name(), kWorkerState,
+                             fmt::format("a worker's state makes no sense: {}", error.what()));
+    } catch (const BadInput& error) {
         throw TransportError(server_.name(), kWorkerState,
                              fmt::format("a worker's state makes no sense: {}", error.what()));
     }

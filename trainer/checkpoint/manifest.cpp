@@ -28,8 +28,8 @@ constexpr std::size_t kReadBytes = std::size_t{4} << 20;
 
 Manifest from_json(const json& j) {
     Manifest m;
-    m.step = j.at("step").get<std::int64_t>();
-    m.optimizer_steps = j.at("optimizer_steps").get<std::int64_t>();
+    m.step = integer_of(j.at("step"));
+    m.optimizer_steps = integer_of(j.at("optimizer_steps"));
     m.config = j.at("config");
     m.model = j.at("model");
     m.loop = j.at("loop");
@@ -39,13 +39,13 @@ Manifest from_json(const json& j) {
         Manifest::TensorEntry tensor{
             dtype_from_name(entry.at("dtype").get<std::string>()), entry.at("shape").get<Shape>(), {}};
         for (const auto& rows : entry.at("rows")) {
-            tensor.rows.push_back({rows.at(0).get<std::int64_t>(), rows.at(1).get<std::int64_t>()});
+            tensor.rows.push_back({integer_of(rows.at(0)), integer_of(rows.at(1))});
         }
         m.tensors[name] = std::move(tensor);
     }
     for (const auto& [name, entry] : j.at("files").items()) {
         enforce(name.find('/') == std::string::npos, "{} is not a name of a file in this folder", name);
-        m.files[name] = {entry.at("bytes").get<std::size_t>(),
+        m.files[name] = {static_cast<std::size_t>(integer_of(entry.at("bytes"))),
                          ops::checksum_from_hex(entry.at("xxh3_128").get<std::string>())};
     }
     return m;

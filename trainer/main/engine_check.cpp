@@ -8,6 +8,7 @@
 #include "common/error.h"
 #include "common/http/access.h"
 #include "common/http/client.h"
+#include "common/json_text.h"
 #include "common/log.h"
 #include "common/model/architecture.h"
 #include "engine_adapter/tandem/url.h"
@@ -63,8 +64,7 @@ void check_engine(const RunConfig& c, const config::Schema& s) {
     if (const auto theirs = words.find("architecture"); theirs != words.end())
         check_architecture(c, s, *task, *theirs);
     const auto limit = words.find("context_length");
-    if (limit != words.end() && limit->is_number_integer())
-        check_context(c, s, *task, limit->get<std::int64_t>());
+    if (limit != words.end() && limit->is_number_integer()) check_context(c, s, *task, integer_of(*limit));
 }
 
 void tell_differences(const RunConfig& c, const engine::Engine& engine) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/error.h"
+#include "common/json_text.h"
 
 namespace tandem::trainer {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 using nlohmann::json;
 
 std::string version_of(const json& value) {  // SGLang writes it as text
-    return value.is_string() ? value.get<std::string>() : std::to_string(value.get<std::int64_t>());
+    return value.is_string() ? value.get<std::string>() : std::to_string(integer_of(value));
 }
 
 // A version that made some of the tokens and is not `wanted`; empty: none. SGLang tells the spans from 0.5.20 on.
@@ -41,13 +42,13 @@ bool is_truncated(const json& meta, const Completion& completion, const Sampling
 // SGLang may cut the stop token off that ended an answer, but not off its log-probs.
 void restore_stop_token(const json& logprobs, Completion& completion) {
     if (completion.tokens.size() + 1 != logprobs.size()) return;
-    completion.tokens.push_back(logprobs.back().at(1).get<std::int32_t>());
+    completion.tokens.push_back(token_ids_of(json::array({logprobs.back().at(1)})).front());
 }
 
 Completion parse(const json& answer, const Sampling& sampling) {
     const json& meta = answer.at("meta_info");
     Completion result;
-    result.tokens = answer.at("output_ids").get<std::vector<std::int32_t>>();
+    result.tokens = token_ids_of(answer.at("output_ids"));
     for (const json& entry : meta.at("output_token_logprobs"))
         result.logprobs.push_back(entry.at(0).get<float>());
     restore_stop_token(meta.at("output_token_logprobs"), result);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
+#include "common/json_text.h"
 
 namespace tandem::trainer {
 namespace {
@@ -78,7 +79,7 @@ VllmAnswer vllm_answer(VllmRoute route, const json& answer) {
     const json& choice = answer.at("choices").at(0);
     VllmAnswer result;
     Completion& completion = result.completion;
-    completion.tokens = choice.at("token_ids").get<std::vector<std::int32_t>>();
+    completion.tokens = token_ids_of(choice.at("token_ids"));
     if (route == VllmRoute::generate) {
         for (const json& entry : choice.at("logprobs").at("content")) {
             const std::size_t at = completion.logprobs.size();

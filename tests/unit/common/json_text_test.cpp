@@ -48,5 +48,24 @@ TEST(JsonText, IsNothingWhereItIsNone) {
     EXPECT_EQ(json_text_or_nothing("[1]"), nlohmann::json::array({1}));
 }
 
+TEST(JsonNumbers, AreWholeAndWithinTheirRange) {
+    using nlohmann::json;
+    const auto read = [](const char* text) { return integer_of(json::parse(text), -5, 100); };
+    EXPECT_EQ(read("-5"), -5);
+    EXPECT_EQ(read("100"), 100);
+    for (const char* text :
+         {"-6", "101", "5.0", "5.5", "1e2", "55000002487502487771124877711", "18446744073709551615",
+          "-9223372036854775808", "null", "\"5\"", "[5]", "{}", "true"})
+        EXPECT_THROW(read(text), BadInput) << text;
+    EXPECT_EQ(integer_of(json::parse("9223372036854775807")), std::numeric_limits<std::int64_t>::max());
+    EXPECT_THROW(integer_of(json::parse("9223372036854775808")), BadInput);
+    EXPECT_THROW(integer_of(-1), BadInput);
+
+    EXPECT_EQ(token_ids_of(json::parse("[0, 2147483647]")), (std::vector<std::int32_t>{0, 2147483647}));
+    for (const char* text :
+         {"[2147483648]", "[-1]", "[1.5]", "5", "null", "[[1]]", "[55000002487502487771124877711, 2]"})
+        EXPECT_THROW(token_ids_of(json::parse(text)), BadInput) << text;
+}
+
 }  // namespace
 }  // namespace tandem
