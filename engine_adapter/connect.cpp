@@ -42,6 +42,13 @@ const Kind& kind_of(const std::string& name) {
 
 }  // namespace
 
+InFlight in_flight_from_name(const std::string& name) {
+    if (name == "wait") return InFlight::wait;
+    if (name == "abort") return InFlight::abort;
+    if (name == "keep") return InFlight::keep;
+    throw BadInput(fmt::format("requests in flight can be wait, abort or keep, not '{}'", name));
+}
+
 void check_name(const std::string& name) {
     const std::string_view prefix = kind_of(name).prefix;
     if (!prefix.ends_with("://")) return;

@@ -20,9 +20,9 @@ std::unique_ptr<SglangDelivery> make_sglang_delivery(SglangServer& server, const
         require_loads_directories(server, info);
         return std::make_unique<SglangDirectory>(server, info, options);
     }
-    enforce(options.in_flight == InFlight::abort,
+    enforce(options.in_flight != InFlight::wait,
             "{} is given tensors in several steps, between which it must not generate: end its requests "
-            "(--abort-running), or use sglang://",
+            "(--abort-running), keep them (--in-flight keep), or use sglang://",
             name);
     enforce(info.replicas == 1, "{} has {} data-parallel replicas, which take no tensors: use sglang://",
             name, info.replicas);

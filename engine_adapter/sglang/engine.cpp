@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "engine_adapter/checkpoint_engine/socket_folder.h"
 #include "engine_adapter/hf_directory/staged_directory.h"
+#include "engine_adapter/http_api/versions.h"
 #include "engine_adapter/http_api/weight_version.h"
 #include "engine_adapter/sglang/plugin_engine.h"
 
@@ -31,6 +32,10 @@ std::vector<std::unique_ptr<Engine>> connect_sglang(const std::vector<std::strin
         url.base);  // before the server is asked: its answers wait for them
     SglangServer server(url.base, key);
     SglangInfo info = probe_sglang(server, deadline);
+    // Before, it cannot empty its cache while requests stand in its queue.
+    enforce(options.in_flight != InFlight::keep || version_numbers(info.version) >= std::array{0, 5, 23},
+            "{}: SGLang {} cannot keep its requests through a change of weights; 0.5.23 can", server.name(),
+            info.version);
     if (info.plugin && server.name().starts_with("sglang://")) {
         engines.push_back(
             std::make_unique<SglangPluginEngine>(std::move(server), std::move(info), url, options, deadline));
@@ -88,7 +93,7 @@ void SglangEngine::commit(std::int64_t version, const ops::Checksum& manifest, D
 
 // A paused server empties its cache when it is told.
 SglangAnswer SglangEngine::load(std::int64_t version, Deadline deadline) {
-    if (!serving_.ends_requests()) {
+    if (!serving_.pauses()) {
         return serving_.once_requests_end(
             [&] { return delivery_->load_running(server_, version, deadline); });
     }

@@ -6,6 +6,7 @@
 //   InFlight::wait    the server is not paused: it lets the requests that it has end, holds new ones back meanwhile, and
 //                     loads, empties its cache and takes the version in one step
 //   InFlight::abort   it is paused, which ends its requests, loads, empties its cache, and is resumed
+//   InFlight::keep    the same, and its requests go back to its queue instead
 //
 //   failed                         serves afterwards
 //   before the load, or refused    the version from before

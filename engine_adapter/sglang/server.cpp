@@ -77,8 +77,9 @@ std::optional<bool> SglangServer::takes_requests(Deadline deadline) {
     return status == 200;
 }
 
-void SglangServer::pause(Deadline deadline) {
-    post("/pause_generation", R"({"mode": "abort"})", deadline);
+void SglangServer::pause(InFlight running, Deadline deadline) {
+    const char* mode = running == InFlight::keep ? "retract" : "abort";
+    post("/pause_generation", json{{"mode", mode}}.dump(), deadline);
 }
 
 void SglangServer::resume(Deadline deadline) {

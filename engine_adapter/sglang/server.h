@@ -9,6 +9,7 @@
 #include <string>
 
 #include "common/deadline.h"
+#include "engine_adapter/connect.h"
 #include "engine_adapter/http_api/http_api.h"
 
 namespace tandem::engine {
@@ -40,8 +41,8 @@ class SglangServer : public HttpApi {
     // Paused, or ill; nothing: the server is too old to tell (before 0.5.21).
     std::optional<bool> takes_requests(Deadline deadline);
 
-    // Ends the requests that it works on; new ones wait until resume.
-    void pause(Deadline deadline);
+    // Ends the requests that it works on, or takes them back to its queue; new ones wait until resume.
+    void pause(InFlight running, Deadline deadline);
     void resume(Deadline deadline);
     // Every rank has loaded the weights of that directory. Not paused: once the requests that it works on have ended,
     // which new ones wait for; in the same step it empties its prefix cache and takes the version.

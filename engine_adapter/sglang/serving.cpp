@@ -26,7 +26,7 @@ void SglangServing::find(const std::string& weight_version, bool noted, bool tor
 
 void SglangServing::load(std::int64_t version, const std::function<SglangAnswer()>& load, Deadline deadline) {
     loading_ = version;
-    if (ends_requests()) end_requests(deadline);
+    if (pauses()) pause(deadline);
     const State before = std::exchange(state_, State::loading);
     const SglangAnswer answer = load();
     if (answer.update == SglangUpdate::refused || answer.update == SglangUpdate::unknown) {
@@ -35,7 +35,7 @@ void SglangServing::load(std::int64_t version, const std::function<SglangAnswer(
     }
     if (answer.update == SglangUpdate::cached) {
         // Could it not empty its cache although it was told to, then there are requests that it did not wait for: they end.
-        if (before != State::paused) end_requests(deadline);
+        if (before != State::paused) pause(deadline);
         state_ = State::loading;
         server_.flush_cache(deadline);
         server_.set_weight_version(std::to_string(version), deadline);
@@ -46,11 +46,11 @@ void SglangServing::load(std::int64_t version, const std::function<SglangAnswer(
     broken_ = torn_ = false;
 }
 
-void SglangServing::end_requests(Deadline deadline) {
+void SglangServing::pause(Deadline deadline) {
     if (!others_paused_) note_(true, deadline);
     left_paused_ = !others_paused_;
     state_ = State::paused;
-    server_.pause(deadline);
+    server_.pause(in_flight_ == InFlight::keep && !torn_ ? InFlight::keep : InFlight::abort, deadline);
     // Nobody takes what follows for whole weights, nor for a pause of somebody else.
     server_.set_weight_version(fmt::format("{}{}", kLoading, loading_), deadline);
 }
@@ -81,7 +81,7 @@ void SglangServing::resume(Deadline deadline) {
 
 void SglangServing::abort(const std::string& reason, Deadline deadline) {
     const State state = std::exchange(state_, State::as_found);
-    if (state == State::broken || (state == State::loading && (left_paused_ || ends_requests()))) {
+    if (state == State::broken || (state == State::loading && (left_paused_ || pauses()))) {
         hold_back(reason, deadline);
     } else if (state == State::loading) {
         log_warn(
@@ -104,8 +104,8 @@ void SglangServing::abort(const std::string& reason, Deadline deadline) {
 void SglangServing::hold_back(const std::string& reason, Deadline deadline) {
     log_left_paused(server_.name(), reason);
     broken_ = true;
-    if (ends_requests()) return;  // paused, and its weight version says so
-    if (!left_paused_ && !others_paused_) server_.pause(deadline);
+    if (pauses()) return;  // paused, and its weight version says so
+    if (!left_paused_ && !others_paused_) server_.pause(InFlight::abort, deadline);
     left_paused_ = !others_paused_;
     server_.set_weight_version(fmt::format("{}{}", kLoading, loading_), deadline);
 }

@@ -21,8 +21,8 @@ class SglangServing {
     ~SglangServing();  // warns where the server is left paused
 
     bool touched() const { return state_ != State::as_found; }
-    // Its requests are ended for a load, not waited for: that was asked for, or none of them would end.
-    bool ends_requests() const { return in_flight_ == InFlight::abort || torn_; }
+    // It is paused for a load, its requests not waited for: that was asked for, or none of them would end.
+    bool pauses() const { return in_flight_ != InFlight::wait || torn_; }
 
     // Asked before anything is touched. noted: a push left a note that has not been taken back. torn: its ranks
     // hold parts of two versions, and stopped serving, whatever it says.
@@ -45,7 +45,7 @@ class SglangServing {
         loading,   // was told to load, and has not said that it did
         broken     // said that it failed
     };
-    void end_requests(Deadline deadline);
+    void pause(Deadline deadline);
     void hold_back(const std::string& reason, Deadline deadline);
 
     SglangServer& server_;

@@ -201,6 +201,11 @@ std::unique_ptr<TandemEngine> connect_one(const std::string& name, const Connect
 
 std::vector<std::unique_ptr<Engine>> connect_tandem(const std::vector<std::string>& names,
                                                     const ConnectOptions& options, Deadline deadline) {
+    enforce(options.in_flight != InFlight::keep,
+            "{}: a tandem-engine keeps no requests through a change of weights: each answer is of one "
+            "version (--in-flight "
+            "wait)",
+            names.front());
     std::vector<std::unique_ptr<TandemEngine>> ranks;
     for (const std::string& name : names) ranks.push_back(connect_one(name, options, deadline));
     if (options.nccl) {

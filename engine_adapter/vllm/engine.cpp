@@ -42,7 +42,7 @@ VllmEngine::VllmEngine(VllmServer server, VllmInfo info, std::unique_ptr<VllmDel
       info_(std::move(info)),
       delivery_(std::move(delivery)),
       stager_(delivery_->stager()),
-      in_flight_(options.in_flight == InFlight::abort ? "abort" : "wait"),
+      in_flight_(options.in_flight),
       partial_(static_cast<bool>(options.only)) {
     capabilities_.paused = info_.paused;
     capabilities_.directory = info_.model.config.string();

@@ -63,9 +63,9 @@ class VllmEngine final : public StagingEngine {
     VllmInfo info_;
     std::unique_ptr<VllmDelivery> delivery_;
     VersionStager& stager_;  // its
-    std::string in_flight_;  // "wait", "abort"
-    bool partial_;           // some of the weights, beside those that it has
-    PushLock lock_;          // from pause to resume or abort
+    InFlight in_flight_;
+    bool partial_;   // some of the weights, beside those that it has
+    PushLock lock_;  // from pause to resume or abort
     Server state_ = Server::running;
     OthersPause others_;
     bool others_paused_ = false;  // it stays so

@@ -32,7 +32,7 @@ VllmPluginEngine::VllmPluginEngine(VllmServer server, VllmInfo info, const Engin
     : ReceiverEngine(options.rollback),
       server_(std::move(server)),
       info_(std::move(info)),
-      in_flight_(options.in_flight == InFlight::abort ? "abort" : "wait") {
+      in_flight_(options.in_flight) {
     enforce(!options.only, "{}: its plug-in takes all weights or none, not some of them (--only)", peer());
     server_.init_weight_transfer({{"protocol", kProtocol}}, deadline);
     workers_ = ask_workers(json::object(), deadline);

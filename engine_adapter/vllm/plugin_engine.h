@@ -67,7 +67,7 @@ class VllmPluginEngine final : public ReceiverEngine {
 
     VllmServer server_;
     VllmInfo info_;
-    std::string in_flight_;  // "wait", "abort"
+    InFlight in_flight_;
     Workers workers_;
     Server state_ = Server::running;
     std::chrono::steady_clock::time_point paused_at_{};

@@ -29,11 +29,12 @@ bool VllmServer::is_paused(Deadline deadline) {
     return answer["is_paused"].get<bool>();
 }
 
-void VllmServer::pause(const std::string& mode, Deadline deadline) {
+void VllmServer::pause(InFlight running, Deadline deadline) {
+    const char* mode = running == InFlight::wait ? "wait" : running == InFlight::abort ? "abort" : "keep";
     try {
-        post("/pause?mode=" + mode, "", deadline);
+        post(std::string("/pause?mode=") + mode, "", deadline);
     } catch (const DeadlineExceeded& error) {
-        if (mode != "wait") throw;
+        if (running != InFlight::wait) throw;
         throw DeadlineExceeded(
             name(), error.phase(),
             "its requests had not ended before the deadline; wait longer (--deadline), or end them "

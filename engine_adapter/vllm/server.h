@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/deadline.h"
+#include "engine_adapter/connect.h"
 #include "engine_adapter/http_api/http_api.h"
 
 namespace tandem::engine {
@@ -21,8 +22,9 @@ class VllmServer : public HttpApi {
     VllmServer(const std::string& name, const std::string& key);
 
     bool is_paused(Deadline deadline);
-    // Returns when no request is being worked on. mode: "wait" lets running requests end first, "abort" ends them.
-    void pause(const std::string& mode, Deadline deadline);
+    // Returns when no request is being worked on: those that run end first, or are ended, or stand still, and the prefix
+    // cache is emptied.
+    void pause(InFlight running, Deadline deadline);
     void resume(Deadline deadline);
     // By /metrics; awake where it keeps none.
     VllmSleep sleep(Deadline deadline);

@@ -101,6 +101,7 @@ struct Options {
         session.bucket_bytes = options.bucket_bytes;
         session.depth = options.depth;
         connect.rollback = options.rollback != 0;
+        if (options.in_flight != nullptr) connect.in_flight = engine::in_flight_from_name(options.in_flight);
     }
     std::vector<std::string> engines;
     std::optional<Mode> mode;  // none: auto

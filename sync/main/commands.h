@@ -47,6 +47,7 @@ struct PushArguments {
     std::string key_file;
     std::vector<std::string> only;  // patterns
     bool abort_running = false;
+    std::string in_flight = "wait";
     bool verify = false;
     bool no_probe = false;
     bool finite = false;

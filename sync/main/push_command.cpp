@@ -81,8 +81,14 @@ void add_options(CLI::App& app, PushArguments& push) {
         ->capture_default_str();
     app.add_option("--key-file", push.key_file,
                    "file with the servers' API key; default: TANDEM_API_KEY, VLLM_API_KEY, SGLANG_API_KEY");
-    app.add_flag("--abort-running", push.abort_running,
-                 "end the requests that a server of others works on, instead of waiting for their end");
+    CLI::Option* in_flight =
+        app.add_option("--in-flight", push.in_flight,
+                       "the requests that a server of others works on: wait for their end, abort them, or "
+                       "keep them: they "
+                       "go on with the new weights, and their answers are of several versions")
+            ->check(CLI::IsMember({"wait", "abort", "keep"}))
+            ->capture_default_str();
+    app.add_flag("--abort-running", push.abort_running, "as --in-flight abort")->excludes(in_flight);
     app.add_flag("--verify", push.verify,
                  "compare what each server says after fixed prompts with what the weights say")
         ->excludes(only);

@@ -55,7 +55,7 @@ engine::ConnectOptions prepare(PushArguments& push) {
     push.options.stop = interrupted;
     engine::ConnectOptions connect;
     connect.key = read_key(push.key_file);
-    if (push.abort_running) connect.in_flight = engine::InFlight::abort;
+    connect.in_flight = engine::in_flight_from_name(push.abort_running ? "abort" : push.in_flight);
     if (!push.no_probe) push.options.ask = make_ask(connect);
     return connect;
 }

@@ -128,6 +128,7 @@ void SglangStandIn::add_update_routes() {
         "POST", "/pause_generation", {{"mode", "[abort][retract][in_place]"}},
         [=, this](const json& body, const std::string&) {
             paused_ = true;
+            if (body.value("mode", "abort") == "retract") retracted_ += std::exchange(running_, 0);
             if (body.value("mode", "abort") != "abort") return Answer{200, ok.dump()};
             running_ = stray_ = 0;
             run_waiting();
@@ -143,6 +144,7 @@ void SglangStandIn::add_update_routes() {
             if (version_.starts_with("loading")) violate("resumed while it says that it loads");
             if (session_) violate("resumed in the middle of an update");
             paused_ = stopped_ = false;
+            running_ += std::exchange(retracted_, 0);
             return Answer{200, ok.dump()};
         },
         admin);

@@ -65,6 +65,10 @@ class SglangStandIn {
 
     // Requests that it works on: updates of an unpaused server wait for their end.
     void set_running(int requests);
+    int running() const {
+        const std::lock_guard lock(mutex_);
+        return running_;
+    }
     // Requests that its lock does not know of, as a second tokenizer's: flushes fail while they are there.
     void set_stray(int requests);
 
@@ -138,6 +142,7 @@ class SglangStandIn {
     bool session_ = false;          // an update was begun, and not ended
     std::set<std::string> asleep_;  // tags of memory that was released
     int running_ = 0;
+    int retracted_ = 0;  // by a pause: they run again when it goes on
     int stray_ = 0;
     std::vector<std::function<void()>> waiting_;  // updates, for the end of the requests
     std::vector<std::string> violations_;

@@ -55,8 +55,9 @@ VllmStandIn::VllmStandIn(Options options)
         route("GET", "/is_paused", [=, this](const auto&) { return ok({{"is_paused", paused_}}); });
         route("GET", "/weight_info", [=, this](const auto&) { return ok({{"weight_version", version_}}); });
         route("POST", "/pause", [=, this](const http::Request& request) {
-            if (request.query != "mode=wait" && request.query != "mode=abort")
-                violate("paused with " + request.query + ": requests would go on with other weights");
+            if (request.query != "mode=wait" && request.query != "mode=abort" && request.query != "mode=keep")
+                violate("paused with " + request.query);
+            pause_modes_.push_back(request.query.substr(std::string("mode=").size()));
             paused_ = true;
             return ok({{"status", "paused"}});
         });

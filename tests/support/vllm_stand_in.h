@@ -75,6 +75,10 @@ class VllmStandIn {
     std::map<std::string, std::string> weights() const;
     std::string weight_version() const;
     bool paused() const;
+    std::vector<std::string> pause_modes() const {
+        const std::lock_guard lock(mutex_);
+        return pause_modes_;
+    }
     std::set<std::string> asleep() const;  // "weights", "kv_cache"
     void set_paused(bool paused);
     // Calls that vLLM would not have forgiven, or would have answered with wrong weights.
@@ -127,6 +131,7 @@ class VllmStandIn {
     std::set<std::string> directories_;  // loaded before
     std::vector<std::string> violations_;
     std::vector<std::string> calls_;
+    std::vector<std::string> pause_modes_;
     std::vector<http::Responder> never_;
     std::vector<std::jthread> late_;
     http::Server server_;  // last: nothing is called once it is gone

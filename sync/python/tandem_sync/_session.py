@@ -11,7 +11,7 @@ from os import getpid
 from types import TracebackType
 from typing import Any, Literal, overload
 
-from ._adopt import Adopted
+from ._adopt import Adopted, new_block
 from ._config import config_text
 from ._errors import DeadlineError, Error, InvalidError
 from ._group import Group
@@ -141,13 +141,14 @@ class Session:
     """
 
     def __init__(self, engines: Sequence[str], mode: str = "auto", deadline: float = 30.0, *, group: Group | None = None,
-                 bucket_bytes: int = 0, depth: int = 0, rollback: bool = False) -> None:
+                 bucket_bytes: int = 0, depth: int = 0, rollback: bool = False, in_flight: str = "wait") -> None:
         """Joins the ranks and connects to `engines`: URLs, a rank of an engine each; rank 0's count.
 
         mode: "auto" takes direct where engines can open all weights' memory (`adopt`), else gather; or gather, direct,
         alias, delta. deadline: seconds that each phase of a push may take. group: torch.distributed's default group where
         that is initialized, else one rank. bucket_bytes, depth: 0 is chosen for this machine. rollback: the first version
-        need not be above those that the engines have had.
+        need not be above those that the engines have had. in_flight: what becomes of requests that a vLLM or SGLang server works
+        on: "wait" for their end, "abort", or "keep": they go on with the new weights, and their answers are of several versions.
         """
         self._handle = c.c_void_p()
         self._closed = False
@@ -158,11 +159,13 @@ class Session:
         self._places: list[tuple[str, int]] = []  # names and addresses of what is published
         self._adopted: list[Adopted] = []
         self._planned = False  # published once
+        self._filled: dict[str, Any] | None = None  # memory of the session's, by the names that fill() was given
         if isinstance(engines, str):
             raise InvalidError("engines is a list of URLs", 1)
         urls = (c.c_char_p * max(len(engines), 1))(*[url.encode() for url in engines])
         options = Options_(size=c.sizeof(Options_), engines=urls, engine_count=len(engines), mode=mode.encode(),
-                           deadline_s=deadline, bucket_bytes=bucket_bytes, depth=depth, rollback=int(rollback))
+                           deadline_s=deadline, bucket_bytes=bucket_bytes, depth=depth, rollback=int(rollback),
+                           in_flight=in_flight.encode())
         group = group or Group.current()
         failures: list[BaseException] = []
         raw = group._to_c(failures) if group is not None else None
@@ -209,6 +212,46 @@ class Session:
         self._published = []
         self._tell()
         self._planned = True
+
+    def fill(self, weights: Iterable[tuple[str, Any]], names: Names = hf, config: Any = None) -> None:
+        """Copies tensors that are there for a moment only, as an iterator's that gathers one after the other, into memory of the
+        session's, which `push` brings over: one copy, whatever the tensors' device. The first time it publishes that memory;
+        afterwards the same names, shapes and dtypes must come, in any order. `names` and `config` are as publish's.
+
+        >>> sync = tandem_sync.Session(engines=[ENGINE])
+        >>> for _ in range(2):
+        ...     sync.fill((name, parameter.detach().clone()) for name, parameter in model.named_parameters())
+        ...     report = sync.push(version=next_version())
+        >>> sync.check()
+        True
+        >>> sync.close()
+        """
+        self._check_idle()
+        first = self._filled is None
+        buffers: dict[str, Any] = {} if self._filled is None else self._filled
+        missing = set(buffers)
+        for name, tensor in weights:
+            torch = sys.modules.get("torch")
+            if torch is None or not isinstance(tensor, torch.Tensor):
+                raise InvalidError(f"'{name}' is a {type(tensor).__name__}: fill takes tensors of torch's", 1)
+            if hasattr(tensor, "placements"):
+                raise InvalidError(f"'{name}' is a DTensor: publish takes models and shards as they are", 1)
+            if first:
+                if name in buffers:
+                    raise InvalidError(f"'{name}' comes twice", 1)
+                buffers[name] = new_block(torch, tensor, tuple(tensor.shape), self._new_region)
+            known = buffers.get(name)
+            if known is None or known.shape != tensor.shape or known.dtype != tensor.dtype:
+                was = "it was not there" if known is None else f"it was {tuple(known.shape)} {known.dtype}"
+                raise InvalidError(f"'{name}' is {tuple(tensor.shape)} {tensor.dtype}: {was} when fill was called first", 1)
+            with torch.no_grad():
+                known.copy_(tensor)
+            missing.discard(name)
+        if missing:
+            raise InvalidError(f"'{min(missing)}' is missing: the same tensors come each time", 1)
+        if first:
+            self.publish(buffers, names, config)
+            self._filled = buffers
 
     @property
     def compared(self) -> bool:

@@ -168,7 +168,7 @@ TEST_F(Backends, AnUpdateThatEndedBetweenTwoWeightsIsBroughtToItsEndFirst) {
 TEST_F(Backends, AnUpdateThatAKilledPusherLeftOpenIsClosedFirst) {
     serve(model("old", 1), {.backend = "ipc"});
     engine::VllmServer other(server_->url(), "");
-    other.pause("wait", soon());
+    other.pause(engine::InFlight::wait, soon());
     other.set_weight_version("loading 1", soon());
     other.start_weight_update(soon());
     const std::string next = model("next", 2);

@@ -50,7 +50,7 @@ TEST_F(SleepingServer, ItsWeightsAreWokenAndItsCacheIsNot) {
 }
 
 TEST_F(SleepingServer, OneWhoseCacheAloneSleepsIsNotWoken) {
-    other_.pause("wait", soon());
+    other_.pause(engine::InFlight::wait, soon());
     post("/release_kv_cache_memory");
     const std::string next = model("next", 2);
     EXPECT_TRUE(push(next, {server_.url()})[0].whole);
@@ -100,7 +100,7 @@ class SilentServer : public SleepingServer {
 
 // Its pause is taken for one; waking it would resume it.
 TEST_F(SilentServer, OneThatKeepsNoStatisticsIsNotWoken) {
-    other_.pause("wait", soon());
+    other_.pause(engine::InFlight::wait, soon());
     const std::string next = model("next", 2);
     EXPECT_TRUE(push(next, {server_.url()})[0].whole);
     EXPECT_TRUE(server_.paused());

@@ -199,7 +199,7 @@ TEST_F(Sparse, AVersionOfSomebodyElseInBetweenIsReplacedWhole) {
     change(1, generator);
     push();
     engine::VllmServer other(server_->url(), "");
-    other.pause("wait", soon());
+    other.pause(engine::InFlight::wait, soon());
     other.reload_weights(server_->model(), soon());
     other.set_weight_version("77", soon());
     other.reset_prefix_cache(soon());

@@ -188,6 +188,29 @@ TEST_F(Truth, WhatVariesAnywayIsNoEvidence) {
     EXPECT_EQ(push_directory_to(model("next", 2), server.url(), ask_for()).known, Known::not_proven);
 }
 
+// They go on, and what was computed of them is computed anew.
+TEST_F(Truth, KeptRequestsStandStillMeanwhile) {
+    in_flight_ = engine::InFlight::keep;
+    const std::string next = model("next", 2);
+    VllmStandIn vllm({.model = model("a", 1)});
+    SglangStandIn sglang({.model = model("b", 1)});
+    sglang.set_running(3);
+    for (const ServerOutcome& outcome : push(next, {vllm.url(), sglang.url()}))
+        EXPECT_TRUE(outcome.whole) << outcome.error;
+    EXPECT_EQ(vllm.pause_modes(), std::vector<std::string>{"keep"});
+    EXPECT_EQ(sglang.running(), 3);
+    EXPECT_FALSE(sglang.paused());
+    EXPECT_EQ(vllm.weights(), bytes_of_directory(next));
+    EXPECT_EQ(sglang.weights(), bytes_of_directory(next));
+    EXPECT_THAT(vllm.violations(), IsEmpty());
+    EXPECT_THAT(sglang.violations(), IsEmpty());
+
+    SglangStandIn older({.model = model("c", 1), .version = "0.5.15.post1"});
+    EXPECT_THAT(push(next, {older.url()})[0].error, HasSubstr("0.5.15.post1 cannot keep its requests"));
+    EXPECT_THAT(push(next, {"tandem://127.0.0.1:9"})[0].error,
+                HasSubstr("a tandem-engine keeps no requests"));
+}
+
 TEST(Change, IsFartherThanAnswersOfOneServerAreFromEachOther) {
     const auto said = [](double value, std::int32_t token = 1) { return Said{{token}, {value}}; };
     EXPECT_TRUE(differ({said(-1), said(-1)}, {said(-1.001), said(-1.001)}));
