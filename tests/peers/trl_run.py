@@ -45,10 +45,10 @@ def fsdp_on_cpu():
 
     def init(self, *args, **kwargs):
         before(self, *args, **kwargs)
-        if self.fsdp_plugin is None and "fsdp_plugin" in kwargs:
-            self._shared_state["fsdp_plugin"] = kwargs["fsdp_plugin"]
-        if self._shared_state.get("fsdp_plugin") is not None:
-            self.distributed_type = DistributedType.FSDP
+        if kwargs.get("fsdp_plugin") is not None:
+            self.fsdp_plugin, self.distributed_type = kwargs["fsdp_plugin"], DistributedType.FSDP
+            state.PartialState._shared_state["distributed_type"] = DistributedType.FSDP
+
     state.AcceleratorState.__init__ = init
 
 

@@ -48,7 +48,7 @@ class WeightTransfer:
         self.engines = [engines] if isinstance(engines, str) else list(engines)
         self.version = 0
         self.report: Report | None = None  # of the last push
-        self._options = dict(deadline=deadline, in_flight=in_flight)
+        self._options: dict[str, Any] = dict(deadline=deadline, in_flight=in_flight)
         self._wait = wait
         self._session: Session | None = None
 
@@ -142,11 +142,11 @@ def _require_trl() -> None:
 def _generation_class(module: Any, engines: list[str] | None, options: dict[str, Any]) -> type:
     """A VLLMGeneration whose weights go by a Session. Everything else is TRL's."""
 
-    class TandemClient(module.VLLMClient):  # type: ignore[name-defined, misc]
+    class TandemClient(module.VLLMClient):  # type: ignore[misc]
         def init_communicator(self, device: Any = 0) -> None:
             """No NCCL group: weights do not come this way."""
 
-    class TandemGeneration(module.VLLMGeneration):  # type: ignore[name-defined, misc]
+    class TandemGeneration(module.VLLMGeneration):  # type: ignore[misc]
         def _init_vllm(self) -> None:
             self.tandem = _Sync(self, engines, options)
             theirs = module.VLLMClient
@@ -176,32 +176,34 @@ class _Sync:
         self.session: Session | None = None
 
     def sync(self) -> None:
-        from accelerate.utils import broadcast_object_list
-
-        generation = self.generation
-        main = generation.accelerator.is_main_process
-        whole = _gathered_by_trl(generation)
+        main = self.generation.accelerator.is_main_process
+        gathered = _gathered_by_trl(self.generation)
         if self.session is None:
-            engines = self.engines or [_engine_of(generation)]
-            found = [_await_version(engines, generation.server_timeout) if main else 0]
-            broadcast_object_list(found)
-            self.version = max(self.version, found[0])
-            if main or not whole:
-                self.session = Session(engines, group=_alone() if whole else None, rollback=True, **self.options)
-                if not whole:
-                    self.session.publish(generation.model)
-        report = None
-        if not whole:
-            report = self.session.push(version=self.version + 1)
-        elif main:
-            self.session.fill(generation._iter_named_params())
-            report = self.session.push(version=self.version + 1)
-        else:
-            for _ in generation._iter_named_params():  # its gathers are collective
+            self._open(main, gathered)
+        if gathered and main:
+            assert self.session is not None
+            self.session.fill(self.generation._iter_named_params())
+        elif gathered:
+            for _ in self.generation._iter_named_params():  # its gathers are collective
                 pass
+        report = None if self.session is None else self.session.push(version=self.version + 1)
         self.version += 1
         if main and report is not None:
             self._tell(report)
+
+    def _open(self, main: bool, gathered: bool) -> None:
+        """On every rank; what TRL gathers is pushed by the first alone."""
+        from accelerate.utils import broadcast_object_list
+
+        engines = self.engines or [_engine_of(self.generation)]
+        found = [_await_version(engines, self.generation.server_timeout) if main else 0]
+        broadcast_object_list(found)
+        self.version = max(self.version, found[0])
+        if gathered and not main:
+            return
+        self.session = Session(engines, group=_alone() if gathered else None, rollback=True, **self.options)
+        if not gathered:
+            self.session.publish(self.generation.model)
 
     def _tell(self, report: Report) -> None:
         metrics = getattr(self.trainer, "_metrics", {}).get("train")
@@ -259,7 +261,7 @@ def _checkpoint_callback(trainer: Any) -> Any:
     def file(args: Any, state: Any) -> str:
         return os.path.join(args.output_dir, f"checkpoint-{state.global_step}", CHECKPOINT_FILE)
 
-    class Versions(TrainerCallback):
+    class Versions(TrainerCallback):  # type: ignore[misc]
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             found = sync()
             if found is None or state.global_step == 0:
