@@ -32,10 +32,10 @@ class StagingShare;  // hf_directory/shared_directory.h
 
 // Requests that a server of others works on when it is to be paused.
 enum class InFlight : std::uint8_t {
-    wait,  // they end first, with the weights that they began with
+    wait,   // they end first, with the weights that they began with
     abort,  // they are ended
-    keep    // they stand still, and go on with the new weights, by which their keys and values are computed anew: an answer
-            // may be of several versions. vLLM, and SGLang from 0.5.23 on; a tandem-engine refuses it
+    keep  // they stand still, and go on with the new weights, by which their keys and values are computed anew: an answer
+          // may be of several versions. vLLM, and SGLang from 0.5.23 on; a tandem-engine refuses it
 };
 // "wait", "abort", "keep". Throws BadInput: another one.
 InFlight in_flight_from_name(const std::string& name);

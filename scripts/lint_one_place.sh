@@ -17,6 +17,6 @@ while IFS='|' read -r pattern allowed instead; do
 done <<'RULES'
 std::j?thread\b(?!::)¦std::async\(¦pthread_create|common/thread\.(h¦cpp)|common/thread.h: Thread, start_call
 json::(parse¦accept)\(|common/json_text\.cpp¦trainer/data/json_lines\.cpp|common/json_text.h, which limits depth and values
-std::ifstream(?!.*"/(proc¦sys)/)|common/(config_read¦comm/file_store)\.cpp¦engine_adapter/main/tokenize\.cpp¦sync/(main/push_command¦bench/shapes)\.cpp|common/text_file.h: read_text_file; a stream is for what a user names, which may be a pipe
+std::ifstream(?!.*"/(proc¦sys)/)|common/(config_read¦comm/file_store)\.cpp¦engine_adapter/main/tokenize\.cpp¦sync/(main/push_setup¦bench/shapes)\.cpp|common/text_file.h: read_text_file; a stream is for what a user names, which may be a pipe
 RULES
 exit $broken

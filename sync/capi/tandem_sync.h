@@ -76,8 +76,9 @@ typedef struct td_options {
     size_t bucket_bytes; /* 0: chosen for this machine */
     int32_t depth;       /* buckets in flight, at least 2; 0: chosen */
     int32_t rollback;    /* 1: the first version need not be above those that the engines have had */
-    const char* in_flight; /* requests that a server of others works on: "wait" for their end (NULL), "abort", "keep": they
-                            * go on with the new weights, and their answers may be of several versions */
+    /* Requests that a server of others works on: "wait" for their end (NULL), "abort", or "keep": they go on with the
+     * new weights, and their answers may be of several versions. */
+    const char* in_flight;
 } td_options;
 
 typedef struct td_session td_session;
