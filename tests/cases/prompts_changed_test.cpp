@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "tests/cases/run.h"
+#include "tests/support/free_port.h"
 
 namespace tandem::test {
 namespace {
@@ -73,7 +74,7 @@ TEST_F(PromptsChanged, TheRunGoesOnWithWhatItRead) {
 }
 
 TEST_F(PromptsChanged, RanksOfALauncherReadOnceAHost) {
-    const int port = 20000 + static_cast<int>(getpid() % 20000);
+    const int port = free_port();
     const auto environment = [&](int rank) {
         return std::vector<std::string>{"RANK=" + std::to_string(rank), "WORLD_SIZE=2",
                                         "LOCAL_RANK=" + std::to_string(rank), "MASTER_ADDR=127.0.0.1",

@@ -144,6 +144,7 @@ class Runs:
             version = report["version"]
 
     def all(self):
+        subprocess.run([self.python, str(HERE / "trl_install.py")], check=True)
         wanted = self.options.only or ["control", *RUNS]
         for name in wanted:
             server = self.serve()  # each with the model's own weights, and no version

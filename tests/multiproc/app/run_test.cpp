@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tests/multiproc/app/program.h"
+#include "tests/support/free_port.h"
 
 namespace tandem::test {
 namespace {
@@ -136,7 +137,7 @@ TEST(Run, TheCheckpointIsAModelToGoOnFrom) {
 
 TEST(Run, AsRanksThatALauncherStarted) {
     Folder folder;
-    const int port = 20000 + static_cast<int>(getpid() % 20000);
+    const int port = free_port();
     const auto environment = [&](int rank) {
         return std::vector<std::string>{"RANK=" + std::to_string(rank), "WORLD_SIZE=2",
                                         "LOCAL_RANK=" + std::to_string(rank), "MASTER_ADDR=127.0.0.1",

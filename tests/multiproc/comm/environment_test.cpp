@@ -12,23 +12,12 @@
 #include "common/comm/store.h"
 #include "common/error.h"
 #include "tests/multiproc/comm/bodies.h"
+#include "tests/support/free_port.h"
 
 namespace tandem::comm {
 namespace {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
-
-// It and the next one, below those that the kernel gives away: nobody takes them between now and their use.
-int free_port() {
-    static int port = 16'000 + ::getpid() % 8'000 * 2;
-    for (;; port = port < 32'000 ? port + 2 : 16'000) {
-        try {
-            const TcpStoreServer first("127.0.0.1", port), second("127.0.0.1", port + 1);
-            return port;
-        } catch (const Error&) {
-        }
-    }
-}
 
 pid_t start_rank(int rank, const Variables& variables, const char* body) {
     const pid_t pid = ::fork();
@@ -54,7 +43,7 @@ void run_ranks(int size, Variables variables) {
 }
 
 TEST(Environment, RendezvousOverTheStore) {
-    run_ranks(3, {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", std::to_string(free_port())}});
+    run_ranks(3, {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", std::to_string(test::free_port())}});
 }
 
 TEST(Environment, MasterAddressOfIpv6WithAndWithoutBrackets) {
@@ -65,7 +54,7 @@ TEST(Environment, MasterAddressOfIpv6WithAndWithoutBrackets) {
         has_ipv6 = false;
     }
     for (const char* host : {"[::1]", "::1"}) {
-        Variables variables = {{"MASTER_ADDR", host}, {"MASTER_PORT", std::to_string(free_port())}};
+        Variables variables = {{"MASTER_ADDR", host}, {"MASTER_PORT", std::to_string(test::free_port())}};
         if (has_ipv6) {
             run_ranks(2, variables);
             continue;
@@ -77,7 +66,7 @@ TEST(Environment, MasterAddressOfIpv6WithAndWithoutBrackets) {
 
 TEST(Environment, RendezvousWithASecret) {
     run_ranks(3, {{"MASTER_ADDR", "127.0.0.1"},
-                  {"MASTER_PORT", std::to_string(free_port())},
+                  {"MASTER_PORT", std::to_string(test::free_port())},
                   {"TANDEM_JOB_SECRET", "0123456789abcdef0123456789abcdef"}});
 }
 
@@ -93,7 +82,8 @@ TEST(Environment, RankWithoutTheSecret) {
 }
 
 TEST(Environment, TorchrunKeepsItsOwnPort) {
-    const TcpStoreServer agent("127.0.0.1", free_port());  // stands for torchrun's store: the port is taken
+    const TcpStoreServer agent("127.0.0.1",
+                               test::free_port());  // stands for torchrun's store: the port is taken
     run_ranks(2, {{"MASTER_ADDR", "127.0.0.1"},
                   {"MASTER_PORT", std::to_string(agent.port())},
                   {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
@@ -105,8 +95,9 @@ TEST(Environment, OneRankNeedsNobody) {
 
 // A rank that ends without a launcher watching it is noticed and named, long before the deadline.
 TEST(Environment, RankThatIsGone) {
-    const Variables variables = {
-        {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", std::to_string(free_port())}, {"WORLD_SIZE", "2"}};
+    const Variables variables = {{"MASTER_ADDR", "localhost"},
+                                 {"MASTER_PORT", std::to_string(test::free_port())},
+                                 {"WORLD_SIZE", "2"}};
     const auto start = Deadline::Clock::now();
     const pid_t first = start_rank(0, variables, "exits_with_7");
     const pid_t second = start_rank(1, variables, "exits_with_7");
