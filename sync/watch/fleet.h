@@ -45,7 +45,7 @@ struct FleetReports {
 struct FleetTimes {
     std::chrono::milliseconds ask_every{1000};  // who it is
     std::chrono::milliseconds first_retry{1000};
-    std::chrono::milliseconds longest_retry{30'000};
+    std::chrono::milliseconds longest_retry{5'000};
 };
 
 class Fleet {

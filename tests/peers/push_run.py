@@ -167,7 +167,7 @@ class Run:
             self.push(new, [])
             self.check(f"kill {number} left {left}; the next push", new)
         print(f"{self.options.kills} kills within {longest:.2f} s left: {outcomes}")
-        staged = [path.name for path in pathlib.Path("/dev/shm").iterdir() if path.name.startswith("tandem")]
+        staged = [path.name for path in pathlib.Path("/dev/shm").iterdir() if path.name.startswith("tandem-staged")]
         if staged:
             self.wrong(f"left in /dev/shm: {staged}")
 

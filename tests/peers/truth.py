@@ -1,0 +1,127 @@
+"""A push says the truth: into real vLLM servers that were started with each kind of loader, what lands and how that is known,
+or what is refused by name.
+
+auto, dummy, and runai_streamer from an S3 stub are pushed: known by probe, the same weights again not proven, and with --verify
+verified. A loader that ignores the path it is given, and sharded_state, are refused by name and keep what they have. Exit code
+1 when anything is wrong.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import plugin
+import s3_stub
+from vllm_models import differences, make_models
+from vllm_server import Server
+
+IGNORES = '''
+def register():
+    from vllm.model_executor.model_loader import register_model_loader
+    from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+
+    class Ignores(DefaultModelLoader):
+        """Loads its own model whatever it is told."""
+
+        def __init__(self, config):
+            config.load_format = "auto"
+            super().__init__(config)
+            config.load_format = "ignores"
+
+        def get_all_weights(self, model_config, model):
+            import os
+            model_config.model = os.environ["IGNORES_MODEL"]
+            return super().get_all_weights(model_config, model)
+
+    register_model_loader("ignores")(Ignores)
+'''
+
+
+def parsed():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--vllm", required=True)
+    parser.add_argument("--program", required=True, help="tandem-sync")
+    parser.add_argument("--tokenizer", required=True, help="directory; whose token ids random models cover")
+    parser.add_argument("--port", type=int, default=8126)
+    plugin.add_options(parser)
+    options = parser.parse_args()
+    options.family, options.tied, options.dtype, options.models, options.model = "qwen3", False, "float32", 3, None
+    return options
+
+
+def main():
+    options = parsed()
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="truth."))
+    directories, wanted = make_models(options, folder)
+    log = open(folder / "log", "w")
+    failed = False
+
+    def expect(what, holds):
+        nonlocal failed
+        print(what + ("" if holds else ": WRONG"), flush=True)
+        failed = failed or not holds
+
+    def push(server, which, *more):
+        run = subprocess.run([options.program, "push", "--model", str(directories[which]), "--to",
+                              server.url.replace("http", "vllm"), "--json", *more], capture_output=True, text=True)
+        return run.returncode, json.loads(run.stdout)["servers"][0]
+
+    def lands(name, server):
+        server.ask()  # it compiles at the first
+        for which, more, known in ((1, (), "by probe"), (1, (), "not proven"), (2, ("--verify",), "verified"),
+                                   (0, ("--no-probe",), "not proven")):
+            code, outcome = push(server, which, *more)
+            wrong, most, _ = differences(server.ask(), wanted[which])
+            expect(f"{name}: {' '.join(['weights', str(which), *more])}: {outcome['known']}, {wrong} answers differ, log-probs by "
+                   f"{most:.1e}", code == 0 and outcome["known"] == known and wrong == 0 and most < 1e-3)
+
+    def refused(name, server, words):
+        before = server.ask()
+        code, outcome = push(server, 1)
+        expect(f"{name}: {outcome['error'][:150]}", code == 1 and not outcome["whole"] and all(w in outcome["error"] for w in words)
+               and not server.paused() and differences(server.ask(), before)[1] < 1e-6)
+
+    def serve(model, *more, **environment):
+        options.serve_option = list(more)
+        os.environ |= environment
+        return Server(options, model, log)
+
+    def run(check, name, server, *more):
+        try:
+            check(name, server, *more)
+        finally:
+            server.stop()
+
+    run(lands, "auto", serve(directories[0]))
+    run(lands, "dummy", serve(directories[0], "--load-format", "dummy"))
+    with s3_stub.serving(directories[0]) as port:
+        run(lands, "runai_streamer of s3://", serve("s3://models/current", "--load-format", "runai_streamer",
+                                                    **s3_stub.environment(port)))
+    with plugin.in_workers(folder, "ignores", IGNORES):
+        run(refused, "a loader that ignores paths", serve(directories[0], "--load-format", "ignores",
+                                                          IGNORES_MODEL=str(directories[0])), ["--load-format ignores", "plug-in"])
+    sharded = folder / "sharded"
+    save = ("import sys; from vllm import LLM; llm = LLM(sys.argv[1], dtype='float32', enforce_eager=True, max_model_len=128,"
+            " gpu_memory_utilization=0.1, skip_tokenizer_init=True);"
+            " llm.llm_engine.engine_core.save_sharded_state(path=sys.argv[2])")
+    sharded.mkdir()
+    made = subprocess.run([str(pathlib.Path(options.vllm).with_name("python")), "-c", save, str(directories[0]), str(sharded)],
+                          stdout=log, stderr=log)
+    if made.returncode == 0:
+        for file in directories[0].glob("*.json"):
+            shutil.copy(file, sharded)
+        run(refused, "sharded_state", serve(sharded, "--load-format", "sharded_state"), ["--load-format sharded_state"])
+    else:
+        print("sharded_state: this vLLM saves none: not run")
+    if failed:
+        sys.exit(f"FAILED; the servers' log is {folder / 'log'}")
+    shutil.rmtree(folder)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
