@@ -241,6 +241,8 @@ std::optional<Version> VersionFolders::look() {
         std::shared_ptr<const DirectoryWeights> weights = open_whole(*folder);
         if (!weights) {
             if (unfinished_.empty()) unfinished_ = folder->name + ": " + folder->why;
+            // What was written just before the watch began may be whole: servers may have it, and it goes first.
+            if (!began_ && watched_.marker.empty() && Clock::now() - made_ < watched_.rest) return {};
             continue;
         }
         if (may_follow(*folder)) return pass(*folder, std::move(weights));

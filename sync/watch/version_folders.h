@@ -101,6 +101,7 @@ class VersionFolders {
     std::int64_t newest_ = 0;                    // version that was returned last
     std::int64_t counted_ = 0;
     bool began_ = false;  // something was returned
+    Clock::time_point made_ = Clock::now();
     std::string unfinished_;
 };
 

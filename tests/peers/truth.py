@@ -28,9 +28,10 @@ def register():
         """Loads its own model whatever it is told."""
 
         def __init__(self, config):
-            config.load_format = "auto"
-            super().__init__(config)
-            config.load_format = "ignores"
+            import copy
+            own = copy.copy(config)
+            own.load_format = "auto"
+            super().__init__(own)
 
         def get_all_weights(self, model_config, model):
             import os

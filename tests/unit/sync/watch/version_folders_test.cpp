@@ -89,6 +89,16 @@ TEST_F(Versions, TheHighestNumberGoesFirstAndTheOthersAreBehindIt) {
     EXPECT_THAT(told_, IsEmpty());
 }
 
+// Written just before the watch began, after one that rests already.
+TEST_F(Versions, TheNewestMayRestBeforeTheFirstIsChosen) {
+    write("step_1");
+    std::this_thread::sleep_for(60ms);
+    write("step_2");
+    VersionFolders folders = watch();
+    EXPECT_EQ(next(folders), "step_2=2");
+    EXPECT_EQ(nothing(folders), "");
+}
+
 TEST_F(Versions, HalfOnesWait) {
     write("step_1");
     VersionFolders folders = watch();
