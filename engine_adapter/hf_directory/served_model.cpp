@@ -92,8 +92,8 @@ ServedModel served_model(const std::string& server, const std::vector<std::strin
         const std::optional<fs::path> here = is_folder(name) ? fs::path(name) : snapshot_of(name);
         if (!here) {
             elsewhere = elsewhere || name.starts_with('/');
-        } else if (!streamed || has_weights(*here)) {
-            return {*here, *here};
+        } else if (has_weights(*here) || (!streamed && has(*here, "config.json"))) {
+            return {*here, *here};  // without weights: whoever reads them says what is missing
         } else if (config.empty() && has(*here, "config.json")) {
             config = *here;
         }

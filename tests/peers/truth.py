@@ -2,8 +2,8 @@
 or what is refused by name.
 
 auto, dummy, and runai_streamer from an S3 stub are pushed: known by probe, the same weights again not proven, and with --verify
-verified. A loader that ignores the path it is given, and sharded_state, are refused by name and keep what they have. Exit code
-1 when anything is wrong.
+verified. A loader that ignores the path it is given is refused by name, and its server keeps what it has. Exit code 1 when
+anything is wrong.
 """
 import argparse
 import json
@@ -105,19 +105,6 @@ def main():
     with plugin.in_workers(folder, "ignores", IGNORES):
         run(refused, "a loader that ignores paths", serve(directories[0], "--load-format", "ignores",
                                                           IGNORES_MODEL=str(directories[0])), ["--load-format ignores", "plug-in"])
-    sharded = folder / "sharded"
-    save = ("import sys; from vllm import LLM; llm = LLM(sys.argv[1], dtype='float32', enforce_eager=True, max_model_len=128,"
-            " gpu_memory_utilization=0.1, skip_tokenizer_init=True);"
-            " llm.llm_engine.engine_core.save_sharded_state(path=sys.argv[2])")
-    sharded.mkdir()
-    made = subprocess.run([str(pathlib.Path(options.vllm).with_name("python")), "-c", save, str(directories[0]), str(sharded)],
-                          stdout=log, stderr=log)
-    if made.returncode == 0:
-        for file in directories[0].glob("*.json"):
-            shutil.copy(file, sharded)
-        run(refused, "sharded_state", serve(sharded, "--load-format", "sharded_state"), ["--load-format sharded_state"])
-    else:
-        print("sharded_state: this vLLM saves none: not run")
     if failed:
         sys.exit(f"FAILED; the servers' log is {folder / 'log'}")
     shutil.rmtree(folder)
