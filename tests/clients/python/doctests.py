@@ -16,7 +16,7 @@ MODULES = [m for name, m in sorted(sys.modules.items()) if name == "tandem_sync"
 def without_example():
     """Public functions and classes whose docstring has no example, and methods that no example of their class calls."""
     for name in tandem_sync.__all__:
-        thing = getattr(tandem, name)
+        thing = getattr(tandem_sync, name)
         if ">>>" not in (inspect.getdoc(thing) or ""):
             yield name
         if not inspect.isclass(thing):
