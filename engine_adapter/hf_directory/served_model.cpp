@@ -67,16 +67,17 @@ bool has_weights(const fs::path& directory) {
     return has(directory, "model.safetensors") || has(directory, "model.safetensors.index.json");
 }
 
+// "s3://bucket/key", "gs://…": not a path, and no name of the hub.
+bool is_object_url(const std::string& name) {
+    const auto scheme = name.find("://");
+    return scheme != std::string::npos && scheme > 0;
+}
+
 [[noreturn]] void refuse(const std::string& server, const std::string& names, const char* why) {
     throw Error(fmt::format("probe with {}: it serves {}: {}", server, names, why));
 }
 
 }  // namespace
-
-bool is_object_url(const std::string& name) {
-    const auto scheme = name.find("://");
-    return scheme != std::string::npos && scheme > 0;
-}
 
 ServedModel served_model(const std::string& server, const std::vector<std::string>& said,
                          const fs::path& pushed) {
@@ -108,16 +109,36 @@ ServedModel served_model(const std::string& server, const std::vector<std::strin
     if (elsewhere) {
         refuse(server, names,
                "its own folder is not here: weights are brought over in shared memory, so server and pusher "
-               "must "
-               "see the same file system");
+               "must see the same file system");
     }
     if (pushed.empty()) {
         refuse(server, names,
                "which tensors it wants is not known here: push a directory (tandem-sync push), whose "
-               "config.json "
-               "says it, or start the server with tandem's plug-in");
+               "config.json says it, or start the server with tandem's plug-in");
     }
     return {pushed, config};
+}
+
+void require_known_quantization(const std::string& server, const ServedModel& model,
+                                const std::string& quantization) {
+    enforce(
+        model.files_are_here() || quantization.empty(),
+        "{} serves a model that is quantised ({}), and the files that say how are not here: start it with "
+        "a directory",
+        server, quantization);
+}
+
+bool loads_as_auto(const std::string& server, const std::string& load_format,
+                   std::span<const std::string_view> of_directories,
+                   std::span<const std::string_view> replaced) {
+    // One that does not say its format loads directories.
+    if (load_format.empty() || std::ranges::find(of_directories, load_format) != of_directories.end())
+        return false;
+    enforce(std::ranges::find(replaced, load_format) != replaced.end(),
+            "{} was started with --load-format {}, whose loader may load something else than the directory "
+            "that it is given: start it with --load-format auto, or with tandem's plug-in",
+            server, load_format);
+    return true;
 }
 
 }  // namespace tandem::engine

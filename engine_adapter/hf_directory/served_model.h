@@ -3,7 +3,9 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine_adapter/engine.h"
@@ -24,7 +26,15 @@ struct ServedModel {
 ServedModel served_model(const std::string& server, const std::vector<std::string>& said,
                          const std::filesystem::path& pushed);
 
-// "s3://bucket/key", "gs://…": not a path, and no name of the hub.
-bool is_object_url(const std::string& name);
+// Throws BadInput: `model`'s own files are not here, and it is quantised ("fp8"; empty: it is not), which they would say how.
+void require_known_quantization(const std::string& server, const ServedModel& model,
+                                const std::string& quantization);
+
+// Whether a server that was started with `load_format` must be told to load "auto" for it to load a directory that it is given:
+// its own format is among `replaced`, which load none, other files or others' URLs into the same model. Throws BadInput: it is
+// not, nor among those `of_directories`, so that the directory might be ignored, or be taken for something else.
+bool loads_as_auto(const std::string& server, const std::string& load_format,
+                   std::span<const std::string_view> of_directories,
+                   std::span<const std::string_view> replaced);
 
 }  // namespace tandem::engine

@@ -151,30 +151,18 @@ SglangInfo probe_sglang(SglangServer& server, Deadline deadline) {
 void find_tensors(const SglangServer& server, SglangInfo& info, const fs::path& pushed) {
     info.model =
         served_model(server.name(), {info.model_path, info.started_with, info.tokenizer_path}, pushed);
-    enforce(
-        info.model.files_are_here() || info.quantization.empty(),
-        "{} serves a model that is quantised ({}), and the files that say how are not here: start it with a "
-        "directory",
-        server.name(), info.quantization);
+    require_known_quantization(server.name(), info.model, info.quantization);
     info.tensors = tensors_of_directory(info.model.directory);
     if (info.dtype) follow_dtype(info.tensors, *info.dtype);
 }
 
 void require_loads_directories(SglangServer& server, const SglangInfo& info) {
     // Loaders of SGLang 0.5.23 (configs/load_config.py, LoadFormat).
-    constexpr std::array<std::string_view, 5> kOfDirectories{"",  // it does not say
-                                                             "auto", "safetensors", "fastsafetensors",
+    constexpr std::array<std::string_view, 4> kOfDirectories{"auto", "safetensors", "fastsafetensors",
                                                              "layered"};
-    // That load none, other files or others' URLs, into the same model.
     constexpr std::array<std::string_view, 6> kReplaced{
         "dummy", "pt", "npcache", "remote", "remote_instance", "runai_streamer"};
-    if (std::ranges::find(kOfDirectories, info.load_format) != kOfDirectories.end()) return;
-    enforce(std::ranges::find(kReplaced, info.load_format) != kReplaced.end(),
-            "{} was started with --load-format {}, whose loader may load something else than the directory "
-            "that it "
-            "is given: start it with --load-format auto, or with tandem's plug-in",
-            server.name(), info.load_format);
-    server.load_as("auto");
+    if (loads_as_auto(server.name(), info.load_format, kOfDirectories, kReplaced)) server.load_as("auto");
 }
 
 SglangPlugin plugin_state(SglangServer& server, Deadline deadline) {

@@ -127,28 +127,16 @@ VllmInfo probe_vllm(VllmServer& server, Deadline deadline) {
 
 void find_tensors(VllmServer& server, VllmInfo& info, const ConnectOptions& options, Deadline deadline) {
     info.model = served_model(server.name(), {model_of(server, deadline), info.folder}, options.pushed);
-    enforce(
-        info.model.files_are_here() || info.quantization.empty(),
-        "{} serves a model that is quantised ({}), and the files that say how are not here: start it with a "
-        "directory",
-        server.name(), info.quantization);
+    require_known_quantization(server.name(), info.model, info.quantization);
     info.tensors = tensors_of(info, options.only);
 }
 
 void require_loads_directories(VllmServer& server, const VllmInfo& info) {
     // Loaders of vLLM 0.32 (model_loader/__init__.py, LoadFormats).
-    constexpr std::array<std::string_view, 6> kOfDirectories{
-        "",  // it does not say
-        "auto", "hf", "safetensors", "fastsafetensors", "instanttensor"};
-    // That load none, other files or others' URLs, into the same model.
+    constexpr std::array<std::string_view, 5> kOfDirectories{"auto", "hf", "safetensors", "fastsafetensors",
+                                                             "instanttensor"};
     constexpr std::array<std::string_view, 4> kReplaced{"dummy", "pt", "npcache", "runai_streamer"};
-    if (std::ranges::find(kOfDirectories, info.load_format) != kOfDirectories.end()) return;
-    enforce(std::ranges::find(kReplaced, info.load_format) != kReplaced.end(),
-            "{} was started with --load-format {}, whose loader may load something else than the directory "
-            "that it "
-            "is given: start it with --load-format auto, or with tandem's plug-in",
-            server.name(), info.load_format);
-    server.load_as("auto");
+    if (loads_as_auto(server.name(), info.load_format, kOfDirectories, kReplaced)) server.load_as("auto");
 }
 
 }  // namespace tandem::engine

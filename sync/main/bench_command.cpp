@@ -1,5 +1,3 @@
-#include "common/json_text.h"
-#include "common/text_file.h"
 #include "sync/main/commands.h"
 
 #include <sys/mman.h>
@@ -22,7 +20,9 @@
 #include "common/comm/piped_child.h"
 #include "common/error.h"
 #include "common/http/access.h"
+#include "common/json_text.h"
 #include "common/log.h"
+#include "common/text_file.h"
 #include "common/trace.h"
 #include "engine_adapter/connect.h"
 #include "sync/bench/bench.h"

@@ -36,10 +36,7 @@ std::function<bool(const std::string&)> matcher(const std::string& model,
                           fmt::format("'{}' matches no tensor of {}, which has {}", pattern, model,
                                       names.empty() ? "none" : "'" + names.front() + "' and others"));
     }
-    return [patterns](const std::string& name) {
-        return std::ranges::any_of(patterns,
-                                   [&](const std::string& pattern) { return matches(pattern, name); });
-    };
+    return any_of(patterns);
 }
 
 std::vector<ServerOutcome> with_progress(const PushOptions& options, const Connect& connect) {

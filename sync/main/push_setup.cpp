@@ -88,6 +88,14 @@ bool matches(const std::string& pattern, const std::string& name) {
     return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
+std::function<bool(const std::string& name)> any_of(const std::vector<std::string>& patterns) {
+    if (patterns.empty()) return {};
+    return [patterns](const std::string& name) {
+        return std::ranges::any_of(patterns,
+                                   [&](const std::string& pattern) { return matches(pattern, name); });
+    };
+}
+
 std::string json_line(const nlohmann::json& report, int indent) {
     return report.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }

@@ -1,7 +1,10 @@
 // What one push and a watch set up alike.
 #pragma once
 
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "engine_adapter/connect.h"
 #include "sync/main/commands.h"
@@ -18,7 +21,9 @@ bool interrupted();  // one has come
 Ask make_ask(const engine::ConnectOptions& connect);
 Probe make_probe(const std::string& model, const Ask& ask);
 
-bool matches(const std::string& pattern, const std::string& name);  // as in a shell
+// As in a shell. Whether a name matches one of the patterns; an empty function where there are none.
+bool matches(const std::string& pattern, const std::string& name);
+std::function<bool(const std::string& name)> any_of(const std::vector<std::string>& patterns);
 
 // Names of directories and what servers say need not be UTF-8. Ends with a newline.
 std::string json_line(const nlohmann::json& report, int indent = -1);

@@ -156,12 +156,7 @@ int watch_command(PushArguments push) {
     constexpr std::chrono::milliseconds kLook{200};
     constexpr std::chrono::seconds kLongUnfinished{60};
     const engine::ConnectOptions connect = prepare(push);
-    if (!push.only.empty()) {
-        push.options.only = [patterns = push.only](const std::string& name) {
-            return std::ranges::any_of(patterns,
-                                       [&](const std::string& pattern) { return matches(pattern, name); });
-        };
-    }
+    push.options.only = any_of(push.only);
     Reporter report(push);
     Shares shares;
     VersionFolders folders(
@@ -177,9 +172,7 @@ int watch_command(PushArguments push) {
                      return push_version(push, with, url, version, restarted || push.rollback);
                  },
                  [&](const std::string& url) {
-                     const engine::ServerState state =
-                         engine::ask_state(url, Deadline::after_ms(5'000), connect);
-                     return Who{state.incarnation, state.version};
+                     return engine::ask_state(url, Deadline::after_ms(5'000), connect).incarnation;
                  }},
                 {[&](const Version& version, const std::vector<ServerOutcome>& outcomes, double seconds,
                      bool again) { report.brought(version, outcomes, seconds, again); },

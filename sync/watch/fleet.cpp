@@ -21,7 +21,6 @@ struct Fleet::Keeper {
     std::shared_ptr<Round> held;   // what it was given, in this incarnation
     std::shared_ptr<Round> tried;  // the newest that it was tried with
     std::string incarnation;       // when it was given that
-    bool trying = false;
     bool restarted = false;
     bool away = false;
     Clock::time_point next_try, next_ask;
@@ -37,8 +36,13 @@ Fleet::Fleet(const std::vector<std::string>& servers, FleetPorts ports, FleetRep
         keepers_.push_back(std::make_unique<Keeper>());
         keepers_.back()->url = url;
     }
-    for (const auto& keeper : keepers_)
-        keeper->thread = Thread("for " + keeper->url, [this, one = keeper.get()] { keep(*one); });
+    try {
+        for (const auto& keeper : keepers_)
+            keeper->thread = Thread("for " + keeper->url, [this, one = keeper.get()] { keep(*one); });
+    } catch (const SystemError&) {
+        stop();  // those that run
+        throw;
+    }
 }
 
 Fleet::~Fleet() {
@@ -107,7 +111,7 @@ void Fleet::keep(Keeper& keeper) {
         const auto now = Clock::now();
         const bool wanted = newest_ && keeper.held != newest_ && !newest_->spoiled;
         if (wanted && now >= keeper.next_try) {
-            attempt(keeper, newest_, lock);
+            attempt(keeper, lock);
         } else if (keeper.held && now >= keeper.next_ask) {
             ask(keeper, lock);
         } else {
@@ -120,9 +124,8 @@ void Fleet::keep(Keeper& keeper) {
 }
 
 // Unlocks while the server is spoken to.
-void Fleet::attempt(Keeper& keeper, const std::shared_ptr<Round>& newest,
-                    std::unique_lock<std::mutex>& lock) {
-    const std::shared_ptr<Round> round = newest;
+void Fleet::attempt(Keeper& keeper, std::unique_lock<std::mutex>& lock) {
+    const std::shared_ptr<Round> round = newest_;
     const bool first = std::exchange(keeper.tried, round) != round;
     const auto begun = Clock::now();
     std::string incarnation;
@@ -131,7 +134,7 @@ void Fleet::attempt(Keeper& keeper, const std::shared_ptr<Round>& newest,
     lock.unlock();
     try {
         // Before the push: one that is restarted meanwhile is found to be another one.
-        incarnation = ports_.who(keeper.url).incarnation;
+        incarnation = ports_.who(keeper.url);
         outcome = ports_.push(keeper.url, version, keeper.restarted);
     } catch (const std::exception& error) {
         outcome.error = error.what();
@@ -165,7 +168,7 @@ void Fleet::end_attempt(Round& round, std::optional<ServerOutcome> outcome) {
 }
 
 void Fleet::ask(Keeper& keeper, std::unique_lock<std::mutex>& lock) {
-    std::optional<Who> who;
+    std::optional<std::string> who;
     std::string why;
     lock.unlock();
     try {
@@ -179,9 +182,9 @@ void Fleet::ask(Keeper& keeper, std::unique_lock<std::mutex>& lock) {
         keeper.away = true;
         return tell(keeper, why);
     }
-    const bool says = !who->incarnation.empty();
+    const bool says = !who->empty();
     // One that does not say who it is, and was away, may be another one.
-    if (says ? who->incarnation != keeper.incarnation : keeper.away) {
+    if (says ? *who != keeper.incarnation : keeper.away) {
         keeper.held.reset();
         keeper.restarted = true;
         keeper.next_try = {};

@@ -19,16 +19,12 @@
 
 namespace tandem::sync {
 
-struct Who {
-    std::string incarnation;   // of the server's process; empty: it does not say
-    std::int64_t version = 0;  // of its weights, as it says it
-};
-
 // Each may be called from any thread, and by several at once.
 struct FleetPorts {
     // restarted: since it was given a version, so that whatever it says it has, it may be given this one.
     std::function<ServerOutcome(const std::string& url, const Version& version, bool restarted)> push;
-    std::function<Who(const std::string& url)> who;  // throws Error where nobody answers
+    // Its process: another text after each start; empty: it does not say. Throws Error where nobody answers.
+    std::function<std::string(const std::string& url)> who;
 };
 
 // Called by one thread at a time.
@@ -77,7 +73,7 @@ class Fleet {
     struct Round;   // one version's way to all servers
     struct Keeper;  // one server
     void keep(Keeper& keeper);
-    void attempt(Keeper& keeper, const std::shared_ptr<Round>& round, std::unique_lock<std::mutex>& lock);
+    void attempt(Keeper& keeper, std::unique_lock<std::mutex>& lock);
     void ask(Keeper& keeper, std::unique_lock<std::mutex>& lock);
     void end_attempt(Round& round, std::optional<ServerOutcome> outcome);
     void tell(Keeper& keeper, const std::string& text);

@@ -67,11 +67,11 @@ class FleetTest : public testing::Test {
             if (outcome.whole) server.as_restarted.push_back(restarted);
             return outcome;
         };
-        ports.who = [this](const std::string& url) -> Who {
+        ports.who = [this](const std::string& url) -> std::string {
             const std::lock_guard lock(mutex_);
             const Server& server = servers_.at(url);
             if (!server.answers) throw TransportError(url, "connect", "refused");
-            return {server.says_who ? std::to_string(server.start) : "", 0};
+            return server.says_who ? std::to_string(server.start) : "";
         };
         FleetReports reports;
         reports.brought = [this](const Version& version, const std::vector<ServerOutcome>& outcomes, double,
