@@ -31,6 +31,7 @@ before=$(ls -A /dev/shm)
 [ $# -gt 0 ] || "$python" tests/clients/python/doctests.py
 [ $# -gt 0 ] || "$python" tests/clients/python/staging.py
 [ $# -gt 0 ] || "$python" tests/clients/python/agreement.py
+[ $# -gt 0 ] || "$python" tests/clients/python/board.py
 [ $# -gt 0 ] || "$python" tests/clients/python/misuse.py
 "$python" tests/clients/python/layouts.py "$@"
 [ "$(ls -A /dev/shm)" = "$before" ] || { echo "left in /dev/shm: $(ls -A /dev/shm)" >&2; exit 1; }

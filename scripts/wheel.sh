@@ -65,6 +65,9 @@ tandem-engine = tandem_sync._programs:engine
 [vllm.general_plugins]
 tandem = tandem_sync.vllm:register
 
+[verl.plugins]
+tandem = tandem_sync.verl
+
 [sglang.srt.plugins]
 tandem = tandem_sync.sglang:register
 POINTS

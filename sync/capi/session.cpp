@@ -102,6 +102,7 @@ struct Options {
         session.depth = options.depth;
         connect.rollback = options.rollback != 0;
         if (options.in_flight != nullptr) connect.in_flight = engine::in_flight_from_name(options.in_flight);
+        if (options.key != nullptr) connect.key = options.key;
     }
     std::vector<std::string> engines;
     std::optional<Mode> mode;  // none: auto

@@ -79,6 +79,7 @@ typedef struct td_options {
     /* Requests that a server of others works on: "wait" for their end (NULL), "abort", or "keep": they go on with the
      * new weights, and their answers may be of several versions. */
     const char* in_flight;
+    const char* key; /* that engines ask for; NULL: TANDEM_API_KEY of the environment, where it is set */
 } td_options;
 
 typedef struct td_session td_session;

@@ -64,7 +64,7 @@ class Adopted:
         self._torch, self._model = torch, model
         self._new_region = new_region
         self._blocks: dict[int, Any] = {}  # by id of the parameter
-        self._parameters: list[Any] = []
+        self._parameters: dict[int, Any] = {}
         for name, parameter in model.named_parameters():
             if self._local(parameter).device.type != "cpu":
                 raise InvalidError(f"parameter '{name}' is on {self._local(parameter).device}: only the CPU's memory is "
@@ -83,6 +83,11 @@ class Adopted:
             for parameter in self._model.parameters():
                 self._settle(parameter, padded.get(id(parameter)))
 
+    def move(self) -> None:
+        """Moves everything into new blocks: those that there are belong to a session that is closed."""
+        self._blocks.clear()
+        self.settle()
+
     def _settle(self, parameter: Any, fsdp: Any) -> None:
         local = self._local(parameter)
         data = fsdp._sharded_param_data if fsdp is not None else local
@@ -93,7 +98,7 @@ class Adopted:
         if block is None or tuple(block.shape) != shape or block.dtype != local.dtype:
             block = new_block(self._torch, local, shape, self._new_region)
             self._blocks[id(parameter)] = block
-            self._parameters.append(parameter)  # keeps the id its own
+            self._parameters[id(parameter)] = parameter  # keeps the id its own
             block.zero_()
         inside = block
         if tuple(local.shape) != shape:

@@ -29,7 +29,7 @@ class Group_(c.Structure):
 class Options_(c.Structure):
     _fields_ = [("size", c.c_size_t), ("engines", c.POINTER(c.c_char_p)), ("engine_count", c.c_size_t),
                 ("mode", c.c_char_p), ("deadline_s", c.c_double), ("bucket_bytes", c.c_size_t), ("depth", c.c_int32),
-                ("rollback", c.c_int32), ("in_flight", c.c_char_p)]
+                ("rollback", c.c_int32), ("in_flight", c.c_char_p), ("key", c.c_char_p)]
 
 
 class Placement_(c.Structure):

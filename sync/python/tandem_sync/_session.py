@@ -141,7 +141,8 @@ class Session:
     """
 
     def __init__(self, engines: Sequence[str], mode: str = "auto", deadline: float = 30.0, *, group: Group | None = None,
-                 bucket_bytes: int = 0, depth: int = 0, rollback: bool = False, in_flight: str = "wait") -> None:
+                 bucket_bytes: int = 0, depth: int = 0, rollback: bool = False, in_flight: str = "wait",
+                 key: str | None = None) -> None:
         """Joins the ranks and connects to `engines`: URLs, a rank of an engine each; rank 0's count.
 
         mode: "auto" takes direct where engines can open all weights' memory (`adopt`), else gather; or gather, direct,
@@ -149,6 +150,7 @@ class Session:
         that is initialized, else one rank. bucket_bytes, depth: 0 is chosen for this machine. rollback: the first version
         need not be above those that the engines have had. in_flight: what becomes of requests that a vLLM or SGLang server works
         on: "wait" for their end, "abort", or "keep": they go on with the new weights, and their answers are of several versions.
+        key: that engines ask for; None: TANDEM_API_KEY.
         """
         self._handle = c.c_void_p()
         self._closed = False
@@ -158,21 +160,61 @@ class Session:
         self._published: list[Described] = []
         self._places: list[tuple[str, int]] = []  # names and addresses of what is published
         self._adopted: list[Adopted] = []
-        self._planned = False  # published once
+        self._planned = False  # published once, to these engines
+        self._config: str | None = None  # what is published computes
         self._filled: dict[str, Any] | None = None  # memory of the session's, by the names that fill() was given
+        self._group = group
+        self._options: dict[str, Any] = dict(
+            mode=mode.encode(), deadline_s=deadline, bucket_bytes=bucket_bytes, depth=depth, rollback=int(rollback),
+            in_flight=in_flight.encode(), key=None if key is None else key.encode())
+        self._open(engines)
+
+    def _open(self, engines: Sequence[str]) -> None:
         if isinstance(engines, str):
             raise InvalidError("engines is a list of URLs", 1)
         urls = (c.c_char_p * max(len(engines), 1))(*[url.encode() for url in engines])
-        options = Options_(size=c.sizeof(Options_), engines=urls, engine_count=len(engines), mode=mode.encode(),
-                           deadline_s=deadline, bucket_bytes=bucket_bytes, depth=depth, rollback=int(rollback),
-                           in_flight=in_flight.encode())
-        group = group or Group.current()
+        options = Options_(size=c.sizeof(Options_), engines=urls, engine_count=len(engines), **self._options)
+        group = self._group or Group.current()
         failures: list[BaseException] = []
         raw = group._to_c(failures) if group is not None else None
         try:
             call("td_session_open", c.byref(options), c.byref(raw) if raw is not None else None, c.byref(self._handle))
         except Error as error:
             raise error from (failures[0] if failures else None)
+
+    def reconnect(self, engines: Sequence[str], *, rollback: bool = False) -> None:
+        """Goes on with other engines, as replicas come and go: what is published and adopted stays so, what `fill` was given
+        has to be given again. rollback: the next version need not be above those that these have had. On every rank. Where it
+        fails there is no engine, until a `reconnect` has succeeded.
+
+        >>> sync = tandem_sync.Session(engines=[ENGINE])
+        >>> sync.publish(model)
+        >>> report = sync.push(version=next_version())
+        >>> sync.reconnect([ENGINE])
+        >>> report = sync.push(version=next_version())
+        >>> sync.check()
+        True
+        >>> sync.close()
+        """
+        self._check_idle(connected=False)
+        self._disconnect()
+        if self._filled is not None:
+            self._filled = self._items = None
+        self._planned = False
+        self._options["rollback"] = int(rollback)
+        self._open(engines)
+        try:
+            for adopted in self._adopted:
+                adopted.move()
+            if self._items is not None:
+                self._plan()
+        except BaseException:
+            self._disconnect()
+            raise
+
+    def _disconnect(self) -> None:
+        handle, self._handle = self._handle, c.c_void_p()
+        call("td_session_close", handle)
 
     def publish(self, weights: Any, names: Names = hf, config: Any = None) -> None:
         """Says what is pushed: once, on every rank. `weights` is a torch module, whose parameters are meant (tied ones once),
@@ -207,8 +249,12 @@ class Session:
             self._items = lambda: kept
         self._names = names
         if not self._planned:
-            text = config_text(config, weights)
-            call("td_session_config", self._handle, None if text is None else text.encode())
+            self._config = config_text(config, weights)
+        self._plan()
+
+    def _plan(self) -> None:
+        if not self._planned:
+            call("td_session_config", self._handle, None if self._config is None else self._config.encode())
         self._published = []
         self._tell()
         self._planned = True
@@ -252,6 +298,17 @@ class Session:
         if first:
             self.publish(buffers, names, config)
             self._filled = buffers
+
+    @property
+    def filled(self) -> Mapping[str, Any]:
+        """The memory that `fill` copies to, by the names that it was given, as another session might publish it.
+
+        >>> with tandem_sync.Session(engines=[ENGINE]) as sync:
+        ...     sync.fill((name, parameter.detach().clone()) for name, parameter in model.named_parameters())
+        ...     tuple(sync.filled["model.norm.weight"].shape)
+        (32,)
+        """
+        return {} if self._filled is None else self._filled
 
     @property
     def compared(self) -> bool:
@@ -387,8 +444,7 @@ class Session:
             return
         if self._under_way is not None:
             self._under_way._end("the session was closed")
-        handle, self._handle = self._handle, c.c_void_p()
-        call("td_session_close", handle)
+        self._disconnect()
 
     def __enter__(self) -> Session:
         return self
@@ -403,11 +459,13 @@ class Session:
             except Error:
                 pass
 
-    def _check_idle(self) -> None:
+    def _check_idle(self, connected: bool = True) -> None:
         if self._process != getpid():
             raise InvalidError(f"the session is process {self._process}'s: a child after a fork opens one of its own", 1)
         if self._closed:
             raise InvalidError("the session is closed", 1)
+        if connected and not self._handle:
+            raise InvalidError("the session has no engines: reconnect failed", 1)
         if self._under_way is not None:
             raise InvalidError("a push is under way: call its wait first", 1)
 

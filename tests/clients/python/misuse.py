@@ -69,6 +69,20 @@ def closed(model, sync):
         refused("the session is closed", call)
 
 
+def reconnected(model, sync, url):
+    sync.publish(model)
+    sync.push(version=14)
+    refused("nothing listens there", lambda: sync.reconnect(["http://127.0.0.1:9"]), tandem_sync.SyncError)
+    refused("reconnect failed", lambda: sync.push(version=15))
+    sync.reconnect([url], rollback=True)
+    if sync.push(version=3).version != 3 or not sync.check():
+        raise AssertionError("a session did not go on with an engine that it is given again")
+    sync.reconnect([url])  # and does not go back unasked
+    refused("version 2", lambda: sync.push(version=2), tandem_sync.Error)
+    sync.close()
+    refused("closed", lambda: sync.reconnect([url]))
+
+
 def forked(model, sync):
     sync.publish(model)
     child = os.fork()
@@ -90,8 +104,8 @@ def main():
     with tiny.engine(model) as (url, _):
         for options, text in (({"bucket_bytes": -1}, "buckets of"), ({"depth": -1}, "depth of -1")):
             refused(text, lambda: tandem_sync.Session(engines=[url], **options))
-        for case in (weights, versions, under_way, closed, forked):
-            with tandem_sync.Session(engines=[url], deadline=10) as sync:
+        for case in (weights, versions, under_way, closed, lambda *both: reconnected(*both, url), forked):
+            with tandem_sync.Session(engines=[url], deadline=10, rollback=True) as sync:
                 case(model, sync)
     print(f"torch {torch.__version__}: misuse: ok")
 

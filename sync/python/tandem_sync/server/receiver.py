@@ -40,13 +40,15 @@ def _declare() -> None:
         function.argtypes = arguments
 
 
-def open_receiver(engine: str, slots: list[Slot]) -> tuple[Staging, Receiver]:
-    """Staging memory for `slots`, which takes a while to be made, and a receiver over it: for trainers of other hosts, too,
-    where TANDEM_DATA_LISTEN and TANDEM_API_KEY are in the environment."""
+def open_receiver(engine: str, slots: list[Slot], data_listen: str | None = None,
+                  key: str | None = None) -> tuple[Staging, Receiver]:
+    """Staging memory for `slots`, which takes a while to be made, and a receiver over it. data_listen, key: as Receiver's;
+    None: TANDEM_DATA_LISTEN and TANDEM_API_KEY, where they are in the environment."""
     staging = Staging(slots)
+    listen = os.environ.get("TANDEM_DATA_LISTEN", "") if data_listen is None else data_listen
     try:
-        return staging, Receiver(staging, engine, data_listen=os.environ.get("TANDEM_DATA_LISTEN", ""),
-                                 key=os.environ.get("TANDEM_API_KEY", ""))
+        return staging, Receiver(staging, engine, data_listen=listen,
+                                 key=os.environ.get("TANDEM_API_KEY", "") if key is None else key)
     except BaseException:
         staging.close()
         raise

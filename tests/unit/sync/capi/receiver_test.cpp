@@ -51,18 +51,22 @@ class CapiReceiver : public ::testing::Test {
     int push(std::int64_t version, float from) {
         std::iota(published_.begin(), published_.end(), from);
         if (session_ == nullptr) {
-            const char* engine = address_.c_str();
-            td_options options{};
-            options.size = sizeof options;
-            options.engines = &engine;
-            options.engine_count = 1;
-            options.deadline_s = 20;
-            EXPECT_EQ(td_session_open(&options, nullptr, &session_), TD_OK) << td_last_error();
+            EXPECT_EQ(open(address_, nullptr), TD_OK) << td_last_error();
             const td_tensor tensors[] = {described("a", published_.data()),
                                          described("b", published_.data() + 8)};
             EXPECT_EQ(td_session_publish(session_, tensors, 2), TD_OK) << td_last_error();
         }
         return td_session_push(session_, version, nullptr);
+    }
+    int open(const std::string& address, const char* key) {
+        const char* engine = address.c_str();
+        td_options options{};
+        options.size = sizeof options;
+        options.engines = &engine;
+        options.engine_count = 1;
+        options.deadline_s = 20;
+        options.key = key;
+        return td_session_open(&options, nullptr, &session_);
     }
     std::int64_t staged() const {
         std::int64_t version = -1;
@@ -139,6 +143,27 @@ TEST_F(CapiReceiver, aVersionThatWasGivenUpHalfWayCannotBeTaken) {
     EXPECT_EQ(td_receiver_take(receiver_, 1), TD_CONFLICT);
     ASSERT_EQ(push(2, 30), TD_OK) << td_last_error();
     EXPECT_EQ(td_receiver_take(receiver_, 2), TD_OK) << td_last_error();
+}
+
+TEST_F(CapiReceiver, aSessionShowsItsOwnKeyToAReceiverOfAnotherHost) {
+    td_receiver_close(receiver_);
+    options_.data_listen = "127.0.0.1:0";
+    options_.key = "of this job";
+    const std::vector<td_tensor> tensors{described("a", memory_.data()),
+                                         described("b", memory_.data() + 8)};
+    ASSERT_EQ(td_receiver_open(&options_, tensors.data(), tensors.size(), &receiver_), TD_OK)
+        << td_last_error();
+    std::int32_t port = 0;
+    char host[256];
+    ASSERT_EQ(td_receiver_data_plane(receiver_, &port, host, sizeof host), TD_OK);
+    const std::string address = "tcp://127.0.0.1:" + std::to_string(port);
+    EXPECT_NE(open(address, "of another job"), TD_OK);
+    EXPECT_THAT(td_last_error(), HasSubstr("key"));
+    ASSERT_EQ(open(address, "of this job"), TD_OK) << td_last_error();
+    const td_tensor published[] = {described("a", published_.data()), described("b", published_.data() + 8)};
+    ASSERT_EQ(td_session_publish(session_, published, 2), TD_OK) << td_last_error();
+    ASSERT_EQ(push(1, 10), TD_OK) << td_last_error();
+    EXPECT_EQ(memory_, published_);
 }
 
 TEST_F(CapiReceiver, refusesWhatItCannotReceiveInto) {
