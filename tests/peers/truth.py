@@ -2,8 +2,8 @@
 or what is refused by name.
 
 auto, dummy, and runai_streamer from an S3 stub are pushed: known by probe, the same weights again not proven, and with --verify
-verified. A loader that ignores the path it is given is refused by name, and its server keeps what it has. Exit code 1 when
-anything is wrong.
+verified. sharded_state, whose files are of vLLM's own tensors, and a loader that ignores the path it is given are refused by
+name, and their servers keep what they have. Exit code 1 when anything is wrong.
 """
 import argparse
 import json
@@ -13,6 +13,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+
+import torch
+from safetensors.torch import load_file, save_file
 
 import plugin
 import s3_stub
@@ -52,6 +55,21 @@ def parsed():
     options = parser.parse_args()
     options.family, options.tied, options.dtype, options.models, options.model = "qwen3", False, "float32", 3, None
     return options
+
+
+def shard(directory, to):
+    """As vLLM's save_sharded_state writes one rank's: its own tensors, of which some are several of the directory's."""
+    to.mkdir()
+    for file in directory.glob("*.json"):
+        shutil.copy(file, to)
+    tensors = load_file(directory / "model.safetensors")
+    for whole, parts in {"self_attn.qkv_proj": ("q_proj", "k_proj", "v_proj"), "mlp.gate_up_proj": ("gate_proj", "up_proj")}.items():
+        block, name = whole.split(".")
+        for first in [key for key in tensors if key.endswith(f"{block}.{parts[0]}.weight")]:
+            layer = first.removesuffix(f"{parts[0]}.weight")
+            tensors[f"{layer}{name}.weight"] = torch.cat([tensors.pop(f"{layer}{part}.weight") for part in parts])
+    save_file(tensors, to / "model-rank-0-part-0.safetensors")
+    return to
 
 
 def main():
@@ -102,6 +120,8 @@ def main():
     with s3_stub.serving(directories[0]) as port:
         run(lands, "runai_streamer of s3://", serve("s3://models/current", "--load-format", "runai_streamer",
                                                     **s3_stub.environment(port)))
+    run(refused, "sharded_state", serve(shard(directories[0], folder / "sharded"), "--load-format", "sharded_state"),
+        ["--load-format sharded_state", "plug-in"])
     with plugin.in_workers(folder, "ignores", IGNORES):
         run(refused, "a loader that ignores paths", serve(directories[0], "--load-format", "ignores",
                                                           IGNORES_MODEL=str(directories[0])), ["--load-format ignores", "plug-in"])

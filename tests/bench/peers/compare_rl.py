@@ -34,7 +34,7 @@ def parsed():
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=32, help="of each completion")
-    parser.add_argument("--batch", type=int, default=8, help="completions that TRL computes at once")
+    parser.add_argument("--batch", type=int, default=16, help="completions that TRL computes at once")
     parser.add_argument("--only", action="append", choices=SIDES)
     parser.add_argument("--port", type=int, default=8132)
     parser.add_argument("--json", action="store_true")
@@ -48,7 +48,7 @@ def endless(model, to):
         if file.name in ("config.json", "generation_config.json"):
             (to / file.name).write_text(json.dumps(json.loads(file.read_text()) | {"eos_token_id": UNUSED}))
         elif file.name == "tokenizer_config.json":
-            (to / file.name).write_text(json.dumps(json.loads(file.read_text()) | {"eos_token": "<repo_name>"}))
+            (to / file.name).write_text(file.read_text().replace("<|im_end|>", "<repo_name>"))  # in the template, too
         else:
             (to / file.name).symlink_to(file)
 

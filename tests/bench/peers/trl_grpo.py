@@ -78,7 +78,7 @@ def main():
 
     def counted(*arguments, **keywords):
         told = generate(*arguments, **keywords)
-        generated.append(sum(len(ids) for ids in told[1]))
+        generated.append(sum(len(ids) for ids in told[0]))
         return told
 
     trainer._generate_single_turn = counted

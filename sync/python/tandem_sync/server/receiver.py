@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes as c
 import os
 from functools import lru_cache
+from typing import Any
 
 import torch
 from tandem_sync import _library
@@ -52,6 +53,18 @@ def open_receiver(engine: str, slots: list[Slot], data_listen: str | None = None
     except BaseException:
         staging.close()
         raise
+
+
+def whereabouts(receiver: Receiver | None) -> tuple[dict[str, Any], str]:
+    """Where a trainer comes to `receiver`, and why that cannot be told; empty: it can."""
+    found: dict[str, Any] = {"receiver": "", "host": "", "data_port": 0}
+    if receiver is None:
+        return found, ""
+    try:
+        host, port = receiver.data_plane()
+        return {"receiver": receiver.address, "host": host, "data_port": port}, ""
+    except Exception as error:
+        return found, f"{type(error).__name__}: {error}"
 
 
 class Receiver:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from tandem_sync.server.agreement import all_together
-from tandem_sync.server.receiver import Receiver, open_receiver
+from tandem_sync.server.receiver import Receiver, open_receiver, whereabouts
 from tandem_sync.server.staging import Slot, Staging, layout
 
 PROTOCOL = 1
@@ -58,10 +58,9 @@ class Worker:
             logger.error("Tandem can receive no weights: %s", self._failure)
 
     def state(self) -> dict[str, Any]:
-        host, port = self._receiver.data_plane() if self._receiver else ("", 0)
-        return {"protocol": PROTOCOL, "receiver": self._receiver.address if self._receiver else "", "host": host,
-                "data_port": port, "whole": self._whole and not self._stale, "version": self._version,
-                "note": self._note, "load_ms": self._load_ms, "failure": self._failure}
+        where, failure = whereabouts(self._receiver)
+        return {"protocol": PROTOCOL, **where, "whole": self._whole and not self._stale, "version": self._version,
+                "note": self._note, "load_ms": self._load_ms, "failure": self._failure or failure}
 
     def leave_note(self, note: int) -> None:
         """Of a trainer's for its successor; 0 once the server has been resumed."""
@@ -81,7 +80,9 @@ class Worker:
         try:
             with _session(updates):
                 answer = original(updates, request)
-        except LoadFailed as failed:
+        except Exception as failed:  # LoadFailed, and what SGLang itself has against the update
+            if not self._touched:
+                return Answer(success=False, message=f"{REFUSED}{type(failed).__name__}: {failed}")
             self._refuse_requests()
             return Answer(success=False, message=TORN + str(failed))
         finally:
@@ -148,8 +149,9 @@ class Worker:
             self._staging = Staging(self._layout(), path)
 
     def _take(self, version: str | None) -> None:
+        number = int(version or "0")
         if self._receiver is not None:
-            self._receiver.take(int(version or "0"))
+            self._receiver.take(number)
 
     def _give_back(self) -> None:
         if self._receiver is not None:

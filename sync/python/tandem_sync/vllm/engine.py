@@ -30,7 +30,7 @@ from vllm.logger import init_logger
 from vllm.v1.worker.worker_base import WorkerBase
 
 from tandem_sync.server.agreement import all_together, each_alone
-from tandem_sync.server.receiver import Receiver, open_receiver
+from tandem_sync.server.receiver import Receiver, open_receiver, whereabouts
 from tandem_sync.server.staging import Slot, Staging, layout
 
 from .reload import load
@@ -70,13 +70,12 @@ class TandemWeightTransferEngine(WeightTransferEngine[TandemInitInfo, TandemUpda
 
     def state(self, note: str | None = None) -> dict[str, Any]:
         """`note`: what a trainer leaves for its successor; None: as it was."""
-        if note is not None:
+        if isinstance(note, str):
             self._note = note
-        host, port = self._receiver.data_plane() if self._receiver else ("", 0)
-        return {"protocol": PROTOCOL, "rank": self.parallel_config.rank,
-                "receiver": self._receiver.address if self._receiver else "", "host": host, "data_port": port,
+        where, failure = whereabouts(self._receiver)
+        return {"protocol": PROTOCOL, "rank": self.parallel_config.rank, **where,
                 "memory": self._staging.path if self._staging else "", "whole": self._whole, "version": self._version,
-                "note": self._note, "load_ms": self._load_ms, "open": self._open, "failure": self._failure}
+                "note": self._note, "load_ms": self._load_ms, "open": self._open, "failure": self._failure or failure}
 
     def init_transfer_engine(self, init_info: TandemInitInfo) -> None:
         self._failure = each_alone(lambda: self._init(init_info))
@@ -160,8 +159,11 @@ class TandemWeightTransferEngine(WeightTransferEngine[TandemInitInfo, TandemUpda
             self._staging = None
 
 
-def _tandem_state(worker: Any, note: str | None = None) -> dict[str, Any]:
-    engine = worker.weight_transfer_engine
-    if not isinstance(engine, TandemWeightTransferEngine):
-        raise RuntimeError("this worker's weight-transfer backend is another one than tandem")
-    return engine.state(note)
+def _tandem_state(worker: Any, note: str | None = None, *_: Any, **__: Any) -> dict[str, Any]:
+    """Never raises: vLLM would answer every later call with what is left of this one."""
+    try:
+        return worker.weight_transfer_engine.state(note)  # type: ignore[no-any-return]
+    except Exception as error:
+        logger.exception("Tandem: this worker's state cannot be told")
+        return {"protocol": PROTOCOL, "rank": -1, "receiver": "", "host": "", "data_port": 0, "memory": "", "whole": False,
+                "version": 0, "note": "", "load_ms": 0.0, "open": False, "failure": f"{type(error).__name__}: {error}"}

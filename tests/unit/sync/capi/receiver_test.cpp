@@ -149,8 +149,7 @@ TEST_F(CapiReceiver, aSessionShowsItsOwnKeyToAReceiverOfAnotherHost) {
     td_receiver_close(receiver_);
     options_.data_listen = "127.0.0.1:0";
     options_.key = "of this job";
-    const std::vector<td_tensor> tensors{described("a", memory_.data()),
-                                         described("b", memory_.data() + 8)};
+    const std::vector<td_tensor> tensors{described("a", memory_.data()), described("b", memory_.data() + 8)};
     ASSERT_EQ(td_receiver_open(&options_, tensors.data(), tensors.size(), &receiver_), TD_OK)
         << td_last_error();
     std::int32_t port = 0;
