@@ -15,15 +15,10 @@
 namespace tandem::trainer {
 namespace {
 
-// Between the engine's log-probs and the trainer's own: show whether the engine samples from this policy.
-struct Differences {
-    double largest = 0;
-    double mean = 0;
-};
-
-Differences differences(const std::vector<Sample>& samples) {
-    Differences found;
+// The engine's log-probs with the trainer's own: shows whether the engine samples from this policy.
+void compare(const std::vector<Sample>& samples, UpdateResult& result) {
     double sum = 0;
+    double largest = 0;
     std::int64_t tokens = 0;
     for (std::size_t i = 0; i < samples.size(); ++i) {
         for (std::size_t at = 0; at < samples[i].tokens.size(); ++at) {
@@ -31,13 +26,13 @@ Differences differences(const std::vector<Sample>& samples) {
             const float own = samples[i].old_logprobs[at];
             const float theirs = samples[i].rollout_logprobs[at];
             const double d = std::abs(static_cast<double>(own) - static_cast<double>(theirs));
-            found.largest = std::max(found.largest, d);
+            largest = std::max(largest, d);
             sum += d;
             ++tokens;
         }
     }
-    found.mean = sum / static_cast<double>(std::max<std::int64_t>(tokens, 1));
-    return found;
+    result.logprob_max_abs_diff = largest;
+    result.logprob_mean_abs_diff = sum / static_cast<double>(std::max<std::int64_t>(tokens, 1));
 }
 
 }  // namespace
@@ -57,7 +52,9 @@ Schedule grpo_schedule(const RunConfig& c) {
 }
 
 Updater::Updater(const RunConfig& config, Learner& learner)
-    : config_(config), learner_(learner), loss_(loss_options(config)) {}
+    : config_(config), learner_(learner), loss_(loss_options(config)) {
+    loss_.on_policy = !scores_before_update(config);
+}
 
 void Updater::begin() {
     if (needs_reference(config_) && !learner_.has_reference()) learner_.set_reference();
@@ -76,12 +73,13 @@ std::vector<Sample> Updater::samples_of(const Rollout& rollout) const {
     return samples;
 }
 
-// The trainer's own log-probs of the rollouts become the old ones of the ratio.
+// The trainer's own log-probs of the rollouts become the old ones of the ratio, where the update does not find them.
 void Updater::score(std::vector<Sample>& samples) {
     ScoreOptions options;
     options.temperature = loss_.temperature;
     options.values = loss_.value_coef != 0;
-    Scores own = learner_.score(samples, options);
+    Scores own;
+    if (!loss_.on_policy) own = learner_.score(samples, options);
     Scores reference;
     if (needs_reference(config_)) {
         options.values = false;
@@ -89,7 +87,7 @@ void Updater::score(std::vector<Sample>& samples) {
         reference = learner_.score(samples, options);
     }
     for (std::size_t i = 0; i < samples.size(); ++i) {
-        samples[i].old_logprobs = std::move(own.logprobs[i]);
+        if (!own.logprobs.empty()) samples[i].old_logprobs = std::move(own.logprobs[i]);
         if (!own.values.empty()) samples[i].values = std::move(own.values[i]);
         if (!reference.logprobs.empty()) samples[i].reference_logprobs = std::move(reference.logprobs[i]);
     }
@@ -104,22 +102,23 @@ std::string Updater::prepare(const Rollout& rollout, const std::vector<std::stri
     score(samples);
     if (faults = faults_of(samples, names); !faults.empty())
         return with_weights("samples: " + text_of(faults), learner_);
-    const Differences between = differences(samples);
-    result.logprob_max_abs_diff = between.largest;
-    result.logprob_mean_abs_diff = between.mean;
+    if (!loss_.on_policy) compare(samples, result);
     set_advantages(samples, rollout.rewards, advantage_options(config_));
     faults = faults_of(samples, names);
     return faults.empty() ? "" : "samples: " + text_of(faults);
 }
 
-bool Updater::update(const std::vector<Sample>& part, const std::vector<std::string>& names,
-                     UpdateResult& result) {
+bool Updater::update(std::vector<Sample>& part, const std::vector<std::string>& names, UpdateResult& result) {
     const CheckedUpdate taken = checked_update(learner_, part, names, loss_, result.lr);
     if (!taken.fault.empty()) {
         result.left_out.push_back(taken.fault);
         return config_.train.non_finite == "skip";
     }
     result.stats = taken.stats;
+    if (!taken.stats.logprobs.empty()) {
+        for (std::size_t i = 0; i < part.size(); ++i) part[i].old_logprobs = taken.stats.logprobs[i];
+        compare(part, result);
+    }
     result.tokens += taken.stats.tokens;
     return true;
 }

@@ -49,7 +49,7 @@ class Updater {
     // The rollout as samples to learn from; or why there are none.
     std::string prepare(const Rollout& rollout, const std::vector<std::string>& names,
                         std::vector<Sample>& samples, UpdateResult& result);
-    bool update(const std::vector<Sample>& part, const std::vector<std::string>& names, UpdateResult& result);
+    bool update(std::vector<Sample>& part, const std::vector<std::string>& names, UpdateResult& result);
 
     const RunConfig& config_;
     Learner& learner_;

@@ -26,6 +26,8 @@ void check_options(const LossOptions& o) {
     require(o.tis_low >= 0 && o.tis_low <= o.tis_high, "importance weights in [{}, {}]", o.tis_low,
             o.tis_high);
     require(o.temperature > 0, "temperature {} must be positive", o.temperature);
+    require(!o.on_policy || (o.ratio != Ratio::sequence && o.opsm_delta == 0),
+            "ratios of whole sequences need old log-probs");
     require(o.constant_length > 0, "a sum of losses divided by a length of {}", o.constant_length);
 }
 
@@ -66,7 +68,7 @@ void BatchLoss::check(int index) const {
     if (options_.ratio == Ratio::supervised) return;
     const bool truncates = options_.truncation != LossOptions::Truncation::off;
     needs(truncates, sample.rollout_logprobs, "rollout_logprobs");
-    needs(truncates, sample.old_logprobs, "old_logprobs");
+    needs(truncates && !options_.on_policy, sample.old_logprobs, "old_logprobs");
     needs(options_.kl_coef != 0, sample.reference_logprobs, "reference_logprobs");
     needs(options_.value_coef != 0, sample.returns, "returns");
     needs(options_.value_coef != 0, sample.values, "values");
@@ -88,17 +90,18 @@ void BatchLoss::set_sequence(int index, double log_ratio_sum) {
     for (const std::size_t at : target_positions(sample)) {
         const float advantage = at_or_zero(sample.advantages, at);
         const PolicyTerm term = clipped_policy_loss(sequence.log_ratio, advantage, options_);
-        sum += static_cast<double>(importance(sample, sequence, at, nullptr)) *
+        const float old = at_or_zero(sample.old_logprobs, at);
+        sum += static_cast<double>(importance(sample, sequence, at, old, nullptr)) *
                static_cast<double>(term.dlog_ratio);
     }
     sequence.dlogprob = static_cast<float>(sum / sequence.targets);
 }
 
-float BatchLoss::importance(const Sample& sample, const Sequence& sequence, std::size_t at,
+float BatchLoss::importance(const Sample& sample, const Sequence& sequence, std::size_t at, float old_logprob,
                             LossSums* sums) const {
     ImportanceWeight found;
     if (options_.truncation != LossOptions::Truncation::off)
-        found = importance_weight(sample.old_logprobs[at], sample.rollout_logprobs[at], options_);
+        found = importance_weight(old_logprob, sample.rollout_logprobs[at], options_);
     const bool dropped = sequence.drifted && at_or_zero(sample.advantages, at) < 0;
     if (sums != nullptr) {
         (*sums)[LossSums::importance] += static_cast<double>(found.weight);
@@ -112,12 +115,13 @@ void BatchLoss::add_policy(const Token& token, const Sample& sample, const Seque
                            double& loss, float& dlogprob) const {
     const auto at = static_cast<std::size_t>(token.index);
     const float advantage = at_or_zero(sample.advantages, at);
-    const float log_ratio = token.logprob - at_or_zero(sample.old_logprobs, at);
+    const float old = options_.on_policy ? token.logprob : at_or_zero(sample.old_logprobs, at);
+    const float log_ratio = token.logprob - old;
     PolicyTerm term{-advantage * token.logprob, -advantage};
     if (options_.ratio == Ratio::token) term = clipped_policy_loss(log_ratio, advantage, options_);
     if (options_.ratio == Ratio::sequence)
         term = clipped_policy_loss(sequence.log_ratio, advantage, options_);
-    const float weight = importance(sample, sequence, at, &sums);
+    const float weight = importance(sample, sequence, at, old, &sums);
     const float weighted = weight * term.loss;
     loss = static_cast<double>(weighted);
     dlogprob = options_.ratio == Ratio::sequence ? sequence.dlogprob : weight * term.dlog_ratio;

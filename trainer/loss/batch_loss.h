@@ -64,7 +64,8 @@ class BatchLoss {
     };
 
     void check(int index) const;
-    float importance(const Sample& sample, const Sequence& sequence, std::size_t at, LossSums* sums) const;
+    float importance(const Sample& sample, const Sequence& sequence, std::size_t at, float old_logprob,
+                     LossSums* sums) const;
     void add_policy(const Token& token, const Sample& sample, const Sequence& sequence, LossSums& sums,
                     double& loss, float& dlogprob) const;
 

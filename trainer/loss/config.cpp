@@ -127,6 +127,12 @@ LossOptions loss_options(const RunConfig& c) {
     return o;
 }
 
+bool scores_before_update(const RunConfig& c) {
+    const LossOptions loss = loss_options(c);
+    return c.grpo.updates * c.grpo.epochs > 1 || loss.ratio == Ratio::sequence || loss.opsm_delta > 0 ||
+           needs_value_head(c) || kl_in_reward(c);
+}
+
 AdvantageOptions advantage_options(const RunConfig& c) {
     const Algorithm& algorithm = algorithm_of(c);
     AdvantageOptions o;

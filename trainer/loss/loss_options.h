@@ -13,6 +13,8 @@ struct LossOptions {
     // token: clipped ratio of each token (PPO, GRPO). sequence: of the whole sequence (GSPO). none:
     // REINFORCE, no ratio. supervised: -logprob, everything else ignored but temperature and aggregation.
     enum class Ratio : std::uint8_t { token, sequence, none, supervised } ratio = Ratio::token;
+    // The first update of a batch and its only one: old log-probs are the policy's own, as it is. Samples need none.
+    bool on_policy = false;
     float clip_low = 0.2f;
     float clip_high = 0.2f;  // larger than clip_low: "clip-higher"
     float dual_clip = 0;     // above 1: bound of the ratio where the advantage is negative; 0: off

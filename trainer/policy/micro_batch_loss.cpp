@@ -31,6 +31,7 @@ void MicroBatchLoss::gradients(std::int64_t first, const TargetScores& scores, c
             loss_.add({owner.sample, owner.index, scores.logprobs[i], at_or_zero(scores.entropies, i),
                        at_or_zero(scores.values, i)},
                       sums_);
+        if (logprobs_ != nullptr) logprobs_->put(0, owner, scores.logprobs[i]);
         out.dlogprobs[i] = gradient.dlogprob;
         if (!out.dentropies.empty()) out.dentropies[i] = gradient.dentropy;
         if (!out.dvalues.empty()) out.dvalues[i] = gradient.dvalue;

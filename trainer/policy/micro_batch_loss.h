@@ -7,15 +7,24 @@
 #include "trainer/data/micro_batch.h"
 #include "trainer/loss/batch_loss.h"
 #include "trainer/nn/target_loss.h"
+#include "trainer/policy/token_buffer.h"
 
 namespace tandem::trainer {
 
 class MicroBatchLoss final : public TargetLoss {
   public:
-    // All must outlive this. `context` is the cp axis; the loss's sums are added to `sums`.
+    // All must outlive this. `context` is the cp axis; the loss's sums are added to `sums`, the targets' log-probs put
+    // into `logprobs`, where that is not null.
     MicroBatchLoss(BatchLoss& loss, std::span<const Sample> samples, const Pack& pack,
-                   const MicroBatch& batch, comm::Communicator& context, LossSums& sums)
-        : loss_(loss), samples_(samples), pack_(pack), batch_(batch), context_(context), sums_(sums) {}
+                   const MicroBatch& batch, comm::Communicator& context, LossSums& sums,
+                   TokenBuffer* logprobs)
+        : loss_(loss),
+          samples_(samples),
+          pack_(pack),
+          batch_(batch),
+          context_(context),
+          sums_(sums),
+          logprobs_(logprobs) {}
 
     float temperature() const override { return loss_.options().temperature; }
     bool differentiates_entropy() const override { return loss_.options().entropy_coef != 0; }
@@ -31,6 +40,7 @@ class MicroBatchLoss final : public TargetLoss {
     const MicroBatch& batch_;
     comm::Communicator& context_;
     LossSums& sums_;
+    TokenBuffer* logprobs_;
 };
 
 }  // namespace tandem::trainer

@@ -1,5 +1,6 @@
 // The passes of a policy: packs and layouts (data, context), the model (nn), the loss, and the step.
 #include <array>
+#include <optional>
 
 #include "common/ops/elementwise.h"
 #include "common/trace.h"
@@ -70,8 +71,11 @@ StepStats Policy::accumulate(const std::vector<Sample>& samples, const LossOptio
     }
     gradients_in_use_ = true;
     LossSums sums;
+    std::optional<TokenBuffer> logprobs;
+    if (loss.on_policy) logprobs.emplace(samples, 1, shard_mesh_.world->memory());
     const auto run_one = [&](const Compute& run, const Pack& pack, const MicroBatch& batch, bool last) {
-        MicroBatchLoss part(batch_loss, samples, pack, batch, *shard_mesh_.context, sums);
+        MicroBatchLoss part(batch_loss, samples, pack, batch, *shard_mesh_.context, sums,
+                            logprobs ? &*logprobs : nullptr);
         fsdp_.set_requires_gradient_sync(sync_ && (last || options_.reduce_every_micro_batch));
         decoder_.loss(run, batch.tokens, {batch.target_rows, batch.target_tokens}, fsdp_, part);
     };
@@ -80,6 +84,10 @@ StepStats Policy::accumulate(const std::vector<Sample>& samples, const LossOptio
     fsdp_.finish_gradients();
     reduce_sums(sums.values, *shard_mesh_.world);
     sums.ratio_max = max_over(sums.ratio_max, *shard_mesh_.world);
+    if (logprobs) {
+        logprobs->reduce(*shard_mesh_.world);
+        stats.logprobs = logprobs->get(0);
+    }
     stats.loss = batch_loss.mean_loss(sums);
     stats.set_means(sums);
     return stats;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "trainer/loss/loss_sums.h"
 
@@ -13,6 +14,7 @@ struct StepStats {
     std::int64_t target_tokens = 0;
     std::int64_t tokens = 0;  // without padding
     int micro_batches = 0;
+    std::vector<std::vector<float>> logprobs;  // of every sample's targets, where the loss is on_policy
     // Means over target tokens.
     double policy_loss = 0;
     double entropy = 0;

@@ -40,6 +40,9 @@ class UpdateLearner final : public Learner {
         holds_gradients = true;
         StepStats stats;
         stats.tokens = static_cast<std::int64_t>(samples.size());
+        for (const Sample& s : samples) {
+            if (loss.on_policy) stats.logprobs.emplace_back(s.tokens.size(), -1.0f);
+        }
         return stats;
     }
     double apply(double) override {
@@ -120,6 +123,36 @@ TEST(Update, GrpoScoresThenUpdatesByParts) {
         }
     }
     EXPECT_EQ(seen.size(), 4u);  // each once
+}
+
+TEST(Update, AnOnlyUpdateIsItsOwnScoring) {
+    Case c;
+    c.config.grpo.updates = 1;
+    const UpdateResult result = c.run();
+    EXPECT_THAT(c.learner.events, ElementsAre("accumulate 4"));
+    EXPECT_TRUE(c.learner.losses[0].on_policy);
+    EXPECT_EQ(result.logprob_max_abs_diff, 0.25);
+    EXPECT_DOUBLE_EQ(result.logprob_mean_abs_diff, 0.25 / 3);
+    EXPECT_EQ(result.tokens, 4);
+    for (const Sample& s : c.learner.batches[0]) EXPECT_TRUE(s.old_logprobs.empty());
+    Case reference("[loss]\nkl_coef = 0.1");
+    reference.config.grpo.updates = 1;
+    reference.run();
+    EXPECT_THAT(reference.learner.events, ElementsAre("set reference", "reference", "accumulate 4"));
+}
+
+TEST(Update, WhatNeedsScoresBeforehandGetsThem) {
+    for (const char* toml : {"epochs = 2", "[loss]\nalgorithm = 'gspo'", "[loss]\nopsm_delta = 0.1",
+                             "[loss]\nratio = 'sequence'", "[loss]\nkl_coef = 0.1\nkl_in = 'reward'",
+                             "[loss]\nalgorithm = 'ppo'"}) {
+        SCOPED_TRACE(toml);
+        Case c(toml);
+        c.config.grpo.updates = 1;
+        c.run();
+        EXPECT_THAT(c.learner.events, testing::Contains(testing::AnyOf("logprobs", "values")));
+        EXPECT_FALSE(c.learner.losses[0].on_policy);
+        EXPECT_FALSE(c.learner.batches[0][0].old_logprobs.empty());
+    }
 }
 
 TEST(Update, EachPassTakesEverySampleInAnOrderOfItsOwn) {

@@ -1,5 +1,6 @@
 // Every loss gives the same number and the same gradients however its batch is ordered, packed, padded, cut
 // into micro-batches and chunks, and spread over a mesh.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -151,6 +152,50 @@ TEST(LossMesh, OrderMicroBatchesAndChunksDoNotMatter) {
             const Outcome found = run_mesh({1, 1}, config, options, shuffled, loss, prepare);
             EXPECT_GE(found.stats.micro_batches, capacity == 1000 ? 1 : 3);
             expect_same(found, one);
+        }
+    }
+}
+
+// What a batch's only update finds on its way is what a pass before it would have found, to the bit: log-probs, loss,
+// gradients, weights.
+TEST(LossMesh, AnOnlyUpdateNeedsNoScoresFromBefore) {
+    const auto config = tiny_config();
+    auto samples = full_samples({11, 3, 1, 9, 6, 14, 2, 5}, config.vocab_size);
+    for (const auto& [name, of] : all_losses()) {
+        LossOptions loss = of;
+        if (loss.ratio == LossOptions::Ratio::sequence) continue;
+        loss.opsm_delta = 0;
+        loss.truncation = LossOptions::Truncation::clamp;
+        loss.tis_high = 1.1f;
+        for (const DType dtype : {DType::float32, DType::bfloat16}) {
+            for (const MeshSizes& sizes : std::vector<MeshSizes>{{1, 1}, {2, 1}, {1, 2}, {2, 2}}) {
+                const ::testing::ScopedTrace trace(__FILE__, __LINE__,
+                                                   fmt::format("{} dp {} cp {}", name, sizes.dp, sizes.cp));
+                PolicyOptions options = options_of(sizes.cp == 1 ? Mode::packed : Mode::zigzag, 24);
+                options.compute_dtype = dtype;
+                options.logits_chunk_rows = 3;
+                loss.on_policy = true;
+                for (Sample& sample : samples) sample.old_logprobs.clear();
+                const Outcome found = run_mesh(sizes, config, options, samples, loss, prepare);
+                ASSERT_EQ(found.stats.logprobs.size(), samples.size());
+                for (std::size_t i = 0; i < samples.size(); ++i)
+                    samples[i].old_logprobs = found.stats.logprobs[i];
+                loss.on_policy = false;
+                const Outcome wanted = run_mesh(sizes, config, options, samples, loss, [&](Policy& policy) {
+                    prepare(policy);
+                    ScoreOptions as_the_loss;
+                    as_the_loss.temperature = loss.temperature;
+                    EXPECT_EQ(policy.score(samples, as_the_loss).logprobs, found.stats.logprobs);
+                });
+                EXPECT_TRUE(wanted.stats.logprobs.empty());
+                EXPECT_EQ(found.stats.ratio_max, 1);
+                EXPECT_EQ(wanted.stats.ratio_max, 1);
+                EXPECT_LT(found.stats.importance_mean, 1);
+                EXPECT_EQ(found.stats.importance_mean, wanted.stats.importance_mean);
+                EXPECT_EQ(found.stats.loss, wanted.stats.loss);
+                EXPECT_EQ(found.gradients, wanted.gradients);
+                EXPECT_EQ(found.parameters, wanted.parameters);
+            }
         }
     }
 }

@@ -253,6 +253,16 @@ TEST(BatchLoss, NamesTheSampleThatLacksSomething) {
     options.kl_coef = 0;
     options.value_coef = 1;
     EXPECT_THROW(BatchLoss(samples, options), InvalidArgument);
+    options = {};
+    options.on_policy = true;
+    options.truncation = LossOptions::Truncation::clamp;
+    for (Sample& sample : samples) sample.old_logprobs.clear();
+    BatchLoss(samples, options);  // needs none
+    options.opsm_delta = 0.1f;
+    EXPECT_THROW(BatchLoss(samples, options), InvalidArgument);
+    options.opsm_delta = 0;
+    options.ratio = LossOptions::Ratio::sequence;
+    EXPECT_THROW(BatchLoss(samples, options), InvalidArgument);
     EXPECT_THROW(BatchLoss(samples, grpo_loss(1.0f, 0.2f)), InvalidArgument);
     EXPECT_THROW(BatchLoss(samples, grpo_loss(0.2f, -0.1f)), InvalidArgument);
     options = {};
