@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # lint.layers: who may include whom. Reads every #include "…" and holds the floors of the house:
 #   common knows no sibling; engine_adapter knows common; sync knows common and engine_adapter/engine.h;
-#   trainer knows common only. A main.cpp, a folder main/ or capi/, an example or a test may join siblings.
+#   trainer knows common only. Inside common a room knows those below it (common/README.md). A main.cpp, a folder main/ or capi/, an example or a test may join siblings.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,6 +11,9 @@ complain() {
     broken=1
 }
 
+declare -A below=( # rooms of common, and whom each may know
+    [chart]="" [device]="" [http]="" [tokenizer]="" [tensor]="device" [ops]="device tensor" [model]="device tensor"
+    [comm]="device tensor ops" [mesh]="device tensor ops comm" [dtensor]="device tensor ops comm mesh")
 while IFS=: read -r file line text; do
     header=${text#*\"}
     header=${header%%\"*}
@@ -21,6 +24,14 @@ while IFS=: read -r file line text; do
         [[ "$header" == */* ]] || [[ "$header" == *.inl ]] || complain "$file" "$line" "$header" "write the path from the repository root"
         continue ;;
     esac
+    if [ "$floor:$target" = common:common ] && [[ "$header" == common/*/* ]]; then
+        room=${file#common/}
+        other=${header#common/}
+        [[ "$room" == */* ]] && room=${room%%/*} || room=base
+        other=${other%%/*}
+        [ "$room" = "$other" ] || [[ " ${below[$room]-} " == *" $other "* ]] ||
+            complain "$file" "$line" "$header" "common/$room is not above common/$other (common/README.md)"
+    fi
     case "$file" in */main.cpp | */main/* | */capi/*) continue ;; esac
     case "$floor:$target" in
     common:common | engine_adapter:common | engine_adapter:engine_adapter | sync:common | sync:sync | trainer:common | trainer:trainer) ;;

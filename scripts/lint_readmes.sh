@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# lint.readmes: what a README.md names in backticks exists. Files by their path, from the README's folder, from the root or
+# lint.readmes: what a README.md (or ENVIRONMENT, PROMISES, SERVERS) names in backticks exists, and the root's stays within
+# 150 lines of 120 columns. Files by their path, from the README's folder, from the root or
 # from some folder between (a.{h,cpp} and a path without its ending count); tests by their folder and their line in
 # CMakeLists.txt; identifiers, keys and flags as words of some file that is not a README. Placeholders (NAME, …, *) and
 # code in blocks are not looked at.
@@ -11,7 +12,7 @@ trap 'rm -rf "$work"' EXIT
 find . \( -name build -o -path ./runs -o -name '.?*' -o -path './tests/*/data' -o -path '*/bench/results' \) -prune -o -type f -print | sed 's#^\./##' >"$work/files"
 find . \( -name build -o -path ./runs -o -name '.?*' \) -prune -o -type d -print | sed 's#^\./##' >"$work/folders"
 grep -v '\.md$' "$work/files" | tr '\n' '\0' | xargs -0 grep -IohE '[A-Za-z_][A-Za-z0-9_]*' | LC_ALL=C sort -u >"$work/words"
-grep -E '(^|/)README\.md$' "$work/files" | xargs awk '
+grep -E '(^|/)(README|ENVIRONMENT|PROMISES|SERVERS)\.md$' "$work/files" | xargs awk '
 FILENAME != readme { readme = FILENAME; code = 0 }
 /^```/ { code = !code; next }
 code { next }
@@ -20,6 +21,9 @@ code { next }
     for (i = 2; i <= count; i += 2) if (part[i] != "" && i < count) print FILENAME "\t" FNR "\t" part[i]
 }' >"$work/spans"
 
+[ "$(wc -l <README.md)" -le 150 ] || { echo "README.md has more than 150 lines" >&2; exit 1; }
+columns=$(LC_ALL=C.UTF-8 wc -L <README.md)
+[ "$columns" -le 120 ] || { echo "README.md has a line of $columns columns, more than 120" >&2; exit 1; }
 LC_ALL=C awk -F'\t' -v files="$work/files" -v folders="$work/folders" -v words="$work/words" '
 BEGIN {
     while ((getline line < files) > 0) add(line)
