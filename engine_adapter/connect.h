@@ -5,9 +5,9 @@
 //   unix:///PATH         the same, at a Unix socket
 //   unix-abstract:NAME   a receiver of ours, by its address
 //   tcp://HOST:PORT      the same, of any host, by its data plane
-//   vllm://HOST:PORT     a vLLM server of this host, as it comes (vllm/engine.h); with our plug-in of any host
+//   vllm://HOST:PORT     a vLLM server of this host, without our plug-in (vllm/engine.h); with our plug-in of any host
 //                        (vllm/plugin_engine.h, tandem/url.h)
-//   sglang://HOST:PORT   an SGLang server of this host, as it comes (sglang/engine.h); with our plug-in of
+//   sglang://HOST:PORT   an SGLang server of this host, without our plug-in (sglang/engine.h); with our plug-in of
 //                        any host (sglang/plugin_engine.h); sglang+tensor:// the first, given tensors in shared memory
 //                        or of a GPU instead of a directory; sglang+nccl:// the same, sent them from a GPU;
 //                        sglang+ipc:// the same, by checkpoint-engine's protocol
@@ -30,7 +30,7 @@ namespace tandem::engine {
 
 class StagingShare;  // hf_directory/shared_directory.h
 
-// Requests that a server of others works on when it is to be paused.
+// Requests that a third-party server works on when it is to be paused.
 enum class InFlight : std::uint8_t {
     wait,   // they end first, with the weights that they began with
     abort,  // they are ended
@@ -47,7 +47,7 @@ struct ConnectOptions {
     InFlight in_flight = InFlight::wait;
     // Where weights are staged for engines that load them from a directory, which they must see too.
     std::filesystem::path staging = "/dev/shm";
-    // Of a push into several engines: those that load the same tensors share what is staged, until this goes.
+    // Of a push into several engines: those that load the same tensors share the staged version, until this goes.
     std::shared_ptr<StagingShare> share = {};
     // Buckets go over one NCCL group: this process is its rank 0, engine rank i rank 1 + i, each on a GPU of
     // its own. The group is formed when the first engine rank is attached. They cannot read weights in place,
@@ -60,7 +60,7 @@ struct ConnectOptions {
     std::chrono::milliseconds lease{300'000};
     // The first version that is committed need not be above those that the engine has had: a run that counts anew.
     bool rollback = false;
-    // The Hugging Face directory whose weights are pushed; empty: they are in none. Servers of others whose own files are
+    // The Hugging Face directory whose weights are pushed; empty: they are in none. Third-party servers whose own files are
     // nowhere here ("s3://…") want its tensors, and get its JSON files.
     std::filesystem::path pushed = {};
     // Whether a tensor of the trainer's is brought over; empty: all are, and an engine that can only take all refuses.

@@ -61,8 +61,8 @@ struct Capabilities {
     Device device = {};               // where the weights lie, as the engine's process counts its devices
     bool stages = false;  // takes whole versions only, beside the one it serves: it stops for commit alone
     bool maps = false;  // of one that stages: it opens the trainer's memory and applies changes, in any mode
-    bool paused = false;   // by whomever, as far as a server of others says: it answers no request
-    bool distant = false;  // bytes reach it over a network
+    bool paused = false;  // by whomever, as far as a third-party server says: it answers no request
+    bool remote = false;  // bytes reach it over a network
     std::optional<model::Architecture> architecture = {};  // that it computes; absent: it does not say
     // Of this host, with the config.json that it was started with; empty: not known. What it was told beside that
     // (overrides) is its own.

@@ -83,8 +83,14 @@ void Channel::wait_for(short events, const std::string& phase, Deadline deadline
         if (ready < 0 && errno != EINTR) throw SystemError("poll", errno);
         if (interrupt_ >= 0 && fds[1].revents != 0) throw TransportError(peer_, phase, "stopping");
         if (ready > 0 && fds[0].revents != 0) return;
-        if (deadline.passed()) throw DeadlineExceeded(peer_, phase, "no answer within the deadline", true);
+        require_in_time(true, phase, deadline);
     }
+}
+
+// A peer that reads or writes a byte at a time is never waited for long enough to be late.
+void Channel::require_in_time(bool unfinished, const std::string& phase, Deadline deadline) const {
+    if (unfinished && deadline.passed())
+        throw DeadlineExceeded(peer_, phase, "no answer within the deadline", true);
 }
 
 bool Channel::readable() const {
@@ -131,6 +137,7 @@ void Channel::send(const nlohmann::json& header, const std::string& phase, Deadl
         const ssize_t n = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n >= 0) {
             sent += static_cast<std::size_t>(n);
+            require_in_time(sent < total, phase, deadline);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             wait_for(POLLOUT, phase, deadline);
         } else if (errno != EINTR) {
@@ -158,6 +165,7 @@ void Channel::read_exactly(std::byte* data, std::size_t bytes, std::vector<FileD
                     fmt::format("{}: more than {} file descriptors with a message", peer_, kMaxDescriptors));
             }
             got += static_cast<std::size_t>(n);
+            require_in_time(got < bytes, phase, deadline);
         } else if (n == 0) {
             throw TransportError(peer_, phase, "the peer closed the connection", true);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {

@@ -66,6 +66,7 @@ class Channel {
 
   private:
     void wait_for(short events, const std::string& phase, Deadline deadline) const;
+    void require_in_time(bool unfinished, const std::string& phase, Deadline deadline) const;
     void read_exactly(std::byte* data, std::size_t bytes, std::vector<FileDescriptor>& fds,
                       const std::string& phase, Deadline deadline);
 

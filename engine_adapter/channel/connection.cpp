@@ -1,5 +1,7 @@
 #include "engine_adapter/channel/connection.h"
 
+#include <fmt/core.h>
+
 #include "engine_adapter/channel/messages.h"
 
 namespace tandem::engine {
@@ -7,6 +9,7 @@ namespace tandem::engine {
 std::int64_t Connection::post(nlohmann::json header, const std::string& phase, Deadline deadline,
                               ConstSpan payload, std::span<const int> fds) {
     header["id"] = ++last_id_;
+    open_.insert(last_id_);
     try {
         channel_.send(header, phase, deadline, payload, fds);
     } catch (const TransportError&) {
@@ -22,19 +25,28 @@ void Connection::read_one(const std::string& phase, Deadline deadline) {
     const std::int64_t id = messages::integer_field(reply.header, "id", 0);
     // Id 0: an error from before any request was understood; every waiting request fails with it.
     if (id == 0) messages::throw_if_failed(reply.header, peer(), phase);
-    replies_[id] = std::move(reply);
+    if (open_.erase(id) == 0)
+        throw MalformedMessage(fmt::format("{}: a reply to request {}, which nobody made", peer(), id));
+    if (dropped_.erase(id) == 0) replies_[id] = std::move(reply);
 }
 
 Message Connection::wait(std::int64_t id, const std::string& phase, Deadline deadline) {
-    for (auto found = replies_.find(id);; found = replies_.find(id)) {
+    for (bool first = true;; first = false) {
+        const auto found = replies_.find(id);
         if (found != replies_.end()) {
             Message reply = std::move(found->second);
             replies_.erase(found);
             messages::throw_if_failed(reply.header, peer(), phase);
             return reply;
         }
+        if (!first && deadline.passed())
+            throw DeadlineExceeded(peer(), phase, "no answer within the deadline", true);
         read_one(phase, deadline);
     }
+}
+
+void Connection::forget(std::int64_t id) {
+    if (replies_.erase(id) == 0 && open_.contains(id)) dropped_.insert(id);
 }
 
 bool Connection::answered(std::int64_t id, const std::string& phase) {

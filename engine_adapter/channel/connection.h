@@ -1,9 +1,10 @@
 // The trainer's end of a receiver's channel: requests with ids, replies matched to them. Several requests may
-// be open; the engine answers in order.
+// be open; the engine answers in order. A reply to no open request is malformed, and ends the connection's use.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 
 #include "engine_adapter/channel/channel.h"
@@ -28,7 +29,7 @@ class Connection {
     bool hung_up() const { return channel_.hung_up(); }
     // Returns when there is something to read, or the time has passed.
     void wait_readable(std::chrono::nanoseconds time) const { channel_.wait_readable(time); }
-    void forget(std::int64_t id) { replies_.erase(id); }
+    void forget(std::int64_t id);  // nobody will ask for the reply to `id`
     Message request(nlohmann::json header, const std::string& phase, Deadline deadline,
                     ConstSpan payload = {}, std::span<const int> fds = {}) {
         return wait(post(std::move(header), phase, deadline, payload, fds), phase, deadline);
@@ -39,6 +40,8 @@ class Connection {
 
     Channel channel_;
     std::int64_t last_id_ = 0;
+    std::set<std::int64_t> open_;              // requests that have no reply yet
+    std::set<std::int64_t> dropped_;           // of those, what nobody will ask for
     std::map<std::int64_t, Message> replies_;  // received, not yet asked for
 };
 

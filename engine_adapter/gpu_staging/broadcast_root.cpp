@@ -36,7 +36,7 @@ const Api& BroadcastRoot::api() const {
 void BroadcastRoot::leave() noexcept {
     if (group_) group_->abort();
     group_.reset();
-    stream_.reset();  // drained: nothing reads what is staged any more
+    stream_.reset();  // drained: nothing reads the staged version any more
 }
 
 UniqueId BroadcastRoot::start(Device device) {

@@ -1,4 +1,4 @@
-// Rank 0 of an NCCL group with all workers of a server of others, each on a GPU of its own: for servers that are broadcast
+// Rank 0 of an NCCL group with all workers of a third-party server, each on a GPU of its own: for servers that are broadcast
 // their weights. How the workers come to the group's id, and when they join, is the server's folder's.
 //
 // NCCL tells nobody that a peer is gone: after a failure this end leaves the group, and a worker may wait in it until the

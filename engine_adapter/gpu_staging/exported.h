@@ -13,7 +13,7 @@ namespace tandem::engine {
 Device staging_gpu(const ConnectOptions& options);
 bool is_here(Device gpu);
 
-// [begin, begin + bytes) of what is staged.
+// [begin, begin + bytes) of the staged version.
 TorchCudaMemory exported_memory(const GpuStager& stager, std::uint64_t begin, std::uint64_t bytes);
 
 }  // namespace tandem::engine

@@ -1,4 +1,4 @@
-// One push at a time into a server of others: such a server knows no pushers, and two that take turns with its routes
+// One push at a time into a third-party server: such a server knows no pushers, and two that take turns with its routes
 // would leave one's weights under the other's version. Pushers of one user on one host agree by a locked file in a folder
 // that is this user's alone (XDG_RUNTIME_DIR, else beside what they stage); the kernel unlocks it when its holder dies.
 // Those of several hosts or users are not held apart.

@@ -1,4 +1,4 @@
-// The half of an Engine that servers of others share which are handed whole versions: buckets are staged in memory of
+// The half of an Engine that third-party servers share which are handed whole versions: buckets are staged in memory of
 // this process (version_stager.h), and nothing of the server is touched before commit. What a server is told then, and what it
 // serves after a failure, is its own folder's (vllm/engine.h, sglang/engine.h).
 #pragma once

@@ -37,7 +37,7 @@ class VersionStager : public BucketLoader {
     void load_delta(int bucket, std::span<const DeltaEntry> entries,
                     Deadline deadline) override;  // throws BadInput
     double wait_loaded(int bucket, Deadline deadline) override;
-    void drop();  // what is staged
+    void drop();  // the staged version
 
   protected:
     // peer: for messages.

@@ -1,4 +1,4 @@
-// The HTTP API of an inference server of others, for the classes that name its routes (vllm/server.h). Every failure
+// The HTTP API of a third-party inference server, for the classes that name its routes (vllm/server.h). Every failure
 // names the URL, the route as its phase, and what to do. One thread at a time.
 #pragma once
 

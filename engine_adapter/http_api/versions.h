@@ -1,4 +1,4 @@
-// Versions of servers of others, "0.32.0+cpu" or "0.5.15.post1": compared by their first three numbers.
+// Versions of third-party servers, "0.32.0+cpu" or "0.5.15.post1": compared by their first three numbers.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// What servers of others are told that their weights are: a text. Ours are decimal numbers.
+// What third-party servers are told that their weights are: a text. Ours are decimal numbers.
 #pragma once
 
 #include <cstdint>

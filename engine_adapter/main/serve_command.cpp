@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "common/number_between.h"
+
 namespace tandem::engine {
 namespace {
 
@@ -56,7 +58,7 @@ void add_serve(CLI::App& app, ServeOptions& options) {
     serve
         ->add_option("--kv-fraction", options.kv_fraction,
                      "On a GPU: the share of the memory left free by the weights that the KV cache gets")
-        ->check(CLI::Range(0.001, 0.95))
+        ->check(number_between(0.001, 0.95))
         ->capture_default_str();
     serve->add_option("--max-running", options.max_running, "Samples decoded at the same time")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
@@ -81,7 +83,7 @@ void add_serve(CLI::App& app, ServeOptions& options) {
     serve
         ->add_option("--request-timeout-s", options.request_timeout_s,
                      "A request not finished by then is answered 504")
-        ->check(CLI::Range(0.001, 1e6))
+        ->check(seconds())
         ->capture_default_str();
     serve->add_option("--api-key", options.api_key,
                       "Clients must send it (Authorization: Bearer KEY, or x-api-key); /health stays open");

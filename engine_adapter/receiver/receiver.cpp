@@ -95,7 +95,7 @@ class Receiver::Impl {
             drop_silent_trainer();
         }
         if (fds[1].revents != 0) accept_one();
-        if (fds[3].revents != 0) accept_distant();
+        if (fds[3].revents != 0) accept_remote();
         return true;
     }
 
@@ -137,7 +137,7 @@ class Receiver::Impl {
         }
     }
 
-    void accept_distant() {
+    void accept_remote() {
         auto accepted = data_plane_->take_control();
         if (!accepted) return;
         try {

@@ -1,4 +1,4 @@
-// How an SGLang server as it comes gets a version that is staged here. When it is paused, what it is told of versions and
+// How an SGLang server without our plug-in gets a version that is staged here. When it is paused, what it is told of versions and
 // what a failure leaves is the engine's (engine.h).
 #pragma once
 
@@ -28,12 +28,12 @@ class SglangDelivery {
     // For a successor of this process: the server is left paused (staged_directory.h). Until the stager drops it.
     virtual void note(const std::string& server, std::int64_t version) = 0;
 
-    // The server is paused, and its ranks load what is staged; its cache is left as it is.
+    // The server is paused, and its ranks load the staged version; its cache is left as it is.
     virtual SglangAnswer load_paused(SglangServer& server, Deadline deadline) = 0;
     // The same of one that is not, in one step, with the version and its cache emptied. By default throws InvalidArgument:
     // it takes several steps, between which it must not generate.
     virtual SglangAnswer load_running(SglangServer& server, std::int64_t version, Deadline deadline);
-    virtual void drop() noexcept {}  // what finish() made, beside what is staged
+    virtual void drop() noexcept {}  // what finish() made, beside the staged version
 };
 
 // By the URL's scheme: sglang:// a directory; sglang+tensor:// tensors in shared memory, or of a GPU where both have one;

@@ -59,7 +59,8 @@ SglangEngine::SglangEngine(SglangServer server, SglangInfo info, std::unique_ptr
       info_(std::move(info)),
       delivery_(std::move(delivery)),
       serving_(server_, options.in_flight, [this](bool paused, Deadline) {
-          if (paused) delivery_->note(one_name(server_), committing_);  // else it goes with what is staged
+          if (paused)
+              delivery_->note(one_name(server_), committing_);  // else it goes with the staged version
       }) {
     capabilities_.paused = info_.paused;
     capabilities_.directory = info_.model.config.string();

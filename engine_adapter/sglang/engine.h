@@ -1,5 +1,5 @@
-// An SGLang server as it comes, as sync sees it. It is given whole versions: buckets are staged while it generates, and only
-// commit has it load what is staged (delivery.h; by default a directory in shared memory), empty its prefix cache and take
+// An SGLang server without our plug-in, as sync sees it. It is given whole versions: buckets are staged while it generates, and only
+// commit has it load the staged version (delivery.h; by default a directory in shared memory), empty its prefix cache and take
 // the version. So the port's pause only looks whether the server answers: nothing it reads is overwritten before
 // commit.
 //

@@ -1,6 +1,6 @@
 // An SGLang server that was started with our loader (sync/python/tandem_sync/sglang), as sync sees it. Buckets go to the
 // receiver in its first rank, which stages and verifies whole versions while the server generates; commit has every rank
-// load what is staged, as an update from tensors that SGLang itself carries out.
+// load the staged version, as an update from tensors that SGLang itself carries out.
 //
 //   InFlight::wait    the server is not paused: it lets the requests that it has end, holds new ones back meanwhile, and
 //                     loads, empties its cache and takes the version in one step

@@ -64,7 +64,7 @@ class SglangServer : public HttpApi {
     SglangAnswer update_from_group(const std::string& body, Deadline deadline);
     // The same of what checkpoint-engine's sender says meanwhile, and as update_from_disk of a server that is not paused.
     SglangAnswer update_from_ipc(const std::string& body, Deadline deadline);
-    // The same of what is staged in the server, by our plug-in, which is version `version`; in one step it empties its
+    // The same of the staged version in the server, by our plug-in, which is version `version`; in one step it empties its
     // prefix cache and takes the version. Not paused: once requests have ended, as update_from_disk.
     SglangAnswer load_staged(std::int64_t version, std::size_t ranks, Deadline deadline);
     // With our plug-in, for a successor of this process: a push has paused the server.

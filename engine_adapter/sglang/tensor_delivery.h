@@ -1,4 +1,4 @@
-// Deliver what is staged as tensors that the ranks of an SGLang server open where they lie (payload.h): in shared memory,
+// Deliver the staged version as tensors that the ranks of an SGLang server open where they lie (payload.h): in shared memory,
 // all at once; or on the GPU of its only rank, by CUDA IPC, chunk by chunk, each copied before the rank answers.
 #pragma once
 

@@ -34,7 +34,7 @@ void TandemEngine::go_over_tcp(const TcpAddress& to, const TcpOptions& options) 
     transport_ = std::make_unique<TcpTransport>(connection_, to, options);
     over_network_ = true;
     capabilities_.alias = false;
-    capabilities_.distant = true;
+    capabilities_.remote = true;
 }
 
 void TandemEngine::pause(Deadline deadline) {

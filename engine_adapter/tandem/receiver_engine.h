@@ -1,5 +1,5 @@
-// The half of an Engine that servers of others share which run our receiver beside the weights that they serve
-// (sync/python/tandem_sync/vllm, tandem_sync.sglang): buckets go to it while the server generates, and what is staged there is
+// The half of an Engine that third-party servers share which run our receiver beside the weights that they serve
+// (sync/python/tandem_sync/vllm, tandem_sync.sglang): buckets go to it while the server generates, and the version staged there is
 // whole and verified before anything of the server is touched. What a server is told at commit, and what it serves after
 // a failure, is its own folder's.
 #pragma once
@@ -24,13 +24,13 @@ class ReceiverEngine : public Engine {
     void release(Deadline deadline) override;
     double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes,
                  Deadline deadline) override;
-    // Of what is staged: deltas are relative to that.
+    // Of the staged version: deltas are relative to that.
     Held held(Deadline deadline) override;
     void begin(std::int64_t version, Deadline deadline) override;
     BucketLoader& buckets() override { return receiver_->buckets(); }
     double verify(std::span<const ops::Checksum> checksums, Deadline deadline) override;
     void adopt(std::uint64_t shift, std::span<const ops::Checksum> checksums,
-               Deadline deadline) override;  // throws BadInput: what is staged is copied into the model
+               Deadline deadline) override;  // throws BadInput: the staged version is copied into the model
     // Of what the server loaded last. Throws ProtocolError where it holds another version than is staged.
     std::vector<ops::Checksum> checksums(Deadline deadline) override;
 

@@ -1,4 +1,4 @@
-// How a vLLM server as it comes gets a version that is staged here: as a directory that its workers load, or by one of
+// How a vLLM server without our plug-in gets a version that is staged here: as a directory that its workers load, or by one of
 // the weight-transfer backends that come with it. When to pause it and what it is told of versions is the engine's
 // (engine.h).
 #pragma once
@@ -28,7 +28,7 @@ class VllmDelivery {
     // For a successor of this process: the server is left paused (staged_directory.h). Until the stager drops it.
     virtual void note(const std::string& server, std::int64_t version) = 0;
 
-    // The server is paused. Returns when every worker has loaded what is staged. broken: an update from before may have
+    // The server is paused. Returns when every worker has loaded the staged version. broken: an update from before may have
     // ended between its weights.
     virtual void deliver(VllmServer& server, std::int64_t version, bool broken, Deadline deadline) = 0;
     // After deliver() threw: every worker holds what it held before.

@@ -1,5 +1,5 @@
-// A vLLM server as it comes, as sync sees it. It is given whole versions: buckets are staged while it generates, and only
-// commit pauses it, has its workers load what is staged, and tells it the version. So the port's pause only looks whether
+// A vLLM server without our plug-in, as sync sees it. It is given whole versions: buckets are staged while it generates, and only
+// commit pauses it, has its workers load the staged version, and tells it the version. So the port's pause only looks whether
 // the server answers: nothing it reads is overwritten before commit. How its workers come to the weights is a delivery's
 // (delivery.h): as a directory in shared memory, or by the server's own backend "ipc", "nccl" or "sparse_nccl", if it has one.
 //

@@ -30,7 +30,7 @@ class NcclDelivery final : public VllmDelivery {
     std::filesystem::path model_;
     std::filesystem::path staging_;
     std::uint64_t packed_bytes_;
-    WorkerGroup group_;  // reads what is staged
+    WorkerGroup group_;  // reads the staged version
 };
 
 }  // namespace tandem::engine

@@ -1,6 +1,6 @@
 // A vLLM server that was started with our weight-transfer backend (sync/python/tandem_sync/vllm), as sync sees it. Buckets go
 // to the receiver in its first worker, which stages and verifies whole versions while the server generates; commit pauses
-// it, has every worker load what is staged, layer by layer, and tells it the version.
+// it, has every worker load the staged version, layer by layer, and tells it the version.
 //
 //   failed                                   serves afterwards
 //   before a worker began to load            the version from before: abort resumes it

@@ -60,7 +60,7 @@ class SparseDelivery final : public VllmDelivery {
     std::filesystem::path staging_;
     std::uint64_t packed_bytes_;
     ChangedRuns changed_;
-    ExportArena delivered_;               // laid out as what is staged
+    ExportArena delivered_;               // laid out as the staged version
     std::int64_t delivered_version_ = 0;  // 0: what the server holds is not known
     std::vector<ChangedRun> runs_;        // of the last finish()
     ExportArena chunk_;                   // of a call: a tensor's indices, its elements, the next one's …

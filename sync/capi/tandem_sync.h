@@ -76,7 +76,7 @@ typedef struct td_options {
     size_t bucket_bytes; /* 0: chosen for this machine */
     int32_t depth;       /* buckets in flight, at least 2; 0: chosen */
     int32_t rollback;    /* 1: the first version need not be above those that the engines have had */
-    /* Requests that a server of others works on: "wait" for their end (NULL), "abort", or "keep": they go on with the
+    /* Requests that a third-party server works on: "wait" for their end (NULL), "abort", or "keep": they go on with the
      * new weights, and their answers may be of several versions. */
     const char* in_flight;
     const char* key; /* that engines ask for; NULL: TANDEM_API_KEY of the environment, where it is set */

@@ -76,10 +76,10 @@ void find_costs(comm::Communicator& world, const ReshardPlan& plan, const Engine
 }
 
 // Collective.
-bool any_distant(comm::Communicator& world, const Engines& engines) {
+bool any_remote(comm::Communicator& world, const Engines& engines) {
     const bool mine = std::any_of(engines.begin(), engines.end(),
-                                  [](const auto& engine) { return engine->capabilities().distant; });
-    return !broadcast_text(world, mine ? "distant" : "").empty();
+                                  [](const auto& engine) { return engine->capabilities().remote; });
+    return !broadcast_text(world, mine ? "remote" : "").empty();
 }
 
 // Over a network a bucket must be large beside a round trip, and what is in flight beside the bytes that are on the way:
@@ -115,7 +115,7 @@ Tuning tune(comm::Communicator& world, const ReshardPlan& plan, const Engines& e
     if (by_user) tuning.chosen_by = "user";
     tuning.bucket_bytes = options.bucket_bytes;
     if (plan.bytes() < kLeastTunedBytes || model == CostModel::none) return tuning;
-    if (any_distant(world, engines)) {
+    if (any_remote(world, engines)) {
         choose_for_network(requested, options, tuning);
         return tuning;
     }

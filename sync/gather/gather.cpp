@@ -127,7 +127,7 @@ class Gather final : public SyncStrategy {
 
     // The end of bucket b on every rank, `filled` of whose pieces are this one's.
     void exchange(std::size_t b, std::size_t filled, PushStatus& status) {
-        if (!staging_.distant().empty()) fetch_from_other_hosts(b);
+        if (!staging_.remote().empty()) fetch_from_other_hosts(b);
         exchange_.run(status, filled);
         if (context_.engines.empty() || status.failed) return;
         for (int rank = 0; rank < context_.world.size(); ++rank)
@@ -138,7 +138,7 @@ class Gather final : public SyncStrategy {
     // part also after a failure that only it knows of, since the others do.
     void fetch_from_other_hosts(std::size_t b) {
         std::vector<comm::P2POp> ops;
-        for (const int rank : staging_.distant()) {
+        for (const int rank : staging_.remote()) {
             const std::size_t begin = buckets_.begin(b, static_cast<std::size_t>(rank));
             const std::size_t end = buckets_.end(b, static_cast<std::size_t>(rank));
             if (begin == end || (context_.world.rank() != 0 && context_.world.rank() != rank)) continue;

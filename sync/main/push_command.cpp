@@ -13,6 +13,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/model/safetensors.h"
+#include "common/number_between.h"
 #include "common/progress.h"
 #include "engine_adapter/hf_directory/shared_directory.h"
 #include "sync/main/push_setup.h"
@@ -74,13 +75,13 @@ void add_options(CLI::App& app, PushArguments& push) {
         "push these tensors alone, by a pattern of names as in a shell ('model.layers.*'); may be "
         "repeated. Servers keep the others as they are");
     app.add_option("--deadline", push.deadline_s, "seconds for each step of a server's push")
-        ->check(CLI::PositiveNumber)
+        ->check(seconds())
         ->capture_default_str();
     app.add_option("--key-file", push.key_file,
                    "file with the servers' API key; default: TANDEM_API_KEY, VLLM_API_KEY, SGLANG_API_KEY");
     CLI::Option* in_flight =
         app.add_option("--in-flight", push.in_flight,
-                       "the requests that a server of others works on: wait for their end, abort them, or "
+                       "the requests that a third-party server works on: wait for their end, abort them, or "
                        "keep them: they "
                        "go on with the new weights, and their answers are of several versions")
             ->check(CLI::IsMember({"wait", "abort", "keep"}))
@@ -91,7 +92,7 @@ void add_options(CLI::App& app, PushArguments& push) {
         ->excludes(only);
     app.add_flag(
         "--no-probe", push.no_probe,
-        "do not ask servers of others one prompt before and after, which shows that something has changed");
+        "do not ask third-party servers one prompt before and after, which shows that something has changed");
     app.add_flag("--finite", push.finite,
                  "refuse a directory with elements that are infinite or NaN, instead of warning of them");
     app.add_flag("--dry-run", push.options.dry_run, "ask and plan, change nothing")->excludes(watch);
@@ -107,7 +108,7 @@ void add_options(CLI::App& app, PushArguments& push) {
            "of a watch without --marker: seconds that a version must not have changed, unless it was renamed "
            "to its name")
         ->needs(watch)
-        ->check(CLI::PositiveNumber)
+        ->check(seconds())
         ->capture_default_str();
     app.add_flag("--once", push.once, "of a watch: end when the newest version has been pushed")
         ->needs(watch);

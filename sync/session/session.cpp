@@ -170,7 +170,7 @@ void Session::commit_ahead(std::int64_t version, PushStatus& status) {
     for (std::size_t e = 0; e < engines_.size(); ++e)
         manifests_.push_back(strategy_->ledger().manifest(version, e));
     each_engine(engines_, status, "commit", -1, [&](engine::Engine& engine, std::size_t e) {
-        if (!engine.capabilities().distant) return;  // on one host an answer takes microseconds
+        if (!engine.capabilities().remote) return;  // on one host an answer takes microseconds
         source_.require_unchanged();
         engine.commit_ahead(version, manifests_[e], engines_.size() == 1,
                             Deadline::after(options_.deadlines.commit));
@@ -191,7 +191,7 @@ void Session::carry_out(const PushProtocol::Next& next, PushProtocol& protocol, 
     try {
         switch (next.step) {
             case PushStep::pause:
-                if (engine.capabilities().distant) strategy_->send_ahead(e);
+                if (engine.capabilities().remote) strategy_->send_ahead(e);
                 engine.pause(soon());
                 break;
             case PushStep::begin:

@@ -105,7 +105,7 @@ Setting check_setting(comm::Communicator& world, const WeightSource& source, con
     note_refusal("");
     for (const auto& engine : engines) {
         setting.engine = engine->capabilities().device;
-        setting.transport = engine->capabilities().distant ? "tcp" : "auto";
+        setting.transport = engine->capabilities().remote ? "tcp" : "auto";
         setting.engine_reads_in_place = engine->capabilities().alias;
         setting.engine_stages = engine->capabilities().takes_gathered_only();
         note_refusal(engine->peer());

@@ -64,9 +64,9 @@ Staging Staging::share(comm::Communicator& world, Device device, int slots, std:
     std::string address;
     PushStatus status;
     std::vector<int> away = ranks_away_from_rank_0(world);
-    const bool distant = std::find(away.begin(), away.end(), world.rank()) != away.end();
+    const bool remote = std::find(away.begin(), away.end(), world.rank()) != away.end();
     try {
-        if (world.rank() == 0 || distant) {
+        if (world.rank() == 0 || remote) {
             enforce(slots > 0 && slot_bytes > 0, "staging of {} slots of {} bytes", slots, slot_bytes);
             address = staging.make(device, bytes, tag);
         }
@@ -75,12 +75,12 @@ Staging Staging::share(comm::Communicator& world, Device device, int slots, std:
     }
     address = broadcast_text(world, address);
     try {
-        if (world.rank() != 0 && !distant && !address.empty()) staging.map(device, address, bytes);
+        if (world.rank() != 0 && !remote && !address.empty()) staging.map(device, address, bytes);
     } catch (const std::exception& error) {
         status.fail("staging", "rank 0", -1, error.what());
     }
     throw_on_any_failure(world, status, "sync set-up");
-    staging.distant_ = std::move(away);
+    staging.remote_ = std::move(away);
     return staging;
 }
 

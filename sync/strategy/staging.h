@@ -22,8 +22,8 @@ class Staging {
                          std::string_view tag = "staging");
 
     Span memory() const { return region_.memory; }
-    const engine::Region& region() const { return region_; }      // for engines; on rank 0
-    const std::vector<int>& distant() const { return distant_; }  // ranks on other hosts than rank 0's
+    const engine::Region& region() const { return region_; }    // for engines; on rank 0
+    const std::vector<int>& remote() const { return remote_; }  // ranks on other hosts than rank 0's
 
   private:
     Staging() = default;
@@ -33,7 +33,7 @@ class Staging {
     ExportArena gpu_arena_;
     engine::MappedRegion mapped_;
     engine::Region region_;
-    std::vector<int> distant_;
+    std::vector<int> remote_;
 };
 
 }  // namespace tandem::sync

@@ -78,7 +78,7 @@ class Run(push_run.Run):
         self.server.stop()
         self.server = self.Server(self.options, self.directories[0], self.log, blind=True)
         self.schemes = itertools.repeat(scheme)
-        self.refused(f"{scheme}: a server that cannot see what is staged")
+        self.refused(f"{scheme}: a server that cannot see the staged version")
         if scheme == "sglang":
             self.check("it holds what it held", 0)
         elif self.server.ended():

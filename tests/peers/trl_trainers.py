@@ -1,5 +1,5 @@
 """TRL's trainers on CPU cores against a real vLLM, synced by tandem_sync.trl: GRPO on one rank, on two by DDP and FSDP2, with
-an adapter, RLOO, AsyncGRPO, each into vLLM as it comes and, with --plugin, into its workers.
+an adapter, RLOO, AsyncGRPO, each into vLLM without our plug-in and, with --plugin, into its workers.
 
 A run is right when TRL's own largest difference between the server's log-probs and the trainer's stays below 1e-5 at every
 step, the server says that it has the last version, and its log-probs of a fixed text are the trainer's model's to 1e-5. Without

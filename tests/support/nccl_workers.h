@@ -1,4 +1,4 @@
-// The workers of a server of others on emulated GPUs, for tests: their ends of one NCCL group, and memory that they open by
+// The workers of a third-party server on emulated GPUs, for tests: their ends of one NCCL group, and memory that they open by
 // CUDA IPC.
 #pragma once
 

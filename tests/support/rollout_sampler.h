@@ -1,4 +1,4 @@
-// What a stand-in for a server of others generates: it computes with the weights that it holds and samples from them.
+// What a stand-in for a third-party server generates: it computes with the weights that it holds and samples from them.
 #pragma once
 
 #include <cstdint>

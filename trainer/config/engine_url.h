@@ -32,7 +32,7 @@ inline EngineKind engine_kind(std::string_view url) {
 
 // It computes with kernels of its own, so its log-probs are not the trainer's to the bit; it keeps what it does with its
 // weights to itself.
-inline bool engine_of_others(std::string_view url) {
+inline bool is_third_party(std::string_view url) {
     return engine_kind(url) != EngineKind::tandem;
 }
 

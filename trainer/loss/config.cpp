@@ -41,8 +41,7 @@ const Algorithm& algorithm_of(const RunConfig& c) {
 
 LossOptions::Truncation truncation_of(const RunConfig& c) {
     using Truncation = LossOptions::Truncation;
-    if (c.loss.tis == "automatic")
-        return engine_of_others(c.engine.url) ? Truncation::clamp : Truncation::off;
+    if (c.loss.tis == "automatic") return is_third_party(c.engine.url) ? Truncation::clamp : Truncation::off;
     return c.loss.tis == "clamp"    ? Truncation::clamp
            : c.loss.tis == "icepop" ? Truncation::band
                                     : Truncation::off;
@@ -68,7 +67,7 @@ void add_loss_keys(config::Schema& s, RunConfig& c) {
     s.choice(
         "loss.tis", c.loss.tis, {"automatic", "off", "clamp", "icepop"},
         "Importance weight exp(trainer's log-prob - engine's): off, clamped into [tis_low, tis_high], or "
-        "0 outside of it; automatic: clamp for an engine of others (engine.url = vllm://…), else off.");
+        "0 outside of it; automatic: clamp for a third-party engine (engine.url = vllm://…), else off.");
     s.real("loss.tis_low", c.loss.tis_low, 0, 1e6, "Smallest importance weight.");
     s.real("loss.tis_high", c.loss.tis_high, 0, 1e6, "Largest importance weight.");
     s.real("loss.opsm_delta", c.loss.opsm_delta, 0, 1e6,

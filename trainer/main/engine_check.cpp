@@ -58,7 +58,7 @@ void check_context(const RunConfig& c, const config::Schema& s, const Task& task
 }  // namespace
 
 void check_engine(const RunConfig& c, const config::Schema& s) {
-    if (c.engine.url.empty() || engine_of_others(c.engine.url)) return;
+    if (c.engine.url.empty() || is_third_party(c.engine.url)) return;
     const json words = own_words(c);
     const auto task = make_task(c, s);
     if (const auto theirs = words.find("architecture"); theirs != words.end())

@@ -23,21 +23,21 @@ sync::Setting setting_of(const RunConfig& c) {
     sync::Setting setting;
     if (c.run.device == "cuda") setting.weights = kGpu;
     setting.transport = c.sync.transport;
-    if (engine_of_others(c.engine.url)) {  // known before there is a connection
+    if (is_third_party(c.engine.url)) {  // known before there is a connection
         setting.engine_stages = true;
         setting.engine_reads_in_place = false;
     }
     return setting;
 }
 
-void check_engine_of_others(const RunConfig& c, const config::Schema& s) {
+void check_third_party_engine(const RunConfig& c, const config::Schema& s) {
     if (c.engine.url.empty()) return;
     try {
         engine::check_name(c.engine.url);
     } catch (const BadInput& error) {
         s.refuse("engine.url", error.what());
     }
-    if (!engine_of_others(c.engine.url)) return;
+    if (!is_third_party(c.engine.url)) return;
     if (c.sync.transport == "cuda_ipc" || c.sync.transport == "nccl") {
         s.refuse("sync.transport", fmt::format("{}: weights go to {} through the host's memory; use auto",
                                                c.sync.transport, c.engine.url));
@@ -80,7 +80,7 @@ void check_sync_memory(const RunConfig& c, const config::Schema& s) {
 }
 
 void check_sync(const RunConfig& c, const config::Schema& s) {
-    check_engine_of_others(c, s);
+    check_third_party_engine(c, s);
     if (c.run.device == "cuda") {
         check_gpu(c, s);
     } else if (const auto refused = refusal(sync_mode(c), setting_of(c))) {
@@ -111,17 +111,17 @@ std::string detour(comm::Communicator& world, Device weights, const engine::Engi
     struct Whereabouts {
         std::uint64_t host = 0;
         std::uint64_t engine_on_cpu = 0;
-        std::uint64_t engine_distant = 0;
+        std::uint64_t engine_remote = 0;
     };
     const Whereabouts mine{
         std::hash<std::string>()(comm::host_identity()),
         engine != nullptr && engine->capabilities().device.type == DeviceType::cpu ? 1U : 0U,
-        engine != nullptr && engine->capabilities().distant ? 1U : 0U};
+        engine != nullptr && engine->capabilities().remote ? 1U : 0U};
     std::vector<Whereabouts> all(static_cast<std::size_t>(world.size()));
     world.all_gather({reinterpret_cast<const std::byte*>(&mine), sizeof(mine)},
                      {reinterpret_cast<std::byte*>(all.data()), sizeof(mine) * all.size()});
     sync::Setting setting = setting_of(config);
-    if (all[0].engine_distant != 0) setting.transport = "tcp";
+    if (all[0].engine_remote != 0) setting.transport = "tcp";
     setting.engine = all[0].engine_on_cpu != 0 ? Device{} : kGpu;
     setting.several_hosts =
         std::any_of(all.begin(), all.end(), [&](const Whereabouts& one) { return one.host != all[0].host; });

@@ -60,13 +60,13 @@ std::unique_ptr<engine::Engine> connect_engine(const std::string& url, const Pol
 
 class SessionPort final : public SyncPort {
   public:
-    // On rank 0 with the engine. mirrored: it cannot reach the GPU that the policy is on. of_others: see
+    // On rank 0 with the engine. mirrored: it cannot reach the GPU that the policy is on. third_party: see
     // engine_url.h.
     SessionPort(std::shared_ptr<comm::Communicator> world, const Policy& policy,
-                std::unique_ptr<engine::Engine> engine, bool mirrored, bool of_others,
+                std::unique_ptr<engine::Engine> engine, bool mirrored, bool third_party,
                 const sync::SessionOptions& options, const RunConfig& config)
         : world_(std::move(world)),
-          of_others_(of_others),
+          of_others_(third_party),
           device_(mirrored ? Device{} : policy.device()),
           memory_(memory_of_sync(config, policy.config())),
           source_(policy, mirrored ? &world_->memory() : nullptr),
@@ -138,7 +138,7 @@ std::unique_ptr<SyncPort> connect_sync(std::shared_ptr<comm::Communicator> world
     if (!why.empty() && world->rank() == 0)
         log_info("weights go from {} to the engine through the host: {}", to_string(policy.device()), why);
     return std::make_unique<SessionPort>(std::move(world), policy, std::move(engine), !why.empty(),
-                                         engine_of_others(engine_url), options, config);
+                                         is_third_party(engine_url), options, config);
 }
 
 }  // namespace tandem::trainer

@@ -47,7 +47,7 @@ std::string key_figures(const ordered_json& s) {
     out += tile("Weight version", fmt::format("{}", s.value("weight_version", 0)),
                 unfinished        ? "bytes are compared at the end"
                 : match == true   ? "engine and trainer hold equal bytes"
-                : match.is_null() ? "an engine of others: its bytes are not compared"
+                : match.is_null() ? "a third-party engine: its bytes are not compared"
                                   : "engine and trainer DIFFER",
                 unfinished       ? Tone::plain
                 : match == false ? Tone::bad

@@ -14,7 +14,7 @@ class EngineMemory {
   public:
     EngineMemory() = default;  // of the other ranks
     // level: "none", "kv_cache" or "all". Of the environment, the key of the engine's kind is sent: TANDEM_API_KEY,
-    // SGLANG_API_KEY or VLLM_API_KEY. Throws InvalidArgument for a malformed URL; of a server of others, which is asked
+    // SGLANG_API_KEY or VLLM_API_KEY. Throws InvalidArgument for a malformed URL; of a third-party server, which is asked
     // whether it can, also what the others throw.
     EngineMemory(const std::string& url, const std::string& level, std::chrono::nanoseconds deadline);
 

@@ -47,7 +47,7 @@ std::size_t most_answer_bytes(const Sampling& sampling) {
 }  // namespace
 
 SglangClient::SglangClient(const std::string& url, const RolloutClientOptions& options)
-    : others_(engine_of_others(url)),
+    : others_(is_third_party(url)),
       client_(http_url(url), http::key_from_environment(others_ ? "SGLANG_API_KEY" : "TANDEM_API_KEY")),
       deadline_(options.deadline),
       batch_(static_cast<std::size_t>(options.batch)) {

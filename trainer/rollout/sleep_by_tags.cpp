@@ -16,7 +16,7 @@ constexpr const char* kResume = "/resume_memory_occupation";
 }  // namespace
 
 SleepByTags::SleepByTags(const std::string& url, bool weights, std::chrono::nanoseconds deadline)
-    : others_(engine_of_others(url)),
+    : others_(is_third_party(url)),
       weights_(weights),
       deadline_(deadline),
       client_(http_url(url), http::key_from_environment(others_ ? "SGLANG_API_KEY" : "TANDEM_API_KEY")) {

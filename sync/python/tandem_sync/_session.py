@@ -313,7 +313,7 @@ class Session:
     @property
     def compared(self) -> bool:
         """Whether the engines' architecture (family, sizes, eps, rotary frequencies, …) was compared with the published
-        model's, and equal: False where one of them does not say it (a server of others, tensors without a config), and on
+        model's, and equal: False where one of them does not say it (a third-party server, tensors without a config), and on
         ranks other than 0.
 
         >>> sync = tandem_sync.Session(engines=[ENGINE])

@@ -2,7 +2,9 @@
 
 Run by scripts/python_check.sh; exit code 1 when anything differs.
 """
+import fcntl
 import json
+import os
 import pathlib
 import struct
 import subprocess
@@ -65,6 +67,31 @@ def start_trainer(address, version):
     return subprocess.run([sys.executable, __file__, address, str(version)], capture_output=True, text=True, timeout=120)
 
 
+def refuses_foreign_files(slots):
+    """A client names the path that the other workers open: only what the first one could have made is mapped."""
+    size = slots[-1].offset + slots[-1].bytes()
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "file").write_bytes(bytes(size))
+        os.mkfifo(folder / "fifo")
+        unsealed = os.memfd_create("unsealed", os.MFD_ALLOW_SEALING)
+        os.ftruncate(unsealed, size)
+        short = os.memfd_create("short", os.MFD_ALLOW_SEALING)
+        os.ftruncate(short, size - 1)
+        fcntl.fcntl(short, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        before = len(os.listdir("/proc/self/fd"))
+        for path in (folder / "file", folder / "fifo", folder / "nothing", folder, "/dev/zero", "/proc/self/mem",
+                     f"/proc/self/fd/{unsealed}", f"/proc/self/fd/{short}"):
+            try:
+                Staging(slots, str(path))
+                expect(False, f"{path} was mapped")
+            except (ValueError, OSError) as error:
+                expect(str(path) in str(error), f"{path}: {error}")
+        expect(len(os.listdir("/proc/self/fd")) == before, "a refused file stays open")
+        os.close(unsealed)
+        os.close(short)
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -81,6 +108,7 @@ def main():
             for tensor_name, tensor in views:
                 wanted = WEIGHTS[tensor_name] + (version if tensor.is_floating_point() else 0)
                 expect(torch.equal(tensor, wanted.to(tensor.dtype)), f"{tensor_name} of version {version}")
+    refuses_foreign_files(slots)
     receiver.take(4)
     done = start_trainer(receiver.address, 5)
     expect(done.returncode == 1 and "version 4 is being loaded" in done.stderr, f"a push into what is taken: {done.stderr}")

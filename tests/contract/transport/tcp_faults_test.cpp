@@ -85,7 +85,7 @@ TEST_F(TcpFaults, RegionsThatAreNotHereAreRefused) {
                 }),
                 HasSubstr("TCP carries host memory"));
     EXPECT_FALSE(engine->capabilities().alias);
-    EXPECT_TRUE(engine->capabilities().distant);
+    EXPECT_TRUE(engine->capabilities().remote);
 }
 
 }  // namespace

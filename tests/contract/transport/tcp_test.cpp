@@ -18,17 +18,17 @@ ReceiverOptions with_data_plane() {
 
 class TcpRig final : public TransportRig {
   public:
-    TcpRig(bool distant, int connections) : engine_({}, with_data_plane()) {
+    TcpRig(bool remote, int connections) : engine_({}, with_data_plane()) {
         for (auto& region : memory_) region.resize(kRegionBytes);
         const TcpAddress to{"127.0.0.1", std::to_string(engine_.data_port())};
         const TcpOptions options{.connections = connections};
         const Deadline deadline = Deadline::after_ms(5000);
         connection_ = std::make_shared<Connection>(
-            distant ? Channel(std::move(tcp::dial(to, tcp::Kind::control, kKey, 1, options, "the engine",
-                                                  "connect", deadline)
-                                            .front()),
-                              "the engine")
-                    : Channel::connect(engine_.address(), deadline));
+            remote ? Channel(std::move(tcp::dial(to, tcp::Kind::control, kKey, 1, options, "the engine",
+                                                 "connect", deadline)
+                                           .front()),
+                             "the engine")
+                   : Channel::connect(engine_.address(), deadline));
         transport_ = std::make_unique<TcpTransport>(connection_, to, options);
     }
     Transport& transport() override { return *transport_; }
@@ -47,13 +47,13 @@ class TcpRig final : public TransportRig {
     std::unique_ptr<TcpTransport> transport_;
 };
 
-Backend backend(const char* name, bool distant, int connections) {
-    return {name, [=] { return std::make_unique<TcpRig>(distant, connections); }};
+Backend backend(const char* name, bool remote, int connections) {
+    return {name, [=] { return std::make_unique<TcpRig>(remote, connections); }};
 }
 
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(tcp, TransportContract,
-                         testing::Values(backend("here", false, 1), backend("distant", true, 3)));
+                         testing::Values(backend("here", false, 1), backend("remote", true, 3)));
 
 }  // namespace tandem::engine

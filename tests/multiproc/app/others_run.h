@@ -1,4 +1,4 @@
-// Runs of tandem-train with a server of others as the engine: the model that both begin with, and what every such run
+// Runs of tandem-train with a third-party server as the engine: the model that both begin with, and what every such run
 // must have come to.
 #pragma once
 

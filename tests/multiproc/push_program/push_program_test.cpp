@@ -198,7 +198,8 @@ TEST_F(PushProgram, BadUsageIsExitCode2AndChangesNothing) {
     }
     EXPECT_THAT(push(next, {vllm.url()}, {"--only", "["}).err, HasSubstr("'[' matches no tensor"));
     EXPECT_EQ(push(next, {vllm.url()}, {"--only", "*", "--verify"}).code, 2);
-    EXPECT_EQ(push(next, {vllm.url()}, {"--deadline", "-1"}).code, 2);
+    for (const char* deadline : {"-1", "0", "1e10", "nan", "inf", "-inf", "x", ""})
+        EXPECT_EQ(push(next, {vllm.url()}, {"--deadline", deadline}).code, 2) << deadline;
     EXPECT_EQ(push(next, {vllm.url()}, {"--key-file", folder_ / "none"}).code, 2);
     EXPECT_EQ(push(next, {}).code, 2);
     EXPECT_THAT(vllm.calls(), IsEmpty());

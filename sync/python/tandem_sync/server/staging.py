@@ -10,12 +10,14 @@ import json
 import mmap
 import os
 import pathlib
+import stat
 import struct
 from typing import Any, NamedTuple
 
 import torch
 
 ALIGNMENT = 64
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 LARGEST_HEADER = 100 << 20
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "I32": torch.int32, "I64": torch.int64, "U8": torch.uint8,
           "F8_E4M3": torch.float8_e4m3fn, "I8": torch.int8, "F16": torch.float16}
@@ -82,6 +84,25 @@ def layout(model: str, model_config: Any) -> list[Slot]:
     return slots
 
 
+def _open_staging(path: str, bytes_: int) -> int:
+    """Another worker's memory file, where a client may have named the path: sealed, as large as it has to be, this user's."""
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would wait for its other end
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_size != bytes_:
+            raise ValueError(f"{path}: no memory of {bytes_} bytes of this user's")
+        try:
+            seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+        except OSError:
+            seals = 0  # of a file system that knows none
+        if seals & SEALS != SEALS:
+            raise ValueError(f"{path}: not sealed, so that it could be cut off under its readers")
+        return fd
+    except BaseException:
+        os.close(fd)
+        raise
+
+
 class Staging:
     """Slots over a memory file. `path`: another worker's; empty: a new one, every page of it touched."""
 
@@ -89,11 +110,11 @@ class Staging:
         self.slots = slots
         bytes_ = max(slots[-1].offset + slots[-1].bytes(), 1)
         if path:
-            self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            self._fd = _open_staging(path, bytes_)
         else:
             self._fd = os.memfd_create("tandem-staging", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(self._fd, bytes_)
-            fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+            fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, SEALS)
         flags = mmap.MAP_SHARED | (0 if path else getattr(mmap, "MAP_POPULATE", 0))
         self._memory = mmap.mmap(self._fd, bytes_, flags=flags)
         self._path = path or f"/proc/{os.getpid()}/fd/{self._fd}"

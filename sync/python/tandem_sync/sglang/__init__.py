@@ -27,7 +27,7 @@ def register() -> None:
 
 
 def load(model: Any, named_tensors: Any) -> None:
-    """SGLang's custom weight loader: what is staged, into `model`. `named_tensors` is empty."""
+    """SGLang's custom weight loader: the staged version, into `model`. `named_tensors` is empty."""
     from . import hooks
 
     hooks.load(model)

@@ -6,12 +6,18 @@
 #include <sys/stat.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <future>
 #include <optional>
+#include <string>
+#include <thread>
 
 #include "common/device/shared_arena.h"
+#include "common/thread.h"
+#include "engine_adapter/channel/connection.h"
 #include "tests/unit/engine_adapter/receiver/soon.h"
 
 namespace tandem::engine {
@@ -24,10 +30,12 @@ class ChannelTest : public testing::Test {
     ChannelTest() {
         int ends[2];
         EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+        right_socket_ = ends[1];
         left_.emplace(FileDescriptor(ends[0]), "right");
         right_.emplace(FileDescriptor(ends[1]), "left");
     }
     std::optional<Channel> left_, right_;
+    int right_socket_ = -1;
 };
 
 TEST_F(ChannelTest, SeveralDescriptorsArriveInTheirOrder) {
@@ -108,6 +116,50 @@ TEST(ReadOnlyArena, MapsASparseFileWithoutTouchingIt) {
     ASSERT_EQ(::fstat(owner.fd(), &info), 0);
     EXPECT_LE(info.st_blocks * 512, 1 << 16);
     EXPECT_DEATH(reader.data()[kBytes / 2] = std::byte{1}, "");
+}
+
+// However slowly it writes, it is late when the time has passed.
+TEST_F(ChannelTest, APeerThatWritesByteByByteIsLate) {
+    std::atomic<bool> stop = false;
+    auto dripping = start_call("dripping", [&] {
+        const std::array<std::uint32_t, 2> lengths{1U << 20, 0};
+        ::send(right_socket_, lengths.data(), sizeof lengths, MSG_NOSIGNAL);
+        while (!stop && ::send(right_socket_, " ", 1, MSG_NOSIGNAL) == 1)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+    EXPECT_THROW(left_->receive("receive", Deadline::after_ms(100)), DeadlineExceeded);
+    stop = true;
+}
+
+TEST_F(ChannelTest, RepliesThatNobodyAskedForEndTheConnection) {
+    Connection connection(std::move(*left_));
+    right_->send({{"id", 1001}, {"ok", true}}, "reply", soon());
+    const std::int64_t id = connection.post({{"op", "x"}}, "x", soon());
+    try {
+        connection.wait(id, "x", soon());
+        ADD_FAILURE() << "taken";
+    } catch (const MalformedMessage& error) {
+        EXPECT_THAT(error.what(), HasSubstr("a reply to request 1001, which nobody made"));
+    }
+}
+
+TEST_F(ChannelTest, AReplyIsTakenOnceAndForgottenOnesAreDropped) {
+    Connection connection(std::move(*left_));
+    const auto answer = [&](std::int64_t id, int value) {
+        right_->send({{"id", id}, {"ok", true}, {"value", value}}, "reply", soon());
+    };
+    const std::int64_t first = connection.post({{"op", "a"}}, "a", soon());
+    const std::int64_t second = connection.post({{"op", "b"}}, "b", soon());
+    const std::int64_t third = connection.post({{"op", "c"}}, "c", soon());
+    connection.forget(first);
+    answer(first, 1);
+    answer(third, 3);
+    answer(second, 2);
+    EXPECT_EQ(connection.wait(second, "b", soon()).header["value"], 2);
+    EXPECT_EQ(connection.wait(third, "c", soon()).header["value"], 3);
+    const std::int64_t fourth = connection.post({{"op", "d"}}, "d", soon());
+    answer(third, 3);  // again
+    EXPECT_THROW(connection.wait(fourth, "d", soon()), MalformedMessage);
 }
 
 }  // namespace

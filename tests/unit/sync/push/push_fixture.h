@@ -1,4 +1,4 @@
-// Models of a few tensors, a staging directory of the test's own, pushes into stand-ins for servers of others, and what is
+// Models of a few tensors, a staging directory of the test's own, pushes into stand-ins for third-party servers, and what is
 // expected of one that is not as it should be.
 #pragma once
 

@@ -126,7 +126,7 @@ TEST_F(Push, NamesOfAWrapperAreSaidToBeThat) {
                 AllOf(HasSubstr("torch.compile"), HasSubstr("strip it")));
 }
 
-// Whatever config.json says: a server of others is never refused for what it does not say.
+// Whatever config.json says: a third-party server is never refused for what it does not say.
 TEST_F(Push, AServerThatDoesNotSayItsArchitectureIsNotCompared) {
     VllmStandIn server({.model = model("a", 1)});
     const std::string next = model("b", 2);
