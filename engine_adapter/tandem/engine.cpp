@@ -155,6 +155,8 @@ Message TandemEngine::request_all(nlohmann::json header, std::span<const ops::Ch
 namespace {
 
 constexpr std::string_view kTcp = "tcp://";
+constexpr auto kTrainerGoes =
+    std::chrono::seconds(2);  // until an engine has heard that the one before is gone
 
 // What GET /model_info of a tandem-engine says of its receiver.
 Whereabouts ask_whereabouts(const std::string& name, const std::string& http_url, const std::string& key,
@@ -194,7 +196,7 @@ std::unique_ptr<TandemEngine> connect_one(const std::string& name, const Connect
                                           Deadline deadline) {
     const ReceiverRoute route =
         route_to(name, options.key.empty() ? http::key_from_environment() : options.key, deadline);
-    return route.engine(route.open(deadline), options, deadline);
+    return route.connect(options, deadline, deadline.within(kTrainerGoes));
 }
 
 }  // namespace

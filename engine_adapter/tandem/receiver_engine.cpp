@@ -1,9 +1,7 @@
 #include "engine_adapter/tandem/receiver_engine.h"
 
-#include <chrono>
 #include <exception>
 #include <nlohmann/json.hpp>
-#include <thread>
 #include <utility>
 
 #include "common/error.h"
@@ -14,35 +12,23 @@
 namespace tandem::engine {
 namespace {
 
-constexpr auto kRetry = std::chrono::milliseconds(20);
-
 constexpr const char* kHowToListen =
     "start the server with TANDEM_DATA_LISTEN=HOST:PORT and TANDEM_API_KEY in its environment, and this "
     "program with the same key";
 
 std::unique_ptr<TandemEngine> open_receiver(const std::string& server, const ReceiverRoute& route,
                                             const ConnectOptions& options, Deadline deadline) {
-    std::string why;
-    for (;;) {
-        bool listens = false;
-        try {
-            Channel channel = route.open(deadline);
-            listens = true;
-            return route.engine(std::move(channel), options, deadline);
-        } catch (const TransportError& error) {
-            const bool late = deadline.passed();
-            if (why.empty() || !late) why = error.what();
-            if (!listens || !error.retryable() || late) break;
-        }
-        std::this_thread::sleep_for(kRetry);
+    try {
+        return route.connect(options, deadline, deadline);
+    } catch (const TransportError& error) {
+        throw TransportError(
+            server, "connect",
+            fmt::format(
+                "its worker's receiver does not take this trainer: {}; it takes one at a time, of the "
+                "same user, on the same host and in the same network namespace, or over TCP ({})",
+                error.what(), kHowToListen),
+            true);
     }
-    throw TransportError(
-        server, "connect",
-        fmt::format(
-            "its worker's receiver does not take this trainer: {}; it takes one at a time, of the same user, "
-            "on the same host and in the same network namespace, or over TCP ({})",
-            why, kHowToListen),
-        true);
 }
 
 }  // namespace

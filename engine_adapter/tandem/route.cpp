@@ -1,11 +1,19 @@
 #include "engine_adapter/tandem/route.h"
 
+#include <chrono>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include "common/error.h"
 #include "common/host_port.h"
 
 namespace tandem::engine {
+namespace {
+
+constexpr auto kRetry = std::chrono::milliseconds(20);
+
+}  // namespace
 
 ReceiverRoute::ReceiverRoute(const std::string& name, const Whereabouts& to, const std::string& host,
                              const EngineUrl& url, const std::string& how_to_listen, std::string key)
@@ -32,11 +40,26 @@ Channel ReceiverRoute::open(Deadline deadline) const {
     return {std::move(sockets.front()), peer};
 }
 
-std::unique_ptr<TandemEngine> ReceiverRoute::engine(Channel channel, const ConnectOptions& options,
-                                                    Deadline deadline) const {
-    auto engine = std::make_unique<TandemEngine>(std::move(channel), options, deadline);
-    if (tcp_) engine->go_over_tcp(*tcp_, options_);
-    return engine;
+std::unique_ptr<TandemEngine> ReceiverRoute::connect(const ConnectOptions& options, Deadline deadline,
+                                                     Deadline patience) const {
+    std::optional<TransportError> busy;
+    for (;;) {
+        bool listens = false;
+        try {
+            Channel channel = open(deadline);
+            listens = true;
+            auto engine = std::make_unique<TandemEngine>(std::move(channel), options, deadline);
+            if (tcp_) engine->go_over_tcp(*tcp_, options_);
+            return engine;
+        } catch (const DeadlineExceeded&) {
+            if (busy) throw *busy;
+            throw;
+        } catch (const TransportError& error) {
+            if (!listens || !error.retryable() || patience.passed()) throw;
+            busy = error;
+        }
+        std::this_thread::sleep_for(kRetry);
+    }
 }
 
 }  // namespace tandem::engine

@@ -28,13 +28,15 @@ class ReceiverRoute {
     // Straight to a data plane, without a server in front of it.
     ReceiverRoute(TcpAddress to, const TcpOptions& options, std::string key);
 
-    // Blocking. Throws TransportError: nothing listens there.
-    Channel open(Deadline deadline) const;
-    // An engine over that channel, its transport chosen. Throws TransportError, retryable where another trainer has it.
-    std::unique_ptr<TandemEngine> engine(Channel channel, const ConnectOptions& options,
-                                         Deadline deadline) const;
+    // An engine over its channel, its transport chosen. Waits until `patience` has passed for a trainer that is
+    // connected: one that has just gone may not be gone there yet. Throws TransportError: nothing listens there, or
+    // (retryable) another trainer has it.
+    std::unique_ptr<TandemEngine> connect(const ConnectOptions& options, Deadline deadline,
+                                          Deadline patience) const;
 
   private:
+    Channel open(Deadline deadline) const;
+
     std::string receiver_;  // empty: its channel goes over TCP, too
     std::optional<TcpAddress> tcp_;
     TcpOptions options_;

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <filesystem>
 
+#include "common/thread.h"
 #include "tests/unit/engine_adapter/receiver/receiver_rig.h"
 
 namespace tandem::engine {
@@ -263,6 +264,16 @@ TEST_F(ReceiverTest, OneTrainerAtATime) {
     first->abort("", soon());
     first.reset();
     push(*connect_again(), 2, 1);
+}
+
+// From another host the end of the one before arrives later than the next one does.
+TEST_F(ReceiverTest, ATrainerWaitsForOneThatIsAboutToGo) {
+    auto first = connect();
+    auto leaves = start_call("leaves", [&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        first.reset();
+    });
+    push(*connect(), 1, 1);
 }
 
 TEST_F(ReceiverTest, ARegionThatIsShorterThanAnnouncedIsRefused) {
