@@ -2,6 +2,7 @@
 they answer, since SGLang ends its server at an exception and vLLM confuses all later answers."""
 import dataclasses
 import sys
+import tempfile
 import types
 
 import torch
@@ -40,7 +41,7 @@ def stand_in(**modules):
             setattr(sys.modules[parent], leaf, module)
 
 
-def sglang():
+def sglang(folder):
     group = types.SimpleNamespace(world_size=1, rank_in_group=0)
     stand_in(sglang={}, sglang__srt={}, sglang__srt__managers={}, sglang__srt__distributed={},
              sglang__srt__managers__io_struct={"SetInternalStateReqOutput": Told, "UpdateWeightsFromTensorReqOutput": Answer,
@@ -51,13 +52,13 @@ def sglang():
 
     refused = []
     scheduler = types.SimpleNamespace(
-        server_args=types.SimpleNamespace(custom_weight_loader=[LOADER], model_path="/nowhere", pp_size=1, dp_size=1),
+        server_args=types.SimpleNamespace(custom_weight_loader=[LOADER], model_path=folder, pp_size=1, dp_size=1),
         model_config=types.SimpleNamespace(revision=None), pause_generation=refused.append)
     hooks.made(None, types.SimpleNamespace())  # no server_args
     expect(hooks._worker is None, "a scheduler of another make")
     hooks.made(None, scheduler)
     worker = hooks._worker
-    expect(worker is not None and "/nowhere" in worker._failure, "a server whose files are nowhere has a worker that says so")
+    expect(worker is not None and folder in worker._failure, "a server without files has a worker that says so")
     original = lambda *_: "theirs"
     for note in RUBBISH:
         answer = hooks.told(original, scheduler, Request(server_args={hooks.NOTE: note}))
@@ -140,7 +141,8 @@ def vllm():
 
 def main():
     torch.set_num_threads(1)
-    sglang()
+    with tempfile.TemporaryDirectory() as folder:
+        sglang(folder)
     vllm()
     print("hooks: ok")
 

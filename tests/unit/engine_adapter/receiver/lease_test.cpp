@@ -41,11 +41,16 @@ TEST_F(Lease, ASilentTrainerBetweenPushesKeepsItsSeatUntilAnotherWantsIt) {
     const auto silent = connect_for(200ms);
     std::this_thread::sleep_for(300ms);
     push(*silent, 1, 3);
-    EXPECT_THROW(connect(), TransportError) << "it has just spoken";
     std::this_thread::sleep_for(300ms);
     push(*connect(), 2, 7);
     EXPECT_TRUE(target_.serves());
     EXPECT_THROW(silent->begin(3, soon()), TransportError);
+}
+
+TEST_F(Lease, ATrainerWithinItsLeaseKeepsItsSeat) {
+    const auto silent = connect_for(60s);
+    EXPECT_THROW(engine::connect(receiver_->address(), Deadline::after_ms(300)), TransportError);
+    push(*silent, 1, 3);
 }
 
 TEST_F(Lease, AVersionThatWasNotWrittenIsGivenUp) {
