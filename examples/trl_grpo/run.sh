@@ -4,7 +4,7 @@
 # VENV: scripts/vllm_environment.sh VENV trl==1.16.0 accelerate datasets, and our wheel (scripts/wheel.sh); MODEL: scripts/models/smollm2.py.
 # From any folder. PORT (8000) of the environment is the server's; its log is vllm.log here.
 set -euo pipefail
-venv=$1 model=$2 steps=${3:-30} port=${PORT:-8000}
+venv=$1 model=$2 steps=${3:-12} port=${PORT:-8000}
 export HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 VLLM_TARGET_DEVICE=cpu VLLM_CPU_KVCACHE_SPACE=1 CUDA_VISIBLE_DEVICES=
 export VLLM_CPU_OMP_THREADS_BIND=nobind  # it computes while the trainer waits, and has all cores then
 export VLLM_SERVER_DEV_MODE=1            # the routes that update weights

@@ -7,7 +7,7 @@ from datasets import Dataset
 from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
-MODEL, URL, STEPS = sys.argv[1], sys.argv[2], int((sys.argv + ["30"])[3])
+MODEL, URL, STEPS = sys.argv[1], sys.argv[2], int((sys.argv + ["12"])[3])
 HELD_OUT = 64
 prompts = pathlib.Path(__file__).resolve().parents[1] / "smollm2/prompts.jsonl"
 problems = [json.loads(line) for line in prompts.open()]

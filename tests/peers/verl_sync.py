@@ -34,7 +34,7 @@ Qwen3ForCausalLM(config).float().save_pretrained(sys.argv[1])
 """
 
 
-PARTS = ("syncs", "refusals", "serve")
+PARTS = ("syncs", "tcp", "refusals", "serve")
 
 
 def parsed():
@@ -75,8 +75,8 @@ class Run:
                                   env=os.environ | {"TANDEM_SYNC_LIBRARY": library})
             self.expect(f"import verl registers the back end{what}", told.stdout.strip() == "tandem_sync.verl.engine")
 
-    def world(self, model, sharded, engines=(), lora=None, **keywords):
-        return World(self, model, sharded, engines, lora or {}, keywords)
+    def world(self, model, sharded, engines=(), lora=None, elsewhere=False):
+        return World(self, model, sharded, engines, lora or {}, elsewhere)
 
     def refuses(self, what, world, *words):
         try:
@@ -92,7 +92,7 @@ class Run:
 class World:
     """Actors, rollout workers and verl's manager between them."""
 
-    def __init__(self, run, model, sharded, engines, lora, keywords):
+    def __init__(self, run, model, sharded, engines, lora, elsewhere):
         from verl.checkpoint_engine import CheckpointEngineManager
         from verl.workers.config import CheckpointEngineConfig, FSDPEngineConfig, HFModelConfig, RolloutConfig
         from verl.workers.engine_workers import TrainingWorkerConfig
@@ -102,7 +102,8 @@ class World:
 
         self.run, self.times, self.pools = run, [], []
         settings = CheckpointEngineConfig(backend="tandem", engine_kwargs={"tandem": {
-            "deadline": 20.0, "wait": 60.0, **({"engines": list(engines)} if engines else {}), **keywords}})
+            "deadline": 20.0, "wait": 60.0, **({"engines": list(engines)} if engines else {})}})
+        self.elsewhere = elsewhere
         self.model = HFModelConfig(path=str(model), use_remove_padding=False,
                                    override_config={"attn_implementation": "sdpa"}, **lora)
         self.rollout = RolloutConfig(name="vllm", checkpoint_engine=settings, tensor_model_parallel_size=1)
@@ -127,7 +128,7 @@ class World:
     def add(self, count):
         from verl_workers import Replica, Rollout
 
-        group = self._group(Rollout, count, rollout_config=self.rollout, model_config=self.model)
+        group = self._group(Rollout, count, rollout_config=self.rollout, model_config=self.model, elsewhere=self.elsewhere)
         self.groups.append(group)
         return [Replica(worker, replica_rank=rank, config=self.rollout, model_config=self.model)
                 for rank, worker in enumerate(group.workers)]
@@ -288,6 +289,11 @@ def main():
             for sharded in (False, True):
                 print(f"-- {name}")
                 all_of_it(run, folder / name, sharded, elastic=name == "untied")
+        for sharded in (False, True) if "tcp" in parts else ():
+            world = run.world(folder / "untied", sharded, elsewhere=True)
+            for step in (1, 2, 3):
+                world.check(f"over TCP, step {step}", step, step)
+            world.close()
         if "refusals" in parts:
             refusals(run, folder / "untied")
         if options.serve and "serve" in parts:

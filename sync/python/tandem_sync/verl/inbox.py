@@ -17,17 +17,18 @@ class Inbox:
 
     def __init__(self) -> None:
         self._layout: Any = None
+        self._key = ""  # of trainers of other hosts; empty: there are none
         self._owner = ""  # the address of the receiver whose memory is mapped
         self._staging: Staging | None = None
         self._receiver: Receiver | None = None
 
     def open(self, layout: Any, key: str) -> dict[str, str]:
-        """Where versions of `layout` are received. key: of trainers on other hosts; empty: there are none."""
-        if self._receiver is None or self._layout != layout:
+        """Where versions of `layout` are received. key: that a trainer of another host shows; empty: it is of this one."""
+        if self._receiver is None or (self._layout, self._key) != (layout, key):
             self._close()
             listen = f"{ray.util.get_node_ip_address()}:0" if key else ""
             self._staging, self._receiver = open_receiver("verl rollout", _slots(layout), data_listen=listen, key=key)
-            self._layout = layout
+            self._layout, self._key = layout, key
         assert self._staging is not None
         _, port = self._receiver.data_plane()
         tcp = f"tcp://{ray.util.get_node_ip_address()}:{port}" if port else ""
