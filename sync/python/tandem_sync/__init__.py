@@ -11,7 +11,8 @@ from ._errors import DeadlineError, Error, InvalidError, SyncError
 from ._group import Group
 from ._library import abi_version
 from ._names import hf
-from ._session import Push, Report, Session
+from ._push import Push, Report
+from ._session import Session
 from ._shard import Mesh, Placement, Replicate, Shard, StridedShard, Whole
 
 __version__ = "0.1.0"

@@ -28,7 +28,8 @@ from typing import Any
 
 from ._errors import Error, InvalidError
 from ._group import Group
-from ._session import Report, Session
+from ._push import Report
+from ._session import Session
 
 OLDEST = (1, 16)
 TRAINERS = ("grpo_trainer", "rloo_trainer", "distillation_trainer")

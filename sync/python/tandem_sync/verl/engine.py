@@ -20,7 +20,7 @@ from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegist
 
 from .._board import Board, here
 from .._errors import DeadlineError, Error, InvalidError
-from .._session import Report
+from .._push import Report
 from .handover import drain
 from .inbox import Inbox
 from .sender import Sender

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .._group import Group
-from .._session import Report, Session
+from .._push import Report
+from .._session import Session
 from .handover import full_tensors, shards
 
 Layout = list[tuple[str, tuple[int, ...], str, str]]
