@@ -148,6 +148,10 @@ int td_receiver_address(td_receiver* receiver, char* address, size_t capacity) {
     return guarded([&] { put_text(usable(receiver).receiver.address(), "the address", address, capacity); });
 }
 
+int td_host(char* host, size_t capacity) {
+    return guarded([&] { put_text(engine::tcp::host_fingerprint(), "the host's name", host, capacity); });
+}
+
 int td_receiver_data_plane(td_receiver* receiver, int32_t* port, char* host, size_t capacity) {
     return guarded([&] {
         enforce(port != nullptr, "port is NULL");

@@ -226,8 +226,12 @@ TD_API int td_receiver_open(const td_receiver_options* options, const td_tensor*
 /* Where a trainer connects, "unix-abstract:NAME". TD_INVALID where it does not fit into `capacity`. */
 TD_API int td_receiver_address(td_receiver* receiver, char* address, size_t capacity);
 
-/* What a trainer of another host needs: the port of data_listen (0: none), and by what it is told that this is another
- * host: two processes that can share memory are given the same name (TD_INVALID where it does not fit into `capacity`). */
+/* The name of this host: two processes that can share memory are given the same one, be they of different users. TD_INVALID
+ * where it does not fit into `capacity`. */
+TD_API int td_host(char* host, size_t capacity);
+
+/* What a trainer of another host needs: the port of data_listen (0: none), and td_host's name, by which it is told that this
+ * is another host. */
 TD_API int td_receiver_data_plane(td_receiver* receiver, int32_t* port, char* host, size_t capacity);
 
 /* The version that lies whole in the tensors; 0: none. */

@@ -11,19 +11,10 @@ answered, not raised: Ray would wrap them in a page of text.
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
-
-
-def here() -> str:
-    """Equal for processes that can open each other's memory and abstract sockets: the machine, its namespaces, the user."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        boot = file.read().strip()
-    spaces = [os.readlink(f"/proc/self/ns/{space}") for space in ("pid", "net", "user")]
-    return " ".join([boot, *spaces, str(os.geteuid())])
 
 
 @dataclass

@@ -9,7 +9,7 @@ import sys
 import types
 
 import tandem_sync
-from tandem_sync._board import Board, here
+from tandem_sync._board import Board
 
 
 def expect(got, want):
@@ -148,7 +148,6 @@ def main():
     for part in (together, failures, overtaken):
         asyncio.run(part())
     hand_over()
-    expect(here(), here())
     print("ok")
 
 

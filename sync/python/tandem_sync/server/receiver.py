@@ -23,6 +23,7 @@ class Options_(c.Structure):
 
 
 FUNCTIONS = {
+    "td_host": [c.c_char_p, c.c_size_t],
     "td_receiver_open": [c.POINTER(Options_), c.POINTER(_library.Tensor_), c.c_size_t, c.POINTER(c.c_void_p)],
     "td_receiver_address": [c.c_void_p, c.c_char_p, c.c_size_t],
     "td_receiver_data_plane": [c.c_void_p, c.POINTER(c.c_int32), c.c_char_p, c.c_size_t],
@@ -39,6 +40,14 @@ def _declare() -> None:
         function = getattr(_library.library(), name)
         function.restype = c.c_int
         function.argtypes = arguments
+
+
+def here() -> str:
+    """Equal for processes that can open each other's memory and sockets: the library's name of this host, and the user."""
+    _declare()
+    text = c.create_string_buffer(256)
+    _library.call("td_host", text, len(text))
+    return f"{text.value.decode()} {os.geteuid()}"
 
 
 def open_receiver(engine: str, slots: list[Slot], data_listen: str | None = None,

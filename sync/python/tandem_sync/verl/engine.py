@@ -18,9 +18,10 @@ import ray
 import torch
 from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegistry
 
-from .._board import Board, here
+from .._board import Board
 from .._errors import DeadlineError, Error, InvalidError
 from .._push import Report
+from ..server.receiver import here
 from .handover import drain
 from .inbox import Inbox
 from .sender import Sender
@@ -108,10 +109,11 @@ class TandemCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         if not sharded and not self.is_master:
             return None
         handed = self._sender.hand_over(weights, sharded)
+        host = here()
         if self.is_master:
-            self._tell("tell", number, handed.layout, here())
+            self._tell("tell", number, handed.layout, host)
         told = self._tell("receivers", number, self._rollouts, self._wait)
-        where = [one["local"] if one["here"] == here() else one["tcp"] for one in told["receivers"]]
+        where = [one["local"] if one["here"] == host else one["tcp"] for one in told["receivers"]]
         report = self._sender.push(handed, where, told["key"], step)
         if self.is_master:
             self._tell("settle", number, report.version, "")
@@ -120,11 +122,12 @@ class TandemCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
     async def receive_weights(self, global_steps: int | None = None) -> AsyncIterator[tuple[str, torch.Tensor]]:
         """Views of the staged version, valid until the next sync's `prepare`."""
         number, rank = self._number, self._rank
-        asked = await self._ask("join", number, rank, self._rollouts, here(), self._wait)
+        host = here()
+        asked = await self._ask("join", number, rank, self._rollouts, host, self._wait)
         owner = asked["owner"]
         if owner == rank:
             address = await asyncio.to_thread(self._inbox.open, asked["layout"],
-                                              "" if asked["trainer"] == here() else asked["key"])
+                                              "" if asked["trainer"] == host else asked["key"])
             await self._ask("serve", number, rank, address)
         outcome = await self._ask("outcome", number, owner, self._wait + 10 * self._deadline)
         if owner == rank:

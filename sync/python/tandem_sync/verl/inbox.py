@@ -7,8 +7,7 @@ from typing import Any
 import ray
 import torch
 
-from .._board import here
-from ..server.receiver import Receiver, open_receiver
+from ..server.receiver import Receiver, here, open_receiver
 from ..server.staging import ALIGNMENT, Slot, Staging
 
 

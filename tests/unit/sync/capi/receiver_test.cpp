@@ -155,6 +155,10 @@ TEST_F(CapiReceiver, aSessionShowsItsOwnKeyToAReceiverOfAnotherHost) {
     std::int32_t port = 0;
     char host[256];
     ASSERT_EQ(td_receiver_data_plane(receiver_, &port, host, sizeof host), TD_OK);
+    char here[256];
+    ASSERT_EQ(td_host(here, sizeof here), TD_OK) << td_last_error();
+    EXPECT_STREQ(host, here);
+    EXPECT_EQ(td_host(here, 4), TD_INVALID);
     const std::string address = "tcp://127.0.0.1:" + std::to_string(port);
     EXPECT_NE(open(address, "of another job"), TD_OK);
     EXPECT_THAT(td_last_error(), HasSubstr("key"));
