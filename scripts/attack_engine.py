@@ -3,7 +3,9 @@
 
 Each attack meets a fresh engine. Beside it, two honest clients ask for /health and for a small /generate all the time.
 An attack misses its bar when the answer is not the expected one, when the engine's memory grows by more than
---grow-mib over what it was at rest, or when an honest client fails or waits longer than --p99-ms.
+--grow-mib over what it was at rest, or when an honest client fails or waits longer than --p99-ms. Attacks of strangers
+meet an engine that asks for keys, which the honest clients have; beside `far-flood` weights are pushed four times, from
+40 ms away.
 Exit code: 0 when every bar holds, 1 when one is missed, 2 for bad usage. Linux, Python 3 alone.
 """
 import argparse
@@ -11,8 +13,11 @@ import collections
 import http.client
 import json
 import os
+import multiprocessing
+import queue
 import random
 import resource
+import select
 import socket
 import struct
 import subprocess
@@ -20,8 +25,10 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 
 MIB = 1 << 20
+KEY = "a key of thirty-two characters.."
 SMALL = '{"input_ids":[1,2],"sampling_params":{"max_new_tokens":4}}'
 
 
@@ -62,10 +69,13 @@ def write_model(folder):
 class Engine:
     """tandem-engine on a free port, watched: it is killed when its memory passes stop_at_gib."""
 
-    def __init__(self, program, model, stop_at_gib):
+    def __init__(self, program, model, stop_at_gib, keyed):
+        self.program, self.model = program, model
+        self.headers = {"x-api-key": KEY} if keyed else {}
         self.log = tempfile.TemporaryFile()
         self.process = subprocess.Popen([program, "serve", "--model", model, "--listen", "127.0.0.1:0", "--kv-tokens",
-                                         "8192"], stdout=subprocess.PIPE, stderr=self.log, text=True)
+                                         "8192", *(["--api-key", KEY] if keyed else [])],
+                                        stdout=subprocess.PIPE, stderr=self.log, text=True)
         line = self.process.stdout.readline()
         if not line.startswith("listening on "):
             self.log.seek(0)
@@ -133,7 +143,7 @@ class Honest(threading.Thread):
     def run(self):
         while not self.done:
             self.begun = time.monotonic()
-            status = self.engine.ask(*self.question, timeout=20)
+            status = self.engine.ask(*self.question, headers=self.engine.headers, timeout=20)
             if self.done:
                 return  # the engine is being stopped
             self.seconds.append(time.monotonic() - self.begun)
@@ -295,6 +305,117 @@ def foreign_host(engine):
     return one(engine.ask("GET", "/model_info", headers={"Host": "evil.example"}))
 
 
+def hold(port, text, count, end):
+    """`count` connections that say `text` and no more, each made again when it ends; how many there were."""
+    made, held, watch = 0, {}, select.poll()
+    while time.monotonic() < end:
+        while len(held) < count:
+            connection = socket.socket()
+            try:
+                connection.connect(("127.0.0.1", port))
+                connection.sendall(text)
+            except OSError:
+                connection.close()
+                break
+            held[connection.fileno()] = connection
+            watch.register(connection, select.POLLIN)
+            made += 1
+        for descriptor, _ in watch.poll(20):
+            try:
+                ended = not held[descriptor].recv(65536)
+            except OSError:
+                ended = True
+            if ended:
+                watch.unregister(descriptor)
+                held.pop(descriptor).close()
+    return made
+
+
+def strangers(text):
+    """1300 connections of somebody without a key, from another process, for 8 seconds."""
+    def attack(engine):
+        process = multiprocessing.Process(target=hold, args=(engine.port, text, 1300, time.monotonic() + 8))
+        process.start()
+        process.join()
+        return one("held")
+    return attack
+
+
+def knock(port, end):
+    """As fast as one thread can: a new connection, while the oldest of 300 ends."""
+    kept = collections.deque()
+    while time.monotonic() < end:
+        connection = socket.socket()
+        try:
+            connection.connect(("127.0.0.1", port))
+        except OSError:
+            connection.close()
+            continue
+        kept.append(connection)
+        if len(kept) > 300:
+            kept.popleft().close()
+
+
+class Far:
+    """A way to a port of this machine that takes 20 ms, and as long back."""
+
+    def __init__(self, port):
+        self.to = port
+        self.listening = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = self.listening.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            near, _ = self.listening.accept()
+            far = socket.create_connection(("127.0.0.1", self.to))
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(target=self.carry, args=(source, sink), daemon=True).start()
+
+    @staticmethod
+    def carry(source, sink):
+        on_the_way = queue.Queue()
+
+        def deliver():
+            while True:
+                due, data = on_the_way.get()
+                time.sleep(max(0.0, due - time.monotonic()))
+                try:
+                    sink.sendall(data) if data else sink.shutdown(socket.SHUT_WR)
+                except OSError:
+                    return
+                if not data:
+                    return
+
+        threading.Thread(target=deliver, daemon=True).start()
+        data = b"first"
+        while data:
+            try:
+                data = source.recv(1 << 20)
+            except OSError:
+                data = b""
+            on_the_way.put((time.monotonic() + 0.02, data))
+
+
+def far_flood(engine):
+    request = urllib.request.Request(f"http://127.0.0.1:{engine.port}/model_info", headers=engine.headers)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        port = json.load(answer)["tandem"]["data_port"]
+    far = Far(port)
+    flood = multiprocessing.Process(target=knock, args=(port, time.monotonic() + 60))
+    flood.start()
+    pushed = collections.Counter()
+    for _ in range(4):
+        push = subprocess.run(
+            [os.path.join(os.path.dirname(engine.program), "tandem-sync"), "push", "--model", engine.model, "--to",
+             f"tcp://127.0.0.1:{far.port}", "--deadline", "20"], env={**os.environ, "TANDEM_API_KEY": KEY},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=80, check=False)
+        pushed["pushed" if push.returncode == 0 else push.stdout.strip().splitlines()[-1][-60:]] += 1
+    flood.terminate()
+    flood.join()
+    return pushed
+
+
 # name, attack, answers that are as they should be
 ATTACKS = [("shared-stop-ids", shared_stop_ids, {400, 413}), ("long-rid", long_rid, {400}),
            ("chunk-extension", chunk_extension, {400, "closed"}),
@@ -305,11 +426,19 @@ ATTACKS = [("shared-stop-ids", shared_stop_ids, {400, 413}), ("long-rid", long_r
            ("slow-writers", slow_writers, {"closed"}),
            ("large-requests", large_requests, {200, 503, "no answer"}), ("checksums", checksums, {200, 503}),
            ("release-by-get", release_by_get, {400}), ("foreign-host", foreign_host, {403})]
+# Of strangers, to an engine that asks for keys.
+OPEN = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+KEYED = [("silence", strangers(b""), {"held"}), ("half-headers", strangers(OPEN + b"X: y"), {"held"}),
+         ("open-bodies", strangers(OPEN + b"Content-Length: 1000\r\n\r\nxx"), {"held"}),
+         ("unknown-routes", strangers(OPEN.replace(b"health", b"nothing") + b"\r\n"), {"held"}),
+         ("wrong-keys", strangers(OPEN.replace(b"health", b"model_info") + b"x-api-key: guess\r\n\r\n"), {"held"}),
+         ("open-probes", strangers(OPEN.replace(b"health", b"health_generate") + b"\r\n"), {"held"}),
+         ("far-flood", far_flood, {"pushed"})]
 
 
-def measure(options, model, name, attack, wanted):
-    engine = Engine(options.engine, model, options.stop_at_gib)
-    honest = [Honest(engine, "GET", "/health"), Honest(engine, "POST", "/generate", SMALL)]
+def measure(options, model, name, attack, wanted, keyed):
+    engine = Engine(options.engine, model, options.stop_at_gib, keyed)
+    honest = [Honest(engine, "GET", "/model_info" if keyed else "/health"), Honest(engine, "POST", "/generate", SMALL)]
     for client in honest:
         client.start()
     time.sleep(1)
@@ -337,6 +466,7 @@ def measure(options, model, name, attack, wanted):
     row = {"attack": name, "answers": {str(k): n for k, n in answers.items()}, "rest_mib": round(rest),
            "grown_mib": round(max(0.0, engine.peak - rest)), "seconds": round(time.monotonic() - start, 1),
            "health_p99_ms": round(honest[0].p99_ms(), 1), "generate_p99_ms": round(honest[1].p99_ms(), 1),
+           "asked": sum(len(client.seconds) for client in honest),
            "failed": {str(k): n for client in honest for k, n in client.failed.items()}}
     row["holds"] = (set(answers) <= wanted and not row["failed"] and row["grown_mib"] <= options.grow_mib and
                     max(row["health_p99_ms"], row["generate_p99_ms"]) <= options.p99_ms)
@@ -347,7 +477,7 @@ def line_of(row):
     text = ", ".join(f"{k}" + (f" x{n}" if n > 1 else "") for k, n in sorted(row["answers"].items()))
     failed = sum(row["failed"].values())
     return (f"{row['attack']:17} {text[:30]:30} {row['grown_mib']:6} {row['health_p99_ms']:8.0f} "
-            f"{row['generate_p99_ms']:9.0f} {failed:6}  {'ok' if row['holds'] else 'MISSED'}")
+            f"{row['generate_p99_ms']:9.0f} {failed:6} of {row['asked']:5}  {'ok' if row['holds'] else 'MISSED'}")
 
 
 def newest_engine():
@@ -359,7 +489,7 @@ def newest_engine():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("attacks", nargs="*", metavar="ATTACK", help="of " + ", ".join(a[0] for a in ATTACKS))
+    parser.add_argument("attacks", nargs="*", metavar="ATTACK", help="of " + ", ".join(a[0] for a in ATTACKS + KEYED))
     parser.add_argument("--engine", default=newest_engine(), help="the program; the newest of build/*/bin")
     parser.add_argument("--model", help="directory to serve; a tiny one is made when not given")
     parser.add_argument("--limit-s", type=float, default=90, help="seconds that an attack may take (%(default)s)")
@@ -370,21 +500,22 @@ def main():
     parser.add_argument("--p99-ms", type=float, default=1000, help="of the honest clients (%(default)s)")
     parser.add_argument("--json", action="store_true", help="one JSON list instead of a table")
     options = parser.parse_args()
-    unknown = set(options.attacks) - {a[0] for a in ATTACKS}
+    unknown = set(options.attacks) - {a[0] for a in ATTACKS + KEYED}
     if unknown or options.engine is None:
         parser.error(f"no such attack: {', '.join(unknown)}" if unknown else "no tandem-engine is built: --engine")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 30000), hard))
     rows = []
     if not options.json:
-        print(f"{'attack':17} {'answers':30} {'MiB +':>6} {'health':>8} {'generate':>9} {'failed':>6}  p99 in ms")
+        print(f"{'attack':17} {'answers':30} {'MiB +':>6} {'health':>8} {'generate':>9} {'failed':>6}           p99 in ms")
     with tempfile.TemporaryDirectory() as folder:
         if options.model is None:
             write_model(folder)
-        for name, attack, wanted in ATTACKS:
+        for name, attack, wanted in ATTACKS + KEYED:
             if options.attacks and name not in options.attacks:
                 continue
-            rows.append(measure(options, options.model or folder, name, attack, wanted))
+            keyed = name in {attack[0] for attack in KEYED}
+            rows.append(measure(options, options.model or folder, name, attack, wanted, keyed))
             if not options.json:
                 print(line_of(rows[-1]), flush=True)
     if options.json:

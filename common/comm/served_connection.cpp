@@ -1,13 +1,9 @@
 #include "common/comm/served_connection.h"
 
-#include <sys/resource.h>
-
 #include <utility>
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
-
-#include <algorithm>
 
 #include "common/error.h"
 
@@ -18,41 +14,30 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr std::size_t kDescriptorsLeft = 64;  // for the rest of the process
-
-std::size_t within_descriptors(std::size_t connections) {
-    rlimit descriptors{};
-    if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0 || descriptors.rlim_cur == RLIM_INFINITY)
-        return connections;
-    const std::size_t all = descriptors.rlim_cur;
-    return std::min(connections, std::max(all / 4, all - std::min(all, kDescriptorsLeft)));
-}
+constexpr double kDescriptorsShare = .75;  // the rest of the process needs some
 
 }  // namespace
 
 ServedConnections::ServedConnections(const std::string& who, std::size_t max_connections)
-    : max(within_descriptors(max_connections)), warnings(who) {}
-
-bool ServedConnections::make_room() {
-    if (count < max) return true;
-    if (silent.empty()) {
-        warnings.say(fmt::format("more than {} connections; one is refused", count));
-        return false;
-    }
-    warnings.say(fmt::format("more than {} connections; the one that was silent longest ends", count));
-    silent.front()->close();
-    return true;
-}
+    : admission(within_descriptors(max_connections, kDescriptorsShare)), warnings(who) {}
 
 ServedConnection::ServedConnection(tcp::socket socket, ServedConnections& others)
-    : socket_(std::move(socket)), timer_(socket_.get_executor()), others_(others) {
-    ++others_.count;
-    silent_ = others_.silent.insert(others_.silent.end(), this);
+    : socket_(std::move(socket)),
+      timer_(socket_.get_executor()),
+      others_(others),
+      place_(others.admission, peer_group(socket_.native_handle()), [this] { make_room(); }) {}
+
+ServedConnection::~ServedConnection() = default;
+
+void ServedConnection::make_room() {
+    others_.warnings.say(fmt::format("more than {} connections; one that has not said who it is ends",
+                                     others_.admission.places()));
+    close();
 }
 
-ServedConnection::~ServedConnection() {
-    end_silence();
-    --others_.count;
+void ServedConnection::prove() {
+    if (is_open() && !place_.prove())
+        throw ProtocolError(fmt::format("more than {} connections", others_.admission.places()));
 }
 
 void ServedConnection::start() {
@@ -64,15 +49,10 @@ void ServedConnection::start() {
 }
 
 void ServedConnection::close() {
-    end_silence();
+    place_.give_up();
     error_code ignored;
     socket_.close(ignored);
     timer_.cancel();
-}
-
-void ServedConnection::end_silence() {
-    if (silent_) others_.silent.erase(*silent_);
-    silent_.reset();
 }
 
 template <typename Body>

@@ -6,32 +6,24 @@
 #include <chrono>
 #include <cstddef>
 #include <exception>
-#include <list>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "common/admission.h"
 #include "common/rare_warnings.h"
 
 namespace tandem::comm {
-
-class ServedConnection;
 
 // What the connections of a server share.
 struct ServedConnections {
     // Fewer where the process may open fewer descriptors. `who`: the server, for its warnings.
     ServedConnections(const std::string& who, std::size_t max_connections);
 
-    // For one more: the one that was silent longest gives its own up. False, and a warning: there is none.
-    bool make_room();
-
-    const std::size_t max;
-    std::size_t count = 0;
-    std::list<ServedConnection*> silent;  // have not said yet who they are; the longest there first
+    Admission admission;
     std::array<char, std::size_t{64} << 10> incoming;
     RareWarnings warnings;  // anybody may connect
 };
@@ -61,7 +53,8 @@ class ServedConnection : public std::enable_shared_from_this<ServedConnection> {
     // It ends unless one of them is called again within `time`.
     void watch(std::chrono::milliseconds time);
     void watch_not();
-    void end_silence();
+    // It has said who it is, and keeps its place. Throws where no more can.
+    void prove();
     bool is_open() const { return socket_.is_open(); }
     ServedConnections& others() { return others_; }
     boost::asio::ip::tcp::socket& socket() { return socket_; }
@@ -69,12 +62,13 @@ class ServedConnection : public std::enable_shared_from_this<ServedConnection> {
   private:
     template <typename Body>
     void guarded(const Body& body);
+    void make_room();
     void take_what_is_there();
 
     boost::asio::ip::tcp::socket socket_;
     boost::asio::steady_timer timer_;
     ServedConnections& others_;
-    std::optional<std::list<ServedConnection*>::iterator> silent_;
+    Admission::Place place_;
 };
 
 }  // namespace tandem::comm

@@ -60,7 +60,7 @@ class Connection final : public ServedConnection {
     void answer() {
         const auto text = session_.next();
         if (!text) return read();
-        if (session_.accepted()) end_silence();
+        if (session_.accepted()) prove();
         if (session_.ending())
             others().warnings.say("a client does not know TANDEM_JOB_SECRET; its connection ends");
         say(*text);
@@ -82,8 +82,7 @@ struct TcpStoreServer::Impl {
     Impl(const std::string& host, int port, const StoreServerOptions& options)
         : shared(options),
           thread("store", host, port, shared.connections.warnings, [this](tcp::socket socket) {
-              if (shared.connections.make_room())
-                  std::make_shared<Connection>(std::move(socket), shared)->start();
+              std::make_shared<Connection>(std::move(socket), shared)->start();
           }) {}
 
     Shared shared;  // outlives the connections, which the thread holds

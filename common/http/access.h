@@ -37,6 +37,9 @@ struct Refusal {
 };
 std::optional<Refusal> refuse_access(const AccessRules& rules, Access needed, const Credentials& given);
 
+// One of the keys that there are is among them.
+bool shows_key(const AccessRules& rules, const Credentials& given);
+
 // The key that a client of an engine sends: what the environment's variable says, or none. "VLLM_API_KEY" and
 // "SGLANG_API_KEY" are those servers' own.
 std::string key_from_environment(const char* variable = "TANDEM_API_KEY");

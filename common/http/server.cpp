@@ -2,9 +2,7 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <sys/resource.h>
 
-#include <algorithm>
 #include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
@@ -58,13 +56,9 @@ struct Server::Impl {
     };
 
     explicit Impl(const ServerOptions& options)
-        : loop(std::make_shared<Loop>()), guard(asio::make_work_guard(loop->context)) {
-        loop->options = options;
-        loop->rules = {options.api_key, options.admin_api_key, false};
-        rlimit descriptors{};
-        if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0 && descriptors.rlim_cur != RLIM_INFINITY)
-            loop->options.max_connections = std::min<std::size_t>(
-                options.max_connections, std::max<std::size_t>(descriptors.rlim_cur / 2, 8));
+        : loop(std::make_shared<Loop>(options, AccessRules{options.api_key, options.admin_api_key, false},
+                                      within_descriptors(options.max_connections, .5))),
+          guard(asio::make_work_guard(loop->context)) {
         const ListenAddress address = parse_listen_address(options.listen);
         address.socket.empty() ? listen(address) : listen_at_file(address.socket);
     }
@@ -90,9 +84,7 @@ struct Server::Impl {
             if (!listener.acceptor.is_open()) return;
             if (!error) {
                 ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
-                const bool room = loop->make_room();
-                const auto session = std::make_shared<Session>(std::move(socket), loop);
-                room ? session->read() : session->turn_away();
+                std::make_shared<Session>(std::move(socket), loop)->read();
                 return accept(listener);
             }
             // Out of descriptors: let some be closed first.

@@ -51,8 +51,8 @@ struct ServerOptions {
     // In all answers that wait for their clients to read them; those up to 64 KiB do not count. Above that the
     // connection whose answer has not moved for longest is closed.
     std::size_t max_answers_bytes = std::size_t{128} << 20;
-    // Above that the connection that has said nothing for longest makes room; without one, a new one gets 503. At most
-    // half of the descriptors that the process may have.
+    // At most half of the descriptors that the process may have. Who makes room then: common/admission.h. A connection
+    // that shows a key is known; without keys to show, one that has sent a whole request is served.
     std::size_t max_connections = 1024;
     std::string api_key = {};  // access.h
     std::string admin_api_key = {};

@@ -37,6 +37,10 @@ Answer error_answer(int status, const std::string& message, const std::string& c
     return {status, to_text(error_json(message, code)), "application/json", ""};
 }
 
+Answer too_many() {
+    return error_answer(503, "too many connections", "unavailable");
+}
+
 }  // namespace
 
 struct Session::Outgoing {
@@ -46,14 +50,16 @@ struct Session::Outgoing {
 };
 
 Session::Session(Protocol::socket socket, std::shared_ptr<Loop> loop)
-    : stream_(std::move(socket)), next_probe_(loop->context), loop_(std::move(loop)) {
+    : stream_(std::move(socket)),
+      next_probe_(loop->context),
+      loop_(std::move(loop)),
+      place_(loop_->admission, peer_group(stream_.socket().native_handle()), [this] { close(); }) {
     boost::system::error_code ignored;
     stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);  // a Unix socket has none
     loop_->sessions.insert(this);
 }
 
 Session::~Session() {
-    end_silence();
     end_writing();
     loop_->sessions.erase(this);
 }
@@ -69,29 +75,12 @@ void Loop::run() {
     }
 }
 
-bool Loop::make_room() {
-    if (sessions.size() < options.max_connections) return true;
-    if (silent.empty()) return false;
-    silent.front()->close();
-    return true;
-}
-
 void Loop::bound_answers() {
     while (answers_bytes > options.max_answers_bytes && writing.size() > 1) writing.front()->close();
 }
 
-void Session::end_silence() {
-    if (silent_) loop_->silent.erase(*silent_);
-    silent_.reset();
-}
-
-void Session::turn_away() {
-    keep_alive_ = false;
-    write(error_answer(503, "too many connections", "unavailable"));
-}
-
 void Session::close() {
-    end_silence();
+    place_.give_up();
     end_writing();
     next_probe_.cancel();
     error_code ignored;
@@ -104,8 +93,7 @@ void Session::read() {
     parser_->header_limit(kHeaderBytes);
     head_ = old_ = false;
     reservation_.reset();
-    end_silence();
-    silent_ = loop_->silent.insert(loop_->silent.end(), this);
+    place_.rest();
     stream_.expires_after(loop_->options.idle_timeout);
     if (buffer_.size() > 0) return read_header();  // of a request that came with the one before
     constexpr std::size_t kFirstBytes = 4096;
@@ -124,7 +112,6 @@ void Session::read_header() {
 }
 
 void Session::on_header(error_code error) {
-    end_silence();
     if (error) return refuse(error);
     note_header();
     if (auto answer = refusal()) {
@@ -174,13 +161,16 @@ std::optional<Answer> Session::refusal() {
     const bool has_body = parser_->chunked() || parser_->content_length().value_or(0) > 0;
     auto refused = refuse_framing(message, message.version() % 10, has_body);
     const Route* asked = route();  // none: 404 or 405, which tell nothing
-    if (!refused) {
-        const std::string_view host = target_->authority ? *target_->authority : field(bh::field::host);
-        refused = refuse_access(
-            loop_->rules, asked == nullptr ? Access::user : asked->access,
-            {host, field(bh::field::origin), field(bh::field::authorization), field("x-api-key")});
-    }
+    const auto access = asked == nullptr ? Access::user : asked->access;
+    const Credentials given{
+        target_->authority ? std::string_view(*target_->authority) : field(bh::field::host),
+        field(bh::field::origin), field(bh::field::authorization), field("x-api-key")};
+    const bool known = shows_key(loop_->rules, given);
+    if (!refused) refused = refuse_access(loop_->rules, access, given);
+    if (!refused && has_body && !known && access == Access::open && !loop_->rules.api_key.empty())
+        refused = Refusal{400, target_->path + " takes a body only with the API key"};
     if (refused) return error_answer(refused->status, refused->message, "invalid");
+    if (known && !place_.prove()) return too_many();
     return reserve_body();
 }
 
@@ -242,6 +232,11 @@ void Session::handle() {
         for (const auto& [method, unused] : methods->second)
             answer.allow += (answer.allow.empty() ? "" : ", ") + (method == "GET" ? "GET, HEAD" : method);
         return write(std::move(answer));
+    }
+    // With a key to show, who has not stays a guest.
+    if (loop_->rules.api_key.empty() && !place_.serve()) {
+        keep_alive_ = false;
+        return write(too_many());
     }
     request.body = std::move(parser_->get().body());
     request.reservation = std::move(reservation_);

@@ -19,6 +19,7 @@
 #include <set>
 #include <string>
 
+#include "common/admission.h"
 #include "common/http/pace.h"
 #include "common/http/server.h"
 #include "common/http/target.h"
@@ -34,21 +35,22 @@ struct Route {
 
 // Shared by sessions, responders and the server.
 struct Loop {
-    // Before a connection is taken: closes another where there are too many. False: all are at work.
-    bool make_room();
+    Loop(const ServerOptions& given, AccessRules access, std::size_t max_connections)
+        : options(given), rules(std::move(access)), admission(max_connections) {}
+
     // Serves until there is nothing left to do. What one handler throws ends no other.
     void run();
     // Closes those that are slowest to read, but not the newest, while their answers take too much.
     void bound_answers();
 
     boost::asio::io_context context{1};
-    ServerOptions options;
+    const ServerOptions options;
     AccessRules rules;
     std::map<std::string, std::map<std::string, Route>> routes;  // path -> method
     std::atomic<std::size_t> bodies_bytes{0};                    // that requests have reserved
     // Of this loop's thread only.
+    Admission admission;
     std::set<Session*> sessions;
-    std::list<Session*> silent;     // wait for a request's header, those that have waited longest first
     std::list<Session*> writing;    // large answers, those that have not moved for longest first
     std::size_t answers_bytes = 0;  // of `writing`
 };
@@ -81,7 +83,6 @@ class Session : public std::enable_shared_from_this<Session> {
     void read();
     void write(Answer answer);
     void close();
-    void turn_away();  // 503: there are too many connections
 
   private:
     using error_code = boost::system::error_code;
@@ -94,7 +95,6 @@ class Session : public std::enable_shared_from_this<Session> {
     const Route* route() const;
     void note_header();
     bool expects_continue() const;
-    void end_silence();
     void read_body();
     void refuse(error_code error);
     void handle();
@@ -109,13 +109,13 @@ class Session : public std::enable_shared_from_this<Session> {
     boost::beast::basic_stream<Protocol> stream_;
     boost::asio::steady_timer next_probe_;
     std::shared_ptr<Loop> loop_;
+    Admission::Place place_;
     // What is not body: a header, and between the chunks of a body their extensions.
     static constexpr std::size_t kBufferBytes = std::size_t{128} << 10;
     static constexpr std::uint32_t kHeaderBytes = std::uint32_t{64} << 10;  // as uvicorn's
     boost::beast::flat_buffer buffer_{kBufferBytes};
     std::optional<Parser> parser_;
     std::optional<Target> target_;  // of the request under way; nothing: it is malformed
-    std::optional<std::list<Session*>::iterator> silent_;  // in Loop::silent
     std::shared_ptr<const void> reservation_;
     std::optional<Pace> pace_;                              // of the body, then of the answer
     std::shared_ptr<Outgoing> answer_;                      // while it is written

@@ -84,7 +84,7 @@ class Connection final : public comm::ServedConnection {
     void go_on() {
         if (writing_ || !is_open()) return;
         if (session_.work()) owes_ = false;
-        if (session_.validated()) end_silence();
+        if (session_.validated()) prove();
         const std::string_view answers = session_.answers();
         if (answers.empty()) {
             watch_reading();
@@ -116,8 +116,7 @@ struct TorchStore::Impl {
     Impl(const std::string& host, int port, const TorchStoreOptions& options)
         : shared(options),
           thread("torch store", host, port, shared.connections.warnings, [this](tcp::socket socket) {
-              if (shared.connections.make_room())
-                  std::make_shared<Connection>(std::move(socket), shared)->start();
+              std::make_shared<Connection>(std::move(socket), shared)->start();
           }) {}
 
     // Calls body() on the thread, which alone knows the keys. What it throws is thrown here.

@@ -16,7 +16,10 @@
 namespace tandem::engine {
 namespace {
 
-constexpr std::size_t kMostGuests = 64;  // in a handshake at the same time
+// In a handshake at the same time. So many must come within a round trip to push out a trainer at their own address.
+constexpr std::size_t kMostGuests = 4096;
+constexpr double kDescriptorsShare = .25;
+constexpr int kAcceptedAtOnce = 64;  // between two looks at those who are here
 
 FileDescriptor make_event() {
     FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -53,7 +56,11 @@ bool send_small(int socket, const std::string& bytes) {
 }  // namespace
 
 TcpListener::TcpListener(const TcpListen& options)
-    : options_(options), listening_(sockets_for(options)), stop_(make_event()), ready_(make_event()) {
+    : options_(options),
+      listening_(sockets_for(options)),
+      stop_(make_event()),
+      ready_(make_event()),
+      admission_(within_descriptors(kMostGuests, kDescriptorsShare)) {
     thread_ = Thread("that listens for weights", [this] { run(); });
 }
 
@@ -95,28 +102,36 @@ bool TcpListener::serve_next() {
     if (fds[0].revents != 0) return false;
     std::size_t at = first_guest;
     for (auto guest = guests_.begin(); guest != guests_.end(); ++at) {
-        const bool stays = fds[at].revents != 0 ? read_some(*guest) : !guest->deadline.passed();
+        const bool stays =
+            guest->socket && (fds[at].revents != 0 ? read_some(*guest) : !guest->deadline.passed());
         guest = stays ? std::next(guest) : guests_.erase(guest);
     }
     for (std::size_t i = 1; i < first_guest; ++i) {
-        if (fds[i].revents != 0) accept_one(fds[i].fd);
+        for (int taken = 0; fds[i].revents != 0 && taken < kAcceptedAtOnce; ++taken) {
+            if (!accept_one(fds[i].fd)) break;
+        }
     }
     return true;
 }
 
-void TcpListener::accept_one(int listening) {
+TcpListener::Guest::Guest(FileDescriptor taken, TcpListener& listener)
+    : socket(std::move(taken)),
+      peer("trainer " + tcp::peer_name(socket.get())),
+      deadline(Deadline::after(listener.options_.patience)),
+      place(listener.admission_, peer_group(socket.get()), [this] { socket.reset(); }) {}
+
+bool TcpListener::accept_one(int listening) {
     FileDescriptor socket(::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
-        if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
+        if (errno == EINTR || errno == ECONNABORTED) return true;
+        if (errno == EAGAIN) return false;
         warnings_.say(SystemError("accept", errno).what());
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        return;
+        return false;
     }
-    if (guests_.size() >= kMostGuests) guests_.pop_front();  // who has waited longest
-    Guest& guest = guests_.emplace_back(
-        Guest{std::move(socket), "", Deadline::after(options_.patience), comm::random_nonce()});
-    guest.peer = "trainer " + tcp::peer_name(guest.socket.get());
+    Guest& guest = guests_.emplace_back(std::move(socket), *this);
     if (!send_small(guest.socket.get(), tcp::greeting(asks(), guest.nonce))) guests_.pop_back();
+    return true;
 }
 
 bool TcpListener::read_some(Guest& guest) {
@@ -147,6 +162,7 @@ bool TcpListener::judge(Guest& guest) {
         if (asks() != tcp::Asks::channel) secret.emplace(tcp::secret_of(hello.kind, options_.key));
     }
     if (!secret || !tcp::proven(hello, *secret, guest.nonce)) return false;
+    guest.place.prove();  // remembers its address; the place itself goes with the guest
     tcp::set_options(guest.socket.get(), hello.kind);
     if (control) {
         controls_.push_back({std::move(guest.socket), guest.peer});

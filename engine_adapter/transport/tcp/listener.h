@@ -1,5 +1,5 @@
 // The engine's end of the data plane's address: lets in who proves to know the engine's key, or the token of the push
-// that is under way, and hands their sockets on. A stranger costs a place among a few for a few seconds, no more.
+// that is under way, and hands their sockets on. A stranger costs a place among many (common/admission.h) for some seconds.
 #pragma once
 
 #include <array>
@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "common/admission.h"
 #include "common/deadline.h"
 #include "common/file_descriptor.h"
 #include "common/listening_sockets.h"
@@ -53,24 +54,28 @@ class TcpListener {
 
   private:
     struct Guest {
-        FileDescriptor socket;
+        Guest(FileDescriptor taken, TcpListener& listener);
+
+        FileDescriptor socket;  // none: it has left
         std::string peer;
         Deadline deadline;
-        comm::Nonce nonce;
+        Admission::Place place;
+        comm::Nonce nonce = comm::random_nonce();
         std::array<char, tcp::kHelloBytes> said{};
         std::size_t got = 0;
     };
     void run();
     bool serve_next();
-    void accept_one(int listening);
-    bool read_some(Guest& guest);  // false: it is to go
+    bool accept_one(int listening);  // false: nobody waits there
+    bool read_some(Guest& guest);    // false: it is to go
     bool judge(Guest& guest);
     tcp::Asks asks() const;
 
     const TcpListen options_;
     const ListeningSockets listening_;
     FileDescriptor stop_, ready_;
-    std::list<Guest> guests_;  // the thread's
+    Admission admission_;  // the thread's, as the guests
+    std::list<Guest> guests_;
     RareWarnings warnings_{"data plane"};
     std::mutex mutex_;
     std::deque<Accepted> controls_;

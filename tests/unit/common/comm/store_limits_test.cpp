@@ -122,12 +122,11 @@ TEST(StoreLimits, SilentConnectionsMakeRoom) {
 }
 
 TEST(StoreLimits, BusyConnectionsAreNotPushedOut) {
-    const TcpStoreServer server("127.0.0.1", 0, {.max_connections = 2});
+    const TcpStoreServer server("127.0.0.1", 0, {.max_connections = 3});  // one is a newcomer's
     const auto one = connect(server), two = connect(server);
     one->set("a", "1");
     two->set("b", "2");
-    RawClient third(server.port());
-    EXPECT_EQ(third.greeting(), "");
+    EXPECT_ANY_THROW(serves(server));
     one->set("a", "3");
     two->set("b", "4");
 }
