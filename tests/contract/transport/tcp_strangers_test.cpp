@@ -27,21 +27,45 @@ TEST_F(TcpStrangers, AnotherKeyIsRefusedAndTheRightOneLetIn) {
     EXPECT_EQ(connect_error(receiver_->data_port(), "a key"), "");
 }
 
+FileDescriptor connected_to(int port) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_port = htons(static_cast<std::uint16_t>(port));
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof(at)), 0);
+    return socket;
+}
+
+std::string heard(const FileDescriptor& socket, std::size_t bytes) {
+    std::string text(bytes, '\0');
+    EXPECT_EQ(::recv(socket.get(), text.data(), bytes, MSG_WAITALL), static_cast<ssize_t>(bytes));
+    return text;
+}
+
+// What a trainer far away sees: within its round trip more strangers come than there used to be places.
+TEST_F(TcpStrangers, AHandshakeOutlastsManyWhoComeMeanwhile) {
+    const FileDescriptor trainer = connected_to(receiver_->data_port());
+    const comm::Nonce engine = tcp::parse_greeting(heard(trainer, tcp::kGreetingBytes)).engine;
+    const comm::Nonce mine = comm::random_nonce();
+    std::vector<FileDescriptor> strangers;
+    for (int i = 0; i < 150; ++i) strangers.push_back(connected_to(receiver_->data_port()));
+    heard(strangers.back(), tcp::kGreetingBytes);  // all are taken
+    const comm::JobSecret secret = tcp::secret_of(tcp::Kind::control, "a key");
+    const std::string hello = tcp::hello(tcp::Kind::control, secret, engine, mine);
+    ASSERT_EQ(::send(trainer.get(), hello.data(), hello.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(hello.size()));
+    EXPECT_TRUE(tcp::accepted(heard(trainer, tcp::kVerdictBytes), tcp::Kind::control, secret, engine, mine));
+}
+
 TEST_F(TcpStrangers, AStrangerIsSentAwayAndHoldsNobodyUp) {
     const TcpAddress to{"127.0.0.1", std::to_string(receiver_->data_port())};
     EXPECT_THAT(
         error_of([&] { tcp::dial(to, tcp::Kind::data, "a token", 2, {}, "the engine", "attach", soon()); }),
         HasSubstr("attach with the engine: "));
-    // Connections that say nothing, more than the listener keeps.
+    // Connections that say nothing.
     std::vector<FileDescriptor> silent;
-    for (int i = 0; i < 100; ++i) {
-        sockaddr_in at{};
-        at.sin_family = AF_INET;
-        at.sin_port = htons(static_cast<std::uint16_t>(receiver_->data_port()));
-        at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        silent.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        ASSERT_EQ(::connect(silent.back().get(), reinterpret_cast<const sockaddr*>(&at), sizeof(at)), 0);
-    }
+    for (int i = 0; i < 100; ++i) silent.push_back(connected_to(receiver_->data_port()));
     push(*trainer(), 1, 5, soon());
     expect_all(5);
     // They are sent away: a read ends.
