@@ -3,6 +3,17 @@
 # Never removes a package of the user's (Boost's -dev versions would evict each other).
 #   scripts/install.sh [--tests]        --tests: also what only the tests need (Python: for scripts that compare with PyTorch)
 set -euo pipefail
+case "${1:-}" in
+"" | --tests) ;;
+-h | --help)
+    sed -n '2,4s/^# \{0,1\}//p' "$0"
+    exit 0
+    ;;
+*)
+    echo "scripts/install.sh: unknown option '$1'; known: --tests" >&2
+    exit 2
+    ;;
+esac
 
 # package:a file that it brings. A file that is there some other way is as good as the package.
 needed="g++:/usr/bin/g++ cmake:/usr/bin/cmake ninja-build:/usr/bin/ninja libdnnl-dev:/usr/include/dnnl.hpp

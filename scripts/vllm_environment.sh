@@ -6,6 +6,12 @@
 # the same symbols; and the command looks for a distribution called vllm, whose version says that it is the CPU's.
 set -euo pipefail
 [ $# -ge 1 ] || { sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+case "$1" in
+-h | --help)
+    sed -n '2,6s/^# \{0,1\}//p' "$0"
+    exit 0
+    ;;
+esac
 venv=$1
 shift
 vllm=0.32.0 torch=2.13.0

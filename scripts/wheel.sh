@@ -7,6 +7,12 @@
 #                                or build/release-cuda where nvcc is: weights on GPUs want it, it runs without any)
 set -euo pipefail
 cd "$(dirname "$0")/.."
+case "${1:-}" in
+-h | --help)
+    sed -n '2,7s/^# \{0,1\}//p' "$0"
+    exit 0
+    ;;
+esac
 out=${1:-build/wheel/dist}
 built=${TANDEM_WHEEL_BUILD:-}
 programs="tandem-train tandem-sync tandem-engine"

@@ -2,12 +2,14 @@
 # Two inference servers that run without weights are given those of one Hugging Face directory by one command.
 #   push.sh MODEL                       two tandem-engines
 #   VLLM=VENV push.sh MODEL             the second is a vLLM, of a virtual environment (its CPU build: see README.md)
-# TANDEM_BIN: the folder of the programs; default build/release/bin, then build/cpu/bin.
+# TANDEM_BIN: the folder of the programs; default build/release/bin, then build/cpu/bin, then build/cuda/bin.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/../.." && pwd)
 model=${1:?a Hugging Face directory}
 bin=${TANDEM_BIN:-$here/build/release/bin}
-[[ -x $bin/tandem-sync ]] || bin=$here/build/cpu/bin
+for other in cpu cuda; do [[ -x $bin/tandem-engine ]] || bin=$here/build/$other/bin; done
+[[ -x $bin/tandem-engine ]] || { echo "no programs are built: run scripts/quickstart.sh, or set TANDEM_BIN" >&2; exit 2; }
+[[ -f $model/config.json ]] || { echo "$model has no config.json: not a Hugging Face directory" >&2; exit 2; }
 work=$(mktemp -d)
 servers=()
 trap 'kill "${servers[@]}" 2>/dev/null; wait; rm -rf "$work"' EXIT

