@@ -55,7 +55,7 @@ struct TensorInfo {
 struct Capabilities {
     std::string engine;               // "tandem", "sglang", "vllm"
     std::vector<TensorInfo> tensors;  // what the engine holds, in its order
-    std::int64_t version = 0;         // 0: none yet
+    std::int64_t version = 0;         // 0: none that is whole
     int depth = 2;                    // buckets that may be in flight
     bool alias = false;               // adopt works
     Device device = {};               // where the weights lie, as the engine's process counts its devices
@@ -68,6 +68,8 @@ struct Capabilities {
     // (overrides) is its own.
     std::string directory = {};
     std::int64_t context_length = 0;  // tokens of a prompt and its answer at most; 0: it does not say
+    // Of the versions that it has had, where it remembers more than `version`: only a rollback begins one not above it.
+    std::int64_t newest = 0;
     bool takes_gathered_only() const { return stages && !maps; }  // from trainer rank 0's memory
     // commit has compared what it took with the trainer's checksums, and checksums() works. Others say that they loaded.
     bool tells_checksums() const { return !takes_gathered_only(); }

@@ -127,11 +127,9 @@ nlohmann::json capabilities_to_json(const Capabilities& capabilities) {
         }
         tensors.push_back(std::move(tensor));
     }
-    nlohmann::json header = {{"engine", capabilities.engine},
-                             {"version", capabilities.version},
-                             {"depth", capabilities.depth},
-                             {"alias", capabilities.alias},
-                             {"device", to_string(capabilities.device)},
+    nlohmann::json header = {{"engine", capabilities.engine}, {"version", capabilities.version},
+                             {"newest", capabilities.newest}, {"depth", capabilities.depth},
+                             {"alias", capabilities.alias},   {"device", to_string(capabilities.device)},
                              {"tensors", std::move(tensors)}};
     if (capabilities.architecture) header["architecture"] = capabilities.architecture->as_json();
     if (capabilities.context_length > 0) header["context_length"] = capabilities.context_length;
@@ -144,6 +142,8 @@ Capabilities capabilities_from_json(const nlohmann::json& header) {
         Capabilities capabilities;
         capabilities.engine = string_field(header, "engine");
         capabilities.version = integer_field(header, "version", 0);
+        capabilities.newest =
+            header.contains("newest") ? integer_field(header, "newest", 0) : capabilities.version;
         capabilities.depth = static_cast<int>(integer_field(header, "depth", 1));
         capabilities.alias = bool_field(header, "alias");
         capabilities.device = device_from_name(string_field(header, "device"));

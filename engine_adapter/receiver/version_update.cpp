@@ -33,6 +33,7 @@ Capabilities VersionUpdate::capabilities(const std::string& engine, int depth) c
     Capabilities all{engine, tensors_, target_.version(), depth, target_.can_alias(), writer_.device()};
     all.architecture = target_.architecture();
     all.context_length = target_.context_length();
+    all.newest = newest_;
     return all;
 }
 

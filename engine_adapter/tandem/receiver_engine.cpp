@@ -41,7 +41,7 @@ void ReceiverEngine::connect_receiver(const std::string& kind, std::int64_t vers
     receiver_ = open_receiver(peer(), route, options, deadline);
     capabilities_ = receiver_->capabilities();
     capabilities_.engine = kind;
-    capabilities_.version = version;
+    capabilities_.version = capabilities_.newest = version;
     capabilities_.alias = false;
     capabilities_.stages = capabilities_.maps = true;
 }

@@ -136,8 +136,6 @@ void tell_non_finite(const DirectorySource& source, const std::string& model, nl
 int push_to_all(PushArguments& push) {
     engine::ConnectOptions connect_options = prepare(push);
     connect_options.share = std::make_shared<engine::StagingShare>();
-    // Where no version is whole, after a push that was cut off, the next one is 1: below those that it has had.
-    connect_options.rollback = push.options.version == 0;
     push.options.only = connect_options.only = matcher(push.options.model, push.only);
     connect_options.pushed = push.options.model;
     if (push.verify) push.options.probe = make_probe(push.options.model, make_ask(connect_options));

@@ -120,9 +120,10 @@ void push_to(const PushOptions& options, const Connect& connect, Counter& counte
     outcome.before = outcome.version = capabilities.version;
     for (const engine::TensorInfo& tensor : capabilities.tensors)
         outcome.bytes += engine::tensor_bytes(tensor);
-    enforce(options.version > 0 || outcome.before < std::numeric_limits<std::int64_t>::max(),
-            "its version {} has none after it: restart the server", outcome.before);
-    const std::int64_t version = options.version > 0 ? options.version : outcome.before + 1;
+    const std::int64_t newest = std::max(outcome.before, capabilities.newest);
+    enforce(options.version > 0 || newest < std::numeric_limits<std::int64_t>::max(),
+            "its version {} has none after it: restart the server", newest);
+    const std::int64_t version = options.version > 0 ? options.version : newest + 1;
 
     std::optional<ServerProbe> probe;
     if (options.probe) {

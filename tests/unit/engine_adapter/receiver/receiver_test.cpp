@@ -246,6 +246,19 @@ TEST_F(ReceiverTest, ATrainerThatGoesAwayInTheMiddleIsAnAbort) {
     EXPECT_FALSE(target_.refusing());
 }
 
+TEST_F(ReceiverTest, TellsTheNewestVersionThatItHasHad) {
+    plan_.first = {0, 1, 3};
+    auto engine = connect();
+    push(*engine, 7, 0x11);
+    engine->begin(8, soon());
+    load(*engine, 0, checksums());
+    engine->buckets().wait_loaded(0, soon());
+    engine.reset();
+    wait_for_aborts(1);
+    ASSERT_TRUE(target_.refusing());
+    EXPECT_EQ(connect_again()->capabilities().newest, 7);
+}
+
 TEST_F(ReceiverTest, AnEngineThatStopsIsATransportError) {
     const auto engine = connect();
     engine->begin(1, soon());

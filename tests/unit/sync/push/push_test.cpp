@@ -18,6 +18,7 @@
 #include "sync/push/directory_source.h"
 #include "tests/support/error_of.h"
 #include "tests/unit/sync/push/push_fixture.h"
+#include "tests/unit/sync/session/forwarding_engine.h"
 
 namespace tandem::sync {
 namespace {
@@ -43,6 +44,29 @@ TEST_F(Push, EveryByteLandsInOrderUnderAFreshName) {
         EXPECT_THAT(staged(), IsEmpty());
     }
     EXPECT_THAT(server.violations(), IsEmpty());
+}
+
+// After a push that was cut off no version is whole, and those that were are not counted anew.
+TEST_F(Push, TheNextVersionIsAboveAllThatTheServerHasHad) {
+    struct HasHadSeven final : ForwardingEngine {
+        explicit HasHadSeven(std::unique_ptr<engine::Engine> engine)
+            : ForwardingEngine(std::move(engine)), told_(engine_->capabilities()) {
+            told_.version = 0;
+            told_.newest = 7;
+        }
+        const engine::Capabilities& capabilities() const override { return told_; }
+        engine::Capabilities told_;
+    };
+    VllmStandIn server({.model = model("a", 1)});
+    PushOptions options;
+    options.model = model("next", 2);
+    options.servers = {server.url()};
+    const auto outcomes = push_directory(options, [&](const std::string& url, Deadline until) {
+        return std::make_unique<HasHadSeven>(engine::connect(url, until, {.staging = staging_}));
+    });
+    EXPECT_TRUE(outcomes[0].whole) << outcomes[0].error;
+    EXPECT_EQ(outcomes[0].version, 8);
+    EXPECT_EQ(server.weight_version(), "8");
 }
 
 TEST_F(Push, WeightsAreCastToWhatTheServerComputesIn) {
