@@ -48,7 +48,7 @@ void check_parameter(const Safetensors& files, const ParameterSpec& spec, const 
 
 // Some checkpoints repeat the tied embedding.
 void check_tied_head(const Safetensors& files) {
-    const std::string head = "lm_head.weight", embedding = "model.embed_tokens.weight";
+    const std::string head = kHead, embedding = kEmbedding;
     bool same = files.dtype(head) == files.dtype(embedding) && files.shape(head) == files.shape(embedding);
     const std::int64_t rows = same ? files.shape(head)[0] : 0;
     for (std::int64_t row = 0; row < rows && same; row += kRowsAtOnce) {
@@ -70,7 +70,7 @@ std::vector<std::string> check_weights(const Safetensors& files, const ModelConf
     std::set<std::string> known;
     const std::string wrapped = wrapped_names(files.names());
     for (const ParameterSpec& spec : parameter_specs(config)) {
-        if (!files.contains(spec.name) && spec.name == "lm_head.weight") {
+        if (!files.contains(spec.name) && spec.role == Role::head) {
             throw ConfigError(files.directory(), spec.name,
                               "missing, and config.json does not say that it is tied to the embedding "
                               "(tie_word_embeddings)" +
@@ -84,7 +84,7 @@ std::vector<std::string> check_weights(const Safetensors& files, const ModelConf
     std::vector<std::string> unused, unknown;
     for (const std::string& name : files.names()) {
         if (known.contains(name)) continue;
-        const bool tied_head = config.tie_word_embeddings && name == "lm_head.weight";
+        const bool tied_head = config.tie_word_embeddings && name == kHead;
         if (tied_head) check_tied_head(files);
         (tied_head || name.ends_with("rotary_emb.inv_freq") ? unused : unknown).push_back(name);
     }

@@ -11,6 +11,7 @@
 #include "common/json_text.h"
 #include "common/model/config_json.h"
 #include "common/model/config_reader.h"
+#include "common/model/families.h"
 #include "common/model/parameters.h"
 #include "common/model/rope_json.h"
 #include "common/text_file.h"
@@ -21,36 +22,52 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-struct Family {
-    const char* architecture;
-    const char* model_type;
-};
-constexpr Family kQwen3{"Qwen3ForCausalLM", "qwen3"};
-constexpr Family kQwen2{"Qwen2ForCausalLM", "qwen2"};
-constexpr Family kLlama{"LlamaForCausalLM", "llama"};
+std::string supported_families() {
+    std::string names;
+    for (const Family& family : kFamilies)
+        names.append(names.empty() ? "" : ", ").append(family.architecture);
+    return "supported: " + names;
+}
 
-const Family& family_of(const ModelConfig& config) {
-    if (config.qk_norm) return kQwen3;
-    return config.qkv_bias && !config.o_bias ? kQwen2 : kLlama;
+bool has(Family::Bias rule, bool asked) {
+    return rule == Family::Bias::always || (rule == Family::Bias::asked && asked);
+}
+
+// Norms and biases decide the family; null: none has these together.
+const Family* family_of(const ModelConfig& config) {
+    const bool attention_bias = config.qkv_bias || config.o_bias;
+    for (const Family& family : kFamilies) {
+        if (family.qk_norm == config.qk_norm && has(family.qkv_bias, attention_bias) == config.qkv_bias &&
+            has(family.o_bias, attention_bias) == config.o_bias &&
+            has(family.mlp_bias, config.mlp_bias) == config.mlp_bias)
+            return &family;
+    }
+    return nullptr;
+}
+
+const Family& known_family_of(const ModelConfig& config) {
+    const Family* family = family_of(config);
+    enforce(family != nullptr, "no supported architecture has these norms and biases together");
+    return *family;
 }
 
 const Family& read_family(const ConfigReader& reader) {
-    const std::string supported = "supported: Qwen3ForCausalLM, Qwen2ForCausalLM, LlamaForCausalLM";
     if (!reader.has("architectures")) {  // as of a model that was never saved: transformers goes by this one
-        for (const Family* family : {&kQwen3, &kQwen2, &kLlama}) {
-            if (reader.text("model_type", "") == family->model_type) return *family;
+        const std::string type = reader.text("model_type", "");
+        for (const Family& family : kFamilies) {
+            if (type == family.model_type) return family;
         }
-        reader.refuse("architectures", "missing; " + supported);
+        reader.refuse("architectures", "missing; " + supported_families());
     }
     const json& list = reader.at("architectures");
     if (!list.is_array() || list.size() != 1 || !list[0].is_string()) {
-        reader.refuse("architectures", "must be a list of one name; " + supported);
+        reader.refuse("architectures", "must be a list of one name; " + supported_families());
     }
     const auto name = list[0].get<std::string>();
-    for (const Family* family : {&kQwen3, &kQwen2, &kLlama}) {
-        if (name == family->architecture) return *family;
+    for (const Family& family : kFamilies) {
+        if (name == family.architecture) return family;
     }
-    reader.refuse("architectures", "\"" + name + "\" is not supported; " + supported);
+    reader.refuse("architectures", "\"" + name + "\" is not supported; " + supported_families());
 }
 
 // Everything that would silently change the forward pass is refused here.
@@ -78,16 +95,15 @@ void refuse_what_we_do_not_compute(const ConfigReader& reader) {
         reader.refuse("hidden_act", "\"" + activation + "\" is not supported; supported: silu");
 }
 
-// transformers' own defaults: 32 in Qwen2Config and Qwen3Config, where null, like a Llama's silence, is as many as heads.
-std::int64_t read_kv_heads(const ConfigReader& reader, bool llama, std::int64_t heads) {
+// null is as many as heads in every family.
+std::int64_t read_kv_heads(const ConfigReader& reader, const Family& family, std::int64_t heads) {
     const char* key = "num_key_value_heads";
-    return reader.integer(key, llama || reader.given(key) ? heads : 32);
+    return reader.integer(key, family.kv_heads == 0 || reader.given(key) ? heads : family.kv_heads);
 }
 
-// transformers' own defaults: 128 in Qwen3Config, else hidden_size / heads.
-std::int64_t read_head_dim(const ConfigReader& reader, const ModelConfig& config) {
+std::int64_t read_head_dim(const ConfigReader& reader, const Family& family, const ModelConfig& config) {
     if (reader.has("head_dim")) return reader.integer("head_dim");
-    if (config.qk_norm && !reader.given("head_dim")) return 128;
+    if (family.head_dim != 0 && !reader.given("head_dim")) return family.head_dim;
     if (config.num_attention_heads <= 0) reader.refuse("num_attention_heads", "must be positive");
     if (config.hidden_size % config.num_attention_heads != 0) {
         reader.refuse("head_dim", fmt::format("missing, and hidden_size {} does not divide by {} heads",
@@ -170,8 +186,7 @@ void ModelConfig::validate(const std::string& file) const {
         throw ConfigError(file, "rms_norm_eps", fmt::format("must be positive, is {}", rms_norm_eps));
     }
     validate_rope(*this, file);
-    if (qk_norm ? qkv_bias != o_bias || mlp_bias
-                : (o_bias && !qkv_bias) || (mlp_bias && qkv_bias != o_bias)) {
+    if (family_of(*this) == nullptr) {
         throw ConfigError(file, "attention_bias",
                           "no supported architecture has these norms and biases together");
     }
@@ -185,11 +200,11 @@ void ModelConfig::validate(const std::string& file) const {
 }
 
 std::string ModelConfig::architecture() const {
-    return family_of(*this).architecture;
+    return known_family_of(*this).architecture;
 }
 
 std::string ModelConfig::model_type() const {
-    return family_of(*this).model_type;
+    return known_family_of(*this).model_type;
 }
 
 RopeFrequencies ModelConfig::rope_frequencies() const {
@@ -212,21 +227,23 @@ ModelConfig config_of(const json& parsed, const std::string& file) {
 
     ModelConfig config;
     const Family& family = read_family(reader);
-    config.qk_norm = &family == &kQwen3;
+    config.qk_norm = family.qk_norm;
     // A key that the family does not read is ignored here, too.
-    config.qkv_bias = &family == &kQwen2 || reader.boolean("attention_bias", false);
-    config.o_bias = &family != &kQwen2 && config.qkv_bias;
-    config.mlp_bias = &family == &kLlama && reader.boolean("mlp_bias", false);
+    const auto bias = [&](Family::Bias rule, const char* key) {
+        return has(rule, rule == Family::Bias::asked && reader.boolean(key, false));
+    };
+    config.qkv_bias = bias(family.qkv_bias, "attention_bias");
+    config.o_bias = bias(family.o_bias, "attention_bias");
+    config.mlp_bias = bias(family.mlp_bias, "mlp_bias");
     refuse_what_we_do_not_compute(reader);
     config.vocab_size = reader.integer("vocab_size");
     config.hidden_size = reader.integer("hidden_size");
     config.intermediate_size = reader.integer("intermediate_size");
     config.num_hidden_layers = reader.integer("num_hidden_layers");
     config.num_attention_heads = reader.integer("num_attention_heads");
-    config.num_key_value_heads = read_kv_heads(reader, &family == &kLlama, config.num_attention_heads);
-    config.head_dim = read_head_dim(reader, config);
-    config.max_position_embeddings =
-        reader.integer("max_position_embeddings", &family == &kLlama ? 2048 : 32768);
+    config.num_key_value_heads = read_kv_heads(reader, family, config.num_attention_heads);
+    config.head_dim = read_head_dim(reader, family, config);
+    config.max_position_embeddings = reader.integer("max_position_embeddings", family.context);
     config.rms_norm_eps = static_cast<float>(reader.number("rms_norm_eps", 1e-6));
     read_rope(reader, config);
     config.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
@@ -257,9 +274,9 @@ std::string to_json(const ModelConfig& config) {
     ordered_json out;
     out["architectures"] = {config.architecture()};
     out["model_type"] = config.model_type();
-    const Family& family = family_of(config);
-    if (&family != &kQwen2) out["attention_bias"] = config.o_bias;
-    if (&family == &kLlama) out["mlp_bias"] = config.mlp_bias;
+    const Family& family = known_family_of(config);
+    if (family.qkv_bias == Family::Bias::asked) out["attention_bias"] = config.qkv_bias;
+    if (family.mlp_bias == Family::Bias::asked) out["mlp_bias"] = config.mlp_bias;
     if (config.eos_token_id < 0) {
         out["eos_token_id"] = nullptr;
     } else if (config.more_eos_token_ids.empty()) {
@@ -280,7 +297,7 @@ std::string to_json(const ModelConfig& config) {
     write_rope(config, out);
     out["tie_word_embeddings"] = config.tie_word_embeddings;
     out["torch_dtype"] = std::string(dtype_name(config.torch_dtype));
-    if (&family != &kLlama) out["use_sliding_window"] = false;
+    if (family.sliding_window) out["use_sliding_window"] = false;
     out["vocab_size"] = config.vocab_size;
     return out.dump(2) + "\n";
 }

@@ -10,6 +10,9 @@
 #include "common/ops/swiglu.h"
 
 namespace tandem::engine {
+
+using model::Role;
+
 namespace {
 
 constexpr const char* kTag = "engine.activations";
@@ -58,25 +61,25 @@ Tensor Decoder::layers(const Pass& pass) {
     for (std::size_t i = 0; i < weights_.layers(); ++i) {
         const LayerWeights& layer = weights_.layer(i);
         const PackedLayer& packed = packed_.layer(i);
-        ops::rms_norm(stream_, x, layer.input_norm, config_.rms_norm_eps, h);
-        ops::linear(stream_, h, packed.q_proj, layer.q_bias, flat(q));
-        ops::linear(stream_, h, packed.k_proj, layer.k_bias, flat(k));
-        ops::linear(stream_, h, packed.v_proj, layer.v_bias, flat(v));
+        ops::rms_norm(stream_, x, layer[Role::input_norm], config_.rms_norm_eps, h);
+        ops::linear(stream_, h, packed[Role::q], layer.bias(Role::q), flat(q));
+        ops::linear(stream_, h, packed[Role::k], layer.bias(Role::k), flat(k));
+        ops::linear(stream_, h, packed[Role::v], layer.bias(Role::v), flat(v));
         if (config_.qk_norm) {
-            ops::rms_norm(stream_, q, layer.q_norm, config_.rms_norm_eps, q_normed);
-            ops::rms_norm(stream_, k, layer.k_norm, config_.rms_norm_eps, k_normed);
+            ops::rms_norm(stream_, q, layer[Role::q_norm], config_.rms_norm_eps, q_normed);
+            ops::rms_norm(stream_, k, layer[Role::k_norm], config_.rms_norm_eps, k_normed);
         }
         pass.rotate(q_normed);
         pass.rotate(k_normed);
         pass.attend(i, q_normed, k_normed, v, attended);
-        ops::linear(stream_, flat(attended), packed.o_proj, layer.o_bias, update);
+        ops::linear(stream_, flat(attended), packed[Role::o], layer.bias(Role::o), update);
         ops::add(stream_, x, update);
 
-        ops::rms_norm(stream_, x, layer.post_norm, config_.rms_norm_eps, h);
-        ops::linear(stream_, h, packed.gate_proj, layer.gate_bias, gate);
-        ops::linear(stream_, h, packed.up_proj, layer.up_bias, up);
+        ops::rms_norm(stream_, x, layer[Role::post_norm], config_.rms_norm_eps, h);
+        ops::linear(stream_, h, packed[Role::gate], layer.bias(Role::gate), gate);
+        ops::linear(stream_, h, packed[Role::up], layer.bias(Role::up), up);
         ops::swiglu(stream_, gate, up, activated);
-        ops::linear(stream_, activated, packed.down_proj, layer.down_bias, update);
+        ops::linear(stream_, activated, packed[Role::down], layer.bias(Role::down), update);
         ops::add(stream_, x, update);
     }
     return x;

@@ -18,13 +18,10 @@ void PackedWeights::refresh() {
     for (std::size_t i = 0; i < layers_.size(); ++i) {
         const LayerWeights& from = weights_.layer(i);
         PackedLayer& to = layers_[i];
-        take(to.q_proj, from.q_proj);
-        take(to.k_proj, from.k_proj);
-        take(to.v_proj, from.v_proj);
-        take(to.o_proj, from.o_proj);
-        take(to.gate_proj, from.gate_proj);
-        take(to.up_proj, from.up_proj);
-        take(to.down_proj, from.down_proj);
+        for (std::size_t role = 0; role < model::kRoles; ++role) {
+            const Tensor& weight = from[static_cast<model::Role>(role)];
+            if (weight.ndim() == 2) take(to[static_cast<model::Role>(role)], weight);
+        }
     }
     take(head_, weights_.head());
     contents_ = weights_.contents();

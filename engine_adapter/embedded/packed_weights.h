@@ -2,6 +2,7 @@
 // the weights have changed. They cost as much memory as the matrices themselves (tag "engine.packed").
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -10,8 +11,15 @@
 
 namespace tandem::engine {
 
-struct PackedLayer {
-    ops::PackedWeight q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj;
+class PackedLayer {
+  public:
+    const ops::PackedWeight& operator[](model::Role role) const {
+        return weights_[static_cast<std::size_t>(role)];
+    }
+    ops::PackedWeight& operator[](model::Role role) { return weights_[static_cast<std::size_t>(role)]; }
+
+  private:
+    std::array<ops::PackedWeight, model::kRoles> weights_;
 };
 
 // Used only by the thread that runs the decoder. Reads the weights while a call runs.

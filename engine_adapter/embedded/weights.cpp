@@ -1,13 +1,10 @@
 #include "engine_adapter/embedded/weights.h"
 
-#include <map>
-
 #include "common/align.h"
 #include "common/device/devices.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/model/check_weights.h"
-#include "common/model/parameters.h"
 #include "common/ops/elementwise.h"
 
 namespace tandem::engine {
@@ -42,38 +39,24 @@ ModelWeights::ModelWeights(const model::ModelConfig& config, DType dtype, Stream
         at += room_for(spec.shape);
         tensors_.push_back(tensor);
         slots_.push_back({{spec.name, spec.shape, dtype}, tensor.span()});
-        const std::string prefix = spec.layer < 0 ? "" : "model.layers." + std::to_string(spec.layer) + ".";
-        places_.push_back(&place_of(spec.name.substr(prefix.size()), spec.layer));
+        places_.push_back(&place_of(spec));
         *places_.back() = tensor;
     }
     if (tied_) head_ = embedding_;
 }
 
-Tensor& ModelWeights::place_of(const std::string& suffix, int layer) {
-    static const std::map<std::string, Tensor LayerWeights::*> kMembers = {
-        {"input_layernorm.weight", &LayerWeights::input_norm},
-        {"self_attn.q_proj.weight", &LayerWeights::q_proj},
-        {"self_attn.q_proj.bias", &LayerWeights::q_bias},
-        {"self_attn.k_proj.weight", &LayerWeights::k_proj},
-        {"self_attn.k_proj.bias", &LayerWeights::k_bias},
-        {"self_attn.v_proj.weight", &LayerWeights::v_proj},
-        {"self_attn.v_proj.bias", &LayerWeights::v_bias},
-        {"self_attn.q_norm.weight", &LayerWeights::q_norm},
-        {"self_attn.k_norm.weight", &LayerWeights::k_norm},
-        {"self_attn.o_proj.weight", &LayerWeights::o_proj},
-        {"self_attn.o_proj.bias", &LayerWeights::o_bias},
-        {"post_attention_layernorm.weight", &LayerWeights::post_norm},
-        {"mlp.gate_proj.weight", &LayerWeights::gate_proj},
-        {"mlp.gate_proj.bias", &LayerWeights::gate_bias},
-        {"mlp.up_proj.weight", &LayerWeights::up_proj},
-        {"mlp.up_proj.bias", &LayerWeights::up_bias},
-        {"mlp.down_proj.weight", &LayerWeights::down_proj},
-        {"mlp.down_proj.bias", &LayerWeights::down_bias},
-    };
-    if (layer >= 0) return layers_[static_cast<std::size_t>(layer)].*kMembers.at(suffix);
-    if (suffix == "model.embed_tokens.weight") return embedding_;
-    if (suffix == "model.norm.weight") return norm_;
-    enforce(suffix == "lm_head.weight", "a parameter that the engine does not know: {}", suffix);
+Tensor& ModelWeights::place_of(const model::ParameterSpec& spec) {
+    if (spec.layer >= 0) return layers_[static_cast<std::size_t>(spec.layer)].at(spec.role, spec.bias);
+    switch (spec.role) {
+        case model::Role::embedding:
+            return embedding_;
+        case model::Role::norm:
+            return norm_;
+        case model::Role::head:
+            return head_;
+        default:
+            enforce(false, "a parameter that the engine does not know: {}", spec.name);
+    }
     return head_;
 }
 

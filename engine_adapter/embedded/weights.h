@@ -3,6 +3,7 @@
 // a trainer filled (point).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -10,20 +11,23 @@
 
 #include "common/device/stream.h"
 #include "common/model/model_config.h"
+#include "common/model/parameters.h"
 #include "common/tensor/paged_tensor.h"
 #include "engine_adapter/receiver/weight_target.h"
 
 namespace tandem::engine {
 
-struct LayerWeights {
-    Tensor input_norm;                     // [hidden]
-    Tensor q_proj, k_proj, v_proj;         // [heads * head_dim, hidden], [kv_heads * head_dim, hidden] twice
-    Tensor q_bias, k_bias, v_bias;         // [rows of the weight]; a bias that the model lacks is undefined
-    Tensor q_norm, k_norm;                 // [head_dim]; undefined without qk-norm
-    Tensor o_proj, o_bias;                 // [hidden, heads * head_dim], [hidden]
-    Tensor post_norm;                      // [hidden]
-    Tensor gate_proj, up_proj, down_proj;  // [ffn, hidden] twice, [hidden, ffn]
-    Tensor gate_bias, up_bias, down_bias;
+// A layer's, with the shapes of model::parameter_specs; what the model lacks is undefined.
+class LayerWeights {
+  public:
+    const Tensor& operator[](model::Role role) const { return weights_[static_cast<std::size_t>(role)]; }
+    const Tensor& bias(model::Role role) const { return biases_[static_cast<std::size_t>(role)]; }
+    Tensor& at(model::Role role, bool bias) {
+        return (bias ? biases_ : weights_)[static_cast<std::size_t>(role)];
+    }
+
+  private:
+    std::array<Tensor, model::kRoles> weights_, biases_;
 };
 
 class ModelWeights {
@@ -62,7 +66,7 @@ class ModelWeights {
     void point(const std::vector<Span>& memory, std::shared_ptr<const void> owner);
 
   private:
-    Tensor& place_of(const std::string& suffix, int layer);
+    Tensor& place_of(const model::ParameterSpec& spec);
 
     DType dtype_;
     Device device_;

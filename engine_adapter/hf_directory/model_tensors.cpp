@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/model/model_config.h"
+#include "common/model/parameters.h"
 #include "common/model/safetensors.h"
 
 namespace tandem::engine {
@@ -14,7 +15,7 @@ std::vector<TensorInfo> tensors_of_directory(const std::filesystem::path& direct
     const bool tied = model::ties_embeddings(directory);
     std::vector<TensorInfo> tensors;
     for (const std::string& name : files.names()) {
-        if (tied && name == "lm_head.weight") continue;
+        if (tied && name == model::kHead) continue;
         tensors.push_back({name, files.shape(name), files.dtype(name), {}});
     }
     return tensors;

@@ -9,6 +9,7 @@
 #include "common/json_text.h"
 #include "common/log.h"
 #include "common/model/model_config.h"
+#include "common/model/parameters.h"
 #include "engine_adapter/hf_directory/model_tensors.h"
 #include "engine_adapter/http_api/versions.h"
 #include "engine_adapter/vllm/layers.h"
@@ -18,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kHead = "lm_head.weight";
+using model::kHead;
 
 // Versions that tests/peers/vllm_push.sh was run with.
 constexpr std::array<std::string_view, 1> kKnown{"0.32.0"};

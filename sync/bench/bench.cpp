@@ -159,7 +159,7 @@ class Run {
 nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
                          const std::function<Engines()>& connect, const BenchOptions& options) {
     std::vector<engine::TensorInfo> whole;
-    for (const ModelTensor& tensor : model_tensors(options.shapes))
+    for (const model::ParameterSpec& tensor : model_tensors(options.shapes))
         whole.push_back({tensor.name, tensor.shape, DType::float32, {}});
     const std::vector<std::string> axes{"dp", "cp"};
     const DeviceMesh mesh = DeviceMesh::create(

@@ -165,7 +165,7 @@ void BenchOptions::validate() const {
 std::size_t BenchOptions::held_bytes() const {
     const auto copies = static_cast<std::size_t>(mesh.size() > 1 && !shard_all ? mesh[1] : 1);
     std::size_t elements = 0;
-    for (const ModelTensor& tensor : model_tensors(shapes))
+    for (const model::ParameterSpec& tensor : model_tensors(shapes))
         elements += static_cast<std::size_t>(numel(tensor.shape));
     const std::size_t base =
         traits(mode_from_name(mode)).keeps_base ? dtype_size(dtype_from_name(engine_dtype)) : 0;
@@ -175,12 +175,13 @@ std::size_t BenchOptions::held_bytes() const {
 std::vector<engine::TensorInfo> BenchOptions::engine_tensors(int rank) const {
     const DType wanted = dtype_from_name(engine_dtype);
     const DType dtype = is_quantized(wanted) ? DType::bfloat16 : wanted;  // of what is not quantised
-    const std::vector<ModelTensor> model = model_tensors(shapes);
+    const std::vector<model::ParameterSpec> model = model_tensors(shapes);
     std::vector<engine::TensorInfo> tensors;
     if (engine_tp > 1) {
         tensors = engine_layout(model, {engine_tp, 1, true}, dtype)[static_cast<std::size_t>(rank)];
     } else {
-        for (const ModelTensor& tensor : model) tensors.push_back({tensor.name, tensor.shape, dtype, {}});
+        for (const model::ParameterSpec& tensor : model)
+            tensors.push_back({tensor.name, tensor.shape, dtype, {}});
     }
     return wanted == dtype ? tensors : quantize_linear(tensors, model, wanted);
 }

@@ -107,7 +107,8 @@ void PlanReportOptions::validate() const {
     check_mesh("--engine-tp, --engine-ep", {ranks});
 }
 
-SourceLayout trainer_layout(const std::vector<ModelTensor>& model, const PlanReportOptions& options) {
+SourceLayout trainer_layout(const std::vector<model::ParameterSpec>& model,
+                            const PlanReportOptions& options) {
     SourceLayout source;
     source.world_size = options.world_size();
     SourceGroup all{std::vector<int>(static_cast<std::size_t>(source.world_size)), options.mesh,
@@ -115,7 +116,7 @@ SourceLayout trainer_layout(const std::vector<ModelTensor>& model, const PlanRep
     std::iota(all.ranks.begin(), all.ranks.end(), 0);
     // [dims of a tensor]: the group that fits it
     std::size_t most_dims = 0;
-    for (const ModelTensor& tensor : model) most_dims = std::max(most_dims, tensor.shape.size());
+    for (const model::ParameterSpec& tensor : model) most_dims = std::max(most_dims, tensor.shape.size());
     for (std::size_t dims = 0; dims <= most_dims; ++dims) {
         SourceGroup& group = source.groups.emplace_back(all);
         for (Placement& placement : group.placements) {
@@ -127,15 +128,14 @@ SourceLayout trainer_layout(const std::vector<ModelTensor>& model, const PlanRep
     std::vector<std::vector<int>> expert_groups;
     if (!options.expert_mesh.empty()) expert_groups = add_expert_groups(options, source);
     int experts = 0;
-    for (const ModelTensor& tensor : model) {
-        if (tensor.parallel == TensorParallel::expert)
-            experts = std::max(experts, expert_number(tensor.name) + 1);
+    for (const model::ParameterSpec& tensor : model) {
+        if (tensor.cut == model::Cut::expert) experts = std::max(experts, expert_number(tensor.name) + 1);
     }
     const int ways = std::max<int>(1, static_cast<int>(expert_groups.size()));
     enforce(experts % ways == 0, "{} experts do not divide by the {} of the experts' mesh", experts, ways);
-    for (const ModelTensor& tensor : model) {
+    for (const model::ParameterSpec& tensor : model) {
         std::vector<int> groups{static_cast<int>(tensor.shape.size())};
-        if (tensor.parallel == TensorParallel::expert && !expert_groups.empty()) {
+        if (tensor.cut == model::Cut::expert && !expert_groups.empty()) {
             groups = expert_groups[static_cast<std::size_t>(expert_number(tensor.name) / (experts / ways))];
         }
         source.tensors.push_back({tensor.name, tensor.shape, options.source_dtype, std::move(groups)});
@@ -145,9 +145,9 @@ SourceLayout trainer_layout(const std::vector<ModelTensor>& model, const PlanRep
 
 nlohmann::json plan_report(const PlanReportOptions& options) {
     options.validate();
-    const std::vector<ModelTensor> model = model_tensors(options.shapes);
+    const std::vector<model::ParameterSpec> model = model_tensors(options.shapes);
     std::int64_t parameters = 0;
-    for (const ModelTensor& tensor : model) parameters += numel(tensor.shape);
+    for (const model::ParameterSpec& tensor : model) parameters += numel(tensor.shape);
     SourceLayout source = trainer_layout(model, options);
     EngineLayout engine = engine_layout(model, options.engine, options.engine_dtype);
     const Stopwatch planning;

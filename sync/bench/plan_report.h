@@ -27,7 +27,7 @@ struct PlanReportOptions {
 };
 
 // Placements of a dim that a tensor lacks cut its dim 0.
-SourceLayout trainer_layout(const std::vector<ModelTensor>& model, const PlanReportOptions& options);
+SourceLayout trainer_layout(const std::vector<model::ParameterSpec>& model, const PlanReportOptions& options);
 
 // {shapes, tensors, parameters, mesh, placements, expert_mesh, engine_tp, engine_ep, fused, source_dtype,
 // engine_dtype, source_ranks, engine_ranks, plan_ms, expand_ms (the moves of engine rank 0 written out),

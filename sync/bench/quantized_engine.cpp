@@ -21,9 +21,9 @@ bool is_linear(const engine::TensorInfo& tensor) {
 }  // namespace
 
 std::vector<engine::TensorInfo> quantize_linear(const std::vector<engine::TensorInfo>& plain,
-                                                const std::vector<ModelTensor>& model, DType dtype) {
+                                                const std::vector<model::ParameterSpec>& model, DType dtype) {
     std::unordered_map<std::string, Shape> shapes;
-    for (const ModelTensor& tensor : model) shapes.emplace(tensor.name, tensor.shape);
+    for (const model::ParameterSpec& tensor : model) shapes.emplace(tensor.name, tensor.shape);
     std::vector<engine::TensorInfo> result;
     for (engine::TensorInfo tensor : plain) {
         if (!is_linear(tensor)) {

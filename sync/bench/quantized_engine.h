@@ -11,6 +11,6 @@ namespace tandem::sync {
 // `plain`: an engine rank's tensors in its other dtype; `dtype`: float8_e4m3fn or int8. Throws
 // InvalidArgument naming a slice that cuts through blocks of scales.
 std::vector<engine::TensorInfo> quantize_linear(const std::vector<engine::TensorInfo>& plain,
-                                                const std::vector<ModelTensor>& model, DType dtype);
+                                                const std::vector<model::ParameterSpec>& model, DType dtype);
 
 }  // namespace tandem::sync

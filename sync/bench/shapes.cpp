@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include "common/error.h"
-#include "common/model/parameters.h"
 
 namespace tandem::sync {
 namespace {
@@ -43,110 +42,22 @@ std::string all_names() {
     return names;
 }
 
-// Adds a model's tensors, one layer at a time.
-class Builder {
-  public:
-    explicit Builder(const ModelShapes& shapes) : s_(shapes) {}
-
-    std::vector<ModelTensor> build() {
-        add("model.embed_tokens", {s_.vocab_size, s_.hidden_size}, TensorParallel::vocabulary);
-        for (std::int64_t layer = 0; layer < s_.num_hidden_layers; ++layer) {
-            prefix_ = fmt::format("model.layers.{}.", layer);
-            norm("input_layernorm", s_.hidden_size);
-            if (s_.kv_lora_rank > 0) {
-                latent_attention();
-            } else {
-                attention();
-            }
-            norm("post_attention_layernorm", s_.hidden_size);
-            if (s_.num_experts > 0 && layer >= s_.first_k_dense_replace) {
-                experts();
-            } else {
-                mlp("mlp.", s_.intermediate_size, TensorParallel::column, TensorParallel::row, s_.mlp_bias);
-            }
-        }
-        prefix_.clear();
-        norm("model.norm", s_.hidden_size);
-        if (!s_.tie_word_embeddings) {
-            add("lm_head", {s_.vocab_size, s_.hidden_size}, TensorParallel::vocabulary);
-        }
-        return std::move(tensors_);
-    }
-
-  private:
-    // A projection: the bias is cut like the weight's rows, and whole where its columns are cut.
-    void linear(const std::string& name, Shape shape, TensorParallel parallel, std::int64_t heads,
-                bool bias) {
-        const std::int64_t out = shape[0];
-        add(name, std::move(shape), parallel, heads);
-        if (!bias) return;
-        const bool rows = parallel == TensorParallel::column;
-        tensors_.push_back({prefix_ + name + ".bias",
-                            {out},
-                            rows ? parallel : TensorParallel::replicate,
-                            static_cast<int>(rows ? heads : 0)});
-    }
-    void add(const std::string& name, Shape shape, TensorParallel parallel, std::int64_t heads = 0) {
-        tensors_.push_back({prefix_ + name + ".weight", std::move(shape), parallel, static_cast<int>(heads)});
-    }
-    void norm(const std::string& name, std::int64_t size) { add(name, {size}, TensorParallel::replicate); }
-
-    void attention() {
-        const std::int64_t heads = s_.num_attention_heads;
-        const std::int64_t kv_heads = s_.num_key_value_heads;
-        const Shape kv{kv_heads * s_.head_dim, s_.hidden_size};
-        linear("self_attn.q_proj", {heads * s_.head_dim, s_.hidden_size}, TensorParallel::column, heads,
-               s_.qkv_bias);
-        linear("self_attn.k_proj", kv, TensorParallel::column, kv_heads, s_.qkv_bias);
-        linear("self_attn.v_proj", kv, TensorParallel::column, kv_heads, s_.qkv_bias);
-        if (s_.qk_norm) {
-            norm("self_attn.q_norm", s_.head_dim);
-            norm("self_attn.k_norm", s_.head_dim);
-        }
-        linear("self_attn.o_proj", {s_.hidden_size, heads * s_.head_dim}, TensorParallel::row, 0, s_.o_bias);
-    }
-
-    void latent_attention() {
-        const std::int64_t heads = s_.num_attention_heads;
-        const std::int64_t q_out = heads * (s_.qk_nope_head_dim + s_.qk_rope_head_dim);
-        if (s_.q_lora_rank > 0) {
-            add("self_attn.q_a_proj", {s_.q_lora_rank, s_.hidden_size}, TensorParallel::replicate);
-            norm("self_attn.q_a_layernorm", s_.q_lora_rank);
-            add("self_attn.q_b_proj", {q_out, s_.q_lora_rank}, TensorParallel::column, heads);
-        } else {
-            add("self_attn.q_proj", {q_out, s_.hidden_size}, TensorParallel::column, heads);
-        }
-        add("self_attn.kv_a_proj_with_mqa", {s_.kv_lora_rank + s_.qk_rope_head_dim, s_.hidden_size},
-            TensorParallel::replicate);
-        norm("self_attn.kv_a_layernorm", s_.kv_lora_rank);
-        add("self_attn.kv_b_proj", {heads * (s_.qk_nope_head_dim + s_.v_head_dim), s_.kv_lora_rank},
-            TensorParallel::column, heads);
-        add("self_attn.o_proj", {s_.hidden_size, heads * s_.v_head_dim}, TensorParallel::row);
-    }
-
-    void mlp(const std::string& name, std::int64_t size, TensorParallel up, TensorParallel down,
-             bool bias = false) {
-        linear(name + "gate_proj", {size, s_.hidden_size}, up, 0, bias);
-        linear(name + "up_proj", {size, s_.hidden_size}, up, 0, bias);
-        linear(name + "down_proj", {s_.hidden_size, size}, down, 0, bias);
-    }
-
-    void experts() {
-        add("mlp.gate", {s_.num_experts, s_.hidden_size}, TensorParallel::replicate);
-        for (std::int64_t e = 0; e < s_.num_experts; ++e) {
-            mlp(fmt::format("mlp.experts.{}.", e), s_.moe_intermediate_size, TensorParallel::expert,
-                TensorParallel::expert);
-        }
-        if (s_.n_shared_experts > 0) {
-            mlp("mlp.shared_experts.", s_.n_shared_experts * s_.moe_intermediate_size, TensorParallel::column,
-                TensorParallel::row);
-        }
-    }
-
-    const ModelShapes& s_;
-    std::string prefix_;
-    std::vector<ModelTensor> tensors_;
-};
+model::DecoderSizes sizes_of(const Row& row) {
+    model::DecoderSizes sizes;
+    sizes.vocab_size = row.vocab;
+    sizes.hidden_size = row.hidden;
+    sizes.intermediate_size = row.ffn;
+    sizes.num_hidden_layers = row.layers;
+    sizes.num_attention_heads = row.heads;
+    sizes.num_key_value_heads = row.kv_heads;
+    sizes.head_dim = row.head_dim;
+    sizes.tie_word_embeddings = row.tied;
+    sizes.qk_norm = row.qk_norm;
+    sizes.qkv_bias = row.qkv_bias;
+    sizes.num_experts = row.experts;
+    sizes.moe_intermediate_size = row.expert_ffn;
+    return sizes;
+}
 
 }  // namespace
 
@@ -161,41 +72,13 @@ model::ModelConfig model_by_name(const std::string& name) {
     enforce(row != nullptr, "no shapes '{}'; there are {}", name, all_names());
     enforce(row->experts == 0, "'{}' is a mixture of experts; a dense model is needed here", name);
     model::ModelConfig config;
-    config.vocab_size = row->vocab;
-    config.hidden_size = row->hidden;
-    config.intermediate_size = row->ffn;
-    config.num_hidden_layers = row->layers;
-    config.num_attention_heads = row->heads;
-    config.num_key_value_heads = row->kv_heads;
-    config.head_dim = row->head_dim;
+    static_cast<model::DecoderSizes&>(config) = sizes_of(*row);
     config.max_position_embeddings = 4096;
-    config.tie_word_embeddings = row->tied;
-    config.qk_norm = row->qk_norm;
-    config.qkv_bias = row->qkv_bias;
     return config;
 }
 
-std::vector<ModelTensor> model_tensors(const ModelShapes& shapes) {
-    return Builder(shapes).build();
-}
-
-std::vector<ModelTensor> model_tensors(const std::string& name_or_file) {
-    if (const Row* row = row_named(name_or_file)) {
-        ModelShapes shapes;
-        shapes.vocab_size = row->vocab;
-        shapes.hidden_size = row->hidden;
-        shapes.intermediate_size = row->ffn;
-        shapes.num_hidden_layers = row->layers;
-        shapes.num_attention_heads = row->heads;
-        shapes.num_key_value_heads = row->kv_heads;
-        shapes.head_dim = row->head_dim;
-        shapes.tie_word_embeddings = row->tied;
-        shapes.qk_norm = row->qk_norm;
-        shapes.qkv_bias = row->qkv_bias;
-        shapes.num_experts = row->experts;
-        shapes.moe_intermediate_size = row->expert_ffn;
-        return model_tensors(shapes);
-    }
+std::vector<model::ParameterSpec> model_tensors(const std::string& name_or_file) {
+    if (const Row* row = row_named(name_or_file)) return model::parameter_specs(sizes_of(*row));
     enforce(std::filesystem::exists(name_or_file), "no shapes and no file '{}'; there are {}", name_or_file,
             all_names());
     std::ifstream in(name_or_file);

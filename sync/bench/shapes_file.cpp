@@ -5,6 +5,7 @@
 
 #include "common/error.h"
 #include "common/json_text.h"
+#include "common/model/families.h"
 #include "sync/bench/shapes.h"
 
 namespace tandem::sync {
@@ -53,52 +54,54 @@ class Reader {
     const std::string& file_;
 };
 
-ModelShapes read_shapes(const Reader& in) {
-    ModelShapes shapes;
-    shapes.vocab_size = in.positive("vocab_size");
-    shapes.hidden_size = in.positive("hidden_size");
-    shapes.num_hidden_layers = in.positive("num_hidden_layers");
-    shapes.num_attention_heads = in.positive("num_attention_heads");
-    shapes.tie_word_embeddings = in.flag("tie_word_embeddings", false);
-    const std::string type = in.word("model_type", "");
-    shapes.qk_norm = in.flag("qk_norm", type == "qwen3" || type == "qwen3_moe");
+model::DecoderSizes read_sizes(const Reader& in) {
+    model::DecoderSizes sizes;
+    sizes.vocab_size = in.positive("vocab_size");
+    sizes.hidden_size = in.positive("hidden_size");
+    sizes.num_hidden_layers = in.positive("num_hidden_layers");
+    sizes.num_attention_heads = in.positive("num_attention_heads");
+    sizes.tie_word_embeddings = in.flag("tie_word_embeddings", false);
+    using Bias = model::Family::Bias;
+    const model::Family* const family = model::family_of_type(in.word("model_type", ""));
+    sizes.qk_norm = in.flag("qk_norm", family != nullptr && family->qk_norm);
     const bool attention_bias = in.flag("attention_bias", false);
-    shapes.o_bias = type != "qwen2" && attention_bias;
-    shapes.qkv_bias = in.flag("qkv_bias", type == "qwen2" || type == "qwen2_moe" || attention_bias);
-    shapes.mlp_bias = in.flag("mlp_bias", false);
+    sizes.o_bias = attention_bias && (family == nullptr || family->o_bias != Bias::none);
+    sizes.qkv_bias =
+        in.flag("qkv_bias", attention_bias || (family != nullptr && family->qkv_bias == Bias::always));
+    sizes.mlp_bias = in.flag("mlp_bias", false);
     const char* const experts = in.has("n_routed_experts") ? "n_routed_experts" : "num_experts";
-    shapes.num_experts = in.count(experts);
-    if (shapes.num_experts > 0) {
-        shapes.moe_intermediate_size = in.positive("moe_intermediate_size");
-        shapes.n_shared_experts = in.count("n_shared_experts");
-        shapes.first_k_dense_replace = in.count("first_k_dense_replace");
+    sizes.num_experts = in.count(experts);
+    if (sizes.num_experts > 0) {
+        sizes.moe_intermediate_size = in.positive("moe_intermediate_size");
+        sizes.n_shared_experts = in.count("n_shared_experts");
+        sizes.first_k_dense_replace = in.count("first_k_dense_replace");
     }
-    if (shapes.num_experts == 0 || shapes.first_k_dense_replace > 0) {
-        shapes.intermediate_size = in.positive("intermediate_size");
+    if (sizes.num_experts == 0 || sizes.first_k_dense_replace > 0) {
+        sizes.intermediate_size = in.positive("intermediate_size");
     }
-    shapes.kv_lora_rank = in.count("kv_lora_rank");
-    if (shapes.kv_lora_rank > 0) {
-        shapes.q_lora_rank = in.count("q_lora_rank");
-        shapes.qk_rope_head_dim = in.positive("qk_rope_head_dim");
-        shapes.qk_nope_head_dim = in.positive("qk_nope_head_dim");
-        shapes.v_head_dim = in.positive("v_head_dim");
-        return shapes;
+    sizes.kv_lora_rank = in.count("kv_lora_rank");
+    if (sizes.kv_lora_rank > 0) {
+        sizes.q_lora_rank = in.count("q_lora_rank");
+        sizes.qk_rope_head_dim = in.positive("qk_rope_head_dim");
+        sizes.qk_nope_head_dim = in.positive("qk_nope_head_dim");
+        sizes.v_head_dim = in.positive("v_head_dim");
+        return sizes;
     }
-    shapes.num_key_value_heads = in.positive("num_key_value_heads", shapes.num_attention_heads);
-    if (!in.has("head_dim") && shapes.hidden_size % shapes.num_attention_heads != 0) {
+    sizes.num_key_value_heads = in.positive("num_key_value_heads", sizes.num_attention_heads);
+    if (!in.has("head_dim") && sizes.hidden_size % sizes.num_attention_heads != 0) {
         in.fail("head_dim", "missing, and hidden_size does not divide by num_attention_heads");
     }
-    shapes.head_dim = in.positive("head_dim", shapes.hidden_size / shapes.num_attention_heads);
-    return shapes;
+    sizes.head_dim = in.positive("head_dim", sizes.hidden_size / sizes.num_attention_heads);
+    return sizes;
 }
 
-ModelTensor read_tensor(const json& object, const std::string& file, std::size_t index) {
+model::ParameterSpec read_tensor(const json& object, const std::string& file, std::size_t index) {
     const std::string at = "tensors[" + std::to_string(index) + "]";
     const auto fail = [&](const char* key, const std::string& message) {
         throw ConfigError(file, at + (key[0] == '\0' ? "" : ".") + key, message);
     };
     if (!object.is_object()) fail("", "must be an object");
-    ModelTensor tensor;
+    model::ParameterSpec tensor;
     if (!object.contains("name") || !object["name"].is_string()) fail("name", "must be a string");
     tensor.name = object["name"].get<std::string>();
     if (!object.contains("shape") || !object["shape"].is_array()) fail("shape", "must be a list of sizes");
@@ -107,29 +110,29 @@ ModelTensor read_tensor(const json& object, const std::string& file, std::size_t
             fail("shape", "must be a list of sizes");
         tensor.shape.push_back(size.get<std::int64_t>());
     }
-    constexpr std::array<std::pair<const char*, TensorParallel>, 5> kStyles{
-        {{"replicate", TensorParallel::replicate},
-         {"column", TensorParallel::column},
-         {"row", TensorParallel::row},
-         {"expert", TensorParallel::expert},
-         {"vocabulary", TensorParallel::vocabulary}}};
+    constexpr std::array<std::pair<const char*, model::Cut>, 5> kCuts{
+        {{"replicate", model::Cut::replicate},
+         {"column", model::Cut::column},
+         {"row", model::Cut::row},
+         {"expert", model::Cut::expert},
+         {"vocabulary", model::Cut::vocabulary}}};
     const json style = object.value("parallel", json("replicate"));
     bool known = false;
-    for (const auto& [word, parallel] : kStyles) {
+    for (const auto& [word, cut] : kCuts) {
         if (style != word) continue;
-        tensor.parallel = parallel;
+        tensor.cut = cut;
         known = true;
     }
     if (!known) fail("parallel", "must be replicate, column, row, expert or vocabulary");
     const json heads = object.value("heads", json(0));
     if (!heads.is_number_integer() || heads < 0 || heads > 1'000'000) fail("heads", "must be a count");
-    tensor.heads = heads.get<int>();
-    return tensor;
+    return model::named_parameter(std::move(tensor.name), std::move(tensor.shape), tensor.cut,
+                                  heads.get<int>());
 }
 
 }  // namespace
 
-std::vector<ModelTensor> read_model_tensors(const std::string& json_text, const std::string& file) {
+std::vector<model::ParameterSpec> read_model_tensors(const std::string& json_text, const std::string& file) {
     json parsed;
     try {
         parsed = parse_json_text(json_text, any_values(json_text));
@@ -137,9 +140,9 @@ std::vector<ModelTensor> read_model_tensors(const std::string& json_text, const 
         throw ConfigError(file, "", error.what());
     }
     if (!parsed.is_object()) throw ConfigError(file, "", "must be a JSON object");
-    if (!parsed.contains("tensors")) return model_tensors(read_shapes(Reader(parsed, file)));
+    if (!parsed.contains("tensors")) return model::parameter_specs(read_sizes(Reader(parsed, file)));
     if (!parsed["tensors"].is_array()) throw ConfigError(file, "tensors", "must be a list");
-    std::vector<ModelTensor> tensors;
+    std::vector<model::ParameterSpec> tensors;
     for (std::size_t i = 0; i < parsed["tensors"].size(); ++i) {
         tensors.push_back(read_tensor(parsed["tensors"][i], file, i));
     }

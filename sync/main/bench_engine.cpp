@@ -109,8 +109,8 @@ class BareWeights final : public engine::WeightTarget {
 // Rows that pad a vocabulary, as vLLM and SGLang pad it.
 Padding padding_rows(const BenchOptions& options, int rank) {
     Padding padding;
-    for (const ModelTensor& tensor : model_tensors(options.shapes)) {
-        if (options.engine_tp == 1 || tensor.parallel != TensorParallel::vocabulary) continue;
+    for (const model::ParameterSpec& tensor : model_tensors(options.shapes)) {
+        if (options.engine_tp == 1 || tensor.cut != model::Cut::vocabulary) continue;
         const std::int64_t rows = vocabulary_rows(tensor.shape[0], options.engine_tp, rank).padding;
         if (rows > 0) padding[tensor.name] = rows;
     }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <map>
 #include <string_view>
 #include <unordered_map>
@@ -15,6 +14,9 @@ namespace {
 
 using engine::Part;
 using engine::TensorInfo;
+using model::Cut;
+using model::ParameterSpec;
+using model::Role;
 
 // Indices [start, start + size) of the dim along which a tensor is cut.
 struct Slice {
@@ -31,16 +33,7 @@ struct Place {
     int expert_tp = 1, expert_tp_rank = 0;
 };
 
-bool ends_with_any(std::string_view name, const std::vector<std::string_view>& ends) {
-    return std::any_of(ends.begin(), ends.end(), [&](std::string_view end) { return name.ends_with(end); });
-}
-
-// A key or value projection, whose heads several ranks may share.
-bool has_shared_heads(std::string_view name) {
-    return ends_with_any(name, {"k_proj.weight", "v_proj.weight", "k_proj.bias", "v_proj.bias"});
-}
-
-Slice even_slice(const ModelTensor& tensor, int dim, int ways, int rank) {
+Slice even_slice(const ParameterSpec& tensor, int dim, int ways, int rank) {
     enforce(dim < static_cast<int>(tensor.shape.size()), "tensor '{}' {}: cannot be cut along dim {}",
             tensor.name, to_string(tensor.shape), dim);
     const std::int64_t n = tensor.shape[static_cast<std::size_t>(dim)];
@@ -49,81 +42,71 @@ Slice even_slice(const ModelTensor& tensor, int dim, int ways, int rank) {
     return {dim, n / ways * rank, n / ways};
 }
 
-Slice head_slice(const ModelTensor& tensor, const Place& place) {
+Slice head_slice(const ParameterSpec& tensor, const Place& place) {
     enforce(!tensor.shape.empty() && tensor.shape[0] % tensor.heads == 0, "tensor '{}' {}: has not {} heads",
             tensor.name, to_string(tensor.shape), tensor.heads);
     const std::int64_t head = tensor.shape[0] / tensor.heads;
     if (tensor.heads % place.tp == 0) return even_slice(tensor, 0, place.tp, place.tp_rank);
-    enforce(has_shared_heads(tensor.name) && place.tp % tensor.heads == 0,
+    // Several ranks may share a head of keys and values.
+    const bool shared = tensor.role == Role::k || tensor.role == Role::v;
+    enforce(shared && place.tp % tensor.heads == 0,
             "tensor '{}': {} heads do not divide by tensor parallelism {}", tensor.name, tensor.heads,
             place.tp);
     return {0, place.tp_rank / (place.tp / tensor.heads) * head, head};
 }
 
-Slice vocabulary_slice(const ModelTensor& tensor, const Place& place) {
+Slice vocabulary_slice(const ParameterSpec& tensor, const Place& place) {
     enforce(!tensor.shape.empty(), "tensor '{}' has no rows, and cannot be a vocabulary's", tensor.name);
     const VocabularyRows rows = vocabulary_rows(tensor.shape[0], place.tp, place.tp_rank);
     return {0, rows.start, rows.size};
 }
 
-// An expert's number and tensor, read from the name once for all engine ranks.
-struct Expert {
-    std::string prefix;  // "model.layers.3.mlp.experts."; empty: of no expert
-    std::int64_t number = 0;
-    std::int64_t of = 0;
-};
-
-Expert expert_named(const std::string& name) {
+// "model.layers.3.mlp.experts." of an expert's tensor.
+std::string_view expert_prefix(std::string_view name) {
     constexpr std::string_view kWord = ".experts.";
-    const std::size_t at = name.find(kWord);
-    enforce(at != std::string::npos, "tensor '{}': no '.experts.N.' in the name of an expert's tensor", name);
-    const char* begin = name.data() + at + kWord.size();
-    const char* end = name.data() + name.size();
-    Expert expert{name.substr(0, at + kWord.size()), 0, 0};
-    const auto [stop, error] = std::from_chars(begin, end, expert.number);
-    enforce(error == std::errc() && stop != end && *stop == '.' && expert.number >= 0,
-            "tensor '{}': no expert's number in its name", name);
-    return expert;
+    return name.substr(0, name.find(kWord) + kWord.size());
 }
 
-// [tensor of the model]
-std::vector<Expert> experts_of(const std::vector<ModelTensor>& model) {
-    std::vector<Expert> experts(model.size());
-    std::map<std::string, std::int64_t> counts;
-    for (std::size_t i = 0; i < model.size(); ++i) {
-        if (model[i].parallel != TensorParallel::expert) continue;
-        enforce(model[i].shape.size() == 2, "tensor '{}' {}: is not an expert's matrix", model[i].name,
-                to_string(model[i].shape));
-        experts[i] = expert_named(model[i].name);
-        std::int64_t& count = counts[experts[i].prefix];
-        count = std::max(count, experts[i].number + 1);
+// Of each tensor of the model: how many experts there are where it is one's; 0: of none.
+std::vector<std::int64_t> experts_beside(const std::vector<ParameterSpec>& model) {
+    std::vector<std::int64_t> counts(model.size());
+    std::map<std::string_view, std::int64_t> of;  // by the name up to the expert's number
+    const auto group = [](const ParameterSpec& spec) { return expert_prefix(spec.name); };
+    for (const ParameterSpec& spec : model) {
+        if (spec.cut != Cut::expert) continue;
+        enforce(spec.shape.size() == 2, "tensor '{}' {}: is not an expert's matrix", spec.name,
+                to_string(spec.shape));
+        enforce(spec.expert >= 0, "tensor '{}': no expert's number ('.experts.N.') in its name", spec.name);
+        enforce(spec.role == Role::gate || spec.role == Role::up || spec.role == Role::down,
+                "tensor '{}': is no gate_proj, up_proj or down_proj", spec.name);
+        std::int64_t& count = of[group(spec)];
+        count = std::max(count, spec.expert + 1);
     }
-    for (Expert& expert : experts) expert.of = expert.prefix.empty() ? 0 : counts.at(expert.prefix);
-    return experts;
+    for (std::size_t i = 0; i < model.size(); ++i) {
+        if (model[i].cut == Cut::expert) counts[i] = of.at(group(model[i]));
+    }
+    return counts;
 }
 
-bool is_down(std::string_view name) {
-    return name.ends_with("down_proj.weight");
-}
-
-Slice slice_of(const ModelTensor& tensor, const Place& place) {
-    switch (tensor.parallel) {
-        case TensorParallel::replicate:
+Slice slice_of(const ParameterSpec& tensor, const Place& place) {
+    switch (tensor.cut) {
+        case Cut::replicate:
             return {};
-        case TensorParallel::column:
+        case Cut::column:
             return tensor.heads > 0 ? head_slice(tensor, place)
                                     : even_slice(tensor, 0, place.tp, place.tp_rank);
-        case TensorParallel::row:
+        case Cut::row:
             return even_slice(tensor, 1, place.tp, place.tp_rank);
-        case TensorParallel::expert:
-            return even_slice(tensor, is_down(tensor.name) ? 1 : 0, place.expert_tp, place.expert_tp_rank);
-        case TensorParallel::vocabulary:
+        case Cut::expert:
+            return even_slice(tensor, tensor.role == Role::down ? 1 : 0, place.expert_tp,
+                              place.expert_tp_rank);
+        case Cut::vocabulary:
             return vocabulary_slice(tensor, place);
     }
     return {};
 }
 
-Part part_of(const ModelTensor& tensor, const Slice& slice) {
+Part part_of(const ParameterSpec& tensor, const Slice& slice) {
     Part part{tensor.name, Shape(tensor.shape.size(), 0), tensor.shape, 0, Shape(tensor.shape.size(), 1)};
     if (slice.dim >= 0) {
         part.start[static_cast<std::size_t>(slice.dim)] = slice.start;
@@ -133,46 +116,42 @@ Part part_of(const ModelTensor& tensor, const Slice& slice) {
     return part;
 }
 
-// Fused tensors: their members in order, by the end of their names.
+// Fused tensors: their members in order. The fused name takes the place of the module's.
 struct Fusion {
-    std::array<std::string_view, 3> members;
-    std::string_view fused;
+    std::array<Role, 3> members;
+    std::string_view name;
 };
-constexpr std::array kFusions{
-    Fusion{{"q_proj.weight", "k_proj.weight", "v_proj.weight"}, "qkv_proj.weight"},
-    Fusion{{"q_proj.bias", "k_proj.bias", "v_proj.bias"}, "qkv_proj.bias"},
-    Fusion{{"gate_proj.weight", "up_proj.weight", ""}, "gate_up_proj.weight"},
-    Fusion{{"gate_proj.bias", "up_proj.bias", ""}, "gate_up_proj.bias"},
-};
+constexpr std::array kFusions{Fusion{{Role::q, Role::k, Role::v}, "qkv_proj"},
+                              Fusion{{Role::gate, Role::up, Role::up}, "gate_up_proj"}};
+
+// "model.layers.0.self_attn.qkv_proj.bias" of model.layers.0.self_attn.k_proj.bias
+std::string fused_name(const std::string& name, std::string_view module) {
+    const std::size_t last = name.rfind('.');
+    enforce(last != std::string::npos && last > 0, "tensor '{}': its name has no module", name);
+    const std::size_t before = name.rfind('.', last - 1);
+    return name.substr(0, before + 1) + std::string(module) + name.substr(last);
+}
 
 // One engine rank's tensors, built in the model's order; a fused tensor stands where its first member does.
 class RankLayout {
   public:
     RankLayout(const Place& place, bool fused, DType dtype) : place_(place), fused_(fused), dtype_(dtype) {}
 
-    void add(const ModelTensor& tensor, const Expert& expert) {
-        if (tensor.parallel == TensorParallel::expert) return add_expert(tensor, expert);
+    // `experts`: that there are beside it.
+    void add(const ParameterSpec& tensor, std::int64_t experts) {
+        if (tensor.cut == Cut::expert) return add_expert(tensor, experts);
         const Slice slice = slice_of(tensor, place_);
-        if (fused_) {
-            for (const Fusion& fusion : kFusions) {
-                for (const std::string_view member : fusion.members) {
-                    if (!member.empty() && ends_on_word(tensor.name, member)) {
-                        return add_fused(tensor, slice, fusion, member);
-                    }
-                }
-            }
+        for (const Fusion& fusion : kFusions) {
+            const auto& members = fusion.members;
+            if (fused_ && std::find(members.begin(), members.end(), tensor.role) != members.end())
+                return add_fused(tensor, slice, fusion);
         }
         add_alone(tensor, slice);
     }
     std::vector<TensorInfo> take() { return std::move(tensors_); }
 
   private:
-    static bool ends_on_word(std::string_view name, std::string_view end) {
-        return name.ends_with(end) &&
-               (name.size() == end.size() || name[name.size() - end.size() - 1] == '.');
-    }
-
-    void add_alone(const ModelTensor& tensor, const Slice& slice) {
+    void add_alone(const ParameterSpec& tensor, const Slice& slice) {
         const bool whole = slice.dim < 0 || slice.size == tensor.shape[static_cast<std::size_t>(slice.dim)];
         Part part = part_of(tensor, slice);
         TensorInfo info{tensor.name, part.size, dtype_, {}};
@@ -181,15 +160,13 @@ class RankLayout {
     }
 
     // The fused tensor of that name, made on its first member; grows by the part's rows.
-    void add_fused(const ModelTensor& tensor, const Slice& slice, const Fusion& fusion,
-                   std::string_view member) {
-        const std::string name =
-            tensor.name.substr(0, tensor.name.size() - member.size()) + std::string(fusion.fused);
+    void add_fused(const ParameterSpec& tensor, const Slice& slice, const Fusion& fusion) {
+        const std::string name = fused_name(tensor.name, fusion.name);
         Part part = part_of(tensor, slice);
         const auto [at, fresh] = by_name_.try_emplace(name, tensors_.size());
         if (fresh) {
-            enforce(member == fusion.members[0], "tensor '{}': its '{}' has to come first", tensor.name,
-                    fusion.members[0]);
+            enforce(tensor.role == fusion.members[0], "tensor '{}': the first part of '{}' has to come first",
+                    tensor.name, name);
             tensors_.push_back({name, part.size, dtype_, {std::move(part)}});
             return;
         }
@@ -204,24 +181,22 @@ class RankLayout {
     }
 
     // w13: each expert's gate above its up; w2: its down. Experts come in any order, each at its place.
-    void add_expert(const ModelTensor& tensor, const Expert& expert) {
-        enforce(expert.of % place_.ep == 0, "tensor '{}': {} experts do not divide by expert parallelism {}",
-                tensor.name, expert.of, place_.ep);
-        const std::int64_t local = expert.of / place_.ep;
-        const std::int64_t slot = expert.number - local * place_.ep_rank;
+    void add_expert(const ParameterSpec& tensor, std::int64_t experts) {
+        enforce(experts % place_.ep == 0, "tensor '{}': {} experts do not divide by expert parallelism {}",
+                tensor.name, experts, place_.ep);
+        const std::int64_t local = experts / place_.ep;
+        const std::int64_t slot = tensor.expert - local * place_.ep_rank;
         if (slot < 0 || slot >= local) return;
         const Slice slice = slice_of(tensor, place_);
         if (!fused_) return add_alone(tensor, slice);
-        const bool down = is_down(tensor.name);
-        const bool up = tensor.name.ends_with(".up_proj.weight");
-        enforce(down || up || tensor.name.ends_with(".gate_proj.weight"),
-                "tensor '{}': is no gate_proj, up_proj or down_proj", tensor.name);
+        const bool down = tensor.role == Role::down;
         Part part = part_of(tensor, slice);
-        const std::string name = expert.prefix + (down ? "w2_weight" : "w13_weight");
+        const std::string name =
+            std::string(expert_prefix(tensor.name)) + (down ? "w2_weight" : "w13_weight");
         const std::int64_t rows = down ? part.size[0] : 2 * part.size[0];
         const auto [at, fresh] = by_name_.try_emplace(name, tensors_.size());
         if (fresh) tensors_.push_back({name, {local, rows, part.size[1]}, dtype_, {}});
-        part.offset = (slot * rows + (up ? part.size[0] : 0)) * part.size[1];
+        part.offset = (slot * rows + (tensor.role == Role::up ? part.size[0] : 0)) * part.size[1];
         tensors_[at->second].parts.push_back(std::move(part));
     }
 
@@ -244,13 +219,13 @@ VocabularyRows vocabulary_rows(std::int64_t vocabulary, int tp, int rank) {
     return {start, size, each - size};
 }
 
-EngineLayout engine_layout(const std::vector<ModelTensor>& model, const EngineParallel& parallel,
+EngineLayout engine_layout(const std::vector<ParameterSpec>& model, const EngineParallel& parallel,
                            DType dtype) {
     const int ranks = std::max(parallel.tp, parallel.ep);
     enforce(parallel.tp >= 1 && parallel.ep >= 1 && ranks % parallel.tp == 0 && ranks % parallel.ep == 0,
             "an engine of tensor parallelism {} and expert parallelism {}: one must divide the other",
             parallel.tp, parallel.ep);
-    const std::vector<Expert> experts = experts_of(model);
+    const std::vector<std::int64_t> experts = experts_beside(model);
     EngineLayout layout;
     for (int rank = 0; rank < ranks; ++rank) {
         const int expert_tp = ranks / parallel.ep;

@@ -5,18 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "common/model/parameters.h"
 #include "sync/plan/layout.h"
 
 namespace tandem::sync {
-
-// The cut of a Hugging Face tensor over tp ranks.
-enum class TensorParallel : std::uint8_t {
-    replicate,  // norms, routers, the biases of o and down: whole on every rank
-    column,     // rows of the weight (dim 0): q, k, v, gate, up, and their biases
-    row,        // columns of the weight (dim 1): o, down
-    expert,     // belongs to the ranks that hold expert N; the name has ".experts.N."
-    vocabulary  // rows of the embedding or the head: vocabulary_rows
-};
 
 // Rows [start, start + size) of a vocabulary: what one of `tp` ranks holds of it. As vLLM and SGLang do, the vocabulary
 // is padded to a multiple of 64 (of 64·tp where tp does not divide that) and cut evenly; the last ranks then hold fewer
@@ -27,13 +19,6 @@ struct VocabularyRows {
     std::int64_t padding = 0;  // rows after them
 };
 VocabularyRows vocabulary_rows(std::int64_t vocabulary, int tp, int rank);
-
-struct ModelTensor {
-    std::string name;  // Hugging Face name
-    Shape shape;
-    TensorParallel parallel = TensorParallel::replicate;
-    int heads = 0;  // column: cut at multiples of shape[0] / heads, and replicated where heads < tp (k, v)
-};
 
 // There are R = max(tp, ep) engine ranks, which both divide. Rank r is number r % tp of those that cut
 // attention and dense layers, and number r / (R/ep) of those that divide the experts: number n holds experts
@@ -46,7 +31,7 @@ struct EngineParallel {
 
 // [rank]: its tensors in the model's order, a fused one where its first member stands; of a vocabulary the rows that
 // exist. dtype: of every tensor. Throws InvalidArgument naming the tensor whose dim, heads or experts do not divide.
-EngineLayout engine_layout(const std::vector<ModelTensor>& model, const EngineParallel& parallel,
+EngineLayout engine_layout(const std::vector<model::ParameterSpec>& model, const EngineParallel& parallel,
                            DType dtype);
 
 }  // namespace tandem::sync

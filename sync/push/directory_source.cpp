@@ -7,6 +7,7 @@
 #include "common/mesh/device_mesh.h"
 #include "common/model/check_weights.h"
 #include "common/model/model_config.h"
+#include "common/model/parameters.h"
 
 namespace tandem::sync {
 
@@ -17,7 +18,7 @@ DirectoryWeights::DirectoryWeights(const std::string& directory,
         model::check_shapes(files_, known->config());
     const bool tied = model::ties_embeddings(directory);
     for (const std::string& name : files_.names()) {
-        if ((tied && name == "lm_head.weight") || (only && !only(name))) continue;
+        if ((tied && name == model::kHead) || (only && !only(name))) continue;
         names_.push_back(name);
     }
     if (!names_.empty()) return;

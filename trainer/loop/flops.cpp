@@ -6,6 +6,7 @@
 
 #include "common/device/cpu_kernels.h"
 #include "common/device/devices.h"
+#include "common/model/parameters.h"
 #include "common/ops/elementwise.h"
 #include "common/ops/matmul.h"
 #include "common/stopwatch.h"
@@ -43,8 +44,11 @@ Tensor filled(Stream& stream, Shape shape, const Tensor& some) {
 }  // namespace
 
 double training_flops(const model::ModelConfig& c, std::span<const std::int64_t> lengths) {
-    std::int64_t weights = c.parameter_count();
-    if (!c.tie_word_embeddings) weights -= c.vocab_size * c.hidden_size;
+    // Of all that multiplies: a tied embedding is the head, one of its own is looked up.
+    std::int64_t weights = 0;
+    for (const model::ParameterSpec& spec : model::parameter_specs(c)) {
+        if (spec.role != model::Role::embedding || c.tie_word_embeddings) weights += numel(spec.shape);
+    }
     const std::int64_t width = c.num_hidden_layers * c.num_attention_heads * c.head_dim;
     double flops = 0;
     for (const std::int64_t length : lengths) {

@@ -1,6 +1,7 @@
 #include "trainer/nn/decoder.h"
 
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "common/model/parameters.h"
@@ -10,34 +11,42 @@ namespace {
 
 constexpr int kEmbeddingGroup = 0;  // tied, this is the root group
 
-using ByName = std::map<std::string, Parameter*>;
+using model::Role;
 
-Parameter& at(const ByName& by_name, const std::string& name) {
-    const auto found = by_name.find(name);
-    require(found != by_name.end(), "the model has no parameter {}", name);
-    return *found->second;
-}
-
-DecoderLayer make_layer(const model::ModelConfig& config, const ops::RopeTable& rope, const ByName& by_name,
-                        std::int64_t layer) {
-    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-    const auto weight = [&](const std::string& name) -> Parameter& {
-        return at(by_name, prefix + name + ".weight");
-    };
-    const auto linear = [&](const std::string& name, bool bias) {
-        return Linear(weight(name), bias ? &at(by_name, prefix + name + ".bias") : nullptr);
-    };
-    AttentionParameters attention{
-        linear("self_attn.q_proj", config.qkv_bias), linear("self_attn.k_proj", config.qkv_bias),
-        linear("self_attn.v_proj", config.qkv_bias), linear("self_attn.o_proj", config.o_bias)};
-    if (config.qk_norm) {
-        attention.q_norm = &weight("self_attn.q_norm");
-        attention.k_norm = &weight("self_attn.k_norm");
+// A model's parameters by layer, role and whether it is the bias.
+class ByRole {
+  public:
+    explicit ByRole(std::vector<Parameter>& all) {
+        for (Parameter& one : all) at_[{one.layer, one.role, one.bias}] = &one;
     }
-    return {RmsNorm(weight("input_layernorm"), config.rms_norm_eps), Attention(config, rope, attention),
-            RmsNorm(weight("post_attention_layernorm"), config.rms_norm_eps),
-            Mlp(linear("mlp.gate_proj", config.mlp_bias), linear("mlp.up_proj", config.mlp_bias),
-                linear("mlp.down_proj", config.mlp_bias))};
+    Parameter* find(int layer, Role role, bool bias = false) const {
+        const auto found = at_.find({layer, role, bias});
+        return found == at_.end() ? nullptr : found->second;
+    }
+    Parameter& at(int layer, Role role) const {
+        Parameter* const found = find(layer, role);
+        enforce(found != nullptr, "layer {} lacks a parameter of the decoder", layer);
+        return *found;
+    }
+
+  private:
+    std::map<std::tuple<int, Role, bool>, Parameter*> at_;
+};
+
+DecoderLayer make_layer(const model::ModelConfig& config, const ops::RopeTable& rope,
+                        const ByRole& parameters, int layer) {
+    const auto linear = [&](Role role) {
+        return Linear(parameters.at(layer, role), parameters.find(layer, role, true));
+    };
+    const auto norm = [&](Role role) { return RmsNorm(parameters.at(layer, role), config.rms_norm_eps); };
+    AttentionParameters attention{linear(Role::q),
+                                  linear(Role::k),
+                                  linear(Role::v),
+                                  linear(Role::o),
+                                  parameters.find(layer, Role::q_norm),
+                                  parameters.find(layer, Role::k_norm)};
+    return {norm(Role::input_norm), Attention(config, rope, attention), norm(Role::post_norm),
+            Mlp(linear(Role::gate), linear(Role::up), linear(Role::down))};
 }
 
 }  // namespace
@@ -47,29 +56,27 @@ Decoder::Decoder(const model::ModelConfig& config, const DecoderOptions& options
     const auto layers = static_cast<int>(config.num_hidden_layers);
     head_group_ = tied_ ? kEmbeddingGroup : layers + 1;
     groups_.resize(static_cast<std::size_t>(tied_ ? layers + 1 : layers + 2));
-    for (const model::ParameterSpec& spec : model::parameter_specs(config)) {
-        const bool is_embedding = spec.name == "model.embed_tokens.weight";
-        const int group = spec.layer >= 0 ? spec.layer + 1 : is_embedding ? kEmbeddingGroup : head_group_;
+    for (model::ParameterSpec& spec : model::parameter_specs(config)) {
+        const int group = spec.layer >= 0                ? spec.layer + 1
+                          : spec.role == Role::embedding ? kEmbeddingGroup
+                                                         : head_group_;
         groups_[static_cast<std::size_t>(group)].push_back(static_cast<int>(parameters_.size()));
-        parameters_.push_back({spec.name, spec.shape, {}, {}});
+        parameters_.push_back({std::move(spec), {}, {}});
     }
     if (options.value_head) {
         value_group_ = static_cast<int>(groups_.size());
         groups_.push_back({static_cast<int>(parameters_.size())});
-        parameters_.push_back({kValueHead, {1, config.hidden_size}, {}, {}});
+        parameters_.push_back({{kValueHead, {1, config.hidden_size}}, {}, {}});
     }
-    ByName by_name;
-    for (Parameter& parameter : parameters_) by_name[parameter.name] = &parameter;
-
-    Parameter& table = at(by_name, "model.embed_tokens.weight");
+    const ByRole by_role(parameters_);
+    Parameter& table = by_role.at(-1, Role::embedding);
     embedding_ = std::make_unique<Embedding>(table);
     const model::RopeFrequencies frequencies = config.rope_frequencies();
     const ops::RopeTable rope(frequencies.inverse, frequencies.attention_factor);
-    for (int layer = 0; layer < layers; ++layer) layers_.push_back(make_layer(config, rope, by_name, layer));
-    head_ = std::make_unique<LmHead>(RmsNorm(at(by_name, "model.norm.weight"), config.rms_norm_eps),
-                                     tied_ ? table : at(by_name, "lm_head.weight"),
-                                     options.value_head ? &at(by_name, kValueHead) : nullptr,
-                                     options.logits_chunk_rows);
+    for (int layer = 0; layer < layers; ++layer) layers_.push_back(make_layer(config, rope, by_role, layer));
+    head_ = std::make_unique<LmHead>(
+        RmsNorm(by_role.at(-1, Role::norm), config.rms_norm_eps), tied_ ? table : by_role.at(-1, Role::head),
+        options.value_head ? &parameters_.back() : nullptr, options.logits_chunk_rows);
 }
 
 Tensor Decoder::forward_layers(const Compute& compute, std::span<const std::int32_t> tokens,

@@ -1,15 +1,12 @@
 // A parameter as the modules see it: full tensors, which exist only while fsdp keeps them unsharded.
 #pragma once
 
-#include <string>
-
+#include "common/model/parameters.h"
 #include "common/tensor/tensor.h"
 
 namespace tandem::trainer {
 
-struct Parameter {
-    std::string name;
-    Shape shape;   // global
+struct Parameter : model::ParameterSpec {
     Tensor value;  // compute dtype; valid between unshard and reshard of its group
     Tensor grad;   // float32; backward adds to it; valid between begin_gradients and reduce_gradients
 };

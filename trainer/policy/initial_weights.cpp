@@ -28,21 +28,20 @@ std::array<float, 2> normal_pair(std::uint64_t stream, std::uint64_t pair) {
     return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
-bool adds_to_residual(const std::string& name) {
-    return name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight");
-}
-
 }  // namespace
 
-void fill_initial_weights(const InitialWeights& init, const std::string& name, const Shape& shape,
-                          std::int64_t first, std::span<float> out) {
-    if (shape.size() == 1) {
-        std::fill(out.begin(), out.end(), name.ends_with(".bias") ? 0.0f : 1.0f);
+void fill_initial_weights(const InitialWeights& init, const model::ParameterSpec& spec, std::int64_t first,
+                          std::span<float> out) {
+    using model::Initial;
+    const Initial initial = spec.initial();
+    if (initial == Initial::zero || initial == Initial::one) {
+        std::fill(out.begin(), out.end(), initial == Initial::zero ? 0.0f : 1.0f);
         return;
     }
-    const float residual = adds_to_residual(name) ? std::sqrt(2.0f * static_cast<float>(init.layers)) : 1.0f;
+    const float residual =
+        initial == Initial::residual ? std::sqrt(2.0f * static_cast<float>(init.layers)) : 1.0f;
     const float std = init.std / residual;
-    const std::uint64_t stream = mix(mix(init.seed) ^ hash(name));
+    const std::uint64_t stream = mix(mix(init.seed) ^ hash(spec.name));
     const auto begin = static_cast<std::uint64_t>(first);
     for (std::size_t i = 0; i < out.size();) {
         const std::uint64_t element = begin + i;

@@ -4,10 +4,8 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 
-#include "common/model/model_config.h"
-#include "common/tensor/shape.h"
+#include "common/model/parameters.h"
 
 namespace tandem::trainer {
 
@@ -17,9 +15,9 @@ struct InitialWeights {
     std::int64_t layers = 1;
 };
 
-// Elements [first, first + out.size()) of a parameter, row-major: 1 for norms, 0 for biases, else normal with
-// std, and with std / sqrt(2 layers) for o_proj and down_proj, which add to the residual stream.
-void fill_initial_weights(const InitialWeights& init, const std::string& name, const Shape& shape,
-                          std::int64_t first, std::span<float> out);
+// Elements [first, first + out.size()) of a parameter, row-major, as spec.initial() says: normal is with std, residual
+// with std / sqrt(2 layers).
+void fill_initial_weights(const InitialWeights& init, const model::ParameterSpec& spec, std::int64_t first,
+                          std::span<float> out);
 
 }  // namespace tandem::trainer

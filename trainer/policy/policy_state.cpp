@@ -58,8 +58,7 @@ void Policy::initialise() {
         const bool here = local.device().type == DeviceType::cpu;
         const Tensor host =
             here ? local : Tensor::empty(local.shape(), local.dtype(), "initial weights", pinned_pool());
-        fill_initial_weights(init, all[i].name, all[i].shape, entry.first_row * entry.row_numel,
-                             host.values<float>());
+        fill_initial_weights(init, all[i], entry.first_row * entry.row_numel, host.values<float>());
         if (!here) access.write(host, local);
     }
 }

@@ -1,7 +1,10 @@
 // Names, shapes and order of the parameters.
 #include "common/model/parameters.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
+
+#include <array>
 
 namespace tandem::model {
 namespace {
@@ -87,6 +90,97 @@ TEST(Parameters, WithoutQkNormAndTied) {
         EXPECT_NE(name, "lm_head.weight");
     }
     EXPECT_EQ(names(config).size(), 1u + 2u * 9u + 1u);
+}
+
+// "self_attn.k_proj.weight k column 2": below the first layer, or whole.
+std::vector<std::string> rows(const DecoderSizes& sizes) {
+    constexpr std::array kCuts{"replicate", "column", "row", "expert", "vocabulary"};
+    constexpr std::array kInitials{"one", "zero", "normal", "residual"};
+    std::vector<std::string> result;
+    for (const ParameterSpec& spec : parameter_specs(sizes)) {
+        const std::string prefix = spec.layer < 0 ? "" : fmt::format("model.layers.{}.", spec.layer);
+        EXPECT_TRUE(spec.name.starts_with(prefix));
+        result.push_back(fmt::format("{} {} {} {}", spec.name.substr(prefix.size()),
+                                     kCuts[static_cast<std::size_t>(spec.cut)], spec.heads,
+                                     kInitials[static_cast<std::size_t>(spec.initial())]));
+    }
+    return result;
+}
+
+TEST(Parameters, CutsHeadsAndBeginnings) {
+    ModelConfig config = small();
+    config.num_hidden_layers = 1;
+    config.tie_word_embeddings = false;
+    config.qkv_bias = config.o_bias = config.mlp_bias = true;
+    EXPECT_THAT(rows(config),
+                testing::ElementsAre(
+                    "model.embed_tokens.weight vocabulary 0 normal", "input_layernorm.weight replicate 0 one",
+                    "self_attn.q_proj.weight column 4 normal", "self_attn.q_proj.bias column 4 zero",
+                    "self_attn.k_proj.weight column 2 normal", "self_attn.k_proj.bias column 2 zero",
+                    "self_attn.v_proj.weight column 2 normal", "self_attn.v_proj.bias column 2 zero",
+                    "self_attn.q_norm.weight replicate 0 one", "self_attn.k_norm.weight replicate 0 one",
+                    "self_attn.o_proj.weight row 0 residual", "self_attn.o_proj.bias replicate 0 zero",
+                    "post_attention_layernorm.weight replicate 0 one", "mlp.gate_proj.weight column 0 normal",
+                    "mlp.gate_proj.bias column 0 zero", "mlp.up_proj.weight column 0 normal",
+                    "mlp.up_proj.bias column 0 zero", "mlp.down_proj.weight row 0 residual",
+                    "mlp.down_proj.bias replicate 0 zero", "model.norm.weight replicate 0 one",
+                    "lm_head.weight vocabulary 0 normal"));
+}
+
+TEST(Parameters, ExpertsAndLatentAttention) {
+    DecoderSizes sizes = small();
+    sizes.num_hidden_layers = 1;
+    sizes.num_experts = 2;
+    sizes.moe_intermediate_size = 10;
+    sizes.n_shared_experts = 1;
+    sizes.q_lora_rank = 3;
+    sizes.kv_lora_rank = 5;
+    sizes.qk_rope_head_dim = sizes.qk_nope_head_dim = sizes.v_head_dim = 4;
+    EXPECT_THAT(
+        rows(sizes),
+        testing::ElementsAre(
+            "model.embed_tokens.weight vocabulary 0 normal", "input_layernorm.weight replicate 0 one",
+            "self_attn.q_a_proj.weight replicate 0 normal", "self_attn.q_a_layernorm.weight replicate 0 one",
+            "self_attn.q_b_proj.weight column 4 normal",
+            "self_attn.kv_a_proj_with_mqa.weight replicate 0 normal",
+            "self_attn.kv_a_layernorm.weight replicate 0 one", "self_attn.kv_b_proj.weight column 4 normal",
+            "self_attn.o_proj.weight row 0 residual", "post_attention_layernorm.weight replicate 0 one",
+            "mlp.gate.weight replicate 0 normal", "mlp.experts.0.gate_proj.weight expert 0 normal",
+            "mlp.experts.0.up_proj.weight expert 0 normal",
+            "mlp.experts.0.down_proj.weight expert 0 residual",
+            "mlp.experts.1.gate_proj.weight expert 0 normal", "mlp.experts.1.up_proj.weight expert 0 normal",
+            "mlp.experts.1.down_proj.weight expert 0 residual",
+            "mlp.shared_experts.gate_proj.weight column 0 normal",
+            "mlp.shared_experts.up_proj.weight column 0 normal",
+            "mlp.shared_experts.down_proj.weight row 0 residual", "model.norm.weight replicate 0 one"));
+}
+
+// What a name alone says is what the table says.
+TEST(Parameters, ANameTellsTheRole) {
+    DecoderSizes experts = small();
+    experts.tie_word_embeddings = false;
+    experts.qkv_bias = experts.o_bias = true;
+    experts.num_experts = 12;
+    experts.moe_intermediate_size = 10;
+    DecoderSizes latent = small();
+    latent.q_lora_rank = latent.kv_lora_rank = 5;
+    latent.qk_rope_head_dim = latent.qk_nope_head_dim = latent.v_head_dim = 4;
+    for (const DecoderSizes& sizes : {experts, latent}) {
+        for (const ParameterSpec& spec : parameter_specs(sizes)) {
+            const ParameterSpec named = named_parameter(spec.name, spec.shape, spec.cut, spec.heads);
+            EXPECT_EQ(named.role, spec.role) << spec.name;
+            EXPECT_EQ(named.bias, spec.bias) << spec.name;
+            EXPECT_EQ(named.expert, spec.expert) << spec.name;
+            EXPECT_EQ(named.initial(), spec.initial()) << spec.name;
+        }
+    }
+    EXPECT_EQ(named_parameter("q_proj.weight", {}, Cut::column).role, Role::q);
+    for (const char* other :
+         {"", "weight", ".weight", "transformer.h.0.attn.c_attn.weight", "a.q_proj.weight_scale_inv",
+          "model.layers.0.mlp.experts.x.w1.weight", "model.layers.0.mlp.experts."}) {
+        EXPECT_EQ(named_parameter(other, {4, 4}, Cut::replicate).role, Role::other) << other;
+        EXPECT_EQ(named_parameter(other, {4, 4}, Cut::replicate).expert, -1) << other;
+    }
 }
 
 }  // namespace

@@ -265,7 +265,7 @@ TEST(Decoder, PackedWeightsChangeNoBit) {
         EXPECT_EQ(memory_stats("engine.packed").live_bytes, 0U);
         // Where this machine has a better layout, packing took memory, and only packing.
         ops::PackedWeight probe;
-        probe.pack(packed.weights.layer(0).q_proj, "probe");
+        probe.pack(packed.weights.layer(0)[model::Role::q], "probe");
         EXPECT_EQ(held > 0, probe.packed().bytes > 0);
     }
 }

@@ -15,9 +15,9 @@ using testing::HasSubstr;
 
 const std::string kTrillion = std::string(TANDEM_SOURCE_DIR) + "/examples/shapes/moe-1t-61x384.json";
 
-std::int64_t parameters(const std::vector<ModelTensor>& model) {
+std::int64_t parameters(const std::vector<model::ParameterSpec>& model) {
     std::int64_t count = 0;
-    for (const ModelTensor& tensor : model) count += numel(tensor.shape);
+    for (const model::ParameterSpec& tensor : model) count += numel(tensor.shape);
     return count;
 }
 
@@ -39,7 +39,7 @@ TEST(Shapes, MixtureOfExpertsThatFitsOneMachine) {
     EXPECT_GT(parameters(tensors) * 2, 1'000'000'000);
     EXPECT_LT(parameters(tensors) * 2, 2'000'000'000);
     std::set<std::string> names;
-    for (const ModelTensor& tensor : tensors) names.insert(tensor.name);
+    for (const model::ParameterSpec& tensor : tensors) names.insert(tensor.name);
     EXPECT_EQ(names.size(), tensors.size());
     EXPECT_TRUE(names.count("model.layers.11.mlp.experts.31.down_proj.weight"));
     EXPECT_TRUE(names.count("model.layers.0.mlp.gate.weight"));
@@ -73,9 +73,9 @@ TEST(Shapes, FileOfConfigKeysAndOfTensors) {
         "f");
     ASSERT_EQ(listed.size(), 2u);
     EXPECT_EQ(listed[0].shape, (Shape{8, 4}));
-    EXPECT_EQ(listed[0].parallel, TensorParallel::column);
+    EXPECT_EQ(listed[0].cut, model::Cut::column);
     EXPECT_EQ(listed[0].heads, 2);
-    EXPECT_EQ(listed[1].parallel, TensorParallel::replicate);
+    EXPECT_EQ(listed[1].cut, model::Cut::replicate);
 }
 
 TEST(Shapes, BiasesOfTheFamilies) {
@@ -83,7 +83,7 @@ TEST(Shapes, BiasesOfTheFamilies) {
         const std::string sizes = R"({"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
             "num_attention_heads": 2, "vocab_size": 8, )";
         std::vector<std::string> names;
-        for (const ModelTensor& tensor : read_model_tensors(sizes + keys + "}", "f"))
+        for (const model::ParameterSpec& tensor : read_model_tensors(sizes + keys + "}", "f"))
             if (tensor.name.ends_with(".bias")) names.push_back(tensor.name.substr(15));
         return names;
     };

@@ -12,7 +12,7 @@ namespace {
 using testing::HasSubstr;
 
 // Heads and expert sizes that two ranks cut along blocks of 128.
-std::vector<ModelTensor> block_moe() {
+std::vector<model::ParameterSpec> block_moe() {
     return read_model_tensors(R"({"vocab_size": 96, "hidden_size": 200, "intermediate_size": 512,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 128,
         "attention_bias": true, "mlp_bias": true, "num_experts": 4, "moe_intermediate_size": 256, "n_shared_experts": 1, "first_k_dense_replace": 1})",
@@ -119,9 +119,9 @@ void expect_dequantized(const TestTarget& target, const std::vector<TensorInfo>&
 }
 
 TEST(QuantizedEngine, FusedSlicedAndStackedTensorsHoldWhatTheTrainerHolds) {
-    const std::vector<ModelTensor> model = block_moe();
+    const std::vector<model::ParameterSpec> model = block_moe();
     std::vector<TensorInfo> tensors;
-    for (const ModelTensor& tensor : model)
+    for (const model::ParameterSpec& tensor : model)
         tensors.push_back({tensor.name, tensor.shape, DType::bfloat16, {}});
     for (const DType dtype : {DType::float8_e4m3fn, DType::int8}) {
         for (const EngineParallel& parallel : {EngineParallel{2, 1, true}, EngineParallel{1, 2, true},

@@ -182,8 +182,8 @@ TEST(EngineLayout, PadsVocabulariesThatDoNotDivide) {
 }
 
 TEST(EngineLayout, HoldsTheRowsOfAVocabularyThatExist) {
-    const std::vector<ModelTensor> model{{"embed", {101, 8}, TensorParallel::vocabulary, 0},
-                                         {"lm_head", {101, 8}, TensorParallel::vocabulary, 0}};
+    const std::vector<model::ParameterSpec> model{{"embed", {101, 8}, model::Cut::vocabulary, 0},
+                                                  {"lm_head", {101, 8}, model::Cut::vocabulary, 0}};
     const auto halves = engine_layout(model, {2, 1, true}, DType::float32);
     EXPECT_EQ(named(halves[0], "embed").shape, (Shape{64, 8}));
     EXPECT_THAT(named(halves[0], "embed").parts, ElementsAre(Part{"embed", {0, 0}, {64, 8}, 0, {8, 1}}));
@@ -195,7 +195,7 @@ TEST(EngineLayout, HoldsTheRowsOfAVocabularyThatExist) {
     EXPECT_TRUE(named(engine_layout(model, {}, DType::float32)[0], "embed").parts.empty());
 }
 
-std::string refusal(const std::vector<ModelTensor>& model, const EngineParallel& parallel) {
+std::string refusal(const std::vector<model::ParameterSpec>& model, const EngineParallel& parallel) {
     try {
         engine_layout(model, parallel, DType::float32);
     } catch (const InvalidArgument& error) {
@@ -208,15 +208,17 @@ TEST(EngineLayout, RefusesWhatDoesNotDivide) {
     const auto model = small_model();
     EXPECT_THAT(refusal(model, {3, 1, true}), HasSubstr("4 heads do not divide by tensor parallelism 3"));
     EXPECT_THAT(refusal(model, {8, 1, true}), HasSubstr("model.embed_tokens.weight"));
-    EXPECT_THAT(refusal({{"a.q_proj.weight", {8, 8}, TensorParallel::column, 4}}, {8, 1, true}),
-                HasSubstr("'a.q_proj.weight': 4 heads do not divide by tensor parallelism 8"));
+    EXPECT_THAT(
+        refusal({model::named_parameter("a.q_proj.weight", {8, 8}, model::Cut::column, 4)}, {8, 1, true}),
+        HasSubstr("'a.q_proj.weight': 4 heads do not divide by tensor parallelism 8"));
     EXPECT_THAT(refusal(model, {1, 3, true}), HasSubstr("4 experts do not divide by expert parallelism 3"));
     EXPECT_THAT(refusal(model, {2, 3, true}), HasSubstr("one must divide the other"));
-    EXPECT_THAT(refusal({{"w", {8, 6}, TensorParallel::row, 0}}, {4, 1, true}), HasSubstr("dim 1"));
-    EXPECT_THAT(refusal({{"w", {8}, TensorParallel::row, 0}}, {4, 1, true}), HasSubstr("dim 1"));
-    EXPECT_THAT(refusal({{"a.up_proj.weight", {8, 8}, TensorParallel::column, 0}}, {2, 1, true}),
-                HasSubstr("'gate_proj.weight' has to come first"));
-    EXPECT_THAT(refusal({{"w", {8, 8}, TensorParallel::expert, 0}}, {1, 2, true}), HasSubstr(".experts.N."));
+    EXPECT_THAT(refusal({{"w", {8, 6}, model::Cut::row, 0}}, {4, 1, true}), HasSubstr("dim 1"));
+    EXPECT_THAT(refusal({{"w", {8}, model::Cut::row, 0}}, {4, 1, true}), HasSubstr("dim 1"));
+    EXPECT_THAT(
+        refusal({model::named_parameter("a.up_proj.weight", {8, 8}, model::Cut::column)}, {2, 1, true}),
+        HasSubstr("the first part of 'a.gate_up_proj.weight' has to come first"));
+    EXPECT_THAT(refusal({{"w", {8, 8}, model::Cut::expert, 0}}, {1, 2, true}), HasSubstr(".experts.N."));
 }
 
 }  // namespace

@@ -20,14 +20,13 @@ double imbalance(const ReshardPlan& plan) {
            static_cast<double>(from.size()) / sum;
 }
 
-std::vector<ModelTensor> same_tensors(int count, const Shape& shape) {
-    std::vector<ModelTensor> model;
-    for (int i = 0; i < count; ++i)
-        model.push_back({fmt::format("w{}", i), shape, TensorParallel::replicate, 0});
+std::vector<model::ParameterSpec> same_tensors(int count, const Shape& shape) {
+    std::vector<model::ParameterSpec> model;
+    for (int i = 0; i < count; ++i) model.push_back({fmt::format("w{}", i), shape, model::Cut::replicate, 0});
     return model;
 }
 
-ReshardPlan plan_of(const std::vector<ModelTensor>& model, const SourceLayout& source,
+ReshardPlan plan_of(const std::vector<model::ParameterSpec>& model, const SourceLayout& source,
                     const ReshardOptions& options = {}) {
     return ReshardPlan::make(source, engine_layout(model, {}, DType::bfloat16), options);
 }
@@ -68,17 +67,17 @@ TEST(ReshardBalance, SmallTensorsStayWholeAndGoRound) {
 }
 
 TEST(ReshardBalance, TensorsOfManySizes) {
-    std::vector<ModelTensor> model;
+    std::vector<model::ParameterSpec> model;
     for (int i = 0; i < 60; ++i)
-        model.push_back({fmt::format("w{}", i), {7 + i, 1000 + 37 * i}, TensorParallel::replicate, 0});
+        model.push_back({fmt::format("w{}", i), {7 + i, 1000 + 37 * i}, model::Cut::replicate, 0});
     const auto source = on_mesh(model, {5}, {Replicate()});
     EXPECT_LT(imbalance(plan_of(model, source)), 1.01);
 }
 
 // Two rows on four ranks leave ranks 2 and 3 empty; the tensor that all hold makes up for it.
 TEST(ReshardBalance, RanksWithLessElsewhereSendMore) {
-    const std::vector<ModelTensor> model{{"everywhere", {64, 4096}, TensorParallel::replicate, 0},
-                                         {"uneven", {2, 65536}, TensorParallel::replicate, 0}};
+    const std::vector<model::ParameterSpec> model{{"everywhere", {64, 4096}, model::Cut::replicate, 0},
+                                                  {"uneven", {2, 65536}, model::Cut::replicate, 0}};
     SourceLayout source = on_mesh(model, {4}, {Shard(0)});
     source.groups.push_back({{0, 1, 2, 3}, {4}, {Replicate()}});
     source.tensors[0].groups = {2};
@@ -90,7 +89,7 @@ TEST(ReshardBalance, RanksWithLessElsewhereSendMore) {
 
 // Two groups hold a tensor in different layouts: all of their ranks share the work.
 TEST(ReshardBalance, GroupsAreReplicas) {
-    const std::vector<ModelTensor> model{{"w", {256, 256}, TensorParallel::replicate, 0}};
+    const std::vector<model::ParameterSpec> model{{"w", {256, 256}, model::Cut::replicate, 0}};
     SourceLayout source = on_mesh(model, {4}, {Shard(0)});
     source.world_size = 6;
     source.groups.push_back({{5, 4}, {2}, {Shard(1)}});

@@ -15,7 +15,7 @@ using testing::HasSubstr;
 class ReshardErrors : public testing::Test {
   protected:
     ReshardErrors()
-        : source_(on_mesh({{"w", {8, 4}, TensorParallel::replicate, 0}}, {2}, {Shard(0)})),
+        : source_(on_mesh({{"w", {8, 4}, model::Cut::replicate, 0}}, {2}, {Shard(0)})),
           engine_{{TensorInfo{"e", {8, 4}, DType::float32, {{"w", {0, 0}, {8, 4}, 0, {4, 1}}}}}} {}
 
     TensorInfo& tensor() { return engine_[0][0]; }

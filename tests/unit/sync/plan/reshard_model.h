@@ -9,37 +9,39 @@
 
 namespace tandem::sync {
 
-inline std::vector<ModelTensor> small_model() {
-    std::vector<ModelTensor> model{
-        {"model.embed_tokens.weight", {12, 8}, TensorParallel::column, 0},
-        {"model.layers.0.input_layernorm.weight", {8}, TensorParallel::replicate, 0},
-        {"model.layers.0.self_attn.q_proj.weight", {8, 8}, TensorParallel::column, 4},
-        {"model.layers.0.self_attn.q_proj.bias", {8}, TensorParallel::column, 4},
-        {"model.layers.0.self_attn.k_proj.weight", {4, 8}, TensorParallel::column, 2},
-        {"model.layers.0.self_attn.k_proj.bias", {4}, TensorParallel::column, 2},
-        {"model.layers.0.self_attn.v_proj.weight", {4, 8}, TensorParallel::column, 2},
-        {"model.layers.0.self_attn.v_proj.bias", {4}, TensorParallel::column, 2},
-        {"model.layers.0.self_attn.o_proj.weight", {8, 8}, TensorParallel::row, 0},
-        {"model.layers.0.self_attn.o_proj.bias", {8}, TensorParallel::replicate, 0},
-        {"model.layers.0.mlp.gate_proj.weight", {12, 8}, TensorParallel::column, 0},
-        {"model.layers.0.mlp.gate_proj.bias", {12}, TensorParallel::column, 0},
-        {"model.layers.0.mlp.up_proj.weight", {12, 8}, TensorParallel::column, 0},
-        {"model.layers.0.mlp.up_proj.bias", {12}, TensorParallel::column, 0},
-        {"model.layers.0.mlp.down_proj.weight", {8, 12}, TensorParallel::row, 0},
-        {"model.layers.0.mlp.down_proj.bias", {8}, TensorParallel::replicate, 0},
-        {"model.layers.1.mlp.gate.weight", {4, 8}, TensorParallel::replicate, 0},
+inline std::vector<model::ParameterSpec> small_model() {
+    std::vector<model::ParameterSpec> model{
+        {"model.embed_tokens.weight", {12, 8}, model::Cut::column, 0},
+        {"model.layers.0.input_layernorm.weight", {8}, model::Cut::replicate, 0},
+        {"model.layers.0.self_attn.q_proj.weight", {8, 8}, model::Cut::column, 4},
+        {"model.layers.0.self_attn.q_proj.bias", {8}, model::Cut::column, 4},
+        {"model.layers.0.self_attn.k_proj.weight", {4, 8}, model::Cut::column, 2},
+        {"model.layers.0.self_attn.k_proj.bias", {4}, model::Cut::column, 2},
+        {"model.layers.0.self_attn.v_proj.weight", {4, 8}, model::Cut::column, 2},
+        {"model.layers.0.self_attn.v_proj.bias", {4}, model::Cut::column, 2},
+        {"model.layers.0.self_attn.o_proj.weight", {8, 8}, model::Cut::row, 0},
+        {"model.layers.0.self_attn.o_proj.bias", {8}, model::Cut::replicate, 0},
+        {"model.layers.0.mlp.gate_proj.weight", {12, 8}, model::Cut::column, 0},
+        {"model.layers.0.mlp.gate_proj.bias", {12}, model::Cut::column, 0},
+        {"model.layers.0.mlp.up_proj.weight", {12, 8}, model::Cut::column, 0},
+        {"model.layers.0.mlp.up_proj.bias", {12}, model::Cut::column, 0},
+        {"model.layers.0.mlp.down_proj.weight", {8, 12}, model::Cut::row, 0},
+        {"model.layers.0.mlp.down_proj.bias", {8}, model::Cut::replicate, 0},
+        {"model.layers.1.mlp.gate.weight", {4, 8}, model::Cut::replicate, 0},
     };
     for (int expert = 0; expert < 4; ++expert) {
         const std::string prefix = fmt::format("model.layers.1.mlp.experts.{}.", expert);
-        model.push_back({prefix + "gate_proj.weight", {4, 8}, TensorParallel::expert, 0});
-        model.push_back({prefix + "up_proj.weight", {4, 8}, TensorParallel::expert, 0});
-        model.push_back({prefix + "down_proj.weight", {8, 4}, TensorParallel::expert, 0});
+        model.push_back({prefix + "gate_proj.weight", {4, 8}, model::Cut::expert, 0});
+        model.push_back({prefix + "up_proj.weight", {4, 8}, model::Cut::expert, 0});
+        model.push_back({prefix + "down_proj.weight", {8, 4}, model::Cut::expert, 0});
     }
+    for (model::ParameterSpec& one : model)
+        one = model::named_parameter(one.name, one.shape, one.cut, one.heads);
     return model;
 }
 
 // All tensors on one mesh of ranks 0, 1, …; dims that a tensor lacks become dim 0.
-inline SourceLayout on_mesh(const std::vector<ModelTensor>& model, const std::vector<int>& mesh,
+inline SourceLayout on_mesh(const std::vector<model::ParameterSpec>& model, const std::vector<int>& mesh,
                             const Placements& placements, DType dtype = DType::float32) {
     SourceLayout source;
     for (const int n : mesh) source.world_size *= n;
@@ -48,7 +50,7 @@ inline SourceLayout on_mesh(const std::vector<ModelTensor>& model, const std::ve
     source.groups.push_back(group);
     for (Placement& placement : group.placements) placement.dim = 0;
     source.groups.push_back(group);
-    for (const ModelTensor& tensor : model) {
+    for (const model::ParameterSpec& tensor : model) {
         source.tensors.push_back({tensor.name, tensor.shape, dtype, {tensor.shape.size() < 2 ? 1 : 0}});
     }
     return source;

@@ -146,9 +146,9 @@ TEST(Reshard, RandomLayouts) {
 }
 
 TEST(Reshard, LargerMeshesWithUnevenShards) {
-    const std::vector<ModelTensor> model{{"a", {37, 24}, TensorParallel::replicate, 0},
-                                         {"b", {24, 50}, TensorParallel::row, 0},
-                                         {"c", {64, 9}, TensorParallel::column, 0}};
+    const std::vector<model::ParameterSpec> model{{"a", {37, 24}, model::Cut::replicate, 0},
+                                                  {"b", {24, 50}, model::Cut::row, 0},
+                                                  {"c", {64, 9}, model::Cut::column, 0}};
     for (const auto& [mesh, placements] : std::vector<std::pair<std::vector<int>, Placements>>{
              {{16}, {Shard(0)}},
              {{4, 8}, {Replicate(), Shard(0)}},
@@ -164,9 +164,9 @@ TEST(Reshard, LargerMeshesWithUnevenShards) {
 
 // Rows of a vocabulary that divides by nothing; the last of eight ranks has none.
 TEST(Reshard, PaddedVocabularies) {
-    const std::vector<ModelTensor> model{{"embed", {101, 8}, TensorParallel::vocabulary, 0},
-                                         {"norm", {8}, TensorParallel::replicate, 0},
-                                         {"lm_head", {101, 8}, TensorParallel::vocabulary, 0}};
+    const std::vector<model::ParameterSpec> model{{"embed", {101, 8}, model::Cut::vocabulary, 0},
+                                                  {"norm", {8}, model::Cut::replicate, 0},
+                                                  {"lm_head", {101, 8}, model::Cut::vocabulary, 0}};
     for (const int tp : {1, 2, 3, 8}) {
         for (const auto& [mesh, placements] : std::vector<std::pair<std::vector<int>, Placements>>{
                  {{2}, {Shard(0)}}, {{3}, {Shard(0)}}, {{2, 2}, {Replicate(), Shard(1)}}}) {
@@ -180,7 +180,7 @@ TEST(Reshard, PaddedVocabularies) {
 // ------------------------------------------------------------------------------------------- long runs
 
 SourceLayout one_tensor(const Shape& shape, const std::vector<int>& mesh, const Placements& placements) {
-    return on_mesh({{"w", shape, TensorParallel::replicate, 0}}, mesh, placements);
+    return on_mesh({{"w", shape, model::Cut::replicate, 0}}, mesh, placements);
 }
 EngineLayout whole(const Shape& shape) {
     return {{{"w", shape, DType::float32, {}}}};
@@ -211,7 +211,7 @@ TEST(ReshardRuns, StridedShardIsOneStridedMove) {
 
 // A row slice of the engine takes columns of a trainer's rows: as many rows, no more moves.
 TEST(ReshardRuns, RowParallelEngineTakesColumns) {
-    const std::vector<ModelTensor> model{{"w", {64, 32}, TensorParallel::row, 0}};
+    const std::vector<model::ParameterSpec> model{{"w", {64, 32}, model::Cut::row, 0}};
     const auto plan = ReshardPlan::make(on_mesh(model, {2}, {Shard(0)}),
                                         engine_layout(model, {4, 1, true}, DType::float32));
     EXPECT_EQ(plan.move_count(), 8u);
@@ -219,9 +219,9 @@ TEST(ReshardRuns, RowParallelEngineTakesColumns) {
 }
 
 TEST(ReshardRuns, EqualGeometryIsOnePattern) {
-    std::vector<ModelTensor> model;
+    std::vector<model::ParameterSpec> model;
     for (int layer = 0; layer < 50; ++layer)
-        model.push_back({fmt::format("w{}", layer), {16, 16}, TensorParallel::column, 0});
+        model.push_back({fmt::format("w{}", layer), {16, 16}, model::Cut::column, 0});
     const auto plan = ReshardPlan::make(on_mesh(model, {4}, {Shard(0)}),
                                         engine_layout(model, {2, 1, true}, DType::float32));
     EXPECT_EQ(plan.pattern_count(), 2u);

@@ -6,6 +6,7 @@
 
 #include "common/device/memory.h"
 #include "sync/bench/shapes.h"
+#include "sync/plan/engine_layout.h"
 #include "tests/unit/sync/session/forwarding_engine.h"
 #include "tests/unit/sync/session/session_rig.h"
 
@@ -24,8 +25,9 @@ std::uint64_t allocations() {
 
 // A small model and the ranks of an engine for it.
 struct EngineRanks {
-    EngineRanks(const std::vector<ModelTensor>& model, const EngineParallel& parallel, DType dtype) {
-        for (const ModelTensor& tensor : model) tensors.push_back({tensor.name, tensor.shape, dtype, {}});
+    EngineRanks(const std::vector<model::ParameterSpec>& model, const EngineParallel& parallel, DType dtype) {
+        for (const model::ParameterSpec& tensor : model)
+            tensors.push_back({tensor.name, tensor.shape, dtype, {}});
         for (const auto& held : engine_layout(model, parallel, dtype)) {
             for (const TensorInfo& tensor : held) bytes += engine::tensor_bytes(tensor);
             targets.push_back(std::make_unique<TestTarget>(held));
@@ -38,7 +40,7 @@ struct EngineRanks {
     std::size_t bytes = 0;
 };
 
-std::vector<ModelTensor> small_moe() {
+std::vector<model::ParameterSpec> small_moe() {
     return read_model_tensors(R"({"vocab_size": 96, "hidden_size": 32, "intermediate_size": 48,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
         "attention_bias": true, "mlp_bias": true, "num_experts": 6, "moe_intermediate_size": 16, "n_shared_experts": 1, "first_k_dense_replace": 1})",
@@ -46,8 +48,8 @@ std::vector<ModelTensor> small_moe() {
 }
 
 TEST(Modes, EveryEngineRankGetsItsSlicesAndNotAByteMore) {
-    const std::vector<ModelTensor> dense = model_tensors("tiny");
-    const std::vector<std::pair<std::vector<ModelTensor>, EngineParallel>> engines{
+    const std::vector<model::ParameterSpec> dense = model_tensors("tiny");
+    const std::vector<std::pair<std::vector<model::ParameterSpec>, EngineParallel>> engines{
         {dense, {2, 1, true}},       {dense, {4, 1, true}},       {dense, {2, 1, false}},
         {small_moe(), {2, 1, true}}, {small_moe(), {1, 2, true}}, {small_moe(), {2, 2, true}}};
     for (const auto& [model, parallel] : engines) {
@@ -141,9 +143,9 @@ TEST(Modes, WhatHalfPrecisionCannotHoldIsRefusedByTensorAndRow) {
 }
 
 TEST(Modes, RanksHoldTheirRowsOfAPaddedVocabulary) {
-    const std::vector<ModelTensor> model{{"embed", {101, 16}, TensorParallel::vocabulary},
-                                         {"norm", {16}, TensorParallel::replicate},
-                                         {"lm_head", {101, 16}, TensorParallel::vocabulary}};
+    const std::vector<model::ParameterSpec> model{{"embed", {101, 16}, model::Cut::vocabulary},
+                                                  {"norm", {16}, model::Cut::replicate},
+                                                  {"lm_head", {101, 16}, model::Cut::vocabulary}};
     for (const int tp : {2, 8}) {
         for (const Mode mode : kModes) {
             SCOPED_TRACE(fmt::format("tp {} {}", tp, mode_name(mode)));

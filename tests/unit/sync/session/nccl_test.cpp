@@ -60,9 +60,9 @@ TEST(SyncOverNccl, WholeTensorsToEveryEngineRank) {
 }
 
 TEST(SyncOverNccl, ToEachItsSlice) {
-    const std::vector<ModelTensor> model = model_tensors("tiny");
+    const std::vector<model::ParameterSpec> model = model_tensors("tiny");
     std::vector<TensorInfo> tensors;
-    for (const ModelTensor& tensor : model)
+    for (const model::ParameterSpec& tensor : model)
         tensors.push_back({tensor.name, tensor.shape, DType::bfloat16, {}});
     with_session_over_nccl(
         engine_layout(model, {2, 1, true}, DType::bfloat16), tensors, options_for(Mode::gather),

@@ -48,9 +48,9 @@ TEST(SyncOnGpu, EveryModeBringsEveryByteFromEveryMesh) {
 }
 
 TEST(SyncOnGpu, EngineRanksGetTheirSlices) {
-    const std::vector<ModelTensor> model = model_tensors("tiny");
+    const std::vector<model::ParameterSpec> model = model_tensors("tiny");
     std::vector<TensorInfo> tensors;
-    for (const ModelTensor& tensor : model)
+    for (const model::ParameterSpec& tensor : model)
         tensors.push_back({tensor.name, tensor.shape, DType::bfloat16, {}});
     for (const Mode mode : kModesOnGpu) {
         SCOPED_TRACE(mode_name(mode));

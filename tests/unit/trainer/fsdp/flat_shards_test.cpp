@@ -15,7 +15,7 @@ namespace tandem::trainer {
 namespace {
 
 std::vector<Parameter> some_parameters() {
-    return {{"a", {9, 3}, {}, {}}, {"b", {1}, {}, {}}, {"c", {5, 7}, {}, {}}, {"d", {4}, {}, {}}};
+    return {{{"a", {9, 3}}, {}, {}}, {{"b", {1}}, {}, {}}, {{"c", {5, 7}}, {}, {}}, {{"d", {4}}, {}, {}}};
 }
 
 TEST(FlatShards, RebuildsEveryParameterFromItsShards) {
@@ -56,19 +56,23 @@ TEST(FlatShards, NineRowsOverFourLeaveARankEmpty) {
 }
 
 TEST(FlatShards, RefusesScalars) {
-    const std::vector<Parameter> parameters{{"s", {}, {}, {}}};
+    const std::vector<Parameter> parameters{{{"s", {}}, {}, {}}};
     EXPECT_THROW(FlatShards(parameters, {{0}}, 2, 0), InvalidArgument);
+}
+
+model::ParameterSpec named(const std::string& name, const Shape& shape) {
+    return model::named_parameter("model.layers.0." + name, shape, model::Cut::replicate);
 }
 
 TEST(InitialWeights, ArePiecewiseTheSameAndNormal) {
     const InitialWeights init{5, 0.5f, 8};
     const Shape shape{64, 50};
     std::vector<float> whole(3200);
-    fill_initial_weights(init, "model.layers.0.mlp.up_proj.weight", shape, 0, whole);
+    fill_initial_weights(init, named("mlp.up_proj.weight", shape), 0, whole);
     for (const auto& [first, count] :
          std::vector<std::pair<int, std::size_t>>{{0, 1}, {1, 1}, {1234, 701}, {77, 60}}) {
         std::vector<float> piece(count);
-        fill_initial_weights(init, "model.layers.0.mlp.up_proj.weight", shape, first, piece);
+        fill_initial_weights(init, named("mlp.up_proj.weight", shape), first, piece);
         EXPECT_TRUE(std::equal(piece.begin(), piece.end(), whole.begin() + first)) << first;
     }
 
@@ -79,16 +83,16 @@ TEST(InitialWeights, ArePiecewiseTheSameAndNormal) {
     EXPECT_NEAR(std::sqrt(squares / 3200), 0.5, 0.02);
 
     std::vector<float> down(3200);
-    fill_initial_weights(init, "model.layers.0.mlp.down_proj.weight", shape, 0, down);
+    fill_initial_weights(init, named("mlp.down_proj.weight", shape), 0, down);
     double down_squares = 0;
     for (const float value : down) down_squares += static_cast<double>(value) * value;
     EXPECT_NEAR(std::sqrt(down_squares / 3200), 0.125, 0.005);  // 0.5 / sqrt(2 * 8)
 
     std::vector<float> norm(4);
-    fill_initial_weights(init, "model.norm.weight", {64}, 8, norm);
+    fill_initial_weights(init, named("input_layernorm.weight", {64}), 8, norm);
     EXPECT_EQ(norm, std::vector<float>(4, 1.0f));
     std::vector<float> other(3200);
-    fill_initial_weights({6, 0.5f, 8}, "model.layers.0.mlp.up_proj.weight", shape, 0, other);
+    fill_initial_weights({6, 0.5f, 8}, named("mlp.up_proj.weight", shape), 0, other);
     EXPECT_NE(other, whole);
 }
 
