@@ -2,7 +2,6 @@
 #include "common/ops/quantize.h"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 
 #include "common/ops/dispatch.h"
@@ -74,22 +73,8 @@ Checksum quantize(const WeightBox& box, const ScaleGrid& grid, std::span<const f
     return quantize(here, box, grid, scales, to);
 }
 
-float dequantize(std::uint8_t bits, Quantization kind, float scale) {
-    if (kind == Quantization::fp8_block) return e4m3_to_float(bits) * scale;
-    return static_cast<float>(static_cast<std::int8_t>(bits)) * scale;
-}
-
 std::uint8_t float_to_e4m3(float value) {
     return static_cast<std::uint8_t>(shared::e4m3_bits(value));
-}
-
-float e4m3_to_float(std::uint8_t bits) {
-    const std::uint32_t exponent = (bits >> 3) & 15u;
-    const std::uint32_t mantissa = bits & 7u;
-    float magnitude = static_cast<float>(mantissa) * 0x1p-9f;
-    if (exponent > 0) magnitude = std::bit_cast<float>(((exponent + 120u) << 23) | (mantissa << 20));
-    if ((bits & 0x7fu) == 0x7fu) magnitude = std::numeric_limits<float>::quiet_NaN();
-    return (bits & 0x80u) != 0 ? -magnitude : magnitude;
 }
 
 }  // namespace tandem::ops

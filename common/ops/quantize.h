@@ -58,11 +58,8 @@ Checksum quantize(const WeightBox& box, const ScaleGrid& grid, std::span<const f
 void accumulate_amax(Stream& stream, const WeightBox& box, const ScaleGrid& grid, std::span<float> amax);
 Checksum quantize(Stream& stream, const WeightBox& box, const ScaleGrid& grid, std::span<const float> scales,
                   Span to);
-// w' of one element, for tests and CPU engines.
-float dequantize(std::uint8_t bits, Quantization kind, float scale);
-// e4m3fn: round to nearest even, saturating at ±448, NaN stays NaN; and back. There are no infinities.
+// e4m3fn: round to nearest even, saturating at ±448, NaN stays NaN. There are no infinities.
 std::uint8_t float_to_e4m3(float value);
-float e4m3_to_float(std::uint8_t bits);
 
 TANDEM_BACKENDS(accumulate_amax)
 TANDEM_BACKENDS(quantize)

@@ -25,7 +25,6 @@ struct SamplingParams {
     std::int64_t n = 1;
 
     bool greedy() const { return temperature < 1e-6f; }
-    float effective_temperature() const { return greedy() ? 1.0f : temperature; }
 };
 
 // One prompt with its parameters.

@@ -12,13 +12,13 @@ namespace tandem::sync {
 
 SpeedOfLight::SpeedOfLight(comm::Communicator& world, std::size_t bytes, Device device,
                            std::size_t most_memory)
-    : world_(world),
-      copiers_(
-          device.type == DeviceType::cuda
-              ? 1
-              : std::min(world.size(), std::max(1, static_cast<int>(std::thread::hardware_concurrency())))) {
-    if (world.rank() >= copiers_) return;
-    const auto parts = static_cast<std::size_t>(copiers_);
+    : world_(world) {
+    const int copiers =
+        device.type == DeviceType::cuda
+            ? 1
+            : std::min(world.size(), std::max(1, static_cast<int>(std::thread::hardware_concurrency())));
+    if (world.rank() >= copiers) return;
+    const auto parts = static_cast<std::size_t>(copiers);
     const auto rank = static_cast<std::size_t>(world.rank());
     share_ = bytes / parts + (rank < bytes % parts ? 1 : 0);
     const std::size_t memory = std::clamp<std::size_t>(share_, 1, most_memory);

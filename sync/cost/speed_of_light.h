@@ -19,11 +19,9 @@ class SpeedOfLight {
     SpeedOfLight(comm::Communicator& world, std::size_t bytes, Device device = {},
                  std::size_t most_memory = std::size_t{512} << 20);
     double measure_ms();  // collective; first start to last end
-    int copiers() const { return copiers_; }
 
   private:
     comm::Communicator& world_;
-    int copiers_;
     std::size_t share_ = 0;  // bytes that this rank copies
     Buffer from_;
     Buffer to_;

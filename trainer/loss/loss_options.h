@@ -49,11 +49,4 @@ inline LossOptions supervised_loss() {
     return options;
 }
 
-inline LossOptions grpo_loss(float clip_low, float clip_high) {
-    LossOptions options;
-    options.clip_low = clip_low;
-    options.clip_high = clip_high;
-    return options;
-}
-
 }  // namespace tandem::trainer

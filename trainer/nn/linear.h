@@ -17,7 +17,6 @@ class Linear {
     void backward(const Compute& compute, const Tensor& dy, const Tensor& x, Tensor dx,
                   bool accumulate_dx = false) const;
     std::int64_t out_features() const { return weight_->shape[0]; }
-    std::int64_t in_features() const { return weight_->shape[1]; }
 
   private:
     Parameter* weight_;

@@ -80,17 +80,13 @@ const std::vector<std::pair<std::string, DTensor>>& Policy::parameters() const {
     return parameters_;
 }
 
-std::vector<std::pair<std::string, DTensor>> Policy::gradients() const {
-    return as_dtensors(reduced_gradients(), 0, model_parameters());
-}
-
 const std::vector<std::pair<std::string, DTensor>>& Policy::extra_parameters() const {
     check_resident();
     return extra_parameters_;
 }
 
-std::vector<std::pair<std::string, DTensor>> Policy::extra_gradients() const {
-    return as_dtensors(reduced_gradients(), model_parameters(), decoder_.parameters().size());
+std::vector<std::pair<std::string, DTensor>> Policy::gradients() const {
+    return as_dtensors(reduced_gradients(), 0, decoder_.parameters().size());
 }
 
 std::vector<std::pair<std::string, DTensor>> Policy::reference_parameters() const {

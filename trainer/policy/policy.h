@@ -79,14 +79,14 @@ class Policy final : public Learner {
     const model::ModelConfig& config() const { return config_; }
     const DeviceMesh& mesh() const { return mesh_; }
     Device device() const { return options_.device; }
-    // Parameters (fp32) and gradients as sharded DTensors in the order of model::parameter_specs. They alias
-    // the live shards, which must be in memory whenever they are used: see OnloadScope.
+    // Parameters (fp32) as sharded DTensors in the order of model::parameter_specs. They alias the live shards, which
+    // must be in memory whenever they are used: see OnloadScope.
     const std::vector<std::pair<std::string, DTensor>>& parameters() const;
-    std::vector<std::pair<std::string, DTensor>> gradients() const;
     // Parameters that are trained beside the model: the value head. Training checkpoints have them, the
     // model's do not.
     const std::vector<std::pair<std::string, DTensor>>& extra_parameters() const;
-    std::vector<std::pair<std::string, DTensor>> extra_gradients() const;
+    // Of parameters() and then of extra_parameters(); they too alias the live shards.
+    std::vector<std::pair<std::string, DTensor>> gradients() const;
     // The reference's copies of parameters(), in the compute dtype; none before set_reference().
     std::vector<std::pair<std::string, DTensor>> reference_parameters() const;
     // The state that a training checkpoint keeps, by name and aliasing the live tensors: weights/NAME,

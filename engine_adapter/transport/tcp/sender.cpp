@@ -82,11 +82,6 @@ std::string TcpSender::failure() const {
     return failure_;
 }
 
-std::uint64_t TcpSender::accepted_bytes() const {
-    const std::lock_guard lock(mutex_);
-    return accepted_;
-}
-
 void TcpSender::run(int socket) try {
     std::vector<iovec> list;
     std::vector<std::byte> scratch;
@@ -111,7 +106,6 @@ void TcpSender::run(int socket) try {
         list.insert(list.begin(), {&header, sizeof(header)});
         send_all(socket, list);
         lock.lock();
-        accepted_ += header.bytes;
         if (--job->working > 0 || job->taken < header.total) continue;
         jobs_.erase(job);
         sent_.notify_all();

@@ -32,7 +32,6 @@ class TcpSender {
     bool wait_sent(std::uint64_t serial, Deadline deadline);
     // Why a connection ended; empty: none has.
     std::string failure() const;
-    std::uint64_t accepted_bytes() const;  // by the system, of all that was posted
 
   private:
     struct Job {
@@ -48,7 +47,6 @@ class TcpSender {
     std::condition_variable changed_;
     std::condition_variable sent_;  // a job has ended, or a connection
     std::list<Job> jobs_;           // stays where it is while a thread works on it
-    std::uint64_t accepted_ = 0;
     bool stopping_ = false;
     std::string failure_;
     const std::vector<FileDescriptor> sockets_;

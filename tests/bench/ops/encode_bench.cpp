@@ -7,6 +7,7 @@
 #include "common/ops/delta.h"
 #include "common/ops/quantize.h"
 #include "tests/bench/ops/bench.h"
+#include "tests/support/dequantize.h"
 
 namespace tandem::bench {
 namespace {
@@ -89,7 +90,7 @@ void quantize_rows(Rows& rows, const Tensor& source, const Tensor& to, ops::Quan
         ops::quantize(box, grid, scales, {to.raw(), kBytes / 2});
     });
     const float value = static_cast<float>(source.data<bfloat16>()[0]);
-    const float back = ops::dequantize(static_cast<std::uint8_t>(to.raw()[0]), kind, scales[0]);
+    const float back = test::dequantize(static_cast<std::uint8_t>(to.raw()[0]), kind, scales[0]);
     if (std::abs(value - back) > 16.0f * scales[0]) throw Error("quantize is wrong");
 }
 

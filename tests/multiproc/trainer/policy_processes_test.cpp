@@ -9,6 +9,7 @@
 
 #include "common/comm/launch.h"
 #include "common/model/safetensors.h"
+#include "tests/support/grpo_loss.h"
 #include "tests/support/run_tests.h"
 #include "tests/unit/trainer/policy/policy_run.h"
 

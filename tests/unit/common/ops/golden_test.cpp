@@ -13,6 +13,7 @@
 #include "common/ops/rms_norm.h"
 #include "common/ops/rope.h"
 #include "common/ops/swiglu.h"
+#include "tests/support/dequantize.h"
 #include "tests/unit/common/ops/oracle.h"
 
 namespace tandem {
@@ -143,7 +144,7 @@ TEST(OpsGolden, Float8) {
     const Golden g("float8");
     const Tensor bits = g.tensor("bits"), numbers = g.tensor("numbers");
     for (std::int64_t i = 0; i < bits.numel(); ++i) {
-        const float number = ops::e4m3_to_float(static_cast<std::uint8_t>(bits.data<float>()[i]));
+        const float number = test::e4m3_to_float(static_cast<std::uint8_t>(bits.data<float>()[i]));
         ASSERT_EQ(number, numbers.data<float>()[i]) << i;
     }
     const Tensor values = g.tensor("values"), rounded = g.tensor("rounded");

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "tests/support/dequantize.h"
 
 namespace tandem {
 namespace {
@@ -50,7 +51,7 @@ int nearest_e4m3(double magnitude) {
 TEST(Float8, EveryNumberReadsBack) {
     for (int bits = 0; bits < 256; ++bits) {
         const auto byte = static_cast<std::uint8_t>(bits);
-        const float value = ops::e4m3_to_float(byte);
+        const float value = test::e4m3_to_float(byte);
         if ((bits & 0x7f) == 0x7f) {
             EXPECT_TRUE(std::isnan(value)) << bits;
         } else {
@@ -197,7 +198,7 @@ TEST(Quantize, BoxesOfEveryPlaceAgainstTheDefinition) {
                         const auto bits = static_cast<std::uint8_t>(to[at]);
                         ASSERT_EQ(bits, naive_bits(value, kind, scale)) << value << " / " << scale;
                         const double error =
-                            std::fabs(static_cast<double>(ops::dequantize(bits, kind, scale)) - value);
+                            std::fabs(static_cast<double>(test::dequantize(bits, kind, scale)) - value);
                         ASSERT_LE(error, bound(value, kind, scale)) << value << " / " << scale;
                     }
                 }
@@ -218,7 +219,7 @@ TEST(Quantize, ExtremesOfTheFormat) {
             std::vector<std::byte> to(4);
             ops::quantize(weight.box(0, 0, 1, 4), grid, scales, {to.data(), 4});
             for (std::size_t i = 0; i < 4; ++i) {
-                const float back = ops::dequantize(static_cast<std::uint8_t>(to[i]), kind, scales[0]);
+                const float back = test::dequantize(static_cast<std::uint8_t>(to[i]), kind, scales[0]);
                 const double error = std::fabs(static_cast<double>(back) - weight.values[i]);
                 EXPECT_LE(error, bound(weight.values[i], kind, scales[0])) << weight.values[i];
             }

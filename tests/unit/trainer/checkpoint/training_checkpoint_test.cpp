@@ -9,6 +9,7 @@
 
 #include "common/comm/launch.h"
 #include "common/error.h"
+#include "tests/support/grpo_loss.h"
 #include "tests/unit/common/model/temporary_directory.h"
 #include "tests/unit/trainer/policy/policy_run.h"
 #include "trainer/checkpoint/checkpoint.h"

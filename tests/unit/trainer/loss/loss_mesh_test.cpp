@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/grpo_loss.h"
 #include "tests/unit/trainer/policy/policy_run.h"
 
 namespace tandem::trainer::testing {

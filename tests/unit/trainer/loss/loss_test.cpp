@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "tests/support/grpo_loss.h"
 #include "trainer/loss/batch_loss.h"
 #include "trainer/loss/importance.h"
 #include "trainer/loss/kl.h"

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "common/error.h"
+#include "tests/support/grpo_loss.h"
 #include "tests/unit/trainer/policy/hsdp_cases.h"
 
 namespace tandem::trainer::testing {

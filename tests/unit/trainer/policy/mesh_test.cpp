@@ -7,6 +7,7 @@
 
 #include "common/device/memory.h"
 
+#include "tests/support/grpo_loss.h"
 #include "tests/unit/trainer/policy/policy_run.h"
 
 namespace tandem::trainer::testing {

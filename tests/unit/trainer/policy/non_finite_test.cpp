@@ -8,6 +8,7 @@
 #include "common/comm/launch.h"
 #include "common/error.h"
 #include "common/tensor/host_access.h"
+#include "tests/support/grpo_loss.h"
 #include "tests/unit/trainer/policy/policy_run.h"
 
 namespace tandem::trainer::testing {

@@ -82,7 +82,6 @@ Outcome run_rank(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, con
     {
         const Policy::OnloadScope onloaded(policy);
         outcome.gradients = full_values(policy.gradients());
-        outcome.gradients.merge(full_values(policy.extra_gradients()));
     }
     outcome.stats.grad_norm = policy.apply(1e-3);
     const Policy::OnloadScope onloaded(policy);
