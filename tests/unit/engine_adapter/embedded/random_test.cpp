@@ -8,12 +8,11 @@
 namespace tandem::engine {
 namespace {
 
-TEST(Random, PhiloxKnownAnswers) {  // from the Random123 distribution's kat_vectors
-    EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}),
-              (std::array<std::uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
-    const std::uint32_t all = 0xffffffff;
-    EXPECT_EQ(philox4x32({all, all, all, all}, {all, all}),
-              (std::array<std::uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+// Samples of a seed stay what they were: which words of the counter are position, stream and seed.
+TEST(Random, DrawsWhatItAlwaysDrew) {
+    EXPECT_EQ(uniform(0, 0, 0), 0x1.989fa35785a7p-2);
+    EXPECT_EQ(uniform(7, 3, 41), 0x1.1976ea6d05af8p-3);
+    EXPECT_EQ(uniform(0xfedcba9876543210, 0x123456789abcdef, 0x1000000001), 0x1.4c7e55ea209b6p-1);
 }
 
 TEST(Random, EverySeedStreamAndPositionIsItsOwn) {
