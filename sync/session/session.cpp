@@ -121,6 +121,12 @@ SyncReport Session::push(std::int64_t version) {
     return report;
 }
 
+std::size_t Session::bytes() const {
+    SyncReport report;
+    strategy_->describe(report);
+    return report.bytes;
+}
+
 Tensor Session::writable(std::size_t index) {
     const auto found = std::find(setup_.local.begin(), setup_.local.end(), static_cast<int>(index));
     enforce(found != setup_.local.end(), "the source has no tensor number {}", index);

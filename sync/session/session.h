@@ -68,6 +68,8 @@ class Session {
     // is not one run of the engine's tensor in the same dtype.
     Tensor writable(std::size_t index);
 
+    // What a push brings, in the engines' weights: SyncReport::bytes.
+    std::size_t bytes() const;
     // The bucket size and depth, who chose them, and the predicted times.
     const Tuning& tuning() const { return tuning_; }
     State state() const { return state_.state(); }

@@ -70,11 +70,11 @@ class SessionPort final : public SyncPort {
           device_(mirrored ? Device{} : policy.device()),
           memory_(memory_of_sync(config, policy.config())),
           source_(policy, mirrored ? &world_->memory() : nullptr),
-          session_(world_, source_, std::move(engine), options) {}
+          session_(world_, source_, std::move(engine), options),
+          speed_of_light_ms_(speed_of_light_ms(*world_, session_.bytes(), device_)) {}
 
     SyncTimes publish(std::int64_t version) override {
         const sync::SyncReport report = session_.push(version);
-        if (speed_of_light_ms_ == 0) speed_of_light_ms_ = speed_of_light_ms(*world_, report.bytes, device_);
         const sync::PhaseTimes& t = report.phase_ms;
         return {.total = report.total_ms,
                 .prepare = t.prepare,
@@ -103,7 +103,7 @@ class SessionPort final : public SyncPort {
     const std::map<std::string, std::int64_t> memory_;
     PolicySource source_;
     sync::Session session_;
-    double speed_of_light_ms_ = 0;
+    const double speed_of_light_ms_;  // measured here, before any step
 };
 
 }  // namespace

@@ -11,8 +11,9 @@
 
 namespace tandem::trainer {
 
-// Rank 0 connects to the engine at `engine_url`. Collective. Throws Error when sync.transport names one that
-// cannot take the weights from where they are.
+// Rank 0 connects to the engine at `engine_url`, and the speed of light that SyncTimes tells of is measured: no publish
+// waits for that. Collective. Throws Error when sync.transport names one that cannot take the weights from where they
+// are.
 std::unique_ptr<SyncPort> connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& policy,
                                        const std::string& engine_url, const RunConfig& config);
 

@@ -10,7 +10,7 @@
 namespace tandem::trainer::memory {
 namespace {
 
-constexpr const char* kPassing = "speed of light";  // of the first sync, and not kept
+constexpr const char* kPassing = "speed of light";  // measured once, and not kept
 constexpr std::int64_t kScoreKinds = 3;  // log-probs, entropies, values: policy_passes.cpp's buffer holds all
 
 // Decoder and LmHead on paper.
@@ -106,18 +106,20 @@ class Passes {
     ShardLedger& shards_;
 };
 
-// onloaded: bytes of offloaded shards, which are in memory for as long as it lasts.
-void sync(Ledger& ledger, const Workload& work, std::int64_t onloaded, bool first) {
-    ledger.enter("sync");
+// Before the first step. onloaded: bytes of offloaded shards, which are in memory for as long as it lasts.
+void connect(Ledger& ledger, const Workload& work, std::int64_t onloaded) {
+    ledger.enter("connect");
     const Block shards = ledger.take("shards", onloaded);
-    std::vector<Block> passing;
     for (const auto& [tag, bytes] : work.sync) {
-        if (tag == kPassing) {
-            passing.push_back(ledger.take(tag, bytes));
-        } else {
-            ledger.grow(tag, first ? bytes : 0);
-        }
+        if (tag != kPassing) ledger.grow(tag, bytes);
     }
+    if (const auto passing = work.sync.find(kPassing); passing != work.sync.end())
+        ledger.take(passing->first, passing->second);
+}
+
+void sync(Ledger& ledger, std::int64_t onloaded) {
+    ledger.enter("sync");
+    ledger.take("shards", onloaded);
 }
 
 }  // namespace
@@ -146,6 +148,8 @@ Prediction predict(const model::ModelConfig& model, const PolicyOptions& options
         ledger.grow("reference",
                     layout.numel() * static_cast<std::int64_t>(dtype_size(options.compute_dtype)));
     }
+    const std::int64_t onloaded = offload.parameters ? flat : 0;
+    if (!work.sync.empty()) connect(ledger, work, onloaded);
     // Twice: what a step keeps for the next one is there when it starts.
     for (int step = 0; step < 2; ++step) {
         for (const PassShape& pass : work.scores) {
@@ -167,7 +171,7 @@ Prediction predict(const model::ModelConfig& model, const PolicyOptions& options
         }
         ledger.enter("optimizer");
         if (streamed > 0) ledger.take("offload_chunks", kChunksAlive * streamed * chunk);
-        if (!work.sync.empty()) sync(ledger, work, offload.parameters ? flat : 0, step == 0);
+        if (!work.sync.empty()) sync(ledger, onloaded);
         if (options.deepest_sleep == PolicyOptions::Sleep::all) shards.free_buffers();
     }
     Prediction result{ledger.phases(), ""};

@@ -13,8 +13,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// In the order of a step; other phases stand behind.
-const std::vector<std::string> kPhases = {"logprobs", "forward_backward", "optimizer", "sync"};
+// In the order of a run; other phases stand behind.
+const std::vector<std::string> kPhases = {"connect", "logprobs", "forward_backward", "optimizer", "sync"};
 const std::vector<std::string> kTags = {"shards",    "gradients",           "optimizer",   "reference",
                                         "unsharded", "unsharded_gradients", "activations", "logits"};
 

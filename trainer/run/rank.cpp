@@ -161,6 +161,7 @@ void RankRun::connect(const ConnectSync& connect_sync) {
     {
         const Policy::OnloadScope onloaded(*policy_, /*optimizer=*/resumed());
         load_weights();
+        const MemoryPhase phase("connect");
         sync_ = connect_sync(world_, *policy_, engine_url_, config_);
     }
     if (first())

@@ -41,6 +41,12 @@ TEST(Run, LeavesEverythingUnderItsName) {
     for (const char* phase : {"pause", "gather", "copy", "load", "resume"}) {
         EXPECT_TRUE(summary["sync_phase_ms"].contains(phase)) << phase;
     }
+    // The speed of light was measured before the first step; no publish waited for it.
+    for (const char* from : {"predicted", "measured"}) {
+        const json& phases = summary["memory"][from]["phases"];
+        EXPECT_TRUE(phases["connect"]["by_tag"].contains("speed of light")) << from;
+        EXPECT_FALSE(phases["sync"]["by_tag"].contains("speed of light")) << from;
+    }
     std::set<std::string> categories;
     const json trace = json::parse(read_file(folder / "tiny/trace.json"));
     std::set<int> processes;

@@ -44,6 +44,7 @@ TEST_P(EveryMode, EveryLayoutAndCastLandsByteForByte) {
                                  source.set_step(step);
                                  const SyncReport report = session.push(step);
                                  EXPECT_EQ(session.version(), step);
+                                 EXPECT_EQ(session.bytes(), report.bytes);
                                  EXPECT_GT(report.buckets, GetParam() == Mode::gather ? 4 : -1);
                                  EXPECT_LE(report.staging_bytes, 2u * 4096);
                                  if (world.rank() == 0) expect_weights(target, from, step);
