@@ -167,6 +167,9 @@ class Engine {
     // requests. Both are idempotent. They count for this trainer: a pause that somebody else asked for stays.
     virtual void pause(Deadline deadline) = 0;
     virtual void resume(Deadline deadline) = 0;
+    // How long the engine took, after the push before this pause, to lay that version out for its products; 0: it did
+    // not, or does not say.
+    virtual double packed_ms() const { return 0; }
 
     // Sets the memory that buckets will come from, and the plan that says how; a second call replaces both.
     // Throws ProtocolError naming the tensor when the plan misses or repeats a byte.

@@ -10,7 +10,7 @@ namespace tandem::chart {
 
 struct Series {
     std::string label;
-    int color = 0;  // 0 … 5
+    int color = 0;  // 0 … 7
     std::vector<std::pair<double, double>> points;
     enum class Style { line, faint, dashed, dots, marked } style = Style::line;  // marked: line and dots
 };

@@ -6,10 +6,12 @@ namespace tandem::chart {
 inline constexpr const char* kPageStyle = R"css(
 :root { color-scheme: light dark;
   --page: #f6f7f9; --card: #ffffff; --ink: #1b2330; --soft: #647084; --line: #e3e7ed; --good: #1f8a5b; --bad: #c2334d; --inside: #ffffff;
-  --c0: #2f6fd6; --c1: #e08a1e; --c2: #1f9d78; --c3: #8257d8; --c4: #d6455d; --c5: #0f97b5; }
+  --c0: #2f6fd6; --c1: #e08a1e; --c2: #1f9d78; --c3: #8257d8; --c4: #d6455d; --c5: #0f97b5;
+  --c6: #94702f; --c7: #758396; }
 @media (prefers-color-scheme: dark) { :root {
   --page: #10141b; --card: #181e28; --ink: #e6eaf1; --soft: #93a0b4; --line: #2a3240; --good: #4cc38a; --bad: #f27a8d; --inside: #10141b;
-  --c0: #6ea2f5; --c1: #f0ac55; --c2: #4fcfa7; --c3: #b094f2; --c4: #f27a8d; --c5: #55c4de; } }
+  --c0: #6ea2f5; --c1: #f0ac55; --c2: #4fcfa7; --c3: #b094f2; --c4: #f27a8d; --c5: #55c4de;
+  --c6: #cfae6c; --c7: #a7b3c3; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, "Segoe UI", Roboto, sans-serif; }
 main { max-width: 1200px; margin: 0 auto; padding: 36px 24px 60px; }
@@ -45,10 +47,13 @@ polyline.dashed { stroke-width: 1.8; stroke-dasharray: 6 5; opacity: 0.75; }
 circle { stroke: var(--card); stroke-width: 1.5; }
 .s0 { stroke: var(--c0); } .s1 { stroke: var(--c1); } .s2 { stroke: var(--c2); }
 .s3 { stroke: var(--c3); } .s4 { stroke: var(--c4); } .s5 { stroke: var(--c5); }
+.s6 { stroke: var(--c6); } .s7 { stroke: var(--c7); }
 .b0, .d0 { fill: var(--c0); } .b1, .d1 { fill: var(--c1); } .b2, .d2 { fill: var(--c2); }
 .b3, .d3 { fill: var(--c3); } .b4, .d4 { fill: var(--c4); } .b5, .d5 { fill: var(--c5); }
+.b6, .d6 { fill: var(--c6); } .b7, .d7 { fill: var(--c7); }
 .k0 { background: var(--c0); } .k1 { background: var(--c1); } .k2 { background: var(--c2); }
 .k3 { background: var(--c3); } .k4 { background: var(--c4); } .k5 { background: var(--c5); }
+.k6 { background: var(--c6); } .k7 { background: var(--c7); }
 .bars { padding: 10px 0 12px; display: grid; gap: 8px; }
 .bar { display: grid; grid-template-columns: 130px 1fr 80px; gap: 12px; align-items: center; font-size: 13px; }
 .bar span { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }

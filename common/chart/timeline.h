@@ -8,7 +8,7 @@ namespace tandem::chart {
 
 struct Span {
     std::string label;  // in the bar where it fits, and in its tooltip
-    int color = 0;      // 0 … 5
+    int color = 0;      // 0 … 7
     double start = 0;
     double length = 0;
     bool hollow = false;  // an outline: predicted or theoretical, not measured

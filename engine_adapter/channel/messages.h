@@ -14,7 +14,8 @@
 //   release                                                          when nothing reads the regions any more
 //   probe       offset, bytes, piece_bytes                           ms
 //   held                                                             version, manifest (hex)
-//   pause       timeout_ms                                           when nothing is generated; begins a lease (5)
+//   pause       timeout_ms                                           when nothing is generated; begins a lease (5);
+//                                                                    perhaps packed_ms (7)
 //   begin       version, rollback                                    from here on weights may be overwritten
 //   load        index, checksums               checksums × 16 B      ms, when it is copied and verified
 //               over NCCL: form, timeout_ms
@@ -37,6 +38,7 @@
 // (5) A pause or an open version ends with the connection, or when the trainer has said nothing for lease_ms;
 //     receiver/push_state.h says how
 // (6) ends those before; loads and load_deltas over the new ones are numbered (serial) from 0. A failed one ends them
+// (7) what it took to lay the version that is held out for products, at its first request
 //
 // A request that failed is answered {"id", "ok": false, "code", "message"}; codes are common/error.h's table.
 // Packed values are little endian: Transfer, u64, ops::Checksum (low, high), DeltaEntry.

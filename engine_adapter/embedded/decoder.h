@@ -50,6 +50,7 @@ class Decoder {
     // Release the packed copies of the weights, and the graphs with their memory, until the next call; not
     // while a call runs.
     void release_packed() { packed_.release(); }
+    double packed_ms() const { return packed_.packed_ms(); }
     void release_graphs() { steps_.release(); }
     GraphCounts graphs() const { return steps_.counts(); }
 

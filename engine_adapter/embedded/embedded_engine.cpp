@@ -179,6 +179,11 @@ void EmbeddedEngine::resume() {
     changed_.notify_all();
 }
 
+double EmbeddedEngine::packed_ms() const {
+    const std::lock_guard lock(mutex_);
+    return packed_ms_;
+}
+
 void EmbeddedEngine::between_steps(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
     work_.push_back(std::move(work));
@@ -252,6 +257,7 @@ void EmbeddedEngine::commit_update(std::int64_t version) {
     log_info("version {} is committed, after version {}", version, version_);
     state_ = WeightState::whole;
     version_ = version;
+    packed_ms_ = 0;
     reason_.clear();
     restart_ = true;
     changed_.notify_all();
@@ -347,6 +353,7 @@ void EmbeddedEngine::run() {
         }
         lock.lock();
         busy_ = false;
+        if (step) packed_ms_ = decoder_.packed_ms();
         if (!failure.empty()) answer_all({Code::internal, "generation failed: " + failure});
         changed_.notify_all();
     }

@@ -121,6 +121,7 @@ class EmbeddedEngine final : public WeightTarget {
     std::int64_t version() const override;
     void pause(Deadline deadline) override;
     void resume() override;
+    double packed_ms() const override;
     void begin_update(std::int64_t version) override;
     void commit_update(std::int64_t version) override;
     void abort_update(const std::string& reason, bool dirty) override;
@@ -205,6 +206,7 @@ class EmbeddedEngine final : public WeightTarget {
     WeightState state_ = WeightState::none;
     std::int64_t version_ = 0;
     std::int64_t next_version_ = 0;
+    double packed_ms_ = 0;  // what packing the version took; 0: not yet used
     std::string reason_ = "no weights have been loaded yet";
     Thread thread_;
 };

@@ -1,5 +1,7 @@
 #include "engine_adapter/embedded/packed_weights.h"
 
+#include "common/stopwatch.h"
+
 namespace tandem::engine {
 namespace {
 
@@ -12,6 +14,7 @@ PackedWeights::PackedWeights(const ModelWeights& weights, bool pack)
 
 void PackedWeights::refresh() {
     if (contents_ == weights_.contents()) return;
+    const Stopwatch stopwatch;
     const auto take = [&](ops::PackedWeight& to, const Tensor& from) {
         pack_ ? to.pack(from, kPackedTag) : to.point(from);
     };
@@ -25,6 +28,7 @@ void PackedWeights::refresh() {
     }
     take(head_, weights_.head());
     contents_ = weights_.contents();
+    packed_ms_ = stopwatch.ms();
 }
 
 void PackedWeights::release() {

@@ -33,6 +33,8 @@ class PackedWeights {
     const ops::PackedWeight& head() const { return head_; }
     // Packs again the copies that are older than the weights.
     void refresh();
+    // What packing the weights as they are now took; 0: the copies are older.
+    double packed_ms() const { return contents_ == weights_.contents() ? packed_ms_ : 0; }
     // Releases the copies' memory to its pool; the next refresh allocates it again.
     void release();
 
@@ -42,6 +44,7 @@ class PackedWeights {
     std::vector<PackedLayer> layers_;
     ops::PackedWeight head_;
     std::uint64_t contents_ = 0;  // of the weights that were packed; 0: none
+    double packed_ms_ = 0;
 };
 
 }  // namespace tandem::engine

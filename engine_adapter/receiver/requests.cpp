@@ -229,7 +229,7 @@ Reply Requests::held(Message&) {
 
 Reply Requests::pause(Message& message) {
     update_.pause(messages::deadline_field(message.header));
-    return {};
+    return {json::object({{"packed_ms", update_.packed_ms()}})};
 }
 
 Reply Requests::resume(Message&) {

@@ -56,6 +56,7 @@ class VersionUpdate {
     double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes);
 
     void pause(Deadline deadline);
+    double packed_ms() const { return target_.packed_ms(); }
     void resume();
     const PushState& push() const { return push_; }
 

@@ -35,6 +35,8 @@ class WeightTarget {
     // nothing.
     virtual void pause(Deadline deadline) { (void)deadline; }
     virtual void resume() {}
+    // Milliseconds that the current version took to be laid out for products; 0: not yet, or it is not.
+    virtual double packed_ms() const { return 0; }
 
     // The weights are about to be overwritten: from here until commit the engine refuses to generate. Throws
     // InvalidArgument unless generation is paused.

@@ -39,8 +39,9 @@ void TandemEngine::go_over_tcp(const TcpAddress& to, const TcpOptions& options) 
 
 void TandemEngine::pause(Deadline deadline) {
     resumed_ = false;
-    connection_->request({{"op", "pause"}, {"timeout_ms", messages::timeout_ms(deadline)}}, "pause",
-                         deadline);
+    const Message reply = connection_->request(
+        {{"op", "pause"}, {"timeout_ms", messages::timeout_ms(deadline)}}, "pause", deadline);
+    packed_ms_ = reply.header.contains("packed_ms") ? messages::number_field(reply.header, "packed_ms") : 0.0;
 }
 
 void TandemEngine::resume(Deadline deadline) {

@@ -36,6 +36,7 @@ class TandemEngine final : public Engine {
     std::string peer() const override { return connection_->peer(); }
     void pause(Deadline deadline) override;
     void resume(Deadline deadline) override;
+    double packed_ms() const override { return packed_ms_; }
     void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override;
     void release(Deadline deadline) override;
     double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes,
@@ -72,6 +73,7 @@ class TandemEngine final : public Engine {
     };
     std::optional<Asked> commit_;  // that was asked ahead
     bool resumed_ = false;         // by the last commit
+    double packed_ms_ = 0;         // as the last pause answered
 };
 
 }  // namespace tandem::engine

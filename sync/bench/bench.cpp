@@ -39,7 +39,8 @@ nlohmann::json phase_medians(const std::vector<SyncReport>& reports) {
     };
     return {{"prepare", median(&PhaseTimes::prepare)}, {"pause", median(&PhaseTimes::pause)},
             {"gather", median(&PhaseTimes::gather)},   {"copy", median(&PhaseTimes::copy)},
-            {"load", median(&PhaseTimes::load)},       {"resume", median(&PhaseTimes::resume)}};
+            {"load", median(&PhaseTimes::load)},       {"resume", median(&PhaseTimes::resume)},
+            {"finish", median(&PhaseTimes::finish)},   {"pack", median(&PhaseTimes::pack)}};
 }
 
 // One session, verified on its first and last push, timed on the ones between.

@@ -14,7 +14,7 @@
 namespace tandem::sync {
 
 // Collective. `connect` gives rank 0 fresh handles of the engine ranks. Returns the result on rank 0, null on
-// the others. Fields: bytes, median_ms, p95_ms, totals_ms (pause to resume), phase_ms (medians), gbps,
+// the others. Fields: bytes, median_ms, p95_ms, totals_ms (pause to resume), phase_ms (medians; strategy/report.h), gbps,
 // copy_gbps, speed_of_light_ms, speed_of_light_ratio, prepared_ratio (prepare counted too),
 // staging_peak_bytes, staging_cap_bytes, steady_state_allocations, bytes_moved, verified, bucket_bytes,
 // depth, device, transport, chosen_by, predicted_ms, predicted_prepare_ms, calibration (sync/cost), mesh,

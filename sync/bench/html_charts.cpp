@@ -18,7 +18,7 @@ using chart::Series;
 using nlohmann::json;
 using Style = chart::Series::Style;
 
-enum Color { kTransfer, kCopy, kLoad, kResume, kPause, kPrepare };
+enum Color { kTransfer, kCopy, kLoad, kResume, kPause, kPrepare, kFinish, kPack };
 
 Series level(const std::string& label, int color, double from, double to, double value) {
     return {label, color, {{from, value}, {to, value}}, Style::dashed};
@@ -88,7 +88,8 @@ std::string phase_chart(const json& r) {
                              {{"prepare", kPrepare, -prepare, prepare},
                               {"pause", kPause, 0, pause},
                               {"transfer", kTransfer, pause, end - pause},
-                              {"resume", kResume, end, resume}}});
+                              {"resume", kResume, end, resume},
+                              {"finish", kFinish, total, phase("finish")}}});
     const auto part = [&](const char* name, int color, double start) {
         if (phase(name) <= 0) return;
         timeline.rows.push_back({name, ms(phase(name)), {{name, color, start, phase(name)}}});
@@ -100,6 +101,8 @@ std::string phase_chart(const json& r) {
     part("copy", kCopy, std::max(pause, end - phase("copy")));
     part("load", kLoad, std::max(pause, end - phase("load")));
     part("resume", kResume, end);
+    part("finish", kFinish, total);
+    part("pack", kPack, total + phase("finish"));
     if (r.contains("predicted_ms")) {
         const auto predicted = r.at("predicted_ms").get<double>();
         timeline.rows.push_back({"predicted", ms(predicted), {{"predicted", kTransfer, 0, predicted, true}}});

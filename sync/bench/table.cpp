@@ -50,6 +50,8 @@ std::string bench_table(const nlohmann::json& r) {
     text += row("copy", ms(phase.at("copy")), "engine copying and verifying (overlaps gather)");
     text += row("load", ms(phase.at("load")), "what gather did not hide, and the commit");
     text += row("resume", ms(phase.at("resume")));
+    text += row("finish", ms(phase.at("finish")), "after it: the ranks agree on the outcome");
+    text += row("pack", ms(phase.at("pack")), "engine's layout for products, at its first request");
     text += row("staging", mib(r.at("staging_peak_bytes")), "peak; cap " + mib(r.at("staging_cap_bytes")));
     text += row("allocations", std::to_string(r.at("steady_state_allocations").get<std::int64_t>()),
                 "in the timed syncs");

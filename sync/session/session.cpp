@@ -93,9 +93,11 @@ SyncReport Session::push(std::int64_t version) {
     const std::string what = fmt::format("sync of version {}", version);
     PushProtocol protocol(engines_.size());
     PushStatus status;
+    Clock::time_point resumed;
     try {
         prepare_ahead(what, report);
         update_engines(protocol, version, status, report);
+        resumed = Clock::now();
         throw_on_any_failure(*world_, status, what);
     } catch (const SyncError& error) {
         // An engine that could not be told to resume has the version all the same.
@@ -114,6 +116,7 @@ SyncReport Session::push(std::int64_t version) {
     state_.commit();
     strategy_->finish(version, true);
     strategy_->describe(report);
+    report.phase_ms.finish = ms_since(resumed);
     if (tuning_.prediction) {
         report.predicted_ms = tuning_.prediction->total_ms;
         report.predicted_prepare_ms = tuning_.prediction->prepare_ms;
@@ -199,6 +202,7 @@ void Session::carry_out(const PushProtocol::Next& next, PushProtocol& protocol, 
             case PushStep::pause:
                 if (engine.capabilities().remote) strategy_->send_ahead(e);
                 engine.pause(soon());
+                report.phase_ms.pack = std::max(report.phase_ms.pack, engine.packed_ms());
                 break;
             case PushStep::begin:
                 engine.begin(version, soon());

@@ -6,7 +6,11 @@
 
 namespace tandem::sync {
 
-// Milliseconds, as rank 0 sees them. gather, copy and load overlap, so their sum may exceed total_ms.
+// Milliseconds, as rank 0 sees them:
+//
+//   a push                    prepare + total_ms + finish
+//   total_ms                  pause + gather + load + resume (copy runs beside gather and load; commit is in load)
+//   beside it, in the engine  pack
 struct PhaseTimes {
     double prepare = 0;  // before the pause: source ready, what the mode can do ahead
     double pause = 0;    // the engine stops reading its weights and opens the version
@@ -15,6 +19,10 @@ struct PhaseTimes {
     double load = 0;     // what gather did not hide: waiting for the engine, and the commit
     double commit = 0;   // the part of load in which the engines made the version theirs
     double resume = 0;
+    double finish = 0;  // after it: the ranks agree on the outcome, the mode notes what the engines now hold
+    // Engines laying the version from before this push out for their products, at the first request after they had it;
+    // the slowest. 0: none did, or none says.
+    double pack = 0;
 };
 
 struct SyncReport {

@@ -36,8 +36,9 @@ ordered_json memory_peaks() {
 }
 
 ordered_json to_json(const SyncTimes& t) {
-    return {{"total", t.total}, {"prepare", t.prepare}, {"pause", t.pause},  {"gather", t.gather},
-            {"copy", t.copy},   {"load", t.load},       {"resume", t.resume}};
+    return {{"total", t.total},   {"prepare", t.prepare}, {"pause", t.pause},
+            {"gather", t.gather}, {"copy", t.copy},       {"load", t.load},
+            {"resume", t.resume}, {"finish", t.finish},   {"pack", t.pack}};
 }
 
 class Loop {

@@ -35,8 +35,8 @@ constexpr double HeldOutScores::*kScoreFields[] = {&HeldOutScores::reward, &Held
                                                    &HeldOutScores::pass_at_k, &HeldOutScores::length_mean,
                                                    &HeldOutScores::truncated};
 constexpr double SyncTimes::*kSyncFields[] = {
-    &SyncTimes::total, &SyncTimes::prepare, &SyncTimes::pause,  &SyncTimes::gather,
-    &SyncTimes::copy,  &SyncTimes::load,    &SyncTimes::resume, &SyncTimes::speed_of_light};
+    &SyncTimes::total, &SyncTimes::prepare, &SyncTimes::pause,          &SyncTimes::gather, &SyncTimes::copy,
+    &SyncTimes::load,  &SyncTimes::resume,  &SyncTimes::speed_of_light, &SyncTimes::finish, &SyncTimes::pack};
 
 template <typename T, std::size_t n>
 ordered_json numbers(const T& values, double T::*const (&fields)[n]) {
@@ -45,10 +45,13 @@ ordered_json numbers(const T& values, double T::*const (&fields)[n]) {
     return row;
 }
 
+// required: so many fields a checkpoint of any version has.
 template <typename T, std::size_t n>
-T from_numbers(const ordered_json& row, double T::*const (&fields)[n]) {
+T from_numbers(const ordered_json& row, double T::*const (&fields)[n], std::size_t required = n) {
     T values;
-    for (std::size_t i = 0; i < n; ++i) row.at(i).get_to(values.*fields[i]);
+    for (std::size_t i = 0; i < n; ++i) {
+        if (i < row.size() || i < required) row.at(i).get_to(values.*fields[i]);
+    }
     return values;
 }
 
@@ -89,7 +92,7 @@ LoopState loop_state_from_json(const ordered_json& json) {
     state.result.first = held_out_from(json.at("first"));
     state.result.last = held_out_from(json.at("last"));
     for (const ordered_json& row : json.at("syncs")) {
-        state.result.syncs.push_back(from_numbers(row, kSyncFields));
+        state.result.syncs.push_back(from_numbers(row, kSyncFields, 8));
     }
     return state;
 }

@@ -16,7 +16,8 @@ namespace tandem::trainer {
 // Time of one sync by phase, in milliseconds on rank 0.
 struct SyncTimes {
     double total = 0;  // pause to resume
-    double prepare = 0, pause = 0, gather = 0, copy = 0, load = 0, resume = 0;
+    double prepare = 0, pause = 0, gather = 0, copy = 0, load = 0, resume = 0, finish = 0;
+    double pack = 0;  // the engine's first request of the version before had to wait for that
     double speed_of_light = 0;
 };
 

@@ -83,6 +83,8 @@ class SessionPort final : public SyncPort {
                 .copy = t.copy,
                 .load = t.load,
                 .resume = t.resume,
+                .finish = t.finish,
+                .pack = t.pack,
                 .speed_of_light = speed_of_light_ms_};
     }
 

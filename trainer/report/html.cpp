@@ -139,12 +139,15 @@ std::string report_html(const ordered_json& summary, const Lines& metrics, const
     body += samples_html(samples);
     body += section(
         "Weight sync",
-        stack(metrics, "Where a sync's time goes", "as rank 0 sees it; the phases overlap",
-              {{"pause", "/sync_ms/pause"},
+        stack(metrics, "Where a sync's time goes",
+              "as rank 0 sees it; pack: the engine's, at its first request with the version before",
+              {{"prepare", "/sync_ms/prepare"},
+               {"pause", "/sync_ms/pause"},
                {"gather", "/sync_ms/gather"},
-               {"copy", "/sync_ms/copy"},
                {"load", "/sync_ms/load"},
-               {"resume", "/sync_ms/resume"}}) +
+               {"resume", "/sync_ms/resume"},
+               {"finish", "/sync_ms/finish"},
+               {"pack", "/sync_ms/pack"}}) +
             stack(metrics, "Where a step's time goes", "",
                   {{"generate", "/generate_ms"}, {"train", "/train_ms"}, {"sync", "/sync_ms/total"}}));
     body +=

@@ -38,9 +38,10 @@ TEST(Run, LeavesEverythingUnderItsName) {
     EXPECT_LE(summary["logprob_max_abs_diff"], 1e-4);
     EXPECT_GT(summary["sync_ms_median"], 0);
     EXPECT_GT(summary["speed_of_light_ratio"], 0);
-    for (const char* phase : {"pause", "gather", "copy", "load", "resume"}) {
+    for (const char* phase : {"prepare", "pause", "gather", "copy", "load", "resume", "finish", "pack"}) {
         EXPECT_TRUE(summary["sync_phase_ms"].contains(phase)) << phase;
     }
+    EXPECT_GT(summary["sync_phase_ms"]["pack"], 0) << "each version was used, and tandem-engine packs";
     // The speed of light was measured before the first step; no publish waited for it.
     for (const char* from : {"predicted", "measured"}) {
         const json& phases = summary["memory"][from]["phases"];

@@ -61,7 +61,8 @@ TEST_F(BenchProgram, TellsEveryFieldInEveryMode) {
                                       "verified", "bucket_bytes", "depth", "mesh", "mode", "hardware"}) {
                 EXPECT_TRUE(result.contains(field)) << field;
             }
-            for (const char* phase : {"prepare", "pause", "gather", "copy", "load", "resume"}) {
+            for (const char* phase :
+                 {"prepare", "pause", "gather", "copy", "load", "resume", "finish", "pack"}) {
                 ASSERT_TRUE(result["phase_ms"].contains(phase)) << phase;
                 EXPECT_GE(result["phase_ms"][phase], 0.0) << phase;
             }

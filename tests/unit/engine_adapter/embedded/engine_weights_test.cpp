@@ -66,6 +66,21 @@ TEST_F(EmbeddedEngineTest, GeneratesFromWeightsInPlaceAsFromItsOwn) {
     EXPECT_EQ(sample().tokens, first.tokens);
 }
 
+// Only the first request of a version packs it.
+TEST_F(EmbeddedEngineTest, SaysWhatPackingAVersionTook) {
+    start();
+    EXPECT_EQ(engine->packed_ms(), 0);
+    get(generate(request(4, 1)));
+    const double first = engine->packed_ms();
+    EXPECT_GT(first, 0);
+    get(generate(request(4, 2)));
+    EXPECT_EQ(engine->packed_ms(), first);
+    update(2);
+    EXPECT_EQ(engine->packed_ms(), 0) << "nobody has used version 2 yet";
+    get(generate(request(4, 3)));
+    EXPECT_GT(engine->packed_ms(), 0);
+}
+
 // The heart of it. Requests hammer the engine while versions of two known weight sets are committed over each
 // other, and sometimes broken on the way. The log-probs of every sample must be those of the version that it
 // names, all of them.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -53,6 +54,8 @@ class TestTarget final : public WeightTarget {
         const std::lock_guard lock(mutex_);
         held_ = false;
     }
+    double packed_ms() const override { return packed_ms_; }
+    void say_packed(double ms) { packed_ms_ = ms; }  // between pushes
     void withhold(const std::string& reason) override {
         const std::lock_guard lock(mutex_);
         require(!updating_, "weights withheld while an update is open");
@@ -138,6 +141,7 @@ class TestTarget final : public WeightTarget {
     std::vector<WeightSlot> weights_;
     std::vector<Span> reading_;
     std::shared_ptr<const void> owner_;
+    std::atomic<double> packed_ms_ = 0;
     const bool can_alias_;
     std::optional<model::Architecture> said_;
     std::int64_t version_ = 0;

@@ -30,7 +30,8 @@ json sample() {
         "speed_of_light_ratio": 2.21, "prepared_ratio": 2.34, "staging_peak_bytes": 12582912,
         "staging_cap_bytes": 12582912, "steady_state_allocations": 0, "verified": true,
         "hardware": "Xeon & Co, 2 cores",
-        "phase_ms": {"prepare": 7.1, "pause": 0.8, "gather": 112.5, "copy": 89.3, "load": 6.4, "resume": 0.3}
+        "phase_ms": {"prepare": 7.1, "pause": 0.8, "gather": 112.5, "copy": 89.3, "load": 6.4, "resume": 0.3,
+                     "finish": 0.4, "pack": 21.5}
     })");
 }
 
@@ -73,6 +74,8 @@ TEST(BenchHtml, ShowsEveryPartOfAWholeResult) {
                              "2.34 with prepare",
                              "first and last sync, every byte",
                              "One sync",
+                             ">finish<",
+                             "21.5 ms",
                              "Every sync",
                              "Distribution",
                              "Measured and possible",

@@ -10,6 +10,8 @@
 #include <thread>
 
 #include "common/device/memory.h"
+#include "common/stopwatch.h"
+#include "tests/unit/sync/session/forwarding_engine.h"
 #include "tests/unit/sync/session/session_rig.h"
 
 namespace tandem::sync {
@@ -60,6 +62,60 @@ TEST_P(EveryMode, EveryLayoutAndCastLandsByteForByte) {
 INSTANTIATE_TEST_SUITE_P(Session, EveryMode,
                          testing::Values(Mode::gather, Mode::direct, Mode::alias, Mode::delta),
                          [](const auto& info) { return std::string(mode_name(info.param)); });
+
+// Its steps take so long that nothing else counts.
+class SlowEngine final : public ForwardingEngine {
+  public:
+    using ForwardingEngine::ForwardingEngine;
+    double packed_ms() const override { return engine_->packed_ms(); }
+    engine::Held held(Deadline deadline) override {
+        slowly();
+        return ForwardingEngine::held(deadline);
+    }
+    void pause(Deadline deadline) override {
+        slowly();
+        ForwardingEngine::pause(deadline);
+    }
+    double wait_loaded(int bucket, Deadline deadline) override {
+        if (bucket == 0) slowly();
+        return ForwardingEngine::wait_loaded(bucket, deadline);
+    }
+    void commit(std::int64_t version, const ops::Checksum& manifest, Deadline deadline) override {
+        slowly();
+        ForwardingEngine::commit(version, manifest, deadline);
+    }
+    void resume(Deadline deadline) override {
+        slowly();
+        ForwardingEngine::resume(deadline);
+    }
+
+  private:
+    static void slowly() { std::this_thread::sleep_for(std::chrono::milliseconds(150)); }
+};
+
+TEST_P(EveryMode, ThePhasesOfAPushAreAllOfIt) {
+    TestTarget target(test_tensors(DType::float32));
+    target.say_packed(12.5);
+    with_session(
+        {{2}, {Shard(0)}}, target, DType::float32, options_for(GetParam()),
+        [](comm::Communicator& world, Session& session, TestSource& source) {
+            source.set_step(1);
+            const Stopwatch stopwatch;
+            const SyncReport report = session.push(1);
+            const double whole = stopwatch.ms();
+            if (world.rank() != 0) return;
+            const PhaseTimes& t = report.phase_ms;
+            EXPECT_GT(t.finish, 0);
+            EXPECT_LE(t.prepare + report.total_ms + t.finish, whole);
+            EXPECT_GE(t.prepare + report.total_ms + t.finish, 0.95 * whole);
+            EXPECT_LE(t.pause + t.gather + t.load + t.resume, report.total_ms);
+            EXPECT_GE(t.pause + t.gather + t.load + t.resume, 0.95 * report.total_ms);
+            EXPECT_EQ(t.pack, 12.5);
+        },
+        [](std::unique_ptr<engine::Engine> engine) {
+            return std::make_unique<SlowEngine>(std::move(engine));
+        });
+}
 
 TEST(Session, AnyDepthWorksAndStagingStaysUnderItsCap) {
     for (const int depth : {2, 3, 7, 200}) {

@@ -127,7 +127,16 @@ class FakeHost final : public LoopHost {
         world_.events.push_back("sync " + std::to_string(version));
         world_.served_skill = world_.skill;
         world_.version = version;
-        return {2.0 * static_cast<double>(version), 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 1.0};
+        return {.total = 2.0 * static_cast<double>(version),
+                .prepare = 0.05,
+                .pause = 0.1,
+                .gather = 0.2,
+                .copy = 0.3,
+                .load = 0.4,
+                .resume = 0.5,
+                .finish = 0.6,
+                .pack = 0.7,
+                .speed_of_light = 1.0};
     }
     std::optional<bool> weights_match() override { return world_.served_skill == world_.skill; }
     void write_checkpoint(const LoopState&) override {}
@@ -254,6 +263,8 @@ TEST(Loop, RecordsALineAStep) {
               "ege");
     EXPECT_EQ(r.metrics[3]["weight_version"], 2);
     EXPECT_EQ(r.metrics[3]["sync_ms"]["load"], 0.4);
+    EXPECT_EQ(r.metrics[3]["sync_ms"]["finish"], 0.6);
+    EXPECT_EQ(r.metrics[3]["sync_ms"]["pack"], 0.7);
     EXPECT_EQ(r.metrics[3]["grad_norm"], 0.5);
     EXPECT_TRUE(r.metrics[3]["memory_peak_bytes"].is_object());
     EXPECT_EQ(r.metrics[3]["staleness"], 0);
@@ -368,9 +379,14 @@ TEST(Loop, StepsThatAreNotFiniteAreLeftOutAndCounted) {
     state.result = r.result;
     auto saved = to_json(state);
     EXPECT_EQ(loop_state_from_json(saved).result.skipped_steps, 2);
+    EXPECT_EQ(loop_state_from_json(saved).result.syncs.back().pack, 0.7);
     saved.erase("skipped_steps");  // as earlier versions wrote it
     saved.erase("skipped_in_a_row");
-    EXPECT_EQ(loop_state_from_json(saved).result.skipped_steps, 0);
+    for (auto& times : saved["syncs"]) times.erase(9), times.erase(8);
+    const LoopResult before = loop_state_from_json(saved).result;
+    EXPECT_EQ(before.skipped_steps, 0);
+    EXPECT_EQ(before.syncs.back().speed_of_light, 1.0);
+    EXPECT_EQ(before.syncs.back().pack, 0.0);
 }
 
 TEST(Loop, TenStepsInARowThatAreNotFiniteEndTheRun) {

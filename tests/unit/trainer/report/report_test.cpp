@@ -73,7 +73,10 @@ void write_run(const Folder& folder) {
                          {"gather", 3.0},
                          {"copy", 1.5},
                          {"load", 2.0},
-                         {"resume", 0.5}}},
+                         {"resume", 0.5},
+                         {"prepare", 1.5},
+                         {"finish", 0.2},
+                         {"pack", 4.0}}},
                        {"memory_peak_bytes", {{"params", 5e5}, {"activations", 3e6}, {"adamw", 8e5}}}});
     }
     recorder.step("eval", 60, 60, {{"reward", 0.94}, {"greedy", 0.98}});
