@@ -33,9 +33,21 @@ std::string optional_curve(const Lines& metrics, const std::string& phase, const
 std::string stack(const Lines& metrics, const std::string& title, const std::string& note,
                   const std::vector<std::pair<std::string, std::string>>& parts) {
     Chart chart{title, note, "GRPO step", "ms", {}, true, 0};
-    int color = 0;
     for (const auto& [label, path] : parts)
-        chart.series.push_back({label, color++, points(metrics, "grpo", path)});
+        chart.series.push_back({label, static_cast<int>(chart.series.size()), {}});
+    for (const ordered_json& line : metrics) {
+        if (line.value("phase", "") != "grpo") continue;
+        std::vector<double> values;
+        bool any = false;
+        for (const auto& [label, path] : parts) {
+            const ordered_json::json_pointer pointer(path);
+            const bool there = line.contains(pointer) && line.at(pointer).is_number();
+            values.push_back(there ? line.at(pointer).get<double>() : 0.0);
+            any = any || there;
+        }
+        for (std::size_t i = 0; any && i < values.size(); ++i)
+            chart.series[i].points.emplace_back(line.at("step").get<double>(), values[i]);
+    }
     return stacked_chart(chart);
 }
 

@@ -27,7 +27,7 @@ std::string curve(const Lines& metrics, const std::string& phase, const Curve& c
 // The same, and nothing where the run has no such figures.
 std::string optional_curve(const Lines& metrics, const std::string& phase, const Curve& curve);
 
-// Metrics of phase "grpo" on top of one another, in milliseconds: label and path.
+// Metrics of phase "grpo" on top of one another, in milliseconds: label and path. Those that a line lacks are 0.
 std::string stack(const Lines& metrics, const std::string& title, const std::string& note,
                   const std::vector<std::pair<std::string, std::string>>& parts);
 

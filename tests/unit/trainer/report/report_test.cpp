@@ -141,6 +141,18 @@ TEST(Report, IsOneWellFormedSelfContainedPage) {
         fs::copy_file(folder.path / "report.html", keep);
 }
 
+// An earlier version's run, and one that was resumed by this one: what a line lacks takes no time.
+TEST(Report, PhasesThatALineDoesNotTellTakeNoTime) {
+    const ordered_json before{{"phase", "grpo"}, {"step", 1}, {"sync_ms", {{"pause", 1.0}, {"gather", 3.0}}}};
+    const ordered_json after{{"phase", "grpo"}, {"step", 2}, {"sync_ms", {{"pause", 2.0}, {"pack", 7.5}}}};
+    using Lines = std::vector<ordered_json>;
+    for (const Lines& metrics : {Lines{before}, Lines{before, after}}) {
+        const std::string html = report_html({{"weights_match", true}}, metrics, {}, "");
+        EXPECT_EQ(unbalanced(html), "");
+        EXPECT_THAT(html, HasSubstr("GRPO step 1: pack 0 ms"));
+    }
+}
+
 TEST(Report, OfARunWithoutMetricsAndOfNoRun) {
     const std::string html = report_html({{"weights_match", false}}, {}, {}, "");
     EXPECT_EQ(unbalanced(html), "");
