@@ -55,7 +55,6 @@ void Changes::take(std::int64_t bucket, std::span<const DeltaEntry> entries, con
     encoded_.resize(entries.size());
     std::vector<ops::Checksum> found(entries.size());
     writer_.share(entries.size(), [&](std::size_t i) {
-        if (Link* link = writer_.link()) link->pass(entries[i].bytes);
         if (received != nullptr) {
             encoded_[i] = {received->at(i), static_cast<std::size_t>(entries[i].bytes)};
         } else {

@@ -42,7 +42,6 @@ double CopyProbe::measure_ms(ConstSpan from, std::uint64_t piece_bytes, WeightWr
         item.from = from.subspan(at, std::min(piece, bytes - at));
         item.to = memory_.span().subspan((begin + at) / piece * piece % size, item.from.bytes);
         item.checksum = &found[i];
-        if (Link* link = writer.link()) link->pass(item.from.bytes);
         Stream here = Stream::make_inline();
         ops::batched_copy(here, {&item, 1});
     });

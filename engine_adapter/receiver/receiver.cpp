@@ -46,8 +46,7 @@ class Receiver::Impl {
   public:
     Impl(WeightTarget& target, const ReceiverOptions& options)
         : data_plane_(options.data_plane ? std::make_unique<TcpListener>(*options.data_plane) : nullptr),
-          update_(target, options.copy_threads > 0 ? options.copy_threads : default_copy_threads(),
-                  options.link_bytes_per_s),
+          update_(target, options.copy_threads > 0 ? options.copy_threads : default_copy_threads()),
           requests_(
               update_, options.engine, options.depth, options.nccl, [this] { read_ahead(); },
               data_plane_.get()),

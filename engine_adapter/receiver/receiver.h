@@ -40,9 +40,8 @@ struct ReceiverOptions {
     int depth = 4;                  // Capabilities::depth
     int copy_threads = 0;           // threads that copy one bucket; 0: the machine's cores, at most 4
     std::chrono::milliseconds greeting{10'000};  // for the first request of a trainer
-    double link_bytes_per_s = 0;  // as if trainer and engine were joined by such a link; 0: no limit
-    const comm::nccl::Api* nccl = nullptr;     // its functions; null: as they are found when first needed
-    std::optional<TcpListen> data_plane = {};  // where trainers of other hosts come, and bytes over TCP
+    const comm::nccl::Api* nccl = nullptr;       // its functions; null: as they are found when first needed
+    std::optional<TcpListen> data_plane = {};    // where trainers of other hosts come, and bytes over TCP
 };
 
 class Receiver {

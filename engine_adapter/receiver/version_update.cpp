@@ -22,10 +22,10 @@ std::vector<TensorInfo> infos_of(const std::vector<WeightSlot>& weights) {
 
 }  // namespace
 
-VersionUpdate::VersionUpdate(WeightTarget& target, int copy_threads, double link_bytes_per_s)
+VersionUpdate::VersionUpdate(WeightTarget& target, int copy_threads)
     : target_(target),
       tensors_(infos_of(target.weights())),
-      writer_(target.device(), copy_threads, link_bytes_per_s),
+      writer_(target.device(), copy_threads),
       changes_(target.weights(), writer_),
       newest_(target.version()) {}
 

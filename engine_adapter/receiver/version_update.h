@@ -35,8 +35,7 @@ namespace tandem::engine {
 
 class VersionUpdate {
   public:
-    // link_bytes_per_s: every byte taken from a region passes such a link; 0: no limit.
-    VersionUpdate(WeightTarget& target, int copy_threads, double link_bytes_per_s = 0);
+    VersionUpdate(WeightTarget& target, int copy_threads);
 
     Capabilities capabilities(const std::string& engine, int depth) const;
     Held held() const;

@@ -12,12 +12,7 @@ namespace tandem::engine {
 namespace {
 
 constexpr std::chrono::microseconds kPause{20};
-constexpr std::size_t kLinkPiece = 16 << 10;
 constexpr const char* kTag = "receiver.staging";
-
-std::size_t source_bytes(const ops::CopyItem& item) {
-    return static_cast<std::size_t>(item.rows) * item.from.bytes;
-}
 
 WeightWriter::Rows rows_of(const std::byte* data, std::size_t bytes, std::int64_t count, std::size_t stride) {
     return {const_cast<std::byte*>(data), stride, count, static_cast<std::int64_t>(bytes), 1};
@@ -25,9 +20,7 @@ WeightWriter::Rows rows_of(const std::byte* data, std::size_t bytes, std::int64_
 
 }  // namespace
 
-WeightWriter::WeightWriter(Device weights, int threads, double link_bytes_per_s)
-    : device_(weights), workers_(threads) {
-    if (link_bytes_per_s > 0) link_.emplace(link_bytes_per_s);
+WeightWriter::WeightWriter(Device weights, int threads) : device_(weights), workers_(threads) {
     if (weights.type != DeviceType::cpu) stream_.emplace(Stream::make(weights, "receiver"));
 }
 
@@ -36,51 +29,37 @@ const std::vector<ops::Checksum>& WeightWriter::write_all(Device from, std::size
                                                           std::span<const SharedEvent> written) {
     if (from.type == DeviceType::cuda) {
         for (const SharedEvent& event : written) event.wait(*stream_);
-        return run_on_gpu(count, item, true, receiver);
+        return run_on_gpu(count, item, receiver);
     }
     found_.resize(count);
     workers_.run(count, [&](std::size_t i) {
         ops::CopyItem one = item(i);
         one.checksum = &found_[i];
-        if (link_) link_->pass(source_bytes(one));
         write(one);
     });
     return found_;
 }
 
 const std::vector<ops::Checksum>& WeightWriter::checksums(std::size_t count, const Items& item) {
-    if (stream_) return run_on_gpu(count, item, false);
+    if (stream_) return run_on_gpu(count, item);
     found_.resize(count);
     workers_.run(count, [&](std::size_t i) { found_[i] = checksum(item(i)); });
     return found_;
 }
 
-const std::vector<ops::Checksum>& WeightWriter::run_on_gpu(std::size_t count, const Items& item, bool linked,
+const std::vector<ops::Checksum>& WeightWriter::run_on_gpu(std::size_t count, const Items& item,
                                                            BucketReceiver* receiver) {
     found_.resize(count);
     items_.clear();
-    std::size_t bytes = 0;
     for (std::size_t i = 0; i < count; ++i) {
         items_.push_back(item(i));
         items_.back().checksum = &found_[i];
-        bytes += source_bytes(items_.back());
     }
-    if (linked && link_) throttle(*link_, bytes, receiver);
     if (receiver != nullptr) stream_->wait(receiver->arrived());
     ops::batched_copy(*stream_, items_);
     if (receiver != nullptr) finish(*receiver);
     stream_->synchronize();
     return found_;
-}
-
-// Keeps polling the NCCL bucket that is arriving.
-void WeightWriter::throttle(Link& link, std::size_t bytes, BucketReceiver* receiver) {
-    if (receiver == nullptr) return link.pass(bytes);
-    for (std::size_t left = bytes; left > 0; receiver->check()) {
-        const std::size_t piece = std::min(left, kLinkPiece);
-        link.pass(piece);
-        left -= piece;
-    }
 }
 
 // Returns, or throws, only when the copies have ended: they read the receiver's memory.

@@ -16,7 +16,6 @@
 #include "common/ops/batched_copy.h"
 #include "common/ops/delta.h"
 #include "engine_adapter/receiver/bucket_receiver.h"
-#include "engine_adapter/receiver/link.h"
 #include "engine_adapter/receiver/worker_pool.h"
 
 namespace tandem::engine {
@@ -24,8 +23,8 @@ namespace tandem::engine {
 // Every call blocks until it is done.
 class WeightWriter {
   public:
-    // weights: where they lie. link_bytes_per_s: the link that write_all()'s bytes pass; 0: no limit.
-    explicit WeightWriter(Device weights, int threads = 1, double link_bytes_per_s = 0);
+    // weights: where they lie.
+    explicit WeightWriter(Device weights, int threads = 1);
 
     Device device() const { return device_; }
 
@@ -38,8 +37,8 @@ class WeightWriter {
                                                 std::span<const SharedEvent> written = {});
     // Of memory on the weights' device; writes nothing (`to.data` is null).
     const std::vector<ops::Checksum>& checksums(std::size_t count, const Items& item);
-    // From memory on the weights' GPU into the weights, past the link.
-    void copy_on_gpu(std::size_t count, const Items& item) { run_on_gpu(count, item, false); }
+    // From memory on the weights' GPU into the weights.
+    void copy_on_gpu(std::size_t count, const Items& item) { run_on_gpu(count, item); }
 
     // Single copies, from any thread, for ranges that do not overlap.
     // As ops::batched_copy, from host memory; item.to lies on the device.
@@ -60,12 +59,10 @@ class WeightWriter {
 
     // Runs jobs on the CPU's threads.
     void share(std::size_t count, const std::function<void(std::size_t)>& job) { workers_.run(count, job); }
-    Link* link() { return link_ ? &*link_ : nullptr; }  // null: no limit
 
   private:
-    const std::vector<ops::Checksum>& run_on_gpu(std::size_t count, const Items& item, bool linked,
+    const std::vector<ops::Checksum>& run_on_gpu(std::size_t count, const Items& item,
                                                  BucketReceiver* receiver = nullptr);
-    void throttle(Link& link, std::size_t bytes, BucketReceiver* receiver);
     void finish(BucketReceiver& receiver);
     enum class Direction { download, upload };
     // Between the rows and `packed`, where they follow each other.
@@ -73,7 +70,6 @@ class WeightWriter {
 
     Device device_;
     WorkerPool workers_;
-    std::optional<Link> link_;
     std::mutex mutex_;                  // the stream's, for single copies
     std::optional<Stream> stream_;      // none: host memory
     std::vector<ops::CopyItem> items_;  // scratch

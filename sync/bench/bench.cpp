@@ -118,7 +118,6 @@ class Run {
         result.bucket_bytes = bucket_bytes;
         result.depth = depth;
         result.calibrate = options.calibrate && first;
-        if (options.link_gbps > 0) result.link = fmt::format("link of {} GB/s", options.link_gbps);
         return result;
     }
 
@@ -204,9 +203,10 @@ nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
     result["mode"] = options.mode;
     result["device"] = to_string(options.where());
     result["emulated"] = options.where().type == DeviceType::cuda && computes_on_cpu(options.where());
-    result["transport"] = options.transport == "nccl" || options.transport == "tcp" ? options.transport
-                          : options.where().type == DeviceType::cuda                ? "cuda_ipc"
-                                                                                    : "shm";
+    result["transport"] = options.over_tcp()                         ? "tcp"
+                          : options.transport == "nccl"              ? "nccl"
+                          : options.where().type == DeviceType::cuda ? "cuda_ipc"
+                                                                     : "shm";
     result["mesh"] = options.mesh;
     result["engine_tp"] = options.engine_tp;
     result["changed"] = options.changed;

@@ -69,7 +69,8 @@ void add_options(CLI::App& app, BenchOptions& options) {
     option("--source-dtype", options.source_dtype, "float32, bfloat16 or float16, as the trainer holds it");
     option("--engine-dtype", options.engine_dtype,
            "float32, bfloat16, float16, or fp8 or int8: linear layers quantised, the rest bfloat16");
-    option("--link-gbps", options.link_gbps, "GB/s of the link between trainer and engine; 0: memory");
+    option("--link-gbps", options.link_gbps,
+           "GB/s to each engine rank at most: over TCP, paced by the kernel; 0: unpaced");
     app.add_flag("--sweep", options.sweep, "also bucket sizes from 1 to 128 MiB at depths 2 to 4");
     app.add_flag("--calibrate", options.calibrate, "measure the costs again that bucket sizes are chosen by");
     app.add_option("--trace", options.trace, "a Chrome trace of every rank, to this file");
@@ -113,8 +114,11 @@ void BenchOptions::validate() const {
         transport == "auto" || transport == "shm" || transport == "cuda_ipc" || transport == "tcp" || nccl;
     check(known, "--transport",
           fmt::format("no transport '{}'; there are auto, shm, cuda_ipc, nccl, tcp", transport));
-    if (const auto refused =
-            refusal(kind, {.weights = where(), .transport = transport, .quantised = quantized}))
+    check(link_gbps >= 0 && link_gbps <= 10'000, "--link-gbps", "must be from 0 to 10000");
+    check(link_gbps == 0 || over_tcp(), "--link-gbps",
+          fmt::format("{} is not paced, TCP is: --transport tcp, or none", transport));
+    if (const auto refused = refusal(
+            kind, {.weights = where(), .transport = over_tcp() ? "tcp" : transport, .quantised = quantized}))
         throw ConfigError("command line", option_of(refused->about), refused->sentence());
     const auto devices = available_devices();
     const auto gpus = std::count_if(devices.begin(), devices.end(),
@@ -134,7 +138,6 @@ void BenchOptions::validate() const {
     check(bucket_mib >= 0 && bucket_mib <= 65536, "--bucket-mib", "must be from 0 to 65536");
     check(depth == 0 || (depth >= 2 && depth <= 64), "--depth", "must be 0 or from 2 to 64");
     check(iterations >= 1 && iterations <= 100'000, "--iterations", "must be from 1 to 100000");
-    check(link_gbps >= 0 && link_gbps <= 10'000, "--link-gbps", "must be from 0 to 10000");
     check(!sweep || traits(kind).staged, "--sweep",
           fmt::format("modes {} have buckets", mode_names(" and ", &ModeTraits::staged)));
     accepted("--source-dtype", [&] { dtype_from_name(source_dtype); });

@@ -24,7 +24,7 @@ struct BenchOptions {
     double bucket_mib = 0;  // 0: chosen
     int depth = 0;          // 0: chosen
     int iterations = 15;
-    double link_gbps = 0;  // GB/s between trainer and engine; 0: as fast as memory
+    double link_gbps = 0;  // GB/s to each engine rank at most, over TCP; 0: as fast as it goes
     bool sweep = false;
     bool calibrate = false;  // measure the cost model's figures again
     std::string trace;       // a file
@@ -32,11 +32,12 @@ struct BenchOptions {
     std::string engine_dtype = "bfloat16";
     std::string device = "cpu";  // of trainer ranks and engine ranks alike: cpu, cuda, cuda:1
     std::string transport =
-        "auto";  // shm, cuda_ipc, nccl, tcp; auto: what the device has, nccl and tcp aside
+        "auto";  // shm, cuda_ipc, nccl, tcp; auto: what the device has, nccl aside, and tcp with link_gbps
     std::string data_listen = "127.0.0.1:0";  // of an engine rank, over tcp
     std::vector<std::string> engines;         // that run already, by address; none: they are started
 
-    Device where() const;                  // of the trainer ranks
+    Device where() const;  // of the trainer ranks
+    bool over_tcp() const { return transport == "tcp" || (transport == "auto" && link_gbps > 0); }
     Device engine_device(int rank) const;  // over nccl the GPUs after the trainer's, one each
     int world_size() const;
     std::size_t held_bytes() const;  // by all trainer ranks

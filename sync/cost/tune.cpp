@@ -27,13 +27,11 @@ DType main_dtype(const Tensors& tensors) {
 // Names all that the costs depend on besides the bytes. Engines are on the trainer's host: they map its
 // memory.
 std::string key_of(const comm::Communicator& world, const ReshardPlan& plan, const Engines& engines,
-                   DType from, DType to, const std::string& link) {
-    std::string key =
-        fmt::format("{}, {}, {} cores; {} ranks; {} x engine {} on the same host; {} to {}", host_name(),
-                    processor_name(), std::thread::hardware_concurrency(), world.size(), plan.engine().size(),
-                    engines.front()->capabilities().engine, dtype_name(from), dtype_name(to));
-    if (!link.empty()) key += "; " + link;
-    return key;
+                   DType from, DType to) {
+    return fmt::format("{}, {}, {} cores; {} ranks; {} x engine {} on the same host; {} to {}", host_name(),
+                       processor_name(), std::thread::hardware_concurrency(), world.size(),
+                       plan.engine().size(), engines.front()->capabilities().engine, dtype_name(from),
+                       dtype_name(to));
 }
 
 std::string age_text(std::int64_t seconds) {
@@ -57,7 +55,7 @@ void find_costs(comm::Communicator& world, const ReshardPlan& plan, const Engine
     std::string key;
     std::string known;
     if (world.rank() == 0) {
-        key = key_of(world, plan, engines, from, to, requested.link);
+        key = key_of(world, plan, engines, from, to);
         const auto stored = requested.calibrate ? std::nullopt : stored_costs(file, key, now);
         if (stored) known = to_json(*stored).dump();
     }

@@ -126,7 +126,7 @@ int bench_command(const BenchArguments& arguments, const std::vector<std::string
     options.validate();
     require_writable("--trace", options.trace);
     require_writable("--html", arguments.html);
-    if (options.transport == "tcp" && http::key_from_environment().empty())
+    if (options.over_tcp() && http::key_from_environment().empty())
         ::setenv("TANDEM_API_KEY", random_key().c_str(), 1);  // which engines and ranks of ours inherit
     std::string addresses;
     Children engines;
@@ -164,7 +164,10 @@ int bench_rank(const BenchOptions& options) {
             return engine::connect_ranks(addresses, deadline,
                                          {.nccl = engine::NcclOptions{.device = options.where()}});
         Engines engines;
-        for (const std::string& address : addresses) engines.push_back(engine::connect(address, deadline));
+        const std::string pace =
+            options.link_gbps > 0 ? fmt::format("?pace={}MB", options.link_gbps * 1e3) : "";
+        for (const std::string& address : addresses)
+            engines.push_back(engine::connect(address + pace, deadline));
         return engines;
     };
     const nlohmann::json result = run_bench(world, connect, options);

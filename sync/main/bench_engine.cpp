@@ -123,8 +123,7 @@ int bench_engine(const BenchOptions& options, int rank) {
     BareWeights weights(options.engine_tensors(rank), options.engine_device(rank),
                         padding_rows(options, rank));
     engine::ReceiverOptions receiver_options;
-    receiver_options.link_bytes_per_s = options.link_gbps * 1e9;
-    const bool tcp = options.transport == "tcp";
+    const bool tcp = options.over_tcp();
     const engine::TcpAddress listen = engine::parse_tcp_address(options.data_listen);
     if (tcp)
         receiver_options.data_plane =

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <string>
 
 #include "common/device/device.h"
 
@@ -36,7 +35,6 @@ struct SessionOptions {
     std::optional<bool> past_cache = {};
     // Free choices and predictions rest on measured costs (sync/cost), which are kept for later sessions.
     bool calibrate = false;  // measure them again
-    std::string link = {};   // what trainer and engines are joined by, where that is not this host's memory
     Deadlines deadlines;
     // For tests: called on rank 0 with the memory of every bucket that is about to be given to the engines.
     std::function<void(int bucket, Span memory)> before_load;

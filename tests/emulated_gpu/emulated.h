@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <string>
 
 #include "common/device/device.h"
@@ -48,6 +49,19 @@ bool recording(Stream& stream);
 // through host_alias(), and what it captures must live until the stream is past it. Stream::enqueue() on such
 // a stream runs its function at once, as on a GPU. Throws InvalidArgument on any other stream.
 void launch(Stream& stream, std::function<void()> work);
+
+// While one lives, what is queued from now on waits on the GPU's streams of this name: a GPU that is slow. It holds up
+// whoever waits for them, the giving back of the GPU's memory too.
+class Hold {
+  public:
+    Hold(Device device, const std::string& streams);  // throws InvalidArgument: there is no such stream
+    ~Hold();
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+
+  private:
+    std::promise<void> ended_;
+};
 
 }  // namespace emulated
 }  // namespace tandem

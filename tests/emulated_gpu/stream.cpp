@@ -228,4 +228,20 @@ void launch(Stream& stream, std::function<void()> work) {
     emulated_stream(stream.backend()).launch_kernel(std::move(work));
 }
 
+Hold::Hold(Device device, const std::string& streams) {
+    const std::shared_future<void> ended = ended_.get_future().share();
+    const std::lock_guard lock(live().mutex);
+    int held = 0;
+    for (EmulatedStream* stream : live().streams) {
+        if (stream->device() != device || stream->name() != streams) continue;
+        stream->launch_kernel([ended] { ended.wait(); });
+        ++held;
+    }
+    require(held > 0, "no stream '{}' on {} to hold", streams, to_string(device));
+}
+
+Hold::~Hold() {
+    ended_.set_value();
+}
+
 }  // namespace tandem::emulated

@@ -1,10 +1,12 @@
 // Two engine ranks in one NCCL group: what each gets, who is late, and how each side ends when something
 // fails. Nothing here may hang: every wait has a deadline.
 #include <chrono>
+#include <optional>
 
 #include "engine_adapter/connect.h"
 #include "tests/contract/transport/engine_here.h"
 #include "tests/contract/transport/nccl_rig.h"
+#include "tests/emulated_gpu/emulated.h"
 #include "tests/support/error_of.h"
 #include "tests/unit/common/comm/fake_nccl.h"
 
@@ -43,22 +45,24 @@ class NcclEngines : public testing::Test {
         test::upload(kTrainerGpu, {image_.data(), image_.size()}, arena_.span());
     }
     ~NcclEngines() override {
+        hold_.reset();
         clients_.clear();
         engines_.clear();
         EXPECT_EQ(fake::alive(), 0);
     }
 
-    void add(int gpu, double link = 0) {
+    void add(int gpu) {
         ReceiverOptions options;
         options.nccl = &fake::api();
-        options.link_bytes_per_s = link;
         engines_.push_back(std::make_unique<EngineHere>(Device{DeviceType::cuda, gpu}, options));
     }
-    void start(double link_of_the_second = 0) {
+    void start() {
         add(1);
-        add(2, link_of_the_second);
+        add(2);
         connect();
     }
+    // The second copies no bucket that has come until its abort.
+    void hold_the_second() { hold_.emplace(Device{DeviceType::cuda, 2}, "receiver"); }
     void connect() {
         clients_ = connect_ranks({engines_[0]->address(), engines_[1]->address()}, soon(),
                                  {.nccl = NcclOptions{kTrainerGpu, {}, &fake::api()}});
@@ -104,6 +108,7 @@ class NcclEngines : public testing::Test {
         }
     }
     void abort_both() {
+        hold_.reset();
         for (const auto& client : clients_) client->abort("a test", soon());
     }
 
@@ -112,6 +117,7 @@ class NcclEngines : public testing::Test {
     std::vector<std::unique_ptr<EngineHere>> engines_;
     std::vector<std::unique_ptr<Engine>> clients_;
     std::uint64_t shifts_[2] = {0, 0};
+    std::optional<emulated::Hold> hold_;
 };
 
 TEST_F(NcclEngines, WhatAllWantIsBroadcastOnce) {
@@ -206,9 +212,10 @@ TEST_F(NcclEngines, AnInitThatIsRefusedSaysWhy) {
 // The first has bucket 1 while the second has not copied a byte of bucket 0: it takes part in the broadcast
 // meanwhile.
 TEST_F(NcclEngines, TheNextBucketComesBeforeThisOneIsCopied) {
-    start(200e3);
+    start();
     attach();
     begin(2);
+    hold_the_second();
     for (const int bucket : {0, 1}) {
         load(0, bucket);
         load(1, bucket);
@@ -222,9 +229,10 @@ TEST_F(NcclEngines, TheNextBucketComesBeforeThisOneIsCopied) {
 // The second is slow with bucket 0 and holds bucket 1, so nobody gets bucket 2: the deadline of the first
 // names the second.
 TEST_F(NcclEngines, WhoIsLateIsNamed) {
-    start(200e3);
+    start();
     attach();
     begin(2);
+    hold_the_second();
     for (const int bucket : {0, 1, 2}) {
         load(0, bucket);
         load(1, bucket);
@@ -239,9 +247,10 @@ TEST_F(NcclEngines, WhoIsLateIsNamed) {
 
 // The same when the first itself has given up before the trainer did.
 TEST_F(NcclEngines, WhoIsLateIsNamedWhateverTheOthersSay) {
-    start(200e3);
+    start();
     attach();
     begin(2);
+    hold_the_second();
     for (const int bucket : {0, 1, 2}) {
         load(0, bucket, Deadline::after_ms(300));
         load(1, bucket);

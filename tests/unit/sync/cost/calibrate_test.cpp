@@ -2,9 +2,12 @@
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
+#include <thread>
 
+#include "common/stopwatch.h"
 #include "sync/cost/calibrate.h"
 #include "sync/cost/store.h"
+#include "tests/unit/sync/session/forwarding_engine.h"
 #include "tests/unit/sync/session/session_rig.h"
 
 namespace tandem::sync {
@@ -65,21 +68,36 @@ TEST(Calibrate, GivesAllRanksTheSameCostsAndLeavesNothing) {
     EXPECT_EQ(memory_stats("staging").peak_bytes, 0u) << "not what staging is held to";
 }
 
-TEST(Calibrate, SeesALink) {
+// Its copies take at least as long as kBytesPerSecond lets them.
+class SlowCopies final : public ForwardingEngine {
+  public:
+    using ForwardingEngine::ForwardingEngine;
+    static constexpr double kBytesPerSecond = 0.5e9;
+    double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece, Deadline deadline) override {
+        const auto least = std::chrono::duration<double>(static_cast<double>(bytes) / kBytesPerSecond);
+        const Stopwatch stopwatch;
+        const auto until = std::chrono::steady_clock::now() + least;
+        ForwardingEngine::probe(offset, bytes, piece, deadline);
+        std::this_thread::sleep_until(until);
+        return stopwatch.ms();
+    }
+};
+
+TEST(Calibrate, SeesThatAnEngineIsSlow) {
     TestTarget target(small_tensors());
-    Receivers receivers;
-    receivers.push_back(std::make_unique<engine::Receiver>(
-        target, engine::ReceiverOptions{.copy_threads = 2, .link_bytes_per_s = 0.5e9}));
+    const Receivers receivers = make_receivers({&target});
     Costs costs;
-    with_ranks(1, receivers, [&](comm::Communicator& world, const Engines& engines) {
-        costs = calibrate(world, engines, one_round());
+    comm::run_threads(1, [&](std::shared_ptr<comm::Communicator> world) {
+        Engines engines;
+        engines.push_back(std::make_unique<SlowCopies>(engine::connect(receivers[0]->address(), soon())));
+        costs = calibrate(*world, engines, one_round());
     });
-    // No bucket is faster than the link, however unevenly this machine ran: the largest one that was measured
+    // No bucket is faster than that, however unevenly this machine ran: the largest one that was measured
     // costs what it took, and up to there (at least this far) costs grow evenly from something above nothing.
     constexpr double kBytes = 64 << 10;
-    constexpr double kLinkMs = kBytes / 0.5e9 * 1e3;
-    EXPECT_GT(costs.load.ms(kBytes, false), 0.9 * kLinkMs);
-    EXPECT_GT(costs.both.ms(kBytes, false), 0.9 * kLinkMs);
+    constexpr double kLeastMs = kBytes / SlowCopies::kBytesPerSecond * 1e3;
+    EXPECT_GT(costs.load.ms(kBytes, false), 0.9 * kLeastMs);
+    EXPECT_GT(costs.both.ms(kBytes, false), 0.9 * kLeastMs);
 }
 
 TEST(Calibrate, FailsOnAllRanksAlike) {

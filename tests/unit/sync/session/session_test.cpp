@@ -187,24 +187,36 @@ TEST(Session, ACorruptedBucketFailsOnEveryRankAndTheNextPushHeals) {
     EXPECT_EQ(target.version(), 3);
 }
 
+// Takes 100 ms for each bucket.
+class EngineWithSlowBuckets final : public ForwardingEngine {
+  public:
+    using ForwardingEngine::ForwardingEngine;
+    double wait_loaded(int bucket, Deadline deadline) override {
+        std::this_thread::sleep_until(deadline.within(std::chrono::milliseconds(100)).at());
+        if (deadline.passed()) throw DeadlineExceeded(peer(), "load", "not loaded in time");
+        return ForwardingEngine::wait_loaded(bucket, deadline);
+    }
+};
+
 // Each bucket of a slow engine is loaded in time, all of them together are not.
 TEST(Session, ASlowEngineEndsTheTransferByItsDeadlineOnEveryRank) {
     for (const Mode mode : {Mode::gather, Mode::direct, Mode::delta}) {
         SCOPED_TRACE(mode_name(mode));
-        TestTarget target(test_tensors(DType::float32));  // 125 KB: 625 ms
-        Receivers receivers;
-        receivers.push_back(std::make_unique<engine::Receiver>(
-            target, engine::ReceiverOptions{.copy_threads = 1, .link_bytes_per_s = 0.2e6}));
+        TestTarget target(test_tensors(DType::float32));  // 125 KB: 8 buckets or more
         SessionOptions options = options_for(mode);
         options.deadlines.transfer = std::chrono::milliseconds(400);
-        with_receivers({{2}, {Shard(0)}}, receivers, test_tensors(DType::float32), DType::float32, options,
-                       [&](comm::Communicator&, Session& session, TestSource& source) {
-                           for (int version = 1; version <= 2; ++version) {
-                               source.set_step(version);
-                               EXPECT_EQ(phase_of_failure(session, version), "load");
-                               EXPECT_EQ(session.state(), State::failed);  // and not broken
-                           }
-                       });
+        with_session(
+            {{2}, {Shard(0)}}, target, DType::float32, options,
+            [&](comm::Communicator&, Session& session, TestSource& source) {
+                for (int version = 1; version <= 2; ++version) {
+                    source.set_step(version);
+                    EXPECT_EQ(phase_of_failure(session, version), "load");
+                    EXPECT_EQ(session.state(), State::failed);  // and not broken
+                }
+            },
+            [](std::unique_ptr<engine::Engine> engine) {
+                return std::make_unique<EngineWithSlowBuckets>(std::move(engine));
+            });
         EXPECT_EQ(target.version(), 0);
     }
 }
