@@ -18,9 +18,9 @@ struct ListeningSockets {
     bool loopback = false;  // only this machine can reach them
 };
 
-// "localhost" is 127.0.0.1 and ::1, whatever the system's resolver makes of it; any other name is what that says, and ::
-// alone takes IPv4 too. Addresses that this machine does not have are left out while one remains. Port 0 takes one that
-// is free at all of them. Blocks for the resolver. Throws BadInput where the name means nothing, and SystemError.
+// A name is what common/resolve.h says, "localhost" thus 127.0.0.1 and ::1; :: alone takes IPv4 too. Addresses that this
+// machine does not have are left out while one remains. Port 0 takes one that is free at all of them. Blocks for the
+// resolver, 20 s at most. Throws BadInput where the name means nothing, and SystemError.
 ListeningSockets listen_at(const std::string& host, int port);
 
 }  // namespace tandem
