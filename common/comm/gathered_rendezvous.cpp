@@ -102,7 +102,7 @@ std::shared_ptr<Communicator> meet_over_network(Steps& steps, int rank, int size
         const std::string name = said.substr(host);
         const auto store = connect_tcp_store(name, std::stoi(said.substr(port)), deadline,
                                              JobSecret(said.substr(0, port - 1)));
-        world = gloo::make_world(*store, rank, size, gloo::listen_address(name), deadline);
+        world = gloo::make_world(*store, rank, size, gloo::listen_address(name, deadline), deadline);
         return std::string();
     });
     return world;

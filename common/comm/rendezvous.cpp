@@ -73,7 +73,7 @@ std::shared_ptr<ipc::Job> publish_job(Store& store, int size, Deadline deadline)
 
 std::shared_ptr<Communicator> meet_over_network(Store& store, const Rendezvous& r, std::size_t hosts,
                                                 Deadline deadline) {
-    const gloo::ListenAddress address = gloo::listen_address(r.host);
+    const gloo::ListenAddress address = gloo::listen_address(r.host, deadline);
     if (address.loopback && hosts > 1) {
         throw ConfigError(
             "environment", "TANDEM_IFACE",

@@ -1,10 +1,8 @@
 // The client of the TCP store: one connection, one request at a time. Any failure of the connection is final.
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,7 +13,9 @@
 
 #include "common/comm/store.h"
 #include "common/comm/tcp_protocol.h"
+#include "common/dial.h"
 #include "common/error.h"
+#include "common/file_descriptor.h"
 #include "common/host_port.h"
 
 namespace tandem::comm {
@@ -24,11 +24,15 @@ namespace {
 constexpr std::chrono::seconds kRequest{60};  // for set and add, which take no deadline
 // A request on its way gets this long past the caller's deadline: cutting it off would cost the connection.
 constexpr std::chrono::seconds kAnswer{2};
+constexpr std::chrono::seconds kTry{5};  // to connect, before the name is looked up again
+constexpr std::chrono::milliseconds kPause{50};
 
 class TcpStore final : public Store {
   public:
-    TcpStore(std::string peer, int fd) : peer_(std::move(peer)), fd_(fd) {}
-    ~TcpStore() override { ::close(fd_); }
+    TcpStore(std::string peer, FileDescriptor socket) : peer_(std::move(peer)), socket_(std::move(socket)) {
+        const int one = 1;
+        ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    }
 
     // The first words of a connection. Throws ConfigError when the two sides' secrets differ.
     void greet(const std::optional<JobSecret>& secret, Deadline deadline) {
@@ -116,17 +120,17 @@ class TcpStore final : public Store {
     // down.
     void transfer(short events, char* data, std::size_t bytes, Deadline deadline) {
         while (bytes > 0) {
-            pollfd waiting{fd_, events, 0};
+            pollfd waiting{socket_.get(), events, 0};
             const auto left =
                 std::chrono::duration_cast<std::chrono::milliseconds>(deadline.left()).count() + 1;
             const int ready = ::poll(&waiting, 1, static_cast<int>(std::min<long>(left, 1000)));
             if (ready == 0 && deadline.passed()) {
-                ::shutdown(fd_, SHUT_RDWR);
+                ::shutdown(socket_.get(), SHUT_RDWR);
                 throw DeadlineExceeded(peer_, "request", "no answer within the deadline");
             }
             if (ready <= 0) continue;
-            const ssize_t moved =
-                events == POLLIN ? ::recv(fd_, data, bytes, 0) : ::send(fd_, data, bytes, MSG_NOSIGNAL);
+            const ssize_t moved = events == POLLIN ? ::recv(socket_.get(), data, bytes, 0)
+                                                   : ::send(socket_.get(), data, bytes, MSG_NOSIGNAL);
             if (moved < 0 && (errno == EINTR || errno == EAGAIN)) continue;
             if (moved == 0) throw TransportError(peer_, "request", "the connection was closed");
             if (moved < 0) throw TransportError(peer_, "request", std::strerror(errno));
@@ -137,33 +141,8 @@ class TcpStore final : public Store {
 
     std::mutex mutex_;
     std::string peer_;
-    int fd_;
+    FileDescriptor socket_;
 };
-
-struct FreeAddresses {
-    void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
-};
-
-// A connected socket, or -1 and why.
-int try_connect(const std::string& host, int port, std::string& why) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* raw = nullptr;
-    const int status = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &raw);
-    const std::unique_ptr<addrinfo, FreeAddresses> list(raw);
-    if (status != 0) why = ::gai_strerror(status);
-    for (addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
-        const int fd = ::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
-        if (fd >= 0 && ::connect(fd, at->ai_addr, at->ai_addrlen) == 0) {
-            const int one = 1;
-            ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-            return fd;
-        }
-        why = std::strerror(errno);
-        if (fd >= 0) ::close(fd);
-    }
-    return -1;
-}
 
 }  // namespace
 
@@ -172,9 +151,11 @@ std::shared_ptr<Store> connect_tcp_store(const std::string& host, int port, Dead
     const std::string peer = "store " + to_host_port(host, port);
     std::string why;
     for (;;) {
-        // The server may not be up yet, or have no room yet.
-        if (const int fd = try_connect(host, port, why); fd >= 0) {
-            const auto store = std::make_shared<TcpStore>(peer, fd);
+        // The server may not be up yet, or have no room yet; what is silent now may answer the next time.
+        Dialled dialled = try_to_dial(host, port, deadline.within(kTry));
+        why = dialled.why;
+        if (why.empty()) {
+            const auto store = std::make_shared<TcpStore>(peer, std::move(dialled.sockets.front()));
             try {
                 store->greet(secret, deadline);
                 return store;
@@ -185,8 +166,7 @@ std::shared_ptr<Store> connect_tcp_store(const std::string& host, int port, Dead
             }
         }
         if (deadline.passed()) throw DeadlineExceeded(peer, "connect", why);
-        std::this_thread::sleep_for(
-            std::min<std::chrono::nanoseconds>(std::chrono::milliseconds(50), deadline.left()));
+        std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(kPause, deadline.left()));
     }
 }
 

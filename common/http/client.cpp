@@ -1,9 +1,10 @@
 #include "common/http/client.h"
 
-#include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <utility>  // before Asio: Boost 1.74 uses std::exchange without including it
 
@@ -15,13 +16,15 @@
 #include <boost/beast/http.hpp>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <vector>
+#include <string>
 
+#include "common/dial.h"
 #include "common/error.h"
+#include "common/file_descriptor.h"
 #include "common/host_port.h"
 #include "common/http/error_text.h"
-#include "common/http/resolve.h"
 #include "common/json_text.h"
+#include "common/socket_address.h"
 
 namespace tandem::http {
 namespace {
@@ -41,8 +44,6 @@ constexpr std::uint32_t kMostHeaderBytes = std::uint32_t{64} << 10;  // of an an
 const char* what_to_do(const error_code& error) {
     if (error == asio::error::connection_refused)
         return ": nothing listens there; is it up, and is this its address?";
-    if (error == asio::error::host_not_found || error == asio::error::host_not_found_try_again)
-        return ": is its name right?";
     if (error == asio::error::connection_reset || error == asio::error::broken_pipe ||
         error == beast::http::error::end_of_stream || error == beast::http::error::partial_message)
         return ": it went away before it had answered; has it ended, or restarted?";
@@ -101,29 +102,26 @@ struct Client::Impl {
 
     void connect(Deadline deadline) {
         close();
-        error_code error;
-        for (const Stream::endpoint_type& endpoint : endpoints(deadline)) {
-            stream.emplace(context);
-            stream->socket().open(endpoint.protocol(), error);
-            if (error) continue;
-            ::fcntl(stream->socket().native_handle(), F_SETFD, FD_CLOEXEC);  // no child inherits it
-            error = run(deadline, [&](auto done) { stream->async_connect(endpoint, done); });
-            if (!error || error == beast::error::timeout) break;
-        }
-        if (error) fail("connect", error);
-        stream->socket().set_option(asio::ip::tcp::no_delay(true), error);  // a Unix socket has none
+        if (!parts.socket.empty()) return connect_to_file(deadline);
+        FileDescriptor dialled =
+            std::move(dial({parts.host, std::stoi(parts.port), url, "connect"}, deadline).front());
+        const int family = SocketAddress::of_this_end(dialled.get()).family();
+        stream.emplace(context);
+        stream->socket().assign({family, IPPROTO_TCP}, dialled.get());
+        dialled.release();
+        error_code ignored;
+        stream->socket().set_option(asio::ip::tcp::no_delay(true), ignored);
     }
 
-    // At least one.
-    std::vector<Stream::endpoint_type> endpoints(Deadline deadline) {
-        if (!parts.socket.empty()) return {asio::local::stream_protocol::endpoint(parts.socket)};
-        try {
-            const Addresses found = resolve(parts.host, parts.port, deadline);
-            return std::vector<Stream::endpoint_type>(found.begin(), found.end());
-        } catch (const boost::system::system_error& error) {
-            const bool late = error.code() == asio::error::timed_out;
-            fail("resolve", late ? make_error_code(beast::error::timeout) : error.code());
-        }
+    void connect_to_file(Deadline deadline) {
+        const asio::local::stream_protocol::endpoint file(parts.socket);
+        stream.emplace(context);
+        FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        if (!socket) throw SystemError("socket", errno);
+        stream->socket().assign(file.protocol(), socket.get());
+        socket.release();
+        const error_code error = run(deadline, [&](auto done) { stream->async_connect(file, done); });
+        if (error) fail("connect", error);
     }
 
     std::string url;

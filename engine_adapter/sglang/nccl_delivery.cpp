@@ -19,9 +19,10 @@ constexpr std::chrono::milliseconds kAsk{1};
 constexpr std::chrono::seconds kLeave{5};
 
 // At which the server's ranks reach this process.
-std::string address_towards(const SglangServer& server) {
+std::string address_towards(const SglangServer& server, Deadline deadline) {
     const std::string& name = server.name();
-    return comm::gloo::listen_address(http::parse_url("http" + name.substr(name.find("://"))).host).ip;
+    const http::Url url = http::parse_url("http" + name.substr(name.find("://")));
+    return comm::gloo::listen_address(url.host, deadline).ip;
 }
 
 }  // namespace
@@ -66,7 +67,7 @@ void SglangBroadcast::note(const std::string& server, std::int64_t version) {
 void SglangBroadcast::meet(Deadline deadline) {
     static std::atomic<int> groups{0};
     id_ = root_.start(stager_.device());
-    const std::string here = address_towards(beside_);
+    const std::string here = address_towards(beside_, deadline);
     store_ = std::make_unique<TorchStore>(here, 0);
     group_ = fmt::format("tandem-{}-{}", ::getpid(), ++groups);
     try {

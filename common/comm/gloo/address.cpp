@@ -1,12 +1,9 @@
 #include "common/comm/gloo/address.h"
 
-#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -14,6 +11,9 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/file_descriptor.h"
+#include "common/resolve.h"
+#include "common/socket_address.h"
 
 namespace tandem::comm::gloo {
 namespace {
@@ -23,13 +23,6 @@ struct Interface {
     std::string ip;
     bool loopback = false;
 };
-
-std::string numeric(const sockaddr* address) {
-    char text[NI_MAXHOST] = "";
-    const socklen_t bytes = address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    const int status = ::getnameinfo(address, bytes, text, sizeof(text), nullptr, 0, NI_NUMERICHOST);
-    return status == 0 ? text : "";
-}
 
 // Those that are up and have an address, IPv4 first. IPv6 addresses of one link only are left out: they would
 // need the peer's name for the link.
@@ -42,8 +35,9 @@ std::vector<Interface> interfaces() {
         for (const ifaddrs* at = list.get(); at != nullptr; at = at->ifa_next) {
             if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != family) continue;
             if ((at->ifa_flags & IFF_UP) == 0) continue;
-            const std::string ip = numeric(at->ifa_addr);
-            if (ip.empty() || ip.find('%') != std::string::npos) continue;
+            const socklen_t bytes = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+            const std::string ip = SocketAddress(at->ifa_addr, bytes).host();
+            if (ip == "?" || ip.find('%') != std::string::npos) continue;
             found.push_back({at->ifa_name, ip, (at->ifa_flags & IFF_LOOPBACK) != 0});
         }
     }
@@ -56,32 +50,29 @@ std::string listed(const std::vector<Interface>& all) {
     return text.empty() ? "none" : text;
 }
 
-// The address that packets to `host` start from: a connected datagram socket knows it, and sends nothing.
-std::string source_address(const std::string& host) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_DGRAM;
-    addrinfo* raw = nullptr;
-    if (const int status = ::getaddrinfo(host.c_str(), "9", &hints, &raw); status != 0) {
+Addresses addresses_of_master(const std::string& host, Deadline deadline) {
+    constexpr int kDiscard = 9;  // nothing is sent there
+    try {
+        return resolve(host, kDiscard, deadline);
+    } catch (const BadInput& error) {
         throw ConfigError("environment", "MASTER_ADDR",
-                          fmt::format("cannot resolve '{}': {}", host, ::gai_strerror(status)));
+                          fmt::format("'{}' has no address: {}", host, error.what()));
     }
-    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(raw, ::freeaddrinfo);
-    for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
-        const int fd = ::socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-        if (fd < 0) continue;
-        sockaddr_storage self{};
-        socklen_t bytes = sizeof(self);
-        const bool good = ::connect(fd, at->ai_addr, at->ai_addrlen) == 0 &&
-                          ::getsockname(fd, reinterpret_cast<sockaddr*>(&self), &bytes) == 0;
-        ::close(fd);
-        if (good) return numeric(reinterpret_cast<const sockaddr*>(&self));
+}
+
+// The address that packets to `host` start from: a connected datagram socket knows it, and sends nothing.
+std::string source_address(const std::string& host, Deadline deadline) {
+    for (const SocketAddress& to : addresses_of_master(host, deadline)) {
+        const FileDescriptor socket(::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+        if (socket && ::connect(socket.get(), to.get(), to.length()) == 0)
+            return SocketAddress::of_this_end(socket.get()).host();
     }
     return "";
 }
 
 }  // namespace
 
-ListenAddress listen_address(const std::string& master_host) {
+ListenAddress listen_address(const std::string& master_host, Deadline deadline) {
     const std::vector<Interface> all = interfaces();
     for (const char* variable : {"TANDEM_IFACE", "GLOO_SOCKET_IFNAME"}) {
         const char* value = std::getenv(variable);
@@ -95,7 +86,7 @@ ListenAddress listen_address(const std::string& master_host) {
             fmt::format("no network interface '{}' that is up and has an address; there are: {}", wanted,
                         listed(all)));
     }
-    const std::string ip = source_address(master_host);
+    const std::string ip = source_address(master_host, deadline);
     for (const auto& one : all) {
         if (one.ip == ip) return {one.ip, one.name, "the route to " + master_host, one.loopback};
     }

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "common/deadline.h"
+
 namespace tandem::comm::gloo {
 
 struct ListenAddress {
@@ -13,7 +15,8 @@ struct ListenAddress {
     bool loopback = false;
 };
 
-// Throws ConfigError naming the variable, and the interfaces that there are, when nothing fits.
-ListenAddress listen_address(const std::string& master_host);
+// Throws ConfigError naming the variable, and the interfaces that there are, when nothing fits; DeadlineExceeded: nobody says
+// what address that host has.
+ListenAddress listen_address(const std::string& master_host, Deadline deadline);
 
 }  // namespace tandem::comm::gloo

@@ -3,13 +3,18 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "common/comm/store.h"
 #include "common/error.h"
+#include "tests/support/free_port.h"
+#include "tests/support/silent_port.h"
 #include "tests/unit/common/comm/raw_client.h"
 
 namespace tandem::comm {
@@ -126,6 +131,35 @@ TEST(TcpStore, NobodyListens) {
     } catch (const DeadlineExceeded& error) {
         EXPECT_THAT(error.what(), HasSubstr("refused"));
     }
+}
+
+// The system's own patience with an address that does not answer is two minutes.
+TEST(TcpStore, NobodyAnswers) {
+    const test::SilentPort silent;
+    const auto start = std::chrono::steady_clock::now();
+    try {
+        connect_tcp_store("127.0.0.1", silent.port(), Deadline::after_ms(300));
+        FAIL() << "no exception";
+    } catch (const DeadlineExceeded& error) {
+        EXPECT_THAT(error.what(), HasSubstr("127.0.0.1:" + std::to_string(silent.port()) + ": no answer"));
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
+}
+
+// One that is silent, and answers later.
+TEST(TcpStore, RankZerosHostMayBeSilentAtFirst) {
+    const int port = test::free_port();
+    auto silent = std::make_unique<test::SilentPort>("127.0.0.1", port);
+    std::optional<TcpStoreServer> server;
+    std::thread later([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        silent.reset();
+        server.emplace("127.0.0.1", port);
+    });
+    const auto store = connect_tcp_store("127.0.0.1", port, Deadline::after_ms(60'000));
+    later.join();
+    store->set("a", "1");
+    EXPECT_EQ(store->get("a", Deadline::after_ms(5000)), "1");
 }
 
 TEST(TcpStore, ServerGoesAway) {

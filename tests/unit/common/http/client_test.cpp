@@ -6,16 +6,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <filesystem>
-#include <future>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
 #include "common/error.h"
-#include "common/http/resolve.h"
 #include "common/http/server.h"
+#include "tests/support/silent_port.h"
 #include "tests/unit/common/http/raw_connection.h"
 
 namespace tandem::http {
@@ -137,28 +135,6 @@ TEST_F(HttpClient, AnAnswerMayBeSoLargeAndNoLarger) {
     EXPECT_EQ(client.request("POST", "/echo", "fits", soon()).body, "fits");
 }
 
-TEST(Resolve, ASlowLookupEndsWithTheDeadlineAndIsSharedByName) {
-    std::promise<void> go;
-    const auto answered = go.get_future().share();
-    std::atomic<int> lookups{0};
-    const auto slow = [&, answered](const std::string&, const std::string&) -> Addresses {
-        ++lookups;
-        answered.wait();
-        return {{boost::asio::ip::address_v4(0x7f000001), 80}};
-    };
-    for (int i = 0; i < 3; ++i)
-        EXPECT_THROW(resolve("slow.example", "80", Deadline::after_ms(20), slow),
-                     boost::system::system_error);
-    EXPECT_EQ(lookups, 1);
-    go.set_value();
-    EXPECT_EQ(resolve("slow.example", "80", Deadline::after_ms(10'000), slow).size(), 1u);
-    const auto none = [](const std::string&, const std::string&) -> Addresses {
-        throw boost::system::system_error(boost::asio::error::host_not_found);
-    };
-    EXPECT_THROW(resolve("no.example", "80", Deadline::after_ms(10'000), none), boost::system::system_error);
-    EXPECT_EQ(resolve("127.0.0.1", "81", Deadline::after_ms(0), none).front().port(), 81);
-}
-
 TEST_F(HttpClient, DeadlinesNameTheUrl) {
     Client client(server.url());
     const auto start = std::chrono::steady_clock::now();
@@ -172,6 +148,14 @@ TEST_F(HttpClient, DeadlinesNameTheUrl) {
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
     EXPECT_THROW(client.request("GET", "/text", "", Deadline::after_ms(-1)), DeadlineExceeded);
     EXPECT_EQ(client.request("GET", "/text", "", soon()).status, 200) << "a new connection serves again";
+}
+
+TEST(HttpClientAgainstBadPeers, AnAddressThatDoesNotAnswerIsNamed) {
+    const test::SilentPort silent;
+    Client client(url_of(silent.port()));
+    EXPECT_THAT(error_of([&] { client.request("GET", "/", "", Deadline::after_ms(100)); }),
+                HasSubstr("connect with " + url_of(silent.port()) +
+                          ": 127.0.0.1:" + std::to_string(silent.port()) + ": no answer"));
 }
 
 TEST(HttpClientAgainstBadPeers, SilenceRefusalAndRubbish) {
