@@ -1,6 +1,5 @@
 #include "engine_adapter/transport/tcp/dial.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -10,13 +9,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
+#include <thread>
+#include <utility>
 
 #include "common/comm/host_identity.h"
+#include "common/dial.h"
 #include "common/error.h"
 #include "common/host_port.h"
-#include "common/http/resolve.h"
 #include "common/ops/batched_copy.h"
+#include "common/socket_address.h"
 
 namespace tandem::engine {
 
@@ -33,88 +36,95 @@ namespace {
 // net.core.wmem_max, on most hosts far below a bandwidth-delay product, and stays there.
 constexpr int kMostUnsent = 1 << 20;
 
-// One connection on its way, and whom to blame.
-struct Dialling {
+// Between two tries, where the engine had no place: at random around this, and twice as long each time up to the longest.
+constexpr std::chrono::milliseconds kFirstPause{10}, kLongestPause{320};
+
+// One connection in its handshake, and whom to blame.
+struct Handshake {
     FileDescriptor socket;
     const std::string& peer;
     const std::string& phase;
     Deadline deadline;
     comm::Nonce engine{}, trainer = comm::random_nonce();
+    Asks asks = Asks::key;
+    std::string sent_away = {};  // before the verdict; there may be a place the next time
 
     [[noreturn]] void fail(const std::string& why) const { throw TransportError(peer, phase, why, true); }
 
-    void wait_for(short events, const char* what) const {
+    void wait_readable() const {
         for (;;) {
-            pollfd fd{socket.get(), events, 0};
+            pollfd fd{socket.get(), POLLIN, 0};
             const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.left()).count();
             const int ready = ::poll(&fd, 1, static_cast<int>(std::min<long long>(left, 3'600'000)));
             if (ready > 0) return;
             if (ready < 0 && errno != EINTR) throw SystemError("poll", errno);
-            if (deadline.passed()) throw DeadlineExceeded(peer, phase, what, true);
+            if (deadline.passed())
+                throw DeadlineExceeded(peer, phase, "it accepts connections and says nothing", true);
         }
     }
-    void start(const http::Addresses::value_type& to) {
-        socket.reset(::socket(to.data()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-        if (!socket) throw SystemError("socket", errno);
-        if (::connect(socket.get(), to.data(), static_cast<socklen_t>(to.size())) != 0 &&
-            errno != EINPROGRESS)
-            fail(std::strerror(errno));
+    // False: it is sent away.
+    bool is_sent_away(int error) {
+        if (error != ECONNRESET && error != EPIPE) fail(std::strerror(error));
+        sent_away = std::strerror(error);
+        return false;
     }
-    void finish_connect() const {
-        wait_for(POLLOUT, "nobody answers there");
-        int error = 0;
-        socklen_t length = sizeof(error);
-        ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-        if (error != 0) fail(std::strerror(error));
-    }
-    std::string read(std::size_t bytes) const {
-        std::string text(bytes, '\0');
+    bool read(std::size_t bytes, std::string& text) {
+        text.assign(bytes, '\0');
         for (std::size_t got = 0; got < bytes;) {
             const ssize_t n = ::recv(socket.get(), text.data() + got, bytes - got, 0);
             if (n > 0) {
                 got += static_cast<std::size_t>(n);
             } else if (n == 0) {
-                fail("it closed the connection before it let anybody in");
+                sent_away = "it closed the connection";
+                return false;
             } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-                wait_for(POLLIN, "it accepts connections and says nothing");
+                wait_readable();
             } else if (errno != EINTR) {
-                fail(std::strerror(errno));
+                return is_sent_away(errno);
             }
         }
-        return text;
+        return true;
     }
-    void say_hello(Kind kind, const std::string& secret, bool unauthenticated) {
-        const Greeting greeted = parse_greeting(read(kGreetingBytes));
+    bool say_hello(Kind kind, const std::string& secret, bool unauthenticated) {
+        std::string bytes;
+        if (!read(kGreetingBytes, bytes)) return false;
+        const Greeting greeted = parse_greeting(bytes);
         engine = greeted.engine;
-        if (kind == Kind::control && greeted.asks == Asks::channel)
+        asks = greeted.asks;
+        if (kind == Kind::control && asks == Asks::channel)
             fail(
                 "the engine has no key, so it takes weights only from its own host: start it with "
                 "--admin-api-key");
-        if (kind == Kind::control && greeted.asks == Asks::nothing && !secret.empty() && !unauthenticated)
+        if (kind == Kind::control && asks == Asks::nothing && !secret.empty() && !unauthenticated)
             fail(
                 "a key is set here (TANDEM_API_KEY), and what answers there asks for none: it may not be the "
                 "engine. Start the engine with --admin-api-key; or leave the key out, or say "
                 "?unauthenticated=1, to give the weights to whoever answers");
-        const std::string bytes =
-            hello(kind, secret_of(kind, secret_for(greeted.asks, kind, secret)), engine, trainer);
+        bytes = hello(kind, secret_of(kind, secret_for(kind, secret)), engine, trainer);
         // The socket's buffer is empty, and larger.
-        if (::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) !=
-            static_cast<ssize_t>(bytes.size()))
-            fail(std::strerror(errno));
-        asks = greeted.asks;
+        return ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) >= 0 || is_sent_away(errno);
     }
-    void hear_verdict(Kind kind, const std::string& secret) const {
-        if (accepted(read(kVerdictBytes), kind, secret_of(kind, secret_for(asks, kind, secret)), engine,
-                     trainer))
-            return;
+    bool hear_verdict(Kind kind, const std::string& secret) {
+        std::string bytes;
+        if (!read(kVerdictBytes, bytes)) return false;
+        if (accepted(bytes, kind, secret_of(kind, secret_for(kind, secret)), engine, trainer)) return true;
         fail(kind == Kind::control ? "the engine asks for another key: give its admin key (TANDEM_API_KEY)"
-                                   : "the engine does not know this push any more");
+                                   : "the engine does not know this push any more, or has no thread left for "
+                                     "a connection of it");
     }
-    static std::string secret_for(Asks asks, Kind kind, const std::string& secret) {
+    std::string secret_for(Kind kind, const std::string& secret) const {
         return kind == Kind::control && asks == Asks::nothing ? std::string() : secret;
     }
-    Asks asks = Asks::key;
 };
+
+// From half of it to one and a half.
+std::chrono::milliseconds around(std::chrono::milliseconds pause) {
+    return pause / 2 + pause * comm::random_nonce()[0] / 255;
+}
+
+int port_of(const TcpAddress& to) {
+    return parse_host_port(to_host_port(to.host, to.port)).port;
+}
 
 void pace(int socket, double bytes_per_s) {
     const auto rate = static_cast<std::uint64_t>(std::max(1.0, bytes_per_s));
@@ -147,54 +157,50 @@ std::string host_fingerprint() {
 }
 
 std::string peer_name(int socket) {
-    sockaddr_storage address{};
-    socklen_t length = sizeof(address);
-    char text[INET6_ADDRSTRLEN] = "?";
-    if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return "?";
-    if (address.ss_family == AF_INET6) {
-        const auto* in = reinterpret_cast<const sockaddr_in6*>(&address);
-        ::inet_ntop(AF_INET6, &in->sin6_addr, text, sizeof(text));
-        return to_host_port(text, ntohs(in->sin6_port));
+    try {
+        return SocketAddress::of_other_end(socket).host_port();
+    } catch (const SystemError&) {  // it has gone
+        return "?";
     }
-    const auto* in = reinterpret_cast<const sockaddr_in*>(&address);
-    ::inet_ntop(AF_INET, &in->sin_addr, text, sizeof(text));
-    return to_host_port(text, ntohs(in->sin_port));
 }
 
 std::vector<FileDescriptor> dial(const TcpAddress& to, Kind kind, const std::string& secret, int count,
                                  const TcpOptions& options, const std::string& peer, const std::string& phase,
                                  Deadline deadline) {
-    http::Addresses addresses;
-    try {
-        addresses = http::resolve(to.host, to.port, deadline);
-    } catch (const boost::system::system_error& error) {
-        throw TransportError(peer, phase, fmt::format("'{}' has no address: {}", to.host, error.what()),
-                             true);
-    }
-    std::vector<Dialling> all;
-    for (std::size_t tried = 0;; ++tried) {  // the first address that answers
-        require(!addresses.empty(), "'{}' has no address", to.host);
-        try {
-            all.clear();
-            for (int i = 0; i < count; ++i)
-                all.push_back({{}, peer, phase, deadline}), all.back().start(addresses[tried]);
-            for (const Dialling& one : all) one.finish_connect();
-            break;
-        } catch (const DeadlineExceeded&) {
-            throw;
-        } catch (const TransportError&) {
-            if (tried + 1 == addresses.size()) throw;
-        }
-    }
-    for (Dialling& one : all) one.say_hello(kind, secret, options.unauthenticated);
+    const Destination engine{to.host, port_of(to), peer, phase};
     std::vector<FileDescriptor> sockets;
-    for (Dialling& one : all) {
-        one.hear_verdict(kind, secret);
-        set_options(one.socket.get(), kind);
-        make_blocking(one.socket.get());
+    auto pause = kFirstPause;
+    for (int tries = 1;; ++tries) {
+        std::vector<Handshake> handshakes;
+        for (FileDescriptor& socket :
+             tandem::dial(engine, deadline, count - static_cast<int>(sockets.size())))
+            handshakes.push_back({std::move(socket), peer, phase, deadline});
+        for (Handshake& one : handshakes) one.say_hello(kind, secret, options.unauthenticated);
+        std::string sent_away;
+        for (Handshake& one : handshakes) {
+            if (one.sent_away.empty() && one.hear_verdict(kind, secret))
+                sockets.push_back(std::move(one.socket));
+            else
+                sent_away = one.sent_away;
+        }
+        if (sent_away.empty()) break;
+        const auto wait = around(pause);
+        if (deadline.left() < wait) {
+            throw DeadlineExceeded(
+                peer, phase,
+                fmt::format("{} before it let anybody in, {} times, until the deadline: it has no place for "
+                            "another connection, or what answers there is not the engine",
+                            sent_away, tries),
+                true);
+        }
+        std::this_thread::sleep_for(wait);
+        pause = std::min(2 * pause, kLongestPause);
+    }
+    for (const FileDescriptor& socket : sockets) {
+        set_options(socket.get(), kind);
+        make_blocking(socket.get());
         if (kind == Kind::data && options.pace_bytes_per_s > 0)
-            pace(one.socket.get(), options.pace_bytes_per_s / count);
-        sockets.push_back(std::move(one.socket));
+            pace(socket.get(), options.pace_bytes_per_s / count);
     }
     return sockets;
 }

@@ -30,7 +30,8 @@ TcpAddress parse_tcp_address(const std::string& text);  // common/host_port.h; t
 namespace tcp {
 
 // `count` sockets, blocking, on which both ends have proven that they know `secret` (the engine's key, or a token).
-// Throws TransportError (nothing listens, refused), DeadlineExceeded; both name `peer` and `phase`.
+// A connection that is closed before the verdict is made again, until the deadline: the engine had no place. Throws
+// TransportError (nothing listens, refused), DeadlineExceeded; both name `peer` and `phase`.
 std::vector<FileDescriptor> dial(const TcpAddress& to, Kind kind, const std::string& secret, int count,
                                  const TcpOptions& options, const std::string& peer, const std::string& phase,
                                  Deadline deadline);

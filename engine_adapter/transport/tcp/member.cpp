@@ -53,6 +53,9 @@ void TcpMember::add(FileDescriptor socket, const std::string& peer) {
     try {
         connection.thread = Thread("for a data connection", [this, &connection] { run(connection); });
     } catch (...) {
+        // Or the trainer would take it that there was no place, and come again.
+        const std::string refused = tcp::refusal_verdict();
+        ::send(connection.socket.get(), refused.data(), refused.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
         connections_.pop_back();
         throw;
     }

@@ -48,6 +48,11 @@ class TcpProxy {
 
     int port() const { return port_; }
     int accepted() const { return accepted_; }
+    // The next so many connections are closed: before the engine's greeting, or when they say hello.
+    void send_away(int connections, bool after_greeting = false) {
+        after_greeting_ = after_greeting;
+        to_send_away_ = connections;
+    }
     void misbehave(Mischief how, std::uint64_t after_bytes) {
         carried_ = 0;
         after_ = after_bytes;
@@ -74,9 +79,12 @@ class TcpProxy {
             const sockaddr_in to = loopback(to_port_);
             if (::connect(engine.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0) continue;
             ++accepted_;
-            carriers_.emplace_back([this, client = std::move(client), engine = std::move(engine)] {
+            const bool sent_away = to_send_away_ > 0;
+            if (sent_away) --to_send_away_;
+            if (sent_away && !after_greeting_) continue;
+            carriers_.emplace_back([this, client = std::move(client), engine = std::move(engine), sent_away] {
                 while (!stopping_ && carry(engine.get(), client.get(), false) &&
-                       carry(client.get(), engine.get(), true)) {
+                       (sent_away ? !readable(client.get()) : carry(client.get(), engine.get(), true))) {
                 }
             });
         }
@@ -114,7 +122,8 @@ class TcpProxy {
     int port_ = 0;
     FileDescriptor listener_;
     std::atomic<bool> stopping_{false};
-    std::atomic<int> accepted_{0};
+    std::atomic<int> accepted_{0}, to_send_away_{0};
+    std::atomic<bool> after_greeting_{false};
     std::atomic<std::uint64_t> carried_{0}, after_{0};
     std::atomic<Mischief> mischief_{Mischief::none};
     std::list<std::thread> carriers_;

@@ -76,6 +76,42 @@ TEST_F(TcpStrangers, AStrangerIsSentAwayAndHoldsNobodyUp) {
     }
 }
 
+// Strangers may have all places for a while: who is sent away before the verdict comes again until the deadline.
+TEST_F(TcpStrangers, WhoIsSentAwayBeforeTheVerdictComesAgain) {
+    for (const bool after_greeting : {false, true}) {
+        const int before = proxy_->accepted();
+        proxy_->send_away(5, after_greeting);
+        EXPECT_EQ(connect_error(proxy_->port(), "a key"), "");
+        EXPECT_EQ(proxy_->accepted() - before, 6);
+        proxy_->send_away(1'000'000'000, after_greeting);
+        const std::string late = error_of([&] {
+            connect(fmt::format("tcp://127.0.0.1:{}", proxy_->port()), Deadline::after_ms(300),
+                    {.key = "a key"});
+        });
+        EXPECT_THAT(late, HasSubstr("before it let anybody in"));
+        EXPECT_THAT(late, HasSubstr("until the deadline"));
+        proxy_->send_away(0);
+    }
+}
+
+TEST_F(TcpStrangers, OnlyTheConnectionsThatWereSentAwayAreMadeAgain) {
+    proxy_->send_away(3, true);
+    const auto engine = trainer(4);
+    EXPECT_EQ(proxy_->accepted(), 4 + 3);
+    push(*engine, 1, 5, soon());
+    expect_all(5);
+}
+
+TEST_F(TcpStrangers, ARefusalIsFinal) {
+    EXPECT_THAT(connect_error(proxy_->port(), "another"), HasSubstr("the engine asks for another key"));
+    EXPECT_EQ(proxy_->accepted(), 1);
+    const TcpAddress to{"127.0.0.1", std::to_string(proxy_->port())};
+    EXPECT_THAT(
+        error_of([&] { tcp::dial(to, tcp::Kind::data, "a token", 1, {}, "the engine", "attach", soon()); }),
+        HasSubstr("does not know this push any more"));
+    EXPECT_EQ(proxy_->accepted(), 2);
+}
+
 // A frame that lies, from a trainer that knows its token.
 class TcpLies : public OverTcp {
   protected:

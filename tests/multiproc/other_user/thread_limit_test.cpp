@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/http/resolve.h"
+#include "common/resolve.h"
 #include "common/thread.h"
 #include "tests/contract/transport/tcp_rig.h"
 #include "tests/multiproc/other_user/as_nobody.h"
@@ -88,7 +88,8 @@ TEST(ThreadLimit, IsNamedAndALookupTriesAgain) {
         const std::string error = error_of([] { Thread("of a test", [] {}); });
         if (error.find("no thread for of a test") == std::string::npos) return 1;
         if (error_of([] { start_call("a call", [] { return 1; }); }).empty()) return 2;
-        const auto look_up = [] { return error_of([] { http::resolve("localhost", "80", soon()); }); };
+        const Lookup known = [](const std::string&) { return resolve("127.0.0.1", 0, soon()); };
+        const auto look_up = [&] { return error_of([&] { resolve("node7", 80, soon(), known); }); };
         if (look_up().empty()) return 3;
         limit_threads(RLIM_INFINITY);
         return look_up().empty() ? 0 : 4;
