@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
+from ._addresses import url_host
 from ._errors import Error, InvalidError
 from ._group import Group
 from ._push import Report
@@ -224,7 +225,7 @@ def _gathered_by_trl(generation: Any) -> bool:
 
 
 def _engine_of(generation: Any) -> str:
-    url = generation.server_base_url or f"http://{generation.server_host}:{generation.server_port}"
+    url = generation.server_base_url or f"http://{url_host(generation.server_host)}:{generation.server_port}"
     if not url.startswith("http://"):
         raise InvalidError(f"{url}: weights go to http://HOST:PORT; name the engines in install(engines=…)", 1)
     host = url.removeprefix("http://").rstrip("/")

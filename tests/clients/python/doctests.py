@@ -8,6 +8,7 @@ import sys
 import torch
 
 import tandem_sync
+import tandem_sync._addresses
 import tiny
 
 MODULES = [m for name, m in sorted(sys.modules.items()) if name == "tandem_sync" or name.startswith("tandem_sync._")]

@@ -7,6 +7,7 @@ from typing import Any
 import ray
 import torch
 
+from .._addresses import url_host
 from ..server.receiver import Receiver, here, open_receiver
 from ..server.staging import ALIGNMENT, Slot, Staging
 
@@ -25,12 +26,12 @@ class Inbox:
         """Where versions of `layout` are received. key: that a trainer of another host shows; empty: it is of this one."""
         if self._receiver is None or (self._layout, self._key) != (layout, key):
             self._close()
-            listen = f"{ray.util.get_node_ip_address()}:0" if key else ""
+            listen = f"{url_host(ray.util.get_node_ip_address())}:0" if key else ""
             self._staging, self._receiver = open_receiver("verl rollout", _slots(layout), data_listen=listen, key=key)
             self._layout, self._key = layout, key
         assert self._staging is not None
         _, port = self._receiver.data_plane()
-        tcp = f"tcp://{ray.util.get_node_ip_address()}:{port}" if port else ""
+        tcp = f"tcp://{url_host(ray.util.get_node_ip_address())}:{port}" if port else ""
         return {"here": here(), "local": self._receiver.address, "tcp": tcp, "memory": self._staging.path}
 
     def share(self, layout: Any, owner: dict[str, str]) -> None:
