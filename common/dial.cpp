@@ -16,7 +16,7 @@
 namespace tandem {
 namespace {
 
-constexpr std::chrono::seconds kLongestTurn{2};  // of an address, before the next one is tried beside it
+constexpr std::chrono::milliseconds kLongestTurn{250};  // RFC 8305, 5
 
 // All connections to one address.
 class Attempt {

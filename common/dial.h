@@ -1,6 +1,6 @@
 // How TCP connections are made, all of them here (lint.one_place): a name is looked up and its addresses are tried within a
 // deadline. One that says nothing holds nobody up: the next one's turn comes after an even share of the time that is
-// left, at most two seconds, and whichever answers first is taken.
+// left, at most a quarter of a second, and whichever answers first is taken.
 #pragma once
 
 #include <string>

@@ -4,6 +4,7 @@
 #include <strings.h>
 
 #include <algorithm>
+#include <exception>
 #include <future>
 #include <map>
 #include <memory>
@@ -40,19 +41,33 @@ int ask_system(const std::string& host, int flags, Addresses& all) {
     return error;
 }
 
+// Who waits is told when it is under way no more: a call that follows asks anew.
+void run_lookup(const std::string& host, const Lookup& lookup, std::promise<Addresses>& result) {
+    Addresses found;
+    std::exception_ptr failure;
+    try {
+        found = lookup(host);
+    } catch (...) {
+        failure = std::current_exception();
+    }
+    {
+        const std::lock_guard lock(lookups().mutex);
+        lookups().under_way.erase(host);
+    }
+    failure ? result.set_exception(failure) : result.set_value(std::move(found));
+}
+
 // The one under way for this name, or a new one.
 std::shared_future<Addresses> start_lookup(const std::string& host, const Lookup& lookup) {
     const std::lock_guard lock(lookups().mutex);
     auto& under_way = lookups().under_way;
     if (const auto found = under_way.find(host); found != under_way.end()) return found->second;
-    std::packaged_task<Addresses()> task([lookup, host] { return lookup(host); });
-    const auto result = task.get_future().share();
+    std::promise<Addresses> promise;
+    const auto result = promise.get_future().share();
     under_way.emplace(host, result);
     try {
-        Thread("that looks " + host + " up", [task = std::move(task), host]() mutable {
-            task();
-            const std::lock_guard ended(lookups().mutex);
-            lookups().under_way.erase(host);
+        Thread("that looks " + host + " up", [host, lookup, promise = std::move(promise)]() mutable {
+            run_lookup(host, lookup, promise);
         }).detach();
     } catch (...) {
         under_way.erase(host);  // the next one tries again

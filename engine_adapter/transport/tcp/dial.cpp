@@ -37,7 +37,7 @@ namespace {
 constexpr int kMostUnsent = 1 << 20;
 
 // Between two tries, where the engine had no place: at random around this, and twice as long each time up to the longest.
-constexpr std::chrono::milliseconds kFirstPause{10}, kLongestPause{320};
+constexpr std::chrono::milliseconds kFirstPause{10}, kLongestPause{80};
 
 // One connection in its handshake, and whom to blame.
 struct Handshake {

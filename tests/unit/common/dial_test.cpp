@@ -76,7 +76,7 @@ TEST(Dial, WhoAnswersAfterItsTurnIsTakenToo) {
     const int port = test::free_port();
     const SilentPort slow("127.0.0.2", port);
     std::thread later([&] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(2'300));
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
         slow.make_room();
     });
     const Dialled dialled =
