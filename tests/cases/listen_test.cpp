@@ -1,11 +1,8 @@
 // --listen with an IPv6 address or a name of several: what is printed is a URL that clients take (sglang#19981, trl#6587).
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <utility>
 
 #include "tests/cases/run.h"
+#include "tests/support/ipv6.h"
 
 namespace tandem::test {
 namespace {
@@ -14,16 +11,6 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-bool has_ipv6() {
-    const int socket = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in6 at{};
-    at.sin6_family = AF_INET6;
-    at.sin6_addr = in6addr_loopback;
-    const bool bound = socket >= 0 && ::bind(socket, reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0;
-    if (socket >= 0) ::close(socket);
-    return bound;
-}
 
 class Listening : public Case {
   protected:

@@ -8,6 +8,8 @@
 #include "engine_adapter/channel/messages.h"
 #include "engine_adapter/transport/tcp/transport.h"
 #include "tests/contract/transport/tcp_rig.h"
+#include "tests/support/ipv6.h"
+#include "tests/support/silent_port.h"
 
 namespace tandem::engine {
 namespace {
@@ -196,6 +198,25 @@ TEST_F(TcpLies, ABucketInTheMiddleOfAFrame) {
     send({0, 0, kElements, kElements}, kElements / 2);
     sockets_.clear();
     EXPECT_THAT(load_error(), HasSubstr("it ends in the middle of a frame"));
+}
+
+// "localhost" is 127.0.0.1, then ::1.
+TEST(TcpAddresses, ASilentAddressLeavesTimeToTheNext) {
+    const test::SilentPort silent;
+    const std::string port = std::to_string(silent.port());
+    const auto connect_there = [&](long long ms) {
+        return error_of(
+            [&] { connect("tcp://localhost:" + port, Deadline::after_ms(ms), {.key = "a key"}); });
+    };
+    if (!test::has_ipv6()) {
+        EXPECT_THAT(connect_there(2'000), HasSubstr("[::1]:" + port));
+        return;
+    }
+    TestTarget target({{"small", {4}, DType::float32}});
+    ReceiverOptions options;
+    options.data_plane = TcpListen{.host = "::1", .port = port, .key = "a key"};
+    const Receiver receiver(target, options);
+    EXPECT_EQ(connect_there(20'000), "");
 }
 
 class WithoutKey : public OverTcp {

@@ -7,12 +7,13 @@
 #include <unistd.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/comm/store.h"
-#include "common/error.h"
 #include "tests/multiproc/comm/bodies.h"
 #include "tests/support/free_port.h"
+#include "tests/support/ipv6.h"
 
 namespace tandem::comm {
 namespace {
@@ -47,15 +48,12 @@ TEST(Environment, RendezvousOverTheStore) {
 }
 
 TEST(Environment, MasterAddressOfIpv6WithAndWithoutBrackets) {
-    bool has_ipv6 = true;
-    try {
-        const TcpStoreServer probe("::1", 0);
-    } catch (const Error&) {
-        has_ipv6 = false;
-    }
-    for (const char* host : {"[::1]", "::1"}) {
-        Variables variables = {{"MASTER_ADDR", host}, {"MASTER_PORT", std::to_string(test::free_port())}};
-        if (has_ipv6) {
+    for (const auto& [host, backend] :
+         {std::pair{"[::1]", "auto"}, std::pair{"::1", "auto"}, std::pair{"::1", "gloo"}}) {
+        Variables variables = {{"MASTER_ADDR", host},
+                               {"MASTER_PORT", std::to_string(test::free_port())},
+                               {"TANDEM_COMM", backend}};
+        if (test::has_ipv6()) {
             run_ranks(2, variables);
             continue;
         }

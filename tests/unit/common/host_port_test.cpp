@@ -7,10 +7,12 @@
 
 #include "common/error.h"
 #include "common/listening_sockets.h"
+#include "tests/support/ipv6.h"
 
 namespace tandem {
 namespace {
 
+using test::has_ipv6;
 using testing::HasSubstr;
 
 std::string refusal_of_host_port(const std::string& text) {
@@ -45,15 +47,6 @@ TEST(HostPort, RefusalsSayTheRightForm) {
                              "[127.0.0.1]:80", "http://host:80", "a:b:80", "user@host:80"}) {
         EXPECT_THAT(refusal_of_host_port(text), HasSubstr("is not HOST:PORT")) << text;
     }
-}
-
-// Whether this machine has ::1.
-bool has_ipv6() {
-    const FileDescriptor socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in6 at{};
-    at.sin6_family = AF_INET6;
-    at.sin6_addr = in6addr_loopback;
-    return socket && ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0;
 }
 
 TEST(ListeningSockets, LocalhostIsBothLoopbacksAtOnePort) {

@@ -13,7 +13,9 @@
 
 #include "common/comm/store.h"
 #include "common/error.h"
+#include "tests/support/error_of.h"
 #include "tests/support/free_port.h"
+#include "tests/support/ipv6.h"
 #include "tests/support/silent_port.h"
 #include "tests/unit/common/comm/raw_client.h"
 
@@ -144,6 +146,21 @@ TEST(TcpStore, NobodyAnswers) {
         EXPECT_THAT(error.what(), HasSubstr("127.0.0.1:" + std::to_string(silent.port()) + ": no answer"));
     }
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
+}
+
+// "localhost" is 127.0.0.1, then ::1.
+TEST(TcpStore, ASilentAddressLeavesTimeToTheNext) {
+    const test::SilentPort silent;
+    if (!test::has_ipv6()) {
+        EXPECT_THAT(
+            test::error_of([&] { connect_tcp_store("localhost", silent.port(), Deadline::after_ms(2'000)); }),
+            HasSubstr("[::1]:" + std::to_string(silent.port())));
+        return;
+    }
+    const TcpStoreServer server("::1", silent.port());
+    const auto store = connect_tcp_store("localhost", silent.port(), Deadline::after_ms(20'000));
+    store->set("a", "1");
+    EXPECT_EQ(store->get("a", Deadline::after_ms(5000)), "1");
 }
 
 // One that is silent, and answers later.

@@ -13,6 +13,7 @@
 
 #include "common/error.h"
 #include "common/http/server.h"
+#include "tests/support/ipv6.h"
 #include "tests/support/silent_port.h"
 #include "tests/unit/common/http/raw_connection.h"
 
@@ -156,6 +157,23 @@ TEST(HttpClientAgainstBadPeers, AnAddressThatDoesNotAnswerIsNamed) {
     EXPECT_THAT(error_of([&] { client.request("GET", "/", "", Deadline::after_ms(100)); }),
                 HasSubstr("connect with " + url_of(silent.port()) +
                           ": 127.0.0.1:" + std::to_string(silent.port()) + ": no answer"));
+}
+
+// "localhost" is 127.0.0.1, then ::1.
+TEST(HttpClientAgainstBadPeers, ASilentAddressLeavesTimeToTheNext) {
+    const test::SilentPort silent;
+    const std::string port = std::to_string(silent.port());
+    Client client("http://localhost:" + port);
+    if (!test::has_ipv6()) {
+        EXPECT_THAT(error_of([&] { client.request("GET", "/", "", Deadline::after_ms(2'000)); }),
+                    HasSubstr("[::1]:" + port));
+        return;
+    }
+    Server server({.listen = "[::1]:" + port});
+    server.route("GET", "/", [](const Request&, Responder out) { out.send(200, "here", "text/plain"); });
+    server.start();
+    EXPECT_EQ(client.request("GET", "/", "", Deadline::after_ms(20'000)).body, "here");
+    server.stop();
 }
 
 TEST(HttpClientAgainstBadPeers, SilenceRefusalAndRubbish) {
