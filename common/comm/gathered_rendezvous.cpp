@@ -75,19 +75,13 @@ std::string address_of_rank_0(bool one_host) {
     return name;
 }
 
-std::string to_hex(const Nonce& bytes) {
-    std::string text;
-    for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
-    return text;
-}
-
 std::shared_ptr<Communicator> meet_over_network(Steps& steps, int rank, int size, bool one_host,
                                                 Deadline deadline) {
     std::optional<TcpStoreServer> server;  // stays until every rank has read what it needs
     const std::string said = steps.all([&]() -> std::string {
         if (rank != 0) return "";
         StoreServerOptions options;
-        const std::string secret = to_hex(random_nonce());
+        const std::string secret = random_hex();
         options.secret = JobSecret(secret);
         const auto ranks = static_cast<std::size_t>(size);
         options.max_bytes += ranks * ranks * 256;

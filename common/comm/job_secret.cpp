@@ -37,6 +37,12 @@ Nonce random_nonce() {
     return nonce;
 }
 
+std::string random_hex() {
+    std::string text;
+    for (const unsigned char byte : random_nonce()) text += fmt::format("{:02x}", byte);
+    return text;
+}
+
 JobSecret::JobSecret(std::string_view text) {
     if (text.size() < kShortest) {
         throw ConfigError(

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace tandem::comm {
@@ -12,6 +13,7 @@ using Nonce = std::array<unsigned char, 32>;
 using Proof = std::array<unsigned char, 32>;
 
 Nonce random_nonce();
+std::string random_hex();  // a nonce's 64 digits: what nobody guesses, where text is wanted
 
 class JobSecret {
   public:

@@ -1,13 +1,11 @@
 #include "engine_adapter/sglang/nccl_delivery.h"
 
-#include <unistd.h>
-
-#include <atomic>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
 #include "common/comm/gloo/address.h"
+#include "common/comm/job_secret.h"
 #include "common/error.h"
 #include "common/http/client.h"
 #include "common/log.h"
@@ -65,11 +63,10 @@ void SglangBroadcast::note(const std::string& server, std::int64_t version) {
 }
 
 void SglangBroadcast::meet(Deadline deadline) {
-    static std::atomic<int> groups{0};
     id_ = root_.start(stager_.device());
     const std::string here = address_towards(beside_, deadline);
-    store_ = std::make_unique<TorchStore>(here, 0);
-    group_ = fmt::format("tandem-{}-{}", ::getpid(), ++groups);
+    group_ = "tandem-" + comm::random_hex();
+    store_ = std::make_unique<TorchStore>(here, 0, TorchStoreOptions{.secret = group_});
     try {
         beside_.init_group({{"master_address", here},
                             {"master_port", store_->port()},
@@ -126,7 +123,8 @@ SglangAnswer SglangBroadcast::send(const PackedChunk& chunk, Deadline deadline) 
 }
 
 // PyTorch's ProcessGroupNCCL has ranks other than 0 wait for the id in the group's store, under a name of which each
-// version makes something else: the one that they wait for.
+// version makes something else: the one that they wait for. Names that clients may wait for hold the group's, which only its
+// ranks were told.
 void SglangBroadcast::publish_id(PendingCall& call, Deadline deadline) {
     std::set<std::string> awaited;
     while (awaited.empty()) {

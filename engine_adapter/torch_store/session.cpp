@@ -5,9 +5,33 @@
 #include "common/error.h"
 
 namespace tandem::engine::torch_store {
+namespace {
 
-Session::Session(Keys& keys, std::function<void()> woken)
-    : keys_(keys), charge_(keys.budget()), waiter_(keys, true, [this, woken = std::move(woken)] {
+// Those after which a client knows a key's value, or that it was set. CHECK is not among them: PyTorch asks it for keys of
+// no group's, and its answer is "not there" for those.
+bool tells(Operation operation) {
+    switch (operation) {
+        case Operation::get:
+        case Operation::multi_get:
+        case Operation::compare_set:
+        case Operation::wait:
+        case Operation::barrier:
+        case Operation::queue_pop:
+        case Operation::queue_len:
+        case Operation::list_keys:
+            return true;
+        default:
+            return false;
+    }
+}
+
+}  // namespace
+
+Session::Session(Keys& keys, std::function<void()> woken, std::string secret)
+    : keys_(keys),
+      secret_(std::move(secret)),
+      charge_(keys.budget()),
+      waiter_(keys, true, [this, woken = std::move(woken)] {
           say(kStopWaiting);
           woken();
       }) {}
@@ -30,6 +54,7 @@ bool Session::work() {
             throw ProtocolError("a client that does not say PyTorch's magic number first");
         if (waiter_.waits() && request->operation != Operation::cancel_wait)
             throw ProtocolError("a client asks for something while it waits");
+        require_secret(*request);
         answer(std::move(*request));
         worked = true;
     }
@@ -45,6 +70,16 @@ std::string_view Session::answers() {
 void Session::sent() {
     sending_ = {};
     account();
+}
+
+void Session::require_secret(const Request& request) const {
+    if (secret_.empty() || !tells(request.operation)) return;
+    if (request.operation == Operation::list_keys) throw ProtocolError("a client asks which keys there are");
+    const std::size_t keys = request.operation == Operation::compare_set ? 1 : request.texts.size();
+    for (std::size_t i = 0; i < keys; ++i) {
+        if (request.texts[i].find(secret_) == std::string::npos)
+            throw ProtocolError("a client asks for a key that is not of this group's");
+    }
 }
 
 // Counts at once: a request may ask for more than there is memory.

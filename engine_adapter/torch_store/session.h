@@ -14,8 +14,8 @@ namespace tandem::engine::torch_store {
 class Session {
   public:
     // `keys` outlives the session. `woken`: there is an answer to what the client waited for; called while another
-    // changes the keys, so it must only take note.
-    Session(Keys& keys, std::function<void()> woken);
+    // changes the keys, so it must only take note. `secret`: what a key must hold to be told (torch_store.h).
+    Session(Keys& keys, std::function<void()> woken, std::string secret = "");
 
     // What came from the client, any part of it. Throws ProtocolError when the connection is to end, saying why.
     void feed(std::string_view bytes);
@@ -30,6 +30,7 @@ class Session {
     bool mid_request() const { return reader_.mid_request(); }
 
   private:
+    void require_secret(const Request& request) const;
     void answer(Request request);
     void answer_keys(const Request& request);
     void answer_queue(Request request);
@@ -41,6 +42,7 @@ class Session {
     void account();
 
     Keys& keys_;
+    const std::string secret_;
     bool validated_ = false;
     RequestReader reader_;
     std::string out_, sending_;

@@ -49,7 +49,8 @@ class Connection final : public comm::ServedConnection {
     Connection(tcp::socket socket, Shared& shared)
         : ServedConnection(std::move(socket), shared.connections),
           patience_(shared.options.patience),
-          session_(shared.keys, [this] { later(); }) {
+          session_(
+              shared.keys, [this] { later(); }, shared.options.secret) {
         ask_whether_the_host_lives();
     }
 

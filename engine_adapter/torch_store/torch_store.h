@@ -9,7 +9,8 @@
 // for them first of all too. Besides, each client that was told of a number of workers adds 1 to
 // a key of its own kind, "init/", which no name stands for; only PyTorch's own server waits for it.
 //
-// The protocol has no secret: who reaches the port reads and writes. Listen for as few as possible.
+// The protocol has no secret: who reaches the port reads and writes. Listen for as few as possible, and where the group's name
+// is one that nobody guesses, let it be the secret (TorchStoreOptions::secret).
 #pragma once
 
 #include <chrono>
@@ -24,6 +25,9 @@
 namespace tandem::engine {
 
 struct TorchStoreOptions {
+    // What all names of the group's hold. A client that reads another key, waits for one or asks for the list of them is sent
+    // away; what it sets, counts (as "init/") or checks is nobody else's. Empty: whoever comes reads.
+    std::string secret = {};
     std::size_t max_connections = 1024;
     std::size_t max_bytes = std::size_t{64} << 20;  // of all keys, values, requests and answers together
     // For a client's first words, the rest of a request, and the reading of an answer. Between two requests a client may

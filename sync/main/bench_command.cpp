@@ -90,12 +90,6 @@ Children start_engines(const BenchOptions& options, const Command& command_line,
     return engines;
 }
 
-std::string random_key() {
-    std::string key;
-    for (const unsigned char byte : comm::random_nonce()) key += fmt::format("{:02x}", byte);
-    return key;
-}
-
 // The trainer ranks, from their start to their end.
 comm::LaunchResult run_ranks(const BenchOptions& options, const Command& command_line,
                              const Children& engines, std::vector<std::string> environment) {
@@ -127,7 +121,7 @@ int bench_command(const BenchArguments& arguments, const std::vector<std::string
     require_writable("--trace", options.trace);
     require_writable("--html", arguments.html);
     if (options.over_tcp() && http::key_from_environment().empty())
-        ::setenv("TANDEM_API_KEY", random_key().c_str(), 1);  // which engines and ranks of ours inherit
+        ::setenv("TANDEM_API_KEY", comm::random_hex().c_str(), 1);  // which engines and ranks of ours inherit
     std::string addresses;
     Children engines;
     if (options.engines.empty()) engines = start_engines(options, command_line, addresses);

@@ -86,7 +86,12 @@ SglangGroupStandIn::Answer SglangGroupStandIn::init(const json& body) {
         enforce(body["master_address"] == "127.0.0.1", "{} is not where it can be reached", body.dump());
         enforce(body["world_size"] == 1 + options_.ranks, "a group of {}", body["world_size"].dump());
         enforce(group_.empty(), "group {} is still there", group_);
-        store_ = std::make_unique<StoreClient>(body["master_port"].get<int>());
+        const int port = body["master_port"].get<int>();
+        if (options_.stranger) {
+            stranger_ = std::make_unique<comm::RawClient>(port);
+            stranger_->send(store::validate() + store::ask_keys(store::Operation::wait, {"/x"}));
+        }
+        store_ = std::make_unique<StoreClient>(port);
         world_ = body["world_size"].get<int>();
         group_ = body.value("group_name", "weight_update_group");
         return {200, answer_of(true, "Succeeded to initialize custom process group.").dump()};
@@ -166,6 +171,10 @@ std::vector<std::size_t> SglangGroupStandIn::received() const {
 int SglangGroupStandIn::groups() const {
     const std::lock_guard lock(mutex_);
     return groups_;
+}
+bool SglangGroupStandIn::stranger_was_told() {
+    const std::lock_guard lock(mutex_);
+    return stranger_->receive(1) == store::kStop;
 }
 bool SglangGroupStandIn::in_group() const {
     const std::lock_guard lock(mutex_);

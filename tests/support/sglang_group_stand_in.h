@@ -13,6 +13,10 @@
 #include "tests/support/nccl_workers.h"
 #include "tests/support/sglang_stand_in.h"
 
+namespace tandem::comm {
+class RawClient;
+}
+
 namespace tandem::test {
 
 class SglangGroupStandIn {
@@ -21,6 +25,8 @@ class SglangGroupStandIn {
         int ranks = 1;  // rank i on GPU 1 + i
         const comm::nccl::Api* nccl = nullptr;
         int fails_in_update = 0;  // the number of the update whose ranks fail behind its broadcast; 0: none
+        bool stranger =
+            false;  // somebody who knows the store's port and nothing else waits there before the ranks
     };
     explicit SglangGroupStandIn(Options options);
     ~SglangGroupStandIn();
@@ -33,6 +39,7 @@ class SglangGroupStandIn {
     std::vector<std::size_t> received() const;
     int groups() const;  // that were formed
     bool in_group() const;
+    bool stranger_was_told();  // of a key that was set; false: its connection has ended
 
   private:
     using Answer = SglangStandIn::Answer;
@@ -47,6 +54,7 @@ class SglangGroupStandIn {
     std::string group_;  // its name
     int world_ = 0;
     std::unique_ptr<StoreClient> store_;
+    std::unique_ptr<comm::RawClient> stranger_;
     std::unique_ptr<NcclWorkers> workers_;
     std::vector<std::size_t> received_;
     int groups_ = 0;

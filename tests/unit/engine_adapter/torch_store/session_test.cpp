@@ -90,6 +90,34 @@ TEST_F(TorchSession, Values) {
     EXPECT_EQ(a.say(ask_keys(Operation::check, {"/k", "/x"})), std::string(1, kNotReady));
 }
 
+// What tells of keys: only for names that hold the secret; what PyTorch says besides is taken.
+TEST_F(TorchSession, WhoDoesNotKnowTheSecretIsToldNothing) {
+    const std::string theirs = "/x", ours = "/secret/secret//cuda//0";
+    keys.set(ours, "id");
+    keys.set(theirs, "of a stranger");
+    const auto refused = [&](const std::string& request) {
+        Session session(
+            keys, [] {}, "secret");
+        session.feed(validate() + request);
+        return !error_of([&] { session.work(); }).empty();
+    };
+    const std::string one = number<std::int64_t>(1);
+    for (const std::string& key : {theirs, ours}) {
+        const bool foreign = key == theirs;
+        EXPECT_EQ(refused(get(key)), foreign);
+        EXPECT_EQ(refused(ask_keys(Operation::multi_get, {ours, key})), foreign);
+        EXPECT_EQ(refused(ask_keys(Operation::wait, {ours, key})), foreign);
+        EXPECT_EQ(refused(ask(Operation::barrier, text(key + "/b") + one)), foreign);
+        EXPECT_EQ(refused(ask(Operation::compare_set, text(key) + text("secret") + text("secret"))), foreign);
+        EXPECT_EQ(refused(ask(Operation::queue_pop, text(key))), foreign);
+        EXPECT_EQ(refused(ask(Operation::queue_len, text(key))), foreign);
+        EXPECT_FALSE(refused(ask_keys(Operation::check, {key})));
+        EXPECT_FALSE(refused(set(key, "value")));
+    }
+    EXPECT_TRUE(refused(ask(Operation::list_keys)));
+    EXPECT_FALSE(refused(ask(Operation::add, text("init/") + one)));
+}
+
 TEST_F(TorchSession, CompareSet) {
     const auto compare_set = [&](std::string_view expected, std::string_view desired) {
         return a.say(ask(Operation::compare_set, text("/c") + text(expected) + text(desired)));

@@ -136,6 +136,17 @@ TEST(TorchStore, StrangersEndAlone) {
     EXPECT_EQ(waiting.receive(1), kStop);
 }
 
+TEST(TorchStore, OnlyNamesThatHoldTheSecretAreAwaited) {
+    TorchStore store("127.0.0.1", 0, {.secret = "secret"});
+    Peer stranger(store), rank(store);
+    stranger.send(ask_keys(Operation::wait, {"/x"}));
+    EXPECT_TRUE(stranger.closed());
+    rank.send(ask_keys(Operation::wait, {"/secret/0"}));
+    ASSERT_TRUE(eventually([&] { return store.awaited() == std::set<std::string>{"secret/0"}; }));
+    store.set("secret/0", "id");
+    EXPECT_EQ(rank.receive(1), kStop);
+}
+
 TEST(TorchStore, SlowClientsEnd) {
     TorchStore store("127.0.0.1", 0, {.patience = milliseconds(200)});
     store.set("large", std::string(kMaxValue, 'v'));

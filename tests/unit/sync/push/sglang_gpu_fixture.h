@@ -19,9 +19,9 @@ class SglangGpu : public SglangPush {
         EXPECT_THAT(staged(), testing::IsEmpty());
     }
 
-    void serve(const std::string& directory, int ranks = 1) {
-        ranks_ = std::make_unique<test::SglangGroupStandIn>(
-            test::SglangGroupStandIn::Options{.ranks = ranks, .nccl = &comm::nccl::fake::api()});
+    void serve(const std::string& directory, int ranks = 1, bool stranger = false) {
+        ranks_ = std::make_unique<test::SglangGroupStandIn>(test::SglangGroupStandIn::Options{
+            .ranks = ranks, .nccl = &comm::nccl::fake::api(), .stranger = stranger});
         auto options = started(directory);
         options.tp = ranks;
         options.device = "cuda";

@@ -89,6 +89,15 @@ TEST_P(SglangGpu, RanksThatDoNotMeetLeaveTheOldWeightsServing) {
     expect_healed_by("sglang+nccl");
 }
 
+TEST_P(SglangGpu, AStrangerAtTheStoreIsToldNothing) {
+    serve(model("old", 1), 2, true);
+    const std::string next = model("next", 2);
+    const ServerOutcome outcome = push_by("sglang+nccl", next);
+    EXPECT_TRUE(outcome.whole) << outcome.error;
+    EXPECT_FALSE(ranks_->stranger_was_told());
+    expect_served(next, "1");
+}
+
 TEST_P(SglangGpu, RanksThatNeverJoinAreNamed) {
     serve(model("old", 1));
     server_->set_failure("/update_weights_from_distributed", 0);
