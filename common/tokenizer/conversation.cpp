@@ -78,9 +78,9 @@ Value template_messages(const jinja::List& messages) {
         if (reasoning != nullptr) shown.put(unlimited, "thinking", *reasoning);
         for (const auto& [key, value] : kept.pairs()) shown.put(unlimited, key, value);
         if (reasoning != nullptr) shown.put(unlimited, "reasoning_content", *reasoning);
-        out.push_back(Value::dict(std::move(shown)));
+        out.push_back(Value::dict(unlimited, std::move(shown)));
     }
-    return Value::list(std::move(out));
+    return Value::list(unlimited, std::move(out));
 }
 
 }  // namespace tandem::tokenizer

@@ -213,7 +213,7 @@ std::string Tokenizer::apply_chat_template(const std::vector<Message>& messages,
         jinja::Dict entries;
         entries.put(unlimited, "role", message.role);
         entries.put(unlimited, "content", to_valid_utf8(message.content));
-        conversation.messages.push_back(jinja::Value::dict(std::move(entries)));
+        conversation.messages.push_back(jinja::Value::dict(unlimited, std::move(entries)));
     }
     return apply_chat_template(conversation);
 }

@@ -3,7 +3,8 @@
 
 #include "common/error.h"
 #include "common/tokenizer/jinja/builtins.h"
-#include "common/tokenizer/jinja/strings.h"
+#include "common/tokenizer/jinja/items.h"
+#include "common/tokenizer/jinja/search.h"
 
 namespace tandem::tokenizer::jinja {
 namespace {
@@ -25,6 +26,7 @@ std::optional<Value> place_of(Runtime& runtime, const Value& object, Integer ind
     const std::string& text = *object.string();
     runtime.work(text.size());
     const std::size_t begin = bytes_of(text, place), end = next_character(text, begin);
+    runtime.spend(Value::kOfString);
     const std::string one = text.substr(begin, end - begin);
     return object.is_markup() ? Value::markup(one) : Value(one);
 }
@@ -59,14 +61,13 @@ bool is_unsupported(const Value& object, const std::string& name) {
 // What Python's getattr finds and the sandbox lets through.
 std::optional<Value> attribute_of(Runtime& runtime, const Value& object, const std::string& name) {
     if (has_method(object, name)) {
-        auto method = std::make_shared<Callable>(name, [object, name](Runtime& at, const Arguments& given) {
+        const auto run = [object, name](Runtime& at, const Arguments& given) {
             return call_method(at, object, name, given);
-        });
-        method->holds(object.depth());
-        return Value(std::shared_ptr<Object>(method));
+        };
+        return function_of(runtime, name, run, object.depth());
     }
     if (is_unsupported(object, name)) {
-        throw Error(fmt::format("'{}' of a '{}' is not supported", name, object.type_name()));
+        throw Error(fmt::format("'{}' of a '{}' is not supported", shown(name), object.type_name()));
     }
     if (object.object() != nullptr) return (*object.object())->attribute(runtime, name);
     if (object.is_group() && name == "grouper") return (*object.items())[0];
@@ -86,14 +87,16 @@ std::optional<Value> attribute_of(Runtime& runtime, const Value& object, const s
 }
 
 Value missing(Runtime& runtime, const Value& object, const Value& name) {
-    if (object.is_none()) return Value::Undefined{"'None' has no attribute '" + str(runtime, name) + "'"};
+    if (object.is_none()) {
+        return undefined(runtime, "'None' has no attribute '" + shown(str(runtime, name)) + "'");
+    }
     if (name.string() == nullptr) {
         const std::string which =
             name.is_number() ? repr(runtime, name) : std::string("of type ") + name.type_name();
-        return Value::Undefined{fmt::format("{} object has no element {}", object.type_name(), which)};
+        return undefined(runtime, fmt::format("{} object has no element {}", object.type_name(), which));
     }
-    return Value::Undefined{
-        fmt::format("'{} object' has no attribute '{}'", object.type_name(), *name.string())};
+    return undefined(
+        runtime, fmt::format("'{} object' has no attribute '{}'", object.type_name(), shown(*name.string())));
 }
 
 }  // namespace
@@ -151,8 +154,8 @@ Value slice(Runtime& runtime, const Value& object, const Value& start, const Val
     };
     const Integer from = bound(start, by < 0 ? count - 1 : 0), to = bound(stop, by < 0 ? -1 : count);
     if (range != nullptr) {
-        return std::shared_ptr<Object>(std::make_shared<Range>(range->at(from), range->at(to),
-                                                               compute(Whole::multiply, range->step, by)));
+        return std::shared_ptr<Object>(make_object<Range>(runtime, range->at(from), range->at(to),
+                                                          compute(Whole::multiply, range->step, by)));
     }
     if (object.string() != nullptr) {
         const std::string& text = *object.string();
@@ -165,7 +168,8 @@ Value slice(Runtime& runtime, const Value& object, const Value& start, const Val
             out += rest.substr(0, bytes_of(rest, wanted));
         } else {
             std::vector<std::size_t> places;  // where each character begins
-            runtime.spend(text.size() * sizeof(std::size_t));
+            runtime.spend((static_cast<std::size_t>(count) + 1) * sizeof(std::size_t));
+            places.reserve(static_cast<std::size_t>(count) + 1);
             for (std::size_t at = 0; at < text.size(); at = next_character(text, at)) places.push_back(at);
             places.push_back(text.size());
             for (Integer at = from; by > 0 ? at < to : at > to;
@@ -176,13 +180,12 @@ Value slice(Runtime& runtime, const Value& object, const Value& start, const Val
         }
         return object.is_markup() ? Value::markup(out.take()) : Value(out.take());
     }
-    List out;
+    Items out(runtime);
     for (Integer at = from; by > 0 ? at < to : at > to;
          at += std::clamp<Integer>(by, -count - 1, count + 1)) {
-        runtime.spend(sizeof(Value));
-        out.push_back((*object.items())[static_cast<std::size_t>(at)]);
+        out.add((*object.items())[static_cast<std::size_t>(at)]);
     }
-    return object.is_tuple() ? Value::tuple(std::move(out)) : Value::list(std::move(out));
+    return object.is_tuple() ? Value::tuple(runtime, out.take()) : out.list();
 }
 
 bool contains(Runtime& runtime, const Value& container, const Value& item) {
@@ -191,8 +194,7 @@ bool contains(Runtime& runtime, const Value& container, const Value& item) {
             throw Error(
                 fmt::format("'in <string>' requires string as left operand, not {}", item.type_name()));
         }
-        runtime.work(search_work(*container.string(), item.string()->size()));
-        return container.string()->find(*item.string()) != std::string::npos;
+        return find_first(runtime, *container.string(), *item.string()) != std::string_view::npos;
     }
     const auto* view = container.as<View>();
     if (container.dict() != nullptr || (view != nullptr && view->part == View::Of::keys)) {

@@ -77,8 +77,9 @@ Value integers(Binary how, Integer a, Integer b) {
     }
 }
 
-Value like(const Value& sequence, List items) {
-    return sequence.is_tuple() ? Value::tuple(std::move(items)) : Value::list(std::move(items));
+Value like(Runtime& runtime, const Value& sequence, List items) {
+    return sequence.is_tuple() ? Value::tuple(runtime, std::move(items))
+                               : Value::list(runtime, std::move(items));
 }
 
 Value repeat(Runtime& runtime, const Value& what, Integer times) {
@@ -94,10 +95,11 @@ Value repeat(Runtime& runtime, const Value& what, Integer times) {
     }
     runtime.spend(one * count);
     List items;
+    items.reserve(what.items()->size() * count);
     for (std::size_t i = 0; i < count; ++i) {
         items.insert(items.end(), what.items()->begin(), what.items()->end());
     }
-    return like(what, std::move(items));
+    return like(runtime, what, std::move(items));
 }
 
 Value joined(Runtime& runtime, const Value& a, const Value& b) {
@@ -110,9 +112,11 @@ Value joined(Runtime& runtime, const Value& a, const Value& b) {
 
 Value chained(Runtime& runtime, const Value& a, const Value& b) {
     runtime.spend((a.items()->size() + b.items()->size()) * sizeof(Value));
-    List all = *a.items();
+    List all;
+    all.reserve(a.items()->size() + b.items()->size());
+    all.insert(all.end(), a.items()->begin(), a.items()->end());
     all.insert(all.end(), b.items()->begin(), b.items()->end());
-    return like(a, std::move(all));
+    return like(runtime, a, std::move(all));
 }
 
 }  // namespace

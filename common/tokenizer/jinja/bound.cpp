@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "common/error.h"
+#include "common/tokenizer/jinja/strings.h"
 
 namespace tandem::tokenizer::jinja {
 
@@ -16,7 +17,8 @@ Bound::Bound(const std::string& function, const Arguments& given, std::initializ
     for (std::size_t i = 0; i < given.positional.size(); ++i) values_[i] = &given.positional[i];
     for (const auto& [name, value] : given.named) {
         const auto found = std::find(names_.begin(), names_.end(), std::string_view(name));
-        if (found == names_.end()) throw Error(fmt::format("{}() takes no argument '{}'", function, name));
+        if (found == names_.end())
+            throw Error(fmt::format("{}() takes no argument '{}'", function, shown(name)));
         const Value*& place = values_[static_cast<std::size_t>(found - names_.begin())];
         if (place != nullptr) throw Error(fmt::format("{}() got argument '{}' twice", function, name));
         place = &value;
@@ -51,8 +53,8 @@ const std::string& Bound::string(std::size_t i) const {
     return *values_[i]->string();
 }
 
-std::string Bound::string(std::size_t i, const char* otherwise) const {
-    return values_[i] == nullptr ? otherwise : string(i);
+std::string_view Bound::string(std::size_t i, const char* otherwise) const {
+    return values_[i] == nullptr ? std::string_view(otherwise) : string(i);
 }
 
 }  // namespace tandem::tokenizer::jinja

@@ -21,7 +21,7 @@ class Bound {
     Integer integer(std::size_t i, Integer otherwise) const;          // Throws Error: not an integer
     std::int64_t count(std::size_t i, std::int64_t otherwise) const;  // an integer, cut to 64 bits
     const std::string& string(std::size_t i) const;  // Throws Error: not a string, or not given
-    std::string string(std::size_t i, const char* otherwise) const;
+    std::string_view string(std::size_t i, const char* otherwise) const;
     bool is_none(std::size_t i) const { return values_[i] == nullptr || values_[i]->is_none(); }
 
   private:

@@ -46,7 +46,7 @@ Value call(Runtime& runtime, const Value& function, const Arguments& arguments);
 // "text %s" % values, "{} {}".format(values), format(value, "05.2f")
 std::string percent_format(Runtime& runtime, const std::string& format, const Value& values);
 std::string brace_format(Runtime& runtime, const std::string& format, const Arguments& arguments);
-std::string format_value(Runtime& runtime, const Value& value, const std::string& spec);
+std::string format_value(Runtime& runtime, const Value& value, std::string_view spec);
 
 std::string escape_html(Runtime& runtime, const Value& value);  // markupsafe.escape
 

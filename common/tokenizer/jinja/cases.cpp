@@ -5,28 +5,74 @@
 
 #include <algorithm>
 
+#include "common/tokenizer/jinja/runtime.h"
 #include "common/tokenizer/jinja/strings.h"
 #include "common/tokenizer/utf8.h"
 
 namespace tandem::tokenizer::jinja {
 namespace {
 
-icu::UnicodeString wide(std::string_view text) {
-    return icu::UnicodeString::fromUTF8(
-        icu::StringPiece(text.data(), static_cast<std::int32_t>(text.size())));
+enum class To : std::uint8_t { lower, upper, fold, title };
+
+bool is_ascii(std::string_view text) {
+    return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-std::string narrow(const icu::UnicodeString& text) {
+std::string changed_ascii(std::string_view text, To to) {
+    const bool up = to == To::upper || to == To::title;
+    const char first = up ? 'a' : 'A', last = up ? 'z' : 'Z';
+    std::string out(text);
+    for (char& c : out) c = c >= first && c <= last ? static_cast<char>(c ^ 0x20) : c;
+    return out;
+}
+
+// For a title a single character: "ǆ" becomes "ǅ", "ß" "Ss".
+std::string change_piece(Runtime& runtime, std::string_view piece, To to) {
+    constexpr std::size_t kOfCall = 8;
+    runtime.case_work(piece.size() + kOfCall);
+    if (is_ascii(piece)) return changed_ascii(piece, to);
+    auto text =
+        icu::UnicodeString::fromUTF8(icu::StringPiece(piece.data(), static_cast<std::int32_t>(piece.size())));
+    switch (to) {
+        case To::lower:
+            text.toLower(icu::Locale::getRoot());
+            break;
+        case To::upper:
+            text.toUpper(icu::Locale::getRoot());
+            break;
+        case To::fold:
+            text.foldCase(U_FOLD_CASE_DEFAULT);
+            break;
+        case To::title:
+            text.toTitle(
+                nullptr, icu::Locale::getRoot(),
+                U_TITLECASE_WHOLE_STRING | U_TITLECASE_NO_LOWERCASE | U_TITLECASE_NO_BREAK_ADJUSTMENT);
+    }
     std::string out;
     text.toUTF8String(out);
     return out;
 }
 
-// A single character in title case: "ǆ" becomes "ǅ", "ß" "Ss".
-std::string title_of(std::string_view character) {
-    icu::UnicodeString text = wide(character);
-    return narrow(text.toTitle(nullptr, icu::Locale::getRoot(),
-                               U_TITLECASE_NO_LOWERCASE | U_TITLECASE_NO_BREAK_ADJUSTMENT));
+// Where a piece ends that can be changed by itself. Σ is the only letter that looks at its neighbours, and not
+// past a blank: it becomes ς at a word's end.
+std::size_t piece_end(std::string_view text, std::size_t begin, bool has_sigma) {
+    constexpr std::size_t kPiece = std::size_t{1} << 14;
+    std::size_t end = std::min(begin + kPiece, text.size());
+    while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
+    if (has_sigma) end = std::min(text.find(' ', end), text.size());
+    return end;
+}
+
+std::string change(Runtime& runtime, std::string_view text, To to) {
+    const bool has_sigma = to == To::lower && text.find("Σ") != std::string_view::npos;
+    Text out(runtime);
+    for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t end = piece_end(text, begin, has_sigma);
+        if (has_sigma) runtime.spend(4 * (end - begin));  // of UTF-16, twice
+        out += change_piece(runtime, text.substr(begin, end - begin), to);
+        begin = end;
+    }
+    return out.take();
 }
 
 bool is_cased(char32_t c) {
@@ -43,8 +89,15 @@ bool is_title_letter(char32_t c) {
 }
 
 template <typename Each>
-bool every(std::string_view text, const Each& each) {
+bool every(Runtime& runtime, std::string_view text, const Each& each) {
+    constexpr std::size_t kPiece = std::size_t{1} << 12;
+    std::size_t charged = 0;
     for (std::size_t at = 0; at < text.size();) {
+        if (at >= charged) {
+            const std::size_t piece = std::min(kPiece, text.size() - charged);
+            runtime.case_work(piece);
+            charged += piece;
+        }
         if (!each(next_code_point(text, at))) return false;
     }
     return true;
@@ -70,58 +123,64 @@ bool is_of(char32_t code, CharacterClass wanted) {
 
 }  // namespace
 
-std::string lower(std::string_view text) {
-    return narrow(wide(text).toLower(icu::Locale::getRoot()));
+std::string lower(Runtime& runtime, std::string_view text) {
+    return change(runtime, text, To::lower);
 }
-std::string upper(std::string_view text) {
-    return narrow(wide(text).toUpper(icu::Locale::getRoot()));
+std::string upper(Runtime& runtime, std::string_view text) {
+    return change(runtime, text, To::upper);
 }
-std::string casefold(std::string_view text) {
-    return narrow(wide(text).foldCase(U_FOLD_CASE_DEFAULT));
+std::string casefold(Runtime& runtime, std::string_view text) {
+    return change(runtime, text, To::fold);
 }
 
-// Σ at a word's end becomes ς: the text is lowered as a whole, so that each character sees its neighbours.
-std::string capitalize(std::string_view text) {
+// The text is lowered as a whole, so that each character sees its neighbours.
+std::string capitalize(Runtime& runtime, std::string_view text) {
     if (text.empty()) return "";
     const std::string_view first = text.substr(0, next_character(text, 0));
-    return title_of(first) + lower(text).substr(lower(first).size());
+    Text out(runtime);
+    out += change_piece(runtime, first, To::title);
+    const std::string small = lower(runtime, text);
+    out += std::string_view(small).substr(change_piece(runtime, first, To::lower).size());
+    return out.take();
 }
 
-std::string swapcase(std::string_view text) {
-    std::string out;
+std::string swapcase(Runtime& runtime, std::string_view text) {
+    Text out(runtime);
     for (std::size_t at = 0; at < text.size();) {
         const std::size_t begin = at;
         const char32_t c = next_code_point(text, at);
         const std::string_view one = text.substr(begin, at - begin);
-        out += is_capital(c) ? lower(one) : is_small(c) ? upper(one) : std::string(one);
+        out += is_capital(c) ? change_piece(runtime, one, To::lower)
+               : is_small(c) ? change_piece(runtime, one, To::upper)
+                             : std::string(one);
     }
-    return out;
+    return out.take();
 }
 
 // Each run of cased letters: the first in title case, the others lower.
-std::string title(std::string_view text) {
-    std::string out;
+std::string title(Runtime& runtime, std::string_view text) {
+    Text out(runtime);
     for (std::size_t at = 0; at < text.size();) {
         const std::size_t begin = at;
         bool cased = is_cased(next_code_point(text, at));
         const std::string_view first = text.substr(begin, at - begin);
-        out += title_of(first);
+        out += change_piece(runtime, first, To::title);
         std::size_t end = at;
         while (cased && end < text.size()) {
             std::size_t behind = end;
             cased = is_cased(next_code_point(text, behind));
             end = behind;
         }
-        const std::string_view run = text.substr(begin, end - begin);
-        out += lower(run).substr(lower(first).size());
+        const std::string small = lower(runtime, text.substr(begin, end - begin));
+        out += std::string_view(small).substr(change_piece(runtime, first, To::lower).size());
         at = end;
     }
-    return out;
+    return out.take();
 }
 
-bool is_lower(std::string_view text) {
+bool is_lower(Runtime& runtime, std::string_view text) {
     bool any = false;
-    return every(text,
+    return every(runtime, text,
                  [&](char32_t c) {
                      any = any || is_small(c);
                      return !is_capital(c) && !is_title_letter(c);
@@ -129,9 +188,9 @@ bool is_lower(std::string_view text) {
            any;
 }
 
-bool is_upper(std::string_view text) {
+bool is_upper(Runtime& runtime, std::string_view text) {
     bool any = false;
-    return every(text,
+    return every(runtime, text,
                  [&](char32_t c) {
                      any = any || is_capital(c);
                      return !is_small(c) && !is_title_letter(c);
@@ -139,9 +198,9 @@ bool is_upper(std::string_view text) {
            any;
 }
 
-bool is_title(std::string_view text) {
+bool is_title(Runtime& runtime, std::string_view text) {
     bool any = false, inside = false;
-    const bool fits = every(text, [&](char32_t c) {
+    const bool fits = every(runtime, text, [&](char32_t c) {
         const bool big = is_capital(c) || is_title_letter(c), small = is_small(c);
         if ((big && inside) || (small && !inside)) return false;
         inside = big || small;
@@ -151,8 +210,8 @@ bool is_title(std::string_view text) {
     return fits && any;
 }
 
-bool is_all(std::string_view text, CharacterClass wanted) {
-    return !text.empty() && every(text, [&](char32_t c) { return is_of(c, wanted); });
+bool is_all(Runtime& runtime, std::string_view text, CharacterClass wanted) {
+    return !text.empty() && every(runtime, text, [&](char32_t c) { return is_of(c, wanted); });
 }
 
 bool is_word_character(char32_t c) {
@@ -160,15 +219,14 @@ bool is_word_character(char32_t c) {
 }
 
 bool is_identifier(std::string_view text) {
-    bool first = true;
-    const bool fits = every(text, [&](char32_t c) {
+    for (std::size_t at = 0; at < text.size();) {
+        const bool first = at == 0;
+        const char32_t c = next_code_point(text, at);
         const auto code = static_cast<UChar32>(c);
         const bool start = c == '_' || u_hasBinaryProperty(code, UCHAR_XID_START) != 0;
-        const bool good = start || (!first && u_hasBinaryProperty(code, UCHAR_XID_CONTINUE) != 0);
-        first = false;
-        return good;
-    });
-    return fits && !text.empty();
+        if (!start && (first || u_hasBinaryProperty(code, UCHAR_XID_CONTINUE) == 0)) return false;
+    }
+    return !text.empty();
 }
 
 }  // namespace tandem::tokenizer::jinja

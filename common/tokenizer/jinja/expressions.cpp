@@ -56,6 +56,7 @@ bool holds(Runtime& runtime, Comparison how, const Value& left, const Value& rig
 List all_of(Runtime& runtime, const std::vector<ExpressionPtr>& items) {
     runtime.spend(items.size() * sizeof(Value));
     List out;
+    out.reserve(items.size());
     for (const ExpressionPtr& item : items) out.push_back(item->evaluate(runtime));
     return out;
 }
@@ -64,7 +65,9 @@ List all_of(Runtime& runtime, const std::vector<ExpressionPtr>& items) {
 
 Arguments ArgumentExpressions::evaluate(Runtime& runtime) const {
     Arguments out;
-    runtime.spend((positional.size() + named.size()) * sizeof(Value));
+    runtime.spend(positional.size() * sizeof(Value) + named.size() * sizeof(Entries::value_type));
+    out.positional.reserve(positional.size());
+    out.named.reserve(named.size());
     for (const ExpressionPtr& one : positional) out.positional.push_back(one->evaluate(runtime));
     for (const auto& [key, one] : named) out.named.emplace_back(key, one->evaluate(runtime));
     if (more_positional) {
@@ -78,7 +81,7 @@ Arguments ArgumentExpressions::evaluate(Runtime& runtime) const {
             throw Error(fmt::format("'{}' behind ** is no dictionary", more.type_name()));
         for (const auto& [key, value] : more.dict()->pairs()) {
             if (key.string() == nullptr) throw Error("names of arguments must be strings");
-            runtime.spend(sizeof(Value) + key.string()->size());
+            runtime.spend(2 * sizeof(Entries::value_type) + key.string()->size());
             out.named.emplace_back(*key.string(), value);
         }
     }
@@ -90,17 +93,19 @@ ExpressionPtr literal(int line, Value value) {
 }
 
 ExpressionPtr name(int line, std::string name) {
-    return make(line, [name = std::move(name)](Runtime& runtime) { return runtime.find(name); });
+    return make(line, [name = Name(std::move(name))](Runtime& runtime) { return runtime.find(name); });
 }
 
 ExpressionPtr list_of(int line, std::vector<ExpressionPtr> items) {
-    return make(line,
-                [items = std::move(items)](Runtime& runtime) { return Value::list(all_of(runtime, items)); });
+    return make(line, [items = std::move(items)](Runtime& runtime) {
+        return Value::list(runtime, all_of(runtime, items));
+    });
 }
 
 ExpressionPtr tuple_of(int line, std::vector<ExpressionPtr> items) {
-    return make(
-        line, [items = std::move(items)](Runtime& runtime) { return Value::tuple(all_of(runtime, items)); });
+    return make(line, [items = std::move(items)](Runtime& runtime) {
+        return Value::tuple(runtime, all_of(runtime, items));
+    });
 }
 
 ExpressionPtr dict_of(int line, std::vector<std::pair<ExpressionPtr, ExpressionPtr>> entries) {
@@ -110,7 +115,7 @@ ExpressionPtr dict_of(int line, std::vector<std::pair<ExpressionPtr, ExpressionP
             Value name = key->evaluate(runtime);
             out.put(runtime, std::move(name), item->evaluate(runtime));
         }
-        return Value::dict(std::move(out));
+        return Value::dict(runtime, std::move(out));
     });
 }
 
@@ -240,7 +245,7 @@ ExpressionPtr conditional(int line, ExpressionPtr condition, ExpressionPtr yes, 
                  no = std::move(no)](Runtime& runtime) -> Value {
                     if (condition->evaluate(runtime).truthy()) return yes->evaluate(runtime);
                     if (no) return no->evaluate(runtime);
-                    return Value::Undefined{"the condition is false and there is no else"};
+                    return undefined(runtime, "the condition is false and there is no else");
                 });
 }
 

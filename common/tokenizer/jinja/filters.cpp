@@ -16,6 +16,8 @@ using A = const Arguments&;
 Value tojson(R runtime, V value, A arguments) {
     const Bound bound("tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
     JsonStyle style;
+    std::string blanks;
+    List parts;
     style.ensure_ascii = bound.flag(0, false);
     style.sort_keys = bound.flag(3, false);
     if (!bound.is_none(1)) {
@@ -23,12 +25,12 @@ Value tojson(R runtime, V value, A arguments) {
         const bool text = bound[1]->string() != nullptr;
         const Integer width = text ? 0 : bound.integer(1, 0);
         if (width > kWidest) throw Error("tojson: the indent is too wide");
-        style.indent =
-            text ? *bound[1]->string() : std::string(static_cast<std::size_t>(width < 0 ? 0 : width), ' ');
-        style.item_separator.pop_back();
+        blanks.assign(static_cast<std::size_t>(width < 0 ? 0 : width), ' ');
+        style.indent = text ? *bound[1]->string() : blanks;
+        style.item_separator = ",";
     }
     if (!bound.is_none(2)) {
-        const List parts = elements(runtime, *bound[2]);
+        parts = elements(runtime, *bound[2]);
         if (parts.size() != 2 || parts[0].string() == nullptr || parts[1].string() == nullptr) {
             throw Error("tojson: separators must be two strings");
         }
@@ -63,7 +65,7 @@ Value attr(R runtime, V value, A arguments) {
     const std::string& name = bound.string(0);
     if (value.is_undefined()) throw Error(*value.get<Value::Undefined>()->what);
     if (value.dict() != nullptr && !has_method(value, name)) {
-        return Value::Undefined{"'dict object' has no attribute '" + name + "'"};
+        return undefined(runtime, "'dict object' has no attribute '" + shown(name) + "'");
     }
     return attribute(runtime, value, name);
 }
@@ -76,11 +78,12 @@ Value pprint(R runtime, V value, A arguments) {
     if (value.dict() != nullptr) {
         Dict by_key;
         List keys;
+        runtime.spend(value.dict()->size() * 2 * sizeof(Value));
         for (const auto& [key, unused] : value.dict()->pairs()) keys.push_back(key);
         for (const Value& key : sorted(runtime, keys, [](const Value& one) { return one; })) {
             by_key.put(runtime, key, *value.dict()->find(runtime, key));
         }
-        text = repr(runtime, Value::dict(std::move(by_key)));
+        text = repr(runtime, Value::dict(runtime, std::move(by_key)));
     } else {
         text = repr(runtime, value);
     }
@@ -114,7 +117,7 @@ Filters all_filters() {
         {"list",
          [](R r, V v, A a) {
              const Bound none("list", a, {});
-             return Value::list(elements(r, v));
+             return Value::list(r, elements(r, v));
          }},
     };
     all["count"] = all["length"];
@@ -137,7 +140,7 @@ bool is_filter(const std::string& name) {
 Value apply_filter(Runtime& runtime, const std::string& name, const Value& subject,
                    const Arguments& arguments) {
     const auto found = filters().find(name);
-    if (found == filters().end()) throw Error("no filter named '" + name + "'");
+    if (found == filters().end()) throw Error("no filter named '" + shown(name) + "'");
     const Runtime::Level level(runtime);
     runtime.step(runtime.line());
     if (subject.string() != nullptr) runtime.work(subject.string()->size());

@@ -1,12 +1,11 @@
 // Filters that give a generator: items are taken when something asks for them, and once.
 #include <algorithm>
-#include <unordered_map>
 
 #include "common/error.h"
 #include "common/tokenizer/jinja/bound.h"
 #include "common/tokenizer/jinja/builtins.h"
 #include "common/tokenizer/jinja/getter.h"
-#include "common/tokenizer/jinja/strings.h"
+#include "common/tokenizer/jinja/items.h"
 
 namespace tandem::tokenizer::jinja {
 namespace {
@@ -17,10 +16,15 @@ using A = const Arguments&;
 using Next = std::function<std::optional<Value>(Runtime&)>;
 
 // A generator whose first step makes the rest: what is wrong with the arguments is said only then, as in
-// Python.
-Value generator(V over, std::function<Next(Runtime&)> start) {
+// Python. It holds the arguments, too.
+Value generator(R made_by, V over, A arguments, std::function<Next(Runtime&)> start) {
+    constexpr std::size_t kOfClosures = 256;
+    made_by.spend(kOfClosures + 3 * sizeof(Value) * (arguments.positional.size() + arguments.named.size()));
+    int depth = over.depth();
+    for (const Value& one : arguments.positional) depth = std::max(depth, one.depth());
+    for (const auto& [name, one] : arguments.named) depth = std::max(depth, one.depth());
     const IteratorPtr made =
-        make_iterator(over.depth(), [start = std::move(start), next = Next()](Runtime& runtime) mutable {
+        make_iterator(made_by, depth, [start = std::move(start), next = Next()](Runtime& runtime) mutable {
             if (!next) next = start(runtime);
             return next(runtime);
         });
@@ -41,13 +45,13 @@ Arguments behind(const Arguments& arguments, std::size_t first) {
 }
 
 // attribute=…, default=…, or a filter with its arguments.
-std::function<Value(Runtime&, const Value&)> mapping(const Arguments& arguments) {
+std::function<Value(Runtime&, const Value&)> mapping(R made_by, A arguments) {
     const bool by_attribute =
         arguments.positional.empty() && std::any_of(arguments.named.begin(), arguments.named.end(),
                                                     [](const auto& one) { return one.first == "attribute"; });
     if (by_attribute) {
         const Bound bound("map", arguments, {"attribute", "default"});
-        return Getter(bound[0], false, bound[1]);
+        return Getter(made_by, bound[0], false, bound[1]);
     }
     if (arguments.positional.empty() || arguments.positional[0].string() == nullptr) {
         throw Error("map needs attribute=… or the name of a filter");
@@ -56,22 +60,22 @@ std::function<Value(Runtime&, const Value&)> mapping(const Arguments& arguments)
                Runtime& runtime, const Value& item) { return apply_filter(runtime, name, item, rest); };
 }
 
-Value map_filter(R, V value, A arguments) {
-    return generator(value, [value, arguments](Runtime& runtime) -> Next {
+Value map_filter(R r, V value, A arguments) {
+    return generator(r, value, arguments, [value, arguments](Runtime& runtime) -> Next {
         if (!value.truthy()) return nothing;
-        return
-            [each = mapping(arguments), from = iterate(runtime, value)](Runtime& at) -> std::optional<Value> {
-                const auto item = from->next(at);
-                return item ? std::optional(each(at, *item)) : std::nullopt;
-            };
+        return [each = mapping(runtime, arguments),
+                from = iterate(runtime, value)](Runtime& at) -> std::optional<Value> {
+            const auto item = from->next(at);
+            return item ? std::optional(each(at, *item)) : std::nullopt;
+        };
     });
 }
 
 // select, reject, selectattr, rejectattr: items that pass a test, or whose attribute does.
-std::function<bool(Runtime&, const Value&)> choice(const Arguments& arguments, bool attribute) {
+std::function<bool(Runtime&, const Value&)> choice(R made_by, A arguments, bool attribute) {
     if (attribute && arguments.positional.empty()) throw Error("selectattr and rejectattr need an attribute");
     const std::size_t first = attribute ? 1 : 0;
-    const Getter getter(attribute ? &arguments.positional[0] : nullptr, false);
+    const Getter getter(made_by, attribute ? &arguments.positional[0] : nullptr, false);
     if (arguments.positional.size() <= first) {
         return [getter](Runtime& runtime, const Value& item) { return getter(runtime, item).truthy(); };
     }
@@ -83,10 +87,11 @@ std::function<bool(Runtime&, const Value&)> choice(const Arguments& arguments, b
     };
 }
 
-Value choose(V value, A arguments, bool attribute, bool wanted) {
-    return generator(value, [value, arguments, attribute, wanted](Runtime& runtime) -> Next {
+Value choose(R r, V value, A arguments, bool attribute, bool wanted) {
+    return generator(r, value, arguments, [value, arguments, attribute, wanted](Runtime& runtime) -> Next {
         if (!value.truthy()) return nothing;
-        return [passes = choice(arguments, attribute), from = iterate(runtime, value), wanted](Runtime& at) {
+        return [passes = choice(runtime, arguments, attribute), from = iterate(runtime, value),
+                wanted](Runtime& at) {
             auto item = from->next(at);
             while (item && passes(at, *item) != wanted) item = from->next(at);
             return item;
@@ -94,47 +99,44 @@ Value choose(V value, A arguments, bool attribute, bool wanted) {
     });
 }
 
-Value unique_filter(R, V value, A arguments) {
+Value unique_filter(R r, V value, A arguments) {
     const Bound bound("unique", arguments, {"case_sensitive", "attribute"});
-    return generator(value, [value, key = Getter(bound[1], !bound.flag(0, false))](Runtime& runtime) -> Next {
-        auto seen = std::make_shared<Dict>();
-        return [seen, key, from = iterate(runtime, value)](Runtime& at) {
-            for (;;) {
-                auto item = from->next(at);
-                if (!item) return item;
-                const Value by = key(at, *item);
-                if (seen->find(at, by) != nullptr) continue;
-                seen->put(at, by, true);
-                return item;
-            }
-        };
-    });
+    return generator(r, value, arguments,
+                     [value, key = Getter(r, bound[1], !bound.flag(0, false))](Runtime& runtime) -> Next {
+                         auto seen = std::make_shared<Dict>();
+                         return [seen, key, from = iterate(runtime, value)](Runtime& at) {
+                             for (;;) {
+                                 auto item = from->next(at);
+                                 if (!item) return item;
+                                 const Value by = key(at, *item);
+                                 if (seen->find(at, by) != nullptr) continue;
+                                 seen->put(at, by, true);
+                                 return item;
+                             }
+                         };
+                     });
 }
 
-Value batch(R, V value, A arguments) {
+Value batch(R r, V value, A arguments) {
     const Bound bound("batch", arguments, {"linecount", "fill_with"}, 1);
     const Integer size = bound.integer(0, 1);
     const std::optional<Value> fill = bound.is_none(1) ? std::nullopt : std::optional(*bound[1]);
-    return generator(value, [value, size, fill](Runtime& runtime) -> Next {
+    return generator(r, value, arguments, [value, size, fill](Runtime& runtime) -> Next {
         auto held = std::make_shared<std::optional<Value>>();  // the first of the next batch
         return [size, fill, held, from = iterate(runtime, value)](Runtime& at) -> std::optional<Value> {
-            List items;
-            if (*held) items.push_back(**held);
+            Items items(at);
+            if (*held) items.add(**held);
             held->reset();
             while (auto item = from->next(at)) {
-                at.spend(sizeof(Value));
                 if (static_cast<Integer>(items.size()) == size) {
                     *held = std::move(*item);
-                    return Value::list(std::move(items));
+                    return items.list();
                 }
-                items.push_back(std::move(*item));
+                items.add(std::move(*item));
             }
             if (items.empty()) return std::nullopt;
-            while (fill && static_cast<Integer>(items.size()) < size) {
-                at.spend(sizeof(Value));
-                items.push_back(*fill);
-            }
-            return Value::list(std::move(items));
+            while (fill && static_cast<Integer>(items.size()) < size) items.add(*fill);
+            return items.list();
         };
     });
 }
@@ -150,28 +152,28 @@ List part_of(const List& all, std::size_t count, std::size_t i, const std::optio
     return part;
 }
 
-Value slices(R, V value, A arguments) {
+Value slices(R r, V value, A arguments) {
     const Bound bound("slice", arguments, {"slices", "fill_with"}, 1);
     const Integer count = bound.integer(0, 1);
     const std::optional<Value> fill = bound.is_none(1) ? std::nullopt : std::optional(*bound[1]);
-    return generator(value, [value, count, fill](Runtime& runtime) -> Next {
+    return generator(r, value, arguments, [value, count, fill](Runtime& runtime) -> Next {
         auto all = std::make_shared<List>(elements(runtime, value));
         if (count == 0) throw Error("division by zero");
         return [all, count, fill, i = Integer{0}](Runtime& at) mutable -> std::optional<Value> {
             if (i >= count) return std::nullopt;
             List part = part_of(*all, static_cast<std::size_t>(count), static_cast<std::size_t>(i++), fill);
             at.spend((part.size() + 1) * sizeof(Value));
-            return Value::list(std::move(part));
+            return Value::list(at, std::move(part));
         };
     });
 }
 
-Value items_filter(R, V value, A arguments) {
+Value items_filter(R r, V value, A arguments) {
     const Bound bound("items", arguments, {});
-    return generator(value, [value](Runtime& runtime) -> Next {
+    return generator(r, value, arguments, [value](Runtime& runtime) -> Next {
         if (value.is_undefined()) return nothing;
         if (value.dict() == nullptr) throw Error("items needs a dictionary");
-        return [from = std::make_shared<View>(value, View::Of::items)->iterate(runtime)](Runtime& at) {
+        return [from = make_object<View>(runtime, value, View::Of::items)->iterate(runtime)](Runtime& at) {
             return from->next(at);
         };
     });
@@ -183,7 +185,7 @@ Value reverse_filter(R runtime, V value, A arguments) {
     if (value.string() != nullptr) return slice(runtime, value, Value::None{}, Value::None{}, -1);
     List all = elements(runtime, value);
     std::reverse(all.begin(), all.end());
-    Value list = Value::list(std::move(all));
+    Value list = Value::list(runtime, std::move(all));
     if (value.as<Iterator>() != nullptr) return list;
     return std::shared_ptr<Object>(iterate(runtime, list));
 }
@@ -193,10 +195,10 @@ Value reverse_filter(R runtime, V value, A arguments) {
 Filters lazy_filters() {
     return {
         {"map", map_filter},
-        {"select", [](R, V v, A a) { return choose(v, a, false, true); }},
-        {"reject", [](R, V v, A a) { return choose(v, a, false, false); }},
-        {"selectattr", [](R, V v, A a) { return choose(v, a, true, true); }},
-        {"rejectattr", [](R, V v, A a) { return choose(v, a, true, false); }},
+        {"select", [](R r, V v, A a) { return choose(r, v, a, false, true); }},
+        {"reject", [](R r, V v, A a) { return choose(r, v, a, false, false); }},
+        {"selectattr", [](R r, V v, A a) { return choose(r, v, a, true, true); }},
+        {"rejectattr", [](R r, V v, A a) { return choose(r, v, a, true, false); }},
         {"unique", unique_filter},
         {"batch", batch},
         {"slice", slices},

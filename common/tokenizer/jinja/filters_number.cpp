@@ -19,9 +19,15 @@ std::optional<double> real_of(V value) {
     return value.string() != nullptr ? parse_real(*value.string()) : value.number();
 }
 
+// What the parsers below take: copies and a look at each character.
+void read_digits(R runtime, const std::string& text) {
+    runtime.spend(2 * text.size());
+    runtime.case_work(text.size());
+}
+
 Value to_int(R runtime, V value, A arguments) {
     const Bound bound("int", arguments, {"default", "base"});
-    if (value.string() != nullptr) runtime.case_work(value.string()->size());
+    if (value.string() != nullptr) read_digits(runtime, *value.string());
     if (const auto whole = value.integer()) return *whole;
     if (value.string() != nullptr) {
         const Integer base = bound.integer(1, 10);
@@ -38,7 +44,7 @@ Value to_int(R runtime, V value, A arguments) {
 
 Value to_float(R runtime, V value, A arguments) {
     const Bound bound("float", arguments, {"default"});
-    if (value.string() != nullptr) runtime.case_work(value.string()->size());
+    if (value.string() != nullptr) read_digits(runtime, *value.string());
     if (const auto real = real_of(value)) return *real;
     return bound.given(0) ? *bound[0] : Value(0.0);
 }
@@ -81,7 +87,7 @@ double round_real(double value, Integer digits) {
 
 Value rounded(R runtime, V value, A arguments) {
     const Bound bound("round", arguments, {"precision", "method"});
-    const std::string method = bound.string(1, "common");
+    const std::string_view method = bound.string(1, "common");
     const bool whole_wanted = bound.given(0) && bound[0]->is_none();  // Python's round(value, None)
     const Integer digits = whole_wanted ? 0 : bound.integer(0, 0);
     if (method != "common" && method != "ceil" && method != "floor") {

@@ -6,6 +6,7 @@
 #include "common/tokenizer/jinja/builtins.h"
 #include "common/tokenizer/jinja/expressions.h"
 #include "common/tokenizer/jinja/getter.h"
+#include "common/tokenizer/jinja/items.h"
 
 namespace tandem::tokenizer::jinja {
 namespace {
@@ -17,7 +18,7 @@ using A = const Arguments&;
 Value joined_by(R runtime, V value, A arguments) {
     const Bound bound("join", arguments, {"d", "attribute"});
     const std::string separator = bound.given(0) ? str(runtime, *bound[0]) : "";
-    const Getter getter(bound[1], false);
+    const Getter getter(runtime, bound[1], false);
     const IteratorPtr from = iterate(runtime, value);
     Text out(runtime);
     bool first = true;
@@ -31,56 +32,56 @@ Value joined_by(R runtime, V value, A arguments) {
 
 Value sort_filter(R runtime, V value, A arguments) {
     const Bound bound("sort", arguments, {"reverse", "case_sensitive", "attribute"});
-    const SortKey key(bound[2], !bound.flag(1, false));
-    return Value::list(sorted(
-        runtime, elements(runtime, value), [&](const Value& item) { return key(runtime, item); },
-        bound.integer(0, 0) != 0));
+    const SortKey key(runtime, bound[2], !bound.flag(1, false));
+    return Value::list(
+        runtime, sorted(
+                     runtime, elements(runtime, value), [&](const Value& item) { return key(runtime, item); },
+                     bound.integer(0, 0) != 0));
 }
 
 Value dictsort(R runtime, V value, A arguments) {
     const Bound bound("dictsort", arguments, {"case_sensitive", "by", "reverse"});
     if (value.dict() == nullptr) throw Error("dictsort needs a dictionary");
-    const std::string by = bound.string(1, "key");
+    const std::string_view by = bound.string(1, "key");
     if (by != "key" && by != "value") throw Error("dictsort: by must be \"key\" or \"value\"");
     List items = elements(runtime, call_method(runtime, value, "items", {}));
     const auto key = [&](const Value& item) {
         const Value& part = (*item.items())[by == "key" ? 0 : 1];
         return bound.flag(0, false) ? part : lowered(runtime, part);
     };
-    return Value::list(sorted(runtime, std::move(items), key, bound.integer(2, 0) != 0));
+    return Value::list(runtime, sorted(runtime, std::move(items), key, bound.integer(2, 0) != 0));
 }
 
 Value groupby(R runtime, V value, A arguments) {
     const Bound bound("groupby", arguments, {"attribute", "default", "case_sensitive"}, 1);
     const bool ignores_case = !bound.flag(2, false);
-    const Getter key(bound[0], ignores_case, bound[1]), shown(bound[0], false, bound[1]);
+    const Getter key(runtime, bound[0], ignores_case, bound[1]), plain(runtime, bound[0], false, bound[1]);
     const List items =
         sorted(runtime, elements(runtime, value), [&](const Value& item) { return key(runtime, item); });
-    List groups, group;
+    Items groups(runtime), group(runtime);
     Value now;
     const auto close = [&] {
         if (group.empty()) return;
-        const Value grouper = shown(runtime, group[0]);
-        groups.push_back(Value::group(grouper, Value::list(std::move(group))));
-        group.clear();
+        const Value all = group.list();
+        runtime.spend(2 * sizeof(Value));
+        groups.add(Value::group(runtime, plain(runtime, (*all.items())[0]), all));
     };
     for (const Value& item : items) {
         const Value by = key(runtime, item);
-        runtime.spend(4 * sizeof(Value));
         if (!group.empty() && !equal(runtime, by, now)) close();
         now = by;
-        group.push_back(item);
+        group.add(item);
     }
     close();
-    return Value::list(std::move(groups));
+    return groups.list();
 }
 
 Value extreme(R runtime, V value, A arguments, int sign) {
     const Bound bound(sign < 0 ? "min" : "max", arguments, {"case_sensitive", "attribute"});
-    const Getter key(bound[1], !bound.flag(0, false));
+    const Getter key(runtime, bound[1], !bound.flag(0, false));
     const IteratorPtr from = iterate(runtime, value);
     std::optional<Value> best = from->next(runtime);
-    if (!best) return Value::Undefined{"No aggregated item, sequence was empty."};
+    if (!best) return undefined(runtime, "No aggregated item, sequence was empty.");
     Value best_key = key(runtime, *best);
     while (auto item = from->next(runtime)) {
         Value by = key(runtime, *item);
@@ -93,9 +94,8 @@ Value extreme(R runtime, V value, A arguments, int sign) {
 
 Value first_of(R runtime, V value, A arguments) {
     const Bound bound("first", arguments, {});
-    return iterate(runtime, value)
-        ->next(runtime)
-        .value_or(Value::Undefined{"No first item, sequence was empty."});
+    const auto first = iterate(runtime, value)->next(runtime);
+    return first ? *first : undefined(runtime, "No first item, sequence was empty.");
 }
 
 Value last_of(R runtime, V value, A arguments) {
@@ -103,12 +103,12 @@ Value last_of(R runtime, V value, A arguments) {
     if (value.as<Iterator>() != nullptr) throw Error("'generator' object is not reversible");
     if (value.items() != nullptr && !value.items()->empty()) return value.items()->back();
     const List all = elements(runtime, value);
-    return all.empty() ? Value(Value::Undefined{"No last item, sequence was empty."}) : all.back();
+    return all.empty() ? undefined(runtime, "No last item, sequence was empty.") : all.back();
 }
 
 Value sum_of(R runtime, V value, A arguments) {
     const Bound bound("sum", arguments, {"attribute", "start"});
-    const Getter getter(bound[0], false);
+    const Getter getter(runtime, bound[0], false);
     Value total = bound.given(1) ? *bound[1] : Value(0);
     if (total.string() != nullptr) throw Error("sum() can't sum strings [use ''.join(seq) instead]");
     const IteratorPtr from = iterate(runtime, value);

@@ -43,7 +43,6 @@ Value by_method(R runtime, V value, A arguments, const char* method) {
 Value title_words(R runtime, V value, A arguments) {
     const Bound bound("title", arguments, {});
     const std::string text = str(runtime, value);
-    runtime.case_work(text.size() * 2);
     Text out(runtime);
     const auto starts = [](char32_t c) {
         return is_space(c) ||
@@ -56,8 +55,8 @@ Value title_words(R runtime, V value, A arguments) {
         for (std::size_t next = at; next < text.size() && starts(next_code_point(text, next)) == border;)
             at = next;
         const std::string_view all(text);
-        out += upper(all.substr(begin, first - begin));
-        out += lower(all.substr(first, at - first));
+        out += upper(runtime, all.substr(begin, first - begin));
+        out += lower(runtime, all.substr(first, at - first));
     }
     return out.take();
 }
@@ -70,12 +69,14 @@ Value indented(R runtime, V value, A arguments) {
     const Integer width = text ? 0 : bound.integer(0, 4);
     constexpr Integer kWidest = 4096;
     if (width > kWidest) throw Error("indent: the width is too large");
-    const std::string margin =
-        text ? *bound[0]->string() : std::string(static_cast<std::size_t>(std::max<Integer>(width, 0)), ' ');
+    const std::string blanks(static_cast<std::size_t>(std::max<Integer>(width, 0)), ' ');
+    const std::string_view margin = text ? *bound[0]->string() : blanks;
     const bool blank = bound.flag(2, false);
-    Text out(runtime);
+    Text closed(runtime), out(runtime);
+    closed += *value.string();
+    closed += '\n';
     bool at_first = true;
-    split_lines(*value.string() + "\n", false, [&](std::string_view line) {
+    split_lines(closed.take(), false, [&](std::string_view line) {
         if (!at_first) out += '\n';
         if (at_first ? bound.flag(1, false) : blank || !line.empty()) out += margin;
         out += line;
@@ -88,10 +89,10 @@ Value indented(R runtime, V value, A arguments) {
 Value truncated_text(R runtime, V value, A arguments) {
     const Bound bound("truncate", arguments, {"length", "killwords", "end", "leeway"});
     const Integer most = bound.integer(0, 255), leeway = bound.is_none(3) ? 5 : bound.integer(3, 5);
-    const std::string end = bound.string(2, "...");
+    const std::string_view end = bound.string(2, "...");
     const Integer kept = most - static_cast<Integer>(count_characters(end));
     if (value.string() == nullptr) throw Error("truncate needs a string");
-    if (kept < 0) throw Error(fmt::format("truncate: the length must be at least that of '{}'", end));
+    if (kept < 0) throw Error(fmt::format("truncate: the length must be at least that of '{}'", shown(end)));
     if (leeway < 0) throw Error("truncate: the leeway must not be negative");
     const std::string& text = *value.string();
     runtime.work(text.size());
@@ -125,7 +126,7 @@ Value word_wrap(R runtime, V value, A arguments) {
     const Bound bound("wordwrap", arguments, {"width", "break_long_words", "wrapstring", "break_on_hyphens"});
     if (value.string() == nullptr) throw Error("wordwrap needs a string");
     const WrapStyle style{bound.integer(0, 79), bound.flag(1, true), bound.flag(3, true)};
-    const std::string between = bound.is_none(2) ? "\n" : bound.string(2);
+    const std::string_view between = bound.is_none(2) ? std::string_view("\n") : bound.string(2);
     Text out(runtime);
     bool first = true;
     split_lines(*value.string(), false, [&](std::string_view line) {
@@ -155,8 +156,9 @@ Value format_filter(R runtime, V value, A arguments) {
     }
     if (value.is_markup()) throw Error("format of a safe string is not supported");
     const std::string text = str(runtime, value);
-    if (arguments.named.empty()) return percent_format(runtime, text, Value::tuple(arguments.positional));
-    return percent_format(runtime, text, Value::dict(Dict(runtime, arguments.named)));
+    if (arguments.named.empty())
+        return percent_format(runtime, text, Value::tuple(runtime, arguments.positional));
+    return percent_format(runtime, text, Value::dict(runtime, Dict(runtime, arguments.named)));
 }
 
 std::string url_quoted(R runtime, V value, bool query) {

@@ -36,6 +36,11 @@ std::string converted(Runtime& runtime, const Value& value, char how) {
     return how == 'r' ? repr(runtime, value) : how == 'a' ? ascii(runtime, value) : str(runtime, value);
 }
 
+void digits_work(Runtime& runtime, const FormatSpec& spec) {
+    constexpr int kMost = 320;  // before the point
+    runtime.case_work(static_cast<std::size_t>(kMost + spec.precision.value_or(0)));
+}
+
 std::string_view cut(std::string_view text, const std::optional<int>& precision) {
     return precision ? text.substr(0, bytes_of(text, static_cast<std::size_t>(*precision))) : text;
 }
@@ -75,10 +80,10 @@ class Percent {
         const std::size_t close = format_.find(')', at_);
         if (close == std::string::npos) throw Error("incomplete format key");
         if (values_.dict() == nullptr) throw Error("format requires a mapping");
-        const std::string key = format_.substr(at_ + 1, close - at_ - 1);
+        const std::string_view key = std::string_view(format_).substr(at_ + 1, close - at_ - 1);
         if (key.find('(') != std::string::npos) throw Error("parentheses in a format key are not supported");
         const Value* found = values_.dict()->find_name(runtime_, key);
-        if (found == nullptr) throw Error("a format names '" + key + "', which is not given");
+        if (found == nullptr) throw Error("a format names '" + shown(key) + "', which is not given");
         at_ = close + 1;
         used_ = count();
         return found;
@@ -148,6 +153,7 @@ class Percent {
                 fmt::format("%{} format: a real number is required, not {}", spec.type, value.type_name()));
         if (is(reals)) {
             spec.grouping = '\0';
+            digits_work(runtime_, spec);
             return pad_number(out_, real_text(*value.number(), spec), spec);
         }
         if (is(bases) && !value.integer())
@@ -172,9 +178,10 @@ class Percent {
 // "{} {0} {name.part[key]!r:>5}".
 class Braces {
   public:
-    Braces(Runtime& runtime, const Arguments& arguments) : runtime_(runtime), arguments_(arguments) {}
+    Braces(Runtime& runtime, const Arguments& arguments)
+        : runtime_(runtime), positional_(arguments.positional), named_(runtime, arguments.named) {}
 
-    std::string run(const std::string& format, int depth) {
+    std::string run(std::string_view format, int depth) {
         if (depth > 2) throw Error("max string recursion exceeded");
         Text out(runtime_);
         for (std::size_t i = 0; i < format.size(); ++i) {
@@ -196,7 +203,7 @@ class Braces {
     }
 
   private:
-    static std::size_t closing(const std::string& format, std::size_t open) {
+    static std::size_t closing(std::string_view format, std::size_t open) {
         int level = 0;
         for (std::size_t i = open; i < format.size(); ++i) {
             level += format[i] == '{' ? 1 : format[i] == '}' ? -1 : 0;
@@ -205,13 +212,14 @@ class Braces {
         throw Error("expected '}' before end of string");
     }
 
-    std::string field(const std::string& text, int depth) {
+    std::string field(std::string_view text, int depth) {
         std::size_t end = 0;  // of the name
         for (bool bracket = false; end < text.size() && (bracket || (text[end] != '!' && text[end] != ':'));
              ++end) {
             bracket = text[end] == '[' || (bracket && text[end] != ']');
         }
-        std::string name = text.substr(0, end), spec;
+        const std::string_view name = text.substr(0, end);
+        std::string_view spec;
         char conversion = '\0';
         if (end < text.size() && text[end] == '!') {
             if (end + 1 >= text.size() || (end + 2 < text.size() && text[end + 2] != ':'))
@@ -227,9 +235,9 @@ class Braces {
         return format_value(runtime_, value, run(spec, depth + 1));
     }
 
-    Value found(const std::string& name) {
+    Value found(std::string_view name) {
         const std::size_t first_end = std::min(name.find_first_of(".["), name.size());
-        const std::string first = name.substr(0, first_end);
+        const std::string_view first = name.substr(0, first_end);
         const bool number = !first.empty() && first.find_first_not_of("0123456789") == std::string::npos;
         if (name.empty() || (number && first_end == name.size())) {
             const int kind = name.empty() ? 1 : 2;
@@ -241,32 +249,33 @@ class Braces {
         if (name.empty() || number) {
             const std::size_t place = name.empty()       ? next_++
                                       : first.size() > 6 ? SIZE_MAX
-                                                         : std::stoul(first);
-            if (place >= arguments_.positional.size())
-                throw Error("a format names {" + name + "}, which is not given");
-            value = arguments_.positional[place];
+                                                         : std::stoul(std::string(first));
+            if (place >= positional_.size())
+                throw Error("a format names {" + shown(name) + "}, which is not given");
+            value = positional_[place];
         } else {
-            const auto& named = arguments_.named;
-            const auto at =
-                std::find_if(named.begin(), named.end(), [&](const auto& one) { return one.first == first; });
-            if (at == named.end()) throw Error("a format names {" + first + "}, which is not given");
-            value = at->second;
+            const Value* given = named_.find_name(runtime_, first);
+            if (given == nullptr) throw Error("a format names {" + shown(first) + "}, which is not given");
+            value = *given;
         }
         return parts(value, name.substr(first_end));
     }
 
     // ".name" and "[key]" behind.
-    Value parts(Value value, const std::string& rest) {
+    Value parts(Value value, std::string_view rest) {
         for (std::size_t at = 0; at < rest.size();) {
+            runtime_.step(runtime_.line());
             if (rest[at] == '.') {
                 const std::size_t end = std::min(rest.find_first_of(".[", at + 1), rest.size());
-                value = attribute(runtime_, value, rest.substr(at + 1, end - at - 1));
+                runtime_.spend(end - at);
+                value = attribute(runtime_, value, std::string(rest.substr(at + 1, end - at - 1)));
                 at = end;
             } else {
                 const std::size_t close = rest.find(']', at);
                 if (rest[at] != '[' || close == std::string::npos)
                     throw Error("a field's name in a format is malformed");
-                const std::string key = rest.substr(at + 1, close - at - 1);
+                runtime_.spend(Value::kOfString + close - at);
+                const std::string key(rest.substr(at + 1, close - at - 1));
                 const bool number = !key.empty() && key.find_first_not_of("0123456789") == std::string::npos;
                 value = subscript(runtime_, value, number ? Value(*parse_integer(key)) : Value(key));
                 at = close + 1;
@@ -276,7 +285,8 @@ class Braces {
     }
 
     Runtime& runtime_;
-    const Arguments& arguments_;
+    const List& positional_;
+    const Dict named_;
     std::size_t next_ = 0;
     int numbering_ = 0;  // 1: automatic, 2: by number
 };
@@ -291,7 +301,7 @@ std::string brace_format(Runtime& runtime, const std::string& format, const Argu
     return Braces(runtime, arguments).run(format, 0);
 }
 
-std::string format_value(Runtime& runtime, const Value& value, const std::string& text) {
+std::string format_value(Runtime& runtime, const Value& value, std::string_view text) {
     if (text.empty()) return str(runtime, value);
     FormatSpec spec = parse_spec(text);
     Text out(runtime);
@@ -299,7 +309,7 @@ std::string format_value(Runtime& runtime, const Value& value, const std::string
     if (value.string() != nullptr) {
         if ((spec.type != '\0' && spec.type != 's') || spec.sign != '-' || spec.alternate ||
             spec.grouping != '\0' || (spec.align == '=' && spec.fill != "0")) {
-            throw Error("invalid format '" + text + "' of a string");
+            throw Error("invalid format '" + shown(text) + "' of a string");
         }
         const char align = spec.align == '\0' || spec.align == '=' ? '<' : spec.align;
         pad_text(out, cut(*value.string(), spec.precision), spec, align);
@@ -309,9 +319,10 @@ std::string format_value(Runtime& runtime, const Value& value, const std::string
     } else if (value.integer() && spec.type == 'c') {
         pad_text(out, character(*value.integer()), spec, spec.align == '\0' ? '>' : spec.align);
     } else if (value.is_number() && (is("eEfFgGn%") || (spec.type == '\0' && !value.integer()))) {
+        digits_work(runtime, spec);
         pad_number(out, real_text(*value.number(), spec), spec);
     } else {
-        throw Error("invalid format '" + text + "' of a '" + value.type_name() + "'");
+        throw Error("invalid format '" + shown(text) + "' of a '" + value.type_name() + "'");
     }
     return out.take();
 }

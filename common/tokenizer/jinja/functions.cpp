@@ -5,11 +5,12 @@
 #include "common/error.h"
 #include "common/tokenizer/jinja/bound.h"
 #include "common/tokenizer/jinja/builtins.h"
+#include "common/tokenizer/jinja/strings.h"
 
 namespace tandem::tokenizer::jinja {
 namespace {
 
-Value range(Runtime&, const Arguments& arguments) {
+Value range(Runtime& runtime, const Arguments& arguments) {
     const Bound bound("range", arguments, {"/start", "/stop", "/step"}, 1);
     const bool one = !bound.given(1);
     const Integer start = one ? 0 : bound.integer(0, 0), stop = bound.integer(one ? 0 : 1, 0);
@@ -19,7 +20,7 @@ Value range(Runtime&, const Arguments& arguments) {
     for (const Integer number : {start, stop, step}) {
         if (number > kFarthest || number < -kFarthest) throw Error("range: an integer is too large");
     }
-    const auto made = std::make_shared<Range>(start, stop, step);
+    const auto made = make_object<Range>(runtime, start, stop, step);
     if (made->count() > kMost) throw Error("range is too long");
     return std::shared_ptr<Object>(made);
 }
@@ -49,14 +50,14 @@ struct DictMaker : Object {
     Value call(Runtime& runtime, const Arguments& arguments) override {
         return make_dict(runtime, arguments);
     }
-    std::optional<Value> attribute(Runtime&, const std::string& name) override {
+    std::optional<Value> attribute(Runtime& asked_by, const std::string& name) override {
         if (name != "fromkeys") return std::nullopt;
-        return Value::function(name, [](Runtime& runtime, const Arguments& arguments) {
+        return function_of(asked_by, name, [](Runtime& runtime, const Arguments& arguments) {
             const Bound bound("fromkeys", arguments, {"/iterable", "/value"}, 1);
             const Value value = bound.given(1) ? *bound[1] : Value(Value::None{});
             Dict made;
             for (const Value& key : elements(runtime, *bound[0])) made.put(runtime, key, value);
-            return Value::dict(std::move(made));
+            return Value::dict(runtime, std::move(made));
         });
     }
 };
@@ -69,17 +70,19 @@ struct Cycler : Object {
         holds(deepest);
     }
     const char* type_name() const override { return "Cycler"; }
-    std::optional<Value> attribute(Runtime&, const std::string& name) override {
+    std::optional<Value> attribute(Runtime& runtime, const std::string& name) override {
         if (name == "current") return items[at];
         if (name != "next" && name != "reset") return std::nullopt;
-        return Value::function(name,
-                               [self = std::static_pointer_cast<Cycler>(shared_from_this()),
-                                moves = name == "next"](Runtime&, const Arguments& arguments) -> Value {
-                                   const Bound none("next", arguments, {});
-                                   const Value now = self->items[self->at];
-                                   self->at = moves ? (self->at + 1) % self->items.size() : 0;
-                                   return moves ? now : Value(Value::None{});
-                               });
+        return function_of(
+            runtime, name,
+            [self = std::static_pointer_cast<Cycler>(shared_from_this()), moves = name == "next"](
+                Runtime&, const Arguments& arguments) -> Value {
+                const Bound none("next", arguments, {});
+                const Value now = self->items[self->at];
+                self->at = moves ? (self->at + 1) % self->items.size() : 0;
+                return moves ? now : Value(Value::None{});
+            },
+            depth);
     }
     List items;
     std::size_t at = 0;
@@ -102,7 +105,34 @@ struct Joiner : Object {
 
 Value raise_exception(Runtime& runtime, const Arguments& arguments) {
     const Bound bound("raise_exception", arguments, {"message"}, 1);
-    throw BadInput("the chat template refuses: " + str(runtime, *bound[0]));
+    constexpr std::size_t kLongest = 4096;
+    throw BadInput("the chat template refuses: " + shown(str(runtime, *bound[0]), kLongest));
+}
+
+using Globals = std::vector<std::pair<Name, Value>>;
+
+Globals all_globals() {
+    Runtime unlimited(Limits::none());
+    Globals all;
+    const auto add = [&](const char* name, Function function) {
+        all.emplace_back(Name(name), function_of(unlimited, name, std::move(function)));
+    };
+    add("range", range);
+    add("namespace",
+        [](Runtime& at, const Arguments& a) { return at.new_namespace(*make_dict(at, a).dict()); });
+    add("strftime_now", [](Runtime& at, const Arguments& a) -> Value { return strftime_now(at, a); });
+    add("raise_exception", raise_exception);
+    add("cycler", [](Runtime& at, const Arguments& a) -> Value {
+        if (a.positional.empty() || !a.named.empty()) throw Error("cycler() needs items");
+        at.spend(a.positional.size() * sizeof(Value));
+        return std::shared_ptr<Object>(make_object<Cycler>(at, a.positional));
+    });
+    add("joiner", [](Runtime& at, const Arguments& a) -> Value {
+        const Bound bound("joiner", a, {"sep"});
+        return std::shared_ptr<Object>(make_object<Joiner>(at, bound.given(0) ? *bound[0] : Value(", ")));
+    });
+    all.emplace_back(Name("dict"), std::shared_ptr<Object>(make_object<DictMaker>(unlimited)));
+    return all;
 }
 
 }  // namespace
@@ -122,28 +152,12 @@ Value make_dict(Runtime& runtime, const Arguments& arguments) {
         }
     }
     for (const auto& [key, value] : arguments.named) made.put(runtime, key, value);
-    return Value::dict(std::move(made));
+    return Value::dict(runtime, std::move(made));
 }
 
 void add_functions(Runtime& runtime) {
-    const auto add = [&](const char* name, Function function) {
-        runtime.set_global(name, Value::function(name, std::move(function)));
-    };
-    add("range", range);
-    add("namespace",
-        [](Runtime& at, const Arguments& a) { return at.new_namespace(*make_dict(at, a).dict()); });
-    add("strftime_now", [](Runtime& at, const Arguments& a) -> Value { return strftime_now(at, a); });
-    add("raise_exception", raise_exception);
-    add("cycler", [](Runtime& at, const Arguments& a) -> Value {
-        if (a.positional.empty() || !a.named.empty()) throw Error("cycler() needs items");
-        at.spend(a.positional.size() * sizeof(Value));
-        return std::shared_ptr<Object>(std::make_shared<Cycler>(a.positional));
-    });
-    add("joiner", [](Runtime&, const Arguments& a) -> Value {
-        const Bound bound("joiner", a, {"sep"});
-        return std::shared_ptr<Object>(std::make_shared<Joiner>(bound.given(0) ? *bound[0] : Value(", ")));
-    });
-    runtime.set_global("dict", std::shared_ptr<Object>(std::make_shared<DictMaker>()));
+    static const Globals kGlobals = all_globals();  // none of them has a state
+    for (const auto& [name, value] : kGlobals) runtime.set_global(name, value);
 }
 
 }  // namespace tandem::tokenizer::jinja

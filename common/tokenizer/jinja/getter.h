@@ -2,6 +2,7 @@
 // small.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "common/tokenizer/jinja/runtime.h"
@@ -12,11 +13,11 @@ class Getter {
   public:
     // path: null or None for the item itself. otherwise: in the place of a part that is not there; may be
     // null.
-    Getter(const Value* path, bool ignores_case, const Value* otherwise = nullptr);
+    Getter(Runtime& runtime, const Value* path, bool ignores_case, const Value* otherwise = nullptr);
     Value operator()(Runtime& runtime, const Value& item) const;
 
   private:
-    List parts_;
+    std::shared_ptr<const List> parts_;
     bool ignores_case_;
     std::optional<Value> otherwise_;
 };
@@ -24,7 +25,7 @@ class Getter {
 // By one part or several with commas between, as a list: what sort compares.
 class SortKey {
   public:
-    SortKey(const Value* paths, bool ignores_case);
+    SortKey(Runtime& runtime, const Value* paths, bool ignores_case);
     Value operator()(Runtime& runtime, const Value& item) const;
 
   private:

@@ -48,14 +48,10 @@ bool is_sequence(V value) {
 }
 
 bool is_lower_text(R runtime, V value) {
-    const std::string text = str(runtime, value);
-    runtime.case_work(text.size());
-    return is_lower(text);
+    return is_lower(runtime, str(runtime, value));
 }
 bool is_upper_text(R runtime, V value) {
-    const std::string text = str(runtime, value);
-    runtime.case_work(text.size());
-    return is_upper(text);
+    return is_upper(runtime, str(runtime, value));
 }
 
 // Those that take no argument.
@@ -124,7 +120,7 @@ bool apply_test(Runtime& runtime, const std::string& name, const Value& subject,
         return found->second(runtime, subject, arguments);
     }
     const auto found = tests_of_two().find(name);
-    if (found == tests_of_two().end()) throw Error("no test named '" + name + "'");
+    if (found == tests_of_two().end()) throw Error("no test named '" + shown(name) + "'");
     return found->second(runtime, subject, arguments);
 }
 

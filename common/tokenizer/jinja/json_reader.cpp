@@ -42,7 +42,7 @@ class JsonReader {
 
     Value value(int depth) {
         if (depth > Value::kDeepest) fail("values are nested too deep");
-        runtime_.spend(sizeof(Value));
+        runtime_.spend(2 * sizeof(Value));  // twice: vectors double
         blanks();
         if (at_ >= in_.size()) fail("a value expected");
         if (in_[at_] == '"') return string();
@@ -61,19 +61,19 @@ class JsonReader {
     Value list(int depth) {
         List items;
         blanks();
-        if (take("]")) return Value::list({});
+        if (take("]")) return Value::list(runtime_, {});
         do {
             items.push_back(value(depth + 1));
             blanks();
         } while (take(","));
         if (!take("]")) fail("',' or ']' expected");
-        return Value::list(std::move(items));
+        return Value::list(runtime_, std::move(items));
     }
 
     Value object(int depth) {
         Dict entries;
         blanks();
-        if (take("}")) return Value::dict({});
+        if (take("}")) return Value::dict(runtime_, {});
         do {
             blanks();
             if (at_ >= in_.size() || in_[at_] != '"') fail("a key in quotes expected");
@@ -84,7 +84,7 @@ class JsonReader {
             blanks();
         } while (take(","));
         if (!take("}")) fail("',' or '}' expected");
-        return Value::dict(std::move(entries));
+        return Value::dict(runtime_, std::move(entries));
     }
 
     std::size_t digits(std::size_t from) const {
@@ -161,7 +161,7 @@ class JsonReader {
                 out += c;
             }
         }
-        runtime_.spend(out.size());
+        runtime_.spend(Value::kOfString + out.size());
         return out;
     }
 

@@ -65,24 +65,29 @@ class JsonWriter {
         out += '"';
         std::size_t plain = 0;  // what stands from here on needs no escape
         for (std::size_t at = 0; at < text.size();) {
+            if (is_plain(text[at])) {
+                ++at;
+                continue;
+            }
             const std::size_t begin = at;
             const auto c = static_cast<std::uint32_t>(next_code_point(text, at));
-            const std::string escaped = escape(c);
-            if (escaped.empty()) continue;
             out += std::string_view(text).substr(plain, begin - plain);
-            out += escaped;
+            out += escape(c);
             plain = at;
         }
         out += std::string_view(text).substr(plain);
         out += '"';
     }
 
-    // Empty: the character stands for itself.
-    std::string escape(std::uint32_t c) const {
+    bool is_plain(char c) const {
+        const auto byte = static_cast<unsigned char>(c);
+        return byte >= 0x20 && c != '"' && c != '\\' && (byte < 0x7F || !style_.ensure_ascii);
+    }
+
+    static std::string escape(std::uint32_t c) {
         constexpr std::string_view kPlain = "\"\\\n\r\t\b\f", kEscaped = "\"\\nrtbf";
         const std::size_t found = c < 0x80 ? kPlain.find(static_cast<char>(c)) : std::string_view::npos;
         if (found != std::string_view::npos) return {'\\', kEscaped[found]};
-        if (c >= 0x20 && (c < 0x7F || !style_.ensure_ascii)) return {};
         if (c < 0x10000) return fmt::format("\\u{:04x}", c);
         return fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + ((c - 0x10000) >> 10), 0xDC00 + (c & 0x3FF));
     }

@@ -32,7 +32,8 @@ bool is_digit(char c) {
 
 class Lexer {
   public:
-    explicit Lexer(std::string_view source) : source_(plain_newlines(source)), in_(source_) {}
+    Lexer(std::string_view source, const ThreadClock& clock)
+        : source_(plain_newlines(source)), in_(source_), clock_(clock) {}
 
     std::vector<Token> run() {
         while (at_ < in_.size()) between_tags();
@@ -44,7 +45,12 @@ class Lexer {
     [[noreturn]] void fail(std::string_view message) const {
         throw Error(fmt::format("line {}: {}", line_, message));
     }
-    void push(Kind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
+    void push(Kind kind, std::string text) {
+        constexpr std::size_t kClockEvery = 1024;
+        if (tokens_.size() % kClockEvery == kClockEvery - 1) clock_.look();
+        if (tokens_.size() >= kMostTokens) fail(fmt::format("more than {} tokens", kMostTokens));
+        tokens_.push_back({kind, std::move(text), line_});
+    }
     bool at(std::string_view text) const { return in_.substr(at_, text.size()) == text; }
     void move_to(std::size_t to) {
         for (; at_ < to; ++at_) line_ += in_[at_] == '\n' ? 1 : 0;
@@ -164,7 +170,7 @@ class Lexer {
         }
         if (end == at_) return false;
         const std::string_view name = in_.substr(at_, end - at_);
-        if (!is_identifier(name)) fail(fmt::format("invalid character in the name '{}'", name));
+        if (!is_identifier(name)) fail(fmt::format("invalid character in the name '{}'", shown(name)));
         push(Kind::name, std::string(name));
         at_ = end;
         return true;
@@ -207,7 +213,7 @@ class Lexer {
         } else {
             std::string text = plain_digits(whole);
             if (text[0] == '0' && text.find_first_not_of('0') != std::string::npos) {
-                fail("an integer with leading zeros: " + text);
+                fail("an integer with leading zeros: " + shown(text));
             }
             push(Kind::integer, std::move(text));
         }
@@ -235,7 +241,7 @@ class Lexer {
             end += in_[end] == '\\' ? std::size_t{2} : std::size_t{1};
         if (end >= in_.size()) fail("a string is not closed");
         try {
-            push(Kind::string, unescape(in_.substr(at_ + 1, end - at_ - 1)));
+            push(Kind::string, unescape(in_.substr(at_ + 1, end - at_ - 1), clock_));
         } catch (const Error& error) {
             fail(error.what());
         }
@@ -265,6 +271,7 @@ class Lexer {
 
     std::string source_;
     std::string_view in_;
+    const ThreadClock& clock_;
     std::size_t at_ = 0;
     int line_ = 1;
     std::string open_;  // brackets within the tag: what closes them
@@ -274,8 +281,8 @@ class Lexer {
 
 }  // namespace
 
-std::vector<Token> tokenize(std::string_view source) {
-    return Lexer(source).run();
+std::vector<Token> tokenize(std::string_view source, const ThreadClock& clock) {
+    return Lexer(source, clock).run();
 }
 
 }  // namespace tandem::tokenizer::jinja

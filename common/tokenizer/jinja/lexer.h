@@ -7,7 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "common/tokenizer/jinja/thread_clock.h"
+
 namespace tandem::tokenizer::jinja {
+
+constexpr std::size_t kMostTokens = std::size_t{1}
+                                    << 20;  // some hundred bytes each, with what is made of them
 
 struct Token {
     enum class Kind : std::uint8_t {
@@ -29,7 +34,8 @@ struct Token {
 };
 
 // trim_blocks: a newline right behind %} or #} goes. lstrip_blocks: blanks from a line's start to {% or {#
-// go. One newline at the template's end goes. As transformers sets up jinja2. Throws Error with the line.
-std::vector<Token> tokenize(std::string_view source);
+// go. One newline at the template's end goes. As transformers sets up jinja2. Throws Error with the line; more tokens than
+// kMostTokens, or than the clock gives time for.
+std::vector<Token> tokenize(std::string_view source, const ThreadClock& clock);
 
 }  // namespace tandem::tokenizer::jinja

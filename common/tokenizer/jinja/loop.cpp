@@ -55,13 +55,9 @@ bool Loop::peek(Runtime& runtime) {
 // What has no length is taken to its end.
 std::optional<Integer> Loop::length(Runtime& runtime) {
     if (length_known) return length_known;
-    List rest;
-    while (auto one = items->next(runtime)) {
-        runtime.spend(sizeof(Value));
-        rest.push_back(std::move(*one));
-    }
-    length_known = static_cast<Integer>(rest.size()) + index0 + 1 + (after ? 1 : 0);
-    items = jinja::iterate(runtime, Value::list(std::move(rest)));
+    const Value rest = Value::list(runtime, elements(runtime, Value(std::shared_ptr<Object>(items))));
+    length_known = static_cast<Integer>(rest.items()->size()) + index0 + 1 + (after ? 1 : 0);
+    items = jinja::iterate(runtime, rest);
     return length_known;
 }
 
@@ -80,27 +76,28 @@ std::optional<Value> Loop::place(Runtime& runtime, const std::string& name) {
 
 std::optional<Value> Loop::attribute(Runtime& runtime, const std::string& name) {
     if (auto found = place(runtime, name)) return found;
-    if (name == "previtem")
-        return index0 == 0 ? Value(Value::Undefined{"there is no previous item"}) : *before;
+    if (name == "previtem") return index0 == 0 ? undefined(runtime, "there is no previous item") : *before;
     if (name == "nextitem") {
-        return peek(runtime) ? *after : Value(Value::Undefined{"there is no next item"});
+        return peek(runtime) ? *after : undefined(runtime, "there is no next item");
     }
     const auto self = std::static_pointer_cast<Loop>(shared_from_this());
     if (name == "cycle") {
-        return Value::function(name, [self](Runtime&, const Arguments& given) {
+        const auto cycle = [self](Runtime&, const Arguments& given) {
             if (given.positional.empty() || !given.named.empty()) throw Error("no items for cycling given");
             const auto count = static_cast<Integer>(given.positional.size());
             return given.positional[static_cast<std::size_t>(self->index0 % count)];
-        });
+        };
+        return function_of(runtime, name, cycle, depth);
     }
     if (name == "changed") {
-        return Value::function(name, [self](Runtime& at, const Arguments& given) -> Value {
+        const auto changed = [self](Runtime& at, const Arguments& given) -> Value {
             if (!given.named.empty()) throw Error("changed() takes no named arguments");
-            const Value now = Value::tuple(given.positional);
+            const Value now = Value::tuple(at, given.positional);
             if (self->last_changed && equal(at, *self->last_changed, now)) return false;
             self->last_changed = now;
             return true;
-        });
+        };
+        return function_of(runtime, name, changed, depth);
     }
     return std::nullopt;
 }
@@ -130,7 +127,7 @@ void For::pass(Runtime& runtime, const FramePtr& frame, const Value& value, Inte
     const FramePtr around = frame;  // of its own: the caller's may change
     IteratorPtr items = iterate(runtime, value);
     if (condition) {  // looked at when an item is asked for: the body may change what it reads
-        items = make_iterator(items->depth, [this, around, all = items](Runtime& at) {
+        items = make_iterator(runtime, items->depth, [this, around, all = items](Runtime& at) {
             std::optional<Value> one;
             for (bool wanted = false; !wanted && (one = all->next(at));) {
                 at.in_frame(around, [&] {
@@ -142,12 +139,15 @@ void For::pass(Runtime& runtime, const FramePtr& frame, const Value& value, Inte
         });
     }
     const bool sized = !condition && value.as<Iterator>() == nullptr;
-    const auto loop = std::make_shared<Loop>(
-        *this, around, items, sized ? std::optional(jinja::length(runtime, value)) : std::nullopt, depth);
+    const auto loop =
+        make_object<Loop>(runtime, *this, around, items,
+                          sized ? std::optional(jinja::length(runtime, value)) : std::nullopt, depth);
     struct Forgets {  // what it was last asked about might be itself
         ~Forgets() { loop.last_changed.reset(); }
         Loop& loop;
     } const forgets{*loop};
+    static const Name kLoop("loop");
+    const Value itself{std::shared_ptr<Object>(loop)};
     Flow flow = Flow::next;
     bool completed = false;  // a round that was neither broken off nor continued: as jinja2 sees it
     while (flow != Flow::leave_loop) {
@@ -155,7 +155,7 @@ void For::pass(Runtime& runtime, const FramePtr& frame, const Value& value, Inte
         if (!item) break;
         runtime.step(over->line());
         runtime.in_frame(around, [&] {
-            runtime.set("loop", std::shared_ptr<Object>(loop));
+            runtime.set(kLoop, itself);
             target.assign(runtime, std::move(*item));
             flow = body.run(runtime);
         });

@@ -1,8 +1,10 @@
 // Macros: parts of a template that are called like functions.
 #include <algorithm>
+#include <set>
 
 #include "common/error.h"
 #include "common/tokenizer/jinja/statements.h"
+#include "common/tokenizer/jinja/strings.h"
 
 namespace tandem::tokenizer::jinja {
 namespace {
@@ -18,7 +20,7 @@ struct MacroObject : Object {
     }
     bool has(const char* parameter) const {
         return std::any_of(what.parameters.begin(), what.parameters.end(),
-                           [&](const auto& one) { return one.first == parameter; });
+                           [&](const auto& one) { return one.first.text() == parameter; });
     }
     void bind(Runtime& runtime, const Arguments& given) const;
     const MacroBody& what;
@@ -33,8 +35,8 @@ std::optional<Value> MacroObject::attribute(Runtime& runtime, const std::string&
     if (name != "arguments") return std::nullopt;
     List names;
     runtime.spend(what.parameters.size() * sizeof(Value));
-    for (const auto& [parameter, unused] : what.parameters) names.emplace_back(parameter);
-    return Value::tuple(std::move(names));
+    for (const auto& [parameter, unused] : what.parameters) names.push_back(parameter.key());
+    return Value::tuple(runtime, std::move(names));
 }
 
 // In the frame of the call.
@@ -43,12 +45,13 @@ void MacroObject::bind(Runtime& runtime, const Arguments& given) const {
     Dict named(runtime, given.named);
     if (named.size() != given.named.size())
         throw Error(fmt::format("macro '{}' got an argument twice", what.name));
-    std::vector<std::string> taken;
-    const auto take = [&](const std::string& name) {
-        const Value* found = named.find_name(runtime, name);
-        if (found != nullptr) taken.push_back(name);
+    std::set<const Value*> taken;
+    const auto take = [&](const Name& name) {
+        const Value* found = named.find(runtime, name);
+        if (found != nullptr) taken.insert(found);
         return found;
     };
+    static const Name kCallerName("caller"), kKwargs("kwargs"), kVarargs("varargs");
     for (std::size_t i = 0; i < what.parameters.size(); ++i) {
         const auto& [name, otherwise] = what.parameters[i];
         const Value* value = i < placed ? &given.positional[i] : take(name);
@@ -57,32 +60,32 @@ void MacroObject::bind(Runtime& runtime, const Arguments& given) const {
         } else if (otherwise) {
             runtime.set(name, otherwise->evaluate(runtime));
         } else {
-            runtime.set(name, Value::Undefined{fmt::format("parameter '{}' was not provided", name)});
+            runtime.set(name, undefined(runtime, "parameter '" + shown(name.text()) + "' was not provided"));
         }
     }
     if (what.reads_caller && !has("caller")) {
-        const Value* caller = take("caller");
+        const Value* caller = take(kCallerName);
         const bool none = caller == nullptr || caller->is_none();
-        runtime.set("caller", none ? Value(Value::Undefined{"No caller defined"}) : *caller);
+        runtime.set(kCallerName, none ? undefined(runtime, "No caller defined") : *caller);
     }
     Dict rest;
     for (const auto& [name, value] : named.pairs()) {
-        if (std::find(taken.begin(), taken.end(), *name.string()) == taken.end())
-            rest.put(runtime, name, value);
+        if (taken.count(&value) == 0) rest.put(runtime, name, value);
     }
     if (rest.size() > 0 && !what.reads_kwargs) {
-        throw Error(
-            fmt::format("macro '{}' takes no argument '{}'", what.name, *rest.pairs()[0].first.string()));
+        throw Error(fmt::format("macro '{}' takes no argument '{}'", what.name,
+                                shown(*rest.pairs()[0].first.string())));
     }
-    if (what.reads_kwargs && !has("kwargs")) runtime.set("kwargs", Value::dict(std::move(rest)));
+    if (what.reads_kwargs && !has("kwargs")) runtime.set(kKwargs, Value::dict(runtime, std::move(rest)));
     if (given.positional.size() > placed && !what.reads_varargs) {
         throw Error(
             fmt::format("macro '{}' takes not more than {} arguments", what.name, what.parameters.size()));
     }
     if (what.reads_varargs && !has("varargs")) {
-        runtime.set("varargs",
-                    Value::tuple(List(given.positional.begin() + static_cast<std::ptrdiff_t>(placed),
-                                      given.positional.end())));
+        runtime.spend((given.positional.size() - placed) * sizeof(Value));
+        runtime.set(kVarargs,
+                    Value::tuple(runtime, List(given.positional.begin() + static_cast<std::ptrdiff_t>(placed),
+                                               given.positional.end())));
     }
 }
 
@@ -100,9 +103,8 @@ Value MacroObject::call(Runtime& runtime, const Arguments& given) {
 }  // namespace
 
 Value MacroBody::made(Runtime& runtime) const {
-    runtime.spend(sizeof(MacroObject));
-    runtime.keep(runtime.frame());
-    return std::shared_ptr<Object>(std::make_shared<MacroObject>(*this, runtime.frame()));
+    runtime.spend(sizeof(Frame));  // which it keeps
+    return std::shared_ptr<Object>(make_object<MacroObject>(runtime, *this, runtime.frame()));
 }
 
 }  // namespace tandem::tokenizer::jinja

@@ -7,6 +7,7 @@
 #include "common/error.h"
 #include "common/tokenizer/jinja/bound.h"
 #include "common/tokenizer/jinja/builtins.h"
+#include "common/tokenizer/jinja/strings.h"
 
 namespace tandem::tokenizer::jinja {
 namespace {
@@ -24,7 +25,7 @@ Value call_dict(Runtime& runtime, const Value& dict, const std::string& name, co
     const Bound none(name, arguments, {});
     if (name == "copy") return dict;
     const auto of = name == "keys" ? View::Of::keys : name == "values" ? View::Of::values : View::Of::items;
-    return std::shared_ptr<Object>(std::make_shared<View>(dict, of));
+    return std::shared_ptr<Object>(make_object<View>(runtime, dict, of));
 }
 
 // index and count of a list, tuple or range.
@@ -49,7 +50,7 @@ Value call_sequence(Runtime& runtime, const Value& list, const std::string& name
         if (name == "index") return i;
         ++count;
     }
-    if (name == "index") throw Error(repr(runtime, *bound[0]) + " is not in list");
+    if (name == "index") throw Error(shown(repr(runtime, *bound[0])) + " is not in list");
     return count;
 }
 

@@ -5,7 +5,8 @@
 #include "common/error.h"
 #include "common/tokenizer/jinja/bound.h"
 #include "common/tokenizer/jinja/builtins.h"
-#include "common/tokenizer/jinja/strings.h"
+#include "common/tokenizer/jinja/items.h"
+#include "common/tokenizer/jinja/search.h"
 #include "common/tokenizer/utf8.h"
 
 namespace tandem::tokenizer::jinja {
@@ -13,6 +14,7 @@ namespace {
 
 struct Given {
     Runtime& runtime;
+    const Value& value;
     const std::string& text;
     const Arguments& arguments;
     const char* name;
@@ -25,25 +27,72 @@ Bound bound_of(const Given& given, std::initializer_list<const char*> names, std
 }
 
 // A text that a method puts in: escaped where the receiver is safe.
-std::string put_in(const Given& given, const Value& value) {
+Value put_in(const Given& given, const Value& value) {
     if (value.string() == nullptr) {
         throw Error(fmt::format("{}() needs strings, found '{}'", given.name, value.type_name()));
     }
-    return given.markup ? escape_html(given.runtime, value) : *value.string();
+    return given.markup ? Value(escape_html(given.runtime, value)) : value;
 }
 
 std::optional<std::string_view> characters_of(const Bound& bound) {
     return bound.is_none(0) ? std::nullopt : std::optional<std::string_view>(bound.string(0));
 }
 
+// A part of the receiver's text; all of it is the receiver.
+Value part_of_receiver(const Given& given, std::string_view part) {
+    if (part.size() == given.text.size()) return given.value;
+    Text out(given.runtime);
+    out += part;
+    return out.take();
+}
+
+// Some characters, sorted.
+class Characters {
+  public:
+    Characters(Runtime& runtime, std::string_view text) : runtime_(runtime) {
+        runtime.spend(2 * sizeof(char32_t) * text.size());
+        for (std::size_t at = 0; at < text.size();) all_.push_back(next_code_point(text, at));
+        std::sort(all_.begin(), all_.end());
+    }
+    bool has(char32_t one) const {
+        runtime_.work(kOfOne);
+        return std::binary_search(all_.begin(), all_.end(), one);
+    }
+
+  private:
+    static constexpr std::size_t kOfOne = 16;
+    Runtime& runtime_;
+    std::vector<char32_t> all_;
+};
+
+std::string_view without_left(std::string_view text, const Characters& of) {
+    for (std::size_t at = 0; at < text.size();) {
+        const std::size_t begin = at;
+        if (!of.has(next_code_point(text, at))) return text.substr(begin);
+    }
+    return {};
+}
+
+std::string_view without_right(std::string_view text, const Characters& of) {
+    for (std::size_t at = text.size(); at > 0;) {
+        const std::size_t end = at;
+        if (!of.has(previous_code_point(text, at))) return text.substr(0, end);
+    }
+    return {};
+}
+
 Value string_strip(const Given& given, bool left, bool right) {
     const Bound bound = bound_of(given, {"/chars"});
-    const auto of = characters_of(bound);
-    given.runtime.work(of ? search_work(given.text, 8 * of->size()) : 0);
     std::string_view text = given.text;
-    if (left) text = strip_left(text, of);
-    if (right) text = strip_right(text, of);
-    return std::string(text);
+    if (const auto characters = characters_of(bound)) {
+        const Characters of(given.runtime, *characters);
+        if (left) text = without_left(text, of);
+        if (right) text = without_right(text, of);
+    } else {
+        if (left) text = strip_left(text);
+        if (right) text = strip_right(text);
+    }
+    return part_of_receiver(given, text);
 }
 
 // Start and stop, in characters, as bytes of the text; nullopt: the start is behind the end.
@@ -80,17 +129,21 @@ Value string_find(const Given& given, bool from_right, bool must) {
     std::size_t begin = 0;
     const auto text = given_part(given, bound, begin);
     const std::string& wanted = bound.string(0);
-    const std::size_t at = !text ? std::string::npos : from_right ? text->rfind(wanted) : text->find(wanted);
+    const std::size_t at = !text        ? std::string::npos
+                           : from_right ? find_last(given.runtime, *text, wanted)
+                                        : find_first(given.runtime, *text, wanted);
     if (at != std::string::npos) return count_characters(std::string_view(given.text).substr(0, begin + at));
     if (must) throw Error("substring not found");
     return -1;
 }
 
-std::size_t count_of(std::string_view text, std::string_view wanted) {
+std::size_t count_of(Runtime& runtime, std::string_view text, std::string_view wanted) {
     if (wanted.empty()) return count_characters(text) + 1;
     std::size_t count = 0;
-    for (std::size_t at = 0; (at = text.find(wanted, at)) != std::string_view::npos; at += wanted.size())
+    for (std::size_t at = 0; (at = find_first(runtime, text, wanted, at)) != std::string_view::npos;
+         at += wanted.size()) {
         ++count;
+    }
     return count;
 }
 
@@ -99,13 +152,14 @@ Value string_count(const Given& given) {
     std::size_t begin = 0;
     const auto text = given_part(given, bound, begin);
     const std::string& wanted = bound.string(0);
-    return text ? count_of(*text, wanted) : 0;
+    return text ? count_of(given.runtime, *text, wanted) : 0;
 }
 
 Value string_replace(const Given& given) {
     const Bound bound = bound_of(given, {"/old", "/new", "count"}, 2);
     const std::string& from = bound.string(0);
-    const std::string to = put_in(given, *bound[1]);
+    const Value put = put_in(given, *bound[1]);
+    const std::string& to = *put.string();
     std::int64_t most = bound.count(2, -1);
     Text out(given.runtime);
     std::string_view text = given.text;
@@ -121,7 +175,7 @@ Value string_replace(const Given& given) {
         return out.take();
     }
     for (; most != 0; --most) {
-        const std::size_t found = text.find(from);
+        const std::size_t found = find_first(given.runtime, text, from);
         if (found == std::string_view::npos) break;
         out += text.substr(0, found);
         out += to;
@@ -132,7 +186,7 @@ Value string_replace(const Given& given) {
 }
 
 Value string_like(const Given& given, std::string_view text) {
-    given.runtime.spend(sizeof(Value) + 48 + text.size());
+    given.runtime.spend(Value::kOfString + text.size());
     return given.markup ? Value::markup(std::string(text)) : Value(std::string(text));
 }
 
@@ -140,30 +194,32 @@ Value split_up(const Given& given, bool from_right) {
     const Bound bound = bound_of(given, {"sep", "maxsplit"});
     const auto separator = characters_of(bound);
     if (separator && separator->empty()) throw Error("empty separator");
-    List parts;
-    const auto add = [&](std::string_view piece) { parts.push_back(string_like(given, piece)); };
-    if (from_right) {
-        split_right(given.text, separator, bound.count(1, -1), add);
-        std::reverse(parts.begin(), parts.end());
-    } else {
-        split(given.text, separator, bound.count(1, -1), add);
+    Items parts(given.runtime);
+    const auto add = [&](std::string_view piece) { parts.add(string_like(given, piece)); };
+    if (!from_right) {
+        split(given.runtime, given.text, separator, bound.count(1, -1), add);
+        return parts.list();
     }
-    return Value::list(std::move(parts));
+    split_right(given.runtime, given.text, separator, bound.count(1, -1), add);
+    List all = parts.take();
+    std::reverse(all.begin(), all.end());
+    return Value::list(given.runtime, std::move(all));
 }
 
 Value string_lines(const Given& given) {
     const Bound bound = bound_of(given, {"keepends"});
-    List parts;
+    Items parts(given.runtime);
     split_lines(given.text, bound.integer(0, 0) != 0,
-                [&](std::string_view line) { parts.push_back(string_like(given, line)); });
-    return Value::list(std::move(parts));
+                [&](std::string_view line) { parts.add(string_like(given, line)); });
+    return parts.list();
 }
 
 Value partition(const Given& given, bool from_right) {
     const Bound bound = bound_of(given, {"/sep"}, 1);
     const std::string& separator = bound.string(0);
     if (separator.empty()) throw Error("empty separator");
-    const std::size_t at = from_right ? given.text.rfind(separator) : given.text.find(separator);
+    const std::size_t at = from_right ? find_last(given.runtime, given.text, separator)
+                                      : find_first(given.runtime, given.text, separator);
     std::string_view parts[3] = {given.text, "", ""};
     if (at == std::string::npos && from_right) std::swap(parts[0], parts[2]);
     if (at != std::string::npos) {
@@ -171,8 +227,8 @@ Value partition(const Given& given, bool from_right) {
         parts[1] = separator;
         parts[2] = std::string_view(given.text).substr(at + separator.size());
     }
-    return Value::tuple(
-        {string_like(given, parts[0]), string_like(given, parts[1]), string_like(given, parts[2])});
+    return Value::tuple(given.runtime, {string_like(given, parts[0]), string_like(given, parts[1]),
+                                        string_like(given, parts[2])});
 }
 
 Value string_join(const Given& given) {
@@ -183,7 +239,7 @@ Value string_join(const Given& given) {
     while (const auto item = from->next(given.runtime)) {
         if (!first) out += given.text;
         first = false;
-        out += given.markup ? escape_html(given.runtime, *item) : put_in(given, *item);
+        out += given.markup ? escape_html(given.runtime, *item) : *put_in(given, *item).string();
     }
     return out.take();
 }
@@ -191,7 +247,8 @@ Value string_join(const Given& given) {
 // To a width: -1 the text stays left, 1 right, 0 in the middle.
 Value justify(const Given& given, int side) {
     const Bound bound = bound_of(given, {"/width", "/fillchar"}, 1);
-    const std::string filler = bound.given(1) ? put_in(given, *bound[1]) : " ";
+    const Value put = bound.given(1) ? put_in(given, *bound[1]) : Value(" ");
+    const std::string& filler = *put.string();
     if (count_characters(filler) != 1) throw Error("the fill character must be exactly one character long");
     const Integer wide = bound.integer(0, 0),
                   missing = wide - static_cast<Integer>(count_characters(given.text));
@@ -241,9 +298,10 @@ Value expand_tabs(const Given& given) {
 Value remove_affix(const Given& given, bool prefix) {
     const Bound bound = bound_of(given, {"/affix"}, 1);
     const std::string& wanted = bound.string(0);
-    if (prefix) return given.text.starts_with(wanted) ? given.text.substr(wanted.size()) : given.text;
-    const bool ends = given.text.ends_with(wanted);
-    return ends ? given.text.substr(0, given.text.size() - wanted.size()) : given.text;
+    std::string_view text = given.text;
+    if (prefix && text.starts_with(wanted)) text.remove_prefix(wanted.size());
+    if (!prefix && text.ends_with(wanted)) text.remove_suffix(wanted.size());
+    return part_of_receiver(given, text);
 }
 
 // The entities that chat templates meet; others are refused.
@@ -274,7 +332,7 @@ std::string unescaped(Runtime& runtime, std::string_view text) {
 
 Value strip_tags(const Given& given) {
     const Bound bound = bound_of(given, {});
-    std::string kept;
+    Text kept(given.runtime), joined(given.runtime);
     std::string_view text = given.text;
     for (std::size_t begin; (begin = text.find('<')) != std::string_view::npos;) {
         const bool comment = text.substr(begin).starts_with("<!--");
@@ -284,34 +342,40 @@ Value strip_tags(const Given& given) {
         text.remove_prefix(end + (comment ? 3 : 1));
     }
     kept += text;
-    std::string joined;
-    split(kept, std::nullopt, -1, [&](std::string_view word) {
-        if (!joined.empty()) joined += ' ';
+    split(given.runtime, kept.take(), std::nullopt, -1, [&](std::string_view word) {
+        if (joined.size() > 0) joined += ' ';
         joined += word;
     });
-    return unescaped(given.runtime, joined);
+    return unescaped(given.runtime, joined.take());
 }
 
-template <std::string (*Change)(std::string_view)>
+template <std::string (*Change)(Runtime&, std::string_view)>
 Value cased(const Given& given) {
     const Bound bound = bound_of(given, {});
-    return Change(given.text);
+    return Change(given.runtime, given.text);
 }
-template <bool (*Holds)(std::string_view)>
+template <bool (*Holds)(Runtime&, std::string_view)>
 Value asked(const Given& given) {
     const Bound bound = bound_of(given, {});
+    return Holds(given.runtime, given.text);
+}
+// What looks at characters without a word about what that takes.
+template <bool (*Holds)(std::string_view)>
+Value looked_at(const Given& given) {
+    const Bound bound = bound_of(given, {});
+    given.runtime.case_work(given.text.size());
     return Holds(given.text);
 }
 template <CharacterClass kWanted>
 Value all_of_class(const Given& given) {
     const Bound bound = bound_of(given, {});
-    return is_all(given.text, kWanted);
+    return is_all(given.runtime, given.text, kWanted);
 }
 
 bool is_blank_text(std::string_view text) {
     return !text.empty() && strip_left(text).empty();
 }
-bool is_ascii(std::string_view text) {
+bool is_ascii_text(std::string_view text) {
     return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 bool all_printable(std::string_view text) {
@@ -368,10 +432,10 @@ const std::map<std::string, StringMethod>& string_methods() {
         {"isnumeric", all_of_class<CharacterClass::numeric>},
         {"isalpha", all_of_class<CharacterClass::alphabetic>},
         {"isalnum", all_of_class<CharacterClass::alphanumeric>},
-        {"isspace", asked<is_blank_text>},
-        {"isascii", asked<is_ascii>},
-        {"isidentifier", asked<is_identifier>},
-        {"isprintable", asked<all_printable>},
+        {"isspace", looked_at<is_blank_text>},
+        {"isascii", looked_at<is_ascii_text>},
+        {"isidentifier", looked_at<is_identifier>},
+        {"isprintable", looked_at<all_printable>},
         {"isupper", asked<is_upper>},
         {"islower", asked<is_lower>},
         {"istitle", asked<is_title>},
@@ -403,19 +467,11 @@ Value call_string_method(Runtime& runtime, const Value& text, const std::string&
                          const Arguments& arguments) {
     const bool own = text.is_markup() && markup_methods().count(name) > 0;
     const auto& [known, method] = own ? *markup_methods().find(name) : *string_methods().find(name);
-    const bool changes_case = name == "lower" || name == "upper" || name == "title" || name == "capitalize" ||
-                              name == "swapcase" || name == "casefold" || name.starts_with("is");
-    if (changes_case)
-        runtime.case_work(text.string()->size() * (name == "title" || name == "swapcase" ? 8 : 1));
-    std::size_t longest = 0;  // of what may be looked for
-    for (const Value& argument : arguments.positional) {
-        if (argument.string() != nullptr) longest = std::max(longest, argument.string()->size());
-    }
-    runtime.work(search_work(*text.string(), longest));
-    Value result = method({runtime, *text.string(), arguments, known.c_str(), text.is_markup()});
-    if (result.string() == nullptr) return result;
-    runtime.spend(sizeof(Value) + result.string()->size());
-    return text.is_markup() && !own ? Value::markup(*result.string()) : result;
+    runtime.work(text.string()->size());
+    Value result = method({runtime, text, *text.string(), arguments, known.c_str(), text.is_markup()});
+    if (result.string() == nullptr || result.is_markup() || own || !text.is_markup()) return result;
+    runtime.spend(Value::kOfString + result.string()->size());
+    return Value::markup(*result.string());
 }
 
 }  // namespace tandem::tokenizer::jinja

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kWidest = std::size_t{1} << 20;
 constexpr std::size_t kMostDigits = 1000;
 
-std::size_t digits_at(const std::string& text, std::size_t& at, std::size_t most) {
+std::size_t digits_at(std::string_view text, std::size_t& at, std::size_t most) {
     std::size_t value = 0;
     for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) {
         value = value * 10 + static_cast<std::size_t>(text[at] - '0');
@@ -63,7 +63,7 @@ std::string sign_of(bool negative, char sign) {
 
 }  // namespace
 
-FormatSpec parse_spec(const std::string& text) {
+FormatSpec parse_spec(std::string_view text) {
     FormatSpec spec;
     std::size_t at = 0;
     const auto take = [&](std::string_view any) {
@@ -90,7 +90,7 @@ FormatSpec parse_spec(const std::string& text) {
         spec.precision = static_cast<int>(digits_at(text, at, kMostDigits));
     }
     if (at < text.size()) spec.type = text[at++];
-    if (at < text.size()) throw Error("invalid format '" + text + "'");
+    if (at < text.size()) throw Error("invalid format '" + shown(text) + "'");
     return spec;
 }
 

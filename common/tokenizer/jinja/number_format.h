@@ -17,7 +17,7 @@ struct FormatSpec {
     char type = '\0';
 };
 // Throws Error: not a specification.
-FormatSpec parse_spec(const std::string& text);
+FormatSpec parse_spec(std::string_view text);
 
 struct NumberText {
     std::string sign, prefix, digits;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/error.h"
+#include "common/tokenizer/jinja/items.h"
 #include "common/tokenizer/jinja/runtime.h"
 #include "common/tokenizer/jinja/strings.h"
 
@@ -15,10 +16,10 @@ struct Generator : Iterator {
     std::function<std::optional<Value>(Runtime&)> take;
 };
 
-IteratorPtr over_list(Value list) {
+IteratorPtr over_list(Runtime& made_by, Value list) {
     const int depth = list.depth();
     return make_iterator(
-        depth,
+        made_by, depth,
         [list = std::move(list), i = std::size_t{0}](Runtime& runtime) mutable -> std::optional<Value> {
             if (i >= list.items()->size()) return std::nullopt;
             runtime.look_up(0);
@@ -26,11 +27,12 @@ IteratorPtr over_list(Value list) {
         });
 }
 
-IteratorPtr over_text(Value text) {
+IteratorPtr over_text(Runtime& made_by, Value text) {
     return make_iterator(
-        0, [text = std::move(text), at = std::size_t{0}](Runtime& runtime) mutable -> std::optional<Value> {
+        made_by, 0,
+        [text = std::move(text), at = std::size_t{0}](Runtime& runtime) mutable -> std::optional<Value> {
             if (at >= text.string()->size()) return std::nullopt;
-            runtime.spend(sizeof(Value));
+            runtime.spend(Value::kOfString);
             const std::size_t begin = at;
             at = next_character(*text.string(), at);
             return Value(text.string()->substr(begin, at - begin));
@@ -56,17 +58,27 @@ IteratorPtr Iterator::iterate(Runtime&) {
     return std::static_pointer_cast<Iterator>(shared_from_this());
 }
 
-IteratorPtr make_iterator(int depth, std::function<std::optional<Value>(Runtime&)> next) {
-    auto made = std::make_shared<Generator>(std::move(next));
+IteratorPtr make_iterator(Runtime& runtime, int depth, std::function<std::optional<Value>(Runtime&)> next) {
+    constexpr std::size_t kOfClosure = 64;
+    runtime.spend(kOfClosure);
+    auto made = make_object<Generator>(runtime, std::move(next));
     made->holds(depth);
     return made;
 }
 
+Value function_of(Runtime& runtime, const std::string& name, Function function, int depth_of_parts) {
+    constexpr std::size_t kOfClosure = 96;
+    runtime.spend(kOfClosure + name.size());
+    const auto made = make_object<Callable>(runtime, name, std::move(function));
+    made->holds(depth_of_parts);
+    return Value(std::shared_ptr<Object>(made));
+}
+
 IteratorPtr iterate(Runtime& runtime, const Value& value) {
-    if (value.is_undefined()) return over_list(Value::list({}));
-    if (value.items() != nullptr) return over_list(value);
-    if (value.string() != nullptr) return over_text(value);
-    if (value.dict() != nullptr) return std::make_shared<View>(value, View::Of::keys)->iterate(runtime);
+    if (value.is_undefined()) return over_list(runtime, Value::list(runtime, {}));
+    if (value.items() != nullptr) return over_list(runtime, value);
+    if (value.string() != nullptr) return over_text(runtime, value);
+    if (value.dict() != nullptr) return make_object<View>(runtime, value, View::Of::keys)->iterate(runtime);
     IteratorPtr made = value.object() != nullptr ? (*value.object())->iterate(runtime) : nullptr;
     if (made == nullptr) throw Error(fmt::format("'{}' object is not iterable", value.type_name()));
     return made;
@@ -83,12 +95,9 @@ List elements(Runtime& runtime, const Value& value) {
         return *value.items();
     }
     const IteratorPtr from = iterate(runtime, value);
-    List out;
-    while (auto one = from->next(runtime)) {
-        runtime.spend(sizeof(Value));
-        out.push_back(std::move(*one));
-    }
-    return out;
+    Items out(runtime);
+    while (auto one = from->next(runtime)) out.add(std::move(*one));
+    return out.take();
 }
 
 std::optional<Value> Namespace::attribute(Runtime& runtime, const std::string& name) {
@@ -111,9 +120,10 @@ void Namespace::print(Runtime& runtime, Text& out) const {
     out += "}>";
 }
 
-void Namespace::set(Runtime& runtime, const std::string& name, Value value) {
-    if (name.starts_with('_')) {
-        throw Error("a namespace cannot hold names that begin with an underscore, found '" + name + "'");
+void Namespace::set(Runtime& runtime, const Name& name, Value value) {
+    if (name.text().starts_with('_')) {
+        throw Error("a namespace cannot hold names that begin with an underscore, found '" +
+                    shown(name.text()) + "'");
     }
     entries.put(runtime, name, std::move(value));
 }
@@ -136,9 +146,9 @@ bool Range::contains(Integer value) const {
     return within && from % (step > 0 ? step : -step) == 0;
 }
 
-IteratorPtr Range::iterate(Runtime&) {
+IteratorPtr Range::iterate(Runtime& made_by) {
     return make_iterator(
-        0,
+        made_by, 0,
         [range = *this, count = count(), i = Integer{0}](Runtime& runtime) mutable -> std::optional<Value> {
             if (i >= count) return std::nullopt;
             runtime.look_up(0);
@@ -154,18 +164,19 @@ const char* View::type_name() const {
     return part == Of::keys ? "dict_keys" : part == Of::values ? "dict_values" : "dict_items";
 }
 
-Value View::at(std::size_t i) const {
+Value View::at(Runtime& runtime, std::size_t i) const {
     const auto& [key, value] = dict.dict()->pairs()[i];
-    return part == Of::keys ? key : part == Of::values ? value : Value::tuple({key, value});
+    if (part != Of::items) return part == Of::keys ? key : value;
+    runtime.spend(2 * sizeof(Value));
+    return Value::tuple(runtime, {key, value});
 }
 
-IteratorPtr View::iterate(Runtime&) {
+IteratorPtr View::iterate(Runtime& made_by) {
     return make_iterator(
-        depth, [view = *this, i = std::size_t{0}](Runtime& runtime) mutable -> std::optional<Value> {
+        made_by, depth, [view = *this, i = std::size_t{0}](Runtime& runtime) mutable -> std::optional<Value> {
             if (i >= view.dict.dict()->size()) return std::nullopt;
-            runtime.spend(view.part == Of::items ? 3 * sizeof(Value) : 0);
             runtime.look_up(0);
-            return view.at(i++);
+            return view.at(runtime, i++);
         });
 }
 
@@ -173,7 +184,7 @@ void View::print(Runtime& runtime, Text& out) const {
     out += std::string(type_name()) + "([";
     for (std::size_t i = 0; i < dict.dict()->size(); ++i) {
         if (i > 0) out += ", ";
-        print_repr(runtime, out, at(i));
+        print_repr(runtime, out, at(runtime, i));
     }
     out += "])";
 }

@@ -34,7 +34,7 @@ struct Iterator : Object {
 };
 
 // An iterator of what `next` gives, which takes from something of this depth.
-IteratorPtr make_iterator(int depth, std::function<std::optional<Value>(Runtime&)> next);
+IteratorPtr make_iterator(Runtime& runtime, int depth, std::function<std::optional<Value>(Runtime&)> next);
 
 // Throws Error: not iterable. An undefined value has no elements.
 IteratorPtr iterate(Runtime& runtime, const Value& value);
@@ -51,12 +51,15 @@ struct Callable : Object {
     Function run;
 };
 
+// A value that runs `function`. depth_of_parts: of what that holds.
+Value function_of(Runtime& runtime, const std::string& name, Function function, int depth_of_parts = 0);
+
 struct Namespace : Object {
     const char* type_name() const override { return "Namespace"; }
     std::optional<Value> attribute(Runtime& runtime, const std::string& name) override;
     void print(Runtime& runtime, Text& out) const override;
     // Throws Error: names that begin with an underscore, as transformers does.
-    void set(Runtime& runtime, const std::string& name, Value value);
+    void set(Runtime& runtime, const Name& name, Value value);
     Dict entries;
 };
 
@@ -83,7 +86,7 @@ struct View : Object {
     std::optional<Integer> length(Runtime&) override { return static_cast<Integer>(dict.dict()->size()); }
     IteratorPtr iterate(Runtime& runtime) override;
     void print(Runtime& runtime, Text& out) const override;
-    Value at(std::size_t i) const;
+    Value at(Runtime& runtime, std::size_t i) const;
     Value dict;
     Of part;
 };

@@ -4,6 +4,7 @@
 
 #include "common/error.h"
 #include "common/tokenizer/jinja/parser.h"
+#include "common/tokenizer/jinja/strings.h"
 
 namespace tandem::tokenizer::jinja {
 
@@ -14,15 +15,16 @@ Target Parser::one_target(bool attributes) {
         expect_sign(")");
         return one;
     }
-    one.name = expect_name();
+    const std::string name = expect_name();
     for (const char* fixed : {"true", "false", "none", "True", "False", "None"}) {
-        if (one.name == fixed) fail("nothing can be assigned to " + one.name);
+        if (name == fixed) fail("nothing can be assigned to " + name);
     }
+    one.name = Name(name);
     if (attributes && take_sign(".")) {
-        read_.insert(one.name);
-        one.attribute = expect_name();
+        read_.insert(name);
+        one.attribute = Name(expect_name());
     } else {
-        set_.insert(one.name);
+        set_.insert(name);
     }
     return one;
 }
@@ -54,18 +56,17 @@ Body Parser::scoped_body(const std::string& end) {
 
 // Behind "(".
 void Parser::parameters(MacroBody& macro) {
+    std::set<std::string> names;
     while (!take_sign(")")) {
         if (!macro.parameters.empty()) expect_sign(",");
         std::string parameter = expect_name();
-        for (const auto& [name, unused] : macro.parameters) {
-            if (name == parameter) fail("a parameter twice: " + parameter);
-        }
+        if (!names.insert(parameter).second) fail("a parameter twice: " + shown(parameter));
         set_.insert(parameter);
         ExpressionPtr otherwise = take_sign("=") ? expression() : nullptr;
         const bool behind = !macro.parameters.empty() && macro.parameters.back().second;
         if (!otherwise && behind) fail("a parameter without default behind one with it");
         if (!otherwise && parameter == "caller") fail("the parameter caller needs a default");
-        macro.parameters.emplace_back(std::move(parameter), std::move(otherwise));
+        macro.parameters.emplace_back(Name(std::move(parameter)), std::move(otherwise));
     }
 }
 
@@ -134,7 +135,7 @@ StatementPtr Parser::with_statement() {
 StatementPtr Parser::block_statement() {
     auto statement = std::make_unique<Block>();
     const std::string name = expect_name();
-    if (!blocks_.insert(name).second) fail("a block twice: " + name);
+    if (!blocks_.insert(name).second) fail("a block twice: " + shown(name));
     statement->scoped = take_word("scoped");
     if (is_word("required")) fail("a required block is not supported");
     end_block("");

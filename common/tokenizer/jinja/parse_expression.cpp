@@ -4,6 +4,7 @@
 #include "common/error.h"
 #include "common/tokenizer/jinja/builtins.h"
 #include "common/tokenizer/jinja/parser.h"
+#include "common/tokenizer/jinja/strings.h"
 
 namespace tandem::tokenizer::jinja {
 namespace {
@@ -17,9 +18,9 @@ Value number_of(const Token& token) {
             return *number;
         }
     } catch (const Error& error) {
-        throw Error(fmt::format("line {}: {}: {}", token.line, token.text, error.what()));
+        throw Error(fmt::format("line {}: {}: {}", token.line, shown(token.text), error.what()));
     }
-    throw Error(fmt::format("line {}: no number: {}", token.line, token.text));
+    throw Error(fmt::format("line {}: no number: {}", token.line, shown(token.text)));
 }
 
 }  // namespace
@@ -309,6 +310,7 @@ ExpressionPtr Parser::one_subscript(ExpressionPtr& start, ExpressionPtr& stop, E
 ArgumentExpressions Parser::arguments() {
     const Nesting nesting(*this);
     ArgumentExpressions out;
+    std::set<std::string> names;
     bool first = true;
     while (!take_sign(")")) {
         if (!first) expect_sign(",");
@@ -325,9 +327,7 @@ ArgumentExpressions Parser::arguments() {
             if (out.more_named) fail("an argument behind **");
             std::string key = take().text;
             take();
-            for (const auto& [name, unused] : out.named) {
-                if (name == key) fail("an argument twice: " + key);
-            }
+            if (!names.insert(key).second) fail("an argument twice: " + shown(key));
             out.named.emplace_back(std::move(key), expression());
         } else {
             if (!out.named.empty() || out.more_positional || out.more_named) {
@@ -374,7 +374,7 @@ ExpressionPtr Parser::one_filter(ExpressionPtr subject, const std::string& bare_
     if (name == "default" || name == "d") guarded_.insert(bare_name);
     ArgumentExpressions given;
     if (take_sign("(")) given = arguments();
-    if (!is_filter(name)) return unknown(line, "no filter named '" + name + "'");
+    if (!is_filter(name)) return unknown(line, "no filter named '" + shown(name) + "'");
     return filter(line, std::move(subject), std::move(name), std::move(given));
 }
 
@@ -395,7 +395,7 @@ ExpressionPtr Parser::is_test(ExpressionPtr subject, const std::string& bare_nam
         const Nesting nesting(*this);
         given.positional.push_back(postfix(primary()));
     }
-    if (!is_test_name(name)) return unknown(line, "no test named '" + name + "'");
+    if (!is_test_name(name)) return unknown(line, "no test named '" + shown(name) + "'");
     return test(line, std::move(subject), std::move(name), std::move(given), negated);
 }
 

@@ -3,6 +3,7 @@
 
 #include "common/error.h"
 #include "common/tokenizer/jinja/parser.h"
+#include "common/tokenizer/jinja/strings.h"
 
 namespace tandem::tokenizer::jinja {
 namespace {
@@ -13,7 +14,7 @@ constexpr int kDeepestNesting = 60;
 constexpr int kLongestChain = 150;
 
 bool assigns(const Target& target, const std::string& name) {
-    return (!target.several && target.attribute.empty() && target.name == name) ||
+    return (target.name && !target.attribute && target.name->text() == name) ||
            std::any_of(target.parts.begin(), target.parts.end(),
                        [&](const Target& one) { return assigns(one, name); });
 }
@@ -31,7 +32,7 @@ void Parser::count_chain(int& links) const {
 
 void Parser::fail(const std::string& message) const {
     const Token& token = peek();
-    const std::string here = token.kind == Kind::end ? "the end" : "'" + token.text + "'";
+    const std::string here = token.kind == Kind::end ? "the end" : "'" + shown(token.text) + "'";
     throw Error(
         fmt::format("line {}: {} at {}", token.line, message, token.text.empty() ? "a tag's border" : here));
 }
@@ -126,7 +127,7 @@ StatementPtr Parser::statement() {
     if (keyword == "include" || keyword == "import" || keyword == "from" || keyword == "extends") {
         return refusal_statement(keyword);
     }
-    fail("statement '" + keyword +
+    fail("statement '" + shown(keyword) +
          "' is not supported; supported: if, for, set, macro, call, filter, with, block, print, break, "
          "continue, "
          "generation");

@@ -13,7 +13,8 @@ namespace tandem::tokenizer::jinja {
 
 class Parser {
   public:
-    explicit Parser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
+    // The clock outlives it: what it gives, all tokens share.
+    Parser(std::vector<Token> tokens, const ThreadClock& clock) : tokens_(std::move(tokens)), clock_(clock) {}
 
     // The whole template. Throws Error with the line.
     Body parse();
@@ -84,7 +85,10 @@ class Parser {
     const Token& peek(std::size_t ahead = 0) const {
         return tokens_[std::min(at_ + ahead, tokens_.size() - 1)];
     }
-    Token take() { return at_ + 1 < tokens_.size() ? tokens_[at_++] : tokens_.back(); }
+    Token take() {
+        if (at_ % kClockEvery == kClockEvery - 1) clock_.look();
+        return at_ + 1 < tokens_.size() ? tokens_[at_++] : tokens_.back();
+    }
     bool is_sign(std::string_view sign, std::size_t ahead = 0) const {
         return peek(ahead).kind == Token::Kind::sign && peek(ahead).text == sign;
     }
@@ -110,7 +114,10 @@ class Parser {
         Parser& parser_;
     };
 
+    static constexpr std::size_t kClockEvery = 1024;  // tokens
+
     std::vector<Token> tokens_;
+    const ThreadClock& clock_;
     std::size_t at_ = 0;
     int nesting_ = 0;
     int loops_ = 0;  // around what is being read

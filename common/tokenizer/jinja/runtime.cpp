@@ -1,56 +1,52 @@
 #include "common/tokenizer/jinja/runtime.h"
 
-#include <ctime>
-
 #include "common/error.h"
+#include "common/tokenizer/jinja/strings.h"
 
 namespace tandem::tokenizer::jinja {
-namespace {
-
-double thread_seconds() {
-    std::timespec now{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
-
-}  // namespace
 
 Runtime::Runtime(const Limits& limits)
     : limits_(limits),
       global_frame_(std::make_shared<Frame>(nullptr)),
       template_frame_(std::make_shared<Frame>(global_frame_)),
       frame_(template_frame_),
-      ends_(thread_seconds() + limits.seconds) {}
+      clock_(limits.seconds) {}
 
 Runtime::~Runtime() {
     frame_ = template_frame_;
     for (const auto& space : namespaces_) space->entries = Dict();
-    for (const FramePtr& frame : kept_) frame->names.clear();
-    template_frame_->names.clear();
-    global_frame_->names.clear();
+    for (Frame* frame = kept_.get(); frame != nullptr; frame = frame->kept_before.get())
+        frame->names = Dict();
+    while (kept_ != nullptr) kept_ = std::exchange(kept_->kept_before, nullptr);
+    template_frame_->names = Dict();
+    global_frame_->names = Dict();
 }
 
-void Runtime::set_global(const std::string& name, Value value) {
-    global_frame_->names.insert_or_assign(name, std::move(value));
+Runtime::Inside::Inside(Runtime& runtime, const FramePtr& around)
+    : runtime_(runtime), frame_(std::make_shared<Frame>(around)) {
+    frame_.swap(runtime_.frame_);
 }
 
-void Runtime::set(const std::string& name, Value value) {
-    look_up(name.size());
-    frame_->names.insert_or_assign(name, std::move(value));
+Runtime::Inside::~Inside() {
+    frame_.swap(runtime_.frame_);
+    if (frame_.use_count() == 1) return;
+    frame_->kept_before = std::move(runtime_.kept_);
+    runtime_.kept_ = std::move(frame_);
 }
 
-Value Runtime::find(const std::string& name) {
+void Runtime::set_global(const Name& name, Value value) {
+    global_frame_->names.put(*this, name, std::move(value));
+}
+
+void Runtime::set(const Name& name, Value value) {
+    frame_->names.put(*this, name, std::move(value));
+}
+
+Value Runtime::find(const Name& name) {
     for (const Frame* frame = frame_.get(); frame != nullptr; frame = frame->parent.get()) {
-        look_up(name.size());
-        const auto found = frame->names.find(name);
-        if (found != frame->names.end()) return found->second;
+        if (const Value* found = frame->names.find(*this, name)) return *found;
     }
-    return Value::Undefined{"'" + name + "' is undefined"};
-}
-
-void Runtime::keep(const FramePtr& frame) {
-    spend(sizeof(FramePtr));
-    if (kept_.empty() || kept_.back() != frame) kept_.push_back(frame);
+    return undefined(*this, "'" + shown(name.text()) + "' is undefined");
 }
 
 void Runtime::write(std::string_view text) {
@@ -62,52 +58,34 @@ std::string Runtime::take_output() {
     return std::move(output_);
 }
 
-void Runtime::look_at_clock() {
-    constexpr std::uint64_t kOften = std::uint64_t{1} << 20;
-    constexpr std::uint64_t kOfStep = 2048;
-    const std::uint64_t now = worked_ + spent_ + steps_ * kOfStep;
-    if (now - looked_ < kOften) return;
-    looked_ = now;
-    if (thread_seconds() > ends_) {
-        throw Error(fmt::format("more than {} s of processor time", limits_.seconds));
-    }
+void Runtime::look_now() {
+    looks_at_ = charged() + kClockEvery;
+    clock_.look();
 }
 
-void Runtime::step(int line) {
-    line_ = line;
-    if (++steps_ > limits_.steps) throw Error(fmt::format("more than {} steps", limits_.steps));
-    look_at_clock();
+void Runtime::fail_steps() const {
+    throw Error(fmt::format("more than {} steps", limits_.steps));
 }
 
-void Runtime::spend(std::size_t bytes) {
-    if (bytes > limits_.bytes - spent_) throw Error(fmt::format("more than {} bytes of text", limits_.bytes));
-    spent_ += bytes;
-    look_at_clock();
+void Runtime::fail_bytes() const {
+    throw Error(fmt::format("more than {} bytes of text", limits_.bytes));
 }
 
-void Runtime::work(std::uint64_t bytes) {
-    if (bytes > limits_.work - worked_)
-        throw Error(fmt::format("more work than looking at {} bytes", limits_.work));
-    worked_ += bytes;
-    look_at_clock();
+void Runtime::fail_work() const {
+    throw Error(fmt::format("more work than looking at {} bytes", limits_.work));
 }
 
-void Runtime::look_up(std::size_t bytes) {
-    constexpr std::uint64_t kOfOne = 48;
-    work(kOfOne + bytes);
-}
-
-void Runtime::case_work(std::size_t bytes) {
-    constexpr std::uint64_t kOfByte = 16;
-    work(bytes * kOfByte);
-}
-
-Value Runtime::new_namespace(Dict entries) {
-    spend(256);
-    auto space = std::make_shared<Namespace>();
-    for (const auto& [key, value] : entries.pairs()) space->set(*this, str(*this, key), value);
+Value Runtime::new_namespace(const Dict& entries) {
+    const auto space = make_object<Namespace>(*this);
+    for (const auto& [key, value] : entries.pairs()) space->set(*this, Name(str(*this, key)), value);
     namespaces_.push_back(space);
-    return std::shared_ptr<Object>(space);
+    return Value(std::shared_ptr<Object>(space));
+}
+
+Value undefined(Runtime& runtime, std::string why) {
+    constexpr std::size_t kOfMessage = 96;
+    runtime.spend(kOfMessage + why.size());
+    return Value::Undefined{std::move(why)};
 }
 
 Runtime::Level::Level(Runtime& runtime) : runtime_(runtime) {

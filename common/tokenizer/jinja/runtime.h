@@ -4,10 +4,11 @@
 #include <cstddef>
 #include <limits>
 #include <string>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/tokenizer/jinja/object.h"
+#include "common/tokenizer/jinja/thread_clock.h"
 
 namespace tandem::tokenizer::jinja {
 
@@ -28,20 +29,21 @@ struct Limits {
 struct Frame {
     explicit Frame(std::shared_ptr<Frame> around) : parent(std::move(around)) {}
     std::shared_ptr<Frame> parent;
-    std::unordered_map<std::string, Value> names;
+    Dict names;
+    std::shared_ptr<Frame> kept_before;  // of those that Runtime keeps
 };
 using FramePtr = std::shared_ptr<Frame>;
 
 class Runtime {
   public:
     explicit Runtime(const Limits& limits);
-    ~Runtime();  // empties namespaces and the frames of macros, which may refer to each other
+    ~Runtime();  // empties namespaces and kept frames, which may refer to each other
     Runtime(const Runtime&) = delete;
     Runtime& operator=(const Runtime&) = delete;
 
-    void set_global(const std::string& name, Value value);  // before the template runs
-    Value find(const std::string& name);                    // undefined where there is none
-    void set(const std::string& name, Value value);         // in the innermost frame
+    void set_global(const Name& name, Value value);  // before the template runs
+    Value find(const Name& name);                    // undefined where there is none
+    void set(const Name& name, Value value);         // in the innermost frame
 
     void write(std::string_view text);
     std::string take_output();
@@ -59,24 +61,39 @@ class Runtime {
     template <typename Run>
     void in_frame(const FramePtr& around, const Run& body) {
         work(kOfFrame);
-        FramePtr outer = std::make_shared<Frame>(around);
-        outer.swap(frame_);
+        const Inside inside(*this, around);
         body();
-        outer.swap(frame_);
     }
     const FramePtr& frame() const { return frame_; }
     FramePtr template_frame() const {
         return template_frame_;
-    }                                  // the outermost but for the caller's variables
-    void keep(const FramePtr& frame);  // a macro refers to it
+    }  // the outermost but for the caller's variables
 
-    void step(int line);
-    void spend(std::size_t bytes);
-    void work(std::uint64_t bytes);     // what makes nothing and takes time all the same
-    void look_up(std::size_t bytes);    // one name or key of so many bytes
-    void case_work(std::size_t bytes);  // characters through ICU
-    Value new_namespace(Dict entries);
+    // What is done is charged before it is done, or in pieces while it is; all throw Error beyond the limits.
+    void step(int line) {
+        line_ = line;
+        if (++steps_ > limits_.steps) fail_steps();
+        look_at_clock();
+    }
+    // Memory; a value that is given up stays charged.
+    void spend(std::size_t bytes) {
+        if (bytes > limits_.bytes - spent_) fail_bytes();
+        spent_ += bytes;
+        look_at_clock();
+    }
+    // What makes nothing and takes time all the same.
+    void work(std::uint64_t bytes) {
+        if (bytes > limits_.work - worked_) fail_work();
+        worked_ += bytes;
+        look_at_clock();
+    }
+    void look_up(std::size_t bytes) { work(48 + bytes); }  // one name or key of so many bytes
+    void case_work(std::size_t bytes) {
+        work(16 * bytes);
+    }  // characters through ICU, or a number into digits
+    Value new_namespace(const Dict& entries);
     int line() const { return line_; }
+    std::uint64_t charged() const { return worked_ + spent_ + steps_ * kOfStep; }  // in units of work
 
     // One level of evaluation.
     class Level {
@@ -92,20 +109,53 @@ class Runtime {
 
   private:
     static constexpr std::size_t kOfFrame = 128;
-    void look_at_clock();
+    static constexpr std::uint64_t kOfStep = 2048;
+    static constexpr std::uint64_t kClockEvery = std::uint64_t{1} << 18;
+    void look_at_clock() {
+        if (charged() >= looks_at_) look_now();
+    }
+    void look_now();
+    [[noreturn]] void fail_steps() const;
+    [[noreturn]] void fail_bytes() const;
+    [[noreturn]] void fail_work() const;
+
+    // A new innermost frame, until its end. What refers to it then may refer to it in a ring, or in a chain that
+    // would be too long to give up at once: it is kept until the template has run.
+    class Inside {
+      public:
+        Inside(Runtime& runtime, const FramePtr& around);
+        ~Inside();
+        Inside(const Inside&) = delete;
+        Inside& operator=(const Inside&) = delete;
+
+      private:
+        Runtime& runtime_;
+        FramePtr frame_;  // the outer one
+    };
 
     Limits limits_;
     FramePtr global_frame_, template_frame_, frame_;
+    FramePtr kept_;  // the last one
     std::string output_;
     std::uint64_t steps_ = 0;
     std::size_t spent_ = 0;
     std::uint64_t worked_ = 0;
-    std::uint64_t looked_ = 0;  // of steps, bytes and work: when the clock was looked at
-    double ends_ = 0;           // seconds of this thread
+    std::uint64_t looks_at_ = kClockEvery;  // what was charged when the clock is looked at next
+    ThreadClock clock_;
     int depth_ = 0;
     int line_ = 1;
     std::vector<std::shared_ptr<Namespace>> namespaces_;
-    std::vector<FramePtr> kept_;
 };
+
+// An object and what an allocation takes beside it.
+template <typename T, typename... Given>
+std::shared_ptr<T> make_object(Runtime& runtime, Given&&... given) {
+    constexpr std::size_t kBeside = 64;
+    runtime.spend(sizeof(T) + kBeside);
+    return std::make_shared<T>(std::forward<Given>(given)...);
+}
+
+// Why there is no value: charged, as each time it is asked for it is another one.
+Value undefined(Runtime& runtime, std::string why);
 
 }  // namespace tandem::tokenizer::jinja

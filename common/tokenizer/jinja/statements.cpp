@@ -10,7 +10,8 @@ namespace {
 Value filtered(Runtime& runtime, const ExpressionPtr& filter, std::string text) {
     Value result;
     runtime.in_frame(runtime.frame(), [&] {
-        runtime.set(kBlock, std::move(text));
+        static const Name kText(kBlock);
+        runtime.set(kText, std::move(text));
         result = filter->evaluate(runtime);
     });
     return result;
@@ -20,6 +21,8 @@ Value filtered(Runtime& runtime, const ExpressionPtr& filter, std::string text) 
 
 Flow Body::run(Runtime& runtime) const {
     const Runtime::Level level(runtime);
+    constexpr std::size_t kOfStatement = 16;
+    runtime.work(kOfStatement * statements_.size());
     for (const StatementPtr& statement : statements_) {
         if (const Flow flow = statement->run(runtime); flow != Flow::next) return flow;
     }
@@ -27,13 +30,13 @@ Flow Body::run(Runtime& runtime) const {
 }
 
 void Target::assign(Runtime& runtime, Value value) const {
-    if (!attribute.empty()) {
-        const Value held = runtime.find(name);
+    if (attribute) {
+        const Value held = runtime.find(*name);
         auto* space = held.as<Namespace>();
         if (space == nullptr) throw Error("cannot assign attribute on non-namespace object");
-        return space->set(runtime, attribute, std::move(value));
+        return space->set(runtime, *attribute, std::move(value));
     }
-    if (!several) return runtime.set(name, std::move(value));
+    if (!several) return runtime.set(*name, std::move(value));
     List values = elements(runtime, value);
     if (values.size() != parts.size()) {
         throw Error(fmt::format("{} values for {} variables", values.size(), parts.size()));
@@ -47,7 +50,10 @@ Flow TextStatement::run(Runtime& runtime) const {
 }
 
 Flow Output::run(Runtime& runtime) const {
-    for (const ExpressionPtr& value : values) runtime.write(str(runtime, value->evaluate(runtime)));
+    for (const ExpressionPtr& value : values) {
+        const Value made = value->evaluate(runtime);
+        runtime.write(made.string() != nullptr ? *made.string() : str(runtime, made));
+    }
     return Flow::next;
 }
 
@@ -85,7 +91,7 @@ Flow FilterBlock::run(Runtime& runtime) const {
 }
 
 Flow Macro::run(Runtime& runtime) const {
-    runtime.set(macro.name, macro.made(runtime));
+    runtime.set(Name(macro.name), macro.made(runtime));
     return Flow::next;
 }
 
@@ -93,7 +99,8 @@ Flow CallBlock::run(Runtime& runtime) const {
     Value result;
     const Value made = caller.made(runtime);
     runtime.in_frame(runtime.frame(), [&] {
-        runtime.set(kCaller, made);
+        static const Name kMade(kCaller);
+        runtime.set(kMade, made);
         result = call->evaluate(runtime);
     });
     runtime.write(str(runtime, result));

@@ -30,7 +30,7 @@ class Body {
 
 // What a value is assigned to: a name, namespace.attribute, or several targets, which may be nested.
 struct Target {
-    std::string name, attribute;
+    std::optional<Name> name, attribute;  // none of several
     std::vector<Target> parts;
     bool several = false;
     // Throws Error: another number of values, or no namespace.
@@ -94,7 +94,7 @@ inline constexpr const char* kCaller = "(caller)";
 
 struct MacroBody {
     std::string name;
-    std::vector<std::pair<std::string, ExpressionPtr>> parameters;  // defaults may be null
+    std::vector<std::pair<Name, ExpressionPtr>> parameters;  // defaults may be null
     bool reads_caller = false, reads_kwargs = false, reads_varargs = false;
     Body body;
     // A value that runs it, within the present frame.

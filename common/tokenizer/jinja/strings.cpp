@@ -12,14 +12,6 @@
 namespace tandem::tokenizer::jinja {
 namespace {
 
-bool stripped(char32_t c, const std::optional<std::string_view>& of) {
-    if (!of) return is_space(c);
-    for (std::size_t at = 0; at < of->size();) {
-        if (next_code_point(*of, at) == c) return true;
-    }
-    return false;
-}
-
 std::size_t octal_digits(std::string_view text) {
     std::size_t count = 0;
     while (count < 3 && count < text.size() && text[count] >= '0' && text[count] <= '7') ++count;
@@ -51,7 +43,7 @@ char32_t named(std::string_view text, std::size_t& length) {
         const UChar32 found = u_charFromName(kind, name.c_str(), &error);
         if (U_SUCCESS(error) && !name.starts_with('<')) return static_cast<char32_t>(found);
     }
-    throw Error("a string names a character that is not known: " + name);
+    throw Error("a string names a character that is not known: " + shown(name));
 }
 
 // What a backslash before something unknown leaves: both; Python spells what is not ASCII.
@@ -77,23 +69,23 @@ bool is_space(char32_t c) {
     return is_white_space(c) || (c >= 0x1C && c <= 0x1F);
 }
 
-std::string_view strip_left(std::string_view text, std::optional<std::string_view> of) {
+std::string_view strip_left(std::string_view text) {
     for (std::size_t at = 0; at < text.size();) {
         const std::size_t begin = at;
-        if (!stripped(next_code_point(text, at), of)) return text.substr(begin);
+        if (!is_space(next_code_point(text, at))) return text.substr(begin);
     }
     return {};
 }
 
-std::string_view strip_right(std::string_view text, std::optional<std::string_view> of) {
+std::string_view strip_right(std::string_view text) {
     for (std::size_t at = text.size(); at > 0;) {
         const std::size_t end = at;
-        if (!stripped(previous_code_point(text, at), of)) return text.substr(0, end);
+        if (!is_space(previous_code_point(text, at))) return text.substr(0, end);
     }
     return {};
 }
 
-std::string unescape(std::string_view in) {
+std::string unescape(std::string_view in, const ThreadClock& clock) {
     std::string out;
     for (std::size_t i = 0; i < in.size();) {
         const char first = in[i++];
@@ -116,6 +108,7 @@ std::string unescape(std::string_view in) {
             i += octal;
         } else if (c == 'N') {
             std::size_t length = 0;
+            clock.look();  // ICU walks through all names
             append_utf8(out, named(in.substr(i + 1), length));
             i += 1 + length;
         } else if (c == '\n') {
@@ -125,6 +118,12 @@ std::string unescape(std::string_view in) {
         }
     }
     return out;
+}
+
+std::string shown(std::string_view text, std::size_t most) {
+    if (text.size() <= most) return std::string(text);
+    while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0) == 0x80) --most;
+    return std::string(text.substr(0, most)) + "…";
 }
 
 std::size_t next_character(std::string_view text, std::size_t at) {
@@ -156,48 +155,6 @@ std::string to_ascii_digits(std::string_view text) {
         }
     }
     return out;
-}
-
-void split(std::string_view text, std::optional<std::string_view> separator, std::int64_t most,
-           const Part& part) {
-    if (separator) {
-        for (; most != 0; --most) {
-            const std::size_t found = text.find(*separator);
-            if (found == std::string_view::npos) break;
-            part(text.substr(0, found));
-            text.remove_prefix(found + separator->size());
-        }
-        return part(text);
-    }
-    for (text = strip_left(text); !text.empty(); text = strip_left(text)) {
-        if (most-- == 0) return part(text);
-        std::size_t end = 0;
-        for (std::size_t at = 0; at < text.size() && !is_space(next_code_point(text, at)); end = at) {
-        }
-        part(text.substr(0, end));
-        text.remove_prefix(end);
-    }
-}
-
-void split_right(std::string_view text, std::optional<std::string_view> separator, std::int64_t most,
-                 const Part& part) {
-    if (separator) {
-        for (; most != 0; --most) {
-            const std::size_t found = text.rfind(*separator);
-            if (found == std::string_view::npos) break;
-            part(text.substr(found + separator->size()));
-            text = text.substr(0, found);
-        }
-        return part(text);
-    }
-    for (text = strip_right(text); !text.empty(); text = strip_right(text)) {
-        if (most-- == 0) return part(text);
-        std::size_t begin = text.size();
-        for (std::size_t at = begin; at > 0 && !is_space(previous_code_point(text, at)); begin = at) {
-        }
-        part(text.substr(begin));
-        text = text.substr(0, begin);
-    }
 }
 
 void split_lines(std::string_view text, bool keep_ends, const Part& part) {

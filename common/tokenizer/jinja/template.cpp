@@ -8,8 +8,12 @@
 namespace tandem::tokenizer::jinja {
 
 Template::Template(std::string_view source) {
+    constexpr std::size_t kMostBytes = std::size_t{4} << 20;
+    constexpr double kMostSeconds = 1;
+    if (source.size() > kMostBytes) throw Error(fmt::format("a template of more than {} bytes", kMostBytes));
+    const ThreadClock clock(kMostSeconds);
     const std::string text = to_valid_utf8(source);  // a file's bytes may be anything
-    Parser parser(tokenize(text));
+    Parser parser(tokenize(text, clock), clock);
     body_ = std::make_unique<Body>(parser.parse());
     names_needed_ = parser.names_needed();
 }
@@ -21,7 +25,7 @@ Template& Template::operator=(Template&&) noexcept = default;
 std::string Template::render(const Entries& variables, const Limits& limits) const {
     Runtime runtime(limits);
     add_functions(runtime);
-    for (const auto& [name, value] : variables) runtime.set_global(name, value);
+    for (const auto& [name, value] : variables) runtime.set_global(Name(name), value);
     try {
         body_->run(runtime);
     } catch (const InvalidArgument&) {

@@ -52,6 +52,10 @@ void print_items(Runtime& runtime, Text& out, const List& items) {
 
 }  // namespace
 
+Text::Text(Runtime& runtime) : runtime_(runtime) {
+    runtime.spend(Value::kOfString);
+}
+
 Text& Text::operator+=(std::string_view more) {
     runtime_.spend(more.size());
     text_ += more;
@@ -59,7 +63,8 @@ Text& Text::operator+=(std::string_view more) {
 }
 
 void Text::fill(std::size_t count, std::string_view with) {
-    if (!with.empty() && count > Value::kHeaviest / with.size()) throw Error("a value grows too large");
+    if (with.empty()) return;
+    if (count > Value::kHeaviest / with.size()) throw Error("a value grows too large");
     for (std::size_t i = 0; i < count; ++i) *this += with;
 }
 

@@ -10,7 +10,7 @@ namespace tandem::tokenizer::jinja {
 
 class Text {
   public:
-    explicit Text(Runtime& runtime) : runtime_(runtime) {}
+    explicit Text(Runtime& runtime);
     Text& operator+=(std::string_view more);
     Text& operator+=(char c) { return *this += std::string_view(&c, 1); }
     void fill(std::size_t count, std::string_view with);
@@ -31,8 +31,8 @@ std::string float_repr(double value);
 bool is_printable(char32_t code_point);  // str.isprintable
 
 struct JsonStyle {
-    std::optional<std::string> indent;  // of a level; nullopt: all on one line
-    std::string item_separator = ", ", key_separator = ": ";
+    std::optional<std::string_view> indent;  // of a level; nullopt: all on one line
+    std::string_view item_separator = ", ", key_separator = ": ";
     bool ensure_ascii = false;
     bool sort_keys = false;
 };

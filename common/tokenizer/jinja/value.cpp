@@ -34,7 +34,14 @@ void Value::close(Size& total) {
     if (total.weight > kHeaviest) throw Error("a value grows too large");
 }
 
-Value Value::sequence(List items, Kind kind) {
+Value::Undefined::Undefined() {
+    static const auto kWhat = std::make_shared<const std::string>("value is undefined");
+    what = kWhat;
+}
+
+Value Value::sequence(Runtime& runtime, List items, Kind kind) {
+    constexpr std::size_t kOfAllocations = 32;
+    runtime.spend(sizeof(Sequence) + kOfAllocations);
     Size size;
     for (const Value& item : items) add(size, item);
     close(size);
@@ -43,17 +50,19 @@ Value Value::sequence(List items, Kind kind) {
     return value;
 }
 
-Value Value::list(List items) {
-    return sequence(std::move(items), Kind::list);
+Value Value::list(Runtime& runtime, List items) {
+    return sequence(runtime, std::move(items), Kind::list);
 }
-Value Value::tuple(List items) {
-    return sequence(std::move(items), Kind::tuple);
+Value Value::tuple(Runtime& runtime, List items) {
+    return sequence(runtime, std::move(items), Kind::tuple);
 }
-Value Value::group(Value grouper, Value list) {
-    return sequence({std::move(grouper), std::move(list)}, Kind::group);
+Value Value::group(Runtime& runtime, Value grouper, Value list) {
+    return sequence(runtime, {std::move(grouper), std::move(list)}, Kind::group);
 }
 
-Value Value::dict(Dict entries) {
+Value Value::dict(Runtime& runtime, Dict entries) {
+    constexpr std::size_t kOfAllocations = 64;
+    runtime.spend(sizeof(Mapping) + kOfAllocations);
     Size size;
     for (const auto& [key, item] : entries.pairs()) {
         add(size, item);
@@ -69,10 +78,6 @@ Value Value::markup(std::string text) {
     Value value;
     value.data_ = std::make_shared<const Text>(Text{std::move(text), true});
     return value;
-}
-
-Value Value::function(std::string name, Function function) {
-    return std::shared_ptr<Object>(std::make_shared<Callable>(std::move(name), std::move(function)));
 }
 
 Value Value::from_json(const nlohmann::ordered_json& json) {
@@ -96,14 +101,14 @@ Value Value::from_json(Runtime& runtime, const nlohmann::ordered_json& json, int
         case nlohmann::ordered_json::value_t::array: {
             List items;
             for (const auto& item : json) items.push_back(from_json(runtime, item, depth + 1));
-            return list(std::move(items));
+            return list(runtime, std::move(items));
         }
         case nlohmann::ordered_json::value_t::object: {
             Dict entries;
             for (const auto& [key, item] : json.items()) {
                 entries.put(runtime, Value(key), from_json(runtime, item, depth + 1));
             }
-            return dict(std::move(entries));
+            return dict(runtime, std::move(entries));
         }
         default:
             return None{};

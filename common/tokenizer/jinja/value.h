@@ -35,12 +35,13 @@ using Function = std::function<Value(Runtime&, const Arguments&)>;
 class Value {
   public:
     struct Undefined {
-        Undefined(std::string why) : what(std::make_shared<const std::string>(std::move(why))) {}
+        Undefined();
+        explicit Undefined(std::string why) : what(std::make_shared<const std::string>(std::move(why))) {}
         std::shared_ptr<const std::string> what;  // for messages: "'x' is undefined"
     };
     struct None {};
 
-    Value() : data_(Undefined{"value is undefined"}) {}
+    Value() = default;
     Value(Undefined value) : data_(std::move(value)) {}
     Value(None value) : data_(value) {}
     Value(bool value) : data_(value) {}
@@ -53,12 +54,13 @@ class Value {
     Value(const char* value) : Value(std::string(value)) {}
     Value(std::shared_ptr<Object> object) : data_(std::move(object)) {}
     static Value markup(std::string text);  // a string that `safe` or `escape` made
-    static Value function(std::string name, Function function);
-    // Throw Error for what is nested deeper than kDeepest or heavier than kHeaviest.
-    static Value list(List items);
-    static Value tuple(List items);
-    static Value group(Value grouper, Value list);  // a tuple with two named parts, as groupby makes them
-    static Value dict(Dict entries);
+    // Charge for what is beside the items, not for those. Throw Error for what is nested deeper than kDeepest or
+    // heavier than kHeaviest.
+    static Value list(Runtime& runtime, List items);
+    static Value tuple(Runtime& runtime, List items);
+    // A tuple with two named parts, as groupby makes them.
+    static Value group(Runtime& runtime, Value grouper, Value list);
+    static Value dict(Runtime& runtime, Dict entries);
     // Integers keep their value; a number that a double does not hold is what the parser made of it: see
     // json_reader.h.
     static Value from_json(const nlohmann::ordered_json& json);
@@ -90,6 +92,7 @@ class Value {
     std::size_t weight() const { return size().weight; }  // bytes, with all parts
     int depth() const { return size().depth; }
     static constexpr int kDeepest = 64;
+    static constexpr std::size_t kOfString = 64;  // bytes beside the text of a string that is held by itself
     static constexpr std::size_t kHeaviest = std::size_t{32} << 20;  // bytes, shared parts counted each time
 
   private:
@@ -112,7 +115,7 @@ class Value {
     Size size() const;
     static void add(Size& total, const Value& part);
     static void close(Size& total);
-    static Value sequence(List items, Kind kind);
+    static Value sequence(Runtime& runtime, List items, Kind kind);
     static Value from_json(Runtime& runtime, const nlohmann::ordered_json& json, int depth);
 
     std::variant<Undefined, None, bool, Integer, double, std::shared_ptr<const Text>,

@@ -15,7 +15,7 @@ bool is_ascii_space(char c) {
 std::vector<std::string_view> chunks_of(Runtime& runtime, std::string_view text) {
     std::vector<std::string_view> out;
     while (!text.empty()) {
-        runtime.spend(sizeof(std::string_view));
+        runtime.spend(3 * sizeof(std::string_view));  // vectors double, and that of a line
         const bool space = is_ascii_space(text[0]);
         const auto end =
             std::find_if(text.begin(), text.end(), [&](char c) { return is_ascii_space(c) != space; });
