@@ -72,7 +72,7 @@ void Session::sent() {
     account();
 }
 
-void Session::require_secret(const Request& request) const {
+void Session::require_secret(const Request& request) {
     if (secret_.empty() || !tells(request.operation)) return;
     if (request.operation == Operation::list_keys) throw ProtocolError("a client asks which keys there are");
     const std::size_t keys = request.operation == Operation::compare_set ? 1 : request.texts.size();
@@ -80,6 +80,7 @@ void Session::require_secret(const Request& request) const {
         if (request.texts[i].find(secret_) == std::string::npos)
             throw ProtocolError("a client asks for a key that is not of this group's");
     }
+    knows_secret_ = knows_secret_ || keys > 0;
 }
 
 // Counts at once: a request may ask for more than there is memory.

@@ -27,10 +27,11 @@ class Session {
     void sent();
 
     bool validated() const { return validated_; }  // has said that it is a client of this protocol
+    bool proven() const { return validated_ && (secret_.empty() || knows_secret_); }
     bool mid_request() const { return reader_.mid_request(); }
 
   private:
-    void require_secret(const Request& request) const;
+    void require_secret(const Request& request);
     void answer(Request request);
     void answer_keys(const Request& request);
     void answer_queue(Request request);
@@ -43,7 +44,7 @@ class Session {
 
     Keys& keys_;
     const std::string secret_;
-    bool validated_ = false;
+    bool validated_ = false, knows_secret_ = false;
     RequestReader reader_;
     std::string out_, sending_;
     Charge charge_;

@@ -85,7 +85,7 @@ class Connection final : public comm::ServedConnection {
     void go_on() {
         if (writing_ || !is_open()) return;
         if (session_.work()) owes_ = false;
-        if (session_.validated()) prove();
+        if (session_.proven()) prove();
         const std::string_view answers = session_.answers();
         if (answers.empty()) {
             watch_reading();

@@ -147,6 +147,20 @@ TEST(TorchStore, OnlyNamesThatHoldTheSecretAreAwaited) {
     EXPECT_EQ(rank.receive(1), kStop);
 }
 
+TEST(TorchStore, StrangersWhoSpeakTheProtocolMakeRoomForRanks) {
+    TorchStore store("127.0.0.1", 0, {.max_connections = 9, .secret = "secret"});
+    Peer rank(store);
+    rank.send(ask_keys(Operation::wait, {"/secret/0"}));
+    ASSERT_TRUE(eventually([&] { return store.awaited() == std::set<std::string>{"secret/0"}; }));
+    std::list<Peer> strangers;
+    for (int i = 0; i < 30; ++i) EXPECT_EQ(strangers.emplace_back(store).ping(), number<std::uint32_t>(7));
+    Peer late(store);
+    late.send(ask_keys(Operation::wait, {"/secret/0"}));
+    store.set("secret/0", "id");
+    EXPECT_EQ(rank.receive(1), kStop);
+    EXPECT_EQ(late.receive(1), kStop);
+}
+
 TEST(TorchStore, SlowClientsEnd) {
     TorchStore store("127.0.0.1", 0, {.patience = milliseconds(200)});
     store.set("large", std::string(kMaxValue, 'v'));
