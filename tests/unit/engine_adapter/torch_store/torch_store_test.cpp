@@ -148,7 +148,7 @@ TEST(TorchStore, OnlyNamesThatHoldTheSecretAreAwaited) {
 }
 
 TEST(TorchStore, StrangersWhoSpeakTheProtocolMakeRoomForRanks) {
-    TorchStore store("127.0.0.1", 0, {.max_connections = 9, .secret = "secret"});
+    TorchStore store("127.0.0.1", 0, {.secret = "secret", .max_connections = 9});
     Peer rank(store);
     rank.send(ask_keys(Operation::wait, {"/secret/0"}));
     ASSERT_TRUE(eventually([&] { return store.awaited() == std::set<std::string>{"secret/0"}; }));
