@@ -117,6 +117,23 @@ struct Handshake {
     }
 };
 
+// Adds those of `count` connections that are let in. Returns how the others were sent away, or nothing.
+std::string try_once(const Destination& engine, Kind kind, const std::string& secret, int count,
+                     const TcpOptions& options, Deadline deadline, std::vector<FileDescriptor>& let_in) {
+    std::vector<Handshake> handshakes;
+    for (FileDescriptor& socket : tandem::dial(engine, deadline, count))
+        handshakes.push_back({std::move(socket), engine.peer, engine.phase, deadline});
+    for (Handshake& one : handshakes) one.say_hello(kind, secret, options.unauthenticated);
+    std::string sent_away;
+    for (Handshake& one : handshakes) {
+        if (one.sent_away.empty() && one.hear_verdict(kind, secret))
+            let_in.push_back(std::move(one.socket));
+        else
+            sent_away = one.sent_away;
+    }
+    return sent_away;
+}
+
 // From half of it to one and a half.
 std::chrono::milliseconds around(std::chrono::milliseconds pause) {
     return pause / 2 + pause * comm::random_nonce()[0] / 255;
@@ -171,18 +188,8 @@ std::vector<FileDescriptor> dial(const TcpAddress& to, Kind kind, const std::str
     std::vector<FileDescriptor> sockets;
     auto pause = kFirstPause;
     for (int tries = 1;; ++tries) {
-        std::vector<Handshake> handshakes;
-        for (FileDescriptor& socket :
-             tandem::dial(engine, deadline, count - static_cast<int>(sockets.size())))
-            handshakes.push_back({std::move(socket), peer, phase, deadline});
-        for (Handshake& one : handshakes) one.say_hello(kind, secret, options.unauthenticated);
-        std::string sent_away;
-        for (Handshake& one : handshakes) {
-            if (one.sent_away.empty() && one.hear_verdict(kind, secret))
-                sockets.push_back(std::move(one.socket));
-            else
-                sent_away = one.sent_away;
-        }
+        const int missing = count - static_cast<int>(sockets.size());
+        const std::string sent_away = try_once(engine, kind, secret, missing, options, deadline, sockets);
         if (sent_away.empty()) break;
         const auto wait = around(pause);
         if (deadline.left() < wait) {
