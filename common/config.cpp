@@ -7,6 +7,7 @@
 
 #include "common/config_value.h"
 #include "common/error.h"
+#include "common/json_text.h"
 
 namespace tandem::config {
 
@@ -137,7 +138,7 @@ std::string Schema::explain_json(std::string_view name) const {
         entry["help"] = key->help;
         result.push_back(std::move(entry));
     }
-    return result.dump(2) + "\n";
+    return text_of_json(result, 2) + "\n";
 }
 
 std::string Schema::to_toml() const {

@@ -128,6 +128,14 @@ nlohmann::json json_text_or_nothing(std::string_view text, const JsonLimits& lim
     }
 }
 
+std::string text_of_json(const nlohmann::json& value, int indent) {
+    return value.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string text_of_json(const nlohmann::ordered_json& value, int indent) {
+    return value.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 std::int64_t integer_of(const nlohmann::json& value, std::int64_t least, std::int64_t most) {
     const bool fits = value.is_number_unsigned()
                           ? most >= 0 && value.get<std::uint64_t>() <= static_cast<std::uint64_t>(most)

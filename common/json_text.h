@@ -1,4 +1,4 @@
-// JSON that a peer or a stranger wrote, parsed in this one place (lint.one_place): the library copies, prints and destroys
+// JSON that a peer or a stranger wrote, parsed and written in this one place (lint.one_place): the library copies, prints and destroys
 // by recursion and takes some 25 bytes for one of text, so depth and values are limited before it is asked.
 #pragma once
 
@@ -29,6 +29,11 @@ nlohmann::json parse_json_text(std::string_view text, const JsonLimits& limits =
 nlohmann::ordered_json parse_ordered_json_text(std::string_view text, const JsonLimits& limits = {});
 // The same; a discarded value (is_discarded) where it would throw.
 nlohmann::json json_text_or_nothing(std::string_view text, const JsonLimits& limits = {}) noexcept;
+
+// The text of JSON that may hold what is no UTF-8 (a path, a name, another program's words): such bytes become U+FFFD, where the
+// library throws. indent < 0: on one line.
+std::string text_of_json(const nlohmann::json& value, int indent = -1);
+std::string text_of_json(const nlohmann::ordered_json& value, int indent = -1);
 
 // Numbers of a text that somebody else wrote: the library's get<int>() cuts off what follows a point, and is undefined for what
 // does not fit. Throws BadInput: "5.5 is no whole number from 0 to 2147483647".

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/json_text.h"
+
 namespace tandem::trace {
 namespace {
 
@@ -98,7 +100,7 @@ std::string take_json() {
                           {"pid", process_id},
                           {"tid", span.thread}});
     }
-    return events.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return text_of_json(events);
 }
 
 }  // namespace tandem::trace

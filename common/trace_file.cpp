@@ -29,7 +29,7 @@ std::string merged(const std::vector<std::string>& parts) {
             log_warn("a part of a trace is not a list of events; left out: {}", part.substr(0, 60));
         }
     }
-    return json{{"traceEvents", std::move(events)}}.dump(-1, ' ', false, json::error_handler_t::replace);
+    return text_of_json(json{{"traceEvents", std::move(events)}});
 }
 
 void write_file(const std::string& file, const std::vector<std::string>& parts) {

@@ -21,8 +21,7 @@ std::string any_message_of(const std::string& body) {
     if (at.is_string()) return at.get<std::string>();
     for (const char* key : {"message", "detail"}) {
         if (!at.is_object() || !at.contains(key)) continue;
-        return at[key].is_string() ? at[key].get<std::string>()
-                                   : at[key].dump(-1, ' ', false, json::error_handler_t::replace);
+        return at[key].is_string() ? at[key].get<std::string>() : text_of_json(at[key]);
     }
     return body.substr(0, kLongest);
 }

@@ -109,7 +109,7 @@ bool Channel::hung_up() const {
 
 void Channel::send(const nlohmann::json& header, const std::string& phase, Deadline deadline,
                    ConstSpan payload, std::span<const int> fds) {
-    const std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    const std::string text = text_of_json(header);
     require(text.size() <= kMaxHeaderBytes && payload.bytes <= kMaxPayloadBytes,
             "message of {} + {} bytes is too large", text.size(), payload.bytes);
     require(fds.size() <= kMaxDescriptors, "{} file descriptors in a message that may carry {}", fds.size(),
@@ -160,6 +160,12 @@ void Channel::read_exactly(std::byte* data, std::size_t bytes, std::vector<FileD
         const ssize_t n = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
         if (n > 0) {
             take_descriptors(message, fds);
+            if ((message.msg_flags & MSG_CTRUNC) != 0 && fds.size() < kMaxDescriptors) {
+                throw MalformedMessage(
+                    fmt::format("{}: process {} has no file descriptors left (ulimit -n): {} of those with a "
+                                "message were taken",
+                                peer_, ::getpid(), fds.size()));
+            }
             if (fds.size() > kMaxDescriptors || (message.msg_flags & MSG_CTRUNC) != 0) {
                 throw MalformedMessage(
                     fmt::format("{}: more than {} file descriptors with a message", peer_, kMaxDescriptors));

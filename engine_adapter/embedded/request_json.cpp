@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "common/error.h"
+#include "common/json_text.h"
 #include "common/tokenizer/tokenizer.h"
 #include "engine_adapter/embedded/body_json.h"
 #include "engine_adapter/embedded/sampling_json.h"
@@ -261,7 +262,7 @@ std::string generate_answer(const GenerateRequest& request, const GenerateResult
     std::string text = single ? "" : "[";
     for (const SampleOutput& sample : result.samples) {
         if (&sample != &result.samples.front()) text += ',';
-        text += sample_json(request, sample, result.latency_seconds, tokenizer).dump();
+        text += text_of_json(sample_json(request, sample, result.latency_seconds, tokenizer));
     }
     return single ? text : text + "]";
 }

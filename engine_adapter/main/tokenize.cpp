@@ -30,7 +30,7 @@ class Lines {
             out.clear();
             if (options_.decode) {
                 const std::string text = tokenizer_.decode(ids_of(line), options_.no_special_tokens);
-                out = options_.json ? json(text).dump() : text;
+                out = options_.json ? text_of_json(json(text)) : text;
             } else {
                 out = options_.chat ? chat(line)
                                     : written(tokenizer_.encode(text_of(line), !options_.no_special_tokens));
@@ -60,7 +60,7 @@ class Lines {
             auto conversation = tokenizer::Conversation::from_json(line);
             conversation.template_name = options_.template_name;
             const std::string text = tokenizer_.apply_chat_template(conversation);
-            if (options_.text) return json(text).dump();
+            if (options_.text) return text_of_json(json(text));
             return written(tokenizer_.encode(text, false));
         } catch (const InvalidArgument& error) {
             fail(error.what());

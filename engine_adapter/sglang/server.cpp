@@ -117,7 +117,7 @@ SglangAnswer SglangServer::update_from_disk(const std::filesystem::path& directo
 
 SglangAnswer SglangServer::update_from_disk(json body, Deadline deadline) {
     if (!load_format_.empty()) body["load_format"] = load_format_;
-    return update("/update_weights_from_disk", body.dump(), deadline);
+    return update("/update_weights_from_disk", text_of_json(body), deadline);
 }
 
 void SglangServer::begin_update(Deadline deadline) {

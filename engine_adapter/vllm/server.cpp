@@ -5,6 +5,7 @@
 
 #include "common/error.h"
 #include "common/http/metrics.h"
+#include "common/json_text.h"
 
 namespace tandem::engine {
 namespace {
@@ -72,7 +73,7 @@ void VllmServer::reload_weights(const std::string& directory, Deadline deadline)
 
 json VllmServer::call_workers(const std::string& method, const json& kwargs, Deadline deadline) {
     const json body = {{"method", method}, {"kwargs", kwargs}, {"timeout", seconds_left(deadline)}};
-    const json answer = post("/collective_rpc", body.dump(), deadline);
+    const json answer = post("/collective_rpc", text_of_json(body), deadline);
     if (!answer.is_object() || !answer.contains("results") || !answer["results"].is_array())
         throw TransportError(name(), "POST /collective_rpc", "the answer has no \"results\"");
     return answer["results"];

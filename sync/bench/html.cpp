@@ -7,6 +7,7 @@
 
 #include "common/chart/page.h"
 #include "common/chart/text.h"
+#include "common/json_text.h"
 #include "sync/bench/html_charts.h"
 
 namespace tandem::sync {
@@ -98,7 +99,7 @@ std::string bench_html(const json& result) {
     if (result.at("staging_cap_bytes").get<double>() > 0)
         body += chart::section("Memory", staging_chart(result));
     body += fmt::format("<h2>Result</h2><details><summary>as JSON</summary><pre>{}</pre></details>\n",
-                        chart::escape_html(result.dump(2, ' ', false, json::error_handler_t::replace)));
+                        chart::escape_html(text_of_json(result, 2)));
     return chart::page(fmt::format("{} {} sync", result.value("shapes", std::string("?")),
                                    result.value("mode", std::string("?"))),
                        body);

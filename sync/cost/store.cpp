@@ -76,7 +76,7 @@ void store_costs(const std::filesystem::path& file, const std::string& key, cons
     json["entries"][key] = to_json(costs);
     const std::filesystem::path fresh = file.string() + "." + std::to_string(::getpid());
     std::ofstream stream(fresh);
-    stream << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    stream << text_of_json(json, 2) << "\n";
     stream.close();
     if (stream) std::filesystem::rename(fresh, file, error);
     if (!stream || error) {

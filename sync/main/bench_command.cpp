@@ -137,7 +137,7 @@ int bench_command(const BenchArguments& arguments, const std::vector<std::string
     const nlohmann::json result = parse_json_text(read_text_file(result_file.path()));
     if (!arguments.html.empty()) write_file(arguments.html, bench_html(result));
     if (arguments.json) {
-        std::cout << result.dump(2) << "\n";
+        std::cout << text_of_json(result, 2) << "\n";
     } else {
         std::cout << bench_table(result) << sweep_table(result);
     }
@@ -165,7 +165,7 @@ int bench_rank(const BenchOptions& options) {
         return engines;
     };
     const nlohmann::json result = run_bench(world, connect, options);
-    if (!result.is_null()) std::ofstream(std::getenv("TANDEM_BENCH_RESULT")) << result.dump();
+    if (!result.is_null()) std::ofstream(std::getenv("TANDEM_BENCH_RESULT")) << text_of_json(result);
     return 0;
 }
 

@@ -1,3 +1,4 @@
+#include "common/json_text.h"
 #include "sync/main/commands.h"
 
 #include <CLI/CLI.hpp>
@@ -41,7 +42,7 @@ int plan_command(PlanArguments plan) {
     plan.options.engine_dtype = dtype_option("--engine-dtype", plan.engine_dtype);
     plan.options.validate();
     const nlohmann::json report = plan_report(plan.options);
-    std::cout << (plan.json ? report.dump(2) + "\n" : plan_table(report));
+    std::cout << (plan.json ? text_of_json(report, 2) + "\n" : plan_table(report));
     return 0;
 }
 

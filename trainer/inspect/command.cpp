@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "common/error.h"
+#include "common/json_text.h"
 #include "trainer/inspect/mesh.h"
 #include "trainer/inspect/redistribute.h"
 #include "trainer/inspect/shard.h"
@@ -97,7 +98,7 @@ struct Command::Options {
 
     template <typename Report>
     std::string print(const Report& report) const {
-        return json ? to_json(report).dump() + "\n" : to_text(report);
+        return json ? text_of_json(to_json(report)) + "\n" : to_text(report);
     }
 };
 

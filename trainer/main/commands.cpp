@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/comm/launch.h"
+#include "common/json_text.h"
 #include "common/log.h"
 #include "trainer/config/check.h"
 #include "trainer/data/make_task.h"
@@ -137,8 +138,8 @@ int inspect_memory(const Arguments& arguments) {
     const auto task = make_task(config, schema);
     const auto report =
         memory::report_of(config, schema, *task, memory_of_sync(config, model_config(config, schema, *task)));
-    fmt::print("{}",
-               arguments.json ? memory::to_json(report).dump(2) + "\n" : memory::to_text(config, report));
+    fmt::print("{}", arguments.json ? text_of_json(memory::to_json(report), 2) + "\n"
+                                    : memory::to_text(config, report));
     return 0;
 }
 

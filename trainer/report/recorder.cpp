@@ -11,6 +11,7 @@
 
 #include "common/error.h"
 #include "common/file_descriptor.h"
+#include "common/json_text.h"
 #include "common/log.h"
 
 namespace tandem::trainer {
@@ -84,7 +85,7 @@ Recorder& Recorder::operator=(Recorder&&) noexcept = default;
 
 // A completion need not be UTF-8.
 void Recorder::write(LineFile& file, const nlohmann::ordered_json& line) const {
-    file.add(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    file.add(text_of_json(line) + "\n");
 }
 
 void Recorder::flush() {

@@ -90,7 +90,7 @@ bool worth_another_try(int status) {
 std::vector<double> ask(http::Client& client, std::span<const AnsweredPrompt> answered,
                         std::chrono::milliseconds timeout, Deadline deadline,
                         const std::atomic<bool>& given_up) {
-    const std::string body = body_of(answered).dump(-1, ' ', false, json::error_handler_t::replace);
+    const std::string body = text_of_json(body_of(answered));
     const std::string target = http::parse_url(client.url()).prefix.empty() ? "/" : "";
     std::string last;
     auto pause = kFirstPause;

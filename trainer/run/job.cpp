@@ -82,7 +82,7 @@ RunSetup set_up_run(const RunConfig& c, const config::Schema& schema, const std:
                   .limit_s = c.checkpoint.wait_for_room_s};
     setup.directory->write("config.toml", schema.to_toml());
     if (const auto digests = data_digests(c); !digests.empty())
-        setup.directory->write("data.json", digests.dump(2) + "\n");
+        setup.directory->write("data.json", text_of_json(digests, 2) + "\n");
     if (!c.run.resume.empty()) {
         for (const std::string& name : log_files(read_manifest(c.run.resume)))
             fs::copy_file(c.run.resume + "/" + name, setup.directory->path() + "/" + name);
@@ -164,7 +164,7 @@ void finish(RunSetup& setup, bool json) {
 void print_results(const std::string& directory, bool json) {
     const auto s = parse_ordered_json_text(read_text_file(directory + "/summary.json"));
     if (json) {
-        fmt::print("{}\n", s.dump(2));
+        fmt::print("{}\n", text_of_json(s, 2));
         return;
     }
     const auto number = [&](const char* key) { return s.at(key).get<double>(); };

@@ -78,7 +78,7 @@ int threads_per_rank(int ranks) {
 
 void write_summary(const std::string& directory, const nlohmann::ordered_json& summary) {
     std::ofstream out(directory + "/summary.json");
-    out << summary.dump(2) << "\n";
+    out << text_of_json(summary, 2) << "\n";
     if (!out.flush()) throw SystemError("write " + directory + "/summary.json", errno);
 }
 

@@ -31,6 +31,13 @@ TEST(JsonText, IsParsedWithinItsLimits) {
     EXPECT_EQ(refusal(std::string(2'000'000, '['), any_values(many)), "is nested deeper than 64 levels");
 }
 
+TEST(JsonText, WhatIsNoUtf8IsReplacedWhereItIsWritten) {
+    EXPECT_EQ(text_of_json(nlohmann::json{{"path", "/models/\xff\xfe"}}),
+              "{\"path\":\"/models/\xef\xbf\xbd\xef\xbf\xbd\"}");
+    EXPECT_EQ(text_of_json(nlohmann::ordered_json{{"b", "\xc3"}, {"a", "\xc3\xa9"}}, 1),
+              "{\n \"b\": \"\xef\xbf\xbd\",\n \"a\": \"\xc3\xa9\"\n}");
+}
+
 TEST(JsonText, SaysWhereItIsNone) {
     EXPECT_THAT(refusal("{\"a\": 1,\n \"b\": 2,}"), HasSubstr("is not valid JSON at line 2, column 9: "));
     EXPECT_THAT(refusal("[\"\xff\"]"), HasSubstr("line 1, column "));

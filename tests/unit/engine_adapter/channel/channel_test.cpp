@@ -2,8 +2,10 @@
 #include "engine_adapter/channel/channel.h"
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -78,6 +80,26 @@ TEST_F(ChannelTest, TooManyDescriptorsAreRefusedOnBothEnds) {
     std::memcpy(CMSG_DATA(c), fds.data(), fds.size() * sizeof(int));
     ASSERT_EQ(::sendmsg(left_->fd(), &message, 0), 8);
     EXPECT_THROW(right_->receive("receive", soon()), MalformedMessage);
+}
+
+TEST_F(ChannelTest, AProcessWithoutDescriptorsSaysThatItHasNoneLeft) {
+    const SharedArena arena = SharedArena::create("channel", 4096);
+    left_->send(nlohmann::json::object(), "send", soon(), {}, std::vector<int>(3, arena.fd()));
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+    const int free_from = ::dup(0);  // the lowest one
+    ::close(free_from);
+    const rlimit few{static_cast<rlim_t>(free_from) + 1, before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    std::string said;
+    try {
+        right_->receive("receive", soon());
+    } catch (const MalformedMessage& error) {
+        said = error.what();
+    }
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    EXPECT_THAT(said, HasSubstr("has no file descriptors left (ulimit -n)"));
+    EXPECT_THAT(said, testing::Not(HasSubstr("more than")));
 }
 
 TEST_F(ChannelTest, ALargePayloadArrivesWhole) {
