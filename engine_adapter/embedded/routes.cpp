@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <chrono>
@@ -16,6 +17,7 @@
 
 #include "common/deadline.h"
 #include "common/error.h"
+#include "common/json_text.h"
 #include "common/ops/batched_copy.h"
 #include "engine_adapter/embedded/body_json.h"
 #include "engine_adapter/embedded/request_json.h"
@@ -172,7 +174,8 @@ void memory_occupation(EmbeddedEngine& engine, const Request& request, const Res
     });
 }
 
-void abort_request(EmbeddedEngine& engine, const Request& request, const Responder& responder) {
+void abort_request(EmbeddedEngine& engine, const RouteInfo& info, const Request& request,
+                   const Responder& responder) {
     const json body = parse_body(request.body);
     check_keys(body, {"rid", "abort_all", "http_worker_ipc"});
     const json all = body.value("abort_all", json(false));
@@ -181,8 +184,19 @@ void abort_request(EmbeddedEngine& engine, const Request& request, const Respond
     enforce(
         all == true || (rid.is_string() && rid != ""),
         "rid (a string that is not empty: the requests whose rid begins so) or abort_all = true is needed");
+    if (all == true && info.admin_key) {
+        return responder.send(
+            403, http::error_json("abort_all ends requests of others, which is the administrator's: POST "
+                                  "/pause_generation and /continue_generation, with the admin API key",
+                                  "invalid"));
+    }
     engine.abort(all == true ? "" : rid.get<std::string>());
     responder.send(200, json::object());
+}
+
+// The path need not be UTF-8.
+void answer_json(const Responder& responder, const json& answer) {
+    responder.send(200, text_of_json(answer));
 }
 
 void model_info(const EmbeddedEngine& engine, const RouteInfo& info, const Responder& responder) {
@@ -202,33 +216,33 @@ void model_info(const EmbeddedEngine& engine, const RouteInfo& info, const Respo
     }
     if (!info.incarnation.empty()) tandem["incarnation"] = info.incarnation;
     if (!state.reason.empty()) tandem["reason"] = state.reason;
-    responder.send(200, {{"model_path", info.model_path},
-                         {"tokenizer_path", info.tokenizer != nullptr ? json(info.model_path) : json()},
-                         {"is_generation", true},
-                         {"weight_version", std::to_string(state.version)},
-                         {"tandem", std::move(tandem)}});
+    answer_json(responder, {{"model_path", info.model_path},
+                            {"tokenizer_path", info.tokenizer != nullptr ? json(info.model_path) : json()},
+                            {"is_generation", true},
+                            {"weight_version", std::to_string(state.version)},
+                            {"tandem", std::move(tandem)}});
 }
 
 void server_info(const EmbeddedEngine& engine, const RouteInfo& info, const Responder& responder) {
     const EngineState state = engine.state();
     const EmbeddedOptions& options = engine.options();
-    responder.send(200, {{"model_path", info.model_path},
-                         {"dtype", dtype_name(options.dtype)},
-                         {"max_total_num_tokens", options.kv_tokens},
-                         {"max_running_requests", options.max_running},
-                         {"page_size", options.page_size},
-                         {"random_seed", options.random_seed},
-                         {"skip_tokenizer_init", info.tokenizer == nullptr},
-                         {"disable_cuda_graph", options.disable_cuda_graph},
-                         {"cuda_graphs", state.counts.graphs.recorded},
-                         {"cuda_graph_steps", state.counts.graphs.replayed},
-                         {"pages_free", state.pages_free},
-                         {"pages_total", state.pages_total},
-                         {"running", state.counts.running},
-                         {"waiting", state.counts.waiting},
-                         {"prefill_tokens", state.counts.prefill_tokens},
-                         {"decode_tokens", state.counts.decode_tokens},
-                         {"preemptions", state.counts.preemptions}});
+    answer_json(responder, {{"model_path", info.model_path},
+                            {"dtype", dtype_name(options.dtype)},
+                            {"max_total_num_tokens", options.kv_tokens},
+                            {"max_running_requests", options.max_running},
+                            {"page_size", options.page_size},
+                            {"random_seed", options.random_seed},
+                            {"skip_tokenizer_init", info.tokenizer == nullptr},
+                            {"disable_cuda_graph", options.disable_cuda_graph},
+                            {"cuda_graphs", state.counts.graphs.recorded},
+                            {"cuda_graph_steps", state.counts.graphs.replayed},
+                            {"pages_free", state.pages_free},
+                            {"pages_total", state.pages_total},
+                            {"running", state.counts.running},
+                            {"waiting", state.counts.waiting},
+                            {"prefill_tokens", state.counts.prefill_tokens},
+                            {"decode_tokens", state.counts.decode_tokens},
+                            {"preemptions", state.counts.preemptions}});
 }
 
 Status health_of(const EngineState& state) {
@@ -243,46 +257,60 @@ void health(const EmbeddedEngine& engine, const Responder& responder) {
     responder.send(200, "", "text/plain");
 }
 
-void health_generate(EmbeddedEngine& engine, const Responder& responder) {
+// Those who wait for one answer, which is found once for all of them: it takes the engine's time.
+class Waiters {
+  public:
+    // True for the first one: the others get its answer.
+    bool add(const Responder& responder) {
+        const std::lock_guard lock(mutex_);
+        const bool first = waiting_.empty();
+        if (waiting_.size() >= most_) {  // those who have gone need none, and come again
+            std::erase_if(waiting_, [](const Responder& one) { return one.client_gone(); });
+            most_ = std::max<std::size_t>(64, 2 * waiting_.size());
+        }
+        waiting_.push_back(responder);
+        return first;
+    }
+    std::vector<Responder> take() {
+        const std::lock_guard lock(mutex_);
+        return std::exchange(waiting_, {});
+    }
+
+  private:
+    std::mutex mutex_;
+    std::vector<Responder> waiting_;
+    std::size_t most_ = 64;  // without a look at who is still there
+};
+
+void health_generate(EmbeddedEngine& engine, const std::shared_ptr<Waiters>& waiters,
+                     const Responder& responder) {
     const EngineState state = engine.state();
     Status status = health_of(state);
     if (status.ok() && state.paused) status = {Code::unavailable, "generation is paused"};
     if (!status.ok()) return responder.fail(status);
+    if (!waiters->add(responder)) return;
     GenerateRequest request;
     request.id = "health";
     Prompt& prompt = request.prompts.emplace_back();
     prompt.tokens = {0};
     prompt.params.max_new_tokens = 1;
-    const auto done = [responder](const GenerateResult& result) {
-        if (!result.status.ok()) return responder.fail(result.status);
-        responder.send(200, "", "text/plain");
+    const auto done = [waiters](const GenerateResult& result) {
+        for (const Responder& one : waiters->take()) {
+            result.status.ok() ? one.send(200, "", "text/plain") : one.fail(result.status);
+        }
     };
-    engine.generate(std::move(request), done, [responder] { return responder.client_gone(); });
+    engine.generate(std::move(request), done);
 }
 
-// Those who wait for the weights' checksums, which are found once for all of them: it takes the engine's time.
-struct ChecksumWaiters {
-    std::mutex mutex;
-    std::vector<Responder> waiting;
-};
-
-void weights_checker(EmbeddedEngine& engine, const std::shared_ptr<ChecksumWaiters>& waiters,
-                     const Request& request, const Responder& responder) {
+void weights_checker(EmbeddedEngine& engine, const std::shared_ptr<Waiters>& waiters, const Request& request,
+                     const Responder& responder) {
     const json body = parse_body(request.body);
     check_keys(body, {"action", "allow_quant_error", "rid", "http_worker_ipc"});
     const json action = body.value("action", json("checksum"));
     enforce(action == "checksum", "action must be \"checksum\", is {}", action.dump());
-    {
-        const std::lock_guard lock(waiters->mutex);
-        waiters->waiting.push_back(responder);
-        if (waiters->waiting.size() > 1) return;  // the work for the first of them is queued
-    }
+    if (!waiters->add(responder)) return;
     engine.between_steps([&engine, waiters] {
-        std::vector<Responder> all;
-        {
-            const std::lock_guard lock(waiters->mutex);
-            all.swap(waiters->waiting);
-        }
+        const std::vector<Responder> all = waiters->take();
         if (engine.state().weights == WeightState::updating) {
             for (const Responder& one : all) one.fail({Code::unavailable, "new weights are being written"});
             return;
@@ -321,7 +349,7 @@ void add_routes(http::Server& server, EmbeddedEngine& engine, const RouteInfo& i
                      [&engine, info](Request& r, Responder out) { generate(engine, info, r, out); });
     }
     server.route("POST", "/abort_request",
-                 [&](const Request& r, Responder out) { abort_request(engine, r, out); });
+                 [&engine, info](const Request& r, Responder out) { abort_request(engine, info, r, out); });
     admin("/pause_generation", [&](const Request& r, Responder out) { pause(engine, r, out); });
     admin("/continue_generation", [&](const Request& r, Responder out) { resume(engine, r, out); });
     admin_by_get_too("/flush_cache", [&](const Request& r, Responder out) { flush_cache(engine, r, out); });
@@ -332,8 +360,9 @@ void add_routes(http::Server& server, EmbeddedEngine& engine, const RouteInfo& i
                          });
     }
     admin_by_get_too("/weights_checker",
-                     [&engine, waiters = std::make_shared<ChecksumWaiters>()](
-                         const Request& r, Responder out) { weights_checker(engine, waiters, r, out); });
+                     [&engine, waiters = std::make_shared<Waiters>()](const Request& r, Responder out) {
+                         weights_checker(engine, waiters, r, out);
+                     });
     for (const char* path : {"/model_info", "/get_model_info"}) {
         server.route("GET", path,
                      bodiless([&engine, info](const Responder& out) { model_info(engine, info, out); }));
@@ -345,7 +374,10 @@ void add_routes(http::Server& server, EmbeddedEngine& engine, const RouteInfo& i
     server.route("GET", "/health", bodiless([&](const Responder& out) { health(engine, out); }),
                  Access::open);
     server.route("GET", "/health_generate",
-                 bodiless([&](const Responder& out) { health_generate(engine, out); }), Access::open);
+                 bodiless([&engine, waiters = std::make_shared<Waiters>()](const Responder& out) {
+                     health_generate(engine, waiters, out);
+                 }),
+                 Access::open);
 }
 
 }  // namespace tandem::engine

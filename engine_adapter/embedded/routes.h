@@ -4,14 +4,15 @@
 //   POST, PUT  /generate                     user   text or input_ids, sampling_params, return_logprob, rid
 //   POST       /pause_generation             admin  mode: abort (default), retract, in_place; sent when no pass runs
 //   POST       /continue_generation          admin
-//   POST       /abort_request                user   rid: ends the prompts whose rid begins so; or abort_all
+//   POST       /abort_request                user   rid: ends the prompts whose rid begins so; or abort_all, which is
+//                                                   refused (403) where there is an admin key: /pause_generation ends all
 //   GET, POST  /flush_cache                  admin  400 while requests run or wait, after ?timeout= seconds (default 0)
 //   GET, POST  /release_memory_occupation    admin  tags: kv_cache, weights; none: both. GET needs a body, if only {}
 //   GET, POST  /resume_memory_occupation     admin  the same
 //   GET        /model_info                   user   model_path, weight_version; under "tandem": architecture and more
 //   GET        /server_info                  user   limits and counters
 //   GET        /health                       open   200, or 503 with the reason while there is no whole version
-//   GET        /health_generate              open   the same, after generating one token
+//   GET        /health_generate              open   the same, after generating one token: one for all that wait
 //   GET, POST  /weights_checker              admin  action: checksum; of those that wait all get one answer
 //
 // Keys: common/http/access.h. What changes something needs POST, PUT or a body, so that no page or prefetch does it by a
@@ -40,6 +41,7 @@ struct RouteInfo {
     int data_port = 0;              // of the receiver's data plane over TCP; 0: none
     std::string incarnation = {};   // another one after each start; empty: it says none
     std::string no_tokenizer = {};  // why there is none; empty: there are no files
+    bool admin_key = false;         // there is one, so that a user ends no request of others' all at once
 };
 
 // The engine must outlive the server.

@@ -5,12 +5,14 @@
 
 #include <atomic>
 #include <future>
+#include <list>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "common/error.h"
 #include "common/http/client.h"
 #include "common/ops/batched_copy.h"
+#include "tests/unit/common/comm/raw_client.h"
 #include "tests/unit/engine_adapter/embedded/tiny_model.h"
 
 namespace tandem::engine {
@@ -260,6 +262,90 @@ TEST_F(Routes, ThoseWhoWaitForChecksumsGetTheSameAnswer) {
     for (std::thread& thread : asking) thread.join();
     for (const std::string& answer : answers) EXPECT_EQ(answer, answers.front());
     EXPECT_THAT(answers.front(), HasSubstr("checksums"));
+}
+
+// A connection on which requests are sent without waiting for their answers.
+class Asker : public comm::RawClient {
+  public:
+    using RawClient::RawClient;
+    void ask(const std::string& path) { send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n"); }
+    std::string status() {  // of an answer without a body
+        std::string head;
+        while (!head.ends_with("\r\n\r\n")) {
+            const std::string byte = receive(1);
+            if (byte.empty()) break;
+            head += byte;
+        }
+        return head.substr(0, head.find('\r'));
+    }
+};
+
+// Of an engine that takes one request at a time.
+TEST(HealthGenerate, ThoseWhoWaitGetTheAnswerOfOneProbe) {
+    EmbeddedOptions options;
+    options.kv_tokens = 512;
+    options.max_queued_samples = 1;
+    EmbeddedEngine engine(tiny_config(), options);
+    engine.start();
+    engine.pause(Deadline::after_ms(20'000));
+    engine.begin_update(1);
+    fill_weights(engine.weights(), 1);
+    engine.commit_update(1);
+    engine.resume();
+    http::Server server({.listen = "127.0.0.1:0"});
+    add_routes(server, engine, {});
+    server.start();
+
+    std::promise<void> stands, go;
+    engine.between_steps([&] {
+        stands.set_value();
+        go.get_future().wait();
+    });
+    stands.get_future().wait();
+    std::list<Asker> askers;
+    for (int i = 0; i < 32; ++i) {
+        askers.emplace_back(server.port()).ask("/health");
+        EXPECT_EQ(askers.back().status(), "HTTP/1.1 200 OK");
+    }
+    for (Asker& asker : askers) asker.ask("/health_generate");
+    Asker last(server.port());
+    for (int i = 0; i < 3; ++i) {  // behind them all: the server reads in the order of arrival
+        last.ask("/health");
+        EXPECT_EQ(last.status(), "HTTP/1.1 200 OK");
+    }
+    go.set_value();
+    for (Asker& asker : askers) EXPECT_EQ(asker.status(), "HTTP/1.1 200 OK");
+    last.ask("/health_generate");
+    EXPECT_EQ(last.status(), "HTTP/1.1 200 OK");
+    engine.stop();
+    server.stop();
+}
+
+TEST_F(Routes, AModelWhoseNameIsNoUtf8IsToldOf) {
+    http::Server strange({.listen = "127.0.0.1:0"});
+    add_routes(strange, engine, {"/models/\xff", "", nullptr, nullptr});
+    strange.start();
+    http::Client other(strange.url());
+    for (const char* path : {"/model_info", "/server_info"})
+        EXPECT_EQ(other.get_json(path, soon())["model_path"], "/models/\xef\xbf\xbd") << path;
+    strange.stop();
+}
+
+TEST_F(Routes, AUsersKeyEndsNoRequestsOfOthers) {
+    http::Server guarded({.listen = "127.0.0.1:0", .api_key = "user", .admin_api_key = "admin"});
+    RouteInfo info;
+    info.admin_key = true;
+    add_routes(guarded, engine, info);
+    guarded.start();
+    http::Client user(guarded.url(), "user"), administrator(guarded.url(), "admin");
+    const http::Response all = user.request("POST", "/abort_request", R"({"abort_all": true})", soon());
+    EXPECT_EQ(all.status, 403);
+    EXPECT_THAT(all.body, HasSubstr("/pause_generation"));
+    EXPECT_EQ(user.request("POST", "/abort_request", R"({"rid": "mine"})", soon()).status, 200);
+    EXPECT_EQ(user.request("POST", "/pause_generation", "{}", soon()).status, 401);
+    EXPECT_EQ(administrator.request("POST", "/pause_generation", "{}", soon()).status, 200);
+    EXPECT_EQ(administrator.request("POST", "/continue_generation", "{}", soon()).status, 200);
+    guarded.stop();
 }
 
 TEST_F(Routes, AClientThatLeavesStopsItsRequest) {
