@@ -18,6 +18,7 @@ struct Completion {
     std::int64_t weight_version = 0;   // the weights that made them
     bool truncated = false;            // max_new_tokens ended it, not a stop token
     bool non_finite = false;           // there is none: the engine's logits for it are infinite or NaN
+    bool aborted = false;  // there is none: somebody ended it there; none that a client returns (aborted.h)
     friend bool operator==(const Completion&, const Completion&) = default;
 };
 

@@ -27,7 +27,12 @@ std::string other_version(const json& meta, const std::string& wanted) {
     return {};
 }
 
-// {"type": "stop" | "length" | "abort"}; an engine that does not say is judged by what it sent.
+bool is_aborted(const json& meta) {
+    const json reason = meta.value("finish_reason", json());
+    return reason.is_object() && reason.value("type", json()) == "abort";
+}
+
+// {"type": "stop" | "length"}; an engine that does not say is judged by what it sent.
 bool is_truncated(const json& meta, const Completion& completion, const Sampling& sampling) {
     const json reason = meta.value("finish_reason", json());
     if (reason.is_null()) {
@@ -48,6 +53,8 @@ void restore_stop_token(const json& logprobs, Completion& completion) {
 Completion parse(const json& answer, const Sampling& sampling) {
     const json& meta = answer.at("meta_info");
     Completion result;
+    result.aborted = is_aborted(meta);
+    if (result.aborted) return result;
     result.tokens = token_ids_of(answer.at("output_ids"));
     for (const json& entry : meta.at("output_token_logprobs"))
         result.logprobs.push_back(entry.at(0).get<float>());
@@ -72,6 +79,7 @@ std::vector<Completion> sglang_answers(const json& answers, std::size_t prompts,
         std::string made_by;
         try {
             result.push_back(parse(answer, sampling));
+            if (result.back().aborted) continue;
             result.back().weight_version = version;
             made_by = other_version(answer.at("meta_info"), wanted);
         } catch (const std::exception& error) {

@@ -10,8 +10,8 @@
 
 namespace tandem::trainer {
 
-// One completion a prompt. Throws std::exception: what is wrong with which answer, or that another weight version than
-// `version` made some of its tokens.
+// One completion a prompt, of which only `aborted` is set where it was. Throws std::exception: what is wrong with which
+// answer, or that another weight version than `version` made some of its tokens.
 std::vector<Completion> sglang_answers(const nlohmann::json& answers, std::size_t prompts,
                                        const Sampling& sampling, std::int64_t version);
 

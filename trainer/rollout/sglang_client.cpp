@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/trace.h"
 #include "trainer/config/engine_url.h"
+#include "trainer/rollout/aborted.h"
 #include "trainer/rollout/sglang_answers.h"
 
 namespace tandem::trainer {
@@ -71,8 +72,7 @@ void SglangClient::check_server() {
     }
 }
 
-json SglangClient::post(const json& body) {
-    const Deadline deadline = Deadline::after(deadline_);
+json SglangClient::post(const json& body, Deadline deadline) {
     try {
         return client_.post_json("/generate", body, deadline);
     } catch (const DeadlineExceeded&) {
@@ -91,12 +91,16 @@ std::vector<Completion> SglangClient::generate(std::span<const std::vector<std::
     require(prompts.size() == seeds.size(), "{} prompts with {} seeds", prompts.size(), seeds.size());
     const trace::Scope scope("POST /generate", "rollout");
     client_.limit_answers(http::kMostStateBytes + prompts.size() * most_answer_bytes(sampling));
-    const json answers = post(request_body(prompts, seeds, sampling));
-    try {
-        return sglang_answers(answers, prompts.size(), sampling, version);
-    } catch (const std::exception& error) {
-        throw ProtocolError(fmt::format("engine {}: /generate: {}", client_.url(), error.what()));
-    }
+    const Deadline deadline = Deadline::after(deadline_);
+    return ask_until_none_is_aborted(
+        client_.url(), prompts, seeds, deadline, [&](auto some, auto their_seeds) {
+            const json answers = post(request_body(some, their_seeds, sampling), deadline);
+            try {
+                return sglang_answers(answers, some.size(), sampling, version);
+            } catch (const std::exception& error) {
+                throw ProtocolError(fmt::format("engine {}: /generate: {}", client_.url(), error.what()));
+            }
+        });
 }
 
 }  // namespace tandem::trainer

@@ -16,7 +16,7 @@ class SglangClient final : public RolloutClient {
     // TransportError, DeadlineExceeded.
     SglangClient(const std::string& url, const RolloutClientOptions& options);
 
-    // One request. A connection that breaks is opened once more.
+    // One request, and more for samples that are aborted (aborted.h). A connection that breaks is opened once more.
     std::vector<Completion> generate(std::span<const std::vector<std::int32_t>> prompts,
                                      std::span<const std::uint64_t> seeds, const Sampling& sampling,
                                      std::int64_t version) override;
@@ -24,7 +24,7 @@ class SglangClient final : public RolloutClient {
 
   private:
     void check_server();
-    nlohmann::json post(const nlohmann::json& body);
+    nlohmann::json post(const nlohmann::json& body, Deadline deadline);
 
     bool others_;  // SGLang itself
     http::Client client_;

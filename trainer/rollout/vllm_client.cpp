@@ -16,6 +16,7 @@
 #include "common/thread.h"
 #include "common/trace.h"
 #include "trainer/config/engine_url.h"
+#include "trainer/rollout/aborted.h"
 
 namespace tandem::trainer {
 namespace {
@@ -158,6 +159,15 @@ std::vector<Completion> VllmClient::generate(std::span<const std::vector<std::in
     require(prompts.size() == seeds.size(), "{} prompts with {} seeds", prompts.size(), seeds.size());
     const trace::Scope scope("POST completions", "rollout");
     const Deadline deadline = Deadline::after(deadline_);
+    return ask_until_none_is_aborted(url_, prompts, seeds, deadline, [&](auto some, auto their_seeds) {
+        return generate_once(some, their_seeds, sampling, version, deadline);
+    });
+}
+
+std::vector<Completion> VllmClient::generate_once(std::span<const std::vector<std::int32_t>> prompts,
+                                                  std::span<const std::uint64_t> seeds,
+                                                  const Sampling& sampling, std::int64_t version,
+                                                  Deadline deadline) {
     const std::string wanted = std::to_string(version);
     const auto hold_to_version = [&](const std::string& who, const std::string& found) {
         if (found == wanted) return;
@@ -170,7 +180,7 @@ std::vector<Completion> VllmClient::generate(std::span<const std::vector<std::in
     for (VllmAnswer& answer : answers) {
         if (answer.weight_version)
             hold_to_version(fmt::format("answer {} was made by", result.size()), *answer.weight_version);
-        else
+        else if (!answer.completion.aborted)
             told = false;
         answer.completion.weight_version = version;
         result.push_back(std::move(answer.completion));

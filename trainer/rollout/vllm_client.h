@@ -34,6 +34,9 @@ class VllmClient final : public RolloutClient {
     void check_server(double temperature, Deadline deadline);
     VllmRoute find_route(Deadline deadline);
     std::string weight_version(Deadline deadline);
+    std::vector<Completion> generate_once(std::span<const std::vector<std::int32_t>> prompts,
+                                          std::span<const std::uint64_t> seeds, const Sampling& sampling,
+                                          std::int64_t version, Deadline deadline);
     std::vector<VllmAnswer> ask_all(std::span<const std::vector<std::int32_t>> prompts,
                                     std::span<const std::uint64_t> seeds, const Sampling& sampling,
                                     Deadline deadline);

@@ -79,6 +79,8 @@ VllmAnswer vllm_answer(VllmRoute route, const json& answer) {
     const json& choice = answer.at("choices").at(0);
     VllmAnswer result;
     Completion& completion = result.completion;
+    completion.aborted = choice.value("finish_reason", json()) == "abort";
+    if (completion.aborted) return result;
     completion.tokens = token_ids_of(choice.at("token_ids"));
     if (route == VllmRoute::generate) {
         for (const json& entry : choice.at("logprobs").at("content")) {

@@ -21,7 +21,7 @@ nlohmann::json vllm_request(VllmRoute route, std::span<const std::int32_t> promp
                             const Sampling& sampling);
 
 struct VllmAnswer {
-    Completion completion;                      // weight_version is not set
+    Completion completion;  // weight_version is not set; where it is aborted nothing else is
     std::optional<std::string> weight_version;  // where the answer says it
 };
 // Throws std::exception: what is wrong with it.

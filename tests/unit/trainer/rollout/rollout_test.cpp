@@ -146,9 +146,42 @@ TEST(RolloutClient, KnowsWhatWasTruncated) {
     EXPECT_FALSE(truncated([](json& a) { a[1]["meta_info"]["finish_reason"] = {{"type", "stop"}}; }));
     EXPECT_TRUE(truncated([](json& a) { a[1]["meta_info"]["finish_reason"] = {{"type", "length"}}; }));
     EXPECT_THAT(error_with([](json& a) {
-                    a[1]["meta_info"]["finish_reason"] = {{"type", "abort"}};
+                    a[1]["meta_info"]["finish_reason"] = {{"type", "function_call"}};
                 }),
-                testing::HasSubstr("answer 1 is malformed: it ended with finish_reason abort"));
+                testing::HasSubstr("answer 1 is malformed: it ended with finish_reason function_call"));
+}
+
+// As it answers where somebody has ended them, with what they had.
+void abort_sample(json& answer) {
+    answer["output_ids"] = json::array();
+    answer["meta_info"] = {{"finish_reason", {{"type", "abort"}}}, {"weight_version", "3"}};
+}
+
+TEST(RolloutClient, AsksAgainForWhatWasAborted) {
+    FakeEngine whole;
+    const auto expected = client_of(whole.server.url(), 16)->generate(kPrompts, kSeeds, {1.0, 3, {12}}, 3);
+    int asked = 0;
+    FakeEngine engine([&](json& answers) {
+        ++asked;
+        if (asked == 1) abort_sample(answers[1]), abort_sample(answers[4]);
+        if (asked == 2) abort_sample(answers[1]);
+    });
+    EXPECT_EQ(client_of(engine.server.url(), 16)->generate(kPrompts, kSeeds, {1.0, 3, {12}}, 3), expected);
+    ASSERT_EQ(engine.requests.size(), 3u);
+    EXPECT_EQ(engine.requests[1]["input_ids"], json({{3}, {8}}));
+    EXPECT_EQ(engine.requests[2]["input_ids"], json({{8}}));
+}
+
+TEST(RolloutClient, WhatIsAbortedAgainAndAgainEndsAtTheDeadline) {
+    FakeEngine engine([](json& answers) { abort_sample(answers[0]); });
+    const auto client =
+        make_rollout_client(engine.server.url(), {.deadline = std::chrono::milliseconds(300), .batch = 16});
+    try {
+        client->generate(kPrompts, kSeeds, {1.0, 3, {12}}, 3);
+        FAIL();
+    } catch (const DeadlineExceeded& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr(engine.server.url()));
+    }
 }
 
 TEST(RolloutClient, NamesAnEngineThatIsNotThere) {

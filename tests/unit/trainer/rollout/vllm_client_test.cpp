@@ -166,8 +166,8 @@ TEST(VllmClient, RefusesMalformedAnswers) {
         EXPECT_THAT(error_with(scale_out, [](json& c) { c.erase("token_ids"); }), HasSubstr("malformed"));
         EXPECT_THAT(error_with(scale_out, [](json& c) { c["token_ids"].push_back(5); }),
                     HasSubstr("3 tokens with 2 log-probs"));
-        EXPECT_THAT(error_with(scale_out, [](json& c) { c["finish_reason"] = "abort"; }),
-                    HasSubstr("finish_reason \"abort\""));
+        EXPECT_THAT(error_with(scale_out, [](json& c) { c["finish_reason"] = "repetition"; }),
+                    HasSubstr("finish_reason \"repetition\""));
         EXPECT_THAT(error_with(scale_out, [](json& c) { c["logprobs"] = nullptr; }), HasSubstr("malformed"));
     }
     EXPECT_THAT(error_with(true, [](json& c) { c["logprobs"]["content"][1]["logprob"] = -9999.0; }),
@@ -176,6 +176,20 @@ TEST(VllmClient, RefusesMalformedAnswers) {
                 HasSubstr("log-prob 1 is of another token"));
     EXPECT_THAT(error_with(false, [](json& c) { c["logprobs"]["token_logprobs"][1] = nullptr; }),
                 HasSubstr("malformed"));
+}
+
+TEST(VllmClient, AsksAgainForWhatWasAborted) {
+    for (const bool scale_out : {true, false}) {
+        std::atomic<int> asked{0};
+        FakeVllm server({.scale_out = scale_out, .spoil = [&](json& choice) {
+                             if (++asked > 2) return;
+                             choice = {{"finish_reason", "abort"}, {"token_ids", json::array()}};
+                         }});
+        const auto result = ask(server);
+        EXPECT_EQ(asked, 7);
+        for (std::size_t i = 0; i < result.size(); ++i)
+            EXPECT_EQ(result[i].tokens, (std::vector<std::int32_t>{kVllmPrompts[i].back(), 12}));
+    }
 }
 
 TEST(VllmClient, KnowsWhatWasTruncated) {
