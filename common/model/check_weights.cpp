@@ -59,6 +59,7 @@ void check_tied_head(const Safetensors& files) {
     files.release(head);
     files.release(embedding);
     if (same) return;
+    files.require_unchanged();
     throw ConfigError(files.file(head), head,
                       "differs from model.embed_tokens.weight, but config.json says that they are tied "
                       "(tie_word_embeddings)");

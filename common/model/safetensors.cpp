@@ -57,8 +57,10 @@ class Mapping {
     Mapping& operator=(const Mapping&) = delete;
     Mapping& operator=(Mapping&&) = delete;
     Span span() const { return {data_, bytes_}; }
-    // Whether the file was written since it was mapped. One that replaced it under its name is another one.
+    // Whether the file was written, or could not be read, since it was mapped. One that replaced it under its name is another
+    // one.
     bool changed(const std::string& file) const {
+        if (gave_zeros(span())) return true;
         struct stat now {};
         if (::stat(file.c_str(), &now) != 0 || now.st_dev != opened_.st_dev || now.st_ino != opened_.st_ino)
             return false;
@@ -242,6 +244,16 @@ std::string Safetensors::changed_file() const {
         if (impl_->mappings[i].changed(impl_->files[i])) return impl_->files[i];
     }
     return "";
+}
+
+void Safetensors::require_unchanged() const {
+    const std::string file = changed_file();
+    if (file.empty()) return;
+    throw Error(
+        fmt::format("{} was written to or cut off while it was read, or its disk failed: start again when it "
+                    "is whole (what is written "
+                    "under another name, and renamed, can be read at any time)",
+                    file));
 }
 
 void Safetensors::release(const std::string& name) const {

@@ -33,9 +33,11 @@ class Safetensors {
     // a file's header leaves the data unaligned); writing to them does not reach the file.
     Tensor tensor(const std::string& name) const;
     Tensor rows(const std::string& name, std::int64_t first, std::int64_t count) const;
-    // A file that was written since it was opened, so that a tensor may hold parts of two; empty: none. A file that another
-    // one replaced under its name stays what it was.
+    // A file that was written since it was opened, so that a tensor may hold parts of two, or of which something could not be
+    // read (mapped_files.h); empty: none. A file that another one replaced under its name stays what it was.
     std::string changed_file() const;
+    // Behind the last read of whoever takes the tensors. Throws Error naming that file.
+    void require_unchanged() const;
     // Gives back the memory that reading the tensor took; what was written to it is forgotten.
     void release(const std::string& name) const;
 

@@ -99,6 +99,7 @@ void ModelWeights::load(const model::ModelConfig& config, const std::string& dir
         stream.synchronize();
         files.release(slots_[i].info.name);
     }
+    files.require_unchanged();
     changed();
 }
 

@@ -8,6 +8,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/model/mapped_files.h"
 #include "common/printable.h"
 #include "engine_adapter/main/commands.h"
 
@@ -30,6 +31,7 @@ void hide_keys(int argc, char** argv) {
 
 int main(int argc, char** argv) {
     tandem::set_up_logging("engine");
+    tandem::model::read_zeros_of_truncated_files();
     CLI::App app("The inference engine that ships with Tandem", "tandem-engine");
     app.require_subcommand(1);
     tandem::engine::ServeOptions options;

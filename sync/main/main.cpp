@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/model/mapped_files.h"
 #include "common/printable.h"
 #include "sync/main/commands.h"
 
@@ -51,6 +52,7 @@ int main(int argc, char** argv) {
     // A child never outlives its parent.
     if (*engine_side) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     set_up_logging(*engine_side ? "engine" : "tandem-sync");
+    model::read_zeros_of_truncated_files();
     try {
         if (*engine_side) return sync::bench_engine(arguments.options, engine_rank);
         if (*rank_side) return sync::bench_rank(arguments.options);

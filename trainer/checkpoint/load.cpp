@@ -26,6 +26,7 @@ void load_checkpoint(Policy& policy, const std::string& directory) {
         files.release(name);
     }
     stream.synchronize();
+    files.require_unchanged();
 }
 
 }  // namespace tandem::trainer

@@ -7,11 +7,13 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/model/mapped_files.h"
 #include "common/printable.h"
 #include "trainer/main/commands.h"
 
 int main(int argc, char** argv) {
     tandem::set_up_logging("train");
+    tandem::model::read_zeros_of_truncated_files();
     try {
         return tandem::trainer::run_command_line(argc, argv);
     } catch (const std::exception& error) {

@@ -12,6 +12,7 @@
 
 #include "common/error.h"
 #include "common/model/mapped_files.h"
+#include "tests/support/error_of.h"
 #include "tests/unit/common/model/temporary_directory.h"
 
 namespace tandem::model {
@@ -172,9 +173,14 @@ TEST(Safetensors, AFileThatIsCutOffWhileItIsOpenReadsAsZerosAndIsNamed) {
     const auto* const values = reinterpret_cast<const float*>(files.tensor("a").raw());
     EXPECT_EQ(values[4999], 1.5f);
     EXPECT_EQ(files.changed_file(), "");
+    files.require_unchanged();
     std::filesystem::resize_file(file, 0);
     for (int i = 0; i < 5000; ++i) ASSERT_EQ(values[i], 0.0f) << i;
     EXPECT_EQ(files.changed_file(), file);
+    std::filesystem::remove(file);  // what was read are zeros all the same
+    EXPECT_EQ(files.changed_file(), file);
+    EXPECT_THAT(test::error_of([&] { files.require_unchanged(); }),
+                testing::HasSubstr(file + " was written to"));
 }
 
 TEST(Safetensors, InconsistentHeadersAreRefused) {
