@@ -55,6 +55,7 @@ class Search {
             if (name.starts_with("reference/") || entry.dtype != DType::float32) continue;
             const RowRange& held = entry.rows.at(rank);
             if (held.count == 0) continue;
+            require_rows(file, name, entry, held);
             Found found;
             const Tensor rows = file.tensor(name);
             if (ops::find_non_finite(rows).count > 0)
@@ -62,6 +63,7 @@ class Search {
             file.release(name);
             if (found.elements > 0) note(name, found);
         }
+        file.require_unchanged();
     }
 
     std::string text() const {

@@ -26,6 +26,19 @@ using nlohmann::ordered_json;
 constexpr const char* kFormat = "tandem training checkpoint 1";
 constexpr std::size_t kReadBytes = std::size_t{4} << 20;
 
+Manifest::TensorEntry tensor_from(const json& entry, const std::string& name) {
+    Manifest::TensorEntry tensor{dtype_from_name(entry.at("dtype").get<std::string>()), {}, {}};
+    for (const auto& dim : entry.at("shape")) tensor.shape.push_back(integer_of(dim));
+    const std::int64_t rows = tensor.shape.empty() ? 0 : tensor.shape[0];
+    for (const auto& range : entry.at("rows")) {
+        const RowRange held{integer_of(range.at(0), 0, rows), integer_of(range.at(1), 0, rows)};
+        enforce(held.first <= rows - held.count, "{} rows of {} from {} on, which has {}", held.count, name,
+                held.first, rows);
+        tensor.rows.push_back(held);
+    }
+    return tensor;
+}
+
 Manifest from_json(const json& j) {
     Manifest m;
     m.step = integer_of(j.at("step"));
@@ -36,12 +49,10 @@ Manifest from_json(const json& j) {
     m.mesh = j.at("mesh");
     if (j.contains("data")) m.data = j.at("data");
     for (const auto& [name, entry] : j.at("tensors").items()) {
-        Manifest::TensorEntry tensor{
-            dtype_from_name(entry.at("dtype").get<std::string>()), entry.at("shape").get<Shape>(), {}};
-        for (const auto& rows : entry.at("rows")) {
-            tensor.rows.push_back({integer_of(rows.at(0)), integer_of(rows.at(1))});
-        }
-        m.tensors[name] = std::move(tensor);
+        m.tensors[name] = tensor_from(entry, name);
+        const std::size_t ranks = m.tensors.begin()->second.rows.size();
+        enforce(m.tensors[name].rows.size() == ranks, "{} has rows of {} ranks, another tensor of {}", name,
+                m.tensors[name].rows.size(), ranks);
     }
     for (const auto& [name, entry] : j.at("files").items()) {
         enforce(name.find('/') == std::string::npos, "{} is not a name of a file in this folder", name);
@@ -121,6 +132,16 @@ Manifest read_manifest(const std::string& directory) {
     } catch (const std::exception& error) {
         throw ConfigError(file, "", error.what());
     }
+}
+
+void require_rows(const model::Safetensors& file, const std::string& name, const Manifest::TensorEntry& entry,
+                  const RowRange& held) {
+    Shape shape = entry.shape;
+    if (!shape.empty()) shape[0] = held.count;
+    if (file.dtype(name) == entry.dtype && file.shape(name) == shape) return;
+    throw ConfigError(file.file(name), name,
+                      fmt::format("is {} of {}, the manifest says {} of {}", to_string(file.shape(name)),
+                                  dtype_name(file.dtype(name)), to_string(shape), dtype_name(entry.dtype)));
 }
 
 void verify(const Manifest& manifest, const std::string& directory) {

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "common/model/safetensors.h"
 #include "common/ops/batched_copy.h"
 #include "common/tensor/dtype.h"
 #include "common/tensor/shape.h"
@@ -53,6 +54,10 @@ std::vector<std::string> log_files(const Manifest& manifest);
 std::string to_json(const Manifest& manifest);
 // Reads DIR/manifest.json. Throws ConfigError naming file and key.
 Manifest read_manifest(const std::string& directory);
+
+// Whether a rank's file holds a tensor's rows as the manifest says. Throws ConfigError naming file and tensor.
+void require_rows(const model::Safetensors& file, const std::string& name, const Manifest::TensorEntry& entry,
+                  const RowRange& held);
 
 // Every file there, with its size and its checksum; reads all of it, on as many threads as help. Throws
 // ConfigError naming the file, what it should be and what it is.

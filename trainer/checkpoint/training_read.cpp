@@ -20,6 +20,10 @@ class RankFiles {
             .first->second;
     }
 
+    void require_unchanged() const {
+        for (const auto& [rank, file] : files_) file.require_unchanged();
+    }
+
   private:
     std::string directory_;
     std::map<std::size_t, model::Safetensors> files_;
@@ -35,9 +39,7 @@ void read_rows(RankFiles& files, const Manifest::TensorEntry& entry, const std::
         const std::int64_t end = std::min(there.first + there.count, wanted.first + wanted.count);
         if (first >= end) continue;
         const model::Safetensors& file = files.at(rank);
-        if (file.dtype(name) != tensor.dtype() || file.shape(name)[0] != there.count) {
-            throw ConfigError(file.file(name), name, "is not what the manifest says");
-        }
+        require_rows(file, name, entry, there);
         const Tensor from = file.rows(name, first - there.first, end - first);
         const Tensor to = local_rows(tensor, {first, end - first});
         access.write(from, to);
@@ -68,6 +70,7 @@ void read_training_checkpoint(const std::string& directory, const NamedTensors& 
         }
         read_rows(files, found->second, name, tensor, file, access);
     }
+    files.require_unchanged();
 }
 
 }  // namespace tandem::trainer

@@ -6,9 +6,11 @@
 
 #include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "common/comm/launch.h"
 #include "common/error.h"
+#include "common/model/safetensors.h"
 #include "tests/support/grpo_loss.h"
 #include "tests/unit/common/model/temporary_directory.h"
 #include "tests/unit/trainer/policy/policy_run.h"
@@ -251,6 +253,52 @@ TEST_F(TrainingCheckpoints, AnotherModelsTensorsAreRefused) {
                 HasSubstr("model.layers.2.input_layernorm.weight: is not in this checkpoint"));
     EXPECT_THAT(refusal([](auto& config) { config.vocab_size = 14; }),
                 HasSubstr("model.embed_tokens.weight: is [13, 10] of float32, the run needs [14, 10]"));
+}
+
+// A manifest and files that lie of shapes and rows, with checksums that fit: what a stranger hands over.
+TEST_F(TrainingCheckpoints, LiesOfShapesAndRowsAreRefusedByName) {
+    const std::string name = "weights/model.embed_tokens.weight", file = "checkpoints/step-1/manifest.json";
+    write(1);
+    const auto honest = nlohmann::json::parse(folder.read(file));
+    const auto refusal = [&](const std::function<void(nlohmann::json & entry)>& lie) {
+        auto manifest = honest;
+        lie(manifest["tensors"][name]);
+        folder.write(file, manifest.dump());
+        std::string said = "accepted";
+        try {
+            on_mesh({1, 1}, 7, DType::float32, [&](Policy& policy, comm::Communicator&) {
+                read_training_checkpoint(at(1), policy.training_state());
+            });
+        } catch (const std::exception& error) {
+            said = error.what();
+        }
+        return said;
+    };
+    EXPECT_EQ(refusal([](auto&) {}), "accepted");
+    const std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    for (const auto& rows :
+         {std::pair<std::int64_t, std::int64_t>{most, most}, {1, most}, {most - 1, 2}, {8, 6}, {-1, 2}}) {
+        SCOPED_TRACE(rows.first);
+        EXPECT_THAT(refusal([&](auto& entry) {
+                        entry["rows"][0] = {rows.first, rows.second};
+                    }),
+                    HasSubstr("manifest.json: "));
+    }
+    EXPECT_THAT(refusal([](auto& entry) { entry["rows"].erase(0); }), HasSubstr("rows of 1 ranks"));
+    EXPECT_THAT(refusal([](auto& entry) { entry["shape"] = nlohmann::json::array(); }),
+                HasSubstr("manifest.json: "));
+    EXPECT_THAT(refusal([](auto& entry) { entry["shape"][0] = 13.5; }), HasSubstr("no whole number"));
+    folder.write(file, honest.dump());
+    model::write_safetensors(at(1) + "/" + rank_file(0), {{name, Tensor::empty({}, DType::float32, "test")}});
+    const std::string wanted = rank_file(0) + ": " + name + ": is [] of float32, the manifest says [7, 10]";
+    EXPECT_THAT(refusal([](auto&) {}), HasSubstr(wanted));
+    std::string found = "nothing";
+    try {
+        found = became_non_finite(read_manifest(at(1)), at(1), "");
+    } catch (const ConfigError& error) {
+        found = error.what();
+    }
+    EXPECT_THAT(found, HasSubstr(rank_file(0)));
 }
 
 TEST_F(TrainingCheckpoints, LeftoversGoAndWhatWasBeingReplacedComesBack) {
