@@ -11,19 +11,6 @@
 namespace tandem::http {
 namespace {
 
-// "localhost:80", "127.0.0.1", "[::1]:80"
-bool names_loopback(std::string_view host) {
-    if (!host.empty() && host.front() == '[') {
-        host = host.substr(1, host.find(']') - 1);
-    } else {
-        host = host.substr(0, host.find(':'));
-    }
-    if (boost::beast::iequals(boost::beast::string_view(host.data(), host.size()), "localhost")) return true;
-    boost::system::error_code error;
-    const auto address = boost::asio::ip::make_address(std::string(host), error);
-    return !error && address.is_loopback();
-}
-
 std::string_view key_of(const Credentials& given) {
     constexpr std::string_view kBearer = "bearer ";
     const std::string_view text = given.authorization;
@@ -50,6 +37,18 @@ bool has_key(const AccessRules& rules, Access needed, std::string_view key) {
 }
 
 }  // namespace
+
+bool names_loopback(std::string_view host) {
+    if (!host.empty() && host.front() == '[') {
+        host = host.substr(1, host.find(']') - 1);
+    } else if (host.find(':') == host.rfind(':')) {  // more of them: an address of IPv6
+        host = host.substr(0, host.find(':'));
+    }
+    if (boost::beast::iequals(boost::beast::string_view(host.data(), host.size()), "localhost")) return true;
+    boost::system::error_code error;
+    const auto address = boost::asio::ip::make_address(std::string(host), error);
+    return !error && address.is_loopback();
+}
 
 std::string key_from_environment(const char* variable) {
     const char* key = std::getenv(variable);

@@ -44,6 +44,9 @@ bool shows_key(const AccessRules& rules, const Credentials& given);
 // "SGLANG_API_KEY" are those servers' own.
 std::string key_from_environment(const char* variable = "TANDEM_API_KEY");
 
+// Of "HOST", "HOST:PORT" or "[HOST]:PORT": localhost, 127.0.0.0/8 or ::1.
+bool names_loopback(std::string_view host);
+
 // Takes as long for any two texts of the same lengths.
 bool same_key(std::string_view given, std::string_view key);
 

@@ -20,28 +20,12 @@
 #include "common/ops/matmul.h"
 #include "common/tokenizer/stop_tokens.h"
 #include "common/tokenizer/tokenizer.h"
+#include "engine_adapter/embedded/ending_signals.h"
 #include "engine_adapter/embedded/routes.h"
 #include "engine_adapter/receiver/receiver.h"
 
 namespace tandem::engine {
 namespace {
-
-// What ends the engine stays pending from here on, until serve() waits for it. Before any thread starts. A hangup that
-// whoever started this program has it ignore (nohup) stays ignored.
-sigset_t block_ending_signals() {
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGINT);
-    for (const int signal : {SIGHUP, SIGQUIT}) {
-        struct sigaction now {};
-        ::sigaction(signal, nullptr, &now);
-        if (now.sa_handler != SIG_IGN) sigaddset(&signals, signal);
-    }
-    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-    std::signal(SIGPIPE, SIG_IGN);  // the reader of our output may be gone
-    return signals;
-}
 
 // An orphan's parent is whoever adopts it, which need not be process 1.
 void die_with_parent(pid_t announced) {
@@ -170,10 +154,23 @@ std::string read_key(int descriptor) {
     return key;
 }
 
+// Whoever reaches the engine may try thousands of keys a second.
+void warn_of_weak_keys(const ServeOptions& options, const http::ServerOptions& http, bool reachable) {
+    constexpr std::size_t kShortest = 16;  // bytes
+    const char* const user = options.api_key_fd >= 0 ? "--api-key-fd" : "--api-key";
+    for (const auto& [option, key] :
+         {std::pair(user, &http.api_key), {"--admin-api-key", &http.admin_api_key}}) {
+        if (!reachable || key->empty() || key->size() >= kShortest) continue;
+        log_warn("{}: a key of {} bytes can be guessed from other machines: draw {} at random, or more",
+                 option, key->size(), kShortest);
+    }
+}
+
 }  // namespace
 
 void serve(const ServeOptions& options) {
-    const sigset_t signals = block_ending_signals();
+    EndingSignals signals;
+    std::signal(SIGPIPE, SIG_IGN);  // the reader of our output may be gone
     if (options.die_with_parent) die_with_parent(options.parent_pid);
     model::ModelConfig config = model::read_model_config(options.model);
     const Device device = decide_device(options);
@@ -191,6 +188,7 @@ void serve(const ServeOptions& options) {
     http_options.api_key = options.api_key_fd >= 0 ? read_key(options.api_key_fd) : options.api_key;
     http_options.admin_api_key = options.admin_api_key;
     http::Server server(http_options);  // first: a port in use is found before gigabytes are read
+    const auto removes_socket_file = signals.before_the_end([&] { server.stop(); });
     const bool keyless = http_options.api_key.empty() && http_options.admin_api_key.empty();
     if (keyless && !server.loopback() && !options.allow_unauthenticated) {
         throw ConfigError("command line", "--listen",
@@ -198,6 +196,10 @@ void serve(const ServeOptions& options) {
                               " can be reached from other machines, where anybody could drop the weights: "
                               "set --api-key, or say --allow-unauthenticated");
     }
+
+    const std::optional<TcpListen> data_plane = decide_data_plane(options, http_options);
+    warn_of_weak_keys(options, http_options,
+                      !server.loopback() || (data_plane && !http::names_loopback(data_plane->host)));
 
     EmbeddedOptions engine_options;
     engine_options.device = device;
@@ -213,22 +215,22 @@ void serve(const ServeOptions& options) {
     EmbeddedEngine engine(config, engine_options);
     if (load) engine.load(options.model, options.weight_version);
     engine.start();
+    signals.serving();
 
     ReceiverOptions receiver_options;
-    receiver_options.data_plane = decide_data_plane(options, http_options);
+    receiver_options.data_plane = data_plane;
     Receiver receiver(engine, receiver_options);
     Background background(256);
     add_routes(server, engine,
                {options.model, receiver.address(), text.tokenizer ? &*text.tokenizer : nullptr, &background,
-                receiver.data_port(), fmt::format("{:016x}", drawn<std::uint64_t>()), text.why});
+                receiver.data_port(), fmt::format("{:016x}", drawn<std::uint64_t>()), text.why,
+                !http_options.admin_api_key.empty()});
     server.start();
     std::printf("listening on %s\n", server.url().c_str());
     std::fflush(stdout);
     if (!options.ready_file.empty()) write_ready_file(options.ready_file, server.url());
 
-    int signal = 0;
-    sigwait(&signals, &signal);
-    log_info("signal {}: shutting down", signal);
+    log_info("signal {}: shutting down", signals.wait());
     engine.stop();  // answers open requests; then the server may close
     server.stop();
 }

@@ -1,7 +1,9 @@
 #include "tests/multiproc/engine/program.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,9 +12,14 @@
 
 namespace tandem::engine {
 
-Program::Program(const std::vector<std::string>& arguments) {
+Program::Program(const std::vector<std::string>& arguments, std::size_t full) {
     int ends[2];
     if (::pipe(ends) != 0) std::abort();
+    if (full > 0) {
+        const std::string block(full, '.');
+        if (::fcntl(ends[1], F_SETPIPE_SZ, 4096) != 4096) std::abort();
+        if (::write(ends[1], block.data(), full) != static_cast<ssize_t>(full)) std::abort();
+    }
     const std::string binary = std::string(TANDEM_BIN_DIR) + "/tandem-engine";
     std::vector<char*> argv = {const_cast<char*>(binary.c_str())};
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
@@ -59,12 +66,17 @@ std::string Program::url() {
     }
 }
 
+std::size_t Program::unread() const {
+    int bytes = 0;
+    return ::ioctl(fd_, FIONREAD, &bytes) == 0 ? static_cast<std::size_t>(bytes) : 0;
+}
+
 void Program::signal(int number) const {
     ::kill(pid_, number);
 }
 
-int Program::wait() {
-    while (read_some()) {
+int Program::wait(Output output) {
+    while (output == Output::read && read_some()) {
     }
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     int status = 0;

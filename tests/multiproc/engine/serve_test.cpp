@@ -16,6 +16,7 @@
 #include "common/model/safetensors.h"
 #include "tests/multiproc/engine/program.h"
 #include "tests/multiproc/engine/serving_engine.h"
+#include "tests/support/eventually.h"
 #include "tests/unit/common/model/temporary_directory.h"
 #include "tests/unit/engine_adapter/embedded/tiny_model.h"
 
@@ -200,6 +201,32 @@ TEST(Serve, EndsCleanlyAtAHangupAndAtQuit) {
         ASSERT_FALSE(program.url().empty()) << program.output();
         program.signal(signal);
         EXPECT_EQ(program.wait(), 0) << program.output();
+    }
+}
+
+// What it says fills the pipe at which it says it, and nobody reads: it is stuck once it listens, before it serves.
+TEST(Serve, ASignalEndsAStartThatIsStuck) {
+    const TemporaryDirectory directory;
+    write_tiny_model(directory.path(), tiny_config(), 3);
+    const std::string socket = directory.file("socket");
+    const std::vector<std::string> command = {"serve", "--model", directory.path(), "--listen",
+                                              "unix:" + socket};
+    std::string said;
+    {
+        Program whole(command);
+        ASSERT_NE(whole.url(), "");
+        said = whole.output();
+    }
+    // There is room up to the line of the seed, whose number has up to ten digits and stands there twice; not for the next.
+    const std::size_t seed = said.rfind('\n', said.find("random seed")) + 1, next = said.find('\n', seed) + 1;
+    const std::size_t full = 4096 - next - 20;
+    for (const int signal : {SIGTERM, SIGINT}) {
+        Program stuck(command, full);
+        ASSERT_TRUE(test::eventually([&] { return stuck.unread() > full + seed; }));
+        EXPECT_TRUE(std::filesystem::exists(socket));
+        stuck.signal(signal);
+        EXPECT_EQ(stuck.wait(Program::Output::unread), 128 + signal);
+        EXPECT_FALSE(std::filesystem::exists(socket));
     }
 }
 
