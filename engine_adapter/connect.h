@@ -17,12 +17,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/deadline.h"
+#include "common/http/access.h"
 #include "engine_adapter/engine.h"
 #include "engine_adapter/transport/nccl/group.h"
 
@@ -41,9 +43,10 @@ enum class InFlight : std::uint8_t {
 InFlight in_flight_from_name(const std::string& name);
 
 struct ConnectOptions {
-    // For the engine's HTTP server; empty: TANDEM_API_KEY, VLLM_API_KEY or SGLANG_API_KEY of the environment, by the
-    // kind of engine.
+    // For the HTTP servers of all engines that have none of their own in `keys`, by their names; empty: TANDEM_API_KEY,
+    // VLLM_API_KEY or SGLANG_API_KEY of the environment, by the kind of engine.
     std::string key = {};
+    std::map<std::string, std::string> keys = {};
     InFlight in_flight = InFlight::wait;
     // Where weights are staged for engines that load them from a directory, which they must see too.
     std::filesystem::path staging = "/dev/shm";
@@ -66,6 +69,12 @@ struct ConnectOptions {
     // Whether a tensor of the trainer's is brought over; empty: all are, and an engine that can only take all refuses.
     std::function<bool(const std::string& name)> only = {};
 };
+
+// What that engine's HTTP server is sent; `variable`: of the environment.
+inline std::string key_for(const std::string& name, const ConnectOptions& options, const char* variable) {
+    if (const auto own = options.keys.find(name); own != options.keys.end()) return own->second;
+    return options.key.empty() ? http::key_from_environment(variable) : options.key;
+}
 
 // Throws BadInput: no such kind of engine.
 void check_name(const std::string& name);

@@ -129,9 +129,9 @@ void check_whole(const std::vector<Continuation>& continuations, std::size_t pro
     }
 }
 
-http::Client client_of(const std::string& plain, const Dialect& dialect, const ConnectOptions& options) {
-    const std::string key = options.key.empty() ? http::key_from_environment(dialect.key) : options.key;
-    return http::Client(std::string(dialect.base) + plain.substr(dialect.scheme.size()), key);
+http::Client client_of(const std::string& name, const Dialect& dialect, const ConnectOptions& options) {
+    return http::Client(std::string(dialect.base) + plain_name(name).substr(dialect.scheme.size()),
+                        key_for(name, options, dialect.key));
 }
 
 // What is no answer of the kind that was asked for is told as the server's fault.
@@ -151,9 +151,8 @@ auto checked(const std::string& name, const std::string& phase, const Question& 
 std::vector<Continuation> ask_continuations(const std::string& name, const Prompts& prompts,
                                             std::int64_t length, Deadline deadline,
                                             const ConnectOptions& options) {
-    const std::string plain = plain_name(name);
-    const Dialect& dialect = dialect_of(plain);
-    http::Client client = client_of(plain, dialect, options);
+    const Dialect& dialect = dialect_of(plain_name(name));
+    http::Client client = client_of(name, dialect, options);
     return checked(name, fmt::format("POST {}", dialect.route), [&] {
         std::vector<Continuation> continuations = dialect.ask(client, prompts, length, deadline);
         check_whole(continuations, prompts.size(), length);
@@ -162,9 +161,8 @@ std::vector<Continuation> ask_continuations(const std::string& name, const Promp
 }
 
 ServerState ask_state(const std::string& name, Deadline deadline, const ConnectOptions& options) {
-    const std::string plain = plain_name(name);
-    const Dialect& dialect = dialect_of(plain);
-    http::Client client = client_of(plain, dialect, options);
+    const Dialect& dialect = dialect_of(plain_name(name));
+    http::Client client = client_of(name, dialect, options);
     return checked(name, "who it is", [&] { return dialect.state(client, deadline); });
 }
 

@@ -27,7 +27,7 @@ std::vector<std::unique_ptr<Engine>> connect_sglang(const std::vector<std::strin
             names.front(), names.back());
     std::vector<std::unique_ptr<Engine>> engines;
     const EngineUrl url = parse_engine_url(names.front());
-    const std::string key = options.key.empty() ? http::key_from_environment("SGLANG_API_KEY") : options.key;
+    const std::string key = key_for(names.front(), options, "SGLANG_API_KEY");
     checkpoint_engine::free_waiting_workers(
         url.base);  // before the server is asked: its answers wait for them
     SglangServer server(url.base, key);

@@ -195,8 +195,7 @@ ReceiverRoute route_to(const std::string& name, const std::string& key, Deadline
 
 std::unique_ptr<TandemEngine> connect_one(const std::string& name, const ConnectOptions& options,
                                           Deadline deadline) {
-    const ReceiverRoute route =
-        route_to(name, options.key.empty() ? http::key_from_environment() : options.key, deadline);
+    const ReceiverRoute route = route_to(name, key_for(name, options, "TANDEM_API_KEY"), deadline);
     return route.connect(options, deadline, deadline.within(kTrainerGoes));
 }
 

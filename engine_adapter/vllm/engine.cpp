@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "common/error.h"
-#include "common/http/access.h"
 #include "common/log.h"
 #include "engine_adapter/hf_directory/staged_directory.h"
 #include "engine_adapter/http_api/weight_version.h"
@@ -14,7 +13,7 @@ std::vector<std::unique_ptr<Engine>> connect_vllm(const std::vector<std::string>
                                                   const ConnectOptions& options, Deadline deadline) {
     enforce(names.size() == 1, "'{}' and '{}': a vLLM server is one engine, whatever its ranks",
             names.front(), names.back());
-    const std::string key = options.key.empty() ? http::key_from_environment("VLLM_API_KEY") : options.key;
+    const std::string key = key_for(names.front(), options, "VLLM_API_KEY");
     const EngineUrl url = parse_engine_url(names.front());
     VllmServer server(url.base, key);
     VllmInfo info = probe_vllm(server, deadline);

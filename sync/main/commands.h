@@ -44,8 +44,8 @@ int plan_command(PlanArguments arguments);
 struct PushArguments {
     PushOptions options;
     double deadline_s = 120;
-    std::string key_file;
-    std::vector<std::string> only;  // patterns
+    std::vector<std::string> key_files;  // FILE, SERVER=FILE
+    std::vector<std::string> only;       // patterns
     bool abort_running = false;
     std::string in_flight = "wait";
     bool verify = false;

@@ -77,8 +77,11 @@ void add_options(CLI::App& app, PushArguments& push) {
     app.add_option("--deadline", push.deadline_s, "seconds for each step of a server's push")
         ->check(seconds())
         ->capture_default_str();
-    app.add_option("--key-file", push.key_file,
-                   "file with the servers' API key; default: TANDEM_API_KEY, VLLM_API_KEY, SGLANG_API_KEY");
+    app.add_option(
+        "--key-file", push.key_files,
+        "file with the API key of all servers, each of which thereby learns it; SERVER=FILE, with SERVER "
+        "as --to has it: of that server alone; may be repeated. Default: TANDEM_API_KEY, VLLM_API_KEY, "
+        "SGLANG_API_KEY");
     CLI::Option* in_flight =
         app.add_option("--in-flight", push.in_flight,
                        "the requests that a third-party server works on: wait for their end, abort them, or "
@@ -127,7 +130,7 @@ void refuse_non_finite(const DirectorySource& source, const std::string& model) 
 }
 
 void tell_non_finite(const DirectorySource& source, const std::string& model, nlohmann::json& report) {
-    const std::vector<NonFiniteTensor> found = find_non_finite(source);
+    const std::vector<NonFiniteTensor> found = find_non_finite(source, interrupted);
     if (found.empty()) return;
     log_warn("{}: {}; it is pushed as it is (--finite refuses that)", model, text_of(found));
     report["non_finite"] = json_of(found);
@@ -145,6 +148,7 @@ int push_to_all(PushArguments& push) {
     push.options.weights = std::make_shared<DirectoryWeights>(push.options.model, push.options.only);
     const DirectorySource source(push.options.weights, comm::solo());
     if (push.finite) refuse_non_finite(source, push.options.model);
+    end_orderly_by_signals();
     const std::vector<ServerOutcome> outcomes = with_progress(push.options, connect);
     nlohmann::json report = push_json(push.options, outcomes);
     // Where it is only told of it is looked for behind the push: no server waits for that.

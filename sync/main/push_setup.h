@@ -11,10 +11,13 @@
 
 namespace tandem::sync {
 
-// Checks the servers' names, reads the key, fills in how long a server may take, how it is asked, and that a signal ends what
-// is not at its commit: the first SIGINT or SIGTERM lets no server half way, those at their commit are finished. The second
-// ends the program at once; what it leaves the next push removes. Throws ConfigError, BadInput.
+// Checks the servers' names, reads the keys, fills in how long a server may take, how it is asked, and that what is not at its
+// commit ends where interrupted(). Throws ConfigError, BadInput.
 engine::ConnectOptions prepare(PushArguments& push);
+
+// From here on, where servers may be half way: the first SIGINT or SIGTERM lets none be, those at their commit are finished. The
+// second ends the program at once; what it leaves the next push removes. Until here, the first does.
+void end_orderly_by_signals();
 bool interrupted();  // one has come
 
 // Of a server: what it says after prompts. What `model`'s weights should say.

@@ -142,7 +142,7 @@ std::int64_t highest_version(const PushArguments& push, const engine::ConnectOpt
 }
 
 bool tell_non_finite(const PushArguments& push, const Version& version, Reporter& report) {
-    const auto found = find_non_finite(DirectorySource(version.weights, comm::solo()));
+    const auto found = find_non_finite(DirectorySource(version.weights, comm::solo()), interrupted);
     if (found.empty()) return false;
     report.notice(fmt::format(
         "{}: {}{}", version.name, text_of(found),
@@ -165,6 +165,7 @@ int watch_command(PushArguments push) {
         [&](const std::string& text) { report.notice(text); },
         [&](const std::string& path) { return std::make_shared<DirectoryWeights>(path, push.options.only); });
     folders.count_from(highest_version(push, connect));
+    end_orderly_by_signals();
     Fleet fleet(push.options.servers,
                 {[&](const std::string& url, const Version& version, bool restarted) {
                      engine::ConnectOptions with = connect;
@@ -187,6 +188,7 @@ int watch_command(PushArguments push) {
         if (const std::optional<Version> spoiled = fleet.take_spoiled()) folders.forget(*spoiled);
         if (std::optional<Version> version = folders.look()) {
             if (push.finite && tell_non_finite(push, *version, report)) continue;
+            if (interrupted()) break;
             any = true;
             fleet.bring(*version);
             if (!push.finite) tell_non_finite(push, *version, report);

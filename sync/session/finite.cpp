@@ -41,16 +41,20 @@ Tensor rows_of(const Tensor& tensor, const RowsToCheck& part) {
 }
 
 // A GPU is busy with one part.
-void check_on_gpu(const std::vector<NamedTensor>& tensors, std::vector<RowsToCheck>& parts, Device device) {
+void check_on_gpu(const std::vector<NamedTensor>& tensors, std::vector<RowsToCheck>& parts, Device device,
+                  const std::function<bool()>& stop) {
     Stream stream = Stream::make(device, "finite");
-    for (RowsToCheck& part : parts)
+    for (RowsToCheck& part : parts) {
+        if (stop && stop()) return;
         part.found = ops::find_non_finite(stream, rows_of(tensors[part.tensor].tensor.local(), part));
+    }
 }
 
-void check_on_cpu(const std::vector<NamedTensor>& tensors, std::vector<RowsToCheck>& parts) {
+void check_on_cpu(const std::vector<NamedTensor>& tensors, std::vector<RowsToCheck>& parts,
+                  const std::function<bool()>& stop) {
     std::atomic<std::size_t> next{0};
     const auto work = [&](std::size_t) {
-        for (std::size_t i = next++; i < parts.size(); i = next++)
+        for (std::size_t i = next++; i < parts.size() && !(stop && stop()); i = next++)
             parts[i].found = ops::find_non_finite(rows_of(tensors[parts[i].tensor].tensor.local(), parts[i]));
     };
     run_on_threads(
@@ -60,11 +64,11 @@ void check_on_cpu(const std::vector<NamedTensor>& tensors, std::vector<RowsToChe
 
 }  // namespace
 
-std::vector<NonFiniteTensor> find_non_finite(const WeightSource& source) {
+std::vector<NonFiniteTensor> find_non_finite(const WeightSource& source, const std::function<bool()>& stop) {
     const std::vector<NamedTensor>& tensors = source.tensors();
     std::vector<RowsToCheck> parts = cut(tensors);
     const Device device = parts.empty() ? Device{} : tensors[parts[0].tensor].tensor.local().device();
-    device == Device{} ? check_on_cpu(tensors, parts) : check_on_gpu(tensors, parts, device);
+    device == Device{} ? check_on_cpu(tensors, parts, stop) : check_on_gpu(tensors, parts, device, stop);
     std::vector<NonFiniteTensor> result;
     for (const RowsToCheck& part : parts) {
         if (part.found.count == 0) continue;

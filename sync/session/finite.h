@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -18,8 +19,9 @@ struct NonFiniteTensor {
 };
 
 // In the source's order: of what this rank holds of each tensor. Reads all of it once; on the CPU on as many threads as
-// help.
-std::vector<NonFiniteTensor> find_non_finite(const WeightSource& source);
+// help. Once `stop` says so it looks no further, and returns what it has found.
+std::vector<NonFiniteTensor> find_non_finite(const WeightSource& source,
+                                             const std::function<bool()>& stop = {});
 // The same of all ranks: the text of the first rank that has any; empty: none has. Collective.
 std::string non_finite_text(const WeightSource& source, comm::Communicator& world);
 

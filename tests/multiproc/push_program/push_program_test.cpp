@@ -1,14 +1,17 @@
 // `tandem-sync push` as a user runs it, into real tandem-engines and a stand-in for vLLM: what it tells, what it refuses,
 // and whether it notices a server that does not have what it was given.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "common/comm/launch.h"
 #include "common/error.h"
+#include "common/file_descriptor.h"
 #include "common/model/parameters.h"
 #include "engine_adapter/connect.h"
 #include "sync/push/directory_source.h"
@@ -236,6 +239,56 @@ TEST_F(PushProgram, AnEngineThatWasLeftHalfWayIsHealed) {
     EXPECT_EQ(result.code, 0) << result.out;
     EXPECT_EQ(result.server(0)["version_before"], 0);
     EXPECT_EQ(result.server(0)["probe"]["holds"], true);
+}
+
+// Before a server is asked anything there is nothing to end in order.
+TEST_F(PushProgram, ASignalEndsItWhereItWaitsBeforeItPushes) {
+    const std::string pipe = folder_ / "key";
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    for (const int signal : {SIGINT, SIGTERM}) {
+        Program program({"tandem-sync", "push", "--model", model("next", 5), "--to", "vllm://127.0.0.1:9",
+                         "--key-file", pipe});
+        FileDescriptor writer;  // says nothing; there is none before there is a reader
+        ASSERT_TRUE(eventually([&] {
+            writer.reset(::open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+            return bool(writer);
+        }));
+        program.kill(signal);
+        EXPECT_EQ(program.wait(), -signal);
+    }
+}
+
+TEST_F(PushProgram, EachServerGetsItsOwnKeyWhereItHasOne) {
+    const std::string next = model("next", 5), old = model("old", 3);
+    const auto key_file = [&](const std::string& key) {
+        std::ofstream(folder_ / key) << key << "\n";
+        return folder_ / key;
+    };
+    VllmStandIn::Options one = stand_in(old), two = stand_in(old), three = stand_in(old);
+    one.api_key = "one";
+    two.api_key = "two";
+    three.api_key = "rest";
+    VllmStandIn first(one), second(two), third(three);
+    const Words servers{first.url(), second.url() + "/", third.url()};
+    const Result result =
+        push(next, servers,
+             {"--json", "--verify", "--key-file", first.url() + "=" + key_file("one"), "--key-file",
+              second.url() + "=" + key_file("two"), "--key-file", key_file("rest")});
+    EXPECT_EQ(result.code, 0) << result.out << result.err;
+    for (const VllmStandIn* server : {&first, &second, &third})
+        EXPECT_EQ(server->weights(), bytes_of_directory(next));
+
+    const auto refused = [&](const Words& more, const std::string& why) {
+        const Result bad = push(next, servers, more);
+        EXPECT_EQ(bad.code, 2) << bad.out;
+        EXPECT_THAT(bad.err, AllOf(HasSubstr("--key-file"), HasSubstr(why)));
+    };
+    const std::string rest = folder_ / "rest";
+    refused({"--key-file", "vllm://127.0.0.1:9=" + rest}, "vllm://127.0.0.1:9 is none of the servers");
+    refused({"--key-file", rest, "--key-file", rest}, "second file for all servers");
+    refused({"--key-file", first.url() + "=" + rest, "--key-file", first.url() + "/=" + rest},
+            "has two files");
+    refused({"--key-file", first.url() + "=" + (folder_ / "none")}, "cannot be read");
 }
 
 TEST_F(PushProgram, APipeInTheDirectoryIsRefusedAtOnce) {
