@@ -14,13 +14,26 @@ using boost::system::error_code;
 
 constexpr std::chrono::milliseconds kRetryAccept{50};
 
+ListeningSockets sockets_of(const std::string& who, const std::string& host, int port) {
+    try {
+        return listen_at(host, port);
+    } catch (const BadInput& error) {
+        throw BadInput(fmt::format("{}: {}", who, error.what()));
+    } catch (const SystemError& error) {
+        throw SystemError(fmt::format("{}: listening on {}", who, to_host_port(host, port)),
+                          error.error_number());
+    }
+}
+
 }  // namespace
+
+AcceptingThread::Listener::Listener(asio::io_context& context, ListeningSockets::One& at)
+    : acceptor(context, at.family == AF_INET6 ? tcp::v6() : tcp::v4(), at.socket.release()), retry(context) {}
 
 AcceptingThread::AcceptingThread(const std::string& who, const std::string& host, int port,
                                  RareWarnings& warnings, Admit admit)
-    : warnings_(warnings), admit_(std::move(admit)) {
-    listen(who, host, port);
-    accept();
+    : warnings_(warnings), admit_(std::move(admit)), listening_(sockets_of(who, host, port)) {
+    for (ListeningSockets::One& one : listening_.sockets) accept(listeners_.emplace_back(context_, one));
     thread_ = Thread("that accepts connections", [this] { run(); });
 }
 
@@ -29,47 +42,25 @@ AcceptingThread::~AcceptingThread() {
     thread_.join();
 }
 
-int AcceptingThread::port() const {
-    return acceptor_.local_endpoint().port();
-}
-
-bool AcceptingThread::loopback() const {
-    return acceptor_.local_endpoint().address().is_loopback();
-}
-
-void AcceptingThread::listen(const std::string& who, const std::string& host, int port) {
-    error_code error;
-    const auto found = tcp::resolver(context_).resolve(host, std::to_string(port), error);
-    if (error || found.empty())
-        throw BadInput(fmt::format("{}: cannot resolve host '{}': {}", who, host, error.message()));
-    const tcp::endpoint endpoint = found.begin()->endpoint();
-    acceptor_.open(endpoint.protocol());
-    acceptor_.set_option(tcp::acceptor::reuse_address(true));
-    acceptor_.bind(endpoint, error);
-    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
-    if (error)
-        throw SystemError(fmt::format("{}: listening on {}", who, to_host_port(host, port)), error.value());
-}
-
-void AcceptingThread::accept() {
-    acceptor_.async_accept([this](error_code error, tcp::socket socket) {
+void AcceptingThread::accept(Listener& listener) {
+    listener.acceptor.async_accept([this, &listener](error_code error, tcp::socket socket) {
         if (error == asio::error::operation_aborted) return;
-        if (error) return accept_later(error.message());
+        if (error) return accept_later(listener, error.message());
         try {
             admit_(std::move(socket));
         } catch (const std::exception& problem) {
-            return accept_later(problem.what());
+            return accept_later(listener, problem.what());
         }
-        accept();
+        accept(listener);
     });
 }
 
 // Out of descriptors or memory: others must give some back first.
-void AcceptingThread::accept_later(const std::string& why) {
+void AcceptingThread::accept_later(Listener& listener, const std::string& why) {
     warnings_.say("cannot accept: " + why);
-    retry_.expires_after(kRetryAccept);
-    retry_.async_wait([this](error_code cancelled) {
-        if (!cancelled) accept();
+    listener.retry.expires_after(kRetryAccept);
+    listener.retry.async_wait([this, &listener](error_code cancelled) {
+        if (!cancelled) accept(listener);
     });
 }
 
@@ -77,8 +68,12 @@ void AcceptingThread::run() {
     while (!context_.stopped()) {
         try {
             context_.run();
-        } catch (const std::exception& error) {  // from accept(): connections keep theirs
-            accept_later(error.what());
+        } catch (const std::exception& error) {  // from an accept(): connections keep theirs
+            for (Listener& listener : listeners_) {
+                error_code ignored;
+                listener.acceptor.cancel(ignored);
+                accept_later(listener, error.what());
+            }
         }
     }
 }

@@ -1,13 +1,15 @@
-// A thread that listens at a TCP address and runs all that happens to its connections: a server of one thread.
+// A thread that listens at the addresses of a host and runs all that happens to its connections: a server of one thread.
 #pragma once
 
 #include <functional>
+#include <list>
 #include <string>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "common/listening_sockets.h"
 #include "common/rare_warnings.h"
 #include "common/thread.h"
 
@@ -27,21 +29,27 @@ class AcceptingThread {
     AcceptingThread(const AcceptingThread&) = delete;
     AcceptingThread& operator=(const AcceptingThread&) = delete;
 
-    int port() const;
-    bool loopback() const;  // listens for this host only
+    int port() const { return listening_.port; }
+    bool loopback() const { return listening_.loopback; }  // listens for this host only
     boost::asio::io_context& context() { return context_; }
 
   private:
-    void listen(const std::string& who, const std::string& host, int port);
-    void accept();
-    void accept_later(const std::string& why);
+    // At one of the addresses.
+    struct Listener {
+        Listener(boost::asio::io_context& context, ListeningSockets::One& at);
+
+        boost::asio::ip::tcp::acceptor acceptor;
+        boost::asio::steady_timer retry;
+    };
+    void accept(Listener& listener);
+    void accept_later(Listener& listener, const std::string& why);
     void run();
 
     RareWarnings& warnings_;
     const Admit admit_;
+    ListeningSockets listening_;  // its sockets are the listeners'
     boost::asio::io_context context_{1};
-    boost::asio::ip::tcp::acceptor acceptor_{context_};
-    boost::asio::steady_timer retry_{context_};
+    std::list<Listener> listeners_;
     Thread thread_;
 };
 

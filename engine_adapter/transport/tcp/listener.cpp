@@ -1,5 +1,6 @@
 #include "engine_adapter/transport/tcp/listener.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -174,7 +175,9 @@ bool TcpListener::judge(Guest& guest) {
     }
     // Taken first: where that fails, for want of a thread, the trainer hears at once that it is not let in.
     tcp::make_blocking(guest.socket.get());
-    const int socket = guest.socket.get();
+    const FileDescriptor verdict_goes_to(::fcntl(guest.socket.get(), F_DUPFD_CLOEXEC, 0));
+    if (!verdict_goes_to) throw SystemError("fcntl", errno);
+    const int socket = verdict_goes_to.get();
     take_({std::move(guest.socket), guest.peer});
     if (!send_small(socket, tcp::verdict(hello, *secret, guest.nonce))) ::shutdown(socket, SHUT_RDWR);
     return true;

@@ -148,6 +148,16 @@ TEST(TcpStore, NobodyAnswers) {
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
 }
 
+TEST(TcpStore, ListensAtAllAddressesOfItsHost) {
+    const TcpStoreServer server("localhost", 0);
+    for (const char* host : {"127.0.0.1", "::1"}) {
+        const auto store = connect_tcp_store(host, server.port(), Deadline::after_ms(20'000));
+        store->set(host, "seen");
+        EXPECT_EQ(store->get(host, Deadline::after_ms(20'000)), "seen");
+    }
+    EXPECT_TRUE(server.loopback());
+}
+
 // "localhost" is 127.0.0.1, then ::1.
 TEST(TcpStore, ASilentAddressLeavesTimeToTheNext) {
     const test::SilentPort silent;
