@@ -150,7 +150,9 @@ TEST(TcpStore, NobodyAnswers) {
 
 TEST(TcpStore, ListensAtAllAddressesOfItsHost) {
     const TcpStoreServer server("localhost", 0);
-    for (const char* host : {"127.0.0.1", "::1"}) {
+    std::vector<std::string> hosts{"127.0.0.1"};
+    if (test::has_ipv6()) hosts.emplace_back("::1");
+    for (const std::string& host : hosts) {
         const auto store = connect_tcp_store(host, server.port(), Deadline::after_ms(20'000));
         store->set(host, "seen");
         EXPECT_EQ(store->get(host, Deadline::after_ms(20'000)), "seen");
