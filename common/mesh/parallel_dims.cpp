@@ -47,7 +47,7 @@ ParallelDegrees validated(ParallelDegrees d, int world_size) {
                 d.dp_replicate, d.cp, d.tp, d.pp, others, world_size);
         d.dp_shard = static_cast<int>(world_size / others);
     }
-    const std::int64_t ranks = product({d.dp_replicate, d.dp_shard, d.cp, d.tp, d.pp});
+    const std::int64_t ranks = ParallelDims::ranks_of(d);
     enforce(ranks == world_size,
             "invalid parallel dims: dp_replicate({}) * dp_shard({}) * cp({}) * tp({}) * pp({}) = {} != "
             "world_size({}); these degrees need {} ranks",
@@ -66,6 +66,10 @@ ParallelDegrees validated(ParallelDegrees d, int world_size) {
 }
 
 }  // namespace
+
+std::int64_t ParallelDims::ranks_of(const ParallelDegrees& d) {
+    return product({d.dp_replicate, d.dp_shard, d.cp, d.tp, d.pp});
+}
 
 struct ParallelDims::Meshes {
     DeviceMesh world;

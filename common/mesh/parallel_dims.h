@@ -41,6 +41,9 @@ class ParallelDims {
     ParallelDims(const ParallelDegrees& degrees, int world_size, int rank = 0);
     ParallelDims(const ParallelDegrees& degrees, std::shared_ptr<comm::Communicator> world);
 
+    // How many ranks the degrees need; dp_shard is given.
+    static std::int64_t ranks_of(const ParallelDegrees& degrees);
+
     const ParallelDegrees& degrees() const { return degrees_; }  // dp_shard inferred
     int world_size() const { return world_size_; }
 

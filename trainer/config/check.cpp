@@ -55,15 +55,16 @@ void check_name(const RunConfig& c, const config::Schema& s) {
 }
 
 void check_mesh(const RunConfig& c, const config::Schema& s, int environment_world_size) {
-    if (c.world_size() > 1024)
-        s.refuse("mesh.dp", fmt::format("dp {} x cp {} is more than 1024 ranks", c.mesh.dp, c.mesh.cp));
-    if (environment_world_size != 0 && environment_world_size != c.world_size()) {
-        s.refuse("mesh.dp", fmt::format("dp {} x cp {} = {} ranks, but WORLD_SIZE is {}", c.mesh.dp,
-                                        c.mesh.cp, c.world_size(), environment_world_size));
-    }
     if (c.mesh.dp % c.mesh.dp_replicate != 0) {
         s.refuse("mesh.dp_replicate",
                  fmt::format("{} does not divide dp {}", c.mesh.dp_replicate, c.mesh.dp));
+    }
+    if (c.mesh.tp > 1) s.refuse("mesh.tp", "tensor parallelism is not there yet; use dp and cp");
+    if (c.mesh.pp > 1) s.refuse("mesh.pp", "pipeline parallelism is not there yet; use dp and cp");
+    if (c.world_size() > 1024) s.refuse("mesh.dp", c.mesh_text() + " is more than 1024 ranks");
+    if (environment_world_size != 0 && environment_world_size != c.world_size()) {
+        s.refuse("mesh.dp", fmt::format("{} = {} ranks, but WORLD_SIZE is {}", c.mesh_text(), c.world_size(),
+                                        environment_world_size));
     }
     if (c.train.reshard_ranks == 0) return;
     if (!c.train.reshard_after_forward)

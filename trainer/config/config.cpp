@@ -14,11 +14,33 @@ std::vector<std::string> RunConfig::shard_axes() const {
     return axes;
 }
 
+ParallelDegrees RunConfig::degrees() const {
+    const auto degree = [](std::int64_t ranks) { return static_cast<int>(ranks); };
+    return {.dp_replicate = degree(mesh.dp_replicate),
+            .dp_shard = degree(mesh.dp / mesh.dp_replicate),
+            .cp = degree(mesh.cp),
+            .tp = degree(mesh.tp),
+            .pp = degree(mesh.pp)};
+}
+
+std::vector<std::pair<std::string, std::int64_t>> RunConfig::mesh_axes() const {
+    std::vector<std::pair<std::string, std::int64_t>> axes{{"dp", mesh.dp}, {"cp", mesh.cp}};
+    if (mesh.tp > 1) axes.emplace_back("tp", mesh.tp);
+    if (mesh.pp > 1) axes.emplace_back("pp", mesh.pp);
+    return axes;
+}
+
+std::string RunConfig::mesh_text() const {
+    std::string text;
+    for (const auto& [axis, ranks] : mesh_axes())
+        text += fmt::format("{}{} {}", text.empty() ? "" : " x ", axis, ranks);
+    return text;
+}
+
 std::int64_t RunConfig::shard_ranks() const {
+    const ParallelDims dims(degrees(), static_cast<int>(world_size()));
     std::int64_t ranks = 1;
-    for (const std::string& axis : shard_axes()) {
-        ranks *= axis == "cp" ? mesh.cp : axis == "dp_shard" ? dp_shard() : mesh.dp_replicate;
-    }
+    for (const std::string& axis : shard_axes()) ranks *= dims.train_mesh().size(axis);
     return ranks;
 }
 
@@ -48,6 +70,8 @@ void add_mesh_keys(config::Schema& s, RunConfig& c) {
     s.integer("mesh.dp_replicate", c.mesh.dp_replicate, 1, 1024,
               "Cuts dp into that many replicas of dp_shard ranks each, for hybrid sharding; divides dp.");
     s.integer("mesh.cp", c.mesh.cp, 1, 1024, "Context-parallel ranks; each takes a share of every sequence.");
+    s.integer("mesh.tp", c.mesh.tp, 1, 1024, "Tensor-parallel ranks; not there yet: 1.");
+    s.integer("mesh.pp", c.mesh.pp, 1, 1024, "Pipeline stages; not there yet: 1.");
     s.choice("mesh.shard_axes", c.mesh.shard_axes, {"dp_cp", "dp", "dp_shard_cp", "dp_shard", "cp"},
              "Axes that parameters are sharded over; ranks along the others hold replicas.");
 }

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/config.h"
+#include "common/mesh/parallel_dims.h"
 #include "common/model/model_config.h"
 
 namespace tandem::trainer {
@@ -28,6 +30,8 @@ struct RunConfig {
         std::int64_t dp = 1;
         std::int64_t dp_replicate = 1;
         std::int64_t cp = 1;
+        std::int64_t tp = 1;
+        std::int64_t pp = 1;
         std::string shard_axes = "dp_cp";
     } mesh;
     struct {
@@ -169,9 +173,13 @@ struct RunConfig {
         double wait_for_room_s = 3600;
     } checkpoint;
 
-    std::int64_t world_size() const { return mesh.dp * mesh.cp; }
-    std::int64_t dp_shard() const { return mesh.dp / mesh.dp_replicate; }
-    // mesh.shard_axes as axes of (dp_replicate, dp_shard, cp), and how many ranks those are.
+    // [mesh], whose dp includes dp_replicate.
+    ParallelDegrees degrees() const;
+    std::int64_t world_size() const { return ParallelDims::ranks_of(degrees()); }
+    // The axes that people think in, dp and cp, and others of more than one rank; as text "dp 2 x cp 2".
+    std::vector<std::pair<std::string, std::int64_t>> mesh_axes() const;
+    std::string mesh_text() const;
+    // mesh.shard_axes as axes of ParallelDims' train mesh, and how many ranks those are.
     std::vector<std::string> shard_axes() const;
     std::int64_t shard_ranks() const;
     // Of the run once it has succeeded, and until then (run/run_directory.h).

@@ -259,7 +259,7 @@ void FullyShard::reduce_scatter(Group& group, int index) {
                          layout_.padded(partial_, member).span(), DType::float32, /*accumulate=*/true});
     }
     transfer_.wait(compute_.record());
-    const Event reduced = group_.reduce_scatter(items, comm::ReduceOp::avg, transfer_).event();
+    const Event reduced = group_.reduce_scatter(items, comm::ReduceOp::sum, transfer_).event();
     group.grads_owner->give_back(std::move(group.grads), reduced);
     group.grads = {};
 }
@@ -299,7 +299,7 @@ void FullyShard::finish_gradients() {
     transfer_.synchronize();
     if (replicas_.size() == 1) return;
     compute_.wait(
-        replicas_.all_reduce(partial_.span(), DType::float32, comm::ReduceOp::avg, compute_).event());
+        replicas_.all_reduce(partial_.span(), DType::float32, comm::ReduceOp::sum, compute_).event());
     ops::add(compute_, gradients_.tensor(), partial_);
     ops::fill_zero(compute_, partial_);
 }

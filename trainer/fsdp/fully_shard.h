@@ -34,7 +34,7 @@ class FullyShard final : public GroupHooks {
     // Gradient buffers of one size: one is filled while the other is reduced.
     static constexpr int kGradientBuffers = 2;
 
-    // Shards over `shards`; ranks of `replicas` hold the same shards and get the average of their gradients.
+    // Shards over `shards`; ranks of `replicas` hold the same shards and get the sum of their gradients.
     // No one else may use either while a pass runs. Sets value and grad of the parameters, which must
     // outlive this.
     FullyShard(std::vector<Parameter>& parameters, const std::vector<std::vector<int>>& groups,
@@ -52,7 +52,7 @@ class FullyShard final : public GroupHooks {
     // The flat shard that passes from here on read, in memory or offloaded: state(), or another one of its
     // layout in the compute dtype. Between passes only.
     void gather_from(FlatState& flat) { source_ = &flat; }
-    // Ends the backward passes since the last call: gradients() is then the average over all ranks, added to
+    // Ends the backward passes since the last call: gradients() is then the sum over all ranks, added to
     // what it was. Nothing happens while gradients are not to be reduced.
     void finish_gradients();
 
@@ -114,7 +114,7 @@ class FullyShard final : public GroupHooks {
     FlatState* source_;  // what is gathered
     PagedTensor gradients_;
     std::optional<PagedTensor> own_partial_;  // where there are replicas
-    Tensor partial_;  // gradients before the average over replicas; gradients_ itself when there are none
+    Tensor partial_;  // gradients before the sum over replicas; gradients_ itself when there are none
     bool sync_ = true;
     bool unreduced_ = false;
     std::vector<Group> groups_;

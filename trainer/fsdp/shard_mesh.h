@@ -23,7 +23,7 @@ struct ShardMesh {
     Placements placements;  // S(0) on that one, R on the others
     std::shared_ptr<comm::Communicator> world;     // statistics
     std::shared_ptr<comm::Communicator> shards;    // parameters are sharded over
-    std::shared_ptr<comm::Communicator> replicas;  // gradients are averaged over
+    std::shared_ptr<comm::Communicator> replicas;  // gradients are summed over, too
     std::shared_ptr<comm::Communicator> context;   // the cp axis
     int batch_ranks = 1;                           // that take samples of their own: all but the cp axis
     int batch_rank = 0;

@@ -41,7 +41,7 @@ std::vector<std::size_t> target_positions(const Sample& sample) {
     return positions;
 }
 
-BatchLoss::BatchLoss(std::span<const Sample> samples, const LossOptions& options, double gradient_scale)
+BatchLoss::BatchLoss(std::span<const Sample> samples, const LossOptions& options)
     : samples_(samples), options_(options), sequences_(samples.size()) {
     check_options(options);
     for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -56,7 +56,7 @@ BatchLoss::BatchLoss(std::span<const Sample> samples, const LossOptions& options
     for (Sequence& sequence : sequences_) {
         if (options.aggregation == Aggregation::sequence_mean && sequence.targets > 0)
             sequence.share = 1 / sequence.targets;
-        sequence.gradient = static_cast<float>(gradient_scale / divisor_ * sequence.share);
+        sequence.gradient = static_cast<float>(1 / divisor_ * sequence.share);
     }
 }
 

@@ -20,9 +20,9 @@ namespace tandem::trainer {
 //   constant       n constant_length        Dr. GRPO (Liu et al. 2025), section 3.1
 class BatchLoss {
   public:
-    // `samples` are those of the whole update; they must outlive this. Gradients are multiplied by
-    // `gradient_scale`. Throws InvalidArgument naming the sample that lacks what the options need.
-    BatchLoss(std::span<const Sample> samples, const LossOptions& options, double gradient_scale = 1);
+    // `samples` are those of the whole update, of all ranks; they must outlive this. Throws InvalidArgument naming the
+    // sample that lacks what the options need.
+    BatchLoss(std::span<const Sample> samples, const LossOptions& options);
 
     const LossOptions& options() const { return options_; }
     std::int64_t target_tokens() const { return target_tokens_; }

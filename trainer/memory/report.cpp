@@ -82,10 +82,10 @@ Report report_of(const RunConfig& config, const config::Schema& schema, const Ta
 
 std::string to_text(const RunConfig& c, const Report& report) {
     std::string text = fmt::format(
-        "Peak memory of rank 0 of {} (dp {} x cp {}; parameters over {}), {}, on paper.\n"
+        "Peak memory of rank 0 of {} ({}; parameters over {}), {}, on paper.\n"
         "Largest micro-batches of a rank: {}; {} in a batch.\n\n",
-        c.world_size(), c.mesh.dp, c.mesh.cp, report.rank.shards, c.train.compute_dtype,
-        passes_text(report.work), report.work.micro_batches);
+        c.world_size(), c.mesh_text(), report.rank.shards, c.train.compute_dtype, passes_text(report.work),
+        report.work.micro_batches);
     std::vector<std::string> phases;
     for (const std::string& phase : kPhases) {
         if (report.prediction.phases.contains(phase)) phases.push_back(phase);

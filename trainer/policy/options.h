@@ -15,7 +15,7 @@ namespace tandem::trainer {
 struct PolicyOptions {
     Device device;  // where parameters lie and passes run
     DType compute_dtype = DType::float32;
-    // Neighbouring mesh axes that parameters are sharded over; gradients are averaged over the others too.
+    // Neighbouring mesh axes that parameters are sharded over; gradients are summed over the others too.
     // Empty: all axes, or all but cp when shard_over_cp is false.
     std::vector<std::string> shard_axes;
     bool shard_over_cp = true;

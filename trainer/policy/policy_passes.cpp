@@ -60,8 +60,8 @@ StepStats Policy::accumulate(const std::vector<Sample>& samples, const LossOptio
     const MemoryPhase phase("forward_backward");
     wake_for(Sleep::optimizer);
     check_samples(samples, config_.vocab_size);
-    // The reduction averages over all ranks; the loss is a sum over them.
-    BatchLoss batch_loss(samples, loss, shard_mesh_.world->size());
+    // The loss is a sum over all ranks, divided by what all of them know; so gradients are sums, too.
+    BatchLoss batch_loss(samples, loss);
     StepStats stats;
     stats.target_tokens = batch_loss.target_tokens();
     for (const Sample& sample : samples) stats.tokens += static_cast<std::int64_t>(sample.tokens.size());

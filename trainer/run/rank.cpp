@@ -142,10 +142,7 @@ RankRun::RankRun(const RunConfig& config, const config::Schema& schema,
 void RankRun::build() {
     const int local_rank = comm::launched_as_rank() ? comm::rank_environment().local_rank : 0;
     const Device device = device_of_rank(config_, world_->rank(), local_rank);
-    const ParallelDims dims({.dp_replicate = static_cast<int>(config_.mesh.dp_replicate),
-                             .dp_shard = static_cast<int>(config_.dp_shard()),
-                             .cp = static_cast<int>(config_.mesh.cp)},
-                            comm::for_device(world_, device));
+    const ParallelDims dims(config_.degrees(), comm::for_device(world_, device));
     task_ = make_task(config_, schema_);
     if (const std::string stops = task_->stop_token_sources(); first() && !stops.empty())
         log_info("stop tokens: {}", stops);

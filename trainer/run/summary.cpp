@@ -34,12 +34,18 @@ void add_held_out(ordered_json& summary, const std::string& when, const HeldOutR
     summary["greedy_length_" + when] = result.greedy.length_mean;
 }
 
+ordered_json mesh_json(const RunConfig& c) {
+    ordered_json axes;
+    for (const auto& [axis, ranks] : c.mesh_axes()) axes[axis] = ranks;
+    return axes;
+}
+
 }  // namespace
 
 nlohmann::ordered_json facts_of(const RunConfig& c) {
     return {{"name", c.run.name},           {"task", c.data.prompts.empty() ? "sum4" : "text"},
             {"version", TANDEM_VERSION},    {"seed", c.run.seed},
-            {"world_size", c.world_size()}, {"mesh", {{"dp", c.mesh.dp}, {"cp", c.mesh.cp}}}};
+            {"world_size", c.world_size()}, {"mesh", mesh_json(c)}};
 }
 
 nlohmann::ordered_json summary_of(const RunConfig& c, const LoopResult& r) {
@@ -56,7 +62,7 @@ nlohmann::ordered_json summary_of(const RunConfig& c, const LoopResult& r) {
         {"steps", r.grpo_steps},
         {"sft_steps", r.sft_steps},
         {"world_size", c.world_size()},
-        {"mesh", {{"dp", c.mesh.dp}, {"cp", c.mesh.cp}}},
+        {"mesh", mesh_json(c)},
         {"weight_version", r.weight_version},
         {"weights_match", r.weights_match ? ordered_json(*r.weights_match) : ordered_json()},
         {"sync_ms_median", sync_ms},

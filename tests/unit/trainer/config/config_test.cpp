@@ -69,6 +69,8 @@ TEST(RunConfig, RefusesWithPlaceAndReason) {
         {"[run]\noutput = '/'\nname = 'usr'", "q.toml:3: run.name: '/usr' exists and is not a run"},
         {"[mesh]\ndp = 64\ncp = 64", "q.toml:2: mesh.dp: dp 64 x cp 64 is more than 1024 ranks"},
         {"[mesh]\ndp = 4\ndp_replicate = 3", "q.toml:3: mesh.dp_replicate: 3 does not divide dp 4"},
+        {"[mesh]\ntp = 2", "q.toml:2: mesh.tp: tensor parallelism is not there yet; use dp and cp"},
+        {"[mesh]\ndp = 2\npp = 2", "q.toml:3: mesh.pp: pipeline parallelism is not there yet; use dp and cp"},
         {"[mesh]\nshard_axes = 'dp_replicate'", "q.toml:2: mesh.shard_axes: expects one of"},
         {"[mesh]\ndp = 4\n[train]\nreshard_ranks = 3",
          "q.toml:4: train.reshard_ranks: 3 is not a factor of the 4 ranks of shard_axes dp_cp"},
