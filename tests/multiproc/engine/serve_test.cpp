@@ -204,6 +204,26 @@ TEST(Serve, EndsCleanlyAtAHangupAndAtQuit) {
     }
 }
 
+TEST(Serve, KeysThatCanBeGuessedFromOtherMachinesCostAWarning) {
+    const TemporaryDirectory directory;
+    write_tiny_model(directory.path(), tiny_config(), 3);
+    const auto said = [&](std::vector<std::string> more) {
+        std::vector<std::string> command = {"serve", "--model", directory.path()};
+        command.insert(command.end(), more.begin(), more.end());
+        Program program(command);
+        EXPECT_NE(program.url(), "") << program.output();
+        return program.output();
+    };
+    const std::string warning = "can be guessed from other machines", strong = "0123456789abcdef";
+    EXPECT_THAT(said({"--listen", "0.0.0.0:0", "--admin-api-key", "weak", "--api-key", strong}),
+                AllOf(HasSubstr("--admin-api-key: a key of 4 bytes " + warning),
+                      testing::Not(HasSubstr("--api-key: "))));
+    EXPECT_THAT(said({"--listen", "127.0.0.1:0", "--data-listen", "0.0.0.0:0", "--api-key", "weak"}),
+                HasSubstr("--api-key: a key of 4 bytes " + warning));
+    EXPECT_THAT(said({"--listen", "0.0.0.0:0", "--admin-api-key", strong}), testing::Not(HasSubstr(warning)));
+    EXPECT_THAT(said({"--listen", "[::1]:0", "--api-key", "weak"}), testing::Not(HasSubstr(warning)));
+}
+
 // What it says fills the pipe at which it says it, and nobody reads: it is stuck once it listens, before it serves.
 TEST(Serve, ASignalEndsAStartThatIsStuck) {
     const TemporaryDirectory directory;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -16,6 +17,7 @@
 #include "common/mesh/device_mesh.h"
 #include "engine_adapter/hf_directory/shared_directory.h"
 #include "sync/push/directory_source.h"
+#include "sync/session/finite.h"
 #include "tests/support/error_of.h"
 #include "tests/unit/sync/push/push_fixture.h"
 #include "tests/unit/sync/session/forwarding_engine.h"
@@ -136,6 +138,20 @@ TEST_F(Push, AConfigThatIsAPointerIsRefused) {
     } catch (const ConfigError& error) {
         EXPECT_THAT(error.what(), HasSubstr("config.json: is a Git LFS pointer"));
     }
+}
+
+TEST_F(Push, TheLookForWhatIsNotFiniteEndsWhereItIsToldTo) {
+    const std::string next = model("next", 7);
+    {
+        std::fstream file(next + "/model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+        const float infinite = std::numeric_limits<float>::infinity();
+        file.seekp(-static_cast<std::streamoff>(sizeof infinite), std::ios::end);
+        file.write(reinterpret_cast<const char*>(&infinite), sizeof infinite);
+    }
+    const DirectorySource source(std::make_shared<DirectoryWeights>(next), comm::solo());
+    EXPECT_EQ(find_non_finite(source).size(), 1u);
+    EXPECT_EQ(find_non_finite(source, [] { return false; }).size(), 1u);
+    EXPECT_THAT(find_non_finite(source, [] { return true; }), IsEmpty());
 }
 
 TEST_F(Push, NamesOfAWrapperAreSaidToBeThat) {
