@@ -65,6 +65,12 @@ bool same_key(std::string_view given, std::string_view key) {
     return difference == 0;
 }
 
+Access granted_access(const AccessRules& rules, const Credentials& given) {
+    const std::string_view key = key_of(given);
+    if (has_key(rules, Access::admin, key)) return Access::admin;
+    return has_key(rules, Access::user, key) ? Access::user : Access::open;
+}
+
 bool shows_key(const AccessRules& rules, const Credentials& given) {
     const Shown shown(rules, key_of(given));
     return shown.user || shown.admin;

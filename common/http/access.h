@@ -37,6 +37,8 @@ struct Refusal {
 };
 std::optional<Refusal> refuse_access(const AccessRules& rules, Access needed, const Credentials& given);
 
+// The most that they may ask for.
+Access granted_access(const AccessRules& rules, const Credentials& given);
 // One of the keys that there are is among them.
 bool shows_key(const AccessRules& rules, const Credentials& given);
 

@@ -63,6 +63,7 @@ struct Request {
     std::string path;   // as its route is called
     std::string query;  // after '?', not decoded
     std::string body;
+    Access granted = Access::open;                 // the most that its client may ask for
     std::shared_ptr<const void> reservation = {};  // of the body's bytes; goes with the request
 };
 

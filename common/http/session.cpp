@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/http/framing.h"
+#include "common/json_text.h"
 #include "common/log.h"
 
 namespace tandem::http {
@@ -28,13 +29,8 @@ constexpr std::size_t kLingerBytes = std::size_t{256} << 20;
 constexpr std::size_t kSmallBytes = std::size_t{64} << 10;  // of a body or an answer: not counted
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
-// Bytes that are not UTF-8 (a path, an error's text) are replaced instead of throwing.
-std::string to_text(const nlohmann::json& json) {
-    return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
 Answer error_answer(int status, const std::string& message, const std::string& code) {
-    return {status, to_text(error_json(message, code)), "application/json", ""};
+    return {status, text_of_json(error_json(message, code)), "application/json", ""};
 }
 
 Answer too_many() {
@@ -166,6 +162,7 @@ std::optional<Answer> Session::refusal() {
         target_->authority ? std::string_view(*target_->authority) : field(bh::field::host),
         field(bh::field::origin), field(bh::field::authorization), field("x-api-key")};
     const bool known = shows_key(loop_->rules, given);
+    granted_ = granted_access(loop_->rules, given);
     if (!refused) refused = refuse_access(loop_->rules, access, given);
     if (!refused && has_body && !known && access == Access::open && !loop_->rules.api_key.empty())
         refused = Refusal{400, target_->path + " takes a body only with the API key"};
@@ -222,6 +219,7 @@ void Session::handle() {
     request.method = std::string(parser_->get().method_string());
     request.path = target_->path;
     request.query = std::move(target_->query);
+    request.granted = granted_;
     const auto methods = loop_->routes.find(request.path);
     if (methods == loop_->routes.end()) {
         return write(error_answer(404, "no such route: " + request.path, "not_found"));
@@ -368,11 +366,12 @@ void Responder::send(int status, std::string body, const std::string& content_ty
 }
 
 void Responder::send(int status, const nlohmann::json& body) const {
-    send(status, body.dump());
+    send(status, text_of_json(body));
 }
 
 void Responder::fail(const Status& status) const {
-    send(http_status(status.code), to_text(error_json(status.message, std::string(code_name(status.code)))));
+    send(http_status(status.code),
+         text_of_json(error_json(status.message, std::string(code_name(status.code)))));
 }
 
 bool Responder::client_gone() const {

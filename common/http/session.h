@@ -115,6 +115,7 @@ class Session : public std::enable_shared_from_this<Session> {
     static constexpr std::uint32_t kHeaderBytes = std::uint32_t{64} << 10;  // as uvicorn's
     boost::beast::flat_buffer buffer_{kBufferBytes};
     std::optional<Parser> parser_;
+    Access granted_ = Access::open;
     std::optional<Target> target_;  // of the request under way; nothing: it is malformed
     std::shared_ptr<const void> reservation_;
     std::optional<Pace> pace_;                              // of the body, then of the answer

@@ -174,8 +174,7 @@ void memory_occupation(EmbeddedEngine& engine, const Request& request, const Res
     });
 }
 
-void abort_request(EmbeddedEngine& engine, const RouteInfo& info, const Request& request,
-                   const Responder& responder) {
+void abort_request(EmbeddedEngine& engine, const Request& request, const Responder& responder) {
     const json body = parse_body(request.body);
     check_keys(body, {"rid", "abort_all", "http_worker_ipc"});
     const json all = body.value("abort_all", json(false));
@@ -184,19 +183,13 @@ void abort_request(EmbeddedEngine& engine, const RouteInfo& info, const Request&
     enforce(
         all == true || (rid.is_string() && rid != ""),
         "rid (a string that is not empty: the requests whose rid begins so) or abort_all = true is needed");
-    if (all == true && info.admin_key) {
+    if (all == true && request.granted != http::Access::admin) {
         return responder.send(
-            403, http::error_json("abort_all ends requests of others, which is the administrator's: POST "
-                                  "/pause_generation and /continue_generation, with the admin API key",
-                                  "invalid"));
+            403,
+            http::error_json("abort_all ends requests of others: it needs the admin API key", "invalid"));
     }
     engine.abort(all == true ? "" : rid.get<std::string>());
     responder.send(200, json::object());
-}
-
-// The path need not be UTF-8.
-void answer_json(const Responder& responder, const json& answer) {
-    responder.send(200, text_of_json(answer));
 }
 
 void model_info(const EmbeddedEngine& engine, const RouteInfo& info, const Responder& responder) {
@@ -216,33 +209,33 @@ void model_info(const EmbeddedEngine& engine, const RouteInfo& info, const Respo
     }
     if (!info.incarnation.empty()) tandem["incarnation"] = info.incarnation;
     if (!state.reason.empty()) tandem["reason"] = state.reason;
-    answer_json(responder, {{"model_path", info.model_path},
-                            {"tokenizer_path", info.tokenizer != nullptr ? json(info.model_path) : json()},
-                            {"is_generation", true},
-                            {"weight_version", std::to_string(state.version)},
-                            {"tandem", std::move(tandem)}});
+    responder.send(200, {{"model_path", info.model_path},
+                         {"tokenizer_path", info.tokenizer != nullptr ? json(info.model_path) : json()},
+                         {"is_generation", true},
+                         {"weight_version", std::to_string(state.version)},
+                         {"tandem", std::move(tandem)}});
 }
 
 void server_info(const EmbeddedEngine& engine, const RouteInfo& info, const Responder& responder) {
     const EngineState state = engine.state();
     const EmbeddedOptions& options = engine.options();
-    answer_json(responder, {{"model_path", info.model_path},
-                            {"dtype", dtype_name(options.dtype)},
-                            {"max_total_num_tokens", options.kv_tokens},
-                            {"max_running_requests", options.max_running},
-                            {"page_size", options.page_size},
-                            {"random_seed", options.random_seed},
-                            {"skip_tokenizer_init", info.tokenizer == nullptr},
-                            {"disable_cuda_graph", options.disable_cuda_graph},
-                            {"cuda_graphs", state.counts.graphs.recorded},
-                            {"cuda_graph_steps", state.counts.graphs.replayed},
-                            {"pages_free", state.pages_free},
-                            {"pages_total", state.pages_total},
-                            {"running", state.counts.running},
-                            {"waiting", state.counts.waiting},
-                            {"prefill_tokens", state.counts.prefill_tokens},
-                            {"decode_tokens", state.counts.decode_tokens},
-                            {"preemptions", state.counts.preemptions}});
+    responder.send(200, {{"model_path", info.model_path},
+                         {"dtype", dtype_name(options.dtype)},
+                         {"max_total_num_tokens", options.kv_tokens},
+                         {"max_running_requests", options.max_running},
+                         {"page_size", options.page_size},
+                         {"random_seed", options.random_seed},
+                         {"skip_tokenizer_init", info.tokenizer == nullptr},
+                         {"disable_cuda_graph", options.disable_cuda_graph},
+                         {"cuda_graphs", state.counts.graphs.recorded},
+                         {"cuda_graph_steps", state.counts.graphs.replayed},
+                         {"pages_free", state.pages_free},
+                         {"pages_total", state.pages_total},
+                         {"running", state.counts.running},
+                         {"waiting", state.counts.waiting},
+                         {"prefill_tokens", state.counts.prefill_tokens},
+                         {"decode_tokens", state.counts.decode_tokens},
+                         {"preemptions", state.counts.preemptions}});
 }
 
 Status health_of(const EngineState& state) {
@@ -349,7 +342,7 @@ void add_routes(http::Server& server, EmbeddedEngine& engine, const RouteInfo& i
                      [&engine, info](Request& r, Responder out) { generate(engine, info, r, out); });
     }
     server.route("POST", "/abort_request",
-                 [&engine, info](const Request& r, Responder out) { abort_request(engine, info, r, out); });
+                 [&engine](const Request& r, Responder out) { abort_request(engine, r, out); });
     admin("/pause_generation", [&](const Request& r, Responder out) { pause(engine, r, out); });
     admin("/continue_generation", [&](const Request& r, Responder out) { resume(engine, r, out); });
     admin_by_get_too("/flush_cache", [&](const Request& r, Responder out) { flush_cache(engine, r, out); });

@@ -4,8 +4,7 @@
 //   POST, PUT  /generate                     user   text or input_ids, sampling_params, return_logprob, rid
 //   POST       /pause_generation             admin  mode: abort (default), retract, in_place; sent when no pass runs
 //   POST       /continue_generation          admin
-//   POST       /abort_request                user   rid: ends the prompts whose rid begins so; or abort_all, which is
-//                                                   refused (403) where there is an admin key: /pause_generation ends all
+//   POST       /abort_request                user   rid: ends the prompts whose rid begins so; or abort_all (admin)
 //   GET, POST  /flush_cache                  admin  400 while requests run or wait, after ?timeout= seconds (default 0)
 //   GET, POST  /release_memory_occupation    admin  tags: kv_cache, weights; none: both. GET needs a body, if only {}
 //   GET, POST  /resume_memory_occupation     admin  the same
@@ -41,7 +40,6 @@ struct RouteInfo {
     int data_port = 0;              // of the receiver's data plane over TCP; 0: none
     std::string incarnation = {};   // another one after each start; empty: it says none
     std::string no_tokenizer = {};  // why there is none; empty: there are no files
-    bool admin_key = false;         // there is one, so that a user ends no request of others' all at once
 };
 
 // The engine must outlive the server.

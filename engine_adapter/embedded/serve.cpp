@@ -223,8 +223,7 @@ void serve(const ServeOptions& options) {
     Background background(256);
     add_routes(server, engine,
                {options.model, receiver.address(), text.tokenizer ? &*text.tokenizer : nullptr, &background,
-                receiver.data_port(), fmt::format("{:016x}", drawn<std::uint64_t>()), text.why,
-                !http_options.admin_api_key.empty()});
+                receiver.data_port(), fmt::format("{:016x}", drawn<std::uint64_t>()), text.why});
     server.start();
     std::printf("listening on %s\n", server.url().c_str());
     std::fflush(stdout);
