@@ -100,7 +100,7 @@ void RankProcesses::Impl::start_ranks() {
         changes.push_back(fmt::format("LOCAL_WORLD_SIZE={}", options.world_size));
         changes.push_back(fmt::format("TANDEM_JOB_FD={}", job->fd()));
         child.environment = merged_environment(changes);
-        child.inherited_fd = job->fd();
+        child.descriptors = {{job->fd(), job->fd()}};
         child.group = children.empty() ? 0 : children[0].pid();
         children.emplace_back(child);
         pids.push_back(children.back().pid());

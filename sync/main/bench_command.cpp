@@ -15,9 +15,9 @@
 #include <sstream>
 #include <utility>
 
+#include "common/comm/child_process.h"
 #include "common/comm/job_secret.h"
 #include "common/comm/launch.h"
-#include "common/comm/piped_child.h"
 #include "common/error.h"
 #include "common/http/access.h"
 #include "common/json_text.h"
@@ -72,7 +72,10 @@ void require_writable(const char* option, const std::string& file) {
     if (::access(folder.c_str(), W_OK) != 0) refuse(std::strerror(errno));
 }
 
-using Children = std::vector<std::unique_ptr<comm::PipedChild>>;
+using Children = std::vector<comm::ChildProcess>;
+
+constexpr std::chrono::minutes kEngineStarts{10};  // at most: it touches all of its weights
+constexpr std::chrono::seconds kEngineEnds{30};    // once its input has ended
 
 // A process for each engine rank; `addresses`: where their receivers listen.
 Children start_engines(const BenchOptions& options, const Command& command_line, std::string& addresses) {
@@ -80,10 +83,14 @@ Children start_engines(const BenchOptions& options, const Command& command_line,
     for (int rank = 0; rank < options.engine_tp; ++rank) {
         Command command = self_as(command_line, "bench-engine");
         command.insert(command.end(), {"--engine-rank", std::to_string(rank)});
-        engines.push_back(std::make_unique<comm::PipedChild>(std::move(command)));
+        engines.emplace_back(comm::ChildOptions{.command = std::move(command),
+                                                .program = "/proc/self/exe",
+                                                .piped = true,
+                                                .dies_with_thread = false,
+                                                .patience = kEngineEnds});
     }
     for (auto& engine : engines) {
-        const std::string address = engine->read_line();
+        const std::string address = engine.read_line(Deadline::after(kEngineStarts));
         if (address.empty()) throw Error("an engine-side process did not start");
         addresses += address + " ";
     }
@@ -101,7 +108,7 @@ comm::LaunchResult run_ranks(const BenchOptions& options, const Command& command
     comm::RankProcesses ranks(launch);
     return ranks.wait([&] {
         for (const auto& engine : engines) {
-            if (!engine->running()) return std::string("an engine-side process ended");
+            if (engine.ended()) return std::string("an engine-side process ended");
         }
         return std::string();
     });

@@ -2,11 +2,11 @@
 // this process should that one be killed.
 #pragma once
 
-#include <sys/types.h>
-
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "common/comm/child_process.h"
 #include "common/deadline.h"
 
 namespace tandem::trainer {
@@ -23,7 +23,6 @@ class EngineProcess {
 
     const std::string& url() const { return url_; }
     const std::string& api_key() const { return api_key_; }
-    pid_t pid() const { return pid_; }
     // "engine http://… was killed by signal 9 (Killed)", or empty while it runs. Does not block.
     std::string ended();
 
@@ -35,7 +34,7 @@ class EngineProcess {
     std::string log_file_;
     std::string url_;
     const std::string api_key_;
-    pid_t pid_ = -1;
+    std::optional<comm::ChildProcess> child_;
     std::string ended_;
 };
 

@@ -2,16 +2,14 @@
 #pragma once
 
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdio>
 #include <iostream>
 #include <string>
 #include <vector>
 
-#include "common/comm/piped_child.h"
+#include "common/comm/child_process.h"
 #include "common/log.h"
 #include "tests/contract/transport/engine_here.h"
 
@@ -20,7 +18,6 @@ namespace tandem::engine {
 // The main of an engine's process, which EngineProcess starts. "weights T FILE" on its input writes tensor T
 // there.
 inline int run_engine_process(Device device) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     set_up_logging("engine");
     const EngineHere engine(device);
     std::cout << engine.address() << std::endl;
@@ -41,9 +38,12 @@ inline int run_engine_process(Device device) {
 class EngineProcess {
   public:
     EngineProcess()
-        : engine_(std::vector<std::string>{"engine", "--engine"}),
+        : engine_({.command = {"engine", "--engine"},
+                   .program = "/proc/self/exe",
+                   .piped = true,
+                   .patience = std::chrono::seconds(30)}),
           fd_(::memfd_create("tandem:weights", MFD_CLOEXEC)),
-          address_(engine_.read_line()) {}
+          address_(engine_.read_line(answers())) {}
     ~EngineProcess() { ::close(fd_); }
     EngineProcess(const EngineProcess&) = delete;
     EngineProcess& operator=(const EngineProcess&) = delete;
@@ -51,7 +51,7 @@ class EngineProcess {
     const std::string& address() const { return address_; }
     std::vector<std::byte> weights(int tensor) {
         const std::string answer =
-            engine_.ask(fmt::format("weights {} /proc/{}/fd/{}", tensor, ::getpid(), fd_));
+            engine_.ask(fmt::format("weights {} /proc/{}/fd/{}", tensor, ::getpid(), fd_), answers());
         std::vector<std::byte> bytes(tensor_bytes(TransportRig::tensors()[static_cast<std::size_t>(tensor)]));
         EXPECT_EQ(answer.substr(0, 4), "good");
         EXPECT_EQ(::pread(fd_, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
@@ -60,7 +60,9 @@ class EngineProcess {
     void kill() { engine_.kill(); }
 
   private:
-    comm::PipedChild engine_;
+    static Deadline answers() { return Deadline::after_ms(60'000); }
+
+    comm::ChildProcess engine_;
     int fd_;
     std::string address_;
 };

@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -13,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-extern char** environ;
+#include "common/error.h"
 
 namespace tandem::test {
 
@@ -49,53 +47,31 @@ std::vector<nlohmann::json> timeless_metrics(const std::string& run) {
 
 Program::Program(const std::vector<std::string>& command, const std::vector<std::string>& environment)
     : out_(folder_ / "out"), err_(folder_ / "err") {
-    std::vector<std::string> words = command;
-    words[0].insert(0, TANDEM_BIN_DIR "/");
-    std::vector<char*> argv, envp;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    std::vector<std::string> added = environment;
-    for (char** entry = environ; *entry != nullptr; ++entry) envp.push_back(*entry);
-    for (std::string& entry : added) envp.push_back(entry.data());
-    envp.push_back(nullptr);
-
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out_.c_str(), O_WRONLY | O_CREAT | O_APPEND,
-                                     0644);
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err_.c_str(), O_WRONLY | O_CREAT | O_APPEND,
-                                     0644);
-    if (posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), envp.data()) != 0) pid_ = -1;
-    posix_spawn_file_actions_destroy(&actions);
-    EXPECT_GT(pid_, 0) << "cannot start " << words[0];
-}
-
-Program::~Program() {
-    if (!running()) return;
-    kill(SIGKILL);
-    waitpid(pid_, &status_, 0);
-}
-
-bool Program::running() {
-    if (pid_ < 0) return false;
-    if (waitpid(pid_, &status_, WNOHANG) == pid_) pid_ = -1;
-    return pid_ > 0;
+    const auto append_to = [](const std::string& file) {
+        return FileDescriptor(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    };
+    const FileDescriptor out = append_to(out_), err = append_to(err_);
+    comm::ChildOptions options{.command = command,
+                               .environment = std::vector<std::string>(),
+                               .descriptors = {{out.get(), STDOUT_FILENO}, {err.get(), STDERR_FILENO}},
+                               .dies_with_thread = false};
+    options.command[0].insert(0, TANDEM_BIN_DIR "/");
+    for (char** entry = environ; *entry != nullptr; ++entry) options.environment->emplace_back(*entry);
+    options.environment->insert(options.environment->end(), environment.begin(), environment.end());
+    child_.emplace(options);
 }
 
 int Program::wait(std::chrono::seconds limit) {
-    EXPECT_TRUE(eventually([this] { return !running(); }, limit)) << "still running; stderr:\n" << err();
-    if (pid_ > 0) return -1000;
-    return WIFSIGNALED(status_) ? -WTERMSIG(status_) : WEXITSTATUS(status_);
-}
-
-void Program::kill(int signal) const {
-    if (pid_ > 0) ::kill(pid_, signal);
+    const auto end = child_->wait(Deadline::after(limit));
+    EXPECT_TRUE(end) << "still running; stderr:\n" << err();
+    if (!end) return -1000;
+    return end->signal != 0 ? -end->signal : end->exit_code;
 }
 
 std::map<std::string, pid_t> Program::children() const {
     std::map<std::string, pid_t> result;
     std::string all;  // each thread has children of its own
-    for (const auto& task : fs::directory_iterator("/proc/" + std::to_string(pid_) + "/task")) {
+    for (const auto& task : fs::directory_iterator("/proc/" + std::to_string(pid()) + "/task")) {
         all += read_file(task.path() / "children");
     }
     std::istringstream pids(all);

@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "common/comm/child_process.h"
 #include "tests/support/eventually.h"
 
 namespace tandem::test {
@@ -36,15 +38,11 @@ class Program {
     // argv[0] is a program of this build, "tandem-train". environment: "KEY=value", added to the test's.
     explicit Program(const std::vector<std::string>& command,
                      const std::vector<std::string>& environment = {});
-    ~Program();  // SIGKILL, should it still run
-    Program(const Program&) = delete;
-    Program& operator=(const Program&) = delete;
-
     int wait(std::chrono::seconds limit =
                  std::chrono::seconds(60));  // exit code, or -signal; fails the test when late
-    bool running();
-    void kill(int signal) const;
-    pid_t pid() const { return pid_; }
+    bool running() const { return !child_->ended(); }
+    void kill(int signal) const { child_->signal(signal); }
+    pid_t pid() const { return child_->pid(); }
     std::string out() const { return read_file(out_); }
     std::string err() const { return read_file(err_); }
 
@@ -54,8 +52,7 @@ class Program {
   private:
     Folder folder_;
     std::string out_, err_;
-    pid_t pid_ = -1;
-    int status_ = 0;
+    std::optional<comm::ChildProcess> child_;  // killed with this object
 };
 
 bool alive(pid_t pid);  // a zombie is not

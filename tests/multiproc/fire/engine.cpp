@@ -1,6 +1,6 @@
 #include "tests/multiproc/fire/engine.h"
 
-#include <poll.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -25,16 +25,15 @@ Engine::Engine(Proxy& proxy) : proxy_(proxy) {
 void Engine::start(const std::string& listen) {
     const std::string ready = directory_.file("ready");
     std::filesystem::remove(ready);
-    comm::ChildOptions options;
-    // Through a shell, for the log to go to a file.
-    options.command = {"/bin/sh", "-c",
-                       fmt::format("exec {}/tandem-engine serve --model {} --listen {} --load-format dummy "
-                                   "--dtype float32 --threads 1 --ready-file {} >>{} 2>&1",
-                                   TANDEM_BIN_DIR, directory_.path(), listen, ready, directory_.file("log"))};
-    for (char** variable = environ; *variable != nullptr; ++variable)
-        options.environment.emplace_back(*variable);
+    const FileDescriptor log_file(
+        ::open(directory_.file("log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
     child_.reset();
-    child_ = std::make_unique<comm::ChildProcess>(options);
+    child_ = std::make_unique<comm::ChildProcess>(
+        comm::ChildOptions{.command = {TANDEM_BIN_DIR "/tandem-engine", "serve", "--model", directory_.path(),
+                                       "--listen", listen, "--load-format", "dummy", "--dtype", "float32",
+                                       "--threads", "1", "--ready-file", ready},
+                           .descriptors = {{log_file.get(), STDOUT_FILENO}, {log_file.get(), STDERR_FILENO}},
+                           .group = 0});
     const Deadline deadline = Deadline::after_ms(20'000);
     while (!std::filesystem::exists(ready)) {
         require(!deadline.passed() && running(), "the engine does not start: {}", log());
@@ -47,13 +46,12 @@ void Engine::start(const std::string& listen) {
 }
 
 void Engine::signal(int number) const {
-    ::kill(pid(), number);
+    child_->signal(number);
 }
 
 int Engine::wait() const {
-    pollfd ended{child_->pidfd(), POLLIN, 0};
-    if (::poll(&ended, 1, 20'000) != 1) return -1;
-    const auto end = child_->ended();
+    const auto end = child_->wait(Deadline::after_ms(20'000));
+    if (!end) return -1;
     return end->signal != 0 ? 128 + end->signal : end->exit_code;
 }
 

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include <iostream>
@@ -13,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "common/comm/piped_child.h"
+#include "common/comm/child_process.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "engine_adapter/receiver/receiver.h"
@@ -43,7 +42,6 @@ inline std::string check_weights(const engine::TestTarget& target, DType source,
 
 // main of "--engine SOURCE_DTYPE ENGINE_DTYPE".
 inline int run_engine(const std::string& source, const std::string& held) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     set_up_logging("engine");  // to standard error; standard output is for answers
     set_log_level(LogLevel::error);
     engine::TestTarget target(process_tensors(dtype_from_name(held)));
@@ -74,8 +72,12 @@ struct EngineStatus {
 class EngineProcess {
   public:
     EngineProcess(DType source, DType held)
-        : child_({"engine", "--engine", std::string(dtype_name(source)), std::string(dtype_name(held))}),
-          address_(child_.read_line()) {}
+        : child_({.command = {"engine", "--engine", std::string(dtype_name(source)),
+                              std::string(dtype_name(held))},
+                  .program = "/proc/self/exe",
+                  .piped = true,
+                  .patience = std::chrono::seconds(30)}),
+          address_(child_.read_line(answers())) {}
 
     const std::string& address() const { return address_; }
     int pid() const { return child_.pid(); }
@@ -89,7 +91,7 @@ class EngineProcess {
         }
     }
     void go_on() const { ::kill(child_.pid(), SIGCONT); }
-    std::string ask(const std::string& line) { return child_.ask(line); }
+    std::string ask(const std::string& line) { return child_.ask(line, answers()); }
     EngineStatus status() {
         EngineStatus status;
         std::string word;
@@ -105,7 +107,9 @@ class EngineProcess {
     }
 
   private:
-    comm::PipedChild child_;
+    static Deadline answers() { return Deadline::after_ms(60'000); }
+
+    comm::ChildProcess child_;
     std::string address_;
 };
 

@@ -1,5 +1,6 @@
 // What killing the engine, or a trainer rank, at a random moment of a stream of syncs leaves behind: no hang,
 // no mixed weights, no memory, and a next sync that succeeds.
+#include <cstdio>
 #include <random>
 #include <thread>
 

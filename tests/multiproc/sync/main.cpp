@@ -1,6 +1,8 @@
 // The test binary is also its own engine and its own ranks.
 #include <gmock/gmock.h>
 
+#include <cstdio>
+
 #include "tests/multiproc/sync/bodies.h"
 #include "tests/multiproc/sync/engine_process.h"
 #include "tests/support/run_tests.h"
