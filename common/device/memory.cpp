@@ -15,6 +15,8 @@ namespace {
 constexpr int kMaxTags = 256;
 constexpr std::string_view kNoPhase = "other";  // before the first, and between two
 
+// --- counters by tag, and the peaks of phases
+
 struct TagCounters {
     std::atomic<std::uint64_t> live{0};
     std::atomic<std::uint64_t> peak{0};
@@ -77,6 +79,8 @@ MemoryPeak to_peak(const Registry& r, const Phase& phase) {
 
 namespace detail {
 
+// --- what every allocation is counted by
+
 int memory_tag(std::string_view name) {
     Registry& r = registry();
     const std::lock_guard lock(r.mutex);
@@ -107,6 +111,8 @@ void count_release(int tag, std::size_t bytes) noexcept {
 
 }  // namespace detail
 
+// --- the error
+
 OutOfMemory::OutOfMemory(Device device, std::uint64_t asked_bytes, std::uint64_t free_bytes,
                          std::string_view tag)
     : OutOfMemory(to_string(device) + " is out of memory", asked_bytes, free_bytes, tag) {}
@@ -118,6 +124,8 @@ OutOfMemory::OutOfMemory(const std::string& what_is_full, std::uint64_t asked_by
       what_is_full_(what_is_full),
       asked_bytes_(asked_bytes),
       free_bytes_(free_bytes) {}
+
+// --- what was counted, and the phases of it
 
 MemoryStats memory_stats(std::string_view tag) {
     Registry& r = registry();
@@ -176,6 +184,8 @@ MemoryPhase::~MemoryPhase() {
     const std::lock_guard lock(r.phase_mutex);
     if (--r.depth == 0) turn_to(r, kNoPhase);
 }
+
+// --- a buffer, which counts from its allocation to its release
 
 Buffer::Buffer(std::size_t bytes, std::string_view tag, MemoryPool& pool)
     : pool_(&pool), bytes_(bytes), tag_(detail::memory_tag(tag)) {

@@ -9,6 +9,8 @@
 namespace tandem {
 namespace {
 
+// --- as text
+
 constexpr std::string_view kReduceNames[] = {"sum", "avg", "max", "min"};  // in the order of comm::ReduceOp
 constexpr std::string_view kPlacementForms = "S(dim), SS(dim, split_factor), R, P(sum|avg|max|min)";
 
@@ -95,6 +97,8 @@ Placements parse_placements(std::string_view text) {
     return result;
 }
 
+// --- shards of one dim over one axis
+
 Placements checked_placements(Placements placements, int mesh_ndim, int ndim) {
     require(static_cast<int>(placements.size()) == mesh_ndim, [&] {
         return fmt::format("{} placements {} for a mesh with {} axes: one for each axis", placements.size(),
@@ -159,6 +163,8 @@ std::int64_t axis_numel(const Placement& placement, std::int64_t n, std::int64_t
     for_each_piece(placement, n, k, r, [&numel](std::int64_t, std::int64_t size) { numel += size; });
     return numel;
 }
+
+// --- runs: sorted, disjoint ranges of indices
 
 std::int64_t total_size(const std::vector<Run>& runs) {
     std::int64_t size = 0;

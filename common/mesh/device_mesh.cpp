@@ -34,6 +34,8 @@ struct DeviceMesh::Root {
 
 namespace {
 
+// --- checks of sizes and names
+
 std::string joined(const std::vector<std::string>& items) {
     std::string text;
     for (const std::string& item : items) text += (text.empty() ? "" : ", ") + item;
@@ -71,6 +73,8 @@ void check_names(const std::vector<int>& sizes, const std::vector<std::string>& 
 }
 
 }  // namespace
+
+// --- meshes from nothing
 
 DeviceMesh::DeviceMesh(std::shared_ptr<Root> root, std::vector<AxisLayout> axes,
                        std::vector<std::string> names)
@@ -120,6 +124,8 @@ DeviceMesh DeviceMesh::abstract(std::vector<int> sizes, std::vector<std::string>
     return make(std::make_shared<Root>(nullptr, std::move(ranks), rank), std::move(sizes), std::move(names));
 }
 
+// --- sizes and coordinates
+
 std::size_t DeviceMesh::index_of(const std::string& axis) const {
     const auto found = std::find(grid_->names.begin(), grid_->names.end(), axis);
     require(found != grid_->names.end(), [&] {
@@ -167,6 +173,8 @@ std::vector<int> DeviceMesh::coordinates_of(int global_rank) const {
     require(rest == grid_->base, "rank {} is not in this mesh of {} ranks", global_rank, size());
     return result;
 }
+
+// --- meshes from meshes
 
 DeviceMesh DeviceMesh::slice(const std::vector<std::string>& axes) const {
     require(!axes.empty(), "a slice of a mesh needs at least one axis of ({})", joined(grid_->names));
@@ -230,6 +238,8 @@ DeviceMesh DeviceMesh::unflatten(const std::string& axis, const std::vector<int>
     check_names(std::vector<int>(all_names.size(), 1), all_names);
     return DeviceMesh(root_, std::move(layouts), std::move(all_names));
 }
+
+// --- groups of ranks; a communicator is made when it is first asked for
 
 comm::Communicator& DeviceMesh::communicator(const std::string& axis) const {
     const std::size_t at = index_of(axis);

@@ -13,6 +13,8 @@ namespace {
 // Degrees are validated one by one before they are multiplied; more than this cannot be a number of ranks.
 constexpr std::int64_t kTooMany = std::int64_t{1} << 31;
 
+// --- checks of the degrees
+
 std::int64_t product(std::initializer_list<int> degrees) {
     std::int64_t result = 1;
     for (const int degree : degrees) result = std::min(result * degree, kTooMany);
@@ -89,6 +91,8 @@ ParallelDims::ParallelDims(const ParallelDegrees& degrees, std::shared_ptr<comm:
       rank_(world->rank()),
       world_(std::move(world)) {}
 
+// --- axes by name
+
 const std::vector<std::string>& ParallelDims::axis_names() {
     static const std::vector<std::string> names = {"pp", "batch", "loss", "dp_replicate", "fsdp",
                                                    "cp", "tp",    "ep",   "efsdp",        "etp"};
@@ -114,6 +118,8 @@ int ParallelDims::axis_size(const std::string& axis) const {
 bool ParallelDims::axis_exists(const std::string& axis) const {
     return axis == "efsdp" ? degrees_.ep > 1 : axis_size(axis) > 1;
 }
+
+// --- the meshes: one world, cut several ways; made once
 
 const ParallelDims::Meshes& ParallelDims::meshes() const {
     if (meshes_) return *meshes_;
@@ -150,6 +156,8 @@ const ParallelDims::Meshes& ParallelDims::meshes() const {
     meshes_ = std::make_shared<const Meshes>(std::move(built));
     return *meshes_;
 }
+
+// --- looking one up
 
 std::optional<DeviceMesh> ParallelDims::get_optional_mesh(const std::vector<std::string>& axes) const {
     require(!axes.empty(), "no mesh axis asked for; valid dimensions are: [{}]", list_of_names(axis_names()));

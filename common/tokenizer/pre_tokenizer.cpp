@@ -29,6 +29,8 @@ void rewrite(Pieces& pieces, const Growth& growth, const Write& write) {
     pieces.text = std::move(out);
 }
 
+// --- one class a type of pre-tokenizer
+
 class ByteLevelPreTokenizer : public PreTokenizer {
   public:
     ByteLevelPreTokenizer(bool add_prefix_space, bool use_regex) : add_prefix_space_(add_prefix_space) {
@@ -157,6 +159,8 @@ class SequencePreTokenizer : public PreTokenizer {
 };
 
 }  // namespace
+
+// --- which of them tokenizer.json asks for
 
 MetaspaceOptions read_metaspace(const JsonField& field) {
     MetaspaceOptions options;

@@ -24,6 +24,8 @@
 
 namespace tandem::tokenizer {
 
+// --- the parts, as tokenizer.json lists them
+
 struct Tokenizer::Parts {
     explicit Parts(const JsonField& file)
         : normalizer(file.find("normalizer") ? make_normalizer(*file.find("normalizer")) : nullptr),
@@ -76,6 +78,8 @@ void Tokenizer::Parts::read_chat_template(const std::string& directory) {
     }
 }
 
+// --- words to ids, remembered
+
 void Tokenizer::Parts::encode_word(std::string_view word, WordCache* words,
                                    std::vector<std::int32_t>& out) const {
     if (words == nullptr || word.size() > WordCache::kLongestWord) return model.encode(word, out);
@@ -96,6 +100,8 @@ void Tokenizer::Parts::encode_words(std::string_view text, bool at_start,
     WordCache* words = lock.owns_lock() ? &cache : nullptr;
     for (const Piece& piece : pieces.list) encode_word(pieces.view(piece), words, out);
 }
+
+// --- reading
 
 Tokenizer::Tokenizer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
@@ -122,6 +128,8 @@ Tokenizer Tokenizer::from_json(const std::string& text, const std::string& file)
     parts->chat_problem.emplace(file, "chat_template", "no template has been read");
     return Tokenizer(std::move(parts));
 }
+
+// --- text to ids, and back
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
     std::vector<std::int32_t> ids;
@@ -174,6 +182,8 @@ std::string Tokenizer::decode(const std::vector<std::int32_t>& ids, bool skip_sp
     return out;
 }
 
+// --- the vocabulary
+
 std::optional<std::int32_t> Tokenizer::token_id(std::string_view token) const {
     const auto added = parts_->added.id_of(token);
     return added ? added : parts_->model.id_of(token);
@@ -194,6 +204,8 @@ std::size_t Tokenizer::vocab_size() const {
 std::optional<std::string> Tokenizer::special_token(std::string_view name) const {
     return parts_->special.find(name);
 }
+
+// --- conversations
 
 bool Tokenizer::has_chat_template() const {
     return !parts_->special.templates.empty();

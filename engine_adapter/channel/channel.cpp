@@ -29,6 +29,8 @@ constexpr std::size_t kControlBytes = CMSG_SPACE(kMaxDescriptors * sizeof(int));
 constexpr std::size_t kPayloadStep = 4u << 20;
 constexpr std::size_t kMostValues = std::size_t{8} << 20;  // of a header, which names every tensor
 
+// --- file descriptors beside a message
+
 // Takes ownership of the descriptors in a received control block.
 void take_descriptors(msghdr& message, std::vector<FileDescriptor>& fds) {
     for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
@@ -76,6 +78,8 @@ Channel Channel::connect(const std::string& address, Deadline deadline) {
     }
 }
 
+// --- waiting
+
 void Channel::wait_for(short events, const std::string& phase, Deadline deadline) const {
     for (;;) {
         std::array<pollfd, 2> fds{pollfd{socket_.get(), events, 0}, pollfd{interrupt_, POLLIN, 0}};
@@ -106,6 +110,8 @@ bool Channel::hung_up() const {
     pollfd fd{socket_.get(), POLLRDHUP, 0};
     return ::poll(&fd, 1, 0) > 0;
 }
+
+// --- messages
 
 void Channel::send(const nlohmann::json& header, const std::string& phase, Deadline deadline,
                    ConstSpan payload, std::span<const int> fds) {

@@ -12,6 +12,8 @@
 
 namespace tandem::engine::messages {
 
+// --- payloads
+
 template <typename T>
 std::vector<T> from_bytes(ConstSpan payload, std::size_t count) {
     if (count > payload.bytes || payload.bytes != count * sizeof(T)) {
@@ -52,6 +54,8 @@ TransferPlan unpack_plan(ConstSpan payload, std::size_t transfers, std::size_t b
 }
 
 namespace {
+
+// --- fields of a header
 
 std::int64_t integer(const nlohmann::json& value, const char* field, std::int64_t minimum) {
     if (!value.is_number_integer()) throw MalformedMessage(fmt::format("'{}' is not an integer", field));
@@ -112,6 +116,8 @@ Deadline deadline_field(const nlohmann::json& header) {
     constexpr std::int64_t kDay = 24LL * 3600 * 1000;
     return Deadline::after_ms(std::min(integer_field(header, "timeout_ms", 0), kDay));
 }
+
+// --- what an engine is
 
 nlohmann::json capabilities_to_json(const Capabilities& capabilities) {
     nlohmann::json tensors = nlohmann::json::array();
@@ -174,9 +180,12 @@ Capabilities capabilities_from_json(const nlohmann::json& header) {
 }
 
 namespace {
+
+// --- failures
+
 constexpr std::array kCodes{Code::ok,          Code::invalid,  Code::not_found, Code::conflict,
                             Code::unavailable, Code::deadline, Code::corrupt,   Code::internal};
-}
+}  // namespace
 
 nlohmann::json error_reply(std::int64_t id, const std::exception& error) {
     const Status status = to_status(error);

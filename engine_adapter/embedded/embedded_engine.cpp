@@ -47,6 +47,8 @@ SchedulerOptions scheduler_options(const model::ModelConfig& config, const Embed
 
 }  // namespace
 
+// --- its life
+
 EmbeddedEngine::EmbeddedEngine(const model::ModelConfig& config, const EmbeddedOptions& options)
     : config_(config),
       options_(options),
@@ -88,6 +90,8 @@ void EmbeddedEngine::stop() {
     }
     if (thread_.joinable()) thread_.join();
 }
+
+// --- requests, and what the queue has room for
 
 bool EmbeddedEngine::has_room(const GenerateRequest& request) const {
     if (live_.empty()) return true;
@@ -144,6 +148,8 @@ void EmbeddedEngine::when_idle(Deadline deadline, std::function<void(bool)> done
     changed_.notify_all();
 }
 
+// --- pauses, work between two steps, how things stand
+
 void EmbeddedEngine::pause_generation(PauseMode mode, std::function<void()> paused) {
     const std::lock_guard lock(mutex_);
     paused_ = true;
@@ -199,6 +205,8 @@ std::int64_t EmbeddedEngine::version() const {
     const std::lock_guard lock(mutex_);
     return state_ == WeightState::none || state_ == WeightState::broken ? 0 : version_;
 }
+
+// --- versions: WeightTarget
 
 void EmbeddedEngine::begin_update(std::int64_t version) {
     std::unique_lock lock(mutex_);
@@ -277,6 +285,8 @@ void EmbeddedEngine::abort_update(const std::string& reason, bool dirty) {
     changed_.notify_all();
 }
 
+// --- memory that somebody else has use for
+
 void EmbeddedEngine::release_memory(bool kv_cache, bool weights) {
     const std::lock_guard lock(mutex_);
     enforce(live_.empty(), "{} requests are there: memory is released of an idle engine only", live_.size());
@@ -303,6 +313,8 @@ void EmbeddedEngine::restore_memory(bool kv_cache, bool weights) {
     }
     changed_.notify_all();
 }
+
+// --- the engine's thread
 
 // Why requests are refused now; empty when they run or wait.
 std::string EmbeddedEngine::refusal() const {

@@ -75,6 +75,8 @@ class NcclBucketReceiver final : public BucketReceiver {
 
 }  // namespace
 
+// --- which function answers
+
 Reply Requests::answer(Message& message) {
     using Handler = Reply (Requests::*)(Message&);
     static constexpr std::array<std::pair<std::string_view, Handler>, 20> kHandlers{{
@@ -107,6 +109,8 @@ Reply Requests::hello(Message& message) {
     lease_ = std::chrono::milliseconds(std::clamp(lease, kShortest, kLongest));
     return {messages::capabilities_to_json(update_.capabilities(engine_, depth_))};
 }
+
+// --- attach, and the data connections of TCP
 
 Reply Requests::attach(Message& message) {
     const std::vector<std::int64_t> sizes = messages::integers_field(message.header, "regions", 1);
@@ -186,6 +190,8 @@ TcpAnnounced Requests::tcp_announced(const json& header) const {
             messages::deadline_field(header)};
 }
 
+// --- the NCCL group; ping and release
+
 Reply Requests::gpu_id(Message&) {
     return {json::object({{"gpu_id", member_.gpu_id()}})};
 }
@@ -220,6 +226,8 @@ Reply Requests::release(Message&) {
     way_ = Way::mapped;
     return {};
 }
+
+// --- a push
 
 Reply Requests::held(Message&) {
     const Held held = update_.held();
@@ -334,6 +342,8 @@ void Requests::lose_trainer(const std::string& reason) {
     tcp_member_.free_memory();
     way_ = Way::mapped;
 }
+
+// --- the memory that a trainer offers
 
 std::vector<MappedRegion> Requests::map_on_cpu(std::vector<FileDescriptor>& fds,
                                                const std::vector<std::int64_t>& sizes) const {

@@ -37,6 +37,8 @@ void TandemEngine::go_over_tcp(const TcpAddress& to, const TcpOptions& options) 
     capabilities_.remote = true;
 }
 
+// --- the port: a request each
+
 void TandemEngine::pause(Deadline deadline) {
     resumed_ = false;
     const Message reply = connection_->request(
@@ -89,6 +91,8 @@ void TandemEngine::adopt(std::uint64_t shift, std::span<const ops::Checksum> che
 }
 
 namespace {
+
+// --- commit, perhaps asked for ahead
 
 nlohmann::json commit_request(std::int64_t version, const ops::Checksum& manifest, bool resumes) {
     return {{"op", "commit"}, {"version", version}, {"manifest", ops::to_hex(manifest)}, {"resume", resumes}};
@@ -154,6 +158,8 @@ Message TandemEngine::request_all(nlohmann::json header, std::span<const ops::Ch
 }
 
 namespace {
+
+// --- from a name to an engine
 
 constexpr std::string_view kTcp = "tcp://";
 constexpr auto kTrainerGoes =

@@ -34,6 +34,8 @@ using capi::read_struct;
 using capi::write_struct;
 using std::chrono::milliseconds;
 
+// --- a caller's structs in our terms, and back
+
 milliseconds to_ms(double seconds, const char* what) {
     enforce(seconds >= 0.0 && seconds <= 1e6, "{} is {} seconds", what, seconds);
     return milliseconds(static_cast<std::int64_t>(seconds * 1000));
@@ -126,6 +128,8 @@ td_report report_of(const SyncReport& from, Mode mode, double speed_of_light_ms)
 }
 
 }  // namespace
+
+// --- the session behind the handle
 
 struct td_session {
     td_session(const td_options* given, const td_group* given_group) : options(given) {
@@ -245,6 +249,8 @@ struct td_push {
     Turn session;
     std::shared_future<td_report> result;
 };
+
+// --- the functions of tandem_sync.h
 
 uint32_t td_abi_version(void) {
     return TD_ABI_VERSION;

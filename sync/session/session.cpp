@@ -60,6 +60,8 @@ std::unique_ptr<SyncStrategy> make_strategy(const SyncContext& context) try {
 
 }  // namespace
 
+// --- set up
+
 Session::Session(std::shared_ptr<comm::Communicator> world, const WeightSource& source, Engines engines,
                  const SessionOptions& options)
     : world_(std::move(world)),
@@ -85,6 +87,8 @@ Session::~Session() {
     if (device_.type == DeviceType::cpu) return;
     for (const auto& engine : engines_) release_memory(*engine);
 }
+
+// --- a push
 
 SyncReport Session::push(std::int64_t version) {
     state_.push(version);
@@ -235,6 +239,8 @@ void Session::carry_out(const PushProtocol::Next& next, PushProtocol& protocol, 
     if (next.step == PushStep::commit) report.phase_ms.load += ms;  // which the commit is a part of
     protocol.done(ok);
 }
+
+// --- the end of a GPU's memory, which engines have mapped
 
 // An engine that reads in place copies its weights to memory of its own first, and must be paused for it.
 void Session::release_memory(engine::Engine& engine) {

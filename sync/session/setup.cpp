@@ -18,6 +18,8 @@
 namespace tandem::sync {
 namespace {
 
+// --- do engine and trainer hold the same?
+
 // Engine and trainer hold the same tensors, of the same shapes. (The planner checks parts against shapes.)
 void check_names(const SourceLayout& source, const EngineLayout& engines) {
     std::unordered_map<std::string, const SourceTensor*> offered;
@@ -50,6 +52,8 @@ void check_names(const SourceLayout& source, const EngineLayout& engines) {
         enforce(wanted.contains(tensor.name), "the trainer holds tensor '{}', the engine does not{}",
                 tensor.name, wrapped);
 }
+
+// --- does the mode work where they are?
 
 // A rank's kind of device and its host.
 struct Whereabouts {
@@ -116,6 +120,8 @@ Setting check_setting(comm::Communicator& world, const WeightSource& source, con
 
 }  // namespace
 
+// --- defaults for where the weights lie
+
 Device device_of(const WeightSource& source) {
     const NamedTensor* first = nullptr;
     for (const NamedTensor& tensor : source.tensors()) {
@@ -137,6 +143,8 @@ SessionOptions choose(SessionOptions options, Device device) {
     if (options.depth == 0) options.depth = kDefaultDepth;
     return options;
 }
+
+// --- is it the same model?
 
 bool require_same_architecture(const WeightSource& source, const engine::Engine& engine) {
     const std::optional<model::Architecture>& theirs = engine.capabilities().architecture;
@@ -165,6 +173,8 @@ void warn_of_another_directory(const WeightSource& source, const engine::Engine&
     } catch (const ConfigError&) {  // neither is refused for what only a directory says
     }
 }
+
+// --- all of it, agreed by all ranks
 
 Setup make_setup(comm::Communicator& world, const WeightSource& source, const Engines& engines,
                  const SessionOptions& options) {

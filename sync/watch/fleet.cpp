@@ -29,6 +29,8 @@ struct Fleet::Keeper {
     Thread thread;
 };
 
+// --- the threads
+
 Fleet::Fleet(const std::vector<std::string>& servers, FleetPorts ports, FleetReports reports,
              FleetTimes times)
     : ports_(std::move(ports)), reports_(std::move(reports)), times_(times) {
@@ -57,6 +59,8 @@ void Fleet::stop() {
     changed_.notify_all();
     for (const auto& keeper : keepers_) keeper->thread.join();
 }
+
+// --- what the caller says and asks
 
 void Fleet::bring(Version version) {
     const std::lock_guard lock(mutex_);
@@ -104,6 +108,8 @@ std::vector<Fleet::Holding> Fleet::holdings() const {
     }
     return holdings;
 }
+
+// --- a server's thread: bring it the newest version, or see whether it still has it
 
 void Fleet::keep(Keeper& keeper) {
     std::unique_lock lock(mutex_);

@@ -5,6 +5,8 @@
 
 namespace tandem::trainer {
 
+// --- what follows from several keys
+
 std::vector<std::string> RunConfig::shard_axes() const {
     const std::string& all = mesh.shard_axes;
     std::vector<std::string> axes;
@@ -45,6 +47,8 @@ std::int64_t RunConfig::shard_ranks() const {
 }
 
 namespace {
+
+// --- the sections of a file, a function each
 
 void add_run_keys(config::Schema& s, RunConfig& c) {
     s.text("run.name", c.run.name, "Name of the run; its results go to OUTPUT/NAME.");

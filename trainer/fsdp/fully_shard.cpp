@@ -46,6 +46,8 @@ bool transfer_overlaps(const FlatShards& layout, std::size_t groups, DType dtype
     return (layout.ranks() > 1 || offloaded) && bytes >= kOverlapBytes;
 }
 
+// --- its life
+
 FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std::vector<int>>& groups,
                        comm::Communicator& shards, comm::Communicator& replicas, Stream& compute,
                        FullyShardOptions options)
@@ -100,6 +102,8 @@ MemoryPool& FullyShard::memory() const {
 bool FullyShard::aliases() const {
     return layout_.ranks() == 1 && source_->resident() && source_->tensor().dtype() == options_.compute_dtype;
 }
+
+// --- parameters: gathered for a group, perhaps the next one too, and dropped again
 
 void FullyShard::unshard(int index, int prefetch) {
     Group& group = at(index);
@@ -228,6 +232,8 @@ void FullyShard::after_forward(int index) {
     free_values(at(index));
     at(index).state = State::sliced;
 }
+
+// --- gradients: averaged over the ranks, each keeps its part
 
 void FullyShard::begin_gradients(int index) {
     Group& group = at(index);

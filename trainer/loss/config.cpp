@@ -15,6 +15,8 @@ using Ratio = LossOptions::Ratio;
 using Aggregation = LossOptions::Aggregation;
 using Form = AdvantageOptions::Form;
 
+// --- algorithms, as sums of their parts
+
 // The parts of an algorithm, unless a key overrides them.
 struct Algorithm {
     const char* name;
@@ -52,6 +54,8 @@ bool kl_in_reward(const RunConfig& c) {
 }
 
 }  // namespace
+
+// --- the section [loss]
 
 void add_loss_keys(config::Schema& s, RunConfig& c) {
     std::vector<std::string> names;
@@ -97,6 +101,8 @@ void add_loss_keys(config::Schema& s, RunConfig& c) {
     s.real("loss.value_lr", c.loss.value_lr, 0, 10,
            "Peak learning rate of the value head (ppo), with the schedule of train.lr; 0: train.lr.");
 }
+
+// --- what it asks for
 
 LossOptions loss_options(const RunConfig& c) {
     const Algorithm& algorithm = algorithm_of(c);
@@ -153,6 +159,8 @@ bool needs_reference(const RunConfig& c) {
 bool needs_value_head(const RunConfig& c) {
     return algorithm_of(c).form == Form::gae;
 }
+
+// --- what does not go together
 
 void check_loss(const RunConfig& c, const config::Schema& s) {
     const Algorithm& algorithm = algorithm_of(c);

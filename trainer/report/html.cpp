@@ -24,6 +24,8 @@ namespace {
 using nlohmann::ordered_json;
 using namespace chart;
 
+// --- the parts of the page
+
 double number_or_zero(const ordered_json& object, const char* key) {
     return object.value(key, 0.0);
 }
@@ -101,6 +103,8 @@ std::string memory_chart(const Lines& metrics) {
 
 }  // namespace
 
+// --- the page
+
 std::string report_html(const ordered_json& summary, const Lines& metrics, const Lines& samples,
                         const std::string& config) {
     const std::string name = summary.value("name", "run");
@@ -163,6 +167,8 @@ std::string report_html(const ordered_json& summary, const Lines& metrics, const
 }
 
 namespace {
+
+// --- from the files of a run
 
 constexpr std::size_t kLargestRunFile = std::size_t{1} << 40;  // the samples of a long run
 

@@ -125,6 +125,8 @@ class RankRun final : private LoopHost {
     LoopResult result_;
 };
 
+// --- before the first step
+
 RankRun::RankRun(const RunConfig& config, const config::Schema& schema,
                  std::shared_ptr<comm::Communicator> world, const std::string& directory,
                  const std::string& engine_url)
@@ -203,6 +205,8 @@ void RankRun::tell_non_finite(const std::string& source, const std::vector<NonFi
         source.empty() ? "the model" : source, text_of(found));
 }
 
+// --- the loop, and what it asks of its host
+
 void RankRun::train() {
     const RolloutClientOptions asking{seconds(config_.engine.deadline_s), config_.engine.batch,
                                       config_.grpo.temperature};
@@ -272,6 +276,8 @@ void RankRun::write_checkpoint(const LoopState& state) {
         log_warn("no room for the next checkpoint is kept: {}", error.what());
     }
 }
+
+// --- the end
 
 void RankRun::finish() {
     {

@@ -16,6 +16,8 @@ static_assert(sizeof(PostHeader) <= kHeaderBytes);
 
 }  // namespace
 
+// --- posting: what this rank sends, laid out where its peers find it
+
 Exchange::Exchange(Group& group, Scratch& scratch, PostHeader header)
     : group_(group),
       scratch_(scratch),
@@ -93,6 +95,8 @@ void Exchange::stage() {
     }
 }
 
+// --- meeting: every member's post is copied, and compared with the others'
+
 void Exchange::post() {
     if (group_.size() == 1) return;
     publish();
@@ -131,6 +135,8 @@ void Exchange::copy_items() {
     std::atomic_signal_fence(std::memory_order_seq_cst);  // as private_copy
 }
 
+// --- rounds: what is staged comes a window at a time
+
 bool Exchange::next_round() {
     if (round_ + 1 >= rounds_) return false;
     ++round_;
@@ -144,6 +150,8 @@ void Exchange::finish(bool force) {
     for (const PostHeader& post : scratch_.posts) force = force || post.must_wait != 0;
     if (force) meet(kind_name(header_.kind));
 }
+
+// --- where a member's bytes lie now
 
 const PostItem& Exchange::item(int member, std::size_t index) const {
     if (member == group_.index()) return items_[index];
@@ -176,6 +184,8 @@ std::byte* Exchange::shown(std::size_t index, std::uint64_t position) const {
     if (it.offset != kInStaging) return const_cast<std::byte*>(sends_[index]) + position;
     return scratch_.staging.data() + (round_ % 2) * kWindow + it.linear + position - round_ * kWindow;
 }
+
+// --- checks that all members make the same call
 
 std::string Exchange::describe(int member) const {
     const PostHeader& post = scratch_.posts[static_cast<std::size_t>(member)];

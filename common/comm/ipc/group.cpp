@@ -34,6 +34,8 @@ std::size_t slots_offset(int size) {
 
 }  // namespace
 
+// --- a group's block in shared memory
+
 std::size_t GroupBlock::bytes(int size) {
     return slots_offset(size) + count(size) * 2 * kSlotBytes;
 }
@@ -79,6 +81,8 @@ bool GroupView::is(std::string_view wanted, const std::vector<int>& ranks,
     return true;
 }
 
+// --- who is in it, and until when calls wait
+
 Group::Group(std::shared_ptr<Rank> rank, GroupBlock& block, std::string name, std::vector<int> ranks)
     : rank_(std::move(rank)),
       block_(block, static_cast<int>(ranks.size())),
@@ -101,6 +105,8 @@ std::string Group::phase(std::string_view what) const {
 std::string Group::rank_name(int index) const {
     return "rank " + std::to_string(ranks_[count(index)]);
 }
+
+// --- waiting: a short spin, then sleep on a futex
 
 bool Group::spin(const std::atomic<std::uint32_t>& word, std::uint32_t seen) const {
     if (!rank_->may_spin) return false;
@@ -166,6 +172,8 @@ void Group::check_gone(std::string_view what, const std::function<std::vector<in
         throw TransportError(rank_name(member), phase(what), text);
     }
 }
+
+// --- the rendezvous of all members
 
 void Group::meet(std::string_view what, Deadline deadline) {
     if (size() == 1) return;

@@ -55,6 +55,8 @@ std::size_t default_heap_bytes() {
 
 }  // namespace
 
+// --- the segment: laid out, made by the launcher, opened by a rank
+
 void Job::FreePrivate::operator()(std::byte* data) const {
     std::free(data);
 }
@@ -137,6 +139,8 @@ std::shared_ptr<Job> Job::solo() {
     return job;
 }
 
+// --- memory as an offset that every rank understands
+
 Span Job::heap(int rank) const {
     const std::size_t bytes = layout_.heap_bytes;
     return {base_ + layout_.heaps_offset + static_cast<std::size_t>(rank) * bytes, bytes};
@@ -164,6 +168,8 @@ std::uint64_t Job::offset_of(ConstSpan memory) const {
     const std::uint64_t total = layout_.total_bytes;
     return offset < total && memory.bytes <= total - offset ? offset : kNowhere;
 }
+
+// --- the end that any rank may declare, once
 
 void Job::abort(std::string_view who, std::string_view reason) const noexcept {
     std::uint32_t none = 0;

@@ -58,6 +58,8 @@ IpcHandle memory_handle(Device device, const std::byte* data) {
     throw detail::not_opened(device, what, why, error_text(result));
 }
 
+// --- memory: lent, opened
+
 class Arena final : public ExportArena::Impl {
   public:
     Arena(Device device, std::size_t bytes, std::string_view tag)
@@ -141,6 +143,8 @@ class Opened final : public OpenedArena::Impl {
     std::size_t bytes_;
 };
 
+// --- events
+
 class Shared final : public SharedEvent::Impl {
   public:
     explicit Shared(Device device) : device_(device) {
@@ -200,6 +204,8 @@ class Shared final : public SharedEvent::Impl {
 };
 
 }  // namespace
+
+// --- the functions of the backend
 
 std::shared_ptr<ExportArena::Impl> make_export_arena(Device device, std::size_t bytes, std::string_view tag) {
     return std::make_shared<Arena>(device, bytes, tag);

@@ -28,6 +28,8 @@ struct Refused {};
 
 }  // namespace
 
+// --- the group: formed at the first attach, left by all
+
 NcclGroup::NcclGroup(std::vector<std::shared_ptr<Connection>> engines, NcclOptions options)
     : options_(options) {
     require(options_.device.type == DeviceType::cuda, "NCCL moves memory of GPUs, not of {}",
@@ -129,6 +131,8 @@ void NcclGroup::form(const std::string& phase, Deadline deadline) {
     }
 }
 
+// --- buckets: to all at once where all want the same bytes
+
 void NcclGroup::attach(int engine, const std::vector<Span>& regions, const TransferPlan& plan) {
     auto& buckets = engines_[static_cast<std::size_t>(engine)].buckets;
     buckets.clear();
@@ -221,6 +225,8 @@ void NcclGroup::send(NcclForm form, int bucket, const std::vector<Sending>& to, 
     }
 }
 
+// --- waiting
+
 void NcclGroup::wait_answered(int engine, std::int64_t request, const std::string& phase, Deadline deadline) {
     Connection& channel = connection(engine);
     while (!channel.answered(request, phase)) {
@@ -248,6 +254,8 @@ void NcclGroup::wait_sent(int engine, int bucket, Deadline deadline) {
     found->second.sent.wait(deadline);
     in_flight_.erase(found);
 }
+
+// --- failures, and who is to blame
 
 void NcclGroup::abort(const std::string& reason) noexcept {
     broadcast_.reset();

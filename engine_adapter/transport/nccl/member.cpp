@@ -32,6 +32,8 @@ std::string phase_of(const Announced& announced) {
 
 }  // namespace
 
+// --- in the group, and out of it
+
 std::string NcclMember::gpu_id() const {
     if (device_.type != DeviceType::cuda)
         throw ProtocolError("NCCL moves memory of GPUs, and this engine's weights are on the CPU");
@@ -77,6 +79,8 @@ void NcclMember::drop() noexcept {
     }
 }
 
+// --- two slots, as large as the largest bucket
+
 void NcclMember::prepare(const TransferPlan& plan) {
     forget();
     std::vector<Runs> buckets;
@@ -106,6 +110,8 @@ const Runs& NcclMember::runs_of_bucket(int bucket) const {
             buckets_.size());
     return buckets_[static_cast<std::size_t>(bucket)];
 }
+
+// --- a receive: launched ahead, waited for, its slot given back once read
 
 bool NcclMember::start_receive(const Announced& next, const Check& check) {
     if (!handle_) throw ProtocolError(phase_of(next) + " over NCCL before a group was joined");
