@@ -13,7 +13,8 @@ complain() {
 
 declare -A below=( # rooms of common, and whom each may know
     [chart]="" [device]="" [http]="" [tokenizer]="" [tensor]="device" [ops]="device tensor" [model]="device tensor"
-    [comm]="device tensor ops" [mesh]="device tensor ops comm" [dtensor]="device tensor ops comm mesh")
+    [process]="" [identity]="device" [store]="identity"
+    [comm]="device tensor ops process identity store" [mesh]="device tensor ops comm" [dtensor]="device tensor ops comm mesh")
 while IFS=: read -r file line text; do
     header=${text#*\"}
     header=${header%%\"*}

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "common/comm/gpu_identity.h"
-#include "common/comm/host_identity.h"
 #include "common/comm/launch.h"
 #include "common/comm/nccl/communicator.h"
 #include "common/device/devices.h"
 #include "common/error.h"
+#include "common/identity/gpu_identity.h"
+#include "common/identity/host_identity.h"
 #include "common/log.h"
 
 namespace tandem::comm {

@@ -14,11 +14,11 @@
 #include <mutex>
 #include <optional>
 
-#include "common/comm/child_process.h"
 #include "common/comm/ipc/job.h"
 #include "common/comm/launch.h"
 #include "common/deadline.h"
 #include "common/error.h"
+#include "common/process/child_process.h"
 #include "common/thread.h"
 
 namespace tandem::comm {

@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "common/comm/gloo/communicator.h"
-#include "common/comm/host_identity.h"
 #include "common/comm/ipc/communicator.h"
 #include "common/comm/ipc/job.h"
-#include "common/comm/store.h"
 #include "common/device/announced_memory.h"
 #include "common/error.h"
 #include "common/host_port.h"
+#include "common/identity/host_identity.h"
 #include "common/log.h"
+#include "common/store/store.h"
 
 namespace tandem::comm {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "common/comm/communicator.h"
-#include "common/comm/job_secret.h"
 #include "common/comm/launch.h"
+#include "common/identity/job_secret.h"
 
 namespace tandem::comm {
 

@@ -172,7 +172,7 @@ Reply Requests::open_data(Message&) {
     if (way_ != Way::tcp) throw ProtocolError("data connections without an attach over TCP");
     end_data();
     tcp_member_.open(largest_);
-    const std::string token = comm::random_hex();
+    const std::string token = random_hex();
     data_plane_->expect_data(token, [this](TcpListener::Accepted accepted) {
         tcp_member_.add(std::move(accepted.socket), accepted.peer);
     });

@@ -5,9 +5,9 @@
 #include <thread>
 
 #include "common/comm/gloo/address.h"
-#include "common/comm/job_secret.h"
 #include "common/error.h"
 #include "common/http/client.h"
+#include "common/identity/job_secret.h"
 #include "common/log.h"
 
 namespace tandem::engine {
@@ -65,7 +65,7 @@ void SglangBroadcast::note(const std::string& server, std::int64_t version) {
 void SglangBroadcast::meet(Deadline deadline) {
     id_ = root_.start(stager_.device());
     const std::string here = address_towards(beside_, deadline);
-    group_ = "tandem-" + comm::random_hex();
+    group_ = "tandem-" + random_hex();
     store_ = std::make_unique<TorchStore>(here, 0, TorchStoreOptions{.secret = group_});
     try {
         beside_.init_group({{"master_address", here},

@@ -12,9 +12,9 @@
 #include <future>
 #include <optional>
 
-#include "common/comm/accepting_thread.h"
-#include "common/comm/served_connection.h"
 #include "common/error.h"
+#include "common/store/accepting_thread.h"
+#include "common/store/served_connection.h"
 #include "engine_adapter/torch_store/session.h"
 
 namespace tandem::engine {
@@ -41,10 +41,10 @@ struct Shared {
 
     const TorchStoreOptions options;
     Keys keys;
-    comm::ServedConnections connections;
+    ServedConnections connections;
 };
 
-class Connection final : public comm::ServedConnection {
+class Connection final : public ServedConnection {
   public:
     Connection(tcp::socket socket, Shared& shared)
         : ServedConnection(std::move(socket), shared.connections),
@@ -129,7 +129,7 @@ struct TorchStore::Impl {
     }
 
     Shared shared;  // outlives the connections, which the thread holds
-    comm::AcceptingThread thread;
+    AcceptingThread thread;
 };
 
 TorchStore::TorchStore(const std::string& host, int port, const TorchStoreOptions& options)

@@ -15,13 +15,13 @@
 #include <sstream>
 #include <utility>
 
-#include "common/comm/child_process.h"
-#include "common/comm/job_secret.h"
 #include "common/comm/launch.h"
 #include "common/error.h"
 #include "common/http/access.h"
+#include "common/identity/job_secret.h"
 #include "common/json_text.h"
 #include "common/log.h"
+#include "common/process/child_process.h"
 #include "common/text_file.h"
 #include "common/trace.h"
 #include "engine_adapter/connect.h"
@@ -72,7 +72,7 @@ void require_writable(const char* option, const std::string& file) {
     if (::access(folder.c_str(), W_OK) != 0) refuse(std::strerror(errno));
 }
 
-using Children = std::vector<comm::ChildProcess>;
+using Children = std::vector<ChildProcess>;
 
 constexpr std::chrono::minutes kEngineStarts{10};  // at most: it touches all of its weights
 constexpr std::chrono::seconds kEngineEnds{30};    // once its input has ended
@@ -83,11 +83,11 @@ Children start_engines(const BenchOptions& options, const Command& command_line,
     for (int rank = 0; rank < options.engine_tp; ++rank) {
         Command command = self_as(command_line, "bench-engine");
         command.insert(command.end(), {"--engine-rank", std::to_string(rank)});
-        engines.emplace_back(comm::ChildOptions{.command = std::move(command),
-                                                .program = "/proc/self/exe",
-                                                .piped = true,
-                                                .dies_with_thread = false,
-                                                .patience = kEngineEnds});
+        engines.emplace_back(ChildOptions{.command = std::move(command),
+                                          .program = "/proc/self/exe",
+                                          .piped = true,
+                                          .dies_with_thread = false,
+                                          .patience = kEngineEnds});
     }
     for (auto& engine : engines) {
         const std::string address = engine.read_line(Deadline::after(kEngineStarts));
@@ -128,7 +128,7 @@ int bench_command(const BenchArguments& arguments, const std::vector<std::string
     require_writable("--trace", options.trace);
     require_writable("--html", arguments.html);
     if (options.over_tcp() && http::key_from_environment().empty())
-        ::setenv("TANDEM_API_KEY", comm::random_hex().c_str(), 1);  // which engines and ranks of ours inherit
+        ::setenv("TANDEM_API_KEY", random_hex().c_str(), 1);  // which engines and ranks of ours inherit
     std::string addresses;
     Children engines;
     if (options.engines.empty()) engines = start_engines(options, command_line, addresses);

@@ -5,8 +5,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "common/comm/host_identity.h"
 #include "common/error.h"
+#include "common/identity/host_identity.h"
 #include "common/log.h"
 #include "common/model/wrapped_names.h"
 #include "sync/plan/plan_cache.h"
@@ -71,7 +71,7 @@ std::vector<Whereabouts> share_whereabouts(comm::Communicator& world, const Weig
         status.fail("plan", "", -1, error.what());
     }
     std::vector<Whereabouts> all;
-    for (const std::string& text : gather_texts(world, kind + '\n' + comm::host_identity())) {
+    for (const std::string& text : gather_texts(world, kind + '\n' + host_identity())) {
         const std::size_t end = text.find('\n');
         all.push_back({text.substr(0, end), text.substr(end + 1)});
     }

@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "common/align.h"
-#include "common/comm/host_identity.h"
 #include "common/device/announced_memory.h"
 #include "common/error.h"
+#include "common/identity/host_identity.h"
 #include "sync/strategy/collectives.h"
 
 namespace tandem::sync {
@@ -16,7 +16,7 @@ namespace {
 // Collective.
 std::vector<int> ranks_away_from_rank_0(comm::Communicator& world) {
     std::array<char, 160> own{};
-    const std::string identity = comm::host_identity();
+    const std::string identity = host_identity();
     identity.copy(own.data(), own.size() - 1);
     std::vector<std::array<char, 160>> all(static_cast<std::size_t>(world.size()));
     world.all_gather({reinterpret_cast<const std::byte*>(own.data()), own.size()},

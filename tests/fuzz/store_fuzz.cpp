@@ -9,14 +9,13 @@
 #include <optional>
 #include <string_view>
 
-#include "common/comm/store_session.h"
 #include "common/error.h"
+#include "common/store/store_session.h"
 #include "tests/fuzz/target.h"
 
 namespace {
 
 using namespace tandem;
-using namespace tandem::comm;
 
 constexpr std::size_t kMaxBytes = std::size_t{256} << 10;
 constexpr Nonce kNonce{};

@@ -6,7 +6,7 @@
 #include "common/error.h"
 #include "common/tensor/dtype.h"
 #include "common/tensor/shape.h"
-#include "tests/unit/common/comm/raw_client.h"
+#include "tests/unit/common/store/raw_client.h"
 #include "tests/unit/engine_adapter/torch_store/words.h"
 
 namespace tandem::test {
@@ -42,7 +42,7 @@ class SglangGroupStandIn::StoreClient {
     }
 
   private:
-    comm::RawClient socket_;
+    RawClient socket_;
 };
 
 SglangGroupStandIn::SglangGroupStandIn(Options options) : options_(std::move(options)) {}
@@ -88,7 +88,7 @@ SglangGroupStandIn::Answer SglangGroupStandIn::init(const json& body) {
         enforce(group_.empty(), "group {} is still there", group_);
         const int port = body["master_port"].get<int>();
         if (options_.stranger) {
-            stranger_ = std::make_unique<comm::RawClient>(port);
+            stranger_ = std::make_unique<RawClient>(port);
             stranger_->send(store::validate() + store::ask_keys(store::Operation::wait, {"/x"}));
         }
         store_ = std::make_unique<StoreClient>(port);

@@ -13,7 +13,7 @@
 #include "tests/support/nccl_workers.h"
 #include "tests/support/sglang_stand_in.h"
 
-namespace tandem::comm {
+namespace tandem {
 class RawClient;
 }
 
@@ -54,7 +54,7 @@ class SglangGroupStandIn {
     std::string group_;  // its name
     int world_ = 0;
     std::unique_ptr<StoreClient> store_;
-    std::unique_ptr<comm::RawClient> stranger_;
+    std::unique_ptr<RawClient> stranger_;
     std::unique_ptr<NcclWorkers> workers_;
     std::vector<std::size_t> received_;
     int groups_ = 0;

@@ -8,8 +8,8 @@
 #include <functional>
 #include <vector>
 
-#include "common/comm/host_identity.h"
 #include "common/error.h"
+#include "common/identity/host_identity.h"
 #include "engine_adapter/connect.h"
 #include "trainer/config/engine_url.h"
 #include "trainer/run/device_choice.h"
@@ -114,7 +114,7 @@ std::string detour(comm::Communicator& world, Device weights, const engine::Engi
         std::uint64_t engine_remote = 0;
     };
     const Whereabouts mine{
-        std::hash<std::string>()(comm::host_identity()),
+        std::hash<std::string>()(host_identity()),
         engine != nullptr && engine->capabilities().device.type == DeviceType::cpu ? 1U : 0U,
         engine != nullptr && engine->capabilities().remote ? 1U : 0U};
     std::vector<Whereabouts> all(static_cast<std::size_t>(world.size()));

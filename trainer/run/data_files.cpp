@@ -12,8 +12,8 @@
 #include <optional>
 #include <utility>
 
-#include "common/comm/host_identity.h"
 #include "common/error.h"
+#include "common/identity/host_identity.h"
 #include "common/json_text.h"
 #include "trainer/checkpoint/hash.h"
 
@@ -150,7 +150,7 @@ DataFiles DataFiles::of_host(const RunConfig& config, comm::Communicator& world)
     const auto files = data_files(config);
     const auto rank = static_cast<std::size_t>(world.rank());
     Announcement own;
-    own.host = std::hash<std::string>()(comm::host_identity());
+    own.host = std::hash<std::string>()(host_identity());
     std::vector<Announcement> all = gather(world, own);
     const auto same_host = [&](const Announcement& other) { return other.host == own.host; };
     const auto reader =

@@ -53,20 +53,20 @@ std::vector<std::string> engine_environment() {
 }
 
 // In a group of its own: Ctrl-C reaches this process, which then ends the engine in order.
-comm::ChildProcess start(const std::vector<std::string>& command, const std::string& log_file,
-                         const std::string& key) {
+ChildProcess start(const std::vector<std::string>& command, const std::string& log_file,
+                   const std::string& key) {
     const FileDescriptor key_file = file_of(key);
     const FileDescriptor log(
         ::open(log_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
     if (!log) throw SystemError("open " + log_file, errno);
-    return comm::ChildProcess({.command = command,
-                               .environment = engine_environment(),
-                               .descriptors = {{log.get(), STDOUT_FILENO},
-                                               {log.get(), STDERR_FILENO},
-                                               {key_file.get(), kKeyDescriptor}},
-                               .group = 0,
-                               .dies_with_thread = false,
-                               .patience = kEnds});
+    return ChildProcess({.command = command,
+                         .environment = engine_environment(),
+                         .descriptors = {{log.get(), STDOUT_FILENO},
+                                         {log.get(), STDERR_FILENO},
+                                         {key_file.get(), kKeyDescriptor}},
+                         .group = 0,
+                         .dies_with_thread = false,
+                         .patience = kEnds});
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "common/comm/child_process.h"
 #include "common/deadline.h"
+#include "common/process/child_process.h"
 
 namespace tandem::trainer {
 
@@ -34,7 +34,7 @@ class EngineProcess {
     std::string log_file_;
     std::string url_;
     const std::string api_key_;
-    std::optional<comm::ChildProcess> child_;
+    std::optional<ChildProcess> child_;
     std::string ended_;
 };
 

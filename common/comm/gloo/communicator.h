@@ -5,8 +5,8 @@
 
 #include "common/comm/communicator.h"
 #include "common/comm/gloo/address.h"
-#include "common/comm/store.h"
 #include "common/deadline.h"
+#include "common/store/store.h"
 
 namespace tandem::comm::gloo {
 

@@ -21,7 +21,7 @@
 #include "common/comm/communicator.h"
 #include "common/comm/gloo/address.h"
 #include "common/comm/gloo/waits.h"
-#include "common/comm/store.h"
+#include "common/store/store.h"
 #include "common/thread.h"
 
 namespace tandem::comm::gloo {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <exception>
 
-#include "common/comm/gpu_identity.h"
-#include "common/comm/host_identity.h"
 #include "common/comm/nccl/api.h"
 #include "common/error.h"
+#include "common/identity/gpu_identity.h"
+#include "common/identity/host_identity.h"
 #include "common/log.h"
 #include "engine_adapter/channel/messages.h"
 
@@ -67,7 +67,7 @@ const Api& NcclGroup::api() {
 // NCCL 2.28 refuses two ranks on one GPU, with a message that does not say what to do.
 void NcclGroup::require_own_gpus(const std::string& phase, Deadline deadline) {
     if (gpus_checked_) return;
-    std::vector<std::string> gpu_ids{comm::host_identity() + " " + comm::gpu_identity(options_.device)};
+    std::vector<std::string> gpu_ids{host_identity() + " " + gpu_identity(options_.device)};
     std::vector<std::string> names{"the trainer's rank 0"};
     for (const Member& member : engines_) {
         const Message reply = member.connection->request({{"op", "gpu_id"}}, phase, deadline);

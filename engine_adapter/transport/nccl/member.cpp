@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <thread>
 
-#include "common/comm/gpu_identity.h"
-#include "common/comm/host_identity.h"
 #include "common/comm/nccl/api.h"
 #include "common/error.h"
+#include "common/identity/gpu_identity.h"
+#include "common/identity/host_identity.h"
 #include "common/log.h"
 #include "common/trace.h"
 
@@ -37,7 +37,7 @@ std::string phase_of(const Announced& announced) {
 std::string NcclMember::gpu_id() const {
     if (device_.type != DeviceType::cuda)
         throw ProtocolError("NCCL moves memory of GPUs, and this engine's weights are on the CPU");
-    return comm::host_identity() + " " + comm::gpu_identity(device_);
+    return host_identity() + " " + gpu_identity(device_);
 }
 
 const Api& NcclMember::api() {

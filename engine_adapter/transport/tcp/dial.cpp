@@ -14,10 +14,10 @@
 #include <thread>
 #include <utility>
 
-#include "common/comm/host_identity.h"
 #include "common/dial.h"
 #include "common/error.h"
 #include "common/host_port.h"
+#include "common/identity/host_identity.h"
 #include "common/ops/batched_copy.h"
 #include "common/socket_address.h"
 
@@ -45,7 +45,7 @@ struct Handshake {
     const std::string& peer;
     const std::string& phase;
     Deadline deadline;
-    comm::Nonce engine{}, trainer = comm::random_nonce();
+    Nonce engine{}, trainer = random_nonce();
     Asks asks = Asks::key;
     std::string sent_away = {};  // before the verdict; there may be a place the next time
 
@@ -136,7 +136,7 @@ std::string try_once(const Destination& engine, Kind kind, const std::string& se
 
 // From half of it to one and a half.
 std::chrono::milliseconds around(std::chrono::milliseconds pause) {
-    return pause / 2 + pause * comm::random_nonce()[0] / 255;
+    return pause / 2 + pause * random_nonce()[0] / 255;
 }
 
 int port_of(const TcpAddress& to) {
@@ -169,7 +169,7 @@ void set_options(int socket, Kind kind) {
 }
 
 std::string host_fingerprint() {
-    const std::string id = comm::host_identity();
+    const std::string id = host_identity();
     return ops::to_hex(ops::checksum({reinterpret_cast<const std::byte*>(id.data()), id.size()}));
 }
 

@@ -41,7 +41,7 @@ std::vector<FileDescriptor> dial(const TcpAddress& to, Kind kind, const std::str
 void set_options(int socket, Kind kind);
 void make_blocking(int socket);
 
-// Equal where two processes can share memory (comm::host_identity), and tells strangers nothing of the host.
+// Equal where two processes can share memory (host_identity), and tells strangers nothing of the host.
 std::string host_fingerprint();
 
 // "10.0.0.1:4711", "[::1]:4711".

@@ -28,11 +28,11 @@ std::string_view trainer_name(Kind kind) {
 
 }  // namespace
 
-comm::JobSecret secret_of(Kind kind, const std::string& text) {
-    return comm::JobSecret((kind == Kind::control ? "tandem engine key " : "tandem data token ") + text);
+JobSecret secret_of(Kind kind, const std::string& text) {
+    return JobSecret((kind == Kind::control ? "tandem engine key " : "tandem data token ") + text);
 }
 
-std::string greeting(Asks asks, const comm::Nonce& engine) {
+std::string greeting(Asks asks, const Nonce& engine) {
     std::string bytes(kMagic);
     bytes.push_back(static_cast<char>(asks));
     append(bytes, engine);
@@ -43,11 +43,10 @@ Greeting parse_greeting(std::string_view bytes) {
     const auto asks = static_cast<std::uint8_t>(bytes[kMagic.size()]);
     if (!bytes.starts_with(kMagic) || asks > static_cast<std::uint8_t>(Asks::channel))
         throw ProtocolError("what answers there is not the data plane of a tandem-engine of this version");
-    return {static_cast<Asks>(asks), array_at<sizeof(comm::Nonce)>(bytes, kMagic.size() + 1)};
+    return {static_cast<Asks>(asks), array_at<sizeof(Nonce)>(bytes, kMagic.size() + 1)};
 }
 
-std::string hello(Kind kind, const comm::JobSecret& secret, const comm::Nonce& engine,
-                  const comm::Nonce& trainer) {
+std::string hello(Kind kind, const JobSecret& secret, const Nonce& engine, const Nonce& trainer) {
     std::string bytes(1, static_cast<char>(kind));
     append(bytes, trainer);
     append(bytes, secret.prove(trainer_name(kind), engine, trainer));
@@ -57,15 +56,15 @@ std::string hello(Kind kind, const comm::JobSecret& secret, const comm::Nonce& e
 Hello parse_hello(std::string_view bytes) {
     const auto kind = static_cast<std::uint8_t>(bytes[0]);
     if (kind > static_cast<std::uint8_t>(Kind::data)) throw ProtocolError("a hello of an unknown kind");
-    return {static_cast<Kind>(kind), array_at<sizeof(comm::Nonce)>(bytes, 1),
-            array_at<sizeof(comm::Proof)>(bytes, 1 + sizeof(comm::Nonce))};
+    return {static_cast<Kind>(kind), array_at<sizeof(Nonce)>(bytes, 1),
+            array_at<sizeof(Proof)>(bytes, 1 + sizeof(Nonce))};
 }
 
-bool proven(const Hello& hello, const comm::JobSecret& secret, const comm::Nonce& engine) {
+bool proven(const Hello& hello, const JobSecret& secret, const Nonce& engine) {
     return secret.holds(hello.proof, trainer_name(hello.kind), engine, hello.trainer);
 }
 
-std::string verdict(const Hello& hello, const comm::JobSecret& secret, const comm::Nonce& engine) {
+std::string verdict(const Hello& hello, const JobSecret& secret, const Nonce& engine) {
     std::string bytes(1, '\1');
     append(bytes, secret.prove(engine_name(hello.kind), engine, hello.trainer));
     return bytes;
@@ -75,10 +74,10 @@ std::string refusal_verdict() {
     return std::string(kVerdictBytes, '\0');
 }
 
-bool accepted(std::string_view bytes, Kind kind, const comm::JobSecret& secret, const comm::Nonce& engine,
-              const comm::Nonce& trainer) {
+bool accepted(std::string_view bytes, Kind kind, const JobSecret& secret, const Nonce& engine,
+              const Nonce& trainer) {
     return bytes[0] == '\1' &&
-           secret.holds(array_at<sizeof(comm::Proof)>(bytes, 1), engine_name(kind), engine, trainer);
+           secret.holds(array_at<sizeof(Proof)>(bytes, 1), engine_name(kind), engine, trainer);
 }
 
 }  // namespace tandem::engine::tcp

@@ -1,5 +1,5 @@
 // How a connection to an engine's data plane begins. Both ends prove that they know a secret, which is never sent
-// (common/comm/job_secret.h): for a control connection the engine's key, for a data connection a token that the engine
+// (common/identity/job_secret.h): for a control connection the engine's key, for a data connection a token that the engine
 // gave over the control connection that it belongs to.
 //
 //   greeting  "TandEng1" | asks u8 | 32 random bytes          from the engine
@@ -16,7 +16,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "common/comm/job_secret.h"
+#include "common/identity/job_secret.h"
 
 namespace tandem::engine::tcp {
 
@@ -28,9 +28,9 @@ enum class Asks : std::uint8_t {
 enum class Kind : std::uint8_t { control = 0, data = 1 };
 
 constexpr std::string_view kMagic = "TandEng1";
-constexpr std::size_t kGreetingBytes = kMagic.size() + 1 + sizeof(comm::Nonce);
-constexpr std::size_t kHelloBytes = 1 + sizeof(comm::Nonce) + sizeof(comm::Proof);
-constexpr std::size_t kVerdictBytes = 1 + sizeof(comm::Proof);
+constexpr std::size_t kGreetingBytes = kMagic.size() + 1 + sizeof(Nonce);
+constexpr std::size_t kHelloBytes = 1 + sizeof(Nonce) + sizeof(Proof);
+constexpr std::size_t kVerdictBytes = 1 + sizeof(Proof);
 
 // A part of one bucket, as packed.h lays it out.
 struct FrameHeader {
@@ -43,31 +43,30 @@ struct FrameHeader {
 static_assert(sizeof(FrameHeader) == 32 && std::has_unique_object_representations_v<FrameHeader>);
 
 // `text`: the key, or the token.
-comm::JobSecret secret_of(Kind kind, const std::string& text);
+JobSecret secret_of(Kind kind, const std::string& text);
 
 // The engine's words.
-std::string greeting(Asks asks, const comm::Nonce& engine);
+std::string greeting(Asks asks, const Nonce& engine);
 struct Hello {
     Kind kind;
-    comm::Nonce trainer;
-    comm::Proof proof;
+    Nonce trainer;
+    Proof proof;
 };
 Hello parse_hello(std::string_view bytes);  // of kHelloBytes; throws ProtocolError
-bool proven(const Hello& hello, const comm::JobSecret& secret, const comm::Nonce& engine);
-std::string verdict(const Hello& hello, const comm::JobSecret& secret, const comm::Nonce& engine);
+bool proven(const Hello& hello, const JobSecret& secret, const Nonce& engine);
+std::string verdict(const Hello& hello, const JobSecret& secret, const Nonce& engine);
 std::string refusal_verdict();
 
 // The trainer's.
 struct Greeting {
     Asks asks;
-    comm::Nonce engine;
+    Nonce engine;
 };
 Greeting parse_greeting(
     std::string_view bytes);  // of kGreetingBytes; throws ProtocolError: no engine of ours
-std::string hello(Kind kind, const comm::JobSecret& secret, const comm::Nonce& engine,
-                  const comm::Nonce& trainer);
+std::string hello(Kind kind, const JobSecret& secret, const Nonce& engine, const Nonce& trainer);
 // Of kVerdictBytes: the engine accepts, and knows the secret too.
-bool accepted(std::string_view bytes, Kind kind, const comm::JobSecret& secret, const comm::Nonce& engine,
-              const comm::Nonce& trainer);
+bool accepted(std::string_view bytes, Kind kind, const JobSecret& secret, const Nonce& engine,
+              const Nonce& trainer);
 
 }  // namespace tandem::engine::tcp

@@ -157,7 +157,7 @@ bool TcpListener::judge(Guest& guest) {
     const tcp::Hello hello = tcp::parse_hello({guest.said.data(), guest.said.size()});
     const std::lock_guard lock(mutex_);
     const bool control = hello.kind == tcp::Kind::control;
-    std::optional<comm::JobSecret> secret = token_;
+    std::optional<JobSecret> secret = token_;
     if (control) {
         secret.reset();
         if (asks() != tcp::Asks::channel) secret.emplace(tcp::secret_of(hello.kind, options_.key));

@@ -60,7 +60,7 @@ class TcpListener {
         std::string peer;
         Deadline deadline;
         Admission::Place place;
-        comm::Nonce nonce = comm::random_nonce();
+        Nonce nonce = random_nonce();
         std::array<char, tcp::kHelloBytes> said{};
         std::size_t got = 0;
     };
@@ -79,7 +79,7 @@ class TcpListener {
     RareWarnings warnings_{"data plane"};
     std::mutex mutex_;
     std::deque<Accepted> controls_;
-    std::optional<comm::JobSecret> token_;
+    std::optional<JobSecret> token_;
     std::function<void(Accepted)> take_;
     Thread thread_;  // last
 };

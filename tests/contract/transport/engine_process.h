@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "common/comm/child_process.h"
 #include "common/log.h"
+#include "common/process/child_process.h"
 #include "tests/contract/transport/engine_here.h"
 
 namespace tandem::engine {
@@ -62,7 +62,7 @@ class EngineProcess {
   private:
     static Deadline answers() { return Deadline::after_ms(60'000); }
 
-    comm::ChildProcess engine_;
+    ChildProcess engine_;
     int fd_;
     std::string address_;
 };

@@ -48,12 +48,12 @@ std::string heard(const FileDescriptor& socket, std::size_t bytes) {
 // What a trainer far away sees: within its round trip more strangers come than there used to be places.
 TEST_F(TcpStrangers, AHandshakeOutlastsManyWhoComeMeanwhile) {
     const FileDescriptor trainer = connected_to(receiver_->data_port());
-    const comm::Nonce engine = tcp::parse_greeting(heard(trainer, tcp::kGreetingBytes)).engine;
-    const comm::Nonce mine = comm::random_nonce();
+    const Nonce engine = tcp::parse_greeting(heard(trainer, tcp::kGreetingBytes)).engine;
+    const Nonce mine = random_nonce();
     std::vector<FileDescriptor> strangers;
     for (int i = 0; i < 150; ++i) strangers.push_back(connected_to(receiver_->data_port()));
     heard(strangers.back(), tcp::kGreetingBytes);  // all are taken
-    const comm::JobSecret secret = tcp::secret_of(tcp::Kind::control, "a key");
+    const JobSecret secret = tcp::secret_of(tcp::Kind::control, "a key");
     const std::string hello = tcp::hello(tcp::Kind::control, secret, engine, mine);
     ASSERT_EQ(::send(trainer.get(), hello.data(), hello.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(hello.size()));

@@ -51,10 +51,10 @@ Program::Program(const std::vector<std::string>& command, const std::vector<std:
         return FileDescriptor(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
     };
     const FileDescriptor out = append_to(out_), err = append_to(err_);
-    comm::ChildOptions options{.command = command,
-                               .environment = std::vector<std::string>(),
-                               .descriptors = {{out.get(), STDOUT_FILENO}, {err.get(), STDERR_FILENO}},
-                               .dies_with_thread = false};
+    ChildOptions options{.command = command,
+                         .environment = std::vector<std::string>(),
+                         .descriptors = {{out.get(), STDOUT_FILENO}, {err.get(), STDERR_FILENO}},
+                         .dies_with_thread = false};
     options.command[0].insert(0, TANDEM_BIN_DIR "/");
     for (char** entry = environ; *entry != nullptr; ++entry) options.environment->emplace_back(*entry);
     options.environment->insert(options.environment->end(), environment.begin(), environment.end());

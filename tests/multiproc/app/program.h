@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/comm/child_process.h"
+#include "common/process/child_process.h"
 #include "tests/support/eventually.h"
 
 namespace tandem::test {
@@ -52,7 +52,7 @@ class Program {
   private:
     Folder folder_;
     std::string out_, err_;
-    std::optional<comm::ChildProcess> child_;  // killed with this object
+    std::optional<ChildProcess> child_;  // killed with this object
 };
 
 bool alive(pid_t pid);  // a zombie is not

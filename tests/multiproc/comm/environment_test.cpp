@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/comm/store.h"
+#include "common/store/store.h"
 #include "tests/multiproc/comm/bodies.h"
 #include "tests/support/free_port.h"
 #include "tests/support/ipv6.h"

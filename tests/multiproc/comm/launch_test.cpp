@@ -14,8 +14,8 @@
 #include <set>
 #include <thread>
 
-#include "common/comm/store.h"
 #include "common/error.h"
+#include "common/store/store.h"
 #include "tests/multiproc/comm/bodies.h"
 #include "tests/support/named_shared_memory.h"
 

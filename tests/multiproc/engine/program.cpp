@@ -22,9 +22,9 @@ Program::Program(const std::vector<std::string>& arguments, std::size_t full) {
         if (::write(says.get(), block.data(), full) != static_cast<ssize_t>(full))
             throw SystemError("write", errno);
     }
-    comm::ChildOptions options{.command = {TANDEM_BIN_DIR "/tandem-engine"},
-                               .descriptors = {{says.get(), STDOUT_FILENO}, {says.get(), STDERR_FILENO}},
-                               .dies_with_thread = false};
+    ChildOptions options{.command = {TANDEM_BIN_DIR "/tandem-engine"},
+                         .descriptors = {{says.get(), STDOUT_FILENO}, {says.get(), STDERR_FILENO}},
+                         .dies_with_thread = false};
     options.command.insert(options.command.end(), arguments.begin(), arguments.end());
     child_.emplace(options);
 }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/comm/child_process.h"
+#include "common/process/child_process.h"
 
 namespace tandem::engine {
 
@@ -29,7 +29,7 @@ class Program {
   private:
     bool read_some();
     FileDescriptor said_;
-    std::optional<comm::ChildProcess> child_;  // killed with this object
+    std::optional<ChildProcess> child_;  // killed with this object
     std::string output_;
 };
 

@@ -28,12 +28,12 @@ void Engine::start(const std::string& listen) {
     const FileDescriptor log_file(
         ::open(directory_.file("log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
     child_.reset();
-    child_ = std::make_unique<comm::ChildProcess>(
-        comm::ChildOptions{.command = {TANDEM_BIN_DIR "/tandem-engine", "serve", "--model", directory_.path(),
-                                       "--listen", listen, "--load-format", "dummy", "--dtype", "float32",
-                                       "--threads", "1", "--ready-file", ready},
-                           .descriptors = {{log_file.get(), STDOUT_FILENO}, {log_file.get(), STDERR_FILENO}},
-                           .group = 0});
+    child_ = std::make_unique<ChildProcess>(
+        ChildOptions{.command = {TANDEM_BIN_DIR "/tandem-engine", "serve", "--model", directory_.path(),
+                                 "--listen", listen, "--load-format", "dummy", "--dtype", "float32",
+                                 "--threads", "1", "--ready-file", ready},
+                     .descriptors = {{log_file.get(), STDOUT_FILENO}, {log_file.get(), STDERR_FILENO}},
+                     .group = 0});
     const Deadline deadline = Deadline::after_ms(20'000);
     while (!std::filesystem::exists(ready)) {
         require(!deadline.passed() && running(), "the engine does not start: {}", log());

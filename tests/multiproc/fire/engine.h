@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "common/comm/child_process.h"
+#include "common/process/child_process.h"
 #include "tests/multiproc/fire/proxy.h"
 #include "tests/unit/common/model/temporary_directory.h"
 
@@ -30,7 +30,7 @@ class Engine {
     Proxy& proxy_;
     const model::TemporaryDirectory directory_;
     std::string url_;
-    std::unique_ptr<comm::ChildProcess> child_;
+    std::unique_ptr<ChildProcess> child_;
 };
 
 }  // namespace tandem::fire

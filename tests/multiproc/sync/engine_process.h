@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "common/comm/child_process.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/process/child_process.h"
 #include "engine_adapter/receiver/receiver.h"
 #include "tests/multiproc/sync/process_source.h"
 #include "tests/unit/engine_adapter/receiver/test_target.h"
@@ -109,7 +109,7 @@ class EngineProcess {
   private:
     static Deadline answers() { return Deadline::after_ms(60'000); }
 
-    comm::ChildProcess child_;
+    ChildProcess child_;
     std::string address_;
 };
 

@@ -9,9 +9,9 @@
 
 #include "common/comm/ipc/communicator.h"
 #include "common/comm/launch.h"
-#include "common/comm/store.h"
 #include "common/device/memory.h"
 #include "common/error.h"
+#include "common/store/store.h"
 
 namespace tandem::comm {
 namespace {

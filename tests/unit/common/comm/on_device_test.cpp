@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include "common/comm/gpu_identity.h"
 #include "common/comm/launch.h"
+#include "common/identity/gpu_identity.h"
 #include "tests/support/error_of.h"
 #include "tests/unit/common/device/cuda_rig.h"
 

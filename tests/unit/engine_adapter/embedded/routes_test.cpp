@@ -12,7 +12,7 @@
 #include "common/error.h"
 #include "common/http/client.h"
 #include "common/ops/batched_copy.h"
-#include "tests/unit/common/comm/raw_client.h"
+#include "tests/unit/common/store/raw_client.h"
 #include "tests/unit/engine_adapter/embedded/tiny_model.h"
 
 namespace tandem::engine {
@@ -265,7 +265,7 @@ TEST_F(Routes, ThoseWhoWaitForChecksumsGetTheSameAnswer) {
 }
 
 // A connection on which requests are sent without waiting for their answers.
-class Asker : public comm::RawClient {
+class Asker : public RawClient {
   public:
     using RawClient::RawClient;
     void ask(const std::string& path) { send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n"); }

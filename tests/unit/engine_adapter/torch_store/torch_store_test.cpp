@@ -13,14 +13,13 @@
 #include "common/error.h"
 #include "tests/support/error_of.h"
 #include "tests/support/eventually.h"
-#include "tests/unit/common/comm/raw_client.h"
+#include "tests/unit/common/store/raw_client.h"
 #include "tests/unit/engine_adapter/torch_store/words.h"
 
 namespace tandem::engine {
 namespace {
 
 using namespace torch_store;
-using comm::RawClient;
 using std::chrono::milliseconds;
 using test::error_of;
 using test::eventually;

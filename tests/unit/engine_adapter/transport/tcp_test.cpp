@@ -86,7 +86,7 @@ TEST(TcpPacked, BothEndsAgreeOnWhereATransferBegins) {
 }
 
 TEST(TcpHandshake, OnlyWhoKnowsTheSecretIsProven) {
-    const comm::Nonce engine = comm::random_nonce(), trainer = comm::random_nonce();
+    const Nonce engine = random_nonce(), trainer = random_nonce();
     const auto right = tcp::secret_of(tcp::Kind::control, "key");
     const auto wrong = tcp::secret_of(tcp::Kind::control, "Key");
     const auto data = tcp::secret_of(tcp::Kind::data, "key");
@@ -94,7 +94,7 @@ TEST(TcpHandshake, OnlyWhoKnowsTheSecretIsProven) {
     EXPECT_TRUE(tcp::proven(said, right, engine));
     EXPECT_FALSE(tcp::proven(said, wrong, engine));
     EXPECT_FALSE(tcp::proven(said, data, engine));
-    EXPECT_FALSE(tcp::proven(said, right, comm::random_nonce()));  // said again to another greeting
+    EXPECT_FALSE(tcp::proven(said, right, random_nonce()));  // said again to another greeting
     const std::string yes = tcp::verdict(said, right, engine);
     EXPECT_TRUE(tcp::accepted(yes, tcp::Kind::control, right, engine, trainer));
     EXPECT_FALSE(tcp::accepted(yes, tcp::Kind::control, wrong, engine, trainer));

@@ -1,4 +1,4 @@
-#include "common/comm/served_connection.h"
+#include "common/store/served_connection.h"
 
 #include <utility>
 
@@ -7,7 +7,7 @@
 
 #include "common/error.h"
 
-namespace tandem::comm {
+namespace tandem {
 namespace {
 
 namespace asio = boost::asio;
@@ -110,4 +110,4 @@ void ServedConnection::send(std::string_view text) {
                       });
 }
 
-}  // namespace tandem::comm
+}  // namespace tandem

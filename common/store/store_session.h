@@ -8,10 +8,10 @@
 #include <string>
 #include <string_view>
 
-#include "common/comm/job_secret.h"
-#include "common/comm/tcp_protocol.h"
+#include "common/identity/job_secret.h"
+#include "common/store/tcp_protocol.h"
 
-namespace tandem::comm {
+namespace tandem {
 
 class StoreValues {
   public:
@@ -74,4 +74,4 @@ class StoreSession {
     std::size_t charged_out_ = 0;
 };
 
-}  // namespace tandem::comm
+}  // namespace tandem

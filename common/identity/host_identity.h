@@ -4,8 +4,8 @@
 
 #include <string>
 
-namespace tandem::comm {
+namespace tandem {
 
 std::string host_identity();
 
-}  // namespace tandem::comm
+}  // namespace tandem

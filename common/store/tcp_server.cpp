@@ -3,12 +3,12 @@
 
 #include <boost/asio/ip/tcp.hpp>
 
-#include "common/comm/accepting_thread.h"
-#include "common/comm/served_connection.h"
-#include "common/comm/store.h"
-#include "common/comm/store_session.h"
+#include "common/store/accepting_thread.h"
+#include "common/store/served_connection.h"
+#include "common/store/store.h"
+#include "common/store/store_session.h"
 
-namespace tandem::comm {
+namespace tandem {
 namespace {
 
 using boost::asio::ip::tcp;
@@ -102,4 +102,4 @@ bool TcpStoreServer::loopback() const {
     return impl_->thread.loopback();
 }
 
-}  // namespace tandem::comm
+}  // namespace tandem

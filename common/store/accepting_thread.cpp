@@ -1,11 +1,11 @@
-#include "common/comm/accepting_thread.h"
+#include "common/store/accepting_thread.h"
 
 #include <utility>
 
 #include "common/error.h"
 #include "common/host_port.h"
 
-namespace tandem::comm {
+namespace tandem {
 namespace {
 
 namespace asio = boost::asio;
@@ -78,4 +78,4 @@ void AcceptingThread::run() {
     }
 }
 
-}  // namespace tandem::comm
+}  // namespace tandem

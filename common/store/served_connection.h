@@ -16,7 +16,7 @@
 #include "common/admission.h"
 #include "common/rare_warnings.h"
 
-namespace tandem::comm {
+namespace tandem {
 
 // What the connections of a server share.
 struct ServedConnections {
@@ -71,4 +71,4 @@ class ServedConnection : public std::enable_shared_from_this<ServedConnection> {
     Admission::Place place_;
 };
 
-}  // namespace tandem::comm
+}  // namespace tandem

@@ -1,4 +1,4 @@
-#include "common/comm/child_process.h"
+#include "common/process/child_process.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -14,7 +14,7 @@
 
 #include "common/error.h"
 
-namespace tandem::comm {
+namespace tandem {
 namespace {
 
 using Descriptor = ChildOptions::Descriptor;
@@ -216,4 +216,4 @@ void ChildProcess::write_line(const std::string& line) {
     }
 }
 
-}  // namespace tandem::comm
+}  // namespace tandem

@@ -11,15 +11,15 @@
 #include <thread>
 #include <vector>
 
-#include "common/comm/store.h"
 #include "common/error.h"
+#include "common/store/store.h"
 #include "tests/support/error_of.h"
 #include "tests/support/free_port.h"
 #include "tests/support/ipv6.h"
 #include "tests/support/silent_port.h"
-#include "tests/unit/common/comm/raw_client.h"
+#include "tests/unit/common/store/raw_client.h"
 
-namespace tandem::comm {
+namespace tandem {
 namespace {
 
 using ::testing::HasSubstr;
@@ -213,4 +213,4 @@ TEST(TcpStore, RefusesOversizeRequests) {
 }
 
 }  // namespace
-}  // namespace tandem::comm
+}  // namespace tandem

@@ -11,14 +11,14 @@
 #include <optional>
 #include <thread>
 
-#include "common/comm/store.h"
-#include "common/comm/tcp_protocol.h"
 #include "common/dial.h"
 #include "common/error.h"
 #include "common/file_descriptor.h"
 #include "common/host_port.h"
+#include "common/store/store.h"
+#include "common/store/tcp_protocol.h"
 
-namespace tandem::comm {
+namespace tandem {
 namespace {
 
 constexpr std::chrono::seconds kRequest{60};  // for set and add, which take no deadline
@@ -170,4 +170,4 @@ std::shared_ptr<Store> connect_tcp_store(const std::string& host, int port, Dead
     }
 }
 
-}  // namespace tandem::comm
+}  // namespace tandem

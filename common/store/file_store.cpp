@@ -14,10 +14,10 @@
 #include <optional>
 #include <thread>
 
-#include "common/comm/store.h"
 #include "common/error.h"
+#include "common/store/store.h"
 
-namespace tandem::comm {
+namespace tandem {
 namespace {
 
 // Holds the directory's lock; the kernel drops it when the process dies.
@@ -111,4 +111,4 @@ std::shared_ptr<Store> make_file_store(const std::string& directory) {
     return std::make_shared<FileStore>(directory);
 }
 
-}  // namespace tandem::comm
+}  // namespace tandem

@@ -1,4 +1,4 @@
-#include "common/comm/job_secret.h"
+#include "common/identity/job_secret.h"
 
 #include <sodium.h>
 
@@ -7,7 +7,7 @@
 
 #include "common/error.h"
 
-namespace tandem::comm {
+namespace tandem {
 namespace {
 
 static_assert(sizeof(Proof) == crypto_auth_BYTES);
@@ -78,4 +78,4 @@ bool JobSecret::holds(const Proof& proof, std::string_view who, const Nonce& ser
     return crypto_auth_verify(proof.data(), bytes(text), text.size(), key_.data()) == 0;
 }
 
-}  // namespace tandem::comm
+}  // namespace tandem

@@ -3,10 +3,10 @@
 #include <map>
 #include <mutex>
 
-#include "common/comm/store.h"
 #include "common/error.h"
+#include "common/store/store.h"
 
-namespace tandem::comm {
+namespace tandem {
 namespace {
 
 class MemoryStore final : public Store {
@@ -58,4 +58,4 @@ std::shared_ptr<Store> make_memory_store() {
     return std::make_shared<MemoryStore>();
 }
 
-}  // namespace tandem::comm
+}  // namespace tandem

@@ -13,7 +13,7 @@
 #include "common/rare_warnings.h"
 #include "common/thread.h"
 
-namespace tandem::comm {
+namespace tandem {
 
 class AcceptingThread {
   public:
@@ -53,4 +53,4 @@ class AcceptingThread {
     Thread thread_;
 };
 
-}  // namespace tandem::comm
+}  // namespace tandem

@@ -5,11 +5,11 @@
 #include <cstring>
 #include <thread>
 
-#include "common/comm/store.h"
 #include "common/error.h"
-#include "tests/unit/common/comm/raw_client.h"
+#include "common/store/store.h"
+#include "tests/unit/common/store/raw_client.h"
 
-namespace tandem::comm {
+namespace tandem {
 namespace {
 
 using ::testing::AllOf;
@@ -138,4 +138,4 @@ TEST(StoreSecret, ServersProveItToo) {
 }
 
 }  // namespace
-}  // namespace tandem::comm
+}  // namespace tandem

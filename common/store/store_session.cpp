@@ -1,13 +1,13 @@
-#include "common/comm/store_session.h"
+#include "common/store/store_session.h"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include "common/comm/store.h"
 #include "common/error.h"
+#include "common/store/store.h"
 
-namespace tandem::comm {
+namespace tandem {
 namespace {
 
 constexpr std::size_t kRoomKept = std::size_t{64} << 10;  // of a buffer that is empty
@@ -147,4 +147,4 @@ std::string_view StoreSession::say(wire::Status status, std::string_view value) 
     return out_;
 }
 
-}  // namespace tandem::comm
+}  // namespace tandem

@@ -1,11 +1,11 @@
-#include "common/comm/host_identity.h"
+#include "common/identity/host_identity.h"
 
 #include <fmt/core.h>
 #include <sys/stat.h>
 
 #include <fstream>
 
-namespace tandem::comm {
+namespace tandem {
 
 std::string host_identity() {
     std::string id;
@@ -17,4 +17,4 @@ std::string host_identity() {
     return id;
 }
 
-}  // namespace tandem::comm
+}  // namespace tandem

@@ -10,9 +10,9 @@
 #include <cstdint>
 #include <string>
 
-#include "common/comm/tcp_protocol.h"
+#include "common/store/tcp_protocol.h"
 
-namespace tandem::comm {
+namespace tandem {
 
 class RawClient {
   public:
@@ -67,4 +67,4 @@ inline std::string request(wire::Operation operation, const std::string& key, co
            key + value;
 }
 
-}  // namespace tandem::comm
+}  // namespace tandem

@@ -13,7 +13,7 @@
 #include "common/deadline.h"
 #include "common/file_descriptor.h"
 
-namespace tandem::comm {
+namespace tandem {
 
 struct ChildOptions {
     std::vector<std::string> command;                          // command[0] is looked for in PATH
@@ -74,4 +74,4 @@ class ChildProcess {
     std::chrono::milliseconds patience_;
 };
 
-}  // namespace tandem::comm
+}  // namespace tandem

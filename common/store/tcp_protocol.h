@@ -20,9 +20,9 @@
 #include <cstdint>
 #include <string_view>
 
-#include "common/comm/job_secret.h"
+#include "common/identity/job_secret.h"
 
-namespace tandem::comm::wire {
+namespace tandem::wire {
 
 enum class Mode : std::uint8_t { open = 0, secret = 1 };
 enum class Operation : std::uint8_t { set = 1, get = 2, add = 3 };
@@ -48,4 +48,4 @@ inline std::uint32_t get_u32(const unsigned char* at) {
     return value;
 }
 
-}  // namespace tandem::comm::wire
+}  // namespace tandem::wire

@@ -8,10 +8,10 @@
 #include <optional>
 #include <string>
 
-#include "common/comm/job_secret.h"
 #include "common/deadline.h"
+#include "common/identity/job_secret.h"
 
-namespace tandem::comm {
+namespace tandem {
 
 // Thread-safe. Values are bytes.
 class Store {
@@ -58,4 +58,4 @@ class TcpStoreServer {
     std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace tandem::comm
+}  // namespace tandem

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace tandem::comm {
+namespace tandem {
 
 using Nonce = std::array<unsigned char, 32>;
 using Proof = std::array<unsigned char, 32>;
@@ -37,4 +37,4 @@ class JobSecret {
     std::array<unsigned char, 32> key_;
 };
 
-}  // namespace tandem::comm
+}  // namespace tandem

@@ -1,5 +1,5 @@
 // A child that runs a program: what it is given, what it says, how it ends.
-#include "common/comm/child_process.h"
+#include "common/process/child_process.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include "common/error.h"
 #include "tests/support/error_of.h"
 
-namespace tandem::comm {
+namespace tandem {
 namespace {
 
 using test::error_of;
@@ -128,4 +128,4 @@ TEST(ChildProcess, SaysWhatCannotRun) {
 }
 
 }  // namespace
-}  // namespace tandem::comm
+}  // namespace tandem

@@ -9,12 +9,12 @@
 #include <list>
 #include <thread>
 
-#include "common/comm/store.h"
-#include "common/comm/store_session.h"
 #include "common/error.h"
-#include "tests/unit/common/comm/raw_client.h"
+#include "common/store/store.h"
+#include "common/store/store_session.h"
+#include "tests/unit/common/store/raw_client.h"
 
-namespace tandem::comm {
+namespace tandem {
 namespace {
 
 using std::chrono::milliseconds;
@@ -196,4 +196,4 @@ TEST(StoreLimits, SurvivesWithoutDescriptors) {
 }
 
 }  // namespace
-}  // namespace tandem::comm
+}  // namespace tandem
