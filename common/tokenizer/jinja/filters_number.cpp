@@ -1,5 +1,6 @@
 // Filters that make numbers, or text of them.
 #include <cmath>
+#include <cstdio>
 
 #include "common/error.h"
 #include "common/tokenizer/jinja/bound.h"
@@ -18,6 +19,9 @@ std::optional<double> real_of(V value) {
     if (value.is_undefined()) throw Error(*value.get<Value::Undefined>()->what);
     return value.string() != nullptr ? parse_real(*value.string()) : value.number();
 }
+
+constexpr std::size_t kMostDigitsOfReal = 320;  // before the point, with the sign
+constexpr Integer kAllDigits = 330;             // behind it, of those that may not be 0
 
 // What the parsers below take: copies and a look at each character.
 void read_digits(R runtime, const std::string& text) {
@@ -68,8 +72,14 @@ Integer round_integer(Integer value, Integer digits) {
     return up ? compute(Whole::add, down, unit) : down;
 }
 
+// digits: up to kAllDigits.
+std::string fixed(double value, int digits) {
+    char text[kMostDigitsOfReal + static_cast<std::size_t>(kAllDigits)];
+    const int size = std::snprintf(text, sizeof text, "%.*f", digits, value);
+    return {text, static_cast<std::size_t>(size)};
+}
+
 double round_real(double value, Integer digits) {
-    constexpr Integer kAllDigits = 330;
     if (!std::isfinite(value) || digits > kAllDigits) return value;
     if (digits < 0) {
         if (digits < -308) return std::copysign(0.0, value);
@@ -82,11 +92,12 @@ double round_real(double value, Integer digits) {
         }
         return std::copysign(to_double(rounded), value);
     }
-    return *parse_real(fmt::format("{:.{}f}", value, static_cast<int>(digits)));
+    return *parse_real(fixed(value, static_cast<int>(digits)));
 }
 
 Value rounded(R runtime, V value, A arguments) {
     const Bound bound("round", arguments, {"precision", "method"});
+    runtime.case_work(4 * kMostDigitsOfReal);
     const std::string_view method = bound.string(1, "common");
     const bool whole_wanted = bound.given(0) && bound[0]->is_none();  // Python's round(value, None)
     const Integer digits = whole_wanted ? 0 : bound.integer(0, 0);
@@ -110,8 +121,10 @@ Value rounded(R runtime, V value, A arguments) {
     return combine(runtime, Binary::divide, whole, scale);
 }
 
-Value file_size(R, V value, A arguments) {
+Value file_size(R runtime, V value, A arguments) {
     const Bound bound("filesizeformat", arguments, {"binary"});
+    if (value.string() != nullptr) read_digits(runtime, *value.string());
+    runtime.case_work(4 * kMostDigitsOfReal);
     const auto bytes = real_of(value);
     if (!bytes) throw Error("filesizeformat needs a number");
     const bool binary = bound.flag(0, false);
@@ -125,7 +138,7 @@ Value file_size(R, V value, A arguments) {
         unit *= base;
         ++i;
     }
-    return fmt::format("{:.1f} {}{}", base * *bytes / (unit * base), letters[i], binary ? "iB" : "B");
+    return fixed(base * *bytes / (unit * base), 1) + ' ' + letters[i] + (binary ? "iB" : "B");
 }
 
 }  // namespace

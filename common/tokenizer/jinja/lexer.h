@@ -11,6 +11,7 @@
 
 namespace tandem::tokenizer::jinja {
 
+constexpr std::size_t kMostBytes = std::size_t{4} << 20;  // of a template
 constexpr std::size_t kMostTokens = std::size_t{1}
                                     << 20;  // some hundred bytes each, with what is made of them
 

@@ -51,6 +51,7 @@ Value Runtime::find(const Name& name) {
 
 void Runtime::write(std::string_view text) {
     spend(text.size());
+    if (output_.size() + text.size() > output_.capacity()) need_for_now(output_.size());
     output_ += text;
 }
 

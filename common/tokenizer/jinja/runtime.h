@@ -81,6 +81,10 @@ class Runtime {
         spent_ += bytes;
         look_at_clock();
     }
+    // Memory for a moment: the copy that a text which outgrows its place leaves behind.
+    void need_for_now(std::size_t bytes) const {
+        if (bytes > limits_.bytes - spent_) fail_bytes();
+    }
     // What makes nothing and takes time all the same.
     void work(std::uint64_t bytes) {
         if (bytes > limits_.work - worked_) fail_work();

@@ -8,7 +8,6 @@
 namespace tandem::tokenizer::jinja {
 
 Template::Template(std::string_view source) {
-    constexpr std::size_t kMostBytes = std::size_t{4} << 20;
     constexpr double kMostSeconds = 1;
     if (source.size() > kMostBytes) throw Error(fmt::format("a template of more than {} bytes", kMostBytes));
     const ThreadClock clock(kMostSeconds);
@@ -22,8 +21,15 @@ Template::~Template() = default;
 Template::Template(Template&&) noexcept = default;
 Template& Template::operator=(Template&&) noexcept = default;
 
-std::string Template::render(const Entries& variables, const Limits& limits) const {
+std::string Template::render(const Entries& variables, const Limits& limits, std::uint64_t* charged) const {
     Runtime runtime(limits);
+    struct Tells {
+        ~Tells() {
+            if (to != nullptr) *to = runtime.charged();
+        }
+        const Runtime& runtime;
+        std::uint64_t* to;
+    } const tells{runtime, charged};
     add_functions(runtime);
     for (const auto& [name, value] : variables) runtime.set_global(Name(name), value);
     try {

@@ -19,14 +19,17 @@ class Body;
 
 class Template {
   public:
-    // Throws Error with the line of what is wrong or not supported.
+    // Throws Error with the line of what is wrong or not supported; a text of more than kMostBytes or kMostTokens,
+    // or one that takes more than a second of this thread's processor time.
     explicit Template(std::string_view source);
     ~Template();
     Template(Template&&) noexcept;
     Template& operator=(Template&&) noexcept;
 
     // Thread-safe. Throws Error with the line; BadInput where the template itself raised an exception.
-    std::string render(const Entries& variables, const Limits& limits = {}) const;
+    // charged, if not null: becomes what it was charged in units of Limits::work, also where it throws.
+    std::string render(const Entries& variables, const Limits& limits = {},
+                       std::uint64_t* charged = nullptr) const;
     // Variables without which it cannot do.
     const std::set<std::string>& names_needed() const { return names_needed_; }
 

@@ -58,6 +58,7 @@ Text::Text(Runtime& runtime) : runtime_(runtime) {
 
 Text& Text::operator+=(std::string_view more) {
     runtime_.spend(more.size());
+    if (text_.size() + more.size() > text_.capacity()) runtime_.need_for_now(text_.size());
     text_ += more;
     return *this;
 }

@@ -6,6 +6,7 @@
 #include "common/tokenizer/jinja/json_reader.h"
 #include "common/tokenizer/jinja/template.h"
 #include "tests/unit/common/tokenizer/directory.h"
+#include "tests/unit/common/tokenizer/render_cost.h"
 
 namespace tandem::tokenizer::jinja {
 namespace {
@@ -113,6 +114,39 @@ TEST(Jinja, HostileTemplatesEndInAnError) {
     EXPECT_EQ(failure("{% set ns = namespace(x=1) %}{% set ns.x = [ns] %}{{ ns.x | length }}"), "");
 }
 
+// `count` times what `one` gives for each number.
+template <typename One>
+std::string repeated(int count, const One& one, const char* between = "") {
+    std::string all;
+    for (int i = 0; i < count; ++i) all.append(i > 0 ? between : "").append(one(i));
+    return all;
+}
+
+#if defined(TANDEM_SANITIZE_address) || defined(TANDEM_SANITIZE_thread)
+constexpr int kSanitizersCost = 8;
+constexpr double kMostSeconds = 60, kMostMebibytes = 1e9;  // what they take beside
+#else
+constexpr int kSanitizersCost = 1;
+constexpr double kMostSeconds = 4, kMostMebibytes = 384;  // of 1 and 256, the latter while a vector doubles
+#endif
+
+// Ends with `why`, or well where that is empty, by what it is charged, not by the clock; and that is honest.
+void expect_bounded(const std::string& source, const std::string& why = "more ") {
+    Limits limits;
+    limits.steps /= kSanitizersCost;
+    limits.bytes /= kSanitizersCost;
+    limits.work /= kSanitizersCost;
+    limits.seconds = 1e9;
+    const RenderCost cost = cost_of(source, limits, static_cast<unsigned>(5 * kMostSeconds));
+    const std::string shown = source.substr(0, 120);
+    const auto says = [&](const std::string& text) { return cost.error.find(text) != std::string::npos; };
+    const bool earlier = kSanitizersCost > 1 && says("more ");
+    EXPECT_TRUE(earlier || (why.empty() ? cost.error.empty() : says(why))) << shown << ": " << cost.error;
+    EXPECT_LT(cost.error.size(), 10'000u) << shown;
+    EXPECT_LT(cost.seconds, kMostSeconds) << shown;
+    EXPECT_LT(cost.mebibytes, kMostMebibytes) << shown;
+}
+
 // What makes little and takes long: each of these ran for minutes, or hours, within the limits of steps and
 // bytes.
 TEST(Jinja, WorkIsLimitedToo) {
@@ -154,6 +188,106 @@ TEST(Jinja, WorkIsLimitedToo) {
     expect_limit("{% set s = 'x' * 10000000 %}{{ range(100000) | join(s) | length }}", "bytes of text");
     expect_limit("{% set s = 'x' * 10000000 %}{% set l = [s, s, s] %}{{ l ~ l ~ l ~ l ~ l ~ l ~ l ~ l ~ l }}",
                  "bytes of text");
+    const std::string loops = loop + "{% for j in range(99999) %}", ends = end + end;
+    const auto named = [](int count) {
+        return "dict(" +
+               repeated(
+                   count, [](int i) { return "k" + std::to_string(i) + "=1"; }, ",") +
+               ")";
+    };
+    // Each was seen to take minutes, or gigabytes, while it was charged for little.
+    expect_bounded("{% set s='x'*10000000 %}{{ range(100000)|list|tojson(separators=[s,':'])|length }}");
+    expect_bounded("{% set x = range(100000)|list %}" + loops + "{% if x is lower %}{% endif %}" + ends);
+    expect_bounded("{% set ns = namespace(" + named(16'000) + ") %}" + loops + "{% set ns.k15999=1 %}" +
+                   ends);
+    expect_bounded(repeated(200'000, [](int i) { return "{% set a" + std::to_string(i) + "=1 %}"; }));
+    expect_bounded(loop + "{% set d = {" +
+                   repeated(
+                       100'000, [](int i) { return std::to_string(i) + ":1"; }, ",") +
+                   "} %}" + end);
+    expect_bounded("{% set s = 'aB'*15000000 %}" + repeated(30, [](int) { return "{{ s|title }}"; }));
+    expect_bounded("{{ ('a'*33000000).split('a') }}");
+    expect_bounded("{{ ('a'*33000000).count('a') }}", "");
+    expect_bounded("{{ ('\n'*33000000)|indent|length }}", "");
+}
+
+// The same as the above, elsewhere.
+TEST(Jinja, TimeIsCharged) {
+    const std::string loop = "{% for i in range(99999) %}", end = "{% endfor %}";
+    const auto named = [](int count) {
+        return repeated(
+            count, [](int i) { return "k" + std::to_string(i) + "=1"; }, ",");
+    };
+    expect_bounded("{{ ('a '*4000000).title() }}");
+    expect_bounded("{{ ('a '*15000000)|title }}");
+    expect_bounded("{{ ('a'*300000).strip('b'*300000~'a') }}", "");
+    expect_bounded("{{ ('a'*9000000).split(sep='a'*4000000~'b') }}");
+    expect_bounded("{{ ('a'*9000000).replace('a'*4000000~'b','') }}");
+    expect_bounded("{{ ('a'*9000000).rpartition('b'~'a'*4000000) }}");
+    expect_bounded("{% set d = dict(" + named(16'000) + ") %}{{ ('{k15999}'*1000000).format(**d)|length }}",
+                   "");
+    expect_bounded("{% set x = [9.9e300]*900000 %}{{ x|map('round')|list|length }}");
+    expect_bounded("{% set x = [9.9e300]*900000 %}{{ x|map('filesizeformat')|list|length }}");
+    expect_bounded("{{ '%(a).1000g'*3000000 % {'a':1.5} }}");
+    expect_bounded(
+        "{{ range(0,8522900000,85229)|unique|list|length }}"
+        "{{ range(0,7279300000,107897)|unique|list|length }}{{ range(0,2**64*99999,2**64)|unique|list }}");
+    expect_bounded("{% macro m(" + named(60'000) + ") %}{% endmacro %}{{ m(**dict(" + named(60'000) + ")) }}",
+                   "");
+    expect_bounded("{% macro m(" + named(150'000) + ") %}{% endmacro %}", "");
+    expect_bounded("{{ dict(" + named(150'000) + ")|length }}", "");
+    expect_bounded("{{ '" + repeated(350'000, [](int) { return "\\N{BULLET}"; }) + "' }}",
+                   "of processor time");
+    expect_bounded("{{ " +
+                   repeated(
+                       600'000, [](int) { return "1"; }, ",") +
+                   " }}");
+    expect_bounded(std::string(5'000'000, ' '));
+}
+
+TEST(Jinja, MemoryIsCharged) {
+    const auto held = [](const std::string& one) {
+        return "{% set x = [" +
+               repeated(
+                   80, [&](int) { return one; }, ",") +
+               "] %}";
+    };
+    expect_bounded("{{ ('a'*8000000)|list }}");
+    expect_bounded(held("range(100000)|map(attribute='conjugate')|list"));
+    expect_bounded(held("range(100000)|map('batch',1)|list"));
+    expect_bounded(held("range(100000)|map(attribute='no')|list"));
+    expect_bounded(held("range(100000)|batch(1)|list"));
+    expect_bounded(held("dict.fromkeys(range(100000)).items()|list"));
+    expect_bounded("{% set r = range(100000)|list %}" + held("r|groupby('real')"));
+    expect_bounded("{% set r = range(100000)|list %}" + held("r|sort"));
+    expect_bounded("{% set j = '['~'[],'*340000~'1]' %}" + held("j|from_json"));
+    expect_bounded("{% set s = 'a'*30000000 %}{% set d = {} %}" + held("d[s]"));
+    expect_bounded("{{ ('Σ'*4000000).join('abc'*100000) }}");
+    expect_bounded("{% set s = 'a'*8000000 %}{% for i in range(99) %}{{ s }}{% endfor %}");
+    expect_bounded("{% set s = 'a'*30000000 %}{{ raise_exception(s) }}", "refuses");
+    expect_bounded("{% set s = 'a'*30000000 %}{{ [1]|map(s)|list }}", "no filter");
+    expect_bounded("{{ [1]|map(attribute='.'*33000000)|list }}");
+    expect_bounded("{{ [1]|sort(attribute=','*33000000) }}");
+    expect_bounded(
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% macro m() %}{% endmacro %}"
+        "{% endfor %}{% endfor %}");
+}
+
+// What is held in a long chain is given up link by link, on the stack.
+TEST(Jinja, ChainsAreShort) {
+    const auto chain = [](const std::string& link) {
+        return "{% set ns = namespace(x=1) %}{% for i in range(99999) %}" + link + "{% endfor %}";
+    };
+    const char* const deep = "nested too deep";
+    expect_bounded(chain("{% set ns.x = [ns.x] %}"), deep);
+    expect_bounded(chain("{% set ns.x = [1]|map('default', ns.x) %}"), deep);
+    expect_bounded(chain("{% set ns.x = [1]|map(attribute='q', default=ns.x) %}"), deep);
+    expect_bounded(chain("{% set ns.x = [1]|batch(2, ns.x) %}"), deep);
+    expect_bounded(chain("{% set ns.x = cycler(ns.x).next %}"), deep);
+    expect_bounded(chain("{% for k in [ns.x] %}{% set ns.x = loop.cycle %}{% endfor %}"), deep);
+    expect_bounded(chain("{% set p = ns.x %}{% for k in [1] %}{% set ns.x = loop %}{% endfor %}"), "");
+    expect_bounded(chain("{% set p = ns.x %}{% macro m() %}{% endmacro %}{% set ns.x = m %}"), "");
+    expect_bounded(chain("{% set ns.x = namespace(x=ns.x) %}"), "");
 }
 
 // Look-ups are hashed: a name or key among many costs what one among few does.
