@@ -60,9 +60,6 @@ TEST_F(Seeds, WhatIsNoSeedIsRefused) {
 
 // What engines gave before they drew seeds: (seed 0, how many requests came before).
 TEST_F(Seeds, SeedZeroGivesTheSamplesOfOld) {
-    std::filesystem::copy(
-        path("model"), "/tmp/w6m/seedmodel",
-        std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
     const Served zero = served({"--random-seed", "0"});
     EXPECT_EQ(zero.seed, 0);
     EXPECT_EQ(json(zero.samples), json::parse(R"([[235,228,101,214,30,254,174,77,67,100],
