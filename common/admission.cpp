@@ -2,12 +2,14 @@
 
 #include <netinet/in.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
 #include <tuple>
 #include <utility>
+
+#include "common/error.h"
+#include "common/socket_address.h"
 
 namespace tandem {
 namespace {
@@ -19,17 +21,18 @@ constexpr std::size_t kMostProven = 4096;
 
 PeerGroup peer_group(int socket) {
     PeerGroup group{};
-    sockaddr_storage address{};
-    socklen_t length = sizeof(address);
-    if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return group;
     const auto take = [&group](const void* bytes, std::size_t count) {
         std::memcpy(group.data(), bytes, count);
     };
-    if (address.ss_family == AF_INET) {
-        take(&reinterpret_cast<const sockaddr_in&>(address).sin_addr, 4);
-    } else if (address.ss_family == AF_INET6) {
-        const in6_addr& in = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
-        IN6_IS_ADDR_V4MAPPED(&in) ? take(in.s6_addr + 12, 4) : take(in.s6_addr, 8);
+    try {
+        const SocketAddress peer = SocketAddress::of_other_end(socket);
+        if (peer.family() == AF_INET) {
+            take(&reinterpret_cast<const sockaddr_in*>(peer.get())->sin_addr, 4);
+        } else if (peer.family() == AF_INET6) {
+            const in6_addr& in = reinterpret_cast<const sockaddr_in6*>(peer.get())->sin6_addr;
+            IN6_IS_ADDR_V4MAPPED(&in) ? take(in.s6_addr + 12, 4) : take(in.s6_addr, 8);
+        }
+    } catch (const SystemError&) {  // it has gone
     }
     return group;
 }
