@@ -1,6 +1,7 @@
 #include "sync/bench/bench.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <thread>
 
@@ -154,6 +155,20 @@ class Run {
     bool verified_ = false;
 };
 
+// Tensors that lie alike share a mesh.
+std::vector<SyntheticSource::Held> held_by(const std::shared_ptr<comm::Communicator>& world,
+                                           const BenchOptions& options) {
+    std::map<std::vector<int>, DeviceMesh> meshes;  // by its sizes
+    std::vector<SyntheticSource::Held> held;
+    for (const Holding& one : options.holdings()) {
+        auto found = meshes.find(one.sizes);
+        if (found == meshes.end())
+            found = meshes.emplace(one.sizes, DeviceMesh::create(world, one.sizes, one.axes)).first;
+        held.push_back({found->second, one.placements});
+    }
+    return held;
+}
+
 }  // namespace
 
 nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
@@ -161,10 +176,7 @@ nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
     std::vector<engine::TensorInfo> whole;
     for (const model::ParameterSpec& tensor : model_tensors(options.shapes))
         whole.push_back({tensor.name, tensor.shape, DType::float32, {}});
-    const std::vector<std::string> axes{"dp", "cp"};
-    const DeviceMesh mesh = DeviceMesh::create(
-        world, options.mesh, {axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(options.mesh.size())});
-    SyntheticSource source(whole, mesh, dtype_from_name(options.source_dtype), options.shard_all,
+    SyntheticSource source(whole, held_by(world, options), dtype_from_name(options.source_dtype),
                            options.where());
     std::int64_t version = 0;
     const auto run = [&](std::size_t bucket_bytes, int depth) {
@@ -207,7 +219,7 @@ nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
                           : options.transport == "nccl"              ? "nccl"
                           : options.where().type == DeviceType::cuda ? "cuda_ipc"
                                                                      : "shm";
-    result["mesh"] = options.mesh;
+    result["mesh"] = options.mesh.json();
     result["engine_tp"] = options.engine_tp;
     result["changed"] = options.changed;
     result["source_dtype"] = dtype_name(dtype_from_name(options.source_dtype));

@@ -49,7 +49,10 @@ void add_options(CLI::App& app, BenchOptions& options) {
         return app.add_option(name, value, help)->capture_default_str();
     };
     option("--shapes", options.shapes, "model whose shapes to push: a JSON file, or " + names);
-    option("--mesh", options.mesh, "trainer ranks as dp,cp")->delimiter(',');
+    add_mesh(
+        app, options.mesh,
+        "trainer ranks as dp,cp, or by name: dp=2,tp=2 (dp, dp_replicate, cp, tp; parameters lie as FSDP "
+        "and tensor parallelism hold them)");
     app.add_flag("--shard-all", options.shard_all, "shard over cp as well; default: replicate over cp");
     option("--mode", options.mode, mode_names());
     option("--engine-tp", options.engine_tp, "tensor-parallel engine ranks, each a process");
@@ -76,6 +79,17 @@ void add_options(CLI::App& app, BenchOptions& options) {
     app.add_option("--trace", options.trace, "a Chrome trace of every rank, to this file");
 }
 
+void add_mesh(CLI::App& app, TrainerMesh& mesh, const std::string& help) {
+    const auto parse = [&mesh](const std::string& text) {
+        try {
+            mesh = TrainerMesh::parse(text);
+        } catch (const BadInput& error) {
+            throw CLI::ValidationError("--mesh", error.what());
+        }
+    };
+    app.add_option_function<std::string>("--mesh", parse, help)->default_str(mesh.text());
+}
+
 Device BenchOptions::where() const {
     return device_from_name(device);
 }
@@ -87,9 +101,7 @@ Device BenchOptions::engine_device(int rank) const {
 }
 
 int BenchOptions::world_size() const {
-    int size = 1;
-    for (const int axis : mesh) size *= axis;
-    return size;
+    return static_cast<int>(mesh.ranks());
 }
 
 void BenchOptions::validate() const {
@@ -128,9 +140,11 @@ void BenchOptions::validate() const {
         fmt::format("NCCL refuses two ranks on one GPU: {} and each of the {} engine ranks need one of their "
                     "own, and {} is there; use cuda_ipc, which shares a GPU",
                     device, engine_tp, gpus));
-    check(!mesh.empty() && mesh.size() <= 2 &&
-              std::all_of(mesh.begin(), mesh.end(), [](int n) { return n >= 1; }) && world_size() <= 64,
-          "--mesh", "one or two positive sizes, at most 64 ranks: dp,cp");
+    const std::vector<int>& sizes = mesh.sizes;
+    check(!sizes.empty() && (mesh.named() || sizes.size() <= 2) &&
+              std::all_of(sizes.begin(), sizes.end(), [](int n) { return n >= 1; }) && mesh.ranks() <= 64,
+          "--mesh", "one or two positive sizes, dp,cp, or axes by name, dp=2,tp=2; at most 64 ranks");
+    check(!mesh.named() || !shard_all, "--shard-all", "is of a mesh without names");
     check(engine_tp >= 1 && engine_tp <= 64, "--engine-tp", "must be from 1 to 64");
     check(engines.empty() || engines.size() == static_cast<std::size_t>(engine_tp), "--engine",
           fmt::format("{} addresses of {} engine ranks", engines.size(), engine_tp));
@@ -146,6 +160,7 @@ void BenchOptions::validate() const {
     check(floating(dtype_from_name(engine_dtype)) || quantized, "--engine-dtype",
           "must be float32, bfloat16, float16, fp8 or int8");
     accepted("--shapes", [&] { model_tensors(shapes); });
+    accepted("--mesh", [&] { holdings(); });
     std::size_t held = 0;  // by all engine ranks
     accepted("--engine-tp", [&] {
         for (int rank = 0; rank < engine_tp; ++rank) {
@@ -166,13 +181,32 @@ void BenchOptions::validate() const {
 }
 
 std::size_t BenchOptions::held_bytes() const {
-    const auto copies = static_cast<std::size_t>(mesh.size() > 1 && !shard_all ? mesh[1] : 1);
-    std::size_t elements = 0;
-    for (const model::ParameterSpec& tensor : model_tensors(shapes))
-        elements += static_cast<std::size_t>(numel(tensor.shape));
     const std::size_t base =
         traits(mode_from_name(mode)).keeps_base ? dtype_size(dtype_from_name(engine_dtype)) : 0;
-    return elements * (copies * dtype_size(dtype_from_name(source_dtype)) + base);
+    const std::vector<model::ParameterSpec> model = model_tensors(shapes);
+    const std::vector<Holding> held = holdings();
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < model.size(); ++i) {
+        std::size_t copies = 1;
+        for (std::size_t axis = 0; axis < held[i].sizes.size(); ++axis) {
+            if (held[i].placements[axis].is_replicate())
+                copies *= static_cast<std::size_t>(held[i].sizes[axis]);
+        }
+        const auto elements = static_cast<std::size_t>(numel(model[i].shape));
+        bytes += elements * (copies * dtype_size(dtype_from_name(source_dtype)) + base);
+    }
+    return bytes;
+}
+
+std::vector<Holding> BenchOptions::holdings() const {
+    const std::vector<model::ParameterSpec> model = model_tensors(shapes);
+    std::vector<Holding> held;
+    Holding all{mesh.sizes, {"dp", "cp"}, {Shard(0), shard_all ? Shard(0) : Replicate()}};
+    all.axes.resize(mesh.sizes.size());
+    all.placements.resize(mesh.sizes.size());
+    for (const model::ParameterSpec& tensor : model)
+        held.push_back(mesh.named() ? holding_of(mesh.degrees(), tensor) : all);
+    return held;
 }
 
 std::vector<engine::TensorInfo> BenchOptions::engine_tensors(int rank) const {

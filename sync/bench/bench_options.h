@@ -7,6 +7,7 @@
 
 #include "common/device/device.h"
 #include "engine_adapter/engine.h"
+#include "sync/bench/trainer_mesh.h"
 
 namespace CLI {
 class App;
@@ -16,8 +17,8 @@ namespace tandem::sync {
 
 struct BenchOptions {
     std::string shapes = "SmolLM2-135M";  // a name or a file (shapes.h)
-    std::vector<int> mesh{2, 1};          // dp, cp
-    bool shard_all = false;               // shard over cp too, instead of replicating
+    TrainerMesh mesh{2, 1};               // without names dp, cp
+    bool shard_all = false;               // without names: shard over cp too, instead of replicating
     std::string mode = "gather";
     int engine_tp = 1;
     double changed = 1.0;   // the part of the elements that changes between syncs
@@ -41,11 +42,14 @@ struct BenchOptions {
     Device engine_device(int rank) const;  // over nccl the GPUs after the trainer's, one each
     int world_size() const;
     std::size_t held_bytes() const;  // by all trainer ranks
-    void validate() const;           // throws ConfigError naming the option
+    std::vector<Holding> holdings()
+        const;              // [tensor]: on the trainer ranks. Throws InvalidArgument: mesh and heads
+    void validate() const;  // throws ConfigError naming the option
     // The tensors of engine rank `rank`.
     std::vector<engine::TensorInfo> engine_tensors(int rank) const;
 };
 
-void add_options(CLI::App& app, BenchOptions& options);  // a flag for each field
+void add_options(CLI::App& app, BenchOptions& options);                    // a flag for each field
+void add_mesh(CLI::App& app, TrainerMesh& mesh, const std::string& help);  // --mesh
 
 }  // namespace tandem::sync

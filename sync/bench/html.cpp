@@ -9,6 +9,7 @@
 #include "common/chart/text.h"
 #include "common/json_text.h"
 #include "sync/bench/html_charts.h"
+#include "sync/bench/trainer_mesh.h"
 
 namespace tandem::sync {
 namespace {
@@ -16,17 +17,10 @@ namespace {
 using chart::Tone;
 using nlohmann::json;
 
-std::string mesh_text(const json& result) {
-    std::string text;
-    for (const json& size : result.at("mesh"))
-        text += fmt::format("{}{}", text.empty() ? "" : ",", size.get<int>());
-    return text;
-}
-
 std::string head(const json& r) {
     const auto text = [&](const char* key) { return r.value(key, std::string("?")); };
     std::string line =
-        fmt::format("mesh {} · {} → {}", mesh_text(r), text("source_dtype"), text("engine_dtype"));
+        fmt::format("mesh {} · {} → {}", mesh_text(r.at("mesh")), text("source_dtype"), text("engine_dtype"));
     if (r.value("engine_tp", 1) > 1) line += fmt::format(" · engine TP {}", r.at("engine_tp").get<int>());
     if (text("mode") == "delta" && r.contains("changed"))
         line += fmt::format(" · {:.3g}% changed", 100 * r.at("changed").get<double>());

@@ -31,9 +31,50 @@ void check_mesh(const char* option, const std::vector<int>& sizes) {
 
 Placements placements_of(const PlanReportOptions& options) {
     if (!options.placements.empty()) return parse_placements(options.placements);
-    Placements result(options.mesh.size(), Replicate());
+    Placements result(options.mesh.sizes.size(), Replicate());
     result.back() = Shard(0);
     return result;
+}
+
+SourceGroup group_of_all(int world_size, const std::vector<int>& mesh_sizes, const Placements& placements) {
+    SourceGroup all{std::vector<int>(static_cast<std::size_t>(world_size)), mesh_sizes, placements};
+    std::iota(all.ranks.begin(), all.ranks.end(), 0);
+    return all;
+}
+
+// [tensor]: its group. One for each count of dims: a placement of a dim that a tensor lacks cuts its dim 0.
+std::vector<int> add_groups_by_dims(const std::vector<model::ParameterSpec>& model,
+                                    const PlanReportOptions& options, SourceLayout& source) {
+    std::vector<int> group_of;
+    std::size_t most_dims = 0;
+    for (const model::ParameterSpec& tensor : model) {
+        group_of.push_back(static_cast<int>(tensor.shape.size()));
+        most_dims = std::max(most_dims, tensor.shape.size());
+    }
+    const SourceGroup all = group_of_all(source.world_size, options.mesh.sizes, placements_of(options));
+    for (std::size_t dims = 0; dims <= most_dims; ++dims) {
+        SourceGroup& group = source.groups.emplace_back(all);
+        for (Placement& placement : group.placements) {
+            if (!placement.is_shard() || placement.dim < static_cast<int>(dims)) continue;
+            placement = dims == 0 ? Replicate() : placement;
+            placement.dim = 0;
+        }
+    }
+    return group_of;
+}
+
+std::vector<int> add_named_groups(const std::vector<model::ParameterSpec>& model,
+                                  const PlanReportOptions& options, SourceLayout& source) {
+    std::vector<int> group_of;
+    const ParallelDegrees degrees = options.mesh.degrees();
+    for (const model::ParameterSpec& tensor : model) {
+        const Holding held = holding_of(degrees, tensor);
+        const SourceGroup group = group_of_all(source.world_size, held.sizes, held.placements);
+        const auto found = std::find(source.groups.begin(), source.groups.end(), group);
+        group_of.push_back(static_cast<int>(found - source.groups.begin()));
+        if (found == source.groups.end()) source.groups.push_back(group);
+    }
+    return group_of;
 }
 
 // N of ".experts.N."; the tensor is known to be an expert's.
@@ -63,15 +104,6 @@ nlohmann::json spread(const std::vector<std::uint64_t>& values) {
     return {{"min", *least}, {"max", *most}, {"mean", sum / static_cast<double>(values.size())}};
 }
 
-std::string sizes_text(const nlohmann::json& sizes) {
-    std::string text;
-    for (const auto& size : sizes) {
-        if (!text.empty()) text.push_back(',');
-        text += std::to_string(size.get<int>());
-    }
-    return text;
-}
-
 std::string bytes_text(double bytes) {
     if (bytes >= 1e12) return fmt::format("{:.3f} TB", bytes / 1e12);
     if (bytes >= 1e9) return fmt::format("{:.3f} GB", bytes / 1e9);
@@ -81,18 +113,28 @@ std::string bytes_text(double bytes) {
 }  // namespace
 
 int PlanReportOptions::world_size() const {
-    return static_cast<int>(product(mesh));
+    return static_cast<int>(mesh.ranks());
 }
 
 void PlanReportOptions::validate() const {
-    if (mesh.empty()) throw ConfigError("command line", "--mesh", "needs at least one size");
-    check_mesh("--mesh", mesh);
+    if (mesh.sizes.empty()) throw ConfigError("command line", "--mesh", "needs at least one size");
+    check_mesh("--mesh", mesh.named() ? std::vector{static_cast<int>(std::min(mesh.ranks(), kMostRanks + 1))}
+                                      : mesh.sizes);
     try {
         const Placements parsed = placements_of(*this);
-        enforce(parsed.size() == mesh.size(), "{} placements for a mesh with {} axes", parsed.size(),
-                mesh.size());
+        enforce(!mesh.named() || placements.empty(), "are those of the axes' names");
+        enforce(parsed.size() == mesh.sizes.size(), "{} placements for a mesh with {} axes", parsed.size(),
+                mesh.sizes.size());
     } catch (const InvalidArgument& error) {
         throw ConfigError("command line", "--placements", error.what());
+    }
+    const std::vector<model::ParameterSpec> model = model_tensors(shapes);
+    try {
+        for (const model::ParameterSpec& tensor : model) {
+            if (mesh.named()) holding_of(mesh.degrees(), tensor);
+        }
+    } catch (const InvalidArgument& error) {
+        throw ConfigError("command line", "--mesh", error.what());
     }
     check_mesh("--expert-mesh", expert_mesh);
     if (!expert_mesh.empty() && expert_mesh.size() != 2)
@@ -111,20 +153,8 @@ SourceLayout trainer_layout(const std::vector<model::ParameterSpec>& model,
                             const PlanReportOptions& options) {
     SourceLayout source;
     source.world_size = options.world_size();
-    SourceGroup all{std::vector<int>(static_cast<std::size_t>(source.world_size)), options.mesh,
-                    placements_of(options)};
-    std::iota(all.ranks.begin(), all.ranks.end(), 0);
-    // [dims of a tensor]: the group that fits it
-    std::size_t most_dims = 0;
-    for (const model::ParameterSpec& tensor : model) most_dims = std::max(most_dims, tensor.shape.size());
-    for (std::size_t dims = 0; dims <= most_dims; ++dims) {
-        SourceGroup& group = source.groups.emplace_back(all);
-        for (Placement& placement : group.placements) {
-            if (!placement.is_shard() || placement.dim < static_cast<int>(dims)) continue;
-            placement = dims == 0 ? Replicate() : placement;
-            placement.dim = 0;
-        }
-    }
+    std::vector<int> group_of = options.mesh.named() ? add_named_groups(model, options, source)
+                                                     : add_groups_by_dims(model, options, source);
     std::vector<std::vector<int>> expert_groups;
     if (!options.expert_mesh.empty()) expert_groups = add_expert_groups(options, source);
     int experts = 0;
@@ -133,8 +163,9 @@ SourceLayout trainer_layout(const std::vector<model::ParameterSpec>& model,
     }
     const int ways = std::max<int>(1, static_cast<int>(expert_groups.size()));
     enforce(experts % ways == 0, "{} experts do not divide by the {} of the experts' mesh", experts, ways);
-    for (const model::ParameterSpec& tensor : model) {
-        std::vector<int> groups{static_cast<int>(tensor.shape.size())};
+    for (std::size_t i = 0; i < model.size(); ++i) {
+        const model::ParameterSpec& tensor = model[i];
+        std::vector<int> groups{group_of[i]};
         if (tensor.cut == model::Cut::expert && !expert_groups.empty()) {
             groups = expert_groups[static_cast<std::size_t>(expert_number(tensor.name) / (experts / ways))];
         }
@@ -157,34 +188,35 @@ nlohmann::json plan_report(const PlanReportOptions& options) {
     const Stopwatch expanding;
     const std::size_t expanded = plan.moves_to(0).size();
     const double expand_ms = expanding.ms();
-    nlohmann::json report{{"shapes", options.shapes},
-                          {"tensors", model.size()},
-                          {"parameters", parameters},
-                          {"mesh", options.mesh},
-                          {"placements", to_string(placements_of(options))},
-                          {"expert_mesh", options.expert_mesh},
-                          {"engine_tp", options.engine.tp},
-                          {"engine_ep", options.engine.ep},
-                          {"fused", options.engine.fused},
-                          {"source_dtype", dtype_name(options.source_dtype)},
-                          {"engine_dtype", dtype_name(options.engine_dtype)},
-                          {"source_ranks", plan.source().world_size},
-                          {"engine_ranks", plan.engine().size()},
-                          {"plan_ms", plan_ms},
-                          {"expand_ms", expand_ms},
-                          {"expanded_moves", expanded},
-                          {"moves", plan.move_count()},
-                          {"patterns", plan.pattern_count()},
-                          {"bytes", plan.bytes()},
-                          {"bytes_from", spread(plan.bytes_from())},
-                          {"bytes_to", spread(plan.bytes_to())}};
+    nlohmann::json report{
+        {"shapes", options.shapes},
+        {"tensors", model.size()},
+        {"parameters", parameters},
+        {"mesh", options.mesh.json()},
+        {"placements", options.mesh.named() ? "by name" : to_string(placements_of(options))},
+        {"expert_mesh", options.expert_mesh},
+        {"engine_tp", options.engine.tp},
+        {"engine_ep", options.engine.ep},
+        {"fused", options.engine.fused},
+        {"source_dtype", dtype_name(options.source_dtype)},
+        {"engine_dtype", dtype_name(options.engine_dtype)},
+        {"source_ranks", plan.source().world_size},
+        {"engine_ranks", plan.engine().size()},
+        {"plan_ms", plan_ms},
+        {"expand_ms", expand_ms},
+        {"expanded_moves", expanded},
+        {"moves", plan.move_count()},
+        {"patterns", plan.pattern_count()},
+        {"bytes", plan.bytes()},
+        {"bytes_from", spread(plan.bytes_from())},
+        {"bytes_to", spread(plan.bytes_to())}};
     const double mean = report["bytes_from"]["mean"].get<double>();
     report["balance"] = mean > 0 ? report["bytes_from"]["max"].get<double>() / mean : 1.0;
     return report;
 }
 
 std::string plan_table(const nlohmann::json& r) {
-    const std::string mesh = sizes_text(r.at("mesh"));
+    const std::string mesh = mesh_text(r.at("mesh"));
     const auto count = [&](const char* key) { return r.at(key).get<std::uint64_t>(); };
     const auto ms = [&](const char* key) { return fmt::format("{:.1f} ms", r.at(key).get<double>()); };
     const auto row = [](const char* name, const std::string& value, const std::string& note) {
@@ -202,7 +234,7 @@ std::string plan_table(const nlohmann::json& r) {
     text += fmt::format("trainer: {} ranks, mesh {} {}, {}", count("source_ranks"), mesh,
                         r.at("placements").get<std::string>(), r.at("source_dtype").get<std::string>());
     if (!r.at("expert_mesh").empty()) {
-        text += ", experts on " + sizes_text(r.at("expert_mesh"));
+        text += ", experts on " + mesh_text(r.at("expert_mesh"));
     }
     text += fmt::format("\nengine: {} ranks, tp {}, ep {}, {}{}\n\n", count("engine_ranks"),
                         count("engine_tp"), count("engine_ep"), r.at("engine_dtype").get<std::string>(),

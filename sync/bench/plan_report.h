@@ -6,14 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "sync/bench/trainer_mesh.h"
 #include "sync/plan/engine_layout.h"
 
 namespace tandem::sync {
 
 struct PlanReportOptions {
     std::string shapes = "Qwen3-0.6B";  // a name or a file (shapes.h)
-    std::vector<int> mesh{4};           // of the trainer's ranks, row-major
-    std::string placements;             // one for each axis; empty: R on all axes but the last, S(0) on that
+    TrainerMesh mesh{4};                // without names: of the trainer's ranks, row-major
+    std::string placements;  // one for each axis; empty: R on all axes but the last, S(0) on that; or by name
     // ep, fsdp: each expert lies on fsdp ranks, sharded along dim 0; what is left of the mesh holds replicas.
     // Empty: experts lie as all other tensors do.
     std::vector<int> expert_mesh;

@@ -88,21 +88,25 @@ void SyntheticSource::each_block(const Work& work) {
     run_on_threads(std::min(threads_, blocks.size()), "that fills tensors", run);
 }
 
-SyntheticSource::SyntheticSource(const std::vector<engine::TensorInfo>& tensors, const DeviceMesh& mesh,
-                                 DType dtype, bool shard_all, Device device)
+SyntheticSource::SyntheticSource(const std::vector<engine::TensorInfo>& tensors,
+                                 const std::vector<Held>& held, DType dtype, Device device)
     : device_(device),
-      threads_(std::max(1u, std::thread::hardware_concurrency() / static_cast<unsigned>(mesh.size()))) {
-    Placements placements{Shard(0)};
-    for (int axis = 1; axis < mesh.ndim(); ++axis) placements.push_back(shard_all ? Shard(0) : Replicate());
-    for (const engine::TensorInfo& info : tensors) {
-        const LocalLayout layout = local_layout(info.shape, mesh.sizes(), placements, mesh.coordinates());
-        const bool on_gpu = device.type == DeviceType::cuda;
-        const Tensor local = Tensor::empty(layout.shape, dtype, on_gpu ? "host copy" : "synthetic weights",
-                                           on_gpu ? pinned_pool() : mesh.memory());
-        host_.push_back(local);
-        tensors_.push_back({info.name, DTensor::from_local(local, mesh, placements, info.shape)});
-        const std::int64_t first_row = layout.offsets.empty() ? 0 : layout.offsets.front();
-        seeds_.push_back(tensors_.size() * 0x9e3779b97f4a7c15ull + static_cast<std::uint64_t>(first_row));
+      threads_(
+          std::max(1u, std::thread::hardware_concurrency() / static_cast<unsigned>(held.at(0).mesh.size()))) {
+    const bool on_gpu = device.type == DeviceType::cuda;
+    MemoryPool& memory = on_gpu ? pinned_pool() : held[0].mesh.memory();
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+        const auto& [mesh, placements] = held[t];
+        const Shape& shape = tensors[t].shape;
+        const LocalLayout layout = local_layout(shape, mesh.sizes(), placements, mesh.coordinates());
+        host_.push_back(
+            Tensor::empty(layout.shape, dtype, on_gpu ? "host copy" : "synthetic weights", memory));
+        tensors_.push_back({tensors[t].name, DTensor::from_local(host_.back(), mesh, placements, shape)});
+        std::uint64_t seed = tensors_.size() * 0x9e3779b97f4a7c15ull;
+        for (const std::int64_t offset : layout.offsets)
+            seed = seed * (&offset == layout.offsets.data() ? 1 : 0x9fb21c651e98df25ull) +
+                   static_cast<std::uint64_t>(offset);
+        seeds_.push_back(seed);
     }
     each_block([](const Tensor& tensor, std::int64_t begin, std::int64_t end, std::uint64_t seed) {
         Random random(seed);

@@ -13,11 +13,13 @@ namespace tandem::sync {
 
 class SyntheticSource final : public WeightSource {
   public:
-    // Every tensor Shard(0) over the mesh's first axis; over the second axis, where there is one, replicated,
-    // or sharded too with shard_all. In memory that engines can map; on a GPU in one export arena, with the
-    // same values on the host.
-    SyntheticSource(const std::vector<engine::TensorInfo>& tensors, const DeviceMesh& mesh, DType dtype,
-                    bool shard_all, Device device = {});
+    struct Held {
+        DeviceMesh mesh;  // of all ranks
+        Placements placements;
+    };
+    // held: [tensor]. In memory that engines can map; on a GPU in one export arena, with the same values on the host.
+    SyntheticSource(const std::vector<engine::TensorInfo>& tensors, const std::vector<Held>& held,
+                    DType dtype, Device device = {});
     // Changes about this part of all elements, at random positions, equal on replicas.
     void change(double part);
     // Moves the weights to where the session would have them written (alias), as a trainer does that writes

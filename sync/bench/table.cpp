@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include "sync/bench/bench.h"
+#include "sync/bench/trainer_mesh.h"
 
 namespace tandem::sync {
 namespace {
@@ -17,11 +18,7 @@ std::string row(const std::string& name, const std::string& value, const std::st
 std::string bench_table(const nlohmann::json& r) {
     const auto ms = [](const nlohmann::json& value) { return fmt::format("{:.2f} ms", value.get<double>()); };
     const nlohmann::json& phase = r.at("phase_ms");
-    std::string mesh;
-    for (const auto& size : r.at("mesh")) {
-        if (!mesh.empty()) mesh.push_back(',');
-        mesh += std::to_string(size.get<int>());
-    }
+    const std::string mesh = mesh_text(r.at("mesh"));
     std::string text =
         fmt::format("{} · {} → {} · mesh {} · {} · {} buckets of {}, depth {}\n",
                     r.at("shapes").get<std::string>(), r.at("source_dtype").get<std::string>(),

@@ -24,7 +24,8 @@ void add_options(CLI::App& app, PlanArguments& plan) {
         return app.add_option(name, value, help)->capture_default_str();
     };
     option("--shapes", plan.options.shapes, "model: a JSON file or a name, as for bench");
-    option("--mesh", plan.options.mesh, "sizes of the trainer's mesh")->delimiter(',');
+    add_mesh(app, plan.options.mesh,
+             "sizes of the trainer's mesh, or axes by name: dp=8,tp=4 (dp, dp_replicate, cp, tp)");
     option("--placements", plan.options.placements,
            "one for each axis, like S(0),R; default: sharded along dim 0 over the last axis");
     option("--expert-mesh", plan.options.expert_mesh, "ep,fsdp: each expert lies on fsdp ranks")

@@ -82,6 +82,19 @@ TEST_F(BenchProgram, TellsEveryFieldInEveryMode) {
     }
 }
 
+// Ranks that hold what tensor parallelism and FSDP leave them, also fewer key and value heads than ranks.
+TEST_F(BenchProgram, TakesMeshesByName) {
+    const std::pair<const char*, const char*> table[] = {
+        {"dp=2,tp=2", "1"}, {"tp=4", "2"}, {"dp=2,dp_replicate=2,tp=2", "4"}};
+    for (const auto& [mesh, engine_tp] : table) {
+        for (const char* mode : {"gather", "direct", "alias", "delta"}) {
+            SCOPED_TRACE(fmt::format("{} {} {}", mesh, engine_tp, mode));
+            const json result = run(mode, {"--mesh", mesh, "--engine-tp", engine_tp});
+            EXPECT_TRUE(result["mesh"].is_object());
+        }
+    }
+}
+
 // On the emulated GPU, with every process opening the others' handles.
 TEST_F(BenchProgram, BringsWeightsFromAGpuToAGpu) {
     for (const char* mode : {"gather", "direct", "alias"}) {
@@ -256,7 +269,10 @@ TEST_F(BenchProgram, RefusesNonsenseByOption) {
         {{"--shapes", folder / "none.json"}, "--shapes"},
         {{"--mesh", "2,0"}, "--mesh: one or two positive sizes"},
         {{"--mesh", "2,2,2"}, "--mesh: one or two positive sizes"},
-        {{"--mesh", "two"}, "--mesh"},
+        {{"--mesh", "two"}, "--mesh: 'two' is no size"},
+        {{"--mesh", "dp=2,pp=2"}, "--mesh: no axis 'pp'"},
+        {{"--mesh", "tp=2"}, "--mesh: tensor 'model.layers.0.self_attn.q_proj.weight': 9 heads"},
+        {{"--mesh", "dp=2,tp=2", "--shard-all"}, "--shard-all: is of a mesh without names"},
         {{"--engine-tp", "0"}, "--engine-tp: must be from 1 to 64"},
         {{"--engine-tp", "5"}, "--engine-tp: tensor 'model.layers.0.self_attn.q_proj.weight': 9 heads"},
         {{"--changed", "1.5"}, "--changed: must be from 0 to 1"},
