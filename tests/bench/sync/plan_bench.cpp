@@ -18,7 +18,7 @@ enum Trainer { all_shards, expert_mesh, replicas_of_shards };
 PlanReportOptions options_of(std::int64_t trainer) {
     PlanReportOptions options;
     options.shapes = TANDEM_SOURCE_DIR "/examples/shapes/moe-1t-61x384.json";
-    options.mesh = trainer == replicas_of_shards ? std::vector<int>{2, 128} : std::vector<int>{256};
+    options.mesh.sizes = trainer == replicas_of_shards ? std::vector<int>{2, 128} : std::vector<int>{256};
     if (trainer == expert_mesh) options.expert_mesh = {64, 4};
     options.engine = {8, 128, true};
     options.source_dtype = DType::float32;
