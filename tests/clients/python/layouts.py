@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import gc
 import os
 import sys
 import traceback
@@ -235,6 +236,7 @@ def body(rank, size, url, case, port, failures):
         push_to_ranks(rank, tied, layout, changes, tp=2)
         if size > 0:
             dist.destroy_process_group()
+            gc.collect()  # models in cycles hold Gloo's threads, which abort where the interpreter ends before them
     except BaseException:
         failures.put(f"{case}, rank {rank}:\n{traceback.format_exc()}")
         sys.exit(1)
@@ -266,6 +268,7 @@ def killed_engine(rank, size, url, pid, port, failures):
         except tandem_sync.SyncError as error:
             expect(error.phase == "connect", error.phase)
         dist.destroy_process_group()
+        gc.collect()
     except BaseException:
         failures.put(f"killed engine, rank {rank}:\n{traceback.format_exc()}")
         sys.exit(1)
