@@ -42,6 +42,8 @@ const char* option_of(Refusal::About choice) {
 
 }  // namespace
 
+// --- flags
+
 void add_options(CLI::App& app, BenchOptions& options) {
     std::string names;
     for (const auto& name : shape_names()) names.append(names.empty() ? "" : ", ").append(name);
@@ -90,6 +92,8 @@ void add_mesh(CLI::App& app, TrainerMesh& mesh, const std::string& help) {
     app.add_option_function<std::string>("--mesh", parse, help)->default_str(mesh.text());
 }
 
+// --- what follows from them
+
 Device BenchOptions::where() const {
     return device_from_name(device);
 }
@@ -103,6 +107,8 @@ Device BenchOptions::engine_device(int rank) const {
 int BenchOptions::world_size() const {
     return static_cast<int>(mesh.ranks());
 }
+
+// --- what is refused, and the memory that it takes
 
 void BenchOptions::validate() const {
     const auto check = [](bool ok, const char* option, const std::string& message) {

@@ -63,6 +63,8 @@ List all_of(Runtime& runtime, const std::vector<ExpressionPtr>& items) {
 
 }  // namespace
 
+// --- arguments, literals and names
+
 Arguments ArgumentExpressions::evaluate(Runtime& runtime) const {
     Arguments out;
     runtime.spend(positional.size() * sizeof(Value) + named.size() * sizeof(Entries::value_type));
@@ -119,6 +121,8 @@ ExpressionPtr dict_of(int line, std::vector<std::pair<ExpressionPtr, ExpressionP
     });
 }
 
+// --- parts of a value
+
 ExpressionPtr attribute_of(int line, ExpressionPtr object, std::string name) {
     return make(line, [object = std::move(object), name = std::move(name)](Runtime& runtime) {
         return attribute(runtime, object->evaluate(runtime), name);
@@ -144,6 +148,8 @@ ExpressionPtr slice_of(int line, ExpressionPtr object, ExpressionPtr start, Expr
         return slice(runtime, held, from, to, bound(step));
     });
 }
+
+// --- calls, filters and tests
 
 Value Call::value(Runtime& runtime) const {
     const Value held = callee_->evaluate(runtime);
@@ -183,6 +189,8 @@ ExpressionPtr test(int line, ExpressionPtr subject, std::string name, ArgumentEx
                     return apply_test(runtime, name, held, arguments.evaluate(runtime)) != negated;
                 });
 }
+
+// --- operators: of one side, of two, comparisons, conditions
 
 ExpressionPtr negate(int line, ExpressionPtr operand) {
     return make(line, [operand = std::move(operand)](Runtime& runtime) -> Value {

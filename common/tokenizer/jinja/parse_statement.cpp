@@ -21,6 +21,8 @@ bool assigns(const Target& target, const std::string& name) {
 
 }  // namespace
 
+// --- limits, errors, and tokens one by one
+
 Parser::Nesting::Nesting(Parser& parser) : parser_(parser) {
     if (parser_.nesting_ >= kDeepestNesting) parser_.fail("nested too deep");
     ++parser_.nesting_;
@@ -66,6 +68,8 @@ std::set<std::string> Parser::names_needed() const {
     return needed;
 }
 
+// --- a template, and what lies between two tags
+
 Body Parser::parse() {
     Body all = body({});
     if (peek().kind != Kind::end) fail("a statement that nothing opened");
@@ -109,6 +113,8 @@ void Parser::end_block(const std::string& keyword) {
     if (peek().kind != Kind::block_end) fail("'%}' expected");
     take();
 }
+
+// --- one statement of each kind
 
 StatementPtr Parser::statement() {
     const std::string keyword = expect_name();

@@ -34,6 +34,8 @@ void Value::close(Size& total) {
     if (total.weight > kHeaviest) throw Error("a value grows too large");
 }
 
+// --- making values: each is charged, and knows how deep and how large it is
+
 Value::Undefined::Undefined() {
     static const auto kWhat = std::make_shared<const std::string>("value is undefined");
     what = kWhat;
@@ -115,6 +117,8 @@ Value Value::from_json(Runtime& runtime, const nlohmann::ordered_json& json, int
     }
 }
 
+// --- asking what a value is
+
 bool Value::is_tuple() const {
     const auto* box = get<std::shared_ptr<const Sequence>>();
     return box != nullptr && (*box)->kind != Kind::list;
@@ -174,6 +178,8 @@ const char* Value::type_name() const {
 }
 
 namespace {
+
+// --- comparing and hashing: what is looked at is charged
 
 bool equal_dicts(Runtime& runtime, const Dict& a, const Dict& b) {
     if (a.size() != b.size()) return false;
