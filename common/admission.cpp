@@ -48,6 +48,12 @@ Admission::Admission(std::size_t places) : places_(std::max<std::size_t>(places,
 
 Admission::~Admission() = default;
 
+std::size_t Admission::above_guests() const {
+    std::size_t count = 0;
+    for (const auto& standing : above_guests_) count += standing.size();
+    return count;
+}
+
 void Admission::make_room() {
     if (count_ < places_) return;
     // There is a guest: the others leave an eighth of the places.
@@ -78,7 +84,6 @@ Admission::Place::Place(Admission& all, const PeerGroup& from, std::function<voi
     auto& guests = all_.guests_[from_];
     at_ = guests.insert(guests.end(), this);
     arrived_ = all_.arrivals_++;
-    ++all_.guests_count_;
     ++all_.count_;
 }
 
@@ -98,7 +103,7 @@ bool Admission::Place::rise(Standing to) {
     if (!standing_) return false;
     if (standing_ == Standing::guest) {
         const std::size_t most = all_.places_ - std::max<std::size_t>(all_.places_ / kGuestsShare, 1);
-        if (all_.count_ - all_.guests_count_ >= most) {
+        if (all_.above_guests() >= most) {
             auto lowest = Standing::resting;
             while (lowest < to && all_.of(lowest).empty())
                 lowest = static_cast<Standing>(static_cast<unsigned>(lowest) + 1);
@@ -127,7 +132,6 @@ void Admission::Place::give_up() {
         const auto group = all_.guests_.find(from_);
         group->second.erase(at_);
         if (group->second.empty()) all_.guests_.erase(group);
-        --all_.guests_count_;
     } else {
         all_.of(*standing_).erase(at_);
     }

@@ -67,6 +67,7 @@ class Admission {
   private:
     static constexpr std::size_t kStandings = 5;
     std::list<Place*>& of(Standing standing) { return above_guests_[static_cast<std::size_t>(standing)]; }
+    std::size_t above_guests() const;
     void make_room();
     void remember(const PeerGroup& from);
     static void evict(Place& place);
@@ -74,7 +75,7 @@ class Admission {
     const std::size_t places_;
     std::map<PeerGroup, std::list<Place*>> guests_;           // the oldest first; no list is empty
     std::array<std::list<Place*>, kStandings> above_guests_;  // who came to it first; none at `guest`
-    std::size_t count_ = 0, guests_count_ = 0;
+    std::size_t count_ = 0;
     std::set<PeerGroup> proven_;
     std::uint64_t arrivals_ = 0;
 };
