@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <numeric>
 
 #include "common/error.h"
@@ -69,19 +68,21 @@ std::vector<int> add_named_groups(const std::vector<model::ParameterSpec>& model
     const ParallelDegrees degrees = options.mesh.degrees();
     for (const model::ParameterSpec& tensor : model) {
         const Holding held = holding_of(degrees, tensor);
-        const SourceGroup group = group_of_all(source.world_size, held.sizes, held.placements);
-        const auto found = std::find(source.groups.begin(), source.groups.end(), group);
+        const auto found =
+            std::find_if(source.groups.begin(), source.groups.end(), [&](const SourceGroup& group) {
+                return group.mesh_sizes == held.sizes && group.placements == held.placements;
+            });
         group_of.push_back(static_cast<int>(found - source.groups.begin()));
-        if (found == source.groups.end()) source.groups.push_back(group);
+        if (found == source.groups.end())
+            source.groups.push_back(group_of_all(source.world_size, held.sizes, held.placements));
     }
     return group_of;
 }
 
-// N of ".experts.N."; the tensor is known to be an expert's.
-int expert_number(const std::string& name) {
-    const std::size_t at = name.find(".experts.");
-    enforce(at != std::string::npos, "tensor '{}': no '.experts.N.' in the name of an expert's tensor", name);
-    return std::atoi(name.c_str() + at + 9);
+int expert_of(const model::ParameterSpec& tensor) {
+    enforce(tensor.expert >= 0, "tensor '{}': no '.experts.N.' in the name of an expert's tensor",
+            tensor.name);
+    return static_cast<int>(tensor.expert);
 }
 
 // The groups of the experts' mesh, [which of ep]: as many of each as there are replicas.
@@ -128,11 +129,10 @@ void PlanReportOptions::validate() const {
     } catch (const InvalidArgument& error) {
         throw ConfigError("command line", "--placements", error.what());
     }
-    const std::vector<model::ParameterSpec> model = model_tensors(shapes);
+    std::vector<model::ParameterSpec> model;
+    if (mesh.named()) model = model_tensors(shapes);
     try {
-        for (const model::ParameterSpec& tensor : model) {
-            if (mesh.named()) holding_of(mesh.degrees(), tensor);
-        }
+        for (const model::ParameterSpec& tensor : model) holding_of(mesh.degrees(), tensor);
     } catch (const InvalidArgument& error) {
         throw ConfigError("command line", "--mesh", error.what());
     }
@@ -159,7 +159,7 @@ SourceLayout trainer_layout(const std::vector<model::ParameterSpec>& model,
     if (!options.expert_mesh.empty()) expert_groups = add_expert_groups(options, source);
     int experts = 0;
     for (const model::ParameterSpec& tensor : model) {
-        if (tensor.cut == model::Cut::expert) experts = std::max(experts, expert_number(tensor.name) + 1);
+        if (tensor.cut == model::Cut::expert) experts = std::max(experts, expert_of(tensor) + 1);
     }
     const int ways = std::max<int>(1, static_cast<int>(expert_groups.size()));
     enforce(experts % ways == 0, "{} experts do not divide by the {} of the experts' mesh", experts, ways);
@@ -167,7 +167,7 @@ SourceLayout trainer_layout(const std::vector<model::ParameterSpec>& model,
         const model::ParameterSpec& tensor = model[i];
         std::vector<int> groups{group_of[i]};
         if (tensor.cut == model::Cut::expert && !expert_groups.empty()) {
-            groups = expert_groups[static_cast<std::size_t>(expert_number(tensor.name) / (experts / ways))];
+            groups = expert_groups[static_cast<std::size_t>(expert_of(tensor) / (experts / ways))];
         }
         source.tensors.push_back({tensor.name, tensor.shape, options.source_dtype, std::move(groups)});
     }

@@ -41,7 +41,6 @@ void add_options(CLI::App& app, PlanArguments& plan) {
 int plan_command(PlanArguments plan) {
     plan.options.source_dtype = dtype_option("--source-dtype", plan.source_dtype);
     plan.options.engine_dtype = dtype_option("--engine-dtype", plan.engine_dtype);
-    plan.options.validate();
     const nlohmann::json report = plan_report(plan.options);
     std::cout << (plan.json ? text_of_json(report, 2) + "\n" : plan_table(report));
     return 0;
