@@ -14,7 +14,8 @@ complain() {
 declare -A below=( # rooms of common, and whom each may know
     [chart]="" [device]="" [http]="" [tokenizer]="" [tensor]="device" [ops]="device tensor" [model]="device tensor"
     [process]="" [identity]="device" [store]="identity"
-    [comm]="device tensor ops process identity store" [mesh]="device tensor ops comm" [dtensor]="device tensor ops comm mesh")
+    [comm]="device tensor ops process identity store" [mesh]="device tensor ops comm" [dtensor]="device tensor ops comm mesh"
+    [sharding]="device tensor comm mesh dtensor model")
 while IFS=: read -r file line text; do
     header=${text#*\"}
     header=${header%%\"*}

@@ -217,6 +217,15 @@ DeviceMesh DeviceMesh::flatten(const std::vector<std::string>& axes, const std::
     return DeviceMesh(root_, {flat}, {name});
 }
 
+DeviceMesh DeviceMesh::permute(const std::vector<std::string>& axes) const {
+    check_names(std::vector<int>(axes.size(), 1), axes);
+    require(axes.size() == grid_->names.size(), "({}) are not all axes of the mesh, ({})", joined(axes),
+            joined(grid_->names));
+    std::vector<AxisLayout> layouts;
+    for (const std::string& name : axes) layouts.push_back(grid_->axes[index_of(name)]);
+    return DeviceMesh(root_, std::move(layouts), axes);
+}
+
 DeviceMesh DeviceMesh::unflatten(const std::string& axis, const std::vector<int>& sizes,
                                  const std::vector<std::string>& names) const {
     const std::size_t at = index_of(axis);

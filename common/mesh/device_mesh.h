@@ -45,6 +45,8 @@ class DeviceMesh {
     DeviceMesh slice(const std::vector<std::string>& axes) const;
     // A 1-D mesh: the axes, in the mesh's order, as one.
     DeviceMesh flatten(const std::vector<std::string>& axes, const std::string& name) const;
+    // This mesh with its axes, all of them, in another order: where DTensors are cut along an inner axis first.
+    DeviceMesh permute(const std::vector<std::string>& axes) const;
     // This mesh with one axis cut into several.
     DeviceMesh unflatten(const std::string& axis, const std::vector<int>& sizes,
                          const std::vector<std::string>& names) const;

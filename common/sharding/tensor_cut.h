@@ -1,0 +1,29 @@
+// How tensor parallelism cuts a model: each parameter by its role, and the degrees that fit.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/dtensor/placement.h"
+#include "common/model/parameters.h"
+
+namespace tandem {
+
+// The axes that a parameter makes of tp, outermost first, and how each holds it: ("tp": S(0), S(1) or R), or for keys and
+// values with fewer heads than ranks ("tp_heads": S(0), "tp_copies": R).
+struct TensorCut {
+    std::vector<std::string> axes;
+    std::vector<int> sizes;
+    Placements placements;
+};
+
+// Throws InvalidArgument naming the tensor and its heads where tp does not fit.
+TensorCut tensor_cut(const model::ParameterSpec& spec, int tp);
+
+// The degrees up to `most`, ascending, by which query heads divide, and by which key and value heads divide or which they
+// divide. 1 is always among them.
+std::vector<int> tensor_degrees(const model::DecoderSizes& sizes, int most);
+// Throws InvalidArgument that names the degrees that fit.
+void check_tensor_degree(const model::DecoderSizes& sizes, int tp);
+
+}  // namespace tandem
