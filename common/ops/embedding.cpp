@@ -9,8 +9,8 @@ namespace {
 
 void check_ids(const char* op, std::span<const std::int32_t> ids, std::int64_t vocab) {
     for (std::size_t i = 0; i < ids.size(); ++i) {
-        require(ids[i] >= 0 && ids[i] < vocab, "{}: id {} at position {} is outside the table of {} rows", op,
-                ids[i], i, vocab);
+        require(ids[i] >= -1 && ids[i] < vocab, "{}: id {} at position {} is outside the table of {} rows",
+                op, ids[i], i, vocab);
     }
 }
 

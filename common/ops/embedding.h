@@ -10,13 +10,13 @@
 
 namespace tandem::ops {
 
-// y[i] = table[ids[i]]; table [vocab, dim] and y [tokens, dim] of one dtype. An id out of range throws
-// InvalidArgument.
+// y[i] = table[ids[i]], zeros for id -1: the row is in another rank's part of the table. table [vocab, dim],
+// which may have no rows, and y [tokens, dim] of one dtype. Any other id out of range throws InvalidArgument.
 void embedding(Stream& stream, const Tensor& table, std::span<const std::int32_t> ids, Tensor y);
 // The same with ids (int32) in a tensor on the stream's device, which is read when the stream gets there, as
 // a recorded graph needs it. A GPU does not check them.
 void embedding(Stream& stream, const Tensor& table, const Tensor& ids, Tensor y);
-// dtable[ids[i]] += dy[i], in order of i; dtable float32.
+// dtable[ids[i]] += dy[i], in order of i, but for id -1; dtable float32.
 void embedding_backward(Stream& stream, const Tensor& dy, std::span<const std::int32_t> ids, Tensor dtable);
 
 TANDEM_BACKENDS(embedding, const Tensor&, std::span<const std::int32_t>)

@@ -18,6 +18,8 @@ enum class Transpose { no, yes };
 void matmul(Stream& stream, const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
             Tensor c, bool accumulate = false);
 
+// Any of these dims may be 0: a sum over nothing is 0 (or c as it was, with accumulate).
+
 // y[tokens, out] = x[tokens, in] · weight[out, in]^T
 void linear(Stream& stream, const Tensor& x, const Tensor& weight, Tensor y);
 // The same + bias[out], of the weight's dtype, added in fp32 before y is rounded. An undefined bias is none.

@@ -1,11 +1,14 @@
 // Log-probabilities of tokens on the CPU: one row of logits at a time, never across rows.
 #include "common/ops/cross_entropy.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "common/ops/cpu/simd.h"
 #include "common/ops/cpu/token_logprob.h"
+#include "common/ops/shared/softmax.h"
 
 namespace tandem::ops::cpu {
 namespace {
@@ -14,7 +17,7 @@ using detail::kLanes;
 
 TANDEM_CLONES float max_loop(const float* x, std::int64_t count) {
     float lanes[kLanes];
-    for (int l = 0; l < kLanes; ++l) lanes[l] = x[0];
+    for (int l = 0; l < kLanes; ++l) lanes[l] = shared::kLowest;
     std::int64_t i = 0;
     for (; i + kLanes <= count; i += kLanes) {
         for (int l = 0; l < kLanes; ++l) lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l];
@@ -73,6 +76,10 @@ TokenLogprob token_logprob(const float* x, std::int64_t vocab, std::int32_t targ
     const float max = max_loop(x, vocab);
     float sums[2];
     exp_sum_loop(x, max, inverse_temperature, vocab, sums);
+    if (sums[0] == 0.0f) {  // no column, or none but -inf
+        constexpr float kNothing = -std::numeric_limits<float>::infinity();
+        return {target < 0 ? 0.0f : kNothing, kNothing, 0.0f};
+    }
     const float log_sum = std::log(sums[0]);
     return {target < 0 ? 0.0f : (x[target] - max) * inverse_temperature - log_sum,
             max * inverse_temperature + log_sum, log_sum - sums[1] / sums[0]};
@@ -106,19 +113,19 @@ void token_logprobs_backward(Stream& stream, Tensor logits, std::span<const std:
         const std::int64_t vocab = logits.dim(1);
         for (std::size_t row = 0; row < wanted.size(); ++row) {
             float* x = logits.data<float>() + static_cast<std::int64_t>(row) * vocab;
-            const float factor = wanted[row] < 0 ? 0.0f : gradient[row] * inverse;
-            const float spread = wanted[row] < 0 || dentropy.empty() ? 0.0f : dentropy[row] * inverse;
+            const bool none = wanted[row] == -1;
+            const float factor = none ? 0.0f : gradient[row] * inverse;
+            const float spread = none || dentropy.empty() ? 0.0f : dentropy[row] * inverse;
+            if (factor == 0.0f && spread == 0.0f) {
+                std::fill_n(x, vocab, 0.0f);
+                continue;
+            }
             if (spread != 0.0f) {
                 entropy_backward_loop(x, inverse, logsum[row], factor, spread, entropy[row], vocab);
-                x[wanted[row]] += factor;
-                continue;
+            } else {
+                backward_loop(x, inverse, logsum[row], factor, vocab);
             }
-            if (factor == 0.0f) {
-                for (std::int64_t i = 0; i < vocab; ++i) x[i] = 0.0f;
-                continue;
-            }
-            backward_loop(x, inverse, logsum[row], factor, vocab);
-            x[wanted[row]] += factor;
+            if (wanted[row] >= 0) x[wanted[row]] += factor;
         }
     });
 }

@@ -2,6 +2,7 @@
 // bits beside any other rows (product.h); with a transposed one (gradients of weights) the library is free.
 #include "common/ops/matmul.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <vector>
@@ -83,6 +84,22 @@ void run_widened(PlainProduct p, bool transpose_a, const Tensor& a, const Tensor
     if (c.dtype() == DType::bfloat16) detail::narrow(wide_c.data(), c.data<bfloat16>(), c.numel());
 }
 
+// Rows of zeros, or of the bias: a product over nothing.
+void fill_rows(const Tensor& bias, const Tensor& c) {
+    if (!bias.defined()) {
+        std::memset(c.raw(), 0, c.bytes());
+        return;
+    }
+    const std::vector<float> row = as_float(bias);
+    const std::int64_t columns = c.dim(1);
+    std::vector<float> scratch(row.size());
+    for (std::int64_t at = 0; at < c.numel(); at += columns) {
+        float* const to = detail::begin_row(c, at, scratch.data());
+        std::copy(row.begin(), row.end(), to);
+        detail::finish_row(c, at, columns, to);
+    }
+}
+
 void product(Stream& stream, const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b,
              const Tensor& bias, const Tensor& c, bool accumulate, const std::byte* packed_b = nullptr) {
     const PlainProduct problem{.m = transpose_a ? a.dim(1) : a.dim(0),
@@ -101,7 +118,7 @@ void product(Stream& stream, const Tensor& a, bool transpose_a, const Tensor& b,
     stream.enqueue([p = problem, transpose_a, a, b, bias, c]() mutable {
         if (p.m == 0 || p.n == 0) return;
         if (p.k == 0) {
-            if (!p.accumulate) std::memset(c.raw(), 0, c.bytes());
+            if (!p.accumulate) fill_rows(bias, c);
             return;
         }
         p.threads = compute_threads();

@@ -54,8 +54,14 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
     if (threadIdx.x != 0) return;
     for (int i = 1; i < kThreads / 32; ++i) sums = shared::merge(sums, room[i], inverse_temperature);
-    const float log_sum = logf(sums.sum);
     const std::int32_t target = rows.targets[row];
+    if (sums.sum == 0.0f) {  // no column, or none but -inf
+        rows.lse[row] = -INFINITY;
+        rows.logprobs[row] = target < 0 ? 0.0f : -INFINITY;
+        rows.entropies[row] = 0.0f;
+        return;
+    }
+    const float log_sum = logf(sums.sum);
     rows.lse[row] = sums.max * inverse_temperature + log_sum;
     rows.logprobs[row] =
         target < 0 ? 0.0f : (load1(logits, base + target) - sums.max) * inverse_temperature - log_sum;
@@ -89,8 +95,9 @@ __global__ void __launch_bounds__(kGradientThreads)
     const std::int64_t tile = blockIdx.x % tiles * kGradientTile;
     const std::int64_t base = row * vocab;
     const std::int32_t target = targets[row];
-    const float factor = target < 0 ? 0.0f : gradient.dlogprobs[row] * inverse_temperature;
-    const bool spreads = target >= 0 && gradient.dentropies != nullptr;
+    const bool wanted = target != -1;
+    const float factor = wanted ? gradient.dlogprobs[row] * inverse_temperature : 0.0f;
+    const bool spreads = wanted && gradient.dentropies != nullptr;
     const RowGradient of_row{target,
                              inverse_temperature,
                              gradient.lse[row],

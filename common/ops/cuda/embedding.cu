@@ -1,6 +1,7 @@
 // Rows of a table. The gradient of a row is the sum over its tokens in their order: tokens are sorted by row
 // on the host, and one thread sums eight columns of one row.
-#include <numeric>
+#include <algorithm>
+#include <vector>
 
 #include "common/ops/cuda/elements.cuh"
 #include "common/ops/cuda/work.cuh"
@@ -20,8 +21,9 @@ __global__ void __launch_bounds__(kThreads)
          item += gridDim.x * kThreads) {
         const std::uint32_t token = pieces.quotient(item);
         const std::int64_t row = ids[token];
-        store16(y + std::int64_t{item} * 16,
-                load16(table + (row * pieces.divisor + pieces.rest(item, token)) * 16));
+        Words words{};
+        if (row >= 0) words = load16(table + (row * pieces.divisor + pieces.rest(item, token)) * 16);
+        store16(y + std::int64_t{item} * 16, words);
     }
 }
 
@@ -34,8 +36,9 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(Elements table, const 
     for (; item < tokens * vectors; item += step) {
         const std::int64_t token = item / vectors;
         const std::int64_t at = item % vectors * kVector;
-        float v[8];
-        load8(table, ids[token] * dim + at, dim - at, v);
+        const std::int64_t row = ids[token];
+        float v[8] = {};
+        if (row >= 0) load8(table, row * dim + at, dim - at, v);
         store8(y, token * dim + at, dim - at, v);
     }
 }
@@ -92,8 +95,9 @@ void embedding(Stream& stream, const Tensor& table, const Tensor& ids, Tensor y)
 void embedding_backward(Stream& stream, const Tensor& dy, std::span<const std::int32_t> ids, Tensor dtable) {
     Work work(stream, "embedding_backward");
     const std::int64_t dim = dtable.dim(1);
-    std::vector<std::int32_t> order(ids.size());
-    std::iota(order.begin(), order.end(), 0);
+    std::vector<std::int32_t> order;
+    for (std::size_t i = 0; i < ids.size(); ++i)
+        if (ids[i] >= 0) order.push_back(static_cast<std::int32_t>(i));
     std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
         return ids[static_cast<std::size_t>(a)] < ids[static_cast<std::size_t>(b)];
     });

@@ -168,6 +168,7 @@ void run(Stream& stream, Product p, const Tensor& a, const Tensor& b, const Tens
     if (p.m == 0 || p.n == 0) return;
     if (p.k == 0) {
         if (!p.accumulate) work.clear(c.raw(), c.bytes());
+        if (p.bias) add_bias_rows(work, bias, c);
         return;
     }
     // The epilogue takes a bias of c's dtype only.

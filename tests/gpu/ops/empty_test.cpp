@@ -13,7 +13,11 @@ TEST(GpuEmpty, RowsOfNothing) {
     compare({{none}, {weight}, {none}, {zeros({0}), true}}, BOTH(rms_norm(s, t[0], t[1], 1e-6f, t[2], t[3])));
     compare({{none}, {none}, {weight}, {zeros({0}), true}, {none}, {weight, true}},
             BOTH(rms_norm_backward(s, t[0], t[1], t[2], t[3], t[4], t[5], false)));
-    compare({{none}, {none}, {none}}, BOTH(swiglu(s, t[0], t[1], t[2])));
+    for (const Tensor& nothing : {none, zeros({16, 0})}) {
+        compare({{nothing}, {nothing}, {nothing}}, BOTH(swiglu(s, t[0], t[1], t[2])));
+        compare({{nothing}, {nothing}, {nothing}, {nothing}, {nothing}},
+                BOTH(swiglu_backward(s, t[0], t[1], t[2], t[3], t[4])));
+    }
     compare({{none}, {none}}, BOTH(add(s, t[0], t[1])));
     compare({{none}, {weight, true}}, BOTH(linear_backward_bias(s, t[0], t[1])));
     const std::vector<std::int32_t> no_ids;

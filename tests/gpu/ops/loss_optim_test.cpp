@@ -46,6 +46,7 @@ TEST(GpuLoss, LogProbsEntropyAndGradient) {
                 random_ids(rows, static_cast<std::int32_t>((vocab + 10) / 11), 3);
             for (auto& target : targets) target = target * 11 % static_cast<std::int32_t>(vocab);
             if (rows > 2) targets[1] = -1;
+            if (rows > 3) targets[2] = ops::kElsewhere;
             const auto size = static_cast<std::size_t>(rows);
             const std::vector<float> dlogprobs = numbers(rows, 4), dentropies = numbers(rows, 5);
             Found cpu{std::vector<float>(size), std::vector<float>(size), std::vector<float>(size),
@@ -86,6 +87,29 @@ TEST(GpuLoss, NoRowsAndNoEntropies) {
     tested::token_logprobs(tested_stream(), to_tested(logits), targets, 1.0f, logprobs, lse, {});
     tested_stream().synchronize();
     expect_near(logprobs, wanted);
+}
+
+TEST(GpuLoss, RowsWithoutAnyProbability) {
+    for (const std::int64_t vocab : {0, 1, 40, 8192}) {
+        SCOPED_TRACE(vocab);
+        const Tensor logits = zeros({4, vocab});
+        for (float& value : logits.values<float>()) value = -kInfinity;
+        std::vector<std::int32_t> targets = {-1, ops::kElsewhere, vocab > 0 ? 0 : -1, ops::kElsewhere};
+        const std::vector<float> ones(4, 1.0f);
+        std::vector<float> logprobs(4), lse(4), entropies(4), wanted(4), wanted_lse(4), wanted_entropies(4);
+        Stream s = Stream::make_inline();
+        ops::token_logprobs(s, logits, targets, 0.5f, wanted, wanted_lse, wanted_entropies);
+        const Tensor there = to_tested(logits);
+        tested::token_logprobs(tested_stream(), there, targets, 0.5f, logprobs, lse, entropies);
+        tested_stream().synchronize();
+        EXPECT_EQ(lse, std::vector<float>(4, -kInfinity));
+        EXPECT_EQ(lse, wanted_lse);
+        EXPECT_EQ(logprobs, wanted);
+        EXPECT_EQ(entropies, wanted_entropies);
+        tested::token_logprobs_backward(tested_stream(), there, targets, 0.5f, ones, ones, ones, ones);
+        ops::token_logprobs_backward(s, logits, targets, 0.5f, ones, ones, ones, ones);
+        expect_close(to_host(there), logits, 0.0);
+    }
 }
 
 TEST(GpuOptim, AdamW) {

@@ -122,18 +122,33 @@ TEST(GpuRows, Rope) {
 TEST(GpuRows, Embedding) {
     for (const std::int64_t dim : {1, 7, 8, 96}) {
         for (const std::int64_t tokens : {0, 1, 33, 300}) {
-            const std::vector<std::int32_t> ids = random_ids(tokens, 19, 7);
+            std::vector<std::int32_t> ids = random_ids(tokens, 20, 7);
+            for (std::int32_t& id : ids) --id;  // -1: elsewhere
             const Tensor table = random({19, dim}, 1);
-            compare({{table}, {zeros({tokens, dim})}}, BOTH(embedding(s, t[0], ids, t[1])));
+            compare({{table}, {random({tokens, dim}, 3)}}, BOTH(embedding(s, t[0], ids, t[1])));
+            const Tensor there = to_tested(Tensor::from<std::int32_t>(ids, {tokens}));
+            compare(
+                {{table}, {random({tokens, dim}, 3)}},
+                [&](Stream& s, auto& t) { ops::embedding(s, t[0], ids, t[1]); },
+                [&](Stream& s, auto& t) { tested::embedding(s, t[0], there, t[1]); });
             compare({{random({tokens, dim}, 2)}, {table, true}},
                     BOTH(embedding_backward(s, t[0], ids, t[1])));
         }
     }
 }
 
+TEST(GpuRows, EmbeddingsOfNoRows) {
+    const std::vector<std::int32_t> ids(5, -1);
+    for (const std::int64_t dim : {7, 96}) {
+        compare({{zeros({0, dim})}, {random({5, dim}, 3)}}, BOTH(embedding(s, t[0], ids, t[1])));
+        compare({{random({5, dim}, 2)}, {zeros({0, dim}), true}},
+                BOTH(embedding_backward(s, t[0], ids, t[1])));
+    }
+}
+
 TEST(GpuRows, BiasGradient) {
-    for (const auto& [rows, columns] :
-         std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 5}, {1, 1}, {3, 9}, {257, 40}, {600, 1030}}) {
+    for (const auto& [rows, columns] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+             {0, 5}, {3, 0}, {1, 1}, {3, 9}, {257, 40}, {600, 1030}}) {
         compare({{random({rows, columns}, 1)}, {random({columns}, 2), true}},
                 BOTH(linear_backward_bias(s, t[0], t[1])));
     }

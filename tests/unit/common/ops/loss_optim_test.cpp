@@ -147,7 +147,7 @@ TEST(TokenLogprobs, MaskedLogitsAndBadInput) {
         ops::token_logprobs(stream, logits, targets, temperature, logprobs, lse);
     };
     EXPECT_THROW(run({4}, 1.0f), InvalidArgument);
-    EXPECT_THROW(run({-2}, 1.0f), InvalidArgument);
+    EXPECT_THROW(run({-3}, 1.0f), InvalidArgument);
     EXPECT_THROW(run({0, 1}, 1.0f), InvalidArgument);
     EXPECT_THROW(run({0}, 0.0f), InvalidArgument);
 }

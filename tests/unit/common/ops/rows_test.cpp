@@ -223,7 +223,7 @@ TEST(Embedding, LooksUpAndAddsBack) {
     }
     const Tensor table = zeros({7, 5}), y = zeros({1, 5});
     EXPECT_THROW(ops::embedding(stream, table, std::vector<std::int32_t>{7}, y), InvalidArgument);
-    EXPECT_THROW(ops::embedding(stream, table, std::vector<std::int32_t>{-1}, y), InvalidArgument);
+    EXPECT_THROW(ops::embedding(stream, table, std::vector<std::int32_t>{-2}, y), InvalidArgument);
     EXPECT_THROW(ops::embedding(stream, table, std::vector<std::int32_t>{1, 2}, y), InvalidArgument);
 }
 
