@@ -25,7 +25,7 @@ using comm::ReduceOp;
 using comm::ReduceScatterItem;
 using Body = std::function<void(std::shared_ptr<comm::Communicator>)>;
 
-constexpr std::size_t kStackBytes = 256 << 10;
+constexpr std::size_t kStackBytes = 1 << 20;
 
 // Where the members of a group meet: to begin a call, with what they bring, and to leave it together.
 struct Meeting {

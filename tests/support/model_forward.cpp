@@ -72,7 +72,9 @@ std::vector<std::vector<float>> trainer_logprobs(const std::string& directory, D
     const model::ModelConfig config = model::read_model_config(directory);
     const auto files = model::Safetensors::open(directory);
     Stream stream = Stream::make_inline();
-    Decoder decoder(config, DecoderOptions{});
+    const auto alone = comm::solo();
+    const TensorParallel tensor(*alone, false);
+    Decoder decoder(config, DecoderOptions{}, tensor);
     for (Parameter& parameter : decoder.parameters()) {
         parameter.value = Tensor::empty(parameter.shape, dtype, "test");
         ops::cast(stream, files.tensor(parameter.name), parameter.value);
@@ -88,8 +90,8 @@ std::vector<std::vector<float>> trainer_logprobs(const std::string& directory, D
     }
     std::vector<float> logprobs(rows.size());
     Resident hooks;
-    decoder.score(Compute{stream, dtype, *context, batch.positions}, batch.tokens, {rows, targets}, hooks,
-                  1.0f, {logprobs, {}, {}});
+    decoder.score(Compute{stream, dtype, *context, tensor, batch.positions}, batch.tokens, {rows, targets},
+                  hooks, 1.0f, {logprobs, {}, {}});
     std::vector<std::vector<float>> result;
     auto at = logprobs.begin();
     for (const Tokens& list : candidates) {

@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/model/architecture.h"
 #include "common/model/check_weights.h"
+#include "common/sharding/tensor_cut.h"
 #include "trainer/config/engine_url.h"
 #include "trainer/data/make_task.h"
 #include "trainer/loss/config.h"
@@ -59,8 +60,7 @@ void check_mesh(const RunConfig& c, const config::Schema& s, int environment_wor
         s.refuse("mesh.dp_replicate",
                  fmt::format("{} does not divide dp {}", c.mesh.dp_replicate, c.mesh.dp));
     }
-    if (c.mesh.tp > 1) s.refuse("mesh.tp", "tensor parallelism is not there yet; use dp and cp");
-    if (c.mesh.pp > 1) s.refuse("mesh.pp", "pipeline parallelism is not there yet; use dp and cp");
+    if (c.mesh.pp > 1) s.refuse("mesh.pp", "pipeline parallelism is not there yet; use dp, cp and tp");
     if (c.world_size() > 1024) s.refuse("mesh.dp", c.mesh_text() + " is more than 1024 ranks");
     if (environment_world_size != 0 && environment_world_size != c.world_size()) {
         s.refuse("mesh.dp", fmt::format("{} = {} ranks, but WORLD_SIZE is {}", c.mesh_text(), c.world_size(),
@@ -173,6 +173,14 @@ void check_url(const RunConfig& c, const config::Schema& s) {
     }
 }
 
+void check_tensor_parallel(const RunConfig& c, const config::Schema& s, const model::ModelConfig& m) {
+    try {
+        check_tensor_degree(m, static_cast<int>(c.mesh.tp));
+    } catch (const InvalidArgument& error) {
+        s.refuse("mesh.tp", error.what());
+    }
+}
+
 }  // namespace
 
 void check_settings(const RunConfig& c, const config::Schema& s, int environment_world_size) {
@@ -188,6 +196,7 @@ void check(const RunConfig& c, const config::Schema& s, int environment_world_si
     check_settings(c, s, environment_world_size);
     const auto task = make_task(c, s);
     const auto m = model_config(c, s, *task);
+    check_tensor_parallel(c, s, m);
     if (!c.model.path.empty()) check_weights(c.model.path, m);
     if (!c.loss.reference.empty()) check_reference(c, s, m);
     check_memory(c, s, m);

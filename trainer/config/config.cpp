@@ -74,10 +74,18 @@ void add_mesh_keys(config::Schema& s, RunConfig& c) {
     s.integer("mesh.dp_replicate", c.mesh.dp_replicate, 1, 1024,
               "Cuts dp into that many replicas of dp_shard ranks each, for hybrid sharding; divides dp.");
     s.integer("mesh.cp", c.mesh.cp, 1, 1024, "Context-parallel ranks; each takes a share of every sequence.");
-    s.integer("mesh.tp", c.mesh.tp, 1, 1024, "Tensor-parallel ranks; not there yet: 1.");
+    s.integer("mesh.tp", c.mesh.tp, 1, 1024,
+              "Tensor-parallel ranks; each has a part of every layer's heads and columns. Divides the query "
+              "heads.");
     s.integer("mesh.pp", c.mesh.pp, 1, 1024, "Pipeline stages; not there yet: 1.");
     s.choice("mesh.shard_axes", c.mesh.shard_axes, {"dp_cp", "dp", "dp_shard_cp", "dp_shard", "cp"},
              "Axes that parameters are sharded over; ranks along the others hold replicas.");
+    s.flag("tensor_parallel.sequence_parallel", c.tensor_parallel.sequence_parallel,
+           "With mesh.tp: norms and residuals are cut over the ranks by tokens; as many bytes on the way, a "
+           "part of the memory.");
+    s.flag("tensor_parallel.loss_parallel", c.tensor_parallel.loss_parallel,
+           "With mesh.tp: log-probs from three numbers a token and rank; off: the ranks gather whole rows of "
+           "logits.");
 }
 
 void add_model_keys(config::Schema& s, RunConfig& c) {

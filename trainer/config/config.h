@@ -35,6 +35,10 @@ struct RunConfig {
         std::string shard_axes = "dp_cp";
     } mesh;
     struct {
+        bool sequence_parallel = true;
+        bool loss_parallel = true;
+    } tensor_parallel;
+    struct {
         std::string path;
         std::int64_t hidden_size = 64;
         std::int64_t intermediate_size = 192;

@@ -9,6 +9,8 @@ PolicyOptions policy_options(const RunConfig& c) {
     if (c.run.device == "cuda") o.device = {DeviceType::cuda, 0};  // which one a rank knows: device_choice.h
     o.compute_dtype = dtype_from_name(c.train.compute_dtype);
     o.shard_axes = c.shard_axes();
+    o.sequence_parallel = c.tensor_parallel.sequence_parallel;
+    o.loss_parallel = c.tensor_parallel.loss_parallel;
     o.reshard_after_forward = c.train.reshard_after_forward;
     if (c.train.reshard_ranks > 0)
         o.reshard_after_forward = ReshardAfterForward(static_cast<int>(c.train.reshard_ranks));

@@ -18,12 +18,12 @@ FlatShards::FlatShards(std::span<const Parameter> parameters, const std::vector<
         for (const int index : group) {
             Entry& entry = entries_[static_cast<std::size_t>(index)];
             const Parameter& parameter = parameters[static_cast<std::size_t>(index)];
-            require(!parameter.shape.empty(), "parameter {} is a scalar, which cannot be sharded",
+            require(!parameter.value_shape.empty(), "parameter {} is a scalar, which cannot be sharded",
                     parameter.name);
-            const std::int64_t rows = parameter.shape[0];
+            const std::int64_t rows = parameter.value_shape[0];
             const ShardRange range = shard_range(rows, ranks, rank);
-            entry.shape = parameter.shape;
-            entry.row_numel = rows == 0 ? 0 : tandem::numel(parameter.shape) / rows;
+            entry.shape = parameter.value_shape;
+            entry.row_numel = rows == 0 ? 0 : tandem::numel(parameter.value_shape) / rows;
             entry.padded_rows = padded_shard_size(rows, ranks);
             entry.local_rows = range.size;
             entry.first_row = range.offset;

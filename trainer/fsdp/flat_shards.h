@@ -20,7 +20,7 @@ class FlatShards {
                int rank);
 
     struct Entry {
-        Shape shape;                   // global
+        Shape shape;                   // of the parameter's value
         std::int64_t row_numel = 0;    // elements of a row of dim 0
         std::int64_t padded_rows = 0;  // of a shard: ceil(rows / ranks)
         std::int64_t local_rows = 0;   // of this rank's shard

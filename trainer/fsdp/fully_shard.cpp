@@ -50,7 +50,7 @@ bool transfer_overlaps(const FlatShards& layout, std::size_t groups, DType dtype
 
 FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std::vector<int>>& groups,
                        comm::Communicator& shards, comm::Communicator& replicas, Stream& compute,
-                       FullyShardOptions options)
+                       FullyShardOptions options, const std::vector<TermSum>& sums)
     : parameters_(parameters),
       group_(shards),
       replicas_(replicas),
@@ -76,6 +76,7 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
             zeros(compute, layout_.numel(), memory_of(group_, compute), options.gradient_pages));
     }
     partial_ = own_partial_ ? own_partial_->tensor() : gradients_.tensor();
+    for (const TermSum& sum : sums) add_terms(sum);
     if (options.offload && compute.device().type != DeviceType::cpu)
         onloads_.emplace(Stream::make(compute.device(), "offload"));
     for (const std::vector<int>& members : groups) {
@@ -247,7 +248,7 @@ void FullyShard::begin_gradients(int index) {
     }
     for (const int member : group.members) {
         parameters_[static_cast<std::size_t>(member)].grad =
-            in_place ? layout_.local(partial_, member) : layout_.full(group.grads, index, member);
+            in_place ? local_partial(member) : layout_.full(group.grads, index, member);
     }
 }
 
@@ -262,12 +263,56 @@ void FullyShard::reduce_scatter(Group& group, int index) {
     std::vector<comm::ReduceScatterItem> items;
     for (const int member : group.members) {
         items.push_back({layout_.full_padded(group.grads, index, member).span(),
-                         layout_.padded(partial_, member).span(), DType::float32, /*accumulate=*/true});
+                         padded_partial(member).span(), DType::float32, /*accumulate=*/true});
     }
     transfer_.wait(compute_.record());
     const Event reduced = group_.reduce_scatter(items, comm::ReduceOp::sum, transfer_).event();
     group.grads_owner->give_back(std::move(group.grads), reduced);
     group.grads = {};
+}
+
+// --- gradients of which each rank of a further group has a term
+
+void FullyShard::add_terms(const TermSum& sum) {
+    if (sum.members.empty()) return;
+    Terms& terms = terms_.emplace_back();
+    terms.members = sum.members;
+    terms.group = &sum.group;
+    std::int64_t numel = 0;
+    for (const int member : sum.members) numel += layout_.entry(member).padded_numel();
+    terms.all = Tensor::empty({numel}, DType::float32, "gradients", memory_of(sum.group, compute_));
+    ops::fill_zero(compute_, terms.all);
+    std::int64_t at = 0;
+    for (const int member : sum.members) {
+        terms.of_member.push_back(terms.all.rows(at, layout_.entry(member).padded_numel()));
+        at += layout_.entry(member).padded_numel();
+    }
+}
+
+Tensor FullyShard::padded_partial(int member) const {
+    for (const Terms& terms : terms_) {
+        const auto found = std::find(terms.members.begin(), terms.members.end(), member);
+        if (found != terms.members.end())
+            return terms.of_member[static_cast<std::size_t>(found - terms.members.begin())];
+    }
+    return layout_.padded(partial_, member);
+}
+
+Tensor FullyShard::local_partial(int member) const {
+    const FlatShards::Entry& entry = layout_.entry(member);
+    Shape shape = entry.shape;
+    shape[0] = entry.local_rows;
+    return padded_partial(member).rows(0, entry.local_rows * entry.row_numel).reshape(shape);
+}
+
+void FullyShard::finish_terms() {
+    for (const Terms& terms : terms_) {
+        compute_.wait(
+            terms.group->all_reduce(terms.all.span(), DType::float32, comm::ReduceOp::sum, compute_).event());
+        for (std::size_t i = 0; i < terms.members.size(); ++i)
+            ops::add(compute_, layout_.padded(partial_, terms.members[i]), terms.of_member[i]);
+        ops::fill_zero(compute_, terms.all);
+    }
 }
 
 void FullyShard::finish() {
@@ -303,6 +348,7 @@ void FullyShard::finish_gradients() {
     }
     unreduced_ = false;
     transfer_.synchronize();
+    finish_terms();
     if (replicas_.size() == 1) return;
     compute_.wait(
         replicas_.all_reduce(partial_.span(), DType::float32, comm::ReduceOp::sum, compute_).event());

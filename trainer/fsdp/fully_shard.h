@@ -29,6 +29,12 @@ struct FullyShardOptions {
     Pages gradient_pages = Pages::stay;
 };
 
+// Parameters that ranks outside of the shards' group hold the same part of, while each makes a term of the gradient only.
+struct TermSum {
+    std::vector<int> members;
+    comm::Communicator& group;  // those ranks
+};
+
 class FullyShard final : public GroupHooks {
   public:
     // Gradient buffers of one size: one is filled while the other is reduced.
@@ -36,10 +42,10 @@ class FullyShard final : public GroupHooks {
 
     // Shards over `shards`; ranks of `replicas` hold the same shards and get the sum of their gradients.
     // No one else may use either while a pass runs. Sets value and grad of the parameters, which must
-    // outlive this.
+    // outlive this. sums: their gradients are summed over one more group, once, when gradients are finished.
     FullyShard(std::vector<Parameter>& parameters, const std::vector<std::vector<int>>& groups,
                comm::Communicator& shards, comm::Communicator& replicas, Stream& compute,
-               FullyShardOptions options);
+               FullyShardOptions options, const std::vector<TermSum>& sums = {});
     ~FullyShard() override;
 
     void unshard(int group, int prefetch) override;
@@ -89,6 +95,19 @@ class FullyShard final : public GroupHooks {
         BufferCycle* grads_owner = nullptr;  // where grads goes back to
     };
 
+    // Gradients of TermSum::members since the last finish_gradients(), a padded shard each.
+    struct Terms {
+        std::vector<int> members;
+        comm::Communicator* group = nullptr;
+        Tensor all;
+        std::vector<Tensor> of_member;
+    };
+    void add_terms(const TermSum& sum);
+    void finish_terms();
+    // Where a parameter's gradient goes, before the sums over other groups: its padded shard, and what of that is real.
+    Tensor padded_partial(int member) const;
+    Tensor local_partial(int member) const;
+
     void start_unshard(Group& group, int index);
     Tensor own_shard(Group& group, int index);
     bool sent_in_place(const Tensor& own) const;
@@ -115,6 +134,7 @@ class FullyShard final : public GroupHooks {
     PagedTensor gradients_;
     std::optional<PagedTensor> own_partial_;  // where there are replicas
     Tensor partial_;  // gradients before the sum over replicas; gradients_ itself when there are none
+    std::vector<Terms> terms_;
     bool sync_ = true;
     bool unreduced_ = false;
     std::vector<Group> groups_;

@@ -32,43 +32,59 @@ std::shared_ptr<comm::Communicator> own_group(const DeviceMesh& axis, const std:
 }
 
 const DeviceMesh& checked(const DeviceMesh& mesh) {
-    enforce(mesh.names() == Names{"dp", "cp"} || mesh.names() == Names{"dp_replicate", "dp_shard", "cp"},
-            "a policy's mesh has the axes (dp, cp) or (dp_replicate, dp_shard, cp), not ({})",
-            text(mesh.names(), ", "));
+    Names data = mesh.names();
+    if (data.back() == "tp") data.pop_back();
+    enforce(
+        data == Names{"dp", "cp"} || data == Names{"dp_replicate", "dp_shard", "cp"},
+        "a policy's mesh has the axes (dp, cp) or (dp_replicate, dp_shard, cp), and tp behind them, not ({})",
+        text(mesh.names(), ", "));
     return mesh;
 }
 
 }  // namespace
 
-ShardMesh::ShardMesh(const DeviceMesh& data, const Names& shard_axes) : mesh(checked(data)) {
-    const Names& names = data.names();
-    const auto first = std::search(names.begin(), names.end(), shard_axes.begin(), shard_axes.end());
-    enforce(!shard_axes.empty() && first != names.end(),
+ShardMesh::ShardMesh(const DeviceMesh& whole, const Names& shard_axes) : mesh(checked(whole)) {
+    Names data = whole.names();  // the axes along which ranks have tokens of their own
+    const bool cut = data.back() == "tp" && whole.size("tp") > 1;
+    if (data.back() == "tp") data.pop_back();
+    const auto first = std::search(data.begin(), data.end(), shard_axes.begin(), shard_axes.end());
+    enforce(!shard_axes.empty() && first != data.end(),
             "shard_axes ({}) are not neighbours, in this order, among the mesh axes ({})",
-            text(shard_axes, ", "), text(names, ", "));
+            text(shard_axes, ", "), text(data, ", "));
     const auto last = first + static_cast<std::ptrdiff_t>(shard_axes.size());
-    Names others(names.begin(), first);
-    others.insert(others.end(), last, names.end());
+    Names others(data.begin(), first);
+    others.insert(others.end(), last, data.end());
+    const auto with_tensor = [&](Names axes) {
+        if (cut) axes.emplace_back("tp");
+        return axes;
+    };
 
-    const DeviceMesh sharded = joined(data, shard_axes);
-    world = own_group(joined(data, names), "trainer.world");
-    context = own_group(data.slice({"cp"}), "trainer.context");
+    const DeviceMesh sharded = joined(whole, shard_axes);
+    shard_axis = sharded.names()[0];
+    world = own_group(joined(whole, with_tensor(data)), "trainer.world");
+    loss = cut ? own_group(joined(whole, data), "trainer.loss") : world;
+    context = own_group(whole.slice({"cp"}), "trainer.context");
+    tensor = cut ? own_group(whole.slice({"tp"}), "trainer.tensor") : comm::solo();
     shards = own_group(sharded, "trainer.fsdp");
-    replicas = others.empty() ? comm::solo() : own_group(joined(data, others), "trainer.replicas");
+    distinct = cut ? own_group(joined(whole, with_tensor(shard_axes)), "trainer.distinct") : shards;
+    replicas = others.empty() ? comm::solo() : own_group(joined(whole, others), "trainer.replicas");
 
-    Names axes(names.begin(), first);
-    placements.assign(axes.size(), Replicate());
-    axes.push_back(sharded.names()[0]);
-    placements.push_back(Shard(0));
-    axes.insert(axes.end(), last, names.end());
-    placements.resize(axes.size(), Replicate());
-    mesh = axes.size() == 1 ? sharded : data.slice(axes);
+    Names axes(data.begin(), first);
+    axes.push_back(shard_axis);
+    axes.insert(axes.end(), last, data.end());
+    axes = with_tensor(axes);
+    mesh = axes.size() == 1 ? sharded : whole.slice(axes);
 
-    for (const std::string& axis : names) {
+    for (const std::string& axis : data) {
         if (axis == "cp") continue;
-        batch_ranks *= data.size(axis);
-        batch_rank = batch_rank * data.size(axis) + data.coordinate(axis);
+        batch_ranks *= whole.size(axis);
+        batch_rank = batch_rank * whole.size(axis) + whole.coordinate(axis);
     }
+}
+
+std::shared_ptr<comm::Communicator> ShardMesh::copies_of(int heads) const {
+    const DeviceMesh cut = mesh.unflatten("tp", {heads, mesh.size("tp") / heads}, {"tp_heads", "tp_copies"});
+    return own_group(cut.slice({"tp_copies"}), "trainer.tensor.copies");
 }
 
 }  // namespace tandem::trainer

@@ -1,4 +1,4 @@
-// The groups of ranks that the training core communicates over, and the layout of its shards.
+// The groups of ranks that the training core communicates over, and where parameters lie on its mesh.
 #pragma once
 
 #include <memory>
@@ -6,26 +6,35 @@
 #include <vector>
 
 #include "common/comm/communicator.h"
-#include "common/dtensor/placement.h"
 #include "common/mesh/device_mesh.h"
+#include "common/sharding/holding.h"
 
 namespace tandem::trainer {
 
 // Every group is split off for this purpose alone, so that no other collectives come between ours. Axes
 // of size 1 give comm::solo().
 struct ShardMesh {
-    // `mesh` is (dp, cp) or (dp_replicate, dp_shard, cp), over all ranks of its root. shard_axes: neighbours
-    // among its axes; ranks along the others hold the same shards. Throws InvalidArgument. Collective.
+    // `mesh` is (dp, cp) or (dp_replicate, dp_shard, cp), with or without tp behind, over all ranks of its root. shard_axes:
+    // neighbours among its axes but tp; ranks along the others but tp hold the same shards. Throws InvalidArgument. Collective.
     ShardMesh(const DeviceMesh& mesh, const std::vector<std::string>& shard_axes);
 
-    DeviceMesh mesh;        // of the sharded DTensors: shard_axes as one, between the others: (dp_replicate,
-                            // dp_shard_cp)
-    Placements placements;  // S(0) on that one, R on the others
-    std::shared_ptr<comm::Communicator> world;     // statistics
+    // Of a parameter on these ranks.
+    Holding holding_of(const model::ParameterSpec& spec) const {
+        return tandem::holding_of(mesh, shard_axis, spec);
+    }
+    // The ranks that hold the same `heads` heads of keys and values, of which there are fewer than ranks of tp. Collective.
+    std::shared_ptr<comm::Communicator> copies_of(int heads) const;
+
+    DeviceMesh mesh;         // shard_axes as one, between the others: (dp_replicate, dp_shard_cp, tp)
+    std::string shard_axis;  // of that mesh
+    std::shared_ptr<comm::Communicator> world;     // all ranks
+    std::shared_ptr<comm::Communicator> loss;      // that have targets of their own: all but the tp axis
     std::shared_ptr<comm::Communicator> shards;    // parameters are sharded over
     std::shared_ptr<comm::Communicator> replicas;  // gradients are summed over, too
+    std::shared_ptr<comm::Communicator> distinct;  // that hold the whole model between them: shards and tp
     std::shared_ptr<comm::Communicator> context;   // the cp axis
-    int batch_ranks = 1;                           // that take samples of their own: all but the cp axis
+    std::shared_ptr<comm::Communicator> tensor;    // the tp axis
+    int batch_ranks = 1;  // that take samples of their own: all but the cp and tp axes
     int batch_rank = 0;
 };
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "trainer/memory/shard_ledger.h"
-#include "trainer/nn/decoder.h"
+#include "trainer/nn/decoder_parameters.h"
 #include "trainer/offload/in_chunks.h"
 
 namespace tandem::trainer::memory {
@@ -16,7 +16,7 @@ constexpr std::int64_t kScoreKinds = 3;  // log-probs, entropies, values: policy
 // Decoder and LmHead on paper.
 class Passes {
   public:
-    Passes(const model::ModelConfig& model, const PolicyOptions& options, const Decoder& decoder,
+    Passes(const model::ModelConfig& model, const PolicyOptions& options, const DecoderParameters& decoder,
            Ledger& ledger, ShardLedger& shards)
         : model_(model), options_(options), decoder_(decoder), ledger_(ledger), shards_(shards) {}
 
@@ -56,7 +56,7 @@ class Passes {
 
   private:
     bool tied() const { return model_.tie_word_embeddings; }
-    int head_group() const { return tied() ? 0 : static_cast<int>(decoder_.groups().size()) - 1; }
+    int head_group() const { return tied() ? 0 : static_cast<int>(decoder_.groups.size()) - 1; }
 
     Block forward(LayerLedger& layer, std::vector<LayerLedger::Saved>& saved) {
         const bool training = !saved.empty();
@@ -101,7 +101,7 @@ class Passes {
 
     const model::ModelConfig& model_;
     const PolicyOptions& options_;
-    const Decoder& decoder_;
+    const DecoderParameters& decoder_;
     Ledger& ledger_;
     ShardLedger& shards_;
 };
@@ -126,13 +126,13 @@ void sync(Ledger& ledger, std::int64_t onloaded) {
 
 Prediction predict(const model::ModelConfig& model, const PolicyOptions& options, const RankShape& rank,
                    const Workload& work) {
-    Decoder decoder(model, {options.logits_chunk_rows, options.checkpointing, options.value_head});
-    const FlatShards layout(decoder.parameters(), decoder.groups(), rank.shards, 0);
+    const DecoderParameters decoder(model, options.value_head);
+    const FlatShards layout(decoder.all, decoder.groups, rank.shards, 0);
     Ledger ledger;
     const auto& offload = options.offload;
     const bool on_gpu = options.device.type != DeviceType::cpu;
     const bool shards_leave = offload.parameters || options.deepest_sleep == PolicyOptions::Sleep::all;
-    ShardLedger shards(ledger, layout, decoder.groups().size(),
+    ShardLedger shards(ledger, layout, decoder.groups.size(),
                        {options.compute_dtype, options.reshard_after_forward, offload.parameters,
                         shards_leave ? Pages::go : Pages::stay},
                        on_gpu);

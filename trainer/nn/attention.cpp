@@ -20,8 +20,8 @@ Tensor to_compute_dtype(const Compute& compute, const Tensor& gradient) {
 
 Attention::Attention(const model::ModelConfig& config, ops::RopeTable rope,
                      const AttentionParameters& parameters)
-    : heads_(config.num_attention_heads),
-      kv_heads_(config.num_key_value_heads),
+    : heads_(parameters.q_proj.out_features() / config.head_dim),
+      kv_heads_(parameters.k_proj.out_features() / config.head_dim),
       head_dim_(config.head_dim),
       rope_(std::move(rope)),
       scale_(1.0f / std::sqrt(static_cast<float>(config.head_dim))),
@@ -57,7 +57,8 @@ Tensor Attention::forward(const Compute& compute, const Tensor& x, Saved& saved)
     ops::rope(compute.stream, context.q, compute.positions, rope_);
     ops::rope(compute.stream, context.k, compute.positions, rope_);
     compute.context.forward(context, scale_);
-    return o_proj_.forward(compute, context.out.reshape({rows, heads_ * head_dim_}));
+    return o_proj_.forward(compute, context.out.reshape({rows, heads_ * head_dim_}),
+                           empty_terms(compute, {rows, o_proj_.out_features()}, compute.dtype));
 }
 
 void Attention::drop(Saved& saved) const {
@@ -92,7 +93,7 @@ Tensor Attention::backward(const Compute& compute, const Tensor& dy, const Saved
     const Tensor dk = unrotate(compute, grads.dk, k_norm_, saved.k_norm);
     const Tensor dv = to_compute_dtype(compute, grads.dv);
 
-    Tensor dx = empty_activation(compute, saved.x.shape(), compute.dtype);
+    Tensor dx = empty_terms(compute, saved.x.shape(), compute.dtype);
     q_proj_.backward(compute, dq.reshape({rows, heads_ * head_dim_}), saved.x, dx);
     k_proj_.backward(compute, dk.reshape({rows, kv_heads_ * head_dim_}), saved.x, dx, /*accumulate_dx=*/true);
     v_proj_.backward(compute, dv.reshape({rows, kv_heads_ * head_dim_}), saved.x, dx, /*accumulate_dx=*/true);

@@ -29,6 +29,7 @@ class Attention {
         ContextSaved context;
     };
 
+    // Has this rank's heads: as many as the projections make.
     Attention(const model::ModelConfig& config, ops::RopeTable rope, const AttentionParameters& parameters);
 
     Tensor forward(const Compute& compute, const Tensor& x, Saved& saved) const;

@@ -4,8 +4,6 @@
 #include <tuple>
 #include <utility>
 
-#include "common/model/parameters.h"
-
 namespace tandem::trainer {
 namespace {
 
@@ -34,9 +32,11 @@ class ByRole {
 };
 
 DecoderLayer make_layer(const model::ModelConfig& config, const ops::RopeTable& rope,
-                        const ByRole& parameters, int layer) {
+                        const ByRole& parameters, int layer, bool first_of_tensor) {
     const auto linear = [&](Role role) {
-        return Linear(parameters.at(layer, role), parameters.find(layer, role, true));
+        Parameter& weight = parameters.at(layer, role);
+        const bool adds_bias = weight.cut != model::Cut::row || first_of_tensor;
+        return Linear(weight, parameters.find(layer, role, true), adds_bias);
     };
     const auto norm = [&](Role role) { return RmsNorm(parameters.at(layer, role), config.rms_norm_eps); };
     AttentionParameters attention{linear(Role::q),
@@ -51,38 +51,31 @@ DecoderLayer make_layer(const model::ModelConfig& config, const ops::RopeTable& 
 
 }  // namespace
 
-Decoder::Decoder(const model::ModelConfig& config, const DecoderOptions& options)
-    : tied_(config.tie_word_embeddings), checkpointing_(options.checkpointing) {
+Decoder::Decoder(const model::ModelConfig& config, const DecoderOptions& options,
+                 const TensorParallel& tensor)
+    : tied_(config.tie_word_embeddings),
+      checkpointing_(options.checkpointing),
+      parameters_(config, options.value_head, tensor.size(), tensor.group().rank()) {
     const auto layers = static_cast<int>(config.num_hidden_layers);
     head_group_ = tied_ ? kEmbeddingGroup : layers + 1;
-    groups_.resize(static_cast<std::size_t>(tied_ ? layers + 1 : layers + 2));
-    for (model::ParameterSpec& spec : model::parameter_specs(config)) {
-        const int group = spec.layer >= 0                ? spec.layer + 1
-                          : spec.role == Role::embedding ? kEmbeddingGroup
-                                                         : head_group_;
-        groups_[static_cast<std::size_t>(group)].push_back(static_cast<int>(parameters_.size()));
-        parameters_.push_back({std::move(spec), {}, {}});
-    }
-    if (options.value_head) {
-        value_group_ = static_cast<int>(groups_.size());
-        groups_.push_back({static_cast<int>(parameters_.size())});
-        parameters_.push_back({{kValueHead, {1, config.hidden_size}}, {}, {}});
-    }
-    const ByRole by_role(parameters_);
+    if (options.value_head) value_group_ = static_cast<int>(groups().size()) - 1;
+    const ByRole by_role(parameters_.all);
     Parameter& table = by_role.at(-1, Role::embedding);
-    embedding_ = std::make_unique<Embedding>(table);
+    const CutVocabulary vocabulary(tensor.group(), config.vocab_size, options.loss_parallel);
+    embedding_ = std::make_unique<Embedding>(table, vocabulary);
     const model::RopeFrequencies frequencies = config.rope_frequencies();
     const ops::RopeTable rope(frequencies.inverse, frequencies.attention_factor);
-    for (int layer = 0; layer < layers; ++layer) layers_.push_back(make_layer(config, rope, by_role, layer));
+    for (int layer = 0; layer < layers; ++layer)
+        layers_.push_back(make_layer(config, rope, by_role, layer, tensor.first()));
     head_ = std::make_unique<LmHead>(
         RmsNorm(by_role.at(-1, Role::norm), config.rms_norm_eps), tied_ ? table : by_role.at(-1, Role::head),
-        options.value_head ? &parameters_.back() : nullptr, options.logits_chunk_rows);
+        vocabulary, options.value_head ? &parameters_.all.back() : nullptr, options.logits_chunk_rows);
 }
 
 Tensor Decoder::forward_layers(const Compute& compute, std::span<const std::int32_t> tokens,
                                GroupHooks& hooks, Pass pass, std::vector<DecoderLayer::Saved>& saved) const {
     hooks.unshard(kEmbeddingGroup, layer_group(0));
-    Tensor x = embedding_->forward(compute, tokens);
+    Tensor x = compute.tensor.sum(compute.stream, embedding_->forward(compute, tokens));
     if (!tied_) hooks.after_forward(kEmbeddingGroup);
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
         const bool last = layer + 1 == layers_.size();
@@ -99,7 +92,7 @@ Tensor Decoder::forward_layers(const Compute& compute, std::span<const std::int3
         if (!last || pass == Pass::inference) hooks.after_forward(layer_group(layer));
     }
     if (!tied_) hooks.unshard(head_group_, GroupHooks::kNone);
-    return x;
+    return compute.tensor.all_rows(compute.stream, x, std::ssize(tokens));
 }
 
 void Decoder::score(const Compute& compute, std::span<const std::int32_t> tokens, const Targets& targets,
@@ -122,7 +115,7 @@ void Decoder::loss(const Compute& compute, std::span<const std::int32_t> tokens,
             hooks.unshard(value_group_, GroupHooks::kNone);
             hooks.begin_gradients(value_group_);
         }
-        dx = head_->loss(compute, x, targets, loss);
+        dx = compute.tensor.sum(compute.stream, head_->loss(compute, x, targets, loss));
         if (loss.trains_values()) hooks.after_backward(value_group_);
     }
     if (!tied_) hooks.after_backward(head_group_);
@@ -134,7 +127,7 @@ void Decoder::loss(const Compute& compute, std::span<const std::int32_t> tokens,
         hooks.after_backward(layer_group(layer));
     }
     if (!tied_) hooks.begin_gradients(kEmbeddingGroup);
-    embedding_->backward(compute, dx, tokens);
+    embedding_->backward(compute, compute.tensor.all_rows(compute.stream, dx, std::ssize(tokens)), tokens);
     hooks.after_backward(kEmbeddingGroup);
 }
 

@@ -1,5 +1,5 @@
-// The whole model: embedding, layers, final norm, head. Owns the parameters' records (not
-// their memory) and says which of them form a group.
+// The whole model: embedding, layers, final norm, head; of each, this rank's part of the tp axis's cut. Owns the parameters'
+// records (not their memory) and says which of them form a group.
 #pragma once
 
 #include <memory>
@@ -7,31 +7,28 @@
 
 #include "common/model/model_config.h"
 #include "trainer/nn/decoder_layer.h"
+#include "trainer/nn/decoder_parameters.h"
 #include "trainer/nn/embedding.h"
 #include "trainer/nn/group_hooks.h"
 #include "trainer/nn/lm_head.h"
 
 namespace tandem::trainer {
 
-inline constexpr const char* kValueHead = "value_head.weight";
-
 struct DecoderOptions {
     std::int64_t logits_chunk_rows = 1024;
     Checkpointing checkpointing = Checkpointing::none;
     bool value_head = false;
+    bool loss_parallel = true;  // see cut_vocabulary.h
 };
 
 class Decoder {
   public:
-    Decoder(const model::ModelConfig& config, const DecoderOptions& options);
+    // `tensor` must outlive this. Throws InvalidArgument where its size does not fit the model (tensor_cut.h).
+    Decoder(const model::ModelConfig& config, const DecoderOptions& options, const TensorParallel& tensor);
 
-    // In the order of model::parameter_specs; then the value head's, [1, hidden], where there is one.
-    std::vector<Parameter>& parameters() { return parameters_; }
-    const std::vector<Parameter>& parameters() const { return parameters_; }
-    // Indices into parameters(), in the order of first use. Tied: [root, layers…] with root = embedding and
-    // final norm; untied: [embedding, layers…, root] with root = final norm and head. A value head is one
-    // more.
-    const std::vector<std::vector<int>>& groups() const { return groups_; }
+    std::vector<Parameter>& parameters() { return parameters_.all; }
+    const std::vector<Parameter>& parameters() const { return parameters_.all; }
+    const std::vector<std::vector<int>>& groups() const { return parameters_.groups; }
 
     void score(const Compute& compute, std::span<const std::int32_t> tokens, const Targets& targets,
                GroupHooks& hooks, float temperature, const TargetScores& scores) const;
@@ -41,7 +38,7 @@ class Decoder {
 
   private:
     enum class Pass { inference, training };
-    // Hidden states after the last layer. saved is filled when training.
+    // Hidden states after the last layer, all rows. saved is filled when training.
     Tensor forward_layers(const Compute& compute, std::span<const std::int32_t> tokens, GroupHooks& hooks,
                           Pass pass, std::vector<DecoderLayer::Saved>& saved) const;
     int layer_group(std::size_t layer) const { return static_cast<int>(layer) + 1; }
@@ -50,8 +47,7 @@ class Decoder {
     Checkpointing checkpointing_;
     int head_group_ = 0;
     int value_group_ = GroupHooks::kNone;
-    std::vector<Parameter> parameters_;
-    std::vector<std::vector<int>> groups_;
+    DecoderParameters parameters_;
     std::unique_ptr<Embedding> embedding_;
     std::vector<DecoderLayer> layers_;
     std::unique_ptr<LmHead> head_;

@@ -12,12 +12,21 @@ DecoderLayer::DecoderLayer(RmsNorm input_norm, Attention attention, RmsNorm post
       post_attention_norm_(std::move(post_attention_norm)),
       mlp_(std::move(mlp)) {}
 
+Tensor DecoderLayer::into_block(const Compute& compute, const Tensor& kept) {
+    return compute.tensor.all_rows(compute.stream, kept, std::ssize(compute.positions));
+}
+
+Tensor DecoderLayer::out_of_block(const Compute& compute, const Tensor& terms) {
+    return compute.tensor.sum(compute.stream, terms);
+}
+
 Tensor DecoderLayer::forward(const Compute& compute, const Tensor& x, Saved& saved) const {
-    const Tensor h = input_norm_.forward(compute, x, saved.input_norm);
-    const Tensor x1 = attention_.forward(compute, h, saved.attention);
+    const Tensor h = into_block(compute, input_norm_.forward(compute, x, saved.input_norm));
+    const Tensor x1 = out_of_block(compute, attention_.forward(compute, h, saved.attention));
     ops::add(compute.stream, x1, x);
-    const Tensor h1 = post_attention_norm_.forward(compute, x1, saved.post_attention_norm);
-    const Tensor x2 = mlp_.forward(compute, h1, saved.mlp);
+    const Tensor h1 =
+        into_block(compute, post_attention_norm_.forward(compute, x1, saved.post_attention_norm));
+    const Tensor x2 = out_of_block(compute, mlp_.forward(compute, h1, saved.mlp));
     ops::add(compute.stream, x2, x1);
     return x2;
 }
@@ -33,25 +42,28 @@ void DecoderLayer::drop(Saved& saved, Checkpointing checkpointing) const {
 void DecoderLayer::recompute(const Compute& compute, Saved& saved, Checkpointing checkpointing) const {
     if (checkpointing == Checkpointing::none) return;
     const Tensor x = saved.input_norm.x;
-    const Tensor h = input_norm_.forward(compute, x, saved.input_norm);
+    const Tensor h = into_block(compute, input_norm_.forward(compute, x, saved.input_norm));
     if (checkpointing == Checkpointing::selective) {
         attention_.recompute(compute, h, saved.attention);
     } else {
-        saved.post_attention_norm.x = attention_.forward(compute, h, saved.attention);
+        saved.post_attention_norm.x = out_of_block(compute, attention_.forward(compute, h, saved.attention));
         ops::add(compute.stream, saved.post_attention_norm.x, x);
     }
     const Tensor x1 = saved.post_attention_norm.x;
-    mlp_.expand(compute, post_attention_norm_.forward(compute, x1, saved.post_attention_norm), saved.mlp);
+    const Tensor h1 =
+        into_block(compute, post_attention_norm_.forward(compute, x1, saved.post_attention_norm));
+    mlp_.expand(compute, h1, saved.mlp);
 }
 
 Tensor DecoderLayer::backward(const Compute& compute, Tensor dy, Saved saved) const {
     {
-        const Tensor dh1 = mlp_.backward(compute, dy, saved.mlp);
+        const Tensor dh1 = out_of_block(compute, mlp_.backward(compute, into_block(compute, dy), saved.mlp));
         saved.mlp = {};
         post_attention_norm_.backward(compute, dh1, saved.post_attention_norm, dy, /*accumulate_dx=*/true);
         saved.post_attention_norm = {};
     }
-    const Tensor dh = attention_.backward(compute, dy, saved.attention);
+    const Tensor dh =
+        out_of_block(compute, attention_.backward(compute, into_block(compute, dy), saved.attention));
     input_norm_.backward(compute, dh, saved.input_norm, dy, /*accumulate_dx=*/true);
     return dy;
 }

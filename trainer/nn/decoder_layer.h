@@ -1,4 +1,5 @@
-// One decoder layer: x + attention(norm(x)), then x + mlp(norm(x)).
+// One decoder layer: x + attention(norm(x)), then x + mlp(norm(x)). Hidden states, x, are the rows that TensorParallel keeps
+// between the blocks; attention and mlp see all rows of the pack's part and make this rank's term of the sum.
 #pragma once
 
 #include "trainer/nn/attention.h"
@@ -27,6 +28,10 @@ class DecoderLayer {
     Tensor backward(const Compute& compute, Tensor dy, Saved saved) const;
 
   private:
+    // The block's input from what the norm made; its output from the block's terms. Each is the other's gradient.
+    static Tensor into_block(const Compute& compute, const Tensor& kept);
+    static Tensor out_of_block(const Compute& compute, const Tensor& terms);
+
     RmsNorm input_norm_;
     Attention attention_;
     RmsNorm post_attention_norm_;

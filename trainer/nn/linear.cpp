@@ -7,7 +7,8 @@ namespace tandem::trainer {
 Tensor Linear::forward(const Compute& compute, const Tensor& x, Tensor y) const {
     const Shape shape{x.dim(0), out_features()};
     y = y.defined() ? y.reshape(shape) : empty_activation(compute, shape, compute.dtype);
-    ops::linear(compute.stream, x, weight_->value, bias_ != nullptr ? bias_->value : Tensor(), y);
+    ops::linear(compute.stream, x, weight_->value, bias_ != nullptr && adds_bias_ ? bias_->value : Tensor(),
+                y);
     return y;
 }
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "common/ops/batched_copy.h"
-#include "common/ops/cross_entropy.h"
 #include "common/ops/elementwise.h"
 #include "common/ops/embedding.h"
 #include "common/ops/matmul.h"
@@ -63,8 +62,13 @@ LmHead::Chunk LmHead::make_chunk(std::span<float> scratch, std::span<const std::
             part(6)};
 }
 
-LmHead::LmHead(RmsNorm norm, Parameter& weight, Parameter* value_weight, std::int64_t chunk_rows)
-    : norm_(std::move(norm)), weight_(&weight), value_weight_(value_weight), chunk_rows_(chunk_rows) {
+LmHead::LmHead(RmsNorm norm, Parameter& weight, CutVocabulary vocabulary, Parameter* value_weight,
+               std::int64_t chunk_rows)
+    : norm_(std::move(norm)),
+      weight_(&weight),
+      vocabulary_(vocabulary),
+      value_weight_(value_weight),
+      chunk_rows_(chunk_rows) {
     require(chunk_rows > 0, "logits in chunks of {} rows", chunk_rows);
 }
 
@@ -80,7 +84,7 @@ void LmHead::score_chunk(const Compute& compute, const Tensor& selected, std::sp
                          float temperature, const Tensor& logits, std::span<float> lse,
                          const TargetScores& scores) const {
     ops::linear(compute.stream, selected, weight_->value, logits);
-    ops::token_logprobs(compute.stream, logits, tokens, temperature, scores.logprobs, lse, scores.entropies);
+    vocabulary_.logprobs(compute.stream, logits, tokens, temperature, scores.logprobs, lse, scores.entropies);
     if (scores.values.empty()) return;
     require(value_weight_ != nullptr, "values of a model without a value head");
     const Tensor values = empty_activation(compute, {selected.dim(0), 1}, DType::float32);
@@ -98,7 +102,7 @@ void LmHead::score(const Compute& compute, const Tensor& hidden, const Targets& 
     const Tensor selected = select(compute, hidden, targets, saved);
     std::vector<float> lse(targets.rows.size());
     const Tensor logits =
-        empty_logits(compute, std::min(chunk_rows_, count), weight_->shape[0], DType::float32);
+        empty_logits(compute, std::min(chunk_rows_, count), weight_->value_shape[0], DType::float32);
     for (std::int64_t first = 0; first < count; first += chunk_rows_) {
         const std::int64_t rows = std::min(chunk_rows_, count - first);
         const auto part = [&](auto values) {
@@ -119,7 +123,7 @@ void LmHead::look_ahead(const Compute& compute, const Tensor& selected, const Ta
     std::vector<float> lse(targets.rows.size());
     const auto count = static_cast<std::int64_t>(targets.rows.size());
     const Tensor logits =
-        empty_logits(compute, std::min(chunk_rows_, count), weight_->shape[0], DType::float32);
+        empty_logits(compute, std::min(chunk_rows_, count), weight_->value_shape[0], DType::float32);
     for (std::int64_t first = 0; first < count; first += chunk_rows_) {
         const std::int64_t rows = std::min(chunk_rows_, count - first);
         const auto at = static_cast<std::size_t>(first);
@@ -135,7 +139,7 @@ void LmHead::look_ahead(const Compute& compute, const Tensor& selected, const Ta
 Tensor LmHead::loss(const Compute& compute, const Tensor& hidden, const Targets& targets,
                     TargetLoss& loss) const {
     const auto count = static_cast<std::int64_t>(targets.rows.size());
-    Tensor dhidden = empty_activation(compute, hidden.shape(), hidden.dtype());
+    Tensor dhidden = empty_terms(compute, hidden.shape(), hidden.dtype());
     if (count == 0) {
         if (loss.looks_ahead()) loss.look_ahead({});
         ops::fill_zero(compute.stream, dhidden);
@@ -146,7 +150,7 @@ Tensor LmHead::loss(const Compute& compute, const Tensor& hidden, const Targets&
     const Tensor dselected = empty_activation(compute, selected.shape(), selected.dtype());
     const std::int64_t most = std::min(chunk_rows_, count);
     if (loss.looks_ahead() && most < count) look_ahead(compute, selected, targets, loss);
-    const Tensor logits = empty_logits(compute, most, weight_->shape[0], DType::float32);
+    const Tensor logits = empty_logits(compute, most, weight_->value_shape[0], DType::float32);
     std::vector<float> scratch(static_cast<std::size_t>(most) * kScratchPerRow);
     for (std::int64_t first = 0; first < count; first += chunk_rows_) {
         const std::int64_t rows = std::min(chunk_rows_, count - first);
@@ -168,9 +172,9 @@ Tensor LmHead::loss(const Compute& compute, const Tensor& hidden, const Targets&
 
 void LmHead::backward_chunk(const Compute& compute, const Chunk& chunk, const TargetLoss& loss,
                             const Tensor& selected, const Tensor& logits, const Tensor& dselected) const {
-    ops::token_logprobs_backward(compute.stream, logits, chunk.tokens, loss.temperature(), chunk.lse,
-                                 chunk.gradients.dlogprobs, chunk.scores.entropies,
-                                 chunk.gradients.dentropies);
+    vocabulary_.logprobs_backward(compute.stream, logits, chunk.tokens, loss.temperature(), chunk.lse,
+                                  chunk.gradients.dlogprobs, chunk.scores.entropies,
+                                  chunk.gradients.dentropies);
     backward_linear(compute, logits, selected, *weight_, dselected, /*accumulate=*/false);
     if (!loss.trains_values()) return;
     const Tensor dvalues = empty_activation(compute, {selected.dim(0), 1}, DType::float32);
@@ -178,7 +182,9 @@ void LmHead::backward_chunk(const Compute& compute, const Chunk& chunk, const Ta
          {reinterpret_cast<const std::byte*>(chunk.gradients.dvalues.data()), dvalues.bytes()},
          dvalues.span());
     compute.stream.synchronize();  // the chunk's numbers are written again soon
-    backward_linear(compute, dvalues, selected, *value_weight_, dselected, /*accumulate=*/true);
+    // Every rank of the tp axis has the values whole; one of them brings what they add to the sum.
+    backward_linear(compute, dvalues, selected, *value_weight_, compute.tensor.first() ? dselected : Tensor(),
+                    /*accumulate=*/true);
 }
 
 void LmHead::backward_linear(const Compute& compute, const Tensor& doutput, const Tensor& selected,
@@ -189,7 +195,8 @@ void LmHead::backward_linear(const Compute& compute, const Tensor& doutput, cons
         ops::cast(compute.stream, doutput, dy);
     }
     ops::linear_backward_weight(compute.stream, dy, selected, weight.grad);
-    ops::linear_backward_input(compute.stream, dy, weight.value, dselected, accumulate);
+    if (dselected.defined())
+        ops::linear_backward_input(compute.stream, dy, weight.value, dselected, accumulate);
 }
 
 }  // namespace tandem::trainer

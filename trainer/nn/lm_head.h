@@ -1,20 +1,23 @@
 // Final norm and head, for the rows that have a target: log-probabilities, entropies and values, and in
-// training the loss's gradient in the same pass. The logits exist for one chunk of rows at a time.
+// training the loss's gradient in the same pass. The logits exist for one chunk of rows at a time, and of this rank's part of
+// the vocabulary alone; what comes back is this rank's term of dhidden.
 #pragma once
 
 #include "trainer/nn/linear.h"
 #include "trainer/nn/rms_norm.h"
 #include "trainer/nn/target_loss.h"
+#include "trainer/tensor_parallel/cut_vocabulary.h"
 
 namespace tandem::trainer {
 
 class LmHead {
   public:
-    // weight [vocab, hidden]; value_weight [1, hidden], or null without a value head: a linear function of
-    // the same normed hidden state.
-    LmHead(RmsNorm norm, Parameter& weight, Parameter* value_weight, std::int64_t chunk_rows);
+    // weight [this rank's part of the vocabulary, hidden]; value_weight [1, hidden], or null without a value head: a linear
+    // function of the same normed hidden state.
+    LmHead(RmsNorm norm, Parameter& weight, CutVocabulary vocabulary, Parameter* value_weight,
+           std::int64_t chunk_rows);
 
-    // Forward only.
+    // Forward only. hidden: all rows.
     void score(const Compute& compute, const Tensor& hidden, const Targets& targets, float temperature,
                const TargetScores& scores) const;
     // Forward, loss and backward; returns dhidden.
@@ -36,12 +39,13 @@ class LmHead {
     // dselected, and the weights' gradients. Destroys the logits.
     void backward_chunk(const Compute& compute, const Chunk& chunk, const TargetLoss& loss,
                         const Tensor& selected, const Tensor& logits, const Tensor& dselected) const;
-    // Gradients of one linear output; accumulate: adds to dselected.
+    // Gradients of one linear output; accumulate: adds to dselected, which may be undefined: not wanted.
     void backward_linear(const Compute& compute, const Tensor& doutput, const Tensor& selected,
                          const Parameter& weight, Tensor dselected, bool accumulate) const;
 
     RmsNorm norm_;
     Parameter* weight_;
+    CutVocabulary vocabulary_;
     Parameter* value_weight_;
     std::int64_t chunk_rows_;
 };

@@ -14,7 +14,8 @@ Tensor Mlp::forward(const Compute& compute, const Tensor& x, Saved& saved) const
     expand(compute, x, saved);
     Tensor product = empty_activation(compute, saved.up.shape(), compute.dtype);
     ops::swiglu(compute.stream, saved.gate, saved.up, product);
-    return down_.forward(compute, product);
+    return down_.forward(compute, product,
+                         empty_terms(compute, {x.dim(0), down_.out_features()}, compute.dtype));
 }
 
 Tensor Mlp::backward(const Compute& compute, const Tensor& dy, const Saved& saved) const {
@@ -28,7 +29,7 @@ Tensor Mlp::backward(const Compute& compute, const Tensor& dy, const Saved& save
     Tensor dup = empty_activation(compute, product.shape(), compute.dtype);
     ops::swiglu_backward(compute.stream, dproduct, saved.gate, saved.up, dgate, dup);
     dproduct = {};
-    Tensor dx = empty_activation(compute, saved.x.shape(), compute.dtype);
+    Tensor dx = empty_terms(compute, saved.x.shape(), compute.dtype);
     gate_.backward(compute, dgate, saved.x, dx);
     up_.backward(compute, dup, saved.x, dx, /*accumulate_dx=*/true);
     return dx;

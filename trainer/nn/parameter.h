@@ -1,4 +1,5 @@
-// A parameter as the modules see it: full tensors, which exist only while fsdp keeps them unsharded.
+// A parameter as the modules see it: this rank's part of the tp axis's cut, the whole one where nothing is cut. The tensors
+// exist only while fsdp keeps them unsharded.
 #pragma once
 
 #include "common/model/parameters.h"
@@ -7,6 +8,7 @@
 namespace tandem::trainer {
 
 struct Parameter : model::ParameterSpec {
+    Shape value_shape;
     Tensor value;  // compute dtype; valid between unshard and reshard of its group
     Tensor grad;   // float32; backward adds to it; valid between begin_gradients and reduce_gradients
 };

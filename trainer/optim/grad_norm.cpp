@@ -8,8 +8,9 @@
 
 namespace tandem::trainer {
 
-double global_norm(Stream& stream, const Tensor& local_grads, comm::Communicator& shards) {
-    double squares = ops::sum_of_squares(stream, local_grads);
+double global_norm(Stream& stream, std::span<const Tensor> local_grads, comm::Communicator& shards) {
+    double squares = 0;
+    for (const Tensor& part : local_grads) squares += ops::sum_of_squares(stream, part);
     reduce_sums({&squares, 1}, shards);
     return std::sqrt(squares);
 }

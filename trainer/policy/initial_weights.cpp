@@ -54,4 +54,16 @@ void fill_initial_weights(const InitialWeights& init, const model::ParameterSpec
     }
 }
 
+void fill_initial_weights(const InitialWeights& init, const model::ParameterSpec& spec,
+                          const LocalLayout& layout, std::span<float> out) {
+    if (out.empty()) return;
+    const std::int64_t row = numel(spec.shape) / spec.shape[0], held = numel(layout.shape) / layout.shape[0];
+    const std::int64_t first = layout.offsets[0] * row;
+    if (held == row) return fill_initial_weights(init, spec, first, out);
+    for (std::int64_t i = 0; i < layout.shape[0]; ++i) {
+        fill_initial_weights(init, spec, first + i * row + layout.offsets[1],
+                             out.subspan(static_cast<std::size_t>(i * held), static_cast<std::size_t>(held)));
+    }
+}
+
 }  // namespace tandem::trainer

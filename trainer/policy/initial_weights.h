@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "common/dtensor/layout.h"
 #include "common/model/parameters.h"
 
 namespace tandem::trainer {
@@ -19,5 +20,8 @@ struct InitialWeights {
 // with std / sqrt(2 layers).
 void fill_initial_weights(const InitialWeights& init, const model::ParameterSpec& spec, std::int64_t first,
                           std::span<float> out);
+// The elements that a rank holds: whole rows, or a piece of each.
+void fill_initial_weights(const InitialWeights& init, const model::ParameterSpec& spec,
+                          const LocalLayout& layout, std::span<float> out);
 
 }  // namespace tandem::trainer

@@ -15,10 +15,13 @@ namespace tandem::trainer {
 struct PolicyOptions {
     Device device;  // where parameters lie and passes run
     DType compute_dtype = DType::float32;
-    // Neighbouring mesh axes that parameters are sharded over; gradients are summed over the others too.
-    // Empty: all axes, or all but cp when shard_over_cp is false.
+    // Neighbouring mesh axes, other than tp, that parameters are sharded over; gradients are summed over the others too.
+    // Empty: all of them, or all but cp when shard_over_cp is false.
     std::vector<std::string> shard_axes;
     bool shard_over_cp = true;
+    // On a mesh with a tp axis (trainer/tensor_parallel/README.md).
+    bool sequence_parallel = true;
+    bool loss_parallel = true;
     ReshardAfterForward reshard_after_forward = true;  // or a number of ranks, see there
     // false: unsharded gradients are kept until the last micro-batch of accumulate(), and reduced once.
     bool reduce_every_micro_batch = true;

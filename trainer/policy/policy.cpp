@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "common/log.h"
+#include "trainer/tensor_parallel/gradient_sums.h"
 
 namespace tandem::trainer {
 namespace {
@@ -20,8 +21,20 @@ model::ModelConfig checked(model::ModelConfig config) {
 std::vector<std::string> shard_axes_of(const PolicyOptions& options, const DeviceMesh& mesh) {
     if (!options.shard_axes.empty()) return options.shard_axes;
     std::vector<std::string> axes = mesh.names();
+    std::erase(axes, "tp");
     if (!options.shard_over_cp) std::erase(axes, "cp");
     return axes;
+}
+
+std::vector<Holding> holdings_of(const ShardMesh& mesh, const std::vector<Parameter>& parameters) {
+    std::vector<Holding> holdings;
+    for (const Parameter& parameter : parameters) holdings.push_back(mesh.holding_of(parameter));
+    return holdings;
+}
+
+std::shared_ptr<comm::Communicator> copies_of(const ShardMesh& mesh, const model::ModelConfig& config) {
+    const auto heads = static_cast<int>(config.num_key_value_heads);
+    return mesh.tensor->size() > heads ? mesh.copies_of(heads) : nullptr;
 }
 
 }  // namespace
@@ -31,10 +44,17 @@ Policy::Policy(DeviceMesh mesh, model::ModelConfig config, PolicyOptions options
       config_(checked(std::move(config))),
       options_(std::move(options)),
       shard_mesh_(mesh_, shard_axes_of(options_, mesh_)),
-      decoder_(config_, {options_.logits_chunk_rows, options_.checkpointing, options_.value_head}),
+      tensor_(*shard_mesh_.tensor, options_.sequence_parallel),
+      decoder_(
+          config_,
+          {options_.logits_chunk_rows, options_.checkpointing, options_.value_head, options_.loss_parallel},
+          tensor_),
+      holdings_(holdings_of(shard_mesh_, decoder_.parameters())),
+      copies_(copies_of(shard_mesh_, config_)),
       fsdp_(decoder_.parameters(), decoder_.groups(), *shard_mesh_.shards, *shard_mesh_.replicas, compute_,
             {options_.compute_dtype, options_.reshard_after_forward, options_.offload.parameters,
-             pages_of(parameters_may_leave()), pages_of(options_.deepest_sleep == Sleep::all)}),
+             pages_of(parameters_may_leave()), pages_of(options_.deepest_sleep == Sleep::all)},
+            term_sums()),
       optimizer_(compute_, fsdp_.layout().numel(), options_.beta1, options_.beta2, options_.eps,
                  options_.weight_decay, options_.offload.optimizer ? options_.offload.directory : "",
                  pages_of(options_.deepest_sleep != Sleep::none)),
@@ -51,6 +71,17 @@ Policy::Policy(DeviceMesh mesh, model::ModelConfig config, PolicyOptions options
     parameters_ = as_dtensors(fsdp_.shards(), 0, model_parameters());
     extra_parameters_ = as_dtensors(fsdp_.shards(), model_parameters(), decoder_.parameters().size());
     place_states();
+}
+
+std::vector<TermSum> Policy::term_sums() const {
+    TermSum tensor{{}, *shard_mesh_.tensor}, copies{{}, copies_ ? *copies_ : *shard_mesh_.tensor};
+    const std::vector<Parameter>& all = decoder_.parameters();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const GradientSum sum = gradient_sum(all[i], tensor_.size(), options_.sequence_parallel);
+        if (sum == GradientSum::tensor) tensor.members.push_back(static_cast<int>(i));
+        if (sum == GradientSum::copies) copies.members.push_back(static_cast<int>(i));
+    }
+    return {tensor, copies};
 }
 
 Policy::OnloadScope::OnloadScope(Policy& policy, bool optimizer) : policy_(policy), optimizer_(optimizer) {

@@ -26,7 +26,8 @@ namespace tandem::trainer {
 
 class Policy final : public Learner {
   public:
-    // mesh has the axes (dp, cp) or, for hybrid sharding, (dp_replicate, dp_shard, cp).
+    // mesh has the axes (dp, cp) or, for hybrid sharding, (dp_replicate, dp_shard, cp), and for tensor parallelism tp behind
+    // them. Throws InvalidArgument, on every rank alike, where tp does not fit the model.
     Policy(DeviceMesh mesh, model::ModelConfig config, PolicyOptions options);
     Policy(const Policy&) = delete;
     Policy& operator=(const Policy&) = delete;
@@ -111,6 +112,8 @@ class Policy final : public Learner {
     std::size_t model_parameters() const {
         return decoder_.parameters().size() - (options_.value_head ? 1 : 0);
     }
+    std::vector<TermSum> term_sums() const;
+    std::vector<Tensor> gradients_to_count() const;
     // Parameters [first, last) of a flat shard.
     std::vector<std::pair<std::string, DTensor>> as_dtensors(const Tensor& flat, std::size_t first,
                                                              std::size_t last) const;
@@ -144,7 +147,11 @@ class Policy final : public Learner {
     PolicyOptions options_;
     ShardMesh shard_mesh_;
     Stream compute_ = Stream::make_compute(options_.device);
+    TensorParallel tensor_;
     Decoder decoder_;
+    std::vector<Holding> holdings_;  // [parameter]
+    std::shared_ptr<comm::Communicator>
+        copies_;  // of keys and values with fewer heads than ranks of tp; else null
     FullyShard fsdp_;
     AdamW optimizer_;
     Stream ring_;

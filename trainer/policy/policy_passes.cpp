@@ -21,7 +21,7 @@ int Policy::for_each_micro_batch(const std::vector<Sample>& samples, const Body&
         const MicroBatch batch =
             make_micro_batch(samples, pack, use_zigzag(options_, cp(), pack), cp(), mesh_.coordinate("cp"));
         const auto context = make_context(batch.layout, *shard_mesh_.context, compute_, ring_);
-        body(Compute{compute_, options_.compute_dtype, *context, batch.positions}, pack, batch,
+        body(Compute{compute_, options_.compute_dtype, *context, tensor_, batch.positions}, pack, batch,
              &pack == &packs.back());
     }
     return static_cast<int>(packs.size());
@@ -50,7 +50,7 @@ Scores Policy::score(const std::vector<Sample>& samples, const ScoreOptions& wan
     });
     fsdp_.finish();
     fsdp_.gather_from(fsdp_.state());
-    buffer.reduce(*shard_mesh_.world);
+    buffer.reduce(*shard_mesh_.loss);
     return {buffer.get(0), wanted.entropies ? buffer.get(1) : Scores::PerToken(),
             wanted.values ? buffer.get(2) : Scores::PerToken()};
 }
@@ -82,10 +82,10 @@ StepStats Policy::accumulate(const std::vector<Sample>& samples, const LossOptio
     stats.micro_batches = for_each_micro_batch(samples, run_one);
     fsdp_.finish();
     fsdp_.finish_gradients();
-    reduce_sums(sums.values, *shard_mesh_.world);
-    sums.ratio_max = max_over(sums.ratio_max, *shard_mesh_.world);
+    reduce_sums(sums.values, *shard_mesh_.loss);
+    sums.ratio_max = max_over(sums.ratio_max, *shard_mesh_.loss);
     if (logprobs) {
-        logprobs->reduce(*shard_mesh_.world);
+        logprobs->reduce(*shard_mesh_.loss);
         stats.logprobs = logprobs->get(0);
     }
     stats.loss = batch_loss.mean_loss(sums);

@@ -52,13 +52,14 @@ void Policy::initialise() {
     const std::vector<Parameter>& all = decoder_.parameters();
     HostAccess access;
     compute_.synchronize();
-    for (std::size_t i = 0; i < model_parameters(); ++i) {  // a value head stays zero
-        const FlatShards::Entry& entry = fsdp_.layout().entry(static_cast<int>(i));
-        const Tensor local = fsdp_.layout().local(fsdp_.shards(), static_cast<int>(i));
+    const auto parameters = as_dtensors(fsdp_.shards(), 0, model_parameters());  // a value head stays zero
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        const DTensor& parameter = parameters[i].second;
+        const Tensor& local = parameter.local();
         const bool here = local.device().type == DeviceType::cpu;
         const Tensor host =
             here ? local : Tensor::empty(local.shape(), local.dtype(), "initial weights", pinned_pool());
-        fill_initial_weights(init, all[i], entry.first_row * entry.row_numel, host.values<float>());
+        fill_initial_weights(init, all[i], parameter.layout(), host.values<float>());
         if (!here) access.write(host, local);
     }
 }
@@ -70,7 +71,7 @@ std::vector<std::pair<std::string, DTensor>> Policy::as_dtensors(const Tensor& f
     for (std::size_t i = first; i < last; ++i) {
         result.emplace_back(all[i].name,
                             DTensor::from_local(fsdp_.layout().local(flat, static_cast<int>(i)),
-                                                shard_mesh_.mesh, shard_mesh_.placements, all[i].shape));
+                                                holdings_[i].mesh, holdings_[i].placements, all[i].shape));
     }
     return result;
 }
@@ -101,9 +102,9 @@ void Policy::load_parameter(const std::string& name, const Tensor& full) {
     require(full.shape() == found->shape, "{} has shape {}, not {}", name, to_string(found->shape),
             to_string(full.shape()));
     const auto index = static_cast<int>(found - all.begin());
-    const FlatShards::Entry& entry = fsdp_.layout().entry(index);
+    const Holding& holding = holdings_[static_cast<std::size_t>(index)];
     const OnloadScope onloaded(*this, false);
-    Tensor own = full.rows(entry.first_row, entry.local_rows);
+    Tensor own = DTensor::distribute(full, holding.mesh, holding.placements).local();
     if (own.device() != options_.device) own = own.to(compute_, options_.device, "load_parameter");
     ops::cast(compute_, own, fsdp_.layout().local(fsdp_.shards(), index));
     compute_.synchronize();  // `full` is the caller's

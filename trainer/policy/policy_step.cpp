@@ -17,14 +17,47 @@ namespace {
 // Gradients up to here, squared or over the square root of a small moment, are far from the end of float32.
 constexpr double kFarFromOverflow = 1e15;
 
+// True on one of the ranks of tp that hold the same part of a parameter.
+bool is_counted(const Holding& holding) {
+    for (int axis = 0; axis < holding.mesh.ndim(); ++axis) {
+        const auto at = static_cast<std::size_t>(axis);
+        if (holding.mesh.names()[at].starts_with("tp") && holding.placements[at].is_replicate() &&
+            holding.mesh.coordinate(axis) != 0)
+            return false;
+    }
+    return true;
+}
+
 }  // namespace
+
+// Of the parameters that lie on several ranks of tp those of one rank. Without a tp axis that is all of it, in one piece.
+std::vector<Tensor> Policy::gradients_to_count() const {
+    const Tensor& all = reduced_gradients();
+    const FlatShards& layout = fsdp_.layout();
+    std::vector<Tensor> parts;
+    std::int64_t begin = 0;
+    const auto end_at = [&](std::int64_t end) {
+        if (begin < end) parts.push_back(all.rows(begin, end - begin));
+    };
+    for (const std::vector<int>& group : decoder_.groups()) {
+        for (const int member : group) {
+            const Holding& holding = holdings_[static_cast<std::size_t>(member)];
+            if (is_counted(holding)) continue;
+            const FlatShards::Entry& entry = layout.entry(member);
+            end_at(entry.offset);
+            begin = entry.offset + entry.padded_numel();
+        }
+    }
+    end_at(all.numel());
+    return parts;
+}
 
 double Policy::apply(double lr) {
     const trace::Scope scope("optimizer", "trainer");
     const MemoryPhase phase("optimizer");
     wake_for(Sleep::none);
     // A sum of squares in fp64 is finite where every element is.
-    const double norm = global_norm(compute_, reduced_gradients(), fsdp_.communicator());
+    const double norm = global_norm(compute_, gradients_to_count(), *shard_mesh_.distinct);
     if (anywhere(!std::isfinite(norm)))
         return std::isfinite(norm) ? std::numeric_limits<double>::quiet_NaN() : norm;
     const float scale = clip_scale(norm, options_.clip_grad_norm);

@@ -52,6 +52,7 @@ Manifest manifest_of(const RunConfig& c, const config::Schema& schema, const Pol
     manifest.mesh = {{"dp", c.mesh.dp},
                      {"dp_replicate", c.mesh.dp_replicate},
                      {"cp", c.mesh.cp},
+                     {"tp", c.mesh.tp},
                      {"shard_axes", c.mesh.shard_axes}};
     return manifest;
 }
@@ -152,7 +153,7 @@ void RankRun::build() {
     options_ = policy_options(config_);
     options_.device = device;
     if (options_.offload.directory.empty()) options_.offload.directory = directory_;
-    policy_.emplace(dims.train_mesh().slice({"dp_replicate", "dp_shard", "cp"}),
+    policy_.emplace(dims.train_mesh().slice({"dp_replicate", "dp_shard", "cp", "tp"}),
                     model_config(config_, schema_, *task_), options_);
 }
 

@@ -15,7 +15,11 @@ namespace tandem::trainer {
 namespace {
 
 std::vector<Parameter> some_parameters() {
-    return {{{"a", {9, 3}}, {}, {}}, {{"b", {1}}, {}, {}}, {{"c", {5, 7}}, {}, {}}, {{"d", {4}}, {}, {}}};
+    std::vector<Parameter> parameters;
+    for (const auto& [name, shape] :
+         {std::pair<const char*, Shape>{"a", {9, 3}}, {"b", {1}}, {"c", {5, 7}}, {"d", {4}}})
+        parameters.push_back({{name, shape}, shape, {}, {}});
+    return parameters;
 }
 
 TEST(FlatShards, RebuildsEveryParameterFromItsShards) {
@@ -56,7 +60,7 @@ TEST(FlatShards, NineRowsOverFourLeaveARankEmpty) {
 }
 
 TEST(FlatShards, RefusesScalars) {
-    const std::vector<Parameter> parameters{{{"s", {}}, {}, {}}};
+    const std::vector<Parameter> parameters{{{"s", {}}, {}, {}, {}}};
     EXPECT_THROW(FlatShards(parameters, {{0}}, 2, 0), InvalidArgument);
 }
 

@@ -64,10 +64,17 @@ Device device_of(int rank) {
 }
 
 DeviceMesh make_mesh(std::shared_ptr<comm::Communicator> world, MeshSizes sizes) {
-    if (sizes.dp_replicate == 0)
-        return DeviceMesh::create(std::move(world), {sizes.dp, sizes.cp}, {"dp", "cp"});
-    return DeviceMesh::create(std::move(world), {sizes.dp_replicate, sizes.dp / sizes.dp_replicate, sizes.cp},
-                              {"dp_replicate", "dp_shard", "cp"});
+    std::vector<int> degrees{sizes.dp, sizes.cp};
+    std::vector<std::string> names{"dp", "cp"};
+    if (sizes.dp_replicate != 0) {
+        degrees = {sizes.dp_replicate, sizes.dp / sizes.dp_replicate, sizes.cp};
+        names = {"dp_replicate", "dp_shard", "cp"};
+    }
+    if (sizes.tp != 0) {
+        degrees.push_back(sizes.tp);
+        names.emplace_back("tp");
+    }
+    return DeviceMesh::create(std::move(world), degrees, names);
 }
 
 Outcome run_rank(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, const model::ModelConfig& config,
@@ -93,8 +100,8 @@ Outcome run_rank(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, con
 Outcome run_mesh(MeshSizes sizes, const model::ModelConfig& config, const PolicyOptions& options,
                  const std::vector<Sample>& samples, const LossOptions& loss, const Prepare& prepare) {
     std::mutex mutex;
-    std::vector<Outcome> outcomes(static_cast<std::size_t>(sizes.dp * sizes.cp));
-    comm::run_threads(sizes.dp * sizes.cp, [&](std::shared_ptr<comm::Communicator> world) {
+    std::vector<Outcome> outcomes(static_cast<std::size_t>(sizes.ranks()));
+    comm::run_threads(sizes.ranks(), [&](std::shared_ptr<comm::Communicator> world) {
         const auto rank = static_cast<std::size_t>(world->rank());
         Outcome outcome = run_rank(std::move(world), sizes, config, options, samples, loss, prepare);
         const std::lock_guard lock(mutex);

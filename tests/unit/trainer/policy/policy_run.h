@@ -1,6 +1,7 @@
 // Runs a policy on a mesh of thread ranks and brings back what rank 0 saw: the tests compare meshes by it.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <string>
@@ -15,6 +16,8 @@ struct MeshSizes {
     int dp = 1;
     int cp = 1;
     int dp_replicate = 0;  // not 0: the mesh is (dp_replicate, dp / dp_replicate, cp)
+    int tp = 0;            // not 0: it has the axis tp
+    int ranks() const { return dp * cp * std::max(tp, 1); }
 };
 
 DeviceMesh make_mesh(std::shared_ptr<comm::Communicator> world, MeshSizes sizes);
@@ -47,7 +50,7 @@ using Prepare = std::function<void(Policy&)>;
 Outcome run_rank(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, const model::ModelConfig& config,
                  PolicyOptions options, const std::vector<Sample>& samples, const LossOptions& loss,
                  const Prepare& prepare = {});
-// The same on sizes.dp * sizes.cp threads; checks that all ranks agree on the statistics.
+// The same on a thread a rank; checks that all ranks agree on the statistics.
 Outcome run_mesh(MeshSizes sizes, const model::ModelConfig& config, const PolicyOptions& options,
                  const std::vector<Sample>& samples, const LossOptions& loss, const Prepare& prepare = {});
 
