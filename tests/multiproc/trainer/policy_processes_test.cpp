@@ -4,13 +4,12 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 
 #include "common/comm/launch.h"
 #include "common/model/safetensors.h"
+#include "tests/multiproc/trainer/ranks.h"
 #include "tests/support/grpo_loss.h"
-#include "tests/support/run_tests.h"
 #include "tests/unit/trainer/policy/policy_run.h"
 
 namespace tandem::trainer::testing {
@@ -111,7 +110,7 @@ TEST_F(Processes, DpTwoCpTwoShardedOverDp) {
 
 }  // namespace
 
-int rank_main(char** arguments) {
+int policy_rank(char** arguments) {
     try {
         rank_body({{std::stoi(arguments[0]), std::stoi(arguments[1])}, arguments[2], arguments[3]});
         return 0;
@@ -122,9 +121,3 @@ int rank_main(char** arguments) {
 }
 
 }  // namespace tandem::trainer::testing
-
-int main(int argc, char** argv) {
-    if (argc == 6 && std::strcmp(argv[1], "--rank") == 0)
-        return tandem::trainer::testing::rank_main(argv + 2);
-    return tandem::test::run_tests(argc, argv);
-}

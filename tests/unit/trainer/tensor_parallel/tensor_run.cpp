@@ -155,6 +155,7 @@ Step run_step(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, const 
     ScoreOptions wanted;
     wanted.entropies = true;
     wanted.values = options.value_head;
+    if (run.sleeps) policy.sleep(options.deepest_sleep);
     step.scores = policy.score(run.batches[0], wanted);
     for (const std::vector<Sample>& batch : run.batches)
         step.losses.push_back(policy.accumulate(batch, run.loss).loss);
@@ -171,6 +172,8 @@ Step run_step(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, const 
 Step run_alone(const TensorRun& run) {
     TensorRun whole = run;
     whole.options.max_tokens_per_rank = 1000;
+    whole.options.shard_axes.clear();
+    whole.options.reshard_after_forward = true;
     return run_step(comm::solo(), {}, whole);
 }
 

@@ -29,6 +29,7 @@ struct TensorRun {
     PolicyOptions options;
     std::vector<std::vector<Sample>> batches;  // accumulated one after the other
     LossOptions loss;
+    bool sleeps = false;  // as deeply as it may, before the first pass
 };
 
 // One micro-batch, or three of unequal lengths, of which the second has fewer samples than most meshes have ranks.
