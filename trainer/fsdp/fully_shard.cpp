@@ -30,11 +30,6 @@ MemoryPool& memory_of(comm::Communicator& group, Stream& stream) {
     return group.memory(stream.device());
 }
 
-// The pool of the shards. An engine reads them there too, even when there is one rank.
-MemoryPool& shard_memory(comm::Communicator& group, Stream& stream) {
-    return group.memory(stream.device());
-}
-
 }  // namespace
 
 bool transfer_overlaps(const FlatShards& layout, std::size_t groups, DType dtype, bool offloaded) {
@@ -49,8 +44,8 @@ bool transfer_overlaps(const FlatShards& layout, std::size_t groups, DType dtype
 // --- its life
 
 FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std::vector<int>>& groups,
-                       comm::Communicator& shards, comm::Communicator& replicas, Stream& compute,
-                       FullyShardOptions options, const std::vector<TermSum>& sums)
+                       comm::Communicator& shards, comm::Communicator& replicas, comm::Communicator& world,
+                       Stream& compute, FullyShardOptions options, const std::vector<TermSum>& sums)
     : parameters_(parameters),
       group_(shards),
       replicas_(replicas),
@@ -59,7 +54,7 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
       layout_(parameters, groups, group_.size(), group_.rank()),
       reshard_ranks_(options.reshard_after_forward.ranks(group_.size())),
       slices_(neighbours(group_, reshard_ranks_)),
-      shards_(compute, layout_.numel(), DType::float32, "shards", shard_memory(group_, compute),
+      shards_(compute, layout_.numel(), DType::float32, "shards", world.memory(compute.device()),
               options.shard_pages),
       source_(&shards_),
       gradients_(zeros(compute, layout_.numel(), memory_of(group_, compute), options.gradient_pages)),

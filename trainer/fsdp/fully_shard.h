@@ -41,11 +41,11 @@ class FullyShard final : public GroupHooks {
     static constexpr int kGradientBuffers = 2;
 
     // Shards over `shards`; ranks of `replicas` hold the same shards and get the sum of their gradients.
-    // No one else may use either while a pass runs. Sets value and grad of the parameters, which must
+    // The shards lie in the memory of `world`, all ranks, where engines read them. No one else may use the groups while a pass runs. Sets value and grad of the parameters, which must
     // outlive this. sums: their gradients are summed over one more group, once, when gradients are finished.
     FullyShard(std::vector<Parameter>& parameters, const std::vector<std::vector<int>>& groups,
-               comm::Communicator& shards, comm::Communicator& replicas, Stream& compute,
-               FullyShardOptions options, const std::vector<TermSum>& sums = {});
+               comm::Communicator& shards, comm::Communicator& replicas, comm::Communicator& world,
+               Stream& compute, FullyShardOptions options, const std::vector<TermSum>& sums = {});
     ~FullyShard() override;
 
     void unshard(int group, int prefetch) override;

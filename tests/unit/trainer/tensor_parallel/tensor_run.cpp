@@ -13,25 +13,6 @@ namespace {
 
 constexpr double kLearningRate = 1e-3;
 
-// The same on every mesh.
-void randomise(Policy& policy) {
-    std::mt19937 random(77);
-    std::normal_distribution<float> normal;
-    std::vector<std::pair<std::string, Shape>> parameters;
-    {
-        const Policy::OnloadScope onloaded(policy);
-        for (const auto& all : {policy.parameters(), policy.extra_parameters()}) {
-            for (const auto& [name, tensor] : all) parameters.emplace_back(name, tensor.shape());
-        }
-    }
-    for (const auto& [name, shape] : parameters) {
-        const Tensor full = Tensor::zeros(shape, DType::float32, "test");
-        for (float& value : full.values<float>())
-            value = (name.ends_with("norm.weight") ? 1.0f : 0.0f) + 0.25f * normal(random);
-        policy.load_parameter(name, full);
-    }
-}
-
 double norm_of(const std::vector<float>& values) {
     double squares = 0;
     for (const float value : values) squares += static_cast<double>(value) * static_cast<double>(value);
@@ -105,6 +86,24 @@ std::vector<Sample> with_lengths(const std::vector<int>& lengths, std::int64_t v
 
 }  // namespace
 
+void randomise(Policy& policy, unsigned seed) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    std::vector<std::pair<std::string, Shape>> parameters;
+    {
+        const Policy::OnloadScope onloaded(policy);
+        for (const auto& all : {policy.parameters(), policy.extra_parameters()}) {
+            for (const auto& [name, tensor] : all) parameters.emplace_back(name, tensor.shape());
+        }
+    }
+    for (const auto& [name, shape] : parameters) {
+        const Tensor full = Tensor::zeros(shape, DType::float32, "test");
+        for (float& value : full.values<float>())
+            value = (name.ends_with("norm.weight") ? 1.0f : 0.0f) + 0.25f * normal(random);
+        policy.load_parameter(name, full);
+    }
+}
+
 model::ModelConfig llama_with_biases() {
     model::ModelConfig config = tiny_config();
     config.qk_norm = false;
@@ -150,7 +149,7 @@ Step run_step(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, const 
     PolicyOptions options = run.options;
     options.device = device_of(world->rank());
     Policy policy(make_mesh(std::move(world), sizes), run.config, options);
-    randomise(policy);
+    randomise(policy, 77);
     Step step;
     ScoreOptions wanted;
     wanted.entropies = true;

@@ -19,7 +19,7 @@ struct Step {
     Scores scores;     // of the first micro-batch, before it
 };
 
-// Small models in which nothing divides evenly. Weights are random: biases are not zero, norms not one.
+// Small models in which nothing divides evenly.
 model::ModelConfig llama_with_biases();      // 4 heads, 2 kv heads, untied
 model::ModelConfig qwen2_tied();             // 8 heads, 4 kv heads
 model::ModelConfig qwen3_of_few_kv_heads();  // 8 heads, 1 kv head, untied
@@ -34,6 +34,9 @@ struct TensorRun {
 
 // One micro-batch, or three of unequal lengths, of which the second has fewer samples than most meshes have ranks.
 TensorRun tensor_run(const model::ModelConfig& config, int micro_batches);
+
+// Random weights, the same on every mesh; collective.
+void randomise(Policy& policy, unsigned seed);
 
 // On one rank's communicator; collective.
 Step run_step(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, const TensorRun& run);
