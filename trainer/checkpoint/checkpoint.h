@@ -1,5 +1,5 @@
-// Weights from and to Hugging Face directories. No rank gathers anything: rows of dim 0 are contiguous in a
-// safetensors file, so each rank reads its own rows out of the mapped files, and writes its own into place.
+// Weights from and to Hugging Face directories. No rank gathers anything: each reads its own blocks out of the mapped files,
+// and writes its own into place.
 #pragma once
 
 #include <cstdint>

@@ -11,9 +11,9 @@
 #include <thread>
 
 #include "common/model/safetensors.h"
-#include "common/ops/elementwise.h"
 #include "common/ops/finite.h"
 #include "common/thread.h"
+#include "trainer/checkpoint/weight_files.h"
 
 namespace tandem::trainer {
 namespace {
@@ -25,19 +25,13 @@ struct Found {
     std::int64_t first_row = -1;
 };
 
-// Counts what is not finite in `rows` and is in `before`, the model's (undefined: all of it). Both of the same shape.
-void count_new(const Tensor& rows, const Tensor& before, std::int64_t first_row, Found& found) {
-    Tensor then;
-    if (before.defined()) {
-        then = Tensor::empty(before.shape(), DType::float32, "checkpoint");
-        Stream here = Stream::make_inline();
-        ops::cast(here, before, then);
-    }
-    const auto now = rows.values<float>();
-    const std::int64_t row_numel = rows.numel() / rows.dim(0);
+// Counts what is not finite in `values`, a block of a tensor, and is in `before`, the same of the model (undefined: all of it).
+void count_new(const Tensor& values, const Tensor& before, const TensorBlock& block, Found& found) {
+    const auto now = values.values<float>();
     for (std::size_t i = 0; i < now.size(); ++i) {
-        if (std::isfinite(now[i]) || (then.defined() && !std::isfinite(then.data<float>()[i]))) continue;
-        if (found.elements++ == 0) found.first_row = first_row + static_cast<std::int64_t>(i) / row_numel;
+        if (std::isfinite(now[i]) || (before.defined() && !std::isfinite(before.data<float>()[i]))) continue;
+        if (found.elements++ == 0)
+            found.first_row = block.first_row + static_cast<std::int64_t>(i) / block.columns;
     }
 }
 
@@ -53,13 +47,13 @@ class Search {
         const auto file = model::Safetensors::open_file(directory_ + "/" + rank_file(rank));
         for (const auto& [name, entry] : manifest_.tensors) {
             if (name.starts_with("reference/") || entry.dtype != DType::float32) continue;
-            const RowRange& held = entry.rows.at(rank);
-            if (held.count == 0) continue;
-            require_rows(file, name, entry, held);
+            const TensorBlock& held = entry.blocks.at(rank);
+            if (held.numel() == 0) continue;
+            require_block(file, name, entry, rank);
             Found found;
-            const Tensor rows = file.tensor(name);
-            if (ops::find_non_finite(rows).count > 0)
-                count_new(rows, rows_of_model(name, entry, held), held.first, found);
+            const Tensor values = file.tensor(name);
+            if (ops::find_non_finite(values).count > 0)
+                count_new(values, block_of_model(name, entry, held), held, found);
             file.release(name);
             if (found.elements > 0) note(name, found);
         }
@@ -79,16 +73,19 @@ class Search {
     }
 
     std::size_t ranks() const {
-        return manifest_.tensors.empty() ? 0 : manifest_.tensors.begin()->second.rows.size();
+        return manifest_.tensors.empty() ? 0 : manifest_.tensors.begin()->second.blocks.size();
     }
 
   private:
-    Tensor rows_of_model(const std::string& name, const Manifest::TensorEntry& entry,
-                         const RowRange& held) const {
+    // In float32.
+    Tensor block_of_model(const std::string& name, const Manifest::TensorEntry& entry,
+                          const TensorBlock& held) const {
         if (!model_ || !name.starts_with(kWeights)) return {};
         const std::string own = name.substr(kWeights.size());
         if (!model_->contains(own) || model_->shape(own) != entry.shape) return {};
-        return model_->rows(own, held.first, held.count);
+        const Tensor block = Tensor::empty({held.numel()}, DType::float32, "checkpoint");
+        read_weight_block(*model_, own, held, block);
+        return block;
     }
 
     void note(const std::string& name, const Found& found) {

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 #include <future>
+#include <iterator>
+#include <map>
 #include <thread>
 
 #include "common/error.h"
@@ -26,15 +28,69 @@ using nlohmann::ordered_json;
 constexpr const char* kFormat = "tandem training checkpoint 1";
 constexpr std::size_t kReadBytes = std::size_t{4} << 20;
 
-Manifest::TensorEntry tensor_from(const json& entry, const std::string& name) {
+struct Range {
+    std::int64_t first = 0, count = 0;
+};
+
+// [first, count] of a rank, inside of `size`.
+Range range_from(const json& range, std::int64_t size, const char* what) {
+    const Range held{integer_of(range.at(0), 0, size), integer_of(range.at(1), 0, size)};
+    enforce(held.first <= size - held.count, "{} {} from {} on, of {}", held.count, what, held.first, size);
+    return held;
+}
+
+TensorBlock whole_from(const Shape& shape) {
+    std::int64_t elements = 1;
+    for (const std::int64_t dim : shape) {
+        enforce(!__builtin_mul_overflow(elements, std::max<std::int64_t>(dim, 1), &elements),
+                "shape {} overflows", to_string(shape));
+    }
+    return whole_block(shape);
+}
+
+// No element in two blocks. Goes down the rows; `open` holds, by their first column, the blocks that no later one has been
+// found to lie below: they share no column.
+void require_apart(std::vector<TensorBlock> blocks) {
+    std::sort(blocks.begin(), blocks.end(),
+              [](const TensorBlock& a, const TensorBlock& b) { return a.first_row < b.first_row; });
+    std::map<std::int64_t, TensorBlock> open;
+    for (const TensorBlock& block : blocks) {
+        if (block.numel() == 0) continue;
+        auto at = open.lower_bound(block.first_column);
+        if (at != open.begin() && std::prev(at)->second.end_column() > block.first_column) --at;
+        while (at != open.end() && at->first < block.end_column()) {
+            enforce(at->second.end_row() <= block.first_row, "row {}, column {} is there twice",
+                    block.first_row, std::max(block.first_column, at->first));
+            at = open.erase(at);
+        }
+        open.emplace(block.first_column, block);
+    }
+}
+
+void require_every_element_once(const Manifest::TensorEntry& tensor) {
+    require_apart(tensor.blocks);
+    std::int64_t missing = numel(tensor.shape);
+    for (const TensorBlock& block : tensor.blocks) missing -= block.numel();
+    enforce(missing == 0, "{} of its {} elements are nowhere", missing, numel(tensor.shape));
+}
+
+Manifest::TensorEntry tensor_from(const json& entry) {
     Manifest::TensorEntry tensor{dtype_from_name(entry.at("dtype").get<std::string>()), {}, {}};
     for (const auto& dim : entry.at("shape")) tensor.shape.push_back(integer_of(dim));
-    const std::int64_t rows = tensor.shape.empty() ? 0 : tensor.shape[0];
-    for (const auto& range : entry.at("rows")) {
-        const RowRange held{integer_of(range.at(0), 0, rows), integer_of(range.at(1), 0, rows)};
-        enforce(held.first <= rows - held.count, "{} rows of {} from {} on, which has {}", held.count, name,
-                held.first, rows);
-        tensor.rows.push_back(held);
+    const TensorBlock whole = whole_from(tensor.shape);
+    for (const auto& rank : entry.at("rows")) {
+        const Range rows = range_from(rank, whole.rows, "rows");
+        tensor.blocks.push_back({rows.first, rows.count, 0, whole.columns});
+    }
+    if (!entry.contains("columns")) return tensor;
+    const json& columns = entry.at("columns");
+    enforce(columns.size() == tensor.blocks.size(), "columns of {} ranks, rows of {}", columns.size(),
+            tensor.blocks.size());
+    for (std::size_t rank = 0; rank < columns.size(); ++rank) {
+        const Range held = range_from(columns.at(rank), whole.columns, "columns");
+        tensor.blocks[rank].first_column = held.first;
+        tensor.blocks[rank].columns = held.count;
+        block_shape(tensor.shape, tensor.blocks[rank]);  // refuses what is not whole indices of dim 1
     }
     return tensor;
 }
@@ -48,18 +104,27 @@ Manifest from_json(const json& j) {
     m.loop = j.at("loop");
     m.mesh = j.at("mesh");
     if (j.contains("data")) m.data = j.at("data");
-    for (const auto& [name, entry] : j.at("tensors").items()) {
-        m.tensors[name] = tensor_from(entry, name);
-        const std::size_t ranks = m.tensors.begin()->second.rows.size();
-        enforce(m.tensors[name].rows.size() == ranks, "{} has rows of {} ranks, another tensor of {}", name,
-                m.tensors[name].rows.size(), ranks);
-    }
     for (const auto& [name, entry] : j.at("files").items()) {
         enforce(name.find('/') == std::string::npos, "{} is not a name of a file in this folder", name);
         m.files[name] = {static_cast<std::size_t>(integer_of(entry.at("bytes"))),
                          ops::checksum_from_hex(entry.at("xxh3_128").get<std::string>())};
     }
     return m;
+}
+
+std::map<std::string, Manifest::TensorEntry> tensors_from_json(const json& entries, const std::string& file) {
+    std::map<std::string, Manifest::TensorEntry> tensors;
+    for (const auto& [name, entry] : entries.items()) {
+        try {
+            const Manifest::TensorEntry& tensor = tensors[name] = tensor_from(entry);
+            const std::size_t ranks = tensor.blocks.size(), others = tensors.begin()->second.blocks.size();
+            enforce(ranks == others, "has rows of {} ranks, another tensor of {}", ranks, others);
+            require_every_element_once(tensor);
+        } catch (const std::exception& error) {
+            throw ConfigError(file, name, error.what());
+        }
+    }
+    return tensors;
 }
 
 void verify_file(const std::string& file, const Manifest::File& expected) {
@@ -90,6 +155,20 @@ void verify_file(const std::string& file, const Manifest::File& expected) {
     }
 }
 
+ordered_json entry_json(const Manifest::TensorEntry& tensor) {
+    auto rows = ordered_json::array(), columns = ordered_json::array();
+    bool cut = false;
+    for (const TensorBlock& block : tensor.blocks) {
+        rows.push_back({block.first_row, block.rows});
+        columns.push_back({block.first_column, block.columns});
+        cut = cut || block.columns != whole_block(tensor.shape).columns;
+    }
+    ordered_json out = {
+        {"dtype", std::string(dtype_name(tensor.dtype))}, {"shape", tensor.shape}, {"rows", rows}};
+    if (cut) out["columns"] = columns;
+    return out;
+}
+
 }  // namespace
 
 std::string rank_file(std::size_t rank) {
@@ -112,12 +191,7 @@ std::string to_json(const Manifest& m) {
     for (const auto& [name, file] : m.files) {
         out["files"][name] = {{"bytes", file.bytes}, {"xxh3_128", to_hex(file.checksum)}};
     }
-    for (const auto& [name, tensor] : m.tensors) {
-        auto rows = ordered_json::array();
-        for (const RowRange& range : tensor.rows) rows.push_back({range.first, range.count});
-        out["tensors"][name] = {
-            {"dtype", std::string(dtype_name(tensor.dtype))}, {"shape", tensor.shape}, {"rows", rows}};
-    }
+    for (const auto& [name, tensor] : m.tensors) out["tensors"][name] = entry_json(tensor);
     return out.dump(1) + "\n";
 }
 
@@ -128,16 +202,19 @@ Manifest read_manifest(const std::string& directory) {
         throw ConfigError(file, "format", fmt::format("is not \"{}\"", kFormat));
     }
     try {
-        return from_json(text);
+        Manifest manifest = from_json(text);
+        manifest.tensors = tensors_from_json(text.at("tensors"), file);
+        return manifest;
+    } catch (const ConfigError&) {
+        throw;
     } catch (const std::exception& error) {
         throw ConfigError(file, "", error.what());
     }
 }
 
-void require_rows(const model::Safetensors& file, const std::string& name, const Manifest::TensorEntry& entry,
-                  const RowRange& held) {
-    Shape shape = entry.shape;
-    if (!shape.empty()) shape[0] = held.count;
+void require_block(const model::Safetensors& file, const std::string& name,
+                   const Manifest::TensorEntry& entry, std::size_t rank) {
+    const Shape shape = block_shape(entry.shape, entry.blocks.at(rank));
     if (file.dtype(name) == entry.dtype && file.shape(name) == shape) return;
     throw ConfigError(file.file(name), name,
                       fmt::format("is {} of {}, the manifest says {} of {}", to_string(file.shape(name)),

@@ -1,21 +1,18 @@
-// A training run on disk, so that it can go on after a crash: written by all ranks at once, each its own rows
-// in a file of its own; read back by any mesh, each rank only the rows that it needs. A folder
+// A training run on disk, so that it can go on after a crash: written by all ranks at once, each its own block of every
+// tensor in a file of its own; read back by any mesh, each rank only the elements that it needs. A folder
 // with a checkpoint's name is whole and on the disk; the one before it is removed only then.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/comm/communicator.h"
-#include "common/dtensor/dtensor.h"
 #include "trainer/checkpoint/manifest.h"
+#include "trainer/checkpoint/own_block.h"
 
 namespace tandem::trainer {
-
-using NamedTensors = std::vector<std::pair<std::string, DTensor>>;
 
 struct TrainingCheckpoint {
     std::string folder;             // RUN/checkpoints
@@ -30,12 +27,12 @@ struct TrainingCheckpoint {
 // What a checkpoint of these tensors takes on the disk, about, without the logs.
 std::uint64_t training_checkpoint_bytes(const NamedTensors& tensors);
 
-// Writes FOLDER/step-N. Collective over `world`, the ranks of the tensors' mesh. Throws SystemError; NoRoom
-// on every rank, and then nothing of it is left.
+// Writes FOLDER/step-N. Collective over `world`, the ranks of the tensors' mesh. Throws SystemError; InvalidArgument as
+// held_block does; NoRoom on every rank, and then nothing of it is left.
 void write_training_checkpoint(const NamedTensors& tensors, comm::Communicator& world,
                                const TrainingCheckpoint& checkpoint);
 
-// Overwrites the tensors' local rows. Assumes that the files have been verified. Throws ConfigError when a
+// Overwrites the tensors' local elements. Assumes that the files have been verified. Throws ConfigError when a
 // tensor is missing or differs in dtype or shape.
 void read_training_checkpoint(const std::string& directory, const NamedTensors& tensors);
 

@@ -1,4 +1,4 @@
-#include <algorithm>
+#include <cstring>
 #include <map>
 
 #include "common/error.h"
@@ -9,7 +9,7 @@
 namespace tandem::trainer {
 namespace {
 
-// Opened when the first row of theirs is needed.
+// Opened when the first element of theirs is needed.
 class RankFiles {
   public:
     explicit RankFiles(std::string directory) : directory_(std::move(directory)) {}
@@ -29,26 +29,36 @@ class RankFiles {
     std::map<std::size_t, model::Safetensors> files_;
 };
 
-void read_rows(RankFiles& files, const Manifest::TensorEntry& entry, const std::string& name,
-               const DTensor& tensor, const std::string& manifest_file, HostAccess& access) {
-    const RowRange wanted = held_rows(tensor);
-    std::int64_t found = 0;
-    for (std::size_t rank = 0; rank < entry.rows.size(); ++rank) {
-        const RowRange& there = entry.rows[rank];
-        const std::int64_t first = std::max(there.first, wanted.first);
-        const std::int64_t end = std::min(there.first + there.count, wanted.first + wanted.count);
-        if (first >= end) continue;
+// What of `part` a file has, which has `there` of the tensor.
+void read_part(const model::Safetensors& file, const std::string& name, const TensorBlock& there,
+               const TensorBlock& part, const DTensor& tensor, HostAccess& access) {
+    const TensorBlock held = held_block(tensor);
+    const Tensor from = file.rows(name, part.first_row - there.first_row, part.rows);
+    const Tensor to = local_rows(tensor, part.first_row, part.rows);
+    if (part.columns == there.columns && part.columns == held.columns) return access.write(from, to);
+    const bool here = to.device() == Device{};
+    const Tensor host = access.read(to);  // whose other columns stay
+    TensorBlock rows_from = there, rows_to = held;
+    rows_from.first_row = rows_to.first_row = part.first_row;
+    const std::size_t element = dtype_size(to.dtype());
+    for_each_run(part, rows_from, rows_to, [&](std::int64_t at, std::int64_t into, std::int64_t count) {
+        std::memcpy(host.raw() + static_cast<std::size_t>(into) * element,
+                    from.raw() + static_cast<std::size_t>(at) * element,
+                    static_cast<std::size_t>(count) * element);
+    });
+    if (!here) access.write(host, to);
+}
+
+void read_block(RankFiles& files, const Manifest::TensorEntry& entry, const std::string& name,
+                const DTensor& tensor, HostAccess& access) {
+    const TensorBlock wanted = held_block(tensor);
+    for (std::size_t rank = 0; rank < entry.blocks.size(); ++rank) {
+        const TensorBlock part = common_block(entry.blocks[rank], wanted);
+        if (part.numel() == 0) continue;
         const model::Safetensors& file = files.at(rank);
-        require_rows(file, name, entry, there);
-        const Tensor from = file.rows(name, first - there.first, end - first);
-        const Tensor to = local_rows(tensor, {first, end - first});
-        access.write(from, to);
+        require_block(file, name, entry, rank);
+        read_part(file, name, entry.blocks[rank], part, tensor, access);
         file.release(name);
-        found += end - first;
-    }
-    if (found != wanted.count) {
-        throw ConfigError(manifest_file, name,
-                          fmt::format("has {} of the {} rows from {} on", found, wanted.count, wanted.first));
     }
 }
 
@@ -68,7 +78,7 @@ void read_training_checkpoint(const std::string& directory, const NamedTensors& 
                                           to_string(found->second.shape), dtype_name(found->second.dtype),
                                           to_string(tensor.shape()), dtype_name(tensor.dtype())));
         }
-        read_rows(files, found->second, name, tensor, file, access);
+        read_block(files, found->second, name, tensor, access);
     }
     files.require_unchanged();
 }

@@ -65,7 +65,7 @@ void append(HashedFile& file, const Tensor& rows, HostAccess& access) {
         file.append(access.read(flat.rows(done, std::min(most, flat.numel() - done))).span());
 }
 
-// Each rank's report to rank 0 on its file: size and checksum, then the rows of each tensor.
+// Each rank's report to rank 0 on its file: size and checksum, then its block of each tensor.
 struct RankReport {
     std::uint64_t bytes = 0, low = 0, high = 0;
 };
@@ -74,9 +74,7 @@ Manifest::File write_rank_file(const std::string& path, const NamedTensors& tens
                                const std::function<void(const char*)>& at) {
     std::vector<model::SafetensorsItem> items;
     for (const auto& [name, tensor] : tensors) {
-        Shape shape = tensor.shape();
-        shape[0] = written_rows(tensor).count;
-        items.push_back({name, tensor.dtype(), shape});
+        items.push_back({name, tensor.dtype(), block_shape(tensor.shape(), written_block(tensor))});
     }
     const model::SafetensorsLayout layout = model::safetensors_layout(items);
     std::vector<std::size_t> order(items.size());  // as they lie in the file
@@ -89,7 +87,8 @@ Manifest::File write_rank_file(const std::string& path, const NamedTensors& tens
     at("rank file: header");
     for (const std::size_t i : order) {
         const DTensor& tensor = tensors[i].second;
-        append(file, local_rows(tensor, written_rows(tensor)), access);
+        const TensorBlock block = written_block(tensor);
+        append(file, local_rows(tensor, block.first_row, block.rows), access);
         at("rank file: tensor");
     }
     const Manifest::File result = file.finish();
@@ -108,16 +107,16 @@ std::vector<T> gather_all(comm::Communicator& world, const std::vector<T>& own) 
 // Rank 0's manifest with what all ranks wrote.
 void gather_reports(Manifest& manifest, const Manifest::File& own, const NamedTensors& tensors,
                     comm::Communicator& world) {
-    std::vector<RowRange> rows;
-    for (const auto& [name, tensor] : tensors) rows.push_back(written_rows(tensor));
-    const auto all_rows = gather_all(world, rows);
+    std::vector<TensorBlock> blocks;
+    for (const auto& [name, tensor] : tensors) blocks.push_back(written_block(tensor));
+    const auto all_blocks = gather_all(world, blocks);
     const auto reports =
         gather_all(world, std::vector<RankReport>{{own.bytes, own.checksum.low, own.checksum.high}});
     for (std::size_t i = 0; i < tensors.size(); ++i) {
         const auto& [name, tensor] = tensors[i];
         Manifest::TensorEntry entry{tensor.dtype(), tensor.shape(), {}};
         for (std::size_t rank = 0; rank < reports.size(); ++rank)
-            entry.rows.push_back(all_rows[rank * tensors.size() + i]);
+            entry.blocks.push_back(all_blocks[rank * tensors.size() + i]);
         manifest.tensors[name] = std::move(entry);
     }
     for (std::size_t rank = 0; rank < reports.size(); ++rank) {
@@ -189,7 +188,7 @@ void write_training_checkpoint(const NamedTensors& tensors, comm::Communicator& 
                                   checkpoint.at);
         });
         Manifest manifest = checkpoint.manifest;
-        gather_reports(manifest, own, tensors, world);  // everyone's rows are on the disk
+        gather_reports(manifest, own, tensors, world);  // everyone's blocks are on the disk
         together(world, [&] {
             if (first) write_what_all_wrote(manifest, working, name, checkpoint);
         });

@@ -16,7 +16,6 @@
 #include "tests/unit/trainer/policy/policy_run.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/finite.h"
-#include "trainer/checkpoint/own_rows.h"
 #include "trainer/policy/policy.h"
 
 namespace tandem::trainer::testing {
@@ -107,9 +106,9 @@ class TrainingCheckpoints : public ::testing::Test {
 TEST_F(TrainingCheckpoints, TellsWhatTrainingMadeInfiniteOrNan) {
     const auto poison = [](Policy& policy, const std::string& name, std::int64_t row) {
         for (const auto& [found, tensor] : policy.training_state()) {
-            const RowRange held = held_rows(tensor);
-            if (found != name || row < held.first || row >= held.first + held.count) continue;
-            const Tensor rows = local_rows(tensor, {row, 1});
+            const TensorBlock held = held_block(tensor);
+            if (found != name || row < held.first_row || row >= held.end_row()) continue;
+            const Tensor rows = local_rows(tensor, row, 1);
             rows.values<float>()[1] = std::numeric_limits<float>::quiet_NaN();
         }
     };
@@ -285,6 +284,11 @@ TEST_F(TrainingCheckpoints, LiesOfShapesAndRowsAreRefusedByName) {
                     HasSubstr("manifest.json: "));
     }
     EXPECT_THAT(refusal([](auto& entry) { entry["rows"].erase(0); }), HasSubstr("rows of 1 ranks"));
+    // As many rows as there are, one of them twice and one nowhere.
+    EXPECT_THAT(refusal([](auto& entry) {
+                    entry["rows"] = {{0, 7}, {6, 6}};
+                }),
+                HasSubstr("manifest.json: " + name + ": row 6, column 0 is there twice"));
     EXPECT_THAT(refusal([](auto& entry) { entry["shape"] = nlohmann::json::array(); }),
                 HasSubstr("manifest.json: "));
     EXPECT_THAT(refusal([](auto& entry) { entry["shape"][0] = 13.5; }), HasSubstr("no whole number"));
