@@ -3,10 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <span>
+#include <utility>
 
+#include "common/dtensor/block.h"
 #include "common/ops/finite.h"
 #include "common/tensor/host_access.h"
 
@@ -21,39 +22,18 @@ using NamedDTensors = std::vector<std::pair<std::string, DTensor>>;
 
 // What a rank has of one tensor, as it travels.
 struct Piece {
-    std::int64_t first_row = 0;  // that the rank holds: ranks with the same ones are replicas
-    std::int64_t elements = 0;
-    std::int64_t rows = 0;
-    std::array<std::int64_t, kNamedRows> named{};  // the first of `rows`
+    std::int64_t first_row = 0,
+                 first_column = 0;  // that the rank holds: ranks with the same ones are replicas
+    std::int64_t elements = 0;      // infinite or NaN
 };
-
-// Row by row; called where there is something to be found.
-void look_at_rows(const Tensor& local, HostAccess& access, Piece& piece) {
-    const std::int64_t at_once = std::max<std::int64_t>(1, kElementsAtOnce * local.dim(0) / local.numel());
-    for (std::int64_t first = 0; first < local.dim(0); first += at_once) {
-        const std::int64_t count = std::min(at_once, local.dim(0) - first);
-        const Tensor rows = access.read(local.rows(first, count));
-        for (std::int64_t row = 0; row < count; ++row) {
-            const ops::NonFinite found = ops::find_non_finite(rows.rows(row, 1));
-            if (found.count == 0) continue;
-            if (piece.rows < static_cast<std::int64_t>(kNamedRows))
-                piece.named[static_cast<std::size_t>(piece.rows)] = piece.first_row + first + row;
-            ++piece.rows;
-            piece.elements += found.count;
-        }
-    }
-}
 
 std::vector<Piece> own_pieces(const NamedDTensors& tensors, Stream& stream) {
     std::vector<Piece> pieces;
-    HostAccess access;
     for (const auto& [name, tensor] : tensors) {
-        Piece piece;
-        piece.first_row = tensor.layout().offsets[0];
+        const TensorBlock held = held_block(tensor);
         const Tensor& local = tensor.local();
-        if (local.numel() > 0 && ops::find_non_finite(stream, local).count > 0)
-            look_at_rows(local, access, piece);
-        pieces.push_back(piece);
+        const std::int64_t elements = local.numel() > 0 ? ops::find_non_finite(stream, local).count : 0;
+        pieces.push_back({held.first_row, held.first_column, elements});
     }
     return pieces;
 }
@@ -64,6 +44,52 @@ std::vector<Piece> gather_pieces(const std::vector<Piece>& own, comm::Communicat
     const auto received = std::as_writable_bytes(std::span(all));
     world.all_gather(ConstSpan(sent.data(), sent.size()), Span{received.data(), received.size()});
     return all;
+}
+
+// Of all ranks, for each tensor: a part of it once, whoever holds it too.
+std::vector<std::int64_t> count_elements(const NamedDTensors& tensors, Stream& stream,
+                                         comm::Communicator& world) {
+    const std::vector<Piece> all = gather_pieces(own_pieces(tensors, stream), world);
+    std::vector<std::int64_t> counts;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> parts;
+        for (std::size_t at = i; at < all.size(); at += tensors.size()) {
+            std::int64_t& most = parts[{all[at].first_row, all[at].first_column}];
+            most = std::max(most, all[at].elements);
+        }
+        counts.push_back(0);
+        for (const auto& [begin, elements] : parts) counts.back() += elements;
+    }
+    return counts;
+}
+
+// Sets the flags of this rank's rows that have any.
+void look_at_rows(const DTensor& tensor, HostAccess& access, std::span<float> flags) {
+    const Tensor& local = tensor.local();
+    if (local.numel() == 0) return;
+    const auto first_row = static_cast<std::size_t>(held_block(tensor).first_row);
+    const std::int64_t at_once = std::max<std::int64_t>(1, kElementsAtOnce * local.dim(0) / local.numel());
+    for (std::int64_t first = 0; first < local.dim(0); first += at_once) {
+        const std::int64_t count = std::min(at_once, local.dim(0) - first);
+        const Tensor rows = access.read(local.rows(first, count));
+        for (std::int64_t row = 0; row < count; ++row) {
+            if (ops::find_non_finite(rows.rows(row, 1)).count > 0)
+                flags[first_row + static_cast<std::size_t>(first + row)] = 1;
+        }
+    }
+}
+
+// Notes the rows of `found`'s tensor in which any rank has some. Collective.
+void name_rows(const DTensor& tensor, HostAccess& access, comm::Communicator& world, NonFiniteTensor& found) {
+    std::vector<float> flags(static_cast<std::size_t>(tensor.shape()[0]));
+    look_at_rows(tensor, access, flags);
+    const auto bytes = std::as_writable_bytes(std::span(flags));
+    world.all_reduce({bytes.data(), bytes.size()}, DType::float32, comm::ReduceOp::max);
+    for (std::size_t row = 0; row < flags.size(); ++row) {
+        if (flags[row] == 0) continue;
+        ++found.rows;
+        if (found.first_rows.size() < kNamedRows) found.first_rows.push_back(static_cast<std::int64_t>(row));
+    }
 }
 
 std::string rows_text(const NonFiniteTensor& tensor) {
@@ -79,24 +105,15 @@ std::string rows_text(const NonFiniteTensor& tensor) {
 
 std::vector<NonFiniteTensor> find_non_finite(const NamedDTensors& tensors, Stream& stream,
                                              comm::Communicator& world) {
-    const std::vector<Piece> all = gather_pieces(own_pieces(tensors, stream), world);
+    const std::vector<std::int64_t> elements = count_elements(tensors, stream, world);
     std::vector<NonFiniteTensor> result;
+    HostAccess access;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-        std::map<std::int64_t, const Piece*> parts;  // one a part, in the order of rows
-        for (std::size_t at = i; at < all.size(); at += tensors.size()) {
-            if (all[at].elements > 0) parts[all[at].first_row] = &all[at];
-        }
-        if (parts.empty()) continue;
+        if (elements[i] == 0) continue;
         NonFiniteTensor found;
         found.name = tensors[i].first;
-        for (const auto& [first_row, part] : parts) {
-            found.elements += part->elements;
-            found.rows += part->rows;
-            const auto named = std::min(static_cast<std::size_t>(part->rows), kNamedRows);
-            found.first_rows.insert(found.first_rows.end(), part->named.begin(),
-                                    part->named.begin() + static_cast<std::ptrdiff_t>(named));
-        }
-        found.first_rows.resize(std::min(found.first_rows.size(), kNamedRows));
+        found.elements = elements[i];
+        name_rows(tensors[i].second, access, world, found);
         result.push_back(std::move(found));
     }
     return result;

@@ -18,9 +18,9 @@ struct NonFiniteTensor {
     std::vector<std::int64_t> first_rows;  // of dim 0, ascending, the first few
 };
 
-// In the tensors' order; the same on every rank. `tensors` are cut along dim 0 alone, as a policy's are, over `world`'s
-// ranks. Reads each local element once, in the stream's order, and those of a tensor that has any once more.
-// Blocking, collective.
+// In the tensors' order; the same on every rank. Each rank of `world` holds one block of each of `tensors` (block.h:
+// held_block; throws as that does); ranks with the same block are replicas, of which the worst counts. Reads each local
+// element once, in the stream's order, and those of a tensor that has any once more. Blocking, collective.
 std::vector<NonFiniteTensor> find_non_finite(const std::vector<std::pair<std::string, DTensor>>& tensors,
                                              Stream& stream, comm::Communicator& world);
 

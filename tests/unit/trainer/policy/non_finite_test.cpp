@@ -4,12 +4,15 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "common/comm/launch.h"
 #include "common/error.h"
 #include "common/tensor/host_access.h"
 #include "tests/support/grpo_loss.h"
+#include "tests/unit/trainer/policy/block_tensors.h"
 #include "tests/unit/trainer/policy/policy_run.h"
+#include "trainer/policy/non_finite.h"
 
 namespace tandem::trainer::testing {
 namespace {
@@ -173,6 +176,69 @@ TEST(NonFinite, AStepThatMadeSomethingNonFiniteThrowsOnEveryRank) {
                 EXPECT_THAT(error.what(), HasSubstr("lm_head.weight (1 element in row 0)"));
             }
         });
+    }
+}
+
+// A block's elements as a mesh holds them, with NaN at these positions of the whole tensors.
+std::vector<std::pair<std::string, DTensor>> with_nan_at(
+    const std::shared_ptr<comm::Communicator>& world, const BlockMesh& mesh,
+    const std::map<std::string, std::vector<std::size_t>>& places) {
+    std::vector<std::pair<std::string, DTensor>> tensors;
+    for (const model::ParameterSpec& spec : block_specs(mesh.tp)) {
+        const Tensor full = values_of(spec);
+        const auto found = places.find(spec.name);
+        for (const std::size_t place : found == places.end() ? std::vector<std::size_t>{} : found->second)
+            full.values<float>()[place] = kNan;
+        tensors.emplace_back(spec.name, as_held(world, mesh, spec, full));
+    }
+    return tensors;
+}
+
+std::vector<NonFiniteTensor> find_on_device(const std::vector<std::pair<std::string, DTensor>>& tensors,
+                                            comm::Communicator& world) {
+    Stream stream = Stream::make(device_of(world.rank()), "test");
+    return find_non_finite(tensors, stream, world);
+}
+
+// Columns of a row are on several ranks: their elements are added, the row is counted once. Replicas count once.
+TEST(NonFinite, EveryMeshCountsElementsAndRowsAlike) {
+    const std::size_t row = 11;  // elements of o's
+    const std::map<std::string, std::vector<std::size_t>> places = {
+        {"q", {3, 12 * 7}},
+        {"k", {0, 41}},
+        {"o", {0, 10, row + 10, 2 * row, 2 * row + 5, 2 * row + 6, 4 * row + 3, 5 * row, 6 * row + 10}},
+        {"down", {1, 4}},
+        {"experts", {9, 10, 19}},
+        {"norm", {6}}};
+    for (const BlockMesh& mesh : kBlockMeshes) {
+        SCOPED_TRACE(mesh.text());
+        comm::run_threads(mesh.ranks(), [&](std::shared_ptr<comm::Communicator> world) {
+            const auto found = find_on_device(with_nan_at(world, mesh, places), *world);
+            ASSERT_EQ(found.size(), 6u);
+            EXPECT_EQ(text_of({found[0], found[1], found[2]}),
+                      "q (2 elements in rows 0, 12), k (2 elements in rows 0, 5), "
+                      "o (9 elements in rows 0, 1, 2, 4 and 2 more)");
+            EXPECT_EQ(text_of({found[3], found[4], found[5]}),
+                      "down (2 elements in rows 0, 2), experts (3 elements in rows 0, 1), "
+                      "norm (1 element in row 6)");
+            EXPECT_EQ(found[2].rows, 6);
+        });
+    }
+}
+
+// One of the ranks that hold the same elements is damaged.
+TEST(NonFinite, AReplicaThatAloneHasSomeIsSeen) {
+    for (const BlockMesh& mesh : {BlockMesh{2, 1, 1}, BlockMesh{2, 2, 1}, BlockMesh{2, 1, 3}}) {
+        for (int damaged = 0; damaged < mesh.ranks(); damaged += mesh.ranks() - 1) {
+            comm::run_threads(mesh.ranks(), [&](std::shared_ptr<comm::Communicator> world) {
+                const std::size_t at = damaged == 0 ? 0 : 76;
+                const bool here = world->rank() == damaged;
+                const auto found = find_on_device(
+                    with_nan_at(world, mesh, {{"o", here ? std::vector{at} : std::vector<std::size_t>{}}}),
+                    *world);
+                EXPECT_EQ(text_of(found), damaged == 0 ? "o (1 element in row 0)" : "o (1 element in row 6)");
+            });
+        }
     }
 }
 
