@@ -2,11 +2,14 @@
 // one rank does and reads what any other wrote; and manifests that lie of blocks.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <limits>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "common/comm/launch.h"
 #include "common/error.h"
@@ -293,6 +296,47 @@ TEST_F(TrainingBlocks, LiesOfBlocksAreRefusedByFileAndTensor) {
     const std::string said =
         refusal("o", [](json& o) { o["columns"] = json::parse("[[0, 5], [5, 6], [0, 5], [5, 6]]"); });
     EXPECT_THAT(said, HasSubstr(rank_file(0) + ": o: is [4, 6] of float32, the manifest says [4, 5]"));
+}
+
+// Blocks drawn at random, most of them nearly a tiling, are taken if and only if each element is in exactly one.
+TEST_F(TrainingBlocks, OnlyTilingsAreTaken) {
+    std::mt19937 random(1);
+    const auto below = [&](std::int64_t n) { return static_cast<std::int64_t>(random()) % n; };
+    int taken = 0;
+    constexpr std::int64_t kRows = 4, kColumns = 5;
+    for (int round = 0; round < 2000; ++round) {
+        std::vector<TensorBlock> blocks = {{0, kRows, 0, kColumns}};
+        while (blocks.size() < 5) {
+            TensorBlock& cut =
+                blocks[static_cast<std::size_t>(below(static_cast<std::int64_t>(blocks.size())))];
+            TensorBlock rest = cut;
+            if (below(2) == 0) {
+                cut.rows = below(cut.rows + 1);
+                rest = {cut.end_row(), rest.rows - cut.rows, rest.first_column, rest.columns};
+            } else {
+                cut.columns = below(cut.columns + 1);
+                rest = {rest.first_row, rest.rows, cut.end_column(), rest.columns - cut.columns};
+            }
+            blocks.push_back(rest);
+        }
+        std::shuffle(blocks.begin(), blocks.end(), random);
+        if (below(2) == 0) blocks[0] = {below(2), 1 + below(3), below(2), 1 + below(4)};
+        std::array<int, kRows * kColumns> times{};
+        for (const TensorBlock& block : blocks) {
+            for (std::int64_t row = block.first_row; row < block.end_row(); ++row) {
+                for (std::int64_t column = block.first_column; column < block.end_column(); ++column)
+                    ++times.at(static_cast<std::size_t>(row * kColumns + column));
+            }
+        }
+        const bool tiles = std::all_of(times.begin(), times.end(), [](int n) { return n == 1; });
+        Manifest written;
+        written.tensors["w"] = {DType::float32, {kRows, kColumns}, blocks};
+        folder.write("manifest.json", to_json(written));
+        EXPECT_EQ(error_of([&] { read_manifest(folder.path()); }).empty(), tiles);
+        taken += tiles;
+    }
+    EXPECT_GT(taken, 900);
+    EXPECT_LT(taken, 1900);
 }
 
 // Rows of a tensor's columns are on several ranks; the model that it began with excuses what is its own.
