@@ -1,7 +1,6 @@
 #include "sync/bench/bench.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <thread>
 
@@ -155,20 +154,6 @@ class Run {
     bool verified_ = false;
 };
 
-// Tensors that lie alike share a mesh.
-std::vector<SyntheticSource::Held> held_by(const std::shared_ptr<comm::Communicator>& world,
-                                           const BenchOptions& options) {
-    std::map<std::vector<int>, DeviceMesh> meshes;  // by its sizes
-    std::vector<SyntheticSource::Held> held;
-    for (const Holding& one : options.holdings()) {
-        auto found = meshes.find(one.sizes);
-        if (found == meshes.end())
-            found = meshes.emplace(one.sizes, DeviceMesh::create(world, one.sizes, one.axes)).first;
-        held.push_back({found->second, one.placements});
-    }
-    return held;
-}
-
 }  // namespace
 
 nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
@@ -176,8 +161,8 @@ nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
     std::vector<engine::TensorInfo> whole;
     for (const model::ParameterSpec& tensor : model_tensors(options.shapes))
         whole.push_back({tensor.name, tensor.shape, DType::float32, {}});
-    SyntheticSource source(whole, held_by(world, options), dtype_from_name(options.source_dtype),
-                           options.where());
+    SyntheticSource source(whole, options.holdings(options.mesh.over(world)),
+                           dtype_from_name(options.source_dtype), options.where());
     std::int64_t version = 0;
     const auto run = [&](std::size_t bucket_bytes, int depth) {
         reset_memory_peaks();

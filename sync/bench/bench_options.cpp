@@ -165,8 +165,9 @@ void BenchOptions::validate() const {
     check(floating(dtype_from_name(source_dtype)), "--source-dtype", "must be float32, bfloat16 or float16");
     check(floating(dtype_from_name(engine_dtype)) || quantized, "--engine-dtype",
           "must be float32, bfloat16, float16, fp8 or int8");
-    accepted("--shapes", [&] { model_tensors(shapes); });
-    accepted("--mesh", [&] { holdings(); });
+    ModelShapes model;
+    accepted("--shapes", [&] { model = model_shapes(shapes); });
+    accepted("--mesh", [&] { mesh.check_fits(model); });
     std::size_t held = 0;  // by all engine ranks
     accepted("--engine-tp", [&] {
         for (int rank = 0; rank < engine_tp; ++rank) {
@@ -190,13 +191,14 @@ std::size_t BenchOptions::held_bytes() const {
     const std::size_t base =
         traits(mode_from_name(mode)).keeps_base ? dtype_size(dtype_from_name(engine_dtype)) : 0;
     const std::vector<model::ParameterSpec> model = model_tensors(shapes);
-    const std::vector<Holding> held = holdings();
+    const Holdings held = holdings(mesh.abstract());
     std::size_t bytes = 0;
     for (std::size_t i = 0; i < model.size(); ++i) {
         std::size_t copies = 1;
-        for (std::size_t axis = 0; axis < held[i].sizes.size(); ++axis) {
-            if (held[i].placements[axis].is_replicate())
-                copies *= static_cast<std::size_t>(held[i].sizes[axis]);
+        const auto& [all, placements] = held.of(i);
+        for (int axis = 0; axis < all.ndim(); ++axis) {
+            if (placements[static_cast<std::size_t>(axis)].is_replicate())
+                copies *= static_cast<std::size_t>(all.size(axis));
         }
         const auto elements = static_cast<std::size_t>(numel(model[i].shape));
         bytes += elements * (copies * dtype_size(dtype_from_name(source_dtype)) + base);
@@ -204,15 +206,12 @@ std::size_t BenchOptions::held_bytes() const {
     return bytes;
 }
 
-std::vector<Holding> BenchOptions::holdings() const {
+Holdings BenchOptions::holdings(const DeviceMesh& all) const {
     const std::vector<model::ParameterSpec> model = model_tensors(shapes);
-    std::vector<Holding> held;
-    Holding all{mesh.sizes, {"dp", "cp"}, {Shard(0), shard_all ? Shard(0) : Replicate()}};
-    all.axes.resize(mesh.sizes.size());
-    all.placements.resize(mesh.sizes.size());
-    for (const model::ParameterSpec& tensor : model)
-        held.push_back(mesh.named() ? holding_of(mesh.degrees(), tensor) : all);
-    return held;
+    if (mesh.named()) return holdings_of(all, model);
+    Placements placements{Shard(0), shard_all ? Shard(0) : Replicate()};
+    placements.resize(mesh.sizes.size());
+    return {{{all, placements}}, std::vector<int>(model.size(), 0)};
 }
 
 std::vector<engine::TensorInfo> BenchOptions::engine_tensors(int rank) const {

@@ -41,10 +41,9 @@ struct BenchOptions {
     bool over_tcp() const { return transport == "tcp" || (transport == "auto" && link_gbps > 0); }
     Device engine_device(int rank) const;  // over nccl the GPUs after the trainer's, one each
     int world_size() const;
-    std::size_t held_bytes() const;  // by all trainer ranks
-    std::vector<Holding> holdings()
-        const;              // [tensor]: on the trainer ranks. Throws InvalidArgument: mesh and heads
-    void validate() const;  // throws ConfigError naming the option
+    std::size_t held_bytes() const;                  // by all trainer ranks
+    Holdings holdings(const DeviceMesh& all) const;  // on all trainer ranks: mesh.over or mesh.abstract
+    void validate() const;                           // throws ConfigError naming the option
     // The tensors of engine rank `rank`.
     std::vector<engine::TensorInfo> engine_tensors(int rank) const;
 };

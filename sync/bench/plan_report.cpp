@@ -35,12 +35,6 @@ Placements placements_of(const PlanReportOptions& options) {
     return result;
 }
 
-SourceGroup group_of_all(int world_size, const std::vector<int>& mesh_sizes, const Placements& placements) {
-    SourceGroup all{std::vector<int>(static_cast<std::size_t>(world_size)), mesh_sizes, placements};
-    std::iota(all.ranks.begin(), all.ranks.end(), 0);
-    return all;
-}
-
 // [tensor]: its group. One for each count of dims: a placement of a dim that a tensor lacks cuts its dim 0.
 std::vector<int> add_groups_by_dims(const std::vector<model::ParameterSpec>& model,
                                     const PlanReportOptions& options, SourceLayout& source) {
@@ -50,7 +44,9 @@ std::vector<int> add_groups_by_dims(const std::vector<model::ParameterSpec>& mod
         group_of.push_back(static_cast<int>(tensor.shape.size()));
         most_dims = std::max(most_dims, tensor.shape.size());
     }
-    const SourceGroup all = group_of_all(source.world_size, options.mesh.sizes, placements_of(options));
+    SourceGroup all{std::vector<int>(static_cast<std::size_t>(source.world_size)), options.mesh.sizes,
+                    placements_of(options)};
+    std::iota(all.ranks.begin(), all.ranks.end(), 0);
     for (std::size_t dims = 0; dims <= most_dims; ++dims) {
         SourceGroup& group = source.groups.emplace_back(all);
         for (Placement& placement : group.placements) {
@@ -64,19 +60,10 @@ std::vector<int> add_groups_by_dims(const std::vector<model::ParameterSpec>& mod
 
 std::vector<int> add_named_groups(const std::vector<model::ParameterSpec>& model,
                                   const PlanReportOptions& options, SourceLayout& source) {
-    std::vector<int> group_of;
-    const ParallelDegrees degrees = options.mesh.degrees();
-    for (const model::ParameterSpec& tensor : model) {
-        const Holding held = holding_of(degrees, tensor);
-        const auto found =
-            std::find_if(source.groups.begin(), source.groups.end(), [&](const SourceGroup& group) {
-                return group.mesh_sizes == held.sizes && group.placements == held.placements;
-            });
-        group_of.push_back(static_cast<int>(found - source.groups.begin()));
-        if (found == source.groups.end())
-            source.groups.push_back(group_of_all(source.world_size, held.sizes, held.placements));
-    }
-    return group_of;
+    Holdings held = holdings_of(options.mesh.abstract(), model);
+    for (const Holding& kind : held.kinds)
+        source.groups.push_back({kind.mesh.ranks(), kind.mesh.sizes(), kind.placements});
+    return std::move(held.kind_of);
 }
 
 int expert_of(const model::ParameterSpec& tensor) {
@@ -129,10 +116,10 @@ void PlanReportOptions::validate() const {
     } catch (const InvalidArgument& error) {
         throw ConfigError("command line", "--placements", error.what());
     }
-    std::vector<model::ParameterSpec> model;
-    if (mesh.named()) model = model_tensors(shapes);
+    ModelShapes model;
+    if (mesh.named()) model = model_shapes(shapes);
     try {
-        for (const model::ParameterSpec& tensor : model) holding_of(mesh.degrees(), tensor);
+        mesh.check_fits(model);
     } catch (const InvalidArgument& error) {
         throw ConfigError("command line", "--mesh", error.what());
     }

@@ -77,15 +77,20 @@ model::ModelConfig model_by_name(const std::string& name) {
     return config;
 }
 
-std::vector<model::ParameterSpec> model_tensors(const std::string& name_or_file) {
-    if (const Row* row = row_named(name_or_file)) return model::parameter_specs(sizes_of(*row));
+ModelShapes model_shapes(const std::string& name_or_file) {
+    if (const Row* row = row_named(name_or_file))
+        return {model::parameter_specs(sizes_of(*row)), sizes_of(*row)};
     enforce(std::filesystem::exists(name_or_file), "no shapes and no file '{}'; there are {}", name_or_file,
             all_names());
     std::ifstream in(name_or_file);
     std::stringstream text;
     text << in.rdbuf();
     if (!in) throw ConfigError(name_or_file, "", "cannot be read");
-    return read_model_tensors(text.str(), name_or_file);
+    return read_model_shapes(text.str(), name_or_file);
+}
+
+std::vector<model::ParameterSpec> model_tensors(const std::string& name_or_file) {
+    return model_shapes(name_or_file).tensors;
 }
 
 }  // namespace tandem::sync

@@ -132,7 +132,7 @@ model::ParameterSpec read_tensor(const json& object, const std::string& file, st
 
 }  // namespace
 
-std::vector<model::ParameterSpec> read_model_tensors(const std::string& json_text, const std::string& file) {
+ModelShapes read_model_shapes(const std::string& json_text, const std::string& file) {
     json parsed;
     try {
         parsed = parse_json_text(json_text, any_values(json_text));
@@ -140,13 +140,16 @@ std::vector<model::ParameterSpec> read_model_tensors(const std::string& json_tex
         throw ConfigError(file, "", error.what());
     }
     if (!parsed.is_object()) throw ConfigError(file, "", "must be a JSON object");
-    if (!parsed.contains("tensors")) return model::parameter_specs(read_sizes(Reader(parsed, file)));
+    if (!parsed.contains("tensors")) {
+        const model::DecoderSizes sizes = read_sizes(Reader(parsed, file));
+        return {model::parameter_specs(sizes), sizes};
+    }
     if (!parsed["tensors"].is_array()) throw ConfigError(file, "tensors", "must be a list");
     std::vector<model::ParameterSpec> tensors;
     for (std::size_t i = 0; i < parsed["tensors"].size(); ++i) {
         tensors.push_back(read_tensor(parsed["tensors"][i], file, i));
     }
-    return tensors;
+    return {std::move(tensors), std::nullopt};
 }
 
 }  // namespace tandem::sync

@@ -88,15 +88,15 @@ void SyntheticSource::each_block(const Work& work) {
     run_on_threads(std::min(threads_, blocks.size()), "that fills tensors", run);
 }
 
-SyntheticSource::SyntheticSource(const std::vector<engine::TensorInfo>& tensors,
-                                 const std::vector<Held>& held, DType dtype, Device device)
+SyntheticSource::SyntheticSource(const std::vector<engine::TensorInfo>& tensors, const Holdings& held,
+                                 DType dtype, Device device)
     : device_(device),
-      threads_(
-          std::max(1u, std::thread::hardware_concurrency() / static_cast<unsigned>(held.at(0).mesh.size()))) {
+      threads_(std::max(
+          1u, std::thread::hardware_concurrency() / static_cast<unsigned>(held.kinds.at(0).mesh.size()))) {
     const bool on_gpu = device.type == DeviceType::cuda;
-    MemoryPool& memory = on_gpu ? pinned_pool() : held[0].mesh.memory();
+    MemoryPool& memory = on_gpu ? pinned_pool() : held.kinds[0].mesh.memory();
     for (std::size_t t = 0; t < tensors.size(); ++t) {
-        const auto& [mesh, placements] = held[t];
+        const auto& [mesh, placements] = held.of(t);
         const Shape& shape = tensors[t].shape;
         const LocalLayout layout = local_layout(shape, mesh.sizes(), placements, mesh.coordinates());
         host_.push_back(

@@ -6,6 +6,7 @@
 
 #include "common/device/export.h"
 #include "engine_adapter/engine.h"
+#include "sync/bench/trainer_mesh.h"
 #include "sync/session/session.h"
 #include "sync/weight_source.h"
 
@@ -13,13 +14,9 @@ namespace tandem::sync {
 
 class SyntheticSource final : public WeightSource {
   public:
-    struct Held {
-        DeviceMesh mesh;  // of all ranks
-        Placements placements;
-    };
-    // held: [tensor]. In memory that engines can map; on a GPU in one export arena, with the same values on the host.
-    SyntheticSource(const std::vector<engine::TensorInfo>& tensors, const std::vector<Held>& held,
-                    DType dtype, Device device = {});
+    // In memory that engines can map; on a GPU in one export arena, with the same values on the host.
+    SyntheticSource(const std::vector<engine::TensorInfo>& tensors, const Holdings& held, DType dtype,
+                    Device device = {});
     // Changes about this part of all elements, at random positions, equal on replicas.
     void change(double part);
     // Moves the weights to where the session would have them written (alias), as a trainer does that writes

@@ -9,14 +9,11 @@
 #include <string_view>
 #include <utility>
 
-#include "common/dtensor/layout.h"
 #include "common/error.h"
+#include "common/sharding/tensor_cut.h"
 
 namespace tandem::sync {
 namespace {
-
-using model::Cut;
-using model::Role;
 
 constexpr std::array<std::string_view, 4> kAxes{"dp", "dp_replicate", "cp", "tp"};
 constexpr int kLongestAxis = 1 << 20;  // size of an axis
@@ -29,9 +26,20 @@ int size_from(std::string_view text) {
     return size;
 }
 
-Placement tp_placement(const model::ParameterSpec& spec) {
-    if (spec.cut == Cut::column || spec.cut == Cut::vocabulary) return Shard(0);
-    return spec.cut == Cut::row ? Shard(1) : Replicate();
+struct Grid {
+    std::vector<int> sizes;
+    std::vector<std::string> axes;
+};
+
+Grid grid_of(const TrainerMesh& mesh) {
+    if (!mesh.named()) {
+        Grid grid{mesh.sizes, {"dp", "cp"}};
+        grid.axes.resize(mesh.sizes.size());
+        return grid;
+    }
+    const ParallelDegrees degrees = mesh.degrees();
+    return {{degrees.dp_replicate, degrees.dp_shard * degrees.cp, degrees.tp},
+            {"dp_replicate", "fsdp", "tp"}};
 }
 
 }  // namespace
@@ -108,26 +116,42 @@ std::string mesh_text(const nlohmann::json& mesh) {
     return text;
 }
 
-Holding holding_of(const ParallelDegrees& degrees, const model::ParameterSpec& spec) {
-    const ParallelDims dims(degrees, static_cast<int>(ParallelDims::ranks_of(degrees)));
-    const int tp = degrees.tp;
-    Holding holding{
-        {degrees.dp_replicate, dims.axis_size("fsdp"), tp}, {"dp_replicate", "fsdp", "tp"}, {Replicate()}};
-    Placements over_tp{tp_placement(spec)};
-    std::vector<int> tp_sizes{tp};
-    if (spec.cut == Cut::column && spec.heads > 0 && spec.heads % tp != 0) {
-        const bool shared = spec.role == Role::k || spec.role == Role::v;
-        enforce(shared && tp % spec.heads == 0,
-                "tensor '{}': {} heads do not divide by tensor parallelism {}", spec.name, spec.heads, tp);
-        tp_sizes = {spec.heads, tp / spec.heads};
-        holding.sizes = {holding.sizes[0], holding.sizes[1], tp_sizes[0], tp_sizes[1]};
-        holding.axes = {"dp_replicate", "fsdp", "tp_heads", "tp_copies"};
-        over_tp.push_back(Replicate());
+void TrainerMesh::check_fits(const ModelShapes& model) const {
+    if (!named()) return;
+    const int tp = degrees().tp;
+    if (model.sizes) return check_tensor_degree(*model.sizes, tp);
+    for (const model::ParameterSpec& tensor : model.tensors) tensor_cut(tensor, tp);
+}
+
+DeviceMesh TrainerMesh::over(std::shared_ptr<comm::Communicator> world) const {
+    Grid grid = grid_of(*this);
+    return DeviceMesh::create(std::move(world), std::move(grid.sizes), std::move(grid.axes));
+}
+
+DeviceMesh TrainerMesh::abstract() const {
+    Grid grid = grid_of(*this);
+    return DeviceMesh::abstract(std::move(grid.sizes), std::move(grid.axes));
+}
+
+Holdings holdings_of(const DeviceMesh& mesh, const std::vector<model::ParameterSpec>& model) {
+    struct Kind {
+        bool whole;
+        TensorCut cut;
+    };
+    std::vector<Kind> kinds;
+    Holdings held;
+    for (const model::ParameterSpec& tensor : model) {
+        const Kind kind{tensor.shape.empty(), tensor_cut(tensor, mesh.size("tp"))};
+        const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& known) {
+            return known.whole == kind.whole && known.cut.sizes == kind.cut.sizes &&
+                   known.cut.placements == kind.cut.placements;
+        });
+        held.kind_of.push_back(static_cast<int>(found - kinds.begin()));
+        if (found != kinds.end()) continue;
+        kinds.push_back(kind);
+        held.kinds.push_back(holding_of(mesh, "fsdp", tensor));
     }
-    const Placements inner =
-        spec.shape.empty() ? Placements(1 + over_tp.size(), Replicate()) : fsdp_over_tp(over_tp, tp_sizes);
-    holding.placements.insert(holding.placements.end(), inner.begin(), inner.end());
-    return holding;
+    return held;
 }
 
 }  // namespace tandem::sync

@@ -1,15 +1,16 @@
 // The trainer's mesh of a bench or a plan: sizes alone ("2,1"), or axes by name ("dp=4,dp_replicate=2,tp=2"), as a trainer's
-// configuration has them. With names parameters lie as FSDP over dp and cp, and tensor parallelism inside it, hold them.
+// configuration has them. With names parameters lie where a trainer with that mesh holds them (common/sharding).
 #pragma once
 
 #include <initializer_list>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
-#include "common/dtensor/placement.h"
 #include "common/mesh/parallel_dims.h"
-#include "common/model/parameters.h"
+#include "common/sharding/holding.h"
+#include "sync/bench/shapes.h"
 
 namespace tandem::sync {
 
@@ -23,6 +24,12 @@ struct TrainerMesh {
     std::string text() const;
     nlohmann::json json() const;      // [2, 1], or {"dp": 4, "tp": 2}
     ParallelDegrees degrees() const;  // of a named one; dp includes dp_replicate
+    // All ranks, row-major: (dp_replicate, fsdp, tp) of a named one, else (dp, cp), or dp alone.
+    DeviceMesh over(std::shared_ptr<comm::Communicator> world) const;
+    DeviceMesh abstract() const;
+    // Throws InvalidArgument where tensor parallelism does not fit: naming the degrees that do, or the tensor where only
+    // tensors are known.
+    void check_fits(const ModelShapes& model) const;
 
     std::vector<int> sizes;
     std::vector<std::string> axes;  // of each size; empty: it has no names
@@ -31,15 +38,14 @@ struct TrainerMesh {
 // "2,1", or "dp=4,tp=2", of what json() made.
 std::string mesh_text(const nlohmann::json& mesh);
 
-// Where a parameter lies: all ranks as a mesh, row-major, and a placement for each of its axes.
-struct Holding {
-    std::vector<int> sizes;
-    std::vector<std::string> axes;
-    Placements placements;
+// Where the tensors of a model lie. Those that are cut alike share an entry, as a mesh lists all its ranks.
+struct Holdings {
+    std::vector<Holding> kinds;
+    std::vector<int> kind_of;  // [tensor]
+    const Holding& of(std::size_t tensor) const { return kinds[static_cast<std::size_t>(kind_of[tensor])]; }
 };
 
-// (dp_replicate, fsdp, tp); of keys and values with fewer heads than tp (dp_replicate, fsdp, tp_heads, tp_copies): each head lies
-// on several ranks. Throws InvalidArgument naming the tensor and the heads that tp does not divide.
-Holding holding_of(const ParallelDegrees& degrees, const model::ParameterSpec& spec);
+// On the mesh (dp_replicate, fsdp, tp) of a named one. Throws InvalidArgument naming the tensor that tp does not cut.
+Holdings holdings_of(const DeviceMesh& mesh, const std::vector<model::ParameterSpec>& model);
 
 }  // namespace tandem::sync

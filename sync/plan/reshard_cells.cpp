@@ -114,8 +114,20 @@ void coalesce(Cell& cell) {
     for (Holder& holder : cell.holders) pick(holder.stride);
 }
 
-void add_group(const SourceLayout& source, const SourceTensor& tensor, int index,
-               std::vector<RankPiece>& pieces) {
+// A rank and where it stands in one of its tensor's groups.
+struct Seat {
+    int rank = 0;
+    std::size_t group = 0;     // in Group's list
+    std::size_t position = 0;  // in the mesh, row-major
+};
+
+struct Group {
+    const std::vector<int>& mesh_sizes;
+    Placements placements;
+};
+
+Group add_group(const SourceLayout& source, const SourceTensor& tensor, int index, std::size_t group_number,
+                std::vector<Seat>& seats) {
     enforce(index >= 0 && index < static_cast<int>(source.groups.size()),
             "tensor '{}' lies on group {} of {}", tensor.name, index, source.groups.size());
     const SourceGroup& group = source.groups[static_cast<std::size_t>(index)];
@@ -137,16 +149,23 @@ void add_group(const SourceLayout& source, const SourceTensor& tensor, int index
         enforce(!placement.is_partial(), "tensor '{}' is a partial sum ({}): reduce it before it is sent",
                 tensor.name, to_string(placements));
     }
-    std::vector<int> coordinates(group.mesh_sizes.size(), 0);
-    for (const int rank : group.ranks) {
+    for (std::size_t i = 0; i < group.ranks.size(); ++i) {
+        const int rank = group.ranks[i];
         enforce(rank >= 0 && rank < source.world_size, "tensor '{}', group {}: rank {} of {}", tensor.name,
                 index, rank, source.world_size);
-        pieces.push_back({rank, local_layout(tensor.shape, group.mesh_sizes, placements, coordinates)});
-        for (std::size_t axis = coordinates.size(); axis-- > 0;) {
-            if (++coordinates[axis] < group.mesh_sizes[axis]) break;
-            coordinates[axis] = 0;
-        }
+        seats.push_back({rank, group_number, i});
     }
+    return {group.mesh_sizes, std::move(placements)};
+}
+
+std::vector<int> coordinates_of(std::size_t position, const std::vector<int>& sizes) {
+    std::vector<int> coordinates(sizes.size());
+    for (std::size_t axis = sizes.size(); axis-- > 0;) {
+        const auto size = static_cast<std::size_t>(sizes[axis]);
+        coordinates[axis] = static_cast<int>(position % size);
+        position /= size;
+    }
+    return coordinates;
 }
 
 }  // namespace
@@ -165,13 +184,19 @@ bool Cell::has_run() const {
 
 std::vector<RankPiece> rank_pieces(const SourceLayout& source, const SourceTensor& tensor) {
     enforce(!tensor.groups.empty(), "no rank holds tensor '{}': it lies on no group", tensor.name);
+    std::vector<Group> groups;
+    std::vector<Seat> seats;
+    for (const int index : tensor.groups)
+        groups.push_back(add_group(source, tensor, index, groups.size(), seats));
+    std::sort(seats.begin(), seats.end(), [](const Seat& a, const Seat& b) { return a.rank < b.rank; });
     std::vector<RankPiece> pieces;
-    for (const int index : tensor.groups) add_group(source, tensor, index, pieces);
-    std::sort(pieces.begin(), pieces.end(),
-              [](const RankPiece& a, const RankPiece& b) { return a.rank < b.rank; });
-    for (std::size_t i = 1; i < pieces.size(); ++i) {
-        enforce(pieces[i - 1].rank != pieces[i].rank, "tensor '{}': rank {} is twice in its groups",
-                tensor.name, pieces[i].rank);
+    pieces.reserve(seats.size());
+    for (const Seat& seat : seats) {
+        enforce(pieces.empty() || pieces.back().rank != seat.rank,
+                "tensor '{}': rank {} is twice in its groups", tensor.name, seat.rank);
+        const Group& group = groups[seat.group];
+        pieces.push_back({seat.rank, local_layout(tensor.shape, group.mesh_sizes, group.placements,
+                                                  coordinates_of(seat.position, group.mesh_sizes))});
     }
     return pieces;
 }

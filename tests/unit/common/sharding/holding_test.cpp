@@ -113,6 +113,19 @@ TEST(Holding, AxesComeInTheOrderOfCutting) {
     }
 }
 
+TEST(TensorCut, HeadsThatDoNotDivideAreNamed) {
+    const auto refusal = [](const model::DecoderSizes& of, int tp) {
+        return test::error_of([&] {
+            for (const auto& spec : model::parameter_specs(of)) tensor_cut(spec, tp);
+        });
+    };
+    EXPECT_THAT(
+        refusal(sizes(9, 3), 2),
+        HasSubstr("'model.layers.0.self_attn.q_proj.weight': 9 heads do not divide by tensor parallelism 2"));
+    EXPECT_EQ(refusal(sizes(9, 3), 3), "");
+    EXPECT_THAT(refusal(sizes(8, 6), 4), HasSubstr("k_proj.weight': 6 heads"));
+}
+
 TEST(TensorCut, DegreesThatFit) {
     EXPECT_THAT(tensor_degrees(sizes(9, 3), 9), ElementsAre(1, 3, 9));
     EXPECT_THAT(tensor_degrees(sizes(14, 2), 16), ElementsAre(1, 2, 14));

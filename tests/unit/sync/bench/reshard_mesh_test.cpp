@@ -1,4 +1,4 @@
-// Meshes by size and by name, and what each rank of a named one holds: tensor parallelism first, then FSDP over its piece.
+// Meshes by size and by name, and what they make of a model.
 #include "sync/bench/trainer_mesh.h"
 
 #include <fmt/core.h>
@@ -10,7 +10,6 @@
 #include "common/error.h"
 #include "sync/bench/plan_report.h"
 #include "tests/support/error_of.h"
-#include "tests/unit/sync/plan/reshard_oracle.h"
 
 namespace tandem::sync {
 namespace {
@@ -45,80 +44,34 @@ TEST(TrainerMesh, FormsThatAreRefused) {
         EXPECT_THAT(test::error_of([&] { TrainerMesh::parse(text); }), HasSubstr(why)) << text;
 }
 
-model::DecoderSizes sizes(std::int64_t heads, std::int64_t kv_heads) {
-    model::DecoderSizes s;
-    s.vocab_size = 48;
-    s.hidden_size = 24;
-    s.intermediate_size = 36;
-    s.num_hidden_layers = 1;
-    s.num_attention_heads = heads;
-    s.num_key_value_heads = kv_heads;
-    s.head_dim = 6;
-    s.tie_word_embeddings = false;
-    s.qkv_bias = s.o_bias = s.mlp_bias = true;
-    return s;
-}
-
-// The indices of dim 0 and of the cut dim that a rank holds, worked out the way that it comes about.
-std::vector<Ids> naive(const model::ParameterSpec& spec, const ParallelDegrees& d, int fsdp_rank,
-                       int tp_rank) {
-    std::vector<Ids> dims;
-    for (const std::int64_t n : spec.shape) {
-        dims.emplace_back(static_cast<std::size_t>(n));
-        std::iota(dims.back().begin(), dims.back().end(), 0);
+// What the trainer holds, also where nothing divides: rows of a vocabulary over tp 4, then fsdp 8. common/sharding's tests
+// have the rest.
+TEST(TrainerMesh, TensorsThatAreCutAlikeShareAMesh) {
+    const TrainerMesh mesh = TrainerMesh::parse("dp=8,tp=4");
+    const auto model = read_model_shapes(R"({"tensors": [
+        {"name": "table", "shape": [50257, 4], "parallel": "vocabulary"},
+        {"name": "q", "shape": [8, 4], "parallel": "column", "heads": 4},
+        {"name": "layers.0.self_attn.k_proj.weight", "shape": [4, 4], "parallel": "column", "heads": 2},
+        {"name": "o", "shape": [4, 8], "parallel": "row"},
+        {"name": "norm", "shape": [4]}, {"name": "more", "shape": [4]}, {"name": "one", "shape": []}]})",
+                                         "f");
+    mesh.check_fits(model);
+    const Holdings held = holdings_of(mesh.abstract(), model.tensors);
+    EXPECT_THAT(held.kind_of, testing::ElementsAre(0, 0, 1, 2, 3, 3, 4));
+    EXPECT_EQ(to_string(held.of(2).placements), "[R, S(0), R, S(0)]");
+    EXPECT_EQ(to_string(held.of(6).placements), "[R, R, R]");
+    const auto& [all, placements] = held.of(0);
+    EXPECT_EQ(all.names(), (std::vector<std::string>{"dp_replicate", "tp", "fsdp"}));
+    std::int64_t end = 0;  // rows by tp, and in that by fsdp, are whole and in order
+    for (const int rank : all.ranks()) {
+        const LocalLayout layout =
+            local_layout(model.tensors[0].shape, all.sizes(), placements, all.coordinates_of(rank));
+        EXPECT_EQ(layout.offsets[0], end);
+        end += layout.shape[0];
+        const bool last = rank / 4 == 7;
+        EXPECT_EQ(layout.shape[0], !last ? 1571 : rank % 4 < 3 ? 1568 : 1565) << rank;
     }
-    const bool rows = spec.cut == model::Cut::column || spec.cut == model::Cut::vocabulary;
-    const bool shared = rows && spec.heads > 0 && spec.heads < d.tp;
-    if (rows && !shared) dims[0] = chunk_of(dims[0], d.tp, tp_rank);
-    if (shared) dims[0] = chunk_of(dims[0], spec.heads, tp_rank / (d.tp / spec.heads));
-    if (spec.cut == model::Cut::row) dims[1] = chunk_of(dims[1], d.tp, tp_rank);
-    dims[0] = chunk_of(dims[0], d.dp_shard * d.cp, fsdp_rank);
-    return dims;
-}
-
-TEST(TrainerMesh, RanksHoldWhatTensorParallelismAndThenFsdpLeaveThem) {
-    for (const auto& [heads, kv_heads] : {std::pair{4, 4}, {4, 2}, {4, 1}, {6, 3}}) {
-        for (const ParallelDegrees& d :
-             std::vector<ParallelDegrees>{{.dp_shard = 2, .tp = 2},
-                                          {.dp_shard = 1, .tp = 4},
-                                          {.dp_replicate = 2, .dp_shard = 3, .tp = 2},
-                                          {.dp_shard = 2, .cp = 2, .tp = 2},
-                                          {.dp_shard = 3, .tp = 6}}) {
-            if (heads % d.tp != 0 || (kv_heads % d.tp != 0 && d.tp % kv_heads != 0)) continue;
-            for (const model::ParameterSpec& spec : model::parameter_specs(sizes(heads, kv_heads))) {
-                const Holding held = holding_of(d, spec);
-                const int fsdp = d.dp_shard * d.cp;
-                for (int rank = 0; rank < d.dp_replicate * fsdp * d.tp; ++rank) {
-                    const int tp_rank = rank % d.tp, fsdp_rank = rank / d.tp % fsdp;
-                    std::vector<int> at{rank / d.tp / fsdp, fsdp_rank, tp_rank};
-                    if (held.sizes.size() == 4)
-                        at = {at[0], at[1], tp_rank / held.sizes[3], tp_rank % held.sizes[3]};
-                    const LocalLayout layout = local_layout(spec.shape, held.sizes, held.placements, at);
-                    std::vector<Ids> held_here;
-                    for (const auto& runs : layout.runs) {
-                        Ids& ids = held_here.emplace_back();
-                        for (const auto& [begin, end] : runs)
-                            for (std::int64_t i = begin; i < end; ++i) ids.push_back(i);
-                    }
-                    ASSERT_EQ(held_here, naive(spec, d, fsdp_rank, tp_rank))
-                        << spec.name << " tp " << d.tp << " fsdp " << fsdp << " rank " << rank;
-                }
-            }
-        }
-    }
-}
-
-TEST(TrainerMesh, QueryHeadsThatDoNotDivideAreNamed) {
-    const auto refusal = [](const model::DecoderSizes& of, int tp) {
-        return test::error_of([&] {
-            for (const auto& spec : model::parameter_specs(of)) holding_of({.dp_shard = 1, .tp = tp}, spec);
-        });
-    };
-    EXPECT_THAT(
-        refusal(sizes(9, 3), 2),
-        HasSubstr("'model.layers.0.self_attn.q_proj.weight': 9 heads do not divide by tensor parallelism 2"));
-    EXPECT_EQ(refusal(sizes(9, 3), 3), "");
-    EXPECT_THAT(refusal(sizes(8, 6), 4), HasSubstr("k_proj.weight': 6 heads"));
+    EXPECT_EQ(end, 50257);
 }
 
 TEST(TrainerMesh, PlansKnowNames) {
@@ -133,8 +86,14 @@ TEST(TrainerMesh, PlansKnowNames) {
                     HasSubstr(fmt::format("mesh {} by name", mesh_text(options.mesh.json()))));
     }
     options.mesh = TrainerMesh::parse("tp=2");
-    EXPECT_THAT(test::error_of([&] { plan_report(options); }),
-                HasSubstr("--mesh: tensor 'model.layers.0.self_attn.q_proj"));
+    EXPECT_THAT(
+        test::error_of([&] { plan_report(options); }),
+        HasSubstr(
+            "--mesh: tensor parallelism 2 does not fit 9 query heads and 3 key and value heads; 1, 3, 9 do"));
+    const auto listed = read_model_shapes(
+        R"({"tensors": [{"name": "a", "shape": [9, 4], "parallel": "column", "heads": 9}]})", "f");
+    EXPECT_THAT(test::error_of([&] { options.mesh.check_fits(listed); }),
+                HasSubstr("tensor 'a': 9 heads do not divide by tensor parallelism 2"));
     options.placements = "R";
     EXPECT_THROW(options.validate(), ConfigError);
 }

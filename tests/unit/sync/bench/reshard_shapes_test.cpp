@@ -59,18 +59,22 @@ TEST(Shapes, AllNamedModelsReshard) {
 
 TEST(Shapes, FileOfConfigKeysAndOfTensors) {
     const auto named = model_tensors(std::string("Qwen3-0.6B"));
-    const auto read = read_model_tensors(
-        R"({"model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
+    const auto read =
+        read_model_shapes(
+            R"({"model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
             "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
             "tie_word_embeddings": true, "num_experts": null})",
-        "f");
+            "f")
+            .tensors;
     ASSERT_EQ(read.size(), named.size());
     for (std::size_t i = 0; i < read.size(); ++i) EXPECT_EQ(read[i].shape, named[i].shape);
 
-    const auto listed = read_model_tensors(
-        R"({"tensors": [{"name": "a.k_proj.weight", "shape": [8, 4], "parallel": "column", "heads": 2},
+    const auto listed =
+        read_model_shapes(
+            R"({"tensors": [{"name": "a.k_proj.weight", "shape": [8, 4], "parallel": "column", "heads": 2},
                         {"name": "b", "shape": []}]})",
-        "f");
+            "f")
+            .tensors;
     ASSERT_EQ(listed.size(), 2u);
     EXPECT_EQ(listed[0].shape, (Shape{8, 4}));
     EXPECT_EQ(listed[0].cut, model::Cut::column);
@@ -83,7 +87,7 @@ TEST(Shapes, BiasesOfTheFamilies) {
         const std::string sizes = R"({"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
             "num_attention_heads": 2, "vocab_size": 8, )";
         std::vector<std::string> names;
-        for (const model::ParameterSpec& tensor : read_model_tensors(sizes + keys + "}", "f"))
+        for (const model::ParameterSpec& tensor : read_model_shapes(sizes + keys + "}", "f").tensors)
             if (tensor.name.ends_with(".bias")) names.push_back(tensor.name.substr(15));
         return names;
     };
@@ -99,7 +103,7 @@ TEST(Shapes, BiasesOfTheFamilies) {
 
 std::string refusal(const std::string& text) {
     try {
-        read_model_tensors(text, "shapes.json");
+        read_model_shapes(text, "shapes.json").tensors;
     } catch (const ConfigError& error) {
         return error.what();
     }

@@ -13,10 +13,11 @@ using testing::HasSubstr;
 
 // Heads and expert sizes that two ranks cut along blocks of 128.
 std::vector<model::ParameterSpec> block_moe() {
-    return read_model_tensors(R"({"vocab_size": 96, "hidden_size": 200, "intermediate_size": 512,
+    return read_model_shapes(R"({"vocab_size": 96, "hidden_size": 200, "intermediate_size": 512,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 128,
         "attention_bias": true, "mlp_bias": true, "num_experts": 4, "moe_intermediate_size": 256, "n_shared_experts": 1, "first_k_dense_replace": 1})",
-                              "moe.json");
+                             "moe.json")
+        .tensors;
 }
 
 TEST(QuantizedEngine, LinearLayersAreQuantisedAndNothingElse) {

@@ -41,10 +41,11 @@ struct EngineRanks {
 };
 
 std::vector<model::ParameterSpec> small_moe() {
-    return read_model_tensors(R"({"vocab_size": 96, "hidden_size": 32, "intermediate_size": 48,
+    return read_model_shapes(R"({"vocab_size": 96, "hidden_size": 32, "intermediate_size": 48,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
         "attention_bias": true, "mlp_bias": true, "num_experts": 6, "moe_intermediate_size": 16, "n_shared_experts": 1, "first_k_dense_replace": 1})",
-                              "moe.json");
+                             "moe.json")
+        .tensors;
 }
 
 TEST(Modes, EveryEngineRankGetsItsSlicesAndNotAByteMore) {
