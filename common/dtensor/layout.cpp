@@ -69,16 +69,4 @@ Shape local_shape(const Shape& global_shape, const std::vector<int>& mesh_sizes,
     return shape;
 }
 
-Placements fsdp_over_tp(const Placements& tp_placements, const std::vector<int>& tp_sizes, int fsdp_dim) {
-    require(tp_placements.size() == tp_sizes.size(), "{} placements for {} tensor-parallel axes",
-            tp_placements.size(), tp_sizes.size());
-    int factor = 1;
-    for (std::size_t i = 0; i < tp_placements.size(); ++i) {
-        if (tp_placements[i].is_shard(fsdp_dim)) factor *= tp_sizes[i];
-    }
-    Placements result{factor > 1 ? StridedShard(fsdp_dim, factor) : Shard(fsdp_dim)};
-    result.insert(result.end(), tp_placements.begin(), tp_placements.end());
-    return result;
-}
-
 }  // namespace tandem

@@ -25,9 +25,4 @@ LocalLayout local_layout(const Shape& global_shape, const std::vector<int>& mesh
 Shape local_shape(const Shape& global_shape, const std::vector<int>& mesh_sizes, const Placements& placements,
                   const std::vector<int>& coordinates);
 
-// FSDP over an axis outside of what tensor parallelism has cut: the placements of (fsdp, tp axes …) that
-// describe "TP first, then FSDP cuts fsdp_dim of TP's local piece". tp_sizes belong to tp_placements. Exact
-// where the dim divides by all axes that cut it; PyTorch refuses the rest, and a caller should.
-Placements fsdp_over_tp(const Placements& tp_placements, const std::vector<int>& tp_sizes, int fsdp_dim = 0);
-
 }  // namespace tandem

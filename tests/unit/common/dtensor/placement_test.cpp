@@ -68,7 +68,8 @@ TEST(StridedShard, GoldenRowsOfFsdpOverTp) {
 // Where it divides, and here and there where it does not; 9 rows over (4, 2) have no strided description.
 TEST(StridedShard, AgreesWithCuttingForTpFirst) {
     EXPECT_EQ(shard_range(shard_range(9, 2, 1).size, 4, 3).size, 1);
-    EXPECT_EQ(local_layout({9}, {4, 2}, fsdp_over_tp({Shard(0)}, {2}), {3, 1}).shape[0], 0);
+    const Placements strided = {StridedShard(0, 2), Shard(0)};
+    EXPECT_EQ(local_layout({9}, {4, 2}, strided, {3, 1}).shape[0], 0);
     for (const std::int64_t n : {5, 7, 8, 10}) {
         for (int dp = 0; dp < 2; ++dp) {
             for (int tp = 0; tp < 2; ++tp) {
@@ -78,9 +79,7 @@ TEST(StridedShard, AgreesWithCuttingForTpFirst) {
                 if (of_dp.size > 0)
                     expected.emplace_back(of_tp.offset + of_dp.offset,
                                           of_tp.offset + of_dp.offset + of_dp.size);
-                EXPECT_EQ(local_layout({n}, {2, 2}, fsdp_over_tp({Shard(0)}, {2}), {dp, tp}).runs[0],
-                          expected)
-                    << n;
+                EXPECT_EQ(local_layout({n}, {2, 2}, strided, {dp, tp}).runs[0], expected) << n;
             }
         }
     }
@@ -95,15 +94,6 @@ TEST(StridedShard, SeveralRuns) {
     EXPECT_THAT(runs(0, 1), ElementsAre(R{1, 2}, R{3, 4}));
     EXPECT_THAT(runs(1, 0), ElementsAre(R{4, 5}, R{6, 7}));
     EXPECT_THAT(runs(1, 1), ElementsAre(R{5, 6}, R{7, 8}));
-}
-
-TEST(StridedShard, FsdpOverTpPlacements) {
-    EXPECT_EQ(fsdp_over_tp({Shard(0)}, {4}), (Placements{StridedShard(0, 4), Shard(0)}));
-    EXPECT_EQ(fsdp_over_tp({Shard(1)}, {4}), (Placements{Shard(0), Shard(1)}));
-    EXPECT_EQ(fsdp_over_tp({Replicate()}, {4}), (Placements{Shard(0), Replicate()}));
-    EXPECT_EQ(fsdp_over_tp({Shard(0), Shard(0)}, {2, 3}),
-              (Placements{StridedShard(0, 6), Shard(0), Shard(0)}));
-    EXPECT_EQ(fsdp_over_tp({Shard(0)}, {1}), (Placements{Shard(0), Shard(0)}));
 }
 
 TEST(LocalLayout, PyTorchsExamples) {

@@ -74,6 +74,18 @@ TEST(TrainerMesh, TensorsThatAreCutAlikeShareAMesh) {
     EXPECT_EQ(end, 50257);
 }
 
+// Of 9 rows tp rank 1 has 4, and each of its fsdp ranks one: a strided shard on (fsdp, tp) cannot say that.
+TEST(TrainerMesh, RowsThatNoStridedShardDescribes) {
+    const auto model =
+        read_model_shapes(R"({"tensors": [{"name": "t", "shape": [9, 2], "parallel": "vocabulary"}]})", "f");
+    const Holdings held = holdings_of(TrainerMesh::parse("dp=4,tp=2").abstract(), model.tensors);
+    const auto& [all, placements] = held.of(0);
+    std::vector<std::int64_t> rows;
+    for (int rank = 0; rank < 8; ++rank)
+        rows.push_back(local_shape({9, 2}, all.sizes(), placements, all.coordinates_of(rank))[0]);
+    EXPECT_THAT(rows, testing::ElementsAre(2, 1, 2, 1, 1, 1, 0, 1));
+}
+
 TEST(TrainerMesh, PlansKnowNames) {
     PlanReportOptions options;
     options.shapes = "SmolLM2-135M";
