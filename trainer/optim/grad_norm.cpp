@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/mesh/dist_reduce.h"
 #include "common/ops/adamw.h"
-#include "trainer/fsdp/reduce_sums.h"
 
 namespace tandem::trainer {
 

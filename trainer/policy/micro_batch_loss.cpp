@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "trainer/fsdp/reduce_sums.h"
+#include "common/mesh/dist_reduce.h"
 
 namespace tandem::trainer {
 

@@ -2,9 +2,9 @@
 #include <array>
 #include <optional>
 
+#include "common/mesh/dist_reduce.h"
 #include "common/ops/elementwise.h"
 #include "common/trace.h"
-#include "trainer/fsdp/reduce_sums.h"
 #include "trainer/optim/grad_norm.h"
 #include "trainer/policy/micro_batch_loss.h"
 #include "trainer/policy/pack_plan.h"

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <limits>
 
+#include "common/mesh/dist_reduce.h"
 #include "common/ops/elementwise.h"
 #include "common/ops/finite.h"
 #include "common/trace.h"
-#include "trainer/fsdp/reduce_sums.h"
 #include "trainer/optim/grad_norm.h"
 #include "trainer/policy/policy.h"
 

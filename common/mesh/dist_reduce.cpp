@@ -1,10 +1,11 @@
-#include "trainer/fsdp/reduce_sums.h"
+#include "common/mesh/dist_reduce.h"
 
-#include <algorithm>
+#include <cmath>
 #include <vector>
 
-namespace tandem::trainer {
+#include "common/error.h"
 
+namespace tandem {
 namespace {
 
 // Every rank's values, in rank order.
@@ -14,6 +15,11 @@ std::vector<double> gather(std::span<const double> mine, comm::Communicator& gro
     const auto received = std::as_writable_bytes(std::span(all));
     group.all_gather(ConstSpan(sent.data(), sent.size()), Span{received.data(), received.size()});
     return all;
+}
+
+comm::Communicator& line(const DeviceMesh& mesh) {
+    require(mesh.ndim() == 1, "a reduction over a mesh of {} axes: it needs one; flatten them", mesh.ndim());
+    return mesh.communicator(0);
 }
 
 }  // namespace
@@ -30,7 +36,22 @@ void reduce_sums(std::span<double> values, comm::Communicator& group) {
 double max_over(double value, comm::Communicator& group) {
     if (group.size() == 1) return value;
     const std::vector<double> all = gather(std::span(&value, 1), group);
-    return *std::max_element(all.begin(), all.end());
+    double most = all[0];
+    for (const double one : all) most = std::isnan(one) || one > most ? one : most;
+    return most;
 }
 
-}  // namespace tandem::trainer
+double dist_sum(double value, const std::optional<DeviceMesh>& mesh) {
+    if (mesh) reduce_sums({&value, 1}, line(*mesh));
+    return value;
+}
+
+double dist_mean(double value, const std::optional<DeviceMesh>& mesh) {
+    return mesh ? dist_sum(value, mesh) / mesh->size() : value;
+}
+
+double dist_max(double value, const std::optional<DeviceMesh>& mesh) {
+    return mesh ? max_over(value, line(*mesh)) : value;
+}
+
+}  // namespace tandem
