@@ -68,7 +68,7 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
                     : Stream::make_inline()) {
     if (replicas_.size() > 1) {
         own_partial_.emplace(
-            zeros(compute, layout_.numel(), memory_of(group_, compute), options.gradient_pages));
+            zeros(compute, layout_.numel(), memory_of(replicas_, compute), options.gradient_pages));
     }
     partial_ = own_partial_ ? own_partial_->tensor() : gradients_.tensor();
     for (const TermSum& sum : sums) add_terms(sum);

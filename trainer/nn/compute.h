@@ -23,7 +23,7 @@ inline Tensor empty_activation(const Compute& compute, Shape shape, DType dtype)
     return Tensor::empty(compute.stream, std::move(shape), dtype, "activations");
 }
 
-// One that the ranks of the tp axis will sum.
+// One that the ranks of the tp axis will sum or gather, and so read in place.
 inline Tensor empty_terms(const Compute& compute, Shape shape, DType dtype) {
     if (compute.tensor.size() == 1) return empty_activation(compute, std::move(shape), dtype);
     return Tensor::empty(std::move(shape), dtype, "activations", compute.tensor.memory(compute.stream));

@@ -16,16 +16,22 @@ Tensor DecoderLayer::into_block(const Compute& compute, const Tensor& kept) {
     return compute.tensor.all_rows(compute.stream, kept, std::ssize(compute.positions));
 }
 
+// Written where peers read it, if they will.
+Tensor DecoderLayer::normed(const Compute& compute, const RmsNorm& norm, const Tensor& x,
+                            RmsNorm::Saved& saved) {
+    const Tensor y = compute.tensor.cuts_rows() ? empty_terms(compute, x.shape(), x.dtype()) : Tensor();
+    return into_block(compute, norm.forward(compute, x, saved, y));
+}
+
 Tensor DecoderLayer::out_of_block(const Compute& compute, const Tensor& terms) {
     return compute.tensor.sum(compute.stream, terms);
 }
 
 Tensor DecoderLayer::forward(const Compute& compute, const Tensor& x, Saved& saved) const {
-    const Tensor h = into_block(compute, input_norm_.forward(compute, x, saved.input_norm));
+    const Tensor h = normed(compute, input_norm_, x, saved.input_norm);
     const Tensor x1 = out_of_block(compute, attention_.forward(compute, h, saved.attention));
     ops::add(compute.stream, x1, x);
-    const Tensor h1 =
-        into_block(compute, post_attention_norm_.forward(compute, x1, saved.post_attention_norm));
+    const Tensor h1 = normed(compute, post_attention_norm_, x1, saved.post_attention_norm);
     const Tensor x2 = out_of_block(compute, mlp_.forward(compute, h1, saved.mlp));
     ops::add(compute.stream, x2, x1);
     return x2;
@@ -42,7 +48,7 @@ void DecoderLayer::drop(Saved& saved, Checkpointing checkpointing) const {
 void DecoderLayer::recompute(const Compute& compute, Saved& saved, Checkpointing checkpointing) const {
     if (checkpointing == Checkpointing::none) return;
     const Tensor x = saved.input_norm.x;
-    const Tensor h = into_block(compute, input_norm_.forward(compute, x, saved.input_norm));
+    const Tensor h = normed(compute, input_norm_, x, saved.input_norm);
     if (checkpointing == Checkpointing::selective) {
         attention_.recompute(compute, h, saved.attention);
     } else {
@@ -50,8 +56,7 @@ void DecoderLayer::recompute(const Compute& compute, Saved& saved, Checkpointing
         ops::add(compute.stream, saved.post_attention_norm.x, x);
     }
     const Tensor x1 = saved.post_attention_norm.x;
-    const Tensor h1 =
-        into_block(compute, post_attention_norm_.forward(compute, x1, saved.post_attention_norm));
+    const Tensor h1 = normed(compute, post_attention_norm_, x1, saved.post_attention_norm);
     mlp_.expand(compute, h1, saved.mlp);
 }
 

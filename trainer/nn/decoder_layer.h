@@ -28,8 +28,10 @@ class DecoderLayer {
     Tensor backward(const Compute& compute, Tensor dy, Saved saved) const;
 
   private:
-    // The block's input from what the norm made; its output from the block's terms. Each is the other's gradient.
+    // The block's input from the rows that are kept; its output from the block's terms. Each is the other's gradient.
     static Tensor into_block(const Compute& compute, const Tensor& kept);
+    // The norm's output as the block's input.
+    static Tensor normed(const Compute& compute, const RmsNorm& norm, const Tensor& x, RmsNorm::Saved& saved);
     static Tensor out_of_block(const Compute& compute, const Tensor& terms);
 
     RmsNorm input_norm_;

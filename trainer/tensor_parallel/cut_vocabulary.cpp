@@ -54,13 +54,15 @@ void CutVocabulary::combine(std::span<const std::int32_t> targets, std::span<flo
                             std::span<float> lse, std::span<float> entropies) const {
     const std::size_t rows = targets.size();
     const std::size_t kinds = entropies.empty() ? 2 : 3;
-    std::vector<float> mine(kinds * rows), all(mine.size() * static_cast<std::size_t>(group_.size()));
+    const Tensor sent = Tensor::empty({static_cast<std::int64_t>(kinds * rows)}, DType::float32, "logits",
+                                      group_.memory());  // that peers read in place
+    const std::span<float> mine = sent.values<float>();
+    std::vector<float> all(mine.size() * static_cast<std::size_t>(group_.size()));
     std::copy(lse.begin(), lse.end(), mine.begin());
     std::copy(logprobs.begin(), logprobs.end(), mine.begin() + static_cast<std::ptrdiff_t>(rows));
     std::copy(entropies.begin(), entropies.end(), mine.begin() + static_cast<std::ptrdiff_t>(2 * rows));
-    const auto sent = std::as_bytes(std::span(mine));
     const auto received = std::as_writable_bytes(std::span(all));
-    group_.all_gather(ConstSpan(sent.data(), sent.size()), Span{received.data(), received.size()});
+    group_.all_gather(sent.span(), Span{received.data(), received.size()});
     const auto part = [&](std::size_t rank, std::size_t kind, std::size_t row) {
         return static_cast<double>(all[rank * mine.size() + kind * rows + row]);
     };

@@ -24,6 +24,8 @@ class TensorParallel {
     int size() const { return group_.size(); }
     // True on the rank that adds what must be added once: a bias after rows, a term that every rank has whole.
     bool first() const { return group_.rank() == 0; }
+    // Whether hidden states are cut by rows between the blocks, so that all_rows() moves them.
+    bool cuts_rows() const { return cuts_rows_; }
 
     // Of `rows` rows of hidden states, those that each rank keeps between the blocks: all, or with sequence parallelism
     // ceil(rows / size). The last ones may then be padding, which nothing reads.
