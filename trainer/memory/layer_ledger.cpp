@@ -1,19 +1,25 @@
 #include "trainer/memory/layer_ledger.h"
 
+#include <algorithm>
 #include <vector>
+
+#include "common/dtensor/placement.h"
 
 #include "trainer/context/context_parallel.h"
 
 namespace tandem::trainer::memory {
 
-LayerLedger::LayerLedger(Ledger& ledger, const model::ModelConfig& config, DType dtype, const PassShape& pass)
+LayerLedger::LayerLedger(Ledger& ledger, const model::ModelConfig& config, DType dtype, const PassShape& pass,
+                         const TensorCutShape& tensor)
     : ledger_(ledger),
       element_(static_cast<std::int64_t>(dtype_size(dtype))),
+      tensor_(tensor),
       rows_(pass.rows),
+      kept_rows_(tensor.cuts_rows ? padded_shard_size(pass.rows, tensor.ranks) : pass.rows),
       hidden_(config.hidden_size),
-      ffn_(config.intermediate_size),
-      heads_(config.num_attention_heads),
-      kv_heads_(config.num_key_value_heads),
+      ffn_(padded_shard_size(config.intermediate_size, tensor.ranks)),
+      heads_(config.num_attention_heads / tensor.ranks),
+      kv_heads_(std::max<std::int64_t>(config.num_key_value_heads / tensor.ranks, 1)),
       queries_(heads_ * config.head_dim),
       keys_(kv_heads_ * config.head_dim),
       cp_(pass.cp),
@@ -25,6 +31,17 @@ Block LayerLedger::norm(std::int64_t rows, std::int64_t numel, const Block& x, N
     saved.x = x;
     saved.rstd = wide(rows);
     return y;
+}
+
+Block LayerLedger::all_rows(const Block& kept) {
+    return tensor_.cuts_rows ? compute(gathered_rows() * hidden_) : kept;
+}
+
+Block LayerLedger::sum(const Block& terms) {
+    if (!tensor_.cuts_rows) return terms;
+    Block padded;
+    if (gathered_rows() != rows_) padded = compute(gathered_rows() * hidden_);
+    return compute(kept_rows_ * hidden_);
 }
 
 // context/: local.cpp, packed.cpp, zigzag.cpp
@@ -80,10 +97,10 @@ Block LayerLedger::mlp(const Block& x, Saved& saved) {
 }
 
 Block LayerLedger::forward(const Block& x, Saved& saved) {
-    const Block h = norm(rows_, rows_ * hidden_, x, saved.input_norm);
-    const Block x1 = attention(h, saved.attention);
-    const Block h1 = norm(rows_, rows_ * hidden_, x1, saved.post_attention_norm);
-    return mlp(h1, saved);
+    const Block h = all_rows(norm(kept_rows_, kept_rows_ * hidden_, x, saved.input_norm));
+    const Block x1 = sum(attention(h, saved.attention));
+    const Block h1 = all_rows(norm(kept_rows_, kept_rows_ * hidden_, x1, saved.post_attention_norm));
+    return sum(mlp(h1, saved));
 }
 
 void LayerLedger::drop(Saved& saved, Checkpointing checkpointing) const {
@@ -100,9 +117,9 @@ void LayerLedger::drop(Saved& saved, Checkpointing checkpointing) const {
 
 void LayerLedger::recompute(Saved& saved, Checkpointing checkpointing) {
     if (checkpointing == Checkpointing::none) return;
-    const Block h = norm(rows_, rows_ * hidden_, saved.input_norm.x, saved.input_norm);
+    const Block h = all_rows(norm(kept_rows_, kept_rows_ * hidden_, saved.input_norm.x, saved.input_norm));
     if (checkpointing == Checkpointing::full) {
-        saved.post_attention_norm.x = attention(h, saved.attention);
+        saved.post_attention_norm.x = sum(attention(h, saved.attention));
     } else {
         saved.attention.x = h;
         if (qk_norm_) {
@@ -111,10 +128,10 @@ void LayerLedger::recompute(Saved& saved, Checkpointing checkpointing) {
         }
     }
     const Block x1 = saved.post_attention_norm.x;
-    expand(norm(rows_, rows_ * hidden_, x1, saved.post_attention_norm), saved);
+    expand(all_rows(norm(kept_rows_, kept_rows_ * hidden_, x1, saved.post_attention_norm)), saved);
 }
 
-Block LayerLedger::mlp_backward() {
+Block LayerLedger::mlp_backward(const Block& /*dy*/) {
     const Block product = compute(rows_ * ffn_);
     Block dproduct = compute(rows_ * ffn_);
     const Block dup = compute(rows_ * ffn_);
@@ -122,7 +139,7 @@ Block LayerLedger::mlp_backward() {
     return hidden();
 }
 
-void LayerLedger::attention_backward(const AttentionSaved& saved) {
+Block LayerLedger::attention_backward(const Block& /*dy*/, const AttentionSaved& saved) {
     const std::int64_t queries = rows_ * queries_;
     const std::int64_t keys = rows_ * keys_;
     const Block dout = compute(queries);
@@ -144,16 +161,16 @@ void LayerLedger::attention_backward(const AttentionSaved& saved) {
     const Block dq = unrotate(queries, qk_norm_);
     const Block dk = unrotate(keys, qk_norm_);
     const Block dv = unrotate(keys, false);
-    const Block dx = hidden();
+    return hidden();
 }
 
-void LayerLedger::backward(Saved saved) {
+void LayerLedger::backward(const Block& dy, Saved saved) {
     {
-        const Block dh1 = mlp_backward();
+        const Block dh1 = sum(mlp_backward(all_rows(dy)));
         saved.mlp_x = saved.gate = saved.up = {};
         saved.post_attention_norm = {};
     }
-    attention_backward(saved.attention);
+    const Block dh = sum(attention_backward(all_rows(dy), saved.attention));
 }
 
 }  // namespace tandem::trainer::memory

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/dtensor/placement.h"
 #include "trainer/memory/shard_ledger.h"
 #include "trainer/nn/decoder_parameters.h"
 #include "trainer/offload/in_chunks.h"
+#include "trainer/tensor_parallel/gradient_sums.h"
 
 namespace tandem::trainer::memory {
 namespace {
@@ -16,29 +18,39 @@ constexpr std::int64_t kScoreKinds = 3;  // log-probs, entropies, values: policy
 // Decoder and LmHead on paper.
 class Passes {
   public:
-    Passes(const model::ModelConfig& model, const PolicyOptions& options, const DecoderParameters& decoder,
-           Ledger& ledger, ShardLedger& shards)
-        : model_(model), options_(options), decoder_(decoder), ledger_(ledger), shards_(shards) {}
+    Passes(const model::ModelConfig& model, const PolicyOptions& options, int tp, Ledger& ledger,
+           ShardLedger& shards)
+        : model_(model),
+          options_(options),
+          tensor_{tp, tp > 1 && options.sequence_parallel},
+          ledger_(ledger),
+          shards_(shards) {}
 
     void score(const PassShape& pass) {
-        LayerLedger layer(ledger_, model_, options_.compute_dtype, pass);
+        LayerLedger layer(ledger_, model_, options_.compute_dtype, pass, tensor_);
         std::vector<LayerLedger::Saved> none;
         const Block x = forward(layer, none);
+        if (options_.value_head) shards_.unshard(value_group(), GroupHooks::kNone);
         if (pass.targets == 0) return;
         LayerLedger::NormSaved norm;
         const Block selected = select(layer, pass, norm);
         const Block logits = this->logits(pass, DType::float32);
+        score_chunk(layer, pass, 2);
     }
 
     void loss(const PassShape& pass) {
-        LayerLedger layer(ledger_, model_, options_.compute_dtype, pass);
+        LayerLedger layer(ledger_, model_, options_.compute_dtype, pass, tensor_);
         std::vector<LayerLedger::Saved> saved(static_cast<std::size_t>(model_.num_hidden_layers));
         Block dx;
         {
             const Block x = forward(layer, saved);
             shards_.begin_gradients(head_group());
-            dx = layer.hidden();
-            if (pass.targets > 0) head(layer, pass);
+            if (options_.value_head) {
+                shards_.unshard(value_group(), GroupHooks::kNone);
+                shards_.begin_gradients(value_group());
+            }
+            dx = layer.sum(head(layer, pass));
+            if (options_.value_head) shards_.after_backward(value_group());
         }
         if (!tied()) shards_.after_backward(head_group());
         for (int i = static_cast<int>(saved.size()); i-- > 0;) {
@@ -46,26 +58,28 @@ class Passes {
             shards_.begin_gradients(i + 1);
             auto& of_layer = saved[static_cast<std::size_t>(i)];
             layer.recompute(of_layer, options_.checkpointing);
-            layer.backward(std::move(of_layer));
+            layer.backward(dx, std::move(of_layer));
             of_layer = {};
             shards_.after_backward(i + 1);
         }
         if (!tied()) shards_.begin_gradients(0);
+        layer.all_rows(dx);
         shards_.after_backward(0);
     }
 
   private:
     bool tied() const { return model_.tie_word_embeddings; }
-    int head_group() const { return tied() ? 0 : static_cast<int>(decoder_.groups.size()) - 1; }
+    int layers() const { return static_cast<int>(model_.num_hidden_layers); }
+    int head_group() const { return tied() ? 0 : layers() + 1; }
+    int value_group() const { return layers() + (tied() ? 1 : 2); }
 
     Block forward(LayerLedger& layer, std::vector<LayerLedger::Saved>& saved) {
         const bool training = !saved.empty();
-        const int layers = static_cast<int>(model_.num_hidden_layers);
         shards_.unshard(0, 1);
-        Block x = layer.hidden();
+        Block x = layer.sum(layer.hidden());
         if (!tied()) shards_.after_forward(0);
-        for (int i = 0; i < layers; ++i) {
-            const bool last = i + 1 == layers;
+        for (int i = 0; i < layers(); ++i) {
+            const bool last = i + 1 == layers();
             shards_.unshard(i + 1, !last ? i + 2 : tied() ? GroupHooks::kNone : head_group());
             LayerLedger::Saved of_layer;
             x = layer.forward(x, of_layer);
@@ -76,7 +90,7 @@ class Passes {
             if (!last || !training) shards_.after_forward(i + 1);
         }
         if (!tied()) shards_.unshard(head_group(), GroupHooks::kNone);
-        return x;
+        return layer.all_rows(x);
     }
 
     Block select(LayerLedger& layer, const PassShape& pass, LayerLedger::NormSaved& norm) {
@@ -84,27 +98,58 @@ class Passes {
         return layer.norm(pass.targets, numel, layer.compute(numel), norm);
     }
 
+    std::int64_t chunk_rows(const PassShape& pass) const {
+        return std::min(options_.logits_chunk_rows, pass.targets);
+    }
+    // Of this rank's part of the vocabulary.
+    std::int64_t logits_numel(const PassShape& pass) const {
+        return chunk_rows(pass) * padded_shard_size(model_.vocab_size, tensor_.ranks);
+    }
     Block logits(const PassShape& pass, DType dtype) {
-        const std::int64_t rows = std::min(options_.logits_chunk_rows, pass.targets);
-        return ledger_.take("logits",
-                            rows * model_.vocab_size * static_cast<std::int64_t>(dtype_size(dtype)));
+        return ledger_.take("logits", logits_numel(pass) * static_cast<std::int64_t>(dtype_size(dtype)));
     }
 
-    void head(LayerLedger& layer, const PassShape& pass) {
+    // cut_vocabulary.cpp; `kinds` numbers of a row are gathered. Then the values.
+    void score_chunk(LayerLedger& layer, const PassShape& pass, std::int64_t kinds) {
+        if (tensor_.ranks > 1 && options_.loss_parallel) {
+            ledger_.take("logits", kinds * chunk_rows(pass) * 4);
+        } else if (tensor_.ranks > 1) {
+            const Block parts = ledger_.take("logits", tensor_.ranks * logits_numel(pass) * 4);
+            const Block whole = ledger_.take("logits", chunk_rows(pass) * model_.vocab_size * 4);
+        }
+        if (options_.value_head) layer.wide(chunk_rows(pass));
+    }
+
+    Block head(LayerLedger& layer, const PassShape& pass) {
+        Block dhidden = layer.hidden();
+        if (pass.targets == 0) return dhidden;
         LayerLedger::NormSaved norm;
         const Block selected = select(layer, pass, norm);
         const Block dselected = layer.compute(pass.targets * model_.hidden_size);
         const Block logits = this->logits(pass, DType::float32);
+        score_chunk(layer, pass, 3);
         if (options_.compute_dtype != DType::float32) this->logits(pass, options_.compute_dtype);
         const Block drows = layer.compute(pass.targets * model_.hidden_size);
+        return dhidden;
     }
 
     const model::ModelConfig& model_;
     const PolicyOptions& options_;
-    const DecoderParameters& decoder_;
+    TensorCutShape tensor_;
     Ledger& ledger_;
     ShardLedger& shards_;
 };
+
+// Gradients that are summed over more ranks than the parameter is sharded over (TermSum).
+std::int64_t term_bytes(const DecoderParameters& decoder, const FlatShards& layout, int tp,
+                        bool sequence_parallel) {
+    std::int64_t numel = 0;
+    for (std::size_t i = 0; i < decoder.all.size(); ++i) {
+        if (gradient_sum(decoder.all[i], tp, sequence_parallel) != GradientSum::none)
+            numel += layout.entry(static_cast<int>(i)).padded_numel();
+    }
+    return numel * 4;
+}
 
 // Before the first step. onloaded: bytes of offloaded shards, which are in memory for as long as it lasts.
 void connect(Ledger& ledger, const Workload& work, std::int64_t onloaded) {
@@ -126,7 +171,7 @@ void sync(Ledger& ledger, std::int64_t onloaded) {
 
 Prediction predict(const model::ModelConfig& model, const PolicyOptions& options, const RankShape& rank,
                    const Workload& work) {
-    const DecoderParameters decoder(model, options.value_head);
+    const DecoderParameters decoder(model, options.value_head, rank.tp);
     const FlatShards layout(decoder.all, decoder.groups, rank.shards, 0);
     Ledger ledger;
     const auto& offload = options.offload;
@@ -136,13 +181,14 @@ Prediction predict(const model::ModelConfig& model, const PolicyOptions& options
                        {options.compute_dtype, options.reshard_after_forward, offload.parameters,
                         shards_leave ? Pages::go : Pages::stay},
                        on_gpu);
-    Passes passes(model, options, decoder, ledger, shards);
+    Passes passes(model, options, rank.tp, ledger, shards);
 
     const std::int64_t flat = layout.numel() * 4;
     const std::int64_t chunk = std::min(chunk_elements(options.device), layout.numel()) * 4;
     const std::int64_t streamed = (offload.optimizer ? 2 : 0) + (offload.parameters ? 1 : 0);
     if (!offload.parameters) ledger.grow("shards", flat);
     ledger.grow("gradients", rank.replicas > 1 ? 2 * flat : flat);
+    ledger.grow("gradients", term_bytes(decoder, layout, rank.tp, options.sequence_parallel));
     if (!offload.optimizer) ledger.grow("optimizer", 2 * flat);
     if (work.reference && !offload.parameters) {
         ledger.grow("reference",

@@ -1,4 +1,4 @@
-// Peak memory of a rank, known beforehand: the training passes are walked on paper, in the order in which the
+// Peak memory of rank 0, which has the largest part of all that is cut, known beforehand: the training passes are walked on paper, in the order in which the
 // code takes and drops its buffers. No tensor is made.
 #pragma once
 
@@ -15,9 +15,10 @@ namespace tandem::trainer::memory {
 
 // The ranks that a rank shares its parameters with.
 struct RankShape {
-    int shards = 1;    // ranks that a parameter is sharded over
-    int replicas = 1;  // ranks that hold the same shard
+    int shards = 1;    // ranks that a parameter, or this rank's part of tp's cut, is sharded over
+    int replicas = 1;  // ranks that hold the same shard; those of tp that hold the same part not counted
     int cp = 1;
+    int tp = 1;
 };
 
 // The largest micro-batches that a rank runs, and what comes with them.

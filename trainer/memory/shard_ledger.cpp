@@ -1,12 +1,18 @@
 #include "trainer/memory/shard_ledger.h"
 
+#include <algorithm>
+#include <map>
 #include <utility>
 
 namespace tandem::trainer::memory {
 
+void ShardLedger::Cycle::make_at_least(int least, std::int64_t bytes) {
+    sizes_[bytes].least = least;
+}
+
 void ShardLedger::Cycle::take(std::int64_t bytes) {
     OfOneSize& size = sizes_[bytes];
-    if (size.made < least_) {
+    if (size.made < std::max(size.least, least_)) {
         ++size.made;
         ledger_.grow(tag_, bytes);
     } else if (size.idle > 0) {
@@ -49,7 +55,14 @@ ShardLedger::ShardLedger(Ledger& ledger, const FlatShards& layout, std::size_t g
       staging_(ledger, "unsharded", BufferCycle::kUnlimited, on_gpu ? BufferCycle::kTurns : 0),
       gradients_(ledger, "unsharded_gradients", FullyShard::kGradientBuffers,
                  on_gpu ? BufferCycle::kTurns : 0),
-      unreduced_(ledger, "unsharded_gradients", BufferCycle::kUnlimited, on_gpu ? BufferCycle::kTurns : 0) {}
+      unreduced_(ledger, "unsharded_gradients", BufferCycle::kUnlimited, on_gpu ? BufferCycle::kTurns : 0) {
+    if (!overlaps_) return;
+    std::map<std::int64_t, int> groups_of_size;
+    for (std::size_t i = 0; i < groups; ++i) {
+        const std::int64_t bytes = grad_bytes(static_cast<int>(i));
+        gradients_.make_at_least(std::min(FullyShard::kGradientBuffers, ++groups_of_size[bytes]), bytes);
+    }
+}
 
 std::int64_t ShardLedger::value_bytes(int index) const {
     return shard_numel(index) * layout_.ranks() *
@@ -117,7 +130,8 @@ void ShardLedger::after_backward(int index) {
 }
 
 void ShardLedger::reduce(int index) {
-    at(index).grads_owner->give_back(grad_bytes(index), !overlaps_);
+    // Idle when its size is asked for again: the gathers in between come after the reduction, or the taker waits.
+    at(index).grads_owner->give_back(grad_bytes(index), true);
     at(index).grads = false;
 }
 

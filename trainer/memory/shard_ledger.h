@@ -30,9 +30,10 @@ class ShardLedger final : public GroupHooks {
     // buffer_cycle.h: buffers of a size that take turns and are kept.
     class Cycle {
       public:
-        // least: buffers of a size that are made before one is used again
+        // least: buffers of any size that are made before one is used again
         Cycle(Ledger& ledger, std::string tag, int most, int least)
             : ledger_(ledger), tag_(std::move(tag)), most_(most), least_(least) {}
+        void make_at_least(int least, std::int64_t bytes);
         void take(std::int64_t bytes);
         void give_back(std::int64_t bytes, bool idle);
         void all_idle();
@@ -40,6 +41,7 @@ class ShardLedger final : public GroupHooks {
 
       private:
         struct OfOneSize {
+            int least = 0;
             int made = 0;
             int idle = 0;
             int busy = 0;  // given back, but work on them is still under way

@@ -121,8 +121,8 @@ class Batches {
 }  // namespace
 
 RankShape rank_shape(const RunConfig& c) {
-    const auto shards = static_cast<int>(c.shard_ranks());
-    return {shards, static_cast<int>(c.world_size()) / shards, static_cast<int>(c.mesh.cp)};
+    const auto shards = static_cast<int>(c.shard_ranks()), tp = static_cast<int>(c.mesh.tp);
+    return {shards, static_cast<int>(c.world_size()) / (shards * tp), static_cast<int>(c.mesh.cp), tp};
 }
 
 Workload workload_of(const RunConfig& config, const Task& task, const PolicyOptions& options) {

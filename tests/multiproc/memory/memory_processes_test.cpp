@@ -22,10 +22,10 @@ std::vector<MemoryCase> all_cases() {
 
 class MemoryPrediction : public ::testing::TestWithParam<int> {};
 
-TEST_P(MemoryPrediction, IsWithinATenth) {
+TEST_P(MemoryPrediction, IsWhatIsCounted) {
     const MemoryCase c = all_cases()[static_cast<std::size_t>(GetParam())];
     comm::LaunchOptions launch;
-    launch.world_size = c.mesh.dp * c.mesh.cp;
+    launch.world_size = c.mesh.ranks();
     launch.segment_bytes = std::size_t{256} << 20;
     launch.command = {std::filesystem::read_symlink("/proc/self/exe").string(), "--rank",
                       std::to_string(GetParam())};

@@ -26,6 +26,10 @@ struct MemoryCase {
     bool offload_parameters = false;
     bool gpu = false;
     PolicyOptions::Sleep sleep = PolicyOptions::Sleep::none;  // between the steps
+    int length = 64;                                          // of a sequence
+    bool sequence_parallel = true;
+    bool loss_parallel = true;
+    bool value_head = false;
 };
 
 std::string describe(const MemoryCase& c);
@@ -33,8 +37,9 @@ std::vector<MemoryCase> one_rank_cases();
 std::vector<MemoryCase> process_cases();
 std::vector<MemoryCase> gpu_cases();  // processes, each on the first GPU, real or emulated
 
-// Two steps, log-probs and training, on one rank. Returns what was off: the sum of a phase by more than a
-// tenth, or a tag by more than 2%; empty when nothing was. Memory must be this rank's alone: a process each.
+// Two steps, scores and training, on one rank. Returns what was off: a tag on rank 0, by a byte that no counter explains; the
+// sum of a phase on another rank, by more than a tenth; empty when nothing was. Memory must be this rank's alone: a process
+// each.
 std::string check_memory(std::shared_ptr<comm::Communicator> world, const MemoryCase& c);
 
 }  // namespace tandem::trainer::testing

@@ -11,7 +11,7 @@ namespace {
 
 class MemoryPrediction : public ::testing::TestWithParam<MemoryCase> {};
 
-TEST_P(MemoryPrediction, IsWithinATenth) {
+TEST_P(MemoryPrediction, IsWhatIsCounted) {
     EXPECT_EQ(check_memory(comm::solo(), GetParam()), "") << describe(GetParam());
 }
 
