@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "common/dtensor/layout.h"
 #include "common/error.h"
 
 namespace tandem {
@@ -31,6 +32,24 @@ TensorCut tensor_cut(const model::ParameterSpec& spec, int tp) {
     enforce(shared && tp % spec.heads == 0, "tensor '{}': {} heads do not divide by tensor parallelism {}",
             spec.name, spec.heads, tp);
     return {{"tp_heads", "tp_copies"}, {spec.heads, tp / spec.heads}, {Shard(0), Replicate()}};
+}
+
+Shape cut_shape(const model::ParameterSpec& spec, int tp, int tp_rank) {
+    const TensorCut cut = tensor_cut(spec, tp);
+    std::vector<int> coordinates(cut.sizes.size());
+    for (std::size_t axis = cut.sizes.size(); axis-- > 0; tp_rank /= cut.sizes[axis])
+        coordinates[axis] = tp_rank % cut.sizes[axis];
+    return local_shape(spec.shape, cut.sizes, cut.placements, coordinates);
+}
+
+std::int64_t largest_shard(const model::DecoderSizes& sizes, int tp, int shards) {
+    std::int64_t elements = 0;
+    for (const model::ParameterSpec& spec : model::parameter_specs(sizes)) {
+        Shape shape = cut_shape(spec, tp, 0);
+        shape[0] = padded_shard_size(shape[0], shards);
+        elements += numel(shape);
+    }
+    return elements;
 }
 
 std::vector<int> tensor_degrees(const model::DecoderSizes& sizes, int most) {

@@ -4,6 +4,8 @@
 #include <limits>
 #include <thread>
 
+#include "common/sharding/tensor_cut.h"
+
 namespace tandem::trainer {
 
 std::map<std::string, std::int64_t> sync_memory(const RunConfig& c, const model::ModelConfig& model,
@@ -24,8 +26,10 @@ std::map<std::string, std::int64_t> sync_memory(const RunConfig& c, const model:
     if (needs.slots > 0) result["staging"] = needs.slots * std::min(weights, bucket);
     if (needs.arena_copies > 0) result["alias arena"] = needs.arena_copies * weights;
     if (needs.keeps_base) result["delta base"] = weights / c.world_size();
-    if (c.run.device == "cuda" && !on_gpu)
-        result["sync mirror"] = model.parameter_count() * 4 / c.shard_ranks();
+    if (c.run.device == "cuda" && !on_gpu) {
+        result["sync mirror"] =
+            4 * largest_shard(model, static_cast<int>(c.mesh.tp), static_cast<int>(c.shard_ranks()));
+    }
     return result;
 }
 

@@ -2,21 +2,9 @@
 
 #include <utility>
 
-#include "common/dtensor/layout.h"
 #include "common/sharding/tensor_cut.h"
 
 namespace tandem::trainer {
-namespace {
-
-Shape value_shape(const model::ParameterSpec& spec, int tp, int tp_rank) {
-    const TensorCut cut = tensor_cut(spec, tp);
-    std::vector<int> coordinates(cut.sizes.size());
-    for (std::size_t axis = cut.sizes.size(); axis-- > 0; tp_rank /= cut.sizes[axis])
-        coordinates[axis] = tp_rank % cut.sizes[axis];
-    return local_shape(spec.shape, cut.sizes, cut.placements, coordinates);
-}
-
-}  // namespace
 
 DecoderParameters::DecoderParameters(const model::ModelConfig& config, bool value_head, int tp, int tp_rank) {
     check_tensor_degree(config, tp);
@@ -28,7 +16,7 @@ DecoderParameters::DecoderParameters(const model::ModelConfig& config, bool valu
                           : spec.role == model::Role::embedding ? 0
                                                                 : head_group;
         groups[static_cast<std::size_t>(group)].push_back(static_cast<int>(all.size()));
-        Shape shape = value_shape(spec, tp, tp_rank);
+        Shape shape = cut_shape(spec, tp, tp_rank);
         all.push_back({std::move(spec), std::move(shape), {}, {}});
     }
     if (!value_head) return;

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 
@@ -87,6 +88,27 @@ TEST(Holding, TensorParallelismThenFsdp) {
             if (fit.back() != d.tp) continue;
             for (const model::ParameterSpec& spec : model::parameter_specs(sizes(heads, kv_heads))) {
                 for (int rank = 0; rank < ParallelDims::ranks_of(d); ++rank) expect_as_cut(d, rank, spec);
+            }
+        }
+    }
+}
+
+TEST(Holding, TheLargestShardIsThatOfTheFirstRank) {
+    for (const auto& [heads, kv_heads] : {std::pair{4, 4}, {4, 2}, {4, 1}}) {
+        for (const int tp : {1, 2, 4}) {
+            for (const int shards : {1, 2, 5}) {
+                std::vector<std::int64_t> held(static_cast<std::size_t>(shards * tp));
+                for (std::size_t rank = 0; rank < held.size(); ++rank) {
+                    const DeviceMesh mesh =
+                        DeviceMesh::abstract({shards, tp}, {"fsdp", "tp"}, static_cast<int>(rank));
+                    for (const model::ParameterSpec& spec : model::parameter_specs(sizes(heads, kv_heads))) {
+                        const Holding here = holding_of(mesh, "fsdp", spec);
+                        held[rank] += numel(local_shape(spec.shape, here.mesh.sizes(), here.placements,
+                                                        here.mesh.coordinates()));
+                    }
+                }
+                EXPECT_EQ(largest_shard(sizes(heads, kv_heads), tp, shards), held[0]) << tp << " " << shards;
+                EXPECT_EQ(held[0], *std::max_element(held.begin(), held.end()));
             }
         }
     }
