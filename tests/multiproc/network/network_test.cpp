@@ -160,17 +160,16 @@ TEST_F(Network, AllRanksOfTheLostHostAreNamed) {
 // gather. The run's folder is on a file system that the hosts share.
 class Training : public Network {
   protected:
-    std::vector<pid_t> train(const std::string& mode) {
+    std::vector<pid_t> train(const std::string& mode, const std::vector<std::string>& mesh = {}) {
         std::vector<pid_t> pids;
         for (int rank = 0; rank < 4; ++rank) {
             std::vector<std::string> command = {TANDEM_BIN_DIR "/tandem-train",
                                                 TANDEM_SOURCE_DIR "/examples/quickstart/quickstart.toml"};
-            for (const std::string& value :
-                 {"output=" + folder_, std::string("name=tiny"), std::string("sft.steps=5"),
-                  std::string("grpo.steps=5"), std::string("grpo.prompts=8"), std::string("held_out=64"),
-                  std::string("evaluate_every=0"), std::string("run.deadline_s=60"), "sync.mode=" + mode}) {
-                command.insert(command.end(), {"--set", value});
-            }
+            std::vector<std::string> values{"output=" + folder_, "name=tiny",         "sft.steps=5",
+                                            "grpo.steps=5",      "grpo.prompts=8",    "held_out=64",
+                                            "evaluate_every=0",  "run.deadline_s=60", "sync.mode=" + mode};
+            values.insert(values.end(), mesh.begin(), mesh.end());
+            for (const std::string& value : values) command.insert(command.end(), {"--set", value});
             const std::string log = folder_ + "/rank" + std::to_string(rank);
             std::string line = "exec";
             for (const auto& word : command) line += " '" + word + "'";
@@ -184,11 +183,16 @@ class Training : public Network {
 };
 
 TEST_F(Training, RunsOnTwoHosts) {
-    for (const pid_t pid : train("gather")) EXPECT_EQ(exit_code_of(pid), 0);
-    std::stringstream summary;
-    summary << std::ifstream(folder_ + "/tiny/summary.json").rdbuf();
-    EXPECT_THAT(summary.str(), HasSubstr("\"weights_match\": true")) << told(0) << told(3);
-    EXPECT_THAT(summary.str(), HasSubstr("\"world_size\": 4"));
+    // tp inside a host, and across.
+    for (const std::vector<std::string>& mesh : std::vector<std::vector<std::string>>{
+             {}, {"mesh.dp=2", "mesh.cp=1", "mesh.tp=2"}, {"mesh.dp=1", "mesh.cp=1", "mesh.tp=4"}}) {
+        for (const pid_t pid : train("gather", mesh)) EXPECT_EQ(exit_code_of(pid), 0);
+        std::stringstream summary;
+        summary << std::ifstream(folder_ + "/tiny/summary.json").rdbuf();
+        EXPECT_THAT(summary.str(), HasSubstr("\"weights_match\": true")) << told(0) << told(3);
+        EXPECT_THAT(summary.str(), HasSubstr("\"world_size\": 4"));
+        std::filesystem::remove_all(folder_ + "/tiny");
+    }
 }
 
 TEST_F(Training, ModesThatNeedOneHostAreRefused) {
