@@ -61,6 +61,9 @@ void check_mesh(const RunConfig& c, const config::Schema& s, int environment_wor
                  fmt::format("{} does not divide dp {}", c.mesh.dp_replicate, c.mesh.dp));
     }
     if (c.mesh.pp > 1) s.refuse("mesh.pp", "pipeline parallelism is not there yet; use dp, cp and tp");
+    for (const auto& [key, degree] : {std::pair{"mesh.ep", c.mesh.ep}, {"mesh.etp", c.mesh.etp}}) {
+        if (degree > 1) s.refuse(key, "expert parallelism is not there yet; use dp, cp and tp");
+    }
     if (c.world_size() > 1024) s.refuse("mesh.dp", c.mesh_text() + " is more than 1024 ranks");
     if (environment_world_size != 0 && environment_world_size != c.world_size()) {
         s.refuse("mesh.dp", fmt::format("{} = {} ranks, but WORLD_SIZE is {}", c.mesh_text(), c.world_size(),

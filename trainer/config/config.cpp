@@ -78,6 +78,8 @@ void add_mesh_keys(config::Schema& s, RunConfig& c) {
               "Tensor-parallel ranks; each has a part of every layer's heads and columns. Divides the query "
               "heads.");
     s.integer("mesh.pp", c.mesh.pp, 1, 1024, "Pipeline stages; not there yet: 1.");
+    s.integer("mesh.ep", c.mesh.ep, 1, 1024, "Expert-parallel ranks; not there yet: 1.");
+    s.integer("mesh.etp", c.mesh.etp, 1, 1024, "Tensor-parallel ranks of the experts; not there yet: 1.");
     s.choice("mesh.shard_axes", c.mesh.shard_axes, {"dp_cp", "dp", "dp_shard_cp", "dp_shard", "cp"},
              "Axes that parameters are sharded over; ranks along the others hold replicas.");
     s.flag("tensor_parallel.sequence_parallel", c.tensor_parallel.sequence_parallel,

@@ -32,6 +32,8 @@ struct RunConfig {
         std::int64_t cp = 1;
         std::int64_t tp = 1;
         std::int64_t pp = 1;
+        std::int64_t ep = 1;
+        std::int64_t etp = 1;
         std::string shard_axes = "dp_cp";
     } mesh;
     struct {

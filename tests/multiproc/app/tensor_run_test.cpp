@@ -62,6 +62,10 @@ TEST_F(TensorRun, EveryModeBringsTheWeightsToTheEngine) {
         EXPECT_TRUE(weights(mode) == weights("gather")) << mode;
     }
     // Its checkpoint is a model for any mesh.
+    // With values, and a reference model.
+    finish("ppo", {"dp=2", "cp=1", "tp=2"},
+           {"sft.steps=3", "grpo.steps=3", "loss.algorithm=ppo", "loss.kl_coef=0.01", "memory.offload=all"});
+    EXPECT_EQ(summary("ppo")["weights_match"], true);
     finish("again", {"dp=2", "cp=1"},
            {"sft.steps=0", "grpo.steps=0", "model.path=" + (folder / "gather/checkpoint")});
     EXPECT_TRUE(weights("again") == weights("gather"));
@@ -141,7 +145,9 @@ TEST_F(TensorRun, WhatDoesNotFitIsRefusedBeforeAnythingStarts) {
          "mesh.tp: tensor parallelism 3 does not fit 4 query heads and 2 key and value heads; 1, 2, 4 do"},
         {{"tp=8"}, "mesh.tp: tensor parallelism 8 does not fit"},
         {{"tp=0"}, "mesh.tp: expects a whole number from 1 to 1024, got 0"},
-        {{"pp=2"}, "mesh.pp: pipeline parallelism is not there yet"}};
+        {{"pp=2"}, "mesh.pp: pipeline parallelism is not there yet"},
+        {{"ep=2"}, "mesh.ep: expert parallelism is not there yet"},
+        {{"etp=2"}, "mesh.etp: expert parallelism is not there yet"}};
     for (const auto& [mesh, message] : table) {
         Program program(command("refused", mesh, {}));
         EXPECT_EQ(program.wait(), 2) << message;
