@@ -59,7 +59,10 @@ CLI::App* add_report(CLI::App& app, Arguments& arguments) {
 
 CLI::App* add_inspect_memory(CLI::App& app, Arguments& arguments) {
     CLI::App* command = app.get_subcommand("inspect")->add_subcommand(
-        "memory", "Peak memory of a rank in a configured run, by tag, and with other choices under [memory]");
+        "memory",
+        "Peak memory of a rank in a configured run, by tag, and with other choices under [memory] and, with "
+        "mesh.tp, "
+        "[tensor_parallel]");
     command->add_option("config", arguments.config_file, "TOML file of the run")
         ->required()
         ->type_name("CONFIG.toml");
@@ -68,7 +71,8 @@ CLI::App* add_inspect_memory(CLI::App& app, Arguments& arguments) {
         ->allow_extra_args(false);
     command->add_flag("--json", arguments.json, "As JSON, complete");
     command->footer(
-        "Example:\n  tandem-train inspect memory examples/quickstart/quickstart.toml --set mesh.dp=4");
+        "Example:\n  tandem-train inspect memory examples/quickstart/quickstart.toml --set mesh.dp=4 --set "
+        "mesh.tp=2");
     return command;
 }
 

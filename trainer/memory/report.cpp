@@ -50,9 +50,44 @@ std::string passes_text(const Workload& work) {
 }
 
 std::string line_of(std::string name, const std::vector<std::string>& cells) {
-    std::string line = fmt::format("{:<22}", std::move(name));
+    std::string line = fmt::format("{:<26}", std::move(name));
     for (const std::string& cell : cells) line += fmt::format("{:>18}", cell);
     return line + "\n";
+}
+
+std::string with_star(std::uint64_t bytes, bool chosen) {
+    return size_text(bytes) + (chosen ? "*" : "");
+}
+
+std::string tensor_choices_text(const Report& report) {
+    std::string text = "\nPeak with other choices under [tensor_parallel]:\n";
+    text += line_of("sequence_, loss_parallel", {"true", "false"});
+    for (const bool sequence_parallel : {true, false}) {
+        std::vector<std::string> cells;
+        for (const Report::TensorChoice& choice : report.tensor_choices) {
+            if (choice.sequence_parallel == sequence_parallel)
+                cells.push_back(with_star(choice.peak_bytes, choice.chosen));
+        }
+        text += line_of(sequence_parallel ? "true" : "false", cells);
+    }
+    return text;
+}
+
+std::vector<Report::TensorChoice> tensor_choices_of(const RunConfig& config, const model::ModelConfig& model,
+                                                    const Report& report) {
+    std::vector<Report::TensorChoice> choices;
+    for (const bool sequence_parallel : {true, false}) {
+        for (const bool loss_parallel : {true, false}) {
+            PolicyOptions options = policy_options(config);
+            const bool chosen =
+                sequence_parallel == options.sequence_parallel && loss_parallel == options.loss_parallel;
+            options.sequence_parallel = sequence_parallel;
+            options.loss_parallel = loss_parallel;
+            const Prediction there = predict(model, options, report.rank, report.work);
+            choices.push_back({sequence_parallel, loss_parallel, there.peak().bytes, there.phase, chosen});
+        }
+    }
+    return choices;
 }
 
 }  // namespace
@@ -77,15 +112,17 @@ Report report_of(const RunConfig& config, const config::Schema& schema, const Ta
             report.choices.push_back({checkpointing, offload, there.peak().bytes, there.phase, chosen});
         }
     }
+    if (report.rank.tp > 1) report.tensor_choices = tensor_choices_of(config, model, report);
     return report;
 }
 
 std::string to_text(const RunConfig& c, const Report& report) {
     std::string text = fmt::format(
-        "Peak memory of rank 0 of {} ({}; parameters over {}), {}, on paper.\n"
+        "Peak memory of rank 0 of {} ({}; parameters {}over {}), {}, on paper.\n"
         "Largest micro-batches of a rank: {}; {} in a batch.\n\n",
-        c.world_size(), c.mesh_text(), report.rank.shards, c.train.compute_dtype, passes_text(report.work),
-        report.work.micro_batches);
+        c.world_size(), c.mesh_text(),
+        report.rank.tp > 1 ? fmt::format("cut in {} by tp, then ", report.rank.tp) : "", report.rank.shards,
+        c.train.compute_dtype, passes_text(report.work), report.work.micro_batches);
     std::vector<std::string> phases;
     for (const std::string& phase : kPhases) {
         if (report.prediction.phases.contains(phase)) phases.push_back(phase);
@@ -113,11 +150,11 @@ std::string to_text(const RunConfig& c, const Report& report) {
         std::vector<std::string> cells;
         for (const Report::Choice& choice : report.choices) {
             if (choice.checkpointing == checkpointing)
-                cells.push_back(size_text(choice.peak_bytes) + (choice.chosen ? "*" : ""));
+                cells.push_back(with_star(choice.peak_bytes, choice.chosen));
         }
         text += line_of(checkpointing, cells);
     }
-    return text;
+    return report.tensor_choices.empty() ? text : text + tensor_choices_text(report);
 }
 
 ordered_json to_json(const Prediction& prediction) {
@@ -146,6 +183,17 @@ ordered_json to_json(const Report& report) {
                            {"this_run", choice.chosen}});
     }
     result["choices"] = std::move(choices);
+    if (report.rank.tp == 1) return result;
+    result["tp"] = report.rank.tp;
+    ordered_json tensor_choices = ordered_json::array();
+    for (const Report::TensorChoice& choice : report.tensor_choices) {
+        tensor_choices.push_back({{"sequence_parallel", choice.sequence_parallel},
+                                  {"loss_parallel", choice.loss_parallel},
+                                  {"peak_bytes", choice.peak_bytes},
+                                  {"phase", choice.phase},
+                                  {"this_run", choice.chosen}});
+    }
+    result["tensor_parallel_choices"] = std::move(tensor_choices);
     return result;
 }
 

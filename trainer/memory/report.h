@@ -23,10 +23,18 @@ struct Report {
         std::string phase;
         bool chosen = false;
     };
+    struct TensorChoice {
+        bool sequence_parallel = false;
+        bool loss_parallel = false;
+        std::uint64_t peak_bytes = 0;
+        std::string phase;
+        bool chosen = false;
+    };
     RankShape rank;
     Workload work;
     Prediction prediction;
     std::vector<Choice> choices;
+    std::vector<TensorChoice> tensor_choices;  // with mesh.tp above 1
 };
 
 // The largest passes of a run (workload.cpp): its first batches are drawn and packed as the loop will draw
