@@ -1,6 +1,7 @@
 // The configuration of a run: the quickstart's file is good, and every bad input is refused with its place
 // and a reason.
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <fstream>
@@ -69,8 +70,11 @@ TEST(RunConfig, RefusesWithPlaceAndReason) {
         {"[run]\noutput = '/'\nname = 'usr'", "q.toml:3: run.name: '/usr' exists and is not a run"},
         {"[mesh]\ndp = 64\ncp = 64", "q.toml:2: mesh.dp: dp 64 x cp 64 is more than 1024 ranks"},
         {"[mesh]\ndp = 4\ndp_replicate = 3", "q.toml:3: mesh.dp_replicate: 3 does not divide dp 4"},
-        {"[mesh]\ntp = 2", "q.toml:2: mesh.tp: tensor parallelism is not there yet; use dp and cp"},
-        {"[mesh]\ndp = 2\npp = 2", "q.toml:3: mesh.pp: pipeline parallelism is not there yet; use dp and cp"},
+        {"[mesh]\ntp = 3",
+         "q.toml:2: mesh.tp: tensor parallelism 3 does not fit 4 query heads and 2 key and value heads; 1, "
+         "2, 4 do"},
+        {"[mesh]\ndp = 2\npp = 2",
+         "q.toml:3: mesh.pp: pipeline parallelism is not there yet; use dp, cp and tp"},
         {"[mesh]\nshard_axes = 'dp_replicate'", "q.toml:2: mesh.shard_axes: expects one of"},
         {"[mesh]\ndp = 4\n[train]\nreshard_ranks = 3",
          "q.toml:4: train.reshard_ranks: 3 is not a factor of the 4 ranks of shard_axes dp_cp"},
@@ -108,6 +112,27 @@ TEST(RunConfig, RefusesWithPlaceAndReason) {
     };
     for (const auto& [toml, message] : table)
         EXPECT_THAT(outcome(toml), testing::StartsWith(message)) << toml;
+}
+
+// What is reserved for a rank is its part of what tp cuts: of 99,712 parameters 27,264, a head of keys and values on two
+// ranks each and the norms on all. A limit of files' sizes lets the reserve fail, and so tell.
+TEST(RunConfig, OffloadedStateIsARanksPart) {
+    const Folder folder;
+    const auto reserved = [&](const std::string& mesh) {
+        rlimit limit{};
+        ::getrlimit(RLIMIT_FSIZE, &limit);
+        rlimit small = limit;
+        small.rlim_cur = 16 << 10;
+        ::setrlimit(RLIMIT_FSIZE, &small);
+        const std::string said = outcome("[memory]\noffload = 'all'\noffload_dir = '" + folder.path.string() +
+                                         "'\n[mesh]\n" + mesh);
+        ::setrlimit(RLIMIT_FSIZE, &limit);
+        return said;
+    };
+    EXPECT_THAT(reserved("dp = 4"), testing::HasSubstr(" reserve 99712 bytes "));
+    EXPECT_THAT(reserved("tp = 2"), testing::HasSubstr(" reserve 200192 bytes "));
+    EXPECT_THAT(reserved("tp = 4"), testing::HasSubstr(" reserve 109056 bytes "));
+    EXPECT_THAT(reserved("dp = 2\ntp = 4"), testing::HasSubstr(" reserve 54528 bytes "));
 }
 
 TEST(RunConfig, TheMeshMustAgreeWithTheLauncher) {

@@ -156,8 +156,12 @@ Step run_step(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, const 
     wanted.values = options.value_head;
     if (run.sleeps) policy.sleep(options.deepest_sleep);
     step.scores = policy.score(run.batches[0], wanted);
-    for (const std::vector<Sample>& batch : run.batches)
-        step.losses.push_back(policy.accumulate(batch, run.loss).loss);
+    for (const std::vector<Sample>& batch : run.batches) {
+        const StepStats stats = policy.accumulate(batch, run.loss);
+        step.losses.push_back(stats.loss);
+        step.tokens += stats.tokens;
+        step.target_tokens += stats.target_tokens;
+    }
     {
         const Policy::OnloadScope onloaded(policy);
         step.gradients = full_values(policy.gradients());
@@ -178,6 +182,8 @@ Step run_alone(const TensorRun& run) {
 
 void expect_same_step(const Step& found, const Step& one, double tolerance) {
     ASSERT_EQ(found.losses.size(), one.losses.size());
+    EXPECT_EQ(found.tokens, one.tokens);
+    EXPECT_EQ(found.target_tokens, one.target_tokens);
     for (std::size_t i = 0; i < one.losses.size(); ++i)
         EXPECT_NEAR(found.losses[i], one.losses[i], tolerance * std::max(1.0, std::abs(one.losses[i])));
     EXPECT_NEAR(found.grad_norm, one.grad_norm, tolerance * one.grad_norm);

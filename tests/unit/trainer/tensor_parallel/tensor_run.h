@@ -13,6 +13,8 @@ using Values = std::map<std::string, std::vector<float>>;
 
 struct Step {
     std::vector<double> losses;  // of each micro-batch
+    std::int64_t tokens = 0;     // trained on, as rates and utilisation count them
+    std::int64_t target_tokens = 0;
     double grad_norm = 0;
     Values gradients;  // full
     Values state;      // weights/…, exp_avg/…, exp_avg_sq/… after the step, full
