@@ -44,12 +44,16 @@ Values with_prefix(const Values& all, const std::string& prefix) {
     return result;
 }
 
+}  // namespace
+
 void expect_close(const std::string& kind, const Values& found, const Values& one, double tolerance) {
     ASSERT_EQ(found.size(), one.size()) << kind;
     const double scale = norm_of(one);
     for (const auto& [name, values] : one)
         expect_close(kind + " " + name, found.at(name), values, scale, tolerance);
 }
+
+namespace {
 
 // A step of AdamW is the learning rate wherever a gradient is far from zero, and its sign alone near it.
 void expect_close_weights(const Step& found, const Step& one, double tolerance) {

@@ -45,6 +45,9 @@ Step run_step(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, const 
 // On one rank alone.
 Step run_alone(const TensorRun& run);
 
+// ‖a − b‖ ≤ tolerance · max(‖b‖, 1e-3 ‖all b‖) for every tensor; `kind` is for messages.
+void expect_close(const std::string& kind, const Values& found, const Values& one, double tolerance);
+
 // Loss, norm and scores to `tolerance`; ‖g − g₁‖ ≤ tolerance · max(‖g₁‖, 1e-3 ‖all g₁‖) for every parameter, and the moments
 // likewise; weights where |g₁| is above 1e-6 of the largest.
 void expect_same_step(const Step& found, const Step& one, double tolerance);
