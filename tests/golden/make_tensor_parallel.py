@@ -1,18 +1,14 @@
 #!/usr/bin/env python3
 """Golden values of PyTorch's tensor parallelism: transformers' Llama (biases everywhere), Qwen2 (tied) and Qwen3 under
-`parallelize_module` with torchtitan's plan (vocabulary, heads and features cut; loss_parallel), with and without
-sequence parallelism, and with `fully_shard` over it. Writes data/tensor_parallel/ for each model: config.json;
+`parallelize_module` (torchtitan_plan.py: vocabulary, heads and features cut; loss_parallel), with and without sequence
+parallelism, and with `fully_shard` over it. Writes data/tensor_parallel/ for each model: config.json;
 shapes.json, of every mesh and parameter the local shape on each rank and a sum of its elements that depends on their
 order (position_sum); model.safetensors, log-probs, loss and the gradient of every parameter. Weights and tokens are
 formulas of a name and an index (draw), which golden_test.cpp in tests/unit/trainer/tensor_parallel repeats.
 
-Ranks are gloo processes; all is float64, norms too (transformers' own are float32), so that every mesh must give the
-values of one rank to 1e-11: they are written once, rounded to float32. What decides, where PyTorch or transformers err:
-- `parallelize_module` unties: the head is tied again after it. Untied, the embedding's gradient lacks the head's part.
-- q_norm and k_norm are `SequenceParallel` over heads: as plain modules their gradients would be those of own heads.
-- transformers counts positions and masks on the embedding's output, under sequence parallelism a part of the tokens:
-  both are passed in.
-The largest differences from one rank are printed.
+Ranks are gloo processes. All is float64, norms too (transformers' own are float32), so that every mesh must give the values of
+one rank to 1e-11: those are what is written, once, rounded to float32, and decide where PyTorch or transformers err. The
+largest differences from one rank are printed: 1.3e-15 to 2.5e-15.
 
 Needs torch, transformers, safetensors; made with torch 2.13.0 and transformers 5.24.0 on the CPU.
 Run: python tests/golden/make_tensor_parallel.py
@@ -29,14 +25,15 @@ import torch.multiprocessing as mp
 from safetensors.torch import save_file
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Replicate, Shard
-from torch.distributed.tensor.parallel import (ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel,
-                                               loss_parallel, parallelize_module)
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn.functional import cross_entropy, rms_norm
 from transformers import (LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
+
+from torchtitan_plan import parallelize
 
 HERE = pathlib.Path(__file__).parent / "data/tensor_parallel"
 LENGTHS = (12, 8)  # tp divides them: PyTorch's sequence parallelism asks for it
@@ -99,37 +96,12 @@ def make_model(name: str):
     return model
 
 
-def parallelize(model, mesh, sequence: bool) -> None:
-    """torchtitan's plan of llama3 and qwen3 (reading of its two forms: with and without sequence parallelism)."""
-    between = Shard(1) if sequence else Replicate()
-    plan = {"model.embed_tokens": RowwiseParallel(input_layouts=Replicate(), output_layouts=between),
-            "lm_head": ColwiseParallel(input_layouts=between, output_layouts=Shard(-1), use_local_output=False)}
-    layer = {f"self_attn.{name}_proj": ColwiseParallel() for name in "qkv"}
-    # Parts of unequal sizes keep the whole one's only as DTensors.
-    layer |= {f"mlp.{name}_proj": ColwiseParallel(use_local_output=False) for name in ("gate", "up")}
-    layer |= {name: RowwiseParallel(output_layouts=between) for name in ("self_attn.o_proj", "mlp.down_proj")}
-    if model.config.model_type == "qwen3":
-        layer |= {f"self_attn.{name}_norm": SequenceParallel(sequence_dim=2, use_local_output=True) for name in "qk"}
-    if sequence:
-        norm = SequenceParallel(use_local_output=True)
-        plan["model.norm"] = norm
-        layer |= {"input_layernorm": norm, "post_attention_layernorm": norm,
-                  "mlp": PrepareModuleInput(input_layouts=between, desired_input_layouts=Replicate()),
-                  "self_attn": PrepareModuleInput(input_kwarg_layouts={"hidden_states": between},
-                                                  desired_input_kwarg_layouts={"hidden_states": Replicate()})}
-    parallelize_module(model, mesh, plan)
-    for one in model.model.layers:
-        parallelize_module(one, mesh, layer)
-    if model.config.tie_word_embeddings:
-        model.lm_head.weight = model.model.embed_tokens.weight
-
-
 def logprobs_of(model, ids: torch.Tensor) -> torch.Tensor:
     count = len(ids)
     mask = torch.full((count, count), float("-inf"), dtype=torch.float64).triu(1)[None, None]
     logits = model(input_ids=ids[None], position_ids=torch.arange(count)[None], attention_mask=mask,
                    use_cache=False).logits[0]
-    # The last row predicts nothing; a slice of it would lose the cut.
+    # The last row predicts nothing.
     targets = torch.cat([ids[1:], torch.tensor([-100])])
     return -cross_entropy(logits, targets, reduction="none")
 

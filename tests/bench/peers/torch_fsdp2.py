@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""The peer of `train_bench`: the same training steps by PyTorch's FSDP2 and transformers, on this machine's CPU.
+"""The peer of `train_bench`: the same training steps by PyTorch's FSDP2, or its tensor parallelism, and transformers, on
+this machine's CPU.
 
     python3 tests/bench/peers/torch_fsdp2.py --dtype fp32 [--ranks 2] [--rows 1] [--length 512] [--steps 2] [--json]
     python3 tests/bench/peers/torch_fsdp2.py --make DIR --curve 50       # weights and data for a training curve
-    python3 tests/bench/peers/torch_fsdp2.py --init DIR --data DIR/data.json --dtype fp32 --json
+    python3 tests/bench/peers/torch_fsdp2.py --init DIR --data DIR/data.json --dtype fp32 [--tp 2] --json
 
 Ranks are processes of a gloo group; every layer and the root are sharded with fully_shard; gradients are reduced in
-fp32; the model is transformers' LlamaForCausalLM with SDPA attention, the optimizer torch.optim.AdamW (fused when the
-build has it for CPUs).
+fp32; the model is transformers' with SDPA attention, the optimizer torch.optim.AdamW (fused when the build has it for
+CPUs). With --tp the ranks are dp x tp: torchtitan's plan (tests/golden/torchtitan_plan.py) under loss_parallel, and
+fully_shard over it where dp is above one or bf16 asks for its mixed precision. A step has --rows sequences for each rank,
+whatever axis it is on.
 
 In the peer's favour: parameters stay gathered between forward and backward (PyTorch 2.6's FSDP2 cannot do otherwise on
 a CPU, and it saves a gather a layer), the first step is not timed, each rank has its share of the cores as threads.
@@ -16,11 +19,13 @@ work is synchronous.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
 import random
 import statistics
+import sys
 import tempfile
 import time
 from datetime import timedelta
@@ -30,7 +35,12 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from transformers import LlamaConfig, LlamaForCausalLM
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import loss_parallel
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
+
+sys.path.append(str(pathlib.Path(__file__).parents[2] / "golden"))
+from torchtitan_plan import parallelize  # noqa: E402
 
 torch.cpu.Stream.record_event = lambda self, event=None: event or torch.cpu.Event()
 torch.cpu.Stream.wait_event = lambda self, event: None
@@ -48,12 +58,35 @@ def smollm2_config():
     )  # fmt: skip
 
 
-def make(folder, steps, batch, length):
+def qwen2_5_config():
+    return Qwen2Config(
+        vocab_size=151936, hidden_size=896, intermediate_size=4864, num_hidden_layers=24, num_attention_heads=14,
+        num_key_value_heads=2, max_position_embeddings=2048, rms_norm_eps=1e-6,
+        rope_parameters={"rope_type": "default", "rope_theta": 1000000.0}, tie_word_embeddings=True, bos_token_id=None,
+        eos_token_id=None,
+    )  # fmt: skip
+
+
+CONFIGS = {"smollm2": smollm2_config, "qwen2.5": qwen2_5_config}
+
+
+def config_of(options):
+    config = CONFIGS[options.model]()
+    if options.layers:
+        config.num_hidden_layers = options.layers
+        if getattr(config, "layer_types", None):
+            config.layer_types = config.layer_types[: options.layers]
+    return config
+
+
+def make(options):
     """Fresh weights, and sequences in which most tokens follow from the one before: something to learn."""
+    folder, steps, batch, length = options.make, options.curve, options.ranks * options.rows, options.length
     torch.manual_seed(0)
-    LlamaForCausalLM(smollm2_config()).save_pretrained(folder)
+    model = AutoModelForCausalLM.from_config(config_of(options), dtype=torch.float32)
+    model.save_pretrained(folder)
     draw = random.Random(0)
-    words = draw.sample(range(49152), 512)
+    words = draw.sample(range(model.config.vocab_size), 512)
 
     def sequence():
         at, result = draw.randrange(512), []
@@ -66,61 +99,95 @@ def make(folder, steps, batch, length):
     (pathlib.Path(folder) / "data.json").write_text(json.dumps(data))
 
 
-def random_data(steps, batch, length):
+def random_data(steps, batch, length, vocab):
     draw = random.Random(1)
-    return [[[draw.randrange(49152) for _ in range(length)] for _ in range(batch)] for _ in range(steps)]
+    return [[[draw.randrange(vocab) for _ in range(length)] for _ in range(batch)] for _ in range(steps)]
 
 
 def sharded_model(options, mesh):
     if options.init:
-        model = LlamaForCausalLM.from_pretrained(options.init, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_pretrained(options.init, dtype=torch.float32)
     else:
         torch.manual_seed(0)
-        model = LlamaForCausalLM(smollm2_config())
+        model = AutoModelForCausalLM.from_config(config_of(options), dtype=torch.float32)
     model.train()
+    if options.tp > 1:
+        parallelize(model, mesh["tp"], bool(options.sequence_parallel))
     policy = MixedPrecisionPolicy()
     if options.dtype == "bf16":
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    for layer in model.model.layers:
-        fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
-    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
+    elif mesh["dp"].size() == 1:
+        return model
+    for layer in [*model.model.layers, model]:
+        fully_shard(layer, mesh=mesh["dp"], mp_policy=policy, reshard_after_forward=False)
     return model
+
+
+def by_mesh(model):
+    """The parameters in groups of one kind, mesh by mesh: fused and foreach operations take no mixture."""
+    groups = {}
+    for parameter in model.parameters():
+        groups.setdefault(parameter.device_mesh if isinstance(parameter, DTensor) else None, []).append(parameter)
+    return list(groups.values())
+
+
+def whole(tensor):
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def clip(groups):
+    norms = [whole(torch.nn.utils.get_total_norm([p.grad for p in group])) for group in groups]
+    total = torch.linalg.vector_norm(torch.stack(norms))
+    for group in groups:
+        torch.nn.utils.clip_grads_with_norm_(group, CLIP, total)
+
+
+def loss_of(model, tokens):
+    positions = torch.arange(tokens.shape[1])[None]
+    logits = model(input_ids=tokens, position_ids=positions, use_cache=False).logits.float()
+    targets = torch.full_like(tokens, -100)  # the last ones: a slice of the logits would be a copy
+    targets[:, :-1] = tokens[:, 1:]
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
 def train(rank, options, store, results):
     torch.set_num_threads(max(1, os.cpu_count() // options.ranks))
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=options.ranks, timeout=DEADLINE)
-    mesh = init_device_mesh("cpu", (options.ranks,), mesh_dim_names=("dp",))
+    dp = options.ranks // options.tp
+    mesh = init_device_mesh("cpu", (dp, options.tp), mesh_dim_names=("dp", "tp"))
     model = sharded_model(options, mesh)
+    groups = by_mesh(model)
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=options.lr, betas=BETAS, eps=EPS, weight_decay=options.weight_decay, fused=True
-    )
-    batch = options.ranks * options.rows
+        [{"params": group} for group in groups], lr=options.lr, betas=BETAS, eps=EPS, weight_decay=options.weight_decay,
+        fused=True,
+    )  # fmt: skip
     data = json.loads(pathlib.Path(options.data).read_text()) if options.data else None
     if data is None:
-        data = random_data(options.steps + 1, batch, options.length)
+        data = random_data(options.steps + 1, options.ranks * options.rows, options.length, model.config.vocab_size)
     losses, seconds = [], []
     for step in data:
-        rows = len(step) // options.ranks
-        tokens = torch.tensor(step[rank * rows : (rank + 1) * rows])
+        rows = len(step) // dp
+        first = mesh["dp"].get_local_rank() * rows
+        tokens = torch.tensor(step[first : first + rows])
         dist.barrier()
         start = time.perf_counter()
-        logits = model(input_ids=tokens, use_cache=False).logits[:, :-1].float()
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        with loss_parallel() if options.tp > 1 else contextlib.nullcontext():
+            loss = loss_of(model, tokens)
+            loss.backward()
+        clip(groups)
         optimizer.step()
         optimizer.zero_grad()
         dist.barrier()
         seconds.append(time.perf_counter() - start)
-        mean = loss.detach().clone()
+        mean = whole(loss.detach()).clone()
         dist.all_reduce(mean)
         losses.append(mean.item() / options.ranks)
     if rank == 0:
         timed = seconds[1:] or seconds
         per_step = len(data[0]) * len(data[0][0])
         results.put({
-            "peer": "PyTorch FSDP2", "version": torch.__version__, "dtype": options.dtype, "ranks": options.ranks,
+            "peer": "PyTorch TP" if options.tp > 1 else "PyTorch FSDP2", "version": torch.__version__,
+            "dtype": options.dtype, "ranks": options.ranks, "tp": options.tp,
             "threads_per_rank": torch.get_num_threads(), "tokens_per_step": per_step,
             "median_s": statistics.median(timed), "tokens_per_s": per_step / statistics.median(timed),
             "losses": losses,
@@ -136,6 +203,10 @@ def main():
     parser.add_argument("--data", help="token ids [step][sequence][token]; default: random ones")
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--tp", type=int, default=1, help="ranks of the tp axis; divides --ranks")
+    parser.add_argument("--sequence-parallel", type=int, choices=[0, 1], default=1, help="with --tp")
+    parser.add_argument("--model", choices=sorted(CONFIGS), default="smollm2", help="of fresh weights")
+    parser.add_argument("--layers", type=int, default=0, help="of fresh weights; default: the model's")
     parser.add_argument("--rows", type=int, default=1, help="sequences a rank")
     parser.add_argument("--length", type=int, default=512, help="tokens a sequence")
     parser.add_argument("--steps", type=int, default=2, help="timed steps, after one that is not")
@@ -144,7 +215,7 @@ def main():
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.make:
-        make(options.make, options.curve, options.ranks * options.rows, options.length)
+        make(options)
         return
     with tempfile.TemporaryDirectory() as folder:
         results = mp.get_context("spawn").SimpleQueue()

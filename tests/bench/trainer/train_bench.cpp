@@ -1,12 +1,13 @@
-// Train-step tokens/s (forward, backward, clip, AdamW) of the quickstart's model and of SmolLM2-135M's
+// Train-step tokens/s (forward, backward, clip, AdamW) of the quickstart's model and of SmolLM2-135M's and Qwen2.5-0.5B's
 // shapes, in float32 and bfloat16, on one rank and on two processes. Model FLOPs are set against the rate of
 // one matrix product measured in the same run: a number that says how much of the machine the step uses.
 //
-//   train_bench [--model tiny|smollm2|all] [--dtype fp32|bf16|all] [--ranks 1|2|0] [--steps N] [--rows B]
-//   [--length S]
+//   train_bench [--model tiny|smollm2|qwen2.5|all] [--layers N] [--dtype fp32|bf16|all] [--ranks 1|2|0] [--cp N] [--tp N]
+//   [--sequence-parallel 0|1] [--loss-parallel 0|1] [--steps N] [--rows B] [--length S]
 //
-// --ranks 0 runs one and two. --ranks 4 --cp 2 --rows 32 --length 11 is the quickstart's warm start. The
-// first step is checked (finite, close to log(vocab)) and dropped; medians are printed.
+// --ranks 0 runs one and two. --ranks 4 --cp 2 --rows 32 --length 11 is the quickstart's warm start. A step has B sequences
+// for each rank, whatever axis it is on: with --ranks 2, --tp 2 is the same work as without. The first step is checked
+// (finite, close to log(vocab)) and dropped; medians are printed.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -30,26 +31,33 @@ struct Run {
     std::string model;
     std::string dtype;
     int ranks = 1;
-    int cp = 1;     // of the ranks
-    int steps = 0;  // 0: by model
-    int rows = 0;   // sequences per rank; 0: by model
+    int cp = 1;  // of the ranks
+    int tp = 1;  // of the ranks
+    bool sequence_parallel = true;
+    bool loss_parallel = true;
+    int layers = 0;  // 0: by model
+    int steps = 0;   // 0: by model
+    int rows = 0;    // sequences per rank; 0: by model
     int length = 0;
+
+    int dp() const { return ranks / cp / tp; }
 };
 
-model::ModelConfig config_of(const std::string& name) {
+model::ModelConfig tiny() {  // examples/quickstart
     model::ModelConfig c;
-    c.max_position_embeddings = 2048;
-    if (name == "tiny") {  // examples/quickstart
-        c.vocab_size = 16;
-        c.hidden_size = 64;
-        c.intermediate_size = 192;
-        c.num_hidden_layers = 2;
-        c.num_attention_heads = 4;
-        c.num_key_value_heads = 2;
-        c.head_dim = 16;
-        c.rope_theta = 100;
-        return c;
-    }
+    c.vocab_size = 16;
+    c.hidden_size = 64;
+    c.intermediate_size = 192;
+    c.num_hidden_layers = 2;
+    c.num_attention_heads = 4;
+    c.num_key_value_heads = 2;
+    c.head_dim = 16;
+    c.rope_theta = 100;
+    return c;
+}
+
+model::ModelConfig smollm2() {  // 135M
+    model::ModelConfig c;
     c.vocab_size = 49152;
     c.hidden_size = 576;
     c.intermediate_size = 1536;
@@ -58,6 +66,28 @@ model::ModelConfig config_of(const std::string& name) {
     c.num_key_value_heads = 3;
     c.head_dim = 64;
     c.qk_norm = false;
+    return c;
+}
+
+model::ModelConfig qwen2_5() {  // 0.5B
+    model::ModelConfig c;
+    c.vocab_size = 151936;
+    c.hidden_size = 896;
+    c.intermediate_size = 4864;
+    c.num_hidden_layers = 24;
+    c.num_attention_heads = 14;
+    c.num_key_value_heads = 2;
+    c.head_dim = 64;
+    c.qk_norm = false;
+    c.qkv_bias = true;
+    c.rope_theta = 1e6;
+    return c;
+}
+
+model::ModelConfig config_of(const Run& run) {
+    model::ModelConfig c = run.model == "tiny" ? tiny() : run.model == "smollm2" ? smollm2() : qwen2_5();
+    c.max_position_embeddings = 2048;
+    if (run.layers != 0) c.num_hidden_layers = run.layers;
     return c;
 }
 
@@ -122,10 +152,12 @@ void bench_rank(const Run& run) {
     auto world = run.ranks == 1 ? comm::solo() : comm::connect_from_environment(Deadline::after_ms(60'000));
     world->set_timeout(std::chrono::minutes(5));
     const bool first = world->rank() == 0;
-    const auto config = config_of(run.model);
+    const auto config = config_of(run);
     PolicyOptions options;
     options.compute_dtype = dtype_of_run(run);
-    Policy policy(DeviceMesh::create(world, {run.ranks / run.cp, run.cp}, {"dp", "cp"}), config, options);
+    options.sequence_parallel = run.sequence_parallel;
+    options.loss_parallel = run.loss_parallel;
+    Policy policy(DeviceMesh::create(world, {run.dp(), run.cp, run.tp}, {"dp", "cp", "tp"}), config, options);
     const auto samples = batch_of(run, config.vocab_size);
     std::vector<double> seconds;
     for (int step = 0; step <= run.steps; ++step) {
@@ -147,8 +179,8 @@ void bench_rank(const Run& run) {
     const double rate = matmul_rate(options.compute_dtype);  // the other rank is idle by now
     const double tokens = static_cast<double>(samples.size()) * run.length;
     const double flops = tokens * flops_per_token(config, run.length) / median(seconds);
-    std::printf("%-8s %-5s %dx%d   %8.1f  (%.1f-%.1f, n=%zu)  %10.0f  %8.2f  %8.2f  %5.2f\n",
-                run.model.c_str(), run.dtype.c_str(), run.ranks / run.cp, run.cp, median(seconds) * 1e3,
+    std::printf("%-8s %-5s %dx%dx%d %8.1f  (%.1f-%.1f, n=%zu)  %10.0f  %8.2f  %8.2f  %5.2f\n",
+                run.model.c_str(), run.dtype.c_str(), run.dp(), run.cp, run.tp, median(seconds) * 1e3,
                 *std::min_element(seconds.begin(), seconds.end()) * 1e3,
                 *std::max_element(seconds.begin(), seconds.end()) * 1e3, seconds.size(),
                 tokens / median(seconds), flops * 1e-9, rate * 1e-9, flops / (rate * run.ranks));
@@ -166,21 +198,18 @@ std::string cpu_name() {
 int run_processes(const Run& run, const std::string& program) {
     comm::LaunchOptions launch;
     launch.world_size = run.ranks;
-    launch.command = {program,
-                      "--model",
-                      run.model,
-                      "--dtype",
-                      run.dtype,
-                      "--ranks",
-                      std::to_string(run.ranks),
-                      "--cp",
-                      std::to_string(run.cp),
-                      "--steps",
-                      std::to_string(run.steps),
-                      "--rows",
-                      std::to_string(run.rows),
-                      "--length",
-                      std::to_string(run.length)};
+    launch.command = {program, "--model", run.model, "--dtype", run.dtype};
+    for (const auto& [option, value] : {std::pair{"--ranks", run.ranks},
+                                        {"--cp", run.cp},
+                                        {"--tp", run.tp},
+                                        {"--sequence-parallel", int{run.sequence_parallel}},
+                                        {"--loss-parallel", int{run.loss_parallel}},
+                                        {"--layers", run.layers},
+                                        {"--steps", run.steps},
+                                        {"--rows", run.rows},
+                                        {"--length", run.length}}) {
+        launch.command.insert(launch.command.end(), {option, std::to_string(value)});
+    }
     const comm::LaunchResult result = comm::RankProcesses(launch).wait();
     if (result.exit_code != 0) std::fprintf(stderr, "%s\n", result.message.c_str());
     return result.exit_code;
@@ -193,10 +222,10 @@ std::vector<std::string> choices(const std::string& chosen, const std::vector<st
 int bench_all(const Run& asked, const std::string& program, const std::string& command) {
     std::printf("hardware: %s, %u threads; one compute thread a rank\ncommand:  %s\n", cpu_name().c_str(),
                 std::thread::hardware_concurrency(), command.c_str());
-    std::printf("%-8s %-5s %-5s %8s  %-22s %10s  %8s  %8s  %5s\n", "model", "dtype", "ranks", "ms/step",
+    std::printf("%-8s %-5s %-5s %8s  %-22s %10s  %8s  %8s  %5s\n", "model", "dtype", "mesh", "ms/step",
                 "(range)", "tokens/s", "GFLOP/s", "matmul", "ratio");
     std::fflush(stdout);
-    for (const std::string& model : choices(asked.model, {"tiny", "smollm2"})) {
+    for (const std::string& model : choices(asked.model, {"tiny", "smollm2", "qwen2.5"})) {
         for (const std::string& dtype : choices(asked.dtype, {"fp32", "bf16"})) {
             for (const int ranks : asked.ranks == 0 ? std::vector{1, 2} : std::vector{asked.ranks}) {
                 Run run = asked;
@@ -218,10 +247,14 @@ int bench_all(const Run& asked, const std::string& program, const std::string& c
 int bench_main(int argc, char** argv) {
     Run run{"all", "all", 0};
     CLI::App app{"Train-step tokens/s. Example: train_bench --model tiny --dtype fp32 --ranks 2"};
-    app.add_option("--model", run.model)->check(CLI::IsMember({"tiny", "smollm2", "all"}));
+    app.add_option("--model", run.model)->check(CLI::IsMember({"tiny", "smollm2", "qwen2.5", "all"}));
     app.add_option("--dtype", run.dtype)->check(CLI::IsMember({"fp32", "bf16", "all"}));
     app.add_option("--ranks", run.ranks, "0: one, then two")->check(CLI::Range(0, 64));
     app.add_option("--cp", run.cp, "ranks of the cp axis; divides --ranks")->check(CLI::Range(1, 64));
+    app.add_option("--tp", run.tp, "ranks of the tp axis; divides --ranks")->check(CLI::Range(1, 64));
+    app.add_option("--sequence-parallel", run.sequence_parallel)->capture_default_str();
+    app.add_option("--loss-parallel", run.loss_parallel)->capture_default_str();
+    app.add_option("--layers", run.layers, "0: by model");
     app.add_option("--steps", run.steps, "0: by model");
     app.add_option("--rows", run.rows, "sequences a rank; 0: by model");
     app.add_option("--length", run.length, "tokens a sequence; 0: by model");

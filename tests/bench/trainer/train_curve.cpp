@@ -1,6 +1,7 @@
 // Supervised steps on given weights and given tokens: the loss of each step and the tokens/s. The twin of
 // tests/bench/peers/torch_fsdp2.py, which writes the weights and the tokens; compare_train.sh runs both.
-//   train_curve --init DIR --data DIR/data.json [--dtype fp32|bf16] [--ranks N] [--cp N] [--lr X]
+//   train_curve --init DIR --data DIR/data.json [--dtype fp32|bf16] [--ranks N] [--cp N] [--tp N]
+//   [--sequence-parallel 0|1] [--loss-parallel 0|1] [--lr X]
 // Prints one JSON object.
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -12,8 +13,8 @@
 
 #include "common/comm/launch.h"
 #include "common/error.h"
+#include "common/model/safetensors.h"
 #include "common/ops/matmul.h"
-#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/policy/policy.h"
 
 namespace tandem::trainer {
@@ -28,6 +29,9 @@ struct Run {
     std::string dtype = "fp32";
     int ranks = 2;
     int cp = 1;
+    int tp = 1;
+    bool sequence_parallel = true;
+    bool loss_parallel = true;
     float lr = 1e-4f;
     float weight_decay = 0;
 };
@@ -61,9 +65,14 @@ void run_rank(const Run& run) {
     PolicyOptions options;
     options.compute_dtype = dtype_from_name(run.dtype);
     options.weight_decay = run.weight_decay;
-    Policy policy(DeviceMesh::create(world, {run.ranks / run.cp, run.cp}, {"dp", "cp"}),
-                  model::read_model_config(run.init), options);
-    load_checkpoint(policy, run.init);
+    options.sequence_parallel = run.sequence_parallel;
+    options.loss_parallel = run.loss_parallel;
+    const std::vector<int> degrees{run.ranks / run.cp / run.tp, run.cp, run.tp};
+    Policy policy(DeviceMesh::create(world, degrees, {"dp", "cp", "tp"}), model::read_model_config(run.init),
+                  options);
+    const auto weights = model::Safetensors::open(run.init);
+    for (const auto& [name, parameter] : policy.parameters())
+        policy.load_parameter(name, weights.tensor(name));
 
     std::vector<double> losses, seconds;
     for (const auto& sequences : steps) {
@@ -80,6 +89,7 @@ void run_rank(const Run& run) {
     const double tokens = static_cast<double>(steps[0].size() * steps[0][0].size());
     const nlohmann::ordered_json result{{"dtype", run.dtype},
                                         {"ranks", run.ranks},
+                                        {"tp", run.tp},
                                         {"threads_per_rank", ops::compute_threads()},
                                         {"tokens_per_step", tokens},
                                         {"median_s", median(seconds)},
@@ -97,6 +107,9 @@ int curve_main(int argc, char** argv) {
     app.add_option("--dtype", run.dtype)->check(CLI::IsMember({"fp32", "bf16"}));
     app.add_option("--ranks", run.ranks)->check(CLI::Range(1, 64));
     app.add_option("--cp", run.cp, "ranks of the cp axis; divides --ranks")->check(CLI::Range(1, 64));
+    app.add_option("--tp", run.tp, "ranks of the tp axis; divides --ranks")->check(CLI::Range(1, 64));
+    app.add_option("--sequence-parallel", run.sequence_parallel)->capture_default_str();
+    app.add_option("--loss-parallel", run.loss_parallel)->capture_default_str();
     app.add_option("--lr", run.lr);
     app.add_option("--weight-decay", run.weight_decay);
     CLI11_PARSE(app, argc, argv);
