@@ -22,32 +22,21 @@ Sample sample_of(Tokens prompt, std::int64_t answer) {
     return sample;
 }
 
-bool covers(const PassShape& a, const PassShape& b) {
-    return a.zigzag == b.zigzag && a.rows >= b.rows && a.targets >= b.targets;
-}
-
-void keep_largest(std::vector<PassShape>& passes, const PassShape& pass) {
-    if (std::any_of(passes.begin(), passes.end(),
-                    [&](const PassShape& other) { return covers(other, pass); }))
-        return;
-    std::erase_if(passes, [&](const PassShape& other) { return covers(pass, other); });
-    passes.push_back(pass);
-}
-
 class Batches {
   public:
     Batches(const RunConfig& config, const Task& task, const PolicyOptions& options)
         : config_(config),
           task_(task),
           options_(options),
+          row_ranks_(options.sequence_parallel ? config.mesh.tp : 1),
           seed_(static_cast<std::uint64_t>(config.run.seed)) {}
 
     Workload workload() {
         for (std::int64_t step = 0; step < std::min(kSteps, config_.sft.steps); ++step)
-            train(supervised(step));
+            train(supervised(step), Lengths::exact);
         for (std::int64_t step = 0; step < std::min(kSteps, config_.grpo.steps); ++step) {
             const std::vector<Sample> samples = rollouts(step);
-            pack(samples, result_.scores);
+            pack(samples, Lengths::most, result_.scores);
             for (const Sample& sample : samples)
                 score_tokens_ += static_cast<std::int64_t>(sample.tokens.size());
             result_.score_tokens = std::max(result_.score_tokens, std::exchange(score_tokens_, 0));
@@ -57,7 +46,7 @@ class Batches {
             std::vector<Sample> first;
             for (std::size_t i = 0; i < part; ++i)
                 first.push_back(samples[static_cast<std::size_t>(order[i])]);
-            train(first);
+            train(first, Lengths::most);
         }
         result_.reference = needs_reference(config_);
         return result_;
@@ -87,12 +76,28 @@ class Batches {
         return batch;
     }
 
-    void train(const std::vector<Sample>& samples) {
-        result_.micro_batches = std::max(result_.micro_batches, pack(samples, result_.train));
+    // Samples are as long as they will be, or as they may become.
+    enum class Lengths : std::uint8_t { exact, most };
+
+    void train(const std::vector<Sample>& samples, Lengths lengths) {
+        result_.micro_batches = std::max(result_.micro_batches, pack(samples, lengths, result_.train));
+    }
+
+    // Rows that the ranks of tp do not share evenly are copied with padding before they are summed.
+    bool pads(const PassShape& pass) const { return pass.rows % row_ranks_ != 0; }
+    bool covers(const PassShape& a, const PassShape& b) const {
+        return a.zigzag == b.zigzag && a.rows >= b.rows && a.targets >= b.targets && (pads(a) || !pads(b));
+    }
+    void keep_largest(std::vector<PassShape>& passes, const PassShape& pass) const {
+        if (std::any_of(passes.begin(), passes.end(),
+                        [&](const PassShape& other) { return covers(other, pass); }))
+            return;
+        std::erase_if(passes, [&](const PassShape& other) { return covers(pass, other); });
+        passes.push_back(pass);
     }
 
     // Every rank's packs into `passes`; returns how many a rank has.
-    int pack(const std::vector<Sample>& samples, std::vector<PassShape>& passes) {
+    int pack(const std::vector<Sample>& samples, Lengths lengths, std::vector<PassShape>& passes) {
         const int cp = static_cast<int>(config_.mesh.cp);
         const auto plan = pack_plan(options_, cp, static_cast<int>(config_.mesh.dp), samples);
         std::size_t most = 1;
@@ -102,8 +107,12 @@ class Batches {
                 const bool zigzag = use_zigzag(options_, cp, one);
                 for (int rank = 0; rank < cp; ++rank) {
                     const MicroBatch batch = make_micro_batch(samples, one, zigzag, cp, rank);
-                    keep_largest(passes, {static_cast<std::int64_t>(batch.tokens.size()),
-                                          static_cast<std::int64_t>(batch.target_rows.size()), cp, zigzag});
+                    PassShape pass{static_cast<std::int64_t>(batch.tokens.size()),
+                                   static_cast<std::int64_t>(batch.target_rows.size()), cp, zigzag};
+                    keep_largest(passes, pass);
+                    // One token less may take more.
+                    --pass.rows;
+                    if (lengths == Lengths::most && pads(pass)) keep_largest(passes, pass);
                 }
             }
         }
@@ -113,6 +122,7 @@ class Batches {
     const RunConfig& config_;
     const Task& task_;
     const PolicyOptions& options_;
+    std::int64_t row_ranks_;  // that share the rows of hidden states between blocks
     std::uint64_t seed_;
     std::int64_t score_tokens_ = 0;
     Workload result_;
