@@ -50,7 +50,7 @@ std::string passes_text(const Workload& work) {
 }
 
 std::string line_of(std::string name, const std::vector<std::string>& cells) {
-    std::string line = fmt::format("{:<26}", std::move(name));
+    std::string line = fmt::format("{:<22}", std::move(name));
     for (const std::string& cell : cells) line += fmt::format("{:>18}", cell);
     return line + "\n";
 }
@@ -60,8 +60,8 @@ std::string with_star(std::uint64_t bytes, bool chosen) {
 }
 
 std::string tensor_choices_text(const Report& report) {
-    std::string text = "\nPeak with other choices under [tensor_parallel]:\n";
-    text += line_of("sequence_, loss_parallel", {"true", "false"});
+    std::string text = "\nPeak with other choices of sequence_parallel (down) and loss_parallel (across):\n";
+    text += line_of("", {"true", "false"});
     for (const bool sequence_parallel : {true, false}) {
         std::vector<std::string> cells;
         for (const Report::TensorChoice& choice : report.tensor_choices) {
