@@ -7,7 +7,8 @@
 #                                                [--steps N] [--rounds N] [--dtype fp32|bf16] [--sequence-parallel 0|1]
 #
 # TORCH_PYTHON is a Python with PyTorch and transformers (README.md beside says how to make one). Prints tokens/s (medians
-# over the rounds) and the ratios of each round. Exits with 1 when the losses of the four part by more than 2e-3 in fp32.
+# over the rounds) and the ratios of each round; the same of the processor time of a step, which waits are not part of, and
+# other programs on the machine hardly change. Exits with 1 when the losses of the four part by more than 2e-3 in fp32.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bin=$here/../../../build/cpu/bin/train_curve
@@ -50,22 +51,22 @@ import sys
 work, rounds, dtype = pathlib.Path(sys.argv[1]), range(1, int(sys.argv[2]) + 1), sys.argv[3]
 found = {(side, tp): [json.loads((work / f"{i}.{tp}.{side}").read_text()) for i in rounds]
          for side in ("ours", "peer") for tp in (1, 2)}
-rates = {key: [one["tokens_per_s"] for one in each] for key, each in found.items()}
-for (side, tp), each in rates.items():
-    name = "Tandem" if side == "ours" else "PyTorch"
-    print(f"{name} {'tp 2' if tp == 2 else 'dp 2'} {dtype}: {statistics.median(each):.1f} tokens/s "
-          f"({', '.join(f'{one:.1f}' for one in each)})")
+names = {("ours", 1): "Tandem dp 2", ("ours", 2): "Tandem tp 2", ("peer", 1): "PyTorch dp 2", ("peer", 2): "PyTorch tp 2"}
 
 
-def ratio(text, above, below):
-    each = [a / b for a, b in zip(above, below)]
-    print(f"{text}: {statistics.median(each):.2f} ({', '.join(f'{one:.2f}' for one in each)})")
+def show(text, each):
+    print(f"  {text}: {statistics.median(each):.2f} ({', '.join(f'{one:.2f}' for one in each)})")
 
 
-for tp in (1, 2):
-    ratio(f"Tandem over PyTorch, {'tp' if tp == 2 else 'dp'} 2", rates["ours", tp], rates["peer", tp])
-for side, name in (("ours", "Tandem"), ("peer", "PyTorch")):
-    ratio(f"{name}'s tp 2 over its dp 2", rates[side, 2], rates[side, 1])
+for unit, speed in (("tokens/s", lambda one: one["tokens_per_s"]),
+                    ("tokens per processor second of a rank", lambda one: one["tokens_per_step"] / one["cpu_s"] / 2)):
+    print(f"{dtype}, {unit}: median of the rounds (each round)")
+    rates = {key: [speed(one) for one in each] for key, each in found.items()}
+    for key, name in names.items():
+        show(name, rates[key])
+    for above, below in ((("ours", 1), ("peer", 1)), (("ours", 2), ("peer", 2)), (("ours", 2), ("ours", 1)),
+                         (("peer", 2), ("peer", 1))):
+        show(f"{names[above]} over {names[below]}", [a / b for a, b in zip(rates[above], rates[below])])
 losses = [one["losses"] for each in found.values() for one in each]
 apart = max(abs(a - b) for one in losses for a, b in zip(one, losses[0], strict=True))
 print(f"losses {losses[0][0]:.4f} -> {losses[0][-1]:.4f}; the runs differ by at most {apart:.1e}")

@@ -164,13 +164,13 @@ def train(rank, options, store, results):
     data = json.loads(pathlib.Path(options.data).read_text()) if options.data else None
     if data is None:
         data = random_data(options.steps + 1, options.ranks * options.rows, options.length, model.config.vocab_size)
-    losses, seconds = [], []
+    losses, seconds, cpu_seconds = [], [], []
     for step in data:
         rows = len(step) // dp
         first = mesh["dp"].get_local_rank() * rows
         tokens = torch.tensor(step[first : first + rows])
         dist.barrier()
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         with loss_parallel() if options.tp > 1 else contextlib.nullcontext():
             loss = loss_of(model, tokens)
             loss.backward()
@@ -179,6 +179,7 @@ def train(rank, options, store, results):
         optimizer.zero_grad()
         dist.barrier()
         seconds.append(time.perf_counter() - start)
+        cpu_seconds.append(time.process_time() - cpu_start)
         mean = whole(loss.detach()).clone()
         dist.all_reduce(mean)
         losses.append(mean.item() / options.ranks)
@@ -189,7 +190,7 @@ def train(rank, options, store, results):
             "peer": "PyTorch TP" if options.tp > 1 else "PyTorch FSDP2", "version": torch.__version__,
             "dtype": options.dtype, "ranks": options.ranks, "tp": options.tp,
             "threads_per_rank": torch.get_num_threads(), "tokens_per_step": per_step,
-            "median_s": statistics.median(timed), "tokens_per_s": per_step / statistics.median(timed),
+            "cpu_s": statistics.median(cpu_seconds[1:] or cpu_seconds), "median_s": statistics.median(timed), "tokens_per_s": per_step / statistics.median(timed),
             "losses": losses,
         })  # fmt: skip
     dist.destroy_process_group()
