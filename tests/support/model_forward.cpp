@@ -90,8 +90,9 @@ std::vector<std::vector<float>> trainer_logprobs(const std::string& directory, D
     }
     std::vector<float> logprobs(rows.size());
     Resident hooks;
-    decoder.score(Compute{stream, dtype, *context, tensor, batch.positions}, batch.tokens, {rows, targets},
-                  hooks, 1.0f, {logprobs, {}, {}});
+    const Compute compute{stream, dtype, *context, tensor, batch.positions};
+    decoder.score(compute, decoder.forward(compute, batch.tokens, {}, hooks, nullptr), {rows, targets}, hooks,
+                  1.0f, {logprobs, {}, {}});
     std::vector<std::vector<float>> result;
     auto at = logprobs.begin();
     for (const Tokens& list : candidates) {

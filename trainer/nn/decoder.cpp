@@ -7,8 +7,6 @@
 namespace tandem::trainer {
 namespace {
 
-constexpr int kEmbeddingGroup = 0;  // tied, this is the root group
-
 using model::Role;
 
 // A model's parameters by layer, role and whether it is the bias.
@@ -53,82 +51,90 @@ DecoderLayer make_layer(const model::ModelConfig& config, const ops::RopeTable& 
 
 Decoder::Decoder(const model::ModelConfig& config, const DecoderOptions& options,
                  const TensorParallel& tensor)
-    : tied_(config.tie_word_embeddings),
-      checkpointing_(options.checkpointing),
-      parameters_(config, options.value_head, tensor.size(), tensor.group().rank()) {
-    const auto layers = static_cast<int>(config.num_hidden_layers);
-    head_group_ = tied_ ? kEmbeddingGroup : layers + 1;
-    if (options.value_head) value_group_ = static_cast<int>(groups().size()) - 1;
+    : checkpointing_(options.checkpointing),
+      parameters_(config, options.part.value_or(DecoderPart::whole(config)), options.value_head,
+                  tensor.size(), tensor.group().rank()) {
+    const DecoderPart part = options.part.value_or(DecoderPart::whole(config));
     const ByRole by_role(parameters_.all);
-    Parameter& table = by_role.at(-1, Role::embedding);
     const CutVocabulary vocabulary(tensor.group(), config.vocab_size, options.loss_parallel);
-    embedding_ = std::make_unique<Embedding>(table, vocabulary);
+    if (part.embeds) embedding_ = std::make_unique<Embedding>(by_role.at(-1, Role::embedding), vocabulary);
     const model::RopeFrequencies frequencies = config.rope_frequencies();
     const ops::RopeTable rope(frequencies.inverse, frequencies.attention_factor);
-    for (int layer = 0; layer < layers; ++layer)
+    for (int layer = part.first_layer; layer < part.end_layer; ++layer)
         layers_.push_back(make_layer(config, rope, by_role, layer, tensor.first()));
-    head_ = std::make_unique<LmHead>(
-        RmsNorm(by_role.at(-1, Role::norm), config.rms_norm_eps), tied_ ? table : by_role.at(-1, Role::head),
-        vocabulary, options.value_head ? &parameters_.all.back() : nullptr, options.logits_chunk_rows);
+    if (!part.heads) return;
+    Parameter& table = by_role.at(-1, config.tie_word_embeddings ? Role::embedding : Role::head);
+    head_ = std::make_unique<LmHead>(RmsNorm(by_role.at(-1, Role::norm), config.rms_norm_eps), table,
+                                     vocabulary, options.value_head ? &parameters_.all.back() : nullptr,
+                                     options.logits_chunk_rows);
 }
 
-Tensor Decoder::forward_layers(const Compute& compute, std::span<const std::int32_t> tokens,
-                               GroupHooks& hooks, Pass pass, std::vector<DecoderLayer::Saved>& saved) const {
-    hooks.unshard(kEmbeddingGroup, layer_group(0));
-    Tensor x = compute.tensor.sum(compute.stream, embedding_->forward(compute, tokens));
-    if (!tied_) hooks.after_forward(kEmbeddingGroup);
+Tensor Decoder::forward(const Compute& compute, std::span<const std::int32_t> tokens, Tensor x,
+                        GroupHooks& hooks, Saved* saved) const {
+    const int head_group =
+        shares_table() ? GroupHooks::kNone : parameters_.head_group;  // still to be gathered
+    if (embedding_) {
+        hooks.unshard(parameters_.embedding_group, layers_.empty() ? head_group : layer_group(0));
+        x = compute.tensor.sum(compute.stream, embedding_->forward(compute, tokens));
+        if (!shares_table()) hooks.after_forward(parameters_.embedding_group);
+    }
+    if (saved != nullptr) saved->layers.resize(layers_.size());
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
         const bool last = layer + 1 == layers_.size();
-        const int next = !last ? layer_group(layer + 1) : tied_ ? GroupHooks::kNone : head_group_;
-        hooks.unshard(layer_group(layer), next);
-        if (pass == Pass::training) {
-            x = layers_[layer].forward(compute, x, saved[layer]);
-            layers_[layer].drop(saved[layer], checkpointing_);
+        hooks.unshard(layer_group(layer), last ? head_group : layer_group(layer + 1));
+        if (saved != nullptr) {
+            x = layers_[layer].forward(compute, x, saved->layers[layer]);
+            layers_[layer].drop(saved->layers[layer], checkpointing_);
         } else {
             DecoderLayer::Saved dropped;
             x = layers_[layer].forward(compute, x, dropped);
         }
         // The backward starts with the last layer: it stays.
-        if (!last || pass == Pass::inference) hooks.after_forward(layer_group(layer));
+        if (!last || saved == nullptr) hooks.after_forward(layer_group(layer));
     }
-    if (!tied_) hooks.unshard(head_group_, GroupHooks::kNone);
-    return compute.tensor.all_rows(compute.stream, x, std::ssize(tokens));
+    return x;
 }
 
-void Decoder::score(const Compute& compute, std::span<const std::int32_t> tokens, const Targets& targets,
-                    GroupHooks& hooks, float temperature, const TargetScores& scores) const {
-    std::vector<DecoderLayer::Saved> none;
-    const Tensor x = forward_layers(compute, tokens, hooks, Pass::inference, none);
-    if (value_group_ != GroupHooks::kNone) hooks.unshard(value_group_, GroupHooks::kNone);
+void Decoder::score(const Compute& compute, Tensor x, const Targets& targets, GroupHooks& hooks,
+                    float temperature, const TargetScores& scores) const {
+    hooks.unshard(parameters_.head_group, GroupHooks::kNone);
+    x = compute.tensor.all_rows(compute.stream, x, std::ssize(compute.positions));
+    if (parameters_.value_group != GroupHooks::kNone)
+        hooks.unshard(parameters_.value_group, GroupHooks::kNone);
     head_->score(compute, x, targets, temperature, scores);
 }
 
-void Decoder::loss(const Compute& compute, std::span<const std::int32_t> tokens, const Targets& targets,
-                   GroupHooks& hooks, TargetLoss& loss) const {
-    require(!loss.trains_values() || value_group_ != GroupHooks::kNone, "the model has no value head");
-    std::vector<DecoderLayer::Saved> saved(layers_.size());
-    Tensor dx;
-    {
-        const Tensor x = forward_layers(compute, tokens, hooks, Pass::training, saved);
-        hooks.begin_gradients(head_group_);
-        if (loss.trains_values()) {
-            hooks.unshard(value_group_, GroupHooks::kNone);
-            hooks.begin_gradients(value_group_);
-        }
-        dx = compute.tensor.sum(compute.stream, head_->loss(compute, x, targets, loss));
-        if (loss.trains_values()) hooks.after_backward(value_group_);
+Tensor Decoder::loss(const Compute& compute, Tensor x, const Targets& targets, GroupHooks& hooks,
+                     TargetLoss& loss) const {
+    const int value_group = parameters_.value_group;
+    require(!loss.trains_values() || value_group != GroupHooks::kNone, "the model has no value head");
+    hooks.unshard(parameters_.head_group, GroupHooks::kNone);
+    x = compute.tensor.all_rows(compute.stream, x, std::ssize(compute.positions));
+    hooks.begin_gradients(parameters_.head_group);
+    if (loss.trains_values()) {
+        hooks.unshard(value_group, GroupHooks::kNone);
+        hooks.begin_gradients(value_group);
     }
-    if (!tied_) hooks.after_backward(head_group_);
+    Tensor dx = compute.tensor.sum(compute.stream, head_->loss(compute, x, targets, loss));
+    if (loss.trains_values()) hooks.after_backward(value_group);
+    if (!shares_table()) hooks.after_backward(parameters_.head_group);
+    return dx;
+}
+
+Tensor Decoder::backward(const Compute& compute, std::span<const std::int32_t> tokens, Tensor dx,
+                         GroupHooks& hooks, Saved saved) const {
     for (std::size_t layer = layers_.size(); layer-- > 0;) {
         hooks.unshard(layer_group(layer), layer > 0 ? layer_group(layer - 1) : GroupHooks::kNone);
         hooks.begin_gradients(layer_group(layer));
-        layers_[layer].recompute(compute, saved[layer], checkpointing_);
-        dx = layers_[layer].backward(compute, dx, std::move(saved[layer]));
+        layers_[layer].recompute(compute, saved.layers[layer], checkpointing_);
+        dx = layers_[layer].backward(compute, dx, std::move(saved.layers[layer]));
         hooks.after_backward(layer_group(layer));
     }
-    if (!tied_) hooks.begin_gradients(kEmbeddingGroup);
+    if (!embedding_) return dx;
+    if (!shares_table()) hooks.begin_gradients(parameters_.embedding_group);
     embedding_->backward(compute, compute.tensor.all_rows(compute.stream, dx, std::ssize(tokens)), tokens);
-    hooks.after_backward(kEmbeddingGroup);
+    hooks.after_backward(parameters_.embedding_group);
+    return {};
 }
 
 }  // namespace tandem::trainer

@@ -41,7 +41,8 @@ Scores Policy::score(const std::vector<Sample>& samples, const ScoreOptions& wan
         std::array<std::vector<float>, 3> found{std::vector<float>(n),
                                                 std::vector<float>(wanted.entropies ? n : 0),
                                                 std::vector<float>(wanted.values ? n : 0)};
-        decoder_.score(run, batch.tokens, {batch.target_rows, batch.target_tokens}, fsdp_, wanted.temperature,
+        decoder_.score(run, decoder_.forward(run, batch.tokens, {}, fsdp_, nullptr),
+                       {batch.target_rows, batch.target_tokens}, fsdp_, wanted.temperature,
                        {found[0], found[1], found[2]});
         for (std::size_t kind = 0; kind < found.size(); ++kind) {
             for (std::size_t i = 0; i < found[kind].size(); ++i)
@@ -77,7 +78,10 @@ StepStats Policy::accumulate(const std::vector<Sample>& samples, const LossOptio
         MicroBatchLoss part(batch_loss, samples, pack, batch, *shard_mesh_.context, sums,
                             logprobs ? &*logprobs : nullptr);
         fsdp_.set_requires_gradient_sync(sync_ && (last || options_.reduce_every_micro_batch));
-        decoder_.loss(run, batch.tokens, {batch.target_rows, batch.target_tokens}, fsdp_, part);
+        Decoder::Saved saved;
+        Tensor x = decoder_.forward(run, batch.tokens, {}, fsdp_, &saved);
+        Tensor dx = decoder_.loss(run, std::move(x), {batch.target_rows, batch.target_tokens}, fsdp_, part);
+        decoder_.backward(run, batch.tokens, std::move(dx), fsdp_, std::move(saved));
     };
     stats.micro_batches = for_each_micro_batch(samples, run_one);
     fsdp_.finish();
