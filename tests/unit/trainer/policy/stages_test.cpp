@@ -119,7 +119,8 @@ TEST(Stages, MakeTheBitsOfTheWhole) {
                 for (const auto& [name, gradient] : whole.gradients) {
                     // The shared table's two gradients are added in another order.
                     const bool added = tied && name == model::kEmbedding;
-                    EXPECT_LE(relative_difference(cut.gradients.at(name), gradient), added ? 1e-6 : 0.0) << name;
+                    EXPECT_LE(relative_difference(cut.gradients.at(name), gradient), added ? 1e-6 : 0.0)
+                        << name;
                 }
             }
         }
@@ -130,8 +131,8 @@ TEST(Stages, HaveTheParametersOfTheirLayers) {
     model::ModelConfig config = tiny_config();
     config.num_hidden_layers = 3;
     config.tie_word_embeddings = true;
-    const DecoderParameters first(config, {0, 1, true, false}, true), middle(config, {1, 2, false, false}, true),
-        last(config, {2, 3, false, true}, true);
+    const DecoderParameters first(config, {0, 1, true, false}, true),
+        middle(config, {1, 2, false, false}, true), last(config, {2, 3, false, true}, true);
     EXPECT_EQ(first.all.front().name, model::kEmbedding);
     EXPECT_EQ(first.groups.size(), 2U);
     EXPECT_EQ(first.head_group, DecoderParameters::kNone);
