@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <map>
 #include <numeric>
 #include <optional>
+#include <random>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -39,6 +42,12 @@ struct Meeting {
     std::uint64_t turn = 0;
 };
 
+// From one member of a group to another: what was sent and not received, in order.
+struct Letters {
+    Meeting arrivals;  // a turn a letter
+    std::deque<std::vector<std::byte>> waiting;
+};
+
 struct Rank {
     fibers::Flow flow;
     std::unique_ptr<std::byte[]> stack;
@@ -54,6 +63,9 @@ struct World {
     int running = 0;
     const Body* body = nullptr;
     std::map<std::pair<std::string, std::vector<int>>, std::shared_ptr<Meeting>> meetings;
+    std::map<std::tuple<std::string, int, int>, Letters>
+        letters;  // by group, sender and receiver (global ranks)
+    std::optional<std::mt19937> delays;
     std::optional<AbortNote> aborted;
     std::exception_ptr cause;
 
@@ -152,8 +164,29 @@ class FiberCollectives final : public comm::Collectives, private comm::Operation
         leave();
     }
 
-    void p2p(const std::vector<P2POp>&) override {
-        throw InvalidArgument("ranks that are fibers have no p2p");
+    void p2p(const std::vector<P2POp>& ops) override {
+        const int self = ranks_[static_cast<std::size_t>(index_)];
+        const auto between = [&](int from, int to) -> Letters& {
+            Letters& letters = world->letters[{name_, from, to}];
+            letters.arrivals.group = name_;
+            return letters;
+        };
+        for (const P2POp& op : ops) {
+            if (op.kind != P2POp::Kind::send) continue;
+            Letters& letters = between(self, ranks_[static_cast<std::size_t>(op.peer)]);
+            letters.waiting.emplace_back(op.memory.data, op.memory.data + op.memory.bytes);
+            ++letters.arrivals.turn;
+        }
+        for (const P2POp& op : ops) {
+            if (op.kind != P2POp::Kind::recv) continue;
+            Letters& letters = between(ranks_[static_cast<std::size_t>(op.peer)], self);
+            while (letters.waiting.empty()) wait_for("recv", letters.arrivals);
+            const std::vector<std::byte> letter = std::move(letters.waiting.front());
+            letters.waiting.pop_front();
+            enforce(letter.size() == op.memory.bytes, "on '{}' member {} sent {} bytes, {} are expected",
+                    name_, op.peer, letter.size(), op.memory.bytes);
+            put(letter, op.memory);
+        }
     }
 
     void barrier() override {
@@ -196,6 +229,11 @@ class FiberCollectives final : public comm::Collectives, private comm::Operation
             ++meeting.turn;
             return;
         }
+        wait_for(call, meeting);
+    }
+
+    // Until its next turn.
+    static void wait_for(const char* call, const Meeting& meeting) {
         Rank& self = world->self();
         self.turn = meeting.turn;
         self.waits_for = &meeting;
@@ -237,15 +275,23 @@ bool can_go_on(const Rank& rank) {
     return !rank.done && (rank.waits_for == nullptr || rank.waits_for->turn != rank.turn || world->aborted);
 }
 
+std::vector<std::size_t> order() {
+    std::vector<std::size_t> ranks(world->ranks.size());
+    std::iota(ranks.begin(), ranks.end(), std::size_t{0});
+    if (world->delays) std::ranges::shuffle(ranks, *world->delays);
+    return ranks;
+}
+
 // Every rank that can go on, in turn, until all are done.
 void schedule() {
     const auto done = [](const Rank& rank) { return rank.done; };
     while (!std::ranges::all_of(world->ranks, done)) {
         bool moved = false;
-        for (std::size_t r = 0; r < world->ranks.size(); ++r) {
+        for (const std::size_t r : order()) {
             Rank& rank = world->ranks[r];
             if (!can_go_on(rank)) continue;
             moved = true;
+            if (world->delays && (*world->delays)() % 2 == 0) continue;
             world->running = static_cast<int>(r);
             fibers::go_on(world->scheduler, rank.flow);
         }
@@ -259,11 +305,10 @@ void schedule() {
     }
 }
 
-}  // namespace
-
-void run_fibers(int world_size, const Body& body) {
+void run(int world_size, std::optional<std::mt19937> delays, const Body& body) {
     World here;
     here.body = &body;
+    here.delays = delays;
     here.ranks.resize(static_cast<std::size_t>(world_size));
     for (Rank& rank : here.ranks) {
         rank.stack = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
@@ -273,6 +318,16 @@ void run_fibers(int world_size, const Body& body) {
     schedule();
     world = nullptr;
     if (here.cause) std::rethrow_exception(here.cause);
+}
+
+}  // namespace
+
+void run_fibers(int world_size, const Body& body) {
+    run(world_size, std::nullopt, body);
+}
+
+void run_fibers(int world_size, unsigned delays, const Body& body) {
+    run(world_size, std::mt19937(delays), body);
 }
 
 }  // namespace tandem::test
