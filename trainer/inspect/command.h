@@ -1,4 +1,5 @@
-// The command `inspect` of tandem-train: its options and its output. Starts no rank and connects to nothing.
+// The command `inspect` of tandem-train: its options and its output. Starts no rank and connects to nothing;
+// writes the files that `inspect schedule` is asked for.
 #pragma once
 
 #include <memory>
@@ -12,7 +13,7 @@ namespace tandem::inspect {
 
 class Command {
   public:
-    explicit Command(CLI::App& program);  // adds `inspect mesh|shard|redistribute`
+    explicit Command(CLI::App& program);  // adds `inspect mesh|shard|redistribute|schedule`
     ~Command();
     bool parsed() const;
     // The answer to the command line, as a table or as JSON. Throws BadInput: nobody else passes arguments here,

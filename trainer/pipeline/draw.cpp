@@ -61,7 +61,7 @@ class Picture {
             out += text("note", left + 18, 50, look.name);
             left += 40 + kLetter * static_cast<double>(std::string(look.name).size());
         }
-        if (has_later_stages()) out += text("note", left, 50, "paler: a rank's later stages");
+        if (has_later_stages()) out += text("note", left, 50, "paler: later stages of a rank");
         return out;
     }
 

@@ -1,4 +1,6 @@
 // DualPipeV, DeepSeek's DualPipe (arXiv 2412.19437) folded into a V: forwards of one direction overlap backwards of the other.
+#include <utility>
+
 #include "trainer/pipeline/lists.h"
 
 namespace tandem::pipeline {

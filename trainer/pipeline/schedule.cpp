@@ -98,6 +98,10 @@ std::vector<std::string> schedule_names() {
     return names;
 }
 
+std::string schedule_name(const std::string& name) {
+    return kind_of(name).name;
+}
+
 Schedule make_schedule(const std::string& name, int ranks, int stages_per_rank, int microbatches) {
     const Kind& kind = kind_of(name);
     const Shape shape{ranks, stages_per_rank, microbatches};

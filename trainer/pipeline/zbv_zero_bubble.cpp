@@ -1,6 +1,7 @@
 // ZBV of "Zero Bubble Pipeline Parallelism" (arXiv 2401.10241, section 6). Rank r has stage r of the way there and its mirror
 // image of the way back.
 #include <algorithm>
+#include <utility>
 
 #include "trainer/pipeline/lists.h"
 

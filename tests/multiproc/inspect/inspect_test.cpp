@@ -1,6 +1,7 @@
 // `tandem-train inspect` as its users meet it: options, JSON, exit codes.
 #include <gmock/gmock.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/multiproc/app/program.h"
@@ -59,7 +60,69 @@ TEST(Inspect, Redistribute) {
     EXPECT_THAT(answer(command), HasSubstr("36 to 56"));
 }
 
+TEST(Inspect, Schedule) {
+    const Words command{"schedule", "--name", "Interleaved1F1B", "--pp", "4",
+                        "--stages", "2",      "--microbatches",  "8"};
+    Words as_json = command;
+    as_json.push_back("--json");
+    const json report = json::parse(answer(as_json));
+    EXPECT_EQ(report["makespan"], 57);
+    EXPECT_EQ(report["bubble"], 9);
+    EXPECT_EQ(report["peak"], json({11, 9, 7, 5}));
+    EXPECT_EQ(report["ranks"][0][4], "4F0");
+    EXPECT_THAT(answer(command), HasSubstr("makespan 57 = ideal 48 + bubble 9 (15.8%)"));
+}
+
+// What is written comes in again, in both formats, and the picture is a file of its own.
+TEST(Inspect, ScheduleFiles) {
+    const Folder folder;
+    const Words command{"schedule", "--name", "DualPipeV",      "--pp", "2",
+                        "--stages", "2",      "--microbatches", "4",    "--json"};
+    for (const bool lowered : {false, true}) {
+        Words written = command, read{"schedule", "--from-csv", folder / "lists.csv", "--json"};
+        written.insert(written.end(), {"--csv", folder / "lists.csv", "--svg", folder / "picture.svg"});
+        if (lowered) {
+            written.push_back("--lowered");
+            read.push_back("--lowered");
+        }
+        EXPECT_EQ(answer(written), answer(read));
+        EXPECT_THAT(read_file(folder / "lists.csv"), HasSubstr(lowered ? "SEND_F0," : "0F0,"));
+        EXPECT_THAT(read_file(folder / "picture.svg"), testing::EndsWith("</svg>\n"));
+    }
+    std::ofstream(folder / "times.json") << R"({"F": 3, "I": 4, "W": 2})";
+    Words timed = command;
+    timed.insert(timed.end(), {"--times", folder / "times.json"});
+    EXPECT_EQ(json::parse(answer(timed))["bubble"], 5);
+    std::ofstream(folder / "times.json") << R"({"F": 3, "I": 4})";
+    expect_refused(timed, "times.json: W: is missing");
+    std::ofstream(folder / "lists.csv") << "0F0,0B0\n1B0,1F0\n";
+    expect_refused({"schedule", "--from-csv", folder / "lists.csv"},
+                   "rank 1, action 0 (1B0): it comes before its F");
+    std::ofstream(folder / "lists.csv") << "0F0,0B\n";
+    expect_refused({"schedule", "--from-csv", folder / "lists.csv"},
+                   "lists.csv: row 1, cell 2: '0B' has no micro-batch");
+    // Both send first.
+    std::ofstream(folder / "lists.csv")
+        << "0UNSHARD,0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE_GRAD,0RESHARD\n"
+           "1UNSHARD,1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE_GRAD,1RESHARD\n";
+    Words crossing{"schedule", "--from-csv", folder / "lists.csv", "--json"};
+    expect_refused(crossing, "rank 0, action 4 (0SEND_F1): it waits forever where 0 transfers");
+    crossing.insert(crossing.end(), {"--channel-capacity", "1"});
+    EXPECT_EQ(json::parse(answer(crossing))["makespan"], 9);
+    Words unwritable = command;
+    unwritable.insert(unwritable.end(), {"--csv", folder / "nowhere/lists.csv"});
+    expect_refused(unwritable, "--csv");
+    expect_refused({"schedule", "--from-csv", folder / "missing.csv"}, "cannot be opened");
+}
+
 TEST(Inspect, RefusesBadInput) {
+    expect_refused({"schedule", "--name", "1F1B", "--pp", "4", "--microbatches", "3"},
+                   "needs at least 4 micro-batches, not 3");
+    expect_refused({"schedule", "--name", "2F2B", "--pp", "4", "--microbatches", "4"}, "known: GPipe, 1F1B,");
+    expect_refused({"schedule", "--name", "1F1B", "--pp", "4"}, "--microbatches");
+    expect_refused({"schedule"}, "say which, as in --name 1F1B --pp 4 --microbatches 8, or --from-csv FILE");
+    expect_refused({"schedule", "--name", "1F1B", "--pp", "4", "--microbatches", "4", "--from-csv", "x"},
+                   "--from-csv");
     expect_refused({"mesh", "--world-size", "8", "--tp", "0"},
                    "tp(0): a parallelism degree must be at least 1");
     expect_refused({"mesh", "--world-size", "8", "--cp", "-2"}, "cp(-2): a parallelism degree must be");

@@ -5,6 +5,7 @@
 #include "common/error.h"
 #include "trainer/inspect/mesh.h"
 #include "trainer/inspect/redistribute.h"
+#include "trainer/inspect/schedule.h"
 #include "trainer/inspect/shard.h"
 
 namespace tandem::inspect {
@@ -166,6 +167,24 @@ TEST(InspectRedistribute, ReductionsAndNothingToDo) {
                 ThrowsMessage<InvalidArgument>(HasSubstr("use R or S(dim)")));
     EXPECT_THAT([] { inspect_redistribute({8}, DType::float32, {4}, {Replicate()}, {Shard(1)}); },
                 ThrowsMessage<InvalidArgument>(HasSubstr("dim must be in [-1, 0]")));
+}
+
+TEST(InspectSchedule, ListsMakespanBubbleAndPeak) {
+    const ScheduleReport report = inspect_schedule({.name = "gpipe", .ranks = 2, .microbatches = 2});
+    EXPECT_EQ(
+        to_json(report).dump(),
+        R"j({"ranks":[["0F0","0F1","0B0","0B1"],["1F0","1F1","1B0","1B1"]],"makespan":9,"bubble":3,"peak":[2,2]})j");
+    EXPECT_EQ(report.title, "GPipe: 2 ranks, 2 stages, 2 micro-batches");
+    EXPECT_THAT(to_svg(report), HasSubstr("micro-batches; makespan 9 = ideal 6 + bubble 3 (33.3%)"));
+}
+
+TEST(InspectSchedule, LoweredListsHaveTheSameTimes) {
+    const json report =
+        values(inspect_schedule({.name = "1F1B", .ranks = 2, .microbatches = 2, .lowered = true}));
+    EXPECT_EQ(report["ranks"][1],
+              json::parse(R"j(["1UNSHARD", "1RECV_F0", "1F0", "1B0", "1SEND_B0", "1RECV_F1", "1F1",
+        "1B1", "1SEND_B1", "1REDUCE_GRAD", "1RESHARD"])j"));
+    EXPECT_EQ(report["makespan"], 9);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "common/error.h"
 #include "trainer/inspect/mesh.h"
 #include "trainer/inspect/redistribute.h"
+#include "trainer/inspect/schedule.h"
 #include "trainer/inspect/shard.h"
 
 namespace tandem::inspect {
@@ -89,6 +90,22 @@ TEST(InspectText, TablesOfTransformsFit) {
     text({std::int64_t{1} << 40}, {1024}, {Partial()}, {Replicate()});
     text({4, 4}, {2}, {StridedShard(1, 1000000)}, {StridedShard(0, 1000000)});
     text(Shape(10, 2), std::vector<int>(10, 2), Placements(10, StridedShard(1, 2)), Placements(10, Shard(0)));
+}
+
+TEST(InspectText, TablesOfSchedulesFit) {
+    const auto text = [](const ScheduleRequest& request) {
+        return expect_fits(to_text(inspect_schedule(request)));
+    };
+    const std::string rows =
+        text({.name = "Interleaved1F1B", .ranks = 4, .stages_per_rank = 2, .microbatches = 8});
+    EXPECT_THAT(rows, HasSubstr("Interleaved1F1B: 4 ranks, 8 stages, 8 micro-batches\n"
+                                "makespan 57 = ideal 48 + bubble 9 (15.8%)"));
+    EXPECT_THAT(rows, HasSubstr("      3  3 7                  48        9     5  3F0 3F1"));
+    text({.name = "DualPipeV", .ranks = 4, .stages_per_rank = 2, .microbatches = 8, .lowered = true});
+    EXPECT_THAT(
+        text({.name = "InterleavedZeroBubble", .ranks = 64, .stages_per_rank = 16, .microbatches = 512}),
+        HasSubstr("24 more ranks; --json lists all"));
+    text({.name = "GPipe", .ranks = 1, .microbatches = 1 << 20});
 }
 
 }  // namespace

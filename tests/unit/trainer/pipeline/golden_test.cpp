@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/error.h"
+#include "tests/unit/trainer/pipeline/lists.h"
 #include "trainer/pipeline/check.h"
 #include "trainer/pipeline/lower.h"
 #include "trainer/pipeline/schedule.h"
@@ -22,12 +23,6 @@ const json& golden() {
         return json::parse(file);
     }();
     return data;
-}
-
-std::string text_of(const ActionList& list) {
-    std::string text;
-    for (const Action& action : list) text.append(text.empty() ? "" : " ").append(to_string(action));
-    return text;
 }
 
 std::string hash_of(const std::vector<ActionList>& ranks) {
