@@ -31,22 +31,25 @@ std::shared_ptr<comm::Communicator> own_group(const DeviceMesh& axis, const std:
     return shared.split(shared.global_ranks(), name);
 }
 
-const DeviceMesh& checked(const DeviceMesh& mesh) {
+// The axes along which ranks have tokens of their own.
+Names data_axes(const DeviceMesh& mesh) {
     Names data = mesh.names();
+    if (data.front() == "pp") data.erase(data.begin());
     if (data.back() == "tp") data.pop_back();
-    enforce(
-        data == Names{"dp", "cp"} || data == Names{"dp_replicate", "dp_shard", "cp"},
-        "a policy's mesh has the axes (dp, cp) or (dp_replicate, dp_shard, cp), and tp behind them, not ({})",
-        text(mesh.names(), ", "));
-    return mesh;
+    enforce(data == Names{"dp", "cp"} || data == Names{"dp_replicate", "dp_shard", "cp"},
+            "a policy's mesh has the axes (dp, cp) or (dp_replicate, dp_shard, cp), pp before and tp behind "
+            "them, "
+            "not ({})",
+            text(mesh.names(), ", "));
+    return data;
 }
 
 }  // namespace
 
-ShardMesh::ShardMesh(const DeviceMesh& whole, const Names& shard_axes) : mesh(checked(whole)) {
-    Names data = whole.names();  // the axes along which ranks have tokens of their own
-    const bool cut = data.back() == "tp" && whole.size("tp") > 1;
-    if (data.back() == "tp") data.pop_back();
+ShardMesh::ShardMesh(const DeviceMesh& whole, const Names& shard_axes) : mesh(whole) {
+    const Names data = data_axes(whole);
+    const bool cut = whole.has_axis("tp") && whole.size("tp") > 1;
+    const bool staged = whole.has_axis("pp") && whole.size("pp") > 1;
     const auto first = std::search(data.begin(), data.end(), shard_axes.begin(), shard_axes.end());
     enforce(!shard_axes.empty() && first != data.end(),
             "shard_axes ({}) are not neighbours, in this order, among the mesh axes ({})",
@@ -58,15 +61,23 @@ ShardMesh::ShardMesh(const DeviceMesh& whole, const Names& shard_axes) : mesh(ch
         if (cut) axes.emplace_back("tp");
         return axes;
     };
+    const auto with_stages = [&](Names axes) {
+        if (staged) axes.insert(axes.begin(), "pp");
+        return axes;
+    };
 
     const DeviceMesh sharded = joined(whole, shard_axes);
     shard_axis = sharded.names()[0];
-    world = own_group(joined(whole, with_tensor(data)), "trainer.world");
-    loss = cut ? own_group(joined(whole, data), "trainer.loss") : world;
+    world = own_group(joined(whole, with_stages(with_tensor(data))), "trainer.world");
+    stage = staged ? own_group(joined(whole, with_tensor(data)), "trainer.stage") : world;
+    loss = cut ? own_group(joined(whole, with_stages(data)), "trainer.loss") : world;
     context = own_group(whole.slice({"cp"}), "trainer.context");
     tensor = cut ? own_group(whole.slice({"tp"}), "trainer.tensor") : comm::solo();
+    pipeline = staged ? own_group(whole.slice({"pp"}), "trainer.pipeline") : comm::solo();
     shards = own_group(sharded, "trainer.fsdp");
-    distinct = cut ? own_group(joined(whole, with_tensor(shard_axes)), "trainer.distinct") : shards;
+    distinct = cut || staged
+                   ? own_group(joined(whole, with_stages(with_tensor(shard_axes))), "trainer.distinct")
+                   : shards;
     replicas = others.empty() ? comm::solo() : own_group(joined(whole, others), "trainer.replicas");
 
     Names axes(data.begin(), first);
@@ -80,6 +91,12 @@ ShardMesh::ShardMesh(const DeviceMesh& whole, const Names& shard_axes) : mesh(ch
         batch_ranks *= whole.size(axis);
         batch_rank = batch_rank * whole.size(axis) + whole.coordinate(axis);
     }
+}
+
+std::shared_ptr<comm::Communicator> ShardMesh::ends_of_pipeline() const {
+    const std::vector<int>& ranks = pipeline->global_ranks();
+    const bool at_end = pipeline->rank() == 0 || pipeline->rank() + 1 == pipeline->size();
+    return at_end ? pipeline->split({ranks.front(), ranks.back()}, "trainer.pipeline.ends") : nullptr;
 }
 
 std::shared_ptr<comm::Communicator> ShardMesh::copies_of(int heads) const {

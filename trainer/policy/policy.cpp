@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "common/log.h"
+#include "trainer/nn/decoder_stages.h"
 #include "trainer/tensor_parallel/gradient_sums.h"
 
 namespace tandem::trainer {
@@ -22,6 +23,7 @@ std::vector<std::string> shard_axes_of(const PolicyOptions& options, const Devic
     if (!options.shard_axes.empty()) return options.shard_axes;
     std::vector<std::string> axes = mesh.names();
     std::erase(axes, "tp");
+    std::erase(axes, "pp");
     if (!options.shard_over_cp) std::erase(axes, "cp");
     return axes;
 }
@@ -30,6 +32,18 @@ std::vector<Holding> holdings_of(const ShardMesh& mesh, const std::vector<Parame
     std::vector<Holding> holdings;
     for (const Parameter& parameter : parameters) holdings.push_back(mesh.holding_of(parameter));
     return holdings;
+}
+
+DecoderPart part_of(const DeviceMesh& mesh, const model::ModelConfig& config) {
+    const bool staged = mesh.has_axis("pp");
+    const auto parts =
+        decoder_stages(static_cast<int>(config.num_hidden_layers), staged ? mesh.size("pp") : 1);
+    return parts[staged ? static_cast<std::size_t>(mesh.coordinate("pp")) : 0];
+}
+
+// Where a tied model's embedding and head are of two stages.
+std::shared_ptr<comm::Communicator> ends_of(const ShardMesh& mesh, const model::ModelConfig& config) {
+    return mesh.pipeline->size() > 1 && config.tie_word_embeddings ? mesh.ends_of_pipeline() : nullptr;
 }
 
 std::shared_ptr<comm::Communicator> copies_of(const ShardMesh& mesh, const model::ModelConfig& config) {
@@ -45,12 +59,14 @@ Policy::Policy(DeviceMesh mesh, model::ModelConfig config, PolicyOptions options
       options_(std::move(options)),
       shard_mesh_(mesh_, shard_axes_of(options_, mesh_)),
       tensor_(*shard_mesh_.tensor, options_.sequence_parallel),
-      decoder_(
-          config_,
-          {options_.logits_chunk_rows, options_.checkpointing, options_.value_head, options_.loss_parallel},
-          tensor_),
+      part_(part_of(mesh_, config_)),
+      decoder_(config_,
+               {options_.logits_chunk_rows, options_.checkpointing, options_.value_head,
+                options_.loss_parallel, part_},
+               tensor_),
       holdings_(holdings_of(shard_mesh_, decoder_.parameters())),
       copies_(copies_of(shard_mesh_, config_)),
+      ends_(ends_of(shard_mesh_, config_)),
       fsdp_(decoder_.parameters(), decoder_.groups(), *shard_mesh_.shards, *shard_mesh_.replicas,
             *shard_mesh_.world, compute_,
             {options_.compute_dtype, options_.reshard_after_forward, options_.offload.parameters,
@@ -63,7 +79,7 @@ Policy::Policy(DeviceMesh mesh, model::ModelConfig config, PolicyOptions options
                          options_.device.type != DeviceType::cpu)
                 ? Stream::make(options_.device, "ring")
                 : Stream::make_inline()) {
-    if (options_.value_head) {
+    if (has_value_head()) {
         const int head = static_cast<int>(decoder_.parameters().size()) - 1;  // the last of the flat shard
         optimizer_.set_tail(fsdp_.layout().entry(head).offset, options_.value_lr_factor);
     }
@@ -82,7 +98,14 @@ std::vector<TermSum> Policy::term_sums() const {
         if (sum == GradientSum::tensor) tensor.members.push_back(static_cast<int>(i));
         if (sum == GradientSum::copies) copies.members.push_back(static_cast<int>(i));
     }
-    return {tensor, copies};
+    std::vector<TermSum> sums{tensor, copies};
+    if (ends_) {
+        TermSum& table = sums.emplace_back(TermSum{{}, *ends_});
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            if (all[i].role == model::Role::embedding) table.members.push_back(static_cast<int>(i));
+        }
+    }
+    return sums;
 }
 
 Policy::OnloadScope::OnloadScope(Policy& policy, bool optimizer) : policy_(policy), optimizer_(optimizer) {

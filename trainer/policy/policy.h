@@ -15,6 +15,7 @@
 #include "common/error.h"
 #include "common/mesh/device_mesh.h"
 #include "common/model/model_config.h"
+#include "trainer/data/micro_batch.h"
 #include "trainer/fsdp/fully_shard.h"
 #include "trainer/fsdp/shard_mesh.h"
 #include "trainer/nn/decoder.h"
@@ -26,8 +27,9 @@ namespace tandem::trainer {
 
 class Policy final : public Learner {
   public:
-    // mesh has the axes (dp, cp) or, for hybrid sharding, (dp_replicate, dp_shard, cp), and for tensor parallelism tp behind
-    // them. Throws InvalidArgument, on every rank alike, where tp does not fit the model.
+    // mesh has the axes (dp, cp) or, for hybrid sharding, (dp_replicate, dp_shard, cp), for tensor parallelism tp behind them and
+    // for pipeline parallelism pp before them. Throws InvalidArgument, on every rank alike, where tp or pp does not fit the
+    // model. With pp, parameters() and the like are of this rank's stage alone.
     Policy(DeviceMesh mesh, model::ModelConfig config, PolicyOptions options);
     Policy(const Policy&) = delete;
     Policy& operator=(const Policy&) = delete;
@@ -96,28 +98,44 @@ class Policy final : public Learner {
     std::vector<std::pair<std::string, DTensor>> training_state() const;
     std::int64_t optimizer_steps() const { return optimizer_.steps(); }
     void set_optimizer_steps(std::int64_t steps) { optimizer_.set_steps(steps); }
-    // Overwrites a parameter from its full value in host memory, the same on every rank.
+    // Overwrites a parameter from its full value in host memory, the same on every rank; of another stage's nothing happens.
     void load_parameter(const std::string& name, const Tensor& full);
 
   private:
-    // body(compute, pack, batch, is_last) on this rank's part of every micro-batch, in turn.
-    template <typename Body>
-    int for_each_micro_batch(const std::vector<Sample>& samples, const Body& body);
+    // This rank's part of a micro-batch, ready to run.
+    struct Prepared {
+        Prepared(Policy& policy, const std::vector<Sample>& samples, const Pack& pack);
+        Targets targets() const { return {batch.target_rows, batch.target_tokens}; }
+
+        const Pack& pack;
+        MicroBatch batch;
+        std::unique_ptr<ContextParallel> context;
+        Compute compute;
+    };
+    std::vector<Pack> own_packs(const std::vector<Sample>& samples) const;
+    // Of a pipeline's stage (policy_pipeline.cpp): forward of every pack, head(micro-batch, hidden) on the last stage; and the
+    // schedule's forward and backward, loss(micro-batch, hidden) giving the gradient of hidden.
+    void run_forward(const std::vector<Sample>& samples, const std::vector<Pack>& packs,
+                     const std::function<void(const Prepared&, Tensor)>& head);
+    void run_schedule(const std::vector<Sample>& samples, const std::vector<Pack>& packs,
+                      const std::function<Tensor(const Prepared&, Tensor)>& loss);
+    Tensor room_for_hidden(const Prepared& prepared);
+    int stages() const { return shard_mesh_.pipeline->size(); }
+    bool has_value_head() const { return options_.value_head && part_.heads; }
     const Tensor& reduced_gradients() const;
     bool would_overflow(double lr, float scale, double norm);
     void check_step(std::int64_t non_finite);
     std::int64_t non_finite_before();
     bool anywhere(bool here);
     int cp() const { return shard_mesh_.context->size(); }
-    std::size_t model_parameters() const {
-        return decoder_.parameters().size() - (options_.value_head ? 1 : 0);
-    }
+    std::size_t model_parameters() const { return decoder_.parameters().size() - (has_value_head() ? 1 : 0); }
     std::vector<TermSum> term_sums() const;
     std::vector<Tensor> gradients_to_count() const;
     // Parameters [first, last) of a flat shard.
     std::vector<std::pair<std::string, DTensor>> as_dtensors(const Tensor& flat, std::size_t first,
                                                              std::size_t last) const;
     void initialise();
+    bool is_of_the_model(const std::string& name) const;
 
     // --- where the state is between calls (policy_state.cpp)
 
@@ -148,10 +166,13 @@ class Policy final : public Learner {
     ShardMesh shard_mesh_;
     Stream compute_ = Stream::make_compute(options_.device);
     TensorParallel tensor_;
+    DecoderPart part_;
     Decoder decoder_;
     std::vector<Holding> holdings_;  // [parameter]
     std::shared_ptr<comm::Communicator>
         copies_;  // of keys and values with fewer heads than ranks of tp; else null
+    std::shared_ptr<comm::Communicator>
+        ends_;  // that share a table: of the first and the last stage; else null
     FullyShard fsdp_;
     AdamW optimizer_;
     Stream ring_;

@@ -13,18 +13,16 @@
 
 namespace tandem::trainer {
 
-template <typename Body>
-int Policy::for_each_micro_batch(const std::vector<Sample>& samples, const Body& body) {
-    const auto plan = pack_plan(options_, cp(), shard_mesh_.batch_ranks, samples);
-    const std::vector<Pack>& packs = plan[static_cast<std::size_t>(shard_mesh_.batch_rank)];
-    for (const Pack& pack : packs) {
-        const MicroBatch batch =
-            make_micro_batch(samples, pack, use_zigzag(options_, cp(), pack), cp(), mesh_.coordinate("cp"));
-        const auto context = make_context(batch.layout, *shard_mesh_.context, compute_, ring_);
-        body(Compute{compute_, options_.compute_dtype, *context, tensor_, batch.positions}, pack, batch,
-             &pack == &packs.back());
-    }
-    return static_cast<int>(packs.size());
+Policy::Prepared::Prepared(Policy& policy, const std::vector<Sample>& samples, const Pack& of)
+    : pack(of),
+      batch(make_micro_batch(samples, of, use_zigzag(policy.options_, policy.cp(), of), policy.cp(),
+                             policy.mesh_.coordinate("cp"))),
+      context(make_context(batch.layout, *policy.shard_mesh_.context, policy.compute_, policy.ring_)),
+      compute{policy.compute_, policy.options_.compute_dtype, *context, policy.tensor_, batch.positions} {}
+
+std::vector<Pack> Policy::own_packs(const std::vector<Sample>& samples) const {
+    auto plan = pack_plan(options_, cp(), shard_mesh_.batch_ranks, samples);
+    return std::move(plan[static_cast<std::size_t>(shard_mesh_.batch_rank)]);
 }
 
 Scores Policy::score(const std::vector<Sample>& samples, const ScoreOptions& wanted) {
@@ -36,19 +34,27 @@ Scores Policy::score(const std::vector<Sample>& samples, const ScoreOptions& wan
     check_samples(samples, config_.vocab_size);
     TokenBuffer buffer(samples, 3, shard_mesh_.world->memory());
     if (wanted.reference) fsdp_.gather_from(*reference_);
-    for_each_micro_batch(samples, [&](const Compute& run, const Pack&, const MicroBatch& batch, bool) {
-        const std::size_t n = batch.owners.size();
+    const auto head = [&](const Prepared& one, Tensor hidden) {
+        const std::size_t n = one.batch.owners.size();
         std::array<std::vector<float>, 3> found{std::vector<float>(n),
                                                 std::vector<float>(wanted.entropies ? n : 0),
                                                 std::vector<float>(wanted.values ? n : 0)};
-        decoder_.score(run, decoder_.forward(run, batch.tokens, {}, fsdp_, nullptr),
-                       {batch.target_rows, batch.target_tokens}, fsdp_, wanted.temperature,
+        decoder_.score(one.compute, std::move(hidden), one.targets(), fsdp_, wanted.temperature,
                        {found[0], found[1], found[2]});
         for (std::size_t kind = 0; kind < found.size(); ++kind) {
             for (std::size_t i = 0; i < found[kind].size(); ++i)
-                buffer.put(kind, batch.owners[i], found[kind][i]);
+                buffer.put(kind, one.batch.owners[i], found[kind][i]);
         }
-    });
+    };
+    const std::vector<Pack> packs = own_packs(samples);
+    if (stages() > 1) {
+        run_forward(samples, packs, head);
+    } else {
+        for (const Pack& pack : packs) {
+            const Prepared one(*this, samples, pack);
+            head(one, decoder_.forward(one.compute, one.batch.tokens, {}, fsdp_, nullptr));
+        }
+    }
     fsdp_.finish();
     fsdp_.gather_from(fsdp_.state());
     buffer.reduce(*shard_mesh_.loss);
@@ -74,16 +80,26 @@ StepStats Policy::accumulate(const std::vector<Sample>& samples, const LossOptio
     LossSums sums;
     std::optional<TokenBuffer> logprobs;
     if (loss.on_policy) logprobs.emplace(samples, 1, shard_mesh_.world->memory());
-    const auto run_one = [&](const Compute& run, const Pack& pack, const MicroBatch& batch, bool last) {
-        MicroBatchLoss part(batch_loss, samples, pack, batch, *shard_mesh_.context, sums,
+    const auto head = [&](const Prepared& one, Tensor hidden) {
+        MicroBatchLoss part(batch_loss, samples, one.pack, one.batch, *shard_mesh_.context, sums,
                             logprobs ? &*logprobs : nullptr);
-        fsdp_.set_requires_gradient_sync(sync_ && (last || options_.reduce_every_micro_batch));
-        Decoder::Saved saved;
-        Tensor x = decoder_.forward(run, batch.tokens, {}, fsdp_, &saved);
-        Tensor dx = decoder_.loss(run, std::move(x), {batch.target_rows, batch.target_tokens}, fsdp_, part);
-        decoder_.backward(run, batch.tokens, std::move(dx), fsdp_, std::move(saved));
+        return decoder_.loss(one.compute, std::move(hidden), one.targets(), fsdp_, part);
     };
-    stats.micro_batches = for_each_micro_batch(samples, run_one);
+    const std::vector<Pack> packs = own_packs(samples);
+    stats.micro_batches = static_cast<int>(packs.size());
+    if (stages() > 1) {
+        run_schedule(samples, packs, head);
+    } else {
+        for (const Pack& pack : packs) {
+            const Prepared one(*this, samples, pack);
+            fsdp_.set_requires_gradient_sync(sync_ &&
+                                             (&pack == &packs.back() || options_.reduce_every_micro_batch));
+            Decoder::Saved saved;
+            Tensor hidden = decoder_.forward(one.compute, one.batch.tokens, {}, fsdp_, &saved);
+            Tensor gradient = head(one, std::move(hidden));
+            decoder_.backward(one.compute, one.batch.tokens, std::move(gradient), fsdp_, std::move(saved));
+        }
+    }
     fsdp_.finish();
     fsdp_.finish_gradients();
     reduce_sums(sums.values, *shard_mesh_.loss);

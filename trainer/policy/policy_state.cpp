@@ -94,10 +94,17 @@ void Policy::set_reference(const std::function<void()>& load) {
     compute_.synchronize();
 }
 
+bool Policy::is_of_the_model(const std::string& name) const {
+    const DecoderParameters whole(config_, DecoderPart::whole(config_), options_.value_head);
+    return std::any_of(whole.all.begin(), whole.all.end(),
+                       [&](const Parameter& p) { return p.name == name; });
+}
+
 void Policy::load_parameter(const std::string& name, const Tensor& full) {
     const std::vector<Parameter>& all = decoder_.parameters();
     const auto found =
         std::find_if(all.begin(), all.end(), [&](const Parameter& p) { return p.name == name; });
+    if (found == all.end() && stages() > 1 && is_of_the_model(name)) return;  // another stage's
     require(found != all.end(), "the model has no parameter {}", name);
     require(full.shape() == found->shape, "{} has shape {}, not {}", name, to_string(found->shape),
             to_string(full.shape()));

@@ -30,7 +30,7 @@ bool is_counted(const Holding& holding) {
 
 }  // namespace
 
-// Of the parameters that lie on several ranks of tp those of one rank. Without a tp axis that is all of it, in one piece.
+// Of the parameters that lie on several ranks of tp those of one rank, and of a table that two stages share the first one's. Without such that is all of it, in one piece.
 std::vector<Tensor> Policy::gradients_to_count() const {
     const Tensor& all = reduced_gradients();
     const FlatShards& layout = fsdp_.layout();
@@ -42,7 +42,9 @@ std::vector<Tensor> Policy::gradients_to_count() const {
     for (const std::vector<int>& group : decoder_.groups()) {
         for (const int member : group) {
             const Holding& holding = holdings_[static_cast<std::size_t>(member)];
-            if (is_counted(holding)) continue;
+            const Parameter& parameter = decoder_.parameters()[static_cast<std::size_t>(member)];
+            const bool of_first_stage = parameter.role == model::Role::embedding && !part_.embeds;
+            if (is_counted(holding) && !of_first_stage) continue;
             const FlatShards::Entry& entry = layout.entry(member);
             end_at(entry.offset);
             begin = entry.offset + entry.padded_numel();
@@ -93,20 +95,20 @@ void Policy::discard_gradients() {
 
 std::vector<NonFiniteTensor> Policy::non_finite_gradients() {
     return tandem::trainer::find_non_finite(as_dtensors(reduced_gradients(), 0, decoder_.parameters().size()),
-                                            compute_, *shard_mesh_.world);
+                                            compute_, *shard_mesh_.stage);
 }
 
 std::vector<NonFiniteTensor> Policy::non_finite_weights() {
     const OnloadScope onloaded(*this);
     auto found = find_non_finite(as_dtensors(fsdp_.shards(), 0, decoder_.parameters().size()), compute_,
-                                 *shard_mesh_.world);
+                                 *shard_mesh_.stage);
     if (!non_finite_before_) non_finite_before_ = ops::find_non_finite(compute_, fsdp_.shards()).count;
     return found;
 }
 
 std::vector<NonFiniteTensor> Policy::non_finite_reference() {
     const OnloadScope onloaded(*this);
-    return find_non_finite(reference_parameters(), compute_, *shard_mesh_.world);
+    return find_non_finite(reference_parameters(), compute_, *shard_mesh_.stage);
 }
 
 std::int64_t Policy::non_finite_before() {

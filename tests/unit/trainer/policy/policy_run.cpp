@@ -74,6 +74,10 @@ DeviceMesh make_mesh(std::shared_ptr<comm::Communicator> world, MeshSizes sizes)
         degrees.push_back(sizes.tp);
         names.emplace_back("tp");
     }
+    if (sizes.pp != 0) {
+        degrees.insert(degrees.begin(), sizes.pp);
+        names.insert(names.begin(), "pp");
+    }
     return DeviceMesh::create(std::move(world), degrees, names);
 }
 

@@ -17,7 +17,8 @@ struct MeshSizes {
     int cp = 1;
     int dp_replicate = 0;  // not 0: the mesh is (dp_replicate, dp / dp_replicate, cp)
     int tp = 0;            // not 0: it has the axis tp
-    int ranks() const { return dp * cp * std::max(tp, 1); }
+    int pp = 0;            // not 0: it has the axis pp
+    int ranks() const { return dp * cp * std::max(tp, 1) * std::max(pp, 1); }
 };
 
 DeviceMesh make_mesh(std::shared_ptr<comm::Communicator> world, MeshSizes sizes);

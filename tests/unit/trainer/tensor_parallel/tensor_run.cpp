@@ -90,16 +90,13 @@ std::vector<Sample> with_lengths(const std::vector<int>& lengths, std::int64_t v
 
 }  // namespace
 
-void randomise(Policy& policy, unsigned seed) {
+void randomise(Policy& policy, unsigned seed, bool value_head) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
     std::vector<std::pair<std::string, Shape>> parameters;
-    {
-        const Policy::OnloadScope onloaded(policy);
-        for (const auto& all : {policy.parameters(), policy.extra_parameters()}) {
-            for (const auto& [name, tensor] : all) parameters.emplace_back(name, tensor.shape());
-        }
-    }
+    for (const auto& spec : model::parameter_specs(policy.config()))
+        parameters.emplace_back(spec.name, spec.shape);
+    if (value_head) parameters.emplace_back(kValueHead, Shape{1, policy.config().hidden_size});
     for (const auto& [name, shape] : parameters) {
         const Tensor full = Tensor::zeros(shape, DType::float32, "test");
         for (float& value : full.values<float>())
@@ -153,7 +150,7 @@ Step run_step(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, const 
     PolicyOptions options = run.options;
     options.device = device_of(world->rank());
     Policy policy(make_mesh(std::move(world), sizes), run.config, options);
-    randomise(policy, 77);
+    randomise(policy, 77, options.value_head);
     Step step;
     ScoreOptions wanted;
     wanted.entropies = true;
@@ -182,6 +179,13 @@ Step run_alone(const TensorRun& run) {
     whole.options.shard_axes.clear();
     whole.options.reshard_after_forward = true;
     return run_step(comm::solo(), {}, whole);
+}
+
+Step of_stage(const Step& whole, const Step& stage) {
+    Step part = whole;
+    std::erase_if(part.gradients, [&](const auto& item) { return !stage.gradients.contains(item.first); });
+    std::erase_if(part.state, [&](const auto& item) { return !stage.state.contains(item.first); });
+    return part;
 }
 
 void expect_same_step(const Step& found, const Step& one, double tolerance) {
@@ -224,7 +228,8 @@ std::vector<MeshSizes> meshes_of(int ranks) {
 }
 
 std::string describe(const MeshSizes& sizes) {
-    return "dp " + std::to_string(sizes.dp) + " dp_replicate " + std::to_string(sizes.dp_replicate) + " cp " +
+    return (sizes.pp > 1 ? "pp " + std::to_string(sizes.pp) + " " : std::string()) + "dp " +
+           std::to_string(sizes.dp) + " dp_replicate " + std::to_string(sizes.dp_replicate) + " cp " +
            std::to_string(sizes.cp) + " tp " + std::to_string(sizes.tp);
 }
 

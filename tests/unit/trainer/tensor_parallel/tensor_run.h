@@ -38,7 +38,7 @@ struct TensorRun {
 TensorRun tensor_run(const model::ModelConfig& config, int micro_batches);
 
 // Random weights, the same on every mesh; collective.
-void randomise(Policy& policy, unsigned seed);
+void randomise(Policy& policy, unsigned seed, bool value_head = false);
 
 // On one rank's communicator; collective.
 Step run_step(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, const TensorRun& run);
@@ -51,6 +51,9 @@ void expect_close(const std::string& kind, const Values& found, const Values& on
 // Loss, norm and scores to `tolerance`; ‖g − g₁‖ ≤ tolerance · max(‖g₁‖, 1e-3 ‖all g₁‖) for every parameter, and the moments
 // likewise; weights where |g₁| is above 1e-6 of the largest.
 void expect_same_step(const Step& found, const Step& one, double tolerance);
+
+// The part of a step that a stage's step has.
+Step of_stage(const Step& whole, const Step& stage);
 
 // Every mesh of `ranks` ranks.
 std::vector<MeshSizes> meshes_of(int ranks);

@@ -1,0 +1,33 @@
+#include "trainer/nn/decoder_stages.h"
+
+#include <fmt/core.h>
+
+#include "common/error.h"
+
+namespace tandem::trainer {
+
+std::vector<DecoderPart> decoder_stages(int layers, int stages, int first_less, int last_less) {
+    if (stages == 1) return {{0, layers, true, true}};
+    const int weight = layers + first_less + last_less;
+    if (stages < 1 || stages > weight) {
+        throw BadInput(
+            fmt::format("{} stages for {} layers, with the embedding as {} and the head as {} of them",
+                        stages, layers, first_less, last_less));
+    }
+    const int each = weight / stages, more = weight % stages;
+    std::vector<DecoderPart> parts;
+    for (int stage = 0, begin = 0; stage < stages; ++stage) {
+        const bool first = stage == 0, last = stage + 1 == stages;
+        const int size = each + (stage < more ? 1 : 0) - (first ? first_less : 0) - (last ? last_less : 0);
+        if (size < 0) {
+            throw BadInput(
+                fmt::format("stage {} of {} would have {} layers fewer than the others, which have {}", stage,
+                            stages, first ? first_less : last_less, each));
+        }
+        parts.push_back({begin, begin + size, first, last});
+        begin += size;
+    }
+    return parts;
+}
+
+}  // namespace tandem::trainer
