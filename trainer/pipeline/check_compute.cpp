@@ -48,9 +48,9 @@ void check_runs(const Schedule& s) {
     Inputs inputs(s.stages(), s.microbatches);
     const std::vector<ActionList> parts =
         all_parts(s);  // which an overlap may run, and wait for, one after the other
-    check_all_done(parts, walk(
-                              parts, [&](std::size_t, const Action& part) { return inputs.has(part); },
-                              [&](std::size_t, const Action& part) { inputs.finish(part); }));
+    const auto ready = [&](std::size_t, const Action& part) { return inputs.has(part); };
+    const auto run = [&](std::size_t, const Action& part) { inputs.finish(part); };
+    check_all_done(parts, walk(parts, s.rank_of_stage, ready, run));
 }
 
 }  // namespace

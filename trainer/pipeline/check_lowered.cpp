@@ -170,7 +170,7 @@ void check_channels(const Schedule& lowered, int capacity) {
         const auto transfer = transfer_of(action, lowered.rank_of_stage);
         on_the_way[{transfer->from, transfer->to}] += is_send(action.kind) ? 1 : -1;
     };
-    walk(lowered.ranks, ready, take);
+    walk(lowered.ranks, lowered.rank_of_stage, ready, take);
     for (std::size_t rank = 0; rank < lowered.ranks.size(); ++rank) {
         if (next[rank] == lowered.ranks[rank].size()) continue;
         Place{rank, next[rank], &lowered.ranks[rank][next[rank]]}.demand(

@@ -89,7 +89,7 @@ std::vector<ActionList> add_send_recv(const std::vector<ActionList>& ranks,
             result[static_cast<std::size_t>(transfer->to)].push_back(transfer->recv);
         }
     };
-    check_all_done(ranks, walk(ranks, ready, place));
+    check_all_done(ranks, walk(ranks, rank_of_stage, ready, place));
     return result;
 }
 

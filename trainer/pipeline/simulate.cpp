@@ -54,7 +54,7 @@ Timing simulate(const Schedule& compute, const std::vector<StageTimes>& times) {
         timing.ranks[rank].push_back({action, start, free_at[rank]});
     };
     const auto ready = [&](std::size_t, const Action& action) { return inputs.has(action); };
-    check_all_done(parts, walk(parts, ready, run));
+    check_all_done(parts, walk(parts, compute.rank_of_stage, ready, run));
     timing.makespan = *std::max_element(free_at.begin(), free_at.end());
     timing.ideal = *std::max_element(busy.begin(), busy.end());
     timing.bubble = timing.makespan - timing.ideal;

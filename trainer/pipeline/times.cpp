@@ -25,7 +25,7 @@ class StageReader {
                 refuse(key, "is unknown; known: F, I, W, B");
             const bool good = value.is_number() && std::isfinite(value.get<double>()) &&
                               value.get<double>() >= 0 && value.get<double>() <= kMost;
-            if (!good) refuse(key, fmt::format("must be a number from 0 to {}", kMost));
+            if (!good) refuse(key, fmt::format("must be a number from 0 to {:.0f}", kMost));
         }
         StageTimes times;
         times.forward = get("F", ActionKind::forward);

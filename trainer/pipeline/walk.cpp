@@ -1,8 +1,26 @@
 #include "trainer/pipeline/walk.h"
 
+#include <algorithm>
+
 #include "trainer/pipeline/place.h"
 
 namespace tandem::pipeline {
+
+std::vector<std::vector<std::size_t>> neighbours_of(const std::vector<int>& rank_of_stage,
+                                                    std::size_t ranks) {
+    std::vector<std::vector<std::size_t>> neighbours(ranks);
+    for (std::size_t stage = 1; stage < rank_of_stage.size(); ++stage) {
+        const auto one = static_cast<std::size_t>(rank_of_stage[stage - 1]);
+        const auto other = static_cast<std::size_t>(rank_of_stage[stage]);
+        neighbours[one].push_back(other);
+        neighbours[other].push_back(one);
+    }
+    for (std::vector<std::size_t>& list : neighbours) {
+        std::sort(list.begin(), list.end());
+        list.erase(std::unique(list.begin(), list.end()), list.end());
+    }
+    return neighbours;
+}
 
 std::vector<ActionList> all_parts(const Schedule& schedule) {
     std::vector<ActionList> ranks(schedule.ranks.size());

@@ -85,7 +85,8 @@ TEST(Inspect, ScheduleFiles) {
             written.push_back("--lowered");
             read.push_back("--lowered");
         }
-        EXPECT_EQ(answer(written), answer(read));
+        const std::string lists = answer(written);
+        EXPECT_EQ(answer(read), lists);
         EXPECT_THAT(read_file(folder / "lists.csv"), HasSubstr(lowered ? "SEND_F0," : "0F0,"));
         EXPECT_THAT(read_file(folder / "picture.svg"), testing::EndsWith("</svg>\n"));
     }

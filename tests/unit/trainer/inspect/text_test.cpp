@@ -103,9 +103,9 @@ TEST(InspectText, TablesOfSchedulesFit) {
     EXPECT_THAT(rows, HasSubstr("      3  3 7                  48        9     5  3F0 3F1"));
     text({.name = "DualPipeV", .ranks = 4, .stages_per_rank = 2, .microbatches = 8, .lowered = true});
     EXPECT_THAT(
-        text({.name = "InterleavedZeroBubble", .ranks = 64, .stages_per_rank = 16, .microbatches = 512}),
+        text({.name = "InterleavedZeroBubble", .ranks = 64, .stages_per_rank = 8, .microbatches = 64}),
         HasSubstr("24 more ranks; --json lists all"));
-    text({.name = "GPipe", .ranks = 1, .microbatches = 1 << 20});
+    text({.name = "GPipe", .ranks = 1, .microbatches = 1 << 16});
 }
 
 }  // namespace
