@@ -327,6 +327,16 @@ TEST(CheckOfLoweredLists, SaysWhereAndWhat) {
     second("1UNSHARD 1RECV_F0 1F0 1B0 1REDUCE_GRAD 1RESHARD", "rank 1: 1SEND_B0 is missing");
 }
 
+TEST(CheckOfLoweredLists, AreOfAScheduleThatRuns) {
+    const Schedule compute = make_schedule("GPipe", 1, 1, 1), lowered = lower(compute);
+    EXPECT_THAT(complaint(lowered, make_schedule("GPipe", 1, 1, 2)),
+                HasSubstr("are of other ranks, stages or micro-batches"));
+    Schedule twice = compute;
+    twice.ranks[0].push_back(twice.ranks[0].back());
+    EXPECT_THAT(complaint(lowered, twice), HasSubstr("rank 0, action 2 (0B0): stage 0 has done that"));
+    EXPECT_THAT(complaint({}, {}), HasSubstr("the schedule has nothing to do"));
+}
+
 TEST(CheckOfLoweredLists, TransfersOfTwoRanksHaveOneOrder) {
     const Schedule compute = make_schedule("GPipe", 2, 1, 2);
     Schedule lowered = compute;
