@@ -23,7 +23,8 @@ std::vector<std::string> schedule_names();
 // As it is written above, of a name in upper or lower case, as PyTorch takes it. Throws BadInput naming those that there are.
 std::string schedule_name(const std::string& name);
 
-// Compute actions alone (lower.h adds the others). Throws BadInput for what PyTorch refuses, naming what would be admitted, and for more than 2^20 forwards in all.
+// Compute actions alone (lower.h adds the others). Throws BadInput for what PyTorch refuses, naming what would be admitted, and
+// for more than 2^20 forwards in all.
 Schedule make_schedule(const std::string& name, int ranks, int stages_per_rank, int microbatches);
 
 }  // namespace tandem::pipeline
