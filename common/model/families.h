@@ -9,7 +9,11 @@
 namespace tandem::model {
 
 struct Family {
-    enum class Bias : unsigned char { none, always, asked };  // asked: by attention_bias, or mlp_bias
+    enum class Bias : unsigned char {
+        none,
+        always,
+        asked
+    };  // asked: of q, k, v and o by attention_bias, else by mlp_bias
 
     const char* architecture;
     const char* model_type;
@@ -21,6 +25,12 @@ struct Family {
     bool sliding_window;  // config.json says whether one is used
 };
 
+// Whether a model has a bias whose key in config.json is `asked`, or absent: false.
+constexpr bool has_bias(Family::Bias rule, bool asked) {
+    return rule == Family::Bias::always || (rule == Family::Bias::asked && asked);
+}
+
+// A model is written as the first family that has its norms and biases.
 constexpr std::array kFamilies{
     Family{"Qwen3ForCausalLM", "qwen3", true, Family::Bias::asked, Family::Bias::asked, Family::Bias::none,
            32, 128, 32768, true},

@@ -29,17 +29,14 @@ std::string supported_families() {
     return "supported: " + names;
 }
 
-bool has(Family::Bias rule, bool asked) {
-    return rule == Family::Bias::always || (rule == Family::Bias::asked && asked);
-}
-
 // Norms and biases decide the family; null: none has these together.
 const Family* family_of(const ModelConfig& config) {
     const bool attention_bias = config.qkv_bias || config.o_bias;
     for (const Family& family : kFamilies) {
-        if (family.qk_norm == config.qk_norm && has(family.qkv_bias, attention_bias) == config.qkv_bias &&
-            has(family.o_bias, attention_bias) == config.o_bias &&
-            has(family.mlp_bias, config.mlp_bias) == config.mlp_bias)
+        if (family.qk_norm == config.qk_norm &&
+            has_bias(family.qkv_bias, attention_bias) == config.qkv_bias &&
+            has_bias(family.o_bias, attention_bias) == config.o_bias &&
+            has_bias(family.mlp_bias, config.mlp_bias) == config.mlp_bias)
             return &family;
     }
     return nullptr;
@@ -230,7 +227,7 @@ ModelConfig config_of(const json& parsed, const std::string& file) {
     config.qk_norm = family.qk_norm;
     // A key that the family does not read is ignored here, too.
     const auto bias = [&](Family::Bias rule, const char* key) {
-        return has(rule, rule == Family::Bias::asked && reader.boolean(key, false));
+        return has_bias(rule, rule == Family::Bias::asked && reader.boolean(key, false));
     };
     config.qkv_bias = bias(family.qkv_bias, "attention_bias");
     config.o_bias = bias(family.o_bias, "attention_bias");

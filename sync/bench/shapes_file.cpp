@@ -61,14 +61,16 @@ model::DecoderSizes read_sizes(const Reader& in) {
     sizes.num_hidden_layers = in.positive("num_hidden_layers");
     sizes.num_attention_heads = in.positive("num_attention_heads");
     sizes.tie_word_embeddings = in.flag("tie_word_embeddings", false);
-    using Bias = model::Family::Bias;
     const model::Family* const family = model::family_of_type(in.word("model_type", ""));
     sizes.qk_norm = in.flag("qk_norm", family != nullptr && family->qk_norm);
+    using Bias = model::Family::Bias;
+    const auto rule = [&](Bias model::Family::*bias) {
+        return family == nullptr ? Bias::asked : family->*bias;
+    };
     const bool attention_bias = in.flag("attention_bias", false);
-    sizes.o_bias = attention_bias && (family == nullptr || family->o_bias != Bias::none);
-    sizes.qkv_bias =
-        in.flag("qkv_bias", attention_bias || (family != nullptr && family->qkv_bias == Bias::always));
-    sizes.mlp_bias = in.flag("mlp_bias", false);
+    sizes.o_bias = has_bias(rule(&model::Family::o_bias), attention_bias);
+    sizes.qkv_bias = in.flag("qkv_bias", has_bias(rule(&model::Family::qkv_bias), attention_bias));
+    sizes.mlp_bias = has_bias(rule(&model::Family::mlp_bias), in.flag("mlp_bias", false));
     const char* const experts = in.has("n_routed_experts") ? "n_routed_experts" : "num_experts";
     sizes.num_experts = in.count(experts);
     if (sizes.num_experts > 0) {

@@ -93,6 +93,10 @@ TEST(Shapes, BiasesOfTheFamilies) {
     };
     using testing::ElementsAre;
     EXPECT_THAT(biases(R"("model_type": "qwen3")"), ElementsAre());
+    // Keys that a family's code does not look at say nothing, as in config.json.
+    EXPECT_THAT(biases(R"("model_type": "qwen3", "mlp_bias": true)"), ElementsAre());
+    EXPECT_THAT(biases(R"("model_type": "qwen2", "attention_bias": false, "mlp_bias": true)"),
+                ElementsAre("self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"));
     EXPECT_THAT(biases(R"("model_type": "qwen2")"),
                 ElementsAre("self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"));
     EXPECT_THAT(
