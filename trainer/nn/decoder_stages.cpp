@@ -15,15 +15,15 @@ std::vector<DecoderPart> decoder_stages(int layers, int stages, int first_less, 
                         stages, layers, first_less, last_less));
     }
     const int each = weight / stages, more = weight % stages;
+    if (first_less > each || last_less > each) {
+        throw BadInput(
+            fmt::format("{} layers fewer on the first stage and {} on the last, where a stage has {}",
+                        first_less, last_less, each));
+    }
     std::vector<DecoderPart> parts;
     for (int stage = 0, begin = 0; stage < stages; ++stage) {
         const bool first = stage == 0, last = stage + 1 == stages;
         const int size = each + (stage < more ? 1 : 0) - (first ? first_less : 0) - (last ? last_less : 0);
-        if (size < 0) {
-            throw BadInput(
-                fmt::format("stage {} of {} would have {} layers fewer than the others, which have {}", stage,
-                            stages, first ? first_less : last_less, each));
-        }
         parts.push_back({begin, begin + size, first, last});
         begin += size;
     }
