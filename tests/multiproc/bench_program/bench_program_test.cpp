@@ -286,7 +286,7 @@ TEST_F(BenchProgram, RefusesNonsenseByOption) {
         {{"--mesh", "2,2,2"}, "--mesh: one or two positive sizes"},
         {{"--mesh", "two"}, "--mesh: 'two' is no size"},
         {{"--mesh", "dp=2,pp=2"}, "--mesh: no axis 'pp'"},
-        {{"--mesh", "tp=2"}, "--mesh: tensor 'model.layers.0.self_attn.q_proj.weight': 9 heads"},
+        {{"--mesh", "tp=2"}, "--mesh: tensor parallelism 2 does not fit 9 query heads"},
         {{"--mesh", "dp=2,tp=2", "--shard-all"}, "--shard-all: is of a mesh without names"},
         {{"--engine-tp", "0"}, "--engine-tp: must be from 1 to 64"},
         {{"--engine-tp", "5"}, "--engine-tp: tensor 'model.layers.0.self_attn.q_proj.weight': 9 heads"},
