@@ -40,10 +40,14 @@ Tensor FlatShards::padded(const Tensor& flat, int parameter) const {
 }
 
 Tensor FlatShards::local(const Tensor& flat, int parameter) const {
+    return without_padding(padded(flat, parameter), parameter);
+}
+
+Tensor FlatShards::without_padding(const Tensor& padded_shard, int parameter) const {
     const Entry& e = entry(parameter);
     Shape shape = e.shape;
     shape[0] = e.local_rows;
-    return flat.rows(e.offset, e.local_rows * e.row_numel).reshape(shape);
+    return padded_shard.rows(0, e.local_rows * e.row_numel).reshape(shape);
 }
 
 Tensor FlatShards::full_padded(const Tensor& full, int group, int parameter) const {

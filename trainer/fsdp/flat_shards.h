@@ -42,6 +42,8 @@ class FlatShards {
     // …].
     Tensor padded(const Tensor& flat, int parameter) const;
     Tensor local(const Tensor& flat, int parameter) const;
+    // What is real of a padded shard that lies anywhere.
+    Tensor without_padding(const Tensor& padded, int parameter) const;
 
     // Views into a group's full buffer of ranks × group_range(group).numel elements, where the ranks' padded
     // shards of a parameter follow each other: with the padding rows [ranks × padded_numel], and the

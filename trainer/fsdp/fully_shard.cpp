@@ -71,6 +71,7 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
             zeros(compute, layout_.numel(), memory_of(replicas_, compute), options.gradient_pages));
     }
     partial_ = own_partial_ ? own_partial_->tensor() : gradients_.tensor();
+    terms_of_.resize(parameters.size());
     for (const TermSum& sum : sums) add_terms(sum);
     if (options.offload && compute.device().type != DeviceType::cpu)
         onloads_.emplace(Stream::make(compute.device(), "offload"));
@@ -243,7 +244,8 @@ void FullyShard::begin_gradients(int index) {
     }
     for (const int member : group.members) {
         parameters_[static_cast<std::size_t>(member)].grad =
-            in_place ? local_partial(member) : layout_.full(group.grads, index, member);
+            in_place ? layout_.without_padding(padded_partial(member), member)
+                     : layout_.full(group.grads, index, member);
     }
 }
 
@@ -279,33 +281,23 @@ void FullyShard::add_terms(const TermSum& sum) {
     ops::fill_zero(compute_, terms.all);
     std::int64_t at = 0;
     for (const int member : sum.members) {
-        terms.of_member.push_back(terms.all.rows(at, layout_.entry(member).padded_numel()));
-        at += layout_.entry(member).padded_numel();
+        const std::int64_t numel_of_member = layout_.entry(member).padded_numel();
+        terms_of_[static_cast<std::size_t>(member)] = terms.all.rows(at, numel_of_member);
+        at += numel_of_member;
     }
 }
 
 Tensor FullyShard::padded_partial(int member) const {
-    for (const Terms& terms : terms_) {
-        const auto found = std::find(terms.members.begin(), terms.members.end(), member);
-        if (found != terms.members.end())
-            return terms.of_member[static_cast<std::size_t>(found - terms.members.begin())];
-    }
-    return layout_.padded(partial_, member);
-}
-
-Tensor FullyShard::local_partial(int member) const {
-    const FlatShards::Entry& entry = layout_.entry(member);
-    Shape shape = entry.shape;
-    shape[0] = entry.local_rows;
-    return padded_partial(member).rows(0, entry.local_rows * entry.row_numel).reshape(shape);
+    const Tensor& terms = terms_of_[static_cast<std::size_t>(member)];
+    return terms.defined() ? terms : layout_.padded(partial_, member);
 }
 
 void FullyShard::finish_terms() {
     for (const Terms& terms : terms_) {
         compute_.wait(
             terms.group->all_reduce(terms.all.span(), DType::float32, comm::ReduceOp::sum, compute_).event());
-        for (std::size_t i = 0; i < terms.members.size(); ++i)
-            ops::add(compute_, layout_.padded(partial_, terms.members[i]), terms.of_member[i]);
+        for (const int member : terms.members)
+            ops::add(compute_, layout_.padded(partial_, member), padded_partial(member));
         ops::fill_zero(compute_, terms.all);
     }
 }

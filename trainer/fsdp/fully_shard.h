@@ -95,18 +95,16 @@ class FullyShard final : public GroupHooks {
         BufferCycle* grads_owner = nullptr;  // where grads goes back to
     };
 
-    // Gradients of TermSum::members since the last finish_gradients(), a padded shard each.
+    // Gradients of TermSum::members since the last finish_gradients().
     struct Terms {
         std::vector<int> members;
         comm::Communicator* group = nullptr;
         Tensor all;
-        std::vector<Tensor> of_member;
     };
     void add_terms(const TermSum& sum);
     void finish_terms();
-    // Where a parameter's gradient goes, before the sums over other groups: its padded shard, and what of that is real.
+    // Where a parameter's gradient goes, before the sums over other groups: a padded shard.
     Tensor padded_partial(int member) const;
-    Tensor local_partial(int member) const;
 
     void start_unshard(Group& group, int index);
     Tensor own_shard(Group& group, int index);
@@ -135,6 +133,8 @@ class FullyShard final : public GroupHooks {
     std::optional<PagedTensor> own_partial_;  // where there are replicas
     Tensor partial_;  // gradients before the sum over replicas; gradients_ itself when there are none
     std::vector<Terms> terms_;
+    std::vector<Tensor>
+        terms_of_;  // [parameter]: its padded shard in Terms::all; undefined where it is in none
     bool sync_ = true;
     bool unreduced_ = false;
     std::vector<Group> groups_;

@@ -91,21 +91,18 @@ Policy::Policy(DeviceMesh mesh, model::ModelConfig config, PolicyOptions options
 }
 
 std::vector<TermSum> Policy::term_sums() const {
-    TermSum tensor{{}, *shard_mesh_.tensor}, copies{{}, copies_ ? *copies_ : *shard_mesh_.tensor};
+    TermSum tensor{{}, *shard_mesh_.tensor};
+    TermSum copies{{}, copies_ ? *copies_ : *shard_mesh_.tensor};
+    TermSum table{{}, ends_ ? *ends_ : *shard_mesh_.pipeline};
     const std::vector<Parameter>& all = decoder_.parameters();
     for (std::size_t i = 0; i < all.size(); ++i) {
+        const auto member = static_cast<int>(i);
         const GradientSum sum = gradient_sum(all[i], tensor_.size(), options_.sequence_parallel);
-        if (sum == GradientSum::tensor) tensor.members.push_back(static_cast<int>(i));
-        if (sum == GradientSum::copies) copies.members.push_back(static_cast<int>(i));
+        if (sum == GradientSum::tensor) tensor.members.push_back(member);
+        if (sum == GradientSum::copies) copies.members.push_back(member);
+        if (ends_ && all[i].role == model::Role::embedding) table.members.push_back(member);
     }
-    std::vector<TermSum> sums{tensor, copies};
-    if (ends_) {
-        TermSum& table = sums.emplace_back(TermSum{{}, *ends_});
-        for (std::size_t i = 0; i < all.size(); ++i) {
-            if (all[i].role == model::Role::embedding) table.members.push_back(static_cast<int>(i));
-        }
-    }
-    return sums;
+    return {tensor, copies, table};
 }
 
 Policy::OnloadScope::OnloadScope(Policy& policy, bool optimizer) : policy_(policy), optimizer_(optimizer) {
