@@ -20,6 +20,7 @@
 #include "common/comm/launch.h"
 #include "common/error.h"
 #include "common/ops/matmul.h"
+#include "sync/bench/shapes.h"
 #include "trainer/policy/policy.h"
 
 namespace tandem::trainer {
@@ -56,36 +57,10 @@ model::ModelConfig tiny() {  // examples/quickstart
     return c;
 }
 
-model::ModelConfig smollm2() {  // 135M
-    model::ModelConfig c;
-    c.vocab_size = 49152;
-    c.hidden_size = 576;
-    c.intermediate_size = 1536;
-    c.num_hidden_layers = 30;
-    c.num_attention_heads = 9;
-    c.num_key_value_heads = 3;
-    c.head_dim = 64;
-    c.qk_norm = false;
-    return c;
-}
-
-model::ModelConfig qwen2_5() {  // 0.5B
-    model::ModelConfig c;
-    c.vocab_size = 151936;
-    c.hidden_size = 896;
-    c.intermediate_size = 4864;
-    c.num_hidden_layers = 24;
-    c.num_attention_heads = 14;
-    c.num_key_value_heads = 2;
-    c.head_dim = 64;
-    c.qk_norm = false;
-    c.qkv_bias = true;
-    c.rope_theta = 1e6;
-    return c;
-}
-
 model::ModelConfig config_of(const Run& run) {
-    model::ModelConfig c = run.model == "tiny" ? tiny() : run.model == "smollm2" ? smollm2() : qwen2_5();
+    model::ModelConfig c =
+        run.model == "tiny" ? tiny()
+                            : sync::model_by_name(run.model == "smollm2" ? "SmolLM2-135M" : "Qwen2.5-0.5B");
     c.max_position_embeddings = 2048;
     if (run.layers != 0) c.num_hidden_layers = run.layers;
     return c;
