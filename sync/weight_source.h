@@ -19,7 +19,8 @@ struct NamedTensor {
 class WeightSource {
   public:
     virtual ~WeightSource() = default;
-    // The same names, shapes and layouts on every rank and for the source's whole life; the values change.
+    // What this rank has a part of, and the same for the source's whole life; the values change. A tensor has one shape and dtype
+    // on all ranks that have it.
     virtual const std::vector<NamedTensor>& tensors() const = 0;
     // Asked once before each reading: what made the current values is done, and tensors() may be read.
     virtual Event ready() const = 0;

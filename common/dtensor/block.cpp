@@ -20,6 +20,7 @@ TensorBlock whole_block(const Shape& shape) {
 }
 
 TensorBlock held_block(const DTensor& tensor) {
+    if (!tensor.is_here()) return {0, 0, 0, whole_block(tensor.shape()).columns};
     const LocalLayout layout = tensor.layout();
     bool one = !layout.shape.empty();
     for (const Placement& placement : tensor.placements()) one = one && !placement.is_partial();

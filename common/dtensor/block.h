@@ -25,7 +25,7 @@ struct TensorBlock {
 
 // All of a tensor of at least one dim. Throws InvalidArgument.
 TensorBlock whole_block(const Shape& shape);
-// What this rank holds. Throws InvalidArgument where that is not one block: dims after the second are cut, a cut leaves
+// What this rank holds: no rows of a tensor that is elsewhere. Throws InvalidArgument where that is not one block: dims after the second are cut, a cut leaves
 // several runs, elements are terms of a sum, or there is no dim.
 TensorBlock held_block(const DTensor& tensor);
 // The elements that both have; of no rows or no columns: none.

@@ -32,6 +32,15 @@ DTensor DTensor::distribute(const Tensor& full, DeviceMesh mesh, Placements plac
     return from_local(full, std::move(mesh), whole, full.shape()).redistribute(to);
 }
 
+DTensor DTensor::elsewhere(Shape global_shape, DType dtype) {
+    DTensor result;
+    Shape none = global_shape;
+    none.at(0) = 0;
+    result.local_ = Tensor::empty(std::move(none), dtype, "elsewhere");
+    result.global_shape_ = std::move(global_shape);
+    return result;
+}
+
 LocalLayout DTensor::layout() const {
     return local_layout(global_shape_, mesh_->sizes(), placements_, mesh_->coordinates());
 }

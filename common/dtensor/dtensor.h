@@ -24,7 +24,12 @@ class DTensor {
     // communication. Throws InvalidArgument on Partial.
     static DTensor distribute(const Tensor& full, DeviceMesh mesh, Placements placements);
 
-    bool defined() const { return mesh_.has_value(); }
+    // A tensor that lies on other ranks alone, as on those of another pipeline stage: its shape and dtype, an empty local piece
+    // in host memory, and no mesh, placements or layout.
+    static DTensor elsewhere(Shape global_shape, DType dtype);
+
+    bool defined() const { return local_.defined(); }
+    bool is_here() const { return mesh_.has_value(); }
     const Tensor& local() const { return local_; }
     const DeviceMesh& mesh() const { return *mesh_; }
     const Placements& placements() const { return placements_; }

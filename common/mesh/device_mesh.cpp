@@ -226,6 +226,27 @@ DeviceMesh DeviceMesh::permute(const std::vector<std::string>& axes) const {
     return DeviceMesh(root_, std::move(layouts), axes);
 }
 
+DeviceMesh DeviceMesh::first_and(int other, const std::string& name) const {
+    const int here = grid_->coordinates[0];
+    require(grid_->ranks.size() == root_->ranks.size() && grid_->axes[0].size() == 1,
+            "two ranks of an axis are taken from the mesh of all ranks");
+    require(0 < other && other < grid_->sizes[0] && (here == 0 || here == other),
+            "rank {} of axis '{}', of {}, is none of 0 and {}", here, grid_->names[0], grid_->sizes[0],
+            other);
+    return DeviceMesh(root_, {{{2, other * grid_->axes[0][0].stride}}}, {name});
+}
+
+DeviceMesh DeviceMesh::behind(const DeviceMesh& outer) const {
+    require(outer.root_ == root_, "meshes of two roots");
+    std::vector<AxisLayout> layouts = outer.grid_->axes;
+    std::vector<std::string> names = outer.grid_->names;
+    layouts.insert(layouts.end(), grid_->axes.begin(), grid_->axes.end());
+    names.insert(names.end(), grid_->names.begin(), grid_->names.end());
+    check_names(std::vector<int>(names.size(), 1), names);
+    require(!axes_overlap(layouts), "mesh axes ({}) overlap: they share ranks", joined(names));
+    return DeviceMesh(root_, std::move(layouts), std::move(names));
+}
+
 DeviceMesh DeviceMesh::unflatten(const std::string& axis, const std::vector<int>& sizes,
                                  const std::vector<std::string>& names) const {
     const std::size_t at = index_of(axis);

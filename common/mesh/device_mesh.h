@@ -47,6 +47,10 @@ class DeviceMesh {
     DeviceMesh flatten(const std::vector<std::string>& axes, const std::string& name) const;
     // This mesh with its axes, all of them, in another order: where DTensors are cut along an inner axis first.
     DeviceMesh permute(const std::vector<std::string>& axes) const;
+    // The first and one other coordinate of the outermost axis alone, as a 1-D mesh `name` of two; on the ranks of those.
+    DeviceMesh first_and(int other, const std::string& name) const;
+    // The axes of `outer`, of the same root, before those of this mesh.
+    DeviceMesh behind(const DeviceMesh& outer) const;
     // This mesh with one axis cut into several.
     DeviceMesh unflatten(const std::string& axis, const std::vector<int>& sizes,
                          const std::vector<std::string>& names) const;

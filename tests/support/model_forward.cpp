@@ -91,8 +91,9 @@ std::vector<std::vector<float>> trainer_logprobs(const std::string& directory, D
     std::vector<float> logprobs(rows.size());
     Resident hooks;
     const Compute compute{stream, dtype, *context, tensor, batch.positions};
-    decoder.score(compute, decoder.forward(compute, batch.tokens, {}, hooks, nullptr), {rows, targets}, hooks,
-                  1.0f, {logprobs, {}, {}});
+    const DecoderStage& all = decoder.stage();
+    all.score(compute, all.forward(compute, batch.tokens, {}, hooks, nullptr), {rows, targets}, hooks, 1.0f,
+              {logprobs, {}, {}});
     std::vector<std::vector<float>> result;
     auto at = logprobs.begin();
     for (const Tokens& list : candidates) {

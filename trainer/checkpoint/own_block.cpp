@@ -3,6 +3,7 @@
 namespace tandem::trainer {
 
 TensorBlock written_block(const DTensor& tensor) {
+    if (!tensor.is_here()) return held_block(tensor);
     std::int64_t replicas = 1, replica = 0;
     for (int axis = 0; axis < tensor.mesh().ndim(); ++axis) {
         if (!tensor.placements()[static_cast<std::size_t>(axis)].is_replicate()) continue;

@@ -20,7 +20,8 @@ std::vector<std::vector<int>> deal(const std::vector<int>& items, std::size_t ha
 }  // namespace
 
 std::vector<std::vector<Pack>> plan_fixed_packs(std::span<const std::int64_t> lengths, int dp,
-                                                std::int64_t samples_per_pack, std::int64_t capacity) {
+                                                std::int64_t samples_per_pack, std::int64_t capacity,
+                                                const PackCount& admitted) {
     enforce(dp > 0 && samples_per_pack > 0, "packs of {} samples over {} ranks", samples_per_pack, dp);
     check_pack_lengths(lengths, capacity);
     const auto length = [&](int i) { return lengths[static_cast<std::size_t>(i)]; };
@@ -32,6 +33,7 @@ std::vector<std::vector<Pack>> plan_fixed_packs(std::span<const std::int64_t> le
     const auto per_pack = static_cast<std::size_t>(samples_per_pack);
     const std::size_t largest_share = (lengths.size() + ranks - 1) / ranks;
     const std::size_t packs = std::max<std::size_t>(1, (largest_share + per_pack - 1) / per_pack);
+    const int count = admitted ? admitted(static_cast<int>(packs)) : static_cast<int>(packs);
     std::vector<std::vector<Pack>> plan;
     for (const std::vector<int>& share : deal(order, ranks)) {
         std::vector<Pack>& mine = plan.emplace_back();
@@ -46,6 +48,7 @@ std::vector<std::vector<Pack>> plan_fixed_packs(std::span<const std::int64_t> le
                 "train.micro_batch or raise train.max_tokens_per_rank",
                 pack.samples.size(), pack.tokens, capacity);
         }
+        mine.resize(static_cast<std::size_t>(count));  // as many as asked for, and some without samples
     }
     return plan;
 }

@@ -130,7 +130,7 @@ void check_pack_lengths(std::span<const std::int64_t> lengths, std::int64_t capa
 }
 
 std::vector<std::vector<Pack>> plan_packs(std::span<const std::int64_t> lengths, int dp,
-                                          std::int64_t capacity) {
+                                          std::int64_t capacity, const PackCount& admitted) {
     check_pack_lengths(lengths, capacity);
     const auto shares = karmarkar_karp(lengths, dp);
     std::vector<std::vector<std::int64_t>> sizes;
@@ -141,6 +141,7 @@ std::vector<std::vector<Pack>> plan_packs(std::span<const std::int64_t> lengths,
         first_fit.push_back(first_fit_decreasing(sizes.back(), capacity));
         count = std::max(count, first_fit.back().size());
     }
+    if (admitted) count = static_cast<std::size_t>(admitted(static_cast<int>(count)));
     std::vector<std::vector<Pack>> plan(shares.size());
     for (std::size_t rank = 0; rank < shares.size(); ++rank) {
         for (const auto& bin : fill_bins(sizes[rank], count, capacity, std::move(first_fit[rank]))) {

@@ -46,7 +46,7 @@ Names data_axes(const DeviceMesh& mesh) {
 
 }  // namespace
 
-ShardMesh::ShardMesh(const DeviceMesh& whole, const Names& shard_axes) : mesh(whole) {
+ShardMesh::ShardMesh(const DeviceMesh& of, const Names& shard_axes) : whole(of), mesh(of) {
     const Names data = data_axes(whole);
     const bool cut = whole.has_axis("tp") && whole.size("tp") > 1;
     const bool staged = whole.has_axis("pp") && whole.size("pp") > 1;
@@ -93,10 +93,12 @@ ShardMesh::ShardMesh(const DeviceMesh& whole, const Names& shard_axes) : mesh(wh
     }
 }
 
-std::shared_ptr<comm::Communicator> ShardMesh::ends_of_pipeline() const {
-    const std::vector<int>& ranks = pipeline->global_ranks();
-    const bool at_end = pipeline->rank() == 0 || pipeline->rank() + 1 == pipeline->size();
-    return at_end ? pipeline->split({ranks.front(), ranks.back()}, "trainer.pipeline.ends") : nullptr;
+ShardMesh::Shared ShardMesh::shared_by_first_and(int other, const model::ParameterSpec& spec) const {
+    const DeviceMesh both = whole.first_and(other, "pp_ends");
+    Holding holding = holding_of(spec);
+    holding.mesh = holding.mesh.behind(both);
+    holding.placements.insert(holding.placements.begin(), Replicate());
+    return {holding, own_group(both, "trainer.pipeline.table")};
 }
 
 std::shared_ptr<comm::Communicator> ShardMesh::copies_of(int heads) const {

@@ -26,10 +26,15 @@ struct ShardMesh {
     // The ranks that hold the same `heads` heads of keys and values, of which there are fewer than ranks of tp. Collective.
     std::shared_ptr<comm::Communicator> copies_of(int heads) const;
 
-    // The first and the last stage's rank of this rank's pipeline, whose head is tied to its embedding; null for the others.
-    // Collective over those two.
-    std::shared_ptr<comm::Communicator> ends_of_pipeline() const;
+    // What rank 0 of the pipeline and rank `other` both have, on those ranks of it: a table that two stages share. Collective
+    // over those two.
+    struct Shared {
+        Holding holding;
+        std::shared_ptr<comm::Communicator> ranks;
+    };
+    Shared shared_by_first_and(int other, const model::ParameterSpec& spec) const;
 
+    DeviceMesh whole;
     DeviceMesh mesh;  // of this stage, shard_axes as one, between the others: (dp_replicate, dp_shard_cp, tp)
     std::string shard_axis;                      // of that mesh
     std::shared_ptr<comm::Communicator> world;   // all ranks

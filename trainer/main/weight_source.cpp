@@ -8,6 +8,7 @@ PolicySource::PolicySource(const Policy& policy, MemoryPool* mirrors)
     : policy_(policy), architecture_(policy.config()) {
     if (mirrors != nullptr) stream_ = std::make_unique<Stream>(Stream::make(policy.device(), "sync mirror"));
     for (const auto& [name, tensor] : policy.parameters()) {
+        if (!tensor.is_here()) continue;
         if (mirrors == nullptr) {
             tensors_.push_back({name, tensor});
             continue;
@@ -24,8 +25,10 @@ PolicySource::PolicySource(const Policy& policy, MemoryPool* mirrors)
 
 Event PolicySource::ready() const {
     if (!stream_) return {};
-    for (std::size_t i = 0; i < tensors_.size(); ++i)
-        copy(*stream_, policy_.parameters()[i].second.local(), tensors_[i].tensor.local());
+    std::size_t mirror = 0;
+    for (const auto& [name, tensor] : policy_.parameters()) {
+        if (tensor.is_here()) copy(*stream_, tensor.local(), tensors_[mirror++].tensor.local());
+    }
     return stream_->record();
 }
 

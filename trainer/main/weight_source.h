@@ -11,7 +11,7 @@
 
 namespace tandem::trainer {
 
-// The policy's shards themselves, or, for an engine that cannot reach the GPU that they are on, copies of them
+// Of this rank's stage, where there are several: the policy's shards themselves, or, for an engine that cannot reach the GPU that they are on, copies of them
 // in host memory: `mirrors`, null for the shards. The optimizer has finished whenever the loop publishes.
 class PolicySource final : public sync::WeightSource {
   public:

@@ -171,7 +171,7 @@ void sync(Ledger& ledger, std::int64_t onloaded) {
 
 Prediction predict(const model::ModelConfig& model, const PolicyOptions& options, const RankShape& rank,
                    const Workload& work) {
-    const DecoderParameters decoder(model, DecoderPart::whole(model), options.value_head, rank.tp);
+    const DecoderParameters decoder(model, {DecoderPart::whole(model)}, options.value_head, rank.tp);
     const FlatShards layout(decoder.all, decoder.groups, rank.shards, 0);
     Ledger ledger;
     const auto& offload = options.offload;

@@ -47,94 +47,39 @@ DecoderLayer make_layer(const model::ModelConfig& config, const ops::RopeTable& 
             Mlp(linear(Role::gate), linear(Role::up), linear(Role::down))};
 }
 
+std::vector<DecoderPart> parts_of(const model::ModelConfig& config, const DecoderOptions& options) {
+    return options.parts.empty() ? std::vector{DecoderPart::whole(config)} : options.parts;
+}
+
 }  // namespace
 
 Decoder::Decoder(const model::ModelConfig& config, const DecoderOptions& options,
                  const TensorParallel& tensor)
-    : checkpointing_(options.checkpointing),
-      parameters_(config, options.part.value_or(DecoderPart::whole(config)), options.value_head,
-                  tensor.size(), tensor.group().rank()) {
-    const DecoderPart part = options.part.value_or(DecoderPart::whole(config));
+    : parameters_(config, parts_of(config, options), options.value_head, tensor.size(),
+                  tensor.group().rank()) {
     const ByRole by_role(parameters_.all);
     const CutVocabulary vocabulary(tensor.group(), config.vocab_size, options.loss_parallel);
-    if (part.embeds) embedding_ = std::make_unique<Embedding>(by_role.at(-1, Role::embedding), vocabulary);
+    if (parameters_.embedding_group != GroupHooks::kNone)
+        embedding_ = std::make_unique<Embedding>(by_role.at(-1, Role::embedding), vocabulary);
+    if (parameters_.head_group != GroupHooks::kNone) {
+        Parameter& table = by_role.at(-1, config.tie_word_embeddings ? Role::embedding : Role::head);
+        head_ = std::make_unique<LmHead>(RmsNorm(by_role.at(-1, Role::norm), config.rms_norm_eps), table,
+                                         vocabulary, options.value_head ? &parameters_.all.back() : nullptr,
+                                         options.logits_chunk_rows);
+    }
     const model::RopeFrequencies frequencies = config.rope_frequencies();
     const ops::RopeTable rope(frequencies.inverse, frequencies.attention_factor);
-    for (int layer = part.first_layer; layer < part.end_layer; ++layer)
-        layers_.push_back(make_layer(config, rope, by_role, layer, tensor.first()));
-    if (!part.heads) return;
-    Parameter& table = by_role.at(-1, config.tie_word_embeddings ? Role::embedding : Role::head);
-    head_ = std::make_unique<LmHead>(RmsNorm(by_role.at(-1, Role::norm), config.rms_norm_eps), table,
-                                     vocabulary, options.value_head ? &parameters_.all.back() : nullptr,
-                                     options.logits_chunk_rows);
-}
-
-Tensor Decoder::forward(const Compute& compute, std::span<const std::int32_t> tokens, Tensor x,
-                        GroupHooks& hooks, Saved* saved) const {
-    const int head_group =
-        shares_table() ? GroupHooks::kNone : parameters_.head_group;  // still to be gathered
-    if (embedding_) {
-        hooks.unshard(parameters_.embedding_group, layers_.empty() ? head_group : layer_group(0));
-        x = compute.tensor.sum(compute.stream, embedding_->forward(compute, tokens));
-        if (!shares_table()) hooks.after_forward(parameters_.embedding_group);
+    const std::vector<DecoderPart> parts = parts_of(config, options);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        std::vector<DecoderLayer> layers;
+        for (int layer = parts[i].first_layer; layer < parts[i].end_layer; ++layer)
+            layers.push_back(make_layer(config, rope, by_role, layer, tensor.first()));
+        const DecoderStage::Groups groups{parameters_.embedding_group, parameters_.first_layer_groups[i],
+                                          parameters_.head_group, parameters_.value_group,
+                                          parameters_.embedding_group == parameters_.head_group};
+        stages_.emplace_back(parts[i].embeds ? embedding_.get() : nullptr, std::move(layers),
+                             parts[i].heads ? head_.get() : nullptr, groups, options.checkpointing);
     }
-    if (saved != nullptr) saved->layers.resize(layers_.size());
-    for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-        const bool last = layer + 1 == layers_.size();
-        hooks.unshard(layer_group(layer), last ? head_group : layer_group(layer + 1));
-        if (saved != nullptr) {
-            x = layers_[layer].forward(compute, x, saved->layers[layer]);
-            layers_[layer].drop(saved->layers[layer], checkpointing_);
-        } else {
-            DecoderLayer::Saved dropped;
-            x = layers_[layer].forward(compute, x, dropped);
-        }
-        // The backward starts with the last layer: it stays.
-        if (!last || saved == nullptr) hooks.after_forward(layer_group(layer));
-    }
-    return x;
-}
-
-void Decoder::score(const Compute& compute, Tensor x, const Targets& targets, GroupHooks& hooks,
-                    float temperature, const TargetScores& scores) const {
-    hooks.unshard(parameters_.head_group, GroupHooks::kNone);
-    x = compute.tensor.all_rows(compute.stream, x, std::ssize(compute.positions));
-    if (parameters_.value_group != GroupHooks::kNone)
-        hooks.unshard(parameters_.value_group, GroupHooks::kNone);
-    head_->score(compute, x, targets, temperature, scores);
-}
-
-Tensor Decoder::loss(const Compute& compute, Tensor x, const Targets& targets, GroupHooks& hooks,
-                     TargetLoss& loss) const {
-    const int value_group = parameters_.value_group;
-    require(!loss.trains_values() || value_group != GroupHooks::kNone, "the model has no value head");
-    hooks.unshard(parameters_.head_group, GroupHooks::kNone);
-    x = compute.tensor.all_rows(compute.stream, x, std::ssize(compute.positions));
-    hooks.begin_gradients(parameters_.head_group);
-    if (loss.trains_values()) {
-        hooks.unshard(value_group, GroupHooks::kNone);
-        hooks.begin_gradients(value_group);
-    }
-    Tensor dx = compute.tensor.sum(compute.stream, head_->loss(compute, x, targets, loss));
-    if (loss.trains_values()) hooks.after_backward(value_group);
-    if (!shares_table()) hooks.after_backward(parameters_.head_group);
-    return dx;
-}
-
-Tensor Decoder::backward(const Compute& compute, std::span<const std::int32_t> tokens, Tensor dx,
-                         GroupHooks& hooks, Saved saved) const {
-    for (std::size_t layer = layers_.size(); layer-- > 0;) {
-        hooks.unshard(layer_group(layer), layer > 0 ? layer_group(layer - 1) : GroupHooks::kNone);
-        hooks.begin_gradients(layer_group(layer));
-        layers_[layer].recompute(compute, saved.layers[layer], checkpointing_);
-        dx = layers_[layer].backward(compute, dx, std::move(saved.layers[layer]));
-        hooks.after_backward(layer_group(layer));
-    }
-    if (!embedding_) return dx;
-    if (!shares_table()) hooks.begin_gradients(parameters_.embedding_group);
-    embedding_->backward(compute, compute.tensor.all_rows(compute.stream, dx, std::ssize(tokens)), tokens);
-    hooks.after_backward(parameters_.embedding_group);
-    return {};
 }
 
 }  // namespace tandem::trainer

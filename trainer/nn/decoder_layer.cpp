@@ -60,15 +60,23 @@ void DecoderLayer::recompute(const Compute& compute, Saved& saved, Checkpointing
     mlp_.expand(compute, h1, saved.mlp);
 }
 
+Tensor DecoderLayer::gradient_into_block(const Compute& compute, const Tensor& dy) {
+    if (compute.later == nullptr || compute.tensor.cuts_rows()) return into_block(compute, dy);
+    const Tensor kept = empty_activation(compute, dy.shape(), dy.dtype());
+    copy(compute.stream, dy.span(), kept.span());
+    return kept;
+}
+
 Tensor DecoderLayer::backward(const Compute& compute, Tensor dy, Saved saved) const {
     {
-        const Tensor dh1 = out_of_block(compute, mlp_.backward(compute, into_block(compute, dy), saved.mlp));
+        const Tensor dh1 =
+            out_of_block(compute, mlp_.backward(compute, gradient_into_block(compute, dy), saved.mlp));
         saved.mlp = {};
         post_attention_norm_.backward(compute, dh1, saved.post_attention_norm, dy, /*accumulate_dx=*/true);
         saved.post_attention_norm = {};
     }
-    const Tensor dh =
-        out_of_block(compute, attention_.backward(compute, into_block(compute, dy), saved.attention));
+    const Tensor dh = out_of_block(
+        compute, attention_.backward(compute, gradient_into_block(compute, dy), saved.attention));
     input_norm_.backward(compute, dh, saved.input_norm, dy, /*accumulate_dx=*/true);
     return dy;
 }

@@ -33,6 +33,8 @@ class DecoderLayer {
     // The norm's output as the block's input.
     static Tensor normed(const Compute& compute, const RmsNorm& norm, const Tensor& x, RmsNorm::Saved& saved);
     static Tensor out_of_block(const Compute& compute, const Tensor& terms);
+    // The gradient of a block's output, in memory that stays as it is where weights' gradients are made later.
+    static Tensor gradient_into_block(const Compute& compute, const Tensor& dy);
 
     RmsNorm input_norm_;
     Attention attention_;

@@ -15,7 +15,8 @@ class Linear {
 
     // x [rows, in] -> [rows, out], in `y` when given. The caller keeps x for the backward.
     Tensor forward(const Compute& compute, const Tensor& x, Tensor y = {}) const;
-    // dx = or += dy W; the weight's gradient grows by dy^T x, the bias's by the sum of dy's rows.
+    // dx = or += dy W; the weight's gradient grows by dy^T x, the bias's by the sum of dy's rows, which with Compute::later must
+    // keep their values until then.
     void backward(const Compute& compute, const Tensor& dy, const Tensor& x, Tensor dx,
                   bool accumulate_dx = false) const;
     std::int64_t out_features() const { return weight_->value_shape[0]; }

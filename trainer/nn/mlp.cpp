@@ -25,7 +25,9 @@ Tensor Mlp::backward(const Compute& compute, const Tensor& dy, const Saved& save
     Tensor dproduct = empty_activation(compute, product.shape(), compute.dtype);
     down_.backward(compute, dy, product, dproduct);
 
-    Tensor dgate = product;  // its memory is free again
+    // The product's memory is free again, unless down's gradient is still to be made.
+    Tensor dgate =
+        compute.later == nullptr ? product : empty_activation(compute, product.shape(), compute.dtype);
     Tensor dup = empty_activation(compute, product.shape(), compute.dtype);
     ops::swiglu_backward(compute.stream, dproduct, saved.gate, saved.up, dgate, dup);
     dproduct = {};

@@ -1,5 +1,6 @@
 #include "trainer/nn/rms_norm.h"
 
+#include "common/ops/elementwise.h"
 #include "common/ops/rms_norm.h"
 
 namespace tandem::trainer {
@@ -14,7 +15,15 @@ Tensor RmsNorm::forward(const Compute& compute, const Tensor& x, Saved& saved, T
 
 void RmsNorm::backward(const Compute& compute, const Tensor& dy, const Saved& saved, Tensor dx,
                        bool accumulate_dx) const {
-    ops::rms_norm_backward(compute.stream, dy, saved.x, weight_->value, saved.rstd, dx, weight_->grad,
+    Tensor dweight = weight_->grad;
+    if (compute.later != nullptr) {  // made with dx, and added later
+        dweight = empty_activation(compute, weight_->value_shape, DType::float32);
+        ops::fill_zero(compute.stream, dweight);
+        compute.later->add([&stream = compute.stream, weight = weight_, dweight] {
+            ops::add(stream, weight->grad, dweight);
+        });
+    }
+    ops::rms_norm_backward(compute.stream, dy, saved.x, weight_->value, saved.rstd, dx, dweight,
                            accumulate_dx);
 }
 

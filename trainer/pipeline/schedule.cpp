@@ -80,11 +80,15 @@ void check_microbatches(const char* name, const Shape& shape, int least) {
             shape.ranks, least, shape.microbatches);
 }
 
-void check_admitted(const Kind& kind, const Shape& shape) {
-    enforce(kind.stages_per_rank == 0 || shape.stages_per_rank == kind.stages_per_rank,
+void check_stages(const Kind& kind, int stages_per_rank) {
+    enforce(kind.stages_per_rank == 0 || stages_per_rank == kind.stages_per_rank,
             "{} has exactly {} a rank, not {}; Interleaved1F1B, LoopedBFS and InterleavedZeroBubble take any "
             "number",
-            kind.name, kind.stages_per_rank == 1 ? "1 stage" : "2 stages", shape.stages_per_rank);
+            kind.name, kind.stages_per_rank == 1 ? "1 stage" : "2 stages", stages_per_rank);
+}
+
+void check_admitted(const Kind& kind, const Shape& shape) {
+    check_stages(kind, shape.stages_per_rank);
     if (kind.list == one_forward_one_backward) check_microbatches(kind.name, shape, shape.ranks);
     if (kind.list == dual_pipe_v) check_microbatches(kind.name, shape, 2 * shape.ranks);
     if (kind.list == interleaved_1f1b || kind.list == interleaved_zero_bubble) check_rounds(kind.name, shape);
@@ -102,6 +106,32 @@ std::string schedule_name(const std::string& name) {
     return kind_of(name).name;
 }
 
+std::vector<int> ranks_of_stages(const std::string& name, int ranks, int stages_per_rank) {
+    const Kind& kind = kind_of(name);
+    std::vector<int> result;
+    for (int stage = 0; stage < ranks * stages_per_rank; ++stage) {
+        const bool back = kind.there_and_back && stage >= ranks;
+        result.push_back(back ? 2 * ranks - 1 - stage : stage % ranks);
+    }
+    return result;
+}
+
+int usual_stages_per_rank(const std::string& name) {
+    return kind_of(name).stages_per_rank == 1 ? 1 : 2;
+}
+
+int admitted_microbatches(const std::string& name, int ranks, int stages_per_rank, int least) {
+    const Kind& kind = kind_of(name);
+    check_stages(kind, stages_per_rank);
+    const Shape shape{ranks, stages_per_rank, std::max(1, least)};
+    if (kind.list == one_forward_one_backward) return std::max(shape.microbatches, ranks);
+    if (kind.list == dual_pipe_v) return std::max(shape.microbatches, 2 * ranks);
+    int count = shape.microbatches;
+    if (kind.list != interleaved_1f1b && kind.list != interleaved_zero_bubble) return count;
+    while (!admits_interleaved(shape, count)) ++count;  // a multiple of pp is admitted
+    return count;
+}
+
 Schedule make_schedule(const std::string& name, int ranks, int stages_per_rank, int microbatches) {
     const Kind& kind = kind_of(name);
     const Shape shape{ranks, stages_per_rank, microbatches};
@@ -109,9 +139,7 @@ Schedule make_schedule(const std::string& name, int ranks, int stages_per_rank, 
     check_admitted(kind, shape);
     Schedule schedule;
     schedule.microbatches = microbatches;
-    for (int stage = 0; stage < ranks * stages_per_rank; ++stage)
-        schedule.rank_of_stage.push_back(kind.there_and_back && stage >= ranks ? 2 * ranks - 1 - stage
-                                                                               : stage % ranks);
+    schedule.rank_of_stage = ranks_of_stages(name, ranks, stages_per_rank);
     for (int rank = 0; rank < ranks; ++rank) schedule.ranks.push_back(kind.list(shape, rank));
     return schedule;
 }

@@ -23,6 +23,13 @@ std::vector<std::string> schedule_names();
 // As it is written above, of a name in upper or lower case, as PyTorch takes it. Throws BadInput naming those that there are.
 std::string schedule_name(const std::string& name);
 
+// Of the stages, as the schedule places them: around the ranks again and again, or there and back.
+std::vector<int> ranks_of_stages(const std::string& name, int ranks, int stages_per_rank);
+// That the schedule has a rank, if it is not told: 1, or 2 for those that are made for several.
+int usual_stages_per_rank(const std::string& name);
+// The least number of micro-batches from `least` on that it admits. Throws BadInput for stages a rank that it does not take.
+int admitted_microbatches(const std::string& name, int ranks, int stages_per_rank, int least);
+
 // Compute actions alone (lower.h adds the others). Throws BadInput for what PyTorch refuses, naming what would be admitted, and
 // for more than 2^20 forwards in all.
 Schedule make_schedule(const std::string& name, int ranks, int stages_per_rank, int microbatches);

@@ -9,6 +9,7 @@
 #include "common/tensor/dtype.h"
 #include "trainer/fsdp/reshard_after_forward.h"
 #include "trainer/nn/checkpointing.h"
+#include "trainer/pipeline/options.h"
 
 namespace tandem::trainer {
 
@@ -22,8 +23,7 @@ struct PolicyOptions {
     // On a mesh with a tp axis (trainer/tensor_parallel/README.md).
     bool sequence_parallel = true;
     bool loss_parallel = true;
-    // On a mesh with a pp axis: of trainer/pipeline/schedule.h, one stage a rank.
-    std::string schedule = "1F1B";
+    pipeline::Options pipeline;                        // on a mesh with a pp axis
     ReshardAfterForward reshard_after_forward = true;  // or a number of ranks, see there
     // false: unsharded gradients are kept until the last micro-batch of accumulate(), and reduced once.
     bool reduce_every_micro_batch = true;

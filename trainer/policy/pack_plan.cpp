@@ -8,7 +8,7 @@ namespace tandem::trainer {
 using Mode = PolicyOptions::ContextMode;
 
 std::vector<std::vector<Pack>> pack_plan(const PolicyOptions& options, int cp, int batch_ranks,
-                                         const std::vector<Sample>& samples) {
+                                         const std::vector<Sample>& samples, const PackCount& admitted) {
     // Rows that each sample takes in a pack: with its own padding, where sequences are padded one by one.
     const bool zigzag = cp > 1 && options.context == Mode::zigzag;
     std::vector<std::int64_t> lengths;
@@ -17,8 +17,9 @@ std::vector<std::vector<Pack>> pack_plan(const PolicyOptions& options, int cp, i
         lengths.push_back(zigzag ? round_up(length, 2 * cp) : length);
     }
     const std::int64_t capacity = options.max_tokens_per_rank * cp;
-    return options.micro_batch > 0 ? plan_fixed_packs(lengths, batch_ranks, options.micro_batch, capacity)
-                                   : plan_packs(lengths, batch_ranks, capacity);
+    return options.micro_batch > 0
+               ? plan_fixed_packs(lengths, batch_ranks, options.micro_batch, capacity, admitted)
+               : plan_packs(lengths, batch_ranks, capacity, admitted);
 }
 
 bool use_zigzag(const PolicyOptions& options, int cp, const Pack& pack) {

@@ -10,9 +10,9 @@
 
 namespace tandem::trainer {
 
-// The packs of each of `batch_ranks` ranks, in order.
+// The packs of each of `batch_ranks` ranks, in order. `admitted`, if any: the number of packs, from one that is needed on.
 std::vector<std::vector<Pack>> pack_plan(const PolicyOptions& options, int cp, int batch_ranks,
-                                         const std::vector<Sample>& samples);
+                                         const std::vector<Sample>& samples, const PackCount& admitted = {});
 
 bool use_zigzag(const PolicyOptions& options, int cp, const Pack& pack);
 

@@ -2,10 +2,10 @@
 // policy_passes.cpp, the places of its state in policy_state.cpp.
 #include "trainer/policy/policy.h"
 
+#include <algorithm>
 #include <exception>
 
 #include "common/log.h"
-#include "trainer/nn/decoder_stages.h"
 #include "trainer/tensor_parallel/gradient_sums.h"
 
 namespace tandem::trainer {
@@ -28,27 +28,52 @@ std::vector<std::string> shard_axes_of(const PolicyOptions& options, const Devic
     return axes;
 }
 
-std::vector<Holding> holdings_of(const ShardMesh& mesh, const std::vector<Parameter>& parameters) {
+std::optional<pipeline::Plan> plan_of(const DeviceMesh& mesh, const model::ModelConfig& config,
+                                      const PolicyOptions& options) {
+    if (!mesh.has_axis("pp") || mesh.size("pp") == 1) return {};
+    return pipeline::Plan(options.pipeline, mesh.size("pp"), static_cast<int>(config.num_hidden_layers));
+}
+
+// A tied model's embedding and head are of two ranks of the pipeline, of which this is one.
+std::optional<ShardMesh::Shared> shared_table(const ShardMesh& mesh,
+                                              const std::optional<pipeline::Plan>& plan,
+                                              const model::ModelConfig& config,
+                                              const std::vector<model::ParameterSpec>& specs) {
+    if (!plan || !config.tie_word_embeddings) return {};
+    const auto [first, last] = std::minmax(plan->rank_of_stage().front(), plan->rank_of_stage().back());
+    const int here = mesh.pipeline->rank();
+    if (first == last || (here != first && here != last)) return {};
+    enforce(first == 0,
+            "embedding and head of this model are one table: one of their stages must be on rank 0");
+    const auto table = std::find_if(specs.begin(), specs.end(), [](const model::ParameterSpec& spec) {
+        return spec.role == model::Role::embedding;
+    });
+    return mesh.shared_by_first_and(last, *table);
+}
+
+std::vector<Holding> holdings_of(const ShardMesh& mesh, const std::vector<Parameter>& parameters,
+                                 const std::optional<ShardMesh::Shared>& table) {
     std::vector<Holding> holdings;
-    for (const Parameter& parameter : parameters) holdings.push_back(mesh.holding_of(parameter));
+    for (const Parameter& parameter : parameters) {
+        const bool shared = table && parameter.role == model::Role::embedding;
+        holdings.push_back(shared ? table->holding : mesh.holding_of(parameter));
+    }
     return holdings;
-}
-
-DecoderPart part_of(const DeviceMesh& mesh, const model::ModelConfig& config) {
-    const bool staged = mesh.has_axis("pp");
-    const auto parts =
-        decoder_stages(static_cast<int>(config.num_hidden_layers), staged ? mesh.size("pp") : 1);
-    return parts[staged ? static_cast<std::size_t>(mesh.coordinate("pp")) : 0];
-}
-
-// Where a tied model's embedding and head are of two stages.
-std::shared_ptr<comm::Communicator> ends_of(const ShardMesh& mesh, const model::ModelConfig& config) {
-    return mesh.pipeline->size() > 1 && config.tie_word_embeddings ? mesh.ends_of_pipeline() : nullptr;
 }
 
 std::shared_ptr<comm::Communicator> copies_of(const ShardMesh& mesh, const model::ModelConfig& config) {
     const auto heads = static_cast<int>(config.num_key_value_heads);
     return mesh.tensor->size() > heads ? mesh.copies_of(heads) : nullptr;
+}
+
+// Hidden states of fewer bytes are worth no hand-over to another thread.
+constexpr std::int64_t kTransferOverlapBytes = 64 << 10;
+
+bool transfers_overlap(const PolicyOptions& options, const model::ModelConfig& config) {
+    return options.device.type != DeviceType::cpu ||
+           options.max_tokens_per_rank * config.hidden_size *
+                   static_cast<std::int64_t>(dtype_size(options.compute_dtype)) >=
+               kTransferOverlapBytes;
 }
 
 }  // namespace
@@ -59,14 +84,16 @@ Policy::Policy(DeviceMesh mesh, model::ModelConfig config, PolicyOptions options
       options_(std::move(options)),
       shard_mesh_(mesh_, shard_axes_of(options_, mesh_)),
       tensor_(*shard_mesh_.tensor, options_.sequence_parallel),
-      part_(part_of(mesh_, config_)),
-      decoder_(config_,
-               {options_.logits_chunk_rows, options_.checkpointing, options_.value_head,
-                options_.loss_parallel, part_},
-               tensor_),
-      holdings_(holdings_of(shard_mesh_, decoder_.parameters())),
+      plan_(plan_of(mesh_, config_, options_)),
+      decoder_(
+          config_,
+          {options_.logits_chunk_rows, options_.checkpointing, options_.value_head, options_.loss_parallel,
+           plan_ ? plan_->parts_of(shard_mesh_.pipeline->rank()) : std::vector<DecoderPart>()},
+          tensor_),
+      specs_(decoder_specs(config_, options_.value_head)),
       copies_(copies_of(shard_mesh_, config_)),
-      ends_(ends_of(shard_mesh_, config_)),
+      table_(shared_table(shard_mesh_, plan_, config_, specs_)),
+      holdings_(holdings_of(shard_mesh_, decoder_.parameters(), table_)),
       fsdp_(decoder_.parameters(), decoder_.groups(), *shard_mesh_.shards, *shard_mesh_.replicas,
             *shard_mesh_.world, compute_,
             {options_.compute_dtype, options_.reshard_after_forward, options_.offload.parameters,
@@ -79,28 +106,29 @@ Policy::Policy(DeviceMesh mesh, model::ModelConfig config, PolicyOptions options
                          options_.device.type != DeviceType::cpu)
                 ? Stream::make(options_.device, "ring")
                 : Stream::make_inline()) {
-    if (has_value_head()) {
-        const int head = static_cast<int>(decoder_.parameters().size()) - 1;  // the last of the flat shard
-        optimizer_.set_tail(fsdp_.layout().entry(head).offset, options_.value_lr_factor);
-    }
+    if (const auto head = find_own(kValueHead))  // the last of the flat shard
+        optimizer_.set_tail(fsdp_.layout().entry(static_cast<int>(*head)).offset, options_.value_lr_factor);
+    if (plan_)
+        pipeline_.emplace(*shard_mesh_.pipeline, plan_->rank_of_stage(), compute_,
+                          transfers_overlap(options_, config_));
     require(options_.max_tokens_per_rank > 0, "max_tokens_per_rank is {}", options_.max_tokens_per_rank);
     initialise();
-    parameters_ = as_dtensors(fsdp_.shards(), 0, model_parameters());
-    extra_parameters_ = as_dtensors(fsdp_.shards(), model_parameters(), decoder_.parameters().size());
+    parameters_ = as_dtensors(fsdp_.shards(), Which::model);
+    extra_parameters_ = as_dtensors(fsdp_.shards(), Which::extra);
     place_states();
 }
 
 std::vector<TermSum> Policy::term_sums() const {
     TermSum tensor{{}, *shard_mesh_.tensor};
     TermSum copies{{}, copies_ ? *copies_ : *shard_mesh_.tensor};
-    TermSum table{{}, ends_ ? *ends_ : *shard_mesh_.pipeline};
+    TermSum table{{}, table_ ? *table_->ranks : *shard_mesh_.pipeline};
     const std::vector<Parameter>& all = decoder_.parameters();
     for (std::size_t i = 0; i < all.size(); ++i) {
         const auto member = static_cast<int>(i);
         const GradientSum sum = gradient_sum(all[i], tensor_.size(), options_.sequence_parallel);
         if (sum == GradientSum::tensor) tensor.members.push_back(member);
         if (sum == GradientSum::copies) copies.members.push_back(member);
-        if (ends_ && all[i].role == model::Role::embedding) table.members.push_back(member);
+        if (table_ && all[i].role == model::Role::embedding) table.members.push_back(member);
     }
     return {tensor, copies, table};
 }
@@ -138,12 +166,12 @@ const std::vector<std::pair<std::string, DTensor>>& Policy::extra_parameters() c
 }
 
 std::vector<std::pair<std::string, DTensor>> Policy::gradients() const {
-    return as_dtensors(reduced_gradients(), 0, decoder_.parameters().size());
+    return as_dtensors(reduced_gradients(), Which::both);
 }
 
 std::vector<std::pair<std::string, DTensor>> Policy::reference_parameters() const {
     if (!has_reference()) return {};
-    return as_dtensors(reference_->tensor(), 0, model_parameters());
+    return as_dtensors(reference_->tensor(), Which::model);
 }
 
 }  // namespace tandem::trainer

@@ -20,8 +20,10 @@
 #include "trainer/fsdp/shard_mesh.h"
 #include "trainer/nn/decoder.h"
 #include "trainer/optim/adamw.h"
+#include "trainer/pipeline/plan.h"
 #include "trainer/policy/learner.h"
 #include "trainer/policy/options.h"
+#include "trainer/policy/pipeline_run.h"
 
 namespace tandem::trainer {
 
@@ -29,7 +31,7 @@ class Policy final : public Learner {
   public:
     // mesh has the axes (dp, cp) or, for hybrid sharding, (dp_replicate, dp_shard, cp), for tensor parallelism tp behind them and
     // for pipeline parallelism pp before them. Throws InvalidArgument, on every rank alike, where tp or pp does not fit the
-    // model. With pp, parameters() and the like are of this rank's stage alone.
+    // model.
     Policy(DeviceMesh mesh, model::ModelConfig config, PolicyOptions options);
     Policy(const Policy&) = delete;
     Policy& operator=(const Policy&) = delete;
@@ -82,8 +84,8 @@ class Policy final : public Learner {
     const model::ModelConfig& config() const { return config_; }
     const DeviceMesh& mesh() const { return mesh_; }
     Device device() const { return options_.device; }
-    // Parameters (fp32) as sharded DTensors in the order of model::parameter_specs. They alias the live shards, which
-    // must be in memory whenever they are used: see OnloadScope.
+    // Parameters (fp32) as sharded DTensors in the order of model::parameter_specs, on every rank; those of other stages are
+    // DTensor::elsewhere. They alias the live shards, which must be in memory whenever they are used: see OnloadScope.
     const std::vector<std::pair<std::string, DTensor>>& parameters() const;
     // Parameters that are trained beside the model: the value head. Training checkpoints have them, the
     // model's do not.
@@ -112,30 +114,31 @@ class Policy final : public Learner {
         std::unique_ptr<ContextParallel> context;
         Compute compute;
     };
-    std::vector<Pack> own_packs(const std::vector<Sample>& samples) const;
-    // Of a pipeline's stage (policy_pipeline.cpp): forward of every pack, head(micro-batch, hidden) on the last stage; and the
-    // schedule's forward and backward, loss(micro-batch, hidden) giving the gradient of hidden.
+    std::vector<Pack> own_packs(const std::vector<Sample>& samples, bool training) const;
+    // Of a pipeline (policy_pipeline.cpp): forward of every pack, head(micro-batch, stage, hidden) on the last stage; and the
+    // schedule's forward and backward, loss(…) giving the gradient of hidden.
+    class Running;
     void run_forward(const std::vector<Sample>& samples, const std::vector<Pack>& packs,
-                     const std::function<void(const Prepared&, Tensor)>& head);
+                     const std::function<void(const Prepared&, const DecoderStage&, Tensor)>& head);
     void run_schedule(const std::vector<Sample>& samples, const std::vector<Pack>& packs,
-                      const std::function<Tensor(const Prepared&, Tensor)>& loss);
+                      const std::function<Tensor(const Prepared&, const DecoderStage&, Tensor)>& loss);
     Tensor room_for_hidden(const Prepared& prepared);
-    int stages() const { return shard_mesh_.pipeline->size(); }
-    bool has_value_head() const { return options_.value_head && part_.heads; }
+    const DecoderStage& stage(int number) const;  // of this rank's
+    const pipeline::ActionList& own_list(const pipeline::Schedule& schedule) const;
     const Tensor& reduced_gradients() const;
     bool would_overflow(double lr, float scale, double norm);
     void check_step(std::int64_t non_finite);
     std::int64_t non_finite_before();
     bool anywhere(bool here);
     int cp() const { return shard_mesh_.context->size(); }
-    std::size_t model_parameters() const { return decoder_.parameters().size() - (has_value_head() ? 1 : 0); }
     std::vector<TermSum> term_sums() const;
     std::vector<Tensor> gradients_to_count() const;
-    // Parameters [first, last) of a flat shard.
-    std::vector<std::pair<std::string, DTensor>> as_dtensors(const Tensor& flat, std::size_t first,
-                                                             std::size_t last) const;
+    // Of a flat shard: what this rank has of all parameters of the model, of those beside it, or both.
+    enum class Which : std::uint8_t { model, extra, both };
+    std::vector<std::pair<std::string, DTensor>> as_dtensors(const Tensor& flat, Which which) const;
+    DTensor as_dtensor(const Tensor& flat, std::size_t own) const;  // of decoder_.parameters()
+    std::optional<std::size_t> find_own(const std::string& name) const;
     void initialise();
-    bool is_of_the_model(const std::string& name) const;
 
     // --- where the state is between calls (policy_state.cpp)
 
@@ -166,16 +169,17 @@ class Policy final : public Learner {
     ShardMesh shard_mesh_;
     Stream compute_ = Stream::make_compute(options_.device);
     TensorParallel tensor_;
-    DecoderPart part_;
+    std::optional<pipeline::Plan> plan_;  // with a pp axis
     Decoder decoder_;
-    std::vector<Holding> holdings_;  // [parameter]
+    std::vector<model::ParameterSpec> specs_;  // of the whole model, and beside it
     std::shared_ptr<comm::Communicator>
         copies_;  // of keys and values with fewer heads than ranks of tp; else null
-    std::shared_ptr<comm::Communicator>
-        ends_;  // that share a table: of the first and the last stage; else null
+    std::optional<ShardMesh::Shared> table_;  // that this rank's stages share with others
+    std::vector<Holding> holdings_;           // [decoder_.parameters()]
     FullyShard fsdp_;
     AdamW optimizer_;
     Stream ring_;
+    std::optional<PipelineRun> pipeline_;
     bool sync_ = true;
     std::optional<FlatState> reference_;  // laid out like fsdp_.state(), in the compute dtype; once asked for
     Sleep level_ = Sleep::none;

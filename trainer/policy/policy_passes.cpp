@@ -20,8 +20,14 @@ Policy::Prepared::Prepared(Policy& policy, const std::vector<Sample>& samples, c
       context(make_context(batch.layout, *policy.shard_mesh_.context, policy.compute_, policy.ring_)),
       compute{policy.compute_, policy.options_.compute_dtype, *context, policy.tensor_, batch.positions} {}
 
-std::vector<Pack> Policy::own_packs(const std::vector<Sample>& samples) const {
-    auto plan = pack_plan(options_, cp(), shard_mesh_.batch_ranks, samples);
+std::vector<Pack> Policy::own_packs(const std::vector<Sample>& samples, bool training) const {
+    PackCount
+        admitted;  // as the pipeline's schedule admits; a pass forward takes any number, best no fewer than ranks
+    if (plan_)
+        admitted = [&](int needed) {
+            return training ? plan_->microbatches(needed) : std::max(needed, plan_->ranks());
+        };
+    auto plan = pack_plan(options_, cp(), shard_mesh_.batch_ranks, samples, admitted);
     return std::move(plan[static_cast<std::size_t>(shard_mesh_.batch_rank)]);
 }
 
@@ -34,25 +40,26 @@ Scores Policy::score(const std::vector<Sample>& samples, const ScoreOptions& wan
     check_samples(samples, config_.vocab_size);
     TokenBuffer buffer(samples, 3, shard_mesh_.world->memory());
     if (wanted.reference) fsdp_.gather_from(*reference_);
-    const auto head = [&](const Prepared& one, Tensor hidden) {
+    const auto head = [&](const Prepared& one, const DecoderStage& stage, Tensor hidden) {
         const std::size_t n = one.batch.owners.size();
         std::array<std::vector<float>, 3> found{std::vector<float>(n),
                                                 std::vector<float>(wanted.entropies ? n : 0),
                                                 std::vector<float>(wanted.values ? n : 0)};
-        decoder_.score(one.compute, std::move(hidden), one.targets(), fsdp_, wanted.temperature,
-                       {found[0], found[1], found[2]});
+        stage.score(one.compute, std::move(hidden), one.targets(), fsdp_, wanted.temperature,
+                    {found[0], found[1], found[2]});
         for (std::size_t kind = 0; kind < found.size(); ++kind) {
             for (std::size_t i = 0; i < found[kind].size(); ++i)
                 buffer.put(kind, one.batch.owners[i], found[kind][i]);
         }
     };
-    const std::vector<Pack> packs = own_packs(samples);
-    if (stages() > 1) {
+    const std::vector<Pack> packs = own_packs(samples, /*training=*/false);
+    if (plan_) {
         run_forward(samples, packs, head);
     } else {
         for (const Pack& pack : packs) {
             const Prepared one(*this, samples, pack);
-            head(one, decoder_.forward(one.compute, one.batch.tokens, {}, fsdp_, nullptr));
+            const DecoderStage& stage = decoder_.stage();
+            head(one, stage, stage.forward(one.compute, one.batch.tokens, {}, fsdp_, nullptr));
         }
     }
     fsdp_.finish();
@@ -80,24 +87,25 @@ StepStats Policy::accumulate(const std::vector<Sample>& samples, const LossOptio
     LossSums sums;
     std::optional<TokenBuffer> logprobs;
     if (loss.on_policy) logprobs.emplace(samples, 1, shard_mesh_.world->memory());
-    const auto head = [&](const Prepared& one, Tensor hidden) {
+    const auto head = [&](const Prepared& one, const DecoderStage& stage, Tensor hidden) {
         MicroBatchLoss part(batch_loss, samples, one.pack, one.batch, *shard_mesh_.context, sums,
                             logprobs ? &*logprobs : nullptr);
-        return decoder_.loss(one.compute, std::move(hidden), one.targets(), fsdp_, part);
+        return stage.loss(one.compute, std::move(hidden), one.targets(), fsdp_, part);
     };
-    const std::vector<Pack> packs = own_packs(samples);
+    const std::vector<Pack> packs = own_packs(samples, /*training=*/true);
     stats.micro_batches = static_cast<int>(packs.size());
-    if (stages() > 1) {
+    if (plan_) {
         run_schedule(samples, packs, head);
     } else {
         for (const Pack& pack : packs) {
             const Prepared one(*this, samples, pack);
             fsdp_.set_requires_gradient_sync(sync_ &&
                                              (&pack == &packs.back() || options_.reduce_every_micro_batch));
-            Decoder::Saved saved;
-            Tensor hidden = decoder_.forward(one.compute, one.batch.tokens, {}, fsdp_, &saved);
-            Tensor gradient = head(one, std::move(hidden));
-            decoder_.backward(one.compute, one.batch.tokens, std::move(gradient), fsdp_, std::move(saved));
+            const DecoderStage& stage = decoder_.stage();
+            DecoderStage::Saved saved;
+            Tensor hidden = stage.forward(one.compute, one.batch.tokens, {}, fsdp_, &saved);
+            Tensor gradient = head(one, stage, std::move(hidden));
+            stage.backward(one.compute, one.batch.tokens, std::move(gradient), fsdp_, std::move(saved));
         }
     }
     fsdp_.finish();

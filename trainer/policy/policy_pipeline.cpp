@@ -1,9 +1,9 @@
 // The passes of a policy whose layers are cut into stages: hidden states go from one to the next, gradients back.
 #include <algorithm>
+#include <map>
 
-#include "trainer/pipeline/schedule.h"
+#include "trainer/policy/pipeline_run.h"
 #include "trainer/policy/policy.h"
-#include "trainer/policy/stage_run.h"
 
 namespace tandem::trainer {
 
@@ -12,70 +12,120 @@ Tensor Policy::room_for_hidden(const Prepared& prepared) {
     return Tensor::empty(compute_, {rows, config_.hidden_size}, options_.compute_dtype, "activations");
 }
 
-void Policy::run_forward(const std::vector<Sample>& samples, const std::vector<Pack>& packs,
-                         const std::function<void(const Prepared&, Tensor)>& head) {
-    std::unique_ptr<Prepared> one;
-    const auto prepared = [&](int microbatch) -> const Prepared& {
-        const Pack& pack = packs[static_cast<std::size_t>(microbatch)];
-        if (!one || &one->pack != &pack) one = std::make_unique<Prepared>(*this, samples, pack);
-        return *one;
-    };
-    StageWork work;
-    work.room = [&](int microbatch) { return room_for_hidden(prepared(microbatch)); };
-    work.forward = [&](int microbatch, Tensor x) {
-        const Prepared& now = prepared(microbatch);
-        Tensor hidden = decoder_.forward(now.compute, now.batch.tokens, std::move(x), fsdp_, nullptr);
-        if (!part_.heads) return hidden;
-        head(now, std::move(hidden));
-        return Tensor();
-    };
-    pipeline::ActionList list;
-    for (std::size_t i = 0; i < packs.size(); ++i) {
-        list.push_back(
-            {pipeline::ActionKind::forward, shard_mesh_.pipeline->rank(), static_cast<int>(i), {}});
+// The micro-batches of a batch while some stage of this rank still works on them.
+class Policy::Running {
+  public:
+    Running(Policy& policy, const std::vector<Sample>& samples, const std::vector<Pack>& packs)
+        : policy_(policy), samples_(samples), packs_(packs), prepared_(packs.size()), ended_(packs.size()) {}
+
+    const Prepared& at(int microbatch) {
+        const auto index = static_cast<std::size_t>(microbatch);
+        if (!prepared_[index])
+            prepared_[index] = std::make_unique<Prepared>(policy_, samples_, packs_[index]);
+        return *prepared_[index];
     }
-    run_stage(list, *shard_mesh_.pipeline, compute_, work);
+    // One of the rank's stages is done with it.
+    void end(int microbatch) {
+        const auto index = static_cast<std::size_t>(microbatch);
+        if (++ended_[index] == policy_.decoder_.stages()) prepared_[index].reset();
+    }
+
+  private:
+    Policy& policy_;
+    const std::vector<Sample>& samples_;
+    const std::vector<Pack>& packs_;
+    std::vector<std::unique_ptr<Prepared>> prepared_;
+    std::vector<std::size_t> ended_;
+};
+
+const DecoderStage& Policy::stage(int number) const {
+    const std::vector<int> own = plan_->stages_of(shard_mesh_.pipeline->rank());
+    const auto found = std::find(own.begin(), own.end(), number);
+    return decoder_.stage(static_cast<std::size_t>(found - own.begin()));
+}
+
+const pipeline::ActionList& Policy::own_list(const pipeline::Schedule& schedule) const {
+    return schedule.ranks[static_cast<std::size_t>(shard_mesh_.pipeline->rank())];
+}
+
+void Policy::run_forward(const std::vector<Sample>& samples, const std::vector<Pack>& packs,
+                         const std::function<void(const Prepared&, const DecoderStage&, Tensor)>& head) {
+    Running running(*this, samples, packs);
+    StageWork work;
+    work.room = [&](int microbatch) { return room_for_hidden(running.at(microbatch)); };
+    work.forward = [&](int number, int microbatch, Tensor x) {
+        const Prepared& now = running.at(microbatch);
+        const DecoderStage& here = stage(number);
+        Tensor hidden = here.forward(now.compute, now.batch.tokens, std::move(x), fsdp_, nullptr);
+        if (here.heads()) head(now, here, std::move(hidden));
+        running.end(microbatch);
+        return here.heads() ? Tensor() : hidden;
+    };
+    const pipeline::Schedule lists = plan_->forward_lists(static_cast<int>(packs.size()));
+    pipeline_->run(own_list(lists), work);
 }
 
 void Policy::run_schedule(const std::vector<Sample>& samples, const std::vector<Pack>& packs,
-                          const std::function<Tensor(const Prepared&, Tensor)>& loss) {
-    // Packs of nothing fill up what the schedule needs at least: they take part in every collective.
-    std::vector<Pack> all = packs;
-    all.resize(std::max(all.size(), static_cast<std::size_t>(stages())));
-    struct Running {
-        std::unique_ptr<Prepared> prepared;
-        Decoder::Saved saved;
+                          const std::function<Tensor(const Prepared&, const DecoderStage&, Tensor)>& loss) {
+    struct Kept {
+        DecoderStage::Saved saved;
+        DecoderStage::WeightWork later;
         Tensor hidden;  // of the last stage, until its loss
     };
-    std::vector<Running> running(all.size());
-    const auto at = [&](int microbatch) -> Running& {
-        const auto index = static_cast<std::size_t>(microbatch);
-        if (!running[index].prepared)
-            running[index].prepared = std::make_unique<Prepared>(*this, samples, all[index]);
-        return running[index];
+    std::map<std::pair<int, int>, Kept> kept;  // [stage, micro-batch]
+    std::map<int, std::size_t> inputs_left, weights_left;
+    for (const int own : plan_->stages_of(shard_mesh_.pipeline->rank()))
+        inputs_left[own] = weights_left[own] = packs.size();
+    Running running(*this, samples, packs);
+    // The last gradients of a stage are reduced, with all that were made before.
+    const auto reduce_if_last = [&](std::map<int, std::size_t>& left, int number) {
+        const bool last = --left.at(number) == 0;
+        fsdp_.set_requires_gradient_sync(sync_ && (last || options_.reduce_every_micro_batch));
     };
+    const auto gradient_of = [&](const Prepared& now, int number, Kept& one, Tensor dy) {
+        const DecoderStage& here = stage(number);
+        return here.heads() ? loss(now, here, std::move(one.hidden)) : dy;
+    };
+
     StageWork work;
-    work.room = [&](int microbatch) { return room_for_hidden(*at(microbatch).prepared); };
-    work.forward = [&](int microbatch, Tensor x) {
-        Running& one = at(microbatch);
-        Tensor hidden = decoder_.forward(one.prepared->compute, one.prepared->batch.tokens, std::move(x),
-                                         fsdp_, &one.saved);
-        if (!part_.heads) return hidden;
+    work.room = [&](int microbatch) { return room_for_hidden(running.at(microbatch)); };
+    work.forward = [&](int number, int microbatch, Tensor x) {
+        const Prepared& now = running.at(microbatch);
+        const DecoderStage& here = stage(number);
+        Kept& one = kept[{number, microbatch}];
+        Tensor hidden = here.forward(now.compute, now.batch.tokens, std::move(x), fsdp_, &one.saved);
+        if (!here.heads()) return hidden;
         one.hidden = std::move(hidden);
         return Tensor();
     };
-    work.backward = [&](int microbatch, Tensor gradient) {
-        Running one = std::move(at(microbatch));
-        const bool last = microbatch + 1 == static_cast<int>(all.size());
-        fsdp_.set_requires_gradient_sync(sync_ && (last || options_.reduce_every_micro_batch));
-        if (part_.heads) gradient = loss(*one.prepared, std::move(one.hidden));
-        return decoder_.backward(one.prepared->compute, one.prepared->batch.tokens, std::move(gradient),
-                                 fsdp_, std::move(one.saved));
+    work.backward = [&](int number, int microbatch, Tensor dy) {
+        const Prepared& now = running.at(microbatch);
+        Kept one = std::move(kept.extract({number, microbatch}).mapped());
+        --inputs_left.at(number);
+        reduce_if_last(weights_left, number);
+        Tensor gradient = gradient_of(now, number, one, std::move(dy));
+        Tensor dx = stage(number).backward(now.compute, now.batch.tokens, std::move(gradient), fsdp_,
+                                           std::move(one.saved));
+        running.end(microbatch);
+        return dx;
     };
-    const pipeline::Schedule schedule =
-        pipeline::make_schedule(options_.schedule, stages(), 1, static_cast<int>(all.size()));
-    run_stage(schedule.ranks[static_cast<std::size_t>(shard_mesh_.pipeline->rank())], *shard_mesh_.pipeline,
-              compute_, work);
+    work.backward_input = [&](int number, int microbatch, Tensor dy) {
+        const Prepared& now = running.at(microbatch);
+        Kept& one = kept.at({number, microbatch});
+        reduce_if_last(inputs_left, number);  // the head's
+        Tensor gradient = gradient_of(now, number, one, std::move(dy));
+        return stage(number).backward_input(now.compute, now.batch.tokens, std::move(gradient), fsdp_,
+                                            std::move(one.saved), one.later);
+    };
+    work.backward_weight = [&](int number, int microbatch) {
+        Kept one = std::move(kept.extract({number, microbatch}).mapped());
+        reduce_if_last(weights_left, number);
+        stage(number).backward_weight(fsdp_, std::move(one.later));
+        running.end(microbatch);
+    };
+    const pipeline::Schedule lists = plan_->lists(static_cast<int>(packs.size()));
+    pipeline_->run(own_list(lists), work);
+    fsdp_.set_requires_gradient_sync(sync_);
 }
 
 }  // namespace tandem::trainer

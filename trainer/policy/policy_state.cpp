@@ -52,9 +52,9 @@ void Policy::initialise() {
     const std::vector<Parameter>& all = decoder_.parameters();
     HostAccess access;
     compute_.synchronize();
-    const auto parameters = as_dtensors(fsdp_.shards(), 0, model_parameters());  // a value head stays zero
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-        const DTensor& parameter = parameters[i].second;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        if (all[i].name == kValueHead) continue;  // stays zero
+        const DTensor parameter = as_dtensor(fsdp_.shards(), i);
         const Tensor& local = parameter.local();
         const bool here = local.device().type == DeviceType::cpu;
         const Tensor host =
@@ -64,14 +64,29 @@ void Policy::initialise() {
     }
 }
 
-std::vector<std::pair<std::string, DTensor>> Policy::as_dtensors(const Tensor& flat, std::size_t first,
-                                                                 std::size_t last) const {
-    std::vector<std::pair<std::string, DTensor>> result;
+DTensor Policy::as_dtensor(const Tensor& flat, std::size_t own) const {
+    const Holding& holding = holdings_[own];
+    return DTensor::from_local(fsdp_.layout().local(flat, static_cast<int>(own)), holding.mesh,
+                               holding.placements, decoder_.parameters()[own].shape);
+}
+
+std::optional<std::size_t> Policy::find_own(const std::string& name) const {
     const std::vector<Parameter>& all = decoder_.parameters();
-    for (std::size_t i = first; i < last; ++i) {
-        result.emplace_back(all[i].name,
-                            DTensor::from_local(fsdp_.layout().local(flat, static_cast<int>(i)),
-                                                holdings_[i].mesh, holdings_[i].placements, all[i].shape));
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const Parameter& p) { return p.name == name; });
+    if (found == all.end()) return {};
+    return static_cast<std::size_t>(found - all.begin());
+}
+
+std::vector<std::pair<std::string, DTensor>> Policy::as_dtensors(const Tensor& flat, Which which) const {
+    std::vector<std::pair<std::string, DTensor>> result;
+    std::size_t own = 0;  // of this rank's, which come in the same order
+    for (const model::ParameterSpec& spec : specs_) {
+        const bool here = own < decoder_.parameters().size() && decoder_.parameters()[own].name == spec.name;
+        const std::size_t at = here ? own++ : own;
+        if (which != Which::both && (which == Which::extra) != (spec.name == kValueHead)) continue;
+        result.emplace_back(spec.name,
+                            here ? as_dtensor(flat, at) : DTensor::elsewhere(spec.shape, flat.dtype()));
     }
     return result;
 }
@@ -94,26 +109,19 @@ void Policy::set_reference(const std::function<void()>& load) {
     compute_.synchronize();
 }
 
-bool Policy::is_of_the_model(const std::string& name) const {
-    const DecoderParameters whole(config_, DecoderPart::whole(config_), options_.value_head);
-    return std::any_of(whole.all.begin(), whole.all.end(),
-                       [&](const Parameter& p) { return p.name == name; });
-}
-
 void Policy::load_parameter(const std::string& name, const Tensor& full) {
-    const std::vector<Parameter>& all = decoder_.parameters();
-    const auto found =
-        std::find_if(all.begin(), all.end(), [&](const Parameter& p) { return p.name == name; });
-    if (found == all.end() && stages() > 1 && is_of_the_model(name)) return;  // another stage's
-    require(found != all.end(), "the model has no parameter {}", name);
-    require(full.shape() == found->shape, "{} has shape {}, not {}", name, to_string(found->shape),
+    const auto spec = std::find_if(specs_.begin(), specs_.end(),
+                                   [&](const model::ParameterSpec& one) { return one.name == name; });
+    require(spec != specs_.end(), "the model has no parameter {}", name);
+    require(full.shape() == spec->shape, "{} has shape {}, not {}", name, to_string(spec->shape),
             to_string(full.shape()));
-    const auto index = static_cast<int>(found - all.begin());
-    const Holding& holding = holdings_[static_cast<std::size_t>(index)];
+    const auto here = find_own(name);
+    if (!here) return;  // another stage's
+    const Holding& holding = holdings_[*here];
     const OnloadScope onloaded(*this, false);
     Tensor own = DTensor::distribute(full, holding.mesh, holding.placements).local();
     if (own.device() != options_.device) own = own.to(compute_, options_.device, "load_parameter");
-    ops::cast(compute_, own, fsdp_.layout().local(fsdp_.shards(), index));
+    ops::cast(compute_, own, fsdp_.layout().local(fsdp_.shards(), static_cast<int>(*here)));
     compute_.synchronize();  // `full` is the caller's
     non_finite_before_.reset();
 }
@@ -128,7 +136,7 @@ std::vector<std::pair<std::string, DTensor>> Policy::training_state() const {
         {"exp_avg_sq/", &optimizer_.exp_avg_sq().tensor()}};
     std::vector<std::pair<std::string, DTensor>> state;
     for (const auto& [prefix, flat] : parts) {
-        for (auto& [name, tensor] : as_dtensors(*flat, 0, decoder_.parameters().size()))
+        for (auto& [name, tensor] : as_dtensors(*flat, Which::both))
             state.emplace_back(prefix + name, std::move(tensor));
     }
     for (auto& [name, tensor] : reference_parameters())

@@ -17,11 +17,12 @@ namespace {
 // Gradients up to here, squared or over the square root of a small moment, are far from the end of float32.
 constexpr double kFarFromOverflow = 1e15;
 
-// True on one of the ranks of tp that hold the same part of a parameter.
+// True on one of the ranks of tp and pp that hold the same part of a parameter.
 bool is_counted(const Holding& holding) {
     for (int axis = 0; axis < holding.mesh.ndim(); ++axis) {
         const auto at = static_cast<std::size_t>(axis);
-        if (holding.mesh.names()[at].starts_with("tp") && holding.placements[at].is_replicate() &&
+        const std::string& name = holding.mesh.names()[at];
+        if ((name.starts_with("tp") || name.starts_with("pp")) && holding.placements[at].is_replicate() &&
             holding.mesh.coordinate(axis) != 0)
             return false;
     }
@@ -30,7 +31,7 @@ bool is_counted(const Holding& holding) {
 
 }  // namespace
 
-// Of the parameters that lie on several ranks of tp those of one rank, and of a table that two stages share the first one's. Without such that is all of it, in one piece.
+// Of the parameters that lie on several ranks of tp or pp those of one rank. Without such that is all of it, in one piece.
 std::vector<Tensor> Policy::gradients_to_count() const {
     const Tensor& all = reduced_gradients();
     const FlatShards& layout = fsdp_.layout();
@@ -42,9 +43,7 @@ std::vector<Tensor> Policy::gradients_to_count() const {
     for (const std::vector<int>& group : decoder_.groups()) {
         for (const int member : group) {
             const Holding& holding = holdings_[static_cast<std::size_t>(member)];
-            const Parameter& parameter = decoder_.parameters()[static_cast<std::size_t>(member)];
-            const bool of_first_stage = parameter.role == model::Role::embedding && !part_.embeds;
-            if (is_counted(holding) && !of_first_stage) continue;
+            if (is_counted(holding)) continue;
             const FlatShards::Entry& entry = layout.entry(member);
             end_at(entry.offset);
             begin = entry.offset + entry.padded_numel();
@@ -94,21 +93,19 @@ void Policy::discard_gradients() {
 }
 
 std::vector<NonFiniteTensor> Policy::non_finite_gradients() {
-    return tandem::trainer::find_non_finite(as_dtensors(reduced_gradients(), 0, decoder_.parameters().size()),
-                                            compute_, *shard_mesh_.stage);
+    return tandem::trainer::find_non_finite(gradients(), compute_, *shard_mesh_.world);
 }
 
 std::vector<NonFiniteTensor> Policy::non_finite_weights() {
     const OnloadScope onloaded(*this);
-    auto found = find_non_finite(as_dtensors(fsdp_.shards(), 0, decoder_.parameters().size()), compute_,
-                                 *shard_mesh_.stage);
+    auto found = find_non_finite(as_dtensors(fsdp_.shards(), Which::both), compute_, *shard_mesh_.world);
     if (!non_finite_before_) non_finite_before_ = ops::find_non_finite(compute_, fsdp_.shards()).count;
     return found;
 }
 
 std::vector<NonFiniteTensor> Policy::non_finite_reference() {
     const OnloadScope onloaded(*this);
-    return find_non_finite(reference_parameters(), compute_, *shard_mesh_.stage);
+    return find_non_finite(reference_parameters(), compute_, *shard_mesh_.world);
 }
 
 std::int64_t Policy::non_finite_before() {

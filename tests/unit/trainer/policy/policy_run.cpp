@@ -48,6 +48,7 @@ std::map<std::string, std::vector<float>> full_values(
     std::map<std::string, std::vector<float>> result;
     HostAccess access;
     for (const auto& [name, tensor] : tensors) {
+        if (!tensor.is_here()) continue;  // of another stage
         const DTensor here = DTensor::from_local(access.read(tensor.local()), tensor.mesh(),
                                                  tensor.placements(), tensor.shape());
         result[name] = here.full_tensor().to_vector<float>();

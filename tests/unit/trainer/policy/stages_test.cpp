@@ -9,9 +9,9 @@
 #include "common/comm/launch.h"
 #include "common/error.h"
 #include "common/ops/elementwise.h"
+#include "common/sharding/pipeline_stages.h"
 #include "trainer/data/micro_batch.h"
 #include "trainer/nn/decoder.h"
-#include "trainer/nn/decoder_stages.h"
 
 #include "tests/unit/trainer/policy/policy_run.h"
 
@@ -60,19 +60,31 @@ void fill(Parameter& parameter, Stream& stream) {
     stream.synchronize();
 }
 
-Found run(const model::ModelConfig& config, Checkpointing checkpointing, const std::vector<int>& borders) {
+struct Cut {
+    std::vector<int> borders;  // layers: first, and one behind each stage's last
+    int decoders = 0;          // that have the stages in turns; 0: one each
+    bool split = false;        // gradients of inputs first, of all stages; then those of weights
+};
+
+Found run(const model::ModelConfig& config, Checkpointing checkpointing, const Cut& cut) {
     const auto alone = comm::solo();
     const TensorParallel tensor(*alone, false);
     Stream stream = Stream::make_inline();
-    std::vector<std::unique_ptr<Decoder>> stages;
-    for (std::size_t i = 0; i + 1 < borders.size(); ++i) {
-        DecoderOptions options;
-        options.checkpointing = checkpointing;
-        options.logits_chunk_rows = 3;
-        options.part = DecoderPart{borders[i], borders[i + 1], i == 0, i + 2 == borders.size()};
-        stages.push_back(std::make_unique<Decoder>(config, options, tensor));
-        for (Parameter& parameter : stages.back()->parameters()) fill(parameter, stream);
+    const std::size_t count = cut.borders.size() - 1;
+    const std::size_t owners = cut.decoders > 0 ? static_cast<std::size_t>(cut.decoders) : count;
+    std::vector<DecoderOptions> options(owners);
+    for (std::size_t i = 0; i < count; ++i)
+        options[i % owners].parts.push_back({cut.borders[i], cut.borders[i + 1], i == 0, i + 1 == count});
+    std::vector<std::unique_ptr<Decoder>> decoders;
+    for (DecoderOptions& one : options) {
+        one.checkpointing = checkpointing;
+        one.logits_chunk_rows = 3;
+        decoders.push_back(std::make_unique<Decoder>(config, one, tensor));
+        for (Parameter& parameter : decoders.back()->parameters()) fill(parameter, stream);
     }
+    std::vector<const DecoderStage*> stages;
+    for (std::size_t i = 0; i < count; ++i) stages.push_back(&decoders[i % owners]->stage(i / owners));
+
     const auto samples = random_samples({7, 4}, config.vocab_size, 3);
     const MicroBatch batch = make_micro_batch(samples, Pack{{0, 1}, 11}, false, 1, 0);
     const auto context = make_local_context(batch.layout, stream);
@@ -82,20 +94,25 @@ Found run(const model::ModelConfig& config, Checkpointing checkpointing, const s
     Found found;
     found.logprobs.resize(batch.target_rows.size());
     Tensor x;
-    for (const auto& stage : stages) x = stage->forward(compute, batch.tokens, x, hooks, nullptr);
+    for (const DecoderStage* stage : stages) x = stage->forward(compute, batch.tokens, x, hooks, nullptr);
     stages.back()->score(compute, x, targets, hooks, 1.0f, {found.logprobs, {}, {}});
 
-    std::vector<Decoder::Saved> saved(stages.size());
+    std::vector<DecoderStage::Saved> saved(count);
     x = {};
-    for (std::size_t i = 0; i < stages.size(); ++i)
+    for (std::size_t i = 0; i < count; ++i)
         x = stages[i]->forward(compute, batch.tokens, x, hooks, &saved[i]);
     Weighted loss;
     Tensor dx = stages.back()->loss(compute, x, targets, hooks, loss);
-    for (std::size_t i = stages.size(); i-- > 0;)
-        dx = stages[i]->backward(compute, batch.tokens, dx, hooks, std::move(saved[i]));
+    std::vector<DecoderStage::WeightWork> later(count);
+    for (std::size_t i = count; i-- > 0;)
+        dx = cut.split
+                 ? stages[i]->backward_input(compute, batch.tokens, dx, hooks, std::move(saved[i]), later[i])
+                 : stages[i]->backward(compute, batch.tokens, dx, hooks, std::move(saved[i]));
     EXPECT_FALSE(dx.defined());
-    for (const auto& stage : stages) {
-        for (const Parameter& parameter : stage->parameters()) {
+    for (std::size_t i = 0; cut.split && i < count; ++i)
+        stages[i]->backward_weight(hooks, std::move(later[i]));
+    for (const auto& decoder : decoders) {
+        for (const Parameter& parameter : decoder->parameters()) {
             const auto values = parameter.grad.to_vector<float>();
             auto [at, fresh] = found.gradients.emplace(parameter.name, values);
             for (std::size_t i = 0; !fresh && i < values.size(); ++i) at->second[i] += values[i];
@@ -111,18 +128,22 @@ TEST(Stages, MakeTheBitsOfTheWhole) {
         config.tie_word_embeddings = tied;
         for (const Checkpointing checkpointing :
              {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
-            const Found whole = run(config, checkpointing, {0, 4});
+            const Found whole = run(config, checkpointing, {{0, 4}});
             // Stages may have no layer: the embedding alone, or the head.
             for (const std::vector<int>& borders : std::vector<std::vector<int>>{
-                     {0, 2, 4}, {0, 1, 2, 3, 4}, {0, 0, 4}, {0, 4, 4}, {0, 3, 3, 4}}) {
-                const Found cut = run(config, checkpointing, borders);
-                EXPECT_EQ(cut.logprobs, whole.logprobs);
-                ASSERT_EQ(cut.gradients.size(), whole.gradients.size());
-                for (const auto& [name, gradient] : whole.gradients) {
-                    // The shared table's two gradients are added in another order.
-                    const bool added = tied && name == model::kEmbedding;
-                    EXPECT_LE(relative_difference(cut.gradients.at(name), gradient), added ? 1e-6 : 0.0)
-                        << name;
+                     {0, 4}, {0, 2, 4}, {0, 1, 2, 3, 4}, {0, 0, 4}, {0, 4, 4}, {0, 3, 3, 4}}) {
+                for (const Cut& cut : {Cut{borders}, Cut{borders, 1}, Cut{borders, 2}, Cut{borders, 0, true},
+                                       Cut{borders, 2, true}}) {
+                    if (cut.decoders >= static_cast<int>(borders.size())) continue;
+                    const Found found = run(config, checkpointing, cut);
+                    EXPECT_EQ(found.logprobs, whole.logprobs);
+                    ASSERT_EQ(found.gradients.size(), whole.gradients.size());
+                    for (const auto& [name, gradient] : whole.gradients) {
+                        // The shared table's two gradients are added in another order.
+                        const bool added = tied && name == model::kEmbedding;
+                        EXPECT_LE(relative_difference(found.gradients.at(name), gradient), added ? 1e-6 : 0.0)
+                            << name;
+                    }
                 }
             }
         }
@@ -134,7 +155,7 @@ TEST(Stages, HaveTheLayersThatTorchTitanGivesThem) {
     const auto layers = [](int stages, int of, int first_less, int last_less) {
         std::vector<int> counts;
         int at = 0;
-        for (const DecoderPart& part : decoder_stages(of, stages, first_less, last_less)) {
+        for (const DecoderPart& part : pipeline_stages(of, stages, first_less, last_less)) {
             EXPECT_EQ(part.first_layer, at);
             at = part.end_layer;
             counts.push_back(part.layers());
@@ -152,18 +173,18 @@ TEST(Stages, HaveTheLayersThatTorchTitanGivesThem) {
     EXPECT_EQ(layers(2, 3, 3, 1), (Counts{1, 2}));
     EXPECT_EQ(layers(10, 8, 1, 1), (Counts{0, 1, 1, 1, 1, 1, 1, 1, 1, 0}));
     EXPECT_EQ(layers(1, 5, 1, 1), (Counts{5}));
-    EXPECT_THROW(decoder_stages(8, 11), BadInput);
-    EXPECT_THROW(decoder_stages(3, 0), BadInput);
-    EXPECT_THROW(decoder_stages(4, 4, 3, 0), BadInput);
-    EXPECT_THROW(decoder_stages(3, 2, 4, 0), BadInput);  // 7 in two: 4 and 3
+    EXPECT_THROW(pipeline_stages(8, 11), BadInput);
+    EXPECT_THROW(pipeline_stages(3, 0), BadInput);
+    EXPECT_THROW(pipeline_stages(4, 4, 3, 0), BadInput);
+    EXPECT_THROW(pipeline_stages(3, 2, 4, 0), BadInput);  // 7 in two: 4 and 3
 }
 
 TEST(Stages, HaveTheParametersOfTheirLayers) {
     model::ModelConfig config = tiny_config();
     config.num_hidden_layers = 3;
     config.tie_word_embeddings = true;
-    const DecoderParameters first(config, {0, 1, true, false}, true),
-        middle(config, {1, 2, false, false}, true), last(config, {2, 3, false, true}, true);
+    const DecoderParameters first(config, {{0, 1, true, false}}, true),
+        middle(config, {{1, 2, false, false}}, true), last(config, {{2, 3, false, true}}, true);
     EXPECT_EQ(first.all.front().name, model::kEmbedding);
     EXPECT_EQ(first.groups.size(), 2U);
     EXPECT_EQ(first.head_group, DecoderParameters::kNone);

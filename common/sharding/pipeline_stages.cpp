@@ -1,12 +1,17 @@
-#include "trainer/nn/decoder_stages.h"
+#include "common/sharding/pipeline_stages.h"
 
 #include <fmt/core.h>
 
 #include "common/error.h"
 
-namespace tandem::trainer {
+namespace tandem {
 
-std::vector<DecoderPart> decoder_stages(int layers, int stages, int first_less, int last_less) {
+bool DecoderPart::holds(const model::ParameterSpec& spec, bool tied) const {
+    if (spec.layer >= 0) return first_layer <= spec.layer && spec.layer < end_layer;
+    return spec.role == model::Role::embedding ? embeds || (heads && tied) : heads;
+}
+
+std::vector<DecoderPart> pipeline_stages(int layers, int stages, int first_less, int last_less) {
     if (stages == 1) return {{0, layers, true, true}};
     const int weight = layers + first_less + last_less;
     if (stages < 1 || stages > weight) {
@@ -30,4 +35,4 @@ std::vector<DecoderPart> decoder_stages(int layers, int stages, int first_less, 
     return parts;
 }
 
-}  // namespace tandem::trainer
+}  // namespace tandem
