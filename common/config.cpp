@@ -41,6 +41,10 @@ void Schema::text(std::string name, std::string& field, std::string help) {
     add({std::move(name), &field, std::move(help), {}, 0, 0, {}, {}});
 }
 
+void Schema::texts(std::string name, Texts& field, std::string help) {
+    add({std::move(name), &field, std::move(help), {}, 0, 0, {}, {}});
+}
+
 void Schema::choice(std::string name, std::string& field, std::vector<std::string> choices,
                     std::string help) {
     add({std::move(name), &field, std::move(help), {}, 0, 0, std::move(choices), {}});

@@ -14,8 +14,9 @@
 
 namespace tandem::config {
 
-using Field = std::variant<bool*, std::int64_t*, double*, std::string*>;
-using Value = std::variant<bool, std::int64_t, double, std::string>;
+using Texts = std::vector<std::string>;
+using Field = std::variant<bool*, std::int64_t*, double*, std::string*, Texts*>;
+using Value = std::variant<bool, std::int64_t, double, std::string, Texts>;
 
 struct Key {
     std::string name;  // dotted: "mesh.dp"
@@ -34,6 +35,7 @@ class Schema {
     void integer(std::string name, std::int64_t& field, std::int64_t min, std::int64_t max, std::string help);
     void real(std::string name, double& field, double min, double max, std::string help);
     void text(std::string name, std::string& field, std::string help);
+    void texts(std::string name, Texts& field, std::string help);  // ["a", "b"]
     void choice(std::string name, std::string& field, std::vector<std::string> choices, std::string help);
 
     // Reads a file over the values so far. Nothing is stored unless the whole file is good.

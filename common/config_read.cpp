@@ -16,12 +16,19 @@ namespace tandem::config {
 namespace {
 
 // The value of a node, if it is of a type that a key can have.
-std::optional<Value> scalar(const toml::node& node) {
+std::optional<Value> value_of(const toml::node& node) {
     if (const auto* v = node.as_boolean()) return Value(v->get());
     if (const auto* v = node.as_integer()) return Value(v->get());
     if (const auto* v = node.as_floating_point()) return Value(v->get());
     if (const auto* v = node.as_string()) return Value(v->get());
-    return std::nullopt;
+    const toml::array* const array = node.as_array();
+    if (array == nullptr) return std::nullopt;
+    Texts texts;
+    for (const toml::node& item : *array) {
+        if (!item.is_string()) return std::nullopt;
+        texts.push_back(item.as_string()->get());
+    }
+    return Value(std::move(texts));
 }
 
 std::string kind(const toml::node& node) {
@@ -72,7 +79,7 @@ void Schema::read_text(const std::string& toml_text, const std::string& file) {
                 continue;
             }
             if (key == nullptr) throw ConfigError(where, "", unknown(dotted));
-            const auto value = scalar(node);
+            const auto value = value_of(node);
             if (!value)
                 throw ConfigError(where, dotted,
                                   fmt::format("expects {}, got {}", allowed(*key), kind(node)));
@@ -113,7 +120,7 @@ void Schema::read_override(const std::string& assignment) {
     Value value = text;
     try {
         const toml::table parsed = toml::parse("value = " + text);
-        const auto found = scalar(*parsed.get("value"));
+        const auto found = value_of(*parsed.get("value"));
         const bool wants_text = std::holds_alternative<std::string*>(key->field);
         if (found && (!wants_text || std::holds_alternative<std::string>(*found))) value = *found;
     } catch (const toml::parse_error&) {

@@ -15,8 +15,20 @@ Value current(const Key& key) {
 }
 
 std::string to_text(const Value& value) {
-    if (const auto* text = std::get_if<std::string>(&value)) return nlohmann::json(*text).dump();
-    return std::visit([](const auto& v) { return fmt::format("{}", v); }, value);
+    return std::visit(
+        [](const auto& v) {
+            using Type = std::decay_t<decltype(v)>;
+            if constexpr (std::is_same_v<Type, std::string>) {
+                return nlohmann::json(v).dump();
+            } else if constexpr (std::is_same_v<Type, Texts>) {
+                Texts quoted;
+                for (const std::string& text : v) quoted.push_back(nlohmann::json(text).dump());
+                return fmt::format("[{}]", joined(quoted));
+            } else {
+                return fmt::format("{}", v);
+            }
+        },
+        value);
 }
 
 std::string joined(const std::vector<std::string>& words) {
@@ -33,11 +45,13 @@ std::string type_name(const Key& key) {
     if (std::holds_alternative<bool*>(key.field)) return "boolean";
     if (std::holds_alternative<std::int64_t*>(key.field)) return "integer";
     if (std::holds_alternative<double*>(key.field)) return "number";
+    if (std::holds_alternative<Texts*>(key.field)) return "array of text";
     return "text";
 }
 
 std::string allowed(const Key& key) {
     if (std::holds_alternative<bool*>(key.field)) return "true or false";
+    if (std::holds_alternative<Texts*>(key.field)) return "an array of text";
     if (std::holds_alternative<std::string*>(key.field)) {
         if (key.choices.empty()) return "text";
         std::vector<std::string> quoted;

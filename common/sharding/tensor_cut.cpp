@@ -42,9 +42,14 @@ Shape cut_shape(const model::ParameterSpec& spec, int tp, int tp_rank) {
     return local_shape(spec.shape, cut.sizes, cut.placements, coordinates);
 }
 
-std::int64_t largest_shard(const model::DecoderSizes& sizes, int tp, int shards) {
+std::int64_t largest_shard(const model::DecoderSizes& sizes, int tp, int shards,
+                           const std::vector<DecoderPart>& parts) {
     std::int64_t elements = 0;
     for (const model::ParameterSpec& spec : model::parameter_specs(sizes)) {
+        if (std::none_of(parts.begin(), parts.end(), [&](const DecoderPart& part) {
+                return part.holds(spec, sizes.tie_word_embeddings);
+            }))
+            continue;
         Shape shape = cut_shape(spec, tp, 0);
         shape[0] = padded_shard_size(shape[0], shards);
         elements += numel(shape);

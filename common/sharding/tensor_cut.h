@@ -6,6 +6,7 @@
 
 #include "common/dtensor/placement.h"
 #include "common/model/parameters.h"
+#include "common/sharding/pipeline_stages.h"
 
 namespace tandem {
 
@@ -22,8 +23,10 @@ TensorCut tensor_cut(const model::ParameterSpec& spec, int tp);
 
 // Of a parameter, this rank's part. Throws as tensor_cut does.
 Shape cut_shape(const model::ParameterSpec& spec, int tp, int tp_rank);
-// Elements of a model on rank 0, which has the most, where tp cuts each parameter and `shards` ranks share its part.
-std::int64_t largest_shard(const model::DecoderSizes& sizes, int tp, int shards);
+// Elements of stages of a model on their rank 0, which has the most, where tp cuts each parameter and `shards` ranks share its
+// part.
+std::int64_t largest_shard(const model::DecoderSizes& sizes, int tp, int shards,
+                           const std::vector<DecoderPart>& parts);
 
 // The degrees up to `most`, ascending, by which query heads divide, and by which key and value heads divide or which they
 // divide. 1 is always among them.

@@ -13,6 +13,7 @@
 #include "common/model/check_weights.h"
 #include "common/sharding/tensor_cut.h"
 #include "trainer/config/engine_url.h"
+#include "trainer/config/pipeline.h"
 #include "trainer/data/make_task.h"
 #include "trainer/loss/config.h"
 
@@ -60,9 +61,8 @@ void check_mesh(const RunConfig& c, const config::Schema& s, int environment_wor
         s.refuse("mesh.dp_replicate",
                  fmt::format("{} does not divide dp {}", c.mesh.dp_replicate, c.mesh.dp));
     }
-    if (c.mesh.pp > 1) s.refuse("mesh.pp", "pipeline parallelism is not there yet; use dp, cp and tp");
     for (const auto& [key, degree] : {std::pair{"mesh.ep", c.mesh.ep}, {"mesh.etp", c.mesh.etp}}) {
-        if (degree > 1) s.refuse(key, "expert parallelism is not there yet; use dp, cp and tp");
+        if (degree > 1) s.refuse(key, "expert parallelism is not there yet; use dp, cp, tp and pp");
     }
     if (c.world_size() > 1024) s.refuse("mesh.dp", c.mesh_text() + " is more than 1024 ranks");
     if (environment_world_size != 0 && environment_world_size != c.world_size()) {
@@ -200,6 +200,7 @@ void check(const RunConfig& c, const config::Schema& s, int environment_world_si
     const auto task = make_task(c, s);
     const auto m = model_config(c, s, *task);
     check_tensor_parallel(c, s, m);
+    check_pipeline(c, s, m);
     if (!c.model.path.empty()) check_weights(c.model.path, m);
     if (!c.loss.reference.empty()) check_reference(c, s, m);
     check_memory(c, s, m);

@@ -77,7 +77,9 @@ void add_mesh_keys(config::Schema& s, RunConfig& c) {
     s.integer("mesh.tp", c.mesh.tp, 1, 1024,
               "Tensor-parallel ranks; each has a part of every layer's heads and columns. Divides the query "
               "heads.");
-    s.integer("mesh.pp", c.mesh.pp, 1, 1024, "Pipeline stages; not there yet: 1.");
+    s.integer(
+        "mesh.pp", c.mesh.pp, 1, 1024,
+        "Pipeline-parallel ranks; each has some of the layers ([pipeline] says how they are cut and run).");
     s.integer("mesh.ep", c.mesh.ep, 1, 1024, "Expert-parallel ranks; not there yet: 1.");
     s.integer("mesh.etp", c.mesh.etp, 1, 1024, "Tensor-parallel ranks of the experts; not there yet: 1.");
     s.choice("mesh.shard_axes", c.mesh.shard_axes, {"dp_cp", "dp", "dp_shard_cp", "dp_shard", "cp"},
@@ -88,6 +90,33 @@ void add_mesh_keys(config::Schema& s, RunConfig& c) {
     s.flag("tensor_parallel.loss_parallel", c.tensor_parallel.loss_parallel,
            "With mesh.tp: log-probs from three numbers a token and rank; off: the ranks gather whole rows of "
            "logits.");
+}
+
+void add_pipeline_keys(config::Schema& s, RunConfig& c) {
+    auto& pipeline = c.pipeline;
+    s.text("pipeline.schedule", pipeline.schedule,
+           "With mesh.pp: GPipe, 1F1B, Interleaved1F1B, LoopedBFS, InterleavedZeroBubble, ZBVZeroBubble or "
+           "DualPipeV (tandem-train inspect schedule shows them).");
+    s.integer(
+        "pipeline.stages_per_rank", pipeline.stages_per_rank, 0, 1024,
+        "Stages of each rank; 0: as the other keys have it, else 1 for GPipe and 1F1B and 2 for the others.");
+    s.integer("pipeline.layers_per_stage", pipeline.layers_per_stage, 0, 1 << 20,
+              "Layers of a stage, among them what embedding and head weigh; mesh.pp divides the number of "
+              "stages. 0: as many as there are stages for.");
+    s.choice("pipeline.round_to_pp_multiple", pipeline.round_to_pp_multiple, {"refuse", "up", "down"},
+             "What becomes of a number of stages by layers_per_stage that mesh.pp does not divide.");
+    s.texts("pipeline.split", pipeline.split,
+            "Modules that begin a stage, as in [\"model.layers.4\", \"model.layers.8\"]; empty: evenly.");
+    s.integer("pipeline.first_stage_less_layers", pipeline.first_stage_less_layers, 0, 1024,
+              "Layers that the first stage has fewer than the others, for the embedding.");
+    s.integer("pipeline.last_stage_less_layers", pipeline.last_stage_less_layers, 0, 1024,
+              "Layers that the last stage has fewer than the others, for norm, head and loss.");
+    s.integer(
+        "pipeline.microbatches", pipeline.microbatches, 0, 1 << 16,
+        "Packs that a batch is cut into at least, on each data-parallel rank; 0: as many as mesh.pp. More "
+        "where they do not fit into train.max_tokens_per_rank, as many as the schedule admits.");
+    s.text("pipeline.csv", pipeline.csv,
+           "File with what each rank does, in PyTorch's CSV, instead of pipeline.schedule.");
 }
 
 void add_model_keys(config::Schema& s, RunConfig& c) {
@@ -311,6 +340,7 @@ config::Schema schema_of(RunConfig& c) {
     config::Schema s;
     add_run_keys(s, c);
     add_mesh_keys(s, c);
+    add_pipeline_keys(s, c);
     add_model_keys(s, c);
     add_train_keys(s, c);
     add_memory_keys(s, c);

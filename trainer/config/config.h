@@ -41,6 +41,17 @@ struct RunConfig {
         bool loss_parallel = true;
     } tensor_parallel;
     struct {
+        std::string schedule = "1F1B";
+        std::int64_t stages_per_rank = 0;
+        std::int64_t layers_per_stage = 0;
+        std::string round_to_pp_multiple = "refuse";
+        config::Texts split;
+        std::int64_t first_stage_less_layers = 1;
+        std::int64_t last_stage_less_layers = 1;
+        std::int64_t microbatches = 0;
+        std::string csv;
+    } pipeline;  // see config/pipeline.h
+    struct {
         std::string path;
         std::int64_t hidden_size = 64;
         std::int64_t intermediate_size = 192;

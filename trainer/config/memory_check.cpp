@@ -9,8 +9,8 @@
 
 #include "common/device/tier.h"
 #include "common/error.h"
-#include "common/sharding/tensor_cut.h"
 #include "trainer/config/check.h"
+#include "trainer/config/pipeline.h"
 
 namespace tandem::trainer {
 namespace {
@@ -56,8 +56,7 @@ void check_memory(const RunConfig& c, const config::Schema& s, const model::Mode
     const bool optimizer = offload == "optimizer" || offload == "all" || sleep != "none";
     const bool parameters = offload == "parameters" || offload == "all" || sleep == "all";
 
-    const auto shard = 4 * static_cast<std::uint64_t>(largest_shard(model, static_cast<int>(c.mesh.tp),
-                                                                    static_cast<int>(c.shard_ranks())));
+    const auto shard = 4 * static_cast<std::uint64_t>(largest_shard(c, model));
     const double states = (optimizer ? 2 : 0) + (parameters ? 1 : 0);
     const double needed = states * static_cast<double>(shard) * static_cast<double>(c.world_size());
     if (c.run.device == "cuda") return check_host_memory(s, needed);

@@ -1,5 +1,6 @@
 #include "trainer/config/policy_options.h"
 
+#include "trainer/config/pipeline.h"
 #include "trainer/loss/config.h"
 
 namespace tandem::trainer {
@@ -11,6 +12,7 @@ PolicyOptions policy_options(const RunConfig& c) {
     o.shard_axes = c.shard_axes();
     o.sequence_parallel = c.tensor_parallel.sequence_parallel;
     o.loss_parallel = c.tensor_parallel.loss_parallel;
+    if (c.mesh.pp > 1) o.pipeline = pipeline_options(c);
     o.reshard_after_forward = c.train.reshard_after_forward;
     if (c.train.reshard_ranks > 0)
         o.reshard_after_forward = ReshardAfterForward(static_cast<int>(c.train.reshard_ranks));

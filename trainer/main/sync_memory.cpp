@@ -4,7 +4,7 @@
 #include <limits>
 #include <thread>
 
-#include "common/sharding/tensor_cut.h"
+#include "trainer/config/pipeline.h"
 
 namespace tandem::trainer {
 
@@ -27,8 +27,7 @@ std::map<std::string, std::int64_t> sync_memory(const RunConfig& c, const model:
     if (needs.arena_copies > 0) result["alias arena"] = needs.arena_copies * weights;
     if (needs.keeps_base) result["delta base"] = weights / c.world_size();
     if (c.run.device == "cuda" && !on_gpu) {
-        result["sync mirror"] =
-            4 * largest_shard(model, static_cast<int>(c.mesh.tp), static_cast<int>(c.shard_ranks()));
+        result["sync mirror"] = 4 * largest_shard(c, model);
     }
     return result;
 }

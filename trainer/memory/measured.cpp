@@ -22,7 +22,7 @@ Prediction found() {
 
 }  // namespace
 
-ordered_json measured(comm::Communicator& world, const Prediction& prediction) {
+ordered_json measured(comm::Communicator& world, const std::optional<Prediction>& prediction) {
     const Prediction mine = found();
     const ProcessMemory process = process_memory();
     using Numbers = std::array<std::uint64_t, 3>;
@@ -37,10 +37,14 @@ ordered_json measured(comm::Communicator& world, const Prediction& prediction) {
                          {"peak_resident_bytes", of_rank[1]},
                          {"shared_resident_bytes", of_rank[2]}});
     }
-    return {{"predicted", to_json(prediction)},
-            {"measured", to_json(mine)},
-            {"ratio", static_cast<double>(mine.peak().bytes) / static_cast<double>(prediction.peak().bytes)},
-            {"ranks", std::move(ranks)}};
+    ordered_json result;
+    if (prediction) result["predicted"] = to_json(*prediction);
+    result["measured"] = to_json(mine);
+    if (prediction)
+        result["ratio"] =
+            static_cast<double>(mine.peak().bytes) / static_cast<double>(prediction->peak().bytes);
+    result["ranks"] = std::move(ranks);
+    return result;
 }
 
 }  // namespace tandem::trainer::memory

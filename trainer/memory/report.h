@@ -4,6 +4,7 @@
 
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,9 +52,9 @@ nlohmann::ordered_json to_json(const Report& report);
 nlohmann::ordered_json to_json(const Prediction& prediction);
 
 // The memory that every process counted since its start, beside the prediction (measured.cpp). Collective;
-// complete on rank 0. {predicted {peak_bytes, phase, by_tag, phases}, measured {the same, of rank 0}, ratio,
+// complete on rank 0. {predicted {peak_bytes, phase, by_tag, phases} and ratio where there is one, measured {the same, of rank 0},
 // ranks [{peak_bytes, peak_resident_bytes, shared_resident_bytes}]}. Resident: as the kernel counts, with
 // libraries and with pages of other ranks that were read in place.
-nlohmann::ordered_json measured(comm::Communicator& world, const Prediction& prediction);
+nlohmann::ordered_json measured(comm::Communicator& world, const std::optional<Prediction>& prediction);
 
 }  // namespace tandem::trainer::memory

@@ -54,6 +54,7 @@ Manifest manifest_of(const RunConfig& c, const config::Schema& schema, const Pol
                      {"cp", c.mesh.cp},
                      {"tp", c.mesh.tp},
                      {"shard_axes", c.mesh.shard_axes}};
+    if (c.mesh.pp > 1) manifest.mesh["pp"] = c.mesh.pp;
     return manifest;
 }
 
@@ -153,8 +154,9 @@ void RankRun::build() {
     options_ = policy_options(config_);
     options_.device = device;
     if (options_.offload.directory.empty()) options_.offload.directory = directory_;
-    policy_.emplace(dims.train_mesh().slice({"dp_replicate", "dp_shard", "cp", "tp"}),
-                    model_config(config_, schema_, *task_), options_);
+    std::vector<std::string> axes{"dp_replicate", "dp_shard", "cp", "tp"};
+    if (config_.mesh.pp > 1) axes.insert(axes.begin(), "pp");
+    policy_.emplace(dims.train_mesh().slice(axes), model_config(config_, schema_, *task_), options_);
 }
 
 void RankRun::connect(const ConnectSync& connect_sync) {
@@ -296,7 +298,9 @@ void RankRun::finish() {
 }
 
 void RankRun::write_summary_and_trace() {
-    const auto prediction = memory::report_of(config_, schema_, *task_, sync_->memory()).prediction;
+    std::optional<memory::Prediction> prediction;
+    if (config_.mesh.pp == 1)  // stages are not predicted
+        prediction = memory::report_of(config_, schema_, *task_, sync_->memory()).prediction;
     const auto memory = memory::measured(*world_, prediction);
     nlohmann::ordered_json summary = summary_of(config_, result_);
     summary["memory"] = memory;

@@ -107,7 +107,10 @@ TEST(Holding, TheLargestShardIsThatOfTheFirstRank) {
                                                         here.mesh.coordinates()));
                     }
                 }
-                EXPECT_EQ(largest_shard(sizes(heads, kv_heads), tp, shards), held[0]) << tp << " " << shards;
+                EXPECT_EQ(largest_shard(sizes(heads, kv_heads), tp, shards,
+                                        {DecoderPart::whole(sizes(heads, kv_heads))}),
+                          held[0])
+                    << tp << " " << shards;
                 EXPECT_EQ(held[0], *std::max_element(held.begin(), held.end()));
             }
         }
