@@ -32,8 +32,8 @@ std::vector<std::vector<Pack>> plan_fixed_packs(std::span<const std::int64_t> le
     const auto ranks = static_cast<std::size_t>(dp);
     const auto per_pack = static_cast<std::size_t>(samples_per_pack);
     const std::size_t largest_share = (lengths.size() + ranks - 1) / ranks;
-    const std::size_t packs = std::max<std::size_t>(1, (largest_share + per_pack - 1) / per_pack);
-    const int count = admitted ? admitted(static_cast<int>(packs)) : static_cast<int>(packs);
+    std::size_t packs = std::max<std::size_t>(1, (largest_share + per_pack - 1) / per_pack);
+    if (admitted) packs = static_cast<std::size_t>(admitted(static_cast<int>(packs)));
     std::vector<std::vector<Pack>> plan;
     for (const std::vector<int>& share : deal(order, ranks)) {
         std::vector<Pack>& mine = plan.emplace_back();
@@ -48,7 +48,6 @@ std::vector<std::vector<Pack>> plan_fixed_packs(std::span<const std::int64_t> le
                 "train.micro_batch or raise train.max_tokens_per_rank",
                 pack.samples.size(), pack.tokens, capacity);
         }
-        mine.resize(static_cast<std::size_t>(count));  // as many as asked for, and some without samples
     }
     return plan;
 }

@@ -26,7 +26,7 @@ std::vector<std::vector<Pack>> plan_packs(std::span<const std::int64_t> lengths,
                                           std::int64_t capacity, const PackCount& admitted = {});
 
 // The same with a fixed number of samples a pack (the last ones may have fewer): samples are dealt over dp
-// and then over each rank's ceil(share / samples_per_pack) packs longest first, forth and back, so that
+// and then over each rank's ceil(share / samples_per_pack) packs, or as many as are made of those, longest first, forth and back, so that
 // counts differ by one at most. Throws InvalidArgument also when such a pack is more than `capacity` tokens.
 std::vector<std::vector<Pack>> plan_fixed_packs(std::span<const std::int64_t> lengths, int dp,
                                                 std::int64_t samples_per_pack, std::int64_t capacity,

@@ -83,6 +83,7 @@ void check_lists(const Schedule& lists, int ranks) {
 
 Plan::Plan(Options options, int ranks, int layers) : options_(std::move(options)), ranks_(ranks) {
     const Options& o = options_;
+    if (!o.split.empty()) parts_ = split_at(o.split, layers);
     int stages = stages_asked(o, ranks, layers);
     if (o.lists) {
         check_lists(*o.lists, ranks);
@@ -98,9 +99,8 @@ Plan::Plan(Options options, int ranks, int layers) : options_(std::move(options)
         rank_of_stage_ = ranks_of_stages(o.schedule, ranks, stages / ranks);
         if (o.microbatches > 0) make_schedule(o.schedule, ranks, stages / ranks, o.microbatches);
     }
-    parts_ = o.split.empty()
-                 ? pipeline_stages(layers, stages, o.first_stage_less_layers, o.last_stage_less_layers)
-                 : split_at(o.split, layers);
+    if (o.split.empty())
+        parts_ = pipeline_stages(layers, stages, o.first_stage_less_layers, o.last_stage_less_layers);
 }
 
 std::vector<int> Plan::stages_of(int rank) const {

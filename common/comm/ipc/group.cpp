@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <set>
+#include <thread>
 
 #include "common/comm/ipc/futex.h"
 #include "common/comm/ipc/rank.h"
@@ -18,6 +20,8 @@ namespace {
 constexpr std::chrono::nanoseconds kSpin{2000};
 // Past the deadline, for the store of a last arriver that is there.
 constexpr std::chrono::seconds kLastStore{2};
+// Past the deadline, for other ranks to say whom they wait for: a tenth of it, within these.
+constexpr std::int64_t kLeastGraceMs = 50, kMostGraceMs = 2000;
 
 std::size_t count(int size) {
     return static_cast<std::size_t>(size);
@@ -198,11 +202,31 @@ void Group::meet(std::string_view what, Deadline deadline) {
 }
 
 void Group::fail_late(std::string_view what, const std::vector<int>& late) const {
+    const std::int64_t timeout_ms = rank_->timeout_ms.load();
+    job().slot(rank_->index).late.store(ranks_[count(late.front())] + 1);
+    const Deadline others_have_said =
+        Deadline::after_ms(std::clamp<std::int64_t>(timeout_ms / 10, kLeastGraceMs, kMostGraceMs));
+    while (!others_have_said.passed()) {
+        if (job().aborted()) job().throw_if_aborted(phase(what));
+        std::this_thread::sleep_for(kNoticeAbort);
+    }
+    std::set<int> ranks;
+    for (const int index : late) ranks.insert(last_late(ranks_[count(index)]));
     std::string names;
-    for (const int index : late) names += (names.empty() ? "" : ", ") + rank_name(index);
-    const std::string after = fmt::format("not there after {} s", double(rank_->timeout_ms.load()) / 1000);
+    for (const int one : ranks) names += fmt::format("{}rank {}", names.empty() ? "" : ", ", one);
+    const std::string after = fmt::format("not there after {} s", double(timeout_ms) / 1000);
     job().abort(rank_->name(), fmt::format("{} with {}: {}", phase(what), names, after));
     throw DeadlineExceeded(names, phase(what), after);
+}
+
+int Group::last_late(int rank) const {
+    std::set<int> seen{rank_->index};
+    for (int last = rank; seen.insert(last).second;) {
+        const int next = job().slot(last).late.load() - 1;
+        if (next < 0 || next >= job().world_size()) return last;
+        last = next;
+    }
+    return rank;  // they wait for each other
 }
 
 }  // namespace tandem::comm::ipc

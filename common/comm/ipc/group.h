@@ -113,8 +113,10 @@ class Group {
     void sleep_on(const std::atomic<std::uint32_t>& word, std::uint32_t seen, std::string_view what,
                   Deadline deadline) const;
     void check_gone(std::string_view what, const std::function<std::vector<int>()>& late) const;
-    // Aborts the job and throws DeadlineExceeded naming the members of `late` (group indices).
+    // Aborts the job and throws DeadlineExceeded naming the members of `late` (group indices), or, of those that wait in vain
+    // themselves, whom they wait for. First gives the other ranks time to say so.
     [[noreturn]] void fail_late(std::string_view what, const std::vector<int>& late) const;
+    int last_late(int rank) const;  // global ranks
     std::vector<int> others() const;
     bool spin(const std::atomic<std::uint32_t>& word, std::uint32_t seen) const;
 

@@ -41,6 +41,7 @@ struct alignas(64) RankSlot {
     std::atomic<std::int32_t> pid;           // of that process, 0 before
     std::atomic<std::uint64_t> groups_head;  // offset of the newest GroupBlock that this rank leads, 0: none
     std::atomic<std::uint32_t> groups_changed;  // futex word: bumped with every new block
+    std::atomic<std::int32_t> late;             // rank + 1 that this one has waited for in vain, 0: none
 };
 
 // State of abort_state: 0 none, 1 somebody is writing who and reason, 2 written.

@@ -58,6 +58,30 @@ TEST(Schema, ReadsEveryType) {
     EXPECT_EQ(s.where("sft.lr"), "default");
 }
 
+TEST(Schema, ListsOfText) {
+    Texts split{"a"};
+    Schema s;
+    s.texts("pipeline.split", split, "Where stages begin.");
+    EXPECT_THAT(s.to_toml(), testing::HasSubstr("split = [\"a\"]\n"));
+    s.read_text("[pipeline]\nsplit = ['b', \"c \\\" d\"]", "q.toml");
+    EXPECT_EQ(split, (Texts{"b", "c \" d"}));
+    Texts again;
+    Schema same;
+    same.texts("pipeline.split", again, "");
+    same.read_text(s.to_toml(), "q.toml");
+    EXPECT_EQ(again, split);
+    s.read_override("split=[]");
+    EXPECT_EQ(split, Texts());
+    s.read_override("pipeline.split=['x']");
+    EXPECT_EQ(split, Texts{"x"});
+    EXPECT_THAT(error_of([&] { s.read_override("split=x"); }),
+                testing::StartsWith("--set: pipeline.split: expects an array of text, got \"x\""));
+    EXPECT_THAT(error_of([&] { s.read_text("[pipeline]\nsplit = [1]", "q.toml"); }),
+                testing::StartsWith("q.toml:2: pipeline.split: expects an array of text, got an array"));
+    EXPECT_EQ(split, Texts{"x"});
+    EXPECT_THAT(s.explain_json(), testing::HasSubstr("\"default\": [\n      \"a\""));
+}
+
 TEST(Schema, RefusesWithPlaceAndWhatIsAllowed) {
     const std::vector<std::pair<std::string, std::string>> table = {
         {"[mesh]\ndpp = 2", "q.toml:2: unknown key 'mesh.dpp'; did you mean 'mesh.dp'?"},

@@ -73,8 +73,8 @@ TEST(RunConfig, RefusesWithPlaceAndReason) {
         {"[mesh]\ntp = 3",
          "q.toml:2: mesh.tp: tensor parallelism 3 does not fit 4 query heads and 2 key and value heads; 1, "
          "2, 4 do"},
-        {"[mesh]\ndp = 2\npp = 2",
-         "q.toml:3: mesh.pp: pipeline parallelism is not there yet; use dp, cp and tp"},
+        {"[mesh]\ndp = 2\npp = 9\n[model]\nlayers = 6", "q.toml:3: mesh.pp: 9 stages for 6 layers"},
+        {"[pipeline]\nschedule = '2F2B'", "q.toml:2: pipeline.schedule: there is no schedule 2F2B; known: "},
         {"[mesh]\nshard_axes = 'dp_replicate'", "q.toml:2: mesh.shard_axes: expects one of"},
         {"[mesh]\ndp = 4\n[train]\nreshard_ranks = 3",
          "q.toml:4: train.reshard_ranks: 3 is not a factor of the 4 ranks of shard_axes dp_cp"},

@@ -109,6 +109,32 @@ TEST(FixedPacks, BalancesAndRefusesWhatDoesNotFit) {
     EXPECT_THROW(plan_fixed_packs(Lengths{8}, 1, 0, 20), InvalidArgument);
 }
 
+// A pipeline wants so many packs, or more: all are made, evenly, and some stay empty where there are too few samples.
+TEST(Packing, AsManyPacksAsAreAdmitted) {
+    std::mt19937 random(4);
+    for (int round = 0; round < 200; ++round) {
+        const int dp = 1 + static_cast<int>(random() % 3);
+        Lengths lengths(random() % 30);
+        for (auto& length : lengths) length = 1 + static_cast<std::int64_t>(random() % 20);
+        std::vector<int> needed;
+        const PackCount multiple_of_4 = [&](int count) {
+            needed.push_back(count);
+            return (count + 3) / 4 * 4;
+        };
+        for (const bool fixed : {false, true}) {
+            const Plan plan = fixed ? plan_fixed_packs(lengths, dp, 3, 60, multiple_of_4)
+                                    : plan_packs(lengths, dp, 40, multiple_of_4);
+            expect_whole(plan, lengths, dp, fixed ? 60 : 40);
+            EXPECT_EQ(plan[0].size(), static_cast<std::size_t>((needed.back() + 3) / 4 * 4));
+            const std::size_t alone =
+                (fixed ? plan_fixed_packs(lengths, dp, 3, 60) : plan_packs(lengths, dp, 40))[0].size();
+            EXPECT_EQ(static_cast<std::size_t>(needed.back()), alone);
+        }
+    }
+    const Plan plan = plan_packs(Lengths{6, 6, 6, 6}, 1, 100, [](int) { return 4; });
+    for (const Pack& pack : plan[0]) EXPECT_EQ(pack.tokens, 6);
+}
+
 TEST(Packing, BalancesTokensOverRanksAndPacks) {
     Lengths lengths(64);
     std::mt19937 random(3);
