@@ -1,4 +1,4 @@
-// A drawn tenth of the meshes of every_mesh_test.cpp, on real processes. The binary is also its own rank ("--tensor-rank DRAW"), which
+// A drawn tenth of the meshes of every_mesh_test.cpp and stage_mesh_test.cpp, on real processes. The binary is also its own rank ("--tensor-rank DRAW"), which
 // compares its step with one rank's.
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
@@ -44,8 +44,25 @@ std::vector<Case> all_cases() {
     return cases;
 }
 
+// Every mesh with stages, each with one schedule that it can run, in turns.
+std::vector<Case> staged_cases() {
+    std::vector<Case> cases;
+    for (model::ModelConfig config : {llama_with_biases(), qwen2_tied(), qwen3_of_few_kv_heads()}) {
+        config.num_hidden_layers = 6;
+        for (const MeshSizes& sizes : staged_meshes(config)) {
+            const std::vector<pipeline::Options> schedules = schedules_of(config, sizes.pp);
+            Case& one = cases.emplace_back(Case{sizes, tensor_run(config, 3), ""});
+            one.run.options.pipeline = schedules[cases.size() % schedules.size()];
+            one.text =
+                describe(sizes) + " " + one.run.options.pipeline.schedule + ", " + config.architecture();
+        }
+    }
+    return cases;
+}
+
 std::vector<Case> drawn_cases() {
     std::vector<Case> cases = all_cases();
+    for (Case& one : staged_cases()) cases.push_back(std::move(one));
     std::shuffle(cases.begin(), cases.end(), std::mt19937(11));
     cases.resize(cases.size() / kOneOf);
     for (std::size_t i = 0; i < cases.size(); ++i) {  // a pack of many sequences needs a ring's padding
@@ -79,7 +96,7 @@ int tensor_rank(std::size_t draw) {
         const ::testing::ScopedFakeTestPartResultReporter reporter(&failures);
         const Step found =
             run_step(comm::connect_from_environment(Deadline::after_ms(60'000)), drawn.sizes, drawn.run);
-        expect_same_step(found, run_alone(drawn.run), kTolerance);
+        expect_same_step(found, of_stage(run_alone(drawn.run), found), kTolerance);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "%s: %s\n", drawn.text.c_str(), error.what());
         return 1;

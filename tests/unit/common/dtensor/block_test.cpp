@@ -34,6 +34,18 @@ TEST(TensorBlock, IsWhatARankHolds) {
     EXPECT_EQ(held(2, {Shard(1), Shard(1)}, {7, 11}), (TensorBlock{0, 7, 6, 3}));
 }
 
+TEST(TensorBlock, OfATensorOnOtherRanksIsEmpty) {
+    const DTensor tensor = DTensor::elsewhere({7, 11}, DType::bfloat16);
+    EXPECT_FALSE(tensor.is_here());
+    EXPECT_TRUE(tensor.defined());
+    EXPECT_EQ(tensor.dtype(), DType::bfloat16);
+    EXPECT_EQ(tensor.shape(), (Shape{7, 11}));
+    EXPECT_EQ(tensor.local().shape(), (Shape{0, 11}));
+    EXPECT_EQ(held_block(tensor), (TensorBlock{0, 0, 0, 11}));
+    EXPECT_FALSE(DTensor().defined());
+    EXPECT_TRUE(on(two_by_two(0), {Replicate(), Replicate()}, {2}).is_here());
+}
+
 TEST(TensorBlock, RefusesWhatIsNotOne) {
     const auto refused = [](const Placements& placements, const Shape& shape) {
         EXPECT_THROW(held_block(on(two_by_two(0), placements, shape)), InvalidArgument)

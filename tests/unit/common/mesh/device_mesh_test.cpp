@@ -77,6 +77,29 @@ TEST(DeviceMesh, FlattenJoinsAdjacentAndDistantAxes) {
     expect_refused([&] { distant.unflatten("pp_tp", {2, 2}, {"a", "b"}); }, "do not lie next to each other");
 }
 
+// A table of the first and the last stage of four, replicated over both and sharded inside of each.
+TEST(DeviceMesh, TwoRanksOfTheOutermostAxisBeforeOthers) {
+    for (const int rank : {0, 3, 4, 12, 15}) {
+        const DeviceMesh mesh = DeviceMesh::abstract({4, 2, 2}, {"pp", "dp", "tp"}, rank);
+        const DeviceMesh inner = mesh.slice({"dp", "tp"}).permute({"tp", "dp"});
+        if (rank == 4) {
+            EXPECT_THROW(mesh.first_and(3, "ends"), InvalidArgument);
+            continue;
+        }
+        const DeviceMesh both = inner.behind(mesh.first_and(3, "ends"));
+        EXPECT_EQ(both.names(), (std::vector<std::string>{"ends", "tp", "dp"}));
+        EXPECT_EQ(both.ranks(), (std::vector<int>{0, 2, 1, 3, 12, 14, 13, 15}));
+        EXPECT_EQ(both.coordinate("ends"), rank < 4 ? 0 : 1);
+        EXPECT_EQ(both.coordinate("tp"), rank % 2);
+    }
+    const DeviceMesh mesh = DeviceMesh::abstract({4, 2}, {"pp", "dp"});
+    EXPECT_THROW(mesh.first_and(4, "ends"), InvalidArgument);
+    EXPECT_THROW(mesh.first_and(0, "ends"), InvalidArgument);
+    EXPECT_THROW(mesh.slice({"dp"}).first_and(1, "ends"), InvalidArgument);
+    EXPECT_THROW(mesh.behind(mesh.first_and(3, "ends")), InvalidArgument) << "they overlap";
+    EXPECT_THROW(mesh.slice({"dp"}).behind(DeviceMesh::abstract({2}, {"x"})), InvalidArgument);
+}
+
 TEST(DeviceMesh, UnflattenCutsOneAxis) {
     const DeviceMesh world = DeviceMesh::abstract({12}, {"world"}, 9);
     const DeviceMesh mesh = world.unflatten("world", {2, 3, 2}, {"pp", "dp", "tp"});

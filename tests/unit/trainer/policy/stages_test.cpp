@@ -9,7 +9,6 @@
 #include "common/comm/launch.h"
 #include "common/error.h"
 #include "common/ops/elementwise.h"
-#include "common/sharding/pipeline_stages.h"
 #include "trainer/data/micro_batch.h"
 #include "trainer/nn/decoder.h"
 
@@ -148,35 +147,6 @@ TEST(Stages, MakeTheBitsOfTheWhole) {
             }
         }
     }
-}
-
-// TorchTitan's generate_llm_fqn_per_model_part, executed.
-TEST(Stages, HaveTheLayersThatTorchTitanGivesThem) {
-    const auto layers = [](int stages, int of, int first_less, int last_less) {
-        std::vector<int> counts;
-        int at = 0;
-        for (const DecoderPart& part : pipeline_stages(of, stages, first_less, last_less)) {
-            EXPECT_EQ(part.first_layer, at);
-            at = part.end_layer;
-            counts.push_back(part.layers());
-        }
-        EXPECT_EQ(at, of);
-        return counts;
-    };
-    using Counts = std::vector<int>;
-    EXPECT_EQ(layers(4, 32, 1, 1), (Counts{8, 9, 8, 7}));
-    EXPECT_EQ(layers(8, 32, 1, 1), (Counts{4, 5, 4, 4, 4, 4, 4, 3}));
-    EXPECT_EQ(layers(4, 7, 1, 1), (Counts{2, 2, 2, 1}));
-    EXPECT_EQ(layers(5, 8, 1, 1), (Counts{1, 2, 2, 2, 1}));
-    EXPECT_EQ(layers(6, 10, 2, 2), (Counts{1, 3, 2, 2, 2, 0}));
-    EXPECT_EQ(layers(4, 32, 2, 3), (Counts{8, 9, 9, 6}));
-    EXPECT_EQ(layers(2, 3, 3, 1), (Counts{1, 2}));
-    EXPECT_EQ(layers(10, 8, 1, 1), (Counts{0, 1, 1, 1, 1, 1, 1, 1, 1, 0}));
-    EXPECT_EQ(layers(1, 5, 1, 1), (Counts{5}));
-    EXPECT_THROW(pipeline_stages(8, 11), BadInput);
-    EXPECT_THROW(pipeline_stages(3, 0), BadInput);
-    EXPECT_THROW(pipeline_stages(4, 4, 3, 0), BadInput);
-    EXPECT_THROW(pipeline_stages(3, 2, 4, 0), BadInput);  // 7 in two: 4 and 3
 }
 
 TEST(Stages, HaveTheParametersOfTheirLayers) {

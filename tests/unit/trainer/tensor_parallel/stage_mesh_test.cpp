@@ -4,7 +4,6 @@
 #include <set>
 
 #include "common/comm/launch.h"
-#include "common/sharding/tensor_cut.h"
 #include "tests/support/error_of.h"
 #include "tests/support/fiber_ranks.h"
 #include "tests/unit/trainer/tensor_parallel/tensor_run.h"
@@ -13,22 +12,6 @@ namespace tandem::trainer::testing {
 namespace {
 
 constexpr double kStageTolerance = 1e-5;
-constexpr int kMostStagedRanks = 8;
-
-std::vector<MeshSizes> staged_meshes(const model::ModelConfig& config) {
-    std::vector<MeshSizes> meshes;
-    const auto most_stages = static_cast<int>(config.num_hidden_layers) + 2;
-    for (int pp = 2; pp <= most_stages; ++pp) {
-        for (int ranks = 1; ranks * pp <= kMostStagedRanks; ++ranks) {
-            for (MeshSizes sizes : meshes_of(ranks)) {
-                if (tensor_degrees(config, sizes.tp).back() != sizes.tp) continue;
-                sizes.pp = pp;
-                meshes.push_back(sizes);
-            }
-        }
-    }
-    return meshes;
-}
 
 // On each rank; `names`: of the parameters that were looked at.
 void expect_stage(const std::shared_ptr<comm::Communicator>& world, const MeshSizes& sizes,
@@ -36,23 +19,6 @@ void expect_stage(const std::shared_ptr<comm::Communicator>& world, const MeshSi
     const Step found = run_step(world, sizes, run);
     expect_same_step(found, of_stage(one, found), kStageTolerance);
     for (const auto& [name, values] : found.gradients) names.insert(name);
-}
-
-// Schedules that a mesh can run: of those with several stages a rank where there are layers for them.
-std::vector<pipeline::Options> schedules_of(const model::ModelConfig& config, int pp) {
-    const auto most = static_cast<int>(config.num_hidden_layers) + 2;
-    std::vector<pipeline::Options> result;
-    for (const std::string& name : pipeline::schedule_names()) {
-        const bool takes_three = name != "ZBVZeroBubble" && name != "DualPipeV";
-        const int usual = pipeline::usual_stages_per_rank(name);
-        for (int stages = usual; stages <= (usual > 1 && takes_three ? 3 : usual); ++stages) {
-            if (stages * pp > most) continue;
-            pipeline::Options& options = result.emplace_back();
-            options.schedule = name;
-            options.stages_per_rank = stages;
-        }
-    }
-    return result;
 }
 
 // Every mesh with 1F1B and with one more schedule, in turns; as many micro-batches as ranks, or three times that.

@@ -6,12 +6,14 @@
 #include <random>
 
 #include "common/comm/launch.h"
+#include "common/sharding/tensor_cut.h"
 #include "tests/support/grpo_loss.h"
 
 namespace tandem::trainer::testing {
 namespace {
 
 constexpr double kLearningRate = 1e-3;
+constexpr int kMostRanks = 8;
 
 double norm_of(const std::vector<float>& values) {
     double squares = 0;
@@ -225,6 +227,37 @@ std::vector<MeshSizes> meshes_of(int ranks) {
         }
     }
     return meshes;
+}
+
+std::vector<MeshSizes> staged_meshes(const model::ModelConfig& config) {
+    std::vector<MeshSizes> meshes;
+    const auto most_stages = static_cast<int>(config.num_hidden_layers) + 2;
+    for (int pp = 2; pp <= most_stages; ++pp) {
+        for (int ranks = 1; ranks * pp <= kMostRanks; ++ranks) {
+            for (MeshSizes sizes : meshes_of(ranks)) {
+                if (tensor_degrees(config, sizes.tp).back() != sizes.tp) continue;
+                sizes.pp = pp;
+                meshes.push_back(sizes);
+            }
+        }
+    }
+    return meshes;
+}
+
+std::vector<pipeline::Options> schedules_of(const model::ModelConfig& config, int pp) {
+    const auto most = static_cast<int>(config.num_hidden_layers) + 2;
+    std::vector<pipeline::Options> result;
+    for (const std::string& name : pipeline::schedule_names()) {
+        const bool takes_three = name != "ZBVZeroBubble" && name != "DualPipeV";
+        const int usual = pipeline::usual_stages_per_rank(name);
+        for (int stages = usual; stages <= (usual > 1 && takes_three ? 3 : usual); ++stages) {
+            if (stages * pp > most) continue;
+            pipeline::Options& options = result.emplace_back();
+            options.schedule = name;
+            options.stages_per_rank = stages;
+        }
+    }
+    return result;
 }
 
 std::string describe(const MeshSizes& sizes) {

@@ -55,8 +55,12 @@ void expect_same_step(const Step& found, const Step& one, double tolerance);
 // The part of a step that a stage's step has.
 Step of_stage(const Step& whole, const Step& stage);
 
-// Every mesh of `ranks` ranks.
+// Every mesh of `ranks` ranks, without stages.
 std::vector<MeshSizes> meshes_of(int ranks);
+// Every mesh of up to eight ranks with a pp axis that the model fits.
+std::vector<MeshSizes> staged_meshes(const model::ModelConfig& config);
+// Schedules that pp ranks can run: of those with several stages a rank where there are layers for them.
+std::vector<pipeline::Options> schedules_of(const model::ModelConfig& config, int pp);
 std::string describe(const MeshSizes& sizes);
 
 }  // namespace tandem::trainer::testing
