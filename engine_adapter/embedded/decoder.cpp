@@ -1,7 +1,9 @@
 #include "engine_adapter/embedded/decoder.h"
 
 #include <cmath>
+#include <utility>
 
+#include "common/model/layer_sequence.h"
 #include "common/ops/attention.h"
 #include "common/ops/elementwise.h"
 #include "common/ops/embedding.h"
@@ -34,53 +36,94 @@ Tensor Decoder::empty(Shape shape, DType dtype) {
     return Tensor::empty(stream_, std::move(shape), dtype, kTag);
 }
 
-Tensor Decoder::layers(const Pass& pass) {
-    const std::int64_t rows = pass.rows;
-    const std::int64_t hidden = config_.hidden_size;
-    const std::int64_t heads = config_.num_attention_heads;
-    const std::int64_t kv_heads = config_.num_key_value_heads;
-    const std::int64_t head_dim = config_.head_dim;
-    const DType dtype = weights_.dtype();
-    const auto make = [&](Shape shape) { return empty(std::move(shape), dtype); };
-
-    Tensor x = make({rows, hidden});
-    pass.embed(x);
-    const Tensor h = make({rows, hidden});
-    const Tensor update = make({rows, hidden});
-    const Tensor q = make({rows, heads, head_dim});
-    const Tensor k = make({rows, kv_heads, head_dim});
-    const Tensor v = make({rows, kv_heads, head_dim});
-    const Tensor q_normed = config_.qk_norm ? make(q.shape()) : q;
-    const Tensor k_normed = config_.qk_norm ? make(k.shape()) : k;
-    const Tensor attended = make({rows, heads, head_dim});
-    const Tensor gate = make({rows, config_.intermediate_size});
-    const Tensor up = make({rows, config_.intermediate_size});
-    const Tensor activated = make({rows, config_.intermediate_size});
-    const auto flat = [&](const Tensor& tensor) { return tensor.reshape({rows, tensor.numel() / rows}); };
-
-    for (std::size_t i = 0; i < weights_.layers(); ++i) {
-        const LayerWeights& layer = weights_.layer(i);
-        const PackedLayer& packed = packed_.layer(i);
-        ops::rms_norm(stream_, x, layer[Role::input_norm], config_.rms_norm_eps, h);
-        ops::linear(stream_, h, packed[Role::q], layer.bias(Role::q), flat(q));
-        ops::linear(stream_, h, packed[Role::k], layer.bias(Role::k), flat(k));
-        ops::linear(stream_, h, packed[Role::v], layer.bias(Role::v), flat(v));
-        if (config_.qk_norm) {
-            ops::rms_norm(stream_, q, layer[Role::q_norm], config_.rms_norm_eps, q_normed);
-            ops::rms_norm(stream_, k, layer[Role::k_norm], config_.rms_norm_eps, k_normed);
+// The steps of layer after layer over the same memory.
+class Decoder::Steps {
+  public:
+    Steps(Decoder& decoder, const Pass& pass) : d_(decoder), pass_(pass) {
+        const model::ModelConfig& c = d_.config_;
+        const std::int64_t rows = pass.rows;
+        const auto make = [&](Shape shape) { return d_.empty(std::move(shape), d_.weights_.dtype()); };
+        h_ = make({rows, c.hidden_size});
+        update_ = make({rows, c.hidden_size});
+        q_ = make({rows, c.num_attention_heads, c.head_dim});
+        k_ = make({rows, c.num_key_value_heads, c.head_dim});
+        v_ = make(k_.shape());
+        if (c.qk_norm) {
+            q_normed_ = make(q_.shape());
+            k_normed_ = make(k_.shape());
         }
-        pass.rotate(q_normed);
-        pass.rotate(k_normed);
-        pass.attend(i, q_normed, k_normed, v, attended);
-        ops::linear(stream_, flat(attended), packed[Role::o], layer.bias(Role::o), update);
-        ops::add(stream_, x, update);
+        attended_ = make(q_.shape());
+        gate_ = make({rows, c.intermediate_size});
+        up_ = make(gate_.shape());
+        activated_ = make(gate_.shape());
+    }
+    void begin(std::size_t layer) { layer_ = layer; }
 
-        ops::rms_norm(stream_, x, layer[Role::post_norm], config_.rms_norm_eps, h);
-        ops::linear(stream_, h, packed[Role::gate], layer.bias(Role::gate), gate);
-        ops::linear(stream_, h, packed[Role::up], layer.bias(Role::up), up);
-        ops::swiglu(stream_, gate, up, activated);
-        ops::linear(stream_, activated, packed[Role::down], layer.bias(Role::down), update);
-        ops::add(stream_, x, update);
+    Tensor normed(Role role, const Tensor& x) { return norm(role, x, h_); }
+    Tensor attention(const Tensor& h) { return model::run_attention(*this, h); }
+    Tensor mlp(const Tensor& h) { return model::run_mlp(*this, h); }
+    Tensor added(const Tensor& x, const Tensor& update) {
+        ops::add(d_.stream_, x, update);
+        return x;
+    }
+    Tensor projected(Role role, const Tensor& x) {
+        const Tensor& y = target_of(role);
+        ops::linear(d_.stream_, flat(x), d_.packed_.layer(layer_)[role], d_.weights_.layer(layer_).bias(role),
+                    flat(y));
+        return y;
+    }
+    bool norms_heads() const { return d_.config_.qk_norm; }
+    Tensor head_normed(Role role, const Tensor& heads) {
+        return norm(role, heads, role == Role::q_norm ? q_normed_ : k_normed_);
+    }
+    void rotate(const Tensor& heads) { pass_.rotate(heads); }
+    Tensor attended(const Tensor& q, const Tensor& k, const Tensor& v) {
+        pass_.attend(layer_, q, k, v, attended_);
+        return attended_;
+    }
+    Tensor activated(const Tensor& gate, const Tensor& up) {
+        ops::swiglu(d_.stream_, gate, up, activated_);
+        return activated_;
+    }
+
+  private:
+    Tensor flat(const Tensor& tensor) const {
+        return tensor.reshape({pass_.rows, tensor.numel() / pass_.rows});
+    }
+    Tensor norm(Role role, const Tensor& x, const Tensor& y) {
+        ops::rms_norm(d_.stream_, x, d_.weights_.layer(layer_)[role], d_.config_.rms_norm_eps, y);
+        return y;
+    }
+    const Tensor& target_of(Role role) const {
+        switch (role) {
+            case Role::q:
+                return q_;
+            case Role::k:
+                return k_;
+            case Role::v:
+                return v_;
+            case Role::gate:
+                return gate_;
+            case Role::up:
+                return up_;
+            default:
+                return update_;  // of o and of down
+        }
+    }
+
+    Decoder& d_;
+    const Pass& pass_;
+    std::size_t layer_ = 0;
+    Tensor h_, update_, q_, k_, v_, q_normed_, k_normed_, attended_, gate_, up_, activated_;
+};
+
+Tensor Decoder::layers(const Pass& pass) {
+    Tensor x = empty({pass.rows, config_.hidden_size}, weights_.dtype());
+    pass.embed(x);
+    Steps steps(*this, pass);
+    for (std::size_t i = 0; i < weights_.layers(); ++i) {
+        steps.begin(i);
+        x = model::run_layer(steps, x);
     }
     return x;
 }

@@ -1,7 +1,5 @@
-// The forward pass of the engine, op by op the same as the trainer's, so that log-probs agree bit for bit in
-// fp32:
-//   h = rms_norm(x); q, k, v = linear(h) [+ bias]; [q, k = rms_norm per head]; rope; x += linear(attention)
-//   h = rms_norm(x); x += linear(swiglu(gate, up), down_proj);  at the end rms_norm, head, float32 logits
+// The forward pass of the engine, layer by layer the same as the trainer's (common/model/layer_sequence.h), so that log-probs
+// agree bit for bit in fp32; at the end rms_norm, head, float32 logits.
 #pragma once
 
 #include <cstdint>
@@ -64,6 +62,7 @@ class Decoder {
         std::function<void(std::size_t layer, const Tensor& q, const Tensor& k, const Tensor& v, Tensor out)>
             attend;
     };
+    class Steps;
     // Hidden states before the final norm: [rows, hidden].
     Tensor layers(const Pass& pass);
     void logits(const Tensor& x, Tensor result);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "common/model/layer_sequence.h"
 #include "common/ops/elementwise.h"
 
 namespace tandem::trainer {
@@ -33,32 +34,47 @@ Attention::Attention(const model::ModelConfig& config, ops::RopeTable rope,
     if (parameters.k_norm != nullptr) k_norm_.emplace(*parameters.k_norm, config.rms_norm_eps);
 }
 
-Tensor Attention::forward(const Compute& compute, const Tensor& x, Saved& saved) const {
-    const std::int64_t rows = x.dim(0);
-    saved.x = x;
-    ContextSaved& context = saved.context;
-    Tensor q = q_proj_.forward(compute, x).reshape({rows, heads_, head_dim_});
-    context.q = q_norm_ ? q_norm_->forward(compute, q, saved.q_norm) : q;
+// The steps of a forward, which keeps what the backward needs.
+struct Attention::Steps {
+    const Attention& of;
+    const Compute& compute;
+    Saved& saved;
+    std::int64_t rows;
 
-    // Keys and values end up where peers read them in place.
-    const Shape kv_shape{rows, kv_heads_, head_dim_};
-    const auto shared = [&] {
-        return Tensor::empty(kv_shape, compute.dtype, "activations", compute.context.memory());
-    };
-    context.k = shared();
-    context.v = shared();
-    if (k_norm_) {
-        k_norm_->forward(compute, k_proj_.forward(compute, x).reshape(kv_shape), saved.k_norm, context.k);
-    } else {
-        k_proj_.forward(compute, x, context.k);
+    Tensor heads(const Linear& projection, const Tensor& x, std::int64_t count, Tensor y = {}) {
+        return projection.forward(compute, x, std::move(y)).reshape({rows, count, of.head_dim_});
     }
-    v_proj_.forward(compute, x, context.v);
+    // Keys and values end up where peers read them in place.
+    Tensor shared() {
+        return Tensor::empty({rows, of.kv_heads_, of.head_dim_}, compute.dtype, "activations",
+                             compute.context.memory());
+    }
+    Tensor projected(model::Role role, const Tensor& x) {
+        using model::Role;
+        if (role == Role::q) return heads(of.q_proj_, x, of.heads_);
+        if (role == Role::k) return heads(of.k_proj_, x, of.kv_heads_, of.k_norm_ ? Tensor() : shared());
+        if (role == Role::v) return heads(of.v_proj_, x, of.kv_heads_, shared());
+        return of.o_proj_.forward(compute, x.reshape({rows, of.heads_ * of.head_dim_}),
+                                  empty_terms(compute, {rows, of.o_proj_.out_features()}, compute.dtype));
+    }
+    bool norms_heads() const { return of.q_norm_.has_value(); }
+    Tensor head_normed(model::Role role, const Tensor& heads) {
+        if (role == model::Role::q_norm) return of.q_norm_->forward(compute, heads, saved.q_norm);
+        return of.k_norm_->forward(compute, heads, saved.k_norm, shared());
+    }
+    void rotate(const Tensor& heads) { ops::rope(compute.stream, heads, compute.positions, of.rope_); }
+    Tensor attended(const Tensor& q, const Tensor& k, const Tensor& v) {
+        saved.context.q = q;
+        saved.context.k = k;
+        saved.context.v = v;
+        compute.context.forward(saved.context, of.scale_);
+        return saved.context.out;
+    }
+};
 
-    ops::rope(compute.stream, context.q, compute.positions, rope_);
-    ops::rope(compute.stream, context.k, compute.positions, rope_);
-    compute.context.forward(context, scale_);
-    return o_proj_.forward(compute, context.out.reshape({rows, heads_ * head_dim_}),
-                           empty_terms(compute, {rows, o_proj_.out_features()}, compute.dtype));
+Tensor Attention::forward(const Compute& compute, const Tensor& x, Saved& saved) const {
+    saved.x = x;
+    return model::run_attention(Steps{*this, compute, saved, x.dim(0)}, x);
 }
 
 void Attention::drop(Saved& saved) const {

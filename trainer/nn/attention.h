@@ -41,6 +41,7 @@ class Attention {
     void recompute(const Compute& compute, const Tensor& x, Saved& saved) const;
 
   private:
+    struct Steps;
     // Gradient of one rotated (and normed) projection, float32 from attention, back to the projection's
     // output.
     Tensor unrotate(const Compute& compute, Tensor dheads, const std::optional<RmsNorm>& norm,

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/model/layer_sequence.h"
 #include "common/ops/elementwise.h"
 
 namespace tandem::trainer {
@@ -27,14 +28,28 @@ Tensor DecoderLayer::out_of_block(const Compute& compute, const Tensor& terms) {
     return compute.tensor.sum(compute.stream, terms);
 }
 
+struct DecoderLayer::Steps {
+    const DecoderLayer& of;
+    const Compute& compute;
+    Saved& saved;
+
+    Tensor normed(model::Role role, const Tensor& x) {
+        return role == model::Role::input_norm
+                   ? of.normed(compute, of.input_norm_, x, saved.input_norm)
+                   : of.normed(compute, of.post_attention_norm_, x, saved.post_attention_norm);
+    }
+    Tensor attention(const Tensor& h) {
+        return out_of_block(compute, of.attention_.forward(compute, h, saved.attention));
+    }
+    Tensor mlp(const Tensor& h) { return out_of_block(compute, of.mlp_.forward(compute, h, saved.mlp)); }
+    Tensor added(const Tensor& x, const Tensor& update) {
+        ops::add(compute.stream, update, x);
+        return update;
+    }
+};
+
 Tensor DecoderLayer::forward(const Compute& compute, const Tensor& x, Saved& saved) const {
-    const Tensor h = normed(compute, input_norm_, x, saved.input_norm);
-    const Tensor x1 = out_of_block(compute, attention_.forward(compute, h, saved.attention));
-    ops::add(compute.stream, x1, x);
-    const Tensor h1 = normed(compute, post_attention_norm_, x1, saved.post_attention_norm);
-    const Tensor x2 = out_of_block(compute, mlp_.forward(compute, h1, saved.mlp));
-    ops::add(compute.stream, x2, x1);
-    return x2;
+    return model::run_layer(Steps{*this, compute, saved}, x);
 }
 
 void DecoderLayer::drop(Saved& saved, Checkpointing checkpointing) const {
@@ -47,17 +62,15 @@ void DecoderLayer::drop(Saved& saved, Checkpointing checkpointing) const {
 
 void DecoderLayer::recompute(const Compute& compute, Saved& saved, Checkpointing checkpointing) const {
     if (checkpointing == Checkpointing::none) return;
+    Steps steps{*this, compute, saved};
     const Tensor x = saved.input_norm.x;
-    const Tensor h = normed(compute, input_norm_, x, saved.input_norm);
     if (checkpointing == Checkpointing::selective) {
-        attention_.recompute(compute, h, saved.attention);
+        attention_.recompute(compute, steps.normed(model::Role::input_norm, x), saved.attention);
     } else {
-        saved.post_attention_norm.x = out_of_block(compute, attention_.forward(compute, h, saved.attention));
-        ops::add(compute.stream, saved.post_attention_norm.x, x);
+        saved.post_attention_norm.x = model::run_attention_half(steps, x);
     }
     const Tensor x1 = saved.post_attention_norm.x;
-    const Tensor h1 = normed(compute, post_attention_norm_, x1, saved.post_attention_norm);
-    mlp_.expand(compute, h1, saved.mlp);
+    mlp_.expand(compute, steps.normed(model::Role::post_norm, x1), saved.mlp);
 }
 
 Tensor DecoderLayer::gradient_into_block(const Compute& compute, const Tensor& dy) {

@@ -28,6 +28,7 @@ class DecoderLayer {
     Tensor backward(const Compute& compute, Tensor dy, Saved saved) const;
 
   private:
+    struct Steps;
     // The block's input from the rows that are kept; its output from the block's terms. Each is the other's gradient.
     static Tensor into_block(const Compute& compute, const Tensor& kept);
     // The norm's output as the block's input.

@@ -21,6 +21,8 @@ class Mlp {
     Tensor backward(const Compute& compute, const Tensor& dy, const Saved& saved) const;  // dx
 
   private:
+    struct Steps;
+
     Linear gate_;
     Linear up_;
     Linear down_;
