@@ -87,7 +87,7 @@ class Picture {
         return out;
     }
 
-    std::string axis() const {
+    std::string axis(const std::string& unit) const {
         const double bottom = height() - kBottom + 2;
         std::string out;
         for (const double tick : chart::nice_ticks(0, timing_.makespan, 8)) {
@@ -97,19 +97,20 @@ class Picture {
             out += fmt::format("<text class='note' x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>",
                                x(tick), bottom + 15, chart::short_number(tick));
         }
-        return out + text("note", x(0), bottom + 32, "time");
+        return out + text("note", x(0), bottom + 32, unit.empty() ? "time" : "time, " + unit);
     }
 
   private:
-    // So that the shortest action can bear a number, within reason.
+    // So that three actions of four can bear a number, within reason.
     static double pixels_a_unit(const Timing& timing) {
         constexpr double kLeast = 18, kNarrowest = 640, kWidest = 8000;
-        double shortest = timing.makespan;
+        std::vector<double> lengths;
         for (const auto& intervals : timing.ranks)
             for (const Interval& interval : intervals)
-                if (interval.end > interval.start)
-                    shortest = std::min(shortest, interval.end - interval.start);
-        return std::clamp(kLeast / shortest, kNarrowest / timing.makespan, kWidest / timing.makespan);
+                if (interval.end > interval.start) lengths.push_back(interval.end - interval.start);
+        const auto quarter = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 4);
+        std::nth_element(lengths.begin(), quarter, lengths.end());
+        return std::clamp(kLeast / *quarter, kNarrowest / timing.makespan, kWidest / timing.makespan);
     }
 
     double x(double time) const { return kLeft + time * scale_; }
@@ -159,7 +160,7 @@ constexpr const char* kStyle =
 
 }  // namespace
 
-std::string svg_of(const Timing& timing, const std::string& title) {
+std::string svg_of(const Timing& timing, const std::string& title, const std::string& unit) {
     constexpr std::size_t kMostActions = 50'000;
     std::size_t actions = 0;
     for (const auto& intervals : timing.ranks) actions += intervals.size();
@@ -172,7 +173,8 @@ std::string svg_of(const Timing& timing, const std::string& title) {
         "<svg xmlns='http://www.w3.org/2000/svg' width='{0:.0f}' height='{1:.0f}' viewBox='0 0 {0:.0f} "
         "{1:.0f}'>\n"
         "<style>{2}</style>\n<rect width='100%' height='100%' fill='#ffffff'/>\n{3}\n{4}\n{5}\n</svg>\n",
-        picture.width(), picture.height(), kStyle, picture.heading(title), picture.rows(), picture.axis());
+        picture.width(), picture.height(), kStyle, picture.heading(title), picture.rows(),
+        picture.axis(unit));
 }
 
 }  // namespace tandem::pipeline

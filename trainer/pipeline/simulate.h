@@ -28,6 +28,12 @@ struct Timing {
     std::vector<int> peak;  // [rank]: most activations kept at once, each from its F to its B or W
 };
 
+// Of what ranks did, from when to when, in the order in which they did it.
+Timing timing_of(std::vector<std::vector<Interval>> ranks);
+// [stage]: the mean of what its actions took; 0 for those that it never ran, but B where there are I and W, and they where there
+// is B, which each is taken to be half of.
+std::vector<StageTimes> mean_times(const Timing& timing, int stages);
+
 // `times`: [stage]. Throws BadInput where ranks wait for one another forever.
 Timing simulate(const Schedule& compute, const std::vector<StageTimes>& times);
 // With the default times.

@@ -2,16 +2,27 @@
 
 #include <fmt/core.h>
 
+#include <chrono>
 #include <set>
 #include <utility>
 
 #include "common/error.h"
+#include "common/trace.h"
 #include "trainer/pipeline/transfers.h"
 
 namespace tandem::trainer {
 
 using pipeline::Action;
 using pipeline::ActionKind;
+
+namespace {
+
+double now_ms() {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+}  // namespace
 
 PipelineRun::PipelineRun(comm::Communicator& pipeline, std::vector<int> rank_of_stage, Stream& compute,
                          bool overlaps)
@@ -39,6 +50,7 @@ bool PipelineRun::is_here(int stage) const {
 }
 
 void PipelineRun::run(const pipeline::ActionList& list, const StageWork& work) {
+    times_.clear();
     for (const Action& action : list) {
         for (const Action& part : parts_of(action)) {
             try {
@@ -61,7 +73,11 @@ void PipelineRun::act(const Action& action, const StageWork& work) {
         case ActionKind::backward_input:
             return backward(action, work.backward_input);
         case ActionKind::backward_weight:
-            return work.backward_weight(action.stage, action.microbatch);
+            timed(action, [&] {
+                work.backward_weight(action.stage, action.microbatch);
+                return Tensor();
+            });
+            return;
         case ActionKind::send_f:
         case ActionKind::send_b:
             return send(action);
@@ -73,9 +89,18 @@ void PipelineRun::act(const Action& action, const StageWork& work) {
     }
 }
 
+Tensor PipelineRun::timed(const Action& action, const std::function<Tensor()>& work) {
+    const trace::Scope scope(to_string(action), "pipeline");
+    const double start = now_ms();
+    Tensor made = work();
+    times_.push_back({action, start, now_ms()});
+    return made;
+}
+
 void PipelineRun::forward(const Action& action, const StageWork& work) {
     const Place here{action.stage, action.microbatch};
-    Tensor y = work.forward(action.stage, action.microbatch, input(x_, here));
+    Tensor x = input(x_, here);
+    Tensor y = timed(action, [&] { return work.forward(action.stage, action.microbatch, std::move(x)); });
     const int next = action.stage + 1;
     if (next == static_cast<int>(rank_of_stage_.size())) return;
     if (is_here(next))
@@ -86,7 +111,8 @@ void PipelineRun::forward(const Action& action, const StageWork& work) {
 
 void PipelineRun::backward(const Action& action, const std::function<Tensor(int, int, Tensor)>& work) {
     const Place here{action.stage, action.microbatch};
-    Tensor dx = work(action.stage, action.microbatch, input(dy_, here));
+    Tensor dy = input(dy_, here);
+    Tensor dx = timed(action, [&] { return work(action.stage, action.microbatch, std::move(dy)); });
     const int before = action.stage - 1;
     if (before < 0) return;
     if (is_here(before))

@@ -12,7 +12,7 @@
 #include "common/comm/communicator.h"
 #include "common/device/stream.h"
 #include "common/tensor/tensor.h"
-#include "trainer/pipeline/schedule.h"
+#include "trainer/pipeline/simulate.h"
 
 namespace tandem::trainer {
 
@@ -36,6 +36,9 @@ class PipelineRun {
     // gather layer by layer, and REDUCE_GRAD to the last gradient of a stage. Blocking, collective over `pipeline`. Throws what
     // a communicator throws, as Error with stage, micro-batch and action before it.
     void run(const pipeline::ActionList& list, const StageWork& work);
+    // When each compute action of the last run began, with its input there, and ended: milliseconds of this host's steady clock,
+    // as the host sees them, which on a GPU runs ahead of the work.
+    const std::vector<pipeline::Interval>& times() const { return times_; }
 
   private:
     // From one rank to another, in the order of the lists.
@@ -53,6 +56,7 @@ class PipelineRun {
 
     Channel& channel_of(const pipeline::Action& send_or_recv);
     void act(const pipeline::Action& action, const StageWork& work);
+    Tensor timed(const pipeline::Action& action, const std::function<Tensor()>& work);
     void send(const pipeline::Action& action);
     void receive(const pipeline::Action& action, Tensor room);
     Tensor input(std::map<Place, Travelling>& inputs, Place place);
@@ -68,6 +72,7 @@ class PipelineRun {
     std::map<Place, Travelling> x_, dy_;               // inputs of forwards and of backwards
     std::map<Place, Tensor> y_, dx_;                   // outputs that are to be sent
     std::deque<Travelling> sent_;
+    std::vector<pipeline::Interval> times_;
 };
 
 }  // namespace tandem::trainer

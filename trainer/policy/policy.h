@@ -100,6 +100,13 @@ class Policy final : public Learner {
     std::vector<std::pair<std::string, DTensor>> training_state() const;
     std::int64_t optimizer_steps() const { return optimizer_.steps(); }
     void set_optimizer_steps(std::int64_t steps) { optimizer_.set_steps(steps); }
+    // What the ranks of this one's pipeline did in the last accumulate(), in milliseconds from its first action on; none without
+    // stages, or before. Collective over those ranks, which must share a host.
+    struct PipelineTimes {
+        pipeline::Timing measured;
+        pipeline::Timing computed;  // with each stage's mean times and free transfers
+    };
+    std::optional<PipelineTimes> pipeline_times() const;
     // Overwrites a parameter from its full value in host memory, the same on every rank; of another stage's nothing happens.
     void load_parameter(const std::string& name, const Tensor& full);
 
@@ -180,6 +187,8 @@ class Policy final : public Learner {
     AdamW optimizer_;
     Stream ring_;
     std::optional<PipelineRun> pipeline_;
+    std::vector<pipeline::Interval> trained_;  // by the last accumulate()
+    int trained_micro_batches_ = 0;
     bool sync_ = true;
     std::optional<FlatState> reference_;  // laid out like fsdp_.state(), in the compute dtype; once asked for
     Sleep level_ = Sleep::none;

@@ -1,7 +1,10 @@
 // The passes of a policy whose layers are cut into stages: hidden states go from one to the next, gradients back.
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <span>
 
+#include "common/mesh/dist_reduce.h"
 #include "trainer/policy/pipeline_run.h"
 #include "trainer/policy/policy.h"
 
@@ -126,6 +129,42 @@ void Policy::run_schedule(const std::vector<Sample>& samples, const std::vector<
     const pipeline::Schedule lists = plan_->lists(static_cast<int>(packs.size()));
     pipeline_->run(own_list(lists), work);
     fsdp_.set_requires_gradient_sync(sync_);
+    trained_ = pipeline_->times();
+    trained_micro_batches_ = static_cast<int>(packs.size());
+}
+
+std::optional<Policy::PipelineTimes> Policy::pipeline_times() const {
+    if (!plan_ || trained_micro_batches_ == 0) return {};
+    // Every rank's, padded to as many as the longest has.
+    struct Entry {
+        std::int32_t kind = 0, stage = -1, microbatch = 0;
+        double start = 0, end = 0;
+    };
+    comm::Communicator& group = *shard_mesh_.pipeline;
+    const auto count = static_cast<std::size_t>(max_over(static_cast<double>(trained_.size()), group));
+    std::vector<Entry> own(count), all(count * static_cast<std::size_t>(group.size()));
+    for (std::size_t i = 0; i < trained_.size(); ++i) {
+        const auto& [action, start, end] = trained_[i];
+        own[i] = {static_cast<std::int32_t>(action.kind), action.stage, action.microbatch, start, end};
+    }
+    const auto sent = std::as_bytes(std::span(own));
+    const auto received = std::as_writable_bytes(std::span(all));
+    group.all_gather(ConstSpan(sent.data(), sent.size()), Span{received.data(), received.size()});
+    double begin = std::numeric_limits<double>::infinity();
+    for (const Entry& entry : all)
+        if (entry.stage >= 0) begin = std::min(begin, entry.start);
+    std::vector<std::vector<pipeline::Interval>> ranks(static_cast<std::size_t>(group.size()));
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const Entry& entry = all[i];
+        if (entry.stage < 0) continue;
+        const pipeline::Action action{static_cast<pipeline::ActionKind>(entry.kind), entry.stage,
+                                      entry.microbatch};
+        ranks[i / count].push_back({action, entry.start - begin, entry.end - begin});
+    }
+    PipelineTimes times{pipeline::timing_of(std::move(ranks)), {}};
+    times.computed = pipeline::simulate(plan_->compute(trained_micro_batches_),
+                                        pipeline::mean_times(times.measured, plan_->stages()));
+    return times;
 }
 
 }  // namespace tandem::trainer

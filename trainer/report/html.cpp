@@ -16,6 +16,7 @@
 #include "common/json_text.h"
 #include "common/progress.h"
 #include "common/text_file.h"
+#include "trainer/report/pipeline_html.h"
 #include "trainer/report/rollouts_html.h"
 
 namespace tandem::trainer {
@@ -106,7 +107,7 @@ std::string memory_chart(const Lines& metrics) {
 // --- the page
 
 std::string report_html(const ordered_json& summary, const Lines& metrics, const Lines& samples,
-                        const std::string& config) {
+                        const std::string& config, const ordered_json& pipeline) {
     const std::string name = summary.value("name", "run");
     std::string mesh;
     const ordered_json axes = summary.value("mesh", ordered_json::object());
@@ -159,6 +160,7 @@ std::string report_html(const ordered_json& summary, const Lines& metrics, const
                 curve(metrics, "sft", {"/loss", "Loss", "nats per answer token", 0, true}) +
                     curve(metrics, "sft", {"/grad_norm", "Gradient norm", "norm before clipping", 3, true}) +
                     curve(metrics, "sft", {"/lr", "Learning rate", "learning rate", 2}));
+    if (!pipeline.is_null()) body += section("Pipeline", pipeline_html(pipeline));
     body += section("Memory", memory_chart(metrics));
     body +=
         fmt::format("<h2>Configuration</h2><details><summary>config.toml</summary><pre>{}</pre></details>\n",
@@ -202,8 +204,11 @@ Lines parsed_lines(const std::string& file, bool cut_short) {
 void write_page(const std::string& directory, const ordered_json& summary, const Lines& metrics,
                 const Lines& samples) {
     const std::string config = text_of_run_file(directory + "/config.toml");
+    const std::string stages = directory + "/" + kPipelineFile;
+    const ordered_json pipeline =
+        std::filesystem::exists(stages) ? parsed(stages, text_of_run_file(stages)) : ordered_json();
     std::ofstream out(directory + "/report.html");
-    out << report_html(summary, metrics, samples, config);
+    out << report_html(summary, metrics, samples, config, pipeline);
     if (!out.flush()) throw SystemError("write " + directory + "/report.html", errno);
 }
 

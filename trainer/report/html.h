@@ -9,12 +9,13 @@
 namespace tandem::trainer {
 
 // summary: summary.json. metrics, samples: the lines of metrics.jsonl and samples.jsonl. config: the run's
-// TOML. Missing fields are left out of the page.
+// TOML. pipeline: pipeline.json, null without stages. Missing fields are left out of the page.
 std::string report_html(const nlohmann::ordered_json& summary,
                         const std::vector<nlohmann::ordered_json>& metrics,
-                        const std::vector<nlohmann::ordered_json>& samples, const std::string& config);
+                        const std::vector<nlohmann::ordered_json>& samples, const std::string& config,
+                        const nlohmann::ordered_json& pipeline = nullptr);
 
-// Reads DIR/summary.json, metrics.jsonl, samples.jsonl where it is, and config.toml and writes
+// Reads DIR/summary.json, metrics.jsonl, samples.jsonl and pipeline.json where they are, and config.toml and writes
 // DIR/report.html. Throws ConfigError naming a file that cannot be read, SystemError.
 void write_report(const std::string& run_directory);
 

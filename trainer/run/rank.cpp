@@ -28,6 +28,7 @@
 #include "trainer/loop/flops.h"
 #include "trainer/loss/config.h"
 #include "trainer/memory/report.h"
+#include "trainer/report/pipeline_html.h"
 #include "trainer/report/recorder.h"
 #include "trainer/report/trace_files.h"
 #include "trainer/rollout/engine_memory.h"
@@ -78,10 +79,14 @@ int threads_per_rank(int ranks) {
     return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks);
 }
 
+void write_text(const std::string& file, const std::string& text) {
+    std::ofstream out(file);
+    out << text;
+    if (!out.flush()) throw SystemError("write " + file, errno);
+}
+
 void write_summary(const std::string& directory, const nlohmann::ordered_json& summary) {
-    std::ofstream out(directory + "/summary.json");
-    out << text_of_json(summary, 2) << "\n";
-    if (!out.flush()) throw SystemError("write " + directory + "/summary.json", errno);
+    write_text(directory + "/summary.json", text_of_json(summary, 2) + "\n");
 }
 
 class RankRun final : private LoopHost {
@@ -304,11 +309,27 @@ void RankRun::write_summary_and_trace() {
     const auto memory = memory::measured(*world_, prediction);
     nlohmann::ordered_json summary = summary_of(config_, result_);
     summary["memory"] = memory;
+    const auto stages = policy_->pipeline_times();
+    nlohmann::ordered_json pipeline;
+    if (stages) {
+        const bool of_file = !config_.pipeline.csv.empty();
+        pipeline =
+            pipeline_json(of_file ? config_.pipeline.csv : pipeline::schedule_name(config_.pipeline.schedule),
+                          stages->measured, stages->computed);
+        summary["pipeline"] = {{"schedule", pipeline["schedule"]},
+                               {"makespan_ms", stages->measured.makespan},
+                               {"bubble_ms", stages->measured.bubble},
+                               {"computed_makespan_ms", stages->computed.makespan},
+                               {"computed_bubble_ms", stages->computed.bubble}};
+    }
     constexpr std::uint64_t kBytes = std::uint64_t{64} << 10;
-    write_when_there_is_room(*world_, room_for("summary.json", kBytes), [&] {
+    const std::string actions = stages ? text_of_json(pipeline) + "\n" : "";
+    write_when_there_is_room(*world_, room_for("summary.json", kBytes + actions.size()), [&] {
         together(*world_, [&] {
             recorder_.flush();
-            if (first()) write_summary(directory_, summary);
+            if (!first()) return;
+            write_summary(directory_, summary);
+            if (stages) write_text(directory_ + "/" + kPipelineFile, actions);
         });
     });
     write_trace_part(directory_, fmt::format("rank{}", world_->rank()));

@@ -53,6 +53,8 @@ TEST_F(PipelineRun, EveryModeBringsTheWeightsToTheEngine) {
         EXPECT_LE(s["logprob_max_abs_diff"], 1e-5) << mode;
         EXPECT_EQ(s["mesh"], (json{{"dp", 1}, {"cp", 1}, {"pp", 2}}));
         EXPECT_TRUE(weights(mode) == weights("gather")) << mode;
+        EXPECT_GT(s["pipeline"]["makespan_ms"], s["pipeline"]["bubble_ms"]);
+        EXPECT_THAT(read_file(folder / (std::string(mode) + "/report.html")), HasSubstr("Last update: "));
     }
     // With values, and a reference model.
     finish("ppo", {"dp=2", "cp=1", "pp=2"},

@@ -180,5 +180,32 @@ TEST(StageTimes, RefusalsNameStageAndKey) {
                 ThrowsMessage<ConfigError>(HasSubstr("t.json: B: is missing")));
 }
 
+// What was measured is put together as what was simulated is, and its mean times give the same again.
+TEST(Simulation, FromIntervalsAndBack) {
+    for (const char* name : {"1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "GPipe"}) {
+        const int stages_per_rank = usual_stages_per_rank(name);
+        const Schedule compute = make_schedule(name, 3, stages_per_rank, 6);
+        std::vector<StageTimes> times;
+        for (int stage = 0; stage < compute.stages(); ++stage)
+            times.push_back({1.0 + stage, 2.0, 3.0 + stage, 5.0 + stage});
+        const Timing timing = simulate(compute, times);
+        const Timing again = timing_of(timing.ranks);
+        EXPECT_EQ(again.makespan, timing.makespan);
+        EXPECT_EQ(again.bubble, timing.bubble);
+        EXPECT_EQ(again.peak, timing.peak);
+        const auto means = mean_times(timing, compute.stages());
+        EXPECT_NEAR(simulate(compute, means).makespan, timing.makespan, 1e-9) << name;
+        EXPECT_EQ(means[1].forward, 2);
+    }
+    const Timing once =
+        timing_of({{{{ActionKind::forward, 0, 0}, 0, 2}, {{ActionKind::full_backward, 0, 0}, 3, 9}}});
+    EXPECT_EQ(once.makespan, 9);
+    EXPECT_EQ(once.ideal, 8);
+    EXPECT_EQ(once.bubble, 1);
+    const auto means = mean_times(once, 2);
+    EXPECT_EQ(means[0].input, 3);
+    EXPECT_EQ(means[1].forward, 0);
+}
+
 }  // namespace
 }  // namespace tandem::pipeline

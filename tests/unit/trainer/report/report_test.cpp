@@ -15,6 +15,7 @@
 #include "common/trace.h"
 #include "tests/support/html.h"
 #include "trainer/report/html.h"
+#include "trainer/report/pipeline_html.h"
 #include "trainer/report/recorder.h"
 #include "trainer/report/trace_files.h"
 
@@ -210,6 +211,24 @@ TEST(TraceParts, MergeIntoOneFile) {
     for (const auto& event : merged["traceEvents"]) names += event["name"].get<std::string>() + " ";
     EXPECT_THAT(names, testing::AllOf(HasSubstr("gather"), HasSubstr("load")));
     EXPECT_EQ(std::distance(fs::directory_iterator(folder.path), {}), 1);
+}
+
+TEST(Report, ShowsThePipelineAsItRan) {
+    using pipeline::ActionKind;
+    const pipeline::Timing measured = pipeline::timing_of(
+        {{{{ActionKind::forward, 0, 0}, 0, 2}, {{ActionKind::full_backward, 0, 0}, 7, 11}},
+         {{{ActionKind::forward, 1, 0}, 3, 4}, {{ActionKind::full_backward, 1, 0}, 4, 6}}});
+    const pipeline::Timing computed =
+        pipeline::simulate(pipeline::make_schedule("GPipe", 2, 1, 1), pipeline::mean_times(measured, 2));
+    const auto file = pipeline_json("GPipe", measured, computed);
+    EXPECT_EQ(file["measured"]["ranks"][1][0]["action"], "1F0");
+    const std::string page = report_html(ordered_json::object(), {}, {}, "", file);
+    EXPECT_THAT(page, HasSubstr("Last update: 11.0 ms, of which the busiest rank waited 5.0 ms (45%)."));
+    EXPECT_THAT(page, HasSubstr("9.0 ms and 3.0 ms (33%)"));
+    EXPECT_THAT(page, HasSubstr("data:image/svg+xml,%3Csvg"));
+    EXPECT_THAT(report_html(ordered_json::object(), {}, {}, ""), testing::Not(HasSubstr("Pipeline")));
+    EXPECT_THROW(pipeline_html(ordered_json::parse("{\"schedule\": 3}")), BadInput);
+    EXPECT_THROW(pipeline_html(ordered_json::parse("[]")), BadInput);
 }
 
 }  // namespace
