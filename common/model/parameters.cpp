@@ -46,6 +46,7 @@ constexpr const Module& module_of(Role role) {
     return kModules.front();
 }
 
+constexpr std::string_view kLayers = "layers.";
 constexpr std::string_view kExperts = "experts.";
 constexpr std::string_view kSharedExperts = "shared_experts.";
 
@@ -57,7 +58,7 @@ class Table {
     std::vector<ParameterSpec> build() {
         add(Role::embedding, {s_.vocab_size, s_.hidden_size}, Cut::vocabulary);
         for (layer_ = 0; layer_ < s_.num_hidden_layers; ++layer_) {
-            prefix_ = fmt::format("model.layers.{}.", layer_);
+            prefix_ = fmt::format("model.{}{}.", kLayers, layer_);
             norm(Role::input_norm, s_.hidden_size);
             s_.kv_lora_rank > 0 ? latent_attention() : attention();
             norm(Role::post_norm, s_.hidden_size);
@@ -159,13 +160,15 @@ std::string_view module_name(std::string_view name) {
     return name.substr(before + 1, last - before - 1);  // npos + 1 is 0
 }
 
-// The number behind ".experts."; -1: none.
-std::int64_t expert_in(std::string_view name) {
-    const std::size_t at = name.find(".experts.");
+// N of "experts.N." in a name, where `list` is "experts."; -1: there is none.
+template <typename Number>
+Number number_in(std::string_view name, std::string_view list) {
+    std::size_t at = name.find(list);
+    while (at != std::string_view::npos && at > 0 && name[at - 1] != '.') at = name.find(list, at + 1);
     if (at == std::string_view::npos) return -1;
-    const char* const begin = name.data() + at + std::string_view(".experts.").size();
+    const char* const begin = name.data() + at + list.size();
     const char* const end = name.data() + name.size();
-    std::int64_t number = -1;
+    Number number = -1;
     const auto [stop, error] = std::from_chars(begin, end, number);
     return error == std::errc() && stop != end && *stop == '.' && number >= 0 ? number : -1;
 }
@@ -184,9 +187,10 @@ std::vector<ParameterSpec> parameter_specs(const DecoderSizes& sizes) {
 
 ParameterSpec named_parameter(std::string name, Shape shape, Cut cut, int heads) {
     ParameterSpec spec{std::move(name), std::move(shape), cut, heads};
+    spec.layer = number_in<int>(spec.name, kLayers);
     spec.bias = spec.name.ends_with(".bias");
     if (!spec.bias && !spec.name.ends_with(".weight")) return spec;  // a scale's, or whatever else it may be
-    spec.expert = expert_in(spec.name);
+    spec.expert = number_in<std::int64_t>(spec.name, kExperts);
     const std::string_view module = module_name(spec.name);
     for (const Module& known : kModules) {
         if (known.name == module) spec.role = known.role;

@@ -81,7 +81,7 @@ struct ParameterSpec {
 // kv_a_layernorm, kv_b_proj, o_proj.
 std::vector<ParameterSpec> parameter_specs(const DecoderSizes& sizes);
 
-// What a tensor's name alone says of it: role, bias, expert; the rest as given.
+// What a tensor's name alone says of it: role, bias, layer, expert; the rest as given.
 ParameterSpec named_parameter(std::string name, Shape shape, Cut cut, int heads = 0);
 
 }  // namespace tandem::model

@@ -170,11 +170,19 @@ TEST(Parameters, ANameTellsTheRole) {
             const ParameterSpec named = named_parameter(spec.name, spec.shape, spec.cut, spec.heads);
             EXPECT_EQ(named.role, spec.role) << spec.name;
             EXPECT_EQ(named.bias, spec.bias) << spec.name;
+            EXPECT_EQ(named.layer, spec.layer) << spec.name;
             EXPECT_EQ(named.expert, spec.expert) << spec.name;
             EXPECT_EQ(named.initial(), spec.initial()) << spec.name;
         }
     }
     EXPECT_EQ(named_parameter("q_proj.weight", {}, Cut::column).role, Role::q);
+    const std::pair<const char*, int> layers[] = {
+        {"layers.3.up_proj.weight", 3},          {"model.language_model.layers.12.q_proj.weight_scale", 12},
+        {"model.players.1.layers.2.weight", 2},  {"model.layers.4", -1},
+        {"model.layers.-4.weight", -1},          {"model.layers.x.weight", -1},
+        {"model.layers.99999999999.weight", -1}, {"lm_head.weight", -1}};
+    for (const auto& [name, layer] : layers)
+        EXPECT_EQ(named_parameter(name, {4, 4}, Cut::replicate).layer, layer) << name;
     for (const char* other :
          {"", "weight", ".weight", "transformer.h.0.attn.c_attn.weight", "a.q_proj.weight_scale_inv",
           "model.layers.0.mlp.experts.x.w1.weight", "model.layers.0.mlp.experts."}) {
