@@ -27,4 +27,10 @@ Holding holding_of(const DeviceMesh& mesh, const std::string& shards, const mode
     return {cut_mesh.permute(axes), placements};
 }
 
+Holding shared_holding(const DeviceMesh& both, const Holding& of_stage) {
+    Placements placements(static_cast<std::size_t>(both.ndim()), Replicate());
+    placements.insert(placements.end(), of_stage.placements.begin(), of_stage.placements.end());
+    return {of_stage.mesh.behind(both), placements};
+}
+
 }  // namespace tandem

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "common/error.h"
 
 namespace tandem {
@@ -15,9 +17,9 @@ std::vector<DecoderPart> pipeline_stages(int layers, int stages, int first_less,
     if (stages == 1) return {{0, layers, true, true}};
     const int weight = layers + first_less + last_less;
     if (stages < 1 || stages > weight) {
-        throw BadInput(
-            fmt::format("{} stages for {} layers, with the embedding as {} and the head as {} of them",
-                        stages, layers, first_less, last_less));
+        throw BadInput(fmt::format(
+            "{} stages for {} layers, with the embedding as {} and the head as {} of them; at most {} fit",
+            stages, layers, first_less, last_less, weight / std::max({1, first_less, last_less})));
     }
     const int each = weight / stages, more = weight % stages;
     if (first_less > each || last_less > each) {

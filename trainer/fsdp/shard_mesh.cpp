@@ -95,10 +95,7 @@ ShardMesh::ShardMesh(const DeviceMesh& of, const Names& shard_axes) : whole(of),
 
 ShardMesh::Shared ShardMesh::shared_by_first_and(int other, const model::ParameterSpec& spec) const {
     const DeviceMesh both = whole.first_and(other, "pp_ends");
-    Holding holding = holding_of(spec);
-    holding.mesh = holding.mesh.behind(both);
-    holding.placements.insert(holding.placements.begin(), Replicate());
-    return {holding, own_group(both, "trainer.pipeline.table")};
+    return {shared_holding(both, holding_of(spec)), own_group(both, "trainer.pipeline.table")};
 }
 
 std::shared_ptr<comm::Communicator> ShardMesh::copies_of(int heads) const {

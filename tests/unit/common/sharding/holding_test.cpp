@@ -163,5 +163,20 @@ TEST(TensorCut, DegreesThatFit) {
     EXPECT_THAT(test::error_of([] { check_tensor_degree(sizes(8, 6), 4); }), HasSubstr("; 1, 2 do"));
 }
 
+// Stages of four ranks each, of which the first and the third have the table: either sees the same mesh.
+TEST(Holding, ATableOfTwoStages) {
+    model::ParameterSpec table{"t", {13, 2}, model::Cut::vocabulary};
+    for (const int rank : {0, 3, 8, 11}) {
+        const DeviceMesh all = DeviceMesh::abstract({3, 1, 2, 2}, {"pp", "dp_replicate", "fsdp", "tp"}, rank);
+        const Holding one = holding_of(all.slice({"dp_replicate", "fsdp", "tp"}), "fsdp", table);
+        const Holding held = shared_holding(all.first_and(2, "ends"), one);
+        EXPECT_THAT(held.mesh.names(), ElementsAre("ends", "dp_replicate", "tp", "fsdp"));
+        EXPECT_EQ(to_string(held.placements), "[R, R, S(0), S(0)]");
+        EXPECT_THAT(held.mesh.ranks(), ElementsAre(0, 2, 1, 3, 8, 10, 9, 11));
+        EXPECT_EQ(local_layout(table.shape, held.mesh.sizes(), held.placements, held.mesh.coordinates()),
+                  local_layout(table.shape, one.mesh.sizes(), one.placements, one.mesh.coordinates()));
+    }
+}
+
 }  // namespace
 }  // namespace tandem
