@@ -42,15 +42,6 @@ Engines one(std::unique_ptr<engine::Engine> engine) {
     return engines;
 }
 
-// make_setup reports shards on several devices, on every rank; ignored here.
-Device shard_device(const WeightSource& source) {
-    try {
-        return device_of(source);
-    } catch (const InvalidArgument&) {
-        return {};
-    }
-}
-
 std::unique_ptr<SyncStrategy> make_strategy(const SyncContext& context) try {
     return traits(context.options.mode).make(context);
 } catch (const InvalidArgument& error) {
@@ -67,7 +58,7 @@ Session::Session(std::shared_ptr<comm::Communicator> world, const WeightSource& 
     : world_(std::move(world)),
       source_(source),
       engines_(std::move(engines)),
-      device_(shard_device(source)),
+      device_(shared_device(*world_, source_)),
       options_(choose(options, device_)),
       setup_(make_setup(*world_, source_, engines_, options_)),
       tuning_(setup_.quantized.empty() && device_.type == DeviceType::cpu

@@ -1,10 +1,10 @@
 #include "sync/session/setup.h"
 
 #include <algorithm>
-#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "common/device/devices.h"
 #include "common/error.h"
 #include "common/identity/host_identity.h"
 #include "common/log.h"
@@ -65,8 +65,8 @@ std::vector<Whereabouts> share_whereabouts(comm::Communicator& world, const Weig
                                            PushStatus& status) {
     std::string kind;
     try {
-        if (!source.tensors().empty())
-            kind = device_of(source).type == DeviceType::cuda ? "a GPU" : "the CPU";
+        if (const auto device = device_of(source))
+            kind = device->type == DeviceType::cuda ? "a GPU" : "the CPU";
     } catch (const std::exception& error) {
         status.fail("plan", "", -1, error.what());
     }
@@ -122,7 +122,7 @@ Setting check_setting(comm::Communicator& world, const WeightSource& source, con
 
 // --- defaults for where the weights lie
 
-Device device_of(const WeightSource& source) {
+std::optional<Device> device_of(const WeightSource& source) {
     const NamedTensor* first = nullptr;
     for (const NamedTensor& tensor : source.tensors()) {
         if (tensor.tensor.local().numel() == 0) continue;
@@ -132,7 +132,21 @@ Device device_of(const WeightSource& source) {
         enforce(here == there, "tensor '{}' is on {} and tensor '{}' on {}: all must be on one device",
                 first->name, to_string(there), tensor.name, to_string(here));
     }
-    return first == nullptr ? Device{} : first->tensor.local().device();
+    if (first == nullptr) return {};
+    return first->tensor.local().device();
+}
+
+Device shared_device(comm::Communicator& world, const WeightSource& source) {
+    std::optional<Device> own;
+    try {
+        own = device_of(source);
+    } catch (const InvalidArgument&) {
+        own = Device{};
+    }
+    const std::vector<std::string> all = gather_texts(world, own ? to_string(*own) : "");
+    if (own) return *own;
+    const auto first = std::find_if(all.begin(), all.end(), [](const auto& text) { return !text.empty(); });
+    return first == all.end() ? Device{} : device_from_name(*first);
 }
 
 SessionOptions choose(SessionOptions options, Device device) {

@@ -1,6 +1,7 @@
 // The set-up of a session: layouts of source and engines, and the plan that follows; equal on every rank.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "sync/codec/scales.h"
@@ -15,8 +16,11 @@ namespace tandem::sync {
 // Fills in bucket_bytes and depth where they are 0.
 SessionOptions choose(SessionOptions options, Device device = {});
 
-// The device of this rank's shards. Throws InvalidArgument: they are on several.
-Device device_of(const WeightSource& source);
+// The device of this rank's shards; nothing: it has no element. Throws InvalidArgument: they are on several.
+std::optional<Device> device_of(const WeightSource& source);
+// Collective. The same, and where this rank has no element the device of the first rank that has: all ranks choose buckets
+// and memory by it. Shards on several devices are the CPU's here: make_setup reports them.
+Device shared_device(comm::Communicator& world, const WeightSource& source);
 
 struct Setup {
     ReshardPlan plan;

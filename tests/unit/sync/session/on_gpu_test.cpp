@@ -47,6 +47,50 @@ TEST(SyncOnGpu, EveryModeBringsEveryByteFromEveryMesh) {
     }
 }
 
+// Of three rows on four ranks the last has none.
+TEST(SyncOnGpu, ARankMayHoldEmptyShardsAlone) {
+    const std::vector<TensorInfo> tensors{{"w", {3, 40}, DType::bfloat16, {}},
+                                          {"v", {2}, DType::bfloat16, {}}};
+    for (const Mode mode : kModesOnGpu) {
+        SCOPED_TRACE(mode_name(mode));
+        TestTarget target(tensors, true, kOnGpuDevice);
+        with_session(on_gpu({4}, {Shard(0)}), target, DType::bfloat16, options_for(mode),
+                     [&](comm::Communicator& world, Session& session, TestSource& source) {
+                         source.set_step(1);
+                         session.push(1);
+                         if (world.rank() == 0) expect_weights(target, DType::bfloat16, 1);
+                         EXPECT_TRUE(session.weights_match().match);
+                     });
+    }
+}
+
+// As a pipeline stage without parameters: the first rank, or the last. Buckets and their number are left to the session.
+TEST(SyncOnGpu, ARankMayHoldNothing) {
+    const std::vector<TensorInfo> tensors{{"w", {64, 40}, DType::bfloat16, {}}};
+    for (const int holder : {0, 1}) {
+        for (const Mode mode : kModesOnGpu) {
+            SCOPED_TRACE(fmt::format("rank {} by {}", holder, mode_name(mode)));
+            TestTarget target(tensors, true, kOnGpuDevice);
+            const Receivers receivers = make_receivers({&target});
+            comm::run_threads(2, [&](const std::shared_ptr<comm::Communicator>& world) {
+                const DeviceMesh own = make_mesh(world, {2, 1}).slice({"cp"});
+                const bool holds = world->rank() == holder;
+                TestSource source(holds ? tensors : std::vector<TensorInfo>{}, own, {{Replicate()}},
+                                  DType::bfloat16, element_value, kOnGpuDevice);
+                Engines engines;
+                if (world->rank() == 0) engines.push_back(engine::connect(receivers[0]->address(), soon()));
+                SessionOptions options;
+                options.mode = mode;
+                Session session(world, source, std::move(engines), options);
+                source.set_step(1);
+                session.push(1);
+                if (world->rank() == 0) expect_weights(target, DType::bfloat16, 1);
+                EXPECT_TRUE(session.weights_match().match);
+            });
+        }
+    }
+}
+
 TEST(SyncOnGpu, EngineRanksGetTheirSlices) {
     const std::vector<model::ParameterSpec> model = model_tensors("tiny");
     std::vector<TensorInfo> tensors;
