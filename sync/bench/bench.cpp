@@ -161,8 +161,9 @@ nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
     std::vector<engine::TensorInfo> whole;
     for (const model::ParameterSpec& tensor : model_tensors(options.shapes))
         whole.push_back({tensor.name, tensor.shape, DType::float32, {}});
-    SyntheticSource source(whole, options.holdings(options.mesh.over(world)),
-                           dtype_from_name(options.source_dtype), options.where());
+    const DeviceMesh mesh = options.mesh.over(world);
+    SyntheticSource source(whole, mesh, options.holdings(mesh), dtype_from_name(options.source_dtype),
+                           options.where());
     std::int64_t version = 0;
     const auto run = [&](std::size_t bucket_bytes, int depth) {
         reset_memory_peaks();

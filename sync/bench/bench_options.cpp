@@ -51,10 +51,10 @@ void add_options(CLI::App& app, BenchOptions& options) {
         return app.add_option(name, value, help)->capture_default_str();
     };
     option("--shapes", options.shapes, "model whose shapes to push: a JSON file, or " + names);
-    add_mesh(
-        app, options.mesh,
-        "trainer ranks as dp,cp, or by name: dp=2,tp=2 (dp, dp_replicate, cp, tp; parameters lie as FSDP "
-        "and tensor parallelism hold them)");
+    add_mesh(app, options.mesh,
+             "trainer ranks as dp,cp, or by name: dp=2,tp=2 (dp, dp_replicate, cp, tp, pp; parameters lie as "
+             "FSDP, "
+             "tensor parallelism and pipeline stages hold them)");
     app.add_flag("--shard-all", options.shard_all, "shard over cp as well; default: replicate over cp");
     option("--mode", options.mode, mode_names());
     option("--engine-tp", options.engine_tp, "tensor-parallel engine ranks, each a process");
@@ -191,7 +191,7 @@ std::size_t BenchOptions::held_bytes() const {
     const std::size_t base =
         traits(mode_from_name(mode)).keeps_base ? dtype_size(dtype_from_name(engine_dtype)) : 0;
     const std::vector<model::ParameterSpec> model = model_tensors(shapes);
-    const Holdings held = holdings(mesh.abstract());
+    const Holdings held = mesh.named() ? all_holdings(mesh, model) : holdings(mesh.abstract());
     std::size_t bytes = 0;
     for (std::size_t i = 0; i < model.size(); ++i) {
         std::size_t copies = 1;

@@ -42,7 +42,7 @@ struct BenchOptions {
     Device engine_device(int rank) const;  // over nccl the GPUs after the trainer's, one each
     int world_size() const;
     std::size_t held_bytes() const;                  // by all trainer ranks
-    Holdings holdings(const DeviceMesh& all) const;  // on all trainer ranks: mesh.over or mesh.abstract
+    Holdings holdings(const DeviceMesh& all) const;  // of the rank that sees mesh.over or mesh.abstract
     void validate() const;                           // throws ConfigError naming the option
     // The tensors of engine rank `rank`.
     std::vector<engine::TensorInfo> engine_tensors(int rank) const;

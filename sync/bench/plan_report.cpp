@@ -60,7 +60,7 @@ std::vector<int> add_groups_by_dims(const std::vector<model::ParameterSpec>& mod
 
 std::vector<int> add_named_groups(const std::vector<model::ParameterSpec>& model,
                                   const PlanReportOptions& options, SourceLayout& source) {
-    Holdings held = holdings_of(options.mesh.abstract(), model);
+    Holdings held = all_holdings(options.mesh, model);
     for (const Holding& kind : held.kinds)
         source.groups.push_back({kind.mesh.ranks(), kind.mesh.sizes(), kind.placements});
     return std::move(held.kind_of);
@@ -72,15 +72,21 @@ int expert_of(const model::ParameterSpec& tensor) {
     return static_cast<int>(tensor.expert);
 }
 
-// The groups of the experts' mesh, [which of ep]: as many of each as there are replicas.
+int ranks_of_stage(const PlanReportOptions& options) {
+    return options.world_size() / options.mesh.degrees().pp;
+}
+
+// The groups of the experts' mesh, [stage * ep + which of ep]: as many of each as a stage has replicas.
 std::vector<std::vector<int>> add_expert_groups(const PlanReportOptions& options, SourceLayout& source) {
     const int ep = options.expert_mesh[0];
     const int fsdp = options.expert_mesh[1];
-    std::vector<std::vector<int>> groups(static_cast<std::size_t>(ep));
+    const int ranks = ranks_of_stage(options);
+    std::vector<std::vector<int>> groups(static_cast<std::size_t>(source.world_size / ranks * ep));
     for (int start = 0; start < source.world_size; start += fsdp) {
         SourceGroup group{std::vector<int>(static_cast<std::size_t>(fsdp)), {fsdp}, {Shard(0)}};
         std::iota(group.ranks.begin(), group.ranks.end(), start);
-        groups[static_cast<std::size_t>(start / fsdp % ep)].push_back(static_cast<int>(source.groups.size()));
+        const auto which = static_cast<std::size_t>(start / ranks * ep + start % ranks / fsdp % ep);
+        groups[which].push_back(static_cast<int>(source.groups.size()));
         source.groups.push_back(std::move(group));
     }
     return groups;
@@ -126,9 +132,11 @@ void PlanReportOptions::validate() const {
     check_mesh("--expert-mesh", expert_mesh);
     if (!expert_mesh.empty() && expert_mesh.size() != 2)
         throw ConfigError("command line", "--expert-mesh", "needs two sizes: ep,fsdp");
-    if (world_size() % product(expert_mesh) != 0) {
+    const int ranks_of_one = ranks_of_stage(*this);
+    if (ranks_of_one % product(expert_mesh) != 0) {
         throw ConfigError("command line", "--expert-mesh",
-                          fmt::format("{} ranks do not divide by {}", world_size(), product(expert_mesh)));
+                          fmt::format("{} ranks{} do not divide by {}", ranks_of_one,
+                                      mesh.degrees().pp > 1 ? " of a stage" : "", product(expert_mesh)));
     }
     const int ranks = std::max(engine.tp, engine.ep);
     if (engine.tp < 1 || engine.ep < 1 || ranks % engine.tp != 0 || ranks % engine.ep != 0)
@@ -148,13 +156,16 @@ SourceLayout trainer_layout(const std::vector<model::ParameterSpec>& model,
     for (const model::ParameterSpec& tensor : model) {
         if (tensor.cut == model::Cut::expert) experts = std::max(experts, expert_of(tensor) + 1);
     }
-    const int ways = std::max<int>(1, static_cast<int>(expert_groups.size()));
+    const int ways = expert_groups.empty() ? 1 : options.expert_mesh[0];
     enforce(experts % ways == 0, "{} experts do not divide by the {} of the experts' mesh", experts, ways);
     for (std::size_t i = 0; i < model.size(); ++i) {
         const model::ParameterSpec& tensor = model[i];
         std::vector<int> groups{group_of[i]};
         if (tensor.cut == model::Cut::expert && !expert_groups.empty()) {
-            groups = expert_groups[static_cast<std::size_t>(expert_of(tensor) / (experts / ways))];
+            const int holder = source.groups[static_cast<std::size_t>(group_of[i])].ranks.front();
+            const int stage = holder / ranks_of_stage(options);
+            groups =
+                expert_groups[static_cast<std::size_t>(stage * ways + expert_of(tensor) / (experts / ways))];
         }
         source.tensors.push_back({tensor.name, tensor.shape, options.source_dtype, std::move(groups)});
     }

@@ -15,7 +15,7 @@ struct PlanReportOptions {
     std::string shapes = "Qwen3-0.6B";  // a name or a file (shapes.h)
     TrainerMesh mesh{4};                // without names: of the trainer's ranks, row-major
     std::string placements;  // one for each axis; empty: R on all axes but the last, S(0) on that; or by name
-    // ep, fsdp: each expert lies on fsdp ranks, sharded along dim 0; what is left of the mesh holds replicas.
+    // ep, fsdp: each expert lies on fsdp ranks, sharded along dim 0; what is left of the mesh, or of its stage, holds replicas.
     // Empty: experts lie as all other tensors do.
     std::vector<int> expert_mesh;
     EngineParallel engine;

@@ -88,21 +88,21 @@ void SyntheticSource::each_block(const Work& work) {
     run_on_threads(std::min(threads_, blocks.size()), "that fills tensors", run);
 }
 
-SyntheticSource::SyntheticSource(const std::vector<engine::TensorInfo>& tensors, const Holdings& held,
-                                 DType dtype, Device device)
+SyntheticSource::SyntheticSource(const std::vector<engine::TensorInfo>& tensors, const DeviceMesh& all,
+                                 const Holdings& held, DType dtype, Device device)
     : device_(device),
-      threads_(std::max(
-          1u, std::thread::hardware_concurrency() / static_cast<unsigned>(held.kinds.at(0).mesh.size()))) {
+      threads_(std::max(1u, std::thread::hardware_concurrency() / static_cast<unsigned>(all.size()))) {
     const bool on_gpu = device.type == DeviceType::cuda;
-    MemoryPool& memory = on_gpu ? pinned_pool() : held.kinds[0].mesh.memory();
+    MemoryPool& memory = on_gpu ? pinned_pool() : all.memory();
     for (std::size_t t = 0; t < tensors.size(); ++t) {
+        if (!held.has(t)) continue;
         const auto& [mesh, placements] = held.of(t);
         const Shape& shape = tensors[t].shape;
         const LocalLayout layout = local_layout(shape, mesh.sizes(), placements, mesh.coordinates());
         host_.push_back(
             Tensor::empty(layout.shape, dtype, on_gpu ? "host copy" : "synthetic weights", memory));
         tensors_.push_back({tensors[t].name, DTensor::from_local(host_.back(), mesh, placements, shape)});
-        std::uint64_t seed = tensors_.size() * 0x9e3779b97f4a7c15ull;
+        std::uint64_t seed = (t + 1) * 0x9e3779b97f4a7c15ull;
         for (const std::int64_t offset : layout.offsets)
             seed = seed * (&offset == layout.offsets.data() ? 1 : 0x9fb21c651e98df25ull) +
                    static_cast<std::uint64_t>(offset);

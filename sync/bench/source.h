@@ -15,8 +15,9 @@ namespace tandem::sync {
 class SyntheticSource final : public WeightSource {
   public:
     // In memory that engines can map; on a GPU in one export arena, with the same values on the host.
-    SyntheticSource(const std::vector<engine::TensorInfo>& tensors, const Holdings& held, DType dtype,
-                    Device device = {});
+    // `tensors`: the model's; the source has those that this rank of `all` has.
+    SyntheticSource(const std::vector<engine::TensorInfo>& tensors, const DeviceMesh& all,
+                    const Holdings& held, DType dtype, Device device = {});
     // Changes about this part of all elements, at random positions, equal on replicas.
     void change(double part);
     // Moves the weights to where the session would have them written (alias), as a trainer does that writes

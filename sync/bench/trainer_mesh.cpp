@@ -1,6 +1,6 @@
 #include "sync/bench/trainer_mesh.h"
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -11,11 +11,12 @@
 
 #include "common/error.h"
 #include "common/sharding/tensor_cut.h"
+#include "sync/bench/stages.h"
 
 namespace tandem::sync {
 namespace {
 
-constexpr std::array<std::string_view, 4> kAxes{"dp", "dp_replicate", "cp", "tp"};
+constexpr std::array<std::string_view, 5> kAxes{"dp", "dp_replicate", "cp", "tp", "pp"};
 constexpr int kLongestAxis = 1 << 20;  // size of an axis
 
 int size_from(std::string_view text) {
@@ -38,8 +39,8 @@ Grid grid_of(const TrainerMesh& mesh) {
         return grid;
     }
     const ParallelDegrees degrees = mesh.degrees();
-    return {{degrees.dp_replicate, degrees.dp_shard * degrees.cp, degrees.tp},
-            {"dp_replicate", "fsdp", "tp"}};
+    return {{degrees.pp, degrees.dp_replicate, degrees.dp_shard * degrees.cp, degrees.tp},
+            {"pp", "dp_replicate", "fsdp", "tp"}};
 }
 
 }  // namespace
@@ -59,7 +60,7 @@ TrainerMesh TrainerMesh::parse(const std::string& text) {
         }
         const std::string_view axis = word.substr(0, equals);
         if (std::find(kAxes.begin(), kAxes.end(), axis) == kAxes.end())
-            throw BadInput(fmt::format("no axis '{}'; there are dp, dp_replicate, cp, tp", axis));
+            throw BadInput(fmt::format("no axis '{}'; there are {}", axis, fmt::join(kAxes, ", ")));
         if (std::find(mesh.axes.begin(), mesh.axes.end(), axis) != mesh.axes.end())
             throw BadInput(fmt::format("axis {} twice", axis));
         mesh.axes.emplace_back(axis);
@@ -80,6 +81,7 @@ ParallelDegrees TrainerMesh::degrees() const {
         if (axes[i] == "dp_replicate") degrees.dp_replicate = sizes[i];
         if (axes[i] == "cp") degrees.cp = sizes[i];
         if (axes[i] == "tp") degrees.tp = sizes[i];
+        if (axes[i] == "pp") degrees.pp = sizes[i];
     }
     if (dp % degrees.dp_replicate != 0)
         throw BadInput(fmt::format("dp_replicate {} does not divide dp {}", degrees.dp_replicate, dp));
@@ -119,6 +121,7 @@ std::string mesh_text(const nlohmann::json& mesh) {
 void TrainerMesh::check_fits(const ModelShapes& model) const {
     if (!named()) return;
     const int tp = degrees().tp;
+    const Stages stages(model.tensors, degrees().pp);
     if (model.sizes) return check_tensor_degree(*model.sizes, tp);
     for (const model::ParameterSpec& tensor : model.tensors) tensor_cut(tensor, tp);
 }
@@ -128,30 +131,54 @@ DeviceMesh TrainerMesh::over(std::shared_ptr<comm::Communicator> world) const {
     return DeviceMesh::create(std::move(world), std::move(grid.sizes), std::move(grid.axes));
 }
 
-DeviceMesh TrainerMesh::abstract() const {
+DeviceMesh TrainerMesh::abstract(int rank) const {
     Grid grid = grid_of(*this);
-    return DeviceMesh::abstract(std::move(grid.sizes), std::move(grid.axes));
+    return DeviceMesh::abstract(std::move(grid.sizes), std::move(grid.axes), rank);
 }
 
 Holdings holdings_of(const DeviceMesh& mesh, const std::vector<model::ParameterSpec>& model) {
     struct Kind {
         bool whole;
+        bool shared;
         TensorCut cut;
     };
+    const Stages stages(model, mesh.size("pp"));
+    const DeviceMesh of_stage = mesh.slice({"dp_replicate", "fsdp", "tp"});
     std::vector<Kind> kinds;
     Holdings held;
     for (const model::ParameterSpec& tensor : model) {
-        const Kind kind{tensor.shape.empty(), tensor_cut(tensor, mesh.size("tp"))};
+        if (!stages.holds(mesh.coordinate("pp"), tensor)) {
+            held.kind_of.push_back(-1);
+            continue;
+        }
+        const Kind kind{tensor.shape.empty(), stages.shares(tensor), tensor_cut(tensor, mesh.size("tp"))};
         const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& known) {
-            return known.whole == kind.whole && known.cut.sizes == kind.cut.sizes &&
-                   known.cut.placements == kind.cut.placements;
+            return known.whole == kind.whole && known.shared == kind.shared &&
+                   known.cut.sizes == kind.cut.sizes && known.cut.placements == kind.cut.placements;
         });
         held.kind_of.push_back(static_cast<int>(found - kinds.begin()));
         if (found != kinds.end()) continue;
         kinds.push_back(kind);
-        held.kinds.push_back(holding_of(mesh, "fsdp", tensor));
+        const Holding holding = holding_of(of_stage, "fsdp", tensor);
+        held.kinds.push_back(kind.shared ? shared_holding(mesh.first_and(stages.last(), "pp_ends"), holding)
+                                         : holding);
     }
     return held;
+}
+
+Holdings all_holdings(const TrainerMesh& mesh, const std::vector<model::ParameterSpec>& model) {
+    Holdings all{{}, std::vector<int>(model.size(), -1)};
+    const int stages = mesh.degrees().pp;
+    const auto ranks_of_stage = static_cast<int>(mesh.ranks()) / stages;
+    for (int stage = 0; stage < stages; ++stage) {
+        const Holdings held = holdings_of(mesh.abstract(stage * ranks_of_stage), model);
+        const auto before = static_cast<int>(all.kinds.size());
+        all.kinds.insert(all.kinds.end(), held.kinds.begin(), held.kinds.end());
+        for (std::size_t i = 0; i < model.size(); ++i) {
+            if (held.has(i) && !all.has(i)) all.kind_of[i] = before + held.kind_of[i];
+        }
+    }
+    return all;
 }
 
 }  // namespace tandem::sync

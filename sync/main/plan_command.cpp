@@ -25,7 +25,7 @@ void add_options(CLI::App& app, PlanArguments& plan) {
     };
     option("--shapes", plan.options.shapes, "model: a JSON file or a name, as for bench");
     add_mesh(app, plan.options.mesh,
-             "sizes of the trainer's mesh, or axes by name: dp=8,tp=4 (dp, dp_replicate, cp, tp)");
+             "sizes of the trainer's mesh, or axes by name: dp=8,tp=4,pp=2 (dp, dp_replicate, cp, tp, pp)");
     option("--placements", plan.options.placements,
            "one for each axis, like S(0),R; default: sharded along dim 0 over the last axis");
     option("--expert-mesh", plan.options.expert_mesh, "ep,fsdp: each expert lies on fsdp ranks")

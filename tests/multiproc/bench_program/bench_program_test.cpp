@@ -82,10 +82,14 @@ TEST_F(BenchProgram, TellsEveryFieldInEveryMode) {
     }
 }
 
-// Ranks that hold what tensor parallelism and FSDP leave them, also fewer key and value heads than ranks.
+// Ranks that hold what stages, tensor parallelism and FSDP leave them, also fewer key and value heads than ranks, and stages
+// without a layer.
 TEST_F(BenchProgram, TakesMeshesByName) {
-    const std::pair<const char*, const char*> table[] = {
-        {"dp=2,tp=2", "1"}, {"tp=4", "2"}, {"dp=2,dp_replicate=2,tp=2", "4"}};
+    const std::pair<const char*, const char*> table[] = {{"dp=2,tp=2", "1"},
+                                                         {"tp=4", "2"},
+                                                         {"dp=2,dp_replicate=2,tp=2", "4"},
+                                                         {"dp=2,tp=2,pp=2", "2"},
+                                                         {"pp=4", "1"}};
     for (const auto& [mesh, engine_tp] : table) {
         for (const char* mode : {"gather", "direct", "alias", "delta"}) {
             SCOPED_TRACE(fmt::format("{} {} {}", mesh, engine_tp, mode));
@@ -285,7 +289,10 @@ TEST_F(BenchProgram, RefusesNonsenseByOption) {
         {{"--mesh", "2,0"}, "--mesh: one or two positive sizes"},
         {{"--mesh", "2,2,2"}, "--mesh: one or two positive sizes"},
         {{"--mesh", "two"}, "--mesh: 'two' is no size"},
-        {{"--mesh", "dp=2,pp=2"}, "--mesh: no axis 'pp'"},
+        {{"--mesh", "dp=2,ep=2"}, "--mesh: no axis 'ep'"},
+        {{"--mesh", "pp=33"},
+         "--mesh: 33 stages for 30 layers, with the embedding as 1 and the head as 1 of them; at most 32 "
+         "fit"},
         {{"--mesh", "tp=2"}, "--mesh: tensor parallelism 2 does not fit 9 query heads"},
         {{"--mesh", "dp=2,tp=2", "--shard-all"}, "--shard-all: is of a mesh without names"},
         {{"--engine-tp", "0"}, "--engine-tp: must be from 1 to 64"},
