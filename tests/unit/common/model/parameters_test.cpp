@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <array>
+#include <utility>
 
 namespace tandem::model {
 namespace {
