@@ -10,6 +10,7 @@
 
 #include "common/comm/launch.h"
 #include "common/ops/batched_copy.h"
+#include "sync/bench/bench_options.h"
 
 namespace tandem::sync {
 namespace {
@@ -33,6 +34,7 @@ TEST(SyntheticSource, ReplicasAreEqualAndTensorsAreNot) {
         SCOPED_TRACE(text);
         const TrainerMesh mesh = TrainerMesh::parse(text);
         std::mutex mutex;
+        std::size_t bytes = 0;       // of all ranks
         std::vector<Sums> found(3);  // made, some changed, all changed
         const auto add = [&](std::size_t when, const Sums& sums) {
             const std::lock_guard lock(mutex);
@@ -44,11 +46,19 @@ TEST(SyntheticSource, ReplicasAreEqualAndTensorsAreNot) {
                               const DeviceMesh all = mesh.over(world);
                               SyntheticSource source(tensors, all, holdings_of(all, model), DType::bfloat16);
                               add(0, sums_of(source));
+                              for (const NamedTensor& tensor : source.tensors()) {
+                                  const std::lock_guard lock(mutex);
+                                  bytes += tensor.tensor.local().bytes();
+                              }
                               source.change(0.3);
                               add(1, sums_of(source));
                               source.change(1);
                               add(2, sums_of(source));
                           });
+        BenchOptions options;
+        options.shapes = "tiny";
+        options.mesh = mesh;
+        EXPECT_EQ(options.held_bytes(), bytes);
         for (const Sums& sums : found) {
             EXPECT_EQ(sums.size(), tensors.size());
             std::set<std::string>
