@@ -197,8 +197,9 @@ TEST(Simulation, FromIntervalsAndBack) {
         EXPECT_NEAR(simulate(compute, means).makespan, timing.makespan, 1e-9) << name;
         EXPECT_EQ(means[1].forward, 2);
     }
-    const Timing once =
-        timing_of({{{{ActionKind::forward, 0, 0}, 0, 2}, {{ActionKind::full_backward, 0, 0}, 3, 9}}});
+    const std::vector<std::vector<Interval>> one_rank{
+        {{{ActionKind::forward, 0, 0}, 0, 2}, {{ActionKind::full_backward, 0, 0}, 3, 9}}};
+    const Timing once = timing_of(one_rank);
     EXPECT_EQ(once.makespan, 9);
     EXPECT_EQ(once.ideal, 8);
     EXPECT_EQ(once.bubble, 1);
