@@ -1,6 +1,7 @@
 // How a model is cut into stages: TorchTitan's and NeMo's rules and refusals; which rank has them, and the lists of a batch.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "common/error.h"
