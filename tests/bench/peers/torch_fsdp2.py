@@ -10,10 +10,11 @@ Ranks are processes of a gloo group; every layer and the root are sharded with f
 fp32; the model is transformers' with SDPA attention, the optimizer torch.optim.AdamW (fused when the build has it for
 CPUs). With --tp the ranks are dp x tp: torchtitan's plan (tests/golden/torchtitan_plan.py) under loss_parallel, and
 fully_shard over it where dp is above one or bf16 asks for its mixed precision. A step has --rows sequences for each rank,
-whatever axis it is on.
+whatever axis it is on; with --microbatches FSDP2 takes them in equal parts, and reduces the gradients once.
 
 In the peer's favour: parameters stay gathered between forward and backward (PyTorch 2.6's FSDP2 cannot do otherwise on
-a CPU, and it saves a gather a layer), the first step is not timed, each rank has its share of the cores as threads.
+a CPU, and it saves a gather a layer) and from one micro-batch to the next, the first step is not timed, each rank has its
+share of the cores as threads.
 PyTorch 2.6 lacks three methods of torch.cpu.Stream that FSDP2 calls; they are added below and do nothing, since CPU
 work is synchronous.
 """
@@ -150,9 +151,60 @@ def loss_of(model, tokens):
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def train(rank, options, store, results):
+def backward_in_parts(model, tokens, parts):
+    """The mean loss of equal parts, one after the other; only the last one's backward reduces the gradients."""
+    total = 0
+    for part in range(parts):
+        if parts > 1:
+            model.set_requires_gradient_sync(part + 1 == parts)
+            model.set_reshard_after_backward(part + 1 == parts)
+        loss = loss_of(model, tokens.chunk(parts)[part]) / parts
+        loss.backward()
+        total = total + whole(loss.detach())
+    return total
+
+
+def run_steps(data, backward, update):
+    """Steps of backward(sequences), which gives this rank's term of the loss, and update(). The first one is not timed.
+    Processor times: of a step the ranks' mean, of backward() each rank's."""
+    losses, seconds, cpu_seconds, busy_seconds = [], [], [], []
+    for step in data:
+        dist.barrier()
+        start, cpu_start = time.perf_counter(), time.process_time()
+        loss = backward(step)
+        busy_seconds.append(time.process_time() - cpu_start)
+        update()
+        dist.barrier()
+        seconds.append(time.perf_counter() - start)
+        cpu_seconds.append(time.process_time() - cpu_start)
+        dist.all_reduce(loss)
+        losses.append(loss.item())
+    timed = [statistics.median(each[1:] or each) for each in (seconds, cpu_seconds, busy_seconds)]
+    of_ranks = [None] * dist.get_world_size()
+    dist.all_gather_object(of_ranks, timed)
+    per_step = len(data[0]) * len(data[0][0])
+    return {
+        "version": torch.__version__, "ranks": len(of_ranks), "threads_per_rank": torch.get_num_threads(),
+        "tokens_per_step": per_step, "median_s": timed[0], "cpu_s": statistics.mean(one[1] for one in of_ranks),
+        "busy_s": [one[2] for one in of_ranks], "tokens_per_s": per_step / timed[0], "losses": losses,
+    }  # fmt: skip
+
+
+def start_rank(rank, options, store):
     torch.set_num_threads(max(1, os.cpu_count() // options.ranks))
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=options.ranks, timeout=DEADLINE)
+
+
+def run_ranks(train, options):
+    """What rank 0 of train(rank, options, store, results) puts into results."""
+    with tempfile.TemporaryDirectory() as folder:
+        results = mp.get_context("spawn").SimpleQueue()
+        mp.spawn(train, args=(options, f"{folder}/store", results), nprocs=options.ranks)
+        return results.get()
+
+
+def train(rank, options, store, results):
+    start_rank(rank, options, store)
     dp = options.ranks // options.tp
     mesh = init_device_mesh("cpu", (dp, options.tp), mesh_dim_names=("dp", "tp"))
     model = sharded_model(options, mesh)
@@ -164,35 +216,22 @@ def train(rank, options, store, results):
     data = json.loads(pathlib.Path(options.data).read_text()) if options.data else None
     if data is None:
         data = random_data(options.steps + 1, options.ranks * options.rows, options.length, model.config.vocab_size)
-    losses, seconds, cpu_seconds = [], [], []
-    for step in data:
+
+    def backward(step):
         rows = len(step) // dp
         first = mesh["dp"].get_local_rank() * rows
-        tokens = torch.tensor(step[first : first + rows])
-        dist.barrier()
-        start, cpu_start = time.perf_counter(), time.process_time()
         with loss_parallel() if options.tp > 1 else contextlib.nullcontext():
-            loss = loss_of(model, tokens)
-            loss.backward()
+            return backward_in_parts(model, torch.tensor(step[first : first + rows]), options.microbatches) / options.ranks
+
+    def update():
         clip(groups)
         optimizer.step()
         optimizer.zero_grad()
-        dist.barrier()
-        seconds.append(time.perf_counter() - start)
-        cpu_seconds.append(time.process_time() - cpu_start)
-        mean = whole(loss.detach()).clone()
-        dist.all_reduce(mean)
-        losses.append(mean.item() / options.ranks)
+
+    found = run_steps(data, backward, update)
     if rank == 0:
-        timed = seconds[1:] or seconds
-        per_step = len(data[0]) * len(data[0][0])
-        results.put({
-            "peer": "PyTorch TP" if options.tp > 1 else "PyTorch FSDP2", "version": torch.__version__,
-            "dtype": options.dtype, "ranks": options.ranks, "tp": options.tp,
-            "threads_per_rank": torch.get_num_threads(), "tokens_per_step": per_step,
-            "cpu_s": statistics.median(cpu_seconds[1:] or cpu_seconds), "median_s": statistics.median(timed), "tokens_per_s": per_step / statistics.median(timed),
-            "losses": losses,
-        })  # fmt: skip
+        peer = "PyTorch TP" if options.tp > 1 else "PyTorch FSDP2"
+        results.put({"peer": peer, "dtype": options.dtype, "tp": options.tp} | found)
     dist.destroy_process_group()
 
 
@@ -208,6 +247,7 @@ def main():
     parser.add_argument("--sequence-parallel", type=int, choices=[0, 1], default=1, help="with --tp")
     parser.add_argument("--model", choices=sorted(CONFIGS), default="smollm2", help="of fresh weights")
     parser.add_argument("--layers", type=int, default=0, help="of fresh weights; default: the model's")
+    parser.add_argument("--microbatches", type=int, default=1, help="equal parts of a rank's sequences; not with --tp")
     parser.add_argument("--rows", type=int, default=1, help="sequences a rank")
     parser.add_argument("--length", type=int, default=512, help="tokens a sequence")
     parser.add_argument("--steps", type=int, default=2, help="timed steps, after one that is not")
@@ -218,10 +258,9 @@ def main():
     if options.make:
         make(options)
         return
-    with tempfile.TemporaryDirectory() as folder:
-        results = mp.get_context("spawn").SimpleQueue()
-        mp.spawn(train, args=(options, f"{folder}/store", results), nprocs=options.ranks)
-        result = results.get()
+    if options.microbatches > 1 and options.tp > 1:
+        parser.error("--microbatches is FSDP2's, not with --tp")
+    result = run_ranks(train, options)
     if options.json:
         print(json.dumps(result))
         return
