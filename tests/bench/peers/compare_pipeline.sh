@@ -8,7 +8,8 @@
 #                                         [--length TOKENS] [--steps N] [--rounds N]
 #
 # TORCH_PYTHON is a Python with PyTorch 2.13 and transformers (README.md beside says how to make one). --last-less: layers that
-# the head weighs where layers are cut into stages; these shapes' weighs 9, so that 12 layers under 9 are two equal stages.
+# the head weighs where layers are cut into stages; these shapes' takes the time of 11, so that --layers 12 --last-less 11
+# are two equal stages.
 # Prints tokens/s (medians over the rounds) and the ratios of each round; the same of processor time, which waits are not part
 # of, and other programs on the machine hardly change; and pp 2 over dp 2 beside its limit, 10% above 1F1B's bubble.
 # Exits with 1 when the losses of the four part by more than 2e-3, or the two sides cut the layers differently.
