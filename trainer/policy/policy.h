@@ -101,7 +101,7 @@ class Policy final : public Learner {
     std::int64_t optimizer_steps() const { return optimizer_.steps(); }
     void set_optimizer_steps(std::int64_t steps) { optimizer_.set_steps(steps); }
     // What the ranks of this one's pipeline did in the last accumulate(), in milliseconds from its first action on; none without
-    // stages, or before. Collective over those ranks, which must share a host.
+    // stages, before, or where they do not share a host and its clock. Collective over those ranks.
     struct PipelineTimes {
         pipeline::Timing measured;
         pipeline::Timing computed;  // with each stage's mean times and free transfers

@@ -134,7 +134,8 @@ void Policy::run_schedule(const std::vector<Sample>& samples, const std::vector<
 }
 
 std::optional<Policy::PipelineTimes> Policy::pipeline_times() const {
-    if (!plan_ || trained_micro_batches_ == 0) return {};
+    const bool one_host = shard_mesh_.world->shared_memory().memory.bytes > 0;
+    if (!plan_ || trained_micro_batches_ == 0 || !one_host) return {};
     // Every rank's, padded to as many as the longest has.
     struct Entry {
         std::int32_t kind = 0, stage = -1, microbatch = 0;

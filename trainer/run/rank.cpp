@@ -23,6 +23,7 @@
 #include "trainer/checkpoint/room.h"
 #include "trainer/checkpoint/training.h"
 #include "trainer/config/engine_url.h"
+#include "trainer/config/pipeline.h"
 #include "trainer/config/policy_options.h"
 #include "trainer/data/make_task.h"
 #include "trainer/loop/flops.h"
@@ -156,12 +157,15 @@ void RankRun::build() {
     if (const std::string stops = task_->stop_token_sources(); first() && !stops.empty())
         log_info("stop tokens: {}", stops);
     if (first()) data_ = data_digests(config_);
+    const model::ModelConfig model = model_config(config_, schema_, *task_);
+    if (const std::string uneven = uneven_stages(config_, model); first() && !uneven.empty())
+        log_info("{}", uneven);
     options_ = policy_options(config_);
     options_.device = device;
     if (options_.offload.directory.empty()) options_.offload.directory = directory_;
     std::vector<std::string> axes{"dp_replicate", "dp_shard", "cp", "tp"};
     if (config_.mesh.pp > 1) axes.insert(axes.begin(), "pp");
-    policy_.emplace(dims.train_mesh().slice(axes), model_config(config_, schema_, *task_), options_);
+    policy_.emplace(dims.train_mesh().slice(axes), model, options_);
 }
 
 void RankRun::connect(const ConnectSync& connect_sync) {

@@ -183,9 +183,13 @@ class Training : public Network {
 };
 
 TEST_F(Training, RunsOnTwoHosts) {
-    // tp inside a host, and across.
-    for (const std::vector<std::string>& mesh : std::vector<std::vector<std::string>>{
-             {}, {"mesh.dp=2", "mesh.cp=1", "mesh.tp=2"}, {"mesh.dp=1", "mesh.cp=1", "mesh.tp=4"}}) {
+    // tp and pp inside a host, and across.
+    for (const std::vector<std::string>& mesh :
+         std::vector<std::vector<std::string>>{{},
+                                               {"mesh.dp=2", "mesh.cp=1", "mesh.tp=2"},
+                                               {"mesh.dp=1", "mesh.cp=1", "mesh.tp=4"},
+                                               {"mesh.dp=2", "mesh.cp=1", "mesh.pp=2"},
+                                               {"mesh.dp=1", "mesh.cp=1", "mesh.pp=4", "model.layers=4"}}) {
         for (const pid_t pid : train("gather", mesh)) EXPECT_EQ(exit_code_of(pid), 0);
         std::stringstream summary;
         summary << std::ifstream(folder_ + "/tiny/summary.json").rdbuf();

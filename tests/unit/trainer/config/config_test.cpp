@@ -10,6 +10,7 @@
 #include "common/model/parameters.h"
 #include "common/model/safetensors.h"
 #include "trainer/config/check.h"
+#include "trainer/config/pipeline.h"
 #include "trainer/data/sum4.h"
 
 namespace tandem::trainer {
@@ -133,6 +134,37 @@ TEST(RunConfig, OffloadedStateIsARanksPart) {
     EXPECT_THAT(reserved("tp = 2"), testing::HasSubstr(" reserve 200192 bytes "));
     EXPECT_THAT(reserved("tp = 4"), testing::HasSubstr(" reserve 109056 bytes "));
     EXPECT_THAT(reserved("dp = 2\ntp = 4"), testing::HasSubstr(" reserve 54528 bytes "));
+}
+
+TEST(RunConfig, UnevenStagesAreToldWithWhatWouldHelp) {
+    model::ModelConfig model;
+    model.hidden_size = 64;
+    model.intermediate_size = 128;
+    model.num_hidden_layers = 12;
+    model.num_attention_heads = model.num_key_value_heads = 4;
+    model.head_dim = 16;  // a layer: 4 x 64 x 64 + 3 x 64 x 128 = 40,960
+    model.vocab_size = 6 * 640;
+    for (const bool tied : {false, true}) {
+        model.tie_word_embeddings = tied;
+        RunConfig config;
+        EXPECT_EQ(uneven_stages(config, model), "") << "there are none";
+        config.mesh.pp = 2;
+        EXPECT_EQ(uneven_stages(config, model),
+                  "the stages are uneven: the ranks have 33%, 67% of the work; "
+                  "pipeline.last_stage_less_layers=6 would make it 50%, 50%");
+        config.pipeline.last_stage_less_layers = 6;
+        EXPECT_EQ(uneven_stages(config, model), "");
+        config.pipeline.last_stage_less_layers = 1;
+        config.pipeline.split = {"model.layers.3"};
+        EXPECT_EQ(uneven_stages(config, model), "") << "as it was asked for";
+        config.pipeline.split.clear();
+        config.pipeline.schedule = "ZBVZeroBubble";  // whose first rank has the head
+        EXPECT_EQ(uneven_stages(config, model), "") << "61% and 39%";
+    }
+    model.vocab_size = 64;
+    RunConfig config;
+    config.mesh.pp = 2;
+    EXPECT_EQ(uneven_stages(config, model), "");
 }
 
 TEST(RunConfig, TheMeshMustAgreeWithTheLauncher) {
