@@ -83,7 +83,8 @@ int train_as_launched_rank(RunConfig& config, config::Schema& schema, const Argu
     set_up_logging(fmt::format("rank {}", world->rank()));
     const DataFiles data = DataFiles::of_host(config, *world);
     check_all(config, schema);
-    world->barrier();  // hosts may share the folder that rank 0 now makes, and each has looked at what was there
+    world
+        ->barrier();  // hosts may share the folder that rank 0 now makes, and each has looked at what was there
     RunSetup setup;
     std::array<char, 4096> message{};  // run folder, engine URL; nothing: the run is finished
     if (world->rank() == 0 && prepare(config, schema, arguments)) {
