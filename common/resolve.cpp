@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "common/error.h"
@@ -17,9 +18,15 @@
 namespace tandem {
 namespace {
 
+// A value on both ways: an exception would be destroyed by one thread while another still reads it.
+struct Outcome {
+    Addresses found;
+    std::optional<std::string> refused;  // why
+};
+
 struct Lookups {
     std::mutex mutex;
-    std::map<std::string, std::shared_future<Addresses>> under_way;  // by host
+    std::map<std::string, std::shared_future<Outcome>> under_way;  // by host
 };
 
 Lookups& lookups() {
@@ -42,27 +49,26 @@ int ask_system(const std::string& host, int flags, Addresses& all) {
 }
 
 // Who waits is told when it is under way no more: a call that follows asks anew.
-void run_lookup(const std::string& host, const Lookup& lookup, std::promise<Addresses>& result) {
-    Addresses found;
-    std::exception_ptr failure;
+void run_lookup(const std::string& host, const Lookup& lookup, std::promise<Outcome>& result) {
+    Outcome outcome;
     try {
-        found = lookup(host);
-    } catch (...) {
-        failure = std::current_exception();
+        outcome.found = lookup(host);
+    } catch (const std::exception& error) {
+        outcome.refused = error.what();
     }
     {
         const std::lock_guard lock(lookups().mutex);
         lookups().under_way.erase(host);
     }
-    failure ? result.set_exception(failure) : result.set_value(std::move(found));
+    result.set_value(std::move(outcome));
 }
 
 // The one under way for this name, or a new one.
-std::shared_future<Addresses> start_lookup(const std::string& host, const Lookup& lookup) {
+std::shared_future<Outcome> start_lookup(const std::string& host, const Lookup& lookup) {
     const std::lock_guard lock(lookups().mutex);
     auto& under_way = lookups().under_way;
     if (const auto found = under_way.find(host); found != under_way.end()) return found->second;
-    std::promise<Addresses> promise;
+    std::promise<Outcome> promise;
     const auto result = promise.get_future().share();
     under_way.emplace(host, result);
     try {
@@ -90,11 +96,13 @@ Addresses resolve(const std::string& host, int port, Deadline deadline, const Lo
     if (::strcasecmp(host.c_str(), "localhost") == 0) {
         for (const char* loopback : {"127.0.0.1", "::1"}) ask_system(loopback, AI_NUMERICHOST, all);
     } else if (ask_system(host, AI_NUMERICHOST, all) != 0) {
-        const std::shared_future<Addresses> result = start_lookup(host, lookup);
+        const std::shared_future<Outcome> result = start_lookup(host, lookup);
         if (result.wait_until(deadline.at()) != std::future_status::ready)
             throw DeadlineExceeded("the system's resolver", "look-up of '" + host + "'",
                                    "no answer before the deadline", true);
-        all = result.get();
+        const Outcome& outcome = result.get();
+        if (outcome.refused) throw BadInput(*outcome.refused);
+        all = outcome.found;
     }
     for (SocketAddress& one : all) one.set_port(port);
     return all;
