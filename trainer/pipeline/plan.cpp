@@ -72,8 +72,8 @@ int stages_asked(const Options& o, int ranks, int layers) {
 
 // Where the file tells nothing of it, of the order of its ranks.
 void check_lists(const Schedule& lists, int ranks) {
-    enforce(static_cast<int>(lists.ranks.size()) == ranks, "the lists are of {} ranks, and pp is {}",
-            lists.ranks.size(), ranks);
+    enforce(static_cast<int>(lists.ranks.size()) == ranks, "pp is {}, and the lists are of {}", ranks,
+            lists.ranks.size() == 1 ? "1 rank" : fmt::format("{} ranks", lists.ranks.size()));
     const Schedule compute = compute_of(lists);
     check_compute(compute);
     check_lowered(has_communication(lists) ? lists : lower(compute), compute);

@@ -157,7 +157,7 @@ TEST(PipelinePlan, ListsOfAFile) {
         EXPECT_THAT(test::error_of([&] { found.microbatches(5); }), HasSubstr("the batch needs 5"));
         EXPECT_NO_THROW(check_lowered(found.lists(4), own));
     }
-    EXPECT_THAT(test::error_of([&] { plan(own, 4); }), HasSubstr("the lists are of 2 ranks, and pp is 4"));
+    EXPECT_THAT(test::error_of([&] { plan(own, 4); }), HasSubstr("pp is 4, and the lists are of 2 ranks"));
     Schedule broken = own;
     broken.ranks[1].pop_back();
     EXPECT_THROW(plan(broken, 2), BadInput);
