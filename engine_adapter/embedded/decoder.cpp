@@ -1,10 +1,12 @@
 #include "engine_adapter/embedded/decoder.h"
 
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "common/model/layer_sequence.h"
 #include "common/ops/attention.h"
+#include "common/ops/batched_copy.h"
 #include "common/ops/elementwise.h"
 #include "common/ops/embedding.h"
 #include "common/ops/matmul.h"
@@ -22,15 +24,15 @@ constexpr const char* kTag = "engine.activations";
 }  // namespace
 
 Decoder::Decoder(const model::ModelConfig& config, const ModelWeights& weights, KvCache& cache,
-                 Stream& stream, bool pack_weights, bool graphs)
+                 Stream& stream, bool pack_weights, bool graphs, int sum_parts)
     : config_(config),
       weights_(weights),
-      packed_(weights, pack_weights),
+      packed_(weights, stream, pack_weights, sum_parts),
       cache_(cache),
       stream_(stream),
       rope_(config.rope_frequencies().inverse, config.rope_frequencies().attention_factor),
       attention_scale_(1.0f / std::sqrt(static_cast<float>(config.head_dim))),
-      steps_(stream_, weights, cache, rope_, config.vocab_size, graphs) {}
+      steps_(stream_, weights, cache, rope_, config.vocab_size, graphs && sum_parts == 1) {}
 
 Tensor Decoder::empty(Shape shape, DType dtype) {
     return Tensor::empty(stream_, std::move(shape), dtype, kTag);
@@ -68,8 +70,9 @@ class Decoder::Steps {
     }
     Tensor projected(Role role, const Tensor& x) {
         const Tensor& y = target_of(role);
-        ops::linear(d_.stream_, flat(x), d_.packed_.layer(layer_)[role], d_.weights_.layer(layer_).bias(role),
-                    flat(y));
+        const std::vector<WeightPart>& parts = d_.packed_.layer(layer_)[role];
+        if (parts.size() > 1) return summed(parts, flat(x), d_.weights_.layer(layer_).bias(role), y);
+        ops::linear(d_.stream_, flat(x), parts[0].weight, d_.weights_.layer(layer_).bias(role), flat(y));
         return y;
     }
     bool norms_heads() const { return d_.config_.qk_norm; }
@@ -89,6 +92,27 @@ class Decoder::Steps {
   private:
     Tensor flat(const Tensor& tensor) const {
         return tensor.reshape({pass_.rows, tensor.numel() / pass_.rows});
+    }
+    // y = the first part's product with its bias, + the second's, and so on.
+    Tensor summed(const std::vector<WeightPart>& parts, const Tensor& x, const Tensor& bias,
+                  const Tensor& y) {
+        const std::size_t width = dtype_size(x.dtype());
+        for (std::size_t i = 0; i < parts.size(); ++i) {
+            const Tensor own = d_.empty({pass_.rows, parts[i].columns.dim(1)}, x.dtype());
+            ops::CopyItem item;
+            const std::size_t bytes = static_cast<std::size_t>(own.dim(1)) * width;
+            item.from = {x.raw() + static_cast<std::size_t>(parts[i].first_column) * width, bytes};
+            item.to = {own.raw(), bytes};
+            item.rows = pass_.rows;
+            item.from_stride = static_cast<std::size_t>(x.dim(1)) * width;
+            item.to_stride = bytes;
+            item.non_temporal = false;
+            ops::batched_copy(d_.stream_, std::span(&item, 1));
+            const Tensor term = i == 0 ? flat(y) : d_.empty(flat(y).shape(), y.dtype());
+            ops::linear(d_.stream_, own, parts[i].weight, i == 0 ? bias : Tensor(), term);
+            if (i > 0) ops::add(d_.stream_, flat(y), term);
+        }
+        return y;
     }
     Tensor norm(Role role, const Tensor& x, const Tensor& y) {
         ops::rms_norm(d_.stream_, x, d_.weights_.layer(layer_)[role], d_.config_.rms_norm_eps, y);

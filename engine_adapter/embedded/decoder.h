@@ -31,9 +31,10 @@ struct PrefillSequence {
 class Decoder {
   public:
     // `stream` is borrowed: a compute stream. graphs: whether decode steps on a GPU are recorded and
-    // replayed.
+    // replayed. sum_parts: o and down are summed in as many parts, one after the other, as a trainer's ranks of tp sum
+    // theirs; then nothing is recorded.
     Decoder(const model::ModelConfig& config, const ModelWeights& weights, KvCache& cache, Stream& stream,
-            bool pack_weights = true, bool graphs = true);
+            bool pack_weights = true, bool graphs = true, int sum_parts = 1);
 
     Stream& stream() { return stream_; }
     const model::ModelConfig& config() const { return config_; }

@@ -56,7 +56,8 @@ EmbeddedEngine::EmbeddedEngine(const model::ModelConfig& config, const EmbeddedO
       weights_(config, options.dtype, stream_),
       cache_(config, options.dtype, options_.kv_tokens = decide_kv_tokens(config, options), options.page_size,
              options.device),
-      decoder_(config_, weights_, cache_, stream_, options.packed_weights, !options.disable_cuda_graph),
+      decoder_(config_, weights_, cache_, stream_, options.packed_weights, !options.disable_cuda_graph,
+               options.sum_parts),
       scheduler_(scheduler_options(config, options), decoder_, cache_),
       pages_total_(cache_.pool().total()),
       pages_free_(pages_total_) {

@@ -36,6 +36,7 @@ struct EmbeddedOptions {
     Device device;
     DType dtype = DType::float32;
     bool packed_weights = true;       // a copy of the matrices that matmuls read faster (packed_weights.h)
+    int sum_parts = 1;                // of o and down, as a trainer's ranks of tp sum them (decoder.h)
     bool disable_cuda_graph = false;  // on a GPU: decode steps are launched kernel by kernel (decode_steps.h)
     // 0: on the CPU as many as fit in 1 GiB, at most 65536; on a GPU as many as fit in kv_fraction of what is
     // free when the weights have their memory, at most what max_running samples of full length hold.

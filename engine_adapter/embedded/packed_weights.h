@@ -6,27 +6,36 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/device/stream.h"
 #include "common/ops/packed_weight.h"
 #include "engine_adapter/embedded/weights.h"
 
 namespace tandem::engine {
 
+// Columns of a matrix: what one rank of a trainer's tp has of o and down.
+struct WeightPart {
+    std::int64_t first_column = 0;
+    Tensor columns;  // a copy, where they are not all
+    ops::PackedWeight weight;
+};
+
 class PackedLayer {
   public:
-    const ops::PackedWeight& operator[](model::Role role) const {
+    const std::vector<WeightPart>& operator[](model::Role role) const {
         return weights_[static_cast<std::size_t>(role)];
     }
-    ops::PackedWeight& operator[](model::Role role) { return weights_[static_cast<std::size_t>(role)]; }
+    std::vector<WeightPart>& operator[](model::Role role) { return weights_[static_cast<std::size_t>(role)]; }
 
   private:
-    std::array<ops::PackedWeight, model::kRoles> weights_;
+    std::array<std::vector<WeightPart>, model::kRoles> weights_;
 };
 
 // Used only by the thread that runs the decoder. Reads the weights while a call runs.
 class PackedWeights {
   public:
-    // pack: whether copies are made; else matmuls read the weights themselves.
-    PackedWeights(const ModelWeights& weights, bool pack);
+    // pack: whether copies are made; else matmuls read the weights themselves. sum_parts: o and down in as many parts of their
+    // columns, cut as DTensor's Shard cuts; more than one take a copy in any case. `stream`: of the weights' device.
+    PackedWeights(const ModelWeights& weights, Stream& stream, bool pack, int sum_parts);
 
     // Packed from the weights as they are now; valid until the next call of refresh or release.
     const PackedLayer& layer(std::size_t index) const { return layers_[index]; }
@@ -39,8 +48,13 @@ class PackedWeights {
     void release();
 
   private:
+    void take(ops::PackedWeight& to, const Tensor& from);
+    void take_parts(std::vector<WeightPart>& to, const Tensor& from);
+
     const ModelWeights& weights_;
+    Stream& stream_;
     const bool pack_;
+    const int sum_parts_;
     std::vector<PackedLayer> layers_;
     ops::PackedWeight head_;
     std::uint64_t contents_ = 0;  // of the weights that were packed; 0: none

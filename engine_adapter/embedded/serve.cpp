@@ -205,6 +205,7 @@ void serve(const ServeOptions& options) {
     engine_options.device = device;
     engine_options.dtype = decide_dtype(options, config);
     engine_options.packed_weights = options.packed_weights;
+    engine_options.sum_parts = options.sum_parts;
     engine_options.disable_cuda_graph = options.disable_cuda_graph;
     engine_options.kv_tokens = options.kv_tokens;
     engine_options.kv_fraction = options.kv_fraction;

@@ -19,6 +19,7 @@ struct ServeOptions {
     double kv_fraction = 0.8;
     std::int64_t max_running = 256;
     bool packed_weights = true;
+    int sum_parts = 1;  // decoder.h
     bool disable_cuda_graph = false;
     int threads = 0;                           // for matmuls; 0: all cores
     std::optional<std::uint64_t> random_seed;  // of requests without one; nothing: drawn, and logged

@@ -65,6 +65,13 @@ void add_serve(CLI::App& app, ServeOptions& options) {
         ->capture_default_str();
     serve->add_flag("!--no-packed-weights", options.packed_weights,
                     "Matmuls read the weights as they are stored: half the memory, slower decode");
+    serve
+        ->add_option(
+            "--sum-parts", options.sum_parts,
+            "Ranks of the trainer's tensor parallelism: o and down are summed in as many parts, as it sums "
+            "them, so that log-probs agree more closely; takes a copy of both, and no CUDA graphs")
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
     serve->add_flag("--disable-cuda-graph", options.disable_cuda_graph,
                     "On a GPU, launches the kernels of a decode step one by one: slower, less memory");
     serve->add_option("--threads", options.threads, "Compute threads; 0: all cores")

@@ -112,6 +112,7 @@ RunSetup set_up_run(const RunConfig& c, const config::Schema& schema, const std:
                                         std::to_string(static_cast<std::uint64_t>(c.run.seed)),
                                         "--skip-tokenizer-init",
                                         "--die-with-parent"};
+    if (c.mesh.tp > 1) command.insert(command.end(), {"--sum-parts", std::to_string(c.mesh.tp)});
     if (!c.engine.packed_weights) command.emplace_back("--no-packed-weights");
     command.insert(command.end(), {"--kv-fraction", std::to_string(c.engine.kv_fraction)});
     if (c.engine.disable_cuda_graph) command.emplace_back("--disable-cuda-graph");

@@ -34,7 +34,7 @@ TEST_F(TensorRun, EveryModeBringsTheWeightsToTheEngine) {
         const json s = summary(mode);
         EXPECT_EQ(s["weights_match"], true) << mode;
         EXPECT_EQ(s["weight_version"], 4) << mode;
-        EXPECT_LE(s["logprob_max_abs_diff"], 1e-4) << mode;
+        EXPECT_LE(s["logprob_max_abs_diff"], 2e-6) << mode << ": the engine sums as the ranks do";
         EXPECT_EQ(s["mesh"], (json{{"dp", 1}, {"cp", 1}, {"tp", 2}}));
         EXPECT_TRUE(weights(mode) == weights("gather")) << mode;
     }
