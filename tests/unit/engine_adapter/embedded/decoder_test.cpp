@@ -26,11 +26,12 @@ std::vector<std::int32_t> random_tokens(std::size_t count, std::uint64_t seed) {
 }
 
 struct DecoderRig {
-    explicit DecoderRig(const TinyOptions& options, DType dtype = DType::float32, bool pack_weights = true)
+    explicit DecoderRig(const TinyOptions& options, DType dtype = DType::float32, bool pack_weights = true,
+                        int sum_parts = 1)
         : config(tiny_config(options)),
           weights(config, dtype, stream),
           cache(config, dtype, 2048, 16),
-          decoder(config, weights, cache, stream, pack_weights) {
+          decoder(config, weights, cache, stream, pack_weights, true, sum_parts) {
         fill_weights(weights.slots(), 7);
     }
     PrefillSequence sequence(const std::vector<std::int32_t>& tokens, std::int64_t room = 0) {
@@ -83,6 +84,38 @@ TEST(Decoder, LogprobsMatchTheNaiveForward) {
                 EXPECT_NEAR(static_cast<double>(logprob[0]), expected[static_cast<std::size_t>(target)], 2e-5)
                     << rig.config.architecture() << " length " << length << " token " << target;
             }
+        }
+    }
+}
+
+// In parts of its columns, uneven ones too: the same within rounding, other bits, whatever is packed, cut or decoded.
+TEST(Decoder, SumsInAsManyPartsAsATrainersRanks) {
+    for (const TinyOptions& options : families()) {
+        const auto tokens = random_tokens(33, 5);
+        DecoderRig one(options);
+        const auto whole = one.decoder.prefill({one.sequence(tokens)}).to_vector<float>();
+        for (const int parts : {2, 3, 7}) {
+            std::vector<std::vector<float>> found;
+            for (const bool pack : {true, false}) {
+                DecoderRig rig(options, DType::float32, pack, parts);
+                found.push_back(rig.decoder.prefill({rig.sequence(tokens)}).to_vector<float>());
+                // The last token by itself, after the others.
+                const std::vector<std::int32_t> before(tokens.begin(), tokens.end() - 1);
+                const PrefillSequence sequence = rig.sequence(before, 8);
+                rig.decoder.prefill({sequence});
+                found.push_back(
+                    rig.decoder.decode({{tokens.back()}, {33}, {sequence.pages}}).to_vector<float>());
+                // New weights are cut anew.
+                fill_weights(rig.weights.slots(), 8);
+                rig.weights.changed();
+                EXPECT_NE(rig.decoder.prefill({rig.sequence(tokens)}).to_vector<float>(), found[0]);
+            }
+            for (const auto& logits : found) {
+                EXPECT_EQ(logits, found[0]) << parts;
+                ASSERT_EQ(logits.size(), whole.size());
+                for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(logits[i], whole[i], 1e-4);
+            }
+            EXPECT_NE(found[0], whole) << "the order of a sum shows";
         }
     }
 }
