@@ -96,16 +96,9 @@ class Decoder::Steps {
     // y = the first part's product with its bias, + the second's, and so on.
     Tensor summed(const std::vector<WeightPart>& parts, const Tensor& x, const Tensor& bias,
                   const Tensor& y) {
-        const std::size_t width = dtype_size(x.dtype());
         for (std::size_t i = 0; i < parts.size(); ++i) {
             const Tensor own = d_.empty({pass_.rows, parts[i].columns.dim(1)}, x.dtype());
-            ops::CopyItem item;
-            const std::size_t bytes = static_cast<std::size_t>(own.dim(1)) * width;
-            item.from = {x.raw() + static_cast<std::size_t>(parts[i].first_column) * width, bytes};
-            item.to = {own.raw(), bytes};
-            item.rows = pass_.rows;
-            item.from_stride = static_cast<std::size_t>(x.dim(1)) * width;
-            item.to_stride = bytes;
+            ops::CopyItem item = copy_of_columns(x, parts[i].first_column, own);
             item.non_temporal = false;
             ops::batched_copy(d_.stream_, std::span(&item, 1));
             const Tensor term = i == 0 ? flat(y) : d_.empty(flat(y).shape(), y.dtype());

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "common/ops/batched_copy.h"
 #include "common/stopwatch.h"
 
 namespace tandem::engine {
@@ -11,6 +10,18 @@ namespace {
 constexpr const char* kPackedTag = "engine.packed";
 
 }  // namespace
+
+ops::CopyItem copy_of_columns(const Tensor& from, std::int64_t first_column, const Tensor& to) {
+    const std::size_t width = dtype_size(from.dtype());
+    const std::size_t bytes = static_cast<std::size_t>(to.dim(1)) * width;
+    ops::CopyItem item;
+    item.from = {from.raw() + static_cast<std::size_t>(first_column) * width, bytes};
+    item.to = {to.raw(), bytes};
+    item.rows = from.dim(0);
+    item.from_stride = static_cast<std::size_t>(from.dim(1)) * width;
+    item.to_stride = bytes;
+    return item;
+}
 
 PackedWeights::PackedWeights(const ModelWeights& weights, Stream& stream, bool pack, int sum_parts)
     : weights_(weights), stream_(stream), pack_(pack), sum_parts_(sum_parts), layers_(weights.layers()) {}
@@ -21,7 +32,6 @@ void PackedWeights::take(ops::PackedWeight& to, const Tensor& from) {
 
 void PackedWeights::take_parts(std::vector<WeightPart>& to, const Tensor& from) {
     const std::int64_t columns = from.dim(1), each = (columns + sum_parts_ - 1) / sum_parts_;
-    const std::size_t width = dtype_size(from.dtype());
     to.resize(static_cast<std::size_t>((columns + each - 1) / each));
     std::vector<ops::CopyItem> items;
     for (std::size_t i = 0; i < to.size(); ++i) {
@@ -30,13 +40,7 @@ void PackedWeights::take_parts(std::vector<WeightPart>& to, const Tensor& from) 
         const std::int64_t count = std::min(each, columns - part.first_column);
         if (!part.columns.defined())
             part.columns = Tensor::empty(stream_, {from.dim(0), count}, from.dtype(), kPackedTag);
-        ops::CopyItem& item = items.emplace_back();
-        const std::size_t bytes = static_cast<std::size_t>(count) * width;
-        item.from = {from.raw() + static_cast<std::size_t>(part.first_column) * width, bytes};
-        item.to = {part.columns.raw(), bytes};
-        item.rows = from.dim(0);
-        item.from_stride = static_cast<std::size_t>(columns) * width;
-        item.to_stride = bytes;
+        items.push_back(copy_of_columns(from, part.first_column, part.columns));
     }
     ops::batched_copy(stream_, items);
     stream_.synchronize();

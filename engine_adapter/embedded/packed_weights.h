@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/device/stream.h"
+#include "common/ops/batched_copy.h"
 #include "common/ops/packed_weight.h"
 #include "engine_adapter/embedded/weights.h"
 
@@ -18,6 +19,9 @@ struct WeightPart {
     Tensor columns;  // a copy, where they are not all
     ops::PackedWeight weight;
 };
+
+// A copy of `from`'s columns from first_column on, as many as `to` has.
+ops::CopyItem copy_of_columns(const Tensor& from, std::int64_t first_column, const Tensor& to);
 
 class PackedLayer {
   public:

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -130,8 +131,8 @@ class Policy final : public Learner {
     void run_schedule(const std::vector<Sample>& samples, const std::vector<Pack>& packs,
                       const std::function<Tensor(const Prepared&, const DecoderStage&, Tensor)>& loss);
     Tensor room_for_hidden(const Prepared& prepared);
-    const DecoderStage& stage(int number) const;  // of this rank's
-    const pipeline::ActionList& own_list(const pipeline::Schedule& schedule) const;
+    const DecoderStage& stage(int number) const;                            // of this rank's
+    const pipeline::ActionList& own_list(bool training, int microbatches);  // of plan_, made once
     const Tensor& reduced_gradients() const;
     bool would_overflow(double lr, float scale, double norm);
     void check_step(std::int64_t non_finite);
@@ -187,7 +188,8 @@ class Policy final : public Learner {
     AdamW optimizer_;
     Stream ring_;
     std::optional<PipelineRun> pipeline_;
-    std::vector<pipeline::Interval> trained_;  // by the last accumulate()
+    std::map<std::pair<bool, int>, pipeline::ActionList> own_lists_;  // [training, micro-batches]
+    std::vector<pipeline::Interval> trained_;                         // by the last accumulate()
     int trained_micro_batches_ = 0;
     bool sync_ = true;
     std::optional<FlatState> reference_;  // laid out like fsdp_.state(), in the compute dtype; once asked for

@@ -47,8 +47,13 @@ const DecoderStage& Policy::stage(int number) const {
     return decoder_.stage(static_cast<std::size_t>(found - own.begin()));
 }
 
-const pipeline::ActionList& Policy::own_list(const pipeline::Schedule& schedule) const {
-    return schedule.ranks[static_cast<std::size_t>(shard_mesh_.pipeline->rank())];
+const pipeline::ActionList& Policy::own_list(bool training, int microbatches) {
+    const auto [at, fresh] = own_lists_.try_emplace({training, microbatches});
+    if (fresh) {
+        pipeline::Schedule lists = training ? plan_->lists(microbatches) : plan_->forward_lists(microbatches);
+        at->second = std::move(lists.ranks[static_cast<std::size_t>(shard_mesh_.pipeline->rank())]);
+    }
+    return at->second;
 }
 
 void Policy::run_forward(const std::vector<Sample>& samples, const std::vector<Pack>& packs,
@@ -64,8 +69,7 @@ void Policy::run_forward(const std::vector<Sample>& samples, const std::vector<P
         running.end(microbatch);
         return here.heads() ? Tensor() : hidden;
     };
-    const pipeline::Schedule lists = plan_->forward_lists(static_cast<int>(packs.size()));
-    pipeline_->run(own_list(lists), work);
+    pipeline_->run(own_list(/*training=*/false, static_cast<int>(packs.size())), work);
 }
 
 void Policy::run_schedule(const std::vector<Sample>& samples, const std::vector<Pack>& packs,
@@ -126,8 +130,7 @@ void Policy::run_schedule(const std::vector<Sample>& samples, const std::vector<
         stage(number).backward_weight(fsdp_, std::move(one.later));
         running.end(microbatch);
     };
-    const pipeline::Schedule lists = plan_->lists(static_cast<int>(packs.size()));
-    pipeline_->run(own_list(lists), work);
+    pipeline_->run(own_list(/*training=*/true, static_cast<int>(packs.size())), work);
     fsdp_.set_requires_gradient_sync(sync_);
     trained_ = pipeline_->times();
     trained_micro_batches_ = static_cast<int>(packs.size());

@@ -158,7 +158,7 @@ void RankRun::build() {
         log_info("stop tokens: {}", stops);
     if (first()) data_ = data_digests(config_);
     const model::ModelConfig model = model_config(config_, schema_, *task_);
-    if (const std::string uneven = uneven_stages(config_, model); first() && !uneven.empty())
+    if (const std::string uneven = first() ? uneven_stages(config_, model) : ""; !uneven.empty())
         log_info("{}", uneven);
     options_ = policy_options(config_);
     options_.device = device;
