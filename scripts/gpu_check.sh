@@ -2,12 +2,15 @@
 # Everything that needs a GPU, in one command, on a machine with one and without a network: looks at what is there,
 # builds, and runs the lines of tests/gpu/checks.txt in their order: what matters most first.
 #   scripts/gpu_check.sh [--out FOLDER] [--minutes N] [--only PARTS] [--match TEXT] [--continue] [--pack FILE.tgz] [--dry]
+#                        [--prebuilt FILE.txz]
 #
 # PARTS: preflight, build, test, run, sanitize, with commas between them; the preflight is always made. --match takes the
 # lines whose names hold TEXT. --minutes (default 9) bounds the whole call: a line starts only where its limit fits into
 # what is left, and what does not fit is said; --continue then goes on there: what passed on the same commit is not
 # repeated, and what failed comes last. --dry ends after the preflight and what would run.
 # Leaves logs, JSON and summary.json in FOLDER (default runs/gpu_check); --pack puts them into one archive at the end.
+# --prebuilt: what gpu_pack.sh packed on another machine is unpacked and run; nothing is compiled here, and TANDEM_DEPS is
+# not needed. The place where it was built becomes a link to this checkout, where nothing else is there.
 # Exit code 0: all passed, 1: something failed, 2: bad usage, or something is missing without which nothing runs,
 # 3: nothing failed, and some lines did not fit.
 # TANDEM_DEPS=FOLDER: the libraries, as .deb files (scripts/gpu_deps.sh collects them) or as an unpacked prefix, where
@@ -19,16 +22,16 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 scripts=$PWD/scripts
 
-out=runs/gpu_check minutes=9 only=build,test,run,sanitize match="" pack="" dry=0 again=0
+out=runs/gpu_check minutes=9 only=build,test,run,sanitize match="" pack="" prebuilt="" dry=0 again=0
 plan_file=${TANDEM_PLAN:-tests/gpu/checks.txt}
 usage() {
-    sed -n '2,20s/^# \{0,1\}//p' "$0"
+    sed -n '2,23s/^# \{0,1\}//p' "$0"
     exit "$1"
 }
 bad() { echo "scripts/gpu_check.sh: $1" >&2 && exit 2; }
 while [ $# -gt 0 ]; do
     case "$1" in
-    --out | --minutes | --only | --match | --pack)
+    --out | --minutes | --only | --match | --pack | --prebuilt)
         [ $# -ge 2 ] || bad "$1 needs a value"
         printf -v "${1#--}" '%s' "$2"
         shift 2
@@ -36,7 +39,7 @@ while [ $# -gt 0 ]; do
     --dry) dry=1 && shift ;;
     --continue) again=1 && shift ;;
     -h | --help) usage 0 ;;
-    *) bad "unknown option '$1'; known: --out, --minutes, --only, --match, --continue, --pack, --dry" ;;
+    *) bad "unknown option '$1'; known: --out, --minutes, --only, --match, --continue, --pack, --prebuilt, --dry" ;;
     esac
 done
 [[ "$minutes" =~ ^[0-9]+$ ]] || bad "--minutes: '$minutes' is not a number"
@@ -51,8 +54,12 @@ build=$(realpath -m "${TANDEM_BUILD:-build/gpu}")
 commit=${TANDEM_COMMIT:-$(git describe --always --dirty 2>/dev/null || echo unknown)}
 mkdir -p "$out" && out=$(cd "$out" && pwd) || bad "--out: '$out' is no folder that can be written to"
 
-# The package, unpacked once beside the build folder.
+# The package, or the programs themselves, unpacked once.
 deps=${TANDEM_DEPS:-}
+if [ -n "$prebuilt" ]; then
+    . scripts/gpu_prebuilt.sh
+    unpack_prebuilt
+fi
 if [ -n "$deps" ] && ls "$deps"/*.deb >/dev/null 2>&1; then
     prefix=$build.deps
     if ! ls "$deps"/*.deb | cmp -s - "$prefix/packages"; then
@@ -88,7 +95,7 @@ architecture=$capability
 configure=(-DCMAKE_BUILD_TYPE=Release -DTANDEM_CUDA=ON -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 "-DCMAKE_CUDA_COMPILER=$nvcc"
     "-DCMAKE_CUDA_ARCHITECTURES=$architecture")
 [ -n "$deps" ] && configure+=("-DCMAKE_PREFIX_PATH=$deps/usr" "-DCMAKE_EXE_LINKER_FLAGS=-Wl,-rpath-link,$libraries")
-if part build; then
+if part build && [ -z "$prebuilt" ]; then
     step configure 60 cmake -S . -B "$build" -G Ninja "${configure[@]}" || finish
     step build 360 cmake --build "$build" --target tandem_gpu_tests tandem_gpu_checks || finish
 fi

@@ -22,8 +22,7 @@ case "${1:-}" in
     ;;
 esac
 
-# Of the C and C++ run-time libraries, which come with the compiler.
-on_every_machine='^(lib(c|m|dl|rt|pthread)\.so\.[0-9]+|ld-linux-x86-64\.so\.2|lib(stdc\+\+|gcc_s|gomp)\.so\.[0-9]+)$'
+. "$here/gpu_libraries.sh"
 folders() { printf '%s' "$1/usr/lib/x86_64-linux-gnu:$1/lib/x86_64-linux-gnu:$1/usr/lib"; }
 declare -A carried=()
 here_too=0

@@ -50,12 +50,14 @@ find_gpu() {
 }
 
 find_compilers() {
-    local name version
-    for name in g++ cmake ninja; do
+    local name version needed="g++ cmake ninja"
+    [ -z "$prebuilt" ] || needed=ctest
+    for name in $needed; do
         version=$("$name" --version 2>/dev/null | head -1 | grep -oE '[0-9]+\.[0-9.]+[0-9]' | tail -1)
         if [ -n "$version" ]; then row "$name" "$version"; else missing "$name" "not on PATH"; fi
     done
-    nvcc=$(tool nvcc)
+    nvcc=$(tool nvcc) cuda=/usr/local/cuda
+    if [ -n "$prebuilt" ]; then row "built by nvcc" "$toolkit" && return; fi
     if [ -z "$nvcc" ]; then missing nvcc "not on PATH, nor in /usr/local/cuda/bin: install the CUDA toolkit 13.0" && return; fi
     cuda=$(dirname "$(dirname "$(realpath "$nvcc")")")
     toolkit=$("$nvcc" --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p')
@@ -65,6 +67,7 @@ find_compilers() {
 find_cuda_libraries() {
     local name file
     for name in cuda_runtime.h cublasLt.h; do
+        [ -z "$prebuilt" ] || break
         file=$(find_header "$name")
         if [ -n "$file" ]; then row "$name" "$file"; else missing "$name" "neither in ${cuda:-a toolkit} nor in Python's nvidia folders"; fi
         # What only a wheel has, the compilers find through CPATH.
@@ -73,7 +76,7 @@ find_cuda_libraries() {
     file=$(find_header nccl.h)
     row nccl.h "${file:-none; the build does not compare NCCL\'s declarations with ours}"
     file=$(first_of "$cuda"/{lib64,lib,targets/x86_64-linux/lib}/libcudart_static.a)
-    if [ -n "$file" ]; then row libcudart_static "$file"; else missing libcudart_static "not in ${cuda:-a toolkit}"; fi
+    if [ -n "$file" ]; then row libcudart_static "$file"; elif [ -z "$prebuilt" ]; then missing libcudart_static "not in ${cuda:-a toolkit}"; fi
 
     name=libcublasLt.so.${toolkit%%.*}
     file=$(find_runtime_library "$name" TANDEM_CUBLASLT)
@@ -92,9 +95,10 @@ find_cuda_libraries() {
 
 # What CMake links and what those libraries need: in the package, or found by this machine's linker and loader.
 find_carried_libraries() {
-    local problems none
+    local problems none programs=()
     none=$(mktemp -d)
-    if problems=$("$scripts/gpu_deps.sh" --prove "${deps:-$none}" --here 2>&1); then
+    if [ -n "$prebuilt" ]; then programs=("$build"/bin/*); fi
+    if problems=$("$scripts/gpu_deps.sh" --prove "${deps:-$none}" --here "${programs[@]}" 2>&1); then
         rmdir "$none"
         row "other libraries" "$problems"
         return

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Packs what scripts/gpu_check.sh runs, built here, for a machine with a GPU: there nothing is compiled.
+#   scripts/gpu_pack.sh FILE.txz        then, over there: scripts/gpu_check.sh --prebuilt FILE.txz
+# From TANDEM_BUILD (default build/gpu; the targets tandem_gpu_tests and tandem_gpu_checks, Release, for the GPU's
+# architecture): programs and libraries without their symbols, ctest's files, and the system's libraries that the
+# programs need and a machine with g++ does not have anyway.
+# Exit code 0: packed, 1: not, 2: bad usage.
+set -euo pipefail
+case "${1:-}" in
+-h | --help | "")
+    sed -n '2,8s/^# \{0,1\}//p' "$0"
+    [ -n "${1:-}" ] && exit 0 || exit 2
+    ;;
+esac
+file=$(realpath -m "$1")
+cd "$(dirname "$0")/.."
+build=$(realpath -m "${TANDEM_BUILD:-build/gpu}")
+ls "$build"/bin/* >/dev/null 2>&1 || { echo "scripts/gpu_pack.sh: no programs in $build/bin: build them first" >&2 && exit 1; }
+
+packed=$(mktemp -d)
+trap 'rm -rf "$packed"' EXIT
+mkdir -p "$packed"/{bin,lib}
+for program in "$build"/bin/*; do strip -o "$packed/bin/${program##*/}" "$program" 2>/dev/null || cp "$program" "$packed/bin/"; done
+for library in "$build"/lib/*.so*; do [ ! -e "$library" ] || cp -P "$library" "$packed/lib/"; done
+find "$packed/lib" -type f -exec strip --strip-unneeded {} +
+(cd "$build" && find . -name CTestTestfile.cmake -print0 | tar -c --null -T -) | tar -x -C "$packed"
+# Where ctest's files and what the tests were compiled with look for the sources and the programs; the toolkit.
+nvcc=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
+printf '%s\n%s\n%s\n' "$PWD" "$build" "$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')" >"$packed/built_at"
+
+. scripts/gpu_libraries.sh
+{ ldd "$build"/bin/* "$build"/lib/*.so* 2>/dev/null || true; } | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u | while read -r library; do
+    case "$library" in "$build"/*) continue ;; esac
+    [[ "${library##*/}" =~ $on_every_machine ]] || cp -L "$library" "$packed/lib/"
+done
+mkdir -p "$(dirname "$file")"
+# The programs hold the same libraries: a window over all of them makes it a third.
+tar -c -C "$packed" . | xz --x86 --lzma2=preset=9,dict=256MiB >"$file"
+echo "$(ls "$packed/bin" | wc -l) programs, $(ls "$packed/lib" | wc -l) libraries, $(du -m "$file" | cut -f1) MiB in $file"
