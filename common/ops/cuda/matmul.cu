@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/ops/cuda/bias_rows.cuh"
 #include "common/ops/cuda/cublaslt.cuh"
+#include "common/ops/cuda/few_rows.cuh"
 #include "common/ops/cuda/work.cuh"
 #include "common/ops/matmul.h"
 #include "common/ops/shared/gemm_layout.h"
@@ -216,6 +217,7 @@ void matmul(Stream& stream, const Tensor& a, Transpose transpose_a, const Tensor
 }
 
 void linear(Stream& stream, const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor y) {
+    if (takes_few_rows(x, weight)) return linear_few_rows(stream, x, weight, bias, y);
     run(stream, product("linear", x, false, weight, true, y, false, bias.defined()), x, weight, bias, y);
 }
 

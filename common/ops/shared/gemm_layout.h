@@ -35,10 +35,11 @@ inline GemmLayout gemm_layout(std::int64_t m, std::int64_t n, std::int64_t k, bo
 // Above it the classes are powers of two: an algorithm for 4096 rows has tiles so large that 512 rows by 1024
 // columns are 16 blocks for 132 multiprocessors. Nothing on a GPU rests on bits across classes: already
 // decode and prefill, and with them engine and trainer, agree there to rounding.
+inline constexpr std::int64_t kDecodeRows = 128;
+
 inline std::int64_t rows_class(std::int64_t m) {
-    constexpr std::int64_t kDecode = 128;
     constexpr std::int64_t kMany = 4096;  // more fill any GPU with the largest tiles
-    const auto rows = static_cast<std::uint64_t>(std::clamp(m, kDecode, kMany));
+    const auto rows = static_cast<std::uint64_t>(std::clamp(m, kDecodeRows, kMany));
     return static_cast<std::int64_t>(std::bit_ceil(rows));
 }
 

@@ -270,6 +270,27 @@ void products(Bench& bench) {
     product("linear float32", 4096, 4096, 4096, DType::float32);
 }
 
+// A decode step's: bound by reading the weight. Each call has another one, so that none lies in the L2 cache.
+void products_of_few_rows(Bench& bench) {
+    Stream& s = bench.stream();
+    const std::int64_t part = bench.sizes().part;
+    for (const auto& [n, k] :
+         {std::pair<std::int64_t, std::int64_t>{1024, 2560}, {9728, 2560}, {2560, 9728}}) {
+        const std::int64_t outputs = n / part, terms = k / part, several = (std::int64_t{1} << 28) / (n * k);
+        const Tensor weights = bench.random({several * outputs, terms}, DType::bfloat16);
+        for (const std::int64_t m : {1, 16, 32, 64, 128}) {
+            const Tensor x = bench.random({m, terms}, DType::bfloat16),
+                         y = bench.zeros({m, outputs}, DType::bfloat16);
+            std::int64_t turn = 0;
+            bench
+                .add(fmt::format("linear of {} rows, {}×{}", m, outputs, terms),
+                     bytes_of({x, weights.rows(0, outputs), y}), 0,
+                     [&] { ops::linear(s, x, weights.rows(turn++ % several * outputs, outputs), y); })
+                .barred = m <= 32;
+        }
+    }
+}
+
 void attention(Bench& bench) {
     Stream& s = bench.stream();
     const Sizes& n = bench.sizes();
@@ -302,6 +323,7 @@ json run(const GpuBench& on) {
     decode(bench);
     bench.add_copy(bench.sizes().elements);
     products(bench);
+    products_of_few_rows(bench);
     attention(bench);
     return report(info, bench.rows());
 }

@@ -125,6 +125,19 @@ std::vector<Tensor> run_tested(const std::vector<Tensor>& args, const Call& call
     return back;
 }
 
+double largest(const std::vector<double>& values) {
+    double result = 0.0;
+    for (const double x : values) {
+        if (std::isfinite(x)) result = std::max(result, std::abs(x));
+    }
+    return result;
+}
+
+// Between x and the next bfloat16, which has 8 bits.
+double bfloat16_step(double x) {
+    return x == 0.0 ? 0.0 : std::ldexp(1.0, std::ilogb(x) - 7);
+}
+
 }  // namespace
 
 void expect_close(const Tensor& found, const Tensor& wanted, double tolerance) {
@@ -158,7 +171,8 @@ void compare(const std::vector<Arg>& args, const Call& on_cpu, const Call& on_te
         if (!args[i].tensor.defined()) continue;
         const std::vector<double> reference = values_of(exact[i]);
         const double floor = 1e-5 * root_mean_square(reference);
-        const double allowed = 2.0 * largest_distance(values_of(rounded[i]), reference) + floor;
+        double allowed = 2.0 * largest_distance(values_of(rounded[i]), reference) + floor;
+        if (!args[i].fixed) allowed = std::max(allowed, bfloat16_step(largest(reference)));
         EXPECT_LE(largest_distance(values_of(found[i]), reference), allowed)
             << "bfloat16, argument " << i << " of shape " << to_string(args[i].tensor.shape());
     }

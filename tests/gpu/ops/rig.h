@@ -54,7 +54,8 @@ using Call = std::function<void(Stream&, std::vector<Tensor>&)>;
 
 // Runs both on the same arguments in float32 (equal to 1e-5, relative to the larger of an element and the
 // tensor's root mean square) and in bfloat16 (at most twice the error that the CPU makes against float32
-// arithmetic on the same values).
+// arithmetic on the same values, or a step of the largest value: cuBLASLt rounds some products to bfloat16
+// before it adds them, as seen on an H100).
 void compare(const std::vector<Arg>& args, const Call& on_cpu, const Call& on_tested);
 void expect_close(const Tensor& found, const Tensor& wanted, double tolerance = 1e-5);
 
