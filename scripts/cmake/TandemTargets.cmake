@@ -248,9 +248,9 @@ function(tandem_kernels_on_host leaf)
     set(racecheck)
   endif()
   set_source_files_properties(${ARG_KERNELS} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS
-    "-Wno-unknown-pragmas;-Wno-sign-conversion;-fno-strict-aliasing;-Wno-maybe-uninitialized;${racecheck}"
+    "-Wno-unknown-pragmas;-Wno-sign-conversion;-fno-strict-aliasing;-ffp-contract=off;-Wno-maybe-uninitialized;${racecheck}"
     SKIP_PRECOMPILE_HEADERS ON)  # which have other flags
-  set(support fiber_switch.cpp guarded_memory.cpp kernel_races.cpp kernel_races_tsan.cpp kernels_on_host.cpp)
+  set(support fiber_switch.cpp guarded_memory.cpp kernel_races.cpp kernel_races_tsan.cpp kernels_on_host.cpp kernels_on_host_instructions.cpp)
   list(TRANSFORM support PREPEND ${CMAKE_SOURCE_DIR}/tests/support/)
   tandem_test(${leaf} ALONE COMPUTES SOURCES ${support} ${ARG_SOURCES} ${ARG_KERNELS} DEPS ${ARG_DEPS}
               LABELS ${ARG_LABELS} TIMEOUT ${ARG_TIMEOUT})

@@ -1,6 +1,7 @@
 // One scheduler a thread of the host. A fiber runs until it reaches a barrier that others have not.
 #include "tests/support/kernels_on_host.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -102,7 +103,9 @@ const std::string& place(const void* site) {
     return result;
 }
 
-void arrive(Barrier& barrier, const void* site, bool orders, const char* what) {
+// Calls `last()` when all others have arrived.
+template <typename Last>
+void arrive(Barrier& barrier, const void* site, bool orders, const char* what, const Last& last) {
     Fiber& self = *block.running;
     if (barrier.arrived == 0) {
         barrier.site = site;
@@ -113,14 +116,20 @@ void arrive(Barrier& barrier, const void* site, bool orders, const char* what) {
             fmt::format("{} at {}\nwhile others are at {}", what, place(site), place(barrier.site)));
     }
     self.generation = barrier.generation;
-    if (++barrier.arrived == barrier.members) return release(barrier);
+    if (++barrier.arrived == barrier.members) {
+        last();
+        return release(barrier);
+    }
     self.waits_for = &barrier;
     stop(false);
 }
 
-void meet_lanes(unsigned mask, const void* site, bool orders) {
+void nothing() {}
+
+template <typename Last>
+void meet_lanes(unsigned mask, const void* site, bool orders, const Last& last) {
     if (mask != 0xffffffffu) throw tandem::Error("kernels on the host know the mask of all lanes only");
-    arrive(block.running->warp->barrier, site, orders, "a lane of a warp");
+    arrive(block.running->warp->barrier, site, orders, "a lane of a warp", last);
 }
 
 // A shuffle or a vote: what the lanes gave, and which of them `turn` says that they gave it now.
@@ -128,17 +137,28 @@ struct Given {
     const Slots& slots;
     unsigned turn;
     bool from(unsigned lane) const { return slots.generations[lane] == turn; }
+    bool from_all() const {
+        return std::all_of(slots.generations, slots.generations + 32,
+                           [&](unsigned given) { return given == turn; });
+    }
 };
 
-Given give(unsigned mask, std::uint64_t mine, const void* site) {
+// Calls `last(given)` when all lanes have given theirs.
+template <typename Last>
+Given give(unsigned mask, std::uint64_t mine, const void* site, const Last& last) {
     const Fiber& self = *block.running;
     const unsigned turn = self.warp->barrier.generation + 1;
     Slots& slots = self.warp->slots[turn % 2];
     const unsigned lane = self.place.thread.x % 32;
     slots.values[lane] = mine;
     slots.generations[lane] = turn;
-    meet_lanes(mask, site, false);
-    return {slots, turn};
+    const Given given{slots, turn};
+    meet_lanes(mask, site, false, [&] { last(given); });
+    return given;
+}
+
+Given give(unsigned mask, std::uint64_t mine, const void* site) {
+    return give(mask, mine, site, [](const Given&) {});
 }
 
 void start(Fiber& fiber) {
@@ -182,11 +202,11 @@ const Place& here() {
 }
 
 void block_barrier() {
-    arrive(block.barrier, __builtin_return_address(0), true, "a thread of a block");
+    arrive(block.barrier, __builtin_return_address(0), true, "a thread of a block", nothing);
 }
 
 void warp_barrier(unsigned mask) {
-    meet_lanes(mask, __builtin_return_address(0), true);
+    meet_lanes(mask, __builtin_return_address(0), true, nothing);
 }
 
 std::uint64_t exchange_bits(unsigned mask, std::uint64_t mine, unsigned from) {
@@ -197,14 +217,13 @@ std::uint64_t exchange_bits(unsigned mask, std::uint64_t mine, unsigned from) {
     return given.slots.values[from % 32];
 }
 
-const std::uint64_t* all_lanes(unsigned mask, std::uint64_t mine) {
-    const void* const site = __builtin_return_address(0);
-    const Given given = give(mask, mine, site);
-    for (unsigned lane = 0; lane < 32; ++lane) {
-        if (!given.from(lane))
-            throw tandem::Error("a product of all lanes, of which some have ended: " + place(site));
-    }
-    return given.slots.values;
+void together(void* operands, void (*perform)(const std::uint64_t* operands), const void* site) {
+    const Given given =
+        give(0xffffffffu, reinterpret_cast<std::uint64_t>(operands), site, [&](const Given& all) {
+            if (all.from_all()) perform(all.slots.values);
+        });
+    if (!given.from_all())
+        throw tandem::Error("an instruction of all lanes, of which some have ended: " + place(site));
 }
 
 unsigned ballot(unsigned mask, bool mine) {

@@ -31,8 +31,9 @@ std::byte* shared_memory();
 // The value that another lane gives at the same place: `mine` goes to all lanes of the warp, that of lane
 // `from` comes back. At most 8 bytes.
 TANDEM_CALLED std::uint64_t exchange_bits(unsigned mask, std::uint64_t mine, unsigned from);
-// What each of the 32 lanes gives, until this lane's next such call; all of them must be there.
-TANDEM_CALLED const std::uint64_t* all_lanes(unsigned mask, std::uint64_t mine);
+// An instruction of all 32 lanes, which must all be there: each leaves its operands, and the last one to arrive
+// calls `perform` with all of them. `site`: where in the kernel. Orders no memory, as on a GPU.
+void together(void* operands, void (*perform)(const std::uint64_t* operands), const void* site);
 // Of all lanes that have not ended.
 TANDEM_CALLED unsigned ballot(unsigned mask, bool mine);
 
@@ -116,4 +117,4 @@ inline int __popc(unsigned bits) {
     return __builtin_popcount(bits);
 }
 
-#include "tests/support/kernels_on_host_mma.h"
+#include "tests/support/kernels_on_host_instructions.h"

@@ -1,6 +1,6 @@
 // A part of a sequence's keys for up to eight query heads that share them, by tensor cores: a key costs few
 // instructions, so that reading the cache bounds the kernel. A warp takes sixteen keys K with their values V
-// at a time. What it computes, and which part its lane 4 g + t holds (mma.cuh):
+// at a time. What it computes, and which part its lane 4 g + t holds (instructions.cuh):
 //
 //   1  K, from the cache               keys g, g + 8; of every 32 dimensions the eight from 8 t on
 //   2  V, from the cache               keys 2t, 2t + 1, 2t + 8, 2t + 9; of every 64 the eight from 8 g on
@@ -16,13 +16,29 @@
 #pragma once
 
 #include "common/ops/cuda/attention_decode_parts.cuh"
-#include "common/ops/cuda/mma.cuh"
+#include "common/ops/cuda/instructions.cuh"
 #include "common/ops/cuda/reduce.cuh"
 
 namespace tandem::ops::TANDEM_KERNELS {
 
 inline constexpr int kMmaHeads = 8;
 inline constexpr int kMmaKeys = 16;
+
+// The low halves of two words, or the high ones, `first` below.
+__device__ __forceinline__ std::uint32_t low_halves(std::uint32_t first, std::uint32_t second) {
+#if defined(__CUDA_ARCH__)
+    return __byte_perm(first, second, 0x5410);
+#else
+    return (first & 0xffffu) | second << 16;
+#endif
+}
+__device__ __forceinline__ std::uint32_t high_halves(std::uint32_t first, std::uint32_t second) {
+#if defined(__CUDA_ARCH__)
+    return __byte_perm(first, second, 0x7632);
+#else
+    return first >> 16 | (second & 0xffff0000u);
+#endif
+}
 
 // Merges a value over the lanes of one t = lane % 4, that is over keys.
 template <typename Merge>

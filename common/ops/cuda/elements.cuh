@@ -70,31 +70,6 @@ __device__ __forceinline__ std::uint32_t bfloat16_pair(float first, float second
 #endif
 }
 
-// Sixteen bytes on their way to shared memory while the thread goes on; zeros where they are not there.
-// Copies are committed in groups; when all but the newest kPending of them have been waited for, the thread
-// itself may read what they brought.
-__device__ __forceinline__ void copy_ahead(Words* to, const void* from, bool there) {
-#if defined(__CUDA_ARCH__)
-    const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
-                 "r"(there ? 16 : 0)
-                 : "memory");
-#else
-    *to = there ? load16(from) : Words{};
-#endif
-}
-__device__ __forceinline__ void commit_ahead() {
-#if defined(__CUDA_ARCH__)
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-template <int kPending>
-__device__ __forceinline__ void wait_ahead() {
-#if defined(__CUDA_ARCH__)
-    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-#endif
-}
-
 // Sixteen bytes as numbers, and back: eight of bfloat16 or four of float32.
 template <bool kBfloat16>
 inline constexpr int kPerWords = kBfloat16 ? 8 : 4;

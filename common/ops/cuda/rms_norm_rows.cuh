@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "common/ops/cuda/elements.cuh"
+#include "common/ops/cuda/instructions.cuh"
 #include "common/ops/cuda/reduce.cuh"
 
 namespace tandem::ops::TANDEM_KERNELS {
@@ -130,8 +131,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksOfSm)
         for (int n = 0; n < kHeld; ++n) {
             const bool there = row < in.rows && Shape::at(n) < in.dim;
             const std::int64_t from = there ? (row * in.dim + Shape::at(n)) * Shape::kElement : 0;
-            copy_ahead(&ahead[stage][n][threadIdx.x], dy + from, there);
-            copy_ahead(&ahead[stage][kHeld + n][threadIdx.x], in.x + from, there);
+            copy_ahead(shared_address(&ahead[stage][n][threadIdx.x]), dy + from, there);
+            copy_ahead(shared_address(&ahead[stage][kHeld + n][threadIdx.x]), in.x + from, there);
         }
         commit_ahead();
     };
