@@ -21,7 +21,7 @@ while [ $# -gt 0 ]; do
 done
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
 [ -n "$nvcc" ] || { echo "scripts/kernel_report.sh: no nvcc on PATH or in /usr/local/cuda/bin" >&2 && exit 2; }
-[ ${#files[@]} -gt 0 ] || files=(common/ops/cuda/*.cu $(ls common/comm/cuda/*.cu 2>/dev/null || true))
+[ ${#files[@]} -gt 0 ] || files=(common/ops/cuda/*.cu common/ops/cuda/*/*.cu $(ls common/comm/cuda/*.cu 2>/dev/null || true))
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 

@@ -1,4 +1,4 @@
-// Copy kernels for AVX-512. Compiled with its own -march; see attention_kernels.inl for the rules.
+// Copy kernels for AVX-512. Compiled with its own -march; see attention/kernels.inl for the rules.
 #include <immintrin.h>
 
 #define XXH_INLINE_ALL

@@ -1,7 +1,7 @@
 // The copy kernels, written once; the including file defines Line, a vector type of 16, 32 or 64 bytes,
 // TANDEM_LINE_REGISTER, the asm constraint of its registers, load_line(const std::byte*) and
 // stream_store(Line*, Line), and includes <xxhash.h> inlined (XXH_INLINE_ALL) for its instruction set.
-// Nothing here may name std: see attention_kernels.inl.
+// Nothing here may name std: see attention/kernels.inl.
 
 static_assert(sizeof(XXH3_state_t) <= sizeof(HashState));
 

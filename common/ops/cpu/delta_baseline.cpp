@@ -1,4 +1,4 @@
-// Delta kernels for any x86-64. Compiled with its own -march; see attention_kernels.inl for the rules.
+// Delta kernels for any x86-64. Compiled with its own -march; see attention/kernels.inl for the rules.
 #include <immintrin.h>
 
 #include "common/ops/cpu/delta_kernels.h"

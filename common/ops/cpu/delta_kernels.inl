@@ -1,7 +1,7 @@
 // The delta kernels, 64 elements at a time, written once. The including file defines, for T of 2 and 4 bytes,
 //   std::uint64_t unequal64(const T* a, const T* b)                     the bits of those that differ
 //   T* pack64(const T* from, std::uint64_t marked, T* values)           the marked ones appended
-// Nothing here may name std: see attention_kernels.inl.
+// Nothing here may name std: see attention/kernels.inl.
 
 inline __attribute__((always_inline)) std::uint64_t load_bits(const std::byte* bitmap, std::size_t bytes) {
     std::uint64_t bits = 0;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/ops/cpu/attention_kernels.h"
+#include "common/ops/cpu/attention/kernels.h"
 
 namespace tandem {
 namespace {

@@ -1,4 +1,4 @@
-// Flash attention, backward, without atomics: one kernel sums the gradients of a tile of keys over the
+// Flash attention, backward, without tensor cores and without atomics: one kernel sums the gradients of a tile of keys over the
 // queries that see it, another one those of a tile of queries over its keys; both compute the probabilities
 // again:
 //   p   = exp(scale q·k - lse)
@@ -7,22 +7,25 @@
 //   dv += p dout
 //   dq += scale ds k
 //   dk += scale ds q
-#include "common/ops/attention.h"
-#include "common/ops/cuda/attention_tile.cuh"
+#pragma once
+
+#include "common/ops/cuda/attention/tile_fp32.cuh"
 #include "common/ops/shared/exp.h"
 
 namespace tandem::ops::TANDEM_KERNELS {
-namespace {
 
 template <int kDim>
-inline constexpr int kTile = kDim == 64 ? 64 : 32;  // so that four tiles fit the shared memory of an A100
+inline constexpr int kBackwardTile =
+    kDim == 64 ? 64 : 32;  // so that four tiles fit the shared memory of an A100
 
 template <int kDim>
-constexpr std::size_t shared_bytes() {
-    return sizeof(float) * (4 * kTile<kDim> * (kDim + 4) + 2 * kTile<kDim> * (kTile<kDim> + 4));
+constexpr std::size_t backward_fp32_bytes() {
+    return sizeof(float) *
+           (4 * kBackwardTile<kDim> * (kDim + 4) + 2 * kBackwardTile<kDim> * (kBackwardTile<kDim> + 4));
 }
-static_assert(shared_bytes<64>() <= kMostSharedBytes && shared_bytes<128>() <= kMostSharedBytes &&
-              shared_bytes<256>() <= kMostSharedBytes);
+static_assert(backward_fp32_bytes<64>() <= kMostSharedBytes &&
+              backward_fp32_bytes<128>() <= kMostSharedBytes &&
+              backward_fp32_bytes<256>() <= kMostSharedBytes);
 
 struct Gradients {
     Elements dout;
@@ -36,16 +39,16 @@ struct Gradients {
 template <int kDim>
 struct Tiles {
     float *q, *dout, *k, *v;
-    float *p, *ds;  // [queries, keys], rows kTile + 4 apart
+    float *p, *ds;  // [queries, keys], rows kBackwardTile + 4 apart
 
     __device__ explicit Tiles(unsigned char* memory) {
-        constexpr int kSize = kTile<kDim> * (kDim + 4);
+        constexpr int kSize = kBackwardTile<kDim> * (kDim + 4);
         q = reinterpret_cast<float*>(memory);
         dout = q + kSize;
         k = dout + kSize;
         v = k + kSize;
         p = v + kSize;
-        ds = p + kTile<kDim> * (kTile<kDim> + 4);
+        ds = p + kBackwardTile<kDim> * (kBackwardTile<kDim> + 4);
     }
 };
 
@@ -54,8 +57,8 @@ template <int kDim>
 __device__ __forceinline__ void probabilities(const AttentionInputs& in, const Gradients& g,
                                               const DeviceSegment& s, std::int64_t head, std::int64_t first,
                                               std::int64_t rows, std::int64_t key, const Tiles<kDim>& tiles) {
-    constexpr int kR = kTile<kDim> / 16;
-    constexpr int kStride = kTile<kDim> + 4;
+    constexpr int kR = kBackwardTile<kDim> / 16;
+    constexpr int kStride = kBackwardTile<kDim> + 4;
     const int tx = static_cast<int>(threadIdx.x) % 16;
     const int ty = static_cast<int>(threadIdx.x) / 16;
     float scores[kR][kR], dp[kR][kR];
@@ -105,8 +108,8 @@ __device__ __forceinline__ void add_to(float* to, std::int64_t begin, std::int64
 // Grid: (tile of keys, kv head).
 template <int kDim>
 __global__ void __launch_bounds__(kTileThreads, kDim == 128 ? 2 : 1)
-    key_kernel(AttentionInputs in, Gradients g) {
-    constexpr int kSize = kTile<kDim>;
+    key_fp32_kernel(AttentionInputs in, Gradients g) {
+    constexpr int kSize = kBackwardTile<kDim>;
     constexpr int kR = kSize / 16;
     constexpr int kStride = kSize + 4;
     TANDEM_DYNAMIC_SHARED(memory);
@@ -145,8 +148,8 @@ __global__ void __launch_bounds__(kTileThreads, kDim == 128 ? 2 : 1)
 // Grid: (tile of queries, head).
 template <int kDim>
 __global__ void __launch_bounds__(kTileThreads, kDim == 256 ? 1 : 2)
-    query_kernel(AttentionInputs in, Gradients g) {
-    constexpr int kSize = kTile<kDim>;
+    query_fp32_kernel(AttentionInputs in, Gradients g) {
+    constexpr int kSize = kBackwardTile<kDim>;
     constexpr int kR = kSize / 16;
     constexpr int kStride = kSize + 4;
     TANDEM_DYNAMIC_SHARED(memory);
@@ -194,38 +197,6 @@ std::vector<std::vector<AttentionSegment>> without_shared_keys(
         lists[at].push_back(segment);
     }
     return lists;
-}
-
-}  // namespace
-
-void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
-                        const Tensor& lse, const Tensor& delta, const std::vector<AttentionSegment>& segments,
-                        float scale, Tensor dq, Tensor dk, Tensor dv) {
-    Work work(stream, "attention_backward");
-    AttentionInputs in = attention_inputs(q, k, v, scale);
-    const Gradients g{elements(dout, in.head_dim),
-                      lse.data<float>(),
-                      delta.data<float>(),
-                      dq.data<float>(),
-                      dk.data<float>(),
-                      dv.data<float>()};
-    with_head_dim("attention_backward", in.head_dim, [&]<int kDim>() {
-        Tiling queries;
-        for (const auto& list : without_shared_keys(segments)) {
-            Tiling keys;
-            for (const AttentionSegment& segment : list) {
-                keys.add(segment, segment.k_len, kTile<kDim>);
-                queries.add(segment, segment.q_len, kTile<kDim>);
-            }
-            keys.upload(work, in);
-            work.launch(key_kernel<kDim>, keys.tiles() * in.kv_heads, kTileThreads, shared_bytes<kDim>(), in,
-                        g);
-        }
-        if (queries.tiles() == 0) return;
-        queries.upload(work, in);
-        work.launch(query_kernel<kDim>, queries.tiles() * in.heads, kTileThreads, shared_bytes<kDim>(), in,
-                    g);
-    });
 }
 
 }  // namespace tandem::ops::TANDEM_KERNELS

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "common/ops/attention.h"
-#include "common/ops/cpu/attention_pack.h"
+#include "common/ops/cpu/attention/pack.h"
 #include "common/ops/cpu/parallel.h"
 
 namespace tandem::ops::cpu {

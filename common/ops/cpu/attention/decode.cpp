@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "common/ops/attention.h"
-#include "common/ops/cpu/attention_pack.h"
-#include "common/ops/cpu/attention_tile.h"
+#include "common/ops/cpu/attention/pack.h"
+#include "common/ops/cpu/attention/tile.h"
 #include "common/ops/cpu/parallel.h"
 
 namespace tandem::ops::cpu {

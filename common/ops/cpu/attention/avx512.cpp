@@ -1,8 +1,8 @@
-// Attention kernels for AVX-512 (x86-64-v4). Compiled with its own -march; see attention_kernels.inl for the
+// Attention kernels for AVX-512 (x86-64-v4). Compiled with its own -march; see kernels.inl for the
 // rules.
 #include <immintrin.h>
 
-#include "common/ops/cpu/attention_kernels.h"
+#include "common/ops/cpu/attention/kernels.h"
 
 namespace tandem::ops::detail {
 namespace {
@@ -19,7 +19,7 @@ inline __attribute__((always_inline)) V fused(V a, V b, V c) {
                                                reinterpret_cast<__m512>(c)));
 }
 
-#include "common/ops/cpu/attention_kernels.inl"
+#include "common/ops/cpu/attention/kernels.inl"
 
 }  // namespace
 

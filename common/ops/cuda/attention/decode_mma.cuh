@@ -15,7 +15,7 @@
 // as exact as float32 against values in bfloat16.
 #pragma once
 
-#include "common/ops/cuda/attention_decode_parts.cuh"
+#include "common/ops/cuda/attention/decode_parts.cuh"
 #include "common/ops/cuda/instructions.cuh"
 #include "common/ops/cuda/reduce.cuh"
 

@@ -1,5 +1,5 @@
 // The inner loops of attention, compiled once per instruction set. Everything here is fp32 and packed by
-// attention_pack.h: head_dim is padded with zeros to `width`, a multiple of 16; key tiles hold kKeyTile keys,
+// pack.h: head_dim is padded with zeros to `width`, a multiple of 16; key tiles hold kKeyTile keys,
 // short ones zero-padded.
 #pragma once
 

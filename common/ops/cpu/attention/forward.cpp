@@ -1,4 +1,4 @@
-// attention_forward on the CPU: packing and the walk over tiles. The arithmetic is in attention_kernels.inl.
+// attention_forward on the CPU: packing and the walk over tiles. The arithmetic is in kernels.inl.
 //
 // Key tiles always start at the segment's first key, so a query meets the same tiles in every call:
 // attention_forward of a whole sequence, of a prefix, or paged_attention_decode of its last token.
@@ -8,8 +8,8 @@
 #include <cstring>
 #include <limits>
 
-#include "common/ops/cpu/attention_pack.h"
-#include "common/ops/cpu/attention_tile.h"
+#include "common/ops/cpu/attention/pack.h"
+#include "common/ops/cpu/attention/tile.h"
 #include "common/ops/cpu/parallel.h"
 
 namespace tandem::ops::cpu {

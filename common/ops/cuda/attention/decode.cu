@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "common/ops/attention.h"
-#include "common/ops/cuda/attention_decode_mma.cuh"
-#include "common/ops/cuda/attention_tile.cuh"
+#include "common/ops/cuda/attention/decode_mma.cuh"
+#include "common/ops/cuda/attention/tile_fp32.cuh"
 #include "common/ops/cuda/reduce.cuh"
 #include "common/ops/shared/exp.h"
 

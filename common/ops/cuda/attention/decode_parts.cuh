@@ -1,4 +1,4 @@
-// Shared by the kernels of attention_decode.cu: the cache, and the result of a part of a sequence's keys.
+// Shared by the kernels of decode.cu: the cache, and the result of a part of a sequence's keys.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "common/ops/cpu/attention_pack.h"
+#include "common/ops/cpu/attention/pack.h"
 
 #include <algorithm>
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/ops/attention.h"
-#include "common/ops/cpu/attention_kernels.h"
+#include "common/ops/cpu/attention/kernels.h"
 
 namespace tandem::ops::detail {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "common/ops/cpu/attention_pack.h"
+#include "common/ops/cpu/attention/pack.h"
 
 namespace tandem::ops::detail {
 

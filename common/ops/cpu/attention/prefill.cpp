@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "common/ops/attention.h"
-#include "common/ops/cpu/attention_pack.h"
-#include "common/ops/cpu/attention_tile.h"
+#include "common/ops/cpu/attention/pack.h"
+#include "common/ops/cpu/attention/tile.h"
 #include "common/ops/cpu/parallel.h"
 
 namespace tandem::ops::cpu {

@@ -1,6 +1,6 @@
-// Attention kernels for any machine. Compiled with its own -march; see attention_kernels.inl for the rules.
+// Attention kernels for any machine. Compiled with its own -march; see kernels.inl for the rules.
 
-#include "common/ops/cpu/attention_kernels.h"
+#include "common/ops/cpu/attention/kernels.h"
 
 namespace tandem::ops::detail {
 namespace {
@@ -16,7 +16,7 @@ inline __attribute__((always_inline)) V fused(V a, V b, V c) {
     return a * b + c;
 }
 
-#include "common/ops/cpu/attention_kernels.inl"
+#include "common/ops/cpu/attention/kernels.inl"
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-#include "common/ops/cpu/attention_tile.h"
+#include "common/ops/cpu/attention/tile.h"
 
 #include <algorithm>
 #include <cmath>
