@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::uintptr_t kPageBytes = 4096;
 constexpr std::size_t kWords = kPageBytes / 4;
+constexpr std::size_t kCopyBytes = 16;
 constexpr std::size_t kMostPages = 8192;  // then the shadow begins anew
 constexpr std::size_t kMostReports = 4;
 
@@ -45,6 +46,7 @@ struct Cell {
 
 // Cells of four bytes, until something touches less than four.
 struct Page {
+    std::vector<Access> copies;  // under way to its pieces of 16 bytes; empty: there never were any
     std::vector<Cell> cells = std::vector<Cell>(kWords);
     std::uint32_t scratch_since = 0;  // 0: no scratch memory
     bool unwritten(const Cell& cell) const {
@@ -84,6 +86,21 @@ struct State {
 
 thread_local State state;
 bool enabled = false;
+
+std::string asked(std::ptrdiff_t offset) {
+    const std::string command =
+        fmt::format("addr2line -Cpsfie /proc/{}/exe {:#x} 2>/dev/null", getpid(), offset - 1);
+    std::string all;
+    if (FILE* const pipe = popen(command.c_str(), "r")) {
+        std::array<char, 512> line;
+        while (std::fgets(line.data(), static_cast<int>(line.size()), pipe) != nullptr) all += line.data();
+        pclose(pipe);
+    }
+    if (all.empty()) return fmt::format("code at {:#x}", offset);
+    all.pop_back();
+    for (std::size_t end; (end = all.find('\n')) != std::string::npos;) all.replace(end, 1, ",");
+    return all;
+}
 
 Page& page_of(std::uintptr_t number) {
     auto& [known, page] = state.recent[number % state.recent.size()];
@@ -133,7 +150,7 @@ std::string threads_of(const Access& a) {
 }
 
 void report(std::uintptr_t at, bool shared, const Access& now, const char* does, const Access* before,
-            const char* did) {
+            const char* did, const char* why = "with nothing between that orders them") {
     const std::uint32_t other = before == nullptr ? 0 : before->code;
     if (state.reported.size() >= kMostReports || !state.reported.emplace(now.code, other).second) return;
     state.reports += fmt::format("\nthread {} {} {} memory at {:#x}: {}", state.thread, does,
@@ -141,14 +158,18 @@ void report(std::uintptr_t at, bool shared, const Access& now, const char* does,
     if (before == nullptr) {
         state.reports += shared ? "\n  which the block has not written" : "\n  which nothing has written";
     } else {
-        state.reports += fmt::format("\n  and {} {} it, with nothing between that orders them: {}",
-                                     threads_of(*before), did, place_of(__executable_start + other));
+        state.reports += fmt::format("\n  and {} {} it, {}: {}", threads_of(*before), did, why,
+                                     place_of(__executable_start + other));
     }
+}
+
+const char* verb(Kind kind) {
+    return kind == Kind::read ? "reads" : kind == Kind::write ? "writes" : "adds to";
 }
 
 void visit(const Page& page, Cell& cell, std::uintptr_t at, bool shared, Kind kind, const Access& now) {
     const std::uint32_t from = shared ? state.block_begin : state.launch_begin;
-    const char* const does = kind == Kind::read ? "reads" : kind == Kind::write ? "writes" : "adds to";
+    const char* const does = verb(kind);
     const auto meets = [&](const Access& before, const char* did) {
         if (unordered(before, from)) report(at, shared, now, does, &before, did);
     };
@@ -167,6 +188,33 @@ void visit(const Page& page, Cell& cell, std::uintptr_t at, bool shared, Kind ki
     } else {
         join(kind == Kind::read ? cell.reads : cell.atomics, now, from);
     }
+}
+
+Access access_of(const void* code) {
+    return {state.block_phase, state.warp_phase,
+            static_cast<std::uint32_t>(static_cast<const char*>(code) - __executable_start), state.thread};
+}
+
+bool is_shared(std::uintptr_t at) {
+    return state.dynamic_shared.holds(at) || state.static_shared.holds(at);
+}
+
+Access& copy_to(std::uintptr_t at) {
+    Page& page = page_of(at / kPageBytes);
+    if (page.copies.empty()) page.copies.resize(kPageBytes / kCopyBytes);
+    return page.copies[at % kPageBytes / kCopyBytes];
+}
+
+// Are [at, stop) of this page free of copies of this block? Reports one if not.
+bool free_of_copies(const Page& page, std::uintptr_t at, std::uintptr_t stop, const Access& now,
+                    const char* does) {
+    for (; at < stop; at = (at / kCopyBytes + 1) * kCopyBytes) {
+        const Access& copy = page.copies[at % kPageBytes / kCopyBytes];
+        if (copy.phase < state.block_begin) continue;
+        report(at, true, now, does, &copy, "has a copy on its way to", "which it has not waited for");
+        return false;
+    }
+    return true;
 }
 
 // Calls f(page, cell) for the cells of memory that are scratch.
@@ -255,37 +303,42 @@ std::string end_launch() {
 }
 
 void touched(const void* pointer, std::size_t bytes, Kind kind, const void* code) {
-    if (!state.running) return;
+    if (!enabled || !state.running) return;
     auto at = reinterpret_cast<std::uintptr_t>(pointer);
     if (state.stack.holds(at)) return;
-    const bool shared = state.dynamic_shared.holds(at) || state.static_shared.holds(at);
-    const Access now{state.block_phase, state.warp_phase,
-                     static_cast<std::uint32_t>(static_cast<const char*>(code) - __executable_start),
-                     state.thread};
+    const bool shared = is_shared(at);
+    const Access now = access_of(code);
     const bool words = at % 4 == 0 && bytes % 4 == 0;
     for (const std::uintptr_t end = at + bytes; at < end;) {
         Page& page = page_of(at / kPageBytes);
         if (!words && !page.bytes()) page.split();
         const std::uintptr_t step = page.bytes() ? 1 : 4;
         const std::uintptr_t stop = std::min(end, (at / kPageBytes + 1) * kPageBytes);
+        if (!page.copies.empty() && !free_of_copies(page, at, stop, now, verb(kind))) return;
         for (; at < stop; at += step) visit(page, page.cells[at % kPageBytes / step], at, shared, kind, now);
     }
 }
 
-std::string place_of(const void* code) {
-    const auto offset = static_cast<const char*>(code) - __executable_start;
-    const std::string command =
-        fmt::format("addr2line -Cpsfie /proc/{}/exe {:#x} 2>/dev/null", getpid(), offset - 1);
-    std::string all;
-    if (FILE* const pipe = popen(command.c_str(), "r")) {
-        std::array<char, 512> line;
-        while (std::fgets(line.data(), static_cast<int>(line.size()), pipe) != nullptr) all += line.data();
-        pclose(pipe);
-    }
-    if (all.empty()) return fmt::format("code at {:#x}", offset);
-    all.pop_back();
-    for (std::size_t end; (end = all.find('\n')) != std::string::npos;) all.replace(end, 1, ",");
-    return all;
+void copy_begins(const void* to, const void* code) {
+    touched(to, kCopyBytes, Kind::write, code);
+    if (enabled) copy_to(reinterpret_cast<std::uintptr_t>(to)) = access_of(code);
+}
+
+void copy_ends(const void* to, const void* code) {
+    if (enabled) copy_to(reinterpret_cast<std::uintptr_t>(to)) = {};
+    touched(to, kCopyBytes, Kind::write, code);
+}
+
+bool in_shared_memory(const void* pointer, std::size_t bytes) {
+    const auto at = reinterpret_cast<std::uintptr_t>(pointer);
+    return is_shared(at) && is_shared(at + bytes - 1);
+}
+
+const std::string& place_of(const void* code) {
+    static thread_local std::unordered_map<const void*, std::string> known;
+    std::string& result = known[code];
+    if (result.empty()) result = asked(static_cast<const char*>(code) - __executable_start);
+    return result;
 }
 
 }  // namespace fibers::races

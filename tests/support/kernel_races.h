@@ -5,6 +5,9 @@
 // never ordered, warps of a block by __syncthreads only, lanes of a warp by that and __syncwarp (shuffles and
 // votes order no memory). Shared memory starts anew with each block.
 //
+// A copy ahead writes its target at any moment from its issue until its thread has waited for it: who touches the
+// target meanwhile, even that thread, is reported.
+//
 // A race: two threads that are not ordered touch a byte, one of them writes it, not both by atomics. The same
 // value is no excuse. Reads of shared or scratch memory that nothing has written are reported too. Where
 // kernels are not instrumented nothing is seen and nothing reported.
@@ -36,7 +39,13 @@ void enable();  // called by instrumented code as it starts
 enum class Kind { read, write, atomic };
 void touched(const void* at, std::size_t bytes, Kind kind, const void* code);
 
-// Where in the sources an address of code is, as far as addr2line knows.
-std::string place_of(const void* code);
+// Sixteen bytes of shared memory that a copy writes at some moment from its beginning on: until the running
+// thread ends it, whoever touches them is reported.
+void copy_begins(const void* to, const void* code);
+void copy_ends(const void* to, const void* code);
+bool in_shared_memory(const void* at, std::size_t bytes);  // of the running block
+
+// Where in the sources an address of code is, as far as addr2line knows. Asks only once.
+const std::string& place_of(const void* code);
 
 }  // namespace fibers::races

@@ -12,12 +12,17 @@
 
 #include "common/error.h"
 #include "tests/support/fiber_switch.h"
+#include "tests/support/kernel_mutations.h"
 #include "tests/support/kernel_races.h"
+#include "tests/support/kernels_on_host_rules.h"
 
 namespace fibers {
 namespace {
 
+using races::place_of;
+
 constexpr std::size_t kStackBytes = 128 << 10;
+constexpr std::size_t kMostAligned = 1024;  // of shared memory, that any kernel asks for
 
 // Fibers that wait for each other: those of a warp, or of a block.
 struct Barrier {
@@ -84,6 +89,7 @@ void fiber_main() {
     Fiber& self = *block.running;
     try {
         (*block.kernel)();
+        end_copies();
     } catch (...) {
         block.error = std::current_exception();
     }
@@ -95,14 +101,6 @@ void fiber_main() {
     stop(true);
 }
 
-// Compilers of the host may make two barriers of one, which stay one place in the sources.
-const std::string& place(const void* site) {
-    static thread_local std::unordered_map<const void*, std::string> known;
-    std::string& result = known[site];
-    if (result.empty()) result = races::place_of(site);
-    return result;
-}
-
 // Calls `last()` when all others have arrived.
 template <typename Last>
 void arrive(Barrier& barrier, const void* site, bool orders, const char* what, const Last& last) {
@@ -111,9 +109,10 @@ void arrive(Barrier& barrier, const void* site, bool orders, const char* what, c
         barrier.site = site;
         barrier.orders = orders;
     }
-    if (barrier.site != site && place(barrier.site) != place(site)) {
+    // Compilers of the host may make two barriers of one, which stay one place in the sources.
+    if (barrier.site != site && place_of(barrier.site) != place_of(site)) {
         throw tandem::Error(
-            fmt::format("{} at {}\nwhile others are at {}", what, place(site), place(barrier.site)));
+            fmt::format("{} at {}\nwhile others are at {}", what, place_of(site), place_of(barrier.site)));
     }
     self.generation = barrier.generation;
     if (++barrier.arrived == barrier.members) {
@@ -202,18 +201,22 @@ const Place& here() {
 }
 
 void block_barrier() {
-    arrive(block.barrier, __builtin_return_address(0), true, "a thread of a block", nothing);
+    const void* const site = __builtin_return_address(0);
+    if (left_out(LeftOut::block_barrier, site)) return;
+    arrive(block.barrier, site, true, "a thread of a block", nothing);
 }
 
 void warp_barrier(unsigned mask) {
-    meet_lanes(mask, __builtin_return_address(0), true, nothing);
+    const void* const site = __builtin_return_address(0);
+    if (left_out(LeftOut::warp_barrier, site)) return;
+    meet_lanes(mask, site, true, nothing);
 }
 
 std::uint64_t exchange_bits(unsigned mask, std::uint64_t mine, unsigned from) {
     const void* const site = __builtin_return_address(0);
     const Given given = give(mask, mine, site);
     if (!given.from(from % 32))
-        throw tandem::Error("a lane takes a value from one that has ended: " + place(site));
+        throw tandem::Error("a lane takes a value from one that has ended: " + place_of(site));
     return given.slots.values[from % 32];
 }
 
@@ -223,7 +226,7 @@ void together(void* operands, void (*perform)(const std::uint64_t* operands), co
             if (all.from_all()) perform(all.slots.values);
         });
     if (!given.from_all())
-        throw tandem::Error("an instruction of all lanes, of which some have ended: " + place(site));
+        throw tandem::Error("an instruction of all lanes, of which some have ended: " + place_of(site));
 }
 
 unsigned ballot(unsigned mask, bool mine) {
@@ -251,13 +254,15 @@ void run_blocks(std::int64_t blocks, int threads, std::size_t shared_bytes,
     if (block.fibers.size() < count) block.fibers.resize(count);
     block.kernel = &kernel;
     block.error = nullptr;
-    block.shared.resize(shared_bytes + 16);
+    // Aligned to 16 bytes and to no more: a kernel that wants more has to see to it.
+    block.shared.resize(shared_bytes + kMostAligned);
     const auto address = reinterpret_cast<std::uintptr_t>(block.shared.data());
-    block.shared_data = block.shared.data() + (16 - address % 16) % 16;
+    block.shared_data = block.shared.data() + (kMostAligned + 16 - address % kMostAligned) % kMostAligned;
     races::begin_launch();
     for (std::int64_t number = 0; number < blocks; ++number) {
         std::memset(block.shared.data(), 0xff, block.shared.size());  // NaNs: nobody counts on zeros
         races::begin_block(block.shared_data, shared_bytes);
+        begin_copies(count);
         block.warps.assign((count + 31) / 32, Warp{});
         block.barrier = Barrier{.members = threads};
         for (std::size_t i = 0; i < count; ++i) {

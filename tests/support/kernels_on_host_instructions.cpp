@@ -1,10 +1,16 @@
 // Instructions of all lanes of a warp: each leaves its operands, the last one to arrive does the work of all.
 // Not instrumented: what a lane reads of shared memory is told to the racecheck here.
-#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
 
 #include "common/error.h"
 #include "tests/support/kernel_races.h"
 #include "tests/support/kernels_on_host.h"
+#include "tests/support/kernels_on_host_counts.h"
+#include "tests/support/kernels_on_host_rules.h"
+#include "tests/support/tensor_core.h"
 
 namespace fibers {
 namespace {
@@ -25,14 +31,27 @@ Operands& operands(const std::uint64_t* all, unsigned lane) {
     return *reinterpret_cast<Operands*>(all[lane]);
 }
 
-void check_multiple_of_16(std::uintptr_t address, const char* what, const void* site) {
-    if (address % 16 == 0) return;
-    throw tandem::Error(
-        fmt::format("{} at {:#x}, which is no multiple of 16: {}", what, address, races::place_of(site)));
+// Eight rows of 16 bytes come in one turn where they lie in different banks, or are the same.
+std::int64_t conflicts(const std::uint64_t* all) {
+    std::uint64_t different[8][8];
+    int count[8] = {};
+    for (unsigned lane = 0; lane < 8; ++lane) {
+        const std::uint64_t row = operands<Load>(all, lane).row;
+        const std::uint64_t bank = row / 16 % 8;
+        if (std::find(different[bank], different[bank] + count[bank], row) == different[bank] + count[bank])
+            different[bank][count[bank]++] = row;
+    }
+    return *std::max_element(count, count + 8) - 1;
+}
+
+void count_load(const std::uint64_t* all) {
+    ++counts.matrix_loads;
+    for (int i = 0; i < 4; ++i) counts.bank_conflicts += conflicts(all + 8 * i);
 }
 
 // Lane 4 g + t gets row g, columns 2t and 2t + 1 of each matrix.
 void load_all(const std::uint64_t* all) {
+    count_load(all);
     std::uint32_t rows[32][4];
     for (unsigned lane = 0; lane < 32; ++lane)
         std::memcpy(rows[lane], reinterpret_cast<const void*>(operands<Load>(all, lane).row), 16);
@@ -43,6 +62,7 @@ void load_all(const std::uint64_t* all) {
 
 // Lane 4 g + t gets rows 2t and 2t + 1, column g of each.
 void load_all_transposed(const std::uint64_t* all) {
+    count_load(all);
     std::uint16_t rows[32][8];
     for (unsigned lane = 0; lane < 32; ++lane)
         std::memcpy(rows[lane], reinterpret_cast<const void*>(operands<Load>(all, lane).row), 16);
@@ -54,31 +74,25 @@ void load_all_transposed(const std::uint64_t* all) {
     }
 }
 
-float half(std::uint32_t pair, unsigned which) {
-    const std::uint32_t bits = which == 0 ? pair << 16 : pair & 0xffff0000u;
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
+// As instructions.cuh says who holds what.
 void multiply_all(const std::uint64_t* all) {
-    float a[16][16], b[8][16];  // [row][k], [column][k]
+    ++counts.products;
+    std::uint16_t a[16][16], b[8][16];
+    float c[16][8];
     for (unsigned lane = 0; lane < 32; ++lane) {
         const Product& product = operands<Product>(all, lane);
         const unsigned g = lane / 4, t = lane % 4;
-        for (unsigned h = 0; h < 2; ++h) {
-            for (unsigned i = 0; i < 4; ++i)
-                a[g + 8 * (i % 2)][2 * t + h + 8 * (i / 2)] = half(product.a.of[i], h);
-            for (unsigned i = 0; i < 2; ++i) b[g][2 * t + h + 8 * i] = half(product.b[i], h);
+        for (unsigned i = 0; i < 4; ++i)
+            std::memcpy(&a[g + 8 * (i % 2)][2 * t + 8 * (i / 2)], &product.a.of[i], 4);
+        for (unsigned i = 0; i < 2; ++i) {
+            std::memcpy(&b[g][2 * t + 8 * i], &product.b[i], 4);
+            std::memcpy(&c[g + 8 * i][2 * t], &product.c.of[2 * i], 8);
         }
     }
+    tensor_core_product(a, b, c);
     for (unsigned lane = 0; lane < 32; ++lane) {
-        for (unsigned i = 0; i < 4; ++i) {
-            const float* const row = a[lane / 4 + 8 * (i / 2)];
-            const float* const column = b[2 * (lane % 4) + i % 2];
-            float& sum = operands<Product>(all, lane).c.of[i];
-            for (unsigned k = 0; k < 16; ++k) sum += row[k] * column[k];
-        }
+        for (unsigned i = 0; i < 2; ++i)
+            std::memcpy(&operands<Product>(all, lane).c.of[2 * i], &c[lane / 4 + 8 * i][2 * (lane % 4)], 8);
     }
 }
 
@@ -98,9 +112,28 @@ void transpose_all(const std::uint64_t* all) {
 
 }  // namespace
 
+thread_local constinit Counts counts;
+
+Counts take_counts() {
+    return std::exchange(counts, {});
+}
+
+void check_multiple_of_16(const void* address, const char* what, const void* site) {
+    if (reinterpret_cast<std::uintptr_t>(address) % 16 == 0) return;
+    throw tandem::Error(
+        fmt::format("{} is at {}, no multiple of 16: {}", what, fmt::ptr(address), races::place_of(site)));
+}
+
+void check_shared_row(const void* row, const char* what, const void* site) {
+    check_multiple_of_16(row, what, site);
+    if (races::in_shared_memory(row, 16)) return;
+    throw tandem::Error(
+        fmt::format("{} is at {}, not in shared memory: {}", what, fmt::ptr(row), races::place_of(site)));
+}
+
 Four<std::uint32_t> load_matrices(std::uintptr_t row, bool transposed) {
     const void* const site = __builtin_return_address(0);
-    check_multiple_of_16(row, "a matrix has a row", site);
+    check_shared_row(reinterpret_cast<const void*>(row), "a row of a matrix", site);
     races::touched(reinterpret_cast<const void*>(row), 16, races::Kind::read, site);
     Load load{row, {}};
     together(&load, transposed ? load_all_transposed : load_all, site);
@@ -118,22 +151,5 @@ std::uint32_t transpose(std::uint32_t pair) {
     together(&turn, transpose_all, __builtin_return_address(0));
     return turn.to;
 }
-
-void copy_ahead(std::uintptr_t to, const void* from, bool there) {
-    const void* const site = __builtin_return_address(0);
-    check_multiple_of_16(to, "a copy has its target", site);
-    check_multiple_of_16(reinterpret_cast<std::uintptr_t>(from), "a copy has its source", site);
-    void* const target = reinterpret_cast<void*>(to);
-    races::touched(target, 16, races::Kind::write, site);
-    if (!there) {
-        std::memset(target, 0, 16);
-        return;
-    }
-    races::touched(from, 16, races::Kind::read, site);
-    std::memcpy(target, from, 16);
-}
-
-void commit_ahead() {}
-void wait_ahead(int) {}
 
 }  // namespace fibers

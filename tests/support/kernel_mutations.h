@@ -1,0 +1,30 @@
+// Kernels on the host with one thing left out, for tests that show that nobody could leave it out unnoticed.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace fibers {
+
+enum class LeftOut {
+    nothing,
+    block_barrier,
+    warp_barrier,
+    wait,        // for copies ahead
+    last_group,  // of those that a wait waits for: it lets one more be pending
+    commit,      // of copies ahead
+};
+
+struct Survivors {
+    std::size_t places = 0;             // in the sources of kernels that have such a thing
+    std::vector<std::string> survived;  // those whose absence `run` did not report
+};
+// Calls `run`, which throws when something is wrong, once for each place where kernels do `what`, as they do it
+// nowhere in that place. Blocks.
+Survivors leave_out(LeftOut what, const std::function<void()>& run);
+
+// Whether the running mutation leaves out `what` at `site`.
+bool left_out(LeftOut what, const void* site);
+
+}  // namespace fibers

@@ -1,0 +1,51 @@
+// Kernels with one barrier, wait or commit left out: the racecheck reports each, so that none is there in vain and
+// none could be forgotten. (A place counts once, however often kernels come by.)
+#include <gmock/gmock.h>
+
+#include "tests/gpu/ops/rig.h"
+#include "tests/support/kernel_mutations.h"
+
+namespace tandem::tests {
+namespace {
+
+using fibers::LeftOut;
+
+Tensor in_bfloat16(Shape shape, std::uint64_t seed) {
+    return with_dtype(random(std::move(shape), seed), DType::bfloat16);
+}
+
+// Some of each kind of `whats` are there, and none is missed in silence.
+void expect_none_survives(const std::vector<LeftOut>& whats, const std::function<void()>& run) {
+    EXPECT_NO_THROW(run());
+    for (const LeftOut what : whats) {
+        const fibers::Survivors result = fibers::leave_out(what, run);
+        EXPECT_GT(result.places, 0u) << static_cast<int>(what);
+        EXPECT_THAT(result.survived, ::testing::IsEmpty()) << static_cast<int>(what);
+    }
+}
+
+TEST(KernelsWithout, RmsNormBackward) {
+    for (const std::int64_t dim : {256, 4104}) {  // two stages of copies, and one
+        const Tensor x = in_bfloat16({3, dim}, 1), weight = in_bfloat16({dim}, 2),
+                     dy = in_bfloat16({3, dim}, 3);
+        const Tensor rstd = random({3}, 4);
+        expect_none_survives(
+            {LeftOut::wait, LeftOut::last_group, LeftOut::commit, LeftOut::block_barrier}, [&] {
+                Tensor dx = in_bfloat16({3, dim}, 5), dweight = zeros({dim});
+                tested::rms_norm_backward(tested_stream(), dy, x, weight, rstd, dx, dweight, false);
+            });
+    }
+}
+
+TEST(KernelsWithout, PagedDecode) {
+    const Tensor q = in_bfloat16({1, 2, 64}, 1), k = in_bfloat16({10, 16, 1, 64}, 2);
+    const Tensor v = in_bfloat16({10, 16, 1, 64}, 3);
+    expect_none_survives({LeftOut::block_barrier}, [&] {
+        Tensor out = in_bfloat16({1, 2, 64}, 4);
+        tested::paged_attention_decode(tested_stream(), q, k, v, {{3, 1, 4, 0, 5, 9, 2, 6, 8, 7}}, {150},
+                                       0.3f, out);
+    });
+}
+
+}  // namespace
+}  // namespace tandem::tests
