@@ -35,17 +35,21 @@ struct MmaTile {
         return static_cast<std::uint32_t>(chunk / kChunks * kSubTileBytes + row * kRowBytes + turned * 16);
     }
 
-    // Where a lane reads its operand of sixteen rows and the first sixteen columns of a tile:
-    // a: A, rows × columns; load_matrices gives a[0] … a[3].
-    __device__ static std::uint32_t rows_as_a(int lane) { return offset(lane % 16, lane / 16); }
-    // b of a product with the rows themselves (K in Q Kᵀ): load_matrices gives b[0], b[1] of the first eight
-    // rows, then of the other eight.
+    // Where a lane's load_matrices begins, from the tile's first byte, for the first sixteen rows and columns. What
+    // comes of it, and of load_matrices_transposed:
+    //   a of rows × columns: r[0], r[1], r[2], r[3]
+    //   b of a product with the rows as columns (K in Q Kᵀ): r[0], r[2] of the first eight rows, r[1], r[3] of
+    //     the other eight
+    //   transposed, b of weights × rows (V in P V): r[0], r[1] of the first eight columns, r[2], r[3] of the
+    //     other eight
+    __device__ static std::uint32_t lane_offset(int lane) { return offset(lane % 16, lane / 16); }
+
+    __device__ static std::uint32_t rows_as_a(int lane) { return lane_offset(lane); }
+    __device__ static std::uint32_t rows_as_b(int lane) { return lane_offset(lane); }
+    // As a column operand in the order r[0], r[1] of the first eight rows, r[2], r[3] of the others.
     __device__ static std::uint32_t rows_as_columns(int lane) {
         return offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
     }
-    // b of a product of weights with the rows (V in P V): load_matrices_transposed gives b[0], b[1] of the
-    // first eight columns, then of the other eight.
-    __device__ static std::uint32_t rows_as_b(int lane) { return offset(lane % 16, lane / 16); }
 
     // From there on: to column 16 `columns`, and to row 16 `rows`. The steps must be known to the compiler.
     __device__ static constexpr SharedAddress step(SharedAddress from, int columns, int rows) {
@@ -65,8 +69,9 @@ struct TileLoader {
     static constexpr int kPasses = kRows / kPassRows;
     static_assert(kPassRows % 8 == 0 && kRows % kPassRows == 0);
 
-    __device__ static int row() { return static_cast<int>(threadIdx.x) / kChunks; }
-    __device__ static int chunk() { return static_cast<int>(threadIdx.x) % kChunks; }
+    // Of a thread in a pass, and in a sub-tile.
+    __device__ static int row(int thread) { return thread / kChunks; }
+    __device__ static int chunk(int thread) { return thread % kChunks; }
     __device__ static SharedAddress target(SharedAddress tile, int pass, int sub_tile) {
         return tile + static_cast<SharedAddress>(pass * kPassRows * Tile::kRowBytes +
                                                  sub_tile * Tile::kSubTileBytes);
@@ -76,9 +81,11 @@ struct TileLoader {
     // with head_dim columns. All else of the tile becomes zeros. To be committed by the caller.
     __device__ static __forceinline__ void load(SharedAddress tile, const std::byte* rows,
                                                 std::uint32_t row_bytes, int count, int head_dim) {
-        const SharedAddress to = tile + Tile::offset(row(), chunk());
-        const std::byte* const from =
-            rows + (static_cast<std::uint32_t>(row()) * row_bytes + static_cast<std::uint32_t>(chunk()) * 16);
+        const int thread =
+            static_cast<int>(opaque(threadIdx.x));  // what follows from it is not kept in a loop
+        const SharedAddress to = tile + Tile::offset(row(thread), chunk(thread));
+        const std::byte* const from = rows + (static_cast<std::uint32_t>(row(thread)) * row_bytes +
+                                              static_cast<std::uint32_t>(chunk(thread)) * 16);
         if (count >= kRows && head_dim == kDim) {
 #pragma unroll
             for (int pass = 0; pass < kPasses; ++pass) {
@@ -93,10 +100,10 @@ struct TileLoader {
         }
 #pragma unroll 1
         for (int pass = 0; pass < kPasses; ++pass) {
-            const bool row_there = row() + pass * kPassRows < count;
+            const bool row_there = row(thread) + pass * kPassRows < count;
 #pragma unroll
             for (int s = 0; s < Tile::kSubTiles; ++s) {
-                const bool there = row_there && s * Tile::kColumns + chunk() * 8 < head_dim;
+                const bool there = row_there && s * Tile::kColumns + chunk(thread) * 8 < head_dim;
                 copy_ahead(target(to, pass, s),
                            there ? from + static_cast<std::uint32_t>(pass * kPassRows) * row_bytes +
                                        s * Tile::kRowBytes
@@ -106,5 +113,20 @@ struct TileLoader {
         }
     }
 };
+
+// Calls f.template operator()<kDim>() with the smallest of 64, 96, 128 and 256 that holds head_dim; columns
+// beyond head_dim, which is a multiple of 8, are zeros.
+template <typename F>
+void with_mma_head_dim(std::int64_t head_dim, const F& f) {
+    if (head_dim <= 64) {
+        f.template operator()<64>();
+    } else if (head_dim <= 96) {
+        f.template operator()<96>();
+    } else if (head_dim <= 128) {
+        f.template operator()<128>();
+    } else {
+        f.template operator()<256>();
+    }
+}
 
 }  // namespace tandem::ops::TANDEM_KERNELS

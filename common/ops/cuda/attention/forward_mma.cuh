@@ -1,0 +1,347 @@
+// Flash attention, forward, on tensor cores (Dao, "FlashAttention-2"): a block has some queries of one head,
+// each warp 16 or 32 of them, and walks over their keys, kCadence at a time, while the next ones are on their
+// way. row_law.cuh says what it computes. In shared memory: the queries, and kStages tiles of keys and values;
+// in registers: a warp's scores, which become the weights of its values without leaving their lanes, and sums.
+#pragma once
+
+#include "common/ops/cuda/attention/parking.cuh"
+#include "common/ops/cuda/attention/row_law.cuh"
+#include "common/ops/cuda/attention/tile_fp32.cuh"
+#include "common/ops/cuda/attention/tile_mma.cuh"
+#include "common/ops/cuda/elements.cuh"
+
+namespace tandem::ops::TANDEM_KERNELS {
+
+// kSlices: 16 rows each, of a warp. Two of them halve what shared memory is read for a product.
+template <int kDim_, int kWarps_, int kSlices_, int kStages_, int kBlocks_>
+struct ForwardShapeOf {
+    static constexpr int kDim = kDim_, kWarps = kWarps_, kSlices = kSlices_, kStages = kStages_;
+    static constexpr int kBlocks = kBlocks_;  // of an SM
+    static constexpr int kThreads = 32 * kWarps;
+    static constexpr int kRows = 16 * kSlices * kWarps;
+    using Queries = MmaTile<kDim, kRows>;
+    using Keys = MmaTile<kDim, kCadence>;
+    static constexpr std::size_t kBytes = Queries::kBytes + kStages * 2 * Keys::kBytes + kTileAlignment;
+    static constexpr std::int64_t kPlaceQuads = kThreads * kSlices * (kDim / 8 + 1);
+    static_assert(kBytes <= kMostSharedBytes);
+};
+template <int kDim>
+using ForwardShape = ForwardShapeOf<kDim, 4, kDim == 256 ? 1 : 2, kDim == 64 ? 3 : 2, kDim == 256 ? 1 : 2>;
+
+// What a block computes: some rows of a segment, the last of which sees keys [0, visible).
+struct ForwardTile {
+    std::int64_t q_row;  // the first one, in q
+    int rows, visible;
+    int first_seen;  // keys that the first row sees, if there are so many; below 0 where a later row is the first
+    int step;        // keys that each row sees more than the row before: 1, or 0
+    int k_len;
+
+    __device__ int seen(int row) const {
+        const int seen = first_seen + row * step;
+        return seen < k_len ? seen : k_len;
+    }
+};
+
+__device__ __forceinline__ ForwardTile forward_tile(const TilePlace& place, int tile_rows) {
+    const DeviceSegment& s = place.segment;
+    const std::int64_t first = place.tile * tile_rows;
+    const std::int64_t rows = s.q_len - first < tile_rows ? s.q_len - first : tile_rows;
+    return {s.q_begin + first,
+            static_cast<int>(rows),
+            static_cast<int>(shared::visible_keys(first + rows - 1, s.q_len, s.k_len, s.causal)),
+            static_cast<int>(s.causal ? first + s.k_len - s.q_len + 1 : s.k_len),
+            static_cast<int>(s.causal),
+            static_cast<int>(s.k_len)};
+}
+
+// The keys and values of a head of a segment, as they lie in packed tensors.
+template <int kDim, int kThreads>
+struct PackedKeys {
+    using Loader = TileLoader<kDim, kCadence, kThreads>;
+    const std::byte *k, *v;  // of the first key
+    std::uint32_t row_bytes;
+    int k_len, head_dim;
+
+    __device__ PackedKeys(const AttentionInputs& in, const DeviceSegment& s, std::int64_t kv_head)
+        : row_bytes(static_cast<std::uint32_t>(in.kv_heads * in.head_dim * 2)),
+          k_len(static_cast<int>(s.k_len)),
+          head_dim(static_cast<int>(in.head_dim)) {
+        const std::int64_t first = (s.k_begin * in.kv_heads + kv_head) * in.head_dim * 2;
+        k = in.k.data + first;
+        v = in.v.data + first;
+    }
+    __device__ __forceinline__ void load(SharedAddress keys, SharedAddress values, int tile) const {
+        const std::int64_t first = static_cast<std::int64_t>(tile) * kCadence * row_bytes;
+        const int count = k_len - tile * kCadence;
+        Loader::load(keys, k + first, row_bytes, count, head_dim);
+        Loader::load(values, v + first, row_bytes, count, head_dim);
+    }
+};
+
+// scores = queries · keysᵀ; the lane's places in both tiles.
+template <typename Shape>
+__device__ __forceinline__ void make_scores(float (&scores)[Shape::kSlices][kCadence / 8][4],
+                                            SharedAddress queries, SharedAddress keys) {
+#pragma unroll
+    for (int i = 0; i < Shape::kSlices; ++i) {
+#pragma unroll
+        for (int n = 0; n < kCadence / 8; ++n) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) scores[i][n][e] = 0.0f;
+        }
+    }
+#pragma unroll
+    for (int d = 0; d < Shape::kDim / 16; ++d) {
+        std::uint32_t a[Shape::kSlices][4];
+#pragma unroll
+        for (int i = 0; i < Shape::kSlices; ++i) load_matrices(a[i], Shape::Queries::step(queries, d, i));
+#pragma unroll
+        for (int n = 0; n < kCadence / 16; ++n) {
+            std::uint32_t b[4];
+            load_matrices(b, Shape::Keys::step(keys, d, n));
+#pragma unroll
+            for (int i = 0; i < Shape::kSlices; ++i) {
+                multiply(scores[i][2 * n], a[i], b[0], b[2]);
+                multiply(scores[i][2 * n + 1], a[i], b[1], b[3]);
+            }
+        }
+    }
+}
+
+// values += weights · rows of a tile, columns 16 n each; `rows` is the lane's place in the tile.
+template <typename Shape>
+__device__ __forceinline__ void add_values(float (&values)[Shape::kSlices][Shape::kDim / 8][4],
+                                           const float (&weights)[Shape::kSlices][kCadence / 8][4],
+                                           SharedAddress rows) {
+#pragma unroll
+    for (int k = 0; k < kCadence / 16; ++k) {
+        std::uint32_t a[Shape::kSlices][4];
+#pragma unroll
+        for (int i = 0; i < Shape::kSlices; ++i) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const float(&pair)[4] = weights[i][2 * k + e / 2];
+                a[i][e] = bfloat16_pair(pair[e % 2 * 2], pair[e % 2 * 2 + 1]);
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < Shape::kDim / 16; ++n) {
+            std::uint32_t b[4];
+            load_matrices_transposed(b, Shape::Keys::step(rows, n, k));
+#pragma unroll
+            for (int i = 0; i < Shape::kSlices; ++i) {
+                multiply(values[i][2 * n], a[i], b[0], b[1]);
+                multiply(values[i][2 * n + 1], a[i], b[2], b[3]);
+            }
+        }
+    }
+}
+
+// Keys that a row does not see become -inf; `row` is the lane's first one, `key` the tile's first.
+template <int kSlices>
+__device__ __forceinline__ void hide(float (&scores)[kSlices][kCadence / 8][4], const ForwardTile& tile,
+                                     int row, int key) {
+    const int t = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+    for (int i = 0; i < kSlices; ++i) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const int seen = tile.seen(row + 16 * i + 8 * h) - key - 2 * t;
+#pragma unroll
+            for (int n = 0; n < kCadence / 8; ++n) {
+#pragma unroll
+                for (int e = 0; e < 2; ++e) {
+                    if (8 * n + e >= seen) scores[i][n][2 * h + e] = -INFINITY;
+                }
+            }
+        }
+    }
+}
+
+// What a warp has of a part of its rows' keys.
+template <typename Shape>
+struct ForwardSums {
+    RowPair rows[Shape::kSlices];
+    float values[Shape::kSlices][Shape::kDim / 8][4] = {};
+
+    // The weights of kCadence keys, in the scores' place.
+    __device__ __forceinline__ void weigh_scores(float (&scores)[Shape::kSlices][kCadence / 8][4], float c) {
+        float shrink[Shape::kSlices][2];
+        bool moved = false;
+#pragma unroll
+        for (int i = 0; i < Shape::kSlices; ++i) moved |= weigh(scores[i], c, rows[i], shrink[i]);
+        if (!any_lane(moved)) return;
+#pragma unroll
+        for (int i = 0; i < Shape::kSlices; ++i) {
+#pragma unroll
+            for (int n = 0; n < Shape::kDim / 8; ++n) {
+#pragma unroll
+                for (int e = 0; e < 4; ++e) values[i][n][e] = times(values[i][n][e], shrink[i][e / 2]);
+            }
+        }
+    }
+    // The thread's quads of a place lie a block's threads apart.
+    __device__ __forceinline__ void park(Quad* place) const {
+#pragma unroll
+        for (int i = 0; i < Shape::kSlices; ++i) {
+            *place = {{rows[i].max[0], rows[i].max[1], rows[i].sum[0], rows[i].sum[1]}};
+            place += Shape::kThreads;
+#pragma unroll
+            for (int n = 0; n < Shape::kDim / 8; ++n) {
+                *place = {{values[i][n][0], values[i][n][1], values[i][n][2], values[i][n][3]}};
+                place += Shape::kThreads;
+            }
+        }
+    }
+    // What was parked, merged with these sums, which are of the next part.
+    __device__ __forceinline__ void merge(const Quad* place) {
+#pragma unroll
+        for (int i = 0; i < Shape::kSlices; ++i) {
+            const Quad before = *place;
+            place += Shape::kThreads;
+            MergeWeights weights[2];
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                float max = before.v[h], sum = before.v[2 + h];
+                weights[h] = merge_part(max, sum, rows[i].max[h], rows[i].sum[h]);
+                rows[i].max[h] = max;
+                rows[i].sum[h] = sum;
+            }
+#pragma unroll
+            for (int n = 0; n < Shape::kDim / 8; ++n) {
+                if (n % 4 == 0) __syncwarp();  // no more loads ahead than there are registers
+                const Quad parked = *place;
+                place += Shape::kThreads;
+#pragma unroll
+                for (int e = 0; e < 4; ++e) values[i][n][e] = weights[e / 2](parked.v[e], values[i][n][e]);
+            }
+        }
+    }
+    // The rows' results; `row` is the lane's first one.
+    template <bool kBfloat16>
+    __device__ __forceinline__ void store(const ForwardTile& tile, int row, const AttentionInputs& in,
+                                          std::byte* out, float* lse) const {
+        const std::int64_t head = blockIdx.x % in.heads;
+        const int lane_column = static_cast<int>(threadIdx.x) % 4 * 2;
+        const int head_dim = static_cast<int>(in.head_dim);
+#pragma unroll
+        for (int i = 0; i < Shape::kSlices; ++i) {
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                if (row + 16 * i + 8 * h >= tile.rows) continue;
+                const std::int64_t at = tile.q_row + row + 16 * i + 8 * h;
+                const float factor = result_factor(rows[i].sum[h]);
+                if (lane_column == 0)
+                    lse[head * in.q_rows + at] = log_sum_exp(rows[i].max[h], rows[i].sum[h]);
+                std::byte* const to =
+                    out + ((at * in.heads + head) * head_dim + lane_column) * (kBfloat16 ? 2 : 4);
+#pragma unroll
+                for (int n = 0; n < Shape::kDim / 8; ++n) {
+                    const float a = times(values[i][n][2 * h], factor);
+                    const float b = times(values[i][n][2 * h + 1], factor);
+                    if (8 * n < head_dim) store_two<kBfloat16>(to + 8 * n * (kBfloat16 ? 2 : 4), a, b);
+                }
+            }
+        }
+    }
+    template <bool kBfloat16>
+    __device__ static __forceinline__ void store_two(std::byte* to, float a, float b) {
+        if constexpr (kBfloat16) {
+            *reinterpret_cast<std::uint32_t*>(to) = bfloat16_pair(a, b);
+        } else {
+            store_pair(to, {{shared::bits_of(a), shared::bits_of(b)}});
+        }
+    }
+};
+
+// Grid: (tile of queries, head); the tiles with the most keys, a segment's last, come first.
+template <typename Shape>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
+    forward_mma_kernel(const __grid_constant__ AttentionInputs in, std::int64_t tiles,
+                       const __grid_constant__ Elements out, float* lse,
+                       const __grid_constant__ Parking parking) {
+    TANDEM_DYNAMIC_SHARED(memory);
+    __shared__ ForwardTile tile;  // for it is seldom looked at, and registers are dear
+    __shared__ std::uint32_t room;
+    const SharedAddress queries = first_tile(memory);
+    const SharedAddress stages = queries + Shape::Queries::kBytes;
+    constexpr SharedAddress kStageBytes = 2 * Shape::Keys::kBytes;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp_row = static_cast<int>(threadIdx.x) / 32 * 16 * Shape::kSlices;
+    const PackedKeys<Shape::kDim, Shape::kThreads> source = [&] {
+        const std::int64_t head = blockIdx.x % in.heads;
+        const TilePlace place = tile_place(in, tiles - 1 - blockIdx.x / in.heads);
+        const ForwardTile found = forward_tile(place, Shape::kRows);
+        if (threadIdx.x == 0) tile = found;
+        TileLoader<Shape::kDim, Shape::kRows, Shape::kThreads>::load(
+            queries, in.q.data + (found.q_row * in.heads + head) * in.head_dim * 2,
+            static_cast<std::uint32_t>(in.heads * in.head_dim * 2), found.rows,
+            static_cast<int>(in.head_dim));
+        return PackedKeys<Shape::kDim, Shape::kThreads>(in, place.segment, head / in.group);
+    }();
+    __syncthreads();
+    const int key_tiles = (tile.visible + kCadence - 1) / kCadence;
+
+    // The queries and the first tiles of keys and values are on their way.
+    const auto load = [&](int j, int stage) {
+        if (j < key_tiles) {
+            const SharedAddress keys = stages + static_cast<SharedAddress>(stage) * kStageBytes;
+            source.load(keys, keys + Shape::Keys::kBytes, j);
+        }
+        commit_ahead();
+    };
+#pragma unroll
+    for (int j = 0; j < Shape::kStages - 1; ++j) load(j, j);
+
+    const SharedAddress my_queries = queries +
+                                     static_cast<SharedAddress>(warp_row * Shape::Queries::kRowBytes) +
+                                     Shape::Queries::lane_offset(lane);
+    const SharedAddress my_keys = stages + Shape::Keys::lane_offset(lane);
+    // The lane's first row, and a row of its warp that sees no more keys than the others.
+    const auto lane_row = [] {
+        const int thread = static_cast<int>(opaque(threadIdx.x));
+        return thread / 32 * 16 * Shape::kSlices + thread % 32 / 4;
+    };
+    const float c = times(in.scale, kLog2E);
+    ForwardSums<Shape> sums;
+    int stage = 0;
+#pragma unroll 1
+    for (int j = 0; j < key_tiles; ++j) {
+        wait_ahead<Shape::kStages - 2>();
+        __syncthreads();  // tile j is there for all, and tile j - 1 has been used by all
+        load(j + Shape::kStages - 1, stage == 0 ? Shape::kStages - 1 : stage - 1);
+        const SharedAddress offset = static_cast<SharedAddress>(stage) * kStageBytes;
+        stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
+
+        float scores[Shape::kSlices][kCadence / 8][4];
+        make_scores<Shape>(scores, opaque(my_queries), opaque(my_keys + offset));
+        if ((j + 1) * kCadence > tile.seen(warp_row)) hide(scores, tile, lane_row(), j * kCadence);
+        sums.weigh_scores(scores, c);
+        add_values<Shape>(sums.values, scores, opaque(my_keys + offset) + Shape::Keys::kBytes);
+
+        // The end of a part that is not the last one.
+        if ((j + 1) % (kPart / kCadence) != 0 || j + 1 == key_tiles) continue;
+        const bool first_part = j + 1 == kPart / kCadence;
+        if (first_part) parking.take(&room);
+        Quad* const parked = parking.places + room * Shape::kPlaceQuads + threadIdx.x;
+#pragma unroll
+        for (int i = 0; i < Shape::kSlices; ++i) join_sums(sums.rows[i]);
+        if (!first_part) sums.merge(parked);
+        sums.park(parked);
+        sums = {};
+    }
+    wait_ahead<0>();
+#pragma unroll
+    for (int i = 0; i < Shape::kSlices; ++i) join_sums(sums.rows[i]);
+    if (key_tiles > kPart / kCadence) {
+        sums.merge(parking.places + room * Shape::kPlaceQuads + threadIdx.x);
+        parking.give_back(room);
+    }
+    if (out.is_bfloat16) {
+        sums.template store<true>(tile, lane_row(), in, out.data, lse);
+    } else {
+        sums.template store<false>(tile, lane_row(), in, out.data, lse);
+    }
+}
+
+}  // namespace tandem::ops::TANDEM_KERNELS
