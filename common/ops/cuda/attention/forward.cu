@@ -67,9 +67,10 @@ void forward_mma(Work& work, AttentionInputs in, const std::vector<AttentionSegm
         using Shape = ForwardShape<kDim>;
         const Tiling tiling = query_tiles(work, in, segments, Shape::kRows);
         const std::int64_t blocks = tiling.tiles() * in.heads;
-        const Parking places = parking(work, longest(segments) > kPart ? blocks : 0, Shape::kPlaceQuads);
-        work.launch(forward_mma_kernel<Shape>, blocks, Shape::kThreads, Shape::kBytes, in, tiling.tiles(),
-                    elements(out, in.head_dim), lse.data<float>(), places);
+        const std::int64_t parked = longest(segments) > kPart ? blocks : 0;
+        work.launch(forward_mma_kernel<Shape>, blocks, Shape::kThreads, Shape::kBytes,
+                    ForwardWork{in, tiling.tiles(), in.scale * kLog2E, elements(out, in.head_dim),
+                                lse.data<float>(), parking(work, parked, Shape::kPlaceQuads)});
     });
 }
 

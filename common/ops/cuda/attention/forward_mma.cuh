@@ -28,10 +28,10 @@ struct ForwardShapeOf {
 template <int kDim>
 using ForwardShape = ForwardShapeOf<kDim, 4, kDim == 256 ? 1 : 2, kDim == 64 ? 3 : 2, kDim == 256 ? 1 : 2>;
 
-// What a block computes: some rows of a segment, the last of which sees keys [0, visible).
+// What a block computes: some rows of a segment, the last of which sees keys in key_tiles tiles.
 struct ForwardTile {
     std::int64_t q_row;  // the first one, in q
-    int rows, visible;
+    int rows, key_tiles;
     int first_seen;  // keys that the first row sees, if there are so many; below 0 where a later row is the first
     int step;        // keys that each row sees more than the row before: 1, or 0
     int k_len;
@@ -46,9 +46,10 @@ __device__ __forceinline__ ForwardTile forward_tile(const TilePlace& place, int 
     const DeviceSegment& s = place.segment;
     const std::int64_t first = place.tile * tile_rows;
     const std::int64_t rows = s.q_len - first < tile_rows ? s.q_len - first : tile_rows;
+    const std::int64_t visible = shared::visible_keys(first + rows - 1, s.q_len, s.k_len, s.causal);
     return {s.q_begin + first,
             static_cast<int>(rows),
-            static_cast<int>(shared::visible_keys(first + rows - 1, s.q_len, s.k_len, s.causal)),
+            static_cast<int>((visible + kCadence - 1) / kCadence),
             static_cast<int>(s.causal ? first + s.k_len - s.q_len + 1 : s.k_len),
             static_cast<int>(s.causal),
             static_cast<int>(s.k_len)};
@@ -59,22 +60,20 @@ template <int kDim, int kThreads>
 struct PackedKeys {
     using Loader = TileLoader<kDim, kCadence, kThreads>;
     const std::byte *k, *v;  // of the first key
-    std::uint32_t row_bytes;
-    int k_len, head_dim;
+    int k_len;
 
-    __device__ PackedKeys(const AttentionInputs& in, const DeviceSegment& s, std::int64_t kv_head)
-        : row_bytes(static_cast<std::uint32_t>(in.kv_heads * in.head_dim * 2)),
-          k_len(static_cast<int>(s.k_len)),
-          head_dim(static_cast<int>(in.head_dim)) {
+    __device__ static PackedKeys of(const AttentionInputs& in, const DeviceSegment& s, std::int64_t kv_head) {
         const std::int64_t first = (s.k_begin * in.kv_heads + kv_head) * in.head_dim * 2;
-        k = in.k.data + first;
-        v = in.v.data + first;
+        return {in.k.data + first, in.v.data + first, static_cast<int>(s.k_len)};
     }
-    __device__ __forceinline__ void load(SharedAddress keys, SharedAddress values, int tile) const {
+    __device__ __forceinline__ void load(const AttentionInputs& in, SharedAddress keys, SharedAddress values,
+                                         int tile) const {
+        const auto row_bytes =
+            static_cast<std::uint32_t>(in.kv_heads) * static_cast<std::uint32_t>(in.head_dim) * 2;
         const std::int64_t first = static_cast<std::int64_t>(tile) * kCadence * row_bytes;
         const int count = k_len - tile * kCadence;
-        Loader::load(keys, k + first, row_bytes, count, head_dim);
-        Loader::load(values, v + first, row_bytes, count, head_dim);
+        Loader::load(keys, k + first, row_bytes, count, static_cast<int>(in.head_dim));
+        Loader::load(values, v + first, row_bytes, count, static_cast<int>(in.head_dim));
     }
 };
 
@@ -101,8 +100,8 @@ __device__ __forceinline__ void make_scores(float (&scores)[Shape::kSlices][kCad
             load_matrices(b, Shape::Keys::step(keys, d, n));
 #pragma unroll
             for (int i = 0; i < Shape::kSlices; ++i) {
-                multiply(scores[i][2 * n], a[i], b[0], b[2]);
-                multiply(scores[i][2 * n + 1], a[i], b[1], b[3]);
+                multiply(scores[i][2 * n], a[i], b[0], b[1]);
+                multiply(scores[i][2 * n + 1], a[i], b[2], b[3]);
             }
         }
     }
@@ -158,6 +157,26 @@ __device__ __forceinline__ void hide(float (&scores)[kSlices][kCadence / 8][4], 
     }
 }
 
+// threadIdx.x, from which ptxas computes something anew in each turn of a loop for sm_80 and keeps it for sm_90:
+// found by trial, so that neither spills.
+__device__ __forceinline__ unsigned rare_thread() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+    return opaque(threadIdx.x);
+#else
+    return threadIdx.x;
+#endif
+}
+
+// What a launch is about.
+struct ForwardWork {
+    AttentionInputs in;
+    std::int64_t tiles;
+    float c;  // see row_law.cuh
+    Elements out;
+    float* lse;
+    Parking parking;
+};
+
 // What a warp has of a part of its rows' keys.
 template <typename Shape>
 struct ForwardSums {
@@ -179,6 +198,10 @@ struct ForwardSums {
                 for (int e = 0; e < 4; ++e) values[i][n][e] = times(values[i][n][e], shrink[i][e / 2]);
             }
         }
+    }
+    __device__ __forceinline__ void end_part() {
+#pragma unroll
+        for (int i = 0; i < Shape::kSlices; ++i) join_sums(rows[i]);
     }
     // The thread's quads of a place lie a block's threads apart.
     __device__ __forceinline__ void park(Quad* place) const {
@@ -219,8 +242,8 @@ struct ForwardSums {
     }
     // The rows' results; `row` is the lane's first one.
     template <bool kBfloat16>
-    __device__ __forceinline__ void store(const ForwardTile& tile, int row, const AttentionInputs& in,
-                                          std::byte* out, float* lse) const {
+    __device__ __forceinline__ void store(const ForwardTile& tile, int row, const ForwardWork& work) const {
+        const AttentionInputs& in = work.in;
         const std::int64_t head = blockIdx.x % in.heads;
         const int lane_column = static_cast<int>(threadIdx.x) % 4 * 2;
         const int head_dim = static_cast<int>(in.head_dim);
@@ -232,9 +255,9 @@ struct ForwardSums {
                 const std::int64_t at = tile.q_row + row + 16 * i + 8 * h;
                 const float factor = result_factor(rows[i].sum[h]);
                 if (lane_column == 0)
-                    lse[head * in.q_rows + at] = log_sum_exp(rows[i].max[h], rows[i].sum[h]);
+                    work.lse[head * in.q_rows + at] = log_sum_exp(rows[i].max[h], rows[i].sum[h]);
                 std::byte* const to =
-                    out + ((at * in.heads + head) * head_dim + lane_column) * (kBfloat16 ? 2 : 4);
+                    work.out.data + ((at * in.heads + head) * head_dim + lane_column) * (kBfloat16 ? 2 : 4);
 #pragma unroll
                 for (int n = 0; n < Shape::kDim / 8; ++n) {
                     const float a = times(values[i][n][2 * h], factor);
@@ -257,90 +280,86 @@ struct ForwardSums {
 // Grid: (tile of queries, head); the tiles with the most keys, a segment's last, come first.
 template <typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
-    forward_mma_kernel(const __grid_constant__ AttentionInputs in, std::int64_t tiles,
-                       const __grid_constant__ Elements out, float* lse,
-                       const __grid_constant__ Parking parking) {
+    forward_mma_kernel(const __grid_constant__ ForwardWork work) {
+    using Source = PackedKeys<Shape::kDim, Shape::kThreads>;
+    constexpr SharedAddress kStageBytes = 2 * Shape::Keys::kBytes;
+    const AttentionInputs& in = work.in;
     TANDEM_DYNAMIC_SHARED(memory);
-    __shared__ ForwardTile tile;  // for it is seldom looked at, and registers are dear
+    // What is the same for all threads, and seldom looked at: registers are dear.
+    __shared__ ForwardTile tile;
+    __shared__ Source source;
     __shared__ std::uint32_t room;
     const SharedAddress queries = first_tile(memory);
     const SharedAddress stages = queries + Shape::Queries::kBytes;
-    constexpr SharedAddress kStageBytes = 2 * Shape::Keys::kBytes;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int warp_row = static_cast<int>(threadIdx.x) / 32 * 16 * Shape::kSlices;
-    const PackedKeys<Shape::kDim, Shape::kThreads> source = [&] {
-        const std::int64_t head = blockIdx.x % in.heads;
-        const TilePlace place = tile_place(in, tiles - 1 - blockIdx.x / in.heads);
-        const ForwardTile found = forward_tile(place, Shape::kRows);
-        if (threadIdx.x == 0) tile = found;
-        TileLoader<Shape::kDim, Shape::kRows, Shape::kThreads>::load(
-            queries, in.q.data + (found.q_row * in.heads + head) * in.head_dim * 2,
-            static_cast<std::uint32_t>(in.heads * in.head_dim * 2), found.rows,
-            static_cast<int>(in.head_dim));
-        return PackedKeys<Shape::kDim, Shape::kThreads>(in, place.segment, head / in.group);
-    }();
-    __syncthreads();
-    const int key_tiles = (tile.visible + kCadence - 1) / kCadence;
 
     // The queries and the first tiles of keys and values are on their way.
-    const auto load = [&](int j, int stage) {
-        if (j < key_tiles) {
-            const SharedAddress keys = stages + static_cast<SharedAddress>(stage) * kStageBytes;
-            source.load(keys, keys + Shape::Keys::kBytes, j);
-        }
+    if (threadIdx.x == 0) {
+        const TilePlace place = tile_place(in, work.tiles - 1 - blockIdx.x / in.heads);
+        tile = forward_tile(place, Shape::kRows);
+        source = Source::of(in, place.segment, blockIdx.x % in.heads / in.group);
+    }
+    __syncthreads();
+    const auto load = [&](int j, SharedAddress stage) {
+        if (j < tile.key_tiles) source.load(in, stages + stage, stages + stage + Shape::Keys::kBytes, j);
         commit_ahead();
     };
+    TileLoader<Shape::kDim, Shape::kRows, Shape::kThreads>::load(
+        queries, in.q.data + (tile.q_row * in.heads + blockIdx.x % in.heads) * in.head_dim * 2,
+        static_cast<std::uint32_t>(in.heads * in.head_dim * 2), tile.rows, static_cast<int>(in.head_dim));
 #pragma unroll
-    for (int j = 0; j < Shape::kStages - 1; ++j) load(j, j);
+    for (int j = 0; j < Shape::kStages - 1; ++j) load(j, static_cast<SharedAddress>(j) * kStageBytes);
 
-    const SharedAddress my_queries = queries +
-                                     static_cast<SharedAddress>(warp_row * Shape::Queries::kRowBytes) +
-                                     Shape::Queries::lane_offset(lane);
-    const SharedAddress my_keys = stages + Shape::Keys::lane_offset(lane);
-    // The lane's first row, and a row of its warp that sees no more keys than the others.
-    const auto lane_row = [] {
-        const int thread = static_cast<int>(opaque(threadIdx.x));
-        return thread / 32 * 16 * Shape::kSlices + thread % 32 / 4;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    constexpr int kWarpRows = 16 * Shape::kSlices;
+    const SharedAddress my_queries =
+        queries + static_cast<SharedAddress>(warp * kWarpRows * Shape::Queries::kRowBytes) +
+        Shape::Queries::rows_as_a(lane);
+    const SharedAddress my_keys = stages + Shape::Keys::rows_as_columns(lane);
+    const auto my_values = [stages] {
+        return stages + Shape::Keys::kBytes + Shape::Keys::rows_as_b(static_cast<int>(rare_thread()) % 32);
     };
-    const float c = times(in.scale, kLog2E);
+    const auto lane_row = [] {  // the lane's first row
+        const int thread = static_cast<int>(opaque(threadIdx.x));
+        return thread / 32 * kWarpRows + thread % 32 / 4;
+    };
     ForwardSums<Shape> sums;
-    int stage = 0;
+    SharedAddress stage = 0;
 #pragma unroll 1
-    for (int j = 0; j < key_tiles; ++j) {
+    for (int j = 0; j < tile.key_tiles; ++j) {
         wait_ahead<Shape::kStages - 2>();
         __syncthreads();  // tile j is there for all, and tile j - 1 has been used by all
-        load(j + Shape::kStages - 1, stage == 0 ? Shape::kStages - 1 : stage - 1);
-        const SharedAddress offset = static_cast<SharedAddress>(stage) * kStageBytes;
-        stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
+        constexpr SharedAddress kLastStage = (Shape::kStages - 1) * kStageBytes;
+        load(j + Shape::kStages - 1, stage == 0 ? kLastStage : stage - kStageBytes);
 
         float scores[Shape::kSlices][kCadence / 8][4];
-        make_scores<Shape>(scores, opaque(my_queries), opaque(my_keys + offset));
-        if ((j + 1) * kCadence > tile.seen(warp_row)) hide(scores, tile, lane_row(), j * kCadence);
-        sums.weigh_scores(scores, c);
-        add_values<Shape>(sums.values, scores, opaque(my_keys + offset) + Shape::Keys::kBytes);
+        make_scores<Shape>(scores, opaque(my_queries), opaque(my_keys + stage));
+        if ((j + 1) * kCadence > tile.seen(lane_row() / kWarpRows * kWarpRows))
+            hide(scores, tile, lane_row(), j * kCadence);
+        sums.weigh_scores(scores, work.c);
+        add_values<Shape>(sums.values, scores, opaque(my_values() + stage));
+        stage = stage == kLastStage ? 0 : stage + kStageBytes;
 
         // The end of a part that is not the last one.
-        if ((j + 1) % (kPart / kCadence) != 0 || j + 1 == key_tiles) continue;
+        if ((j + 1) % (kPart / kCadence) != 0 || j + 1 == tile.key_tiles) continue;
         const bool first_part = j + 1 == kPart / kCadence;
-        if (first_part) parking.take(&room);
-        Quad* const parked = parking.places + room * Shape::kPlaceQuads + threadIdx.x;
-#pragma unroll
-        for (int i = 0; i < Shape::kSlices; ++i) join_sums(sums.rows[i]);
+        if (first_part) work.parking.take(&room);
+        Quad* const parked = work.parking.places + room * Shape::kPlaceQuads + threadIdx.x;
+        sums.end_part();
         if (!first_part) sums.merge(parked);
         sums.park(parked);
         sums = {};
     }
     wait_ahead<0>();
-#pragma unroll
-    for (int i = 0; i < Shape::kSlices; ++i) join_sums(sums.rows[i]);
-    if (key_tiles > kPart / kCadence) {
-        sums.merge(parking.places + room * Shape::kPlaceQuads + threadIdx.x);
-        parking.give_back(room);
+    sums.end_part();
+    if (tile.key_tiles > kPart / kCadence) {
+        sums.merge(work.parking.places + room * Shape::kPlaceQuads + threadIdx.x);
+        work.parking.give_back(room);
     }
-    if (out.is_bfloat16) {
-        sums.template store<true>(tile, lane_row(), in, out.data, lse);
+    if (work.out.is_bfloat16) {
+        sums.template store<true>(tile, lane_row(), work);
     } else {
-        sums.template store<false>(tile, lane_row(), in, out.data, lse);
+        sums.template store<false>(tile, lane_row(), work);
     }
 }
 

@@ -35,21 +35,18 @@ struct MmaTile {
         return static_cast<std::uint32_t>(chunk / kChunks * kSubTileBytes + row * kRowBytes + turned * 16);
     }
 
-    // Where a lane's load_matrices begins, from the tile's first byte, for the first sixteen rows and columns. What
-    // comes of it, and of load_matrices_transposed:
-    //   a of rows × columns: r[0], r[1], r[2], r[3]
-    //   b of a product with the rows as columns (K in Q Kᵀ): r[0], r[2] of the first eight rows, r[1], r[3] of
-    //     the other eight
-    //   transposed, b of weights × rows (V in P V): r[0], r[1] of the first eight columns, r[2], r[3] of the
-    //     other eight
-    __device__ static std::uint32_t lane_offset(int lane) { return offset(lane % 16, lane / 16); }
-
-    __device__ static std::uint32_t rows_as_a(int lane) { return lane_offset(lane); }
-    __device__ static std::uint32_t rows_as_b(int lane) { return lane_offset(lane); }
-    // As a column operand in the order r[0], r[1] of the first eight rows, r[2], r[3] of the others.
+    // Where a lane reads its operand of sixteen rows and the first sixteen columns of a tile, from its first byte.
+    // Tensor cores want b[0] and b[1] in neighbouring registers, hence two ways:
+    // a of rows × columns: load_matrices gives a[0] … a[3].
+    __device__ static std::uint32_t rows_as_a(int lane) { return offset(lane % 16, lane / 16); }
+    // b of a product with the rows as columns (K in Q Kᵀ): load_matrices gives b[0], b[1] of the first eight
+    // rows, then of the other eight.
     __device__ static std::uint32_t rows_as_columns(int lane) {
         return offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
     }
+    // b of weights × rows (V in P V): load_matrices_transposed gives b[0], b[1] of the first eight columns, then
+    // of the other eight.
+    __device__ static std::uint32_t rows_as_b(int lane) { return offset(lane % 16, lane / 16); }
 
     // From there on: to column 16 `columns`, and to row 16 `rows`. The steps must be known to the compiler.
     __device__ static constexpr SharedAddress step(SharedAddress from, int columns, int rows) {
