@@ -19,32 +19,28 @@ struct Parking {
     std::uint32_t* taken;  // [count], 0 or 1
     std::uint32_t count;
 
-    // For all threads of a block, which have a barrier in it. Blocks that find all places taken wait for one:
-    // their owners run already, and need nothing from those who wait.
-    __device__ std::uint32_t take(std::uint32_t* room) const {
-#if defined(TANDEM_KERNELS_ON_HOST)
-        (void)room;
-        return blockIdx.x;  // blocks run one after another, and share nothing
-#else
-        if (threadIdx.x == 0) {
-            std::uint32_t place = blockIdx.x % count;
-            while (atomicExch(taken + place, 1u) != 0) place = place + 1 == count ? 0 : place + 1;
-            __threadfence();
-            *room = place;
-        }
+    // For all threads of a block, which have a barrier in it; the place comes back in shared memory. Blocks that
+    // find all places taken wait for one: their owners run already, and need nothing from those who wait.
+    __device__ void take(std::uint32_t* place) const {
+        if (threadIdx.x == 0) *place = free_place();
         __syncthreads();
-        return *room;
+    }
+    __device__ void give_back([[maybe_unused]] std::uint32_t place) const {
+        __syncthreads();  // all have read what they left there
+#if !defined(TANDEM_KERNELS_ON_HOST)
+        if (threadIdx.x > 0) return;
+        __threadfence();
+        atomicExch(taken + place, 0u);
 #endif
     }
-    __device__ void give_back(std::uint32_t place) const {
+    __device__ std::uint32_t free_place() const {
 #if defined(TANDEM_KERNELS_ON_HOST)
-        (void)place;
+        return blockIdx.x;  // blocks run one after another, and share nothing
 #else
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            __threadfence();
-            atomicExch(taken + place, 0u);
-        }
+        std::uint32_t place = blockIdx.x % count;
+        while (atomicExch(taken + place, 1u) != 0) place = place + 1 == count ? 0 : place + 1;
+        __threadfence();
+        return place;
 #endif
     }
 };
