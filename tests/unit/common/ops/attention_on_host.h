@@ -29,7 +29,7 @@ struct HostOutputs {
 // On tensors whose memory ends before a page that must not be touched; all rows are rubbish before.
 HostOutputs host_forward(const HostCase& c, DType out_dtype = DType::float32);
 
-// Fails where products read shared memory with bank conflicts since the last call.
-void expect_no_bank_conflicts();
+// Since the last call. Fails where matrices were loaded with bank conflicts.
+bool used_tensor_cores();
 
 }  // namespace tandem::tests
