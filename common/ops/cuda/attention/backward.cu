@@ -1,36 +1,135 @@
-// The backward of attention: which kernels.
+// The backward of attention: tensor cores for bfloat16 whose rows they can take, float32 for the others.
 #include "common/ops/attention.h"
 #include "common/ops/cuda/attention/backward_fp32.cuh"
+#include "common/ops/cuda/attention/backward_keys_mma.cuh"
+#include "common/ops/cuda/attention/backward_queries_mma.cuh"
 
 namespace tandem::ops::TANDEM_KERNELS {
+namespace {
+
+using Lists = std::vector<std::vector<AttentionSegment>>;
+
+template <int kDim>
+void keys_by_fp32(Work& work, AttentionInputs in, const Gradients& g, const Lists& lists) {
+    for (const auto& list : lists) {
+        Tiling keys;
+        for (const AttentionSegment& segment : list) keys.add(segment, segment.k_len, kBackwardTile<kDim>);
+        keys.upload(work, in);
+        work.launch(key_fp32_kernel<kDim>, keys.tiles() * in.kv_heads, kTileThreads,
+                    backward_fp32_bytes<kDim>(), in, g);
+    }
+}
+
+template <int kDim>
+void queries_by_fp32(Work& work, AttentionInputs in, const Gradients& g, const Lists& lists) {
+    Tiling queries;
+    for (const auto& list : lists) {
+        for (const AttentionSegment& segment : list) queries.add(segment, segment.q_len, kBackwardTile<kDim>);
+    }
+    if (queries.tiles() == 0) return;
+    queries.upload(work, in);
+    work.launch(query_fp32_kernel<kDim>, queries.tiles() * in.heads, kTileThreads,
+                backward_fp32_bytes<kDim>(), in, g);
+}
+
+// The tensor-core kernels copy rows sixteen bytes at a time, and add to float32 two numbers at a time.
+bool fits_mma(const AttentionInputs& in, const Gradients& g) {
+    for (const Elements* const rows : {&in.q, &in.k, &in.v, &g.dout}) {
+        if (!rows->is_bfloat16 || !rows->vector) return false;
+    }
+    for (const float* const sums : {g.dq, g.dk, g.dv}) {
+        if (reinterpret_cast<std::uintptr_t>(sums) % sizeof(Pair) != 0) return false;
+    }
+    return true;
+}
+
+// Where the queries of a list's segments begin in the padded rows, `padded` of which have been given away.
+template <int kDim>
+std::vector<std::int64_t> padded_begins(const std::vector<AttentionSegment>& list, std::int64_t& padded) {
+    std::vector<std::int64_t> begins;
+    for (const AttentionSegment& segment : list) {
+        begins.push_back(padded);
+        padded += ceil_div(segment.q_len, QueriesKernel<kDim>::kQueries) * QueriesKernel<kDim>::kQueries;
+    }
+    return begins;
+}
+
+template <int kDim>
+void keys_by_mma(Work& work, BackwardInputs b, const Lists& lists) {
+    std::int64_t padded = 0;
+    for (const auto& list : lists) {
+        Tiling keys;
+        for (const AttentionSegment& segment : list)
+            keys.add(segment, segment.k_len, KeysKernel<kDim>::kKeys);
+        keys.upload(work, b.in);
+        b.padded_begin = work.table(padded_begins<kDim>(list, padded));
+        work.launch(keys_mma_kernel<kDim>, keys.tiles() * b.in.kv_heads, KeysKernel<kDim>::kThreads,
+                    KeysKernel<kDim>::kSharedBytes, b);
+    }
+}
+
+template <int kDim>
+void by_mma(Work& work, const AttentionInputs& in, const Gradients& g, const Lists& lists) {
+    using Kernel = QueriesKernel<kDim>;
+    BackwardInputs b{};
+    b.in = in;
+    b.dout = g.dout.data;
+    b.exponent_scale = in.scale * kLog2E;
+    b.dq = g.dq;
+    b.dk = g.dk;
+    b.dv = g.dv;
+
+    // The statistics of all queries, padded to whole tiles.
+    Tiling queries;
+    std::vector<std::int64_t> begins;
+    for (const auto& list : lists) {
+        for (const AttentionSegment& segment : list) {
+            queries.add(segment, segment.q_len, Kernel::kQueries);
+        }
+        for (const std::int64_t begin : padded_begins<kDim>(list, b.padded_rows)) begins.push_back(begin);
+    }
+    if (queries.tiles() == 0) return;
+    queries.upload(work, b.in);
+    b.padded_begin = work.table(begins);
+    auto* const statistics = work.scratch<RowStatistics>(in.heads * b.padded_rows);
+    work.launch(statistics_kernel, ceil_div(in.heads * b.padded_rows, kTileThreads), kTileThreads, 0, b.in,
+                g.lse, g.delta, b.padded_rows, Kernel::kQueries, statistics);
+    b.statistics = statistics;
+
+    if constexpr (kDim == 256) {
+        keys_by_fp32<kDim>(work, in, g, lists);  // its sums fit no block's registers
+    } else {
+        keys_by_mma<kDim>(work, b, lists);
+    }
+    work.launch(queries_mma_kernel<kDim>, queries.tiles() * in.heads, Kernel::kThreads, Kernel::kSharedBytes,
+                b, queries.tiles());
+}
+
+}  // namespace
 
 void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& lse, const Tensor& delta, const std::vector<AttentionSegment>& segments,
                         float scale, Tensor dq, Tensor dk, Tensor dv) {
     Work work(stream, "attention_backward");
-    AttentionInputs in = attention_inputs(q, k, v, scale);
+    const AttentionInputs in = attention_inputs(q, k, v, scale);
     const Gradients g{elements(dout, in.head_dim),
                       lse.data<float>(),
                       delta.data<float>(),
                       dq.data<float>(),
                       dk.data<float>(),
                       dv.data<float>()};
+    const Lists lists = without_shared_keys(segments);
+    if (fits_mma(in, g) && in.head_dim > 64 && in.head_dim <= 96) {
+        by_mma<96>(work, in, g, lists);
+        return;
+    }
     with_head_dim("attention_backward", in.head_dim, [&]<int kDim>() {
-        Tiling queries;
-        for (const auto& list : without_shared_keys(segments)) {
-            Tiling keys;
-            for (const AttentionSegment& segment : list) {
-                keys.add(segment, segment.k_len, kBackwardTile<kDim>);
-                queries.add(segment, segment.q_len, kBackwardTile<kDim>);
-            }
-            keys.upload(work, in);
-            work.launch(key_fp32_kernel<kDim>, keys.tiles() * in.kv_heads, kTileThreads,
-                        backward_fp32_bytes<kDim>(), in, g);
+        if (fits_mma(in, g)) {
+            by_mma<kDim>(work, in, g, lists);
+        } else {
+            keys_by_fp32<kDim>(work, in, g, lists);
+            queries_by_fp32<kDim>(work, in, g, lists);
         }
-        if (queries.tiles() == 0) return;
-        queries.upload(work, in);
-        work.launch(query_fp32_kernel<kDim>, queries.tiles() * in.heads, kTileThreads,
-                    backward_fp32_bytes<kDim>(), in, g);
     });
 }
 

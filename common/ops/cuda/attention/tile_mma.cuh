@@ -62,7 +62,7 @@ template <int kDim, int kRows, int kThreads>
 struct TileLoader {
     using Tile = MmaTile<kDim, kRows>;
     static constexpr int kChunks = Tile::kColumns / 8;
-    static constexpr int kPassRows = kThreads / kChunks;
+    static constexpr int kPassRows = kThreads / kChunks < kRows ? kThreads / kChunks : kRows;
     static constexpr int kPasses = kRows / kPassRows;
     static_assert(kPassRows % 8 == 0 && kRows % kPassRows == 0);
 
@@ -80,6 +80,7 @@ struct TileLoader {
                                                 std::uint32_t row_bytes, int count, int head_dim) {
         const int thread =
             static_cast<int>(opaque(threadIdx.x));  // what follows from it is not kept in a loop
+        if (kPassRows * kChunks < kThreads && row(thread) >= kPassRows) return;  // more threads than chunks
         const SharedAddress to = tile + Tile::offset(row(thread), chunk(thread));
         const std::byte* const from = rows + (static_cast<std::uint32_t>(row(thread)) * row_bytes +
                                               static_cast<std::uint32_t>(chunk(thread)) * 16);
