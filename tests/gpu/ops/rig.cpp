@@ -151,17 +151,20 @@ void expect_close(const Tensor& found, const Tensor& wanted, double tolerance) {
     }
 }
 
-void compare(const std::vector<Arg>& args, const Call& on_cpu, const Call& on_tested) {
+void compare_float32(const std::vector<Arg>& args, const Call& on_cpu, const Call& on_tested) {
     Stream cpu = Stream::make_inline();
-    {
-        std::vector<Tensor> wanted = copies(args, DType::float32);
-        const std::vector<Tensor> found = run_tested(copies(args, DType::float32), on_tested);
-        on_cpu(cpu, wanted);
-        for (std::size_t i = 0; i < args.size(); ++i) {
-            SCOPED_TRACE("float32, argument " + std::to_string(i));
-            if (args[i].tensor.defined()) expect_close(found[i], wanted[i]);
-        }
+    std::vector<Tensor> wanted = copies(args, DType::float32);
+    const std::vector<Tensor> found = run_tested(copies(args, DType::float32), on_tested);
+    on_cpu(cpu, wanted);
+    for (std::size_t i = 0; i < args.size(); ++i) {
+        SCOPED_TRACE("float32, argument " + std::to_string(i));
+        if (args[i].tensor.defined()) expect_close(found[i], wanted[i]);
     }
+}
+
+void compare(const std::vector<Arg>& args, const Call& on_cpu, const Call& on_tested) {
+    compare_float32(args, on_cpu, on_tested);
+    Stream cpu = Stream::make_inline();
     std::vector<Tensor> exact = copies(args, DType::bfloat16, true);
     std::vector<Tensor> rounded = copies(args, DType::bfloat16);
     const std::vector<Tensor> found = run_tested(copies(args, DType::bfloat16), on_tested);

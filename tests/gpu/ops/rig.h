@@ -57,6 +57,7 @@ using Call = std::function<void(Stream&, std::vector<Tensor>&)>;
 // arithmetic on the same values, or a step of the largest value: cuBLASLt rounds some products to bfloat16
 // before it adds them, as seen on an H100).
 void compare(const std::vector<Arg>& args, const Call& on_cpu, const Call& on_tested);
+void compare_float32(const std::vector<Arg>& args, const Call& on_cpu, const Call& on_tested);
 void expect_close(const Tensor& found, const Tensor& wanted, double tolerance = 1e-5);
 
 // compare(args, BOTH(rms_norm(s, t[0], …)))

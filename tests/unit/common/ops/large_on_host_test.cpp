@@ -141,9 +141,10 @@ TEST(LargeOnHost, KeysOfASegment) {
                             twin_v.tensor);
     tested::attention_backward(tested_stream(), dout, q, k.tensor, v.tensor, lse, delta, segments, 0.2f,
                                there_dq, dk.tensor, dv.tensor);
-    expect_close(there_dq, dq);
-    expect_close(dk.tensor.rows(kRows - 90, 90), twin_k.tensor.rows(kRows - 90, 90));
-    expect_close(dv.tensor.rows(kRows - 90, 90), twin_v.tensor.rows(kRows - 90, 90));
+    constexpr double kRounded = 0.05;  // p and ds in bfloat16
+    expect_close(there_dq, dq, kRounded);
+    expect_close(dk.tensor.rows(kRows - 90, 90), twin_k.tensor.rows(kRows - 90, 90), kRounded);
+    expect_close(dv.tensor.rows(kRows - 90, 90), twin_v.tensor.rows(kRows - 90, 90), kRounded);
 }
 
 // Rows far apart, copied with their digests and quantised.
