@@ -26,140 +26,131 @@ struct KeysKernel {
     static constexpr int kBlocks = Shape::kBlocks;  // of sixteen keys a warp
     static constexpr int kThreads = Shape::kWarps * 32;
     static constexpr int kKeys = 16 * kBlocks * Shape::kWarps;
-    static constexpr int kQueries = 32;
-    static constexpr int kStages = 3;
+    static constexpr int kQueries = 64;  // of a stage
+    static constexpr int kTurn = 32;     // of them, scored together
     static constexpr int kSteps = kDim / 16;
 
     using KeyTile = MmaTile<kDim, kKeys>;
     using QueryTile = MmaTile<kDim, kQueries>;
     static constexpr int kStageBytes = 2 * QueryTile::kBytes;
     static constexpr int kStatisticsBytes = kQueries * static_cast<int>(sizeof(RowStatistics));
-    static constexpr int kTilesBytes = 2 * KeyTile::kBytes + kStages * kStageBytes;
-    static constexpr std::size_t kSharedBytes = kTileAlignment + kTilesBytes + kStages * kStatisticsBytes;
+    static constexpr int kTilesBytes = 2 * KeyTile::kBytes + 2 * kStageBytes;
+    static constexpr std::size_t kSharedBytes = kTileAlignment + kTilesBytes + 2 * kStatisticsBytes;
     static_assert(kSharedBytes <= kMostSharedBytes);
 
-    using Scores = float[kBlocks][kQueries / 8][4];            // keys × queries
-    using Weights = std::uint32_t[kBlocks][kQueries / 16][4];  // the same in bfloat16, to multiply with
+    using Scores = float[kBlocks][kTurn / 8][4];            // keys × queries
     using Sums = float[kBlocks][kDim / 8][4];                  // keys × columns
 
-    // Keys and values of a warp, to multiply with.
-    struct Operands {
-        std::uint32_t k[Shape::kHeld ? kSteps : 1][kBlocks][4];
-        std::uint32_t v[Shape::kHeld ? kSteps : 1][kBlocks][4];
-
-        // From this lane's row of the keys; that of the values lies KeyTile::kBytes further.
-        __device__ __forceinline__ void load(SharedAddress row, int step, int to) {
-#pragma unroll
-            for (int i = 0; i < kBlocks; ++i) {
-                const SharedAddress at = KeyTile::step(row, step, i);
-                load_matrices(k[to][i], at);
-                load_matrices(v[to][i], at + KeyTile::kBytes);
-            }
-        }
-    };
-
-    // Which tile of queries comes next: all of a head that see the keys, then the next head.
-    struct Walk {
-        int start, end;  // queries
-        int first, head;
-        int slot = 0;
-
-        __device__ __forceinline__ void advance() {
-            slot = slot + 1 == kStages ? 0 : slot + 1;
-            first += kQueries;
-            if (first < end) return;
-            first = start;
-            ++head;
-        }
-    };
+    // A warp's keys or values, to multiply with; nothing where they are not held.
+    using Held = std::uint32_t[Shape::kHeld ? kSteps : 1][kBlocks][4];
 
     // This lane's row of its warp's keys.
     static __device__ __forceinline__ SharedAddress key_row(SharedAddress tiles, int thread) {
         return tiles + KeyTile::rows_as_a(thread % 32) + thread / 32 * kBlocks * 16 * KeyTile::kRowBytes;
     }
 
-    // scores = k qᵀ and dp = v doutᵀ
-    static __device__ __forceinline__ void multiply_rows(SharedAddress key, Operands& keys,
-                                                         SharedAddress stage, Scores& scores, Scores& dp) {
-        const int lane = static_cast<int>(opaque(threadIdx.x)) % 32;
+    // From this lane's row of the warp's keys or values.
+    static __device__ __forceinline__ void load_step(SharedAddress row, int step,
+                                                     std::uint32_t (&operands)[kBlocks][4]) {
+#pragma unroll
+        for (int i = 0; i < kBlocks; ++i) load_matrices(operands[i], KeyTile::step(row, step, i));
+    }
+
+    // scores = k qᵀ, or v doutᵀ: of the keys or values that are held or lie at `key`, and the rows at `stage`.
+    static __device__ __forceinline__ void multiply_rows(const Held& held, SharedAddress key,
+                                                         SharedAddress stage, Scores& scores) {
+        const int lane = static_cast<int>(opaque(threadIdx.x) % 32);
         const SharedAddress rows = opaque(stage + QueryTile::rows_as_columns(lane));
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
-            const int at = Shape::kHeld ? step : 0;
-            if (!Shape::kHeld) keys.load(key, step, 0);
+            std::uint32_t loaded[kBlocks][4];
+            if (!Shape::kHeld) load_step(key, step, loaded);
+            const auto& a = Shape::kHeld ? held[Shape::kHeld ? step : 0] : loaded;
 #pragma unroll
-            for (int n = 0; n < kQueries / 16; ++n) {
-                const SharedAddress from = QueryTile::step(rows, step, n);
+            for (int n = 0; n < kTurn / 16; ++n) {
                 std::uint32_t b[4];
-                load_matrices(b, from);
+                load_matrices(b, QueryTile::step(rows, step, n));
 #pragma unroll
                 for (int i = 0; i < kBlocks; ++i) {
-                    multiply(scores[i][2 * n], keys.k[at][i], b[0], b[1]);
-                    multiply(scores[i][2 * n + 1], keys.k[at][i], b[2], b[3]);
-                }
-                load_matrices(b, from + QueryTile::kBytes);
-#pragma unroll
-                for (int i = 0; i < kBlocks; ++i) {
-                    multiply(dp[i][2 * n], keys.v[at][i], b[0], b[1]);
-                    multiply(dp[i][2 * n + 1], keys.v[at][i], b[2], b[3]);
+                    multiply(scores[i][2 * n], a[i], b[0], b[1]);
+                    multiply(scores[i][2 * n + 1], a[i], b[2], b[3]);
                 }
             }
         }
     }
 
-    // p and ds; key `i` of the warp sees no query below hidden + i.
-    static __device__ __forceinline__ void weigh(const Scores& scores, const Scores& dp,
-                                                 const RowStatistics* statistics, float exponent_scale,
-                                                 bool masked, int hidden, Weights& p, Weights& ds) {
-        const int lane = static_cast<int>(opaque(threadIdx.x)) % 32;
+    // Scores become p; key `i` of the warp sees no query below hidden + i.
+    static __device__ __forceinline__ void weigh(const RowStatistics* statistics, float exponent_scale,
+                                                 bool masked, int hidden, Scores& scores) {
+        const int lane = static_cast<int>(opaque(threadIdx.x) % 32);
         const int distance = hidden + lane / 4 - lane % 4 * 2;
 #pragma unroll
-        for (int n = 0; n < kQueries / 8; ++n) {
+        for (int n = 0; n < kTurn / 8; ++n) {
             const Four two = load_four(&statistics[8 * n + lane % 4 * 2].lse);  // of two rows
 #pragma unroll
             for (int i = 0; i < kBlocks; ++i) {
-                float weight[4], gradient[4];
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
-                    weight[e] = probability(scores[i][n][e], exponent_scale, two.v[e % 2 * 2]);
-                    if (masked && distance + 16 * i + e / 2 * 8 > 8 * n + e % 2) weight[e] = 0.0f;
-                    gradient[e] = weight[e] * (dp[i][n][e] - two.v[e % 2 * 2 + 1]);
-                }
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    const int to = n % 2 * 2 + half;
-                    p[i][n / 2][to] = bfloat16_pair(weight[2 * half], weight[2 * half + 1]);
-                    ds[i][n / 2][to] = bfloat16_pair(gradient[2 * half], gradient[2 * half + 1]);
+                    float& p = scores[i][n][e];
+                    p = probability(p, exponent_scale, two.v[e % 2 * 2]);
+                    if (masked && distance + 16 * i + e / 2 * 8 > 8 * n + e % 2) p = 0.0f;
                 }
             }
         }
     }
 
-    // dv += p dout and dk += ds q
-    static __device__ __forceinline__ void add_products(const Weights& p, const Weights& ds,
-                                                        SharedAddress stage, Sums& dk, Sums& dv) {
-        const int lane = static_cast<int>(opaque(threadIdx.x)) % 32;
+    // dp becomes ds.
+    static __device__ __forceinline__ void weigh_gradients(const RowStatistics* statistics, const Scores& p,
+                                                           Scores& dp) {
+        const int lane = static_cast<int>(opaque(threadIdx.x) % 32);
+#pragma unroll
+        for (int n = 0; n < kTurn / 8; ++n) {
+            const Four two = load_four(&statistics[8 * n + lane % 4 * 2].lse);
+#pragma unroll
+            for (int i = 0; i < kBlocks; ++i) {
+#pragma unroll
+                for (int e = 0; e < 4; ++e) dp[i][n][e] = p[i][n][e] * (dp[i][n][e] - two.v[e % 2 * 2 + 1]);
+            }
+        }
+    }
+
+    // sums += weights rows
+    static __device__ __forceinline__ void add_products(const Scores& weights, SharedAddress stage,
+                                                        Sums& sums) {
+        const int lane = static_cast<int>(opaque(threadIdx.x) % 32);
         const SharedAddress rows = opaque(stage + QueryTile::rows_as_b(lane));
 #pragma unroll
-        for (int step = 0; step < kQueries / 16; ++step) {
+        for (int step = 0; step < kTurn / 16; ++step) {
+            std::uint32_t a[kBlocks][4];
+#pragma unroll
+            for (int i = 0; i < kBlocks; ++i) as_operand(weights[i][2 * step], weights[i][2 * step + 1], a[i]);
 #pragma unroll
             for (int n = 0; n < kDim / 16; ++n) {
-                const SharedAddress from = QueryTile::step(rows, n, step);
                 std::uint32_t b[4];
-                load_matrices_transposed(b, from + QueryTile::kBytes);
+                load_matrices_transposed(b, QueryTile::step(rows, n, step));
 #pragma unroll
                 for (int i = 0; i < kBlocks; ++i) {
-                    multiply(dv[i][2 * n], p[i][step], b[0], b[1]);
-                    multiply(dv[i][2 * n + 1], p[i][step], b[2], b[3]);
-                }
-                load_matrices_transposed(b, from);
-#pragma unroll
-                for (int i = 0; i < kBlocks; ++i) {
-                    multiply(dk[i][2 * n], ds[i][step], b[0], b[1]);
-                    multiply(dk[i][2 * n + 1], ds[i][step], b[2], b[3]);
+                    multiply(sums[i][2 * n], a[i], b[0], b[1]);
+                    multiply(sums[i][2 * n + 1], a[i], b[2], b[3]);
                 }
             }
         }
+    }
+};
+
+// What block `block` works on.
+template <int kDim>
+struct KeysBlock {
+    int kv_head;
+    BackwardPlace place;
+    int first, keys;  // of the segment
+
+    __device__ __forceinline__ KeysBlock(const BackwardInputs& b, std::uint32_t block)
+        : kv_head(static_cast<int>(block % b.in.kv_heads)),
+          place(backward_place(b, block / b.in.kv_heads)),
+          first(static_cast<int>(place.tile) * KeysKernel<kDim>::kKeys) {
+        const int left = static_cast<int>(place.segment.k_len) - first;
+        keys = left < KeysKernel<kDim>::kKeys ? left : KeysKernel<kDim>::kKeys;
     }
 };
 
@@ -170,23 +161,27 @@ __global__ void __launch_bounds__(KeysKernel<kDim>::kThreads, KeysShape<kDim>::k
     using Kernel = KeysKernel<kDim>;
     using QueryTile = typename Kernel::QueryTile;
     constexpr int kThreads = Kernel::kThreads, kKeys = Kernel::kKeys, kQueries = Kernel::kQueries;
-    constexpr int kStages = Kernel::kStages, kBlocks = Kernel::kBlocks;
+    constexpr int kBlocks = Kernel::kBlocks;
     TANDEM_DYNAMIC_SHARED(memory);
     const SharedAddress tiles = first_tile(memory);
     const SharedAddress stages = tiles + 2 * Kernel::KeyTile::kBytes;
     const SharedAddress statistics = tiles + Kernel::kTilesBytes;
 
-    // What the block works on.
+    __shared__ std::int64_t padded_begin;  // there are no registers to keep it in
+    // Queries before this one do not see the block's first key; without a mask, far before all.
     const int head_dim = static_cast<int>(b.in.head_dim);
-    const int kv_head = static_cast<int>(blockIdx.x % b.in.kv_heads);
-    const BackwardPlace place = backward_place(b, blockIdx.x / b.in.kv_heads);
+    const KeysBlock<kDim> block(b, blockIdx.x);
+    const BackwardPlace& place = block.place;
     const DeviceSegment& s = place.segment;
-    const int q_len = static_cast<int>(s.q_len), k_len = static_cast<int>(s.k_len), ahead = k_len - q_len;
-    const int key = static_cast<int>(place.tile) * kKeys;
-    const int keys = k_len - key < kKeys ? k_len - key : kKeys;
+    const int kv_head = block.kv_head, key = block.first, keys = block.keys;
+    const int q_len = static_cast<int>(s.q_len);
+    const int first_hidden = s.causal ? key - static_cast<int>(s.k_len - s.q_len) : -(1 << 30);
     const int seen_from = static_cast<int>(shared::first_query(key, s.q_len, s.k_len, s.causal));
     const int start = seen_from / kQueries * kQueries;
-    const int turns = (q_len - start + kQueries - 1) / kQueries * static_cast<int>(b.in.group);
+    const int stage_count = (q_len - start + kQueries - 1) / kQueries * static_cast<int>(b.in.group);
+
+    if (threadIdx.x == 0) padded_begin = place.padded_begin;
+    __syncthreads();
 
     // Its keys and values.
     const auto row_bytes = [&](std::int64_t heads) {
@@ -201,70 +196,80 @@ __global__ void __launch_bounds__(KeysKernel<kDim>::kThreads, KeysShape<kDim>::k
         keys, head_dim);
     commit_ahead();
 
-    // Tiles of queries on their way, kStages - 1 of them at a time.
-    const int first_head = kv_head * static_cast<int>(b.in.group);
-    typename Kernel::Walk next{start, q_len, start, first_head};
-    int left = turns;
-    const auto load_next = [&] {
-        if (left > 0) {
-            const SharedAddress to = stages + next.slot * Kernel::kStageBytes;
-            const std::int64_t row = s.q_begin + next.first;
-            TileLoader<kDim, kQueries, kThreads>::load(
-                to, head_row(b.in.q.data, row, next.head, b.in.heads, head_dim), row_bytes(b.in.heads),
-                q_len - next.first, head_dim);
-            TileLoader<kDim, kQueries, kThreads>::load(
-                to + QueryTile::kBytes, head_row(b.dout, row, next.head, b.in.heads, head_dim),
-                row_bytes(b.in.heads), q_len - next.first, head_dim);
-            if (threadIdx.x < kQueries / 2) {
-                copy_ahead(statistics + next.slot * Kernel::kStatisticsBytes + threadIdx.x * 16,
-                           b.statistics + next.head * b.padded_rows + place.padded_begin + next.first +
-                               threadIdx.x * 2);
-            }
-            next.advance();
-            --left;
+    // Which queries come next: all of a head that see the keys, then the next head. While one stage is used
+    // the other one is loaded.
+    int next = start, head = kv_head * static_cast<int>(b.in.group);
+    const auto load_stage = [&](int stage) {
+        const SharedAddress to = stages + stage * Kernel::kStageBytes;
+        const std::int64_t row = s.q_begin + next;
+        TileLoader<kDim, kQueries, kThreads>::load(to, head_row(b.in.q.data, row, head, b.in.heads, head_dim),
+                                                   row_bytes(b.in.heads), q_len - next, head_dim);
+        TileLoader<kDim, kQueries, kThreads>::load(to + QueryTile::kBytes,
+                                                   head_row(b.dout, row, head, b.in.heads, head_dim),
+                                                   row_bytes(b.in.heads), q_len - next, head_dim);
+        const int pair = static_cast<int>(opaque(threadIdx.x));
+        if (pair < kQueries / 2) {
+            copy_ahead(statistics + stage * Kernel::kStatisticsBytes + pair * 16,
+                       b.statistics + (head * b.padded_rows + padded_begin + next) + pair * 2);
         }
-        commit_ahead();
     };
-#pragma unroll
-    for (int i = 0; i + 1 < kStages; ++i) load_next();
+    if (stage_count > 0) load_stage(0);
+    commit_ahead();
 
-    const int warp_key = static_cast<int>(threadIdx.x) / 32 * kBlocks * 16;  // of the tile
-    typename Kernel::Operands operands;
     const SharedAddress row = Kernel::key_row(tiles, static_cast<int>(threadIdx.x));
+    typename Kernel::Held k, v;
     if constexpr (KeysShape<kDim>::kHeld) {
-        wait_ahead<kStages - 1>();
+        wait_ahead<1>();
         __syncthreads();
 #pragma unroll
-        for (int step = 0; step < Kernel::kSteps; ++step) operands.load(row, step, step);
+        for (int step = 0; step < Kernel::kSteps; ++step) {
+            Kernel::load_step(row, step, k[step]);
+            Kernel::load_step(row + Kernel::KeyTile::kBytes, step, v[step]);
+        }
     }
     typename Kernel::Sums dk = {}, dv = {};
-    typename Kernel::Walk now{start, q_len, start, first_head};
 #pragma unroll 1
-    for (int turn = 0; turn < turns; ++turn) {
-        wait_ahead<kStages - 2>();
-        __syncthreads();  // this turn's tile is there for all, and all are done with the one before
-        load_next();
-        const SharedAddress stage = stages + now.slot * Kernel::kStageBytes;
-        typename Kernel::Scores scores = {}, dp = {};
-        Kernel::multiply_rows(row, operands, stage, scores, dp);
-        const auto* const rows = reinterpret_cast<const RowStatistics*>(
-            memory + (statistics - shared_address(memory)) + now.slot * Kernel::kStatisticsBytes);
-        const bool masked = s.causal && key + kKeys - 1 > now.first + ahead;
-        const int hidden =
-            key + static_cast<int>(opaque(threadIdx.x)) / 32 * kBlocks * 16 - ahead - now.first;
-        typename Kernel::Weights p, ds;
-        Kernel::weigh(scores, dp, rows, b.exponent_scale, masked, hidden, p, ds);
-        Kernel::add_products(p, ds, stage, dk, dv);
-        now.advance();
+    for (int n = 0; n < stage_count; ++n) {
+        wait_ahead<0>();
+        __syncthreads();  // this stage is there for all, and all are done with the one before
+        const int stage = n % 2, first_of_stage = next;
+        next += kQueries;
+        if (next >= q_len) {
+            next = start;
+            ++head;
+        }
+        if (n + 1 < stage_count) load_stage(1 - stage);
+        commit_ahead();
+#pragma unroll 1
+        for (int turn = 0; turn < kQueries; turn += Kernel::kTurn) {
+            const int first = first_of_stage + turn;
+            if (first >= q_len) break;
+            const SharedAddress queries = stages + stage * Kernel::kStageBytes + turn * QueryTile::kRowBytes;
+            const auto* const rows =
+                reinterpret_cast<const RowStatistics*>(memory + (statistics - shared_address(memory)) +
+                                                       stage * Kernel::kStatisticsBytes) +
+                turn;
+            const bool masked = first_hidden + kKeys - 1 > first;
+            const int hidden = first_hidden + static_cast<int>(opaque(threadIdx.x) / 32) * kBlocks * 16 - first;
+            typename Kernel::Scores scores = {}, dp = {};
+            Kernel::multiply_rows(k, row, queries, scores);
+            Kernel::weigh(rows, b.exponent_scale, masked, hidden, scores);
+            Kernel::multiply_rows(v, row + Kernel::KeyTile::kBytes, queries + QueryTile::kBytes, dp);
+            Kernel::add_products(scores, queries + QueryTile::kBytes, dv);
+            Kernel::weigh_gradients(rows, scores, dp);
+            Kernel::add_products(dp, queries, dk);
+        }
     }
     wait_ahead<0>();
 
+    // Looked up again rather than kept in registers.
+    const KeysBlock<kDim> done(b, opaque(blockIdx.x));
+    const std::int64_t begin = done.place.segment.k_begin + done.first;
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
-        add_sums<kDim>(b.dk, s.k_begin + key, warp_key + 16 * i, keys, kv_head, b.in.kv_heads, head_dim,
-                       b.in.scale, dk[i]);
-        add_sums<kDim>(b.dv, s.k_begin + key, warp_key + 16 * i, keys, kv_head, b.in.kv_heads, head_dim, 1.0f,
-                       dv[i]);
+        const int row = (static_cast<int>(threadIdx.x / 32) * kBlocks + i) * 16;
+        add_sums<kDim>(b.dk, begin, row, done.keys, done.kv_head, b.in.kv_heads, b.in.head_dim, b.in.scale, dk[i]);
+        add_sums<kDim>(b.dv, begin, row, done.keys, done.kv_head, b.in.kv_heads, b.in.head_dim, 1.0f, dv[i]);
     }
 }
 

@@ -55,12 +55,21 @@ __device__ __forceinline__ float probability(float score, float exponent_scale, 
     return fast_exp2(fused(score, exponent_scale, -lse));
 }
 
+// Two products side by side, as `multiply` leaves them, are a of the next.
+__device__ __forceinline__ void as_operand(const float (&left)[4], const float (&right)[4],
+                                           std::uint32_t (&a)[4]) {
+    a[0] = bfloat16_pair(left[0], left[1]);
+    a[1] = bfloat16_pair(left[2], left[3]);
+    a[2] = bfloat16_pair(right[0], right[1]);
+    a[3] = bfloat16_pair(right[2], right[3]);
+}
+
 // Adds columns of a warp's sixteen rows to float32 rows of one head: `sums` as `multiply` leaves them.
 template <int kDim>
 __device__ __forceinline__ void add_sums(float* to, std::int64_t begin, int row, int count, std::int64_t head,
                                          std::int64_t heads, std::int64_t head_dim, float factor,
                                          const float (&sums)[kDim / 8][4]) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int mine = row + lane / 4 + 8 * half;

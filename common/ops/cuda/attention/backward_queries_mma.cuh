@@ -56,7 +56,7 @@ struct QueriesKernel {
     // scores = q kᵀ and dp = dout vᵀ
     static __device__ __forceinline__ void multiply_rows(SharedAddress query, Operands& queries,
                                                          SharedAddress stage, Scores& scores, Scores& dp) {
-        const int lane = static_cast<int>(opaque(threadIdx.x)) % 32;
+        const int lane = static_cast<int>(opaque(threadIdx.x) % 32);
         const SharedAddress rows = opaque(stage + KeyTile::rows_as_columns(lane));
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
@@ -112,7 +112,7 @@ struct QueriesKernel {
 
     // dq += ds k
     static __device__ __forceinline__ void add_products(const Weights& ds, SharedAddress stage, Sums& dq) {
-        const int lane = static_cast<int>(opaque(threadIdx.x)) % 32;
+        const int lane = static_cast<int>(opaque(threadIdx.x) % 32);
         const SharedAddress rows = opaque(stage + KeyTile::rows_as_b(lane));
 #pragma unroll
         for (int step = 0; step < kKeys / 16; ++step) {
@@ -194,8 +194,8 @@ __global__ void __launch_bounds__(QueriesKernel<kDim>::kThreads, QueriesShape<kD
     const auto* const statistics = reinterpret_cast<const RowStatistics*>(
         memory + (queries - shared_address(memory)) + Kernel::kTilesBytes);
 
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int warp_row = static_cast<int>(threadIdx.x) / 32 * kBlocks * 16;  // of the tile
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int warp_row = static_cast<int>(threadIdx.x / 32) * kBlocks * 16;  // of the tile
     const SharedAddress query =
         queries + QueryTile::rows_as_a(lane) + static_cast<SharedAddress>(warp_row * QueryTile::kRowBytes);
 
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(QueriesKernel<kDim>::kThreads, QueriesShape<kD
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
         add_sums<kDim>(b.dq, done.place.segment.q_begin + done.first,
-                       static_cast<int>(threadIdx.x) / 32 * kBlocks * 16 + 16 * i, done.rows, done.head,
+                       static_cast<int>(threadIdx.x / 32) * kBlocks * 16 + 16 * i, done.rows, done.head,
                        b.in.heads, static_cast<int>(b.in.head_dim), b.in.scale, dq[i]);
     }
 }
