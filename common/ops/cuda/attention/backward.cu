@@ -1,4 +1,6 @@
 // The backward of attention: tensor cores for bfloat16 whose rows they can take, float32 for the others.
+#include <algorithm>
+
 #include "common/ops/attention.h"
 #include "common/ops/cuda/attention/backward_fp32.cuh"
 #include "common/ops/cuda/attention/backward_keys_mma.cuh"
@@ -32,15 +34,21 @@ void queries_by_fp32(Work& work, AttentionInputs in, const Gradients& g, const L
                 backward_fp32_bytes<kDim>(), in, g);
 }
 
-// The tensor-core kernels copy rows sixteen bytes at a time, and add to float32 two numbers at a time.
-bool fits_mma(const AttentionInputs& in, const Gradients& g) {
+// The tensor-core kernels copy rows sixteen bytes at a time, add to float32 two numbers at a time, and count a
+// segment's positions in 32 bits.
+bool by_tensor_cores(const AttentionInputs& in, const Gradients& g, const Lists& lists) {
     for (const Elements* const rows : {&in.q, &in.k, &in.v, &g.dout}) {
         if (!rows->is_bfloat16 || !rows->vector) return false;
     }
     for (const float* const sums : {g.dq, g.dk, g.dv}) {
         if (reinterpret_cast<std::uintptr_t>(sums) % sizeof(Pair) != 0) return false;
     }
-    return true;
+    for (const auto& list : lists) {
+        for (const AttentionSegment& segment : list) {
+            if (std::max(segment.q_len, segment.k_len) >= kDividends / 4) return false;
+        }
+    }
+    return in.head_dim <= 256;
 }
 
 // Where the queries of a list's segments begin in the padded rows, `padded` of which have been given away.
@@ -68,9 +76,29 @@ void keys_by_mma(Work& work, BackwardInputs b, const Lists& lists) {
     }
 }
 
+// The statistics of all queries, padded to whole tiles of them; b takes the tiles of queries.
 template <int kDim>
-void by_mma(Work& work, const AttentionInputs& in, const Gradients& g, const Lists& lists) {
-    using Kernel = QueriesKernel<kDim>;
+Tiling upload_queries(Work& work, BackwardInputs& b, const Gradients& g, const Lists& lists) {
+    constexpr std::int64_t kTile = QueriesKernel<kDim>::kQueries;
+    Tiling queries;
+    std::vector<std::int64_t> begins;
+    for (const auto& list : lists) {
+        for (const AttentionSegment& segment : list) queries.add(segment, segment.q_len, kTile);
+        for (const std::int64_t begin : padded_begins<kDim>(list, b.padded_rows)) begins.push_back(begin);
+    }
+    if (queries.tiles() == 0) return queries;
+    queries.upload(work, b.in);
+    b.padded_begin = work.table(begins);
+    const std::int64_t items = b.in.heads * b.padded_rows;
+    auto* const statistics = work.scratch<RowStatistics>(items);
+    work.launch(statistics_kernel, ceil_div(items, kTileThreads), kTileThreads, 0, b.in, g.lse, g.delta,
+                b.padded_rows, kTile, statistics);
+    b.statistics = statistics;
+    return queries;
+}
+
+template <int kDim>
+void backward_mma(Work& work, const AttentionInputs& in, const Gradients& g, const Lists& lists) {
     BackwardInputs b{};
     b.in = in;
     b.dout = g.dout.data;
@@ -78,29 +106,13 @@ void by_mma(Work& work, const AttentionInputs& in, const Gradients& g, const Lis
     b.dq = g.dq;
     b.dk = g.dk;
     b.dv = g.dv;
-
-    // The statistics of all queries, padded to whole tiles.
-    Tiling queries;
-    std::vector<std::int64_t> begins;
-    for (const auto& list : lists) {
-        for (const AttentionSegment& segment : list) {
-            queries.add(segment, segment.q_len, Kernel::kQueries);
-        }
-        for (const std::int64_t begin : padded_begins<kDim>(list, b.padded_rows)) begins.push_back(begin);
-    }
-    if (queries.tiles() == 0) return;
-    queries.upload(work, b.in);
-    b.padded_begin = work.table(begins);
-    auto* const statistics = work.scratch<RowStatistics>(in.heads * b.padded_rows);
-    work.launch(statistics_kernel, ceil_div(in.heads * b.padded_rows, kTileThreads), kTileThreads, 0, b.in,
-                g.lse, g.delta, b.padded_rows, Kernel::kQueries, statistics);
-    b.statistics = statistics;
-
+    const Tiling queries = upload_queries<kDim>(work, b, g, lists);
     if constexpr (kDim == 256) {
-        keys_by_fp32<kDim>(work, in, g, lists);  // its sums fit no block's registers
+        keys_by_fp32<kDim>(work, in, g, lists);  // their sums fit no block's registers
     } else {
         keys_by_mma<kDim>(work, b, lists);
     }
+    using Kernel = QueriesKernel<kDim>;
     work.launch(queries_mma_kernel<kDim>, queries.tiles() * in.heads, Kernel::kThreads, Kernel::kSharedBytes,
                 b, queries.tiles());
 }
@@ -119,17 +131,13 @@ void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, con
                       dk.data<float>(),
                       dv.data<float>()};
     const Lists lists = without_shared_keys(segments);
-    if (fits_mma(in, g) && in.head_dim > 64 && in.head_dim <= 96) {
-        by_mma<96>(work, in, g, lists);
+    if (by_tensor_cores(in, g, lists)) {
+        with_mma_head_dim(in.head_dim, [&]<int kDim>() { backward_mma<kDim>(work, in, g, lists); });
         return;
     }
     with_head_dim("attention_backward", in.head_dim, [&]<int kDim>() {
-        if (fits_mma(in, g)) {
-            by_mma<kDim>(work, in, g, lists);
-        } else {
-            keys_by_fp32<kDim>(work, in, g, lists);
-            queries_by_fp32<kDim>(work, in, g, lists);
-        }
+        keys_by_fp32<kDim>(work, in, g, lists);
+        queries_by_fp32<kDim>(work, in, g, lists);
     });
 }
 

@@ -38,8 +38,8 @@ struct KeysKernel {
     static constexpr std::size_t kSharedBytes = kTileAlignment + kTilesBytes + 2 * kStatisticsBytes;
     static_assert(kSharedBytes <= kMostSharedBytes);
 
-    using Scores = float[kBlocks][kTurn / 8][4];            // keys × queries
-    using Sums = float[kBlocks][kDim / 8][4];                  // keys × columns
+    using Scores = float[kBlocks][kTurn / 8][4];  // keys × queries
+    using Sums = float[kBlocks][kDim / 8][4];     // keys × columns
 
     // A warp's keys or values, to multiply with; nothing where they are not held.
     using Held = std::uint32_t[Shape::kHeld ? kSteps : 1][kBlocks][4];
@@ -123,7 +123,8 @@ struct KeysKernel {
         for (int step = 0; step < kTurn / 16; ++step) {
             std::uint32_t a[kBlocks][4];
 #pragma unroll
-            for (int i = 0; i < kBlocks; ++i) as_operand(weights[i][2 * step], weights[i][2 * step + 1], a[i]);
+            for (int i = 0; i < kBlocks; ++i)
+                as_operand(weights[i][2 * step], weights[i][2 * step + 1], a[i]);
 #pragma unroll
             for (int n = 0; n < kDim / 16; ++n) {
                 std::uint32_t b[4];
@@ -250,7 +251,8 @@ __global__ void __launch_bounds__(KeysKernel<kDim>::kThreads, KeysShape<kDim>::k
                                                        stage * Kernel::kStatisticsBytes) +
                 turn;
             const bool masked = first_hidden + kKeys - 1 > first;
-            const int hidden = first_hidden + static_cast<int>(opaque(threadIdx.x) / 32) * kBlocks * 16 - first;
+            const int hidden =
+                first_hidden + static_cast<int>(opaque(threadIdx.x) / 32) * kBlocks * 16 - first;
             typename Kernel::Scores scores = {}, dp = {};
             Kernel::multiply_rows(k, row, queries, scores);
             Kernel::weigh(rows, b.exponent_scale, masked, hidden, scores);
@@ -268,7 +270,8 @@ __global__ void __launch_bounds__(KeysKernel<kDim>::kThreads, KeysShape<kDim>::k
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
         const int row = (static_cast<int>(threadIdx.x / 32) * kBlocks + i) * 16;
-        add_sums<kDim>(b.dk, begin, row, done.keys, done.kv_head, b.in.kv_heads, b.in.head_dim, b.in.scale, dk[i]);
+        add_sums<kDim>(b.dk, begin, row, done.keys, done.kv_head, b.in.kv_heads, b.in.head_dim, b.in.scale,
+                       dk[i]);
         add_sums<kDim>(b.dv, begin, row, done.keys, done.kv_head, b.in.kv_heads, b.in.head_dim, 1.0f, dv[i]);
     }
 }

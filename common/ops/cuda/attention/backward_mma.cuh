@@ -50,7 +50,6 @@ __device__ __forceinline__ const std::byte* head_row(const std::byte* data, std:
     return data + (row * heads + head) * head_dim * 2;
 }
 
-// p and ds of one element.
 __device__ __forceinline__ float probability(float score, float exponent_scale, float lse) {
     return fast_exp2(fused(score, exponent_scale, -lse));
 }
