@@ -2,14 +2,14 @@
 // cuBLASLt cuts the sums without leaving the order of additions to chance, and uncut ones of 2560 outputs keep
 // a sixth of an H100 busy. Here the eight warps of a block share out the sums of 16 or 32 outputs, 64 terms at
 // a time, each reading its weights straight into the fragments of m16n8k16 with the outputs as the rows of a
-// (mma.cuh); the warps' sums are added in their order. The order of a sum depends on its length alone.
+// (instructions.cuh); the warps' sums are added in their order. The order of a sum depends on its length alone.
 //
 // A lane's 16 bytes are eight neighbouring terms of one output: the first four are its part of one product,
 // the last four of the next. Inside a product the order of terms does not matter, as long as x has the same.
 #include "common/ops/cuda/few_rows.cuh"
 
 #include "common/ops/cuda/elements.cuh"
-#include "common/ops/cuda/mma.cuh"
+#include "common/ops/cuda/instructions.cuh"
 #include "common/ops/cuda/work.cuh"
 #include "common/ops/shared/gemm_layout.h"
 
