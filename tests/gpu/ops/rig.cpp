@@ -125,7 +125,7 @@ std::vector<Tensor> run_tested(const std::vector<Tensor>& args, const Call& call
     return back;
 }
 
-double largest(const std::vector<double>& values) {
+double largest_finite(const std::vector<double>& values) {
     double result = 0.0;
     for (const double x : values) {
         if (std::isfinite(x)) result = std::max(result, std::abs(x));
@@ -175,7 +175,7 @@ void compare(const std::vector<Arg>& args, const Call& on_cpu, const Call& on_te
         const std::vector<double> reference = values_of(exact[i]);
         const double floor = 1e-5 * root_mean_square(reference);
         double allowed = 2.0 * largest_distance(values_of(rounded[i]), reference) + floor;
-        if (!args[i].fixed) allowed = std::max(allowed, bfloat16_step(largest(reference)));
+        if (!args[i].fixed) allowed = std::max(allowed, bfloat16_step(largest_finite(reference)));
         EXPECT_LE(largest_distance(values_of(found[i]), reference), allowed)
             << "bfloat16, argument " << i << " of shape " << to_string(args[i].tensor.shape());
     }
