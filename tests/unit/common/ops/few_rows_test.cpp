@@ -20,11 +20,12 @@ Tensor few_rows(const Tensor& x, const Tensor& weight, const Tensor& bias, DType
 }
 
 Tensor in_float64(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-    const std::vector<double> a = values_of(x), b = values_of(weight);
+    const std::vector<double> a = values_of(x), b = values_of(weight),
+                              added = bias.defined() ? values_of(bias) : std::vector<double>(b.size());
     const std::int64_t rows = x.dim(0), outputs = weight.dim(0), terms = x.dim(1);
     Tensor y = zeros({rows, outputs});
     for (std::int64_t i = 0; i < rows * outputs; ++i) {
-        double sum = bias.defined() ? values_of(bias)[static_cast<std::size_t>(i % outputs)] : 0.0;
+        double sum = added[static_cast<std::size_t>(i % outputs)];
         for (std::int64_t t = 0; t < terms; ++t)
             sum += a[static_cast<std::size_t>(i / outputs * terms + t)] *
                    b[static_cast<std::size_t>(i % outputs * terms + t)];
@@ -41,7 +42,10 @@ TEST(FewRows, AreTheProduct) {
                                                                                      {9, 33, 576},
                                                                                      {20, 70, 1000},
                                                                                      {33, 31, 520},
-                                                                                     {70, 20, 136}}) {
+                                                                                     {70, 20, 136},
+                                                                                     {40, 2050, 8},
+                                                                                     {3, 6000, 24},
+                                                                                     {128, 2200, 16}}) {
         SCOPED_TRACE(fmt::format("{} rows, {} outputs, {} terms", rows, outputs, terms));
         const Tensor x = bfloat16_of({rows, terms}, 1), weight = bfloat16_of({outputs, terms}, 2);
         for (const Tensor& bias : {Tensor(), bfloat16_of({outputs}, 3)}) {
